@@ -1,0 +1,113 @@
+"""Every error of ppwork: what happened, where, and what to check first.
+
+::
+
+    PPWorkError
+    ├── PlanError (also ValueError)     you: the plan, an option, a file; nothing has started
+    ├── ParityError                     start-up: the ranks do not agree on plan or environment
+    ├── LocalProtocolError              this rank was about to do something illegal; nothing was sent
+    ├── RemoteProtocolError             a peer sent something illegal
+    │   └── TerminalNotice              a peer told us that the session is over, and why
+    ├── PeerLostError                   a peer's connection closed or broke
+    ├── PeerTimeoutError                a named peer stayed silent past the bound
+    ├── StageError                      user code of a stage raised; its traceback is the cause
+    └── RunFailed                       the launcher: some rank failed; names the first one
+
+This module knows no ranks, groups or files: it only fixes how an error speaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+WHERE_KEYS = ("rank", "role", "group", "peer", "call_id", "chunk_index", "cache_epoch")
+"""The keys of ``where``, in the order they are always printed (the same as in logs)."""
+
+
+class PPWorkError(Exception):
+    """Base of all errors here.
+
+    Args:
+        what: One sentence in the past tense, complete without context.
+        where: Known facts only; keys are a subset of ``WHERE_KEYS``.
+        check_first: The likeliest cause and the one thing that confirms it.
+
+    Raises:
+        ValueError: ``where`` has a key that is not in ``WHERE_KEYS`` (any rank).
+    """
+
+    def __init__(
+        self, what: str, *, where: Mapping[str, Any] | None = None, check_first: str = ""
+    ) -> None:
+        self.what = what
+        self.check_first = check_first
+        self.where: dict[str, Any] = {}
+        self.at(**(where or {}))
+        super().__init__(what)
+
+    def at(self, **facts: Any) -> PPWorkError:  # noqa: ANN401  ranks, roles and ids: ints and strings
+        """Add facts that the raiser did not know; what is already known is kept. Returns self."""
+        unknown = set(facts) - set(WHERE_KEYS)
+        if unknown:
+            raise ValueError(f"`where` has unknown keys {sorted(unknown)}; known are {WHERE_KEYS}")
+        known = {**{k: v for k, v in facts.items() if v is not None}, **self.where}
+        self.where = {key: known[key] for key in WHERE_KEYS if key in known}
+        return self
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        if self.where:
+            lines.append("  where: " + " ".join(f"{k}={v}" for k, v in self.where.items()))
+        if self.check_first:
+            lines.append(f"  check first: {self.check_first}")
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), self.what, self.where, self.check_first))
+
+    def _render_traceback_(self) -> list[str]:
+        """Show three lines in a notebook instead of a stack (IPython calls this)."""
+        return f"{type(self).__name__}: {self}".splitlines()
+
+
+def _rebuild(
+    kind: type[PPWorkError], what: str, where: dict[str, Any], check_first: str
+) -> PPWorkError:
+    return kind(what, where=where, check_first=check_first)
+
+
+class PlanError(PPWorkError, ValueError):
+    """The plan or an option cannot work; raised before any rank starts."""
+
+
+class ParityError(PPWorkError):
+    """Ranks were started with different plans or environments; every rank sees the same text."""
+
+
+class LocalProtocolError(PPWorkError):
+    """This rank was about to send or call something illegal; nothing left it."""
+
+
+class RemoteProtocolError(PPWorkError):
+    """A peer sent something that the protocol or the wire format forbids."""
+
+
+class TerminalNotice(RemoteProtocolError):
+    """A peer ended the session and said why: a symptom here, the cause is in its record."""
+
+
+class PeerLostError(PPWorkError):
+    """The connection to a peer closed or broke; the peer is probably dead."""
+
+
+class PeerTimeoutError(PPWorkError):
+    """A peer stayed silent past the bound."""
+
+
+class StageError(PPWorkError):
+    """Code of a stage raised; the original exception is ``__cause__``."""
+
+
+class RunFailed(PPWorkError):
+    """Some rank of a run failed; the text starts with the first one, its error and its log."""

@@ -1,0 +1,189 @@
+"""What a stage computes: the contract that user code fills in, and how it is found by import path.
+
+A stage knows nothing of ranks that talk to each other: it never calls ``torch.distributed`` itself. Stage 0
+turns source chunks into tensors and results back into output; stage 1 (the generator) runs on every mesh
+rank and may sum over the mesh through ``context.tp`` only. The runtime owns the order and the number of the
+generator calls, so that they can be checked against the plan (rule R4).
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, cast
+
+from ppwork.errors import PlanError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import torch
+
+    from ppwork.plan import Plan
+
+Tensors = Mapping[str, "torch.Tensor"]
+
+
+class TensorParallel(Protocol):
+    """Stage 1's only door to the other mesh ranks."""
+
+    size: int
+    """Number of mesh ranks."""
+    group_rank: int
+    """This rank's place in the mesh, 0 for the leader."""
+
+    def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Sum ``tensor`` over the mesh, in place, and return it.
+
+        Args:
+            tensor: Contiguous, same shape and dtype on every mesh rank, on this rank's device.
+
+        Collective:
+            ``tp_pg``, all mesh ranks, in the same order. At mesh size 1 nothing is called.
+
+        Blocks:
+            Until every mesh rank has made the same call (gloo), at most the plan's ``timeout_s``.
+        """
+        ...
+
+
+class NoTensorParallel:
+    """The mesh of one: sums over nobody. Used at mesh size 1 and by the single-process reference."""
+
+    size = 1
+    group_rank = 0
+
+    def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return ``tensor`` unchanged.
+
+        Collective:
+            None.
+        """
+        return tensor
+
+
+@dataclass(frozen=True)
+class StageContext:
+    """What the runtime hands to a stage's constructor, and all that a stage may use."""
+
+    plan: Plan
+    device: torch.device
+    tp: TensorParallel
+    run_dir: Path | None = None
+    """Where stage 0 writes its output; ``None`` when only the computation is wanted (the reference)."""
+
+
+@dataclass(frozen=True)
+class Emission:
+    """What stage 0 made of one result.
+
+    Attributes:
+        output: The decoded chunk, on the CPU. ``--verify`` compares it with the single-process run.
+        metrics: Figures of this chunk for the progress line, such as ``psnr_db``.
+    """
+
+    output: torch.Tensor
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+class Stage0(Protocol):
+    """Rank 0's part: source, encode, decode, emit. Built once, after all groups exist and are warm."""
+
+    def __init__(self, context: StageContext) -> None:
+        """Load what is needed; the first ``encode`` should cost what the tenth does."""
+        ...
+
+    def encode(self, chunk_index: int) -> Tensors | None:
+        """Take the next chunk from the source and encode it; ``None`` ends the stream early.
+
+        Called once per chunk, ``chunk_index`` counting 0, 1, 2, ...
+        """
+        ...
+
+    def context_frames(self, chunk_index: int) -> Tensors:
+        """Return what the generator needs to rebuild its cache before this chunk (may be empty).
+
+        Called after ``encode`` of the same chunk, and only for chunks whose plan says ``recompute``.
+        Must not depend on results: at depth 2 and above they have not arrived yet.
+        """
+        ...
+
+    def decode(self, chunk_index: int, tensors: Tensors) -> Emission:
+        """Decode the mesh's result of ``chunk_index`` and emit it."""
+        ...
+
+    def finish(self) -> Mapping[str, object]:
+        """Write the last output and return figures for the summary (JSON types only)."""
+        ...
+
+
+class Generator(Protocol):
+    """Stage 1, on every mesh rank. All mesh ranks get the same tensors and must return the same ones."""
+
+    def __init__(self, context: StageContext) -> None:
+        """Load this rank's shard of the weights."""
+        ...
+
+    def reset_cache(self) -> None:
+        """Forget the past: the next chunk starts a new stream (a hard cut)."""
+        ...
+
+    def recompute(self, context_frames: Tensors) -> None:
+        """Rebuild the cache from ``context_frames``; counts as one generator call."""
+        ...
+
+    def step(self, tensors: Tensors, step_index: int, num_steps: int) -> Tensors:
+        """Run one denoise step; counts as one generator call.
+
+        ``tensors`` are the envelope's for step 0 and the previous step's result after that. The result of
+        the last step is what the leader sends back.
+        """
+        ...
+
+
+STAGE0_METHODS = ("encode", "context_frames", "decode", "finish")
+STAGE1_METHODS = ("reset_cache", "recompute", "step")
+
+
+def load_stage(path: str, methods: tuple[str, ...], *, search: Path | None = None) -> type:
+    """Import ``module:Class`` and check that it has the contract's methods.
+
+    Args:
+        path: Import path, such as ``my_stages:Denoiser``.
+        methods: Names that must exist and be callable (``STAGE0_METHODS`` or ``STAGE1_METHODS``).
+        search: Folder put first on ``sys.path``, so that a file beside the caller is found.
+
+    Raises:
+        PlanError: The path is not ``module:Class``, does not import, or the class lacks a method
+            (seen by the launcher before any rank starts, and by every rank that loads it).
+    """
+    module_name, _, class_name = path.partition(":")
+    if not module_name or not class_name:
+        raise PlanError(
+            f"The stage path {path!r} is not of the form module:Class.",
+            check_first="write it as my_stages:Denoiser, for a class Denoiser in my_stages.py",
+        )
+    if search is not None and str(search) not in sys.path:
+        sys.path.insert(0, str(search))
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        raise PlanError(
+            f"The stage module {module_name!r} does not import: {type(error).__name__}: {error}",
+            check_first=f"run `python -c 'import {module_name}'` in the folder you launch from",
+        ) from error
+    stage = getattr(module, class_name, None)
+    if not isinstance(stage, type):
+        raise PlanError(
+            f"The module {module_name!r} has no class {class_name!r}.",
+            check_first=f"look at the names in {getattr(module, '__file__', module_name)}",
+        )
+    missing = [name for name in methods if not callable(getattr(stage, name, None))]
+    if missing:
+        raise PlanError(
+            f"The stage {path!r} lacks the contract's methods {', '.join(missing)}.",
+            check_first=f"a stage needs {', '.join(methods)}; docs/stages.md has an example",
+        )
+    return cast("type", stage)
