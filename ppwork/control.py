@@ -1,0 +1,158 @@
+"""The three role loops, side by side: what stage 0, the leader and a follower do with one chunk.
+
+This is the sequential order ("PP0"): envelope k+1 leaves after result k was decoded, so
+``period = stage0 + stage1``. The loops know stages and the control plane, and nothing of groups or bytes.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ppwork.control_plane import PPControlPlane
+from ppwork.envelope import CONTEXT_PREFIX, Ids, PPAction, PPEnvelope, PPResult
+from ppwork.errors import PPWorkError, StageError
+from ppwork.tensor_parallel import only_group
+
+if TYPE_CHECKING:
+    import torch
+
+    from ppwork.stage import Generator, Stage0, Tensors
+
+log = logging.getLogger(__name__)
+
+
+def stage0_loop(plane: PPControlPlane, stage0: Stage0) -> list[torch.Tensor]:
+    """Rank 0: encode, send, receive, decode, chunk after chunk; then drain and shut down.
+
+    Returns:
+        What was emitted, chunk by chunk, if the plan says ``verify``; else nothing is kept.
+    """
+    plan, kept = plane.plan, []
+    for chunk_index in range(plan.chunks or 0):
+        tensors = _encode(plane, stage0, chunk_index)
+        if tensors is None:
+            break
+        recompute = recompute_at(plan.recompute_every, chunk_index)
+        plane.send(tensors, hard_cut=chunk_index in plan.hard_cuts, recompute=recompute)
+        result, good = plane.receive_result()
+        if good:
+            output = _decode(plane, stage0, result)
+            if plan.verify:
+                kept.append(output)
+    plane.shutdown()
+    return kept
+
+
+def leader_loop(plane: PPControlPlane, generator: Generator) -> None:
+    """Rank 1: receive, pass on to the mesh, compute with it, return exactly one result per chunk."""
+    while (envelope := plane.receive()).action is not PPAction.SHUTDOWN:
+        if envelope.action is PPAction.INFER:
+            plane.send_result(_generate(plane, generator, envelope))
+    plane.acknowledge()
+
+
+def follower_loop(plane: PPControlPlane, generator: Generator) -> None:
+    """The other mesh ranks: receive from the leader, compute with it."""
+    while (envelope := plane.receive()).action is not PPAction.SHUTDOWN:
+        if envelope.action is PPAction.INFER:
+            _generate(plane, generator, envelope)
+    plane.acknowledge()
+
+
+def recompute_at(every: int, chunk_index: int) -> bool:
+    """Say whether the cache is rebuilt before this chunk; the reference run asks the same question."""
+    return every > 0 and chunk_index > 0 and chunk_index % every == 0
+
+
+def run_chunk(generator: Generator, plan: Any, tensors: Tensors) -> tuple[Tensors, int]:  # noqa: ANN401
+    """Carry out a chunk's plan on one rank; the pipeline and the single-process reference both do this.
+
+    Args:
+        generator: Stage 1.
+        plan: The ``ChunkPlan`` that came with the chunk.
+        tensors: The envelope's; those named ``context.*`` are for recompute only.
+
+    Returns:
+        The last step's tensors, and the number of generator calls made.
+    """
+    calls = 0
+    if plan.reset_cache:
+        generator.reset_cache()
+    if plan.recompute:
+        generator.recompute({k: v for k, v in tensors.items() if k.startswith(CONTEXT_PREFIX)})
+        calls += 1
+    current: Mapping[str, Any] = {k: v for k, v in tensors.items() if not k.startswith(CONTEXT_PREFIX)}
+    for step_index in range(plan.steps):
+        current = generator.step(current, step_index, plan.steps)
+        calls += 1
+    return current, calls
+
+
+def encode_chunk(stage0: Stage0, chunk_index: int, *, recompute: bool) -> dict[str, torch.Tensor] | None:
+    """Encode a chunk, with its context frames if they are asked for; shared with the reference."""
+    tensors = stage0.encode(chunk_index)
+    if tensors is None:
+        return None
+    extra = stage0.context_frames(chunk_index) if recompute else {}
+    return {**tensors, **extra}
+
+
+def _encode(plane: PPControlPlane, stage0: Stage0, chunk_index: int) -> dict[str, torch.Tensor] | None:
+    ids = plane.session.next_ids(PPAction.INFER, hard_cut=chunk_index in plane.plan.hard_cuts)
+    recompute = recompute_at(plane.plan.recompute_every, chunk_index)
+    with plane.recorder.span("encode", **ids.where()), stage_code("encode", ids):
+        return encode_chunk(stage0, chunk_index, recompute=recompute)
+
+
+def _decode(plane: PPControlPlane, stage0: Stage0, result: PPResult) -> torch.Tensor:
+    ids = result.ids
+    with plane.recorder.span("decode", **ids.where()), stage_code("decode", ids):
+        emission = stage0.decode(ids.chunk_index, result.tensors)
+    figures = {"stage1_ms": result.stage1_ns / 1e6, **emission.metrics}
+    plane.recorder.instant("emit", figures=figures, **ids.where())
+    log.info("chunk %d emitted, stage 1 took %.1f ms", ids.chunk_index, figures["stage1_ms"])
+    return emission.output
+
+
+def _generate(plane: PPControlPlane, generator: Generator, envelope: PPEnvelope) -> PPResult:
+    ids = envelope.ids
+    start_ns = time.monotonic_ns()
+    guard = only_group(plane.groups, "tp_pg")
+    with plane.recorder.span("generate", **ids.where()), stage_code("generate", ids), guard:
+        tensors, calls = run_chunk(generator, envelope.plan, envelope.tensors)
+    if plane.groups.device.type == "cuda":
+        _wait_for_device(plane)
+    stage1_ns = time.monotonic_ns() - start_ns
+    plane.computed(calls)
+    return PPResult(PPAction.INFER, ids, calls, stage1_ns, {}, tensors)
+
+
+def _wait_for_device(plane: PPControlPlane) -> None:
+    """Make ``stage1_ns`` the time of the work and not of its launch; sequential order loses nothing by it."""
+    import torch
+
+    torch.cuda.synchronize(plane.groups.device)
+
+
+@contextmanager
+def stage_code(step: str, ids: Ids) -> Iterator[None]:
+    """Run user code; whatever it raises becomes a ``StageError`` with the original as its cause.
+
+    Raises:
+        StageError: The body raised something that is not ours (the rank that ran it).
+    """
+    try:
+        yield
+    except PPWorkError as error:
+        error.at(**ids.where())
+        raise
+    except Exception as error:
+        raise StageError(
+            f"The stage's {step} raised {type(error).__name__}: {error}",
+            where=ids.where(),
+            check_first="the traceback above: the last frame outside ppwork is yours",
+        ) from error

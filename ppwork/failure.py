@@ -1,0 +1,108 @@
+"""What a failing rank writes down before it leaves, and which of several records is the cause.
+
+Pure: no torch and no processes. A record is written whole or not at all, because the writer may be killed
+by torchrun a tenth of a second later.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import ppwork
+from ppwork.errors import PeerLostError, PeerTimeoutError, PPWorkError, TerminalNotice
+
+SYMPTOMS = (TerminalNotice, PeerLostError, PeerTimeoutError)
+"""Errors that say a peer is gone: whoever made it go has the cause, if it could still speak."""
+
+
+class FailureRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank's last words."""
+
+    rank: int
+    error_type: str
+    what: str
+    where: dict[str, Any]
+    check_first: str
+    symptom: bool
+    at_ns: int
+    """``time.monotonic_ns`` of that rank's host."""
+    traceback: str
+    source: str = ""
+    """``file:line`` of the last frame outside ppwork and torch: usually the user's own code."""
+    last_instants: dict[str, dict[str, Any]] = {}
+    """The newest commitment point or instant of each lane."""
+
+    def __str__(self) -> str:
+        error = PPWorkError(self.what, where=self.where, check_first=self.check_first)
+        at = f"\n  at: {self.source}" if self.source else ""
+        return f"{self.error_type}: {error}{at}"
+
+
+def record_of(error: BaseException, rank: int, last_instants: dict[str, dict[str, Any]]) -> FailureRecord:
+    """Make the record of an error on this rank, now."""
+    ours = isinstance(error, PPWorkError)
+    where: dict[str, Any] = {"rank": rank, **(error.where if isinstance(error, PPWorkError) else {})}
+    return FailureRecord(
+        rank=rank,
+        error_type=type(error).__name__,
+        what=error.what if isinstance(error, PPWorkError) else f"{type(error).__name__}: {error}",
+        where=where,
+        check_first=error.check_first if isinstance(error, PPWorkError) else "the traceback in this rank's log",
+        symptom=ours and isinstance(error, SYMPTOMS),
+        at_ns=time.monotonic_ns(),
+        traceback="".join(traceback.format_exception(error)),
+        source=_source_of(error),
+        last_instants=last_instants,
+    )
+
+
+def _source_of(error: BaseException) -> str:
+    # The innermost cause is where the trouble began: a StageError wraps the user's exception.
+    while error.__cause__ is not None:
+        error = error.__cause__
+    own = str(Path(ppwork.__file__).parent) + os.sep
+    workloads = str(Path(own) / "workloads") + os.sep
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        library = f"{os.sep}site-packages{os.sep}" in frame.filename or frame.filename.startswith("<")
+        runtime = frame.filename.startswith(own) and not frame.filename.startswith(workloads)
+        if not runtime and not (library and not frame.filename.startswith(workloads)):
+            return f"{frame.filename}:{frame.lineno}"
+    return ""
+
+
+def failure_file(run_dir: Path, rank: int) -> Path:
+    """Return the path of a rank's record."""
+    return Path(run_dir) / f"failure-rank{rank}.json"
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all: a temporary name beside it, then a rename."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_record(run_dir: Path, record: FailureRecord) -> None:
+    """Write a record into the run folder."""
+    write_whole(failure_file(run_dir, record.rank), msgspec.json.encode(record))
+
+
+def read_records(run_dir: Path, world_size: int) -> list[FailureRecord]:
+    """Read the records that the ranks of a run left."""
+    paths = [failure_file(run_dir, rank) for rank in range(world_size)]
+    return [msgspec.json.decode(path.read_bytes(), type=FailureRecord) for path in paths if path.exists()]
+
+
+def first_cause(records: Sequence[FailureRecord]) -> FailureRecord | None:
+    """Return the record that explains the others: causes before symptoms, then by time."""
+    return min(records, key=lambda record: (record.symptom, record.at_ns), default=None)

@@ -1,0 +1,155 @@
+"""The fixed 64 bytes that every message starts with, and the limits that a receiver holds them to.
+
+The header has a checksum of its own, because the sizes in it decide which receives are posted: a flipped
+size would make the backend abort the process (gloo checks nothing). No size is believed before it has been
+held against ``Limits``, and nothing is allocated here.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from enum import IntEnum
+
+from ppwork.envelope import Ids, PPAction
+from ppwork.errors import RemoteProtocolError
+
+MAGIC = b"PPWK"
+VERSION = 1
+HEADER = struct.Struct("<4sHBBHHIIIqqqQII")
+HEADER_BYTES = HEADER.size
+NO_SCHEMA = 0
+FLAG_NEW_SCHEMA = 1
+
+
+class Kind(IntEnum):
+    """Which of the two messages a frame starts."""
+
+    ENVELOPE = 1
+    RESULT = 2
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a receiver accepts; part of the plan, so both ends agree."""
+
+    frame_bytes: int = 8192
+    max_body_bytes: int = 1 << 20
+    max_tensors: int = 256
+    max_message_bytes: int = 1 << 30
+
+
+@dataclass(frozen=True)
+class Header:
+    """The fixed part of a frame, checked."""
+
+    kind: Kind
+    action: PPAction
+    ids: Ids
+    new_schema: bool
+    schema_id: int
+    num_tensors: int
+    body_bytes: int
+    payload_bytes: int
+    """Bytes of all tensors together."""
+    body_crc: int
+
+    def overflow_bytes(self, limits: Limits) -> int:
+        """Bytes of the body that did not fit into the frame and come in a second transfer."""
+        return max(0, HEADER_BYTES + self.body_bytes - limits.frame_bytes)
+
+
+def pack_header(header: Header) -> bytes:
+    """Return the ``HEADER_BYTES`` of a header, its own checksum last."""
+    fields = (
+        MAGIC,
+        VERSION,
+        header.kind,
+        header.action,
+        FLAG_NEW_SCHEMA if header.new_schema else 0,
+        header.num_tensors,
+        header.schema_id,
+        header.body_bytes,
+        0,
+        header.ids.call_id,
+        header.ids.chunk_index,
+        header.ids.cache_epoch,
+        header.payload_bytes,
+        header.body_crc,
+    )
+    packed = HEADER.pack(*fields, 0)
+    return packed[:-4] + struct.pack("<I", zlib.crc32(packed[:-4]))
+
+
+def unpack_header(frame: bytes | bytearray | memoryview, limits: Limits) -> Header:
+    """Check and return the header of a frame; see ``Decoder.header``."""
+    if len(frame) != limits.frame_bytes:
+        raise refused(
+            f"A frame of {len(frame)} bytes came; {limits.frame_bytes} were agreed.",
+            None,
+            "frame_bytes in both plans",
+        )
+    head = bytes(memoryview(frame)[:HEADER_BYTES])
+    (magic, version, kind, action, flags, num_tensors, schema_id, body_bytes, reserved,
+     call_id, chunk_index, cache_epoch, payload_bytes, body_crc, header_crc) = HEADER.unpack(head)  # fmt: skip
+    ids = Ids(call_id, chunk_index, cache_epoch)
+    if magic != MAGIC:
+        raise refused(
+            f"A frame started with {magic!r}, not {MAGIC!r}.",
+            None,
+            "does anybody else use this group?",
+        )
+    if version != VERSION:
+        raise refused(
+            f"A frame of wire version {version} arrived, but this build reads version {VERSION}.",
+            None,
+            "compare the ppwork version lines of both logs",
+        )
+    if zlib.crc32(head[:-4]) != header_crc:
+        raise refused("The header's checksum was wrong.", None, "memory or network of the peer")
+    problem = _header_problem(kind, action, flags, reserved, schema_id, ids)
+    over = (
+        (num_tensors, limits.max_tensors, "tensors"),
+        (body_bytes, limits.max_body_bytes, "bytes of body"),
+        (payload_bytes, limits.max_message_bytes, "bytes of tensors"),
+    )
+    for value, limit, what in over:
+        if value > limit:
+            problem = problem or f"The header announced {value} {what}; {limit} are allowed."
+    if problem is not None:
+        raise RemoteProtocolError(
+            problem, where=ids.where(), check_first="do both ends run the same ppwork and plan?"
+        )
+    return Header(
+        kind=Kind(kind),
+        action=PPAction(action),
+        ids=ids,
+        new_schema=bool(flags & FLAG_NEW_SCHEMA),
+        schema_id=schema_id,
+        num_tensors=num_tensors,
+        body_bytes=body_bytes,
+        payload_bytes=payload_bytes,
+        body_crc=body_crc,
+    )
+
+
+def _header_problem(
+    kind: int, action: int, flags: int, reserved: int, schema_id: int, ids: Ids
+) -> str | None:
+    if kind not in Kind._value2member_map_:
+        return f"The header had the unknown kind {kind}."
+    if action not in PPAction._value2member_map_:
+        return f"The header had the unknown action {action}."
+    if flags & ~FLAG_NEW_SCHEMA or reserved:
+        return f"The header had unknown flags {flags:#x} or reserved bits {reserved:#x}."
+    if flags & FLAG_NEW_SCHEMA and schema_id == NO_SCHEMA:
+        return "The header announced a new schema without an id."
+    if ids.call_id < 0 or ids.chunk_index < -1 or ids.cache_epoch < 0:
+        return "The header had a negative id."
+    return None
+
+
+def refused(what: str, header: Header | None, check_first: str) -> RemoteProtocolError:
+    where = header.ids.where() if header is not None else {}
+    return RemoteProtocolError(what, where=where, check_first=check_first)

@@ -1,0 +1,125 @@
+"""A lane: the one helper thread of a rank that calls ``torch.distributed`` on one group (rule R7).
+
+Blocking receives sit here, so the main thread stays free for signals and for its bound: gloo's p2p works
+cannot be polled, and a receive that blocks the main thread would also block Ctrl-C until it ends.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+
+from ppwork.errors import LocalProtocolError, PeerTimeoutError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class LaneStatistics:
+    """A snapshot of a lane's queue."""
+
+    name: str
+    waiting: int
+    """Jobs queued and not begun."""
+    bound: int
+    """The queue's bound; one more is refused."""
+    done: int
+    """Jobs that have ended, well or not."""
+
+
+class Lane:
+    """A daemon thread that runs jobs one after another.
+
+    Args:
+        name: The lane's name in timelines: the group it serves.
+        device: This rank's device; CUDA's current device is per thread, so it is set here again.
+        bound: Most jobs queued at a time.
+    """
+
+    def __init__(self, name: str, device: torch.device, *, bound: int = 8) -> None:
+        self.name = name
+        self._device = device
+        self._jobs: queue.Queue[tuple[Future[Any], Callable[[], Any]] | None] = queue.Queue(bound)
+        self._done = 0
+        self._thread = threading.Thread(target=self._work, name=f"lane-{name}", daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Callable[[], T]) -> Future[T]:
+        """Queue a job; its outcome or exception is in the future.
+
+        Raises:
+            LocalProtocolError: The queue is at its bound (this rank; nothing was sent).
+        """
+        future: Future[T] = Future()
+        try:
+            self._jobs.put_nowait((future, job))
+        except queue.Full:
+            raise LocalProtocolError(
+                f"The lane {self.name} had {self._jobs.maxsize} jobs waiting; one more was refused.",
+                where={"group": self.name},
+                check_first="does anything wait for the jobs already queued?",
+            ) from None
+        return future
+
+    def statistics(self) -> LaneStatistics:
+        """Return how full the lane is."""
+        return LaneStatistics(self.name, self._jobs.qsize(), self._jobs.maxsize, self._done)
+
+    def close(self, timeout_s: float) -> bool:
+        """Let queued jobs end and stop the thread; say whether it stopped in time."""
+        try:
+            self._jobs.put(None, timeout=timeout_s)
+        except queue.Full:
+            return False
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _work(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.set_device(self._device)
+        while (job := self._jobs.get()) is not None:
+            future, run = job
+            try:
+                future.set_result(run())
+            except BaseException as error:  # noqa: BLE001  it belongs to whoever waits for the future
+                future.set_exception(error)
+            self._done += 1
+
+
+def result_of(future: Future[T], timeout_s: float, *, what: str, **where: Any) -> T:  # noqa: ANN401
+    """Wait for a job, at most ``timeout_s`` seconds.
+
+    Raises:
+        PeerTimeoutError: The bound passed (this rank; ``where`` names the group and the peer).
+        Exception: Whatever the job raised.
+    """
+    first_done([future], timeout_s, what=what, **where)
+    return future.result()
+
+
+def first_done(
+    futures: list[Future[Any]],
+    timeout_s: float,
+    *,
+    what: str,
+    **where: Any,  # noqa: ANN401
+) -> Future[Any]:
+    """Wait until one of the jobs has ended and return it; the first in the list wins a draw.
+
+    Raises:
+        PeerTimeoutError: The bound passed (this rank).
+    """
+    done, _ = wait(futures, timeout_s, return_when=FIRST_COMPLETED)
+    if not done:
+        raise PeerTimeoutError(
+            f"The {what} did not end within {timeout_s:g} s.",
+            where=where,
+            check_first="is the peer alive and what was its last commitment point? its log says",
+        )
+    return next(future for future in futures if future in done)

@@ -1,0 +1,77 @@
+"""Tensors as bytes: what may travel, its spec, and the uint8 views that the backends see.
+
+gloo and NCCL check neither size nor dtype, and gloo's collectives refuse some dtypes. Everything therefore
+travels as uint8 and the dtype goes in the spec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from ppwork.envelope import ITEM_SIZES, TensorSpec
+from ppwork.errors import LocalProtocolError
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return torch's name of a dtype without the package: ``bfloat16``."""
+    return str(dtype).removeprefix("torch.")
+
+
+def spec_of(name: str, tensor: object, device: torch.device) -> TensorSpec:
+    """Check that a tensor may travel and return its spec.
+
+    Args:
+        name: Its key in the message.
+        tensor: Should be a dense, contiguous tensor.
+        device: This rank's device; CUDA tensors need an NCCL plan.
+
+    Raises:
+        LocalProtocolError: Not a tensor, sparse, quantised, meta, on another device, of a dtype that cannot
+            travel, non-contiguous, or a lazy conjugate or negative view (the sending rank; nothing was sent).
+    """
+    problem = remedy = None
+    if not isinstance(tensor, torch.Tensor):
+        problem, remedy = f"was a {type(tensor).__name__}, not a tensor", "put plain data into the metadata"
+    elif tensor.is_quantized:
+        problem, remedy = "was quantised", "send tensor.int_repr() and the scales in the metadata"
+    elif tensor.layout is not torch.strided:
+        problem, remedy = f"had layout {tensor.layout}", "send its indices and values, or .to_dense()"
+    elif tensor.device.type not in ("cpu", "cuda"):
+        problem, remedy = f"was on {tensor.device}", "a meta tensor has no data; move others to the CPU"
+    elif tensor.device.type == "cuda" and tensor.device != device:
+        problem, remedy = f"was on {tensor.device}, this rank's device is {device}", "move it with .to()"
+    elif dtype_name(tensor.dtype) not in ITEM_SIZES:
+        problem, remedy = f"had dtype {tensor.dtype}", "convert it to a dense dtype"
+    elif not tensor.is_contiguous():
+        problem, remedy = f"was a non-contiguous view, strides {tensor.stride()}", "call .contiguous()"
+    elif tensor.is_conj() or tensor.is_neg():
+        problem, remedy = "was a lazy conjugate or negative view", "call .resolve_conj().resolve_neg()"
+    if problem is not None or not isinstance(tensor, torch.Tensor):
+        raise LocalProtocolError(f"The tensor {name!r} {problem}.", check_first=f"{remedy}")
+    return TensorSpec(name, dtype_name(tensor.dtype), tuple(tensor.shape), tensor.device.type)
+
+
+def specs_of(tensors: Mapping[str, object], device: torch.device) -> tuple[TensorSpec, ...]:
+    """Return the specs of all tensors, in declared order; see ``spec_of``."""
+    return tuple(spec_of(name, tensor, device) for name, tensor in tensors.items())
+
+
+def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """View a contiguous tensor as flat uint8, without a copy."""
+    flat = tensor.detach().reshape(-1)
+    if flat.dtype.is_complex:
+        flat = torch.view_as_real(flat).reshape(-1)
+    return flat.view(torch.uint8)
+
+
+def from_bytes(raw: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
+    """View flat uint8 as the tensor of a spec, without a copy.
+
+    Args:
+        raw: ``[spec.nbytes]`` uint8, contiguous, aligned to the item size.
+        spec: Dtype and shape.
+    """
+    dtype: torch.dtype = getattr(torch, spec.dtype)
+    return raw.view(dtype).reshape(spec.shape)

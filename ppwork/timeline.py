@@ -1,0 +1,219 @@
+"""What each rank did and when: spans and instants, as JSON lines, and the measures made of them.
+
+Each rank writes its own file with its own monotonic clock; no measure here needs two clocks to agree.
+Formulas live once, in the functions at the end (DESIGN section 6).
+"""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+
+class Span(msgspec.Struct, frozen=True, omit_defaults=True, tag="span", tag_field="type"):
+    """Something that took time on one rank; times are ``time.monotonic_ns`` of that rank's host."""
+
+    name: str
+    lane: str
+    """Which of the rank's rows it belongs to: ``main``, or the helper thread's name."""
+    start_ns: int
+    end_ns: int
+    call_id: int = -1
+    chunk_index: int = -1
+    cache_epoch: int = -1
+
+    @property
+    def ms(self) -> float:
+        """Duration in milliseconds."""
+        return (self.end_ns - self.start_ns) / 1e6
+
+
+class Instant(msgspec.Struct, frozen=True, omit_defaults=True, tag="instant", tag_field="type"):
+    """A moment on one rank, such as a commitment point or an emission with its figures."""
+
+    name: str
+    lane: str
+    at_ns: int
+    call_id: int = -1
+    chunk_index: int = -1
+    cache_epoch: int = -1
+    figures: dict[str, float] = {}
+
+
+Entry = Span | Instant
+_decoder = msgspec.json.Decoder(Entry)
+
+
+def span_file(run_dir: Path, rank: int) -> Path:
+    """Return the path of a rank's span file."""
+    return Path(run_dir) / f"spans-rank{rank}.jsonl"
+
+
+class Recorder:
+    """Writes one rank's entries as they end, one JSON line each; safe from any thread.
+
+    Whoever opens closes: use as a context manager. Line buffered, so that a killed rank leaves
+    all but its last line.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._file = path.open("wb", buffering=0) if path is not None else None
+        self._lock = threading.Lock()
+        self._encoder = msgspec.json.Encoder()
+        self._last: dict[str, Instant] = {}
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; later entries are dropped."""
+        with self._lock:
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+
+    @contextmanager
+    def span(self, name: str, *, lane: str = "main", **ids: int) -> Iterator[None]:
+        """Record the time that the body takes, also when it raises."""
+        start_ns = time.monotonic_ns()
+        try:
+            yield
+        finally:
+            self.add_span(name, start_ns, lane=lane, **ids)
+
+    def add_span(self, name: str, start_ns: int, *, lane: str = "main", **ids: int) -> None:
+        """Record a span that began at ``start_ns`` and ends now, when its ids are known at the end only."""
+        self._write(Span(name, lane, start_ns, time.monotonic_ns(), **ids))
+
+    def instant(
+        self,
+        name: str,
+        *,
+        lane: str = "main",
+        figures: Mapping[str, float] | None = None,
+        **ids: int,
+    ) -> None:
+        """Record a moment; the last one of each lane is kept for failure records."""
+        entry = Instant(name, lane, time.monotonic_ns(), figures=dict(figures or {}), **ids)
+        self._last[lane] = entry
+        self._write(entry)
+
+    def last_instants(self) -> dict[str, dict[str, Any]]:
+        """Return the newest instant of each lane as JSON types."""
+        return {lane: msgspec.to_builtins(entry) for lane, entry in dict(self._last).items()}
+
+    def _write(self, entry: Entry) -> None:
+        line = self._encoder.encode(entry) + b"\n"
+        with self._lock:
+            if self._file is not None:
+                self._file.write(line)
+
+
+def parse_entries(data: bytes) -> tuple[list[Entry], int]:
+    """Parse the whole lines of ``data``; return the entries and the bytes consumed.
+
+    A last line without its end was cut by a kill and is left for the next call.
+
+    Raises:
+        ValueError: A whole line is not an entry (the file was not written by a ``Recorder``).
+    """
+    end = data.rfind(b"\n") + 1
+    try:
+        return [_decoder.decode(line) for line in data[:end].splitlines()], end
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"not a span file: {error}") from error
+
+
+def read_entries(run_dir: Path, rank: int) -> list[Entry]:
+    """Read one rank's entries; a rank that never wrote has none."""
+    path = span_file(run_dir, rank)
+    return parse_entries(path.read_bytes())[0] if path.exists() else []
+
+
+def chunk_durations(entries: Iterable[Entry], *names: str) -> dict[int, float]:
+    """Sum, per chunk, the milliseconds of the spans with these names."""
+    sums: dict[int, float] = {}
+    for entry in entries:
+        if isinstance(entry, Span) and entry.name in names and entry.chunk_index >= 0:
+            sums[entry.chunk_index] = sums.get(entry.chunk_index, 0.0) + entry.ms
+    return sums
+
+
+def stage1_ms_of(stage0_entries: Iterable[Entry]) -> dict[int, float]:
+    """Return the generator time per chunk that the results brought back to rank 0, in milliseconds."""
+    return {
+        entry.chunk_index: entry.figures["stage1_ms"]
+        for entry in stage0_entries
+        if isinstance(entry, Instant) and entry.name == "emit" and "stage1_ms" in entry.figures
+    }
+
+
+class Measures(msgspec.Struct, frozen=True):
+    """The measures of one run, medians in milliseconds after warm-up; see DESIGN's words.
+
+    ``stage0 = A + C`` (encode, preflight; decode and emit), ``stage1 = B`` (generator),
+    ``period = emit_k - emit_(k-1)``, ``hidden = max(0, stage0 + stage1 - period)``,
+    ``overlap_score = median(hidden / min(stage0, stage1))``,
+    ``efficiency = max(median stage0, median stage1) / median period``.
+    """
+
+    chunks: int
+    period_ms: float | None = None
+    stage0_ms: float | None = None
+    stage1_ms: float | None = None
+    overlap_score: float | None = None
+    efficiency: float | None = None
+
+
+STAGE0_SPANS = ("encode", "preflight", "decode")
+
+
+def measure(
+    stage0_entries: Sequence[Entry], stage1_ms: Mapping[int, float], *, warm_up: int = 1
+) -> Measures:
+    """Compute the measures from rank 0's entries and the stage-1 times that the results brought.
+
+    Args:
+        stage0_entries: Entries of rank 0, any order.
+        stage1_ms: Generator time per chunk index, in milliseconds.
+        warm_up: Chunks left out at the start, as long as two emissions remain after them.
+    """
+    emits = {
+        entry.chunk_index: entry.at_ns
+        for entry in stage0_entries
+        if isinstance(entry, Instant) and entry.name == "emit"
+    }
+    stage0_ms = chunk_durations(stage0_entries, *STAGE0_SPANS)
+    known = sorted(k for k in emits if k in stage0_ms and k in stage1_ms)
+    steady = [k for k in known if k > known[0] + warm_up - 1 and k - 1 in emits] or [
+        k for k in known if k - 1 in emits
+    ]
+    if not steady:
+        return Measures(chunks=len(emits))
+    periods = {k: (emits[k] - emits[k - 1]) / 1e6 for k in steady}
+    period = statistics.median(periods.values())
+    stage0 = statistics.median(stage0_ms[k] for k in steady)
+    stage1 = statistics.median(stage1_ms[k] for k in steady)
+    shares = [
+        max(0.0, stage0_ms[k] + stage1_ms[k] - periods[k])
+        / max(min(stage0_ms[k], stage1_ms[k]), 1e-9)
+        for k in steady
+    ]
+    return Measures(
+        chunks=len(emits),
+        period_ms=round(period, 3),
+        stage0_ms=round(stage0, 3),
+        stage1_ms=round(stage1, 3),
+        overlap_score=round(statistics.median(shares), 4),
+        efficiency=round(max(stage0, stage1) / max(period, 1e-9), 4),
+    )

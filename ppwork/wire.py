@@ -1,0 +1,315 @@
+"""The bytes of a message: a fixed control frame, an overflow for a long body, then the large tensors.
+
+Rules of this file:
+
+- The first transfer of a message is one *frame* of ``Limits.frame_bytes``, the same for everybody, so the
+  receive can be posted before anything is known. It holds the header, the body and every small CPU tensor
+  that still fits. What does not fit follows in transfers whose sizes the frame has announced.
+- The body is deterministic msgpack, decoded into typed structs: no pickle, no code (rule R11).
+- Specs travel once and are referred to by id while they repeat. Both ends keep the same small table, in
+  step because a link delivers in order.
+
+No I/O and no torch here: bytes in, messages out.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from ppwork.envelope import ChunkPlan, PPAction, PPEnvelope, PPResult, Reason, TensorSpec
+from ppwork.errors import LocalProtocolError
+from ppwork.header import (
+    HEADER_BYTES,
+    NO_SCHEMA,
+    Header,
+    Kind,
+    Limits,
+    pack_header,
+    refused,
+    unpack_header,
+)
+
+ALIGN = 64
+SCHEMA_SLOTS = 16
+
+
+class Body(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The variable part of both messages."""
+
+    metadata: dict[str, Any] = {}
+    plan: ChunkPlan | None = None
+    specs: tuple[TensorSpec, ...] | None = None
+    """Present with a new schema only."""
+    reason: Reason | None = None
+    observed_calls: int = 0
+    stage1_ns: int = 0
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A message ready to leave: nothing after this can raise but the link itself."""
+
+    header: Header
+    frame: bytearray
+    """``frame_bytes`` long; inline tensors are still to be copied to their ``offsets``."""
+    overflow: bytes
+    specs: tuple[TensorSpec, ...]
+    offsets: tuple[int | None, ...]
+    """Per tensor: its place in the frame, or ``None`` when it travels alone."""
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """A message whose specs are known and checked; its tensors are still to be received."""
+
+    header: Header
+    body: Body
+    specs: tuple[TensorSpec, ...]
+    offsets: tuple[int | None, ...]
+
+
+def place(specs: Sequence[TensorSpec], body_bytes: int, frame_bytes: int) -> tuple[int | None, ...]:
+    """Decide which tensors ride in the frame, and where; both ends compute the same.
+
+    In declared order, each CPU tensor that still fits is inlined at an aligned offset. CUDA tensors never
+    are: copying them would synchronise the GPU.
+    """
+    cursor = HEADER_BYTES + body_bytes
+    offsets: list[int | None] = []
+    for spec in specs:
+        start = -(-cursor // ALIGN) * ALIGN
+        fits = spec.device == "cpu" and spec.nbytes > 0 and start + spec.nbytes <= frame_bytes
+        offsets.append(start if fits else None)
+        if fits:
+            cursor = start + spec.nbytes
+    return tuple(offsets)
+
+
+class Encoder:
+    """One direction of one link, sending end."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self._msgpack = msgspec.msgpack.Encoder(order="deterministic")
+        self._schema_ids: dict[tuple[TensorSpec, ...], int] = {}
+        self._next_schema = NO_SCHEMA + 1
+
+    def encode(
+        self,
+        message: PPEnvelope | PPResult,
+        specs: Sequence[TensorSpec],
+        *,
+        check_plan: bool = True,
+    ) -> Encoded:
+        """Turn a message into its frame; the last part of preflight (rule R1).
+
+        Args:
+            message: Its ``tensors`` are not touched.
+            specs: One per tensor, in declared order.
+            check_plan: Off only to let a test show that the receiver refuses a bad plan by itself.
+
+        Raises:
+            LocalProtocolError: Metadata that msgpack cannot carry, an inconsistent chunk plan, a spec
+                that cannot travel, a repeated name, or a size over the limits (the sending rank only).
+        """
+        specs = tuple(specs)
+        self._check(message, specs, check_plan=check_plan)
+        schema_id, is_new = self._schema_id(specs)
+        body = self._body(message, specs if is_new else None)
+        payload_bytes = sum(spec.nbytes for spec in specs)
+        header = Header(
+            kind=Kind.ENVELOPE if isinstance(message, PPEnvelope) else Kind.RESULT,
+            action=message.action,
+            ids=message.ids,
+            new_schema=is_new,
+            schema_id=schema_id,
+            num_tensors=len(specs),
+            body_bytes=len(body),
+            payload_bytes=payload_bytes,
+            body_crc=zlib.crc32(body),
+        )
+        frame = bytearray(self.limits.frame_bytes)
+        room = self.limits.frame_bytes - HEADER_BYTES
+        frame[:HEADER_BYTES] = pack_header(header)
+        frame[HEADER_BYTES : HEADER_BYTES + min(room, len(body))] = body[:room]
+        return Encoded(
+            header=header,
+            frame=frame,
+            overflow=body[room:],
+            specs=specs,
+            offsets=place(specs, len(body), self.limits.frame_bytes),
+        )
+
+    def _check(
+        self, message: PPEnvelope | PPResult, specs: tuple[TensorSpec, ...], *, check_plan: bool
+    ) -> None:
+        problem = specs_problem(specs, self.limits)
+        if problem is None and check_plan and isinstance(message, PPEnvelope) and message.plan:
+            problem = message.plan.problem(specs)
+        if problem is not None:
+            raise LocalProtocolError(
+                problem,
+                where=message.ids.where(),
+                check_first="what encode() of stage 0 returned; nothing was sent",
+            )
+
+    def _body(self, message: PPEnvelope | PPResult, specs: tuple[TensorSpec, ...] | None) -> bytes:
+        calls = (
+            (message.observed_calls, message.stage1_ns) if isinstance(message, PPResult) else (0, 0)
+        )
+        plan = message.plan if isinstance(message, PPEnvelope) else None
+        try:
+            body = self._msgpack.encode(
+                Body(dict(message.metadata), plan, specs, message.reason, *calls)
+            )
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise LocalProtocolError(
+                f"The metadata could not be serialised: {error}.",
+                where=message.ids.where(),
+                check_first="metadata takes str, int, float, bool, None, bytes, lists and dicts",
+            ) from error
+        if len(body) > self.limits.max_body_bytes:
+            raise LocalProtocolError(
+                f"The body had {len(body)} bytes; {self.limits.max_body_bytes} are allowed.",
+                where=message.ids.where(),
+                check_first="send large data as a tensor, not as metadata",
+            )
+        return body
+
+    def _schema_id(self, specs: tuple[TensorSpec, ...]) -> tuple[int, bool]:
+        if not specs:
+            return NO_SCHEMA, False
+        known = self._schema_ids.get(specs)
+        if known is not None:
+            return known, False
+        schema_id = self._next_schema
+        self._next_schema += 1
+        self._schema_ids[specs] = schema_id
+        # The receiver keeps SCHEMA_SLOTS of them; forget the one whose slot this id takes over.
+        for old, old_id in list(self._schema_ids.items()):
+            if old_id <= schema_id - SCHEMA_SLOTS:
+                del self._schema_ids[old]
+        return schema_id, True
+
+
+class Decoder:
+    """One direction of one link, receiving end. Trusts nothing that it has not checked."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self._msgpack = msgspec.msgpack.Decoder(Body)
+        self._schemas: dict[int, tuple[int, tuple[TensorSpec, ...]]] = {}
+
+    def header(self, frame: bytes | bytearray | memoryview) -> Header:
+        """Check the fixed part of a frame.
+
+        Raises:
+            RemoteProtocolError: Truncated, wrong magic, version, kind, action or checksum, impossible ids,
+                or a size over the limits (the receiving rank only; nothing has been allocated).
+        """
+        return unpack_header(frame, self.limits)
+
+    def body(
+        self, header: Header, frame: bytes | bytearray | memoryview, overflow: bytes
+    ) -> Decoded:
+        """Check the body and find the tensors' specs and places.
+
+        Args:
+            header: From ``header``.
+            frame: The whole frame.
+            overflow: Exactly ``header.overflow_bytes`` bytes.
+
+        Raises:
+            RemoteProtocolError: Bad checksum, a body that is not ours, an unknown schema id, specs that
+                cannot travel, sizes that contradict the header, or a chunk plan that contradicts itself.
+        """
+        inline = min(header.body_bytes, self.limits.frame_bytes - HEADER_BYTES)
+        raw = bytes(memoryview(frame)[HEADER_BYTES : HEADER_BYTES + inline]) + overflow
+        if len(raw) != header.body_bytes or zlib.crc32(raw) != header.body_crc:
+            raise refused("The body's checksum was wrong.", header, "memory or network of the peer")
+        try:
+            body = self._msgpack.decode(raw)
+        except (msgspec.MsgspecError, RecursionError, ValueError) as error:
+            raise refused(
+                f"The body did not read: {error}.", header, "the peer's ppwork"
+            ) from error
+        specs = self._specs(header, body)
+        offsets = place(specs, header.body_bytes, self.limits.frame_bytes)
+        problem = self._contradiction(header, body, specs)
+        if problem is not None:
+            raise refused(problem, header, "the log of the sender around this call_id")
+        return Decoded(header, body, specs, offsets)
+
+    def _specs(self, header: Header, body: Body) -> tuple[TensorSpec, ...]:
+        if header.new_schema:
+            specs = body.specs or ()
+            problem = specs_problem(specs, self.limits)
+            if problem is not None:
+                raise refused(problem, header, "encode() of the peer's stage")
+            self._schemas[header.schema_id % SCHEMA_SLOTS] = (header.schema_id, specs)
+            return specs
+        if header.schema_id == NO_SCHEMA:
+            return ()
+        schema_id, specs = self._schemas.get(header.schema_id % SCHEMA_SLOTS, (NO_SCHEMA, ()))
+        if schema_id != header.schema_id:
+            raise refused(
+                f"Schema {header.schema_id} was never announced on this link.",
+                header,
+                "do both ends run the same ppwork?",
+            )
+        return specs
+
+    def _contradiction(
+        self, header: Header, body: Body, specs: tuple[TensorSpec, ...]
+    ) -> str | None:
+        if len(specs) != header.num_tensors:
+            return f"The header announced {header.num_tensors} tensors, the specs are {len(specs)}."
+        total = sum(spec.nbytes for spec in specs)
+        if total != header.payload_bytes:
+            return f"The header announced {header.payload_bytes} bytes, the specs make {total}."
+        if header.action is PPAction.INFER and header.kind is Kind.ENVELOPE:
+            if body.plan is None:
+                return "An INFER envelope came without the plan of its chunk."
+            return body.plan.problem(specs)
+        if header.action is not PPAction.INFER and specs:
+            return f"A {header.action.name} came with {len(specs)} tensors; only INFER carries any."
+        if header.action is PPAction.ERROR and body.reason is None:
+            return "An ERROR came without its reason."
+        return None
+
+
+def specs_problem(specs: Sequence[TensorSpec], limits: Limits) -> str | None:
+    """Say why these tensors cannot travel together, or ``None`` if they can."""
+    if len(specs) > limits.max_tensors:
+        return f"A message had {len(specs)} tensors; {limits.max_tensors} are allowed."
+    for spec in specs:
+        problem = spec.problem()
+        if problem is not None:
+            return problem
+    if len({spec.name for spec in specs}) != len(specs):
+        return "Two tensors of a message had the same name."
+    total = sum(spec.nbytes for spec in specs)
+    if total > limits.max_message_bytes:
+        return f"The tensors had {total} bytes; {limits.max_message_bytes} are allowed."
+    return None
+
+
+def to_message(decoded: Decoded, tensors: Mapping[str, Any]) -> PPEnvelope | PPResult:
+    """Join what was decoded with the received tensors."""
+    header, body = decoded.header, decoded.body
+    if header.kind is Kind.ENVELOPE:
+        return PPEnvelope(header.action, header.ids, body.plan, body.metadata, tensors, body.reason)
+    return PPResult(
+        header.action,
+        header.ids,
+        body.observed_calls,
+        body.stage1_ns,
+        body.metadata,
+        tensors,
+        body.reason,
+    )

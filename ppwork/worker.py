@@ -1,0 +1,180 @@
+"""The entry of one rank: ``torchrun -m ppwork worker RUN_DIR``.
+
+Order matters here: lifeline, log, then torch; device, groups, stages, and only then the protocol. Whatever
+happens, this rank tells its peers, writes its failure record, and leaves with an exit code.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ppwork import lifeline
+from ppwork.failure import record_of, write_record, write_whole
+from ppwork.plan import Plan
+from ppwork.timeline import Recorder, measure, read_entries, span_file, stage1_ms_of
+
+if TYPE_CHECKING:
+    from ppwork.groups import Groups
+    from ppwork.stage import StageContext
+
+FAILED = 1
+SECONDARY = 3
+"""Exit code of a rank that left because a peer did."""
+LIFELINE_VARIABLE = "PPWORK_LIFELINE"
+"""Set by our launcher: standard input is a pipe that ends when the launcher does."""
+OUTPUTS_FILE = "outputs.safetensors"
+SUMMARY_FILE = "summary.json"
+
+log = logging.getLogger("ppwork.worker")
+
+
+def log_file(run_dir: Path, rank: int) -> Path:
+    """Return the path of a rank's log."""
+    return Path(run_dir) / f"rank{rank}.log"
+
+
+def main(run_dir: Path) -> int:
+    """Run this rank to its end and return its exit code."""
+    if os.environ.get(LIFELINE_VARIABLE):
+        lifeline.hold()
+    rank = int(os.environ["RANK"])
+    _log_to(log_file(run_dir, rank), rank)
+    with Recorder(span_file(run_dir, rank)) as recorder:
+        try:
+            _run(run_dir, rank, recorder)
+        except Exception as error:
+            record = record_of(error, rank, recorder.last_instants())
+            log.exception("rank %d failed", rank)
+            write_record(run_dir, record)
+            code = SECONDARY if record.symptom else FAILED
+        else:
+            return 0
+    logging.shutdown()
+    # Groups are broken and lanes may be stuck in the backend: no destructor may run (rule R10).
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _log_to(path: Path, rank: int) -> None:
+    """Send everything this process prints, C++ included, to its log."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+    handler = logging.StreamHandler(sys.stderr)
+    start = time.monotonic()
+    text = f"r{rank} %(levelname)s %(name)s | %(message)s"
+    handler.setFormatter(_Since(start, text))
+    logger = logging.getLogger("ppwork")
+    logger.addHandler(handler)
+    logger.setLevel(os.environ.get("PPWORK_LOG_LEVEL", "INFO"))
+
+
+class _Since(logging.Formatter):
+    def __init__(self, start: float, text: str) -> None:
+        super().__init__(text)
+        self._start = start
+
+    def format(self, record: logging.LogRecord) -> str:
+        return f"+{time.monotonic() - self._start:.3f}s {super().format(record)}"
+
+
+def _run(run_dir: Path, rank: int, recorder: Recorder) -> None:
+    plan = Plan.load(Path(os.environ.get("PPWORK_PLAN_DIR", run_dir)))
+    from ppwork import groups as live
+
+    import torch
+
+    torch.set_num_threads(plan.threads_per_rank)
+    local_rank, world_size = int(os.environ["LOCAL_RANK"]), int(os.environ["WORLD_SIZE"])
+    log.info("ppwork %s torch %s plan %s", _version(), torch.__version__, plan.digest)
+    with recorder.span("join"):
+        groups = live.join(plan, rank=rank, local_rank=local_rank, world_size=world_size)
+    log.info("joined as %s on %s", groups.role, groups.device)
+    _run_role(plan, groups, run_dir, recorder)
+    groups.close()
+    log.info("left")
+
+
+def _run_role(plan: Plan, groups: Groups, run_dir: Path, recorder: Recorder) -> None:
+    from ppwork.control import follower_loop, leader_loop, stage0_loop
+    from ppwork.control_plane import PPControlPlane
+    from ppwork.stage import STAGE0_METHODS, STAGE1_METHODS, NoTensorParallel, StageContext, load_stage
+    from ppwork.tensor_parallel import MeshSum
+    from ppwork.topology import Role
+
+    on_stage0 = groups.role is Role.STAGE0
+    context = StageContext(
+        plan, groups.device, NoTensorParallel() if on_stage0 else MeshSum(groups), run_dir if on_stage0 else None
+    )
+    path, methods = (plan.stage0, STAGE0_METHODS) if on_stage0 else (plan.stage1, STAGE1_METHODS)
+    with recorder.span("load"):
+        stage = _construct(load_stage(path, methods, search=Path.cwd()), context)
+    # Nobody waits in a collective for a rank that is still loading, or that failed to.
+    groups.sync("loaded")
+    plane = PPControlPlane(plan, groups, recorder)
+    try:
+        if on_stage0:
+            _stage0(plane, stage, run_dir, stage0_loop)
+        else:
+            loop = leader_loop if groups.role is Role.LEADER else follower_loop
+            loop(plane, stage)
+    except Exception as error:
+        plane.fail(error)
+        raise
+    plane.close()
+
+
+def _construct(stage: type, context: StageContext) -> Any:  # noqa: ANN401  the user's class
+    from ppwork.control import stage_code
+    from ppwork.envelope import Ids
+
+    with stage_code("constructor", Ids(0, -1, 0)):
+        return stage(context)
+
+
+def _stage0(plane: Any, stage0: Any, run_dir: Path, loop: Callable[[Any, Any], Any]) -> None:  # noqa: ANN401
+    kept = loop(plane, stage0)
+    figures = dict(stage0.finish())
+    if plane.plan.verify:
+        save_outputs(run_dir / OUTPUTS_FILE, kept)
+    write_summary(plane.plan, run_dir, plane.groups.device.type, figures)
+
+
+def save_outputs(path: Path, outputs: list[Any]) -> None:
+    """Keep what rank 0 emitted, one tensor per chunk, for the comparison with the reference."""
+    from safetensors.torch import save_file
+
+    save_file({f"{index:06d}": output.contiguous().cpu() for index, output in enumerate(outputs)}, path)
+
+
+def write_summary(plan: Plan, run_dir: Path, device: str, figures: dict[str, Any]) -> None:
+    """Write ``summary.json``: measures, stage 0's figures, versions and the plan."""
+    import torch
+
+    entries = read_entries(run_dir, 0)
+    measures = msgspec.to_builtins(measure(entries, stage1_ms_of(entries)))
+    summary = {
+        **measures,
+        **figures,
+        "backend": "nccl" if device == "cuda" else "gloo",
+        "device": device,
+        "versions": {"ppwork": _version(), "torch": str(torch.__version__), "python": sys.version.split()[0]},
+        "plan_digest": plan.digest,
+        "plan": plan.to_dict(),
+    }
+    write_whole(run_dir / SUMMARY_FILE, msgspec.json.format(msgspec.json.encode(summary), indent=2))
+
+
+def _version() -> str:
+    from ppwork import __version__
+
+    return __version__
