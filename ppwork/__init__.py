@@ -1,3 +1,41 @@
-"""A workbench for pipeline-parallel inference on torch.distributed: see it, break it, measure it."""
+"""A workbench for pipeline-parallel inference on torch.distributed: see it, break it, measure it.
 
-__version__ = "0.1.0"
+This face is the notebook side: it starts processes and reads what they left, and imports neither torch nor
+CUDA. Inside a rank, import ``ppwork.control_plane`` and its neighbours.
+"""
+
+from ppwork.errors import (
+    LocalProtocolError,
+    ParityError,
+    PeerLostError,
+    PeerTimeoutError,
+    PlanError,
+    PPWorkError,
+    RemoteProtocolError,
+    RunFailed,
+    StageError,
+    TerminalNotice,
+)
+from ppwork.launch import launch
+from ppwork.plan import Plan
+from ppwork.run import Run
+from ppwork.topology import Topology
+from ppwork.version import __version__
+
+__all__ = [
+    "LocalProtocolError",
+    "PPWorkError",
+    "ParityError",
+    "PeerLostError",
+    "PeerTimeoutError",
+    "Plan",
+    "PlanError",
+    "RemoteProtocolError",
+    "Run",
+    "RunFailed",
+    "StageError",
+    "TerminalNotice",
+    "Topology",
+    "__version__",
+    "launch",
+]

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ppwork.control_plane import PPControlPlane
 from ppwork.envelope import CONTEXT_PREFIX, Ids, PPAction, PPEnvelope, PPResult
 from ppwork.errors import PPWorkError, StageError
 from ppwork.tensor_parallel import only_group
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     import torch
 
+    from ppwork.control_plane import PPControlPlane
     from ppwork.stage import Generator, Stage0, Tensors
 
 log = logging.getLogger(__name__)
@@ -104,16 +105,16 @@ def encode_chunk(stage0: Stage0, chunk_index: int, *, recompute: bool) -> dict[s
 def _encode(plane: PPControlPlane, stage0: Stage0, chunk_index: int) -> dict[str, torch.Tensor] | None:
     ids = plane.session.next_ids(PPAction.INFER, hard_cut=chunk_index in plane.plan.hard_cuts)
     recompute = recompute_at(plane.plan.recompute_every, chunk_index)
-    with plane.recorder.span("encode", **ids.where()), stage_code("encode", ids):
+    with plane.recorder.span("encode", ids=ids.where()), stage_code("encode", ids):
         return encode_chunk(stage0, chunk_index, recompute=recompute)
 
 
 def _decode(plane: PPControlPlane, stage0: Stage0, result: PPResult) -> torch.Tensor:
     ids = result.ids
-    with plane.recorder.span("decode", **ids.where()), stage_code("decode", ids):
+    with plane.recorder.span("decode", ids=ids.where()), stage_code("decode", ids):
         emission = stage0.decode(ids.chunk_index, result.tensors)
     figures = {"stage1_ms": result.stage1_ns / 1e6, **emission.metrics}
-    plane.recorder.instant("emit", figures=figures, **ids.where())
+    plane.recorder.instant("emit", figures=figures, ids=ids.where())
     log.info("chunk %d emitted, stage 1 took %.1f ms", ids.chunk_index, figures["stage1_ms"])
     return emission.output
 
@@ -122,7 +123,7 @@ def _generate(plane: PPControlPlane, generator: Generator, envelope: PPEnvelope)
     ids = envelope.ids
     start_ns = time.monotonic_ns()
     guard = only_group(plane.groups, "tp_pg")
-    with plane.recorder.span("generate", **ids.where()), stage_code("generate", ids), guard:
+    with plane.recorder.span("generate", ids=ids.where()), stage_code("generate", ids), guard:
         tensors, calls = run_chunk(generator, envelope.plan, envelope.tensors)
     if plane.groups.device.type == "cuda":
         _wait_for_device(plane)

@@ -1,6 +1,6 @@
 """``PPControlPlane``: the whole runtime of one rank, as a prototype of yours would use it.
 
-Stage 0 calls ``send`` and ``receive_result``; the leader ``receive``, ``send_result``; a follower ``receive``.
+Stage 0 sends and receives results; the leader receives and sends results; a follower receives.
 Behind each call stand the session's rules, preflight, the lanes and the commitment points. Whatever goes
 wrong goes through ``fail``, which tells the peers before this rank leaves.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ppwork.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPResult, Reason
@@ -31,6 +31,8 @@ from ppwork.transport import (
 from ppwork.wire import Decoder, Encoder
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     import torch
 
     from ppwork.groups import Groups
@@ -152,7 +154,7 @@ class PPControlPlane:
 
     def _send_envelope(self, envelope: PPEnvelope, *, flush: bool = False) -> None:
         ids = envelope.ids
-        with self.recorder.span("preflight", **ids.where()):
+        with self.recorder.span("preflight", ids=ids.where()):
             try:
                 self.session.may_send(envelope)
                 outgoing = preflight(envelope, self._encoder, self.groups.device)
@@ -163,7 +165,7 @@ class PPControlPlane:
         # while our send is still waiting for it to take the tensors.
         answer = self._expect_result()
         self._commit("envelope.send", ids)
-        with self.recorder.span("send", lane="down_pg", **ids.where()):
+        with self.recorder.span("send", lane="down_pg", ids=ids.where()):
             move = sender(self.groups, "down_pg")
             sent = self._lanes["down_pg"].submit(lambda: move_all(outgoing.parts, move))
             try:
@@ -186,7 +188,7 @@ class PPControlPlane:
 
     def _take_result(self) -> PPResult:
         answer = self._expect_result()
-        with self.recorder.span("receive", lane="up_pg", **self.session.last_ids.where()):
+        with self.recorder.span("receive", lane="up_pg", ids=self.session.last_ids.where()):
             incoming = result_of(answer, self._patience, what="receive", group="up_pg", peer=1)
         self._expected_result = None
         self._refuse_notice(incoming)
@@ -229,10 +231,10 @@ class PPControlPlane:
         if not isinstance(envelope, PPEnvelope):
             raise _wrong_kind(incoming)
         self.session.received(envelope)
-        self.recorder.add_span("receive", start_ns, lane=name, **envelope.ids.where())
+        self.recorder.add_span("receive", start_ns, lane=name, ids=envelope.ids.where())
         if leads:
             self._commit("mesh.broadcast", envelope.ids)
-            with self.recorder.span("broadcast", lane="mesh_pg", **envelope.ids.where()):
+            with self.recorder.span("broadcast", lane="mesh_pg", ids=envelope.ids.where()):
                 self._broadcast(incoming, self._patience)
         self._refuse_notice(incoming)
         return envelope
@@ -267,13 +269,13 @@ class PPControlPlane:
         """
         outgoing = preflight(result, self._encoder, self.groups.device)
         self._commit("result.send", result.ids)
-        with self.recorder.span("send_result", lane="up_pg", **result.ids.where()):
+        with self.recorder.span("send_result", lane="up_pg", ids=result.ids.where()):
             move = sender(self.groups, "up_pg")
             job = self._lanes["up_pg"].submit(lambda: move_all(outgoing.parts, move))
             result_of(job, self._patience, what="send", group="up_pg", peer=0)
 
     def acknowledge(self) -> None:
-        """Answer SHUTDOWN: the leader to rank 0, a follower by leaving; raises and blocks as ``send_result``."""
+        """Answer SHUTDOWN: the leader to rank 0, a follower by leaving; see ``send_result``."""
         if self.groups.role is Role.LEADER:
             self.send_result(PPResult(PPAction.SHUTDOWN, self.session.last_ids))
         self.session.acknowledged()
@@ -308,7 +310,7 @@ class PPControlPlane:
                     self._broadcast(outgoing, NOTICE_TIMEOUT_S)
                 else:
                     move = sender(self.groups, name)
-                    job = self._lanes[name].submit(lambda o=outgoing, m=move: move_all(o.parts, m))
+                    job = self._lanes[name].submit(partial(move_all, outgoing.parts, move))
                     result_of(job, NOTICE_TIMEOUT_S, what="notice", group=name)
             except Exception as unsent:  # noqa: BLE001  the first error is the one to report
                 log.warning("notice.unsent group=%s %s", name, unsent)
@@ -331,7 +333,7 @@ class PPControlPlane:
     def _commit(self, point: str, ids: Ids) -> None:
         if point not in COMMITMENT_POINTS:
             raise ValueError(f"{point!r} is not a commitment point")
-        self.recorder.instant(point, **ids.where())
+        self.recorder.instant(point, ids=ids.where())
         log.debug("%s.started %s", point, ids)
         if self._hook is not None:
             self._hook(point, ids)

@@ -7,12 +7,14 @@ bytes are ``wire``'s business, and when it may be sent is ``protocol``'s.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 CONTEXT_PREFIX = "context."
 """Tensors whose names start so rebuild the cache; they are what ``recompute`` needs (F10)."""
@@ -131,9 +133,7 @@ class TensorSpec(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
         if self.device not in ("cpu", "cuda"):
             return f"Tensor {self.name!r} was on {self.device!r}; only cpu and cuda can travel."
         if len(self.shape) > MAX_DIMS or any(size < 0 or size >= 1 << 48 for size in self.shape):
-            return (
-                f"Tensor {self.name!r} had shape {self.shape}; up to {MAX_DIMS} sizes are allowed."
-            )
+            return f"Tensor {self.name!r} had shape {self.shape}; up to {MAX_DIMS} sizes are allowed."
         return None
 
 

@@ -18,8 +18,10 @@ This module knows no ranks, groups or files: it only fixes how an error speaks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 WHERE_KEYS = ("rank", "role", "group", "peer", "call_id", "chunk_index", "cache_epoch")
 """The keys of ``where``, in the order they are always printed (the same as in logs)."""
@@ -37,9 +39,7 @@ class PPWorkError(Exception):
         ValueError: ``where`` has a key that is not in ``WHERE_KEYS`` (any rank).
     """
 
-    def __init__(
-        self, what: str, *, where: Mapping[str, Any] | None = None, check_first: str = ""
-    ) -> None:
+    def __init__(self, what: str, *, where: Mapping[str, Any] | None = None, check_first: str = "") -> None:
         self.what = what
         self.check_first = check_first
         self.where: dict[str, Any] = {}
@@ -71,9 +71,7 @@ class PPWorkError(Exception):
         return f"{type(self).__name__}: {self}".splitlines()
 
 
-def _rebuild(
-    kind: type[PPWorkError], what: str, where: dict[str, Any], check_first: str
-) -> PPWorkError:
+def _rebuild(kind: type[PPWorkError], what: str, where: dict[str, Any], check_first: str) -> PPWorkError:
     return kind(what, where=where, check_first=check_first)
 
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 import os
 import time
 import traceback
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-import ppwork
 from ppwork.errors import PeerLostError, PeerTimeoutError, PPWorkError, TerminalNotice
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 SYMPTOMS = (TerminalNotice, PeerLostError, PeerTimeoutError)
 """Errors that say a peer is gone: whoever made it go has the cause, if it could still speak."""
@@ -54,7 +55,9 @@ def record_of(error: BaseException, rank: int, last_instants: dict[str, dict[str
         error_type=type(error).__name__,
         what=error.what if isinstance(error, PPWorkError) else f"{type(error).__name__}: {error}",
         where=where,
-        check_first=error.check_first if isinstance(error, PPWorkError) else "the traceback in this rank's log",
+        check_first=error.check_first
+        if isinstance(error, PPWorkError)
+        else "the traceback in this rank's log",
         symptom=ours and isinstance(error, SYMPTOMS),
         at_ns=time.monotonic_ns(),
         traceback="".join(traceback.format_exception(error)),
@@ -67,7 +70,7 @@ def _source_of(error: BaseException) -> str:
     # The innermost cause is where the trouble began: a StageError wraps the user's exception.
     while error.__cause__ is not None:
         error = error.__cause__
-    own = str(Path(ppwork.__file__).parent) + os.sep
+    own = str(Path(__file__).parent) + os.sep
     workloads = str(Path(own) / "workloads") + os.sep
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         library = f"{os.sep}site-packages{os.sep}" in frame.filename or frame.filename.startswith("<")

@@ -9,19 +9,23 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
 
 from ppwork.errors import LocalProtocolError, PeerTimeoutError, PlanError
 from ppwork.parity import check_parity, decode_facts, encode_facts, facts_of
 from ppwork.peers import naming_peers
-from ppwork.plan import Plan
 from ppwork.topology import GROUP_ORDER, LEADER_GROUP_RANK, LEADER_RANK, Role, Topology
 
+if TYPE_CHECKING:
+    from ppwork.plan import Plan
+
 STORE_VARIABLE = "PPWORK_STORE"
-"""Path of a file store made by our launcher: nothing then listens beyond loopback. Unset: torchrun's store."""
+"""Path of our launcher's file store: nothing then listens beyond loopback. Unset: torchrun's store."""
 
 SHARED_GPU_ENVIRONMENT = {
     "NCCL_SOCKET_IFNAME": "lo",
@@ -80,22 +84,22 @@ def pick_device(plan: Plan, rank: int, local_rank: int) -> torch.device:
     return torch.device("cuda", index)
 
 
-def open_store(rank: int, world_size: int, timeout_s: float) -> dist.Store:
+def open_store(rank: int, world_size: int, timeout_s: float) -> Store:
     """Return the store of this job, under a prefix of this attempt so that a restart never reads old keys."""
     path = os.environ.get(STORE_VARIABLE)
     if path:
-        store: dist.Store = dist.FileStore(path, world_size)
+        store: Store = dist.FileStore(path, world_size)  # type: ignore[attr-defined]
     else:
         store, _, _ = next(
-            iter(dist.rendezvous("env://", rank, world_size, timeout=timedelta(seconds=timeout_s)))
+            iter(rendezvous("env://", rank, world_size, timeout=timedelta(seconds=timeout_s)))
         )
     store.set_timeout(timedelta(seconds=timeout_s))
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return dist.PrefixStore(f"ppwork/{attempt}", store)
+    return PrefixStore(f"ppwork/{attempt}", store)
 
 
-def gather(store: dist.Store, key: str, value: bytes, rank: int, world_size: int) -> list[bytes]:
-    """Exchange one value per rank through the store.
+def gather(store: Store, key: str, value: bytes, rank: int, world_size: int) -> list[bytes]:
+    """Exchange one value per rank, UTF-8 text, through the store.
 
     Raises:
         PeerTimeoutError: Some ranks did not come within the store's timeout; names them (every rank
@@ -104,7 +108,7 @@ def gather(store: dist.Store, key: str, value: bytes, rank: int, world_size: int
     Blocks:
         Until every rank has called it with the same key.
     """
-    store.set(f"{key}/{rank}", value)
+    store.set(f"{key}/{rank}", value.decode())
     values: list[bytes] = []
     for peer in range(world_size):
         try:
@@ -119,7 +123,7 @@ def gather(store: dist.Store, key: str, value: bytes, rank: int, world_size: int
     return values
 
 
-def _has(store: dist.Store, key: str) -> bool:
+def _has(store: Store, key: str) -> bool:
     try:
         return bool(store.check([key]))
     except RuntimeError:  # the store is gone: nobody can be said to have come
@@ -139,7 +143,7 @@ class Groups:
     rank: int
     device: torch.device
     timeout_s: float
-    store: dist.Store
+    store: Store
     _handles: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -210,8 +214,7 @@ def join(plan: Plan, *, rank: int, local_rank: int, world_size: int) -> Groups:
     check_parity([decode_facts(one) for one in raw])
     if world_size != plan.world_size:
         raise PlanError(
-            f"{world_size} ranks were started; the plan's mesh of {plan.mesh_size} needs "
-            f"{plan.world_size}.",
+            f"{world_size} ranks were started; the plan's mesh of {plan.mesh_size} needs {plan.world_size}.",
             where={"rank": rank},
             check_first=f"torchrun --nproc-per-node {plan.world_size}",
         )
@@ -219,7 +222,7 @@ def join(plan: Plan, *, rank: int, local_rank: int, world_size: int) -> Groups:
     on_cuda = device.type == "cuda"
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if on_cuda else "gloo",
-        store=dist.PrefixStore("groups", store),
+        store=PrefixStore("groups", store),
         rank=rank,
         world_size=world_size,
         timeout=timeout,
@@ -258,4 +261,3 @@ def warm_up(groups: Groups) -> None:
                 dist.all_reduce(torch.ones(64, device=device), group=groups["tp_pg"])
     if groups.device.type == "cuda":
         torch.cuda.synchronize(groups.device)
-

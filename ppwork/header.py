@@ -91,8 +91,10 @@ def unpack_header(frame: bytes | bytearray | memoryview, limits: Limits) -> Head
             "frame_bytes in both plans",
         )
     head = bytes(memoryview(frame)[:HEADER_BYTES])
-    (magic, version, kind, action, flags, num_tensors, schema_id, body_bytes, reserved,
-     call_id, chunk_index, cache_epoch, payload_bytes, body_crc, header_crc) = HEADER.unpack(head)  # fmt: skip
+    (
+     magic, version, kind, action, flags, num_tensors, schema_id, body_bytes, reserved,
+     call_id, chunk_index, cache_epoch, payload_bytes, body_crc, header_crc,
+    ) = HEADER.unpack(head)  # fmt: skip
     ids = Ids(call_id, chunk_index, cache_epoch)
     if magic != MAGIC:
         raise refused(
@@ -151,5 +153,6 @@ def _header_problem(
 
 
 def refused(what: str, header: Header | None, check_first: str) -> RemoteProtocolError:
+    """Return the error for a message that was not accepted, with the ids if they were already checked."""
     where = header.ids.where() if header is not None else {}
     return RemoteProtocolError(what, where=where, check_first=check_first)

@@ -1,8 +1,8 @@
 """Ranks never outlive whoever started them.
 
-Two lines, because each covers what the other cannot: the launcher keeps the write end of our standard input,
-so end-of-file means that the launcher is gone; the parent-death signal means that torchrun is gone. Ctrl-C and
-SIGTERM get their default action back: a Python handler would wait for a C++ call on the main thread to end.
+Two lines, as each covers what the other cannot: the launcher keeps the write end of our standard input,
+so end-of-file means that it is gone; the parent-death signal means that torchrun is gone. Ctrl-C and SIGTERM
+get their default action back: a Python handler would wait for a C++ call on the main thread to end.
 """
 
 from __future__ import annotations

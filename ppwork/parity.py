@@ -7,14 +7,17 @@ change it too, so the variables that do are compared as well. Pure: the exchange
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ppwork import __version__
 from ppwork.errors import ParityError
-from ppwork.plan import Plan
+from ppwork.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ppwork.plan import Plan
 
 ENVIRONMENT_KEYS = (
     "OMP_NUM_THREADS",

@@ -6,11 +6,13 @@ nowhere else. NCCL raises ``DistBackendError``, which is a ``RuntimeError`` as w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ppwork.errors import PeerLostError, PeerTimeoutError, PPWorkError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 LOST_TEXTS = (
     "Connection closed by peer",

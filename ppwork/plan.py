@@ -71,6 +71,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     threads_per_rank: int = 1
     verify: bool = False
     """Keep what rank 0 emitted, to be compared with the single-process reference."""
+    tolerance: float = 1e-4
+    """Largest absolute difference that ``verify`` allows in a mesh of 2 and more; a mesh of 1 gets 0."""
 
     FILE_NAME: ClassVar[str] = "plan.json"
 
@@ -146,9 +148,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 def _refuse(field: str, value: object, need: str, check_first: str) -> None:
-    raise PlanError(
-        f"The plan's {field} was {value!r}; it must be {need}.", check_first=check_first
-    )
+    raise PlanError(f"The plan's {field} was {value!r}; it must be {need}.", check_first=check_first)
 
 
 def _check_counts(plan: Plan) -> None:
@@ -169,7 +169,11 @@ def _check_counts(plan: Plan) -> None:
             _refuse(field, value, "1 or more", f"the option that sets {field}")
     if plan.mesh_size >= MAX_RANKS:
         _refuse("mesh_size", plan.mesh_size, f"below {MAX_RANKS}", "did you mean --chunks?")
-    for field, number in {"noise": plan.noise, "timeout_s": plan.timeout_s}.items():
+    for field, number in {
+        "noise": plan.noise,
+        "timeout_s": plan.timeout_s,
+        "tolerance": plan.tolerance,
+    }.items():
         if not math.isfinite(number) or number < 0 or (field == "timeout_s" and number < 1):
             _refuse(field, number, "a finite number, not negative", f"the option that sets {field}")
     if plan.recompute_every < 0 or plan.seed < 0:

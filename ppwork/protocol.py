@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ppwork.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPResult
 from ppwork.errors import LocalProtocolError, PPWorkError, RemoteProtocolError
 from ppwork.states import TRANSITIONS, Event, State
-from ppwork.topology import Role
 
+if TYPE_CHECKING:
+    from ppwork.topology import Role
 
 COMMITMENT_POINTS = ("envelope.send", "mesh.broadcast", "result.send")
 """From each of these on a peer blocks until the rest has come. The runtime calls its hook just before."""

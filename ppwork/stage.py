@@ -12,7 +12,7 @@ import importlib
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol
 
 from ppwork.errors import PlanError
 
@@ -186,4 +186,4 @@ def load_stage(path: str, methods: tuple[str, ...], *, search: Path | None = Non
             f"The stage {path!r} lacks the contract's methods {', '.join(missing)}.",
             check_first=f"a stage needs {', '.join(methods)}; docs/stages.md has an example",
         )
-    return cast("type", stage)
+    return stage

@@ -7,17 +7,20 @@ never comes. While stage code runs, such a call raises before the backend is rea
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from ppwork.errors import LocalProtocolError
-from ppwork.groups import Groups
 from ppwork.peers import naming_peers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ppwork.groups import Groups
 
 _inside = threading.local()
 

@@ -6,12 +6,15 @@ travels as uint8 and the dtype goes in the spec.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import torch
 
 from ppwork.envelope import ITEM_SIZES, TensorSpec
 from ppwork.errors import LocalProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 def dtype_name(dtype: torch.dtype) -> str:

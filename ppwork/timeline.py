@@ -9,12 +9,14 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
 class Span(msgspec.Struct, frozen=True, omit_defaults=True, tag="span", tag_field="type"):
@@ -48,6 +50,8 @@ class Instant(msgspec.Struct, frozen=True, omit_defaults=True, tag="instant", ta
 
 
 Entry = Span | Instant
+WhichChunk = dict[str, int]
+"""Any of ``call_id``, ``chunk_index``, ``cache_epoch``."""
 _decoder = msgspec.json.Decoder(Entry)
 
 
@@ -83,17 +87,19 @@ class Recorder:
                 self._file = None
 
     @contextmanager
-    def span(self, name: str, *, lane: str = "main", **ids: int) -> Iterator[None]:
+    def span(self, name: str, *, lane: str = "main", ids: WhichChunk | None = None) -> Iterator[None]:
         """Record the time that the body takes, also when it raises."""
         start_ns = time.monotonic_ns()
         try:
             yield
         finally:
-            self.add_span(name, start_ns, lane=lane, **ids)
+            self.add_span(name, start_ns, lane=lane, ids=ids)
 
-    def add_span(self, name: str, start_ns: int, *, lane: str = "main", **ids: int) -> None:
+    def add_span(
+        self, name: str, start_ns: int, *, lane: str = "main", ids: WhichChunk | None = None
+    ) -> None:
         """Record a span that began at ``start_ns`` and ends now, when its ids are known at the end only."""
-        self._write(Span(name, lane, start_ns, time.monotonic_ns(), **ids))
+        self._write(Span(name, lane, start_ns, time.monotonic_ns(), **(ids or {})))
 
     def instant(
         self,
@@ -101,10 +107,10 @@ class Recorder:
         *,
         lane: str = "main",
         figures: Mapping[str, float] | None = None,
-        **ids: int,
+        ids: WhichChunk | None = None,
     ) -> None:
         """Record a moment; the last one of each lane is kept for failure records."""
-        entry = Instant(name, lane, time.monotonic_ns(), figures=dict(figures or {}), **ids)
+        entry = Instant(name, lane, time.monotonic_ns(), figures=dict(figures or {}), **(ids or {}))
         self._last[lane] = entry
         self._write(entry)
 
@@ -178,9 +184,7 @@ class Measures(msgspec.Struct, frozen=True):
 STAGE0_SPANS = ("encode", "preflight", "decode")
 
 
-def measure(
-    stage0_entries: Sequence[Entry], stage1_ms: Mapping[int, float], *, warm_up: int = 1
-) -> Measures:
+def measure(stage0_entries: Sequence[Entry], stage1_ms: Mapping[int, float], *, warm_up: int = 1) -> Measures:
     """Compute the measures from rank 0's entries and the stage-1 times that the results brought.
 
     Args:
@@ -205,8 +209,7 @@ def measure(
     stage0 = statistics.median(stage0_ms[k] for k in steady)
     stage1 = statistics.median(stage1_ms[k] for k in steady)
     shares = [
-        max(0.0, stage0_ms[k] + stage1_ms[k] - periods[k])
-        / max(min(stage0_ms[k], stage1_ms[k]), 1e-9)
+        max(0.0, stage0_ms[k] + stage1_ms[k] - periods[k]) / max(min(stage0_ms[k], stage1_ms[k]), 1e-9)
         for k in steady
     ]
     return Measures(

@@ -1,5 +1,4 @@
-"""Moves one message: frame, overflow, large tensors; by p2p between rank 0 and the leader, by broadcast in
-the mesh.
+"""Moves one message: frame, overflow, large tensors; by p2p or by the mesh broadcast.
 
 Both ways move the same list of byte tensors, the *parts*, so the leader can pass on what it received without
 encoding it again. Every ``Work`` is kept and waited for exactly once: a dropped gloo isend loses its message,
@@ -10,18 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 
-from ppwork.envelope import PPEnvelope, PPResult
-from ppwork.groups import Groups
+from ppwork.header import Limits
 from ppwork.peers import naming_peers
-from ppwork.plan import Plan
 from ppwork.tensors import as_bytes, from_bytes, specs_of
 from ppwork.topology import LEADER_GROUP_RANK
-from ppwork.wire import Decoded, Decoder, Encoded, Encoder, Limits, to_message
+from ppwork.wire import Decoded, Decoder, Encoded, Encoder, to_message
+
+if TYPE_CHECKING:
+    from ppwork.envelope import PPEnvelope, PPResult
+    from ppwork.groups import Groups
+    from ppwork.plan import Plan
 
 Move = Callable[[torch.Tensor], Any]
 """Starts one transfer of a uint8 tensor and returns its ``Work`` (``None`` when there is nobody)."""

@@ -15,9 +15,8 @@ No I/O and no torch here: bytes in, messages out.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -33,6 +32,9 @@ from ppwork.header import (
     refused,
     unpack_header,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 ALIGN = 64
 SCHEMA_SLOTS = 16
@@ -159,14 +161,10 @@ class Encoder:
             )
 
     def _body(self, message: PPEnvelope | PPResult, specs: tuple[TensorSpec, ...] | None) -> bytes:
-        calls = (
-            (message.observed_calls, message.stage1_ns) if isinstance(message, PPResult) else (0, 0)
-        )
+        calls = (message.observed_calls, message.stage1_ns) if isinstance(message, PPResult) else (0, 0)
         plan = message.plan if isinstance(message, PPEnvelope) else None
         try:
-            body = self._msgpack.encode(
-                Body(dict(message.metadata), plan, specs, message.reason, *calls)
-            )
+            body = self._msgpack.encode(Body(dict(message.metadata), plan, specs, message.reason, *calls))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise LocalProtocolError(
                 f"The metadata could not be serialised: {error}.",
@@ -214,9 +212,7 @@ class Decoder:
         """
         return unpack_header(frame, self.limits)
 
-    def body(
-        self, header: Header, frame: bytes | bytearray | memoryview, overflow: bytes
-    ) -> Decoded:
+    def body(self, header: Header, frame: bytes | bytearray | memoryview, overflow: bytes) -> Decoded:
         """Check the body and find the tensors' specs and places.
 
         Args:
@@ -235,9 +231,7 @@ class Decoder:
         try:
             body = self._msgpack.decode(raw)
         except (msgspec.MsgspecError, RecursionError, ValueError) as error:
-            raise refused(
-                f"The body did not read: {error}.", header, "the peer's ppwork"
-            ) from error
+            raise refused(f"The body did not read: {error}.", header, "the peer's ppwork") from error
         specs = self._specs(header, body)
         offsets = place(specs, header.body_bytes, self.limits.frame_bytes)
         problem = self._contradiction(header, body, specs)
@@ -264,9 +258,7 @@ class Decoder:
             )
         return specs
 
-    def _contradiction(
-        self, header: Header, body: Body, specs: tuple[TensorSpec, ...]
-    ) -> str | None:
+    def _contradiction(self, header: Header, body: Body, specs: tuple[TensorSpec, ...]) -> str | None:
         if len(specs) != header.num_tensors:
             return f"The header announced {header.num_tensors} tensors, the specs are {len(specs)}."
         total = sum(spec.nbytes for spec in specs)

@@ -10,7 +10,6 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +18,13 @@ import msgspec
 from ppwork import lifeline
 from ppwork.failure import record_of, write_record, write_whole
 from ppwork.plan import Plan
+from ppwork.run import OUTPUTS_FILE, SUMMARY_FILE
 from ppwork.timeline import Recorder, measure, read_entries, span_file, stage1_ms_of
+from ppwork.version import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ppwork.groups import Groups
     from ppwork.stage import StageContext
 
@@ -30,8 +33,6 @@ SECONDARY = 3
 """Exit code of a rank that left because a peer did."""
 LIFELINE_VARIABLE = "PPWORK_LIFELINE"
 """Set by our launcher: standard input is a pipe that ends when the launcher does."""
-OUTPUTS_FILE = "outputs.safetensors"
-SUMMARY_FILE = "summary.json"
 
 log = logging.getLogger("ppwork.worker")
 
@@ -89,13 +90,13 @@ class _Since(logging.Formatter):
 
 def _run(run_dir: Path, rank: int, recorder: Recorder) -> None:
     plan = Plan.load(Path(os.environ.get("PPWORK_PLAN_DIR", run_dir)))
-    from ppwork import groups as live
-
     import torch
+
+    from ppwork import groups as live
 
     torch.set_num_threads(plan.threads_per_rank)
     local_rank, world_size = int(os.environ["LOCAL_RANK"]), int(os.environ["WORLD_SIZE"])
-    log.info("ppwork %s torch %s plan %s", _version(), torch.__version__, plan.digest)
+    log.info("ppwork %s torch %s plan %s", __version__, torch.__version__, plan.digest)
     with recorder.span("join"):
         groups = live.join(plan, rank=rank, local_rank=local_rank, world_size=world_size)
     log.info("joined as %s on %s", groups.role, groups.device)
@@ -113,7 +114,10 @@ def _run_role(plan: Plan, groups: Groups, run_dir: Path, recorder: Recorder) -> 
 
     on_stage0 = groups.role is Role.STAGE0
     context = StageContext(
-        plan, groups.device, NoTensorParallel() if on_stage0 else MeshSum(groups), run_dir if on_stage0 else None
+        plan,
+        groups.device,
+        NoTensorParallel() if on_stage0 else MeshSum(groups),
+        run_dir if on_stage0 else None,
     )
     path, methods = (plan.stage0, STAGE0_METHODS) if on_stage0 else (plan.stage1, STAGE1_METHODS)
     with recorder.span("load"):
@@ -142,8 +146,11 @@ def _construct(stage: type, context: StageContext) -> Any:  # noqa: ANN401  the 
 
 
 def _stage0(plane: Any, stage0: Any, run_dir: Path, loop: Callable[[Any, Any], Any]) -> None:  # noqa: ANN401
+    from ppwork.control import stage_code
+
     kept = loop(plane, stage0)
-    figures = dict(stage0.finish())
+    with stage_code("finish", plane.session.last_ids):
+        figures = dict(stage0.finish())
     if plane.plan.verify:
         save_outputs(run_dir / OUTPUTS_FILE, kept)
     write_summary(plane.plan, run_dir, plane.groups.device.type, figures)
@@ -167,14 +174,12 @@ def write_summary(plan: Plan, run_dir: Path, device: str, figures: dict[str, Any
         **figures,
         "backend": "nccl" if device == "cuda" else "gloo",
         "device": device,
-        "versions": {"ppwork": _version(), "torch": str(torch.__version__), "python": sys.version.split()[0]},
+        "versions": {
+            "ppwork": __version__,
+            "torch": str(torch.__version__),
+            "python": sys.version.split()[0],
+        },
         "plan_digest": plan.digest,
         "plan": plan.to_dict(),
     }
     write_whole(run_dir / SUMMARY_FILE, msgspec.json.format(msgspec.json.encode(summary), indent=2))
-
-
-def _version() -> str:
-    from ppwork import __version__
-
-    return __version__

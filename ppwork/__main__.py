@@ -1,0 +1,30 @@
+"""``ppwork`` and ``python -m ppwork``: the command line, and the entry of the ranks.
+
+The entries of processes that we start ourselves come first, so that a rank never imports the command line.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+
+def main() -> int:
+    """Dispatch to a rank, the reference, or the command line; return the exit code."""
+    match sys.argv[1:]:
+        case ["worker", run_dir]:
+            from ppwork import worker
+
+            return worker.main(Path(run_dir))
+        case ["reference", run_dir]:
+            from ppwork import reference
+
+            return reference.main(Path(run_dir))
+        case _:
+            from ppwork import cli
+
+            return cli.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

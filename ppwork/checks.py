@@ -1,0 +1,157 @@
+"""What is refused before any rank starts: the second half of a plan's checks, those that look at the machine.
+
+Everything here raises ``PlanError`` with what, where and what to check first, and changes nothing on disk but
+the new, empty run folder. Torch is never imported here: what needs it is asked of a short subprocess.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ppwork.errors import PlanError
+from ppwork.workloads.spec import check_plan, default_clip
+
+if TYPE_CHECKING:
+    from ppwork.plan import Plan
+
+SUBPROCESS_LIMIT_S = 120.0
+
+
+def resolve(plan: Plan) -> Plan:
+    """Check a plan against this machine and fill in what was left open.
+
+    Returns:
+        The plan with ``chunks`` and ``backend`` decided, as every rank will read it.
+
+    Raises:
+        PlanError: The clip, size, mesh size, stages or GPUs do not fit; nothing has started.
+    """
+    if plan.is_video:
+        from ppwork.workloads.clip import probe  # PyAV and numpy cost more than the rest of the package
+
+        check_plan(plan)
+        clip = Path(plan.input).absolute() if plan.input else default_clip()
+        available = probe(clip).frames // plan.frames_per_chunk
+        if available < 1:
+            raise PlanError(
+                f"The clip {clip} has fewer frames than one chunk of {plan.frames_per_chunk}.",
+                check_first="--frames-per-chunk",
+            )
+        plan = plan.replace(input=str(clip), chunks=plan.chunks or available)
+    else:
+        if plan.chunks is None:
+            raise PlanError(
+                "The number of chunks was not given.",
+                check_first="own stages need --chunks; stage 0 may still end earlier by returning None",
+            )
+        check_stages(plan)
+    return plan.replace(backend=choose_backend(plan))
+
+
+def choose_backend(plan: Plan) -> str:
+    """Decide between gloo and NCCL for all ranks; ``auto`` takes NCCL only if every rank gets its own GPU.
+
+    Raises:
+        PlanError: NCCL was asked for and there are fewer GPUs than ranks.
+    """
+    if plan.backend == "gloo":
+        return "gloo"
+    gpus = count_gpus()
+    need = 1 if plan.share_gpu else plan.world_size
+    if gpus >= need:
+        return "nccl"
+    if plan.backend == "nccl":
+        raise PlanError(
+            f"NCCL needs one GPU per rank: {need} for this mesh, and this machine has {gpus}.",
+            check_first="--backend gloo runs the same without GPUs; --share-gpu puts all ranks on one GPU",
+        )
+    return "gloo"
+
+
+def count_gpus() -> int:
+    """Count CUDA devices without importing torch here; a machine without a driver answers at once."""
+    if not Path("/dev/nvidiactl").exists() and not Path("/dev/dxg").exists():
+        return 0
+    script = "import torch; print(torch.cuda.device_count())"
+    try:
+        answer = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, timeout=SUBPROCESS_LIMIT_S, check=True
+        )
+        return int(answer.stdout)
+    except (subprocess.SubprocessError, ValueError):
+        return 0
+
+
+def check_stages(plan: Plan) -> None:
+    """Let a subprocess import the stages and check their contract, as the ranks will.
+
+    Raises:
+        PlanError: What the subprocess found.
+    """
+    command = [sys.executable, "-m", "ppwork", "check-stages", plan.stage0, plan.stage1]
+    try:
+        answer = subprocess.run(command, capture_output=True, timeout=SUBPROCESS_LIMIT_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise PlanError(
+            f"Importing the stages {plan.stage0} and {plan.stage1} took over {SUBPROCESS_LIMIT_S:g} s.",
+            check_first="does the module do its work at import time?",
+        ) from error
+    if answer.returncode == 0:
+        return
+    lines = answer.stdout.decode(errors="replace").strip().splitlines()
+    try:
+        what, check_first = msgspec.json.decode(lines[-1], type=tuple[str, str])
+    except (msgspec.MsgspecError, IndexError):
+        tail = answer.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        what = f"The stages could not be imported (exit {answer.returncode}): {' '.join(tail)}"
+        check_first = f"run `{' '.join(command[1:])}`"
+    raise PlanError(what, check_first=check_first)
+
+
+def new_run_dir(out: Path | None) -> Path:
+    """Make the run folder; an existing one is taken only if it is empty.
+
+    Args:
+        out: Wanted folder, or ``None`` for ``runs/<time>-run``.
+
+    Raises:
+        PlanError: It exists and is not empty, is not a folder, or cannot be made or written.
+    """
+    path = out if out is not None else Path("runs") / time.strftime("%Y%m%d-%H%M%S-run")
+    try:
+        if out is None:
+            path = _unused(path)
+        path.mkdir(parents=True, exist_ok=True)
+        occupied = any(path.iterdir())
+        if not occupied and not os.access(path, os.W_OK | os.X_OK):
+            raise PermissionError(13, "Permission denied")
+        if not occupied:
+            probe_file = path / ".ppwork"
+            probe_file.write_bytes(b"")
+            probe_file.unlink()
+    except OSError as error:
+        raise PlanError(
+            f"The output folder {path} cannot be used: {error.strerror}.",
+            check_first="--out: is its parent writable, is it a file, is the disk full?",
+        ) from error
+    if occupied:
+        raise PlanError(
+            f"The output folder {path} exists and is not empty; nothing was overwritten.",
+            check_first="give --out another folder, or leave it out for a fresh one under runs/",
+        )
+    return path.absolute()
+
+
+def _unused(path: Path) -> Path:
+    candidate, number = path, 2
+    while candidate.exists():
+        candidate = path.with_name(f"{path.name}-{number}")
+        number += 1
+    return candidate

@@ -1,0 +1,203 @@
+"""The command line: options to a plan, a run to a progress bar and a table of a few lines."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from ppwork.checks import resolve
+from ppwork.errors import PlanError, RunFailed
+from ppwork.launch import launch
+from ppwork.plan import VIDEO_STAGE0, VIDEO_STAGE1, Plan
+from ppwork.timeline import Entry, Instant
+
+if TYPE_CHECKING:
+    from ppwork.run import Run
+
+BAD_INPUT, RUN_FAILED, INTERRUPTED = 2, 1, 130
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown"
+)
+notebooks = typer.Typer(no_args_is_help=True, help="Keep the lessons executed and normalised.")
+app.add_typer(notebooks, name="nb")
+out = Console()
+err = Console(stderr=True)
+
+
+@app.callback()
+def about() -> None:
+    """See pipeline-parallel inference work, break it, measure it."""
+
+
+@app.command()
+def run(
+    input_: Annotated[str, typer.Option("--input", help="Clip to denoise; default: the shipped one.")] = "",
+    mesh_size: Annotated[int, typer.Option(help="Ranks of stage 1; the world is one larger.")] = 2,
+    chunks: Annotated[int | None, typer.Option(help="Chunks to run; default: the whole clip.")] = None,
+    frames_per_chunk: Annotated[int, typer.Option()] = 4,
+    size: Annotated[str, typer.Option(help="WxH in pixels.")] = "160x96",
+    noise: Annotated[float, typer.Option(help="Standard deviation of the added noise, in 1/255.")] = 25.0,
+    seed: Annotated[int, typer.Option()] = 0,
+    hard_cut_at: Annotated[
+        list[int] | None, typer.Option(help="Reset the cache at this chunk; repeat.")
+    ] = None,
+    depth: Annotated[int, typer.Option(help="in_flight_depth; 1 is sequential.")] = 1,
+    steps: Annotated[int, typer.Option(help="Denoise steps (generator calls) per chunk.")] = 1,
+    recompute_every: Annotated[int, typer.Option(help="Rebuild the cache every so many chunks.")] = 0,
+    backend: Annotated[str, typer.Option(help="auto, gloo or nccl.")] = "auto",
+    share_gpu: Annotated[bool, typer.Option(help="All NCCL ranks on one GPU: never for timing.")] = False,
+    stage0: Annotated[str, typer.Option(help="Import path module:Class.")] = VIDEO_STAGE0,
+    stage1: Annotated[str, typer.Option(help="Import path module:Class.")] = VIDEO_STAGE1,
+    timeout_s: Annotated[float, typer.Option(help="Longest wait for a peer, in seconds.")] = 60.0,
+    out_dir: Annotated[Path | None, typer.Option("--out", help="Run folder, new or empty.")] = None,
+    verify: Annotated[bool, typer.Option(help="Compare with a single-process run.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON only.")] = False,
+) -> None:
+    """Send a clip through rank 0, the leader and the mesh, and write it back denoised."""
+    width, height = _size(size)
+    plan = Plan(
+        input=input_,
+        mesh_size=mesh_size,
+        chunks=chunks,
+        frames_per_chunk=frames_per_chunk,
+        width=width,
+        height=height,
+        noise=noise,
+        seed=seed,
+        hard_cuts=tuple(hard_cut_at or ()),
+        in_flight_depth=depth,
+        denoise_steps=steps,
+        recompute_every=recompute_every,
+        backend=backend,
+        share_gpu=share_gpu,
+        stage0=stage0,
+        stage1=stage1,
+        timeout_s=timeout_s,
+        verify=verify,
+    )
+    if as_json:
+        finished = launch(plan, out=out_dir)
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(finished.summary), indent=2).decode() + "\n")
+        return
+    out.print(table(_with_bar(plan, out_dir)))
+
+
+@app.command("check-stages", hidden=True)
+def check_stages(stage0: str, stage1: str) -> None:
+    """Import two stages and check their contract; the last line of output says what is wrong."""
+    from ppwork.stage import STAGE0_METHODS, STAGE1_METHODS, load_stage
+
+    try:
+        load_stage(stage0, STAGE0_METHODS, search=Path.cwd())
+        load_stage(stage1, STAGE1_METHODS, search=Path.cwd())
+    except PlanError as error:
+        sys.stdout.write(msgspec.json.encode((error.what, error.check_first)).decode() + "\n")
+        raise typer.Exit(BAD_INPUT) from None
+
+
+@notebooks.command()
+def refresh(paths: list[Path]) -> None:
+    """Execute notebooks and write them back normalised: the one way in which outputs get committed."""
+    from ppwork.notebooks import refresh as refresh_one
+
+    for path in paths:
+        refresh_one(path)
+        out.print(f"refreshed {path}")
+
+
+def _size(text: str) -> tuple[int, int]:
+    width, separator, height = text.lower().partition("x")
+    if not separator or not width.isdecimal() or not height.isdecimal():
+        raise PlanError(f"The size was {text!r}; it must be WxH in pixels.", check_first="--size 160x96")
+    return int(width), int(height)
+
+
+def _with_bar(plan: Plan, out_dir: Path | None) -> Run:
+    plan = resolve(plan)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[figures]}"),
+    )
+    with Progress(*columns, console=err) as progress:
+        task = progress.add_task("starting ranks", total=plan.chunks, figures="")
+        last_ns = 0
+
+        def show(entry: Entry) -> None:
+            nonlocal last_ns
+            if not isinstance(entry, Instant) or entry.name != "emit":
+                return
+            period = f"period {(entry.at_ns - last_ns) / 1e6:.0f} ms" if last_ns else ""
+            last_ns = entry.at_ns
+            quality = entry.figures.get("psnr_denoised_db")
+            figures = period + (f"  PSNR {quality:.1f} dB" if quality is not None else "")
+            checking = plan.verify and entry.chunk_index + 1 == plan.chunks
+            progress.update(
+                task,
+                completed=entry.chunk_index + 1,
+                description="verifying" if checking else "chunks",
+                figures=figures,
+            )
+
+        return launch(plan, out=out_dir, progress=show)
+
+
+def table(finished: Run) -> Table:
+    """Return the few lines that a run ends with."""
+    summary, plan = finished.summary, finished.plan
+    view = Table(show_header=False, box=None, pad_edge=False)
+    view.add_column(style="bold")
+    view.add_column()
+    for name, text in _rows(summary, plan, finished.run_dir):
+        view.add_row(name, text)
+    return view
+
+
+def _rows(summary: dict[str, Any], plan: Plan, run_dir: Path) -> list[tuple[str, str]]:
+    versions = summary.get("versions", {})
+    rows = [
+        ("ranks", f"{plan.world_size} (stage 0 + mesh of {plan.mesh_size}), {summary.get('backend')}"),
+        ("chunks", f"{summary.get('chunks')}, depth {plan.in_flight_depth}"),
+    ]
+    if "psnr_denoised_db" in summary:
+        noisy, clean = summary["psnr_noisy_db"], summary["psnr_denoised_db"]
+        rows.append(("PSNR", f"noisy {noisy:.2f} dB, denoised {clean:.2f} dB ({clean - noisy:+.2f} dB)"))
+    if summary.get("period_ms") is not None:
+        rows.append(
+            (
+                "period",
+                f"{summary['period_ms']:.1f} ms (stage 0 {summary['stage0_ms']:.1f} ms, "
+                f"stage 1 {summary['stage1_ms']:.1f} ms)",
+            )
+        )
+    if "max_abs_diff" in summary:
+        rows.append(("verified", f"max_abs_diff {summary['max_abs_diff']:g} to one process"))
+    rows.append(("versions", f"ppwork {versions.get('ppwork')}, torch {versions.get('torch')}"))
+    rows.append(("folder", str(run_dir)))
+    return rows
+
+
+def main() -> int:
+    """Run the command line; bad input exits with 2, a failed run with 1, one message each."""
+    try:
+        app()
+    except PlanError as error:
+        err.print(f"bad input: {error}", markup=False, highlight=False, soft_wrap=True)
+        return BAD_INPUT
+    except RunFailed as error:
+        err.print(str(error), markup=False, highlight=False, soft_wrap=True)
+        return RUN_FAILED
+    except KeyboardInterrupt:
+        err.print("interrupted; no rank is left running")
+        return INTERRUPTED
+    return 0

@@ -1,0 +1,3 @@
+"""The version of this package; ranks compare it at start-up."""
+
+__version__ = "0.1.0"
