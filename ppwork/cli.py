@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +13,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from ppwork.checks import resolve
 from ppwork.errors import PlanError, RunFailed
 from ppwork.launch import launch
 from ppwork.plan import VIDEO_STAGE0, VIDEO_STAGE1, Plan
@@ -115,13 +115,12 @@ def refresh(paths: list[Path]) -> None:
 
 def _size(text: str) -> tuple[int, int]:
     width, separator, height = text.lower().partition("x")
-    if not separator or not width.isdecimal() or not height.isdecimal():
+    if not separator or not width.isdecimal() or not height.isdecimal():  # a sign is refused here too
         raise PlanError(f"The size was {text!r}; it must be WxH in pixels.", check_first="--size 160x96")
     return int(width), int(height)
 
 
 def _with_bar(plan: Plan, out_dir: Path | None) -> Run:
-    plan = resolve(plan)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
@@ -129,27 +128,32 @@ def _with_bar(plan: Plan, out_dir: Path | None) -> Run:
         TimeElapsedColumn(),
         TextColumn("{task.fields[figures]}"),
     )
-    with Progress(*columns, console=err) as progress:
-        task = progress.add_task("starting ranks", total=plan.chunks, figures="")
-        last_ns = 0
+    progress = Progress(*columns, console=err)
+    task = progress.add_task("starting ranks", total=None, figures="")
+    last_ns = 0
 
-        def show(entry: Entry) -> None:
-            nonlocal last_ns
-            if not isinstance(entry, Instant) or entry.name != "emit":
-                return
-            period = f"period {(entry.at_ns - last_ns) / 1e6:.0f} ms" if last_ns else ""
-            last_ns = entry.at_ns
-            quality = entry.figures.get("psnr_denoised_db")
-            figures = period + (f"  PSNR {quality:.1f} dB" if quality is not None else "")
-            checking = plan.verify and entry.chunk_index + 1 == plan.chunks
-            progress.update(
-                task,
-                completed=entry.chunk_index + 1,
-                description="verifying" if checking else "chunks",
-                figures=figures,
-            )
+    def begin(resolved: Plan, _: Path) -> None:
+        progress.update(task, total=resolved.chunks)
+        shown.enter_context(progress)  # not before: bad input gets its one message and no bar
 
-        return launch(plan, out=out_dir, progress=show)
+    def show(entry: Entry) -> None:
+        nonlocal last_ns
+        if not isinstance(entry, Instant) or entry.name != "emit":
+            return
+        period = f"period {(entry.at_ns - last_ns) / 1e6:.0f} ms" if last_ns else ""
+        last_ns = entry.at_ns
+        quality = entry.figures.get("psnr_denoised_db")
+        figures = period + (f"  PSNR {quality:.1f} dB" if quality is not None else "")
+        checking = plan.verify and entry.chunk_index + 1 == progress.tasks[0].total
+        progress.update(
+            task,
+            completed=entry.chunk_index + 1,
+            description="verifying" if checking else "chunks",
+            figures=figures,
+        )
+
+    with contextlib.ExitStack() as shown:
+        return launch(plan, out=out_dir, started=begin, progress=show)
 
 
 def table(finished: Run) -> Table:

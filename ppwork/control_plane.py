@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ppwork.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPResult, Reason
-from ppwork.errors import LocalProtocolError, PPWorkError, RemoteProtocolError, TerminalNotice
+from ppwork.errors import WHERE_KEYS, LocalProtocolError, PPWorkError, RemoteProtocolError, TerminalNotice
 from ppwork.lanes import Lane, LaneStatistics, first_done, result_of
 from ppwork.protocol import COMMITMENT_POINTS, Session
 from ppwork.topology import Role
@@ -351,7 +351,7 @@ def reason_of(error: BaseException) -> Reason:
 
 
 def _notice(reason: Reason, rank: int, role: Role) -> TerminalNotice:
-    origin = " ".join(f"{key}={value}" for key, value in reason.where.items())
+    origin = " ".join(f"{key}={reason.where[key]}" for key in WHERE_KEYS if key in reason.where)
     return TerminalNotice(
         f"The session was ended by a peer ({origin or 'origin unknown'}): {reason.what}",
         where={"rank": rank, "role": str(role), "peer": reason.where.get("rank")},

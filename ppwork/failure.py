@@ -7,6 +7,7 @@ by torchrun a tenth of a second later.
 from __future__ import annotations
 
 import os
+import sysconfig
 import time
 import traceback
 from pathlib import Path
@@ -36,7 +37,7 @@ class FailureRecord(msgspec.Struct, frozen=True, kw_only=True):
     """``time.monotonic_ns`` of that rank's host."""
     traceback: str
     source: str = ""
-    """``file:line`` of the last frame outside ppwork and torch: usually the user's own code."""
+    """``file:line`` of the last frame outside ppwork and installed libraries: usually the user's own code."""
     last_instants: dict[str, dict[str, Any]] = {}
     """The newest commitment point or instant of each lane."""
 
@@ -53,27 +54,39 @@ def record_of(error: BaseException, rank: int, last_instants: dict[str, dict[str
     return FailureRecord(
         rank=rank,
         error_type=type(error).__name__,
-        what=error.what if isinstance(error, PPWorkError) else f"{type(error).__name__}: {error}",
+        what=_text(error.what if isinstance(error, PPWorkError) else f"{type(error).__name__}: {error}"),
         where=where,
         check_first=error.check_first
         if isinstance(error, PPWorkError)
         else "the traceback in this rank's log",
         symptom=ours and isinstance(error, SYMPTOMS),
         at_ns=time.monotonic_ns(),
-        traceback="".join(traceback.format_exception(error)),
+        traceback=_text("".join(traceback.format_exception(error))),
         source=_source_of(error),
         last_instants=last_instants,
     )
 
 
+def _text(said: str) -> str:
+    # A file name that is not UTF-8 stands in messages as lone surrogates, which JSON cannot carry.
+    return said.encode(errors="backslashreplace").decode()
+
+
 def _source_of(error: BaseException) -> str:
     # The innermost cause is where the trouble began: a StageError wraps the user's exception.
-    while error.__cause__ is not None:
+    seen = {id(error)}
+    while (
+        error.__cause__ is not None and id(error.__cause__) not in seen
+    ):  # `raise error from error` is legal
         error = error.__cause__
+        seen.add(id(error))
+    standard = sysconfig.get_path("stdlib") + os.sep
     own = str(Path(__file__).parent) + os.sep
     workloads = str(Path(own) / "workloads") + os.sep
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        library = f"{os.sep}site-packages{os.sep}" in frame.filename or frame.filename.startswith("<")
+        library = f"{os.sep}site-packages{os.sep}" in frame.filename or frame.filename.startswith(
+            ("<", standard)
+        )
         runtime = frame.filename.startswith(own) and not frame.filename.startswith(workloads)
         if not runtime and not (library and not frame.filename.startswith(workloads)):
             return f"{frame.filename}:{frame.lineno}"

@@ -90,9 +90,7 @@ def open_store(rank: int, world_size: int, timeout_s: float) -> Store:
     if path:
         store: Store = dist.FileStore(path, world_size)  # type: ignore[attr-defined]
     else:
-        store, _, _ = next(
-            iter(rendezvous("env://", rank, world_size, timeout=timedelta(seconds=timeout_s)))
-        )
+        store, _, _ = next(iter(rendezvous("env://", rank, world_size, timeout=timedelta(seconds=timeout_s))))
     store.set_timeout(timedelta(seconds=timeout_s))
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     return PrefixStore(f"ppwork/{attempt}", store)

@@ -110,7 +110,7 @@ def unpack_header(frame: bytes | bytearray | memoryview, limits: Limits) -> Head
         )
     if zlib.crc32(head[:-4]) != header_crc:
         raise refused("The header's checksum was wrong.", None, "memory or network of the peer")
-    problem = _header_problem(kind, action, flags, reserved, schema_id, ids)
+    problem = _header_problem(kind, action, flags, reserved, schema_id) or ids_problem(action, ids)
     over = (
         (num_tensors, limits.max_tensors, "tensors"),
         (body_bytes, limits.max_body_bytes, "bytes of body"),
@@ -136,9 +136,18 @@ def unpack_header(frame: bytes | bytearray | memoryview, limits: Limits) -> Head
     )
 
 
-def _header_problem(
-    kind: int, action: int, flags: int, reserved: int, schema_id: int, ids: Ids
-) -> str | None:
+def ids_problem(action: int, ids: Ids) -> str | None:
+    """Say why these ids cannot travel with this action, or ``None`` if they can; both ends ask."""
+    # The terminal notice bears the last ids that passed: a rank that fails before the first call has none.
+    first_call = -1 if action == PPAction.ERROR else 0
+    if ids.call_id < first_call or ids.chunk_index < -1 or ids.cache_epoch < 0:
+        return "The header had a negative id."
+    if max(ids.call_id, ids.chunk_index, ids.cache_epoch) >= 1 << 63:
+        return "The header had an id of more than 63 bits."
+    return None
+
+
+def _header_problem(kind: int, action: int, flags: int, reserved: int, schema_id: int) -> str | None:
     if kind not in Kind._value2member_map_:
         return f"The header had the unknown kind {kind}."
     if action not in PPAction._value2member_map_:
@@ -147,8 +156,6 @@ def _header_problem(
         return f"The header had unknown flags {flags:#x} or reserved bits {reserved:#x}."
     if flags & FLAG_NEW_SCHEMA and schema_id == NO_SCHEMA:
         return "The header announced a new schema without an id."
-    if ids.call_id < 0 or ids.chunk_index < -1 or ids.cache_epoch < 0:
-        return "The header had a negative id."
     return None
 
 

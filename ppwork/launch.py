@@ -42,6 +42,7 @@ def launch(
     *,
     out: Path | str | None = None,
     check: bool = True,
+    started: Callable[[Plan, Path], None] | None = None,
     progress: Progress | None = None,
     limit_s: float = DEFAULT_LIMIT_S,
 ) -> Run:
@@ -51,6 +52,7 @@ def launch(
         plan: What to run; ``chunks`` and ``backend`` may be left open.
         out: Run folder, new or empty; ``None`` makes one under ``runs/``.
         check: Raise if the run fails; else the failure is in ``Run.failure``.
+        started: Called once with the resolved plan and the run folder, before the ranks start.
         progress: Gets rank 0's spans and instants while they come.
         limit_s: Hard limit on the whole run, in seconds; the ranks' own bounds are in the plan.
 
@@ -68,6 +70,8 @@ def launch(
     plan = resolve(plan)
     run_dir = new_run_dir(Path(out) if out is not None else None)
     write_whole(run_dir / Plan.FILE_NAME, msgspec.json.format(plan.to_json(), indent=2))
+    if started is not None:
+        started(plan, run_dir)
     deadline = time.monotonic() + limit_s
     exit_code = _run_ranks(plan, run_dir, deadline, progress)
     failure: RunFailed | None = None

@@ -13,9 +13,17 @@ import signal
 import sys
 import threading
 
+LIFELINE_VARIABLE = "PPWORK_LIFELINE"
+"""Set by our launcher: standard input is a pipe that ends when the launcher does."""
 ORPHANED = 71
 """Exit code of a rank whose launcher went away."""
 PR_SET_PDEATHSIG = 1
+
+
+def hold_if_asked() -> None:
+    """Hold the lines if our launcher started this process; one started by hand keeps its terminal."""
+    if os.environ.get(LIFELINE_VARIABLE):
+        hold()
 
 
 def hold(parent: int | None = None) -> None:

@@ -68,7 +68,11 @@ def check_parity(facts_by_rank: Sequence[Mapping[str, Any]]) -> None:
     for key in keys:
         ranks_by_value: dict[str, list[int]] = {}
         for rank, facts in enumerate(facts_by_rank):
-            value = msgspec.json.encode(facts[key]).decode() if key in facts else "(absent)"
+            value = (
+                msgspec.json.encode(facts[key], order="deterministic").decode()
+                if key in facts
+                else "(absent)"
+            )
             ranks_by_value.setdefault(value, []).append(rank)
         if len(ranks_by_value) > 1:
             said = "; ".join(f"{value} on {_ranks(ranks)}" for value, ranks in ranks_by_value.items())

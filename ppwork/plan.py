@@ -78,6 +78,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def __post_init__(self) -> None:
         """Refuse what cannot work whatever the workload and the machine."""
+        _check_types(self)
         _check_counts(self)
         _check_choices(self)
 
@@ -151,6 +152,17 @@ def _refuse(field: str, value: object, need: str, check_first: str) -> None:
     raise PlanError(f"The plan's {field} was {value!r}; it must be {need}.", check_first=check_first)
 
 
+def _check_types(plan: Plan) -> None:
+    # A plan made in Python passes no decoder, but every rank reads it from JSON: what is kept here is what
+    # they will read (25 becomes 25.0, a list a tuple), so that plan and digest are the same on both sides.
+    for field in msgspec.structs.fields(Plan):
+        value = getattr(plan, field.name)
+        try:
+            msgspec.structs.force_setattr(plan, field.name, msgspec.convert(value, field.type))
+        except msgspec.ValidationError as error:
+            _refuse(field.name, value, f"of another type: {error}", f"the option that sets {field.name}")
+
+
 def _check_counts(plan: Plan) -> None:
     at_least_one = {
         "mesh_size": plan.mesh_size,
@@ -174,8 +186,12 @@ def _check_counts(plan: Plan) -> None:
         "timeout_s": plan.timeout_s,
         "tolerance": plan.tolerance,
     }.items():
-        if not math.isfinite(number) or number < 0 or (field == "timeout_s" and number < 1):
-            _refuse(field, number, "a finite number, not negative", f"the option that sets {field}")
+        least = 1 if field == "timeout_s" else 0
+        if not math.isfinite(number) or number < least:
+            _refuse(field, number, f"a finite number from {least} up", f"the option that sets {field}")
+    for name, option in plan.options.items():
+        if isinstance(option, float) and not math.isfinite(option):
+            _refuse("options", {name: option}, "finite: JSON has no word for it", f"the option {name}")
     if plan.recompute_every < 0 or plan.seed < 0:
         field = "seed" if plan.seed < 0 else "recompute_every"
         _refuse(field, getattr(plan, field), "0 or more", f"the option that sets {field}")

@@ -139,7 +139,7 @@ class Session:
         if envelope.action is PPAction.INFER and len(self.in_flight) >= self.depth:
             problem = problem or f"More than the plan's {self.depth} chunks came in flight."
         if problem is not None:
-            self.state = State.ERROR
+            self.state = self._after_illegal()
             raise RemoteProtocolError(
                 problem,
                 where=self._where(**envelope.ids.where()),

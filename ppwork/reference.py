@@ -5,7 +5,6 @@ It runs the same stages through the same ``control.run_chunk``, with a mesh of o
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import msgspec
@@ -20,13 +19,11 @@ from ppwork.groups import pick_device
 from ppwork.plan import Plan
 from ppwork.run import OUTPUTS_FILE, VERIFY_FILE
 from ppwork.stage import STAGE0_METHODS, STAGE1_METHODS, NoTensorParallel, StageContext, load_stage
-from ppwork.worker import LIFELINE_VARIABLE
 
 
 def main(run_dir: Path) -> int:
     """Recompute a run, compare with what rank 0 kept, and write ``verify.json``."""
-    if os.environ.get(LIFELINE_VARIABLE):
-        lifeline.hold()
+    lifeline.hold_if_asked()
     plan = Plan.load(run_dir)
     torch.set_num_threads(plan.threads_per_rank)
     with safe_open(run_dir / OUTPUTS_FILE, framework="pt") as kept:

@@ -6,6 +6,7 @@ Formulas live once, in the functions at the end (DESIGN section 6).
 
 from __future__ import annotations
 
+import math
 import statistics
 import threading
 import time
@@ -109,8 +110,13 @@ class Recorder:
         figures: Mapping[str, float] | None = None,
         ids: WhichChunk | None = None,
     ) -> None:
-        """Record a moment; the last one of each lane is kept for failure records."""
-        entry = Instant(name, lane, time.monotonic_ns(), figures=dict(figures or {}), **(ids or {}))
+        """Record a moment; the last one of each lane is kept for failure records.
+
+        Figures that are not finite are left out: JSON has no word for them (a PSNR of equal pictures is
+        infinite).
+        """
+        finite = {key: float(value) for key, value in (figures or {}).items() if math.isfinite(value)}
+        entry = Instant(name, lane, time.monotonic_ns(), figures=finite, **(ids or {}))
         self._last[lane] = entry
         self._write(entry)
 

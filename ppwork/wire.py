@@ -28,6 +28,7 @@ from ppwork.header import (
     Header,
     Kind,
     Limits,
+    ids_problem,
     pack_header,
     refused,
     unpack_header,
@@ -117,12 +118,15 @@ class Encoder:
 
         Raises:
             LocalProtocolError: Metadata that msgpack cannot carry, an inconsistent chunk plan, a spec
-                that cannot travel, a repeated name, or a size over the limits (the sending rank only).
+                that cannot travel, a repeated name, impossible ids, a size over the limits, or parts that
+                the action does not allow (the sending rank only).
         """
         specs = tuple(specs)
         self._check(message, specs, check_plan=check_plan)
         schema_id, is_new = self._schema_id(specs)
         body = self._body(message, specs if is_new else None)
+        if is_new:
+            self._remember(specs, schema_id)  # only now: a refused message has announced nothing
         payload_bytes = sum(spec.nbytes for spec in specs)
         header = Header(
             kind=Kind.ENVELOPE if isinstance(message, PPEnvelope) else Kind.RESULT,
@@ -150,9 +154,13 @@ class Encoder:
     def _check(
         self, message: PPEnvelope | PPResult, specs: tuple[TensorSpec, ...], *, check_plan: bool
     ) -> None:
-        problem = specs_problem(specs, self.limits)
-        if problem is None and check_plan and isinstance(message, PPEnvelope) and message.plan:
-            problem = message.plan.problem(specs)
+        problem = specs_problem(specs, self.limits) or ids_problem(message.action, message.ids)
+        if problem is None:
+            is_envelope = isinstance(message, PPEnvelope)
+            plan = message.plan if isinstance(message, PPEnvelope) else None
+            problem = parts_problem(message.action, plan, specs, message.reason, is_envelope=is_envelope)
+            if problem is None and check_plan and plan is not None:
+                problem = plan.problem(specs)
         if problem is not None:
             raise LocalProtocolError(
                 problem,
@@ -183,16 +191,15 @@ class Encoder:
         if not specs:
             return NO_SCHEMA, False
         known = self._schema_ids.get(specs)
-        if known is not None:
-            return known, False
-        schema_id = self._next_schema
+        return (self._next_schema, True) if known is None else (known, False)
+
+    def _remember(self, specs: tuple[TensorSpec, ...], schema_id: int) -> None:
         self._next_schema += 1
         self._schema_ids[specs] = schema_id
         # The receiver keeps SCHEMA_SLOTS of them; forget the one whose slot this id takes over.
         for old, old_id in list(self._schema_ids.items()):
             if old_id <= schema_id - SCHEMA_SLOTS:
                 del self._schema_ids[old]
-        return schema_id, True
 
 
 class Decoder:
@@ -240,8 +247,14 @@ class Decoder:
         return Decoded(header, body, specs, offsets)
 
     def _specs(self, header: Header, body: Body) -> tuple[TensorSpec, ...]:
+        specs = body.specs or ()
+        if header.new_schema != bool(specs):
+            raise refused(
+                f"The header said new_schema={header.new_schema}, but {len(specs)} specs came with it.",
+                header,
+                "the peer's ppwork",
+            )
         if header.new_schema:
-            specs = body.specs or ()
             problem = specs_problem(specs, self.limits)
             if problem is not None:
                 raise refused(problem, header, "encode() of the peer's stage")
@@ -264,15 +277,29 @@ class Decoder:
         total = sum(spec.nbytes for spec in specs)
         if total != header.payload_bytes:
             return f"The header announced {header.payload_bytes} bytes, the specs make {total}."
-        if header.action is PPAction.INFER and header.kind is Kind.ENVELOPE:
-            if body.plan is None:
-                return "An INFER envelope came without the plan of its chunk."
-            return body.plan.problem(specs)
-        if header.action is not PPAction.INFER and specs:
-            return f"A {header.action.name} came with {len(specs)} tensors; only INFER carries any."
-        if header.action is PPAction.ERROR and body.reason is None:
-            return "An ERROR came without its reason."
-        return None
+        is_envelope = header.kind is Kind.ENVELOPE
+        problem = parts_problem(header.action, body.plan, specs, body.reason, is_envelope=is_envelope)
+        if problem is None and body.plan is not None:
+            problem = body.plan.problem(specs)
+        return problem
+
+
+def parts_problem(
+    action: PPAction,
+    plan: ChunkPlan | None,
+    specs: Sequence[TensorSpec],
+    reason: Reason | None,
+    *,
+    is_envelope: bool,
+) -> str | None:
+    """Say which part the action misses or must not have, or ``None``; both ends ask (rule R1)."""
+    if action is PPAction.INFER and is_envelope and plan is None:
+        return "An INFER envelope came without the plan of its chunk."
+    if action is not PPAction.INFER and specs:
+        return f"A {action.name} came with {len(specs)} tensors; only INFER carries any."
+    if action is PPAction.ERROR and reason is None:
+        return "An ERROR came without its reason."
+    return None
 
 
 def specs_problem(specs: Sequence[TensorSpec], limits: Limits) -> str | None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ppwork import lifeline
-from ppwork.failure import record_of, write_record, write_whole
+from ppwork.failure import FailureRecord, record_of, write_record, write_whole
 from ppwork.plan import Plan
 from ppwork.run import OUTPUTS_FILE, SUMMARY_FILE
 from ppwork.timeline import Recorder, measure, read_entries, span_file, stage1_ms_of
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 FAILED = 1
 SECONDARY = 3
 """Exit code of a rank that left because a peer did."""
-LIFELINE_VARIABLE = "PPWORK_LIFELINE"
-"""Set by our launcher: standard input is a pipe that ends when the launcher does."""
 
 log = logging.getLogger("ppwork.worker")
 
@@ -44,17 +42,14 @@ def log_file(run_dir: Path, rank: int) -> Path:
 
 def main(run_dir: Path) -> int:
     """Run this rank to its end and return its exit code."""
-    if os.environ.get(LIFELINE_VARIABLE):
-        lifeline.hold()
+    lifeline.hold_if_asked()
     rank = int(os.environ["RANK"])
     _log_to(log_file(run_dir, rank), rank)
     with Recorder(span_file(run_dir, rank)) as recorder:
         try:
             _run(run_dir, rank, recorder)
-        except Exception as error:
-            record = record_of(error, rank, recorder.last_instants())
-            log.exception("rank %d failed", rank)
-            write_record(run_dir, record)
+        except Exception as error:  # noqa: BLE001  whatever it is, it is written down and becomes the exit code
+            record = report(error, run_dir, rank, recorder)
             code = SECONDARY if record.symptom else FAILED
         else:
             return 0
@@ -62,6 +57,18 @@ def main(run_dir: Path) -> int:
     # Groups are broken and lanes may be stuck in the backend: no destructor may run (rule R10).
     sys.stderr.flush()
     os._exit(code)
+
+
+def report(error: Exception, run_dir: Path, rank: int, recorder: Recorder) -> FailureRecord:
+    """Write this rank's failure record and log, once for an error; return the record."""
+    known: FailureRecord | None = getattr(error, "_ppwork_record", None)
+    if known is not None:
+        return known
+    record = record_of(error, rank, recorder.last_instants())
+    write_record(run_dir, record)
+    log.error("rank %d failed", rank, exc_info=error)
+    error._ppwork_record = record  # type: ignore[attr-defined]
+    return record
 
 
 def _log_to(path: Path, rank: int) -> None:
@@ -89,7 +96,7 @@ class _Since(logging.Formatter):
 
 
 def _run(run_dir: Path, rank: int, recorder: Recorder) -> None:
-    plan = Plan.load(Path(os.environ.get("PPWORK_PLAN_DIR", run_dir)))
+    plan = Plan.load(run_dir)
     import torch
 
     from ppwork import groups as live
@@ -132,6 +139,9 @@ def _run_role(plan: Plan, groups: Groups, run_dir: Path, recorder: Recorder) -> 
             loop = leader_loop if groups.role is Role.LEADER else follower_loop
             loop(plane, stage)
     except Exception as error:
+        plane.session.failed(error)
+        # Before the peers hear of it: the first of them to leave makes torchrun end this rank, too.
+        report(error, run_dir, groups.rank, recorder)
         plane.fail(error)
         raise
     plane.close()

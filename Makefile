@@ -1,0 +1,46 @@
+# Everything goes through .venv; PYTHON is what makes it.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test check fix lab clean
+
+demo: .venv/.run  ## set up, then the main job: the shipped clip, denoised by a mesh of two
+	$(BIN)/ppwork run --verify
+
+test: check  ## set up, then every check and test
+	rm -f .coverage .coverage.*
+	$(BIN)/coverage run -m pytest tests
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --skip-covered
+	$(BIN)/coverage report --include="$$($(BIN)/python tests/pure_core.py)" --fail-under=95
+	PPWORK_NONINTERACTIVE=1 $(BIN)/python -m pytest -p no:randomly -o filterwarnings=default --nbval \
+		--nbval-sanitize-with tests/notebooks/sanitize.cfg --nbval-cell-timeout 120 notebooks
+
+check: .venv/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+
+fix: .venv/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lab: .venv/.dev  ## JupyterLab on the lessons, on loopback
+	$(BIN)/jupyter lab --ip 127.0.0.1 notebooks
+
+clean:
+	rm -rf .venv runs .coverage .coverage.*
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/.run: .venv/bin/python pyproject.toml constraints.txt
+	$(PIP) -e .
+	touch $@
+
+.venv/.dev: .venv/.run
+	$(PIP) -e ".[dev]"
+	touch $@

@@ -1,0 +1,106 @@
+"""When a rank fails: the right one is named first, soon, and nothing is left running."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from test_runs import toy
+
+import ppwork as pp
+from ppwork.failure import read_records
+
+pytestmark = pytest.mark.multiproc
+
+DEADLINE_S = 15.0
+"""Start-up on a loaded 2-core machine included; the plan's own bound is 20 s, so no hang can pass."""
+
+
+def failed(tmp_path, **changes) -> tuple[pp.RunFailed, list]:
+    plan = toy(verify=False, timeout_s=30.0, **changes)
+    start = time.monotonic()
+    run = pp.launch(plan, out=tmp_path / "run", check=False)
+    assert time.monotonic() - start < DEADLINE_S
+    assert run.failure is not None
+    return run.failure, read_records(run.run_dir, plan.world_size)
+
+
+@pytest.mark.parametrize("group_rank", [0, 1])
+def test_a_stage_that_raises_on_one_mesh_rank_is_named_first_with_the_users_line(tmp_path, group_rank):
+    """F15."""
+    failure, records = failed(tmp_path, stage1="toy_stages:RaisesOn", options={"group_rank": group_rank})
+    rank = group_rank + 1
+    assert failure.what.startswith(f"Rank {rank} (")
+    assert "StageError" in failure.what
+    assert "ZeroDivisionError: the stage's own bug" in failure.what
+    assert f"rank{rank}.log" in failure.what
+    assert "toy_stages.py:" in failure.what
+    assert failure.where["rank"] == rank
+    assert failure.where["chunk_index"] == 2
+    cause = next(record for record in records if record.rank == rank)
+    assert not cause.symptom
+    assert all(record.symptom for record in records if record.rank != rank)
+
+
+def test_rank_zero_learns_from_the_leader_why_the_mesh_failed(tmp_path):
+    """F07: the terminal notice carries the reason, not only a closed connection."""
+    _, records = failed(tmp_path, stage1="toy_stages:RaisesOn", options={"group_rank": 0})
+    rank0 = [record for record in records if record.rank == 0]
+    assert all(record.error_type == "TerminalNotice" for record in rank0)
+    assert all("the stage's own bug" in record.what for record in rank0)
+
+
+def test_a_rank_killed_without_a_word_is_named_with_its_signal(tmp_path):
+    """F13."""
+    failure, _ = failed(tmp_path, stage1="toy_stages:DiesOn", options={"group_rank": 1})
+    assert failure.what.startswith("Rank 2 (follower) failed first: RankDied")
+    assert "SIGKILL" in failure.what
+
+
+def test_a_constructor_that_raises_ends_the_run_before_any_chunk(tmp_path):
+    failure, _ = failed(tmp_path, stage1="toy_stages:ConstructorRaises")
+    assert "FileNotFoundError: weights.pt" in failure.what
+    assert failure.where["rank"] == 2
+    assert not [e for e in pp.Run(tmp_path / "run", 1).entries(0) if e.name == "encode"]
+
+
+def test_a_tensor_that_cannot_travel_is_refused_before_a_byte_leaves(tmp_path):
+    """F02 and R1: rank 0 raises in preflight; the chunk's commitment point was never reached."""
+    failure, _ = failed(tmp_path, stage0="toy_stages:BadMetadata")
+    assert failure.what.startswith("Rank 0 (stage0) failed first: LocalProtocolError")
+    assert "sparse" in failure.what
+    assert failure.where["chunk_index"] == 1
+    sent = [e.chunk_index for e in pp.Run(tmp_path / "run", 1).entries(0) if e.name == "envelope.send"]
+    assert sent == [0]
+
+
+def test_a_decode_that_raises_ends_the_mesh_by_notice(tmp_path):
+    failure, records = failed(tmp_path, stage0="toy_stages:DecodeRaises")
+    assert failure.what.startswith("Rank 0 (stage0) failed first: StageError")
+    assert "ValueError: cannot write" in failure.what
+    mesh = [record for record in records if record.rank > 0]
+    assert all(record.error_type == "TerminalNotice" for record in mesh)
+
+
+@pytest.mark.parametrize("stage", ["DefaultGroup", "WrongGroup"])
+def test_a_collective_on_another_group_raises_before_the_backend(tmp_path, stage):
+    """F08 and R6: without the guard this would hang, as rank 0 never comes."""
+    failure, _ = failed(tmp_path, stage1=f"toy_stages:{stage}")
+    assert "LocalProtocolError: Stage code called a collective on" in failure.what
+    assert "default group (world_pg)" in failure.what or "world_pg" in failure.what
+    assert failure.where["group"] == "tp_pg"
+    assert failure.where["rank"] in (1, 2)
+
+
+def test_launch_raises_run_failed_unless_told_not_to(tmp_path):
+    plan = toy(verify=False, stage0="toy_stages:DecodeRaises")
+    with pytest.raises(pp.RunFailed, match="failed first"):
+        pp.launch(plan, out=tmp_path / "run")
+    assert (tmp_path / "run" / "rank0.log").exists()
+
+
+def test_a_run_past_its_limit_is_stopped_and_says_so(tmp_path):
+    plan = toy(verify=False, chunks=1000, stage1="toy_stages:Slow", options={"step_s": 0.2})
+    run = pp.launch(plan, out=tmp_path / "run", check=False, limit_s=5.0)
+    assert run.exit_code == 124
+    assert "passed its limit" in run.failure.what
