@@ -19,6 +19,7 @@ from ppwork.errors import (
 from ppwork.launch import launch
 from ppwork.plan import Plan
 from ppwork.run import Run
+from ppwork.show import Picture, show
 from ppwork.topology import Topology
 from ppwork.version import __version__
 
@@ -28,6 +29,7 @@ __all__ = [
     "ParityError",
     "PeerLostError",
     "PeerTimeoutError",
+    "Picture",
     "Plan",
     "PlanError",
     "RemoteProtocolError",
@@ -38,4 +40,5 @@ __all__ = [
     "Topology",
     "__version__",
     "launch",
+    "show",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -193,6 +194,8 @@ def _rows(summary: dict[str, Any], plan: Plan, run_dir: Path) -> list[tuple[str,
 
 def main() -> int:
     """Run the command line; bad input exits with 2, a failed run with 1, one message each."""
+    # Ended politely, we still clean up: without this, SIGTERM would leave that to the ranks' lifelines.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         app()
     except PlanError as error:

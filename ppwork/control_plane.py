@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ppwork.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPResult, Reason
-from ppwork.errors import WHERE_KEYS, LocalProtocolError, PPWorkError, RemoteProtocolError, TerminalNotice
+from ppwork.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPResult
+from ppwork.errors import LocalProtocolError, PPWorkError, RemoteProtocolError
 from ppwork.lanes import Lane, LaneStatistics, first_done, result_of
+from ppwork.notices import notice_of, notices
 from ppwork.protocol import COMMITMENT_POINTS, Session
 from ppwork.topology import Role
 from ppwork.transport import (
@@ -203,7 +204,7 @@ class PPControlPlane:
         except PPWorkError:
             return
         if incoming.message.reason is not None:
-            raise _notice(incoming.message.reason, self.groups.rank, self.groups.role) from error
+            raise notice_of(incoming.message.reason, self.groups.rank, self.groups.role) from error
 
     # Mesh
 
@@ -301,9 +302,7 @@ class PPControlPlane:
         if self._told:
             return
         self._told = True
-        reason = reason_of(error)
-        ids = self.session.last_ids
-        for name, message in self._notices(ids, reason, isinstance(error, TerminalNotice)):
+        for name, message in notices(self.groups.role, self.session.last_ids, error):
             try:
                 outgoing = preflight(message, Encoder(limits_of(self.plan)), self.groups.device)
                 if name == "mesh_pg":
@@ -314,16 +313,6 @@ class PPControlPlane:
                     result_of(job, NOTICE_TIMEOUT_S, what="notice", group=name)
             except Exception as unsent:  # noqa: BLE001  the first error is the one to report
                 log.warning("notice.unsent group=%s %s", name, unsent)
-
-    def _notices(self, ids: Ids, reason: Reason, was_notice: bool) -> list[tuple[str, Any]]:
-        envelope = PPEnvelope(PPAction.ERROR, ids, reason=reason)
-        if self.groups.role is Role.STAGE0:
-            return [] if was_notice else [("down_pg", envelope)]
-        if self.groups.role is Role.LEADER:
-            up: list[tuple[str, Any]] = [("up_pg", PPResult(PPAction.ERROR, ids, reason=reason))]
-            # A notice from rank 0 went to the mesh as the envelope it was; there is nothing to add.
-            return [] if was_notice else [*up, ("mesh_pg", envelope)]
-        return []
 
     @property
     def _patience(self) -> float:
@@ -340,23 +329,7 @@ class PPControlPlane:
 
     def _refuse_notice(self, incoming: Incoming) -> None:
         if incoming.message.action is PPAction.ERROR and incoming.message.reason is not None:
-            raise _notice(incoming.message.reason, self.groups.rank, self.groups.role)
-
-
-def reason_of(error: BaseException) -> Reason:
-    """Return an error as it travels in a terminal notice."""
-    if isinstance(error, PPWorkError):
-        return Reason(type(error).__name__, error.what, error.where, error.check_first)
-    return Reason(type(error).__name__, f"{type(error).__name__}: {error}", {}, "the log of that rank")
-
-
-def _notice(reason: Reason, rank: int, role: Role) -> TerminalNotice:
-    origin = " ".join(f"{key}={reason.where[key]}" for key in WHERE_KEYS if key in reason.where)
-    return TerminalNotice(
-        f"The session was ended by a peer ({origin or 'origin unknown'}): {reason.what}",
-        where={"rank": rank, "role": str(role), "peer": reason.where.get("rank")},
-        check_first=reason.check_first or "the peer's log",
-    )
+            raise notice_of(incoming.message.reason, self.groups.rank, self.groups.role)
 
 
 def _wrong_kind(incoming: Incoming) -> RemoteProtocolError:

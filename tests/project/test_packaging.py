@@ -55,7 +55,9 @@ def test_import_ppwork_is_quick_and_touches_neither_torch_nor_numpy():
 def test_public_names_are_what_the_package_promises():
     import ppwork
 
-    assert sorted(ppwork.__all__) == ppwork.__all__ or set(ppwork.__all__) == set(dir(ppwork)) & set(ppwork.__all__)
+    assert sorted(ppwork.__all__) == ppwork.__all__ or set(ppwork.__all__) == set(dir(ppwork)) & set(
+        ppwork.__all__
+    )
     assert all(hasattr(ppwork, name) for name in ppwork.__all__)
     assert ppwork.__version__ == PROJECT["project"]["version"]
 

@@ -12,7 +12,9 @@ def test_tracked_text_names_no_home_or_work_folder():
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in listed.splitlines():
         path = ROOT / name
-        if path.suffix in {".py", ".md", ".toml", ".yml", ".txt", ".ipynb", ".cfg"} and path != Path(__file__):
+        if path.suffix in {".py", ".md", ".toml", ".yml", ".txt", ".ipynb", ".cfg"} and path != Path(
+            __file__
+        ):
             text = path.read_text()
             assert "/home/" not in text, name
             assert "/work/" not in text, name

@@ -1,0 +1,62 @@
+"""Pictures in notebooks, with the sentence that says what they show.
+
+The only form whose alternative text survives JupyterLab, nbconvert and an untrusted copy is an ``<img>`` in
+a ``<figure>``; matplotlib's own PNG output loses it.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ppwork.errors import PlanError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture that renders itself in a notebook."""
+
+    png: bytes
+    alt: str
+
+    def _repr_html_(self) -> str:
+        data = base64.b64encode(self.png).decode()
+        text = html.escape(self.alt, quote=True)
+        return (
+            f'<figure><img alt="{text}" style="max-width:100%" src="data:image/png;base64,{data}">'
+            f"<figcaption>{text}</figcaption></figure>"
+        )
+
+    def __repr__(self) -> str:
+        return f"Picture({self.alt!r})"
+
+
+def show(picture: Figure | Path | str, *, alt: str) -> Picture:
+    """Return a picture for the end of a cell.
+
+    Args:
+        picture: A matplotlib figure, or the path of a PNG.
+        alt: The finding in one sentence, for those who cannot see it.
+
+    Raises:
+        PlanError: ``alt`` is empty, or the file cannot be read.
+    """
+    if not alt.strip():
+        raise PlanError("A picture was shown without alternative text.", check_first="say what it shows")
+    if isinstance(picture, str | Path):
+        try:
+            return Picture(Path(picture).read_bytes(), alt)
+        except OSError as error:
+            raise PlanError(
+                f"The picture {picture} cannot be read: {error.strerror}.", check_first="did the run finish?"
+            ) from error
+    buffer = io.BytesIO()
+    picture.savefig(buffer, format="png", dpi=120)
+    return Picture(buffer.getvalue(), alt)
