@@ -4,6 +4,7 @@ This face is the notebook side: it starts processes and reads what they left, an
 CUDA. Inside a rank, import ``ppwork.control_plane`` and its neighbours.
 """
 
+from ppwork.envelope import PPAction, PPEnvelope, PPResult
 from ppwork.errors import (
     LocalProtocolError,
     ParityError,
@@ -25,6 +26,9 @@ from ppwork.version import __version__
 
 __all__ = [
     "LocalProtocolError",
+    "PPAction",
+    "PPEnvelope",
+    "PPResult",
     "PPWorkError",
     "ParityError",
     "PeerLostError",

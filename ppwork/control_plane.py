@@ -8,6 +8,7 @@ wrong goes through ``fail``, which tells the peers before this rank leaves.
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -15,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from ppwork.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPResult
 from ppwork.errors import LocalProtocolError, PPWorkError, RemoteProtocolError
+from ppwork.groups import join
 from ppwork.lanes import Lane, LaneStatistics, first_done, result_of
 from ppwork.notices import notice_of, notices
 from ppwork.protocol import COMMITMENT_POINTS, Session
+from ppwork.timeline import Recorder
 from ppwork.topology import Role
 from ppwork.transport import (
     Incoming,
@@ -38,7 +41,6 @@ if TYPE_CHECKING:
 
     from ppwork.groups import Groups
     from ppwork.plan import Plan
-    from ppwork.timeline import Recorder
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +62,7 @@ class PPControlPlane:
 
     Args:
         plan: What the ranks agreed on.
-        groups: From ``groups.join``; the plane uses them and does not close them.
+        groups: From ``groups.join``; the plane closes them at the end of its ``with`` block.
         recorder: Gets a span for each step and an instant at each commitment point.
         hook: See ``Hook``.
     """
@@ -77,6 +79,39 @@ class PPControlPlane:
         self._expected_result: Future[Incoming] | None = None
         self._told = False
         self.session.joined()
+
+    @classmethod
+    def join(
+        cls, plan: Plan, *, recorder: Recorder | None = None, hook: Hook | None = None
+    ) -> PPControlPlane:
+        """Bring up this process as the rank that torchrun's environment says it is; see ``groups.join``.
+
+        Use it as a context manager: the end of the block closes the groups, an exception tells the peers.
+
+        Collective:
+            All ranks, once, before anything else of ``torch.distributed``.
+        """
+        rank, local_rank, world_size = (int(os.environ[k]) for k in ("RANK", "LOCAL_RANK", "WORLD_SIZE"))
+        groups = join(plan, rank=rank, local_rank=local_rank, world_size=world_size)
+        return cls(plan, groups, recorder or Recorder(None), hook)
+
+    @property
+    def role(self) -> Role:
+        """What this rank does."""
+        return self.groups.role
+
+    def __enter__(self) -> PPControlPlane:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """After SHUTDOWN: leave in order (rule R10). After an exception: tell the peers, let it pass on."""
+        if error is not None:
+            # The groups stay as they are: destroying them would wait for peers that may be gone.
+            self.fail(error)
+            return
+        for lane in self._lanes.values():
+            lane.close(NOTICE_TIMEOUT_S)
+        self.groups.close()
 
     # Stage 0
 
@@ -286,11 +321,6 @@ class PPControlPlane:
     def statistics(self) -> tuple[LaneStatistics, ...]:
         """Return how full each lane is."""
         return tuple(lane.statistics() for lane in self._lanes.values())
-
-    def close(self) -> None:
-        """Stop the lanes; call before ``groups.close()``."""
-        for lane in self._lanes.values():
-            lane.close(NOTICE_TIMEOUT_S)
 
     def fail(self, error: BaseException) -> None:
         """Go to ERROR and tell the peers why, once and within about 2 s; then leave.

@@ -25,8 +25,8 @@ SUMMARY_FILE = "summary.json"
 OUTPUTS_FILE = "outputs.safetensors"
 """What rank 0 emitted, chunk by chunk; there only with ``verify``, until it was found equal."""
 VERIFY_FILE = "verify.json"
-_RANK_LINE = re.compile(r"^\s*rank\s*:\s*(\d+)", re.MULTILINE)
-_EXIT_LINE = re.compile(r"^\s*exitcode\s*:\s*(-?\d+)", re.MULTILINE)
+_ENDED = re.compile(r"^\s*rank\s*:\s*(\d+).*\n\s*exitcode\s*:\s*(-?\d+)", re.MULTILINE)
+"""Two lines of the report, one below the other; either alone may be somebody's print."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,7 @@ class Run:
 
 def exit_codes(torchrun_log: str) -> dict[int, int]:
     """Read which ranks ended badly, and how, from torchrun's closing report."""
-    ranks = [int(found) for found in _RANK_LINE.findall(torchrun_log)]
-    codes = [int(found) for found in _EXIT_LINE.findall(torchrun_log)]
-    return dict(zip(ranks, codes, strict=False))
+    return {int(rank): int(code) for rank, code in _ENDED.findall(torchrun_log)}
 
 
 def unexplained(codes: dict[int, int], records: list[FailureRecord]) -> list[FailureRecord]:

@@ -108,7 +108,6 @@ def _run(run_dir: Path, rank: int, recorder: Recorder) -> None:
         groups = live.join(plan, rank=rank, local_rank=local_rank, world_size=world_size)
     log.info("joined as %s on %s", groups.role, groups.device)
     _run_role(plan, groups, run_dir, recorder)
-    groups.close()
     log.info("left")
 
 
@@ -131,20 +130,18 @@ def _run_role(plan: Plan, groups: Groups, run_dir: Path, recorder: Recorder) -> 
         stage = _construct(load_stage(path, methods, search=Path.cwd()), context)
     # Nobody waits in a collective for a rank that is still loading, or that failed to.
     groups.sync("loaded")
-    plane = PPControlPlane(plan, groups, recorder)
-    try:
-        if on_stage0:
-            _stage0(plane, stage, run_dir, stage0_loop)
-        else:
-            loop = leader_loop if groups.role is Role.LEADER else follower_loop
-            loop(plane, stage)
-    except Exception as error:
-        plane.session.failed(error)
-        # Before the peers hear of it: the first of them to leave makes torchrun end this rank, too.
-        report(error, run_dir, groups.rank, recorder)
-        plane.fail(error)
-        raise
-    plane.close()
+    with PPControlPlane(plan, groups, recorder) as plane:
+        try:
+            if on_stage0:
+                _stage0(plane, stage, run_dir, stage0_loop)
+            else:
+                loop = leader_loop if plane.role is Role.LEADER else follower_loop
+                loop(plane, stage)
+        except Exception as error:
+            plane.session.failed(error)
+            # Before the peers hear of it: the first of them to leave makes torchrun end this rank, too.
+            report(error, run_dir, groups.rank, recorder)
+            raise
 
 
 def _construct(stage: type, context: StageContext) -> Any:  # noqa: ANN401  the user's class

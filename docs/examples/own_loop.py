@@ -1,0 +1,40 @@
+"""The control plane in a prototype of your own: no launcher, no stages, your loop.
+
+Run it with plain torchrun::
+
+    torchrun --standalone --nproc-per-node 3 own_loop.py
+"""
+
+from __future__ import annotations
+
+import torch
+
+from ppwork import Plan, PPAction, PPResult
+from ppwork.control_plane import PPControlPlane
+from ppwork.topology import Role
+
+PLAN = Plan(mesh_size=2, backend="gloo", timeout_s=30)
+
+
+def drive(plane: PPControlPlane) -> None:
+    """Rank 0: send four chunks, the third after a hard cut."""
+    for k in range(4):
+        plane.send({"x": torch.full((3,), float(k))}, metadata={"note": f"chunk {k}"}, hard_cut=k == 2)
+        result, good = plane.receive_result()
+        print(result.ids, result.tensors["x"].tolist(), "good" if good else "stale", flush=True)
+    plane.shutdown()
+
+
+def serve(plane: PPControlPlane) -> None:
+    """Mesh: every rank gets the same envelope; the leader answers."""
+    while (envelope := plane.receive()).action is not PPAction.SHUTDOWN:
+        x = envelope.tensors["x"] * 2  # your generator; its sums go over plane.groups["tp_pg"]
+        ids = plane.computed(observed_calls=1)
+        if plane.role is Role.LEADER:
+            plane.send_result(PPResult(PPAction.INFER, ids, observed_calls=1, tensors={"x": x}))
+    plane.acknowledge()
+
+
+if __name__ == "__main__":
+    with PPControlPlane.join(PLAN) as plane:
+        drive(plane) if plane.role is Role.STAGE0 else serve(plane)
