@@ -127,7 +127,7 @@ def new_run_dir(out: Path | None) -> Path:
     path = out if out is not None else Path("runs") / time.strftime("%Y%m%d-%H%M%S-run")
     try:
         if out is None:
-            path = _unused(path)
+            path = _made_fresh(path)
         path.mkdir(parents=True, exist_ok=True)
         occupied = any(path.iterdir())
         if not occupied and not os.access(path, os.W_OK | os.X_OK):
@@ -149,9 +149,15 @@ def new_run_dir(out: Path | None) -> Path:
     return path.absolute()
 
 
-def _unused(path: Path) -> Path:
+def _made_fresh(path: Path) -> Path:
+    """Make a folder of this name or the next free one; two launches in one second never share it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     candidate, number = path, 2
-    while candidate.exists():
-        candidate = path.with_name(f"{path.name}-{number}")
-        number += 1
-    return candidate
+    while True:
+        try:
+            candidate.mkdir()
+        except FileExistsError:
+            candidate = path.with_name(f"{path.name}-{number}")
+            number += 1
+        else:
+            return candidate

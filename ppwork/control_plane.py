@@ -199,18 +199,20 @@ class PPControlPlane:
                 raise
         # Posted before the send: if the leader refuses the envelope, its notice must find a receiver
         # while our send is still waiting for it to take the tensors.
-        answer = self._expect_result()
+        # A heartbeat has no answer, and a receive posted for it would run into its bound while we pause.
+        answer = self._expect_result() if envelope.action is not PPAction.NOOP else self._expected_result
         self._commit("envelope.send", ids)
         with self.recorder.span("send", lane="down_pg", ids=ids.where()):
             move = sender(self.groups, "down_pg")
             sent = self._lanes["down_pg"].submit(lambda: move_all(outgoing.parts, move))
             try:
-                ended = first_done([sent, answer], self._patience, what="send", group="down_pg", peer=1)
-                if ended is answer:
+                watched: list[Future[Any]] = [sent] if answer is None else [sent, answer]
+                ended = first_done(watched, self._patience, what="send", group="down_pg", peer=1)
+                if answer is not None and ended is answer:
                     self._refuse_notice(answer.result())
                 sent.result()
             except PPWorkError as error:
-                self._prefer_notice(error, answer)
+                self._prefer_notice(error, self._expect_result())
                 raise
         self.session.sent(envelope, flush=flush)
         log.debug("envelope.sent %s %s", envelope.action.name, ids)

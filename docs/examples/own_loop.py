@@ -19,6 +19,8 @@ PLAN = Plan(mesh_size=2, backend="gloo", timeout_s=30)
 def drive(plane: PPControlPlane) -> None:
     """Rank 0: send four chunks, the third after a hard cut."""
     for k in range(4):
+        if k == 3:
+            plane.heartbeat()  # the source pauses: a NOOP, which counts as a call and not as a chunk
         plane.send({"x": torch.full((3,), float(k))}, metadata={"note": f"chunk {k}"}, hard_cut=k == 2)
         result, good = plane.receive_result()
         print(result.ids, result.tensors["x"].tolist(), "good" if good else "stale", flush=True)
@@ -28,6 +30,8 @@ def drive(plane: PPControlPlane) -> None:
 def serve(plane: PPControlPlane) -> None:
     """Mesh: every rank gets the same envelope; the leader answers."""
     while (envelope := plane.receive()).action is not PPAction.SHUTDOWN:
+        if envelope.action is PPAction.NOOP:
+            continue
         x = envelope.tensors["x"] * 2  # your generator; its sums go over plane.groups["tp_pg"]
         ids = plane.computed(observed_calls=1)
         if plane.role is Role.LEADER:

@@ -82,6 +82,23 @@ def test_a_decode_that_raises_ends_the_mesh_by_notice(tmp_path):
     assert all(record.error_type == "TerminalNotice" for record in mesh)
 
 
+def test_a_source_that_fails_before_the_first_chunk_ends_the_mesh_by_notice(tmp_path):
+    """The notice must get through although no call has been counted yet."""
+    failure, records = failed(tmp_path, stage0="toy_stages:EncodeRaisesAtOnce")
+    assert "OSError: camera unplugged" in failure.what
+    mesh = [record for record in records if record.rank > 0]
+    assert all(record.error_type == "TerminalNotice" for record in mesh), mesh
+    assert any("camera unplugged" in record.what for record in mesh)
+
+
+def test_a_result_that_cannot_travel_is_refused_at_the_leader_and_told_both_ways(tmp_path):
+    """R1 on the way back: the leader names the tensor and the remedy."""
+    failure, _ = failed(tmp_path, stage1="toy_stages:ResultCannotTravel")
+    assert failure.what.startswith("Rank 1 (leader) failed first: LocalProtocolError")
+    assert "non-contiguous" in failure.what
+    assert "contiguous()" in failure.check_first
+
+
 @pytest.mark.parametrize("stage", ["DefaultGroup", "WrongGroup"])
 def test_a_collective_on_another_group_raises_before_the_backend(tmp_path, stage):
     """F08 and R6: without the guard this would hang, as rank 0 never comes."""

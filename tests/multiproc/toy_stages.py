@@ -190,6 +190,16 @@ class BadMetadata(Counter):
         return super().encode(chunk_index)
 
 
+class EncodeRaisesAtOnce(Counter):
+    def encode(self, chunk_index):
+        raise OSError("camera unplugged")
+
+
+class ResultCannotTravel(Scaler):
+    def step(self, tensors, step_index, num_steps):
+        return {"small": tensors["small"].expand(4, 4).t()}
+
+
 class DecodeRaises(Counter):
     def decode(self, chunk_index, tensors):
         if chunk_index == 1:
