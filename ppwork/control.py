@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ppwork.envelope import CONTEXT_PREFIX, Ids, PPAction, PPEnvelope, PPResult
-from ppwork.errors import PPWorkError, StageError
+from ppwork.errors import PPWorkError, StageError, text_of
 from ppwork.tensor_parallel import only_group
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def stage_code(step: str, ids: Ids) -> Iterator[None]:
         raise
     except Exception as error:
         raise StageError(
-            f"The stage's {step} raised {type(error).__name__}: {error}",
+            f"The stage's {step} raised {text_of(error)}",
             where=ids.where(),
             check_first="the traceback above: the last frame outside ppwork is yours",
         ) from error

@@ -46,6 +46,7 @@ ITEM_SIZES = {
 
 MAX_DIMS = 8
 MAX_NAME = 128
+MAX_STEPS = 10_000
 
 
 class PPAction(IntEnum):
@@ -97,8 +98,8 @@ class ChunkPlan(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
 
     def problem(self, specs: Sequence[TensorSpec]) -> str | None:
         """Say why this plan cannot be carried out with these tensors, or ``None`` if it can."""
-        if self.steps < 1:
-            return f"The plan of the chunk had {self.steps} denoise steps; it needs 1 or more."
+        if not 1 <= self.steps <= MAX_STEPS:
+            return f"The plan of the chunk had {self.steps} denoise steps; 1..{MAX_STEPS} are allowed."
         if self.expected_calls != self.steps + int(self.recompute):
             return (
                 f"The plan of the chunk expected {self.expected_calls} generator calls, but "

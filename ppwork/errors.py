@@ -71,6 +71,14 @@ class PPWorkError(Exception):
         return f"{type(self).__name__}: {self}".splitlines()
 
 
+def text_of(error: BaseException) -> str:
+    """Return ``Type: message`` of any exception, also of one whose own ``str`` raises."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001  a user's broken __str__ must not hide the failure
+        return f"{type(error).__name__}: (its message could not be made)"
+
+
 def _rebuild(kind: type[PPWorkError], what: str, where: dict[str, Any], check_first: str) -> PPWorkError:
     return kind(what, where=where, check_first=check_first)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ppwork.errors import PeerLostError, PeerTimeoutError, PPWorkError, TerminalNotice
+from ppwork.errors import PeerLostError, PeerTimeoutError, PPWorkError, TerminalNotice, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +54,7 @@ def record_of(error: BaseException, rank: int, last_instants: dict[str, dict[str
     return FailureRecord(
         rank=rank,
         error_type=type(error).__name__,
-        what=_text(error.what if isinstance(error, PPWorkError) else f"{type(error).__name__}: {error}"),
+        what=_text(error.what if isinstance(error, PPWorkError) else text_of(error)),
         where=where,
         check_first=error.check_first
         if isinstance(error, PPWorkError)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ppwork.envelope import Ids, PPAction, PPEnvelope, PPResult, Reason
-from ppwork.errors import WHERE_KEYS, PPWorkError, TerminalNotice
+from ppwork.errors import WHERE_KEYS, PPWorkError, TerminalNotice, text_of
 from ppwork.topology import Role
 
 
@@ -11,7 +11,7 @@ def reason_of(error: BaseException) -> Reason:
     """Return an error as it travels in a notice."""
     if isinstance(error, PPWorkError):
         return Reason(type(error).__name__, error.what, error.where, error.check_first)
-    return Reason(type(error).__name__, f"{type(error).__name__}: {error}", {}, "the log of that rank")
+    return Reason(type(error).__name__, text_of(error), {}, "the log of that rank")
 
 
 def notice_of(reason: Reason, rank: int, role: Role) -> TerminalNotice:

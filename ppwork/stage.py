@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from ppwork.errors import PlanError
+from ppwork.errors import PlanError, text_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -171,7 +171,7 @@ def load_stage(path: str, methods: tuple[str, ...], *, search: Path | None = Non
         module = importlib.import_module(module_name)
     except Exception as error:
         raise PlanError(
-            f"The stage module {module_name!r} does not import: {type(error).__name__}: {error}",
+            f"The stage module {module_name!r} does not import: {text_of(error)}",
             check_first=f"run `python -c 'import {module_name}'` in the folder you launch from",
         ) from error
     stage = getattr(module, class_name, None)

@@ -15,6 +15,7 @@ No I/O and no torch here: bytes in, messages out.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,7 @@ from ppwork.header import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 ALIGN = 64
 SCHEMA_SLOTS = 16
@@ -172,12 +173,13 @@ class Encoder:
         calls = (message.observed_calls, message.stage1_ns) if isinstance(message, PPResult) else (0, 0)
         plan = message.plan if isinstance(message, PPEnvelope) else None
         try:
+            check_plain(message.metadata)
             body = self._msgpack.encode(Body(dict(message.metadata), plan, specs, message.reason, *calls))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise LocalProtocolError(
                 f"The metadata could not be serialised: {error}.",
                 where=message.ids.where(),
-                check_first="metadata takes str, int, float, bool, None, bytes, lists and dicts",
+                check_first="metadata takes str, numbers, bool, None, bytes, lists, and dicts with str keys",
             ) from error
         if len(body) > self.limits.max_body_bytes:
             raise LocalProtocolError(
@@ -316,6 +318,27 @@ def specs_problem(specs: Sequence[TensorSpec], limits: Limits) -> str | None:
     if total > limits.max_message_bytes:
         return f"The tensors had {total} bytes; {limits.max_message_bytes} are allowed."
     return None
+
+
+def check_plain(value: object) -> None:
+    """Refuse what msgpack would carry but bring back as another type: a set as a list, a date as text.
+
+    Raises:
+        TypeError: Names the type.
+        RecursionError: Nested too deep, or in itself.
+    """
+    if value is None or isinstance(value, str | int | float | bytes):
+        return
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"a key was a {type(key).__name__}, not a str")
+            check_plain(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            check_plain(item)
+    else:
+        raise TypeError(f"a {type(value).__name__} would not come back as one")
 
 
 def to_message(decoded: Decoded, tensors: Mapping[str, Any]) -> PPEnvelope | PPResult:

@@ -210,3 +210,13 @@ def test_earliest_of_equals_comes_first():
 
 def test_no_records_have_no_cause():
     assert first_cause([]) is None
+
+
+def test_an_exception_whose_own_text_raises_still_leaves_a_record():
+    """A user's broken __str__ must not hide the failure."""
+
+    class Mute(Exception):
+        def __str__(self):
+            raise AttributeError("no text")
+
+    assert record_of(Mute(), 1, {}).what == "Mute: (its message could not be made)"
