@@ -1,7 +1,7 @@
 """The three role loops, side by side: what stage 0, the leader and a follower do with one chunk.
 
-This is the sequential order ("PP0"): envelope k+1 leaves after result k was decoded, so
-``period = stage0 + stage1``. The loops know stages and the control plane, and nothing of groups or bytes.
+Stage 0 has two orders, the sequential one and the one that overlaps; the mesh runs the same loop under both.
+The loops know stages and the control plane, and nothing of groups or bytes.
 """
 
 from __future__ import annotations
@@ -25,26 +25,46 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+Outputs = dict[int, "torch.Tensor"]
+"""What was emitted, by chunk index."""
 
-def stage0_loop(plane: PPControlPlane, stage0: Stage0) -> list[torch.Tensor]:
-    """Rank 0: encode, send, receive, decode, chunk after chunk; then drain and shut down.
+
+def stage0_loop(plane: PPControlPlane, stage0: Stage0) -> Outputs:
+    """Rank 0: run the plan's order, then shut down.
 
     Returns:
-        What was emitted, chunk by chunk, if the plan says ``verify``; else nothing is kept.
+        What was emitted, by chunk index, if the plan says ``verify``; else nothing is kept.
     """
-    plan, kept = plane.plan, []
-    for chunk_index in range(plan.chunks or 0):
-        tensors = _encode(plane, stage0, chunk_index)
-        if tensors is None:
-            break
-        recompute = recompute_at(plan.recompute_every, chunk_index)
-        plane.send(tensors, hard_cut=chunk_index in plan.hard_cuts, recompute=recompute)
-        result, good = plane.receive_result()
-        if good:
-            output = _decode(plane, stage0, result)
-            if plan.verify:
-                kept.append(output)
+    loop = sequential_loop if plane.plan.in_flight_depth == 1 else overlap_loop
+    kept = loop(plane, stage0)
     plane.shutdown()
+    return kept
+
+
+def sequential_loop(plane: PPControlPlane, stage0: Stage0) -> Outputs:
+    """Rank 0, "PP0": envelope k+1 leaves after result k was decoded; ``period = stage0 + stage1``."""
+    kept: Outputs = {}
+    for chunk_index in range(plane.plan.chunks or 0):
+        if not _encode_and_send(plane, stage0, chunk_index):
+            break
+        _receive_and_decode(plane, stage0, kept)
+    return kept
+
+
+def overlap_loop(plane: PPControlPlane, stage0: Stage0) -> Outputs:
+    """Rank 0, step A3: envelope k+1 leaves *before* result k is decoded; ``period = max`` of the stages.
+
+    A chunk is unfinished from its encode to its emission, and never more than ``in_flight_depth`` are.
+    """
+    kept: Outputs = {}
+    next_chunk, unfinished, more = 0, 0, True
+    while more or unfinished:
+        while more and unfinished < plane.plan.in_flight_depth:
+            more = next_chunk < (plane.plan.chunks or 0) and _encode_and_send(plane, stage0, next_chunk)
+            next_chunk, unfinished = next_chunk + more, unfinished + more
+        if unfinished:
+            _receive_and_decode(plane, stage0, kept)
+            unfinished -= 1
     return kept
 
 
@@ -102,21 +122,33 @@ def encode_chunk(stage0: Stage0, chunk_index: int, *, recompute: bool) -> dict[s
     return {**tensors, **extra}
 
 
-def _encode(plane: PPControlPlane, stage0: Stage0, chunk_index: int) -> dict[str, torch.Tensor] | None:
-    ids = plane.session.next_ids(PPAction.INFER, hard_cut=chunk_index in plane.plan.hard_cuts)
-    recompute = recompute_at(plane.plan.recompute_every, chunk_index)
+def _encode_and_send(plane: PPControlPlane, stage0: Stage0, chunk_index: int) -> bool:
+    """Encode the next chunk and send it; false when the source has ended."""
+    plan = plane.plan
+    cut, recompute = chunk_index in plan.hard_cuts, recompute_at(plan.recompute_every, chunk_index)
+    ids = plane.session.next_ids(PPAction.INFER, hard_cut=cut)
     with plane.recorder.span("encode", ids=ids.where()), stage_code("encode", ids):
-        return encode_chunk(stage0, chunk_index, recompute=recompute)
+        tensors = encode_chunk(stage0, chunk_index, recompute=recompute)
+    if tensors is None:
+        return False
+    plane.send(tensors, hard_cut=cut, recompute=recompute)
+    return True
 
 
-def _decode(plane: PPControlPlane, stage0: Stage0, result: PPResult) -> torch.Tensor:
+def _receive_and_decode(plane: PPControlPlane, stage0: Stage0, kept: Outputs) -> None:
+    """Take the oldest result, decode and emit it; a stale one is dropped."""
+    result, good = plane.receive_result()
+    if not good:
+        log.info("chunk %d was stale and dropped", result.ids.chunk_index)
+        return
     ids = result.ids
     with plane.recorder.span("decode", ids=ids.where()), stage_code("decode", ids):
         emission = stage0.decode(ids.chunk_index, result.tensors)
     figures = {"stage1_ms": result.stage1_ns / 1e6, **emission.metrics}
     plane.recorder.instant("emit", figures=figures, ids=ids.where())
     log.info("chunk %d emitted, stage 1 took %.1f ms", ids.chunk_index, figures["stage1_ms"])
-    return emission.output
+    if plane.plan.verify:
+        kept[ids.chunk_index] = emission.output
 
 
 def _generate(plane: PPControlPlane, generator: Generator, envelope: PPEnvelope) -> PPResult:

@@ -21,6 +21,7 @@ VIDEO_STAGE0 = "ppwork.workloads.denoiser:VideoSource"
 VIDEO_STAGE1 = "ppwork.workloads.denoiser:VideoDenoiser"
 BACKENDS = ("auto", "gloo", "nccl")
 MAX_RANKS = 64
+MAX_DEPTH = 64
 
 Scalar = str | int | float | bool
 
@@ -202,13 +203,8 @@ def _check_counts(plan: Plan) -> None:
 def _check_choices(plan: Plan) -> None:
     if plan.backend not in BACKENDS:
         _refuse("backend", plan.backend, f"one of {', '.join(BACKENDS)}", "--backend")
-    if plan.in_flight_depth > 1:
-        _refuse(
-            "in_flight_depth",
-            plan.in_flight_depth,
-            "1 in this version (sequential)",
-            "leave --depth out; overlap comes with the next version",
-        )
+    if plan.in_flight_depth > MAX_DEPTH:
+        _refuse("in_flight_depth", plan.in_flight_depth, f"at most {MAX_DEPTH}", "--depth: 2 or 3 overlap")
     if plan.share_gpu and plan.backend == "gloo":
         _refuse("share_gpu", True, "False with backend gloo", "--backend nccl, or no --share-gpu")
     for cut in plan.hard_cuts:

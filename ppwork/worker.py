@@ -163,11 +163,11 @@ def _stage0(plane: Any, stage0: Any, run_dir: Path, loop: Callable[[Any, Any], A
     write_summary(plane.plan, run_dir, plane.groups.device.type, figures)
 
 
-def save_outputs(path: Path, outputs: list[Any]) -> None:
+def save_outputs(path: Path, outputs: dict[int, Any]) -> None:
     """Keep what rank 0 emitted, one tensor per chunk, for the comparison with the reference."""
     from safetensors.torch import save_file
 
-    save_file({f"{index:06d}": output.contiguous().cpu() for index, output in enumerate(outputs)}, path)
+    save_file({f"{index:06d}": output.contiguous().cpu() for index, output in outputs.items()}, path)
 
 
 def write_summary(plan: Plan, run_dir: Path, device: str, figures: dict[str, Any]) -> None:

@@ -56,7 +56,7 @@ BAD = {
     "not a number": (["--noise", "nan"], "noise"),
     "unknown backend": (["--backend", "mpi"], "backend"),
     "more NCCL ranks than GPUs": (["--backend", "nccl", "--mesh-size", "6"], "one GPU per rank"),
-    "depth not there yet": (["--depth", "2"], "in_flight_depth"),
+    "depth beyond bounds": (["--depth", "65"], "in_flight_depth"),
     "cut beyond the end": (["--chunks", "3", "--hard-cut-at", "3"], "hard_cuts"),
     "occupied folder": (["--chunks", "1", "--out", "{}/full"], "not empty"),
     "file as folder": (["--chunks", "1", "--out", "{}/file"], "cannot be used"),

@@ -1,0 +1,137 @@
+"""What the control plane has on every rank: session, lanes, commitment points, the way out.
+
+``stage0_end`` and ``mesh_end`` add what each side does; ``control_plane`` puts them together.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ppwork.envelope import Ids, PPAction
+from ppwork.errors import LocalProtocolError, RemoteProtocolError
+from ppwork.lanes import Lane, LaneStatistics, result_of
+from ppwork.notices import notice_of, notices
+from ppwork.protocol import COMMITMENT_POINTS, Session
+from ppwork.topology import Role
+from ppwork.transport import Incoming, Outgoing, broadcaster, limits_of, move_all, preflight, sender
+from ppwork.wire import Decoder, Encoder
+
+if TYPE_CHECKING:
+    from ppwork.groups import Groups
+    from ppwork.plan import Plan
+    from ppwork.timeline import Recorder
+
+log = logging.getLogger(__name__)
+
+NOTICE_TIMEOUT_S = 1.0
+"""How long a failing rank tries to tell each peer before it leaves anyway: crash beats hang."""
+
+LANES = {
+    Role.STAGE0: ("down_pg", "up_pg"),
+    Role.LEADER: ("down_pg", "mesh_pg", "up_pg"),
+    Role.FOLLOWER: ("mesh_pg",),
+}
+
+Hook = Callable[[str, Ids], None]
+"""Called just before each of ``protocol.COMMITMENT_POINTS``; may raise, for those who break things."""
+
+
+class Plane:
+    """The part of ``PPControlPlane`` that all roles share."""
+
+    def __init__(self, plan: Plan, groups: Groups, recorder: Recorder, hook: Hook | None = None) -> None:
+        self.plan = plan
+        self.groups = groups
+        self.recorder = recorder
+        self.session = Session(groups.rank, groups.role, plan.in_flight_depth)
+        self._session_lock = threading.Lock()
+        self._hook = hook
+        # Every chunk in flight can have a job here, and so can one NOOP, SHUTDOWN or notice besides.
+        bound = plan.in_flight_depth + 2
+        self._lanes = {name: Lane(name, groups.device, bound=bound) for name in LANES[groups.role]}
+        limits = limits_of(plan)
+        self._encoder, self._decoder = Encoder(limits), Decoder(limits)
+        self._told = False
+        self.session.joined()
+
+    @property
+    def role(self) -> Role:
+        """What this rank does."""
+        return self.groups.role
+
+    def statistics(self) -> tuple[LaneStatistics, ...]:
+        """Return how full each lane is."""
+        return tuple(lane.statistics() for lane in self._lanes.values())
+
+    def fail(self, error: BaseException) -> None:
+        """Go to ERROR and tell the peers why, once and within about 2 s; then leave.
+
+        Never raises: whoever calls it is on the way out, and what it could not say, the closed connection
+        will.
+        """
+        self.session.failed(error)
+        if self._told:
+            return
+        self._told = True
+        self._stop_ahead()
+        for name, message in notices(self.role, self.session.last_ids, error):
+            try:
+                # A fresh encoder: the link's own may hold a schema that never left.
+                outgoing = preflight(message, Encoder(limits_of(self.plan)), self.groups.device)
+                move = broadcaster(self.groups) if name == "mesh_pg" else sender(self.groups, name)
+                job = self._lanes[name].submit(partial(move_all, outgoing.parts, move))
+                result_of(job, NOTICE_TIMEOUT_S, what="notice", group=name)
+            except Exception as unsent:  # noqa: BLE001  the first error is the one to report
+                log.warning("notice.unsent group=%s %s", name, unsent)
+
+    def _stop_ahead(self) -> None:
+        """End whatever runs ahead on the lanes, so that a notice can use them."""
+
+    def _leave(self) -> None:
+        for lane in self._lanes.values():
+            lane.close(NOTICE_TIMEOUT_S)
+        self.groups.close()
+
+    @property
+    def _patience(self) -> float:
+        """The lane's own bound comes first, because it knows the cause; this one is for a stuck lane."""
+        return self.groups.timeout_s + 2.0
+
+    def _only(self, what: str, *roles: Role) -> None:
+        if self.role not in roles:
+            raise LocalProtocolError(
+                f"{what} was called on the {self.role}; only {' and '.join(roles)} may.",
+                where={"rank": self.groups.rank, "role": str(self.role)},
+                check_first="the role loops in ppwork/control.py show who calls what",
+            )
+
+    def _commit(self, point: str, ids: Ids) -> None:
+        if point not in COMMITMENT_POINTS:
+            raise ValueError(f"{point!r} is not a commitment point")
+        self.recorder.instant(point, ids=ids.where())
+        log.debug("%s.started %s", point, ids)
+        if self._hook is not None:
+            self._hook(point, ids)
+
+    def _move(self, name: str, span: str, outgoing: Outgoing | Incoming, ids: Ids) -> None:
+        """Move a message's parts and record the time; runs on the lane of its group."""
+        move = broadcaster(self.groups) if name == "mesh_pg" else sender(self.groups, name)
+        with self.recorder.span(span, lane=name, ids=ids.where()):
+            move_all(outgoing.parts, move)
+
+    def _refuse_notice(self, incoming: Incoming) -> None:
+        if incoming.message.action is PPAction.ERROR and incoming.message.reason is not None:
+            raise notice_of(incoming.message.reason, self.groups.rank, self.role)
+
+    def _only_kind(self, incoming: Incoming, kind: type[Any]) -> Any:  # noqa: ANN401  the message, as that kind
+        if not isinstance(incoming.message, kind):
+            raise RemoteProtocolError(
+                f"A {type(incoming.message).__name__} came where a {kind.__name__} belongs.",
+                where=incoming.message.ids.where(),
+                check_first="does anybody else use this group?",
+            )
+        return incoming.message

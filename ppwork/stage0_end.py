@@ -1,0 +1,171 @@
+"""Stage 0's end of the control plane: send chunks, receive results, drain and shut down.
+
+Sends run on the ``down_pg`` lane and receives on the ``up_pg`` lane, so up to ``in_flight_depth`` chunks are
+on their way while the main thread encodes and decodes. At depth 1 a send follows the last result anyway.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ppwork.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPResult
+from ppwork.errors import LocalProtocolError, PPWorkError, RemoteProtocolError
+from ppwork.lanes import first_done, result_of
+from ppwork.plane import NOTICE_TIMEOUT_S, Plane
+from ppwork.topology import Role
+from ppwork.transport import Incoming, preflight, receive, receiver
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from concurrent.futures import Future
+
+    import torch
+
+
+class Stage0End(Plane):
+    """The calls of rank 0."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401  as ``Plane``
+        super().__init__(*args, **kwargs)
+        self._sends: deque[Future[None]] = deque()
+        self._answers: deque[Future[Incoming]] = deque()
+
+    def send(
+        self,
+        tensors: Mapping[str, torch.Tensor],
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        hard_cut: bool = False,
+        flush: bool = False,
+        recompute: bool = False,
+    ) -> Ids:
+        """Send one chunk to the mesh; stage 0 only.
+
+        Args:
+            tensors: Dense, contiguous, on the CPU or this rank's device. They belong to the transport until
+                the chunk's result has come: do not write to them before.
+            metadata: Anything plain that msgpack carries; goes along unread.
+            hard_cut: Reset the cache and start a new epoch at this chunk.
+            flush: A hard cut that also makes everything in flight stale.
+            recompute: Rebuild the cache from the ``context.*`` tensors first.
+
+        Returns:
+            The ids that the envelope bore; its result will bear the same.
+
+        Raises:
+            LocalProtocolError: Preflight refused it, or ``in_flight_depth`` chunks are on their way already;
+                no byte has left (rank 0).
+            TerminalNotice: An earlier chunk was refused or failed, and the leader said why (rank 0).
+            PeerLostError, PeerTimeoutError: The leader is gone or silent (rank 0).
+
+        Blocks:
+            Never for the link: a send that breaks is reported by the next call.
+        """
+        self._only("send", Role.STAGE0)
+        cut = hard_cut or flush
+        ids = self.session.next_ids(PPAction.INFER, hard_cut=cut)
+        chunk_plan = ChunkPlan.of(self.plan.denoise_steps, recompute=recompute, reset_cache=cut)
+        self._send(PPEnvelope(PPAction.INFER, ids, chunk_plan, metadata or {}, tensors), flush=flush)
+        return ids
+
+    def heartbeat(self) -> None:
+        """Send a NOOP: the source pauses, the link lives; stage 0 only. Raises as ``send``."""
+        self._only("heartbeat", Role.STAGE0)
+        self._send(PPEnvelope(PPAction.NOOP, self.session.next_ids(PPAction.NOOP)))
+
+    def receive_result(self) -> tuple[PPResult, bool]:
+        """Return the result of the oldest chunk in flight, and whether it is still good; stage 0 only.
+
+        A stale result (rule R3) is received like any other and must be dropped by the caller.
+
+        Raises:
+            RemoteProtocolError: Ids or call count are not the oldest chunk's (rank 0).
+            TerminalNotice: The mesh failed and said why (rank 0).
+            PeerLostError, PeerTimeoutError: The leader is gone or silent (rank 0).
+
+        Blocks:
+            Until the mesh has computed it; at most ``timeout_s``.
+        """
+        self._only("receive_result", Role.STAGE0)
+        result = self._take_answer()
+        return result, self.session.result(result)
+
+    def shutdown(self) -> None:
+        """Say that the stream has ended and wait for the acknowledgement; stage 0 only (rule R10).
+
+        Raises:
+            LocalProtocolError: Something is still in flight: drain first.
+            TerminalNotice, PeerLostError, PeerTimeoutError: As ``receive_result``.
+        """
+        self._only("shutdown", Role.STAGE0)
+        self._send(PPEnvelope(PPAction.SHUTDOWN, self.session.next_ids(PPAction.SHUTDOWN)))
+        answer = self._take_answer()
+        if answer.action is not PPAction.SHUTDOWN:
+            raise RemoteProtocolError(
+                f"A {answer.action.name} came in place of the acknowledgement of SHUTDOWN.",
+                where={"peer": 1, **answer.ids.where()},
+                check_first="the leader's log around this call_id",
+            )
+        self.session.acknowledged()
+
+    def _send(self, envelope: PPEnvelope, *, flush: bool = False) -> None:
+        ids = envelope.ids
+        self._report_broken_sends()
+        with self.recorder.span("preflight", ids=ids.where()):
+            try:
+                self.session.may_send(envelope)
+                outgoing = preflight(envelope, self._encoder, self.groups.device)
+            except LocalProtocolError as error:
+                error.at(rank=self.groups.rank, role=str(self.role), **ids.where())
+                raise
+        if envelope.action is not PPAction.NOOP:
+            # Before the send: if the leader refuses this envelope, its notice must find a receiver while our
+            # send still waits for its tensors to be taken. A heartbeat has no answer, and a receive posted
+            # for it would run into its bound while the source pauses.
+            move = receiver(self.groups, "up_pg")
+            job = partial(receive, self._decoder, self.groups.device, move)
+            self._answers.append(self._lanes["up_pg"].submit(job))
+        self._commit("envelope.send", ids)
+        job_of_send = partial(self._move, "down_pg", "send", outgoing, ids)
+        self._sends.append(self._lanes["down_pg"].submit(job_of_send))
+        self.session.sent(envelope, flush=flush)
+
+    def _take_answer(self) -> PPResult:
+        if not self._answers:
+            raise LocalProtocolError(
+                "A result was asked for, but nothing was in flight.",
+                where={"rank": self.groups.rank, "role": str(self.role)},
+                check_first="each receive_result needs a send before it",
+            )
+        answer, start_ns = self._answers[0], time.monotonic_ns()
+        while not answer.done():
+            # A send that breaks must be heard at once, not when the answer's own bound passes.
+            watched: list[Future[Any]] = [answer, *self._sends]
+            first_done(watched, self._patience, what="receive", group="up_pg", peer=1)
+            self._report_broken_sends()
+        self._answers.popleft()
+        incoming = answer.result()
+        self.recorder.add_span("receive", start_ns, lane="up_pg", ids=incoming.message.ids.where())
+        self._refuse_notice(incoming)
+        result: PPResult = self._only_kind(incoming, PPResult)
+        return result
+
+    def _report_broken_sends(self) -> None:
+        while self._sends and self._sends[0].done():
+            error = self._sends.popleft().exception()
+            if error is not None:
+                self._prefer_notice(error)
+                raise error
+
+    def _prefer_notice(self, error: BaseException) -> None:
+        """A broken send is a symptom; if the leader managed to say why, that is the news."""
+        while self._answers:
+            try:
+                answer = self._answers.popleft()
+                incoming = result_of(answer, NOTICE_TIMEOUT_S, what="notice", group="up_pg", peer=1)
+                self._refuse_notice(incoming)
+            except PPWorkError as answered:
+                raise answered from error

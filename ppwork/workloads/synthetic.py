@@ -1,0 +1,90 @@
+"""Stages that take a chosen time, carry a chosen load and compute nothing: to measure the pipeline itself.
+
+Options of the plan: ``encode_ms``, ``decode_ms``, ``stage1_ms``, ``payload_mb`` (each way), ``jitter``
+(relative, by seed). On the CPU a stage sleeps, which leaves the cores to the transport.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import TYPE_CHECKING
+
+import torch
+
+from ppwork.stage import Emission, StageContext, Tensors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ppwork.plan import Plan
+
+MB = 1 << 20
+
+
+class Timer:
+    """Takes a chosen time, with seeded jitter, by the clock and not by counting."""
+
+    def __init__(self, plan: Plan, option: str) -> None:
+        self._ms = float(plan.options.get(option, 0.0))
+        self._jitter = float(plan.options.get("jitter", 0.0))
+        self._random = random.Random(f"{plan.seed} {option}")  # noqa: S311  not for secrets
+
+    def take(self) -> None:
+        """Sleep the chosen time."""
+        spread = self._random.uniform(-self._jitter, self._jitter)
+        time.sleep(max(0.0, self._ms * (1.0 + spread)) / 1000.0)
+
+
+class SyntheticSource:
+    """Stage 0: sleeps, and sends ``payload_mb`` whose first element is the chunk index."""
+
+    def __init__(self, context: StageContext) -> None:
+        plan = context.plan
+        self._encode, self._decode = Timer(plan, "encode_ms"), Timer(plan, "decode_ms")
+        self._elements = max(1, int(float(plan.options.get("payload_mb", 0.0)) * MB) // 4)
+        # One buffer per chunk that can be in flight: what was handed over belongs to the transport.
+        count = plan.in_flight_depth + 1
+        self._buffers = [torch.zeros(self._elements, device=context.device) for _ in range(count)]
+
+    def encode(self, chunk_index: int) -> Tensors:
+        """Sleep, and return the payload: ``[elements]`` float32 on the stage's device."""
+        self._encode.take()
+        payload = self._buffers[chunk_index % len(self._buffers)]
+        payload[0] = float(chunk_index)
+        return {"payload": payload}
+
+    def context_frames(self, chunk_index: int) -> Tensors:
+        """Return one element: there is no past to rebuild."""
+        return {"context.index": torch.tensor([float(chunk_index)])}
+
+    def decode(self, chunk_index: int, tensors: Tensors) -> Emission:
+        """Sleep, and emit the index that came back: ``[1]`` float32."""
+        self._decode.take()
+        output = tensors["payload"][:1].cpu()
+        if int(output.item()) != chunk_index:
+            raise ValueError(f"chunk {chunk_index} came back as {output.item():g}")
+        return Emission(output)
+
+    def finish(self) -> Mapping[str, object]:
+        """Nothing was kept."""
+        return {}
+
+
+class SyntheticGenerator:
+    """Stage 1: sleeps on every mesh rank and returns what it got."""
+
+    def __init__(self, context: StageContext) -> None:
+        self._timer = Timer(context.plan, "stage1_ms")
+
+    def reset_cache(self) -> None:
+        """There is no cache."""
+
+    def recompute(self, context_frames: Tensors) -> None:
+        """There is no cache."""
+
+    def step(self, tensors: Tensors, step_index: int, num_steps: int) -> Tensors:
+        """Sleep once per chunk and return the tensors as they came."""
+        if step_index == num_steps - 1:
+            self._timer.take()
+        return tensors
