@@ -19,18 +19,24 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+MAX_BYTES = 120_000
+"""A notebook stays under 300 kB: a larger PNG, such as frames full of noise, is embedded as JPEG."""
+MAX_WIDTH = 900
+
+
 @dataclass(frozen=True)
 class Picture:
     """A picture that renders itself in a notebook."""
 
-    png: bytes
+    data: bytes
     alt: str
+    kind: str = "png"
 
     def _repr_html_(self) -> str:
-        data = base64.b64encode(self.png).decode()
+        data = base64.b64encode(self.data).decode()
         text = html.escape(self.alt, quote=True)
         return (
-            f'<figure><img alt="{text}" style="max-width:100%" src="data:image/png;base64,{data}">'
+            f'<figure><img alt="{text}" style="max-width:100%" src="data:image/{self.kind};base64,{data}">'
             f"<figcaption>{text}</figcaption></figure>"
         )
 
@@ -52,7 +58,7 @@ def show(picture: Figure | Path | str, *, alt: str) -> Picture:
         raise PlanError("A picture was shown without alternative text.", check_first="say what it shows")
     if isinstance(picture, str | Path):
         try:
-            return Picture(Path(picture).read_bytes(), alt)
+            return _small(Path(picture).read_bytes(), alt)
         except OSError as error:
             raise PlanError(
                 f"The picture {picture} cannot be read: {error.strerror}.", check_first="did the run finish?"
@@ -60,3 +66,15 @@ def show(picture: Figure | Path | str, *, alt: str) -> Picture:
     buffer = io.BytesIO()
     picture.savefig(buffer, format="png", dpi=120)
     return Picture(buffer.getvalue(), alt)
+
+
+def _small(png: bytes, alt: str) -> Picture:
+    if len(png) <= MAX_BYTES:
+        return Picture(png, alt)
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(png)).convert("RGB")
+    image.thumbnail((MAX_WIDTH, image.height))
+    buffer = io.BytesIO()
+    image.save(buffer, format="JPEG", quality=85, optimize=True)
+    return Picture(buffer.getvalue(), alt, "jpeg")
