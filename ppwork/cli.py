@@ -15,9 +15,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from ppwork.errors import PlanError, RunFailed
+from ppwork.failure import write_whole
 from ppwork.launch import launch
 from ppwork.plan import VIDEO_STAGE0, VIDEO_STAGE1, Plan
-from ppwork.timeline import Entry, Instant
+from ppwork.timeline import Entry, Instant, Span, read_entries
 
 if TYPE_CHECKING:
     from ppwork.run import Run
@@ -102,6 +103,85 @@ def check_stages(stage0: str, stage1: str) -> None:
     except PlanError as error:
         sys.stdout.write(msgspec.json.encode((error.what, error.check_first)).decode() + "\n")
         raise typer.Exit(BAD_INPUT) from None
+
+
+@app.command()
+def timeline(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")],
+    compare: Annotated[Path | None, typer.Option(help="A second run, drawn on the same time axis.")] = None,
+    chunks: Annotated[str, typer.Option(help="FIRST:LAST chunk to draw, both included.")] = "",
+) -> None:
+    """Draw what every rank did, as a picture, a table and a Perfetto trace in the run's folder."""
+    from ppwork.plot import as_png, compare_timelines, plot_timeline
+    from ppwork.text_timeline import alt_text, timeline_table
+    from ppwork.trace import chrome_trace
+
+    first, last = _chunk_range(chunks)
+    plan, entries = _recorded(run_dir)
+    said = f"{_label(run_dir, plan)}: {alt_text(entries)}"
+    if compare is None:
+        name, figure = (
+            "timeline.png",
+            plot_timeline(entries, title=_label(run_dir, plan), first_chunk=first, last_chunk=last),
+        )
+    else:
+        other_plan, others = _recorded(compare)
+        labels = (_label(run_dir, plan), _label(compare, other_plan))
+        name, figure = (
+            "timeline-compare.png",
+            compare_timelines(entries, others, labels, first_chunk=first, last_chunk=last),
+        )
+        said += f"\n{labels[1]}: {alt_text(others)}"
+    text = timeline_table(entries)
+    made = {
+        name: as_png(figure, alt=said),
+        "timeline.txt": f"{text}\n\n{said}\n".encode(),
+        "trace.json": chrome_trace(entries, plan),
+    }
+    try:
+        for file, data in made.items():
+            write_whole(run_dir / file, data)
+    except OSError as error:
+        raise PlanError(
+            f"The folder {run_dir} cannot be written: {error.strerror}.", check_first="is it yours?"
+        ) from error
+    paths = "\n".join(str(run_dir / file) for file in made)
+    out.print(f"{_shortened(text)}\n\n{said}\n\n{paths}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _recorded(run_dir: Path) -> tuple[Plan, dict[int, list[Entry]]]:
+    plan = Plan.load(run_dir)
+    try:
+        entries = {rank: read_entries(run_dir, rank) for rank in range(plan.world_size)}
+    except ValueError as error:
+        raise PlanError(
+            f"The spans of {run_dir} do not read: {error}.", check_first="were they written by ppwork?"
+        ) from error
+    if not any(
+        isinstance(entry, Span) and entry.chunk_index >= 0 for found in entries.values() for entry in found
+    ):
+        raise PlanError(
+            f"The run {run_dir} has no spans of any chunk.", check_first="did it get past its first chunk?"
+        )
+    return plan, entries
+
+
+def _label(run_dir: Path, plan: Plan) -> str:
+    return f"{run_dir.resolve().name} (depth {plan.in_flight_depth}, mesh of {plan.mesh_size})"
+
+
+def _chunk_range(text: str) -> tuple[int | None, int | None]:
+    first, separator, last = text.partition(":")
+    if not text:
+        return None, None
+    if not separator or not first.isdecimal() or not last.isdecimal() or int(first) > int(last):
+        raise PlanError(f"The chunks were {text!r}; they must be FIRST:LAST.", check_first="--chunks 10:14")
+    return int(first), int(last)
+
+
+def _shortened(text: str) -> str:
+    lines = text.splitlines()
+    return text if len(lines) <= 50 else "\n".join([*lines[:22], "...", *lines[-21:]])
 
 
 @notebooks.command()

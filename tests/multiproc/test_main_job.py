@@ -13,22 +13,21 @@ SMALL = {"width": 64, "height": 48, "backend": "gloo", "verify": True}
 
 @pytest.mark.parametrize("depth", [1, 3])
 def test_a_mesh_of_one_gives_exactly_what_one_process_gives(tmp_path, depth):
-    run = pp.launch(
-        pp.Plan(mesh_size=1, chunks=8, hard_cuts=(3,), in_flight_depth=depth, **SMALL), out=tmp_path / "run"
-    )
+    plan = pp.Plan(mesh_size=1, chunks=8, hard_cuts=(3,), in_flight_depth=depth, **SMALL)
+    run = pp.launch(plan, out=tmp_path / "run")
     assert run.summary["max_abs_diff"] == 0.0
 
 
 @pytest.mark.parametrize(("mesh_size", "depth"), [(2, 1), (4, 2)])
 def test_sixty_four_chunks_with_cuts_stay_within_rounding_of_one_process(tmp_path, mesh_size, depth):
-    """The clip has 33 chunks and is run forwards and backwards; the rolling cache must not let errors grow."""
+    """The clip has 33 chunks and is run forwards and backwards; the rolling cache must not add up errors."""
     plan = pp.Plan(mesh_size=mesh_size, chunks=64, hard_cuts=(20, 41), in_flight_depth=depth, **SMALL)
     run = pp.launch(plan, out=tmp_path / "run")
     assert run.summary["verified_chunks"] == 64
     assert 0.0 < run.summary["max_abs_diff"] <= 1e-4
 
 
-def test_the_default_size_gains_what_the_readme_promises_and_leaves_video_and_picture(tmp_path):
+def test_the_default_size_gains_what_the_readme_says_and_leaves_video_and_picture(tmp_path):
     plan = pp.Plan(mesh_size=2, chunks=4, backend="gloo", recompute_every=2, verify=True)
     run = pp.launch(plan, out=tmp_path / "run")
     assert run.summary["psnr_denoised_db"] - run.summary["psnr_noisy_db"] > 7.0

@@ -1,0 +1,222 @@
+"""What the steps of a chunk cost: stage times, hops, and the law of the period that follows from them."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from itertools import pairwise
+from typing import TYPE_CHECKING, NoReturn
+
+import msgspec
+
+from ppwork.errors import PlanError
+from ppwork.timeline import Entry, Span
+from ppwork.topology import LEADER_RANK, STAGE0_RANK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+Times = float | tuple[float, ...]
+"""Milliseconds: a constant, or samples (taken in order, or drawn when ``simulate`` gets a seed)."""
+
+HANDOVERS = 6
+"""Times per chunk that one thread hands over to the next or to its own next step; see ``handover_ms``."""
+
+
+class Hop(msgspec.Struct, frozen=True):
+    """What it costs to move a message once: ``latency_ms + bytes / bandwidth``.
+
+    >>> Hop(0.5, mb_per_s=1000.0).ms(2_000_000)
+    2.5
+    """
+
+    latency_ms: Times = 0.0
+    mb_per_s: float = math.inf
+    """Bandwidth, in 10^6 bytes per second."""
+
+    def ms(self, size_bytes: int) -> float:
+        """Return the median time for a message of that size."""
+        return _median(self.latency_ms) + self._wire_ms(size_bytes)
+
+    def _wire_ms(self, size_bytes: int) -> float:
+        return size_bytes / (self.mb_per_s * 1e3)
+
+    def draw_ms(self, size_bytes: int, draw: Callable[[Times], float]) -> float:
+        """Return the time of one message, its latency drawn by ``draw``."""
+        return draw(self.latency_ms) + self._wire_ms(size_bytes)
+
+
+class Costs(msgspec.Struct, frozen=True, kw_only=True):
+    """What each step of a chunk's life costs; times in milliseconds.
+
+    >>> Costs(encode_ms=12.0, decode_ms=8.0, stage1_ms=20.0, down=Hop(2.0), up=Hop(0.7)).transport_ms()
+    2.7
+
+    Raises:
+        PlanError: On construction, when a time is negative, not finite or has no samples.
+    """
+
+    encode_ms: Times
+    decode_ms: Times
+    stage1_ms: Times
+    """The generator on one mesh rank, its collectives included."""
+    preflight_ms: Times = 0.0
+    down: Hop = Hop()
+    """Rank 0 to leader."""
+    broadcast: dict[int, Hop] = {}
+    """Inside the mesh, by mesh size; see ``broadcast_ms`` for sizes that are not there."""
+    up: Hop = Hop()
+    """Leader to rank 0."""
+    down_bytes: int = 0
+    up_bytes: int = 0
+    handover_ms: float = 0.0
+    """From the end of one step to the start of the next one when neither waits; ``HANDOVERS`` a chunk."""
+    jitter: float = 0.0
+    """Stage times vary by this share either way, uniformly, each rank for itself."""
+
+    def __post_init__(self) -> None:
+        """Refuse times that no step can take."""
+        hops = {"down": self.down, "up": self.up, **{f"broadcast[{n}]": h for n, h in self.broadcast.items()}}
+        times: dict[str, Times] = {f"{name}.latency_ms": hop.latency_ms for name, hop in hops.items()}
+        times |= {"encode_ms": self.encode_ms, "decode_ms": self.decode_ms, "stage1_ms": self.stage1_ms}
+        times |= {"preflight_ms": self.preflight_ms, "handover_ms": self.handover_ms}
+        for name, value in times.items():
+            samples = samples_of(value)
+            if not samples or not all(math.isfinite(ms) and ms >= 0 for ms in samples):
+                refuse(name, value, "finite and 0 or more")
+        for name, hop in hops.items():
+            if not hop.mb_per_s > 0:
+                refuse(f"{name}.mb_per_s", hop.mb_per_s, "above 0")
+        if min(self.down_bytes, self.up_bytes) < 0:
+            refuse("down_bytes, up_bytes", (self.down_bytes, self.up_bytes), "0 or more")
+        if not 0 <= self.jitter < 1:
+            refuse("jitter", self.jitter, "in 0..1, 1 left out")
+
+    def broadcast_hop(self, mesh_size: int) -> tuple[Hop, float]:
+        """Return the hop to use for a mesh size, and by how much to stretch it.
+
+        A size that is not in ``broadcast`` takes the next smaller one there (else the smallest) times the
+        ratio of their rounds in a binomial tree, ``ceil(log2(size))``. A mesh of one moves nothing.
+        """
+        sizes = sorted(size for size in self.broadcast if size > 1)
+        if mesh_size == 1 or not sizes:
+            return Hop(), 1.0
+        base = max((size for size in sizes if size <= mesh_size), default=sizes[0])
+        return self.broadcast[base], math.ceil(math.log2(mesh_size)) / math.ceil(math.log2(base))
+
+    def transport_ms(self, mesh_size: int = 1) -> float:
+        """Return what one chunk costs besides the stages, at the medians: three hops and the handovers."""
+        hop, stretch = self.broadcast_hop(mesh_size)
+        moved = self.down.ms(self.down_bytes) + stretch * hop.ms(self.down_bytes) + self.up.ms(self.up_bytes)
+        return moved + HANDOVERS * self.handover_ms
+
+    def law_ms(self, depth: int, mesh_size: int = 1) -> float:
+        """Return the law's period for these costs at their medians."""
+        stage0 = _median(self.encode_ms) + _median(self.preflight_ms) + _median(self.decode_ms)
+        return law_period_ms(stage0, _median(self.stage1_ms), self.transport_ms(mesh_size), depth)
+
+    @classmethod
+    def from_run(cls, entries_by_rank: Mapping[int, Sequence[Entry]], *, warm_up: int = 1) -> Costs:
+        """Take the costs from the spans of a run, as samples in the order of its chunks.
+
+        Each rank's clock is used alone. Hops are the durations of ``send``, ``broadcast`` and
+        ``send_result`` at their senders, with the bytes of that run in them: they do not scale with
+        ``down_bytes``. A run at depth 1 is the best source: deeper, a sender may wait for its receiver.
+
+        Args:
+            entries_by_rank: Rank 0's, the leader's, and as many more as the mesh has (only counted).
+            warm_up: Chunks left out at the start.
+
+        Raises:
+            PlanError: No chunk has all its spans.
+        """
+        steps = {
+            **_by_call(entries_by_rank.get(STAGE0_RANK, ()), "encode", "preflight", "send", "decode"),
+            **_by_call(entries_by_rank.get(LEADER_RANK, ()), "broadcast", "generate", "send_result"),
+        }
+        calls = sorted(set.intersection(*(set(spans) for spans in steps.values())))[warm_up:]
+        if not calls:
+            raise PlanError(
+                "The run has no chunk with all its spans, so no costs can be taken from it.",
+                check_first="did it finish? its summary counts the chunks",
+            )
+        ms = {name: tuple(spans[call].ms for call in calls) for name, spans in steps.items()}
+        return cls(
+            encode_ms=ms["encode"],
+            preflight_ms=ms["preflight"],
+            decode_ms=ms["decode"],
+            stage1_ms=ms["generate"],
+            down=Hop(ms["send"]),
+            broadcast={len(entries_by_rank) - 1: Hop(ms["broadcast"])},
+            up=Hop(ms["send_result"]),
+            handover_ms=_handovers_ms(entries_by_rank) / HANDOVERS,
+        )
+
+
+def law_period_ms(stage0_ms: float, stage1_ms: float, transport_ms: float, depth: int) -> float:
+    """Return the period that a pipeline of this depth settles to (DESIGN section 6).
+
+    Neither side can be faster than its own work, and a chunk that needs ``stage0 + stage1 + transport``
+    from its encode to its emission leaves room for ``depth`` of its kind in that time, not more.
+
+    >>> law_period_ms(20.0, 20.0, 2.0, depth=1), law_period_ms(20.0, 20.0, 2.0, depth=3)
+    (42.0, 20.0)
+    """
+    return max(stage0_ms, stage1_ms, (stage0_ms + stage1_ms + transport_ms) / depth)
+
+
+def _by_call(entries: Iterable[Entry], *names: str) -> dict[str, dict[int, Span]]:
+    found: dict[str, dict[int, Span]] = {name: {} for name in names}
+    for entry in entries:
+        if isinstance(entry, Span) and entry.name in found and entry.call_id >= 0:
+            found[entry.name][entry.call_id] = entry
+    return found
+
+
+def _handovers_ms(entries_by_rank: Mapping[int, Sequence[Entry]]) -> float:
+    """Sum the medians of the gaps between a chunk's steps where the next one had nothing else to wait for."""
+    stage0, leader = entries_by_rank[STAGE0_RANK], entries_by_rank[LEADER_RANK]
+    main = sorted((e for e in stage0 if e.lane == "main" and e.call_id >= 0), key=end_ns)
+    total = 0.0
+    before_encode = [
+        b.start_ns - end_ns(a) for a, b in pairwise(main) if isinstance(b, Span) and b.name == "encode"
+    ]
+    if before_encode:
+        total += statistics.median(before_encode)
+    for entries, first, then in (
+        (stage0, "encode", "preflight"),
+        (stage0, "preflight", "send"),
+        (leader, "receive", "broadcast"),
+        (leader, "broadcast", "generate"),
+        (leader, "generate", "send_result"),
+        (stage0, "receive", "decode"),
+    ):
+        spans = _by_call(entries, first, then)
+        gaps = [
+            span.start_ns - max(spans[first][call].end_ns, before.end_ns)
+            for call, span in spans[then].items()
+            if call in spans[first] and (before := spans[then].get(call - 1)) is not None
+        ]
+        total += max(statistics.median(gaps), 0.0) if gaps else 0.0
+    return total / 1e6
+
+
+def end_ns(entry: Entry) -> int:
+    """Return when an entry was written: the end of a span, the moment of an instant."""
+    return entry.end_ns if isinstance(entry, Span) else entry.at_ns
+
+
+def samples_of(times: Times) -> Sequence[float]:
+    """Return a constant as its only sample, samples as they are."""
+    return (times,) if isinstance(times, int | float) else times
+
+
+def _median(times: Times) -> float:
+    return statistics.median(samples_of(times))
+
+
+def refuse(name: str, value: object, need: str) -> NoReturn:
+    """Raise the ``PlanError`` for a value that nothing can be played with."""
+    raise PlanError(
+        f"The simulation's {name} was {value!r}; it must be {need}.", check_first=f"where {name} is set"
+    )
