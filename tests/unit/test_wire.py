@@ -536,9 +536,7 @@ def test_cut_or_extended_frame_is_refused(length, tail):
     assert "frame of" in refusal(frame + tail).what
 
 
-@pytest.mark.parametrize(
-    "value", [{1, 2}, dt.date(2026, 1, 1), Limits()], ids=["set", "date", "dataclass"]
-)
+@pytest.mark.parametrize("value", [{1, 2}, dt.date(2026, 1, 1), Limits()], ids=["set", "date", "dataclass"])
 def test_metadata_that_would_come_back_as_another_type_is_refused(value):
     """F01: msgpack would carry it, as a list, a text or a dict."""
     message = PPEnvelope(PPAction.NOOP, Ids(0, -1, 0), metadata={"key": [value]})
