@@ -17,13 +17,14 @@ from rich.table import Table
 from ppwork.errors import PlanError, RunFailed
 from ppwork.failure import write_whole
 from ppwork.launch import launch
-from ppwork.plan import VIDEO_STAGE0, VIDEO_STAGE1, Plan
+from ppwork.plan import SYNTHETIC_STAGE0, SYNTHETIC_STAGE1, VIDEO_STAGE0, VIDEO_STAGE1, Plan
 from ppwork.timeline import Entry, Instant, Span, read_entries
 
 if TYPE_CHECKING:
     from ppwork.run import Run
 
 BAD_INPUT, RUN_FAILED, INTERRUPTED = 2, 1, 130
+SYNTHETIC_CHUNKS = 32
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown"
@@ -58,6 +59,11 @@ def run(
     share_gpu: Annotated[bool, typer.Option(help="All NCCL ranks on one GPU: never for timing.")] = False,
     stage0: Annotated[str, typer.Option(help="Import path module:Class.")] = VIDEO_STAGE0,
     stage1: Annotated[str, typer.Option(help="Import path module:Class.")] = VIDEO_STAGE1,
+    workload: Annotated[str, typer.Option(help="video, or synthetic: stages of chosen times.")] = "video",
+    stage0_ms: Annotated[str, typer.Option(help="Synthetic: encode,decode in ms.")] = "20,20",
+    stage1_ms: Annotated[float, typer.Option(help="Synthetic: generator in ms.")] = 40.0,
+    payload_mb: Annotated[float, typer.Option(help="Synthetic: MB of a chunk, each way.")] = 1.0,
+    jitter: Annotated[float, typer.Option(help="Synthetic: relative spread of the times.")] = 0.0,
     timeout_s: Annotated[float, typer.Option(help="Longest wait for a peer, in seconds.")] = 60.0,
     out_dir: Annotated[Path | None, typer.Option("--out", help="Run folder, new or empty.")] = None,
     verify: Annotated[bool, typer.Option(help="Compare with a single-process run.")] = False,
@@ -85,6 +91,10 @@ def run(
         timeout_s=timeout_s,
         verify=verify,
     )
+    if workload == "synthetic":
+        plan = _synthetic(plan, stage0_ms, stage1_ms, payload_mb, jitter)
+    elif workload != "video":
+        raise PlanError(f"The workload was {workload!r}.", check_first="--workload video or synthetic")
     if as_json:
         finished = launch(plan, out=out_dir)
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(finished.summary), indent=2).decode() + "\n")
@@ -192,6 +202,34 @@ def refresh(paths: list[Path]) -> None:
     for path in paths:
         refresh_one(path)
         out.print(f"refreshed {path}")
+
+
+def _synthetic(plan: Plan, stage0_ms: str, stage1_ms: float, payload_mb: float, jitter: float) -> Plan:
+    """Return the plan with stages that take these times; one number is split evenly over both halves."""
+    try:
+        halves = [float(part) for part in stage0_ms.split(",")]
+    except ValueError:
+        halves = []
+    if len(halves) == 1:
+        halves = [halves[0] / 2] * 2
+    if len(halves) != 2 or min(*halves, stage1_ms, payload_mb, jitter) < 0:
+        raise PlanError(
+            f"The synthetic stages were {stage0_ms!r}, {stage1_ms}, {payload_mb} and {jitter}; they must be "
+            "times in ms, a size in MB and a spread, none of them negative.",
+            check_first="--stage0-ms 20,20 --stage1-ms 60 --payload-mb 4 --jitter 0.1",
+        )
+    return plan.replace(
+        chunks=plan.chunks or SYNTHETIC_CHUNKS,
+        stage0=SYNTHETIC_STAGE0,
+        stage1=SYNTHETIC_STAGE1,
+        options={
+            "encode_ms": halves[0],
+            "decode_ms": halves[1],
+            "stage1_ms": stage1_ms,
+            "payload_mb": payload_mb,
+            "jitter": jitter,
+        },
+    )
 
 
 def _size(text: str) -> tuple[int, int]:

@@ -19,6 +19,8 @@ from ppwork.topology import Topology
 
 VIDEO_STAGE0 = "ppwork.workloads.denoiser:VideoSource"
 VIDEO_STAGE1 = "ppwork.workloads.denoiser:VideoDenoiser"
+SYNTHETIC_STAGE0 = "ppwork.workloads.synthetic:SyntheticSource"
+SYNTHETIC_STAGE1 = "ppwork.workloads.synthetic:SyntheticGenerator"
 BACKENDS = ("auto", "gloo", "nccl")
 MAX_RANKS = 64
 MAX_DEPTH = 64

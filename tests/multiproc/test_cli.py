@@ -65,6 +65,9 @@ BAD = {
     "stage that does not import": ([*TOY, "--stage1", "nowhere:Stage"], "does not import"),
     "class that is not there": ([*TOY, "--stage1", "toy_stages:Nothing"], "no class"),
     "stage without the contract": ([*TOY, "--stage0", "toy_stages:NotAStage"], "decode"),
+    "unknown workload": (["--workload", "audio"], "workload"),
+    "synthetic times that are none": (["--workload", "synthetic", "--stage0-ms", "a,b"], "times in ms"),
+    "synthetic times below zero": (["--workload", "synthetic", "--stage1-ms", "-1"], "negative"),
     "own stages without chunks": (["--stage0", "toy_stages:Counter"], "chunks"),
 }
 
@@ -97,6 +100,18 @@ def test_a_run_ends_with_a_table_and_code_0(tmp_path):
     assert done.returncode == 0, done.stderr
     for word in ("ranks", "chunks", "period", "versions", "folder"):
         assert word in done.stdout
+
+
+def test_synthetic_stages_take_the_times_that_were_asked_for(tmp_path):
+    times = ["--stage0-ms", "12,8", "--stage1-ms", "30", "--payload-mb", "0.5", "--chunks", "8"]
+    done = ppwork(
+        "run", "--workload", "synthetic", *times, "--depth", "2", "--json", "--out", str(tmp_path / "run")
+    )
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["chunks"] == 8
+    assert summary["stage0_ms"] >= 20.0
+    assert summary["stage1_ms"] >= 30.0
 
 
 def test_a_failed_run_exits_1_with_the_first_rank_its_error_and_its_log(tmp_path):

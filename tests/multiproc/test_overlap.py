@@ -6,6 +6,7 @@ import pytest
 from test_runs import expected, toy
 
 import ppwork as pp
+from ppwork.plan import SYNTHETIC_STAGE0, SYNTHETIC_STAGE1
 from ppwork.timeline import Instant, Span
 
 pytestmark = pytest.mark.multiproc
@@ -30,8 +31,8 @@ def synthetic(tmp_path, depth: int) -> pp.Run:
         chunks=20,
         backend="gloo",
         in_flight_depth=depth,
-        stage0="ppwork.workloads.synthetic:SyntheticSource",
-        stage1="ppwork.workloads.synthetic:SyntheticGenerator",
+        stage0=SYNTHETIC_STAGE0,
+        stage1=SYNTHETIC_STAGE1,
         options={"encode_ms": 30.0, "decode_ms": 30.0, "stage1_ms": 60.0, "payload_mb": 1.0},
     )
     return pp.launch(plan, out=tmp_path / f"depth{depth}")
