@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ppwork.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPResult
 from ppwork.errors import LocalProtocolError, PPWorkError, RemoteProtocolError
 from ppwork.lanes import first_done, result_of
+from ppwork.notices import notice_of
 from ppwork.plane import NOTICE_TIMEOUT_S, Plane
 from ppwork.topology import Role
 from ppwork.transport import Incoming, preflight, receive, receiver
@@ -162,10 +163,13 @@ class Stage0End(Plane):
 
     def _prefer_notice(self, error: BaseException) -> None:
         """A broken send is a symptom; if the leader managed to say why, that is the news."""
+        deadline = time.monotonic() + NOTICE_TIMEOUT_S
         while self._answers:
+            left = max(0.0, deadline - time.monotonic())
             try:
                 answer = self._answers.popleft()
-                incoming = result_of(answer, NOTICE_TIMEOUT_S, what="notice", group="up_pg", peer=1)
-                self._refuse_notice(incoming)
-            except PPWorkError as answered:
-                raise answered from error
+                incoming = result_of(answer, left, what="notice", group="up_pg", peer=1)
+            except PPWorkError:
+                return  # the leader is gone without a word: the broken send stays the news
+            if incoming.message.reason is not None:
+                raise notice_of(incoming.message.reason, self.groups.rank, self.role) from error

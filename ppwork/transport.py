@@ -147,22 +147,20 @@ def allocate(
 
 def sender(groups: Groups, group: str) -> Move:
     """Return how to start a send to the other rank of a 2-rank group."""
-    handle, peer = groups[group], 1 - groups.rank
-
-    def move(part: torch.Tensor) -> Any:  # noqa: ANN401  a Work
-        with naming_peers("send", rank=groups.rank, role=str(groups.role), group=group, peer=peer):
-            return _Named(dist.isend(part, group=handle, group_dst=peer), groups, group, peer)
-
-    return move
+    return _link(groups, group, "send", lambda part, to, peer: dist.isend(part, group=to, group_dst=peer))
 
 
 def receiver(groups: Groups, group: str) -> Move:
     """Return how to start a receive from the other rank of a 2-rank group."""
+    return _link(groups, group, "receive", lambda part, of, peer: dist.irecv(part, group=of, group_src=peer))
+
+
+def _link(groups: Groups, group: str, what: str, start: Callable[[torch.Tensor, Any, int], Any]) -> Move:
     handle, peer = groups[group], 1 - groups.rank
 
     def move(part: torch.Tensor) -> Any:  # noqa: ANN401  a Work
-        with naming_peers("receive", rank=groups.rank, role=str(groups.role), group=group, peer=peer):
-            return _Named(dist.irecv(part, group=handle, group_src=peer), groups, group, peer)
+        with naming_peers(what, rank=groups.rank, role=str(groups.role), group=group, peer=peer):
+            return _Named(start(part, handle, peer), groups, group, peer)
 
     return move
 
