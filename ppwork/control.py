@@ -172,20 +172,21 @@ def _wait_for_device(plane: PPControlPlane) -> None:
 
 
 @contextmanager
-def stage_code(step: str, ids: Ids) -> Iterator[None]:
+def stage_code(step: str, ids: Ids | None = None) -> Iterator[None]:
     """Run user code; whatever it raises becomes a ``StageError`` with the original as its cause.
 
     Raises:
         StageError: The body raised something that is not ours (the rank that ran it).
     """
+    where = ids.where() if ids is not None else {}
     try:
         yield
     except PPWorkError as error:
-        error.at(**ids.where())
+        error.at(**where)
         raise
     except Exception as error:
         raise StageError(
             f"The stage's {step} raised {text_of(error)}",
-            where=ids.where(),
+            where=where,
             check_first="the traceback above: the last frame outside ppwork is yours",
         ) from error

@@ -49,17 +49,16 @@ class FailureRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 def record_of(error: BaseException, rank: int, last_instants: dict[str, dict[str, Any]]) -> FailureRecord:
     """Make the record of an error on this rank, now."""
-    ours = isinstance(error, PPWorkError)
-    where: dict[str, Any] = {"rank": rank, **(error.where if isinstance(error, PPWorkError) else {})}
+    said = error
+    if not isinstance(said, PPWorkError):
+        said = PPWorkError(text_of(error), check_first="the traceback in this rank's log")
     return FailureRecord(
         rank=rank,
         error_type=type(error).__name__,
-        what=_text(error.what if isinstance(error, PPWorkError) else text_of(error)),
-        where=where,
-        check_first=error.check_first
-        if isinstance(error, PPWorkError)
-        else "the traceback in this rank's log",
-        symptom=ours and isinstance(error, SYMPTOMS),
+        what=_text(said.what),
+        where={"rank": rank, **said.where},
+        check_first=said.check_first,
+        symptom=isinstance(error, SYMPTOMS),
         at_ns=time.monotonic_ns(),
         traceback=_text("".join(traceback.format_exception(error))),
         source=_source_of(error),
@@ -75,20 +74,17 @@ def _text(said: str) -> str:
 def _source_of(error: BaseException) -> str:
     # The innermost cause is where the trouble began: a StageError wraps the user's exception.
     seen = {id(error)}
-    while (
-        error.__cause__ is not None and id(error.__cause__) not in seen
-    ):  # `raise error from error` is legal
+    # `raise error from error` is legal, so a cause may come round again.
+    while error.__cause__ is not None and id(error.__cause__) not in seen:
         error = error.__cause__
         seen.add(id(error))
     standard = sysconfig.get_path("stdlib") + os.sep
     own = str(Path(__file__).parent) + os.sep
     workloads = str(Path(own) / "workloads") + os.sep
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        library = f"{os.sep}site-packages{os.sep}" in frame.filename or frame.filename.startswith(
-            ("<", standard)
-        )
-        runtime = frame.filename.startswith(own) and not frame.filename.startswith(workloads)
-        if not runtime and not (library and not frame.filename.startswith(workloads)):
+        installed = f"{os.sep}site-packages{os.sep}" in frame.filename
+        foreign = installed or frame.filename.startswith(("<", standard, own))
+        if not foreign or frame.filename.startswith(workloads):
             return f"{frame.filename}:{frame.lineno}"
     return ""
 

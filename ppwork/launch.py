@@ -24,6 +24,7 @@ import psutil
 from ppwork.checks import new_run_dir, resolve
 from ppwork.errors import RunFailed
 from ppwork.failure import write_whole
+from ppwork.lifeline import LIFELINE_VARIABLE
 from ppwork.plan import Plan
 from ppwork.run import OUTPUTS_FILE, SUMMARY_FILE, TORCHRUN_LOG, VERIFY_FILE, Run, diagnose
 from ppwork.timeline import Entry, parse_entries, span_file
@@ -101,14 +102,17 @@ def rank_environment(plan: Plan, scratch: Path) -> dict[str, str]:
     loopback = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
     return {
         **loopback,
-        **os.environ,
-        "OMP_NUM_THREADS": str(plan.threads_per_rank),
-        "PYTHONUNBUFFERED": "1",
+        **child_environment(plan),
         "PPWORK_STORE": str(scratch / "store"),
-        "PPWORK_LIFELINE": "1",
         # Without this torchrun opens a store on all addresses.
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     }
+
+
+def child_environment(plan: Plan) -> dict[str, str]:
+    """Return what ranks and the reference have in common: our environment, the threads, the lifeline."""
+    threads = str(plan.threads_per_rank)
+    return {**os.environ, "OMP_NUM_THREADS": threads, "PYTHONUNBUFFERED": "1", LIFELINE_VARIABLE: "1"}
 
 
 def _run_ranks(plan: Plan, run_dir: Path, deadline: float, progress: Progress | None) -> int:
@@ -191,13 +195,8 @@ class _Tail:
 def _verify(plan: Plan, run_dir: Path, deadline: float) -> RunFailed | None:
     """Compute the same in one process and put the largest difference into the summary."""
     command = [sys.executable, "-m", "ppwork", "reference", str(run_dir)]
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": str(plan.threads_per_rank),
-        "PPWORK_LIFELINE": "1",
-    }
     log_path = run_dir / "reference.log"
-    with log_path.open("wb") as log, _running(command, environment, log) as process:
+    with log_path.open("wb") as log, _running(command, child_environment(plan), log) as process:
         try:
             code = process.wait(max(1.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:

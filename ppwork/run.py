@@ -29,6 +29,11 @@ _ENDED = re.compile(r"^\s*rank\s*:\s*(\d+).*\n\s*exitcode\s*:\s*(-?\d+)", re.MUL
 """Two lines of the report, one below the other; either alone may be somebody's print."""
 
 
+def log_file(run_dir: Path, rank: int) -> Path:
+    """Return the path of a rank's log."""
+    return run_dir / f"rank{rank}.log"
+
+
 @dataclass(frozen=True)
 class Run:
     """One finished run.
@@ -112,7 +117,7 @@ def diagnose(run_dir: Path, topology: Topology, exit_code: int) -> RunFailed:
             f"torchrun ended with code {exit_code} and no rank left a record.\n{last}",
             check_first=str(log_path),
         )
-    rank_log = run_dir / f"rank{first.rank}.log"
+    rank_log = log_file(run_dir, first.rank)
     others = sorted((r for r in records if r is not first), key=lambda r: r.at_ns)
     lines = [
         f"Rank {first.rank} ({topology.role(first.rank)}) failed first: {first.error_type}: {first.what}",

@@ -18,7 +18,7 @@ import msgspec
 from ppwork import lifeline
 from ppwork.failure import FailureRecord, record_of, write_record, write_whole
 from ppwork.plan import Plan
-from ppwork.run import OUTPUTS_FILE, SUMMARY_FILE
+from ppwork.run import OUTPUTS_FILE, SUMMARY_FILE, log_file
 from ppwork.timeline import Recorder, measure, read_entries, span_file, stage1_ms_of
 from ppwork.version import __version__
 
@@ -33,11 +33,6 @@ SECONDARY = 3
 """Exit code of a rank that left because a peer did."""
 
 log = logging.getLogger("ppwork.worker")
-
-
-def log_file(run_dir: Path, rank: int) -> Path:
-    """Return the path of a rank's log."""
-    return Path(run_dir) / f"rank{rank}.log"
 
 
 def main(run_dir: Path) -> int:
@@ -146,9 +141,8 @@ def _run_role(plan: Plan, groups: Groups, run_dir: Path, recorder: Recorder) -> 
 
 def _construct(stage: type, context: StageContext) -> Any:  # noqa: ANN401  the user's class
     from ppwork.control import stage_code
-    from ppwork.envelope import Ids
 
-    with stage_code("constructor", Ids(0, -1, 0)):
+    with stage_code("constructor"):
         return stage(context)
 
 

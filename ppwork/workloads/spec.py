@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from ppwork.plan import Plan
 
 DATA_DIR = Path(__file__).with_name("data")
-DEFAULT_NOISE = 25.0
-"""Standard deviation of the added noise, in 1/255 of full scale."""
 
 
 @dataclass(frozen=True)
