@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test check fix lab clean
+.PHONY: demo test check fix lab bench clean
 
 demo: .venv/.run  ## set up, then the main job: the shipped clip, denoised by a mesh of two
 	$(BIN)/ppwork run --verify
@@ -27,6 +27,11 @@ check: .venv/.dev
 fix: .venv/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+bench: .venv/.dev  ## about half an hour on a quiet machine; tables and JSON in benchmarks/results
+	$(BIN)/python benchmarks/transport.py
+	$(BIN)/python benchmarks/overlap.py
+	$(BIN)/python benchmarks/simulate.py
 
 lab: .venv/.dev  ## JupyterLab on the lessons, on loopback
 	$(BIN)/jupyter lab --ip 127.0.0.1 notebooks

@@ -14,12 +14,13 @@ from rich.console import Console
 from ppwork.errors import PlanError, RunFailed
 from ppwork.failure import write_whole
 from ppwork.launch import launch
-from ppwork.plan import SYNTHETIC_STAGE0, SYNTHETIC_STAGE1, VIDEO_STAGE0, VIDEO_STAGE1, Plan
+from ppwork.options import chunk_range, depth_of, size_of, synthetic
+from ppwork.plan import VIDEO_STAGE0, VIDEO_STAGE1, Plan
+from ppwork.predict import predict
 from ppwork.screen import launch_with_bar, table
 from ppwork.timeline import Entry, Span, read_entries
 
 BAD_INPUT, RUN_FAILED, INTERRUPTED = 2, 1, 130
-SYNTHETIC_CHUNKS = 32
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown"
@@ -47,7 +48,15 @@ def run(
     hard_cut_at: Annotated[
         list[int] | None, typer.Option(help="Reset the cache at this chunk; repeat.")
     ] = None,
-    depth: Annotated[int, typer.Option(help="in_flight_depth; 1 is sequential.")] = 1,
+    flush_at: Annotated[
+        list[int] | None, typer.Option(help="As a hard cut, and drop what is in flight; repeat.")
+    ] = None,
+    depth: Annotated[int | None, typer.Option(help="in_flight_depth; default 1, sequential.")] = None,
+    d_in: Annotated[int | None, typer.Option(help="Depth, split: chunks without a result.")] = None,
+    d_out: Annotated[int | None, typer.Option(help="Depth, split: results not decoded.")] = None,
+    order: Annotated[
+        str, typer.Option(help="overlap, or send-after-decode: the classic mistake.")
+    ] = "overlap",
     steps: Annotated[int, typer.Option(help="Denoise steps (generator calls) per chunk.")] = 1,
     recompute_every: Annotated[int, typer.Option(help="Rebuild the cache every so many chunks.")] = 0,
     backend: Annotated[str, typer.Option(help="auto, gloo or nccl.")] = "auto",
@@ -60,12 +69,15 @@ def run(
     payload_mb: Annotated[float, typer.Option(help="Synthetic: MB of a chunk, each way.")] = 1.0,
     jitter: Annotated[float, typer.Option(help="Synthetic: relative spread of the times.")] = 0.0,
     timeout_s: Annotated[float, typer.Option(help="Longest wait for a peer, in seconds.")] = 60.0,
+    heartbeat_s: Annotated[
+        float | None, typer.Option(help="A pausing source sends a NOOP so often; default: timeout / 4.")
+    ] = None,
     out_dir: Annotated[Path | None, typer.Option("--out", help="Run folder, new or empty.")] = None,
     verify: Annotated[bool, typer.Option(help="Compare with a single-process run.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON only.")] = False,
 ) -> None:
     """Send a clip through rank 0, the leader and the mesh, and write it back denoised."""
-    width, height = _size(size)
+    width, height = size_of(size)
     plan = Plan(
         input=input_,
         mesh_size=mesh_size,
@@ -76,7 +88,11 @@ def run(
         noise=noise,
         seed=seed,
         hard_cuts=tuple(hard_cut_at or ()),
-        in_flight_depth=depth,
+        flushes=tuple(flush_at or ()),
+        in_flight_depth=depth_of(depth, d_in, d_out),
+        d_in=d_in,
+        d_out=d_out,
+        order=order,
         denoise_steps=steps,
         recompute_every=recompute_every,
         backend=backend,
@@ -84,10 +100,11 @@ def run(
         stage0=stage0,
         stage1=stage1,
         timeout_s=timeout_s,
+        heartbeat_s=heartbeat_s,
         verify=verify,
     )
     if workload == "synthetic":
-        plan = _synthetic(plan, stage0_ms, stage1_ms, payload_mb, jitter)
+        plan = synthetic(plan, stage0_ms, stage1_ms, payload_mb, jitter)
     elif workload != "video":
         raise PlanError(f"The workload was {workload!r}.", check_first="--workload video or synthetic")
     if as_json:
@@ -95,6 +112,9 @@ def run(
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(finished.summary), indent=2).decode() + "\n")
         return
     out.print(table(launch_with_bar(plan, out_dir, err)))
+
+
+app.command("simulate")(predict)
 
 
 @app.command("check-stages", hidden=True)
@@ -121,7 +141,7 @@ def timeline(
     from ppwork.text_timeline import alt_text, timeline_table
     from ppwork.trace import chrome_trace
 
-    first, last = _chunk_range(chunks)
+    first, last = chunk_range(chunks)
     plan, entries = _recorded(run_dir)
     said = f"{_label(run_dir, plan)}: {alt_text(entries)}"
     if compare is None:
@@ -175,15 +195,6 @@ def _label(run_dir: Path, plan: Plan) -> str:
     return f"{run_dir.resolve().name} (depth {plan.in_flight_depth}, mesh of {plan.mesh_size})"
 
 
-def _chunk_range(text: str) -> tuple[int | None, int | None]:
-    first, separator, last = text.partition(":")
-    if not text:
-        return None, None
-    if not separator or not first.isdecimal() or not last.isdecimal() or int(first) > int(last):
-        raise PlanError(f"The chunks were {text!r}; they must be FIRST:LAST.", check_first="--chunks 10:14")
-    return int(first), int(last)
-
-
 def _shortened(text: str) -> str:
     lines = text.splitlines()
     return text if len(lines) <= 50 else "\n".join([*lines[:22], "...", *lines[-21:]])
@@ -197,41 +208,6 @@ def refresh(paths: list[Path]) -> None:
     for path in paths:
         refresh_one(path)
         out.print(f"refreshed {path}")
-
-
-def _synthetic(plan: Plan, stage0_ms: str, stage1_ms: float, payload_mb: float, jitter: float) -> Plan:
-    """Return the plan with stages that take these times; one number is split evenly over both halves."""
-    try:
-        halves = [float(part) for part in stage0_ms.split(",")]
-    except ValueError:
-        halves = []
-    if len(halves) == 1:
-        halves = [halves[0] / 2] * 2
-    if len(halves) != 2 or min(*halves, stage1_ms, payload_mb, jitter) < 0:
-        raise PlanError(
-            f"The synthetic stages were {stage0_ms!r}, {stage1_ms}, {payload_mb} and {jitter}; they must be "
-            "times in ms, a size in MB and a spread, none of them negative.",
-            check_first="--stage0-ms 20,20 --stage1-ms 60 --payload-mb 4 --jitter 0.1",
-        )
-    return plan.replace(
-        chunks=plan.chunks or SYNTHETIC_CHUNKS,
-        stage0=SYNTHETIC_STAGE0,
-        stage1=SYNTHETIC_STAGE1,
-        options={
-            "encode_ms": halves[0],
-            "decode_ms": halves[1],
-            "stage1_ms": stage1_ms,
-            "payload_mb": payload_mb,
-            "jitter": jitter,
-        },
-    )
-
-
-def _size(text: str) -> tuple[int, int]:
-    width, separator, height = text.lower().partition("x")
-    if not separator or not width.isdecimal() or not height.isdecimal():  # a sign is refused here too
-        raise PlanError(f"The size was {text!r}; it must be WxH in pixels.", check_first="--size 160x96")
-    return int(width), int(height)
 
 
 def main() -> int:

@@ -4,23 +4,49 @@ from __future__ import annotations
 
 import math
 import statistics
-from itertools import pairwise
 from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
 from ppwork.errors import PlanError
-from ppwork.timeline import Entry, Span
-from ppwork.topology import LEADER_RANK, STAGE0_RANK
+from ppwork.observed import ObservedSteps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ppwork.timeline import Entry
 
 Times = float | tuple[float, ...]
 """Milliseconds: a constant, or samples (taken in order, or drawn when ``simulate`` gets a seed)."""
 
-HANDOVERS = 6
-"""Times per chunk that one thread hands over to the next or to its own next step; see ``handover_ms``."""
+
+class Handovers(msgspec.Struct, frozen=True, kw_only=True):
+    """From the end of one step to the start of the next when it waits for nothing else, in milliseconds.
+
+    Named for the step that follows: a thread wakes up, or goes through its loop.
+    """
+
+    encode: Times = 0.0
+    preflight: Times = 0.0
+    commit_envelope: Times = 0.0
+    """From preflight to the commitment point; rank 0's main thread is held so long and then goes on."""
+    send: Times = 0.0
+    broadcast: Times = 0.0
+    generate: Times = 0.0
+    commit_result: Times = 0.0
+    """From the generator's end to the commitment point; the leader's main thread is held so long."""
+    send_result: Times = 0.0
+    decode: Times = 0.0
+    emit: Times = 0.0
+
+    @classmethod
+    def each(cls, ms: float) -> Handovers:
+        """Return handovers that all take the same time."""
+        return cls(**dict.fromkeys(cls.__struct_fields__, ms))
+
+    def by_step(self) -> dict[str, Times]:
+        """Return the times by the names of the steps."""
+        return {name: getattr(self, name) for name in self.__struct_fields__}
 
 
 class Hop(msgspec.Struct, frozen=True):
@@ -69,8 +95,7 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
     """Leader to rank 0."""
     down_bytes: int = 0
     up_bytes: int = 0
-    handover_ms: float = 0.0
-    """From the end of one step to the start of the next one when neither waits; ``HANDOVERS`` a chunk."""
+    handovers: Handovers = Handovers()
     jitter: float = 0.0
     """Stage times vary by this share either way, uniformly, each rank for itself."""
 
@@ -79,7 +104,8 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
         hops = {"down": self.down, "up": self.up, **{f"broadcast[{n}]": h for n, h in self.broadcast.items()}}
         times: dict[str, Times] = {f"{name}.latency_ms": hop.latency_ms for name, hop in hops.items()}
         times |= {"encode_ms": self.encode_ms, "decode_ms": self.decode_ms, "stage1_ms": self.stage1_ms}
-        times |= {"preflight_ms": self.preflight_ms, "handover_ms": self.handover_ms}
+        times["preflight_ms"] = self.preflight_ms
+        times |= {f"handovers.{name}": ms for name, ms in self.handovers.by_step().items()}
         for name, value in times.items():
             samples = samples_of(value)
             if not samples or not all(math.isfinite(ms) and ms >= 0 for ms in samples):
@@ -108,7 +134,7 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
         """Return what one chunk costs besides the stages, at the medians: three hops and the handovers."""
         hop, stretch = self.broadcast_hop(mesh_size)
         moved = self.down.ms(self.down_bytes) + stretch * hop.ms(self.down_bytes) + self.up.ms(self.up_bytes)
-        return moved + HANDOVERS * self.handover_ms
+        return moved + sum(_median(ms) for ms in self.handovers.by_step().values())
 
     def law_ms(self, depth: int, mesh_size: int = 1) -> float:
         """Return the law's period for these costs at their medians."""
@@ -119,9 +145,9 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
     def from_run(cls, entries_by_rank: Mapping[int, Sequence[Entry]], *, warm_up: int = 1) -> Costs:
         """Take the costs from the spans of a run, as samples in the order of its chunks.
 
-        Each rank's clock is used alone. Hops are the durations of ``send``, ``broadcast`` and
-        ``send_result`` at their senders, with the bytes of that run in them: they do not scale with
-        ``down_bytes``. A run at depth 1 is the best source: deeper, a sender may wait for its receiver.
+        Each rank's clock is used alone. Hops have the bytes of that run in them and do not scale with
+        ``down_bytes``. A run at depth 1 is the best source: only there can be seen how much later than its
+        sender a receiver is done, and deeper a sender may wait for its receiver.
 
         Args:
             entries_by_rank: Rank 0's, the leader's, and as many more as the mesh has (only counted).
@@ -130,26 +156,29 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             PlanError: No chunk has all its spans.
         """
-        steps = {
-            **_by_call(entries_by_rank.get(STAGE0_RANK, ()), "encode", "preflight", "send", "decode"),
-            **_by_call(entries_by_rank.get(LEADER_RANK, ()), "broadcast", "generate", "send_result"),
-        }
-        calls = sorted(set.intersection(*(set(spans) for spans in steps.values())))[warm_up:]
+        steps = ObservedSteps(entries_by_rank)
+        calls = steps.whole_chunks()[warm_up:]
         if not calls:
             raise PlanError(
                 "The run has no chunk with all its spans, so no costs can be taken from it.",
                 check_first="did it finish? its summary counts the chunks",
             )
-        ms = {name: tuple(spans[call].ms for call in calls) for name, spans in steps.items()}
+
+        def samples(found: Mapping[int, float]) -> tuple[float, ...]:
+            return tuple(found.get(call, 0.0) for call in calls)
+
+        unseen = steps.unseen_ms()
+        half = {call: unseen.get(call, 0.0) / 2 for call in calls}
+        ms = {name: steps.durations_ms(name) for name in ("send", "broadcast", "send_result")}
         return cls(
-            encode_ms=ms["encode"],
-            preflight_ms=ms["preflight"],
-            decode_ms=ms["decode"],
-            stage1_ms=ms["generate"],
-            down=Hop(ms["send"]),
-            broadcast={len(entries_by_rank) - 1: Hop(ms["broadcast"])},
-            up=Hop(ms["send_result"]),
-            handover_ms=_handovers_ms(entries_by_rank) / HANDOVERS,
+            encode_ms=samples(steps.durations_ms("encode")),
+            preflight_ms=samples(steps.durations_ms("preflight")),
+            decode_ms=samples(steps.durations_ms("decode")),
+            stage1_ms=samples(steps.durations_ms("generate")),
+            down=Hop(tuple(ms["send"][call] + half[call] for call in calls)),
+            broadcast={len(entries_by_rank) - 1: Hop(samples(ms["broadcast"]))},
+            up=Hop(tuple(ms["send_result"][call] + half[call] for call in calls)),
+            handovers=Handovers(**{n: samples(found) for n, found in steps.handovers_ms().items()}),
         )
 
 
@@ -163,47 +192,6 @@ def law_period_ms(stage0_ms: float, stage1_ms: float, transport_ms: float, depth
     (42.0, 20.0)
     """
     return max(stage0_ms, stage1_ms, (stage0_ms + stage1_ms + transport_ms) / depth)
-
-
-def _by_call(entries: Iterable[Entry], *names: str) -> dict[str, dict[int, Span]]:
-    found: dict[str, dict[int, Span]] = {name: {} for name in names}
-    for entry in entries:
-        if isinstance(entry, Span) and entry.name in found and entry.call_id >= 0:
-            found[entry.name][entry.call_id] = entry
-    return found
-
-
-def _handovers_ms(entries_by_rank: Mapping[int, Sequence[Entry]]) -> float:
-    """Sum the medians of the gaps between a chunk's steps where the next one had nothing else to wait for."""
-    stage0, leader = entries_by_rank[STAGE0_RANK], entries_by_rank[LEADER_RANK]
-    main = sorted((e for e in stage0 if e.lane == "main" and e.call_id >= 0), key=end_ns)
-    total = 0.0
-    before_encode = [
-        b.start_ns - end_ns(a) for a, b in pairwise(main) if isinstance(b, Span) and b.name == "encode"
-    ]
-    if before_encode:
-        total += statistics.median(before_encode)
-    for entries, first, then in (
-        (stage0, "encode", "preflight"),
-        (stage0, "preflight", "send"),
-        (leader, "receive", "broadcast"),
-        (leader, "broadcast", "generate"),
-        (leader, "generate", "send_result"),
-        (stage0, "receive", "decode"),
-    ):
-        spans = _by_call(entries, first, then)
-        gaps = [
-            span.start_ns - max(spans[first][call].end_ns, before.end_ns)
-            for call, span in spans[then].items()
-            if call in spans[first] and (before := spans[then].get(call - 1)) is not None
-        ]
-        total += max(statistics.median(gaps), 0.0) if gaps else 0.0
-    return total / 1e6
-
-
-def end_ns(entry: Entry) -> int:
-    """Return when an entry was written: the end of a span, the moment of an instant."""
-    return entry.end_ns if isinstance(entry, Span) else entry.at_ns
 
 
 def samples_of(times: Times) -> Sequence[float]:

@@ -7,14 +7,14 @@ bytes are ``wire``'s business, and when it may be sent is ``protocol``'s.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 CONTEXT_PREFIX = "context."
 """Tensors whose names start so rebuild the cache; they are what ``recompute`` needs (F10)."""
@@ -62,8 +62,7 @@ class PPAction(IntEnum):
     """Terminal; carries the reason."""
 
 
-@dataclass(frozen=True)
-class Ids:
+class Ids(msgspec.Struct, frozen=True, gc=False):
     """The three counters of rule R2."""
 
     call_id: int
@@ -121,9 +120,14 @@ class TensorSpec(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
     """``cpu`` or ``cuda``: which link carries the bytes. Never an index: that is each rank's own."""
 
     @property
+    def numel(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the dense data."""
-        return math.prod(self.shape) * ITEM_SIZES[self.dtype]
+        return self.numel * ITEM_SIZES[self.dtype]
 
     def problem(self) -> str | None:
         """Say why this spec cannot travel, or ``None`` if it can."""
@@ -147,8 +151,7 @@ class Reason(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     check_first: str
 
 
-@dataclass(frozen=True)
-class PPEnvelope:
+class PPEnvelope(msgspec.Struct, frozen=True):
     """Stage 0 to mesh.
 
     Attributes:
@@ -160,13 +163,12 @@ class PPEnvelope:
     action: PPAction
     ids: Ids
     plan: ChunkPlan | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    tensors: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = {}
+    tensors: Mapping[str, Any] = {}
     reason: Reason | None = None
 
 
-@dataclass(frozen=True)
-class PPResult:
+class PPResult(msgspec.Struct, frozen=True):
     """Mesh to stage 0: exactly one for each INFER and one for SHUTDOWN.
 
     Attributes:
@@ -180,6 +182,6 @@ class PPResult:
     ids: Ids
     observed_calls: int = 0
     stage1_ns: int = 0
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    tensors: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = {}
+    tensors: Mapping[str, Any] = {}
     reason: Reason | None = None

@@ -12,6 +12,8 @@ import zlib
 from dataclasses import dataclass
 from enum import IntEnum
 
+import msgspec
+
 from ppwork.envelope import Ids, PPAction
 from ppwork.errors import RemoteProtocolError
 
@@ -19,6 +21,7 @@ MAGIC = b"PPWK"
 VERSION = 1
 HEADER = struct.Struct("<4sHBBHHIIIqqqQII")
 HEADER_BYTES = HEADER.size
+_ALL_BUT_CRC, _CRC = struct.Struct(HEADER.format[:-1]), struct.Struct("<I")
 NO_SCHEMA = 0
 FLAG_NEW_SCHEMA = 1
 
@@ -28,6 +31,10 @@ class Kind(IntEnum):
 
     ENVELOPE = 1
     RESULT = 2
+
+
+KINDS = {int(kind): kind for kind in Kind}
+ACTIONS = {int(action): action for action in PPAction}
 
 
 @dataclass(frozen=True)
@@ -40,8 +47,7 @@ class Limits:
     max_message_bytes: int = 1 << 30
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(msgspec.Struct, frozen=True, gc=False):
     """The fixed part of a frame, checked."""
 
     kind: Kind
@@ -57,7 +63,12 @@ class Header:
 
     def overflow_bytes(self, limits: Limits) -> int:
         """Bytes of the body that did not fit into the frame and come in a second transfer."""
-        return max(0, HEADER_BYTES + self.body_bytes - limits.frame_bytes)
+        return max(0, HEADER_BYTES + self.body_bytes - body_room(limits.frame_bytes))
+
+
+def body_room(frame_bytes: int) -> int:
+    """Return how much of a frame header and body may fill; the rest is for small tensors."""
+    return max(frame_bytes // 4, 2 * HEADER_BYTES)
 
 
 def pack_header(header: Header) -> bytes:
@@ -78,8 +89,8 @@ def pack_header(header: Header) -> bytes:
         header.payload_bytes,
         header.body_crc,
     )
-    packed = HEADER.pack(*fields, 0)
-    return packed[:-4] + struct.pack("<I", zlib.crc32(packed[:-4]))
+    packed = _ALL_BUT_CRC.pack(*fields)
+    return packed + _CRC.pack(zlib.crc32(packed))
 
 
 def unpack_header(frame: bytes | bytearray | memoryview, limits: Limits) -> Header:
@@ -90,50 +101,62 @@ def unpack_header(frame: bytes | bytearray | memoryview, limits: Limits) -> Head
             None,
             "frame_bytes in both plans",
         )
-    head = bytes(memoryview(frame)[:HEADER_BYTES])
+    head = bytes(frame[:HEADER_BYTES])
     (
      magic, version, kind, action, flags, num_tensors, schema_id, body_bytes, reserved,
      call_id, chunk_index, cache_epoch, payload_bytes, body_crc, header_crc,
     ) = HEADER.unpack(head)  # fmt: skip
     ids = Ids(call_id, chunk_index, cache_epoch)
-    if magic != MAGIC:
-        raise refused(
-            f"A frame started with {magic!r}, not {MAGIC!r}.",
-            None,
-            "does anybody else use this group?",
-        )
-    if version != VERSION:
-        raise refused(
-            f"A frame of wire version {version} arrived, but this build reads version {VERSION}.",
-            None,
-            "compare the ppwork version lines of both logs",
-        )
-    if zlib.crc32(head[:-4]) != header_crc:
-        raise refused("The header's checksum was wrong.", None, "memory or network of the peer")
-    problem = _header_problem(kind, action, flags, reserved, schema_id) or ids_problem(action, ids)
-    over = (
-        (num_tensors, limits.max_tensors, "tensors"),
-        (body_bytes, limits.max_body_bytes, "bytes of body"),
-        (payload_bytes, limits.max_message_bytes, "bytes of tensors"),
+    is_ours = magic == MAGIC and version == VERSION and zlib.crc32(head[:-4]) == header_crc
+    if not is_ours:
+        raise _not_ours(magic, version)
+    problem = (
+        _header_problem(kind, action, flags, reserved, schema_id)
+        or ids_problem(action, ids)
+        or _size_problem(num_tensors, body_bytes, payload_bytes, limits)
     )
-    for value, limit, what in over:
-        if value > limit:
-            problem = problem or f"The header announced {value} {what}; {limit} are allowed."
     if problem is not None:
         raise RemoteProtocolError(
             problem, where=ids.where(), check_first="do both ends run the same ppwork and plan?"
         )
     return Header(
-        kind=Kind(kind),
-        action=PPAction(action),
-        ids=ids,
-        new_schema=bool(flags & FLAG_NEW_SCHEMA),
-        schema_id=schema_id,
-        num_tensors=num_tensors,
-        body_bytes=body_bytes,
-        payload_bytes=payload_bytes,
-        body_crc=body_crc,
+        KINDS[kind],
+        ACTIONS[action],
+        ids,
+        bool(flags & FLAG_NEW_SCHEMA),
+        schema_id,
+        num_tensors,
+        body_bytes,
+        payload_bytes,
+        body_crc,
     )
+
+
+def _not_ours(magic: bytes, version: int) -> RemoteProtocolError:
+    if magic != MAGIC:
+        return refused(
+            f"A frame started with {magic!r}, not {MAGIC!r}.",
+            None,
+            "does anybody else use this group?",
+        )
+    if version != VERSION:
+        return refused(
+            f"A frame of wire version {version} arrived, but this build reads version {VERSION}.",
+            None,
+            "compare the ppwork version lines of both logs",
+        )
+    return refused("The header's checksum was wrong.", None, "memory or network of the peer")
+
+
+def _size_problem(num_tensors: int, body_bytes: int, payload_bytes: int, limits: Limits) -> str | None:
+    for value, limit, what in (
+        (num_tensors, limits.max_tensors, "tensors"),
+        (body_bytes, limits.max_body_bytes, "bytes of body"),
+        (payload_bytes, limits.max_message_bytes, "bytes of tensors"),
+    ):
+        if value > limit:
+            return f"The header announced {value} {what}; {limit} are allowed."
+    return None
 
 
 def ids_problem(action: int, ids: Ids) -> str | None:
@@ -148,9 +171,9 @@ def ids_problem(action: int, ids: Ids) -> str | None:
 
 
 def _header_problem(kind: int, action: int, flags: int, reserved: int, schema_id: int) -> str | None:
-    if kind not in Kind._value2member_map_:
+    if kind not in KINDS:
         return f"The header had the unknown kind {kind}."
-    if action not in PPAction._value2member_map_:
+    if action not in ACTIONS:
         return f"The header had the unknown action {action}."
     if flags & ~FLAG_NEW_SCHEMA or reserved:
         return f"The header had unknown flags {flags:#x} or reserved bits {reserved:#x}."

@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -33,6 +33,27 @@ class LaneStatistics:
     """The queue's bound; one more is refused."""
     done: int
     """Jobs that have ended, well or not."""
+    most: int
+    """Jobs that ever waited at the same time."""
+
+
+class WatchedQueue(queue.Queue[T]):
+    """A bounded queue that remembers how full it ever was and how much went through it."""
+
+    most = 0
+    done = 0
+
+    def _put(self, item: T) -> None:
+        super()._put(item)
+        self.most = max(self.most, self._qsize())
+
+    def _get(self) -> T:
+        self.done += 1
+        return super()._get()
+
+    def statistics(self, name: str) -> LaneStatistics:
+        """Return how full the queue is and was; ``done`` counts what was taken."""
+        return LaneStatistics(name, self.qsize(), self.maxsize, self.done, self.most)
 
 
 class Lane:
@@ -47,7 +68,7 @@ class Lane:
     def __init__(self, name: str, device: torch.device, *, bound: int = 8) -> None:
         self.name = name
         self._device = device
-        self._jobs: queue.Queue[tuple[Future[Any], Callable[[], Any]] | None] = queue.Queue(bound)
+        self._jobs: WatchedQueue[tuple[Future[Any], Callable[[], Any]] | None] = WatchedQueue(bound)
         self._done = 0
         self._thread = threading.Thread(target=self._work, name=f"lane-{name}", daemon=True)
         self._thread.start()
@@ -71,7 +92,7 @@ class Lane:
 
     def statistics(self) -> LaneStatistics:
         """Return how full the lane is."""
-        return LaneStatistics(self.name, self._jobs.qsize(), self._jobs.maxsize, self._done)
+        return replace(self._jobs.statistics(self.name), done=self._done)
 
     def close(self, timeout_s: float) -> bool:
         """Let queued jobs end and stop the thread; say whether it stopped in time."""

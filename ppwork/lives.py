@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ppwork.clocks import clock_offsets
 from ppwork.errors import PlanError
 from ppwork.timeline import STAGE0_SPANS, Entry, Instant, Span
 from ppwork.topology import STAGE0_RANK
@@ -41,9 +42,15 @@ _LIFE = {True: ("main", "down_pg", "up_pg"), False: ("down_pg", "mesh_pg", "main
 def aligned(
     entries_by_rank: EntriesByRank, clock_offset_ns: Mapping[int, int] | None = None
 ) -> dict[int, list[Entry]]:
-    """Return the entries with each rank's clock offset subtracted; without offsets, a copy."""
+    """Return the entries, as recorded, with each rank's clock offset subtracted.
+
+    Args:
+        entries_by_rank: Entries of every rank.
+        clock_offset_ns: What to subtract from the times of each rank; default: what the entries say.
+    """
+    offsets = clock_offsets(entries_by_rank) if clock_offset_ns is None else clock_offset_ns
     return {
-        rank: [_shifted(entry, (clock_offset_ns or {}).get(rank, 0)) for entry in entries]
+        rank: [_shifted(entry, offsets.get(rank, 0)) for entry in entries]
         for rank, entries in sorted(entries_by_rank.items())
     }
 

@@ -15,33 +15,42 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ppwork.envelope import Ids, PPAction, PPEnvelope, PPResult
-from ppwork.errors import PeerTimeoutError
-from ppwork.lanes import LaneStatistics
-from ppwork.plane import Plane
+from ppwork.lanes import LaneStatistics, WatchedQueue
+from ppwork.links import Receiver, Sender
+from ppwork.mesh_inbox import Computed, MeshInbox
+from ppwork.mesh_links import MeshFollower, MeshLeader
+from ppwork.plane import Timed
 from ppwork.topology import Role
-from ppwork.transport import Incoming, Move, broadcaster, preflight, receive, receiver
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from concurrent.futures import Future
+
+    from ppwork.transport import Incoming, Outgoing
 
 LAST = (PPAction.SHUTDOWN, PPAction.ERROR)
 """After these nothing comes any more."""
 
 
-class MeshEnd(Plane):
+class MeshEnd(MeshInbox):
     """The calls of the leader and of the followers."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401  as ``Plane``
         super().__init__(*args, **kwargs)
         bound = self.plan.in_flight_depth + 1  # and the SHUTDOWN behind the last chunk
-        self._arrived: queue.Queue[Incoming | BaseException | None] = queue.Queue(bound)
-        self._ready: queue.Queue[Incoming | BaseException | None] = queue.Queue(bound)
+        self._arrived: WatchedQueue[Incoming | BaseException | None] = WatchedQueue(bound)
         self._results: deque[Future[None]] = deque()
         if self.role is Role.LEADER:
-            self._lanes["down_pg"].submit(partial(self._take_ahead, "down_pg", self._arrived))
+            self._mesh = MeshLeader(self.groups)
+            down = Receiver(self.groups, "down_pg", self.plan)
+            self._issue_mesh, self._issue_down = self._mesh.issue, down.issue
+            self._results_out = Sender(self.groups, "up_pg")
+            self._lanes["down_pg"].submit(partial(self._take_ahead, "down_pg", down.receive, self._arrived))
             self._lanes["mesh_pg"].submit(self._pass_on_ahead)
         elif self.role is Role.FOLLOWER:
-            self._lanes["mesh_pg"].submit(partial(self._take_ahead, "mesh_pg", self._ready))
+            mesh = MeshFollower(self.groups, self.plan)
+            self._issue_mesh = mesh.issue
+            self._lanes["mesh_pg"].submit(partial(self._take_ahead, "mesh_pg", mesh.receive, self._ready))
 
     def receive(self) -> PPEnvelope:
         """Return the next envelope, the same on every mesh rank; leader and followers only.
@@ -60,14 +69,19 @@ class MeshEnd(Plane):
             Until stage 0 sends; at most ``timeout_s``.
         """
         self._only("receive", Role.LEADER, Role.FOLLOWER)
-        incoming = _next(self._ready, self._patience)
+        incoming, landed = self._next_incoming()
         envelope: PPEnvelope = self._only_kind(incoming, PPEnvelope)
         if self.role is Role.FOLLOWER:
             # Not on the lane: the leader may be done with the last chunk, and SHUTDOWN be here, while this
             # rank still computes it. The leader, who must check before the mesh, is never behind rank 0.
             self.session.received(envelope)
         self._refuse_notice(incoming)
-        return envelope
+        if self.device is None or landed is None:
+            return envelope
+        # Not before it is returned: whatever is launched after this waits for this chunk's tensors.
+        link = "down_pg" if self.role is Role.LEADER else "mesh_pg"
+        whole: PPEnvelope = self.device.complete(link, incoming, landed)
+        return whole
 
     def computed(self, observed_calls: int) -> Ids:
         """Check the call count of the oldest chunk on this mesh rank and return its ids (rule R4).
@@ -78,8 +92,12 @@ class MeshEnd(Plane):
         with self._session_lock:
             return self.session.finished(observed_calls).ids
 
-    def send_result(self, result: PPResult) -> None:
-        """Send a result to rank 0; leader only.
+    def send_result(self, result: PPResult, took: Timed | None = None) -> None:
+        """Send a result to rank 0; leader only. On CUDA it leaves once the device has computed it.
+
+        Args:
+            result: Its ``stage1_ns`` is taken as it is without a GPU, and from ``took`` on one.
+            took: From ``timed`` around what was launched; default: all that was launched until now.
 
         Raises:
             LocalProtocolError: Preflight refused it; no byte has left (leader).
@@ -89,11 +107,23 @@ class MeshEnd(Plane):
             Only while ``in_flight_depth`` results are still on their way; at most ``timeout_s``.
         """
         self._only("send_result", Role.LEADER)
-        outgoing = preflight(result, self._encoder, self.groups.device)
+        if self.device is None or result.action is not PPAction.INFER:
+            self._send_result(result)
+            return
+        if took is None or took.on_device is None:
+            with self.device.computing("result", result.ids) as mark:
+                pass
+            took = Timed(0, mark)
+        self._computing = True
+        self._lanes["device"].submit(partial(self._await_device, Computed(result, took)))
+
+    def _send_result(self, result: PPResult) -> None:
+        outgoing = self._preflight(result)
         self._await_results(self.plan.in_flight_depth)
         self._commit("result.send", result.ids)
-        job = partial(self._move, "up_pg", "send_result", outgoing, result.ids)
-        self._results.append(self._lanes["up_pg"].submit(job))
+        self._results.append(self._lanes["up_pg"].submit(partial(self._send_up, outgoing)))
+        if self.device is not None:
+            self.device.send("up_pg", outgoing, self._results_out.issue)
 
     def acknowledge(self) -> None:
         """Answer SHUTDOWN: the leader to rank 0, a follower by leaving.
@@ -108,21 +138,30 @@ class MeshEnd(Plane):
 
     def statistics(self) -> tuple[LaneStatistics, ...]:
         """Return how full each lane and each queue between them is."""
-        queues = {"arrived": self._arrived, "ready": self._ready}
+        queues: dict[str, WatchedQueue[Any]] = {"arrived": self._arrived, "ready": self._ready}
         mine = queues if self.role is not Role.STAGE0 else {}
-        return (*super().statistics(), *(LaneStatistics(n, q.qsize(), q.maxsize, 0) for n, q in mine.items()))
+        return (*super().statistics(), *(q.statistics(name) for name, q in mine.items()))
 
     def _await_results(self, fewer_than: int) -> None:
         while self._results and (self._results[0].done() or len(self._results) >= fewer_than):
             self._results.popleft().result(self._patience)
 
-    def _take_ahead(self, name: str, into: queue.Queue[Incoming | BaseException | None]) -> None:
+    def _send_up(self, outgoing: Outgoing) -> None:
+        """Lane job."""
+        with self.recorder.span("send_result", lane="up_pg", ids=outgoing.message.ids.where()):
+            self._results_out.send(outgoing)
+
+    def _take_ahead(
+        self,
+        name: str,
+        receive: Callable[[], Incoming],
+        into: queue.Queue[Any],
+    ) -> None:
         """Lane job: take envelopes one after another until the last one or an error; the leader checks."""
-        move: Move = receiver(self.groups, name) if name == "down_pg" else broadcaster(self.groups)
         try:
             while True:
                 start_ns = time.monotonic_ns()
-                incoming = receive(self._decoder, self.groups.device, move)
+                incoming = receive()
                 envelope: PPEnvelope = self._only_kind(incoming, PPEnvelope)
                 if self.role is Role.LEADER:
                     with self._session_lock:
@@ -143,30 +182,22 @@ class MeshEnd(Plane):
                     return
                 ids = incoming.message.ids
                 self._commit("mesh.broadcast", ids)
-                self._move("mesh_pg", "broadcast", incoming, ids)
+                with self.recorder.span("broadcast", lane="mesh_pg", ids=ids.where()):
+                    self._mesh.pass_on(incoming)
                 self._ready.put(incoming, timeout=self._patience)
                 if incoming.message.action in LAST:
                     return
         except BaseException as error:  # noqa: BLE001  as above
             self._ready.put(error, timeout=self._patience)
 
+    def _notify(self, name: str, outgoing: Outgoing) -> None:
+        if name == "mesh_pg":
+            self._mesh.notify(outgoing.control)
+        else:
+            super()._notify(name, outgoing)
+
     def _stop_ahead(self) -> None:
         if self.role is Role.LEADER:
             # A full queue needs no mark: the broadcast of what is in it ends or fails by itself.
             with contextlib.suppress(queue.Full):
                 self._arrived.put_nowait(None)
-
-
-def _next(source: queue.Queue[Incoming | BaseException | None], timeout_s: float) -> Incoming:
-    try:
-        item = source.get(timeout=timeout_s)
-    except queue.Empty:
-        raise PeerTimeoutError(
-            f"No envelope came within {timeout_s:g} s.",
-            where={"group": "mesh_pg"},
-            check_first="is rank 0 alive and what was its last commitment point? its log says",
-        ) from None
-    if isinstance(item, BaseException):
-        raise item
-    assert item is not None, "the mark that stops the lane never reaches the main thread"  # noqa: S101
-    return item

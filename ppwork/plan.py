@@ -8,22 +8,23 @@ an environment variable and nothing here knows torch.
 from __future__ import annotations
 
 import hashlib
-import math
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from ppwork.errors import PlanError
+from ppwork.plan_checks import check_plan_fields
 from ppwork.topology import Topology
+
+if TYPE_CHECKING:
+    from ppwork.costs import Costs
+    from ppwork.simulate import Simulation
 
 VIDEO_STAGE0 = "ppwork.workloads.denoiser:VideoSource"
 VIDEO_STAGE1 = "ppwork.workloads.denoiser:VideoDenoiser"
 SYNTHETIC_STAGE0 = "ppwork.workloads.synthetic:SyntheticSource"
 SYNTHETIC_STAGE1 = "ppwork.workloads.synthetic:SyntheticGenerator"
-BACKENDS = ("auto", "gloo", "nccl")
-MAX_RANKS = 64
-MAX_DEPTH = 64
 
 Scalar = str | int | float | bool
 
@@ -52,12 +53,20 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     seed: int = 0
     hard_cuts: tuple[int, ...] = ()
     """Chunk indexes at which the cache is reset (a *cut*, rule R3)."""
+    flushes: tuple[int, ...] = ()
+    """Chunk indexes at which the cache is reset and all that is in flight becomes stale (a *flush*, R3)."""
     denoise_steps: int = 1
     """Generator calls per chunk, without recompute."""
     recompute_every: int = 0
     """Every so many chunks the cache is rebuilt from context frames; 0 is never."""
     in_flight_depth: int = 1
-    """Bound on unfinished chunks; 1 is sequential ("PP0")."""
+    """Bound on unfinished chunks; 1 is sequential ("PP0"). Split, it is ``d_in + d_out``."""
+    d_in: int | None = None
+    """Bound on chunks that have left and whose result has not arrived at rank 0; together with ``d_out``."""
+    d_out: int | None = None
+    """Bound on results that have arrived at rank 0 and are not decoded; further ones wait at the leader."""
+    order: str = "overlap"
+    """When envelope k+1 leaves: ``overlap``, or ``send-after-decode``, the classic mistake (for teaching)."""
     backend: str = "auto"
     share_gpu: bool = False
     """Several NCCL ranks on one GPU: for teaching, never for timing."""
@@ -67,6 +76,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Free options of user stages."""
     timeout_s: float = 60.0
     """Longest wait for a peer, bring-up included (rule R12)."""
+    heartbeat_s: float | None = None
+    """So long after the last envelope a pausing source sends a NOOP; ``None``: a quarter of the timeout."""
     frame_bytes: int = 8192
     """Size of the control frame that every message starts with; same on all ranks."""
     max_message_bytes: int = 1 << 30
@@ -81,9 +92,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def __post_init__(self) -> None:
         """Refuse what cannot work whatever the workload and the machine."""
-        _check_types(self)
-        _check_counts(self)
-        _check_choices(self)
+        check_plan_fields(self)
 
     @property
     def topology(self) -> Topology:
@@ -96,13 +105,35 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return self.topology.world_size
 
     @property
+    def bounds(self) -> tuple[int, int]:
+        """``d_in`` and ``d_out`` as they apply: the plan's, or the whole depth each when it is not split.
+
+        >>> Plan(in_flight_depth=3).bounds, Plan(d_in=2, d_out=1).bounds
+        ((3, 3), (2, 1))
+        """
+        return self.d_in or self.in_flight_depth, self.d_out or self.in_flight_depth
+
+    @property
     def is_video(self) -> bool:
         """Whether both stages are the shipped video denoiser."""
         return self.stage0 == VIDEO_STAGE0 and self.stage1 == VIDEO_STAGE1
 
     def replace(self, **changes: Any) -> Plan:  # noqa: ANN401  any field
-        """Return a copy with some fields changed, checked again."""
+        """Return a copy with some fields changed, checked again.
+
+        A new split brings its own ``in_flight_depth``; a new ``in_flight_depth`` alone takes a split back.
+        """
+        if "d_in" in changes or "d_out" in changes:
+            changes = {"in_flight_depth": 1, **changes}
+        elif "in_flight_depth" in changes:
+            changes = {"d_in": None, "d_out": None, **changes}
         return msgspec.structs.replace(self, **changes)
+
+    def simulate(self, costs: Costs, **options: Any) -> Simulation:  # noqa: ANN401  as ``simulate``'s
+        """Run this plan on paper; options and errors are those of ``simulate.simulate``."""
+        from ppwork.simulate import simulate  # the one import that points up, for convenience of the plan
+
+        return simulate(self, costs, **options)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON types."""
@@ -149,69 +180,3 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
                 check_first="is this the folder of a run?",
             ) from error
         return cls.from_json(text)
-
-
-def _refuse(field: str, value: object, need: str, check_first: str) -> None:
-    raise PlanError(f"The plan's {field} was {value!r}; it must be {need}.", check_first=check_first)
-
-
-def _check_types(plan: Plan) -> None:
-    # A plan made in Python passes no decoder, but every rank reads it from JSON: what is kept here is what
-    # they will read (25 becomes 25.0, a list a tuple), so that plan and digest are the same on both sides.
-    for field in msgspec.structs.fields(Plan):
-        value = getattr(plan, field.name)
-        try:
-            msgspec.structs.force_setattr(plan, field.name, msgspec.convert(value, field.type))
-        except msgspec.ValidationError as error:
-            _refuse(field.name, value, f"of another type: {error}", f"the option that sets {field.name}")
-
-
-def _check_counts(plan: Plan) -> None:
-    at_least_one = {
-        "mesh_size": plan.mesh_size,
-        "frames_per_chunk": plan.frames_per_chunk,
-        "width": plan.width,
-        "height": plan.height,
-        "denoise_steps": plan.denoise_steps,
-        "in_flight_depth": plan.in_flight_depth,
-        "threads_per_rank": plan.threads_per_rank,
-        "max_message_bytes": plan.max_message_bytes,
-    }
-    if plan.chunks is not None:
-        at_least_one["chunks"] = plan.chunks
-    for field, value in at_least_one.items():
-        if value < 1:
-            _refuse(field, value, "1 or more", f"the option that sets {field}")
-    if plan.mesh_size >= MAX_RANKS:
-        _refuse("mesh_size", plan.mesh_size, f"below {MAX_RANKS}", "did you mean --chunks?")
-    for field, number in {
-        "noise": plan.noise,
-        "timeout_s": plan.timeout_s,
-        "tolerance": plan.tolerance,
-    }.items():
-        least = 1 if field == "timeout_s" else 0
-        if not math.isfinite(number) or number < least:
-            _refuse(field, number, f"a finite number from {least} up", f"the option that sets {field}")
-    for name, option in plan.options.items():
-        if isinstance(option, float) and not math.isfinite(option):
-            _refuse("options", {name: option}, "finite: JSON has no word for it", f"the option {name}")
-    if plan.recompute_every < 0 or plan.seed < 0:
-        field = "seed" if plan.seed < 0 else "recompute_every"
-        _refuse(field, getattr(plan, field), "0 or more", f"the option that sets {field}")
-    if plan.frame_bytes % 64 or not 512 <= plan.frame_bytes <= 1 << 20:
-        _refuse("frame_bytes", plan.frame_bytes, "a multiple of 64 in 512..1048576", "leave it out")
-
-
-def _check_choices(plan: Plan) -> None:
-    if plan.backend not in BACKENDS:
-        _refuse("backend", plan.backend, f"one of {', '.join(BACKENDS)}", "--backend")
-    if plan.in_flight_depth > MAX_DEPTH:
-        _refuse("in_flight_depth", plan.in_flight_depth, f"at most {MAX_DEPTH}", "--depth: 2 or 3 overlap")
-    if plan.share_gpu and plan.backend == "gloo":
-        _refuse("share_gpu", True, "False with backend gloo", "--backend nccl, or no --share-gpu")
-    for cut in plan.hard_cuts:
-        if cut < 1 or (plan.chunks is not None and cut >= plan.chunks):
-            last = "the last chunk" if plan.chunks is None else plan.chunks - 1
-            _refuse("hard_cuts", cut, f"chunk indexes in 1..{last}", "--hard-cut-at counts from 0")
-    if len(set(plan.hard_cuts)) != len(plan.hard_cuts):
-        _refuse("hard_cuts", plan.hard_cuts, "without repeats", "--hard-cut-at")

@@ -7,23 +7,31 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ppwork.device_links import DeviceLinks
 from ppwork.envelope import Ids, PPAction
 from ppwork.errors import LocalProtocolError, RemoteProtocolError
 from ppwork.lanes import Lane, LaneStatistics, result_of
+from ppwork.links import Sender
 from ppwork.notices import notice_of, notices
 from ppwork.protocol import COMMITMENT_POINTS, Session
 from ppwork.topology import Role
-from ppwork.transport import Incoming, Outgoing, broadcaster, limits_of, move_all, preflight, sender
-from ppwork.wire import Decoder, Encoder
+from ppwork.transport import Incoming, Preflight, limits_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ppwork.cuda_spans import DeviceSpan
     from ppwork.groups import Groups
     from ppwork.plan import Plan
     from ppwork.timeline import Recorder
+    from ppwork.transport import Outgoing
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +48,14 @@ Hook = Callable[[str, Ids], None]
 """Called just before each of ``protocol.COMMITMENT_POINTS``; may raise, for those who break things."""
 
 
+@dataclass
+class Timed:
+    """How long a step took, once it is over."""
+
+    host_ns: int = 0
+    on_device: DeviceSpan | None = None
+
+
 class Plane:
     """The part of ``PPControlPlane`` that all roles share."""
 
@@ -53,8 +69,10 @@ class Plane:
         # Every chunk in flight can have a job here, and so can one NOOP, SHUTDOWN or notice besides.
         bound = plan.in_flight_depth + 2
         self._lanes = {name: Lane(name, groups.device, bound=bound) for name in LANES[groups.role]}
-        limits = limits_of(plan)
-        self._encoder, self._decoder = Encoder(limits), Decoder(limits)
+        self._preflight = Preflight(limits_of(plan), groups.device)
+        on_cuda = groups.device.type == "cuda"
+        self.device = DeviceLinks(groups, recorder, plan.in_flight_depth) if on_cuda else None
+        """The CUDA side of the links; ``None`` without a GPU."""
         self._told = False
         self.session.joined()
 
@@ -80,18 +98,35 @@ class Plane:
         self._stop_ahead()
         for name, message in notices(self.role, self.session.last_ids, error):
             try:
-                # A fresh encoder: the link's own may hold a schema that never left.
-                outgoing = preflight(message, Encoder(limits_of(self.plan)), self.groups.device)
-                move = broadcaster(self.groups) if name == "mesh_pg" else sender(self.groups, name)
-                job = self._lanes[name].submit(partial(move_all, outgoing.parts, move))
+                # A fresh preflight: the link's own may hold a schema that never left.
+                outgoing = Preflight(limits_of(self.plan), self.groups.device)(message)
+                job = self._lanes[name].submit(partial(self._notify, name, outgoing))
                 result_of(job, NOTICE_TIMEOUT_S, what="notice", group=name)
             except Exception as unsent:  # noqa: BLE001  the first error is the one to report
                 log.warning("notice.unsent group=%s %s", name, unsent)
 
+    def _notify(self, name: str, outgoing: Outgoing) -> None:
+        """Lane job: send a terminal notice on one of this role's links."""
+        Sender(self.groups, name).send(outgoing)
+
     def _stop_ahead(self) -> None:
         """End whatever runs ahead on the lanes, so that a notice can use them."""
 
+    @contextmanager
+    def timed(self, name: str, ids: Ids) -> Iterator[Timed]:
+        """Record what a stage does with a chunk: on the host, and on the device without waiting for it."""
+        took, start_ns = Timed(), time.monotonic_ns()
+        with self.recorder.span(name, ids=ids.where()), self.on_device(name, ids) as took.on_device:
+            yield took
+        took.host_ns = time.monotonic_ns() - start_ns
+
+    def on_device(self, name: str, ids: Ids) -> AbstractContextManager[DeviceSpan | None]:
+        """Record what the body launches on the device; without one, nothing."""
+        return nullcontext() if self.device is None else self.device.computing(name, ids)
+
     def _leave(self) -> None:
+        if self.device is not None:
+            self.device.spans.flush()
         for lane in self._lanes.values():
             lane.close(NOTICE_TIMEOUT_S)
         self.groups.close()
@@ -116,12 +151,6 @@ class Plane:
         log.debug("%s.started %s", point, ids)
         if self._hook is not None:
             self._hook(point, ids)
-
-    def _move(self, name: str, span: str, outgoing: Outgoing | Incoming, ids: Ids) -> None:
-        """Move a message's parts and record the time; runs on the lane of its group."""
-        move = broadcaster(self.groups) if name == "mesh_pg" else sender(self.groups, name)
-        with self.recorder.span(span, lane=name, ids=ids.where()):
-            move_all(outgoing.parts, move)
 
     def _refuse_notice(self, incoming: Incoming) -> None:
         if incoming.message.action is PPAction.ERROR and incoming.message.reason is not None:

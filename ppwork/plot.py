@@ -24,7 +24,7 @@ from ppwork.lives import (
 )
 from ppwork.text_timeline import alt_text
 from ppwork.timeline import Instant, Span
-from ppwork.topology import Topology
+from ppwork.topology import STAGE0_RANK, Topology
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,8 +38,8 @@ __all__ = ["alt_text", "as_png", "chunk_style", "compare_timelines", "plot_timel
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#F0E442")
 """Okabe and Ito's, without black; neighbours far apart."""
 HATCHES = ("", "///", "...", "\\\\\\", "xx")
-MARKERS = {"envelope.send": "v", "mesh.broadcast": "D", "result.send": "s", "emit": "*"}
-"""Commitment points and the emission."""
+MARKERS = {"envelope.send": "v", "mesh.broadcast": "D", "result.send": "s", "emit": "*", "drop": "X"}
+"""Commitment points, the emission, and what stands in its place after a flush."""
 LINK_OF = {"envelope.send": "down_pg", "mesh.broadcast": "mesh_pg", "result.send": "up_pg"}
 """A commitment point is drawn on the lane whose transfer it begins."""
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 12.0, 1.75, 0.95, 0.5, 1.2
@@ -69,7 +69,7 @@ def plot_timeline(
         title: What run this is; the shown chunks are added.
         first_chunk: First chunk to show; default: an ordinary stretch of 5 chunks, or all of a short run.
         last_chunk: Last chunk to show, included.
-        clock_offset_ns: What to subtract from the times of each rank; ranks of one host need nothing.
+        clock_offset_ns: What to subtract from the times of each rank; default: what the entries say.
 
     Raises:
         PlanError: There is nothing to draw.
@@ -225,12 +225,14 @@ def _legends(figure: Figure, views: list[View], height: float) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
+    seen = {entry.name for view in views for entry in view.ranks[STAGE0_RANK]}
+    marks = [name for name in MARKERS if name != "drop" or name in seen]
     kinds: list[Artist] = [
         Patch(facecolor="#BBBBBB", edgecolor="black", label="work"),
         Line2D([], [], color="#555555", linewidth=4, label="transfer"),
         Patch(facecolor="#F6F6F6", edgecolor="#999999", label="waiting to receive"),
         Patch(facecolor="#E4E4E4", label="idle"),
-        *(Line2D([], [], linestyle="none", label=name, **_marker(name)) for name in MARKERS),
+        *(Line2D([], [], linestyle="none", label=name, **_marker(name)) for name in marks),
     ]
     shown = sorted({k for view in views for k in view.visible_chunks()})[:10]
     chunks: list[Artist] = [Patch(**_solid(k), label=f"chunk {k}") for k in shown]

@@ -1,24 +1,30 @@
 """The same computation in one process, without ``torch.distributed``: what the pipeline must equal.
 
-It runs the same stages through the same ``control.run_chunk``, with a mesh of one that sums over nobody.
+It runs the same stages through the same ``chunk_steps.run_chunk``, with a mesh of one that sums over nobody.
+A chunk that a flush dropped is computed like every other, because the mesh did so, too; it is not decoded.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import torch
 from safetensors import safe_open
 
 from ppwork import lifeline
-from ppwork.control import encode_chunk, recompute_at, run_chunk
+from ppwork.chunk_steps import encode_chunk, recompute_at, run_chunk
 from ppwork.envelope import ChunkPlan
 from ppwork.failure import write_whole
 from ppwork.groups import pick_device
 from ppwork.plan import Plan
 from ppwork.run import OUTPUTS_FILE, VERIFY_FILE
-from ppwork.stage import STAGE0_METHODS, STAGE1_METHODS, NoTensorParallel, StageContext, load_stage
+from ppwork.stage import NOT_YET, STAGE0_METHODS, STAGE1_METHODS, NoTensorParallel, StageContext, load_stage
+from ppwork.timeline import dropped_chunks, read_entries
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
 
 
 def main(run_dir: Path) -> int:
@@ -26,45 +32,56 @@ def main(run_dir: Path) -> int:
     lifeline.hold_if_asked()
     plan = Plan.load(run_dir)
     torch.set_num_threads(plan.threads_per_rank)
+    dropped = dropped_chunks(read_entries(run_dir, 0))
     with safe_open(run_dir / OUTPUTS_FILE, framework="pt") as kept:
-        found = compare(plan, lambda index: kept.get_tensor(f"{index:06d}"), len(kept.keys()))
+        emitted = {int(key) for key in kept.keys()}  # noqa: SIM118  it is no mapping
+        found = compare(plan, lambda index: kept.get_tensor(f"{index:06d}"), emitted, dropped)
     write_whole(run_dir / VERIFY_FILE, msgspec.json.encode(found))
     return 0
 
 
-def compare(plan: Plan, kept: object, count: int) -> dict[str, float | int]:
+def compare(
+    plan: Plan,
+    kept: Callable[[int], torch.Tensor],
+    emitted: Collection[int],
+    dropped: Collection[int] = (),
+) -> dict[str, float | int]:
     """Compute every chunk in this process and return the largest absolute difference to what was kept.
 
     Args:
         plan: The run's plan.
         kept: Function from chunk index to rank 0's emitted output.
-        count: Number of chunks that rank 0 emitted.
+        emitted: Chunks that rank 0 emitted.
+        dropped: Chunks that it dropped as stale; there is nothing to compare.
 
     Returns:
-        ``max_abs_diff`` (infinite when shapes or the number of chunks differ) and ``verified_chunks``.
+        ``max_abs_diff`` (infinite when shapes differ, or a chunk was neither emitted nor dropped, or both)
+        and ``verified_chunks``.
     """
-    if not callable(kept):
-        raise TypeError("kept must be a function from chunk index to tensor")
     device = pick_device(plan, 0, 0)
     context = StageContext(plan, device, NoTensorParallel())
     stage0 = load_stage(plan.stage0, STAGE0_METHODS, search=Path.cwd())(context)
     generator = load_stage(plan.stage1, STAGE1_METHODS, search=Path.cwd())(context)
-    worst, done = 0.0, 0
-    for index in range(plan.chunks or 0):
+    worst, index, verified = 0.0, 0, 0
+    while index < (plan.chunks or 0):
         recompute = recompute_at(plan.recompute_every, index)
         tensors = encode_chunk(stage0, index, recompute=recompute)
+        if tensors is NOT_YET:
+            continue  # a live source pauses here as well
         if tensors is None:
             break
-        chunk_plan = ChunkPlan.of(
-            plan.denoise_steps, recompute=recompute, reset_cache=index in plan.hard_cuts
+        cut = index in plan.hard_cuts or index in plan.flushes
+        result, _ = run_chunk(
+            generator, ChunkPlan.of(plan.denoise_steps, recompute=recompute, reset_cache=cut), tensors
         )
-        result, _ = run_chunk(generator, chunk_plan, tensors)
-        output = stage0.decode(index, result).output.cpu()
-        done += 1
-        worst = max(worst, difference(output, kept(index)) if index < count else float("inf"))
-    if done != count:
+        if index not in dropped:
+            output = stage0.decode(index, result).output.cpu()
+            worst = max(worst, difference(output, kept(index)) if index in emitted else float("inf"))
+            verified += 1
+        index += 1
+    if set(emitted) | set(dropped) != set(range(index)) or set(emitted) & set(dropped):
         worst = float("inf")
-    return {"max_abs_diff": worst, "verified_chunks": done}
+    return {"max_abs_diff": worst, "verified_chunks": verified}
 
 
 def difference(a: torch.Tensor, b: torch.Tensor) -> float:

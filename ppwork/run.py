@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ppwork.errors import RunFailed
-from ppwork.failure import FailureRecord, first_cause, read_records
+from ppwork.failure import FailureRecord, first_cause, read_records, write_whole
 from ppwork.plan import Plan
-from ppwork.timeline import Entry, read_entries
+from ppwork.timeline import Entry, Instant, read_entries
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from ppwork.topology import Topology
@@ -25,6 +26,8 @@ SUMMARY_FILE = "summary.json"
 OUTPUTS_FILE = "outputs.safetensors"
 """What rank 0 emitted, chunk by chunk; there only with ``verify``, until it was found equal."""
 VERIFY_FILE = "verify.json"
+QUEUE = "queue."
+"""A rank's last instants are named so, one for each queue: its bound, its largest fill, what went through."""
 _ENDED = re.compile(r"^\s*rank\s*:\s*(\d+).*\n\s*exitcode\s*:\s*(-?\d+)", re.MULTILINE)
 """Two lines of the report, one below the other; either alone may be somebody's print."""
 
@@ -66,6 +69,22 @@ class Run:
     def __repr__(self) -> str:
         state = "failed" if self.failure else "ok"
         return f"Run({str(self.run_dir)!r}, {state}, chunks={self.summary.get('chunks')})"
+
+
+def queues_of(entries: Iterable[Entry]) -> list[dict[str, str | int]]:
+    """Return what a rank said of its queues at its end: ``name``, ``bound``, ``most`` and ``done``."""
+    return [
+        {"name": entry.name.removeprefix(QUEUE), **{key: int(n) for key, n in entry.figures.items()}}
+        for entry in entries
+        if isinstance(entry, Instant) and entry.name.startswith(QUEUE)
+    ]
+
+
+def add_to_summary(run_dir: Path, found: dict[str, Any]) -> None:
+    """Add what only the launcher knows to the summary that rank 0 wrote."""
+    path = run_dir / SUMMARY_FILE
+    known = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    write_whole(path, msgspec.json.format(msgspec.json.encode({**known, **found}), indent=2))
 
 
 def exit_codes(torchrun_log: str) -> dict[int, int]:

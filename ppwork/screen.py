@@ -68,11 +68,18 @@ def table(finished: Run) -> Table:
     return view
 
 
+def depth_of(plan: Plan) -> str:
+    """Return the depth of a plan in words, with its parts and its order where they are not the usual ones."""
+    split = f" (d_in {plan.d_in}, d_out {plan.d_out})" if plan.d_in else ""
+    order = "" if plan.order == "overlap" else f", {plan.order}"
+    return f"depth {plan.in_flight_depth}{split}{order}"
+
+
 def _rows(summary: dict[str, Any], plan: Plan, run_dir: Path) -> list[tuple[str, str]]:
     versions = summary.get("versions", {})
     rows = [
         ("ranks", f"{plan.world_size} (stage 0 + mesh of {plan.mesh_size}), {summary.get('backend')}"),
-        ("chunks", f"{summary.get('chunks')}, depth {plan.in_flight_depth}"),
+        ("chunks", f"{summary.get('chunks')}, {depth_of(plan)}"),
     ]
     if "psnr_denoised_db" in summary:
         noisy, clean = summary["psnr_noisy_db"], summary["psnr_denoised_db"]
@@ -85,6 +92,10 @@ def _rows(summary: dict[str, Any], plan: Plan, run_dir: Path) -> list[tuple[str,
                 f"stage 1 {summary['stage1_ms']:.1f} ms)",
             )
         )
+    if plan.flushes:
+        dropped = ", ".join(map(str, summary.get("dropped_chunks", ())))
+        said = f"dropped {dropped}" if dropped else "nothing was in flight, nothing dropped"
+        rows.append(("flushed", f"at chunk {', '.join(map(str, sorted(plan.flushes)))}: {said}"))
     if "max_abs_diff" in summary:
         rows.append(("verified", f"max_abs_diff {summary['max_abs_diff']:g} to one process"))
     rows.append(("versions", f"ppwork {versions.get('ppwork')}, torch {versions.get('torch')}"))

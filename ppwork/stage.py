@@ -12,7 +12,8 @@ import importlib
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from enum import Enum
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ppwork.errors import PlanError, text_of
 
@@ -24,6 +25,15 @@ if TYPE_CHECKING:
     from ppwork.plan import Plan
 
 Tensors = Mapping[str, "torch.Tensor"]
+
+
+class Pause(Enum):
+    """What ``encode`` returns in place of a chunk when the source has none now."""
+
+    NOT_YET = "no chunk yet; ask again"
+
+
+NOT_YET: Final = Pause.NOT_YET
 
 
 class TensorParallel(Protocol):
@@ -95,10 +105,16 @@ class Stage0(Protocol):
         """Load what is needed; the first ``encode`` should cost what the tenth does."""
         ...
 
-    def encode(self, chunk_index: int) -> Tensors | None:
+    def encode(self, chunk_index: int) -> Tensors | Pause | None:
         """Take the next chunk from the source and encode it; ``None`` ends the stream early.
 
-        Called once per chunk, ``chunk_index`` counting 0, 1, 2, ...
+        Called once per chunk, ``chunk_index`` counting 0, 1, 2, ... A live source with nothing yet returns
+        ``NOT_YET`` and is soon asked for the same chunk again. Meanwhile rank 0 decodes what has come back
+        and keeps the link alive by heartbeats (NOOPs, ``heartbeat_s`` of the plan).
+
+        Blocks:
+            Best a few milliseconds before ``NOT_YET``: at once makes rank 0 spin, longer holds back results,
+            and longer than ``timeout_s`` loses the link.
         """
         ...
 
@@ -111,7 +127,10 @@ class Stage0(Protocol):
         ...
 
     def decode(self, chunk_index: int, tensors: Tensors) -> Emission:
-        """Decode the mesh's result of ``chunk_index`` and emit it."""
+        """Decode the mesh's result of ``chunk_index`` and emit it.
+
+        Called in order, but not for a chunk that a flush dropped: forget then what was kept for it.
+        """
         ...
 
     def finish(self) -> Mapping[str, object]:

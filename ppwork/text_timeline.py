@@ -36,7 +36,7 @@ def alt_text(
         entries_by_rank: Entries of every rank.
         first_chunk: First chunk that counts; default: the second of the run, after warm-up.
         last_chunk: Last chunk that counts; default: the last of the run.
-        clock_offset_ns: What to subtract from the times of each rank.
+        clock_offset_ns: What to subtract from the times of each rank; default: what the entries say.
     """
     ranks = aligned(entries_by_rank, clock_offset_ns)
     emits = emissions(ranks)

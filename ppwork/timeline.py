@@ -11,6 +11,7 @@ import statistics
 import threading
 import time
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,8 @@ class Instant(msgspec.Struct, frozen=True, omit_defaults=True, tag="instant", ta
 
 
 Entry = Span | Instant
+DEVICE_LANE = "cuda:compute"
+"""The lane of what stages do on a CUDA device; those of its transport streams are ``cuda:<group>``."""
 WhichChunk = dict[str, int]
 """Any of ``call_id``, ``chunk_index``, ``cache_epoch``."""
 _decoder = msgspec.json.Decoder(Entry)
@@ -97,10 +100,10 @@ class Recorder:
             self.add_span(name, start_ns, lane=lane, ids=ids)
 
     def add_span(
-        self, name: str, start_ns: int, *, lane: str = "main", ids: WhichChunk | None = None
+        self, name: str, start_ns: int, *, end_ns: int = 0, lane: str = "main", ids: WhichChunk | None = None
     ) -> None:
-        """Record a span that began at ``start_ns`` and ends now, when its ids are known at the end only."""
-        self._write(Span(name, lane, start_ns, time.monotonic_ns(), **(ids or {})))
+        """Record a span that ends now, or ended at ``end_ns``, when its ids are known at the end only."""
+        self.write(Span(name, lane, start_ns, end_ns or time.monotonic_ns(), **(ids or {})))
 
     def instant(
         self,
@@ -118,13 +121,14 @@ class Recorder:
         finite = {key: float(value) for key, value in (figures or {}).items() if math.isfinite(value)}
         entry = Instant(name, lane, time.monotonic_ns(), figures=finite, **(ids or {}))
         self._last[lane] = entry
-        self._write(entry)
+        self.write(entry)
 
     def last_instants(self) -> dict[str, dict[str, Any]]:
         """Return the newest instant of each lane as JSON types."""
         return {lane: msgspec.to_builtins(entry) for lane, entry in dict(self._last).items()}
 
-    def _write(self, entry: Entry) -> None:
+    def write(self, entry: Entry) -> None:
+        """Record what is over; its times are this host's ``time.monotonic_ns``."""
         line = self._encoder.encode(entry) + b"\n"
         with self._lock:
             if self._file is not None:
@@ -155,10 +159,16 @@ def read_entries(run_dir: Path, rank: int) -> list[Entry]:
 def chunk_durations(entries: Iterable[Entry], *names: str) -> dict[int, float]:
     """Sum, per chunk, the milliseconds of the spans with these names."""
     sums: dict[int, float] = {}
-    for entry in entries:
-        if isinstance(entry, Span) and entry.name in names and entry.chunk_index >= 0:
-            sums[entry.chunk_index] = sums.get(entry.chunk_index, 0.0) + entry.ms
+    for span in _steps(entries, *names):
+        sums[span.chunk_index] = sums.get(span.chunk_index, 0.0) + span.ms
     return sums
+
+
+def _steps(entries: Iterable[Entry], *names: str) -> list[Span]:
+    """Return the spans of these steps; where one ran on a device, its span there and not its launch."""
+    spans = [e for e in entries if isinstance(e, Span) and e.name in names and e.chunk_index >= 0]
+    on_device = {span.name for span in spans if span.lane == DEVICE_LANE}
+    return [span for span in spans if span.lane == DEVICE_LANE or span.name not in on_device]
 
 
 def stage1_ms_of(stage0_entries: Iterable[Entry]) -> dict[int, float]:
@@ -170,11 +180,22 @@ def stage1_ms_of(stage0_entries: Iterable[Entry]) -> dict[int, float]:
     }
 
 
+def dropped_chunks(stage0_entries: Iterable[Entry]) -> list[int]:
+    """Return the chunks whose results a flush made stale: received at rank 0 and dropped (rule R3)."""
+    return sorted(e.chunk_index for e in stage0_entries if isinstance(e, Instant) and e.name == "drop")
+
+
+def mesh_idle_ms(leader_entries: Iterable[Entry]) -> tuple[float, ...]:
+    """Return start of each ``generate`` of the leader minus end of the one before, in milliseconds."""
+    spans = sorted(_steps(leader_entries, "generate"), key=lambda span: span.start_ns)
+    return tuple((b.start_ns - a.end_ns) / 1e6 for a, b in pairwise(spans))
+
+
 class Measures(msgspec.Struct, frozen=True):
     """The measures of one run, medians in milliseconds after warm-up; see DESIGN's words.
 
     ``stage0 = A + C`` (encode, preflight; decode and emit), ``stage1 = B`` (generator),
-    ``period = emit_k - emit_(k-1)``, ``hidden = max(0, stage0 + stage1 - period)``,
+    ``period = (emit_k - emit_(k-depth)) / depth``, ``hidden = max(0, stage0 + stage1 - period)``,
     ``overlap_score = median(hidden / min(stage0, stage1))``,
     ``efficiency = max(median stage0, median stage1) / median period``.
     """
@@ -190,13 +211,20 @@ class Measures(msgspec.Struct, frozen=True):
 STAGE0_SPANS = ("encode", "preflight", "decode")
 
 
-def measure(stage0_entries: Sequence[Entry], stage1_ms: Mapping[int, float], *, warm_up: int = 1) -> Measures:
+def measure(
+    stage0_entries: Sequence[Entry], stage1_ms: Mapping[int, float], *, depth: int = 1, warm_up: int = 1
+) -> Measures:
     """Compute the measures from rank 0's entries and the stage-1 times that the results brought.
+
+    A period is a mean over one round of ``depth`` chunks, because at depth 2 and more the single ones of a
+    steady pipeline need not be equal: two chunks may come close together and the next two again (20, 25,
+    20, 25 ms), and only their sum repeats. A median of single ones would be either of the two and not 22.5.
 
     Args:
         stage0_entries: Entries of rank 0, any order.
         stage1_ms: Generator time per chunk index, in milliseconds.
-        warm_up: Chunks left out at the start, as long as two emissions remain after them.
+        depth: The run's ``in_flight_depth``; fewer when the run is shorter than a round.
+        warm_up: Chunks left out at the start, as long as a round remains after them.
     """
     emits = {
         entry.chunk_index: entry.at_ns
@@ -205,12 +233,13 @@ def measure(stage0_entries: Sequence[Entry], stage1_ms: Mapping[int, float], *, 
     }
     stage0_ms = chunk_durations(stage0_entries, *STAGE0_SPANS)
     known = sorted(k for k in emits if k in stage0_ms and k in stage1_ms)
-    steady = [k for k in known if k > known[0] + warm_up - 1 and k - 1 in emits] or [
-        k for k in known if k - 1 in emits
-    ]
+    lag = max(1, min(depth, len(known) - 1))
+    # Whole rounds only: where a flush dropped a chunk, the time between its neighbours is no period.
+    rounds = [k for k in known if all(k - back in emits for back in range(1, lag + 1))]
+    steady = [k for k in rounds if k - lag >= known[0] + warm_up - 1] or rounds
     if not steady:
         return Measures(chunks=len(emits))
-    periods = {k: (emits[k] - emits[k - 1]) / 1e6 for k in steady}
+    periods = {k: (emits[k] - emits[k - lag]) / lag / 1e6 for k in steady}
     period = statistics.median(periods.values())
     stage0 = statistics.median(stage0_ms[k] for k in steady)
     stage1 = statistics.median(stage1_ms[k] for k in steady)

@@ -40,7 +40,7 @@ def chrome_trace(
     Args:
         entries_by_rank: Entries of every rank.
         plan: The plan of the run, for the names of its ranks.
-        clock_offset_ns: What to subtract from the times of each rank.
+        clock_offset_ns: What to subtract from the times of each rank; default: what the entries say.
     """
     ranks = aligned(entries_by_rank, clock_offset_ns)
     zero = min((_start(entry) for entries in ranks.values() for entry in entries), default=0)

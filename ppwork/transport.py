@@ -1,32 +1,29 @@
-"""Moves one message: frame, overflow, large tensors; by p2p or by the mesh broadcast.
+"""Messages on their way: an outgoing one past its preflight, an incoming one with its tensors in place.
 
-Both ways move the same list of byte tensors, the *parts*, so the leader can pass on what it received without
-encoding it again. Every ``Work`` is kept and waited for exactly once: a dropped gloo isend loses its message,
-and a second wait blocks for ever. Functions here block and run on a lane.
+What ``links`` moves, in this order: the frame; the overflow of a long body; the CPU tensors that travel
+alone, into one *landing*. CUDA tensors go their own way (``device_links``). Nothing here does I/O.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import msgspec
 import torch
-import torch.distributed as dist
 
 from ppwork.header import Limits
-from ppwork.peers import naming_peers
-from ppwork.tensors import as_bytes, from_bytes, specs_of
-from ppwork.topology import LEADER_GROUP_RANK
-from ppwork.wire import Decoded, Decoder, Encoded, Encoder, to_message
+from ppwork.tensors import SpecTable, as_bytes, copy_bytes, from_bytes, inside
+from ppwork.wire import Encoder, to_message
 
 if TYPE_CHECKING:
-    from ppwork.envelope import PPEnvelope, PPResult
-    from ppwork.groups import Groups
-    from ppwork.plan import Plan
+    from collections.abc import Mapping
 
-Move = Callable[[torch.Tensor], Any]
-"""Starts one transfer of a uint8 tensor and returns its ``Work`` (``None`` when there is nobody)."""
+    from ppwork.envelope import PPEnvelope, PPResult, TensorSpec
+    from ppwork.header import Header
+    from ppwork.layout import Layout
+    from ppwork.plan import Plan
+    from ppwork.wire import Decoder
 
 
 def limits_of(plan: Plan) -> Limits:
@@ -34,165 +31,153 @@ def limits_of(plan: Plan) -> Limits:
     return Limits(frame_bytes=plan.frame_bytes, max_message_bytes=plan.max_message_bytes)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Outgoing:
     """A message past its whole preflight (rule R1): only the link can fail now."""
 
     message: PPEnvelope | PPResult
-    parts: Sequence[torch.Tensor]
+    control: list[torch.Tensor]
+    """The frame, and the overflow if there is one: uint8 on the CPU."""
+    payload: list[torch.Tensor]
+    """CPU tensors that travel alone, as bytes: views of the caller's, not copies."""
+    on_device: list[torch.Tensor]
+    """CUDA tensors as bytes; ``device_links`` sends them."""
+    tag: int
+    """The schema's id: whoever posted receives for this schema ahead gets this payload, and nobody else."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Incoming:
-    """A received message and the parts it came in, for passing on."""
+    """A received message, and the parts it came in for passing on."""
 
     message: PPEnvelope | PPResult
-    parts: Sequence[torch.Tensor]
+    header: Header
+    control: list[torch.Tensor]
+    landing: torch.Tensor | None
+    layout: Layout
+
+    @property
+    def on_device(self) -> list[TensorSpec]:
+        """The CUDA tensors that are still to come; the message does not have them yet."""
+        return [spec for spec in self.layout.specs if spec.device == "cuda"]
+
+    def with_device(self, tensors: Mapping[str, torch.Tensor]) -> PPEnvelope | PPResult:
+        """Return the whole message, all tensors in declared order."""
+        every = {**self.message.tensors, **tensors}
+        ordered = {spec.name: every[spec.name] for spec in self.layout.specs}
+        return msgspec.structs.replace(self.message, tensors=ordered)
 
 
-def preflight(message: PPEnvelope | PPResult, encoder: Encoder, device: torch.device) -> Outgoing:
-    """Do everything about sending that can raise, except sending.
+class Preflight:
+    """Everything about sending that can raise, except sending; one for each direction of a link.
 
-    Raises:
-        LocalProtocolError: A tensor, the metadata or the chunk plan cannot travel; names it
-            (the sending rank; no byte has left).
-
-    Collective:
-        None.
+    Args:
+        limits: The wire limits of the plan.
+        device: This rank's device.
     """
-    encoded = encoder.encode(message, specs_of(message.tensors, device))
-    return Outgoing(message, parts_of(encoded, message.tensors))
+
+    def __init__(self, limits: Limits, device: torch.device) -> None:
+        self._encoder = Encoder(limits)
+        self._specs = SpecTable(device)
+
+    def __call__(self, message: PPEnvelope | PPResult) -> Outgoing:
+        """Check and encode a message.
+
+        Raises:
+            LocalProtocolError: A tensor, the metadata or the chunk plan cannot travel; names it
+                (the sending rank; no byte has left).
+
+        Collective:
+            None.
+        """
+        encoded = self._encoder.encode(message, self._specs.specs_of(message.tensors))
+        frame = torch.frombuffer(encoded.frame, dtype=torch.uint8)
+        outgoing = Outgoing(message, [frame], [], [], encoded.header.schema_id)
+        if encoded.overflow:
+            outgoing.control.append(torch.frombuffer(bytearray(encoded.overflow), dtype=torch.uint8))
+        layout, address = encoded.layout, frame.data_ptr()
+        for spec, inline, landing in zip(layout.specs, layout.inline, layout.landing, strict=True):
+            tensor = message.tensors[spec.name]
+            if inline is not None:
+                copy_bytes(tensor, address + inline)
+            elif landing is not None:
+                outgoing.payload.append(as_bytes(tensor))
+            elif spec.device == "cuda":
+                outgoing.on_device.append(as_bytes(tensor))
+        return outgoing
 
 
-def parts_of(encoded: Encoded, tensors: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
-    """Return the byte tensors of an encoded message in the order in which they travel.
+class Landing:
+    """Host memory for the CPU tensors of one schema that travel alone.
 
-    The frame gets its inline tensors here; large tensors are views of the caller's, not copies.
+    Attributes:
+        raw: ``[landing_bytes]`` uint8; what is passed on in one piece.
+        parts: What each of those tensors fills, as bytes, in declared order.
+        views: Per tensor of the schema: itself, or ``None`` if it does not land here.
     """
-    frame = torch.frombuffer(encoded.frame, dtype=torch.uint8)
-    parts = [frame]
-    if encoded.overflow:
-        parts.append(torch.frombuffer(bytearray(encoded.overflow), dtype=torch.uint8))
-    for spec, offset in zip(encoded.specs, encoded.offsets, strict=True):
-        if spec.nbytes == 0:
-            continue
-        raw = as_bytes(tensors[spec.name])
-        if offset is None:
-            parts.append(raw)
-        else:
-            frame[offset : offset + spec.nbytes] = raw
-    return parts
+
+    def __init__(self, layout: Layout, raw: torch.Tensor) -> None:
+        self.raw = raw
+        self.parts: list[torch.Tensor] = []
+        self.views: list[torch.Tensor | None] = []
+        for spec, ground in zip(layout.specs, layout.landing, strict=True):
+            part = None if ground is None else raw[ground : ground + spec.nbytes]
+            if part is not None:
+                self.parts.append(part)
+            self.views.append(None if part is None else from_bytes(part, spec))
 
 
-def move_all(parts: Sequence[torch.Tensor], move: Move) -> None:
-    """Start all transfers, then wait for each once.
+class Arrival:
+    """A message that is awaited, and then read step by step: header, overflow, body, tensors.
 
-    Blocks:
-        Until the peers have posted the matching transfers; at most the group's timeout.
+    Args:
+        decoder: The receiving end's, in step with the sender's encoder.
+        expected: The layout that has repeated: what can be prepared for it is prepared now, while nobody
+            waits, and not when the frame is here.
+
+    Attributes:
+        control: The frame and, after ``begin``, the overflow if there is one: uint8 on the CPU, to be filled.
     """
-    works = [move(part) for part in parts]
-    for work in works:
-        if work is not None:
-            work.wait()
+
+    def __init__(self, decoder: Decoder, expected: Layout | None) -> None:
+        self._decoder, self._expected = decoder, expected
+        self._frame = bytearray(decoder.limits.frame_bytes)
+        self._overflow = bytearray()
+        self.control = [torch.frombuffer(self._frame, dtype=torch.uint8)]
+        self._inline = [] if expected is None else inline_views(self._frame, expected)
+
+    def begin(self) -> Header:
+        """Check the header of the frame that has come; raises as ``Decoder.header``."""
+        self.header: Header = self._decoder.header(self._frame)
+        if size := self.header.overflow_bytes(self._decoder.limits):
+            self._overflow = bytearray(size)
+            self.control.append(torch.frombuffer(self._overflow, dtype=torch.uint8))
+        return self.header
+
+    def open(self) -> Layout:
+        """Read the body; return what is still to come. Raises as ``Decoder.body``."""
+        self._decoded = self._decoder.body(self.header, self._frame, bytes(self._overflow))
+        return self._decoded.layout
+
+    def message(self, landing: Landing | None) -> Incoming:
+        """Return the message; its CPU tensors are views of what was received, and belong to the caller."""
+        layout = self._decoded.layout
+        inline = self._inline if layout is self._expected else inline_views(self._frame, layout)
+        landed = [None] * len(layout.specs) if landing is None else landing.views
+        tensors: dict[str, torch.Tensor] = {}
+        for spec, in_frame, alone in zip(layout.specs, inline, landed, strict=True):
+            tensor = in_frame if alone is None else alone
+            if tensor is not None:
+                tensors[spec.name] = tensor
+            elif spec.device == "cpu":
+                tensors[spec.name] = from_bytes(torch.empty(0, dtype=torch.uint8), spec)
+        raw = None if landing is None else landing.raw
+        return Incoming(to_message(self._decoded, tensors), self.header, self.control, raw, layout)
 
 
-def receive(decoder: Decoder, device: torch.device, move: Move) -> Incoming:
-    """Take one message: the frame first, then what it announced.
-
-    Raises:
-        RemoteProtocolError: The frame or body is not a message of ours (this rank). Its tensors are then
-            not received: the sender is left to the terminal notice.
-        PeerLostError, PeerTimeoutError: From ``move``.
-
-    Blocks:
-        Until the peer sends; at most the group's timeout for the frame and again for the rest.
-    """
-    frame = torch.empty(decoder.limits.frame_bytes, dtype=torch.uint8)
-    move_all([frame], move)
-    raw_frame = bytes(frame.numpy())
-    header = decoder.header(raw_frame)
-    parts = [frame]
-    overflow = b""
-    if size := header.overflow_bytes(decoder.limits):
-        parts.append(torch.empty(size, dtype=torch.uint8))
-        move_all(parts[1:], move)
-        overflow = bytes(parts[1].numpy())
-    decoded = decoder.body(header, raw_frame, overflow)
-    tensors, large = allocate(decoded, frame, device)
-    move_all(large, move)
-    return Incoming(to_message(decoded, tensors), [*parts, *large])
-
-
-def allocate(
-    decoded: Decoded, frame: torch.Tensor, device: torch.device
-) -> tuple[dict[str, torch.Tensor], list[torch.Tensor]]:
-    """Make the tensors of a message; return them by name, and the byte views still to be received.
-
-    Sizes were checked against the limits before. Inline tensors are copied out of the frame, because the
-    frame belongs to the transport (rule R8).
-    """
-    tensors: dict[str, torch.Tensor] = {}
-    large: list[torch.Tensor] = []
-    for spec, offset in zip(decoded.specs, decoded.offsets, strict=True):
-        if offset is None:
-            where = device if spec.device == "cuda" else torch.device("cpu")
-            raw = torch.empty(spec.nbytes, dtype=torch.uint8, device=where)
-            if spec.nbytes:
-                large.append(raw)
-        else:
-            raw = frame[offset : offset + spec.nbytes].clone()
-        tensors[spec.name] = from_bytes(raw, spec)
-    return tensors, large
-
-
-def sender(groups: Groups, group: str) -> Move:
-    """Return how to start a send to the other rank of a 2-rank group."""
-    return _link(groups, group, "send", lambda part, to, peer: dist.isend(part, group=to, group_dst=peer))
-
-
-def receiver(groups: Groups, group: str) -> Move:
-    """Return how to start a receive from the other rank of a 2-rank group."""
-    return _link(groups, group, "receive", lambda part, of, peer: dist.irecv(part, group=of, group_src=peer))
-
-
-def _link(groups: Groups, group: str, what: str, start: Callable[[torch.Tensor, Any, int], Any]) -> Move:
-    handle, peer = groups[group], 1 - groups.rank
-
-    def move(part: torch.Tensor) -> Any:  # noqa: ANN401  a Work
-        with naming_peers(what, rank=groups.rank, role=str(groups.role), group=group, peer=peer):
-            return _Named(start(part, handle, peer), groups, group, peer)
-
-    return move
-
-
-def broadcaster(groups: Groups) -> Move:
-    """Return how to start the mesh broadcast of one part, the same call at leader and followers.
-
-    Collective:
-        ``mesh_pg``, all mesh ranks, once per part in the parts' order. In a mesh of one nothing is called.
-    """
-    handle, alone = groups["mesh_pg"], groups.topology.mesh_size == 1
-
-    def move(part: torch.Tensor) -> Any:  # noqa: ANN401  a Work
-        if alone:
-            return None
-        with naming_peers("broadcast", rank=groups.rank, role=str(groups.role), group="mesh_pg"):
-            work = dist.broadcast(part, group=handle, group_src=LEADER_GROUP_RANK, async_op=True)
-            return _Named(work, groups, "mesh_pg", None)
-
-    return move
-
-
-@dataclass
-class _Named:
-    """A ``Work`` whose failure names rank, group and peer."""
-
-    work: Any
-    groups: Groups
-    group: str
-    peer: int | None
-
-    def wait(self) -> None:
-        rank, role = self.groups.rank, str(self.groups.role)
-        with naming_peers("transfer", rank=rank, role=role, group=self.group, peer=self.peer):
-            self.work.wait()
+def inline_views(frame: bytearray, layout: Layout) -> list[torch.Tensor | None]:
+    """Return, per tensor of the schema, itself in the frame, or ``None`` if it does not ride there."""
+    return [
+        None if offset is None else inside(frame, offset, spec)
+        for spec, offset in zip(layout.specs, layout.inline, strict=True)
+    ]

@@ -4,10 +4,12 @@ Rules of this file:
 
 - The first transfer of a message is one *frame* of ``Limits.frame_bytes``, the same for everybody, so the
   receive can be posted before anything is known. It holds the header, the body and every small CPU tensor
-  that still fits. What does not fit follows in transfers whose sizes the frame has announced.
+  that fits. What does not fit follows in transfers whose sizes the frame has announced.
 - The body is deterministic msgpack, decoded into typed structs: no pickle, no code (rule R11).
 - Specs travel once and are referred to by id while they repeat. Both ends keep the same small table, in
   step because a link delivers in order.
+- Where each tensor rides follows from the specs alone and not from the length of the body, so that a receiver
+  who knows the schema knows every size that will come.
 
 No I/O and no torch here: bytes in, messages out.
 """
@@ -29,17 +31,19 @@ from ppwork.header import (
     Header,
     Kind,
     Limits,
+    body_room,
     ids_problem,
     pack_header,
     refused,
     unpack_header,
 )
+from ppwork.layout import NO_TENSORS, Layout, lay_out
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-ALIGN = 64
 SCHEMA_SLOTS = 16
+"""Schemas that both ends of a link remember."""
 
 
 class Body(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -54,44 +58,24 @@ class Body(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     stage1_ns: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Encoded:
     """A message ready to leave: nothing after this can raise but the link itself."""
 
     header: Header
     frame: bytearray
-    """``frame_bytes`` long; inline tensors are still to be copied to their ``offsets``."""
+    """``frame_bytes`` long; inline tensors are still to be copied to their places."""
     overflow: bytes
-    specs: tuple[TensorSpec, ...]
-    offsets: tuple[int | None, ...]
-    """Per tensor: its place in the frame, or ``None`` when it travels alone."""
+    layout: Layout
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Decoded:
     """A message whose specs are known and checked; its tensors are still to be received."""
 
     header: Header
     body: Body
-    specs: tuple[TensorSpec, ...]
-    offsets: tuple[int | None, ...]
-
-
-def place(specs: Sequence[TensorSpec], body_bytes: int, frame_bytes: int) -> tuple[int | None, ...]:
-    """Decide which tensors ride in the frame, and where; both ends compute the same.
-
-    In declared order, each CPU tensor that still fits is inlined at an aligned offset. CUDA tensors never
-    are: copying them would synchronise the GPU.
-    """
-    cursor = HEADER_BYTES + body_bytes
-    offsets: list[int | None] = []
-    for spec in specs:
-        start = -(-cursor // ALIGN) * ALIGN
-        fits = spec.device == "cpu" and spec.nbytes > 0 and start + spec.nbytes <= frame_bytes
-        offsets.append(start if fits else None)
-        if fits:
-            cursor = start + spec.nbytes
-    return tuple(offsets)
+    layout: Layout
 
 
 class Encoder:
@@ -100,7 +84,7 @@ class Encoder:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self._msgpack = msgspec.msgpack.Encoder(order="deterministic")
-        self._schema_ids: dict[tuple[TensorSpec, ...], int] = {}
+        self._schemas: dict[tuple[TensorSpec, ...], tuple[int, Layout]] = {}
         self._next_schema = NO_SCHEMA + 1
 
     def encode(
@@ -123,39 +107,43 @@ class Encoder:
                 the action does not allow (the sending rank only).
         """
         specs = tuple(specs)
-        self._check(message, specs, check_plan=check_plan)
-        schema_id, is_new = self._schema_id(specs)
+        known = self._schemas.get(specs)
+        self._check(message, specs, new_specs=known is None, check_plan=check_plan)
+        is_new = bool(specs) and known is None
+        schema_id, layout = known or (
+            self._next_schema if specs else NO_SCHEMA,
+            lay_out(specs, self.limits.frame_bytes),
+        )
         body = self._body(message, specs if is_new else None)
         if is_new:
-            self._remember(specs, schema_id)  # only now: a refused message has announced nothing
-        payload_bytes = sum(spec.nbytes for spec in specs)
+            self._remember(schema_id, layout)  # only now: a refused message has announced nothing
         header = Header(
-            kind=Kind.ENVELOPE if isinstance(message, PPEnvelope) else Kind.RESULT,
-            action=message.action,
-            ids=message.ids,
-            new_schema=is_new,
-            schema_id=schema_id,
-            num_tensors=len(specs),
-            body_bytes=len(body),
-            payload_bytes=payload_bytes,
-            body_crc=zlib.crc32(body),
+            Kind.ENVELOPE if isinstance(message, PPEnvelope) else Kind.RESULT,
+            message.action,
+            message.ids,
+            is_new,
+            schema_id,
+            len(specs),
+            len(body),
+            layout.payload_bytes,
+            zlib.crc32(body),
         )
+        room = body_room(self.limits.frame_bytes) - HEADER_BYTES
         frame = bytearray(self.limits.frame_bytes)
-        room = self.limits.frame_bytes - HEADER_BYTES
         frame[:HEADER_BYTES] = pack_header(header)
         frame[HEADER_BYTES : HEADER_BYTES + min(room, len(body))] = body[:room]
-        return Encoded(
-            header=header,
-            frame=frame,
-            overflow=body[room:],
-            specs=specs,
-            offsets=place(specs, len(body), self.limits.frame_bytes),
-        )
+        return Encoded(header, frame, body[room:], layout)
 
     def _check(
-        self, message: PPEnvelope | PPResult, specs: tuple[TensorSpec, ...], *, check_plan: bool
+        self,
+        message: PPEnvelope | PPResult,
+        specs: tuple[TensorSpec, ...],
+        *,
+        new_specs: bool,
+        check_plan: bool,
     ) -> None:
-        problem = specs_problem(specs, self.limits) or ids_problem(message.action, message.ids)
+        problem = specs_problem(specs, self.limits) if new_specs else None
+        problem = problem or ids_problem(message.action, message.ids)
         if problem is None:
             is_envelope = isinstance(message, PPEnvelope)
             plan = message.plan if isinstance(message, PPEnvelope) else None
@@ -189,19 +177,13 @@ class Encoder:
             )
         return body
 
-    def _schema_id(self, specs: tuple[TensorSpec, ...]) -> tuple[int, bool]:
-        if not specs:
-            return NO_SCHEMA, False
-        known = self._schema_ids.get(specs)
-        return (self._next_schema, True) if known is None else (known, False)
-
-    def _remember(self, specs: tuple[TensorSpec, ...], schema_id: int) -> None:
+    def _remember(self, schema_id: int, layout: Layout) -> None:
         self._next_schema += 1
-        self._schema_ids[specs] = schema_id
+        self._schemas[layout.specs] = (schema_id, layout)
         # The receiver keeps SCHEMA_SLOTS of them; forget the one whose slot this id takes over.
-        for old, old_id in list(self._schema_ids.items()):
+        for specs, (old_id, _) in list(self._schemas.items()):
             if old_id <= schema_id - SCHEMA_SLOTS:
-                del self._schema_ids[old]
+                del self._schemas[specs]
 
 
 class Decoder:
@@ -210,7 +192,7 @@ class Decoder:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self._msgpack = msgspec.msgpack.Decoder(Body)
-        self._schemas: dict[int, tuple[int, tuple[TensorSpec, ...]]] = {}
+        self._schemas: dict[int, tuple[int, Layout]] = {}
 
     def header(self, frame: bytes | bytearray | memoryview) -> Header:
         """Check the fixed part of a frame.
@@ -233,22 +215,26 @@ class Decoder:
             RemoteProtocolError: Bad checksum, a body that is not ours, an unknown schema id, specs that
                 cannot travel, sizes that contradict the header, or a chunk plan that contradicts itself.
         """
-        inline = min(header.body_bytes, self.limits.frame_bytes - HEADER_BYTES)
-        raw = bytes(memoryview(frame)[HEADER_BYTES : HEADER_BYTES + inline]) + overflow
+        inline = min(header.body_bytes, body_room(self.limits.frame_bytes) - HEADER_BYTES)
+        raw = bytes(frame[HEADER_BYTES : HEADER_BYTES + inline]) + overflow
         if len(raw) != header.body_bytes or zlib.crc32(raw) != header.body_crc:
             raise refused("The body's checksum was wrong.", header, "memory or network of the peer")
         try:
             body = self._msgpack.decode(raw)
         except (msgspec.MsgspecError, RecursionError, ValueError) as error:
             raise refused(f"The body did not read: {error}.", header, "the peer's ppwork") from error
-        specs = self._specs(header, body)
-        offsets = place(specs, header.body_bytes, self.limits.frame_bytes)
-        problem = self._contradiction(header, body, specs)
+        layout = self._layout(header, body)
+        problem = self._contradiction(header, body, layout)
         if problem is not None:
             raise refused(problem, header, "the log of the sender around this call_id")
-        return Decoded(header, body, specs, offsets)
+        return Decoded(header, body, layout)
 
-    def _specs(self, header: Header, body: Body) -> tuple[TensorSpec, ...]:
+    def layout(self, schema_id: int) -> Layout | None:
+        """Return the layout of a schema that is still known here, for receives that are posted ahead."""
+        known_id, layout = self._schemas.get(schema_id % SCHEMA_SLOTS, (NO_SCHEMA, None))
+        return layout if known_id == schema_id else None
+
+    def _layout(self, header: Header, body: Body) -> Layout:
         specs = body.specs or ()
         if header.new_schema != bool(specs):
             raise refused(
@@ -260,25 +246,27 @@ class Decoder:
             problem = specs_problem(specs, self.limits)
             if problem is not None:
                 raise refused(problem, header, "encode() of the peer's stage")
-            self._schemas[header.schema_id % SCHEMA_SLOTS] = (header.schema_id, specs)
-            return specs
+            layout = lay_out(specs, self.limits.frame_bytes)
+            self._schemas[header.schema_id % SCHEMA_SLOTS] = (header.schema_id, layout)
+            return layout
         if header.schema_id == NO_SCHEMA:
-            return ()
-        schema_id, specs = self._schemas.get(header.schema_id % SCHEMA_SLOTS, (NO_SCHEMA, ()))
-        if schema_id != header.schema_id:
+            return NO_TENSORS
+        known = self.layout(header.schema_id)
+        if known is None:
             raise refused(
                 f"Schema {header.schema_id} was never announced on this link.",
                 header,
                 "do both ends run the same ppwork?",
             )
-        return specs
+        return known
 
-    def _contradiction(self, header: Header, body: Body, specs: tuple[TensorSpec, ...]) -> str | None:
+    def _contradiction(self, header: Header, body: Body, layout: Layout) -> str | None:
+        specs = layout.specs
         if len(specs) != header.num_tensors:
             return f"The header announced {header.num_tensors} tensors, the specs are {len(specs)}."
-        total = sum(spec.nbytes for spec in specs)
-        if total != header.payload_bytes:
-            return f"The header announced {header.payload_bytes} bytes, the specs make {total}."
+        if layout.payload_bytes != header.payload_bytes:
+            made = layout.payload_bytes
+            return f"The header announced {header.payload_bytes} bytes, the specs make {made}."
         is_envelope = header.kind is Kind.ENVELOPE
         problem = parts_problem(header.action, body.plan, specs, body.reason, is_envelope=is_envelope)
         if problem is None and body.plan is not None:

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ppwork import lifeline
+from ppwork.clocks import CLOCK
 from ppwork.failure import FailureRecord, record_of, write_record, write_whole
 from ppwork.plan import Plan
-from ppwork.run import OUTPUTS_FILE, SUMMARY_FILE, log_file
-from ppwork.timeline import Recorder, measure, read_entries, span_file, stage1_ms_of
+from ppwork.run import OUTPUTS_FILE, QUEUE, SUMMARY_FILE, log_file
+from ppwork.timeline import Recorder, dropped_chunks, measure, read_entries, span_file, stage1_ms_of
 from ppwork.version import __version__
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ def _run(run_dir: Path, rank: int, recorder: Recorder) -> None:
     import torch
 
     from ppwork import groups as live
+    from ppwork.clock_exchange import estimate_offset
 
     torch.set_num_threads(plan.threads_per_rank)
     local_rank, world_size = int(os.environ["LOCAL_RANK"]), int(os.environ["WORLD_SIZE"])
@@ -102,6 +104,7 @@ def _run(run_dir: Path, rank: int, recorder: Recorder) -> None:
     with recorder.span("join"):
         groups = live.join(plan, rank=rank, local_rank=local_rank, world_size=world_size)
     log.info("joined as %s on %s", groups.role, groups.device)
+    recorder.instant(CLOCK, figures=msgspec.structs.asdict(estimate_offset(groups)))
     _run_role(plan, groups, run_dir, recorder)
     log.info("left")
 
@@ -132,6 +135,9 @@ def _run_role(plan: Plan, groups: Groups, run_dir: Path, recorder: Recorder) -> 
             else:
                 loop = leader_loop if plane.role is Role.LEADER else follower_loop
                 loop(plane, stage)
+            for queue in plane.statistics():
+                fill = {"bound": queue.bound, "most": queue.most, "done": queue.done}
+                recorder.instant(QUEUE + queue.name, figures=fill)
         except Exception as error:
             plane.session.failed(error)
             # Before the peers hear of it: the first of them to leave makes torchrun end this rank, too.
@@ -140,14 +146,14 @@ def _run_role(plan: Plan, groups: Groups, run_dir: Path, recorder: Recorder) -> 
 
 
 def _construct(stage: type, context: StageContext) -> Any:  # noqa: ANN401  the user's class
-    from ppwork.control import stage_code
+    from ppwork.chunk_steps import stage_code
 
     with stage_code("constructor"):
         return stage(context)
 
 
 def _stage0(plane: Any, stage0: Any, run_dir: Path, loop: Callable[[Any, Any], Any]) -> None:  # noqa: ANN401
-    from ppwork.control import stage_code
+    from ppwork.chunk_steps import stage_code
 
     kept = loop(plane, stage0)
     with stage_code("finish", plane.session.last_ids):
@@ -169,9 +175,10 @@ def write_summary(plan: Plan, run_dir: Path, device: str, figures: dict[str, Any
     import torch
 
     entries = read_entries(run_dir, 0)
-    measures = msgspec.to_builtins(measure(entries, stage1_ms_of(entries)))
+    measures = measure(entries, stage1_ms_of(entries), depth=plan.in_flight_depth)
     summary = {
-        **measures,
+        **msgspec.to_builtins(measures),
+        "dropped_chunks": dropped_chunks(entries),
         **figures,
         "backend": "nccl" if device == "cuda" else "gloo",
         "device": device,

@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-NOTEBOOK_SIDE = {"checks", "cli", "launch", "notebooks", "screen", "show"}
+NOTEBOOK_SIDE = {"checks", "cli", "launch", "notebooks", "screen", "show", "torchrun"}
 """Torch-free as well, but they start processes: covered by the runs, not counted as core."""
 
 

@@ -47,7 +47,8 @@ class VideoSource:
 
     Gaussian noise is added to pixels in [0, 1] and the sum is neither clamped nor rounded before it is
     encoded. For PSNR, both the noisy and the denoised frames are clamped to [0, 1] first: what a viewer
-    would see.
+    would see. Chunks that a flush dropped are missing from the video and the figures, which are over the
+    frames that were emitted.
     """
 
     first_frame = 0
@@ -115,7 +116,9 @@ class VideoSource:
             ``[frame, 3, height, width]`` float32 in [0, 1] on the CPU, with ``psnr_noisy_db`` and
             ``psnr_denoised_db`` of this chunk.
         """
-        clean, noisy = self._in_flight.pop(chunk_index)
+        clean, noisy = self._in_flight[chunk_index]
+        # Results come in order: what is older was dropped by a flush and never comes.
+        self._in_flight = {k: kept for k, kept in self._in_flight.items() if k > chunk_index}
         denoised = self._codec.decode(tensors["latents"].to(self._device))
         denoised = denoised.float().clamp(0, 1).cpu().contiguous()
         per_frame = {
@@ -126,7 +129,7 @@ class VideoSource:
             self._sums[name] += float(values.double().sum())
         if self._run_dir is not None:
             self._write(denoised)
-            self._picture.offer(self._emitted, clean, noisy, denoised)
+            self._picture.offer(chunk_index * self._plan.frames_per_chunk, clean, noisy, denoised)
         self._emitted += len(denoised)
         metrics = {f"psnr_{name}_db": psnr_db(float(v.mean())) for name, v in per_frame.items()}
         return Emission(denoised, metrics)

@@ -26,17 +26,18 @@ class Comparison:
         self._rows: dict[int, tuple[np.ndarray, ...]] = {}
 
     def offer(self, first: int, *versions: torch.Tensor) -> None:
-        """Keep what is wanted of a chunk.
+        """Keep what is wanted of a chunk; in place of a frame that was dropped, the next there is.
 
         Args:
             first: Place in the run of the chunk's first frame.
             versions: Clean, noisy and denoised, each ``[frame, 3, height, width]`` float32 in [0, 1]
                 on the CPU.
         """
-        for frame in self._wanted:
-            if first <= frame < first + len(versions[0]):
-                picked = (version[frame - first].permute(1, 2, 0) for version in versions)
-                self._rows[frame] = tuple(image.numpy().copy() for image in picked)
+        for wanted in [frame for frame in self._wanted if frame < first + len(versions[0])]:
+            self._wanted.remove(wanted)
+            frame = max(wanted, first)
+            picked = (version[frame - first].permute(1, 2, 0) for version in versions)
+            self._rows[frame] = tuple(image.numpy().copy() for image in picked)
 
     def save(self, path: Path) -> None:
         """Draw the picture as PNG, under a temporary name first.

@@ -1,11 +1,13 @@
 """Stages that take a chosen time, carry a chosen load and compute nothing: to measure the pipeline itself.
 
-Options of the plan: ``encode_ms``, ``decode_ms``, ``stage1_ms``, ``payload_mb`` (each way), ``jitter``
-(relative, by seed). On the CPU a stage sleeps, which leaves the cores to the transport.
+Options of the plan: ``encode_ms``, ``decode_ms``, ``stage1_ms``, ``payload_mb`` (each way, in units of
+1 << 20 bytes), ``jitter`` (relative, by seed). On the CPU a stage sleeps, which leaves the cores to the
+transport. On CUDA it launches a kernel of that length on its stream, and what follows there waits for it.
 """
 
 from __future__ import annotations
 
+import functools
 import random
 import time
 from typing import TYPE_CHECKING
@@ -22,18 +24,40 @@ if TYPE_CHECKING:
 MB = 1 << 20
 
 
-class Timer:
-    """Takes a chosen time, with seeded jitter, by the clock and not by counting."""
+CALIBRATION_CYCLES = 20_000_000
+"""About 10 ms."""
 
-    def __init__(self, plan: Plan, option: str) -> None:
+
+@functools.cache
+def cycles_per_ms(device: torch.device) -> float:
+    """Measure, once per process, how many cycles of a waiting kernel take a millisecond."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    with torch.cuda.device(device):
+        torch.cuda._sleep(CALIBRATION_CYCLES)  # the first launch costs more, and wakes the clock
+        begin.record()
+        torch.cuda._sleep(CALIBRATION_CYCLES)
+        end.record()
+        end.synchronize()
+    took_ms: float = begin.elapsed_time(end)
+    return CALIBRATION_CYCLES / took_ms
+
+
+class Timer:
+    """Takes a chosen time, with seeded jitter: of this thread on the CPU, of the current stream on CUDA."""
+
+    def __init__(self, plan: Plan, option: str, device: torch.device) -> None:
+        self._cycles_per_ms = cycles_per_ms(device) if device.type == "cuda" else 0.0
         self._ms = float(plan.options.get(option, 0.0))
         self._jitter = float(plan.options.get("jitter", 0.0))
         self._random = random.Random(f"{plan.seed} {option}")  # noqa: S311  not for secrets
 
     def take(self) -> None:
-        """Sleep the chosen time."""
-        spread = self._random.uniform(-self._jitter, self._jitter)
-        time.sleep(max(0.0, self._ms * (1.0 + spread)) / 1000.0)
+        """Sleep the chosen time, or make the stream do so and return at once."""
+        ms = max(0.0, self._ms * (1.0 + self._random.uniform(-self._jitter, self._jitter)))
+        if self._cycles_per_ms:
+            torch.cuda._sleep(int(ms * self._cycles_per_ms))
+        else:
+            time.sleep(ms / 1000.0)
 
 
 class SyntheticSource:
@@ -41,7 +65,9 @@ class SyntheticSource:
 
     def __init__(self, context: StageContext) -> None:
         plan = context.plan
-        self._encode, self._decode = Timer(plan, "encode_ms"), Timer(plan, "decode_ms")
+        self._encode, self._decode = (
+            Timer(plan, name, context.device) for name in ("encode_ms", "decode_ms")
+        )
         self._elements = max(1, int(float(plan.options.get("payload_mb", 0.0)) * MB) // 4)
         # One buffer per chunk that can be in flight: what was handed over belongs to the transport.
         count = plan.in_flight_depth + 1
@@ -75,7 +101,7 @@ class SyntheticGenerator:
     """Stage 1: sleeps on every mesh rank and returns what it got."""
 
     def __init__(self, context: StageContext) -> None:
-        self._timer = Timer(context.plan, "stage1_ms")
+        self._timer = Timer(context.plan, "stage1_ms", context.device)
 
     def reset_cache(self) -> None:
         """There is no cache."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 import sys
 import zlib
 from pathlib import Path
 
 import torch
+from msgspec.structs import replace
 
 from ppwork import header, wire, worker
 from ppwork.envelope import ChunkPlan, Ids, PPAction
@@ -31,7 +31,7 @@ def spoil(how: str, head: header.Header) -> bytes:
     if head.action is not PPAction.INFER or head.ids.chunk_index != AT_CHUNK:
         return header.pack_header(head)
     if how == "oversized":
-        return header.pack_header(dataclasses.replace(head, payload_bytes=1 << 40))
+        return header.pack_header(replace(head, payload_bytes=1 << 40))
     packed = bytearray(header.pack_header(head))
     if how == "version":
         struct.pack_into("<H", packed, 4, 99)
@@ -45,9 +45,9 @@ def lie(how: str, message):
     if message.action is not PPAction.INFER or message.ids.chunk_index != AT_CHUNK:
         return message
     if how == "calls":
-        return dataclasses.replace(message, plan=ChunkPlan(1, 5))
+        return replace(message, plan=ChunkPlan(1, 5))
     ids = Ids(message.ids.call_id + 1, message.ids.chunk_index, message.ids.cache_epoch)
-    return dataclasses.replace(message, ids=ids)
+    return replace(message, ids=ids)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ from test_runs import expected, toy
 
 import ppwork as pp
 from ppwork.plan import SYNTHETIC_STAGE0, SYNTHETIC_STAGE1
-from ppwork.timeline import Instant, Span
+from ppwork.run import log_file
+from ppwork.timeline import Span
 
 pytestmark = pytest.mark.multiproc
 
@@ -25,27 +26,22 @@ def test_a_source_that_ends_early_is_drained_before_shutdown(tmp_path):
     assert pp.launch(plan, out=tmp_path / "run").summary["verified_chunks"] == 4
 
 
-def synthetic(tmp_path, depth: int) -> pp.Run:
+def synthetic(out, times: tuple[float, float, float] = (30.0, 30.0, 60.0), **fields) -> pp.Run:
+    """Run stages that take these times for encode, decode and stage 1, in milliseconds."""
+    options = dict(zip(("encode_ms", "decode_ms", "stage1_ms"), times, strict=True))
     plan = pp.Plan(
-        mesh_size=2,
-        chunks=20,
+        **{"mesh_size": 2, "chunks": 20, **fields},
         backend="gloo",
-        in_flight_depth=depth,
         stage0=SYNTHETIC_STAGE0,
         stage1=SYNTHETIC_STAGE1,
-        options={"encode_ms": 30.0, "decode_ms": 30.0, "stage1_ms": 60.0, "payload_mb": 1.0},
+        options={"payload_mb": 1.0, **options},
     )
-    return pp.launch(plan, out=tmp_path / f"depth{depth}")
+    return pp.launch(plan, out=out)
 
 
-def unfinished(run: pp.Run) -> int:
-    """The most chunks that were between the start of their encode and their emission at one time."""
-    moments = []
-    for entry in run.entries(0):
-        if isinstance(entry, Span) and entry.name == "encode":
-            moments.append((entry.start_ns, 1))
-        elif isinstance(entry, Instant) and entry.name == "emit":
-            moments.append((entry.at_ns, -1))
+def most_at_once(starts: dict[int, int], ends: dict[int, int]) -> int:
+    """The most chunks that had started and not ended at one time."""
+    moments = [(at, 1) for at in starts.values()] + [(at, -1) for at in ends.values()]
     most = now = 0
     for _, change in sorted(moments):
         now += change
@@ -53,21 +49,68 @@ def unfinished(run: pp.Run) -> int:
     return most
 
 
-def envelope_left_before_decode(run: pp.Run) -> bool:
-    left = {}
+def moments_of(run: pp.Run, name: str) -> dict[int, int]:
+    """When each chunk's span began, or its instant was, on rank 0."""
+    found = {}
     for entry in run.entries(0):
-        if entry.name == "envelope.send":
-            left.setdefault(entry.chunk_index, entry.at_ns)  # SHUTDOWN bears the last chunk's index, too
-    decodes = {e.chunk_index: e.start_ns for e in run.entries(0) if e.name == "decode"}
+        if entry.name == name:
+            at = entry.start_ns if isinstance(entry, Span) else entry.at_ns
+            found.setdefault(entry.chunk_index, at)  # SHUTDOWN bears the last chunk's index, too
+    return found
+
+
+def unfinished(run: pp.Run) -> int:
+    """The most chunks that were between the start of their encode and their emission at one time."""
+    return most_at_once(moments_of(run, "encode"), moments_of(run, "emit"))
+
+
+def envelope_left_before_decode(run: pp.Run) -> bool:
+    left, decodes = moments_of(run, "envelope.send"), moments_of(run, "decode")
     return all(left[k + 1] < decodes[k] for k in decodes if k + 1 in decodes)
 
 
 def test_overlap_halves_the_period_of_balanced_stages_and_keeps_the_bound(tmp_path):
     """The order is asserted exactly, the time as a ratio of two runs with a wide margin."""
-    runs = {depth: synthetic(tmp_path, depth) for depth in (1, 2)}
+    runs = {depth: synthetic(tmp_path / f"{depth}", in_flight_depth=depth) for depth in (1, 2)}
     assert {depth: unfinished(run) for depth, run in runs.items()} == {1: 1, 2: 2}
     assert {depth: envelope_left_before_decode(run) for depth, run in runs.items()} == {1: False, 2: True}
     periods = {depth: run.summary["period_ms"] for depth, run in runs.items()}
     assert periods[2] < 0.8 * periods[1]
     assert runs[1].summary["overlap_score"] < 0.2
     assert runs[2].summary["overlap_score"] > 0.6
+
+
+@pytest.mark.parametrize(("d_in", "d_out", "times"), [(2, 1, (5.0, 40.0, 5.0)), (1, 2, (5.0, 5.0, 40.0))])
+def test_both_halves_of_a_split_depth_are_kept_and_used(tmp_path, d_in, d_out, times):
+    """The slow side fills: decode for ``d_out``, stage 1 for ``d_in``; and it is still an overlap."""
+    run = synthetic(tmp_path / "run", times, chunks=12, d_in=d_in, d_out=d_out)
+    left, here, emitted = (moments_of(run, name) for name in ("envelope.send", "arrive", "emit"))
+    assert most_at_once(left, here) == d_in
+    assert most_at_once(here, emitted) == 1 <= d_out
+    assert unfinished(run) == d_in + d_out == run.plan.in_flight_depth
+    assert envelope_left_before_decode(run)
+
+
+def test_the_classic_mistake_gives_the_same_results_and_a_flush_finds_nothing_in_flight(tmp_path):
+    plan = toy(order="send-after-decode", in_flight_depth=3, chunks=8, hard_cuts=(2,), flushes=(5,))
+    run = pp.launch(plan, out=tmp_path / "run")
+    assert run.summary["outputs"] == expected(8, cuts=(2, 5))
+    assert (run.summary["max_abs_diff"], run.summary["dropped_chunks"]) == (0.0, [])
+    assert "flush at chunk 5: in flight, now stale: none" in log_file(run.run_dir, 0).read_text()
+    left, emitted, encodes = (moments_of(run, name) for name in ("envelope.send", "emit", "encode"))
+    assert all(left[k + 1] > emitted[k] for k in range(7))
+    assert all(encodes[k + 2] < emitted[k] for k in range(6))  # encoding goes on
+    assert unfinished(run) == 3
+
+
+def test_the_classic_mistake_leaves_the_mesh_idle_for_the_decode(tmp_path):
+    """A ratio with a wide margin: three times the decode, about three times the idle time."""
+    idle = {}
+    for order, decode_ms in (("send-after-decode", 20.0), ("send-after-decode", 60.0), ("overlap", 20.0)):
+        times = (10.0, decode_ms, 80.0)
+        run = synthetic(tmp_path / f"{order}-{decode_ms}", times, chunks=12, in_flight_depth=2, order=order)
+        idle[order, decode_ms] = run.summary["mesh_idle_ms"]
+    short, long = idle["send-after-decode", 20.0], idle["send-after-decode", 60.0]
+    assert short >= 20.0
+    assert 1.8 < long / short < 3.2
+    assert idle["overlap", 20.0] < 0.5 * short

@@ -8,7 +8,7 @@ import time
 import torch
 import torch.distributed as dist
 
-from ppwork.stage import Emission
+from ppwork.stage import NOT_YET, Emission
 
 DTYPES = [
     "bool",
@@ -218,3 +218,17 @@ class DependsOnRank(Scaler):
     def step(self, tensors, step_index, num_steps):
         result = super().step(tensors, step_index, num_steps)
         return {**result, "small": result["small"] + self.tp.size - 1}
+
+
+class Pauses(Counter):
+    """Stage 0 with a live source that has nothing for ``pause_s`` before chunk ``pause_at``."""
+
+    until = 0.0
+
+    def encode(self, chunk_index):
+        if chunk_index == self.plan.options["pause_at"]:
+            self.until = self.until or time.monotonic() + self.plan.options["pause_s"]
+            if time.monotonic() < self.until:
+                time.sleep(self.plan.options["patience_s"])
+                return NOT_YET
+        return super().encode(chunk_index)

@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 
 from ppwork.envelope import Ids, PPAction
 from ppwork.errors import RemoteProtocolError
-from ppwork.header import HEADER, HEADER_BYTES, Header, Kind, Limits, ids_problem, pack_header, unpack_header
+from ppwork.header import (
+    HEADER,
+    HEADER_BYTES,
+    Header,
+    Kind,
+    Limits,
+    body_room,
+    ids_problem,
+    pack_header,
+    unpack_header,
+)
 
 LIMITS = Limits(frame_bytes=512, max_body_bytes=4096, max_tensors=8, max_message_bytes=1 << 20)
 FIELDS = (
@@ -85,7 +95,7 @@ def test_header_reads_back_what_was_packed(header):
 
 @given(headers)
 def test_overflow_is_what_the_frame_cannot_hold(header):
-    inline = min(header.body_bytes, LIMITS.frame_bytes - HEADER_BYTES)
+    inline = min(header.body_bytes, body_room(LIMITS.frame_bytes) - HEADER_BYTES)
     assert inline + header.overflow_bytes(LIMITS) == header.body_bytes
 
 

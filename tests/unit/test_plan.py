@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ppwork.errors import PlanError
-from ppwork.plan import MAX_DEPTH, MAX_RANKS, VIDEO_STAGE0, Plan
+from ppwork.plan import VIDEO_STAGE0, Plan
+from ppwork.plan_checks import MAX_DEPTH, MAX_RANKS
 
 REFUSED = [
     *[
@@ -38,6 +39,10 @@ REFUSED = [
     ("hard_cuts", (0,)),
     ("hard_cuts", (-1,)),
     ("hard_cuts", (3, 3)),
+    ("flushes", (0,)),
+    ("flushes", (2, 2)),
+    ("order", "send-before-decode"),
+    *[("heartbeat_s", value) for value in (0.0, -1.0, 30.0, math.inf, math.nan)],
     ("options", {"x": math.inf}),
 ]
 WRONG_TYPE = [
@@ -55,6 +60,9 @@ WRONG_TYPE = [
 ]
 CHANGED = {
     "in_flight_depth": 3,
+    "d_in": 1,
+    "d_out": 1,
+    "order": "send-after-decode",
     "mesh_size": 3,
     "chunks": 7,
     "frames_per_chunk": 5,
@@ -64,6 +72,7 @@ CHANGED = {
     "noise": 24.0,
     "seed": 1,
     "hard_cuts": (2,),
+    "flushes": (2,),
     "denoise_steps": 2,
     "recompute_every": 3,
     "backend": "gloo",
@@ -72,6 +81,7 @@ CHANGED = {
     "stage1": "a:C",
     "options": {"k": 1},
     "timeout_s": 61.0,
+    "heartbeat_s": 5.0,
     "frame_bytes": 4096,
     "max_message_bytes": 1 << 20,
     "threads_per_rank": 2,
@@ -98,6 +108,60 @@ def test_plan_refuses_a_cut_behind_the_last_chunk():
     assert Plan(chunks=4, hard_cuts=(3,)).hard_cuts == (3,)
     with pytest.raises(PlanError, match=r"hard_cuts was 4; .* 1\.\.3"):
         Plan(chunks=4, hard_cuts=(4,))
+
+
+def test_plan_refuses_a_flush_behind_the_last_chunk_or_where_a_cut_is():
+    """R3: a flush is a cut, too."""
+    assert Plan(chunks=4, flushes=(3,), hard_cuts=(2,)).flushes == (3,)
+    with pytest.raises(PlanError, match=r"flushes was 4; .* 1\.\.3"):
+        Plan(chunks=4, flushes=(4,))
+    with pytest.raises(PlanError, match="not 2 in both"):
+        Plan(hard_cuts=(1, 2), flushes=(2, 3))
+
+
+def test_split_depth_is_summed_up_and_bounds_say_what_applies():
+    plan = Plan(d_in=3, d_out=2)
+    assert (plan.in_flight_depth, plan.bounds) == (5, (3, 2))
+    assert Plan(d_in=3, d_out=2, in_flight_depth=5) == plan
+    assert Plan.from_json(plan.to_json()) == plan
+    assert Plan(in_flight_depth=4).bounds == (4, 4)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"d_in": 2}, "d_out was None"),
+        ({"d_out": 2}, "d_in was None"),
+        ({"d_in": 0, "d_out": 1}, "d_in was 0"),
+        ({"d_in": 1, "d_out": -1}, "d_out was -1"),
+        (
+            {"d_in": 1, "d_out": 1, "in_flight_depth": 3},
+            r"in_flight_depth was 3; it must be d_in \+ d_out, 2",
+        ),
+        ({"d_in": MAX_DEPTH, "d_out": 1}, f"in_flight_depth was {MAX_DEPTH + 1}"),
+    ],
+    ids=repr,
+)
+def test_plan_refuses_half_a_split_and_a_sum_that_contradicts(fields, said):
+    with pytest.raises(PlanError, match=said):
+        Plan(**fields)
+
+
+def test_replace_lets_the_last_word_on_the_depth_win():
+    split = Plan(d_in=1, d_out=2)
+    assert split.replace(d_in=4).in_flight_depth == 6
+    assert split.replace(seed=1).bounds == (1, 2)
+    assert split.replace(in_flight_depth=1).bounds == (1, 1)
+    assert Plan(in_flight_depth=5).replace(d_in=1, d_out=1).in_flight_depth == 2
+    with pytest.raises(PlanError, match="in_flight_depth was 9"):
+        split.replace(d_in=4, in_flight_depth=9)
+
+
+def test_heartbeat_must_come_twice_within_the_timeout():
+    """R12: a peer must hear from rank 0 before its bound passes."""
+    assert Plan(timeout_s=2, heartbeat_s=0.9).heartbeat_s == 0.9
+    with pytest.raises(PlanError, match=r"heartbeat_s was 1\.0; it must be above 0 and under half"):
+        Plan(timeout_s=2, heartbeat_s=1)
 
 
 def test_plan_refuses_sharing_a_gpu_over_gloo():
@@ -162,7 +226,8 @@ def test_every_field_is_in_the_table_of_changes():
 @pytest.mark.parametrize("field", CHANGED)
 def test_digest_changes_with_any_field(field):
     """R5, F04."""
-    changed = Plan(**{field: CHANGED[field]})
+    fields = ("d_in", "d_out") if field in ("d_in", "d_out") else (field,)  # both or none
+    changed = Plan(**{name: CHANGED[name] for name in fields})
     assert changed != Plan()
     assert changed.digest != Plan().digest
     assert len(changed.digest) == 16

@@ -1,12 +1,12 @@
 """The session: the whole table, the id rules, and two ends that agree after anything legal."""
 
 from collections import deque
-from dataclasses import replace
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec.structs import replace
 
 from ppwork.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPResult, Reason
 from ppwork.errors import LocalProtocolError, PPWorkError, RemoteProtocolError, StageError

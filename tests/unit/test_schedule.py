@@ -3,16 +3,17 @@
 import statistics
 from itertools import pairwise
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ppwork.costs import Costs, Hop, law_period_ms
+from ppwork.costs import Costs, Handovers, Hop, law_period_ms
 from ppwork.errors import PlanError
 from ppwork.plan import Plan
 from ppwork.schedule import Collective, Compute, Deadlock, Recv, Send, Throw, run_blocking
-from ppwork.simulate import mesh_idle_ms, simulate
-from ppwork.timeline import Instant, Span, measure, stage1_ms_of
+from ppwork.simulate import simulate
+from ppwork.timeline import Instant, Span, dropped_chunks, measure, mesh_idle_ms, stage1_ms_of
 
 MS = 1_000_000
 SHAPES = {"balanced": (20.0, 20.0), "3:1": (60.0, 20.0), "1:3": (20.0, 60.0)}
@@ -36,6 +37,11 @@ def run(costs, *, chunks=40, mesh_size=2, cuts=(), **options):
     return simulate(Plan(mesh_size=mesh_size, chunks=chunks, hard_cuts=cuts), costs, **options)
 
 
+def bounded(costs, **fields):
+    """Simulate a plan with these fields, over 40 chunks."""
+    return simulate(Plan(mesh_size=2, chunks=40, **fields), costs)
+
+
 def spans_of(entries, name, lane=None):
     return {
         (e.call_id): e
@@ -48,15 +54,27 @@ def instants_of(entries, name):
     return {e.call_id: e.at_ns for e in entries if isinstance(e, Instant) and e.name == name}
 
 
-def most_unfinished(stage0_entries):
-    """Return the largest number of chunks between the start of their encode and their emission."""
-    starts = [(s.start_ns, 1) for s in spans_of(stage0_entries, "encode").values()]
-    ends = [(at, -1) for at in instants_of(stage0_entries, "emit").values()]
+def later(entry, ns):
+    """Return an entry moved in time."""
+    moments = {
+        name: getattr(entry, name) + ns for name in ("start_ns", "end_ns", "at_ns") if hasattr(entry, name)
+    }
+    return msgspec.structs.replace(entry, **moments)
+
+
+def most_between(begins, ends):
+    """Return the largest number of calls between the first and the second of their moments."""
     count = most = 0
-    for _, step in sorted(starts + ends):  # an emission at the same moment comes first
-        count += step
+    for _, step in sorted([(at, 1) for at in begins.values()] + [(at, -1) for at in ends.values()]):
+        count += step  # an end at the same moment comes first
         most = max(most, count)
     return most
+
+
+def most_unfinished(stage0_entries):
+    """Return the largest number of chunks between the start of their encode and their emission."""
+    starts = {call: span.start_ns for call, span in spans_of(stage0_entries, "encode").items()}
+    return most_between(starts, instants_of(stage0_entries, "emit"))
 
 
 def check_consistent(simulation, chunks, mesh_size, streams=1):
@@ -125,23 +143,72 @@ class TestLaw:
         assert run(costs_of(20.0, 20.0, 2.7), depth=depth).period_ms == pytest.approx(measured, rel=0.03)
 
     def test_single_periods_at_depth_2_may_alternate_around_the_law(self):
-        """Why ``period_ms`` is a mean over rounds: a median of these is either of the two, not the law."""
+        """Why a period is a mean over a round of ``depth``: a median of these is either of the two."""
         emits = instants_of(run(costs_of(20.0, 20.0, 5.0), depth=2).entries_by_rank[0], "emit")
         periods = [(b - a) / MS for a, b in pairwise(emits.values())][2:-2]
         assert {round(p, 3) for p in periods} == {20.0, 25.0}
         assert {round((a + b) / 2, 3) for a, b in pairwise(periods)} == {22.5}
 
     def test_costs_know_their_own_law(self):
-        costs = costs_of(20.0, 20.0, 2.7, handover_ms=0.05)
-        assert costs.transport_ms(2) == pytest.approx(3.0)
-        assert costs.law_ms(1, 2) == pytest.approx(43.0)
-        assert run(costs).period_ms == pytest.approx(43.0)
+        costs = costs_of(20.0, 20.0, 2.7, handovers=Handovers.each(0.05))
+        assert costs.transport_ms(2) == pytest.approx(3.2)
+        assert costs.law_ms(1, 2) == pytest.approx(43.2)
+        assert run(costs).period_ms == pytest.approx(43.2)
 
     def test_depth_comes_from_the_plan_without_the_option(self):
         costs = costs_of(20.0, 20.0, 2.7)
         plan = Plan(mesh_size=2, chunks=40, in_flight_depth=2)
         assert simulate(plan, costs).period_ms == pytest.approx(21.35)
         assert simulate(plan, costs, depth=1).period_ms == pytest.approx(42.7)
+
+
+class TestSplitDepth:
+    """``d_in`` bounds what is on its way, ``d_out`` what has come back and waits."""
+
+    @pytest.mark.parametrize("shape", SHAPES)
+    @pytest.mark.parametrize(("d_in", "d_out"), [(1, 1), (2, 1), (1, 2), (3, 2)])
+    def test_neither_bound_is_passed_and_one_of_them_is_reached(self, shape, d_in, d_out):
+        found = bounded(costs_of(*SHAPES[shape], 5.0), d_in=d_in, d_out=d_out).entries_by_rank
+        answers = {call: span.end_ns for call, span in spans_of(found[1], "send_result").items()}
+        on_their_way = most_between(instants_of(found[0], "envelope.send"), answers)
+        waiting = most_between(answers, instants_of(found[0], "emit"))
+        assert on_their_way <= d_in
+        assert waiting <= d_out
+        assert on_their_way == d_in or waiting == d_out
+        assert most_unfinished(found[0]) <= d_in + d_out
+
+    def test_a_result_without_room_waits_at_the_leader(self):
+        """Decoding is the slowest step: without ``d_out`` all results come at once, with it one at a time."""
+        costs = costs_of(40.0, 5.0, decode_share=0.9)
+        free, held = (
+            bounded(costs, **fields) for fields in ({"in_flight_depth": 4}, {"d_in": 3, "d_out": 1})
+        )
+        longest = [
+            max(s.ms for s in spans_of(f.entries_by_rank[1], "send_result").values()) for f in (free, held)
+        ]
+        assert longest == [0.0, pytest.approx(40.0)]  # a whole period: its turn comes once in each
+        assert free.period_ms == held.period_ms == pytest.approx(40.0)
+
+    def test_streams_with_a_split_depth_are_refused(self):
+        with pytest.raises(PlanError, match="streams"):
+            simulate(Plan(chunks=4, d_in=1, d_out=1), costs_of(5.0, 5.0), streams=2)
+
+
+class TestFlushes:
+    @pytest.mark.parametrize("depth", [1, 2, 3])
+    def test_a_flush_drops_what_is_in_flight_and_nothing_else(self, depth):
+        found = bounded(costs_of(20.0, 20.0, 3.0), flushes=(10, 20), in_flight_depth=depth)
+        stage0 = found.entries_by_rank[0]
+        expected = [k for flush in (10, 20) for k in range(flush - depth + 1, flush)]
+        assert dropped_chunks(stage0) == expected
+        assert (
+            set(range(40)) - set(expected)
+            == set(instants_of(stage0, "emit"))
+            == set(spans_of(stage0, "decode"))
+        )
+        assert set(spans_of(stage0, "receive")) == set(range(40))  # rule R3: a receive is never skipped
+        assert found.period_ms == pytest.approx(run(costs_of(20.0, 20.0, 3.0), depth=depth).period_ms)
+        assert [e.cache_epoch for e in stage0 if e.name == "encode"] == [0] * 10 + [1] * 10 + [2] * 20
 
 
 class TestMistakes:
@@ -236,13 +303,14 @@ class TestEntries:
     @pytest.mark.parametrize("mesh_size", [1, 2, 5])
     @pytest.mark.parametrize("options", [{}, {"run_ahead": False}, {"order": "send-after-decode"}])
     def test_entries_are_those_of_a_run(self, mesh_size, options):
-        costs = costs_of(20.0, (20.0, 25.0), 3.0, jitter=0.3, handover_ms=0.1, preflight_ms=0.2)
+        costs = costs_of(20.0, (20.0, 25.0), 3.0, jitter=0.3, handovers=Handovers.each(0.1), preflight_ms=0.2)
         check_consistent(run(costs, mesh_size=mesh_size, depth=3, seed=1, **options), 40, mesh_size)
 
     def test_measures_are_those_of_the_timeline(self):
         found = run(costs_of(20.0, 20.0, 2.0, jitter=0.2), depth=2, seed=0)
         stage0 = found.entries_by_rank[0]
-        assert found.measures == measure(stage0, stage1_ms_of(stage0))
+        assert found.measures == measure(stage0, stage1_ms_of(stage0), depth=2)
+        assert found.period_ms == found.measures.period_ms
         assert found.mesh_idle == mesh_idle_ms(found.entries_by_rank[1])
         assert len(found.mesh_idle) == 39
 
@@ -297,7 +365,7 @@ def test_unfinished_never_exceeds_depth(
         down=Hop(down),
         broadcast={2: Hop(broadcast)},
         up=Hop(up),
-        handover_ms=handover,
+        handovers=Handovers.each(handover),
         jitter=jitter,
     )
     found = run(
@@ -320,14 +388,30 @@ class TestFromRun:
 
     @pytest.mark.parametrize("depth", [1, 2, 3])
     def test_costs_of_a_run_predict_it(self, depth):
-        truth = costs_of(20.0, 25.0, 3.0, jitter=0.2, preflight_ms=0.5, handover_ms=0.1)
+        truth = costs_of(20.0, 25.0, 3.0, jitter=0.2, preflight_ms=0.5, handovers=Handovers.each(0.1))
         before = run(truth, chunks=60, seed=2, depth=1)
         costs = Costs.from_run(before.entries_by_rank)
-        assert costs.handover_ms == pytest.approx(0.1, abs=1e-3)
+        for name, samples in costs.handovers.by_step().items():
+            assert statistics.median(samples) == pytest.approx(0.1, abs=1e-3), name
         assert len(costs.encode_ms) == 59
-        assert costs.transport_ms(2) == pytest.approx(3.6, abs=0.01)
+        assert costs.transport_ms(2) == pytest.approx(4.0, abs=0.01)
         predicted = run(costs, chunks=60, depth=depth).period_ms
         assert predicted == pytest.approx(run(truth, chunks=60, seed=2, depth=depth).period_ms, rel=0.03)
+
+    def test_what_a_receiver_needs_beyond_its_sender_belongs_to_the_hops(self):
+        """A send ends when its bytes have left: here every arrival at rank 0 is 1 ms later than that."""
+        entries = run(costs_of(20.0, 20.0, 3.0), chunks=9).entries_by_rank
+        late = ("receive", "decode", "emit")
+        stage0 = [later(e, MS * (e.chunk_index + (e.name in late))) for e in entries[0]]
+        leader = [later(e, MS * e.chunk_index + 10**12) for e in entries[1]]  # and on a clock of its own
+        costs = Costs.from_run({0: stage0, 1: leader, 2: []})
+        assert costs.transport_ms(2) == pytest.approx(4.0, abs=0.01)
+        assert statistics.median(costs.down.latency_ms) == pytest.approx(1.5)
+        assert statistics.median(costs.up.latency_ms) == pytest.approx(1.5)
+
+    def test_deeper_runs_have_no_chunk_alone_on_its_way(self):
+        entries = run(costs_of(20.0, 20.0, 3.0), chunks=9, depth=2).entries_by_rank
+        assert set(Costs.from_run(entries).down.latency_ms[:-1]) == {1.0}
 
     def test_what_shutdown_and_heartbeats_leave_is_no_cost(self):
         entries = run(costs_of(20.0, 20.0, 3.0), chunks=5).entries_by_rank

@@ -10,7 +10,9 @@ from ppwork.timeline import (
     Recorder,
     Span,
     chunk_durations,
+    dropped_chunks,
     measure,
+    mesh_idle_ms,
     parse_entries,
     read_entries,
     span_file,
@@ -199,6 +201,26 @@ def test_half_overlapped_emissions_by_hand():
     assert found == Measures(5, 25.0, 10.0, 20.0, overlap_score=0.5, efficiency=0.8)
 
 
+def test_alternating_periods_at_depth_2_are_measured_over_whole_rounds():
+    """DESIGN 6 by hand: (20 + 20 + 5) / 2 = 22.5, which no single period is; hidden 40 - 22.5 of 20."""
+    entries = example([20.0, 25.0] * 6 + [20.0], encode=12.0, preflight=0.0, decode=8.0)
+    stage1 = dict.fromkeys(range(14), 20.0)
+    found = measure(entries, stage1, depth=2)
+    assert found == Measures(14, 22.5, 20.0, 20.0, overlap_score=0.875, efficiency=round(20 / 22.5, 4))
+    assert measure(entries, stage1).period_ms == 20.0
+
+
+def test_period_of_a_run_shorter_than_a_round_is_over_all_of_it():
+    found = measure(example([20.0, 40.0]), dict.fromkeys(range(3), 20.0), depth=8)
+    assert found.period_ms == 30.0
+
+
+def test_rounds_start_after_the_warm_up():
+    """Sums by hand: warm-up 2 leaves the rounds from chunk 1 on, (20 + 30) / 2 and (30 + 40) / 2."""
+    found = measure(example([90.0, 20.0, 30.0, 40.0]), dict.fromkeys(range(5), 20.0), depth=2, warm_up=2)
+    assert found.period_ms == 30.0
+
+
 def test_stall_is_no_negative_overlap():
     found = measure(example([300.0] * 3), dict.fromkeys(range(4), 20.0))
     assert found.overlap_score == 0.0
@@ -246,3 +268,24 @@ def test_period_over_a_missing_emission_is_not_taken():
     ]
     found = measure(entries, dict.fromkeys(range(5), 20.0))
     assert (found.chunks, found.period_ms) == (4, 30.0)
+    assert measure(entries, dict.fromkeys(range(5), 20.0), depth=2).period_ms is None
+
+
+def test_idle_of_the_mesh_is_between_the_leaders_computations():
+    """By hand: 0-20, 25-45, 45-60, recorded in another order; other spans do not count."""
+    spans = [
+        Span("generate", "main", start * MS, end * MS, chunk_index=k)
+        for k, (start, end) in ((2, (45, 60)), (0, (0, 20)), (1, (25, 45)))
+    ]
+    assert mesh_idle_ms([*spans, Span("send_result", "up_pg", 20 * MS, 24 * MS)]) == (5.0, 0.0)
+    assert mesh_idle_ms(spans[:1]) == ()
+
+
+def test_dropped_chunks_are_those_with_a_drop():
+    entries = [Instant("drop", "main", 9, chunk_index=4), Instant("drop", "main", 8, chunk_index=3)]
+    assert dropped_chunks([*entries, Instant("emit", "main", 7, chunk_index=2)]) == [3, 4]
+
+
+def test_span_may_have_ended_before_it_is_recorded(tmp_path):
+    (span,) = recorded(tmp_path, lambda recorder: recorder.add_span("encode", 5, end_ns=7))
+    assert (span.start_ns, span.end_ns) == (5, 7)

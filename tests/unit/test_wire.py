@@ -4,19 +4,21 @@ import datetime as dt
 import struct
 import tracemalloc
 import zlib
-from dataclasses import replace
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ppwork.envelope import ITEM_SIZES, ChunkPlan, Ids, PPAction, PPEnvelope, PPResult, Reason, TensorSpec
 from ppwork.errors import LocalProtocolError, RemoteProtocolError
-from ppwork.header import HEADER, HEADER_BYTES, Kind, Limits, pack_header
-from ppwork.wire import ALIGN, SCHEMA_SLOTS, Body, Decoder, Encoder, place, to_message
+from ppwork.header import HEADER, HEADER_BYTES, Kind, Limits, body_room, pack_header
+from ppwork.layout import ALIGN, lay_out
+from ppwork.wire import SCHEMA_SLOTS, Body, Decoder, Encoder, to_message
 
 LIMITS = Limits(frame_bytes=512, max_body_bytes=4096, max_tensors=8, max_message_bytes=1 << 20)
+ROOM = body_room(LIMITS.frame_bytes)
 IDS = Ids(7, 5, 1)
 PLAN = ChunkPlan.of(2)
 LATENTS = TensorSpec("latents", "bfloat16", (4, 8, 2, 3))
@@ -64,12 +66,8 @@ def carry(encoder, decoder, message, specs):
     assert len(encoded.frame) == encoder.limits.frame_bytes
     assert len(encoded.overflow) == header.overflow_bytes(decoder.limits)
     decoded = decoder.body(header, bytes(encoded.frame), encoded.overflow)
-    assert (decoded.header, decoded.specs, decoded.offsets) == (
-        encoded.header,
-        encoded.specs,
-        encoded.offsets,
-    )
-    assert decoded.specs == tuple(specs)
+    assert (decoded.header, decoded.layout) == (encoded.header, encoded.layout)
+    assert decoded.layout.specs == tuple(specs)
     return to_message(decoded, {})
 
 
@@ -78,7 +76,7 @@ def frame_of(body_bytes, **changes):
     header = Encoder(LIMITS).encode(envelope(), ()).header
     header = replace(header, body_bytes=len(body_bytes), body_crc=zlib.crc32(body_bytes), **changes)
     raw = pack_header(header) + body_bytes
-    return raw[: LIMITS.frame_bytes].ljust(LIMITS.frame_bytes, b"\0"), raw[LIMITS.frame_bytes :]
+    return raw[:ROOM].ljust(LIMITS.frame_bytes, b"\0"), raw[ROOM:]
 
 
 def decode(frame, overflow=b"", decoder=None):
@@ -137,13 +135,13 @@ def test_spec_of_every_dtype_travels(dtype):
 
 @pytest.mark.parametrize("extra", [-1, 0, 1, 3000])
 def test_body_around_the_edge_of_the_frame_overflows_by_the_rest(extra):
-    room = LIMITS.frame_bytes - HEADER_BYTES
-    empty = len(Encoder(LIMITS).encode(envelope(metadata={"k": b""}), ()).overflow)
-    assert empty == 0
-    base = Encoder(LIMITS).encode(envelope(metadata={"k": b"x" * 300}), ()).header.body_bytes
-    message = envelope(metadata={"k": b"x" * (300 + room - base + extra)})
+    room = ROOM - HEADER_BYTES
+    base = Encoder(LIMITS).encode(envelope(metadata={"k": "x" * 40}), ()).header.body_bytes
+    message = envelope(metadata={"k": "x" * (40 + room - base + extra)})
     encoder = Encoder(LIMITS)
-    assert len(encoder.encode(message, ()).overflow) == max(0, extra)
+    encoded = encoder.encode(message, ())
+    assert len(encoded.overflow) == max(0, encoded.header.body_bytes - room)
+    assert bool(encoded.overflow) == (extra > 0)
     assert carry(encoder, Decoder(LIMITS), message, ()) == message
 
 
@@ -153,7 +151,7 @@ def test_known_schema_is_not_sent_again():
     sizes = []
     for _ in range(3):
         encoded = encoder.encode(envelope(), [LATENTS])
-        assert decode(bytes(encoded.frame), decoder=decoder).specs == (LATENTS,)
+        assert decode(bytes(encoded.frame), decoder=decoder).layout.specs == (LATENTS,)
         sizes.append((encoded.header.new_schema, encoded.header.body_bytes))
     assert [new for new, _ in sizes] == [True, False, False]
     assert sizes[0][1] > sizes[1][1] == sizes[2][1]
@@ -165,7 +163,7 @@ def test_both_ends_stay_in_step_over_any_sequence_of_schemas(sizes):
     encoder, decoder = Encoder(LIMITS), Decoder(LIMITS)
     for size in sizes:
         carry(encoder, decoder, envelope(), [TensorSpec("x", "uint8", (size,))])
-    assert len(encoder._schema_ids) <= SCHEMA_SLOTS
+    assert len(encoder._schemas) <= SCHEMA_SLOTS
 
 
 def test_evicted_schema_is_announced_again_and_a_kept_one_is_not():
@@ -201,22 +199,30 @@ def test_same_message_gives_the_same_bytes(metadata, specs):
 # Where tensors ride
 
 
-@given(spec_lists, st.integers(0, 4096), st.integers(8, 128).map(lambda n: 64 * n))
-def test_place_gives_aligned_offsets_inside_the_frame_that_never_overlap(specs, body_bytes, frame_bytes):
-    offsets = place(specs, body_bytes, frame_bytes)
-    assert len(offsets) == len(specs)
-    cursor = HEADER_BYTES + body_bytes
-    for spec, offset in zip(specs, offsets, strict=True):
-        if offset is not None:
-            assert spec.device == "cpu"
-            assert spec.nbytes > 0
+def taken(specs, offsets):
+    return [(o, spec.nbytes) for spec, o in zip(specs, offsets, strict=True) if o is not None]
+
+
+@given(spec_lists, st.integers(8, 128).map(lambda n: 64 * n))
+def test_every_tensor_gets_one_aligned_place_and_none_overlap(specs, frame_bytes):
+    layout = lay_out(specs, frame_bytes)
+    for spec, inline, landing in zip(specs, layout.inline, layout.landing, strict=True):
+        places = (inline is not None) + (landing is not None)
+        assert places == (spec.device == "cpu" and spec.nbytes > 0)
+    for offsets, start, end in (
+        (layout.inline, body_room(frame_bytes), frame_bytes),
+        (layout.landing, 0, layout.landing_bytes),
+    ):
+        cursor = start
+        for offset, nbytes in taken(specs, offsets):
             assert offset % ALIGN == 0
             assert offset >= cursor
-            cursor = offset + spec.nbytes
-            assert cursor <= frame_bytes
+            cursor = offset + nbytes
+        assert cursor <= end
+    assert layout.payload_bytes == sum(spec.nbytes for spec in specs)
 
 
-def test_place_inlines_small_cpu_tensors_and_nothing_else():
+def test_small_cpu_tensors_ride_in_the_frame_and_nothing_else():
     """DESIGN 5: a small message costs one transfer; CUDA tensors and large ones go alone."""
     specs = (
         TensorSpec("small", "uint8", (60,)),
@@ -226,7 +232,10 @@ def test_place_inlines_small_cpu_tensors_and_nothing_else():
         TensorSpec("last", "uint8", (64,)),
         TensorSpec("full", "uint8", (1,)),
     )
-    assert place(specs, body_bytes=10, frame_bytes=256) == (128, None, None, None, 192, None)
+    layout = lay_out(specs, 256)
+    assert layout.inline == (128, None, None, None, 192, None)
+    assert layout.landing == (None, None, 0, None, None, 4096)
+    assert layout.landing_bytes == 4096 + ALIGN
 
 
 # What the sender refuses: nothing has left
@@ -520,10 +529,10 @@ def test_any_header_field_may_lie_behind_a_right_checksum(field, value):
 def test_flipped_bits_anywhere_are_refused(bits):
     """F06."""
     encoded = Encoder(LIMITS).encode(envelope(metadata={"k": "x" * 800}), [LATENTS])
-    whole = bytearray(bytes(encoded.frame) + encoded.overflow)
+    whole = bytearray(bytes(encoded.frame[:ROOM]) + encoded.overflow)
     for bit in bits:
         whole[bit // 8 % len(whole)] ^= 1 << bit % 8
-    frame, overflow = bytes(whole[: LIMITS.frame_bytes]), bytes(whole[LIMITS.frame_bytes :])
+    frame, overflow = bytes(whole[:ROOM]).ljust(LIMITS.frame_bytes, b"\0"), bytes(whole[ROOM:])
     if frame + overflow == bytes(encoded.frame) + encoded.overflow:
         return  # two flips met
     assert refusal(frame, overflow).what

@@ -1,0 +1,137 @@
+"""The grid that ``overlap`` measures and ``simulate`` predicts: points, plans, and what was written down."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from typing import TYPE_CHECKING
+
+import msgspec
+from common import RESULTS
+
+import ppwork as pp
+from ppwork.plan import SYNTHETIC_STAGE0, SYNTHETIC_STAGE1
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+BALANCES = {"balanced": (1.0, 1.0), "3:1": (1.0, 1 / 3), "1:3": (1 / 3, 1.0)}
+"""Stage 0 to stage 1, as shares of the longest stage."""
+LONGEST_MS = (20, 60, 200)
+PAYLOADS_MB = (0, 1, 16)
+DEPTHS = (1, 2, 3, 4)
+ORDERS = ("overlap", "send-after-decode")
+LONG_ENOUGH_MS = 3000.0
+CHUNKS = (24, 100)
+"""Least and most chunks of a run; between them, as many as fill ``LONG_ENOUGH_MS`` if all overlaps."""
+RECORDS = "records.jsonl"
+
+
+class Point(msgspec.Struct, frozen=True, order=True):
+    """One point of the grid."""
+
+    balance: str
+    longest_ms: float
+    payload_mb: float
+
+    @property
+    def options(self) -> dict[str, float]:
+        """The synthetic stages' options; stage 0 is split evenly into encode and decode."""
+        stage0, stage1 = (share * self.longest_ms for share in BALANCES[self.balance])
+        times = {"encode_ms": stage0 / 2, "decode_ms": stage0 / 2, "stage1_ms": stage1}
+        return {**times, "payload_mb": float(self.payload_mb)}
+
+    def __str__(self) -> str:
+        return f"{self.balance.replace(':', 'to')}-{self.longest_ms:g}ms-{self.payload_mb:g}mb"
+
+
+class Record(msgspec.Struct, frozen=True):
+    """One measured run; times in milliseconds."""
+
+    point: Point
+    depth: int
+    order: str
+    round: int
+    run_dir: str
+    period_ms: float
+    stage0_ms: float
+    stage1_ms: float
+    efficiency: float
+    overlap_score: float
+    mesh_idle_ms: float
+    others_share: float
+    """Of the machine's CPU, by other processes, during the run."""
+
+    @property
+    def variant(self) -> tuple[Point, int, str]:
+        """What is the same in every round."""
+        return self.point, self.depth, self.order
+
+
+def variants(depths: tuple[int, ...], orders: tuple[str, ...]) -> list[tuple[int, str]]:
+    """Return depths and orders of the runs of a point; at depth 1 both orders are the sequential loop."""
+    pairs = itertools.product(depths, orders)
+    return [(1, "overlap"), *((d, order) for d, order in pairs if d > 1)]
+
+
+def plan_of(point: Point, depth: int, order: str, mesh_size: int = 2) -> pp.Plan:
+    """Return the plan of one run."""
+    least, most = CHUNKS
+    return pp.Plan(
+        mesh_size=mesh_size,
+        chunks=max(least, min(most, round(LONG_ENOUGH_MS / point.longest_ms))),
+        backend="gloo",
+        in_flight_depth=depth,
+        order=order,
+        stage0=SYNTHETIC_STAGE0,
+        stage1=SYNTHETIC_STAGE1,
+        options=point.options,
+    )
+
+
+def record_of(point: Point, round_: int, run: pp.Run, others_share: float, folder: Path) -> Record:
+    """Return what a run's summary says."""
+    names = ("period_ms", "stage0_ms", "stage1_ms", "efficiency", "overlap_score", "mesh_idle_ms")
+    figures = {name: run.summary[name] for name in names}
+    plan, place = run.plan, str(run.run_dir.relative_to(folder.absolute()))
+    return Record(
+        point, plan.in_flight_depth, plan.order, round_, place, **figures, others_share=others_share
+    )
+
+
+def whole_grid() -> list[Point]:
+    """Return all points."""
+    return [Point(*place) for place in itertools.product(BALANCES, LONGEST_MS, PAYLOADS_MB)]
+
+
+def place_of(records: Iterable[Record], folder: Path) -> Path:
+    """Return where the tables belong: with the others if the whole grid was measured, else with its runs."""
+    there = {record.variant for record in records}
+    asked = {(point, *variant) for point in whole_grid() for variant in variants(DEPTHS, ORDERS)}
+    return RESULTS if asked <= there else folder
+
+
+def line_of(record: Record) -> bytes:
+    """Return the line that stands for a record on disk."""
+    return msgspec.json.encode(record) + b"\n"
+
+
+def read_records(folder: Path) -> list[Record]:
+    """Return what has been measured so far; a last line cut by a kill is left out."""
+    path = folder / RECORDS
+    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    return [msgspec.json.decode(line, type=Record) for line in lines if line.endswith(b"\n")]
+
+
+def by_variant(records: Iterable[Record]) -> dict[tuple[Point, int, str], list[Record]]:
+    """Group records of all rounds, in the order of the grid."""
+    found: dict[tuple[Point, int, str], list[Record]] = {}
+    for record in sorted(records, key=lambda record: record.variant):
+        found.setdefault(record.variant, []).append(record)
+    return found
+
+
+def median_of(records: list[Record], name: str) -> float:
+    """Return the median of a figure over rounds."""
+    return round(statistics.median(getattr(record, name) for record in records), 4)

@@ -1,0 +1,334 @@
+"""One message, one way: ppwork against one raw message of the same bytes, and against other ways to send it.
+
+A message is a dict of four equal float32 tensors. A call begins on rank 0 while every receiver already waits,
+and ends on the last rank when all four tensors are usable there; ranks of one machine share a monotonic
+clock. Every round times every way, one after another, and ratios are taken inside a round.
+
+Two jobs: 2 ranks (p2p: rank 0 to leader) and 3 ranks (p2p, then the broadcast in a mesh of two).
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import common
+import torch
+import torch.distributed as dist
+from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+
+from ppwork import groups as live
+from ppwork import lifeline
+from ppwork.control_plane import PPControlPlane
+from ppwork.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPResult
+from ppwork.links import Receiver, Sender
+from ppwork.mesh_links import MeshFollower, MeshLeader
+from ppwork.plan import Plan
+from ppwork.timeline import Recorder
+from ppwork.topology import Role
+from ppwork.torchrun import torchrun
+from ppwork.transport import Preflight, limits_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+KB, MB = 1 << 10, 1 << 20
+SIZES = {"4 KB": (4 * KB, 60), "1 MB": (MB, 24), "16 MB": (16 * MB, 8)}
+"""Bytes of a message, and calls in a round."""
+RAW, KNOWN, NEW, PLANE = "raw", "ppwork, known schema", "ppwork, new schema", "ppwork, through its lanes"
+GOALS = {
+    ("p2p", KNOWN): (1.5, 1.15, 1.1),
+    ("p2p", NEW): (2.5, 1.4, 1.2),
+    ("p2p + mesh", KNOWN): (1.4, 1.2, 1.1),
+}
+CASES = {1: "p2p", 2: "p2p + mesh"}
+SETTLE_S = 0.0005
+"""After all receivers said that they are about to wait: for them to be asleep in it."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to send: what rank 0 does, and what a receiver does who has said that he waits."""
+
+    send: Callable[[], Any]
+    receive: Callable[[], Any]
+    after: Callable[[], Any] = lambda: None
+    """Whatever brings the way back to where it was; not timed."""
+
+
+class Clock:
+    """Times calls of a way across ranks."""
+
+    def __init__(self, rank: int, world_size: int) -> None:
+        self.rank, self.last = rank, world_size - 1
+        self._signals = dist.new_group(list(range(world_size)))
+        self._token = torch.zeros(1)
+
+    def times(self, way: Way, calls: int) -> list[float]:
+        """Return the one-way times of some calls in microseconds; on ranks other than 0, nothing."""
+        stamps = torch.tensor([self._one(way) for _ in range(calls)])
+        if self.rank == self.last:
+            dist.send(stamps, dst=0, group=self._signals)
+        elif self.rank == 0:
+            ends = torch.zeros_like(stamps)
+            dist.recv(ends, src=self.last, group=self._signals)
+            return [ns / 1e3 for ns in (ends - stamps).tolist()]
+        return []
+
+    def _one(self, way: Way) -> int:
+        for receiver in range(1, self.last + 1):
+            if self.rank == receiver:
+                dist.send(self._token, dst=0, group=self._signals)
+            elif self.rank == 0:
+                dist.recv(self._token, src=receiver, group=self._signals)
+        if self.rank == 0:
+            settled = time.monotonic() + SETTLE_S
+            while time.monotonic() < settled:
+                pass  # awake, as a rank that has just encoded is
+            stamp = time.monotonic_ns()
+            way.send()
+        else:
+            way.receive()
+            stamp = time.monotonic_ns()
+        way.after()
+        return stamp
+
+
+class Ways:
+    """Every way of one rank, at one size; all ranks make them in one order."""
+
+    def __init__(self, plan: Plan, groups: live.Groups, raw_down: Any, raw_mesh: Any) -> None:  # noqa: ANN401
+        self.plan, self.groups, self.raw_down, self.raw_mesh = plan, groups, raw_down, raw_mesh
+        self.rank, self.fans_out = groups.rank, plan.mesh_size > 1
+        self._count = itertools.count()
+        self._preflight = Preflight(limits_of(plan), groups.device)
+        if groups.role is Role.STAGE0:
+            self._sender = Sender(groups, "down_pg")
+        elif groups.role is Role.LEADER:
+            self._receiver, self._mesh = Receiver(groups, "down_pg", plan), MeshLeader(groups)
+        else:
+            self._follower = MeshFollower(groups, plan)
+
+    def raw(self, buffers: list[torch.Tensor]) -> Way:
+        """One ``dist.send`` for each buffer, then one ``dist.broadcast``; shapes agreed beforehand."""
+
+        def send() -> None:
+            for buffer in buffers:
+                dist.send(buffer, group=self.raw_down, group_dst=1)
+
+        def receive() -> None:
+            for buffer in buffers if self.rank == 1 else ():
+                dist.recv(buffer, group=self.raw_down, group_src=0)
+            for buffer in buffers if self.fans_out else ():
+                dist.broadcast(buffer, group=self.raw_mesh, group_src=0)
+
+        return Way(send, receive)
+
+    def objects(self, tensors: dict[str, torch.Tensor]) -> Way:
+        """Return torch's object lists: pickle."""
+
+        def receive() -> None:
+            got: list[Any] = [None]
+            if self.rank == 1:
+                dist.recv_object_list(got, group=self.raw_down, group_src=0)
+            if self.fans_out:
+                dist.broadcast_object_list(got, group=self.raw_mesh, group_src=0)
+
+        return Way(lambda: dist.send_object_list([tensors], group=self.raw_down, group_dst=1), receive)
+
+    def pipelining(self, tensors: dict[str, torch.Tensor]) -> Way:
+        """Return ``torch.distributed.pipelining`` with stages that pass on what they get."""
+        stage = PipelineStage(PassOn(), self.rank, 2, self.groups.device, group=self.raw_down)
+        schedule = ScheduleGPipe(stage, n_microbatches=1)
+        return Way(lambda: schedule.eval(*tensors.values()), schedule.eval)
+
+    def links(self, tensors: dict[str, torch.Tensor], *, new: bool) -> Way:
+        """Return our transport in the calling thread: preflight, link, validation, named tensors."""
+
+        def send() -> None:
+            index = next(self._count)
+            named = {f"{name}.{index}": tensor for name, tensor in tensors.items()} if new else tensors
+            self._sender.send(
+                self._preflight(PPEnvelope(PPAction.INFER, Ids(index, index, 0), ChunkPlan.of(1), {}, named))
+            )
+
+        def receive() -> None:
+            if self.rank == 1:
+                incoming = self._receiver.receive()
+                self._mesh.pass_on(incoming)
+            else:
+                incoming = self._follower.receive()
+            if len(incoming.message.tensors) != len(tensors):
+                raise RuntimeError("a tensor was lost")
+
+        return Way(send, receive)
+
+    def plane(self, plane: PPControlPlane, tensors: dict[str, torch.Tensor]) -> Way:
+        """Return the whole runtime: session, lanes and queues between the callers on both sides."""
+
+        def after() -> None:
+            if self.rank == 0:
+                plane.receive_result()
+                return
+            ids = plane.computed(1)
+            if self.rank == 1:
+                plane.send_result(PPResult(PPAction.INFER, ids, 1))
+
+        return Way(lambda: plane.send(tensors), plane.receive, after)
+
+
+class PassOn(torch.nn.Module):
+    """A stage that computes nothing."""
+
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return what came."""
+        return tensors
+
+
+def worker(out: Path, rounds: int) -> None:
+    """One rank: time every way in every round; rank 0 writes the median of each round as it goes."""
+    lifeline.hold_if_asked()
+    torch.set_num_threads(1)
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    plan = Plan(mesh_size=world_size - 1, backend="gloo", chunks=1)
+    groups = live.join(plan, rank=rank, local_rank=rank, world_size=world_size)
+    clock = Clock(rank, world_size)
+    raw_down, raw_mesh = dist.new_group([0, 1]), dist.new_group(list(range(1, world_size)))
+    ways = Ways(plan, groups, raw_down, raw_mesh)
+    found: dict[str, dict[str, dict[str, list[float]]]] = {"transport": {}, "runtime": {}}
+
+    def rounds_of(part: str, size: str, contenders: dict[str, Way], calls: int) -> None:
+        for way in contenders.values():
+            clock.times(way, 5)
+        medians: dict[str, list[float]] = {name: [] for name in contenders}
+        for _ in range(rounds):
+            for name, way in contenders.items():
+                times = clock.times(way, calls)
+                if rank == 0:
+                    medians[name].append(statistics.median(times))
+        found[part][size] = medians
+        if rank == 0:
+            out.write_text(json.dumps(found))
+
+    for size, (nbytes, calls) in SIZES.items():
+        tensors = {f"t{i}": torch.randn(nbytes // 16) for i in range(4)}
+        parts = [torch.zeros(nbytes // 4, dtype=torch.uint8) for _ in range(4)]
+        contenders = {
+            RAW: ways.raw([torch.zeros(nbytes, dtype=torch.uint8)]),
+            KNOWN: ways.links(tensors, new=False),
+            NEW: ways.links(tensors, new=True),
+            "raw, four tensors": ways.raw(parts),
+            "send_object_list": ways.objects(tensors),
+        }
+        if world_size == 2:
+            contenders["torch pipelining"] = ways.pipelining(tensors)
+        rounds_of("transport", size, contenders, calls)
+    # From here on the lanes own the groups of the runtime.
+    with PPControlPlane(plan, groups, Recorder(None)) as plane:
+        for size, (nbytes, calls) in SIZES.items():
+            tensors = {f"t{i}": torch.randn(nbytes // 16) for i in range(4)}
+            raw = ways.raw([torch.zeros(nbytes, dtype=torch.uint8)])
+            rounds_of("runtime", size, {RAW: raw, PLANE: ways.plane(plane, tensors)}, calls)
+        if rank == 0:
+            plane.shutdown()
+        else:
+            plane.receive()
+            plane.acknowledge()
+
+
+def run_case(mesh_size: int, rounds: int, limit_s: float) -> dict[str, Any]:
+    """Run one job and return its rounds.
+
+    Raises:
+        SystemExit: The job failed; the end of its log is the message.
+    """
+    with tempfile.TemporaryDirectory(prefix="ppwork-") as scratch:
+        out, log = Path(scratch, "found.json"), Path(scratch, "log")
+        program = [str(Path(__file__).resolve()), "--worker", str(out), "--rounds", str(rounds)]
+        code = torchrun(program, ranks=mesh_size + 1, log=log, limit_s=limit_s)
+        if code != 0:
+            raise SystemExit(f"the job ended with {code}:\n{log.read_text()[-4000:]}")
+        found: dict[str, Any] = json.loads(out.read_text())
+        return found
+
+
+def rows_of(case: str, parts: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return one row for each way: at each size the median time, and the median of the rounds' ratios."""
+    rows = []
+    for part, sizes in parts.items():
+        for way in next(iter(sizes.values())):
+            if way == RAW and part == "runtime":
+                continue
+            us = [statistics.median(rounds[way]) for rounds in sizes.values()]
+            ratios = [
+                statistics.median(a / b for a, b in zip(rounds[way], rounds[RAW], strict=True))
+                for rounds in sizes.values()
+            ]
+            goals = GOALS.get((case, way))
+            reached = None if goals is None else all(r <= g for r, g in zip(ratios, goals, strict=True))
+            rows.append(
+                {"case": case, "way": way, "us": us, "ratio": ratios, "goals": goals, "reached": reached}
+            )
+    return rows
+
+
+def tables(rows: list[dict[str, Any]]) -> list[str]:
+    """Return a table for each case."""
+    parts = []
+    for case in CASES.values():
+        cells = [
+            [
+                row["way"],
+                *(f"{us:.0f} us, {ratio:.2f}x" for us, ratio in zip(row["us"], row["ratio"], strict=True)),
+                " / ".join(f"{goal:g}" for goal in row["goals"]) if row["goals"] else None,
+                {True: "yes", False: "no", None: None}[row["reached"]],
+            ]
+            for row in rows
+            if row["case"] == case
+        ]
+        parts.append(f"## {case}\n\n" + common.table(["way", *SIZES, "goal", "reached"], cells))
+    return parts
+
+
+def main() -> int:
+    """Measure and write the tables."""
+    options = common.described(__doc__)
+    options.add_argument("--rounds", type=int, default=15)
+    options.add_argument("--limit-s", type=float, default=300.0)
+    options.add_argument("--results", type=Path, default=common.RESULTS)
+    options.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
+    given = options.parse_args()
+    if given.worker:
+        worker(given.worker, given.rounds)
+        return 0
+    rows, others = [], {}
+    for mesh_size, case in CASES.items():
+        parts, others[case] = common.measured_quietly(
+            lambda _, size=mesh_size: run_case(size, given.rounds, given.limit_s)
+        )
+        rows += rows_of(case, parts)
+    said = ", ".join(f"{case}: {share:.0%}" for case, share in others.items())
+    notes = [__doc__ or "", f"{given.rounds} rounds. Other processes took of the machine: {said}."]
+    text = common.report(
+        "transport",
+        "Transport: one message, one way, against one raw message of the same bytes",
+        [*notes, *tables(rows)],
+        {"rounds": given.rounds, "others": others, "rows": rows},
+        given.results,
+    )
+    sys.stdout.write(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+"""The checks of the exercises: right answers pass, and each usual mistake gets its own hint."""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+
+from ppwork.costs import law_period_ms
+from ppwork.errors import PlanError
+from ppwork.exercises import EXERCISES, check
+
+
+def next_step(encoded, left, more, depth):
+    if encoded:
+        return "send"
+    return "encode" if more and left < depth else "decode"
+
+
+RIGHT = {
+    "04.1": lambda a, b, t: a + b + t,
+    "04.2": lambda a, b, t: b / (a + b + t),
+    "04.3": lambda times: [k for k, ms in times.items() if ms > 3 * statistics.median(times.values())],
+    "05.1": law_period_ms,
+    "05.2": lambda a, b, t: next(
+        d for d in range(1, 99) if law_period_ms(a, b, t, d) == law_period_ms(a, b, t, 99)
+    ),
+    "05.3": next_step,
+    "05.4": lambda flush, depth: list(range(max(0, flush - depth + 1), flush)),
+}
+
+
+def test_every_exercise_has_a_right_answer_here():
+    assert set(RIGHT) == set(EXERCISES)
+
+
+@pytest.mark.parametrize("exercise", list(RIGHT))
+def test_right_answer_is_right(exercise):
+    verdict = check(exercise, RIGHT[exercise])
+    assert verdict.right
+    assert repr(verdict) == f"exercise {exercise}: right"
+
+
+@pytest.mark.parametrize(
+    ("exercise", "answer", "hint"),
+    [
+        ("04.1", lambda a, b, t: max(a, b), "overlap reaches"),
+        ("04.1", lambda a, b, t: a + b, "in neither stage"),
+        ("04.1", lambda a, b, t: "52", "gave '52', expected 52."),
+        ("04.2", lambda a, b, t: 1 - b / (a + b + t), "idle share"),
+        ("04.2", lambda a, b, t: b / (a + b), "while a chunk travels"),
+        ("04.2", lambda a, b, t: b / max(a, b), "denominator"),
+        ("04.3", lambda times: [], "median of all"),
+        ("04.3", lambda times: [0], "no chunk is slow"),
+        (
+            "04.3",
+            lambda times: [k for k, ms in times.items() if ms > 3 * statistics.mean(times.values())],
+            "pulls a mean up",
+        ),
+        ("05.1", lambda a, b, t, d: max(a, b), "both stages and the way"),
+        ("05.1", lambda a, b, t, d: (a + b + t) / d, "No depth makes a stage faster"),
+        ("05.1", lambda a, b, t, d: (a + b) / d, "Transport"),
+        ("05.2", lambda a, b, t: 2, "One less"),
+        ("05.2", lambda a, b, t: RIGHT["05.2"](a, b, t) + 1, "One more"),
+        ("05.3", lambda *state: "wait", "the steps are"),
+        ("05.3", lambda encoded, left, more, depth: "encode", "not possible there. There is no chunk left"),
+        ("05.3", lambda encoded, left, more, depth: "send", "Nothing that is encoded waits"),
+        ("05.3", lambda encoded, left, more, depth: "decode", "Nothing has left"),
+        (
+            "05.3",
+            lambda encoded, left, more, depth: (
+                "encode" if more and encoded + left < depth else "decode" if left else "send"
+            ),
+            "the mesh idles",
+        ),
+        (
+            "05.3",
+            lambda encoded, left, more, depth: "send" if encoded else "decode" if left else "encode",
+            "room for one more",
+        ),
+        ("05.4", lambda flush, depth: list(range(flush - depth, flush)), "one is the flush itself"),
+        ("05.4", lambda flush, depth: depth - 1, "gave 2, expected [8, 9]"),
+    ],
+)
+def test_usual_mistake_gets_its_hint(exercise, answer, hint):
+    verdict = check(exercise, answer)
+    assert not verdict.right
+    assert hint in verdict.hint
+    assert repr(verdict).startswith(f"exercise {exercise}: not yet. ")
+
+
+def test_error_in_the_learners_function_is_a_hint():
+    assert check("04.1", lambda a: a).hint.startswith("Your function raised TypeError")
+
+
+def test_what_is_no_exercise_or_no_function_is_refused():
+    with pytest.raises(PlanError, match=r"no exercise '99\.1'"):
+        check("99.1", max)
+    with pytest.raises(PlanError, match="not a function"):
+        check("04.1", 52.0)

@@ -1,0 +1,33 @@
+"""A chunk that a flush dropped, in the picture."""
+
+from made_runs import made
+from test_plot import by_gid, texts
+
+from ppwork.plot import plot_timeline
+from ppwork.timeline import Instant, Span
+
+
+def flushed(entries_by_rank, chunk):
+    """Return the run as if this chunk had been dropped: no decode, a drop in place of its emission."""
+
+    def told(entry):
+        if entry.chunk_index != chunk or entry.name not in ("decode", "emit"):
+            return [entry]
+        ids = {"call_id": entry.call_id, "chunk_index": chunk}
+        return [] if isinstance(entry, Span) else [Instant("drop", "main", entry.at_ns, **ids)]
+
+    stage0 = [kept for entry in entries_by_rank[0] for kept in told(entry)]
+    return {**entries_by_rank, 0: stage0}
+
+
+def test_a_drop_is_marked_in_place_of_the_emission_and_explained():
+    figure = plot_timeline(flushed(made(chunks=5), 2))
+    found = by_gid(figure)
+    assert "chunk2.emit" not in found
+    (mark,) = found["chunk2.drop"]
+    assert mark.get_marker() == "X"
+    assert "drop" in texts(figure)
+
+
+def test_a_run_without_a_flush_has_no_word_of_it():
+    assert "drop" not in texts(plot_timeline(made(chunks=5)))
