@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 BALANCES = {"balanced": (1.0, 1.0), "3:1": (1.0, 1 / 3), "1:3": (1 / 3, 1.0)}
 """Stage 0 to stage 1, as shares of the longest stage."""
 LONGEST_MS = (20, 60, 200)
-PAYLOADS_MB = (0, 1, 16)
+PAYLOADS = {"0": (0, 0), "1": (1, 1), "16": (16, 16), "16 there": (16, 0)}
+"""MB of a chunk, there and back."""
+ONE_WAY = "16 there"
 DEPTHS = (1, 2, 3, 4)
 ORDERS = ("overlap", "send-after-decode")
 LONG_ENOUGH_MS = 3000.0
-CHUNKS = (24, 100)
+CHUNKS = (16, 100)
 """Least and most chunks of a run; between them, as many as fill ``LONG_ENOUGH_MS`` if all overlaps."""
 RECORDS = "records.jsonl"
 
@@ -33,17 +35,18 @@ class Point(msgspec.Struct, frozen=True, order=True):
 
     balance: str
     longest_ms: float
-    payload_mb: float
+    payload: str
 
     @property
     def options(self) -> dict[str, float]:
         """The synthetic stages' options; stage 0 is split evenly into encode and decode."""
         stage0, stage1 = (share * self.longest_ms for share in BALANCES[self.balance])
         times = {"encode_ms": stage0 / 2, "decode_ms": stage0 / 2, "stage1_ms": stage1}
-        return {**times, "payload_mb": float(self.payload_mb)}
+        there, back = PAYLOADS[self.payload]
+        return {**times, "payload_mb": float(there), "result_mb": float(back)}
 
     def __str__(self) -> str:
-        return f"{self.balance.replace(':', 'to')}-{self.longest_ms:g}ms-{self.payload_mb:g}mb"
+        return f"{self.balance.replace(':', 'to')}-{self.longest_ms:g}ms-{self.payload.replace(' ', '-')}mb"
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -69,10 +72,19 @@ class Record(msgspec.Struct, frozen=True):
         return self.point, self.depth, self.order
 
 
-def variants(depths: tuple[int, ...], orders: tuple[str, ...]) -> list[tuple[int, str]]:
-    """Return depths and orders of the runs of a point; at depth 1 both orders are the sequential loop."""
-    pairs = itertools.product(depths, orders)
-    return [(1, "overlap"), *((d, order) for d, order in pairs if d > 1)]
+def variants(
+    points: Iterable[Point], depths: Iterable[int], orders: Iterable[str]
+) -> list[tuple[Point, int, str]]:
+    """Return the runs of these points; at depth 1 both orders are the sequential loop.
+
+    The classic mistake is the same whatever comes back, so it is left out where only the way there is loaded.
+    """
+    found = []
+    for point in points:
+        found.append((point, 1, "overlap"))
+        pairs = itertools.product(depths, orders if point.payload != ONE_WAY else ("overlap",))
+        found += [(point, depth, order) for depth, order in pairs if depth > 1]
+    return found
 
 
 def plan_of(point: Point, depth: int, order: str, mesh_size: int = 2) -> pp.Plan:
@@ -102,14 +114,13 @@ def record_of(point: Point, round_: int, run: pp.Run, others_share: float, folde
 
 def whole_grid() -> list[Point]:
     """Return all points."""
-    return [Point(*place) for place in itertools.product(BALANCES, LONGEST_MS, PAYLOADS_MB)]
+    return [Point(*place) for place in itertools.product(BALANCES, LONGEST_MS, PAYLOADS)]
 
 
 def place_of(records: Iterable[Record], folder: Path) -> Path:
     """Return where the tables belong: with the others if the whole grid was measured, else with its runs."""
     there = {record.variant for record in records}
-    asked = {(point, *variant) for point in whole_grid() for variant in variants(DEPTHS, ORDERS)}
-    return RESULTS if asked <= there else folder
+    return RESULTS if set(variants(whole_grid(), DEPTHS, ORDERS)) <= there else folder
 
 
 def line_of(record: Record) -> bytes:

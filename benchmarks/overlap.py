@@ -25,7 +25,7 @@ from grid import (
     DEPTHS,
     LONGEST_MS,
     ORDERS,
-    PAYLOADS_MB,
+    PAYLOADS,
     RECORDS,
     Point,
     Record,
@@ -138,7 +138,7 @@ def parts_of(rows: list[dict[str, Any]]) -> list[str]:
 
 def cells_of(row: dict[str, Any]) -> tuple[object, ...]:
     """Return the cells of one row of the long tables."""
-    named = (row["balance"], f"{row['longest_ms']:g}", f"{row['payload_mb']:g}", row["depth"])
+    named = (row["balance"], f"{row['longest_ms']:g}", row["payload"], row["depth"])
     law = (row["period_ms"], row.get("law_ms"), percent(row.get("off_law")))
     rest = (row[name] for name in ("efficiency", "overlap_score", "mesh_idle_ms"))
     return (*named, *law, *rest, "busy" if row["busy"] else "")
@@ -151,21 +151,20 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=1)
     options.add_argument("--balance", nargs="+", choices=BALANCES, default=list(BALANCES))
     options.add_argument("--ms", nargs="+", type=float, default=LONGEST_MS, help="longest stage")
-    options.add_argument("--mb", nargs="+", type=float, default=PAYLOADS_MB, help="payload, each way")
+    options.add_argument("--mb", nargs="+", choices=PAYLOADS, default=list(PAYLOADS), help="payload")
     options.add_argument("--depth", nargs="+", type=int, default=DEPTHS, help="depth 1 is always run")
     options.add_argument("--order", nargs="+", choices=ORDERS, default=ORDERS)
     options.add_argument("--resume", type=Path, metavar="FOLDER", help="of runs that an earlier call began")
     options.add_argument("--wait-s", type=float, default=WAIT_S, help="longest wait for a quiet machine")
     given = options.parse_args()
     if given.quick:
-        given.balance, given.ms, given.mb, given.depth = ["balanced"], [20.0], [0.0, 16.0], [1, 2, 3]
+        given.balance, given.ms, given.mb, given.depth = ["balanced"], [20.0], ["0", "16"], [1, 2, 3]
         given.order = ["overlap"]
     points = [Point(*place) for place in itertools.product(given.balance, given.ms, given.mb)]
     todo = [
-        (round_, point, depth, order)
+        (round_, *variant)
         for round_ in range(given.rounds)
-        for point in points
-        for depth, order in variants(given.depth, given.order)
+        for variant in variants(points, given.depth, given.order)
     ]
     folder = given.resume or Path("runs") / time.strftime("overlap-%Y%m%d-%H%M%S")
     sys.stderr.write(f"runs and records: {folder}\n")

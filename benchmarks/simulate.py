@@ -53,7 +53,7 @@ def rows_of(predicted: dict[Record, float]) -> list[dict[str, Any]]:
 def parts_of(rows: list[dict[str, Any]]) -> list[str]:
     """Return the report: median and worst error, in all and by what may explain it, then every run."""
     groups = {"all": rows}
-    for name, what in {"payload_mb": "MB", "depth": "depth", "order": "order"}.items():
+    for name, what in {"payload": "MB", "depth": "depth", "order": "order"}.items():
         groups |= {f"{what} {value}": same for value, same in by(rows, name).items()}
     columns = ("runs", "number", "median error", "worst error")
     return [
@@ -72,7 +72,7 @@ def errors(rows: list[dict[str, Any]]) -> tuple[float, float]:
 
 def cells_of(row: dict[str, Any]) -> tuple[object, ...]:
     """Return the cells of one row of the long table."""
-    named = (row["balance"], f"{row['longest_ms']:g}", f"{row['payload_mb']:g}", row["depth"], row["order"])
+    named = (row["balance"], f"{row['longest_ms']:g}", row["payload"], row["depth"], row["order"])
     found = (row["period_ms"], row["predicted_ms"], percent(row["error"]))
     return (*named, *found, "busy" if row["busy"] else "")
 

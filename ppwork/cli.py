@@ -17,8 +17,8 @@ from ppwork.launch import launch
 from ppwork.options import chunk_range, depth_of, size_of, synthetic
 from ppwork.plan import VIDEO_STAGE0, VIDEO_STAGE1, Plan
 from ppwork.predict import predict
+from ppwork.recorded import recorded, timeline_files
 from ppwork.screen import launch_with_bar, table
-from ppwork.timeline import Entry, Span, read_entries
 
 BAD_INPUT, RUN_FAILED, INTERRUPTED = 2, 1, 130
 
@@ -137,32 +137,13 @@ def timeline(
     chunks: Annotated[str, typer.Option(help="FIRST:LAST chunk to draw, both included.")] = "",
 ) -> None:
     """Draw what every rank did, as a picture, a table and a Perfetto trace in the run's folder."""
-    from ppwork.plot import as_png, compare_timelines, plot_timeline
-    from ppwork.text_timeline import alt_text, timeline_table
-    from ppwork.trace import chrome_trace
-
-    first, last = chunk_range(chunks)
-    plan, entries = _recorded(run_dir)
-    said = f"{_label(run_dir, plan)}: {alt_text(entries)}"
-    if compare is None:
-        name, figure = (
-            "timeline.png",
-            plot_timeline(entries, title=_label(run_dir, plan), first_chunk=first, last_chunk=last),
-        )
-    else:
-        other_plan, others = _recorded(compare)
-        labels = (_label(run_dir, plan), _label(compare, other_plan))
-        name, figure = (
-            "timeline-compare.png",
-            compare_timelines(entries, others, labels, first_chunk=first, last_chunk=last),
-        )
-        said += f"\n{labels[1]}: {alt_text(others)}"
-    text = timeline_table(entries)
-    made = {
-        name: as_png(figure, alt=said),
-        "timeline.txt": f"{text}\n\n{said}\n".encode(),
-        "trace.json": chrome_trace(entries, plan),
-    }
+    window = chunk_range(chunks)
+    plan, entries = recorded(run_dir)
+    beside = None
+    if compare is not None:
+        other_plan, others = recorded(compare)
+        beside = (others, _label(compare, other_plan))
+    made = timeline_files(plan, entries, _label(run_dir, plan), beside=beside, chunks=window)
     try:
         for file, data in made.items():
             write_whole(run_dir / file, data)
@@ -171,24 +152,8 @@ def timeline(
             f"The folder {run_dir} cannot be written: {error.strerror}.", check_first="is it yours?"
         ) from error
     paths = "\n".join(str(run_dir / file) for file in made)
-    out.print(f"{_shortened(text)}\n\n{said}\n\n{paths}", markup=False, highlight=False, soft_wrap=True)
-
-
-def _recorded(run_dir: Path) -> tuple[Plan, dict[int, list[Entry]]]:
-    plan = Plan.load(run_dir)
-    try:
-        entries = {rank: read_entries(run_dir, rank) for rank in range(plan.world_size)}
-    except ValueError as error:
-        raise PlanError(
-            f"The spans of {run_dir} do not read: {error}.", check_first="were they written by ppwork?"
-        ) from error
-    if not any(
-        isinstance(entry, Span) and entry.chunk_index >= 0 for found in entries.values() for entry in found
-    ):
-        raise PlanError(
-            f"The run {run_dir} has no spans of any chunk.", check_first="did it get past its first chunk?"
-        )
-    return plan, entries
+    text = _shortened(made["timeline.txt"].decode())
+    out.print(f"{text}\n{paths}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _label(run_dir: Path, plan: Plan) -> str:
@@ -197,7 +162,7 @@ def _label(run_dir: Path, plan: Plan) -> str:
 
 def _shortened(text: str) -> str:
     lines = text.splitlines()
-    return text if len(lines) <= 50 else "\n".join([*lines[:22], "...", *lines[-21:]])
+    return text if len(lines) <= 50 else "\n".join([*lines[:22], "...", *lines[-21:], ""])
 
 
 @notebooks.command()

@@ -76,12 +76,11 @@ def _sequential_period(answer: Answer) -> str:
 
 def _mesh_share(answer: Answer) -> str:
     for stage0, stage1, transport in CASES_MS:
-        period = law_period_ms(stage0, stage1, transport, depth=1)
+        period, longer = law_period_ms(stage0, stage1, transport, depth=1), max(stage0, stage1)
         habits = {
             1 - stage1 / period: "That is the idle share; asked is the busy one.",
             stage1 / (stage0 + stage1): "The mesh also waits while a chunk travels.",
-            stage1
-            / max(stage0, stage1): "The denominator is the period of PP0, and that is not the longer stage.",
+            stage1 / longer: "The denominator is the period of PP0, and that is not the longer stage.",
         }
         hint = _compared(answer, (stage0, stage1, transport), stage1 / period, habits)
         if hint:

@@ -19,14 +19,14 @@ from ppwork.errors import PlanError
 from ppwork.failure import write_whole
 from ppwork.options import SYNTHETIC_CHUNKS, synthetic
 from ppwork.plan import Plan
+from ppwork.recorded import recorded, timeline_files
 from ppwork.simulate import simulate
-from ppwork.text_timeline import alt_text, timeline_table
-from ppwork.timeline import Entry, read_entries
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from ppwork.simulate import Simulation
+    from ppwork.timeline import Entry
 
 MIB = 1 << 20
 """What ``--payload-mb`` counts in, as the synthetic workload does."""
@@ -82,7 +82,7 @@ def predict(
     written: list[Path] = []
     if out_dir is not None:
         folder = new_run_dir(out_dir)
-        for name, data in timeline_files(pictured(found), found.plan, label_of(found.plan)).items():
+        for name, data in timeline_files(found.plan, pictured(found), label_of(found.plan)).items():
             write_whole(folder / name, data)
             written.append(folder / name)
     if as_json:
@@ -127,13 +127,7 @@ def run_costs(run_dir: Path) -> tuple[Plan, Costs]:
     Raises:
         PlanError: The folder is not one of a run, or no chunk of it has all its spans.
     """
-    plan = Plan.load(run_dir)
-    try:
-        entries = {rank: read_entries(run_dir, rank) for rank in range(plan.world_size)}
-    except ValueError as error:
-        raise PlanError(
-            f"The spans of {run_dir} do not read: {error}.", check_first="were they written by ppwork?"
-        ) from error
+    plan, entries = recorded(run_dir)
     return plan, Costs.from_run(entries)
 
 
@@ -165,21 +159,6 @@ def pictured(found: Simulation) -> dict[int, list[Entry]]:
 def label_of(plan: Plan) -> str:
     """Return the title of a simulation's picture."""
     return f"simulated (depth {plan.in_flight_depth}, mesh of {plan.mesh_size})"
-
-
-def timeline_files(
-    entries_by_rank: Mapping[int, Sequence[Entry]], plan: Plan, label: str
-) -> dict[str, bytes]:
-    """Return picture, table and Perfetto trace by the names that ``ppwork timeline`` gives them."""
-    from ppwork.plot import as_png, plot_timeline
-    from ppwork.trace import chrome_trace
-
-    said = f"{label}: {alt_text(entries_by_rank)}"
-    return {
-        "timeline.png": as_png(plot_timeline(entries_by_rank, title=label), alt=said),
-        "timeline.txt": f"{timeline_table(entries_by_rank)}\n\n{said}\n".encode(),
-        "trace.json": chrome_trace(entries_by_rank, plan),
-    }
 
 
 def _filled(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:

@@ -96,6 +96,15 @@ def _rows(summary: dict[str, Any], plan: Plan, run_dir: Path) -> list[tuple[str,
         dropped = ", ".join(map(str, summary.get("dropped_chunks", ())))
         said = f"dropped {dropped}" if dropped else "nothing was in flight, nothing dropped"
         rows.append(("flushed", f"at chunk {', '.join(map(str, sorted(plan.flushes)))}: {said}"))
+    if summary.get("overlap_score") is not None and plan.in_flight_depth > 1:
+        idle = summary.get("mesh_idle_ms")
+        rows.append(
+            (
+                "overlap",
+                f"score {summary['overlap_score']:.2f}, efficiency {summary['efficiency']:.2f}"
+                + (f", mesh idle {idle:.1f} ms" if idle is not None else ""),
+            )
+        )
     if "max_abs_diff" in summary:
         rows.append(("verified", f"max_abs_diff {summary['max_abs_diff']:g} to one process"))
     rows.append(("versions", f"ppwork {versions.get('ppwork')}, torch {versions.get('torch')}"))

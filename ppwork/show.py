@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MAX_BYTES = 120_000
 """A notebook stays under 300 kB: a larger PNG, such as frames full of noise, is embedded as JPEG."""
 MAX_WIDTH = 900
-FIGURE_COLOURS = 128
+FIGURE_COLOURS = 64
 """A figure has few colours and their edges: a palette makes it a third of its size."""
 
 

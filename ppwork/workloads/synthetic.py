@@ -1,8 +1,9 @@
 """Stages that take a chosen time, carry a chosen load and compute nothing: to measure the pipeline itself.
 
-Options of the plan: ``encode_ms``, ``decode_ms``, ``stage1_ms``, ``payload_mb`` (each way, in units of
-1 << 20 bytes), ``jitter`` (relative, by seed). On the CPU a stage sleeps, which leaves the cores to the
-transport. On CUDA it launches a kernel of that length on its stream, and what follows there waits for it.
+Options of the plan: ``encode_ms``, ``decode_ms``, ``stage1_ms``, ``payload_mb`` (in units of 1 << 20 bytes),
+``result_mb`` (of it, what comes back; default all), ``jitter`` (relative, by seed). On the CPU a stage sleeps,
+which leaves the cores to the transport. On CUDA it launches a kernel of that length on its stream, and what
+follows there waits for it.
 """
 
 from __future__ import annotations
@@ -60,6 +61,11 @@ class Timer:
             time.sleep(ms / 1000.0)
 
 
+def elements_of(plan: Plan, option: str) -> int:
+    """Return how many float32 fill as many MB; one at least, for the chunk index."""
+    return max(1, int(float(plan.options.get(option, 0.0)) * MB) // 4)
+
+
 class SyntheticSource:
     """Stage 0: sleeps, and sends ``payload_mb`` whose first element is the chunk index."""
 
@@ -68,7 +74,7 @@ class SyntheticSource:
         self._encode, self._decode = (
             Timer(plan, name, context.device) for name in ("encode_ms", "decode_ms")
         )
-        self._elements = max(1, int(float(plan.options.get("payload_mb", 0.0)) * MB) // 4)
+        self._elements = elements_of(plan, "payload_mb")
         # One buffer per chunk that can be in flight: what was handed over belongs to the transport.
         count = plan.in_flight_depth + 1
         self._buffers = [torch.zeros(self._elements, device=context.device) for _ in range(count)]
@@ -98,10 +104,12 @@ class SyntheticSource:
 
 
 class SyntheticGenerator:
-    """Stage 1: sleeps on every mesh rank and returns what it got."""
+    """Stage 1: sleeps on every mesh rank and returns what it got, or its first ``result_mb``."""
 
     def __init__(self, context: StageContext) -> None:
-        self._timer = Timer(context.plan, "stage1_ms", context.device)
+        plan = context.plan
+        self._timer = Timer(plan, "stage1_ms", context.device)
+        self._elements = elements_of(plan, "result_mb" if "result_mb" in plan.options else "payload_mb")
 
     def reset_cache(self) -> None:
         """There is no cache."""
@@ -110,7 +118,7 @@ class SyntheticGenerator:
         """There is no cache."""
 
     def step(self, tensors: Tensors, step_index: int, num_steps: int) -> Tensors:
-        """Sleep once per chunk and return the tensors as they came."""
+        """Sleep once per chunk; return ``[elements]`` float32, a view of what came."""
         if step_index == num_steps - 1:
             self._timer.take()
-        return tensors
+        return {"payload": tensors["payload"][: self._elements]}

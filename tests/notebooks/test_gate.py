@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import copy
+import re
 
 import nbformat
 import pytest
+from anatomy import FOLDER, anatomy_problems, code_cells
 
 from ppwork.notebooks import dump, normalised
 
-FOLDER = Path(__file__).parent.parent.parent / "notebooks"
 LESSONS = sorted(FOLDER.glob("*.ipynb"))
+WITH_ANATOMY = [path for path in LESSONS if not path.name.startswith("00-")]
+"""The start page is older and shorter; every lesson after it has the whole anatomy."""
 MAX_BYTES = 300_000
 
 
@@ -21,10 +24,6 @@ def lesson(request):
 
 def read(path):
     return nbformat.read(path, as_version=4)
-
-
-def code_cells(notebook):
-    return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
 def problems(notebook) -> list[str]:
@@ -49,16 +48,22 @@ def problems(notebook) -> list[str]:
             found.append(f"cell {number} ends a line with ';', which nbval ignores")
         if "plt.show" in cell.source:
             found.append(f"cell {number} shows a figure without alternative text")
-    prose = sum(len(cell.source) for cell in notebook.cells if cell.cell_type == "markdown")
-    if prose < sum(len(cell.source) for cell in code):
+    if prose_characters(notebook) < sum(len(cell.source) for cell in code):
         found.append("less than half of it is prose")
     if notebook.metadata.kernelspec.name != "python3":
         found.append("kernelspec is not python3")
     return found
 
 
+def prose_characters(notebook) -> int:
+    """Solutions are folded away, and most of them is code."""
+    prose = "".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    return len(re.sub("<details>.*?</details>", "", prose, flags=re.DOTALL))
+
+
 def test_there_is_a_lesson_to_check():
     assert LESSONS
+    assert WITH_ANATOMY
 
 
 def test_lesson_has_no_problem(lesson):
@@ -87,3 +92,53 @@ def test_gate_rejects_a_spoilt_lesson(spoil, said):
     notebook = read(LESSONS[0])
     spoil(notebook)
     assert any(said in problem for problem in problems(notebook))
+
+
+@pytest.mark.parametrize("path", WITH_ANATOMY, ids=lambda path: path.name)
+def test_lesson_has_the_anatomy_of_a_lesson(path):
+    assert anatomy_problems(read(path)) == []
+
+
+def markdown(notebook, words):
+    """The Markdown cell that has these words."""
+    return next(cell for cell in notebook.cells if cell.cell_type == "markdown" and words in cell.source)
+
+
+def code(notebook, words):
+    return next(cell for cell in code_cells(notebook) if words in cell.source)
+
+
+def swap(cell, old, new):
+    assert old in cell.source
+    cell.source = cell.source.replace(old, new)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda nb: nb.metadata.ppwork.update(question="Another?"), "title is not the question"),
+        (lambda nb: nb.metadata.ppwork.update(minutes=99), "row Minutes"),
+        (lambda nb: nb.metadata.ppwork.update(goals=["nothing"]), "row Goals"),
+        (lambda nb: code_cells(nb)[0].update(source="chunks = 3"), "without type or comment"),
+        (lambda nb: swap(markdown(nb, "### Explain"), "### Explain", "### Notes"), "and not ['Predict'"),
+        (lambda nb: code(nb, "lesson.predict(").update(source="1"), "has no lesson.predict("),
+        (lambda nb: swap(markdown(nb, "## Break it"), "## Break it", "## See"), "broken and mended"),
+        (lambda nb: swap(markdown(nb, "## Words"), "## Words", "## More"), "does not end with"),
+        (lambda nb: swap(markdown(nb, "## Key points"), "\n- ", "\n- a\n- "), "key points"),
+        (lambda nb: swap(markdown(nb, "## Words"), "glossary.md#", "glossary.md"), "linked to the glossary"),
+        (lambda nb: swap(markdown(nb, "## Words"), "glossary.md#", "glossary.md#no"), "no such heading"),
+        (lambda nb: swap(markdown(nb, "## Words"), "glossary.md", "nowhere.md"), "which is not there"),
+        (lambda nb: code(nb, "pp.launch(").update(source="1\n" * 16), "more than 15 lines"),
+        (lambda nb: swap(code(nb, "import ppwork"), "import ppwork as pp", "import torch"), "imports torch"),
+        (lambda nb: swap(code(nb, "pp.launch(plan"), "pp.l", "pp.launch(plan)\npp.l"), "launches twice"),
+        (lambda nb: swap(code(nb, "chunks_finding("), "chunks_finding(times)", "'x'"), "not come from data"),
+        (lambda nb: swap(code(nb, "print(timeline_table("), "timeline_table", "str"), "without its table"),
+        (lambda nb: code(nb, "lesson.check(").update(outputs=[]), "shows no hint"),
+        (lambda nb: swap(markdown(nb, "<details>"), "Solution", "Else"), "no solution under it"),
+        (lambda nb: swap(markdown(nb, "<details>"), "+ transport_ms", ""), "solution is wrong"),
+    ],
+)
+def test_gate_rejects_a_lesson_without_its_anatomy(spoil, said):
+    notebook = copy.deepcopy(read(WITH_ANATOMY[0]))
+    spoil(notebook)
+    assert any(said in problem for problem in anatomy_problems(notebook)), anatomy_problems(notebook)

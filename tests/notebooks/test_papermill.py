@@ -1,4 +1,4 @@
-"""The start page runs with other parameters, from outside, in its own process."""
+"""Lessons run with other parameters, from outside, in their own process."""
 
 from __future__ import annotations
 
@@ -7,22 +7,39 @@ import sys
 
 import nbformat
 import pytest
-from test_gate import FOLDER
+from anatomy import FOLDER
 
 pytestmark = pytest.mark.notebook
 
 
-def test_start_page_runs_under_papermill_with_another_mesh_size(tmp_path):
-    done = tmp_path / "out.ipynb"
-    command = [sys.executable, "-m", "papermill", str(FOLDER / "00-start-here.ipynb"), str(done)]
-    parameters = ["-p", "mesh_size", "1", "-p", "chunks", "3", "--cwd", str(tmp_path), "-k", "python3"]
-    answer = subprocess.run([*command, *parameters], capture_output=True, text=True, timeout=110, check=False)
+def run_with(name: str, folder, **parameters) -> str:
+    """Run a lesson in an empty folder and return all that its cells printed or showed as text."""
+    done = folder / "out.ipynb"
+    command = [sys.executable, "-m", "papermill", str(FOLDER / name), str(done), "--cwd", str(folder)]
+    chosen = [word for key, value in parameters.items() for word in ("-p", key, str(value))]
+    answer = subprocess.run(
+        [*command, "-k", "python3", *chosen], capture_output=True, text=True, timeout=110, check=False
+    )
     assert answer.returncode == 0, answer.stderr[-2000:]
-    text = "".join(
-        output.get("text", "")
+    return "".join(
+        output.get("text", "") + output.get("data", {}).get("text/plain", "")
         for cell in nbformat.read(done, as_version=4).cells
         if cell.cell_type == "code"
         for output in cell.outputs
     )
+
+
+def test_start_page_runs_under_papermill_with_another_mesh_size(tmp_path):
+    text = run_with("00-start-here.ipynb", tmp_path, mesh_size=1, chunks=3)
     assert "ranks: 2 chunks: 3 frames: 12" in text
     assert "largest difference to one process is within 0.0" in text
+
+
+def test_sequential_lesson_holds_for_another_mesh_and_other_times(tmp_path):
+    """Its own asserts are the test; 05 has ten launches and runs under nbval only."""
+    times = {"encode_ms": 30.0, "decode_ms": 10.0, "stage1_ms": 60.0, "payload_mb": 0.1}
+    name = "04-what-does-the-sequential-pipeline-cost.ipynb"
+    text = run_with(name, tmp_path, mesh_size=1, chunks=8, **times)
+    assert "depth: 1 ranks: 2" in text
+    assert "the run says b: both stages, added up" in text
+    assert (tmp_path / "my_lazy_stage.py").exists()

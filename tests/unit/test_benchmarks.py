@@ -45,16 +45,26 @@ def made_record(bench, point, depth, order="overlap", **changes):
 
 class TestGrid:
     def test_every_depth_and_the_mistake_from_depth_2_on(self, bench):
-        found = bench["grid"].variants((1, 2, 3), ("overlap", "send-after-decode"))
-        assert found == [(1, "overlap"), *((d, order) for d in (2, 3) for order in bench["grid"].ORDERS)]
+        grid = bench["grid"]
+        point, one_way = grid.Point("balanced", 20.0, "1"), grid.Point("balanced", 20.0, grid.ONE_WAY)
+        assert grid.variants([point], (1, 2, 3), grid.ORDERS) == [
+            (point, 1, "overlap"),
+            *((point, d, order) for d in (2, 3) for order in grid.ORDERS),
+        ]
+        assert grid.variants([one_way], (1, 2), grid.ORDERS) == [
+            (one_way, 1, "overlap"),
+            (one_way, 2, "overlap"),
+        ]
 
     def test_depth_1_is_always_there_and_once(self, bench):
-        assert bench["grid"].variants((3,), ("overlap",)) == [(1, "overlap"), (3, "overlap")]
+        point = bench["grid"].Point("balanced", 20.0, "1")
+        found = bench["grid"].variants([point], (3,), ("overlap",))
+        assert found == [(point, 1, "overlap"), (point, 3, "overlap")]
 
     def test_plans_have_the_stages_of_their_point(self, bench):
         grid = bench["grid"]
         for balance, (stage0, stage1) in {"balanced": (60, 60), "3:1": (60, 20), "1:3": (20, 60)}.items():
-            plan = grid.plan_of(grid.Point(balance, 60, 1), 3, "send-after-decode")
+            plan = grid.plan_of(grid.Point(balance, 60, "1"), 3, "send-after-decode")
             halves = plan.options["encode_ms"], plan.options["decode_ms"]
             assert halves == pytest.approx((stage0 / 2, stage0 / 2))
             assert plan.options["stage1_ms"] == pytest.approx(stage1)
@@ -62,20 +72,16 @@ class TestGrid:
 
     def test_tables_of_a_part_of_the_grid_stay_with_its_runs(self, bench, tmp_path):
         grid = bench["grid"]
-        every = [
-            (point, *variant)
-            for point in grid.whole_grid()
-            for variant in grid.variants(grid.DEPTHS, grid.ORDERS)
-        ]
+        every = grid.variants(grid.whole_grid(), grid.DEPTHS, grid.ORDERS)
         records = [grid.Record(*variant, 0, "run", *[1.0] * 7) for variant in every]
-        assert len(records) == 27 * (4 + 3)
+        assert len(records) == 27 * (4 + 3) + 9 * 4
         assert grid.place_of(records, tmp_path) == bench["common"].RESULTS == FOLDER / "results"
         assert grid.place_of(records[1:], tmp_path) == tmp_path
 
 
 class TestOverlap:
     def test_law_comes_from_depth_1_of_the_same_point(self, bench):
-        point = bench["grid"].Point("balanced", 20.0, 1.0)
+        point = bench["grid"].Point("balanced", 20.0, "1")
         rows = bench["overlap"].rows_of([made_record(bench, point, depth) for depth in (3, 1, 2)])
         assert [row["depth"] for row in rows] == [1, 2, 3]
         assert [row["law_ms"] for row in rows] == [44.0, 22.0, 20.0]
@@ -83,7 +89,7 @@ class TestOverlap:
         assert {row["transport_ms"] for row in rows} == {4.0}
 
     def test_rounds_become_medians_and_one_busy_round_marks_the_figure(self, bench):
-        point = bench["grid"].Point("balanced", 20.0, 1.0)
+        point = bench["grid"].Point("balanced", 20.0, "1")
         same = [made_record(bench, point, 1, period_ms=ms) for ms in (44.0, 90.0, 45.0)]
         (row,) = bench["overlap"].rows_of(same)
         assert (row["period_ms"], row["busy"]) == (45.0, False)
@@ -94,7 +100,7 @@ class TestOverlap:
         self, bench, tmp_path, monkeypatch
     ):
         grid, overlap = bench["grid"], bench["overlap"]
-        point, asked = grid.Point("balanced", 20.0, 1.0), []
+        point, asked = grid.Point("balanced", 20.0, "1"), []
 
         def measured(job, wait_s):
             asked.append(job.args[0].in_flight_depth)
@@ -118,7 +124,7 @@ class TestOverlap:
         assert [record.depth for record in grid.read_records(tmp_path)] == [1, 2]
 
     def test_report_has_every_run_and_reads_back(self, bench, tmp_path):
-        point = bench["grid"].Point("3:1", 60.0, 16.0)
+        point = bench["grid"].Point("3:1", 60.0, "16")
         records = [made_record(bench, point, 1), made_record(bench, point, 2)]
         records.append(made_record(bench, point, 2, "send-after-decode", mesh_idle_ms=33.0, others_share=0.3))
         rows = bench["overlap"].rows_of(records)
@@ -138,7 +144,7 @@ class TestOverlap:
 def test_simulator_is_compared_with_what_it_was_told_at_depth_1_only(bench, tmp_path):
     """Runs made by the simulator itself: what it predicts from depth 1 must be them."""
     grid, compared = bench["grid"], bench["simulate"]
-    point, hop = grid.Point("balanced", 20.0, 1.0), Hop(1.0)
+    point, hop = grid.Point("balanced", 20.0, "1"), Hop(1.0)
     costs = Costs(encode_ms=10.0, decode_ms=10.0, stage1_ms=20.0, down=hop, broadcast={2: hop}, up=hop)
     records = []
     for depth in (1, 2):
