@@ -133,9 +133,12 @@ class SideBySide:
     sources: Mapping[str, str]
 
     def _repr_html_(self) -> str:
-        style = 'style="text-align:left; vertical-align:top"'
-        heads = "".join(f"<th {style}><code>{html.escape(path)}</code></th>" for path in self.sources)
-        cells = "".join(f"<td {style}><pre>{html.escape(text)}</pre></td>" for text in self.sources.values())
+        place = 'style="text-align:left; vertical-align:top"'
+        wrapped = 'style="white-space:pre-wrap"'
+        heads = "".join(f"<th {place}><code>{html.escape(path)}</code></th>" for path in self.sources)
+        cells = "".join(
+            f"<td {place}><pre {wrapped}>{html.escape(text)}</pre></td>" for text in self.sources.values()
+        )
         return f"<table><tr>{heads}</tr><tr>{cells}</tr></table>"
 
     def __repr__(self) -> str:

@@ -73,10 +73,10 @@ def show(picture: Figure | Path | str, *, alt: str) -> Picture:
 def _with_palette(png: io.BytesIO) -> bytes:
     from PIL import Image
 
+    # The octree keeps rare colours, such as those of a legend; a median cut mixes them with their neighbours.
+    image = Image.open(png).convert("RGB").quantize(FIGURE_COLOURS, Image.Quantize.FASTOCTREE)
     buffer = io.BytesIO()
-    Image.open(png).convert("RGB").quantize(FIGURE_COLOURS, dither=Image.Dither.NONE).save(
-        buffer, format="PNG", optimize=True
-    )
+    image.save(buffer, format="PNG", optimize=True)
     return buffer.getvalue()
 
 

@@ -13,6 +13,7 @@ LOOP = ["Predict", "Run", "Compare", "Explain"]
 ENDING = ["Exercises", "Key points", "Words"]
 MAX_LINES, MAX_POINTS = 15, 5
 PARAMETER = re.compile(r"\w+: (int|float|str|bool) = \S+  # \S.*")
+SHOWN_SOURCE = re.compile(r'"(ppwork[\w.]*:[\w.]+)"')
 CHECK = re.compile(r'lesson\.check\("(\d\d\.\d)", (\w+)\)')
 SOLUTION = re.compile(r"<details><summary>Solution</summary>\s+```python\n(.*?)```.*?</details>", re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#([^)\s]+))?\)")
@@ -50,7 +51,7 @@ def headings(cells, level: str) -> list[str]:
 
 def anatomy_problems(notebook) -> list[str]:
     """Say what is missing in a lesson, or not in its place."""
-    rules = (card, parameters, loops, ending, cells, pictures, exercises, links)
+    rules = (card, parameters, loops, ending, cells, pictures, sources, exercises, links)
     return [problem for rule in rules for problem in rule(notebook)]
 
 
@@ -135,6 +136,15 @@ def pictures(notebook):
         drawn = re.search(r"(plot_timeline|compare_timelines)\(", cell.source)
         if drawn and not (number < len(code) and "timeline_table(" in code[number].source):
             yield f"cell {number}: a timeline without its table"
+
+
+def sources(notebook):
+    """Source that is shown is the source of today."""
+    for number, cell in enumerate(code_cells(notebook), start=1):
+        shown = "".join(o.get("text", "") + o.get("data", {}).get("text/plain", "") for o in cell.outputs)
+        for path in SHOWN_SOURCE.findall(cell.source):
+            if lesson.source_of(path) not in shown:
+                yield f"cell {number} shows another {path} than the file has: `ppwork nb refresh`"
 
 
 def exercises(notebook):

@@ -133,6 +133,7 @@ def swap(cell, old, new):
         (lambda nb: swap(code(nb, "pp.launch(plan"), "pp.l", "pp.launch(plan)\npp.l"), "launches twice"),
         (lambda nb: swap(code(nb, "chunks_finding("), "chunks_finding(times)", "'x'"), "not come from data"),
         (lambda nb: swap(code(nb, "print(timeline_table("), "timeline_table", "str"), "without its table"),
+        (lambda nb: code(nb, "lesson.source_of(").update(outputs=[]), "than the file has"),
         (lambda nb: code(nb, "lesson.check(").update(outputs=[]), "shows no hint"),
         (lambda nb: swap(markdown(nb, "<details>"), "Solution", "Else"), "no solution under it"),
         (lambda nb: swap(markdown(nb, "<details>"), "+ transport_ms", ""), "solution is wrong"),

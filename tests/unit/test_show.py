@@ -28,6 +28,21 @@ def test_a_figure_is_embedded_with_its_sentence_escaped():
     assert embedded(picture).format == "PNG"
 
 
+def test_a_figure_keeps_its_colours_in_half_of_the_bytes():
+    from made_runs import made
+
+    from ppwork.plot import COLOURS, plot_timeline
+
+    figure, whole = plot_timeline(made()), io.BytesIO()
+    figure.savefig(whole, format="png", dpi=120)
+    picture = show(figure, alt="a timeline")
+    assert len(picture.data) < 0.5 * len(whole.getvalue())
+    pixels = np.asarray(embedded(picture).convert("RGB")).reshape(-1, 3).astype(int)
+    for colour in ("#BBBBBB", "#555555", *COLOURS[1:6]):
+        wanted = [int(colour[at : at + 2], 16) for at in (1, 3, 5)]
+        assert np.abs(pixels - wanted).max(axis=1).min() <= 8, colour
+
+
 def test_a_large_noisy_png_is_embedded_smaller_and_still_the_same_picture(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (900, 1200, 3), dtype=np.uint8)
     pixels[:, :600] = 0
