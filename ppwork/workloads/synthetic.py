@@ -1,9 +1,9 @@
 """Stages that take a chosen time, carry a chosen load and compute nothing: to measure the pipeline itself.
 
 Options of the plan: ``encode_ms``, ``decode_ms``, ``stage1_ms``, ``payload_mb`` (in units of 1 << 20 bytes),
-``result_mb`` (of it, what comes back; default all), ``jitter`` (relative, by seed). On the CPU a stage sleeps,
-which leaves the cores to the transport. On CUDA it launches a kernel of that length on its stream, and what
-follows there waits for it.
+``result_mb`` (of it, what comes back; default all), ``jitter`` (relative, by seed). On the CPU a stage
+sleeps, which leaves the cores to the transport. On CUDA it launches a kernel of that length on its stream,
+and what follows there waits for it.
 """
 
 from __future__ import annotations
