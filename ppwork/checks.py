@@ -19,6 +19,8 @@ from ppwork.errors import PlanError
 from ppwork.workloads.spec import check_plan, default_clip
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ppwork.plan import Plan
 
 SUBPROCESS_LIMIT_S = 120.0
@@ -92,9 +94,14 @@ def count_gpus() -> int:
 def check_stages(plan: Plan) -> None:
     """Let a subprocess import the stages and check their contract, as the ranks will.
 
+    Stages that passed are not imported again while their files stay as they are: it takes as long as torch.
+
     Raises:
         PlanError: What the subprocess found.
     """
+    asked = (plan.stage0, plan.stage1, str(Path.cwd()), os.environ.get("PYTHONPATH"))
+    if (files := _passed.get(asked)) and files == _written_at(files):
+        return
     command = [sys.executable, "-m", "ppwork", "check-stages", plan.stage0, plan.stage1]
     try:
         answer = subprocess.run(command, capture_output=True, timeout=SUBPROCESS_LIMIT_S, check=False)
@@ -103,9 +110,10 @@ def check_stages(plan: Plan) -> None:
             f"Importing the stages {plan.stage0} and {plan.stage1} took over {SUBPROCESS_LIMIT_S:g} s.",
             check_first="does the module do its work at import time?",
         ) from error
-    if answer.returncode == 0:
-        return
     lines = answer.stdout.decode(errors="replace").strip().splitlines()
+    if answer.returncode == 0:
+        _passed[asked] = _written_at(msgspec.json.decode(lines[-1], type=list[str]))
+        return
     try:
         what, check_first = msgspec.json.decode(lines[-1], type=tuple[str, str])
     except (msgspec.MsgspecError, IndexError):
@@ -113,6 +121,14 @@ def check_stages(plan: Plan) -> None:
         what = f"The stages could not be imported (exit {answer.returncode}): {' '.join(tail)}"
         check_first = f"run `{' '.join(command[1:])}`"
     raise PlanError(what, check_first=check_first)
+
+
+_passed: dict[tuple[str | None, ...], dict[str, int | None]] = {}
+"""Stages that passed, by where they were looked for: their files, and when those had been written."""
+
+
+def _written_at(files: Iterable[str]) -> dict[str, int | None]:
+    return {file: Path(file).stat().st_mtime_ns if Path(file).exists() else None for file in files}
 
 
 def new_run_dir(out: Path | None) -> Path:

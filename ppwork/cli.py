@@ -119,15 +119,17 @@ app.command("simulate")(predict)
 
 @app.command("check-stages", hidden=True)
 def check_stages(stage0: str, stage1: str) -> None:
-    """Import two stages and check their contract; the last line of output says what is wrong."""
+    """Import two stages and check their contract; the last line says what is wrong, or names their files."""
     from ppwork.stage import STAGE0_METHODS, STAGE1_METHODS, load_stage
 
+    wanted = ((stage0, STAGE0_METHODS), (stage1, STAGE1_METHODS))
     try:
-        load_stage(stage0, STAGE0_METHODS, search=Path.cwd())
-        load_stage(stage1, STAGE1_METHODS, search=Path.cwd())
+        found = [load_stage(path, methods, search=Path.cwd()) for path, methods in wanted]
     except PlanError as error:
         sys.stdout.write(msgspec.json.encode((error.what, error.check_first)).decode() + "\n")
         raise typer.Exit(BAD_INPUT) from None
+    files = [getattr(sys.modules[stage.__module__], "__file__", None) for stage in found]
+    sys.stdout.write(msgspec.json.encode([file for file in files if file]).decode() + "\n")
 
 
 @app.command()

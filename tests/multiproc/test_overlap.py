@@ -104,13 +104,10 @@ def test_the_classic_mistake_gives_the_same_results_and_a_flush_finds_nothing_in
 
 
 def test_the_classic_mistake_leaves_the_mesh_idle_for_the_decode(tmp_path):
-    """A ratio with a wide margin: three times the decode, about three times the idle time."""
+    """At least the decode, and a ratio with a wide margin; lesson 05 shows that it grows with the decode."""
     idle = {}
-    for order, decode_ms in (("send-after-decode", 20.0), ("send-after-decode", 60.0), ("overlap", 20.0)):
-        times = (10.0, decode_ms, 80.0)
-        run = synthetic(tmp_path / f"{order}-{decode_ms}", times, chunks=12, in_flight_depth=2, order=order)
-        idle[order, decode_ms] = run.summary["mesh_idle_ms"]
-    short, long = idle["send-after-decode", 20.0], idle["send-after-decode", 60.0]
-    assert short >= 20.0
-    assert 1.8 < long / short < 3.2
-    assert idle["overlap", 20.0] < 0.5 * short
+    for order in ("send-after-decode", "overlap"):
+        run = synthetic(tmp_path / order, (10.0, 60.0, 80.0), chunks=10, in_flight_depth=2, order=order)
+        idle[order] = run.summary["mesh_idle_ms"]
+    assert idle["send-after-decode"] >= 60.0
+    assert idle["overlap"] < 0.5 * idle["send-after-decode"]

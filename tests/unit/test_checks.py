@@ -143,7 +143,7 @@ def test_own_stages_without_chunks_are_refused(gpus):
 
 
 def test_own_stages_are_checked_and_the_backend_is_decided(gpus, answer):
-    commands = answer()
+    commands = answer(stdout=b"[]\n")
     assert resolve(OWN) == OWN.replace(backend="gloo")
     assert commands == [[sys.executable, "-m", "ppwork", "check-stages", OWN.stage0, OWN.stage1]]
 
@@ -203,6 +203,35 @@ def test_stage_module_that_does_not_exist_is_refused_by_a_real_subprocess(tmp_pa
     monkeypatch.chdir(tmp_path)
     with pytest.raises(PlanError, match="no_such_stages"):
         check_stages(OWN.replace(stage0="no_such_stages:A", stage1="no_such_stages:B"))
+
+
+STAGES = """
+class Source:
+    def encode(self, chunk_index): ...
+    def context_frames(self, chunk_index): ...
+    def decode(self, chunk_index, tensors): ...
+    def finish(self): ...
+
+class Denoiser:
+    def reset_cache(self): ...
+    def recompute(self, context_frames): ...
+    def step(self, tensors, step_index, num_steps): ...
+"""
+
+
+def test_stages_that_passed_are_asked_again_only_when_their_file_has_changed(tmp_path, monkeypatch):
+    """The import takes as long as torch's, and lessons launch the same stages many times."""
+    monkeypatch.chdir(tmp_path)
+    file, asked, run = tmp_path / "my_stages.py", [], subprocess.run
+    monkeypatch.setattr(subprocess, "run", lambda *args, **kwargs: asked.append(1) or run(*args, **kwargs))
+    file.write_text(STAGES)
+    check_stages(OWN)
+    check_stages(OWN)
+    assert len(asked) == 1
+    file.write_text(STAGES.replace("def step", "def other"))
+    os.utime(file, ns=(1, 1))
+    with pytest.raises(PlanError, match="lacks the contract's methods step"):
+        check_stages(OWN)
 
 
 # The run folder
