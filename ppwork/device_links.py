@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from ppwork.cuda_spans import CudaSpans
 from ppwork.streams import DeviceArrival, DeviceLink
 from ppwork.timeline import DEVICE_LANE
-from ppwork.topology import Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,12 +23,6 @@ if TYPE_CHECKING:
     from ppwork.streams import Issue
     from ppwork.timeline import Recorder
     from ppwork.transport import Incoming, Outgoing
-
-STREAMS = {
-    Role.STAGE0: ("down_pg", "up_pg"),
-    Role.LEADER: ("down_pg", "mesh_pg", "up_pg"),
-    Role.FOLLOWER: ("mesh_pg",),
-}
 
 
 class DeviceLinks:
@@ -48,7 +41,7 @@ class DeviceLinks:
         self.spans = CudaSpans(recorder.write, groups.device)
         self._links = {
             name: DeviceLink(name, groups.device, slots=depth + 1, spans=self.spans)
-            for name in STREAMS[groups.role]
+            for name in groups.topology.links(groups.rank)
         }
 
     def send(self, name: str, outgoing: Outgoing, issue: Issue) -> None:

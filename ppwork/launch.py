@@ -86,14 +86,11 @@ def launch(
 
 def mesh_figures(plan: Plan, run_dir: Path) -> dict[str, Any]:
     """Return what rank 0 does not know of a run that has ended: the mesh's idle time, every rank's queues."""
-    idle = mesh_idle_ms(read_entries(run_dir, LEADER_RANK))
+    entries = {rank: read_entries(run_dir, rank) for rank in range(plan.world_size)}
+    idle = mesh_idle_ms(entries[LEADER_RANK])
     return {
         "mesh_idle_ms": round(statistics.median(idle), 3) if idle else None,
-        "queues": [
-            {"rank": rank, **queue}
-            for rank in range(plan.world_size)
-            for queue in queues_of(read_entries(run_dir, rank))
-        ],
+        "queues": [{"rank": rank, **queue} for rank, found in entries.items() for queue in queues_of(found)],
     }
 
 

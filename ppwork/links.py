@@ -23,7 +23,7 @@ import torch.distributed as dist
 
 from ppwork.buffers import BufferPool
 from ppwork.header import NO_SCHEMA
-from ppwork.peers import as_peer_error
+from ppwork.peers import raise_named
 from ppwork.transport import Arrival, Incoming, Landing, Outgoing, limits_of
 from ppwork.wire import Decoder
 
@@ -51,22 +51,30 @@ class Link:
         try:
             return call(*args, **kwargs)
         except RuntimeError as error:
-            known = as_peer_error(error, what, **self._where)
-            if known is None:
-                raise
-            raise known from error
+            raise_named(error, what, **self._where)
 
     def _wait(self, works: list[Any]) -> None:
         for work in works:
             self._call("transfer", work.wait)
 
 
-class Sender(Link):
-    """The sending end of ``down_pg`` or ``up_pg``."""
+class _P2PLink(Link):
+    """One end of ``down_pg`` or ``up_pg``."""
 
     def __init__(self, groups: Groups, name: str) -> None:
-        super().__init__(groups, name, 1 - groups.rank)
         self._peer = 1 - groups.rank
+        super().__init__(groups, name, self._peer)
+
+    def issue(self, raw: torch.Tensor) -> None:
+        """Put the transfer of a CUDA buffer on the current stream; main thread only, never blocks."""
+        self._wait([self._start(raw, CONTROL_TAG)])
+
+    def _start(self, part: torch.Tensor, tag: int) -> Any:  # noqa: ANN401  a Work
+        raise NotImplementedError
+
+
+class Sender(_P2PLink):
+    """The sending end of ``down_pg`` or ``up_pg``."""
 
     def send(self, outgoing: Outgoing) -> None:
         """Start all transfers of a message, then wait for each once.
@@ -81,10 +89,6 @@ class Sender(Link):
         works += [self._start(part, outgoing.tag) for part in outgoing.payload]
         self._wait(works)
 
-    def issue(self, raw: torch.Tensor) -> None:
-        """Put the send of a CUDA buffer on the current stream; main thread only, never blocks."""
-        self._wait([self._start(raw, CONTROL_TAG)])
-
     def _start(self, part: torch.Tensor, tag: int) -> Any:  # noqa: ANN401  a Work
         return self._call("send", dist.isend, part, group=self._handle, group_dst=self._peer, tag=tag)
 
@@ -97,12 +101,11 @@ class _Posted:
     works: list[Any]
 
 
-class Receiver(Link):
+class Receiver(_P2PLink):
     """The receiving end of ``down_pg`` or ``up_pg``."""
 
     def __init__(self, groups: Groups, name: str, plan: Plan) -> None:
-        super().__init__(groups, name, 1 - groups.rank)
-        self._peer = 1 - groups.rank
+        super().__init__(groups, name)
         self._decoder = Decoder(limits_of(plan))
         self._pool = BufferPool(FREE_BUFFERS)
         self._ahead: dict[int, _Posted] = {}
@@ -132,10 +135,6 @@ class Receiver(Link):
         incoming = arrival.message(posted.landing)  # made while its payload is still on the way
         self._wait(posted.works)
         return incoming
-
-    def issue(self, raw: torch.Tensor) -> None:
-        """Put the receive of a CUDA buffer on the current stream; main thread only, never blocks."""
-        self._wait([self._start(raw, CONTROL_TAG)])
 
     def _look_ahead(self, header: Header) -> None:
         """Choose what is posted before the next frame."""

@@ -19,13 +19,13 @@ from ppwork.lanes import LaneStatistics, WatchedQueue
 from ppwork.links import Receiver, Sender
 from ppwork.mesh_inbox import Computed, MeshInbox
 from ppwork.mesh_links import MeshFollower, MeshLeader
-from ppwork.plane import Timed
 from ppwork.topology import Role
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
+    from ppwork.plane import Timed
     from ppwork.transport import Incoming, Outgoing
 
 LAST = (PPAction.SHUTDOWN, PPAction.ERROR)
@@ -110,12 +110,12 @@ class MeshEnd(MeshInbox):
         if self.device is None or result.action is not PPAction.INFER:
             self._send_result(result)
             return
-        if took is None or took.on_device is None:
-            with self.device.computing("result", result.ids) as mark:
+        span = None if took is None else took.on_device
+        if span is None:
+            with self.device.computing("result", result.ids) as span:
                 pass
-            took = Timed(0, mark)
         self._computing = True
-        self._lanes["device"].submit(partial(self._await_device, Computed(result, took)))
+        self._lanes["device"].submit(partial(self._await_device, Computed(result, span)))
 
     def _send_result(self, result: PPResult) -> None:
         outgoing = self._preflight(result)

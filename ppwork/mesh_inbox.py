@@ -15,11 +15,12 @@ import msgspec
 
 from ppwork.errors import PeerTimeoutError
 from ppwork.lanes import Lane, WatchedQueue
-from ppwork.plane import Plane, Timed
+from ppwork.plane import Plane
 from ppwork.topology import Role
 from ppwork.transport import Incoming
 
 if TYPE_CHECKING:
+    from ppwork.cuda_spans import DeviceSpan
     from ppwork.device_links import DeviceLinks
     from ppwork.envelope import PPResult
     from ppwork.streams import DeviceArrival, Issue
@@ -30,7 +31,7 @@ class Computed:
     """A chunk whose kernels have ended on the device."""
 
     result: PPResult
-    took: Timed
+    span: DeviceSpan
 
 
 Item = Incoming | Computed | BaseException
@@ -73,9 +74,7 @@ class MeshInbox(Plane):
             item = _next(self._ready, self._patience)
             if isinstance(item, Computed):
                 self._computing = False
-                took = item.took.on_device
-                stage1_ns = took.ns if took is not None else item.result.stage1_ns
-                self._send_result(msgspec.structs.replace(item.result, stage1_ns=stage1_ns))
+                self._send_result(msgspec.structs.replace(item.result, stage1_ns=item.span.ns))
             else:
                 self._refuse_notice(_envelope(item))
                 self._frames.append(_envelope(item))
@@ -91,8 +90,7 @@ class MeshInbox(Plane):
     def _await_device(self, computed: Computed) -> None:
         """Lane job: wait on this thread for the device, so that the main thread stays free to issue."""
         try:
-            if computed.took.on_device is not None:
-                computed.took.on_device.wait()
+            computed.span.wait()
             self._ready.put(computed, timeout=self._patience)
         except BaseException as error:  # noqa: BLE001  it belongs to the main thread
             self._ready.put(error, timeout=self._patience)

@@ -7,7 +7,7 @@ nowhere else. NCCL raises ``DistBackendError``, which is a ``RuntimeError`` as w
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ppwork.errors import PeerLostError, PeerTimeoutError, PPWorkError
 
@@ -56,10 +56,13 @@ def naming_peers(what: str, **where: Any) -> Iterator[None]:  # noqa: ANN401
     """
     try:
         yield
-    except PPWorkError:
-        raise
     except RuntimeError as error:
-        translated = as_peer_error(error, what, **where)
-        if translated is None:
-            raise
-        raise translated from error
+        raise_named(error, what, **where)
+
+
+def raise_named(error: RuntimeError, what: str, **where: Any) -> NoReturn:  # noqa: ANN401
+    """Raise what ``naming_peers`` does, for hot paths that cannot afford a context manager."""
+    translated = as_peer_error(error, what, **where)
+    if translated is None:
+        raise error
+    raise translated from error

@@ -21,7 +21,6 @@ from ppwork.lanes import Lane, LaneStatistics, result_of
 from ppwork.links import Sender
 from ppwork.notices import notice_of, notices
 from ppwork.protocol import COMMITMENT_POINTS, Session
-from ppwork.topology import Role
 from ppwork.transport import Incoming, Preflight, limits_of
 
 if TYPE_CHECKING:
@@ -31,18 +30,13 @@ if TYPE_CHECKING:
     from ppwork.groups import Groups
     from ppwork.plan import Plan
     from ppwork.timeline import Recorder
+    from ppwork.topology import Role
     from ppwork.transport import Outgoing
 
 log = logging.getLogger(__name__)
 
 NOTICE_TIMEOUT_S = 1.0
 """How long a failing rank tries to tell each peer before it leaves anyway: crash beats hang."""
-
-LANES = {
-    Role.STAGE0: ("down_pg", "up_pg"),
-    Role.LEADER: ("down_pg", "mesh_pg", "up_pg"),
-    Role.FOLLOWER: ("mesh_pg",),
-}
 
 Hook = Callable[[str, Ids], None]
 """Called just before each of ``protocol.COMMITMENT_POINTS``; may raise, for those who break things."""
@@ -68,7 +62,9 @@ class Plane:
         self._hook = hook
         # Every chunk in flight can have a job here, and so can one NOOP, SHUTDOWN or notice besides.
         bound = plan.in_flight_depth + 2
-        self._lanes = {name: Lane(name, groups.device, bound=bound) for name in LANES[groups.role]}
+        self._lanes = {
+            name: Lane(name, groups.device, bound=bound) for name in groups.topology.links(groups.rank)
+        }
         self._preflight = Preflight(limits_of(plan), groups.device)
         on_cuda = groups.device.type == "cuda"
         self.device = DeviceLinks(groups, recorder, plan.in_flight_depth) if on_cuda else None

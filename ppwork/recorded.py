@@ -10,13 +10,12 @@ from ppwork.text_timeline import alt_text, timeline_table
 from ppwork.timeline import Entry, Span, read_entries
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-EntriesByRank = dict[int, list[Entry]]
+    from ppwork.lives import EntriesByRank
 
 
-def recorded(run_dir: Path) -> tuple[Plan, EntriesByRank]:
+def recorded(run_dir: Path) -> tuple[Plan, dict[int, list[Entry]]]:
     """Return the plan of a run and the entries of every rank.
 
     Raises:
@@ -39,10 +38,10 @@ def recorded(run_dir: Path) -> tuple[Plan, EntriesByRank]:
 
 def timeline_files(
     plan: Plan,
-    entries: Mapping[int, Sequence[Entry]],
+    entries: EntriesByRank,
     label: str,
     *,
-    beside: tuple[Mapping[int, Sequence[Entry]], str] | None = None,
+    beside: tuple[EntriesByRank, str] | None = None,
     chunks: tuple[int | None, int | None] = (None, None),
 ) -> dict[str, bytes]:
     """Return picture, text table and Perfetto trace by file name.

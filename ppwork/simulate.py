@@ -67,13 +67,13 @@ def simulate(
     Raises:
         PlanError: An option cannot work.
     """
-    changes = {"in_flight_depth": depth, "order": order, "chunks": plan.chunks or DEFAULT_CHUNKS}
+    chunks = plan.chunks or DEFAULT_CHUNKS
+    changes = {"in_flight_depth": depth, "order": order, "chunks": chunks}
     plan = plan.replace(**{name: value for name, value in changes.items() if value is not None})
     if streams < 1:
         refuse("streams", streams, "1 or more")
     if streams > 1 and plan.d_out is not None:
         refuse("streams", streams, "1 with d_in and d_out: how streams share one way back is not modelled")
-    chunks = plan.chunks or DEFAULT_CHUNKS
     paper = Paper(plan, costs, streams, seed)
     mesh = _Mesh(paper, run_ahead=run_ahead)
     ranks = [STAGE0_RANK, *range(plan.world_size, plan.world_size + streams - 1)]

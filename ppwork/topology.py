@@ -76,6 +76,14 @@ class Topology:
             "up_pg": (STAGE0_RANK, LEADER_RANK),
         }[group]
 
+    def links(self, rank: int) -> tuple[str, ...]:
+        """Return the groups on which a rank sends or receives messages, in the order of a chunk's life.
+
+        >>> Topology(2).links(0), Topology(2).links(2)
+        (('down_pg', 'up_pg'), ('mesh_pg',))
+        """
+        return tuple(name for name in ("down_pg", "mesh_pg", "up_pg") if rank in self.ranks(name))
+
     def __str__(self) -> str:
         roles = "  ".join(f"rank {r}: {self.role(r)}" for r in range(self.world_size))
         groups = "  ".join(f"{g}: {list(self.ranks(g))}" for g in ("world_pg", *GROUP_ORDER))
