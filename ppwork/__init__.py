@@ -8,6 +8,7 @@ from ppwork.envelope import PPAction, PPEnvelope, PPResult
 from ppwork.errors import (
     LocalProtocolError,
     ParityError,
+    PeerFrozenError,
     PeerLostError,
     PeerTimeoutError,
     PlanError,
@@ -15,6 +16,7 @@ from ppwork.errors import (
     RemoteProtocolError,
     RunFailed,
     StageError,
+    StuckError,
     TerminalNotice,
 )
 from ppwork.launch import launch
@@ -31,6 +33,7 @@ __all__ = [
     "PPResult",
     "PPWorkError",
     "ParityError",
+    "PeerFrozenError",
     "PeerLostError",
     "PeerTimeoutError",
     "Picture",
@@ -40,6 +43,7 @@ __all__ = [
     "Run",
     "RunFailed",
     "StageError",
+    "StuckError",
     "TerminalNotice",
     "Topology",
     "__version__",

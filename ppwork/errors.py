@@ -10,6 +10,8 @@
     │   └── TerminalNotice              a peer told us that the session is over, and why
     ├── PeerLostError                   a peer's connection closed or broke
     ├── PeerTimeoutError                a named peer stayed silent past the bound
+    │   └── PeerFrozenError             its process is there and does not run
+    ├── StuckError                      this rank's own code made no progress past the bound
     ├── StageError                      user code of a stage raised; its traceback is the cause
     └── RunFailed                       the launcher: some rank failed; names the first one
 
@@ -109,6 +111,14 @@ class PeerLostError(PPWorkError):
 
 class PeerTimeoutError(PPWorkError):
     """A peer stayed silent past the bound."""
+
+
+class PeerFrozenError(PeerTimeoutError):
+    """A peer's process exists and does not run: stopped, or its host is; found by the watchdog."""
+
+
+class StuckError(PPWorkError):
+    """This rank's own code made no progress past the bound; found by the watchdog."""
 
 
 class StageError(PPWorkError):

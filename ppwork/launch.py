@@ -41,6 +41,7 @@ def launch(
     *,
     out: Path | str | None = None,
     check: bool = True,
+    fault: str = "",
     started: Callable[[Plan, Path], None] | None = None,
     progress: Progress | None = None,
     limit_s: float = DEFAULT_LIMIT_S,
@@ -51,6 +52,7 @@ def launch(
         plan: What to run; ``chunks`` and ``backend`` may be left open.
         out: Run folder, new or empty; ``None`` makes one under ``runs/``.
         check: Raise if the run fails; else the failure is in ``Run.failure``.
+        fault: Fault of the catalogue to inject, such as ``F07``; empty takes the plan's.
         started: Called once with the resolved plan and the run folder, before the ranks start.
         progress: Gets rank 0's spans and instants while they come.
         limit_s: Hard limit on the whole run, in seconds; the ranks' own bounds are in the plan.
@@ -66,7 +68,7 @@ def launch(
     Blocks:
         Until all ranks have ended; at most ``limit_s`` plus a few seconds of clean-up.
     """
-    plan = resolve(plan)
+    plan = resolve(plan.replace(fault=fault) if fault else plan)
     run_dir = new_run_dir(Path(out) if out is not None else None)
     write_whole(run_dir / Plan.FILE_NAME, msgspec.json.format(plan.to_json(), indent=2))
     if started is not None:

@@ -78,6 +78,16 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Longest wait for a peer, bring-up included (rule R12)."""
     heartbeat_s: float | None = None
     """So long after the last envelope a pausing source sends a NOOP; ``None``: a quarter of the timeout."""
+    stall_s: float | None = None
+    """So long may one step of a stage take before this rank counts as stuck; ``None``: 0.8 timeouts."""
+    freeze_s: float = 5.0
+    """So long may a process be stopped (SIGSTOP) before its peers leave."""
+    compare_collectives: int = 2
+    """First chunks whose ``tp_pg`` collectives mesh ranks compare before each call; 0 never, -1 always."""
+    digests: bool = False
+    """Compare inputs and replicated weights over the mesh: at start, and for every chunk."""
+    fault: str = ""
+    """Fault of the catalogue to inject, such as ``F07`` (``ppwork fault list``); empty is none."""
     frame_bytes: int = 8192
     """Size of the control frame that every message starts with; same on all ranks."""
     max_message_bytes: int = 1 << 30

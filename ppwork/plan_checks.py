@@ -29,6 +29,7 @@ def check_plan_fields(plan: Plan) -> None:
     """
     _check_types(plan)
     _check_counts(plan)
+    _check_bounds(plan)
     _check_depth(plan)
     _check_choices(plan)
     _check_cuts(plan)
@@ -63,17 +64,6 @@ def _check_counts(plan: Plan) -> None:
             _refuse(field, value, "1 or more", f"the option that sets {field}")
     if plan.mesh_size >= MAX_RANKS:
         _refuse("mesh_size", plan.mesh_size, f"below {MAX_RANKS}", "did you mean --chunks?")
-    for field, number in {
-        "noise": plan.noise,
-        "timeout_s": plan.timeout_s,
-        "tolerance": plan.tolerance,
-    }.items():
-        least = 1 if field == "timeout_s" else 0
-        if not math.isfinite(number) or number < least:
-            _refuse(field, number, f"a finite number from {least} up", f"the option that sets {field}")
-    if plan.heartbeat_s is not None and not 0 < plan.heartbeat_s < plan.timeout_s / 2:
-        need = f"above 0 and under half of timeout_s, {plan.timeout_s / 2:g}"
-        _refuse("heartbeat_s", plan.heartbeat_s, need, "a peer must hear from rank 0 before its bound passes")
     for name, option in plan.options.items():
         if isinstance(option, float) and not math.isfinite(option):
             _refuse("options", {name: option}, "finite: JSON has no word for it", f"the option {name}")
@@ -82,6 +72,26 @@ def _check_counts(plan: Plan) -> None:
         _refuse(field, getattr(plan, field), "0 or more", f"the option that sets {field}")
     if plan.frame_bytes % 64 or not 512 <= plan.frame_bytes <= 1 << 20:
         _refuse("frame_bytes", plan.frame_bytes, "a multiple of 64 in 512..1048576", "leave it out")
+
+
+def _check_bounds(plan: Plan) -> None:
+    for field, number in {
+        "noise": plan.noise,
+        "timeout_s": plan.timeout_s,
+        "tolerance": plan.tolerance,
+        "freeze_s": plan.freeze_s,
+    }.items():
+        least = 1 if field in ("timeout_s", "freeze_s") else 0
+        if not math.isfinite(number) or number < least:
+            _refuse(field, number, f"a finite number from {least} up", f"the option that sets {field}")
+    if plan.heartbeat_s is not None and not 0 < plan.heartbeat_s < plan.timeout_s / 2:
+        need = f"above 0 and under half of timeout_s, {plan.timeout_s / 2:g}"
+        _refuse("heartbeat_s", plan.heartbeat_s, need, "a peer must hear from rank 0 before its bound passes")
+    if plan.stall_s is not None and not 0 < plan.stall_s < plan.timeout_s:
+        need = f"above 0 and under timeout_s, {plan.timeout_s:g}"
+        _refuse("stall_s", plan.stall_s, need, "a stuck rank must speak before its peers' bounds pass")
+    if plan.compare_collectives < -1:
+        _refuse("compare_collectives", plan.compare_collectives, "-1 or more", "-1 is always")
 
 
 def _check_depth(plan: Plan) -> None:

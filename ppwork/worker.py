@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ppwork.groups import Groups
+    from ppwork.inject import Injector
     from ppwork.stage import StageContext
 
 FAILED = 1
@@ -97,19 +98,22 @@ def _run(run_dir: Path, rank: int, recorder: Recorder) -> None:
 
     from ppwork import groups as live
     from ppwork.clock_exchange import estimate_offset
+    from ppwork.inject import injector_of
 
     torch.set_num_threads(plan.threads_per_rank)
     local_rank, world_size = int(os.environ["LOCAL_RANK"]), int(os.environ["WORLD_SIZE"])
     log.info("ppwork %s torch %s plan %s", __version__, torch.__version__, plan.digest)
+    injector = injector_of(plan, rank, recorder)
+    plan = injector.before_join(plan)
     with recorder.span("join"):
         groups = live.join(plan, rank=rank, local_rank=local_rank, world_size=world_size)
     log.info("joined as %s on %s", groups.role, groups.device)
     recorder.instant(CLOCK, figures=msgspec.structs.asdict(estimate_offset(groups)))
-    _run_role(plan, groups, run_dir, recorder)
+    _run_role(plan, groups, run_dir, recorder, injector)
     log.info("left")
 
 
-def _run_role(plan: Plan, groups: Groups, run_dir: Path, recorder: Recorder) -> None:
+def _run_role(plan: Plan, groups: Groups, run_dir: Path, recorder: Recorder, injector: Injector) -> None:
     from ppwork.control import follower_loop, leader_loop, stage0_loop
     from ppwork.control_plane import PPControlPlane
     from ppwork.stage import STAGE0_METHODS, STAGE1_METHODS, NoTensorParallel, StageContext, load_stage
@@ -125,11 +129,12 @@ def _run_role(plan: Plan, groups: Groups, run_dir: Path, recorder: Recorder) -> 
     )
     path, methods = (plan.stage0, STAGE0_METHODS) if on_stage0 else (plan.stage1, STAGE1_METHODS)
     with recorder.span("load"):
-        stage = _construct(load_stage(path, methods, search=Path.cwd()), context)
+        stage = injector.stage(_construct(load_stage(path, methods, search=Path.cwd()), context))
     # Nobody waits in a collective for a rank that is still loading, or that failed to.
     groups.sync("loaded")
-    with PPControlPlane(plan, groups, recorder) as plane:
+    with PPControlPlane(plan, groups, recorder, injector.hook) as plane:
         try:
+            injector.plane(plane)
             if on_stage0:
                 _stage0(plane, stage, run_dir, stage0_loop)
             else:

@@ -44,6 +44,10 @@ REFUSED = [
     ("order", "send-before-decode"),
     *[("heartbeat_s", value) for value in (0.0, -1.0, 30.0, math.inf, math.nan)],
     ("options", {"x": math.inf}),
+    ("stall_s", 0.0),
+    ("stall_s", 60.0),
+    ("freeze_s", 0.5),
+    ("compare_collectives", -2),
 ]
 WRONG_TYPE = [
     ("mesh_size", "2"),
@@ -82,6 +86,11 @@ CHANGED = {
     "options": {"k": 1},
     "timeout_s": 61.0,
     "heartbeat_s": 5.0,
+    "stall_s": 30.0,
+    "freeze_s": 6.0,
+    "compare_collectives": -1,
+    "digests": True,
+    "fault": "F07",
     "frame_bytes": 4096,
     "max_message_bytes": 1 << 20,
     "threads_per_rank": 2,
