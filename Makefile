@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test check fix lab bench clean
+.PHONY: demo test check fix compat lab bench mutants clean
 
 demo: .venv/.run  ## set up, then the main job: the shipped clip, denoised by a mesh of two
 	$(BIN)/ppwork run --verify
@@ -32,6 +32,20 @@ bench: .venv/.dev  ## about half an hour on a quiet machine; tables and JSON in 
 	$(BIN)/python benchmarks/transport.py
 	$(BIN)/python benchmarks/overlap.py
 	$(BIN)/python benchmarks/simulate.py
+
+compat: .venv-torch-$(TORCH)/.dev  ## the short suite on another torch: make compat TORCH=2.11.0 (gigabytes)
+	.venv-torch-$(TORCH)/bin/python -m pytest tests/unit tests/multiproc/test_runs.py tests/multiproc/test_overlap.py \
+		tests/multiproc/test_failures.py tests/multiproc/test_main_job.py
+
+.venv-torch-$(TORCH)/.dev: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-torch-$(TORCH)
+	grep -v "^torch==" constraints.txt > .venv-torch-$(TORCH)/constraints.txt
+	.venv-torch-$(TORCH)/bin/python -m pip install --quiet -c .venv-torch-$(TORCH)/constraints.txt \
+		"torch==$(TORCH)" -e ".[dev]"
+	touch $@
+
+mutants: .venv/.dev  ## take each guard out, one at a time, and see that a test fails
+	$(BIN)/python tests/mutations.py
 
 lab: .venv/.dev  ## JupyterLab on the lessons, on loopback
 	$(BIN)/jupyter lab --ip 127.0.0.1 notebooks

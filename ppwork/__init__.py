@@ -4,6 +4,7 @@ This face is the notebook side: it starts processes and reads what they left, an
 CUDA. Inside a rank, import ``ppwork.control_plane`` and its neighbours.
 """
 
+from ppwork.diagnosis import diagnose
 from ppwork.envelope import PPAction, PPEnvelope, PPResult
 from ppwork.errors import (
     LocalProtocolError,
@@ -13,6 +14,7 @@ from ppwork.errors import (
     PeerTimeoutError,
     PlanError,
     PPWorkError,
+    RecordError,
     RemoteProtocolError,
     RunFailed,
     StageError,
@@ -39,6 +41,7 @@ __all__ = [
     "Picture",
     "Plan",
     "PlanError",
+    "RecordError",
     "RemoteProtocolError",
     "Run",
     "RunFailed",
@@ -47,6 +50,7 @@ __all__ = [
     "TerminalNotice",
     "Topology",
     "__version__",
+    "diagnose",
     "launch",
     "show",
 ]

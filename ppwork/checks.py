@@ -7,6 +7,7 @@ the new, empty run folder. Torch is never imported here: what needs it is asked 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from ppwork.plan import Plan
 
 SUBPROCESS_LIMIT_S = 120.0
+MIN_FREE_MB = 64.0
+"""A run folder on a disk with less is refused: spans, logs and a small video take some MB."""
 
 
 def resolve(plan: Plan) -> Plan:
@@ -138,7 +141,8 @@ def new_run_dir(out: Path | None) -> Path:
         out: Wanted folder, or ``None`` for ``runs/<time>-run``.
 
     Raises:
-        PlanError: It exists and is not empty, is not a folder, or cannot be made or written.
+        PlanError: It exists and is not empty, is not a folder, cannot be made or written, or its disk is
+            nearly full.
     """
     path = out if out is not None else Path("runs") / time.strftime("%Y%m%d-%H%M%S-run")
     try:
@@ -162,7 +166,17 @@ def new_run_dir(out: Path | None) -> Path:
             f"The output folder {path} exists and is not empty; nothing was overwritten.",
             check_first="give --out another folder, or leave it out for a fresh one under runs/",
         )
+    if (free := free_mb(path)) < MIN_FREE_MB:
+        raise PlanError(
+            f"The output folder {path.absolute()} has {free:.1f} MB free; a run needs {MIN_FREE_MB:g} MB.",
+            check_first=f"`df -h {path.absolute()}`; remove old runs there, or give --out another disk",
+        )
     return path.absolute()
+
+
+def free_mb(path: Path) -> float:
+    """Return what may still be written to a folder's disk, in MB of 1e6 bytes."""
+    return shutil.disk_usage(path).free / 1e6
 
 
 def _made_fresh(path: Path) -> Path:

@@ -12,10 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ppwork import activity
+from ppwork.digests import compare_inputs
 from ppwork.envelope import CONTEXT_PREFIX, Ids, PPAction, PPEnvelope, PPResult
 from ppwork.errors import PPWorkError, StageError, text_of
 from ppwork.stage import NOT_YET, Pause
-from ppwork.tensor_parallel import only_group
+from ppwork.tensor_parallel import counting, only_group
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -154,14 +156,31 @@ class Stage0Steps:
 
 
 def generate(plane: PPControlPlane, generator: Generator, envelope: PPEnvelope) -> tuple[PPResult, Timed]:
-    """Run a chunk on this mesh rank, time it, and check its call count (rule R4).
+    """Run a chunk on this mesh rank behind its guards, time it, and check its call count (rule R4).
 
     On CUDA it has only been launched when this returns.
+
+    Args:
+        plane: This rank's.
+        generator: Stage 1. Of a class from ``tally.counted`` the calls that entered it are counted, of any
+            other those that were made here.
+        envelope: The chunk.
+
+    Raises:
+        LocalProtocolError: A collective on another group, one that the mesh ranks do not all make, a call of
+            the generator too many or too few, or an input that is not the leader's (see ``tensor_parallel``,
+            ``tally``, ``digests`` for the ranks that see it).
+        StageError: The stage raised (this mesh rank).
     """
-    ids, guard = envelope.ids, only_group(plane.groups, "tp_pg")
-    with plane.timed("generate", ids) as took, stage_code("generate", ids), guard:
-        tensors, calls = run_chunk(generator, envelope.plan, envelope.tensors)
-    plane.computed(calls)
+    ids, groups = envelope.ids, plane.groups
+    with plane.timed("generate", ids) as took, stage_code("generate", ids), only_group(groups, "tp_pg"):
+        if plane.plan.digests:
+            compare_inputs(groups, envelope)
+        with counting(groups, envelope):
+            tensors, calls = run_chunk(generator, envelope.plan, envelope.tensors)
+            if getattr(generator, "calls_are_counted", False):
+                calls = groups.tally.calls
+            plane.computed(calls)
     return PPResult(PPAction.INFER, ids, calls, took.host_ns, {}, tensors), took
 
 
@@ -205,20 +224,22 @@ def encode_chunk(stage0: Stage0, chunk_index: int, *, recompute: bool) -> Tensor
 
 @contextmanager
 def stage_code(step: str, ids: Ids | None = None) -> Iterator[None]:
-    """Run user code; whatever it raises becomes a ``StageError`` with the original as its cause.
+    """Run user code, in view of the watchdog; what it raises becomes a ``StageError``, itself as the cause.
 
     Raises:
         StageError: The body raised something that is not ours (the rank that ran it).
     """
-    where = ids.where() if ids is not None else {}
+    outer = activity.enter(step, ids)
     try:
         yield
     except PPWorkError as error:
-        error.at(**where)
+        error.at(**(ids.where() if ids is not None else {}))
         raise
     except Exception as error:
         raise StageError(
             f"The stage's {step} raised {text_of(error)}",
-            where=where,
+            where=ids.where() if ids is not None else {},
             check_first="the traceback above: the last frame outside ppwork is yours",
         ) from error
+    finally:
+        activity.leave(outer)

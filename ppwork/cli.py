@@ -11,13 +11,17 @@ import msgspec
 import typer
 from rich.console import Console
 
+from ppwork.claims_cli import claims
+from ppwork.diagnose_cli import diagnose_command
 from ppwork.errors import PlanError, RunFailed
 from ppwork.failure import write_whole
+from ppwork.fault_cli import app as faults
 from ppwork.launch import launch
 from ppwork.options import chunk_range, depth_of, size_of, synthetic
 from ppwork.plan import VIDEO_STAGE0, VIDEO_STAGE1, Plan
 from ppwork.predict import predict
 from ppwork.recorded import recorded, timeline_files
+from ppwork.runs_cli import list_runs, stop_runs
 from ppwork.screen import launch_with_bar, table
 
 BAD_INPUT, RUN_FAILED, INTERRUPTED = 2, 1, 130
@@ -27,6 +31,7 @@ app = typer.Typer(
 )
 notebooks = typer.Typer(no_args_is_help=True, help="Keep the lessons executed and normalised.")
 app.add_typer(notebooks, name="nb")
+app.add_typer(faults, name="fault")
 out = Console()
 err = Console(stderr=True)
 
@@ -72,6 +77,12 @@ def run(
     heartbeat_s: Annotated[
         float | None, typer.Option(help="A pausing source sends a NOOP so often; default: timeout / 4.")
     ] = None,
+    compare_collectives: Annotated[
+        int, typer.Option(help="First chunks whose mesh sums are compared before each; -1 always, 0 never.")
+    ] = 2,
+    digests: Annotated[
+        bool, typer.Option(help="Compare whole weights and all inputs over the mesh.")
+    ] = False,
     out_dir: Annotated[Path | None, typer.Option("--out", help="Run folder, new or empty.")] = None,
     verify: Annotated[bool, typer.Option(help="Compare with a single-process run.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON only.")] = False,
@@ -101,6 +112,8 @@ def run(
         stage1=stage1,
         timeout_s=timeout_s,
         heartbeat_s=heartbeat_s,
+        compare_collectives=compare_collectives,
+        digests=digests,
         verify=verify,
     )
     if workload == "synthetic":
@@ -115,6 +128,10 @@ def run(
 
 
 app.command("simulate")(predict)
+app.command("claims")(claims)
+app.command("diagnose")(diagnose_command)
+app.command("ps")(list_runs)
+app.command("stop")(stop_runs)
 
 
 @app.command("check-stages", hidden=True)

@@ -134,11 +134,16 @@ class TensorSpec(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
         if not 1 <= len(self.name) <= MAX_NAME:
             return f"A tensor name had {len(self.name)} characters; 1..{MAX_NAME} are allowed."
         if self.dtype not in ITEM_SIZES:
-            return f"Tensor {self.name!r} had dtype {self.dtype!r}, which cannot travel."
+            return f"Tensor {self.name!r} had dtype {self.dtype[:MAX_NAME]!r}, which cannot travel."
         if self.device not in ("cpu", "cuda"):
-            return f"Tensor {self.name!r} was on {self.device!r}; only cpu and cuda can travel."
-        if len(self.shape) > MAX_DIMS or any(size < 0 or size >= 1 << 48 for size in self.shape):
-            return f"Tensor {self.name!r} had shape {self.shape}; up to {MAX_DIMS} sizes are allowed."
+            return f"Tensor {self.name!r} was on {self.device[:MAX_NAME]!r}; only cpu and cuda can travel."
+        if len(self.shape) > MAX_DIMS:
+            return f"Tensor {self.name!r} had {len(self.shape)} sizes; up to {MAX_DIMS} are allowed."
+        if any(size < 0 or size >= 1 << 48 for size in self.shape):
+            return f"Tensor {self.name!r} had shape {self.shape}; sizes of 0 to 2**48 - 1 are allowed."
+        # A size of 0 makes no tensor small for its backend, whose strides are products of the others.
+        if math.prod(max(size, 1) for size in self.shape) * ITEM_SIZES[self.dtype] >= 1 << 63:
+            return f"Tensor {self.name!r} had shape {self.shape}, more than any memory holds."
         return None
 
 

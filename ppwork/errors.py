@@ -12,6 +12,7 @@
     ├── PeerTimeoutError                a named peer stayed silent past the bound
     │   └── PeerFrozenError             its process is there and does not run
     ├── StuckError                      this rank's own code made no progress past the bound
+    ├── RecordError                     this rank's records could not be written: disk full, mostly
     ├── StageError                      user code of a stage raised; its traceback is the cause
     └── RunFailed                       the launcher: some rank failed; names the first one
 
@@ -119,6 +120,10 @@ class PeerFrozenError(PeerTimeoutError):
 
 class StuckError(PPWorkError):
     """This rank's own code made no progress past the bound; found by the watchdog."""
+
+
+class RecordError(PPWorkError):
+    """A record of this rank could not be written, so the run would leave less than it promises."""
 
 
 class StageError(PPWorkError):

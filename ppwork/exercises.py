@@ -6,16 +6,20 @@ come from the library's own formulas. The lesson shows a solution, and a test ru
 
 from __future__ import annotations
 
-import math
-import statistics
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
-from ppwork.costs import law_period_ms
 from ppwork.errors import PlanError, text_of
+from ppwork.exercises_failure import FAILURE
+from ppwork.exercises_pipeline import PIPELINE
 
-Answer = Callable[..., Any]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ppwork.answers import Answer
+
+EXERCISES: dict[str, Callable[[Answer], str]] = {**PIPELINE, **FAILURE}
+"""Lesson and number; each returns a hint, or nothing when the answer is right."""
 
 
 @dataclass(frozen=True)
@@ -55,157 +59,3 @@ def check(exercise: str, answer: Answer) -> Verdict:
     except Exception as error:  # noqa: BLE001  whatever a learner's function raises is news for the learner
         hint = f"Your function raised {text_of(error)}"
     return Verdict(exercise, hint)
-
-
-CASES_MS = ((20.0, 30.0, 2.0), (30.0, 30.0, 6.0), (60.0, 20.0, 1.0))
-"""Stage 0, stage 1 and transport."""
-
-
-def _sequential_period(answer: Answer) -> str:
-    for stage0, stage1, transport in CASES_MS:
-        right = law_period_ms(stage0, stage1, transport, depth=1)
-        habits = {
-            max(stage0, stage1): "The longer stage alone is what overlap reaches; here they take turns.",
-            stage0 + stage1: "Something of a chunk's way is in neither stage.",
-        }
-        hint = _compared(answer, (stage0, stage1, transport), right, habits)
-        if hint:
-            return hint
-    return ""
-
-
-def _mesh_share(answer: Answer) -> str:
-    for stage0, stage1, transport in CASES_MS:
-        period, longer = law_period_ms(stage0, stage1, transport, depth=1), max(stage0, stage1)
-        habits = {
-            1 - stage1 / period: "That is the idle share; asked is the busy one.",
-            stage1 / (stage0 + stage1): "The mesh also waits while a chunk travels.",
-            stage1 / longer: "The denominator is the period of PP0, and that is not the longer stage.",
-        }
-        hint = _compared(answer, (stage0, stage1, transport), stage1 / period, habits)
-        if hint:
-            return hint
-    return ""
-
-
-def _slow_chunks(answer: Answer) -> str:
-    steady = dict.fromkeys(range(8), 30.0)
-    for times, thought in (
-        ({**steady, 0: 500.0}, "Compare each chunk with the median of all of them."),
-        (steady, "In a steady run no chunk is slow."),
-        (
-            {**steady, 0: 2000.0, 5: 95.0},
-            "Chunk 0 pulls a mean up so far that chunk 5 hides; a median stays.",
-        ),
-    ):
-        right = [k for k, ms in times.items() if ms > 3 * statistics.median(times.values())]
-        found = answer(times)
-        if not isinstance(found, list) or sorted(found) != right:
-            return f"For {times} you gave {found!r}, expected {right}. {thought}"
-    return ""
-
-
-def _law(answer: Answer) -> str:
-    for times in CASES_MS:
-        for depth in (1, 2, 3):
-            stage0, stage1, transport = times
-            habits = {
-                max(stage0, stage1): "A chunk needs both stages and the way; what if few may be under way?",
-                (stage0 + stage1 + transport) / depth: "No depth makes a stage faster than its own work.",
-                (stage0 + stage1) / depth: "Transport is part of a chunk's time under way.",
-            }
-            hint = _compared(answer, (*times, depth), law_period_ms(*times, depth), habits)
-            if hint:
-                return hint
-    return ""
-
-
-def _smallest_depth(answer: Answer) -> str:
-    for stage0, stage1, transport in (*CASES_MS, (10.0, 10.0, 40.0), (5.0, 60.0, 0.0)):
-        right = math.ceil((stage0 + stage1 + transport) / max(stage0, stage1))
-        habits = {
-            right - 1.0: "One less than needed: with that the law's third term is still the largest.",
-            right + 1.0: "One more than needed: deeper only adds latency and stale work.",
-        }
-        hint = _compared(answer, (stage0, stage1, transport), right, habits)
-        if hint:
-            return hint
-    return ""
-
-
-STEPS = ("encode", "send", "decode")
-CHUNKS = 6
-
-
-def _next_step(answer: Answer) -> str:
-    for depth in (1, 2, 3):
-        encoded = left = made = 0
-        while made < CHUNKS or encoded or left:
-            more = made < CHUNKS
-            allowed = {"encode": more and encoded + left < depth, "send": encoded > 0, "decode": left > 0}
-            step = answer(encoded, left, more, depth)
-            state = f"With encoded={encoded}, left={left}, more={more}, depth={depth}"
-            if step not in STEPS:
-                return f"{state} you gave {step!r}; the steps are {', '.join(STEPS)}."
-            if not allowed[step]:
-                return f"{state} you gave {step!r}, which is not possible there. {_WHY_NOT[step]}"
-            if step == "decode" and encoded:
-                return (
-                    f"{state} you decode while an encoded chunk waits: the mesh idles for the whole decode."
-                )
-            if step == "decode" and allowed["encode"]:
-                return (
-                    f"{state} you decode although there is room for one more chunk; fill the pipeline first."
-                )
-            made, encoded, left = (
-                made + (step == "encode"),
-                encoded + (step == "encode") - (step == "send"),
-                left + (step == "send") - (step == "decode"),
-            )
-    return ""
-
-
-_WHY_NOT = {
-    "encode": "There is no chunk left, or as many are unfinished as the depth allows.",
-    "send": "Nothing that is encoded waits.",
-    "decode": "Nothing has left, so no result can come.",
-}
-
-
-def _dropped(answer: Answer) -> str:
-    for flush, depth in ((10, 3), (10, 1), (5, 2), (1, 3)):
-        right = list(range(max(0, flush - depth + 1), flush))
-        found = answer(flush, depth)
-        if not isinstance(found, list) or sorted(found) != right:
-            return (
-                f"For a flush at chunk {flush} and depth {depth} you gave {found!r}, expected {right}. "
-                "Of `depth` unfinished chunks one is the flush itself; the others were sent before it."
-            )
-    return ""
-
-
-def _compared(answer: Answer, case: tuple[float, ...], right: float, habits: Mapping[float, str]) -> str:
-    found = answer(*case)
-    if isinstance(found, int | float) and math.isclose(found, right, rel_tol=1e-3):
-        return ""
-    thought = next(
-        (
-            hint
-            for value, hint in habits.items()
-            if isinstance(found, int | float) and math.isclose(found, value)
-        ),
-        "",
-    )
-    return f"For {case} you gave {found!r}, expected {right:g}. {thought}".rstrip()
-
-
-EXERCISES: dict[str, Callable[[Answer], str]] = {
-    "04.1": _sequential_period,
-    "04.2": _mesh_share,
-    "04.3": _slow_chunks,
-    "05.1": _law,
-    "05.2": _smallest_depth,
-    "05.3": _next_step,
-    "05.4": _dropped,
-}
-"""Lesson and number; each returns a hint, or nothing when the answer is right."""

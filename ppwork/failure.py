@@ -6,8 +6,8 @@ by torchrun a tenth of a second later.
 
 from __future__ import annotations
 
+import contextlib
 import os
-import sysconfig
 import time
 import traceback
 from pathlib import Path
@@ -16,12 +16,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ppwork.errors import PeerLostError, PeerTimeoutError, PPWorkError, TerminalNotice, text_of
+from ppwork.peers import as_peer_error
+from ppwork.stacks import is_users
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SYMPTOMS = (TerminalNotice, PeerLostError, PeerTimeoutError)
-"""Errors that say a peer is gone: whoever made it go has the cause, if it could still speak."""
+"""Errors that say a peer is gone: whoever made it go has the cause, if it could still speak.
+
+A backend's bare ``RuntimeError`` with such a text is one, too: a stage may call torch.distributed itself.
+"""
 
 
 class FailureRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +63,7 @@ def record_of(error: BaseException, rank: int, last_instants: dict[str, dict[str
         what=_text(said.what),
         where={"rank": rank, **said.where},
         check_first=said.check_first,
-        symptom=isinstance(error, SYMPTOMS),
+        symptom=any(_is_symptom(one) for one in _chain(error)),
         at_ns=time.monotonic_ns(),
         traceback=_text("".join(traceback.format_exception(error))),
         source=_source_of(error),
@@ -71,22 +76,25 @@ def _text(said: str) -> str:
     return said.encode(errors="backslashreplace").decode()
 
 
+def _chain(error: BaseException) -> list[BaseException]:
+    """Return an error and what it was raised from, the innermost last."""
+    found = [error]
+    # `raise error from error` is legal, so a cause may come round again.
+    while (cause := found[-1].__cause__) is not None and all(cause is not one for one in found):
+        found.append(cause)
+    return found
+
+
+def _is_symptom(error: BaseException) -> bool:
+    if isinstance(error, RuntimeError):
+        return as_peer_error(error, "a call") is not None
+    return isinstance(error, SYMPTOMS)
+
+
 def _source_of(error: BaseException) -> str:
     # The innermost cause is where the trouble began: a StageError wraps the user's exception.
-    seen = {id(error)}
-    # `raise error from error` is legal, so a cause may come round again.
-    while error.__cause__ is not None and id(error.__cause__) not in seen:
-        error = error.__cause__
-        seen.add(id(error))
-    standard = sysconfig.get_path("stdlib") + os.sep
-    own = str(Path(__file__).parent) + os.sep
-    workloads = str(Path(own) / "workloads") + os.sep
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        installed = f"{os.sep}site-packages{os.sep}" in frame.filename
-        foreign = installed or frame.filename.startswith(("<", standard, own))
-        if not foreign or frame.filename.startswith(workloads):
-            return f"{frame.filename}:{frame.lineno}"
-    return ""
+    frames = reversed(traceback.extract_tb(_chain(error)[-1].__traceback__))
+    return next((f"{one.filename}:{one.lineno}" for one in frames if is_users(one.filename)), "")
 
 
 def failure_file(run_dir: Path, rank: int) -> Path:
@@ -95,13 +103,21 @@ def failure_file(run_dir: Path, rank: int) -> Path:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all: a temporary name beside it, then a rename."""
+    """Write a file whole or not at all: a temporary name beside it, then a rename.
+
+    What was written survives the death of the process, by SIGKILL too: the kernel has it. It is not forced
+    onto the disk (fsync), so a host that loses its power may lose it.
+
+    Raises:
+        OSError: It could not be written; the old file is as it was and nothing else is left behind.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         temporary.write_bytes(data)
         temporary.replace(path)
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # the first error is the one to report
+            temporary.unlink(missing_ok=True)
 
 
 def write_record(run_dir: Path, record: FailureRecord) -> None:
@@ -110,9 +126,13 @@ def write_record(run_dir: Path, record: FailureRecord) -> None:
 
 
 def read_records(run_dir: Path, world_size: int) -> list[FailureRecord]:
-    """Read the records that the ranks of a run left."""
-    paths = [failure_file(run_dir, rank) for rank in range(world_size)]
-    return [msgspec.json.decode(path.read_bytes(), type=FailureRecord) for path in paths if path.exists()]
+    """Read the records that the ranks of a run left; a file that does not read is passed over."""
+    found: list[FailureRecord] = []
+    for rank in range(world_size):
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            data = failure_file(run_dir, rank).read_bytes()
+            found.append(msgspec.json.decode(data, type=FailureRecord))
+    return found
 
 
 def first_cause(records: Sequence[FailureRecord]) -> FailureRecord | None:

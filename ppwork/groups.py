@@ -6,6 +6,7 @@ place that knows which backend carries what: gloo the CPU bytes, NCCL the CUDA t
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -16,48 +17,19 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
+from ppwork import nccl_knobs
+from ppwork.bounds import bring_up_timeout_s
+from ppwork.environment import STORE_VARIABLE
 from ppwork.errors import LocalProtocolError, PeerTimeoutError, PlanError
 from ppwork.parity import check_parity, decode_facts, encode_facts, facts_of
-from ppwork.peers import naming_peers
-from ppwork.topology import GROUP_ORDER, LEADER_GROUP_RANK, LEADER_RANK, Role, Topology
+from ppwork.tally import Tally
+from ppwork.topology import GROUP_ORDER, Role, Topology
+from ppwork.warm_up import new_secret, warm_up
 
 if TYPE_CHECKING:
     from ppwork.plan import Plan
 
-STORE_VARIABLE = "PPWORK_STORE"
-"""Path of our launcher's file store: nothing then listens beyond loopback. Unset: torchrun's store."""
-
-SHARED_GPU_ENVIRONMENT = {
-    "NCCL_SOCKET_IFNAME": "lo",
-    "NCCL_NET": "Socket",
-    "NCCL_IB_DISABLE": "1",
-    "NCCL_MNNVL_ENABLE": "0",
-    "NCCL_NVLS_ENABLE": "0",
-    "NCCL_MAX_CTAS": "4",
-    "CUDA_MODULE_LOADING": "EAGER",
-}
-"""With a distinct NCCL_HOSTID per rank this lets several ranks share one GPU: functional only, never fast."""
-
-
-def bring_up_timeout_s(plan: Plan) -> float:
-    """Return the bound on every wait: the plan's, unless ``SCOPE_DIST_TIMEOUT_S`` overrides it.
-
-    Raises:
-        PlanError: The variable is not a positive number (every rank that has it).
-    """
-    text = os.environ.get("SCOPE_DIST_TIMEOUT_S")
-    if text is None:
-        return plan.timeout_s
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < 86_400:
-        raise PlanError(
-            f"SCOPE_DIST_TIMEOUT_S was {text!r}; it must be a number of seconds above 0.",
-            check_first="unset it to use the plan's timeout_s",
-        )
-    return seconds
+log = logging.getLogger(__name__)
 
 
 def pick_device(plan: Plan, rank: int, local_rank: int) -> torch.device:
@@ -69,7 +41,7 @@ def pick_device(plan: Plan, rank: int, local_rank: int) -> torch.device:
     if plan.backend == "gloo" or (plan.backend == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     if plan.share_gpu:
-        os.environ.update({**SHARED_GPU_ENVIRONMENT, "NCCL_HOSTID": f"ppwork-{rank}"})
+        os.environ.update(nccl_knobs.sharing_a_gpu(rank))
     index = 0 if plan.share_gpu else local_rank
     count = torch.cuda.device_count()
     if index >= count:
@@ -78,22 +50,58 @@ def pick_device(plan: Plan, rank: int, local_rank: int) -> torch.device:
             where={"rank": rank},
             check_first="--backend gloo needs no GPU; --share-gpu puts all ranks on one, for teaching",
         )
-    # One order of launches on the host for all communicators of a device (rule R7).
-    os.environ.setdefault("NCCL_LAUNCH_ORDER_IMPLICIT", "1")
+    nccl_knobs.turn(os.environ)
+    if (known := nccl_knobs.old_driver()) is not None:
+        log.warning("nccl: %s", known)
     torch.cuda.set_device(index)
     return torch.device("cuda", index)
 
 
 def open_store(rank: int, world_size: int, timeout_s: float) -> Store:
-    """Return the store of this job, under a prefix of this attempt so that a restart never reads old keys."""
+    """Return the store of this job, under a prefix of this run and attempt.
+
+    A restart reads no keys of the attempt before, nor a run those of another one in a store file that was
+    left behind (F21). Without torchrun runs cannot be told apart; then what was left is refused.
+
+    Raises:
+        PlanError: The port that torchrun's variables name cannot be opened (rank 0); or this rank has been in
+            the store before, because the file was left by a crash or two ranks have one number (that rank).
+        PeerTimeoutError: Nobody answers at that port (other ranks).
+    """
     path = os.environ.get(STORE_VARIABLE)
     if path:
         store: Store = dist.FileStore(path, world_size)  # type: ignore[attr-defined]
     else:
-        store, _, _ = next(iter(rendezvous("env://", rank, world_size, timeout=timedelta(seconds=timeout_s))))
+        store = _torchruns_store(rank, world_size, timeout_s)
     store.set_timeout(timedelta(seconds=timeout_s))
+    run_id = os.environ.get("TORCHELASTIC_RUN_ID", "")
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return PrefixStore(f"ppwork/{attempt}", store)
+    store = PrefixStore(f"ppwork/{run_id}/{attempt}", store)
+    if _has(store, f"came/{rank}"):
+        raise PlanError(
+            f"Rank {rank} has been in the store {path or 'at MASTER_ADDR'} before.",
+            where={"rank": rank},
+            check_first=f"was it left by another run? give all ranks a new {STORE_VARIABLE}; "
+            f"or do two ranks have RANK={rank}?",
+        )
+    store.set(f"came/{rank}", "")
+    return store
+
+
+def _torchruns_store(rank: int, world_size: int, timeout_s: float) -> Store:
+    try:
+        opened = rendezvous("env://", rank, world_size, timeout=timedelta(seconds=timeout_s))
+        store: Store = next(iter(opened))[0]
+    except dist.DistNetworkError as error:
+        port = os.environ.get("MASTER_PORT")
+        said = str(error).partition("\n")[0]
+        what = f"The store at {os.environ.get('MASTER_ADDR')}:{port} could not be opened: {said}"
+        if rank == 0:
+            check = f"is port {port} in use (`ss -ltnp`)? give all ranks another MASTER_PORT"
+            raise PlanError(what, where={"rank": rank}, check_first=check) from error
+        check = f"rank 0's log: did it open port {port}, or does somebody else listen there?"
+        raise PeerTimeoutError(what, where={"rank": rank, "peer": 0}, check_first=check) from error
+    return store
 
 
 def gather(store: Store, key: str, value: bytes, rank: int, world_size: int) -> list[bytes]:
@@ -135,6 +143,7 @@ class Groups:
     Attributes:
         device: Where this rank computes.
         timeout_s: Bound on every wait, in seconds.
+        tally: What stage 1 has begun in the chunk that it computes.
     """
 
     topology: Topology
@@ -142,6 +151,7 @@ class Groups:
     device: torch.device
     timeout_s: float
     store: Store
+    tally: Tally
     _handles: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -168,10 +178,6 @@ class Groups:
         """Return all handles by name, also of groups that this rank is not in (guards compare them)."""
         return dict(self._handles)
 
-    def sync(self, key: str) -> None:
-        """Wait until every rank has come to ``key``; see ``gather``."""
-        gather(self.store, key, b"", self.rank, self.topology.world_size)
-
     def close(self) -> None:
         """Leave: ``destroy_process_group`` on this rank (rule R10).
 
@@ -197,6 +203,7 @@ def join(plan: Plan, *, rank: int, local_rank: int, world_size: int) -> Groups:
         PlanError: World size or device do not fit the plan (every rank, after parity).
         ParityError: Ranks differ in plan or environment (every rank, same text).
         PeerTimeoutError: A rank did not come in time (every rank that came).
+        RemoteProtocolError: A stranger has taken a peer's place (the rank that it talks to).
 
     Collective:
         ``world_pg``, then each of ``GROUP_ORDER``: all ranks.
@@ -230,32 +237,8 @@ def join(plan: Plan, *, rank: int, local_rank: int, world_size: int) -> Groups:
     handles: dict[str, Any] = {"world_pg": dist.group.WORLD}
     for name in GROUP_ORDER:
         handles[name] = dist.new_group(list(topology.ranks(name)), timeout=timeout, group_desc=name)
-    groups = Groups(topology, rank, device, timeout_s, store, handles)
-    warm_up(groups)
+    tally = Tally(rank, str(topology.role(rank)), plan.compare_collectives)
+    groups = Groups(topology, rank, device, timeout_s, store, tally, handles)
+    secret = gather(store, "secret", new_secret() if rank == 0 else b"", rank, world_size)[0]
+    warm_up(groups, secret)
     return groups
-
-
-def warm_up(groups: Groups) -> None:
-    """Use every edge once, in one order everywhere, so that no first chunk pays for a connection.
-
-    Collective:
-        ``down_pg``, ``up_pg`` (ranks 0 and 1), then ``mesh_pg``, ``tp_pg`` (the mesh).
-    """
-    devices = [torch.device("cpu")] + ([groups.device] if groups.device.type == "cuda" else [])
-    for device in devices:
-        token = torch.ones(64, dtype=torch.uint8, device=device)
-        for name, sender in (("down_pg", 0), ("up_pg", LEADER_RANK)):
-            if groups.rank not in groups.topology.ranks(name):
-                continue
-            with naming_peers("warm-up", rank=groups.rank, group=name, peer=1 - groups.rank):
-                if groups.rank == sender:
-                    dist.send(token, group=groups[name], group_dst=1 - groups.rank)
-                else:
-                    dist.recv(token, group=groups[name], group_src=1 - groups.rank)
-        if groups.role is not Role.STAGE0 and groups.topology.mesh_size > 1:
-            with naming_peers("warm-up", rank=groups.rank, group="mesh_pg"):
-                dist.broadcast(token, group=groups["mesh_pg"], group_src=LEADER_GROUP_RANK)
-            with naming_peers("warm-up", rank=groups.rank, group="tp_pg"):
-                dist.all_reduce(torch.ones(64, device=device), group=groups["tp_pg"])
-    if groups.device.type == "cuda":
-        torch.cuda.synchronize(groups.device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 import subprocess
 import sys
@@ -12,10 +13,14 @@ from typing import Any
 
 import msgspec
 
-from ppwork.checks import new_run_dir, resolve
+from ppwork.checks import free_mb, new_run_dir, resolve
+from ppwork.diagnosis import diagnose
 from ppwork.errors import RunFailed
+from ppwork.exit_codes import PAST_LIMIT
 from ppwork.failure import write_whole
+from ppwork.faults import with_fault
 from ppwork.plan import Plan
+from ppwork.processes import registry
 from ppwork.run import (
     OUTPUTS_FILE,
     SUMMARY_FILE,
@@ -23,14 +28,17 @@ from ppwork.run import (
     VERIFY_FILE,
     Run,
     add_to_summary,
-    diagnose,
     queues_of,
 )
 from ppwork.timeline import Entry, mesh_idle_ms, parse_entries, read_entries, span_file
 from ppwork.topology import LEADER_RANK
-from ppwork.torchrun import PAST_LIMIT, child_environment, running, torchrun
+from ppwork.torchrun import child_environment, running, torchrun
 
 DEFAULT_LIMIT_S = 3600.0
+FULL_MB = 1.0
+"""A disk with less than this at the end of a failed run is named as full."""
+_HALF = re.compile(r"\..+\.(part|\d+)")
+"""Names of files that are not whole yet: of ``failure.write_whole``, and of the video and picture writers."""
 
 Progress = Callable[[Entry], None]
 """Called on the caller's thread with each new span or instant of rank 0."""
@@ -52,7 +60,8 @@ def launch(
         plan: What to run; ``chunks`` and ``backend`` may be left open.
         out: Run folder, new or empty; ``None`` makes one under ``runs/``.
         check: Raise if the run fails; else the failure is in ``Run.failure``.
-        fault: Fault of the catalogue to inject, such as ``F07``; empty takes the plan's.
+        fault: Fault of the catalogue to inject, such as ``F07`` or ``F13/leader-mid-send``, with what its
+            case needs of a plan; empty takes the plan's.
         started: Called once with the resolved plan and the run folder, before the ranks start.
         progress: Gets rank 0's spans and instants while they come.
         limit_s: Hard limit on the whole run, in seconds; the ranks' own bounds are in the plan.
@@ -68,7 +77,9 @@ def launch(
     Blocks:
         Until all ranks have ended; at most ``limit_s`` plus a few seconds of clean-up.
     """
-    plan = resolve(plan.replace(fault=fault) if fault else plan)
+    wanted = fault or plan.fault
+    plan = resolve(with_fault(plan, wanted) if wanted else plan)
+    registry()  # refused before the run folder is used up
     run_dir = new_run_dir(Path(out) if out is not None else None)
     write_whole(run_dir / Plan.FILE_NAME, msgspec.json.format(plan.to_json(), indent=2))
     if started is not None:
@@ -77,7 +88,8 @@ def launch(
     exit_code = _run_ranks(plan, run_dir, limit_s, progress)
     failure: RunFailed | None = None
     if exit_code != 0:
-        failure = diagnose(run_dir, plan.topology, exit_code)
+        failure = _if_full(run_dir, diagnose(run_dir, exit_code).failed())
+        _remove_halves(run_dir)
     else:
         add_to_summary(run_dir, mesh_figures(plan, run_dir))
         failure = _verify(plan, run_dir, deadline) if plan.verify else None
@@ -103,8 +115,28 @@ def _run_ranks(plan: Plan, run_dir: Path, limit_s: float, progress: Progress | N
         log=run_dir / TORCHRUN_LOG,
         limit_s=limit_s,
         threads=plan.threads_per_rank,
+        freeze_s=plan.freeze_s,
         watch=_Tail(span_file(run_dir, 0), progress).read,
     )
+
+
+def _if_full(run_dir: Path, failure: RunFailed) -> RunFailed:
+    """Name a full disk first: it explains most of what the ranks could still say."""
+    free = free_mb(run_dir)
+    if free >= FULL_MB:
+        return failure
+    return RunFailed(
+        f"The disk of {run_dir} is full ({free:.1f} MB free); some records are missing.\n{failure.what}",
+        where=failure.where,
+        check_first=f"`df -h {run_dir}`; remove old runs there, or give --out another disk",
+    )
+
+
+def _remove_halves(run_dir: Path) -> None:
+    """Remove what killed ranks were writing: no reader takes it for a whole file, people might."""
+    for path in run_dir.iterdir():
+        if _HALF.fullmatch(path.name) and path.is_file():
+            path.unlink()
 
 
 class _Tail:

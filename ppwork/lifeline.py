@@ -13,10 +13,9 @@ import signal
 import sys
 import threading
 
-LIFELINE_VARIABLE = "PPWORK_LIFELINE"
-"""Set by our launcher: standard input is a pipe that ends when the launcher does."""
-ORPHANED = 71
-"""Exit code of a rank whose launcher went away."""
+from ppwork.environment import LIFELINE_VARIABLE
+from ppwork.exit_codes import ORPHANED
+
 PR_SET_PDEATHSIG = 1
 
 

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ppwork.envelope import Ids, PPAction, PPEnvelope, PPResult
+from ppwork.errors import RemoteProtocolError
 from ppwork.lanes import LaneStatistics, WatchedQueue
 from ppwork.links import Receiver, Sender
 from ppwork.mesh_inbox import Computed, MeshInbox
@@ -40,6 +41,7 @@ class MeshEnd(MeshInbox):
         bound = self.plan.in_flight_depth + 1  # and the SHUTDOWN behind the last chunk
         self._arrived: WatchedQueue[Incoming | BaseException | None] = WatchedQueue(bound)
         self._results: deque[Future[None]] = deque()
+        self._refused: RemoteProtocolError | None = None
         if self.role is Role.LEADER:
             self._mesh = MeshLeader(self.groups)
             down = Receiver(self.groups, "down_pg", self.plan)
@@ -88,8 +90,12 @@ class MeshEnd(MeshInbox):
 
         Raises:
             LocalProtocolError: The count is not the plan's (this mesh rank).
+            RemoteProtocolError: A later envelope was refused meanwhile (leader).
         """
+        self._only("computed", Role.LEADER, Role.FOLLOWER)
         with self._session_lock:
+            if self._refused is not None:
+                raise self._refused
             return self.session.finished(observed_calls).ids
 
     def send_result(self, result: PPResult, took: Timed | None = None) -> None:
@@ -131,6 +137,7 @@ class MeshEnd(MeshInbox):
         Blocks:
             Until rank 0 has taken everything; at most ``timeout_s``.
         """
+        self._only("acknowledge", Role.LEADER, Role.FOLLOWER)
         if self.role is Role.LEADER:
             self.send_result(PPResult(PPAction.SHUTDOWN, self.session.last_ids))
             self._await_results(1)
@@ -151,6 +158,15 @@ class MeshEnd(MeshInbox):
         with self.recorder.span("send_result", lane="up_pg", ids=outgoing.message.ids.where()):
             self._results_out.send(outgoing)
 
+    def _check(self, envelope: PPEnvelope) -> None:
+        """Lane job's part: what the session refuses here must not look like the main thread's own mistake."""
+        with self._session_lock:
+            try:
+                self.session.received(envelope)
+            except RemoteProtocolError as error:
+                self._refused = error
+                raise
+
     def _take_ahead(
         self,
         name: str,
@@ -163,9 +179,9 @@ class MeshEnd(MeshInbox):
                 start_ns = time.monotonic_ns()
                 incoming = receive()
                 envelope: PPEnvelope = self._only_kind(incoming, PPEnvelope)
-                if self.role is Role.LEADER:
-                    with self._session_lock:
-                        self.session.received(envelope)
+                # A notice is for the main thread alone: the chunk that it is computing is still in order.
+                if self.role is Role.LEADER and envelope.action is not PPAction.ERROR:
+                    self._check(envelope)
                 self.recorder.add_span("receive", start_ns, lane=name, ids=envelope.ids.where())
                 into.put(incoming, timeout=self._patience)
                 if envelope.action in LAST:

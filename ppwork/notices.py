@@ -6,21 +6,30 @@ from ppwork.envelope import Ids, PPAction, PPEnvelope, PPResult, Reason
 from ppwork.errors import WHERE_KEYS, PPWorkError, TerminalNotice, text_of
 from ppwork.topology import Role
 
+MAX_TEXT = 4000
+"""Characters of a text that a notice carries: it must fit wherever the error's own text would not."""
+
 
 def reason_of(error: BaseException) -> Reason:
     """Return an error as it travels in a notice."""
     if isinstance(error, PPWorkError):
-        return Reason(type(error).__name__, error.what, error.where, error.check_first)
-    return Reason(type(error).__name__, text_of(error), {}, "the log of that rank")
+        return Reason(type(error).__name__, _carried(error.what), error.where, _carried(error.check_first))
+    return Reason(type(error).__name__, _carried(text_of(error)), {}, "the log of that rank")
+
+
+def _carried(text: str) -> str:
+    # A file name that is not UTF-8 stands in messages as lone surrogates, which no message carries.
+    return text[:MAX_TEXT].encode(errors="backslashreplace").decode()
 
 
 def notice_of(reason: Reason, rank: int, role: Role) -> TerminalNotice:
     """Return the error that a rank raises when a notice has reached it."""
-    origin = " ".join(f"{key}={reason.where[key]}" for key in WHERE_KEYS if key in reason.where)
+    peer = reason.where.get("rank")
+    origin = " ".join(f"{key}={str(reason.where[key])[:99]}" for key in WHERE_KEYS if key in reason.where)
     return TerminalNotice(
-        f"The session was ended by a peer ({origin or 'origin unknown'}): {reason.what}",
-        where={"rank": rank, "role": str(role), "peer": reason.where.get("rank")},
-        check_first=reason.check_first or "the peer's log",
+        f"The session was ended by a peer ({origin or 'origin unknown'}): {reason.what[:MAX_TEXT]}",
+        where={"rank": rank, "role": str(role), "peer": peer if isinstance(peer, int) else None},
+        check_first=reason.check_first[:MAX_TEXT] or "the peer's log",
     )
 
 

@@ -70,6 +70,7 @@ class Plane:
         self.device = DeviceLinks(groups, recorder, plan.in_flight_depth) if on_cuda else None
         """The CUDA side of the links; ``None`` without a GPU."""
         self._told = False
+        self._caller: dict[str, threading.Thread] = {}
         self.session.joined()
 
     @property
@@ -133,6 +134,21 @@ class Plane:
         return self.groups.timeout_s + 2.0
 
     def _only(self, what: str, *roles: Role) -> None:
+        """Refuse a call of another role or thread; the first line of every public call that changes a thing.
+
+        Raises:
+            LocalProtocolError: This role never makes the call; or another thread made the first one, and goes
+                on undisturbed (rule R7, F22). ``fail`` is open to all: whoever finds the fault may say so.
+        """
+        thread = threading.current_thread()
+        caller = self._caller.setdefault("first", thread)  # atomic: of two at once, one is the first
+        if thread is not caller:
+            raise LocalProtocolError(
+                f"{what} was called by thread {thread.name!r}; thread {caller.name!r} made the first call, "
+                "and a rank has one caller of the transport.",
+                where={"rank": self.groups.rank, "role": str(self.role)},
+                check_first="hand the work to the first thread, through a queue",
+            )
         if self.role not in roles:
             raise LocalProtocolError(
                 f"{what} was called on the {self.role}; only {' and '.join(roles)} may.",

@@ -207,12 +207,14 @@ class Session:
             ``False`` for a stale result: received, and now to be dropped (rule R3).
 
         Raises:
-            RemoteProtocolError: Not the oldest chunk's ids, another call count than the plan's, or
-                nothing was in flight (rank 0 only).
+            RemoteProtocolError: Not the result of a chunk, not the oldest chunk's ids, another call count
+                than the plan's, or nothing was in flight (rank 0 only).
         """
         oldest = self._oldest(remote=True)
         problem = None
-        if result.ids != oldest.ids:
+        if result.action is not PPAction.INFER:
+            problem = f"{result.action.name} {result.ids} came in place of the result of {oldest.ids}."
+        elif result.ids != oldest.ids:
             problem = f"The result of {result.ids} came; the oldest in flight was {oldest.ids}."
         elif result.observed_calls != oldest.plan.expected_calls:
             problem = (
@@ -241,9 +243,24 @@ class Session:
 
     # The end
 
-    def acknowledged(self) -> None:
-        """Record that the acknowledgement of SHUTDOWN passed."""
-        self.move(Event.ACKNOWLEDGED)
+    def acknowledged(self, answer: PPResult | None = None) -> None:
+        """Record that the acknowledgement of SHUTDOWN passed.
+
+        Args:
+            answer: What came to rank 0 for it; ``None`` on the mesh, which gives it.
+
+        Raises:
+            RemoteProtocolError: Something else came in its place (rank 0 only).
+            LocalProtocolError: No SHUTDOWN has passed.
+        """
+        if answer is not None and (answer.action is not PPAction.SHUTDOWN or answer.ids != self._last):
+            self.state = self._after_illegal()
+            raise RemoteProtocolError(
+                f"{answer.action.name} {answer.ids} came in place of the acknowledgement of SHUTDOWN.",
+                where=self._where(peer=1, **answer.ids.where()),
+                check_first="the leader's log around this call_id",
+            )
+        self.move(Event.ACKNOWLEDGED, remote=answer is not None)
 
     def failed(self, error: BaseException) -> None:
         """Go to ERROR and stay there (rule R9); adds what is known to an error of ours."""

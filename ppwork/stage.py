@@ -139,7 +139,15 @@ class Stage0(Protocol):
 
 
 class Generator(Protocol):
-    """Stage 1, on every mesh rank. All mesh ranks get the same tensors and must return the same ones."""
+    """Stage 1, on every mesh rank. All mesh ranks get the same tensors and must return the same ones.
+
+    A generator may also have, and the mesh ranks then compare before the first chunk:
+
+    - ``parity_environment``, a tuple of names: the environment variables on which its collectives or its
+      numbers depend.
+    - ``replicated() -> Mapping[str, Tensor]``: the dense tensors that every mesh rank holds whole, such as
+      the weights that are not split; asked only with ``digests`` in the plan.
+    """
 
     def __init__(self, context: StageContext) -> None:
         """Load this rank's shard of the weights."""
@@ -150,11 +158,11 @@ class Generator(Protocol):
         ...
 
     def recompute(self, context_frames: Tensors) -> None:
-        """Rebuild the cache from ``context_frames``; counts as one generator call."""
+        """Rebuild the cache from ``context_frames``; counts as one generator call, whoever makes it."""
         ...
 
     def step(self, tensors: Tensors, step_index: int, num_steps: int) -> Tensors:
-        """Run one denoise step; counts as one generator call.
+        """Run one denoise step; counts as one generator call, whoever makes it: also the stage itself.
 
         ``tensors`` are the envelope's for step 0 and the previous step's result after that. The result of
         the last step is what the leader sends back.

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ppwork.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPResult
-from ppwork.errors import LocalProtocolError, PeerTimeoutError, PPWorkError, RemoteProtocolError
+from ppwork.errors import LocalProtocolError, PeerTimeoutError, PPWorkError
 from ppwork.lanes import first_done, result_of
 from ppwork.links import Receiver, Sender
 from ppwork.notices import notice_of
@@ -124,6 +124,7 @@ class Stage0End(Plane):
 
         Waiting for the next result says it, too.
         """
+        self._only("release_result", Role.STAGE0)
         if self._holding:
             self._holding = False
             self._room.release()
@@ -133,18 +134,12 @@ class Stage0End(Plane):
 
         Raises:
             LocalProtocolError: Something is still in flight: drain first.
+            RemoteProtocolError: Something else than the acknowledgement came (rank 0).
             TerminalNotice, PeerLostError, PeerTimeoutError: As ``receive_result``.
         """
         self._only("shutdown", Role.STAGE0)
         self._send(PPEnvelope(PPAction.SHUTDOWN, self.session.next_ids(PPAction.SHUTDOWN)))
-        answer = self._take_answer()
-        if answer.action is not PPAction.SHUTDOWN:
-            raise RemoteProtocolError(
-                f"A {answer.action.name} came in place of the acknowledgement of SHUTDOWN.",
-                where={"peer": 1, **answer.ids.where()},
-                check_first="the leader's log around this call_id",
-            )
-        self.session.acknowledged()
+        self.session.acknowledged(self._take_answer())
 
     def _send(self, envelope: PPEnvelope, *, flush: bool = False) -> None:
         ids = envelope.ids

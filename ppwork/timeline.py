@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ppwork.errors import RecordError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -72,10 +74,13 @@ class Recorder:
     """
 
     def __init__(self, path: Path | None) -> None:
+        self._path = path
         self._file = path.open("wb", buffering=0) if path is not None else None
         self._lock = threading.Lock()
         self._encoder = msgspec.json.Encoder()
         self._last: dict[str, Instant] = {}
+        self.entries = 0
+        """How many were handed in, written or not: whoever watches sees by it that this rank gets on."""
 
     def __enter__(self) -> Recorder:
         return self
@@ -128,11 +133,29 @@ class Recorder:
         return {lane: msgspec.to_builtins(entry) for lane, entry in dict(self._last).items()}
 
     def write(self, entry: Entry) -> None:
-        """Record what is over; its times are this host's ``time.monotonic_ns``."""
+        """Record what is over; its times are this host's ``time.monotonic_ns``.
+
+        Raises:
+            RecordError: The line could not be written whole: the disk is full, or a limit on file sizes was
+                reached. Raised once, on the thread that wrote; later entries are dropped, so that the torn
+                line stays the last one and readers cut it off.
+        """
         line = self._encoder.encode(entry) + b"\n"
         with self._lock:
-            if self._file is not None:
-                self._file.write(line)
+            self.entries += 1
+            if self._file is None:
+                return
+            try:
+                # A disk that fills up takes the part that fits; only the write after it says why.
+                while line:
+                    line = line[self._file.write(line) :]
+            except OSError as error:
+                self._file.close()
+                self._file = None
+                raise RecordError(
+                    f"The span file {self._path} could not be written: {error.strerror}.",
+                    check_first=f"free space on {self._path and self._path.parent}, quotas and `ulimit -f`",
+                ) from error
 
 
 def parse_entries(data: bytes) -> tuple[list[Entry], int]:

@@ -19,16 +19,19 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import psutil
 
-from ppwork.lifeline import LIFELINE_VARIABLE
+from ppwork.agent_watch import AgentWatch, ask_for_stacks
+from ppwork.environment import LIFELINE_VARIABLE, STORE_VARIABLE
+from ppwork.exit_codes import PAST_LIMIT, TORCHRUN_STOPPED
+from ppwork.processes import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 POLL_S = 0.05
-POLITE_S = 3.0
-"""How long torchrun gets to stop its ranks before we do."""
-PAST_LIMIT = 124
-"""Exit code of a program that was stopped because its time was up."""
+POLITE_S = 1.0
+"""How long torchrun and its ranks get to leave before we kill them."""
+KILL_S = 3.0
+"""How long we wait for what was killed."""
 
 
 def torchrun(
@@ -38,21 +41,29 @@ def torchrun(
     log: Path,
     limit_s: float,
     threads: int = 1,
+    freeze_s: float = 5.0,
     watch: Callable[[], None] | None = None,
 ) -> int:
-    """Run a program as this many ranks and wait for its end.
+    """Run a program as this many ranks and wait for its end; meanwhile ``ppwork ps`` lists it.
+
+    Once one rank has died badly the others get a second to write their records; then they are killed.
 
     Args:
         program: What torchrun shall start: a script and its arguments, or ``-m`` and a module. It should call
             ``lifeline.hold_if_asked()`` first thing, so that it never outlives us.
         ranks: Number of processes.
-        log: Gets what torchrun and the ranks print.
+        log: Gets what torchrun and the ranks print; its folder is the run's name on the list.
         limit_s: Hard limit, in seconds.
         threads: ``OMP_NUM_THREADS`` of each rank.
+        freeze_s: So long, in seconds, may torchrun be stopped while we run; then the program is ended.
         watch: Called about every 50 ms meanwhile, and once after the end.
 
     Returns:
-        torchrun's exit code; ``PAST_LIMIT`` if the limit passed.
+        torchrun's exit code, negative for the signal that ended it; ``PAST_LIMIT`` if the limit passed;
+        ``TORCHRUN_STOPPED``.
+
+    Raises:
+        PlanError: The list of runs cannot be kept; nothing is left running.
 
     Blocks:
         Until all ranks have ended; at most ``limit_s`` plus a few seconds of clean-up.
@@ -61,18 +72,35 @@ def torchrun(
     scratch = Path(tempfile.mkdtemp(prefix="ppwork-"))
     try:
         command = [*_torchrun_command(ranks, scratch), *program]
-        with log.open("wb") as file, running(command, _rank_environment(threads, scratch), file) as agent:
+        with (
+            log.open("wb", buffering=0) as file,
+            running(command, _rank_environment(threads, scratch), file) as agent,
+            listed(log.parent, agent.pid),
+        ):
+            known = psutil.Process(agent.pid)
+            seen = AgentWatch(known, log, freeze_s=freeze_s, say=lambda line: _say(file, line))
             while agent.poll() is None:
                 look()
                 if time.monotonic() > deadline:
-                    file.write(b"ppwork: the run passed its limit and was stopped\n")
+                    ask_for_stacks(known)
+                    _say(file, "ppwork: the run passed its limit and was stopped")
                     return PAST_LIMIT
+                if seen.look():
+                    _say(
+                        file, f"ppwork: torchrun was stopped (SIGSTOP) for {freeze_s:g} s; the run was ended"
+                    )
+                    return TORCHRUN_STOPPED
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     agent.wait(POLL_S)
             look()
             return agent.returncode
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _say(log: BinaryIO, line: str) -> None:
+    with contextlib.suppress(OSError):  # a full disk must not stop the clean-up
+        log.write(f"{line}\n".encode())
 
 
 def _torchrun_command(ranks: int, scratch: Path) -> list[str]:
@@ -92,7 +120,7 @@ def _rank_environment(threads: int, scratch: Path) -> dict[str, str]:
     return {
         **loopback,
         **child_environment(threads),
-        "PPWORK_STORE": str(scratch / "store"),
+        STORE_VARIABLE: str(scratch / "store"),
         # Without this torchrun opens a store on all addresses.
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     }
@@ -121,19 +149,19 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     # Recorded before anything dies: an orphan's parent is not there to be asked. A psutil process is a pid
     # and its start time, so a pid that was used again is never hit.
     family = _family(process.pid) if process.poll() is None else []
-    if process.stdin is not None:
-        with contextlib.suppress(OSError):
-            process.stdin.close()
-    if process.poll() is None:
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(POLITE_S)
-    _, alive = psutil.wait_procs(family, timeout=POLITE_S)
-    for member in alive:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            member.kill()
-    psutil.wait_procs(alive, timeout=POLITE_S)
-    process.wait(POLITE_S)
+    try:
+        if process.stdin is not None:
+            with contextlib.suppress(OSError):
+                process.stdin.close()
+        if process.poll() is None:
+            process.terminate()
+        psutil.wait_procs(family, timeout=POLITE_S)
+    finally:  # also after a second, impatient Ctrl-C
+        for member in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                member.kill()
+        psutil.wait_procs(family, timeout=KILL_S)
+        process.wait(KILL_S)
 
 
 def _family(pid: int) -> list[psutil.Process]:

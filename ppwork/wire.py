@@ -193,6 +193,7 @@ class Decoder:
         self.limits = limits
         self._msgpack = msgspec.msgpack.Decoder(Body)
         self._schemas: dict[int, tuple[int, Layout]] = {}
+        self._next_schema = NO_SCHEMA + 1
 
     def header(self, frame: bytes | bytearray | memoryview) -> Header:
         """Check the fixed part of a frame.
@@ -212,8 +213,9 @@ class Decoder:
             overflow: Exactly ``header.overflow_bytes`` bytes.
 
         Raises:
-            RemoteProtocolError: Bad checksum, a body that is not ours, an unknown schema id, specs that
-                cannot travel, sizes that contradict the header, or a chunk plan that contradicts itself.
+            RemoteProtocolError: Bad checksum, a body that is not ours, an unknown or repeated schema id,
+                specs that cannot travel, sizes that contradict the header, parts that the action does not
+                allow, or a chunk plan that contradicts itself (the receiving rank only).
         """
         inline = min(header.body_bytes, body_room(self.limits.frame_bytes) - HEADER_BYTES)
         raw = bytes(frame[HEADER_BYTES : HEADER_BYTES + inline]) + overflow
@@ -221,12 +223,16 @@ class Decoder:
             raise refused("The body's checksum was wrong.", header, "memory or network of the peer")
         try:
             body = self._msgpack.decode(raw)
-        except (msgspec.MsgspecError, RecursionError, ValueError) as error:
+            check_plain(body.metadata)
+        except (msgspec.MsgspecError, RecursionError, TypeError, ValueError) as error:
             raise refused(f"The body did not read: {error}.", header, "the peer's ppwork") from error
         layout = self._layout(header, body)
         problem = self._contradiction(header, body, layout)
         if problem is not None:
             raise refused(problem, header, "the log of the sender around this call_id")
+        if header.new_schema:
+            self._schemas[header.schema_id % SCHEMA_SLOTS] = (header.schema_id, layout)
+            self._next_schema += 1
         return Decoded(header, body, layout)
 
     def layout(self, schema_id: int) -> Layout | None:
@@ -246,9 +252,7 @@ class Decoder:
             problem = specs_problem(specs, self.limits)
             if problem is not None:
                 raise refused(problem, header, "encode() of the peer's stage")
-            layout = lay_out(specs, self.limits.frame_bytes)
-            self._schemas[header.schema_id % SCHEMA_SLOTS] = (header.schema_id, layout)
-            return layout
+            return lay_out(specs, self.limits.frame_bytes)
         if header.schema_id == NO_SCHEMA:
             return NO_TENSORS
         known = self.layout(header.schema_id)
@@ -262,6 +266,9 @@ class Decoder:
 
     def _contradiction(self, header: Header, body: Body, layout: Layout) -> str | None:
         specs = layout.specs
+        if header.new_schema and header.schema_id != self._next_schema:
+            # A receive may be posted for the id already: with other sizes the backend would abort.
+            return f"Schema {header.schema_id} was announced where {self._next_schema} is next."
         if len(specs) != header.num_tensors:
             return f"The header announced {header.num_tensors} tensors, the specs are {len(specs)}."
         if layout.payload_bytes != header.payload_bytes:
@@ -283,12 +290,17 @@ def parts_problem(
     is_envelope: bool,
 ) -> str | None:
     """Say which part the action misses or must not have, or ``None``; both ends ask (rule R1)."""
-    if action is PPAction.INFER and is_envelope and plan is None:
-        return "An INFER envelope came without the plan of its chunk."
+    if action is PPAction.INFER and is_envelope:
+        if plan is None:
+            return "An INFER envelope came without the plan of its chunk."
+    elif plan is not None:
+        return f"The plan of a chunk came with a {action.name}; only an INFER envelope has one."
     if action is not PPAction.INFER and specs:
         return f"A {action.name} came with {len(specs)} tensors; only INFER carries any."
     if action is PPAction.ERROR and reason is None:
         return "An ERROR came without its reason."
+    if action is not PPAction.ERROR and reason is not None:
+        return f"A {action.name} came with the reason of an ERROR."
     return None
 
 

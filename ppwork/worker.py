@@ -1,27 +1,36 @@
 """The entry of one rank: ``torchrun -m ppwork worker RUN_DIR``.
 
-Order matters here: lifeline, log, then torch; device, groups, stages, and only then the protocol. Whatever
-happens, this rank tells its peers, writes its failure record, and leaves with an exit code.
+Order matters here: lifeline, log, pulse and watchdog, then torch; device, groups, stages, and only then the
+protocol. Whatever happens, this rank writes its failure record, tells its peers, and leaves with an exit code
+(``exit_codes``).
 """
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
 import logging
 import os
+import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ppwork import lifeline
+from ppwork import activity, lifeline
 from ppwork.clocks import CLOCK
-from ppwork.failure import FailureRecord, record_of, write_record, write_whole
+from ppwork.exit_codes import UNWRITABLE
+from ppwork.failure import write_whole
+from ppwork.last_words import LastWords
 from ppwork.plan import Plan
+from ppwork.pulse import Pulse
 from ppwork.run import OUTPUTS_FILE, QUEUE, SUMMARY_FILE, log_file
 from ppwork.timeline import Recorder, dropped_chunks, measure, read_entries, span_file, stage1_ms_of
 from ppwork.version import __version__
+from ppwork.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,42 +39,36 @@ if TYPE_CHECKING:
     from ppwork.inject import Injector
     from ppwork.stage import StageContext
 
-FAILED = 1
-SECONDARY = 3
-"""Exit code of a rank that left because a peer did."""
-
 log = logging.getLogger("ppwork.worker")
 
 
 def main(run_dir: Path) -> int:
-    """Run this rank to its end and return its exit code."""
+    """Run this rank to its end and return its exit code; one that fails ends the process with it."""
     lifeline.hold_if_asked()
     rank = int(os.environ["RANK"])
-    _log_to(log_file(run_dir, rank), rank)
-    with Recorder(span_file(run_dir, rank)) as recorder:
+    try:
+        _log_to(log_file(run_dir, rank), rank)
+        pulse = Pulse(run_dir, rank)
+        recorder = Recorder(span_file(run_dir, rank))
+    except OSError as error:
+        sys.stderr.write(f"rank {rank} cannot write into the run folder: {error}\n")
+        return UNWRITABLE
+    # The launcher asks ranks that hang for their stacks; C code, so it answers in a blocked call, too.
+    faulthandler.register(signal.SIGUSR1, file=sys.stderr, all_threads=True)
+    words = LastWords(run_dir, rank, recorder)
+    with recorder:
         try:
-            _run(run_dir, rank, recorder)
-        except Exception as error:  # noqa: BLE001  whatever it is, it is written down and becomes the exit code
-            record = report(error, run_dir, rank, recorder)
-            code = SECONDARY if record.symptom else FAILED
-        else:
-            return 0
-    logging.shutdown()
-    # Groups are broken and lanes may be stuck in the backend: no destructor may run (rule R10).
-    sys.stderr.flush()
-    os._exit(code)
-
-
-def report(error: Exception, run_dir: Path, rank: int, recorder: Recorder) -> FailureRecord:
-    """Write this rank's failure record and log, once for an error; return the record."""
-    known: FailureRecord | None = getattr(error, "_ppwork_record", None)
-    if known is not None:
-        return known
-    record = record_of(error, rank, recorder.last_instants())
-    write_record(run_dir, record)
-    log.error("rank %d failed", rank, exc_info=error)
-    error._ppwork_record = record  # type: ignore[attr-defined]
-    return record
+            _run(run_dir, rank, recorder, words, pulse)
+        except BaseException as error:  # noqa: BLE001  whatever it is, it is written down and becomes the exit code
+            words.say(error)
+    pulse.leave(words.exit_code)
+    if words.exit_code:
+        # Groups are broken and lanes may be stuck in the backend: no destructor may run (rule R10).
+        with contextlib.suppress(OSError):  # a full disk
+            logging.shutdown()
+            sys.stderr.flush()
+        os._exit(words.exit_code)
+    return 0
 
 
 def _log_to(path: Path, rank: int) -> None:
@@ -92,31 +95,40 @@ class _Since(logging.Formatter):
         return f"+{time.monotonic() - self._start:.3f}s {super().format(record)}"
 
 
-def _run(run_dir: Path, rank: int, recorder: Recorder) -> None:
+def _run(run_dir: Path, rank: int, recorder: Recorder, words: LastWords, pulse: Pulse) -> None:
     plan = Plan.load(run_dir)
-    import torch
+    with Watchdog(plan, rank, run_dir, recorder, words=words, pulse=pulse) as watchdog:
+        with activity.during("import torch"):
+            import torch
 
-    from ppwork import groups as live
-    from ppwork.clock_exchange import estimate_offset
-    from ppwork.inject import injector_of
+            from ppwork import groups as live
+            from ppwork.clock_exchange import estimate_offset
+            from ppwork.flight_dump import write_flight
+            from ppwork.inject import injector_of
 
-    torch.set_num_threads(plan.threads_per_rank)
-    local_rank, world_size = int(os.environ["LOCAL_RANK"]), int(os.environ["WORLD_SIZE"])
-    log.info("ppwork %s torch %s plan %s", __version__, torch.__version__, plan.digest)
-    injector = injector_of(plan, rank, recorder)
-    plan = injector.before_join(plan)
-    with recorder.span("join"):
-        groups = live.join(plan, rank=rank, local_rank=local_rank, world_size=world_size)
-    log.info("joined as %s on %s", groups.role, groups.device)
-    recorder.instant(CLOCK, figures=msgspec.structs.asdict(estimate_offset(groups)))
-    _run_role(plan, groups, run_dir, recorder, injector)
-    log.info("left")
+        words.also = partial(write_flight, run_dir, rank)
+        torch.set_num_threads(plan.threads_per_rank)
+        local_rank, world_size = int(os.environ["LOCAL_RANK"]), int(os.environ["WORLD_SIZE"])
+        log.info("ppwork %s torch %s plan %s", __version__, torch.__version__, plan.digest)
+        injector = injector_of(plan, rank, recorder)
+        plan = injector.before_join(plan)
+        with recorder.span("join"), activity.during("join"):
+            groups = live.join(plan, rank=rank, local_rank=local_rank, world_size=world_size)
+        watchdog.joined()
+        log.info("joined as %s on %s", groups.role, groups.device)
+        recorder.instant(CLOCK, figures=msgspec.structs.asdict(estimate_offset(groups)))
+        _run_role(plan, groups, run_dir, recorder, injector, words)
+        log.info("left")
 
 
-def _run_role(plan: Plan, groups: Groups, run_dir: Path, recorder: Recorder, injector: Injector) -> None:
+def _run_role(
+    plan: Plan, groups: Groups, run_dir: Path, recorder: Recorder, injector: Injector, words: LastWords
+) -> None:
     from ppwork.control import follower_loop, leader_loop, stage0_loop
     from ppwork.control_plane import PPControlPlane
+    from ppwork.digests import compare_loaded
     from ppwork.stage import STAGE0_METHODS, STAGE1_METHODS, NoTensorParallel, StageContext, load_stage
+    from ppwork.tally import counted
     from ppwork.tensor_parallel import MeshSum
     from ppwork.topology import Role
 
@@ -129,9 +141,11 @@ def _run_role(plan: Plan, groups: Groups, run_dir: Path, recorder: Recorder, inj
     )
     path, methods = (plan.stage0, STAGE0_METHODS) if on_stage0 else (plan.stage1, STAGE1_METHODS)
     with recorder.span("load"):
-        stage = injector.stage(_construct(load_stage(path, methods, search=Path.cwd()), context))
+        kind = load_stage(path, methods, search=Path.cwd())
+        stage = _construct(kind if on_stage0 else counted(kind, groups.tally), context)
+        stage = injector.stage(stage)
     # Nobody waits in a collective for a rank that is still loading, or that failed to.
-    groups.sync("loaded")
+    compare_loaded(groups, plan, stage)
     with PPControlPlane(plan, groups, recorder, injector.hook) as plane:
         try:
             injector.plane(plane)
@@ -143,10 +157,10 @@ def _run_role(plan: Plan, groups: Groups, run_dir: Path, recorder: Recorder, inj
             for queue in plane.statistics():
                 fill = {"bound": queue.bound, "most": queue.most, "done": queue.done}
                 recorder.instant(QUEUE + queue.name, figures=fill)
-        except Exception as error:
+        except BaseException as error:
             plane.session.failed(error)
             # Before the peers hear of it: the first of them to leave makes torchrun end this rank, too.
-            report(error, run_dir, groups.rank, recorder)
+            words.say(error)
             raise
 
 

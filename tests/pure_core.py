@@ -7,7 +7,27 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-NOTEBOOK_SIDE = {"checks", "cli", "launch", "notebooks", "screen", "show", "torchrun"}
+NOTEBOOK_SIDE = {
+    "agent_watch",
+    "checks",
+    "claims.pool",
+    "claims.runs",
+    "claims_cli",
+    "cli",
+    "fault_cli",
+    "fault_hosts",
+    "fault_outside",
+    "fault_runs",
+    "fault_watch",
+    "launch",
+    "load",
+    "notebooks",
+    "processes",
+    "runs_cli",
+    "screen",
+    "show",
+    "torchrun",
+}
 """Torch-free as well, but they start processes: covered by the runs, not counted as core."""
 
 

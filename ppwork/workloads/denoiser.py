@@ -178,6 +178,10 @@ class VideoDenoiser:
         """Number of latent frames that the cache holds now."""
         return 0 if self._caches is None else self._caches[0].keys.shape[1]
 
+    def replicated(self) -> Tensors:
+        """Return the DiT's weights that are not split over the mesh."""
+        return self._dit.replicated()
+
     def reset_cache(self) -> None:
         """Forget the past: the next chunk starts a new stream (a hard cut)."""
         self._caches = None

@@ -184,6 +184,14 @@ class VideoDiT(nn.Module):
                 block.attention.shard()  # type: ignore[union-attr, operator]  # a Block
                 block.mlp.shard()  # type: ignore[union-attr, operator]  # a Block
 
+    def replicated(self) -> dict[str, torch.Tensor]:
+        """Return the weights that ``shard`` leaves whole on every rank: all outside attention and MLP."""
+        return {
+            name: weight
+            for name, weight in self.named_parameters()
+            if ".attention." not in name and ".mlp." not in name
+        }
+
     def forward(
         self,
         latents_BTChw: torch.Tensor,

@@ -1,9 +1,10 @@
 """Stages that take a chosen time, carry a chosen load and compute nothing: to measure the pipeline itself.
 
 Options of the plan: ``encode_ms``, ``decode_ms``, ``stage1_ms``, ``payload_mb`` (in units of 1 << 20 bytes),
-``result_mb`` (of it, what comes back; default all), ``jitter`` (relative, by seed). On the CPU a stage
-sleeps, which leaves the cores to the transport. On CUDA it launches a kernel of that length on its stream,
-and what follows there waits for it.
+``result_mb`` (of it, what comes back; default all), ``jitter`` (relative, by seed), ``tp_sums`` (sums of one
+element over the mesh in each step), ``cache`` (the generator counts the chunks since its last reset, and the
+count comes back as the figure ``age``). On the CPU a stage sleeps, which leaves the cores to the transport.
+On CUDA it launches a kernel of that length on its stream, and what follows there waits for it.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class SyntheticSource:
         output = tensors["payload"][:1].cpu()
         if int(output.item()) != chunk_index:
             raise ValueError(f"chunk {chunk_index} came back as {output.item():g}")
-        return Emission(output)
+        return Emission(output, {"age": tensors["age"].item()} if "age" in tensors else {})
 
     def finish(self) -> Mapping[str, object]:
         """Nothing was kept."""
@@ -110,15 +111,24 @@ class SyntheticGenerator:
         plan = context.plan
         self._timer = Timer(plan, "stage1_ms", context.device)
         self._elements = elements_of(plan, "result_mb" if "result_mb" in plan.options else "payload_mb")
+        self._tp, self._sums = context.tp, int(plan.options.get("tp_sums", 0))
+        self._counts, self._age = bool(plan.options.get("cache", False)), 0
 
     def reset_cache(self) -> None:
-        """There is no cache."""
+        """Begin to count anew: the count is all the cache there is."""
+        self._age = 0
 
     def recompute(self, context_frames: Tensors) -> None:
-        """There is no cache."""
+        """Nothing: the count needs no past frames."""
 
     def step(self, tensors: Tensors, step_index: int, num_steps: int) -> Tensors:
-        """Sleep once per chunk; return ``[elements]`` float32, a view of what came."""
-        if step_index == num_steps - 1:
-            self._timer.take()
-        return {"payload": tensors["payload"][: self._elements]}
+        """Sleep once per chunk; return ``[elements]`` float32, a view of what came, and the age if asked."""
+        payload = tensors["payload"]
+        for _ in range(self._sums):
+            self._tp.all_reduce(torch.ones(1, device=payload.device))
+        if step_index < num_steps - 1:
+            return tensors
+        self._timer.take()
+        self._age += 1
+        age = {"age": torch.tensor([float(self._age)], device=payload.device)} if self._counts else {}
+        return {"payload": payload[: self._elements], **age}

@@ -38,6 +38,12 @@ def in_toy_folder(monkeypatch):
 
 
 @pytest.fixture(autouse=True)
+def warnings_are_errors_in_ranks(monkeypatch):
+    """What a newer torch will take away must fail here first, in torchrun and the ranks as well."""
+    monkeypatch.setenv("PYTHONWARNINGS", "error::FutureWarning,error::DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
 def no_process_is_left():
     """After every test: nothing that this process started is alive."""
     before = set(descendants())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -12,34 +13,84 @@ import psutil
 import pytest
 from conftest import END_S, wait_for
 
+from ppwork.agent_watch import killed_by_us
+from ppwork.recorded import recorded
+from ppwork.run import Run
+from ppwork.timeline import read_entries
+
 pytestmark = pytest.mark.multiproc
 
-SCRIPT = """
+FREEZE_S = 1.0
+SCRIPT = f"""
 import sys, ppwork as pp
 plan = pp.Plan(mesh_size=2, chunks=2000, backend="gloo", stage0="toy_stages:Counter",
-               stage1="toy_stages:Slow", options={"step_s": 0.05})
+               stage1="toy_stages:Slow", options={{"step_s": 0.05}}, freeze_s={FREEZE_S})
 pp.launch(plan, out=sys.argv[1])
 """
 GONE_S = 2.0
 
 
-@pytest.fixture
-def job(tmp_path):
+class Job:
     """A launcher in its own process whose ranks are in mid-run, and everybody in it by recorded process."""
-    run_dir = tmp_path / "run"
-    launcher = subprocess.Popen([sys.executable, "-c", SCRIPT, str(run_dir)], stderr=subprocess.DEVNULL)
-    emitted = run_dir / "spans-rank0.jsonl"
-    wait_for(lambda: emitted.exists() and '"emit"' in emitted.read_text(), END_S)
-    family = psutil.Process(launcher.pid).children(recursive=True)
-    agent = next(p for p in family if "torch.distributed.run" in " ".join(p.cmdline()))
-    ranks = [p for p in family if "worker" in p.cmdline() and p != agent]
-    assert len(ranks) == 3
-    yield launcher, agent, ranks
-    for process in [agent, *ranks]:
-        if process.is_running():
+
+    def __init__(self, run_dir, environment):
+        self.run_dir = run_dir
+        self.said = run_dir.with_name("said")
+        with self.said.open("wb") as said:
+            self.launcher = subprocess.Popen(
+                [sys.executable, "-c", SCRIPT, str(run_dir)], stderr=said, env=environment
+            )
+        self.agent: psutil.Process | None = None
+        self.ranks: list[psutil.Process] = []
+
+    def come_to_mid_run(self):
+        wait_for(lambda: self.emitted() or self.launcher.poll() is not None, 2 * END_S)
+        assert self.emitted(), self.said.read_text()
+        self.agent, self.ranks = agent_and_ranks(self.launcher.pid)
+
+    def emitted(self) -> int:
+        return sum(entry.name == "emit" for entry in read_entries(self.run_dir, 0))
+
+    def close(self):
+        self.launcher.kill()
+        self.launcher.wait()
+        kill(self.agent, *self.ranks)
+
+
+def suspend(process: psutil.Process) -> None:
+    process.suspend()
+    wait_for(lambda: process.status() == psutil.STATUS_STOPPED)
+
+
+def kill(*processes: psutil.Process | None) -> None:
+    for process in processes:
+        if process is not None and process.is_running():
             process.kill()
-    launcher.kill()
-    launcher.wait()
+
+
+def agent_and_ranks(launcher_pid: int) -> tuple[psutil.Process, list[psutil.Process]]:
+    """The torchrun under a launcher, and its three ranks in order."""
+    family = psutil.Process(launcher_pid).children(recursive=True)
+    agent = next(p for p in family if "torch.distributed.run" in " ".join(p.cmdline()))
+    ranks = sorted(agent.children(), key=lambda rank: int(rank.environ()["RANK"]))
+    assert len(ranks) == 3
+    return agent, ranks
+
+
+@pytest.fixture
+def environment(tmp_path):
+    """With a list of runs of its own: these tests neither see nor end other runs of this user."""
+    return {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path), "COLUMNS": "300"}
+
+
+@pytest.fixture
+def job(tmp_path, environment):
+    started = Job(tmp_path / "run", environment)
+    try:
+        started.come_to_mid_run()
+        yield started
+    finally:
+        started.close()
 
 
 def all_gone(processes, deadline_s: float) -> list[psutil.Process]:
@@ -48,36 +99,78 @@ def all_gone(processes, deadline_s: float) -> list[psutil.Process]:
 
 
 def test_launcher_killed_hard_leaves_no_rank(job):
-    """F18: the lifeline's end of file."""
-    launcher, agent, ranks = job
-    launcher.kill()
-    launcher.wait()
-    assert all_gone(ranks, GONE_S) == []
-    assert all_gone([agent], END_S) == []
+    """F18: the lifeline's end of file. F20: what was written reads."""
+    job.launcher.kill()
+    job.launcher.wait()
+    assert all_gone(job.ranks, GONE_S) == []
+    assert all_gone([job.agent], END_S) == []
+    assert Run(job.run_dir, -9).summary == {}
+    plan, entries = recorded(job.run_dir)
+    assert plan.chunks == 2000
+    assert all(found for found in entries.values())
 
 
-def test_torchrun_killed_hard_leaves_no_rank_and_the_launcher_fails(job):
+def test_torchrun_killed_hard_leaves_no_rank_and_the_launcher_says_so(job):
     """F18: the parent-death signal, as the launcher and its lifeline live on."""
-    launcher, agent, ranks = job
-    agent.kill()
-    assert all_gone(ranks, GONE_S) == []
-    assert launcher.wait(END_S) == 1
+    job.agent.kill()
+    assert all_gone(job.ranks, GONE_S) == []
+    assert job.launcher.wait(END_S) == 1
+    assert "torchrun was killed by SIGKILL" in job.said.read_text()
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_launcher_takes_its_ranks_with_it(job, sent):
-    """F18: Ctrl-C runs the clean-up; SIGTERM ends the launcher at once, and the lifeline the rest."""
-    launcher, agent, ranks = job
+def test_an_interrupted_launcher_takes_its_ranks_with_it_also_from_a_blocked_receive(job, sent):
+    """F18: the follower stands still, so that the others wait in gloo. Ctrl-C runs the clean-up; SIGTERM ends
+    this launcher at once, and the lifeline the ranks, but not one that is stopped: torchrun does, later."""
+    suspend(job.ranks[2])
+    job.launcher.send_signal(sent)
+    if sent == signal.SIGINT:
+        assert all_gone([job.agent, *job.ranks], GONE_S) == []
+    else:
+        assert all_gone(job.ranks[:2], GONE_S) == []
+    job.launcher.wait(END_S)
+    assert ("KeyboardInterrupt" in job.said.read_text()) == (sent == signal.SIGINT)
+
+
+def test_a_rank_killed_hard_ends_the_job_with_a_stopped_one_and_is_named(job):
+    """F13; torchrun alone would wait 30 s for the stopped rank."""
+    suspend(job.ranks[2])
+    job.ranks[0].kill()
+    assert all_gone(job.ranks, GONE_S) == []
+    assert job.launcher.wait(END_S) == 1
+    assert killed_by_us((job.run_dir / "torchrun.log").read_text()) == {2}
+    assert "Rank 0 (stage0) failed first" in job.said.read_text()
+
+
+def test_torchrun_that_stands_still_ends_the_run(job):
+    suspend(job.agent)
     start = time.monotonic()
-    launcher.send_signal(sent)
-    launcher.wait(END_S)
-    assert all_gone([agent, *ranks], END_S) == []
-    assert time.monotonic() - start < 8.0
+    assert job.launcher.wait(END_S) == 1
+    assert time.monotonic() - start >= FREEZE_S
+    assert all_gone([job.agent, *job.ranks], GONE_S) == []
+    assert "torchrun was stopped" in job.said.read_text()
 
 
-def test_a_rank_killed_hard_ends_the_job_and_is_named(job):
-    """F13."""
-    launcher, _, ranks = job
-    os.kill(ranks[0].pid, signal.SIGKILL)
-    assert all_gone(ranks, GONE_S) == []
-    assert launcher.wait(END_S) == 1
+def test_a_run_outlives_ctrl_z_is_listed_and_is_stopped_by_its_folder(job, environment):
+    """Ctrl-Z stops launcher and torchrun at once, longer than torchrun alone may stand still."""
+
+    def ppwork(*arguments):
+        command = [sys.executable, "-m", "ppwork", *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+    for process in (psutil.Process(job.launcher.pid), job.agent):
+        suspend(process)
+    time.sleep(FREEZE_S + 0.5)  # how long the user looks at something else
+    emitted = job.emitted()
+    for process in (psutil.Process(job.launcher.pid), job.agent):
+        process.resume()
+    wait_for(lambda: job.emitted() > emitted + 5)
+    (listed,) = json.loads(ppwork("ps", "--json"))
+    assert listed["run_dir"] == str(job.run_dir)
+    assert (listed["launcher"], listed["torchrun"]) == (job.launcher.pid, job.agent.pid)
+    assert [rank["rank"] for rank in listed["ranks"]] == [0, 1, 2]
+    assert str(job.run_dir) in ppwork("ps")
+    assert f"stopped {job.run_dir}" in ppwork("stop", str(job.run_dir))
+    assert all_gone([job.agent, *job.ranks], 0.1) == []
+    assert job.launcher.wait(END_S) == 1
+    assert json.loads(ppwork("ps", "--json")) == []

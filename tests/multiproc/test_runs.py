@@ -34,7 +34,7 @@ def test_worlds_of_two_three_and_five_give_the_right_outputs(tmp_path, mesh_size
     left = {path.name for path in run.run_dir.iterdir()}
     ranks = range(mesh_size + 1)
     assert left == {"plan.json", "summary.json", "torchrun.log", "reference.log"} | {
-        name for r in ranks for name in (f"rank{r}.log", f"spans-rank{r}.jsonl")
+        name for r in ranks for name in (f"rank{r}.log", f"spans-rank{r}.jsonl", f"pulse-rank{r}")
     }
 
 

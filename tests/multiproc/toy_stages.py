@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import time
 
 import torch
-import torch.distributed as dist
 
 from ppwork.stage import NOT_YET, Emission
 
@@ -147,47 +145,11 @@ class RaisesOn(Scaler):
         return super().step(tensors, step_index, num_steps)
 
 
-class DiesOn(Scaler):
-    """Stage 1 whose process ends without a word at chunk 2, on one mesh rank."""
-
-    def step(self, tensors, step_index, num_steps):
-        self.chunks = getattr(self, "chunks", -1) + 1
-        if self.chunks == 2 and self.tp.group_rank == self.plan.options["group_rank"]:
-            os.kill(os.getpid(), 9)
-        return super().step(tensors, step_index, num_steps)
-
-
 class ConstructorRaises(Scaler):
     def __init__(self, context):
         super().__init__(context)
         if self.tp.group_rank == 1:
             raise FileNotFoundError("weights.pt")
-
-
-class DefaultGroup(Scaler):
-    """Stage 1 that forgets the group: rank 0 is in the default one and would never come."""
-
-    def step(self, tensors, step_index, num_steps):
-        share = tensors["small"].clone()
-        dist.all_reduce(share)
-        return {**tensors, "small": share}
-
-
-class WrongGroup(Scaler):
-    """Stage 1 that takes another group, made by itself beforehand."""
-
-    def step(self, tensors, step_index, num_steps):
-        dist.barrier(group=dist.distributed_c10d._get_default_group())
-        return tensors
-
-
-class BadMetadata(Counter):
-    """Stage 0 that returns a tensor that cannot travel, at chunk 1."""
-
-    def encode(self, chunk_index):
-        if chunk_index == 1:
-            return {"small": torch.eye(4).to_sparse()}
-        return super().encode(chunk_index)
 
 
 class EncodeRaisesAtOnce(Counter):

@@ -1,6 +1,7 @@
 """What is refused before any rank starts: by the machine, the clip, the stages, the folder."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -284,3 +285,15 @@ def test_default_run_dirs_are_under_runs_and_unique_within_a_second(tmp_path, mo
     monkeypatch.setattr(checks.time, "strftime", lambda form: "20261121-050000-run")
     names = [new_run_dir(None).relative_to(tmp_path).as_posix() for _ in range(3)]
     assert names == [f"runs/20261121-050000-run{suffix}" for suffix in ("", "-2", "-3")]
+
+
+def test_run_dir_on_a_full_disk_is_refused_with_its_name_and_what_is_free(tmp_path, monkeypatch):
+    """F20: told before start."""
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(checks.shutil, "disk_usage", lambda path: usage._replace(free=12_340_000))
+    with pytest.raises(PlanError) as refused:
+        new_run_dir(tmp_path / "out")
+    assert str(refused.value).startswith(
+        f"The output folder {tmp_path / 'out'} has 12.3 MB free; a run needs 64 MB."
+    )
+    assert "--out" in refused.value.check_first

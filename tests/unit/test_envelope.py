@@ -57,7 +57,7 @@ def test_spec_bytes_are_elements_times_item_size(dtype, shape):
         (TensorSpec("q", "qint8", (1,)), "dtype 'qint8'"),
         (TensorSpec("m", "uint8", (1,), "meta"), "on 'meta'"),
         (TensorSpec("i", "uint8", (1,), "cuda:1"), "on 'cuda:1'"),
-        (TensorSpec("d", "uint8", (1,) * (MAX_DIMS + 1)), "shape"),
+        (TensorSpec("d", "uint8", (1,) * (MAX_DIMS + 1)), f"{MAX_DIMS + 1} sizes"),
         (TensorSpec("neg", "uint8", (2, -1)), "shape"),
         (TensorSpec("big", "uint8", (1 << 48,)), "shape"),
     ],

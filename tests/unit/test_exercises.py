@@ -17,6 +17,23 @@ def next_step(encoded, left, more, depth):
     return "encode" if more and left < depth else "decode"
 
 
+SYMPTOMS = ("PeerLostError", "TerminalNotice")
+
+
+def cause(records, codes):
+    own = [rank for rank, (_, error) in records.items() if error not in SYMPTOMS]
+    return (own or [rank for rank, code in codes.items() if code == -9])[0]
+
+
+def whom_to_tell(role, error):
+    links = {"stage0": ["down_pg"], "leader": ["mesh_pg", "up_pg"], "follower": []}
+    return [] if error == "TerminalNotice" else links[role]
+
+
+def known_within(what, timeout_s, freeze_s, watchdog):
+    return 0 if what == "killed" else min(freeze_s, timeout_s) if watchdog else timeout_s
+
+
 RIGHT = {
     "04.1": lambda a, b, t: a + b + t,
     "04.2": lambda a, b, t: b / (a + b + t),
@@ -27,6 +44,10 @@ RIGHT = {
     ),
     "05.3": next_step,
     "05.4": lambda flush, depth: list(range(max(0, flush - depth + 1), flush)),
+    "07.1": known_within,
+    "07.2": cause,
+    "07.3": whom_to_tell,
+    "07.4": lambda killed, lifeline, signal: not (lifeline if killed == "launcher" else signal),
 }
 
 
@@ -80,6 +101,42 @@ def test_right_answer_is_right(exercise):
         ),
         ("05.4", lambda flush, depth: list(range(flush - depth, flush)), "one is the flush itself"),
         ("05.4", lambda flush, depth: depth - 1, "gave 2, expected [8, 9]"),
+        ("07.1", lambda what, t, f, w: t, "closes the connections"),
+        ("07.1", lambda what, t, f, w: f, "nobody waits for a bound"),
+        ("07.1", lambda what, t, f, w: 0, "keeps the connections of a stopped process open"),
+        ("07.1", lambda what, t, f, w: 0 if what == "killed" else t, "The watchdog is there"),
+        ("07.1", lambda what, t, f, w: known_within(what, t, f, True), "Nobody keeps that bound"),
+        (
+            "07.1",
+            lambda what, t, f, w: 0 if what == "killed" else f if w else t,
+            "A transfer has its own bound",
+        ),
+        ("07.2", lambda records, codes: min(records, key=records.get), "who noticed first"),
+        (
+            "07.2",
+            lambda records, codes: ([r for r, (_, e) in records.items() if e not in SYMPTOMS] or [0])[0],
+            "could not speak",
+        ),
+        (
+            "07.2",
+            lambda records, codes: ([r for r in codes if r not in records] or [1])[0],
+            "survivors of the first failure",
+        ),
+        ("07.3", lambda role, error: [], "one link that leads away"),
+        ("07.3", lambda role, error: whom_to_tell(role, error)[:1], "Two sides wait"),
+        (
+            "07.3",
+            lambda role, error: whom_to_tell(role, error) or ["up_pg"],
+            "An answer is one message too many",
+        ),
+        (
+            "07.3",
+            lambda role, error: whom_to_tell(role, error) or ["mesh_pg"] * (role == "follower"),
+            "no link of its own",
+        ),
+        ("07.3", lambda role, error: None, "gave None"),
+        ("07.4", lambda killed, lifeline, signal: not (lifeline or signal), "launcher holds the lifeline"),
+        ("07.4", lambda killed, lifeline, signal: None, "gave None"),
     ],
 )
 def test_usual_mistake_gets_its_hint(exercise, answer, hint):

@@ -3,7 +3,16 @@
 import pytest
 
 from ppwork.errors import ParityError
-from ppwork.parity import ENVIRONMENT_KEYS, check_parity, decode_facts, encode_facts, facts_of
+from ppwork.parity import (
+    ENVIRONMENT_KEYS,
+    MOST_SAID,
+    check_loaded,
+    check_parity,
+    decode_facts,
+    encode_facts,
+    facts_of,
+    loaded_facts,
+)
 from ppwork.plan import Plan
 
 
@@ -77,3 +86,24 @@ def test_every_rank_computes_the_same_text():
             check_parity([decode_facts(raw) for raw in raws])
         texts.add(str(caught.value))
     assert len(texts) == 1
+
+
+def test_weights_and_a_stages_own_variables_are_compared_over_the_mesh():
+    """F11 and F05: what only the stage knows, known before the first chunk."""
+    same = loaded_facts({"FAST": "1"}, ("FAST",), {"embed": "float32[2] 01"})
+    odd = loaded_facts({}, ("FAST",), {"embed": "float32[2] 02"})
+    check_loaded({1: same, 2: same})
+    with pytest.raises(ParityError) as caught:
+        check_loaded({1: same, 2: odd, 3: same})
+    assert 'env.FAST was "1" on ranks 1, 3; null on rank 2' in caught.value.what
+    assert 'weight.embed was "float32[2] 01" on ranks 1, 3; "float32[2] 02" on rank 2' in caught.value.what
+    assert caught.value.where == {"group": "tp_pg"}
+
+
+def test_of_many_differences_the_first_are_spelt_out_and_the_rest_counted():
+    one, other = ({f"k{i:02}": side for i in range(MOST_SAID + 3)} for side in "ab")
+    with pytest.raises(ParityError) as caught:
+        check_loaded({1: one, 2: other})
+    assert f"k{MOST_SAID - 1:02} was" in caught.value.what
+    assert f"k{MOST_SAID:02} was" not in caught.value.what
+    assert "and 3 more keys differed" in caught.value.what

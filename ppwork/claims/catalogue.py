@@ -1,0 +1,45 @@
+"""All claims by id, in the order of the themes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ppwork.claims import (
+    collectives,
+    debugging,
+    failure_and_timeouts,
+    groups_of_ranks,
+    handles,
+    messages,
+    objects,
+    point_to_point,
+)
+from ppwork.errors import PlanError
+
+if TYPE_CHECKING:
+    from ppwork.claims.claim import Claim
+
+GROUPS_OF_CLAIMS = (
+    point_to_point,
+    handles,
+    messages,
+    groups_of_ranks,
+    collectives,
+    failure_and_timeouts,
+    debugging,
+    objects,
+)
+
+CLAIMS: dict[str, Claim] = {claim.id: claim for group in GROUPS_OF_CLAIMS for claim in group.CLAIMS}
+"""Every claim, by id."""
+
+
+def claim_of(claim_id: str) -> Claim:
+    """Return a claim by its id.
+
+    Raises:
+        PlanError: There is none of this id.
+    """
+    if claim_id.upper() not in CLAIMS:
+        raise PlanError(f"There is no claim {claim_id!r}.", check_first=f"one of {', '.join(CLAIMS)}")
+    return CLAIMS[claim_id.upper()]

@@ -1,0 +1,135 @@
+"""A claim about ``torch.distributed``: what is said, the programs that try it, and how a verdict is reached.
+
+Pure data and pure judging. The programs are plain ``torch.distributed`` of a few lines (``programs/``); they
+note what they see, and ``judge`` makes a verdict of nothing but those notes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+
+class Verdict(StrEnum):
+    """What a run of a claim's programs showed on this machine."""
+
+    HOLDS = "holds"
+    DOES_NOT_HOLD = "does not hold here"
+    NOT_TESTABLE = "not testable here"
+    ERROR = "error"
+    """The programs did not show what a verdict needs: a defect of ours, never a finding."""
+
+
+class Ended(StrEnum):
+    """How one rank of a program ended."""
+
+    RETURNED = "returned"
+    RAISED = "raised"
+    EXITED = "exited"
+    """With a code that the program did not choose to report, such as an abort in C++."""
+    HUNG = "hung"
+    """It was still running at the limit, and was killed."""
+
+
+class RankSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """What one rank of one program did."""
+
+    ended: Ended
+    notes: dict[str, Any] = {}
+    """What the program noted, in its own words; survives an abort and a hang."""
+    error_type: str = ""
+    error: str = ""
+    """First line of the exception."""
+    exit_code: int = 0
+    """Negative: the signal that ended it."""
+    seconds: float = 0.0
+    line: str = ""
+    """Source line that it was in when it raised or hung."""
+    output: str = ""
+    """The end of what it printed, warnings included."""
+
+
+Seen = Mapping[str, list[RankSeen]]
+"""By program name, what each rank did."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """A verdict and the sentence that it rests on."""
+
+    verdict: Verdict
+    observed: str
+    """What happened, in one sentence made from the notes."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """One program of a claim.
+
+    Attributes:
+        path: ``module:function`` below ``ppwork.claims.programs``, such as ``p2p:send_waits_for_recv``.
+        ranks: Processes to start.
+        limit_s: From when all ranks have come to the program; who still runs then has hung and is killed.
+        timeout_s: Of the process group that is set up for the program; 0 is none: it makes its own.
+        environment: Added to each rank's, before torch reads it.
+        fresh: Start new interpreters instead of forking one that has torch warm: for what torch reads at
+            import, and for the way out of an interpreter.
+    """
+
+    path: str
+    ranks: int = 2
+    limit_s: float = 10.0
+    timeout_s: float = 5.0
+    environment: Mapping[str, str] = field(default_factory=dict)
+    fresh: bool = False
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One entry of the catalogue.
+
+    Attributes:
+        id: As in the catalogue: ``C04``, ``G02``, ``D07``, ``T03``.
+        statement: What is said, in our words; one sentence that stands alone.
+        source: Where it is said, with its section.
+        backends: What it speaks of: ``gloo``, ``nccl``, or both.
+        programs: What is run, by name; a claim about a trap has ``broken`` and ``mended``.
+        judge: Makes the finding from what the ranks saw and nothing else.
+        advice: What your code must do, given either verdict.
+        theme: What it means for pipeline-parallel code: the group it is listed in.
+        lesson: Number of the lesson that uses it.
+        gpus: GPUs that it needs; 0 runs anywhere.
+        alone: Its times count, so nothing else may run meanwhile.
+        crosscheck: Names of programs that try the same in another way; ``judge`` compares them.
+    """
+
+    id: str
+    statement: str
+    source: str
+    backends: tuple[str, ...]
+    programs: Mapping[str, Program]
+    judge: Callable[[Seen], Finding]
+    advice: str
+    theme: str
+    lesson: str = ""
+    gpus: int = 0
+    alone: bool = False
+    crosscheck: tuple[str, ...] = ()
+
+
+def holds(observed: str) -> Finding:
+    """Return the finding that the claim is as it says."""
+    return Finding(Verdict.HOLDS, observed)
+
+
+def does_not_hold(observed: str) -> Finding:
+    """Return the finding that something else happened."""
+    return Finding(Verdict.DOES_NOT_HOLD, observed)
+
+
+def not_testable(reason: str) -> Finding:
+    """Return the finding that this machine or version cannot say."""
+    return Finding(Verdict.NOT_TESTABLE, reason)

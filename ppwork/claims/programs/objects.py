@@ -1,0 +1,109 @@
+"""Object collectives: how many transfers, what time, and what unpickling does."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import time
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch._C import _distributed_c10d as c10d  # no public way to the flight recorder
+
+if TYPE_CHECKING:
+    from ppwork.claims.rank import World
+
+ROUNDS = 12
+
+
+class Witness:
+    """Unpickling this writes the receiver's process id into a file that the sender named."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Have the receiver evaluate an expression."""
+        return eval, (f"open({self.path!r}, 'w').write(str(__import__('os').getpid()))",)
+
+
+def recorded_broadcast_of_an_object(world: World) -> None:
+    """One object is broadcast, and the flight recorder counts; unpickled, it runs what its sender chose."""
+    proof = world.folder / "proof"
+    dist.broadcast_object_list([Witness(str(proof)) if world.rank == 0 else None], src=0)
+    dump = getattr(c10d, f"_dump_{'nccl' if world.backend == 'nccl' else 'fr'}_trace_json")
+    names = [entry["profiling_name"] for entry in json.loads(dump())["entries"]]
+    world.note(transfers=sum(name.endswith(":broadcast") for name in names), pid=os.getpid())
+    if world.rank == 1:
+        world.note(executed_by=int(proof.read_text()) if proof.exists() else None)
+
+
+def counted_messages_of_an_object(world: World) -> None:
+    """Rank 0 sends an object as ``send_object_list`` does; rank 1 takes it apart by plain ``recv``."""
+    if world.rank == 0:
+        dist.send_object_list([{"chunk": 7}], 1)
+    else:
+        size = torch.zeros(1, dtype=torch.int64, device=world.device)
+        dist.recv(size, 0)
+        body = torch.zeros(int(size), dtype=torch.uint8, device=world.device)
+        dist.recv(body, 0)
+        world.note(messages=2, sent_bytes=size.item(), object=pickle.loads(bytes(body.tolist())))  # noqa: S301  what it is about
+
+
+def four_megabytes(world: World) -> None:
+    """4 MB by ``broadcast`` and by ``broadcast_object_list``, in turns; best of some."""
+    tensor = torch.ones(1 << 20, device=world.device)
+    times: dict[str, list[float]] = {"tensor": [], "object": []}
+    for _ in range(ROUNDS):
+        for name, taken in times.items():
+            dist.barrier()
+            start = time.perf_counter()
+            if name == "tensor":
+                dist.broadcast(tensor, 0)
+            else:
+                dist.broadcast_object_list([tensor] if world.rank == 0 else [None], src=0)
+            tensor[0].item()
+            taken.append(time.perf_counter() - start)
+    world.note(**{f"{name}_ms": 1000 * min(taken) for name, taken in times.items()})
+
+
+def there_and_back(world: World) -> None:
+    """4 MB there and back by ``send`` and ``recv``, then as an object; the mean of all rounds, one way."""
+    tensor = torch.ones(1 << 20, device=world.device)
+    peer = 1 - world.rank
+    dist.barrier()
+    start = time.perf_counter()
+    for turn in range(ROUNDS):
+        if turn % 2 == world.rank:
+            dist.send(tensor, peer)
+        else:
+            dist.recv(tensor, peer)
+    tensor[0].item()
+    middle = time.perf_counter()
+    for turn in range(ROUNDS):
+        if turn % 2 == world.rank:
+            dist.send_object_list([tensor], peer)
+        else:
+            dist.recv_object_list([None], peer)
+    world.note(tensor_ms=1000 * (middle - start) / ROUNDS)
+    world.note(object_ms=1000 * (time.perf_counter() - middle) / ROUNDS)
+
+
+def sizes(world: World) -> None:
+    """1 KB to 16 MB, as a tensor and as an object, in turns; best of some."""
+    for kilobytes, rounds in ((1, 20), (256, 10), (16384, 4)):
+        tensor = torch.ones(kilobytes << 8, device=world.device)
+        times: dict[str, list[float]] = {"tensor": [], "object": []}
+        for _ in range(rounds):
+            for name, taken in times.items():
+                dist.barrier()
+                start = time.perf_counter()
+                if name == "tensor":
+                    dist.broadcast(tensor, 0)
+                else:
+                    dist.broadcast_object_list([tensor] if world.rank == 0 else [None], src=0)
+                tensor[0].item()
+                taken.append(time.perf_counter() - start)
+        world.note(**{f"{name}_{kilobytes}_ms": 1000 * min(taken) for name, taken in times.items()})

@@ -1,0 +1,103 @@
+"""Claims that were run, as a page, a notebook's table, or one claim opened up with its program."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING
+
+from ppwork.claims.catalogue import claim_of
+from ppwork.lesson import source_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ppwork.claims.claim import RankSeen
+    from ppwork.claims.runs import ClaimReport, Machine, Reports
+
+INTRODUCTION = """# Claims about `torch.distributed`, tried
+
+Each row was run on the machine named in its column by `ppwork claims`: real ranks, a program of a few lines,
+and a verdict made of nothing but what these ranks saw. `ppwork claims C04 --show` shows the program, what
+each rank saw and what to do about it. A verdict speaks of that machine, backend and version: run it on yours.
+"""
+
+
+def markdown(columns: Sequence[Reports]) -> str:
+    """Return the page ``docs/claims.md``: one row per claim, one column per machine.
+
+    Args:
+        columns: Runs of the claims; the first one decides which rows there are.
+    """
+    first, lines = columns[0], [INTRODUCTION]
+    lines += [_machine_line(letter, one) for letter, one in zip("ABCDEFGH", columns, strict=False)]
+    for theme in dict.fromkeys(claim.theme for claim in first.claims):
+        heads = " | ".join(letter for letter, _ in zip("ABCDEFGH", columns, strict=False))
+        lines += ["", f"## {theme}", "", f"| id | claim | {heads} | what your code does |"]
+        lines.append("|" + "---|" * (len(columns) + 3))
+        for claim in (claim for claim in first.claims if claim.theme == theme):
+            cells = " | ".join(_cell(one, claim.id) for one in columns)
+            text = f"| {claim.id} | {claim.statement} ({claim.source}) | {cells} | {claim.advice} |"
+            lines.append(text.replace("\n", " "))
+    return "\n".join(lines) + "\n"
+
+
+def _machine_line(letter: str, reports: Reports) -> str:
+    counts = ", ".join(f"{number} {verdict}" for verdict, number in reports.counts.items() if number)
+    return f"- **{letter}**: {machine_text(reports.machine)}. {counts}; {reports.seconds:.0f} s in all."
+
+
+def machine_text(machine: Machine) -> str:
+    """Return where and with what, in one line."""
+    gpus = "no GPU" if not machine.gpus else f"{machine.gpus} GPU{'s' * (machine.gpus > 1)}"
+    return (
+        f"{machine.backend}, torch {machine.torch}, Python {machine.python}, {machine.system}, "
+        f"{machine.cpus} cores, {machine.memory_gib:g} GiB, {gpus}, ppwork {machine.ppwork}, {machine.date}"
+    )
+
+
+def _cell(reports: Reports, claim_id: str) -> str:
+    found = next((claim for claim in reports.claims if claim.id == claim_id), None)
+    return "not run" if found is None else f"**{found.verdict}**: {_in_table(found.observed)}"
+
+
+def _in_table(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def opened_up(report: ClaimReport) -> str:
+    """Return a claim with its programs, what each rank saw, the verdict and what to do."""
+    lines = [f"{report.id}: {report.statement}", f"source: {report.source}", ""]
+    for name, program in claim_of(report.id).programs.items():
+        bound = f"{program.ranks} rank{'s' * (program.ranks > 1)}, at most {program.limit_s:g} s"
+        lines += [f"--- {name} ({bound})", source_of(f"ppwork.claims.programs.{program.path}"), ""]
+        lines += [f"rank {rank}: {rank_text(one)}" for rank, one in enumerate(report.seen.get(name, []))]
+        lines.append("")
+    return "\n".join(
+        [*lines, f"verdict: {report.verdict}", f"here: {report.observed}", f"so: {report.advice}"]
+    )
+
+
+def rank_text(seen: RankSeen) -> str:
+    """Return what one rank did, in one line."""
+    notes = " ".join(f"{key}={value}" for key, value in seen.notes.items())
+    how = f"{seen.ended} {seen.error_type}: {seen.error}" if seen.error_type else str(seen.ended)
+    if seen.exit_code:
+        how += f" (exit {seen.exit_code})"
+    where = f" at `{seen.line}`" if seen.line else ""
+    return f"{how}{where} after {seen.seconds:.2f} s {notes}".rstrip()
+
+
+def as_html(reports: Sequence[ClaimReport]) -> str:
+    """Return claims as a table for a notebook."""
+    place = 'style="text-align:left; vertical-align:top"'
+    heads = "".join(f"<th {place}>{head}</th>" for head in ("", "claim", "verdict", "here", "so"))
+    rows = "".join(
+        "<tr>"
+        + "".join(
+            f"<td {place}>{html.escape(str(text))}</td>"
+            for text in (r.id, r.statement, r.verdict, r.observed, r.advice)
+        )
+        + "</tr>"
+        for r in reports
+    )
+    return f"<table><tr>{heads}</tr>{rows}</table>"

@@ -1,0 +1,207 @@
+"""Runs claims and reports what was found. No torch here: the pool's processes have it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+import msgspec
+import psutil
+
+from ppwork.checks import count_gpus
+from ppwork.claims.catalogue import CLAIMS, claim_of
+from ppwork.claims.claim import Claim, Finding, RankSeen, Verdict, not_testable
+from ppwork.claims.pool import Pool
+from ppwork.claims.report import as_html
+from ppwork.errors import PlanError, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+BACKENDS = ("gloo", "nccl")
+PARALLEL = 3
+"""Programs at a time: most of them wait, and a bound is never so short that a neighbour could use it up."""
+
+
+class ClaimReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What one claim came to on this machine."""
+
+    id: str
+    statement: str
+    source: str
+    theme: str
+    lesson: str
+    verdict: Verdict
+    observed: str
+    advice: str
+    seconds: float
+    seen: dict[str, list[RankSeen]]
+    """By program, what each rank did: what the verdict rests on."""
+
+    def _repr_html_(self) -> str:
+        return as_html([self])
+
+    def __repr__(self) -> str:
+        return (
+            f"{self.id} {self.verdict}: {self.statement}\n  here: {self.observed}\n  so: {self.advice}\n"
+            f"  source: {self.source}"
+        )
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """Where and with what the claims were run."""
+
+    cpus: int
+    memory_gib: float
+    gpus: int
+    system: str
+    python: str
+    torch: str
+    ppwork: str
+    backend: str
+    date: str
+
+
+class Reports(msgspec.Struct, frozen=True, kw_only=True):
+    """A run of claims."""
+
+    machine: Machine
+    seconds: float
+    claims: list[ClaimReport]
+
+    def _repr_html_(self) -> str:
+        return as_html(self.claims)
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{claim.id} {claim.verdict}" for claim in self.claims)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of claims by verdict."""
+        return {verdict.value: sum(c.verdict is verdict for c in self.claims) for verdict in Verdict}
+
+
+def run(claim_id: str, *, backend: str = "gloo") -> ClaimReport:
+    """Run one claim here and now.
+
+    Args:
+        claim_id: Such as ``C04``; ``ppwork claims --list`` has them all.
+        backend: ``gloo`` or ``nccl``.
+
+    Raises:
+        PlanError: There is no such claim or backend, or NCCL was asked for and there is no GPU.
+
+    Blocks:
+        Until its programs have ended; each has its bound.
+    """
+    return run_all([claim_id], backend=backend).claims[0]
+
+
+def run_all(
+    ids: Sequence[str] = (),
+    *,
+    backend: str = "gloo",
+    parallel: int = PARALLEL,
+    progress: Callable[[ClaimReport], None] | None = None,
+) -> Reports:
+    """Run claims, those whose times count alone and after the others.
+
+    Args:
+        ids: Which; none are all.
+        backend: ``gloo`` or ``nccl``.
+        parallel: Programs at a time.
+        progress: Called with each report as it comes, on another thread.
+
+    Raises:
+        PlanError: As ``run``.
+
+    Blocks:
+        Until all have ended.
+    """
+    chosen = [claim_of(claim_id) for claim_id in ids] or list(CLAIMS.values())
+    gpus = count_gpus()
+    if backend not in BACKENDS:
+        raise PlanError(f"The backend was {backend!r}.", check_first=f"one of {', '.join(BACKENDS)}")
+    if backend == "nccl" and not gpus:
+        raise PlanError(
+            "Claims were asked for on NCCL, and this machine has no GPU.", check_first="--backend gloo"
+        )
+    start = time.monotonic()
+    found: dict[str, ClaimReport] = {}
+    with Pool(min(parallel, len(chosen)), backend) as pool:
+
+        def one(claim: Claim) -> None:
+            found[claim.id] = _run(claim, pool, backend, gpus)
+            if progress is not None:
+                progress(found[claim.id])
+
+        together = [claim for claim in chosen if not claim.alone]
+        for future in [pool.submit(one, claim) for claim in together]:
+            future.result()
+        for claim in chosen:
+            if claim.alone:
+                one(claim)
+    machine = _machine(backend, gpus)
+    return Reports(
+        machine=machine, seconds=round(time.monotonic() - start, 1), claims=[found[c.id] for c in chosen]
+    )
+
+
+def _run(claim: Claim, pool: Pool, backend: str, gpus: int) -> ClaimReport:
+    start, seen = time.monotonic(), {}
+    if claim.gpus > gpus:
+        finding = not_testable(f"It needs {claim.gpus} GPU{'s' * (claim.gpus > 1)}; this machine has {gpus}.")
+    elif backend not in claim.backends:
+        finding = not_testable(f"It speaks of {' and '.join(claim.backends)}, and this run was on {backend}.")
+    else:
+        seen = {name: pool.run(program) for name, program in claim.programs.items()}
+        finding = judged(claim, seen)
+    return ClaimReport(
+        id=claim.id,
+        statement=claim.statement,
+        source=claim.source,
+        theme=claim.theme,
+        lesson=claim.lesson,
+        verdict=finding.verdict,
+        observed=finding.observed,
+        advice=claim.advice,
+        seconds=round(time.monotonic() - start, 2),
+        seen=seen,
+    )
+
+
+def judged(claim: Claim, seen: dict[str, list[RankSeen]]) -> Finding:
+    """Return what the claim's judge makes of this; missing notes are an error of ours, no verdict."""
+    try:
+        return claim.judge(seen)
+    except Exception as error:  # noqa: BLE001  a program that did not get far enough leaves notes out
+        ends = "; ".join(
+            f"{name} rank {rank} {one.ended}{': ' + one.error if one.error else ''}"
+            for name, ranks in seen.items()
+            for rank, one in enumerate(ranks)
+        )
+        return Finding(Verdict.ERROR, f"The notes do not suffice ({text_of(error)}). {ends}")
+
+
+def _machine(backend: str, gpus: int) -> Machine:
+    return Machine(
+        cpus=os.cpu_count() or 0,
+        memory_gib=round(psutil.virtual_memory().total / (1 << 30), 1),
+        gpus=gpus,
+        system=f"{platform.system()} {platform.machine()}",
+        python=platform.python_version(),
+        torch=_version("torch"),
+        ppwork=_version("ppwork"),
+        backend=backend,
+        date=time.strftime("%Y-%m-%d"),
+    )
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"

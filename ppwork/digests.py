@@ -1,0 +1,116 @@
+"""Digests of what must be the same on all mesh ranks: replicated weights, and the input of each chunk (F11).
+
+Replicas that drift apart raise nothing: the sums are wrong, and nobody is to blame. With ``digests`` in the
+plan each mesh rank says what it holds, before anything is computed with it.
+
+The digest is a CRC-32 over the raw bytes, with dtype and shape beside it. It is there to find a rank that
+went wrong and not one that cheats: any change within 32 bits in a row is found for certain, any other but one
+in four thousand million, and here it took a third to a sixth of BLAKE2b's time. A tensor on a GPU is
+copied to the host first, which waits for the GPU.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from typing import TYPE_CHECKING, Any
+
+from ppwork.errors import LocalProtocolError
+from ppwork.groups import gather
+from ppwork.parity import check_loaded, decode_facts, encode_facts, loaded_facts, named_ranks
+from ppwork.tensor_parallel import exchange
+from ppwork.tensors import as_bytes, dtype_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+
+    from ppwork.envelope import PPEnvelope
+    from ppwork.groups import Groups
+    from ppwork.plan import Plan
+
+SUM = struct.Struct("<I")
+WHOLE = struct.Struct("<II")
+"""Number of tensors, and one digest over all: what is exchanged while nothing differs."""
+
+
+def digest_of(tensor: torch.Tensor) -> int:
+    """Return the CRC-32 of a dense tensor's bytes, in row-major order.
+
+    The same on every host for the same bytes; dtype and shape are not in it.
+    """
+    return zlib.crc32(as_bytes(tensor.cpu().contiguous()).numpy().data)
+
+
+def described(tensor: torch.Tensor) -> str:
+    """Return dtype, shape and digest of a tensor: ``float32[4, 8] 0c10f2ab``."""
+    return f"{dtype_name(tensor.dtype)}{list(tensor.shape)} {digest_of(tensor):08x}"
+
+
+def compare_loaded(groups: Groups, plan: Plan, stage: Any) -> None:  # noqa: ANN401  the user's class
+    """Wait until all ranks have loaded their stages, and compare those of the mesh.
+
+    Compared are the variables of ``parity_environment``, and with ``digests`` in the plan the tensors of
+    ``replicated()``; a generator need have neither (``ppwork.stage``).
+
+    Raises:
+        ParityError: They differ; names each variable or tensor, its values and their ranks (every rank).
+        PeerTimeoutError: A rank did not come in time (every rank that came).
+
+    Blocks:
+        Until every rank has come; at most the store's timeout.
+    """
+    facts: dict[str, Any] = {}
+    if groups.rank in groups.topology.mesh_ranks:
+        replicated = getattr(stage, "replicated", None) if plan.digests else None
+        weights = {name: described(tensor) for name, tensor in replicated().items()} if replicated else {}
+        facts = loaded_facts(os.environ, getattr(stage, "parity_environment", ()), weights)
+    every = gather(groups.store, "loaded", encode_facts(facts), groups.rank, groups.topology.world_size)
+    check_loaded({rank: decode_facts(every[rank]) for rank in groups.topology.mesh_ranks})
+
+
+def compare_inputs(groups: Groups, envelope: PPEnvelope) -> None:
+    """Compare the tensors of a chunk over the mesh; the leader, which has validated them, is right.
+
+    Raises:
+        LocalProtocolError: A rank holds other ones; names it and them (every mesh rank, with the same text).
+
+    Collective:
+        ``tp_pg``, all mesh ranks: one exchange of ``WHOLE``, and only if that differs one of each sum.
+
+    Blocks:
+        Until every mesh rank has come; at most the group's timeout.
+    """
+    sums = b"".join(SUM.pack(digest_of(tensor)) for tensor in envelope.tensors.values())
+    whole = exchange(groups, WHOLE.pack(len(envelope.tensors), zlib.crc32(sums)))
+    if len(set(whole)) == 1:
+        return
+    counts = [WHOLE.unpack(raw)[0] for raw in whole]
+    if len(set(counts)) > 1:
+        said = [f"the mesh ranks had {counts} tensors"]
+    else:
+        said = different_inputs(list(envelope.tensors), exchange(groups, sums), groups.topology.mesh_ranks)
+    raise LocalProtocolError(
+        f"The input of a chunk was not the leader's on all mesh ranks: {'; '.join(said)}.",
+        where={"rank": groups.rank, "role": str(groups.role), "group": "tp_pg", **envelope.ids.where()},
+        check_first="does anything write to the envelope's tensors on that rank? else its memory or network",
+    )
+
+
+def different_inputs(names: Sequence[str], sums: Sequence[bytes], ranks: Sequence[int]) -> list[str]:
+    """Say which ranks hold another tensor than the leader, tensor by tensor.
+
+    Args:
+        names: Of the tensors, in declared order.
+        sums: Per mesh rank the digests of all tensors, ``SUM`` after ``SUM``; the leader's first.
+        ranks: Global ranks, in the same order.
+    """
+    said = []
+    for index, name in enumerate(names):
+        part = slice(index * SUM.size, (index + 1) * SUM.size)
+        odd = [rank for rank, mine in zip(ranks, sums, strict=True) if mine[part] != sums[0][part]]
+        if odd:
+            said.append(f"{named_ranks(odd)} had another {name!r}")
+    return said

@@ -1,0 +1,117 @@
+"""Exercises of the lesson on failures (07)."""
+
+from __future__ import annotations
+
+import signal
+from itertools import product
+from typing import TYPE_CHECKING
+
+from ppwork.answers import compared
+from ppwork.envelope import Ids
+from ppwork.errors import PeerLostError, TerminalNotice
+from ppwork.notices import notices
+from ppwork.topology import Role
+
+if TYPE_CHECKING:
+    from ppwork.answers import Answer
+
+BOUNDS_S = ((60.0, 5.0), (10.0, 2.0), (3.0, 5.0))
+"""Of a transfer, and of a stopped process."""
+
+
+def _known_within(answer: Answer) -> str:
+    closed = "The system closes the connections of a process that died; nobody waits for a bound."
+    for (timeout_s, freeze_s), watchdog in product(BOUNDS_S, (True, False)):
+        killed = ("killed", timeout_s, freeze_s, watchdog)
+        hint = compared(answer, killed, 0.0, {timeout_s: closed, freeze_s: closed})
+        frozen = ("frozen", timeout_s, freeze_s, watchdog)
+        right = min(freeze_s, timeout_s) if watchdog else timeout_s
+        habits = {
+            0.0: "The system keeps the connections of a stopped process open.",
+            timeout_s: "The watchdog is there, and its bound is the shorter one.",
+            freeze_s: "A transfer has its own bound, and here it passes first."
+            if watchdog
+            else "Nobody keeps that bound without a watchdog.",
+        }
+        hint = hint or compared(answer, frozen, right, habits)
+        if hint:
+            return hint
+    return ""
+
+
+KILL, TERM = -int(signal.SIGKILL), -int(signal.SIGTERM)
+LEFT_BEHIND: tuple[tuple[dict[int, tuple[float, str]], dict[int, int], int, str], ...] = (
+    (
+        {0: (5.001, "TerminalNotice"), 1: (5.0, "StageError"), 2: (4.998, "PeerLostError")},
+        {0: 3, 1: 1, 2: 3},
+        1,
+        "Who speaks first is who noticed first; a closed connection says that somebody else is in trouble.",
+    ),
+    (
+        {0: (7.02, "TerminalNotice"), 1: (7.0, "PeerLostError")},
+        {0: 3, 1: 3, 2: KILL},
+        2,
+        "All who spoke report symptoms. Is there a rank that could not speak?",
+    ),
+    (
+        {0: (9.0, "StageError")},
+        {0: 1, 1: TERM, 2: TERM},
+        0,
+        "SIGTERM is torchrun's, for the survivors of the first failure: those ranks are in order.",
+    ),
+)
+"""Records by rank (when, error), exit codes by rank, the cause, and what to think of."""
+
+
+def _cause(answer: Answer) -> str:
+    for records, codes, right, thought in LEFT_BEHIND:
+        found = answer(dict(records), dict(codes))
+        if found != right:
+            case = f"For records {records} and exit codes {codes}"
+            return f"{case} you gave {found!r}, expected {right}. {thought}"
+    return ""
+
+
+ANSWERED = "It was told; the leader has passed it on as it came. An answer is one message too many."
+
+
+def _whom_to_tell(answer: Answer) -> str:
+    errors = {
+        "ValueError": ValueError("its own"),
+        "PeerLostError": PeerLostError("lost"),
+        "TerminalNotice": TerminalNotice("told"),
+    }
+    thoughts = {
+        Role.LEADER: "Two sides wait for the leader: rank 0 for a result, the followers for a broadcast.",
+        Role.STAGE0: "Rank 0 has one link that leads away from it, and is in no group of the mesh.",
+        Role.FOLLOWER: "A follower has no link of its own; its closed connections are its notice.",
+    }
+    for role, (name, error) in product(Role, errors.items()):
+        right = sorted(group for group, _ in notices(role, Ids(3, 3, 0), error))
+        found = answer(str(role), name)
+        if not isinstance(found, list) or sorted(found) != right:
+            thought = ANSWERED if name == "TerminalNotice" else thoughts[role]
+            return f"For the {role} with {name} you gave {found!r}, expected {right}. {thought}"
+    return ""
+
+
+def _ranks_survive(answer: Answer) -> str:
+    for killed, lifeline, death_signal in product(("launcher", "torchrun"), (True, False), (True, False)):
+        right = not (lifeline if killed == "launcher" else death_signal)
+        found = answer(killed, lifeline, death_signal)
+        if found is not right:
+            case = f"With the {killed} killed, lifeline={lifeline} and death_signal={death_signal}"
+            thought = (
+                "The launcher holds the lifeline; the death signal comes when the parent dies: torchrun."
+            )
+            return f"{case} you gave {found!r}, expected {right}. {thought}"
+    return ""
+
+
+FAILURE = {
+    "07.1": _known_within,
+    "07.2": _cause,
+    "07.3": _whom_to_tell,
+    "07.4": _ranks_survive,
+}
+"""Lesson and number; each returns a hint, or nothing when the answer is right."""

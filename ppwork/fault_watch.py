@@ -1,0 +1,156 @@
+"""The processes of one run, recorded while it goes: who belonged to it, when the last was gone, what is left.
+
+A process is a pid and its start time, so that a pid that was used again is never taken for it, nor ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import psutil
+
+from ppwork.fault_report import Left
+from ppwork.run import Run
+from ppwork.timeline import read_entries, span_file
+
+if TYPE_CHECKING:
+    import subprocess
+    from pathlib import Path
+    from types import TracebackType
+
+LOOK_S = 0.05
+"""Times of this module are as coarse as this."""
+LOOKS_PER_SEARCH = 4
+"""A search reads all processes of the machine; who belongs to a run lives for seconds."""
+
+
+TORCHRUN = "torch.distributed.run"
+START_S = 60.0
+"""Longest wait for the first chunk of a run that is to be disturbed."""
+
+Came = tuple[Run, int, str]
+"""A run, when the fault was injected (``time.monotonic_ns``), and how the run ended."""
+
+
+def await_first_chunk(run_dir: Path, launcher: subprocess.Popen[bytes]) -> None:
+    """Wait until rank 0 has emitted a chunk.
+
+    Raises:
+        TimeoutError: It has not within a minute, or the launcher ended before.
+    """
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline and launcher.poll() is None:
+        if span_file(run_dir, 0).exists() and any(e.name == "emit" for e in read_entries(run_dir, 0)):
+            return
+        time.sleep(0.05)  # the interval of asking
+    raise TimeoutError(f"the run in {run_dir} emitted no chunk; its launcher: {launcher.poll()}")
+
+
+class Family:
+    """Everything below this process whose command line names a run folder, from now until the block ends.
+
+    Args:
+        run_dir: The folder; torchrun and every rank have it among their arguments.
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        self._mark = str(run_dir)
+        self._members: dict[psutil.Process, list[str]] = {}
+        self._ranks: set[psutil.Process] = set()
+        self._gone_ns: dict[psutil.Process, int] = {}
+        self._seen: set[int] = set()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="fault-family", daemon=True)
+
+    def __enter__(self) -> Family:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop to watch; what was recorded stays."""
+        self._stop.set()
+        self._thread.join()
+
+    def named(self, text: str) -> psutil.Process | None:
+        """Return a member whose command line has ``text``, or ``None``."""
+        return next(
+            (one for one, command in self._members.items() if any(text in part for part in command)), None
+        )
+
+    @property
+    def gone_ns(self) -> int | None:
+        """When the last member was gone; ``None`` while one is there, or if there never was one."""
+        return self._last_of(set(self._members))
+
+    @property
+    def ranks_gone_ns(self) -> int | None:
+        """``gone_ns`` of the ranks alone: torchrun and a launcher of their own may outlive them a little."""
+        return self._last_of(self._ranks)
+
+    def await_end(self, within_s: float) -> None:
+        """Wait until no member is left, at most this long."""
+        deadline = time.monotonic() + within_s
+        while self._alive() and time.monotonic() < deadline:
+            self._stop.wait(LOOK_S)
+
+    def end(self) -> tuple[Left, ...]:
+        """Stop to watch; say who is left, and kill exactly those."""
+        self.close()
+        self._look_after()
+        left = []
+        alive = self._alive()
+        for process in alive:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                left.append(Left(process.pid, process.create_time(), " ".join(self._members[process])[-200:]))
+                process.kill()
+        psutil.wait_procs(alive, timeout=3.0)
+        return tuple(left)
+
+    def _alive(self) -> list[psutil.Process]:
+        return [process for process in self._members if process not in self._gone_ns]
+
+    def _last_of(self, processes: set[psutil.Process]) -> int | None:
+        gone = [self._gone_ns.get(process) for process in processes]
+        known = [at_ns for at_ns in gone if at_ns is not None]
+        return max(known) if known and len(known) == len(gone) else None
+
+    def _watch(self) -> None:
+        me = psutil.Process()
+        while not self._stop.is_set():
+            self._search(me)
+            for _ in range(LOOKS_PER_SEARCH):
+                self._look_after()
+                self._stop.wait(LOOK_S)
+
+    def _search(self, me: psutil.Process) -> None:
+        for process in me.children(recursive=True):
+            if process.pid in self._seen:
+                continue
+            with contextlib.suppress(psutil.NoSuchProcess):
+                command = process.cmdline()
+                if self._mark in command:
+                    self._seen.add(process.pid)
+                    # By its parent: a child that was just forked still shows its parent's command.
+                    if any(p.pid == process.ppid() and TORCHRUN in c for p, c in self._members.items()):
+                        self._ranks.add(process)
+                    self._members[process] = command
+
+    def _look_after(self) -> None:
+        for process in self._alive():
+            if not _is_there(process):
+                self._gone_ns[process] = time.monotonic_ns()
+
+
+def _is_there(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,128 @@
+"""What a diagnosis found: the cause, who waited for whom, what to check first, and what is not known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from ppwork.errors import RunFailed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ppwork.failure import FailureRecord
+    from ppwork.stacks import Frame
+
+
+class Wait(NamedTuple):
+    """A rank that was in a call which others had to complete."""
+
+    rank: int
+    call: str
+    """Such as ``broadcast of call 5 on mesh_pg``, or ``all_reduce at train.py:31``."""
+    waits_for: tuple[int, ...]
+
+    def __str__(self) -> str:
+        whom = named_ranks(self.waits_for) if self.waits_for else "nobody"
+        return f"rank {self.rank} waits for {whom}: {self.call}"
+
+
+def named_ranks(ranks: tuple[int, ...]) -> str:
+    """Return ranks as one says them.
+
+    >>> named_ranks((2,)), named_ranks((0, 2))
+    ('rank 2', 'ranks 0 and 2')
+    """
+    *most, last = ranks
+    return f"ranks {', '.join(map(str, most))} and {last}" if most else f"rank {last}"
+
+
+def source_lines(users: Frame | None) -> tuple[str, ...]:
+    """Return the user's own line as it is shown first of all: file and line, function, source if known."""
+    if users is None:
+        return ()
+    return (f"{users.at}, in {users.function}", *([f"    {users.text}"] if users.text else []))
+
+
+@dataclass(frozen=True, repr=False)
+class Diagnosis:
+    """What is known of a run or job that has ended.
+
+    Attributes:
+        source: The folder or file that was read.
+        cause: What went wrong first, or ``None``: nothing failed.
+        lines: The user's own file, line and source, if the cause came from there; shown first of all.
+        log: The log of the rank that failed first.
+        others: Records of the other ranks, by time.
+        places: Where each other rank was last, one line each, by time.
+        waits: Who waited for whom when it ended.
+        flight: Groups whose ranks were at different collectives, by the flight recorder.
+        unknown: What these files cannot tell.
+        headline: What is said of the cause; default: its rank, type and text.
+    """
+
+    source: Path
+    cause: FailureRecord | None = None
+    lines: tuple[str, ...] = ()
+    log: str = ""
+    others: tuple[FailureRecord, ...] = ()
+    places: dict[int, str] = field(default_factory=dict)
+    waits: tuple[Wait, ...] = ()
+    flight: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    headline: str = ""
+
+    @property
+    def check_first(self) -> str:
+        """The one or two things to look at."""
+        return (self.cause.check_first or self.log) if self.cause is not None else ""
+
+    @property
+    def story(self) -> str:
+        """All but ``where`` and ``check_first``: the user's line, the cause, then the other ranks."""
+        if self.cause is None:
+            return self.headline or f"Nothing failed in {self.source}."
+        return "\n".join(
+            [
+                *self.lines,
+                self.headline or f"Rank {self.cause.rank} failed first: {_said(self.cause)}",
+                *([f"  log: {self.log}"] if self.log else []),
+                *(f"  {line}" for line in self.places.values()),
+                *(f"  {wait}" for wait in self.waits),
+                *(f"  flight recorder, {one}" for one in self.flight),
+                *(f"  not known: {one}" for one in self.unknown),
+            ]
+        )
+
+    @property
+    def text(self) -> str:
+        """Everything, as it is printed."""
+        return str(self.failed()) if self.cause is not None else self.story
+
+    def failed(self) -> RunFailed:
+        """Return the error that ``launch`` raises."""
+        where = self.cause.where if self.cause is not None else {}
+        return RunFailed(self.story, where=where, check_first=self.check_first)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON types."""
+        return {
+            "source": str(self.source),
+            "failed": self.cause is not None,
+            "cause": msgspec.to_builtins(self.cause),
+            "others": msgspec.to_builtins(self.others),
+            "waits": [wait._asdict() for wait in self.waits],
+            "flight": list(self.flight),
+            "unknown": list(self.unknown),
+            "check_first": self.check_first,
+            "text": self.text,
+        }
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def _said(record: FailureRecord) -> str:
+    return f"{record.error_type}: {record.what}"

@@ -1,0 +1,19 @@
+"""Rank 2 takes a branch without the broadcast and stays there; the others wait until their timeout."""
+
+import sys
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+group = dist.new_group(timeout=timedelta(seconds=float(sys.argv[1])))
+sys.stdout.write("joined\n")
+sys.stdout.flush()
+weights = torch.zeros(4)
+if dist.get_rank() != 2:
+    dist.broadcast(weights, src=2, group=group)
+else:
+    time.sleep(120)
+dist.destroy_process_group()

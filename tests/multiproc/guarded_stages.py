@@ -1,0 +1,41 @@
+"""Stages 1 that differ on one mesh rank, for whole runs."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+from toy_stages import Scaler
+
+
+class OneMoreSum(Scaler):
+    """A sum behind a flag that one rank has: the last thing of the run's last chunk."""
+
+    def step(self, tensors, step_index, num_steps):
+        result = super().step(tensors, step_index, num_steps)
+        self.chunks = getattr(self, "chunks", -1) + 1
+        if self.chunks == self.plan.chunks - 1 and self.tp.group_rank == 1:
+            self.tp.all_reduce(torch.ones(4))
+        return result
+
+
+class StepsAgain(Scaler):
+    """One rank denoises chunk 3 twice."""
+
+    def step(self, tensors, step_index, num_steps):
+        if step_index == 0:
+            self.chunks = getattr(self, "chunks", -1) + 1
+        result = super().step(tensors, step_index, num_steps)
+        if self.chunks == 3 and step_index == num_steps - 1 and self.tp.group_rank == 1:
+            return self.step(result, step_index, num_steps)
+        return result
+
+
+class Loaded(Scaler):
+    """Weights and an environment that depend on the rank."""
+
+    parity_environment = ("TOY_FAST",)
+
+    def replicated(self):
+        odd = float(os.environ.get("TOY_WEIGHT", "1"))
+        return {"norm": torch.ones(3), "embed": torch.full((2, 2), odd)}
