@@ -5,8 +5,8 @@ its usual end (start-up is a third of the draws) a victim gets SIGKILL or SIGSTO
 launcher. A victim that does not exist yet is struck when it does; one that has left well is no failure, and
 the run must have ended well. Then:
 
-- all ranks are gone within the bound, and torchrun soon after: 2 s after a kill (torchrun first has to finish
-  its own start if the launcher was killed before that), the plan's ``freeze_s`` and 1 s more after a stop;
+- all ranks are gone within the bound, and torchrun soon after: 2 s after a kill, the plan's ``freeze_s``
+  and 1 s more after a stop;
 - the launcher says that the run failed, and names the rank, or torchrun; a stopped launcher does not stop
   the run, and reports it rightly once it goes on;
 - no process is left.
@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any
 import common
 import psutil
 
+from ppwork.agent_watch import is_torchrun
 from ppwork.timeline import Span, read_entries
 
 if TYPE_CHECKING:
@@ -45,6 +46,10 @@ MESH_SIZES = (2, 3)
 CHUNKS = 100
 STARTING = 1 / 3
 """Share of the draws that fall into start-up."""
+ENDING, END_S = 0.1, 0.5
+"""Draws for the end, as a share of those for the chunks; and how long it lasts."""
+CHUNK_S = 0.04
+"""About the period."""
 TIMEOUT_S, FREEZE_S, STALL_S = 10.0, 2.0, 3.0
 GONE_S = 2.0
 """From a kill until no rank is left; issue and DESIGN promise it."""
@@ -54,8 +59,6 @@ NOTICE_S = 1.0
 """From the end of a bound until somebody looks and says so."""
 REPORT_S = 5.0
 """From the end of the last rank until the launcher has reported and left."""
-TORCHRUN_START_S = 6.0
-"""torchrun imports torch before it starts a rank, and does not notice meanwhile that its launcher is gone."""
 PATIENCE_S = 30.0
 """Past the bound, until we give a run up, kill it and call it a hang."""
 POLL_S = 0.02
@@ -86,7 +89,7 @@ class Case:
     sent: str
     """``SIGKILL`` or ``SIGSTOP``."""
     at: float
-    """The moment, in 0..1: below ``STARTING`` a share of the usual start-up, else of the time after it."""
+    """The moment, in 0..1: below ``STARTING`` a share of the usual start-up, else of chunks and end."""
 
     @property
     def rank(self) -> int | None:
@@ -116,6 +119,8 @@ class Outcome:
     left: list[str] = field(default_factory=list)
     said: str = ""
     """What the launcher reported; empty if the run ended well, or the launcher was killed."""
+    well: bool = False
+    """Whether the launcher reported that the run ended well."""
     named: bool | None = None
     """Whether the report names the victim; ``None`` where there is nothing to name."""
     wrong: list[str] = field(default_factory=list)
@@ -138,7 +143,7 @@ class Family:
                 command = process.cmdline()
                 if self._run_dir not in command:
                     continue  # not ours, or between fork and exec
-                rank = None if "torch.distributed.run" in command else process.environ().get("RANK")
+                rank = None if is_torchrun(command) else process.environ().get("RANK")
                 self.members["torchrun" if rank is None else f"rank {rank}"] = process
 
     def alive(self, *names: str) -> list[str]:
@@ -218,7 +223,7 @@ def play(case: Case, usual: dict[int, Usual], scratch: Path) -> Outcome:
         struck_at, struck_ns = _strike(family, case, outcome, due)
         outcome.struck_s = struck_at - began
         outcome.phase = phase_of(run_dir, case.mesh_size + 1, struck_ns)
-        outcome.bound_s = bound_of(case, outcome.phase, usual[case.mesh_size])
+        outcome.bound_s = bound_of(case, usual[case.mesh_size])
         _follow(family, outcome, struck_at)
         outcome.left = family.alive()
     finally:
@@ -228,17 +233,23 @@ def play(case: Case, usual: dict[int, Usual], scratch: Path) -> Outcome:
 
 
 class Moment:
-    """When a case's signal is due."""
+    """When a case's signal is due: after a time at start-up, else after a chunk."""
 
     def __init__(self, case: Case, began: float, usual: Usual, run_dir: Path) -> None:
-        self._case, self._usual, self._run_dir = case, usual, run_dir
+        share = (case.at - STARTING) / (1 - STARTING) * (1 + ENDING)
+        chunk = share * CHUNKS
+        self._chunk, self._after_s = int(chunk), (chunk - int(chunk)) * CHUNK_S
+        if share >= 1:
+            self._chunk, self._after_s = CHUNKS, (share - 1) / ENDING * END_S
+        self._run_dir = run_dir
         self._at = began + case.at / STARTING * usual.start_s if case.at < STARTING else None
 
     def has_come(self) -> bool:
         """Look whether it is due."""
-        if self._at is None and (loaded := loaded_ns(self._run_dir, self._case.mesh_size + 1)) is not None:
-            share = (self._case.at - STARTING) / (1 - STARTING)
-            self._at = loaded / 1e9 + share * self._usual.run_s
+        if self._at is None:
+            emits = [e.at_ns for e in read_entries(self._run_dir, 0) if e.name == "emit"]
+            if len(emits) >= max(self._chunk, 1):
+                self._at = emits[max(self._chunk, 1) - 1] / 1e9 + self._after_s
         return self._at is not None and time.monotonic() > self._at
 
 
@@ -289,14 +300,14 @@ def phase_of(run_dir: Path, world_size: int, at_ns: int) -> str:
     return "end" if any(e.chunk_index == CHUNKS - 1 and e.end_ns < at_ns for e in decoded) else "run"
 
 
-def bound_of(case: Case, phase: str, usual: Usual) -> float:
+def bound_of(case: Case, usual: Usual) -> float:
     """Return how long a rank may be there after the signal."""
     if case.victim == "launcher" and case.sent == "SIGSTOP":
         return (
             2 * (usual.start_s + usual.run_s) + FREEZE_S
         )  # the run goes on to its end once the launcher does
     if case.sent == "SIGKILL":
-        return GONE_S + (TORCHRUN_START_S if case.victim == "launcher" and phase == "start" else 0.0)
+        return GONE_S
     return FREEZE_S + NOTICE_S + GONE_S
 
 
@@ -316,7 +327,7 @@ def judge(outcome: Outcome, printed: bytes, code: int) -> None:
     except (IndexError, ValueError):
         wrong.append(f"the launcher ended with code {code}: {printed[-600:].decode(errors='replace')}")
         return
-    outcome.said = said["said"]
+    outcome.said, outcome.well = said["said"], not said["said"]
     if outcome.said:
         outcome.named = _names(case, outcome.said, said["where"])
         if not outcome.existed or case.victim == "launcher":
@@ -353,7 +364,7 @@ def rows_of(outcomes: list[Outcome]) -> Iterator[tuple[object, ...]]:
             judged = [o for o in struck if o.named is not None]
             gone = [o.ranks_s for o in struck if o.said or (kind == "launcher" and sent == "SIGKILL")]
             yield (
-                kind, sent, len(those), sum(o.said == "" and o.named is None for o in those),
+                kind, sent, len(those), sum(o.well for o in those),
                 sum(past_bound(o) for o in those), sum(bool(o.left) for o in those),
                 f"{sum(o.named is True for o in judged)} of {len(judged)}" if judged else None,
                 statistics.median(gone) if gone else None, max(gone, default=None),

@@ -22,6 +22,7 @@ import common
 import psutil
 
 import ppwork as pp
+from ppwork.agent_watch import is_torchrun
 from ppwork.lives import EntriesByRank, emissions, spans_by_chunk
 from ppwork.plan import SYNTHETIC_STAGE0, SYNTHETIC_STAGE1
 from ppwork.topology import LEADER_RANK, STAGE0_RANK
@@ -94,7 +95,7 @@ class Memory:
     def _find(self) -> Iterator[tuple[int, psutil.Process]]:
         for process in psutil.Process().children(recursive=True):
             command = process.cmdline()
-            if command[-2:] == ["worker", str(self._run_dir)] and "torch.distributed.run" not in command:
+            if command[-2:] == ["worker", str(self._run_dir)] and not is_torchrun(command):
                 yield int(process.environ()["RANK"]), process
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 GRACE_S = 1.0
 """So long after the first death the other ranks may write their records."""
@@ -31,6 +31,11 @@ STACKS_S = 0.5
 _CLOSING = re.compile(rb"Sending process \d+ closing signal")
 _KILLED = re.compile(r"^ppwork: rank (\d+) .* was killed$", re.MULTILINE)
 _CAUGHT = re.compile(r"^SigCgt:\s*([0-9a-f]+)", re.MULTILINE)
+
+
+def is_torchrun(command: Sequence[str]) -> bool:
+    """Say whether a process with this command line is torchrun: a module by ``-m``, or our own few lines."""
+    return any("torch.distributed.run" in part for part in command)
 
 
 class AgentWatch:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from ppwork.errors import named_ranks
 from ppwork.exit_codes import PAST_LIMIT, TORCHRUN_STOPPED
 from ppwork.failure import FailureRecord, first_cause
-from ppwork.findings import Diagnosis, Wait, named_ranks, source_lines
+from ppwork.findings import Diagnosis, Wait, source_lines
 from ppwork.flight import differences
 from ppwork.remains import Remains
 from ppwork.silent import silent_causes

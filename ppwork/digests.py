@@ -5,7 +5,7 @@ plan each mesh rank says what it holds, before anything is computed with it.
 
 The digest is a CRC-32 over the raw bytes, with dtype and shape beside it. It is there to find a rank that
 went wrong and not one that cheats: any change within 32 bits in a row is found for certain, any other but one
-in four thousand million, and here it took a third to a sixth of BLAKE2b's time. A tensor on a GPU is
+in four thousand million, and here it was 1.6 to 6.7 times as quick as BLAKE2b. A tensor on a GPU is
 copied to the host first, which waits for the GPU.
 """
 
@@ -16,9 +16,9 @@ import struct
 import zlib
 from typing import TYPE_CHECKING, Any
 
-from ppwork.errors import LocalProtocolError
+from ppwork.errors import LocalProtocolError, named_ranks
 from ppwork.groups import gather
-from ppwork.parity import check_loaded, decode_facts, encode_facts, loaded_facts, named_ranks
+from ppwork.parity import check_loaded, decode_facts, encode_facts, loaded_facts
 from ppwork.tensor_parallel import exchange
 from ppwork.tensors import as_bytes, dtype_name
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 WHERE_KEYS = ("rank", "role", "group", "peer", "call_id", "chunk_index", "cache_epoch")
 """The keys of ``where``, in the order they are always printed (the same as in logs)."""
@@ -72,6 +72,16 @@ class PPWorkError(Exception):
     def _render_traceback_(self) -> list[str]:
         """Show three lines in a notebook instead of a stack (IPython calls this)."""
         return f"{type(self).__name__}: {self}".splitlines()
+
+
+def named_ranks(ranks: Sequence[int]) -> str:
+    """Return ranks as one says them.
+
+    >>> named_ranks((2,)), named_ranks((0, 2))
+    ('rank 2', 'ranks 0 and 2')
+    """
+    *most, last = ranks
+    return f"ranks {', '.join(map(str, most))} and {last}" if most else f"rank {last}"
 
 
 def text_of(error: BaseException) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ppwork.diagnosis import diagnose
 from ppwork.fault import ENDS, FAILS, SUCCEEDS
 from ppwork.fault_hosts import across
-from ppwork.fault_watch import START_S, TORCHRUN, Came, await_first_chunk
+from ppwork.fault_watch import START_S, Came, await_first_chunk
 from ppwork.launch import launch
 from ppwork.plan import Plan
 from ppwork.run import TORCHRUN_LOG, Run
@@ -75,7 +75,7 @@ def _stopped(case: str, plan: Plan, run_dir: Path, family: Family) -> Came:
     ) as launcher:
         try:
             await_first_chunk(run_dir, launcher)
-            agent = family.named(TORCHRUN)
+            agent = family.torchrun
             at_ns = time.monotonic_ns()
             if case == "ctrl-c":
                 # As a terminal does: the launcher and torchrun, which are in one group; ranks have their own.

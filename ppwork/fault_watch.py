@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from ppwork.agent_watch import is_torchrun
 from ppwork.fault_report import Left
 from ppwork.run import Run
 from ppwork.timeline import read_entries, span_file
@@ -25,9 +26,6 @@ LOOK_S = 0.05
 """Times of this module are as coarse as this."""
 LOOKS_PER_SEARCH = 4
 """A search reads all processes of the machine; who belongs to a run lives for seconds."""
-
-
-TORCHRUN = "torch.distributed.run"
 START_S = 60.0
 """Longest wait for the first chunk of a run that is to be disturbed."""
 
@@ -79,11 +77,10 @@ class Family:
         self._stop.set()
         self._thread.join()
 
-    def named(self, text: str) -> psutil.Process | None:
-        """Return a member whose command line has ``text``, or ``None``."""
-        return next(
-            (one for one, command in self._members.items() if any(text in part for part in command)), None
-        )
+    @property
+    def torchrun(self) -> psutil.Process | None:
+        """torchrun, once it was seen."""
+        return next((one for one, command in self._members.items() if is_torchrun(command)), None)
 
     @property
     def gone_ns(self) -> int | None:
@@ -98,7 +95,7 @@ class Family:
     def await_end(self, within_s: float) -> None:
         """Wait until no member is left, at most this long."""
         deadline = time.monotonic() + within_s
-        while self._alive() and time.monotonic() < deadline:
+        while self.alive() and time.monotonic() < deadline:
             self._stop.wait(LOOK_S)
 
     def end(self) -> tuple[Left, ...]:
@@ -106,7 +103,7 @@ class Family:
         self.close()
         self._look_after()
         left = []
-        alive = self._alive()
+        alive = self.alive()
         for process in alive:
             with contextlib.suppress(psutil.NoSuchProcess):
                 left.append(Left(process.pid, process.create_time(), " ".join(self._members[process])[-200:]))
@@ -114,7 +111,8 @@ class Family:
         psutil.wait_procs(alive, timeout=3.0)
         return tuple(left)
 
-    def _alive(self) -> list[psutil.Process]:
+    def alive(self) -> list[psutil.Process]:
+        """Return the members that are there."""
         return [process for process in self._members if process not in self._gone_ns]
 
     def _last_of(self, processes: set[psutil.Process]) -> int | None:
@@ -139,12 +137,12 @@ class Family:
                 if self._mark in command:
                     self._seen.add(process.pid)
                     # By its parent: a child that was just forked still shows its parent's command.
-                    if any(p.pid == process.ppid() and TORCHRUN in c for p, c in self._members.items()):
+                    if any(p.pid == process.ppid() and is_torchrun(c) for p, c in self._members.items()):
                         self._ranks.add(process)
                     self._members[process] = command
 
     def _look_after(self) -> None:
-        for process in self._alive():
+        for process in self.alive():
             if not _is_there(process):
                 self._gone_ns[process] = time.monotonic_ns()
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from ppwork.errors import RunFailed
+from ppwork.errors import RunFailed, named_ranks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,16 +27,6 @@ class Wait(NamedTuple):
     def __str__(self) -> str:
         whom = named_ranks(self.waits_for) if self.waits_for else "nobody"
         return f"rank {self.rank} waits for {whom}: {self.call}"
-
-
-def named_ranks(ranks: tuple[int, ...]) -> str:
-    """Return ranks as one says them.
-
-    >>> named_ranks((2,)), named_ranks((0, 2))
-    ('rank 2', 'ranks 0 and 2')
-    """
-    *most, last = ranks
-    return f"ranks {', '.join(map(str, most))} and {last}" if most else f"rank {last}"
 
 
 def source_lines(users: Frame | None) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ppwork.parity import named_ranks
+from ppwork.errors import named_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

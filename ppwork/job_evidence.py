@@ -10,7 +10,8 @@ import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ppwork.findings import Wait, named_ranks
+from ppwork.errors import named_ranks
+from ppwork.findings import Wait
 from ppwork.peers import LOST_TEXTS, TIMEOUT_TEXTS
 from ppwork.torchrun_logs import death, without_noise
 

@@ -11,7 +11,7 @@ import signal
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ppwork.findings import named_ranks
+from ppwork.errors import named_ranks
 from ppwork.job_evidence import DETAIL, ENDED_BY_AGENT, STACKS, Found, capital, said_of
 from ppwork.torchrun_logs import LONGER, death
 from ppwork.watchdog_lines import lagging

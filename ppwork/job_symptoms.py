@@ -10,7 +10,7 @@ import signal
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ppwork.findings import named_ranks
+from ppwork.errors import named_ranks
 from ppwork.job_evidence import DETAIL, ENDED_BY_AGENT, STACKS, Found, capital
 
 if TYPE_CHECKING:

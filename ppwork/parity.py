@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ppwork.errors import ParityError
+from ppwork.errors import ParityError, named_ranks
 from ppwork.version import __version__
 
 if TYPE_CHECKING:
@@ -141,8 +141,3 @@ def _said(named: Sequence[tuple[str, str]]) -> str:
     spelt = ", and ".join(f"{key} was {said}" for key, said in named[:MOST_SAID])
     more = len(named) - MOST_SAID
     return f"{spelt}, and {more} more keys differed" if more > 0 else spelt
-
-
-def named_ranks(ranks: Sequence[int]) -> str:
-    """Return ranks as they stand in an error: ``rank 2``, ``ranks 0, 1``."""
-    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"

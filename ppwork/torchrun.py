@@ -27,6 +27,11 @@ from ppwork.processes import listed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+HELD_TORCHRUN = """\
+from ppwork import lifeline; lifeline.hold()
+from torch.distributed.run import main; main()
+"""
+"""torchrun on our lifeline: it takes seconds to start ranks, and must not if we are gone by then."""
 POLL_S = 0.05
 POLITE_S = 1.0
 """How long torchrun and its ranks get to leave before we kill them."""
@@ -106,7 +111,7 @@ def _say(log: BinaryIO, line: str) -> None:
 def _torchrun_command(ranks: int, scratch: Path) -> list[str]:
     """Return torchrun's part of the command line; the rendezvous is a file, so nothing listens for it."""
     return [
-        sys.executable, "-m", "torch.distributed.run",
+        sys.executable, "-c", HELD_TORCHRUN,
         "--nnodes", "1", "--nproc-per-node", str(ranks),
         "--rdzv-backend", "c10d", "--rdzv-conf", "store_type=file",
         "--rdzv-endpoint", str(scratch / "rendezvous"), "--rdzv-id", uuid.uuid4().hex,
@@ -117,9 +122,12 @@ def _torchrun_command(ranks: int, scratch: Path) -> list[str]:
 def _rank_environment(threads: int, scratch: Path) -> dict[str, str]:
     """Return the environment of torchrun and its ranks: loopback only, one store file, one lifeline."""
     loopback = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+    level = os.environ.get("LOGLEVEL", "")
     return {
         **loopback,
         **child_environment(threads),
+        # ``agent_watch`` reads torchrun's warnings.
+        "LOGLEVEL": level if level in ("DEBUG", "INFO") else "WARNING",
         STORE_VARIABLE: str(scratch / "store"),
         # Without this torchrun opens a store on all addresses.
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",

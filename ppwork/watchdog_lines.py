@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ppwork.findings import named_ranks
+from ppwork.errors import named_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

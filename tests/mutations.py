@@ -213,12 +213,12 @@ MUTATIONS = (
         "lifeline", "F18", "ppwork/lifeline.py",
         "        pass  # a closed descriptor is an end of file too\n    os._exit(ORPHANED)\n",
         "        pass\n",
-        (f"{RANKS}/test_processes.py::test_launcher_killed_hard_leaves_no_rank",),
+        (f"{RANKS}/test_lifeline.py::test_the_end_of_the_launchers_pipe_ends_a_rank_whose_parent_lives",),
     ),
     Mutation(
         "parent-death-signal", "F18", "ppwork/lifeline.py",
         "        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)\n", "",
-        (f"{RANKS}/test_processes.py::test_torchrun_killed_hard_leaves_no_rank_and_the_launcher_says_so",),
+        (f"{RANKS}/test_lifeline.py::test_the_death_of_its_parent_ends_a_rank_whose_pipe_is_still_open",),
     ),
     Mutation(
         "watchdog-of-a-stuck-stage", "F14", "ppwork/watchdog.py",

@@ -54,20 +54,21 @@ def test_ranks_that_agree_are_left_alone_and_sum_even_after_all_the_refusals(dif
 CALLED = "called all_reduce float32[4] as collective"
 SAID = {
     "shape": (
-        f"ranks 1, 3 {CALLED} 2 of chunk 0; rank 2 called all_reduce float32[5] as collective 2 of chunk 0",
+        f"ranks 1 and 3 {CALLED} 2 of chunk 0; "
+        "rank 2 called all_reduce float32[5] as collective 2 of chunk 0",
         "tensors differ",
     ),
-    "dtype": (f"ranks 1, 2 {CALLED} 2 of chunk 1; rank 3 called all_reduce float64[4]", "tensors differ"),
+    "dtype": (f"ranks 1 and 2 {CALLED} 2 of chunk 1; rank 3 called all_reduce float64[4]", "tensors differ"),
     "one more at the end": (
-        f"ranks 1, 3 ended chunk 2 after 2; rank 2 {CALLED} 3 of chunk 2",
+        f"ranks 1 and 3 ended chunk 2 after 2; rank 2 {CALLED} 3 of chunk 2",
         "only one rank",
     ),
     "one more before": (
-        f"ranks 1, 2 {CALLED} 1 of chunk 3; rank 3 called all_reduce float32[7] as collective 1",
+        f"ranks 1 and 2 {CALLED} 1 of chunk 3; rank 3 called all_reduce float32[7] as collective 1",
         "tensors differ",
     ),
-    "fewer": (f"ranks 1, 3 {CALLED} 2 of chunk 4; rank 2 ended chunk 4 after 1", "only one rank knows"),
-    "none": (f"ranks 1, 3 {CALLED} 1 of chunk 5; rank 2 ended chunk 5 after 0", "only one rank knows"),
+    "fewer": (f"ranks 1 and 3 {CALLED} 2 of chunk 4; rank 2 ended chunk 4 after 1", "only one rank knows"),
+    "none": (f"ranks 1 and 3 {CALLED} 1 of chunk 5; rank 2 ended chunk 5 after 0", "only one rank knows"),
     "input": ("rank 3 had another 'sigma'", "write to the envelope"),
     "inputs missing": ("the mesh ranks had [2, 1, 2] tensors", "write to the envelope"),
 }

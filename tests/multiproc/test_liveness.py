@@ -20,6 +20,7 @@ from ppwork.failure import read_records
 from ppwork.pulse import PulseState, read_pulse
 from ppwork.run import log_file
 from ppwork.timeline import read_entries
+from ppwork.watchdog import TICK_S
 
 pytestmark = pytest.mark.multiproc
 
@@ -155,7 +156,8 @@ def test_a_stopped_rank_is_named_by_its_peers_and_a_pause_of_all_of_them_by_nobo
         assert record.where["peer"] == 2
         assert record.where["role"] in ("stage0", "leader")
         assert f"process {live.ranks[2].pid}, was stopped (SIGSTOP)" in record.what
-        assert FREEZE_S <= left_s(run_dir, record.rank) - stopped_s < FREEZE_S + MARGIN_S
+        # Counted from the last beat, which came up to a tick before the stop.
+        assert FREEZE_S - 2 * TICK_S <= left_s(run_dir, record.rank) - stopped_s < FREEZE_S + MARGIN_S
         assert read_pulse(run_dir, record.rank).exit_code == SECONDARY
     assert 2 not in records
     assert not any(psutil.pid_exists(rank.pid) and rank.is_running() for rank in live.ranks)

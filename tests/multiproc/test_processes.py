@@ -13,7 +13,7 @@ import psutil
 import pytest
 from conftest import END_S, wait_for
 
-from ppwork.agent_watch import killed_by_us
+from ppwork.agent_watch import is_torchrun, killed_by_us
 from ppwork.recorded import recorded
 from ppwork.run import Run
 from ppwork.timeline import read_entries
@@ -71,7 +71,7 @@ def kill(*processes: psutil.Process | None) -> None:
 def agent_and_ranks(launcher_pid: int) -> tuple[psutil.Process, list[psutil.Process]]:
     """The torchrun under a launcher, and its three ranks in order."""
     family = psutil.Process(launcher_pid).children(recursive=True)
-    agent = next(p for p in family if "torch.distributed.run" in " ".join(p.cmdline()))
+    agent = next(p for p in family if is_torchrun(p.cmdline()))
     ranks = sorted(agent.children(), key=lambda rank: int(rank.environ()["RANK"]))
     assert len(ranks) == 3
     return agent, ranks
@@ -102,12 +102,24 @@ def test_launcher_killed_hard_leaves_no_rank(job):
     """F18: the lifeline's end of file. F20: what was written reads."""
     job.launcher.kill()
     job.launcher.wait()
-    assert all_gone(job.ranks, GONE_S) == []
-    assert all_gone([job.agent], END_S) == []
+    assert all_gone([job.agent, *job.ranks], GONE_S) == []
     assert Run(job.run_dir, -9).summary == {}
     plan, entries = recorded(job.run_dir)
     assert plan.chunks == 2000
     assert all(found for found in entries.values())
+
+
+def test_launcher_killed_while_torchrun_starts_leaves_no_torchrun(tmp_path, environment):
+    """F18: torchrun imports torch for a second before it has any rank, and must not start them any more."""
+    starting = Job(tmp_path / "run", environment)
+    try:
+        family = psutil.Process(starting.launcher.pid)
+        (agent,) = wait_for(lambda: [p for p in family.children() if is_torchrun(p.cmdline())])
+        starting.launcher.kill()
+        assert all_gone([agent], GONE_S) == []
+        assert not (starting.run_dir / "rank0.log").exists()
+    finally:
+        starting.close()
 
 
 def test_torchrun_killed_hard_leaves_no_rank_and_the_launcher_says_so(job):
@@ -121,13 +133,10 @@ def test_torchrun_killed_hard_leaves_no_rank_and_the_launcher_says_so(job):
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_launcher_takes_its_ranks_with_it_also_from_a_blocked_receive(job, sent):
     """F18: the follower stands still, so that the others wait in gloo. Ctrl-C runs the clean-up; SIGTERM ends
-    this launcher at once, and the lifeline the ranks, but not one that is stopped: torchrun does, later."""
+    this launcher at once, its death torchrun, and torchrun's the ranks, one that is stopped, too."""
     suspend(job.ranks[2])
     job.launcher.send_signal(sent)
-    if sent == signal.SIGINT:
-        assert all_gone([job.agent, *job.ranks], GONE_S) == []
-    else:
-        assert all_gone(job.ranks[:2], GONE_S) == []
+    assert all_gone([job.agent, *job.ranks], GONE_S) == []
     job.launcher.wait(END_S)
     assert ("KeyboardInterrupt" in job.said.read_text()) == (sent == signal.SIGINT)
 

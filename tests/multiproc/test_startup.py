@@ -30,7 +30,7 @@ def test_a_wrong_plan_on_one_rank_is_refused_with_key_values_and_ranks(tmp_path,
     records = read_records(right, 3) + read_records(wrong, 3)
     assert [record.error_type for record in records] == ["ParityError"] * 3
     assert len({record.what for record in records}) == 1
-    assert "plan.denoise_steps was 1 on ranks 0, 1; 4 on rank 2" in records[0].what
+    assert "plan.denoise_steps was 1 on ranks 0 and 1; 4 on rank 2" in records[0].what
     assert not list(right.glob("spans-*")) or "encode" not in (right / "spans-rank0.jsonl").read_text()
 
 
@@ -41,7 +41,7 @@ def test_a_differing_environment_is_refused_with_the_variable_named(tmp_path, st
     codes = start_ranks([worker(run_dir)] * 3, environments).wait()
     assert codes == [1, 1, 1]
     for record in read_records(run_dir, 3):
-        assert 'env.TORCH_DISTRIBUTED_DEBUG was null on ranks 0, 2; "DETAIL" on rank 1' in record.what
+        assert 'env.TORCH_DISTRIBUTED_DEBUG was null on ranks 0 and 2; "DETAIL" on rank 1' in record.what
 
 
 def test_a_world_of_the_wrong_size_is_refused(tmp_path, start_ranks):

@@ -49,6 +49,6 @@ def test_ranks_with_another_tensor_than_the_leader_are_named_tensor_by_tensor():
 
     every = [sums(1, 2, 3), sums(1, 9, 3), sums(1, 8, 4)]
     assert different_inputs(["a", "b", "c"], every, (1, 2, 3)) == [
-        "ranks 2, 3 had another 'b'",
+        "ranks 2 and 3 had another 'b'",
         "rank 3 had another 'c'",
     ]

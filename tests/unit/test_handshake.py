@@ -37,7 +37,7 @@ def test_another_shape_names_the_ranks_and_both_sides():
     """F05."""
     same, odd = Call(3, 2, "all_reduce float32[4, 8]"), Call(3, 2, "all_reduce float32[4, 9]")
     what, check_first = difference([same, odd, same], (1, 2, 3))
-    assert "ranks 1, 3 called all_reduce float32[4, 8] as collective 2 of chunk 3" in what
+    assert "ranks 1 and 3 called all_reduce float32[4, 8] as collective 2 of chunk 3" in what
     assert "rank 2 called all_reduce float32[4, 9] as collective 2 of chunk 3" in what
     assert "tensors differ" in check_first
 

@@ -45,7 +45,7 @@ def test_difference_names_key_values_and_ranks():
     with pytest.raises(ParityError) as caught:
         check_parity([facts(), facts(Plan(seed=7)), facts()])
     text = caught.value.what
-    assert "plan.seed was 0 on ranks 0, 2; 7 on rank 1" in text
+    assert "plan.seed was 0 on ranks 0 and 2; 7 on rank 1" in text
     assert "plan digest" not in text
     assert caught.value.where == {"group": "world_pg"}
     assert "plan.seed" in caught.value.check_first
@@ -95,8 +95,8 @@ def test_weights_and_a_stages_own_variables_are_compared_over_the_mesh():
     check_loaded({1: same, 2: same})
     with pytest.raises(ParityError) as caught:
         check_loaded({1: same, 2: odd, 3: same})
-    assert 'env.FAST was "1" on ranks 1, 3; null on rank 2' in caught.value.what
-    assert 'weight.embed was "float32[2] 01" on ranks 1, 3; "float32[2] 02" on rank 2' in caught.value.what
+    assert 'env.FAST was "1" on ranks 1 and 3; null on rank 2' in caught.value.what
+    assert 'weight.embed was "float32[2] 01" on ranks 1 and 3; "float32[2] 02" on rank 2' in caught.value.what
     assert caught.value.where == {"group": "tp_pg"}
 
 
