@@ -398,8 +398,8 @@ def series(cases: Iterable[Case], parallel: int, keep: Path | None) -> tuple[lis
             for outcome in pool.map(lambda case: play(case, usual, scratch), cases):
                 outcomes.append(outcome)
                 told(outcome)
-                if outcome.wrong and keep is not None:
-                    name = f"run-{outcome.case.index}"
+                name = f"run-{outcome.case.index}"
+                if outcome.wrong and keep is not None and (scratch / name).exists():
                     shutil.copytree(scratch / name, keep / name, dirs_exist_ok=True)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
