@@ -143,8 +143,12 @@ class Family:
                 command = process.cmdline()
                 if self._run_dir not in command:
                     continue  # not ours, or between fork and exec
-                rank = None if is_torchrun(command) else process.environ().get("RANK")
-                self.members["torchrun" if rank is None else f"rank {rank}"] = process
+                # Between fork and exec a child shows its parent's command: torchrun is the first that has it,
+                # and a child of the launcher that is neither is looked at again.
+                if is_torchrun(command):
+                    self.members.setdefault("torchrun", process)
+                elif (rank := process.environ().get("RANK")) is not None:
+                    self.members[f"rank {rank}"] = process
 
     def alive(self, *names: str) -> list[str]:
         """Return who of these, or of all, is there and no zombie."""

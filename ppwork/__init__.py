@@ -1,10 +1,15 @@
 """A workbench for pipeline-parallel inference on torch.distributed: see it, break it, measure it.
 
 This face is the notebook side: it starts processes and reads what they left, and imports neither torch nor
-CUDA. Inside a rank, import ``ppwork.control_plane`` and its neighbours.
+CUDA. Inside a rank, import ``ppwork.control_plane`` and its neighbours. ``ppwork.claims`` is imported when it
+is first asked for.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from ppwork.diagnosis import diagnose
+from ppwork.doctor import doctor
 from ppwork.envelope import PPAction, PPEnvelope, PPResult
 from ppwork.errors import (
     LocalProtocolError,
@@ -28,6 +33,17 @@ from ppwork.show import Picture, show
 from ppwork.topology import Topology
 from ppwork.version import __version__
 
+if TYPE_CHECKING:
+    from ppwork import claims
+else:
+
+    def __getattr__(name: str) -> object:
+        """Import the catalogue of claims on first use: who launches a plan does not wait for it."""
+        if name == "claims":
+            return import_module("ppwork.claims")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 __all__ = [
     "LocalProtocolError",
     "PPAction",
@@ -50,7 +66,9 @@ __all__ = [
     "TerminalNotice",
     "Topology",
     "__version__",
+    "claims",
     "diagnose",
+    "doctor",
     "launch",
     "show",
 ]

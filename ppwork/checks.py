@@ -118,7 +118,8 @@ def check_stages(plan: Plan) -> None:
         _passed[asked] = _written_at(msgspec.json.decode(lines[-1], type=list[str]))
         return
     try:
-        what, check_first = msgspec.json.decode(lines[-1], type=tuple[str, str])
+        answered = lines[-1] if answer.returncode > 0 else ""  # killed: whatever it said is no refusal
+        what, check_first = msgspec.json.decode(answered, type=tuple[str, str])
     except (msgspec.MsgspecError, IndexError):
         tail = answer.stderr.decode(errors="replace").strip().splitlines()[-1:]
         what = f"The stages could not be imported (exit {answer.returncode}): {' '.join(tail)}"

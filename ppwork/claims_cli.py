@@ -13,7 +13,8 @@ from rich.table import Table
 
 from ppwork.claims.catalogue import CLAIMS
 from ppwork.claims.claim import Verdict
-from ppwork.claims.report import machine_text, markdown, opened_up
+from ppwork.claims.opened import open_up
+from ppwork.claims.report import machine_text, markdown
 from ppwork.claims.runs import PARALLEL, Reports, run_all
 from ppwork.errors import PlanError
 from ppwork.failure import write_whole
@@ -55,7 +56,7 @@ def claims(
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(reports), indent=2).decode() + "\n")
     elif show:
         for report in reports.claims:
-            out.print(opened_up(report) + "\n", markup=False, highlight=False, soft_wrap=True)
+            out.print(f"{open_up(report)!r}\n", markup=False, highlight=False, soft_wrap=True)
     else:
         out.print(_table(reports))
         out.print(_summary(reports), markup=False, highlight=False, soft_wrap=True)

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from ppwork.claims_cli import claims
 from ppwork.diagnose_cli import diagnose_command
+from ppwork.doctor_cli import doctor_command
 from ppwork.errors import PlanError, RunFailed
 from ppwork.failure import write_whole
 from ppwork.fault_cli import app as faults
@@ -23,6 +24,7 @@ from ppwork.predict import predict
 from ppwork.recorded import recorded, timeline_files
 from ppwork.runs_cli import list_runs, stop_runs
 from ppwork.screen import launch_with_bar, table
+from ppwork.sweep_cli import sweep
 
 BAD_INPUT, RUN_FAILED, INTERRUPTED = 2, 1, 130
 
@@ -130,8 +132,10 @@ def run(
 app.command("simulate")(predict)
 app.command("claims")(claims)
 app.command("diagnose")(diagnose_command)
+app.command("doctor")(doctor_command)
 app.command("ps")(list_runs)
 app.command("stop")(stop_runs)
+app.command("sweep")(sweep)
 
 
 @app.command("check-stages", hidden=True)

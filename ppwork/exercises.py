@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ppwork.errors import PlanError, text_of
+from ppwork.exercises_claims import CLAIMS
 from ppwork.exercises_failure import FAILURE
 from ppwork.exercises_pipeline import PIPELINE
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from ppwork.answers import Answer
 
-EXERCISES: dict[str, Callable[[Answer], str]] = {**PIPELINE, **FAILURE}
+EXERCISES: dict[str, Callable[[Answer], str]] = {**PIPELINE, **FAILURE, **CLAIMS}
 """Lesson and number; each returns a hint, or nothing when the answer is right."""
 
 

@@ -21,3 +21,5 @@ PAST_LIMIT = 124
 """The launcher: the run's time was up and it was stopped."""
 TORCHRUN_STOPPED = 125
 """The launcher: torchrun was stopped (SIGSTOP) and did not go on, and the run was ended."""
+STOPPED = 130
+"""The launcher: the run was stopped on request, as by Ctrl-C."""

@@ -16,9 +16,10 @@ import msgspec
 from ppwork.checks import free_mb, new_run_dir, resolve
 from ppwork.diagnosis import diagnose
 from ppwork.errors import RunFailed
-from ppwork.exit_codes import PAST_LIMIT
+from ppwork.exit_codes import PAST_LIMIT, STOPPED
 from ppwork.failure import write_whole
 from ppwork.faults import with_fault
+from ppwork.live import LiveView, NoView, StopAsked, view_of_run
 from ppwork.plan import Plan
 from ppwork.processes import registry
 from ppwork.run import (
@@ -30,8 +31,9 @@ from ppwork.run import (
     add_to_summary,
     queues_of,
 )
-from ppwork.timeline import Entry, mesh_idle_ms, parse_entries, read_entries, span_file
-from ppwork.topology import LEADER_RANK
+from ppwork.tail import SpanTail
+from ppwork.timeline import Entry, mesh_idle_ms, read_entries, span_file
+from ppwork.topology import LEADER_RANK, STAGE0_RANK
 from ppwork.torchrun import child_environment, running, torchrun
 
 DEFAULT_LIMIT_S = 3600.0
@@ -53,6 +55,7 @@ def launch(
     started: Callable[[Plan, Path], None] | None = None,
     progress: Progress | None = None,
     limit_s: float = DEFAULT_LIMIT_S,
+    live: bool | None = None,
 ) -> Run:
     """Run a plan on ``plan.world_size`` processes of this machine and wait for the end.
 
@@ -65,13 +68,16 @@ def launch(
         started: Called once with the resolved plan and the run folder, before the ranks start.
         progress: Gets rank 0's spans and instants while they come.
         limit_s: Hard limit on the whole run, in seconds; the ranks' own bounds are in the plan.
+        live: Show the run in the cell while it goes, with a Stop button; ``None``: in a notebook, unless
+            ``PPWORK_NONINTERACTIVE`` is set.
 
     Returns:
         The finished run; its summary, logs and spans are in ``run_dir``.
 
     Raises:
         PlanError: The input cannot work; no rank was started and nothing overwritten.
-        RunFailed: A rank failed (only with ``check``); says which was first, its error and its log.
+        RunFailed: A rank failed, or the Stop button was pressed (only with ``check``); says which rank was
+            first, its error and its log.
         KeyboardInterrupt: As pressed; no rank is left.
 
     Blocks:
@@ -85,17 +91,30 @@ def launch(
     if started is not None:
         started(plan, run_dir)
     deadline = time.monotonic() + limit_s
-    exit_code = _run_ranks(plan, run_dir, limit_s, progress)
+    view = view_of_run(plan, run_dir, live=live)
+    try:
+        exit_code = _run_ranks(plan, run_dir, limit_s, progress, view)
+    except KeyboardInterrupt:
+        view.end(Run(run_dir, STOPPED))
+        raise
     failure: RunFailed | None = None
-    if exit_code != 0:
+    if exit_code == STOPPED:
+        failure = RunFailed(
+            f"The run was stopped by its Stop button; no rank is left.\n  folder: {run_dir}",
+            check_first="what there is of its timeline: `ppwork timeline` with that folder",
+        )
+        _remove_halves(run_dir)
+    elif exit_code != 0:
         failure = _if_full(run_dir, diagnose(run_dir, exit_code).failed())
         _remove_halves(run_dir)
     else:
         add_to_summary(run_dir, mesh_figures(plan, run_dir))
         failure = _verify(plan, run_dir, deadline) if plan.verify else None
+    finished = Run(run_dir, exit_code, failure)
+    view.end(finished)
     if failure is not None and check:
         raise failure
-    return Run(run_dir, exit_code, failure)
+    return finished
 
 
 def mesh_figures(plan: Plan, run_dir: Path) -> dict[str, Any]:
@@ -108,16 +127,29 @@ def mesh_figures(plan: Plan, run_dir: Path) -> dict[str, Any]:
     }
 
 
-def _run_ranks(plan: Plan, run_dir: Path, limit_s: float, progress: Progress | None) -> int:
-    return torchrun(
-        ["-m", "ppwork", "worker", str(run_dir)],
-        ranks=plan.world_size,
-        log=run_dir / TORCHRUN_LOG,
-        limit_s=limit_s,
-        threads=plan.threads_per_rank,
-        freeze_s=plan.freeze_s,
-        watch=_Tail(span_file(run_dir, 0), progress).read,
-    )
+def _run_ranks(
+    plan: Plan, run_dir: Path, limit_s: float, progress: Progress | None, view: LiveView | NoView
+) -> int:
+    tail = SpanTail(span_file(run_dir, STAGE0_RANK))
+
+    def look() -> None:
+        view.look()
+        if progress is not None:
+            for entry in tail.read():
+                progress(entry)
+
+    try:
+        return torchrun(
+            ["-m", "ppwork", "worker", str(run_dir)],
+            ranks=plan.world_size,
+            log=run_dir / TORCHRUN_LOG,
+            limit_s=limit_s,
+            threads=plan.threads_per_rank,
+            freeze_s=plan.freeze_s,
+            watch=look,
+        )
+    except StopAsked:
+        return STOPPED
 
 
 def _if_full(run_dir: Path, failure: RunFailed) -> RunFailed:
@@ -137,25 +169,6 @@ def _remove_halves(run_dir: Path) -> None:
     for path in run_dir.iterdir():
         if _HALF.fullmatch(path.name) and path.is_file():
             path.unlink()
-
-
-class _Tail:
-    """Reads a growing span file and hands on its new entries."""
-
-    def __init__(self, path: Path, progress: Progress | None) -> None:
-        self._path = path
-        self._progress = progress
-        self._offset = 0
-
-    def read(self) -> None:
-        if self._progress is None or not self._path.exists():
-            return
-        with self._path.open("rb") as file:
-            file.seek(self._offset)
-            entries, used = parse_entries(file.read())
-        self._offset += used
-        for entry in entries:
-            self._progress(entry)
 
 
 def _verify(plan: Plan, run_dir: Path, deadline: float) -> RunFailed | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from ppwork.launch import launch
+from ppwork.summary_rows import rows_of
 from ppwork.timeline import Entry, Instant
 
 if TYPE_CHECKING:
@@ -59,54 +60,9 @@ def launch_with_bar(plan: Plan, out_dir: Path | None, console: Console) -> Run:
 
 def table(finished: Run) -> Table:
     """Return the few lines that a run ends with."""
-    summary, plan = finished.summary, finished.plan
     view = Table(show_header=False, box=None, pad_edge=False)
     view.add_column(style="bold")
     view.add_column()
-    for name, text in _rows(summary, plan, finished.run_dir):
+    for name, text in rows_of(finished):
         view.add_row(name, text)
     return view
-
-
-def depth_of(plan: Plan) -> str:
-    """Return the depth of a plan in words, with its parts and its order where they are not the usual ones."""
-    split = f" (d_in {plan.d_in}, d_out {plan.d_out})" if plan.d_in else ""
-    order = "" if plan.order == "overlap" else f", {plan.order}"
-    return f"depth {plan.in_flight_depth}{split}{order}"
-
-
-def _rows(summary: dict[str, Any], plan: Plan, run_dir: Path) -> list[tuple[str, str]]:
-    versions = summary.get("versions", {})
-    rows = [
-        ("ranks", f"{plan.world_size} (stage 0 + mesh of {plan.mesh_size}), {summary.get('backend')}"),
-        ("chunks", f"{summary.get('chunks')}, {depth_of(plan)}"),
-    ]
-    if "psnr_denoised_db" in summary:
-        noisy, clean = summary["psnr_noisy_db"], summary["psnr_denoised_db"]
-        rows.append(("PSNR", f"noisy {noisy:.2f} dB, denoised {clean:.2f} dB ({clean - noisy:+.2f} dB)"))
-    if summary.get("period_ms") is not None:
-        rows.append(
-            (
-                "period",
-                f"{summary['period_ms']:.1f} ms (stage 0 {summary['stage0_ms']:.1f} ms, "
-                f"stage 1 {summary['stage1_ms']:.1f} ms)",
-            )
-        )
-    if plan.flushes:
-        dropped = ", ".join(map(str, summary.get("dropped_chunks", ())))
-        said = f"dropped {dropped}" if dropped else "nothing was in flight, nothing dropped"
-        rows.append(("flushed", f"at chunk {', '.join(map(str, sorted(plan.flushes)))}: {said}"))
-    if summary.get("overlap_score") is not None and plan.in_flight_depth > 1:
-        idle = summary.get("mesh_idle_ms")
-        rows.append(
-            (
-                "overlap",
-                f"score {summary['overlap_score']:.2f}, efficiency {summary['efficiency']:.2f}"
-                + (f", mesh idle {idle:.1f} ms" if idle is not None else ""),
-            )
-        )
-    if "max_abs_diff" in summary:
-        rows.append(("verified", f"max_abs_diff {summary['max_abs_diff']:g} to one process"))
-    rows.append(("versions", f"ppwork {versions.get('ppwork')}, torch {versions.get('torch')}"))
-    rows.append(("folder", str(run_dir)))
-    return rows

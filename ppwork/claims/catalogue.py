@@ -5,14 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ppwork.claims import (
+    checkpoints,
     collectives,
+    debug_tools,
     debugging,
+    elastic,
     failure_and_timeouts,
     groups_of_ranks,
     handles,
+    meshes,
     messages,
+    nccl_ranks,
     objects,
+    pipelines,
     point_to_point,
+    records,
+    sharded,
+    starting_up,
+    stores,
+    versions_and_names,
 )
 from ppwork.errors import PlanError
 
@@ -27,7 +38,18 @@ GROUPS_OF_CLAIMS = (
     collectives,
     failure_and_timeouts,
     debugging,
+    debug_tools,
+    records,
     objects,
+    starting_up,
+    stores,
+    versions_and_names,
+    meshes,
+    elastic,
+    pipelines,
+    sharded,
+    checkpoints,
+    nccl_ranks,
 )
 
 CLAIMS: dict[str, Claim] = {claim.id: claim for group in GROUPS_OF_CLAIMS for claim in group.CLAIMS}

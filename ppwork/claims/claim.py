@@ -87,6 +87,14 @@ class Program:
     fresh: bool = False
 
 
+def unhurried(path: str, ranks: int = 2, environment: Mapping[str, str] | None = None) -> Program:
+    """Return a program that imports or starts a lot before its first message, each rank at its own pace.
+
+    Its bounds are only there to end it: what it claims says nothing of time.
+    """
+    return Program(path, ranks, limit_s=60.0, timeout_s=30.0, environment=environment or {})
+
+
 @dataclass(frozen=True)
 class Claim:
     """One entry of the catalogue.

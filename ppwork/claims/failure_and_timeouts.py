@@ -52,7 +52,9 @@ def _exit(seen: Seen) -> Finding:
     after = f"Where both destroyed, both {both}."
     slowest = max(rank.seconds for rank in seen["all do"])
     if hung and slowest > EXIT_S / 2:
-        raise ValueError(f"in order it took {slowest:.0f} s: too slow a machine to tell a hang by {EXIT_S:g} s")
+        raise ValueError(
+            f"in order it took {slowest:.0f} s: too slow a machine to tell a hang by {EXIT_S:g} s"
+        )
     if hung:
         return holds(f"Rank 1 did not destroy its groups; still there at the limit: ranks {hung}. {after}")
     return does_not_hold(
@@ -132,7 +134,9 @@ CLAIMS = (
         source=f"{CARD}, claim 5; {DOCS}, shutdown, of NCCL",
         backends=BOTH,
         programs={
-            "one does not": Program("failure:one_does_not_destroy", fresh=True, limit_s=EXIT_S, timeout_s=30.0),
+            "one does not": Program(
+                "failure:one_does_not_destroy", fresh=True, limit_s=EXIT_S, timeout_s=30.0
+            ),
             "all do": Program("failure:all_destroy", fresh=True, limit_s=EXIT_S, timeout_s=30.0),
         },
         judge=_exit,

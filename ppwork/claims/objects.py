@@ -14,6 +14,8 @@ SLOW = 1.5
 def _objects(seen: Seen) -> Finding:
     recorded, by_hand = seen["recorded"][1].notes, seen["by hand"][1].notes
     transfers, messages = recorded["transfers"], by_hand["messages"]
+    if not seen["by hand"][0].notes["returned"] or by_hand["object"] != {"chunk": 7}:
+        raise ValueError("received one by one, it was not these messages")
     if transfers != messages:
         raise ValueError(f"{transfers} transfers recorded, {messages} messages received by hand")
     times = {name: seen[name][1].notes for name in ("broadcast", "there and back")}

@@ -92,12 +92,13 @@ def _late_rank(seen: Seen) -> Finding:
     behind = f"With a barrier before it, it was done {min(mended):.2f} s after rank 2 came."
     if len(early) == 2 and min(early) > 0:
         return does_not_hold(
-            f"The first batch of ranks 0 and 1 was done {min(early):.2f} s before rank 2, which took no "
-            "part in "
-            f"it, came to the group: nobody waited. {behind}"
+            "Ranks 0 and 1 were done with their first batch when rank 2, which takes no part in it, had not "
+            f"yet come to the group: nobody waited. {behind}"
         )
     ends = ", ".join(f"rank {number} {_end(rank)}" for number, rank in enumerate(seen["broken"][:2]))
-    return holds(f"Rank 2 took no part and was late; in the first batch {ends}. {behind}")
+    return holds(
+        f"Until rank 2, which takes no part in it, came to the group, the batch stood: {ends}. {behind}"
+    )
 
 
 def _value(extremes: list[float]) -> str:

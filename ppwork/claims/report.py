@@ -1,17 +1,13 @@
-"""Claims that were run, as a page, a notebook's table, or one claim opened up with its program."""
+"""Claims that were run, as a page or a notebook's table; ``opened`` shows one with its programs."""
 
 from __future__ import annotations
 
 import html
 from typing import TYPE_CHECKING
 
-from ppwork.claims.catalogue import claim_of
-from ppwork.lesson import source_of
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ppwork.claims.claim import RankSeen
     from ppwork.claims.runs import ClaimReport, Machine, Reports
 
 INTRODUCTION = """# Claims about `torch.distributed`, tried
@@ -62,29 +58,6 @@ def _cell(reports: Reports, claim_id: str) -> str:
 
 def _in_table(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
-
-
-def opened_up(report: ClaimReport) -> str:
-    """Return a claim with its programs, what each rank saw, the verdict and what to do."""
-    lines = [f"{report.id}: {report.statement}", f"source: {report.source}", ""]
-    for name, program in claim_of(report.id).programs.items():
-        bound = f"{program.ranks} rank{'s' * (program.ranks > 1)}, at most {program.limit_s:g} s"
-        lines += [f"--- {name} ({bound})", source_of(f"ppwork.claims.programs.{program.path}"), ""]
-        lines += [f"rank {rank}: {rank_text(one)}" for rank, one in enumerate(report.seen.get(name, []))]
-        lines.append("")
-    return "\n".join(
-        [*lines, f"verdict: {report.verdict}", f"here: {report.observed}", f"so: {report.advice}"]
-    )
-
-
-def rank_text(seen: RankSeen) -> str:
-    """Return what one rank did, in one line."""
-    notes = " ".join(f"{key}={value}" for key, value in seen.notes.items())
-    how = f"{seen.ended} {seen.error_type}: {seen.error}" if seen.error_type else str(seen.ended)
-    if seen.exit_code:
-        how += f" (exit {seen.exit_code})"
-    where = f" at `{seen.line}`" if seen.line else ""
-    return f"{how}{where} after {seen.seconds:.2f} s {notes}".rstrip()
 
 
 def as_html(reports: Sequence[ClaimReport]) -> str:

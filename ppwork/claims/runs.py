@@ -78,10 +78,27 @@ class Reports(msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return "\n".join(f"{claim.id} {claim.verdict}" for claim in self.claims)
 
+    def __getitem__(self, claim_id: str) -> ClaimReport:
+        """Return one of them by its id.
+
+        Raises:
+            PlanError: It was not run.
+        """
+        for claim in self.claims:
+            if claim.id == claim_id:
+                return claim
+        ran = ", ".join(claim.id for claim in self.claims)
+        raise PlanError(f"Claim {claim_id!r} was not run.", check_first=f"one of {ran}")
+
     @property
     def counts(self) -> dict[str, int]:
         """Number of claims by verdict."""
         return {verdict.value: sum(c.verdict is verdict for c in self.claims) for verdict in Verdict}
+
+    @property
+    def errors(self) -> list[str]:
+        """What was in the way of a verdict, for each claim that has none."""
+        return [f"{claim.id}: {claim.observed}" for claim in self.claims if claim.verdict is Verdict.ERROR]
 
 
 def run(claim_id: str, *, backend: str = "gloo") -> ClaimReport:

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from ppwork import lesson
+from ppwork.claims.catalogue import claim_of
 
 FOLDER = Path(__file__).parent.parent.parent / "notebooks"
 LOOP = ["Predict", "Run", "Compare", "Explain"]
@@ -16,6 +17,8 @@ PARAMETER = re.compile(r"\w+: (int|float|str|bool) = \S+  # \S.*")
 SHOWN_SOURCE = re.compile(r'"(ppwork[\w.]*:[\w.]+)"')
 CHECK = re.compile(r'lesson\.check\("(\d\d\.\d)", (\w+)\)')
 SOLUTION = re.compile(r"<details><summary>Solution</summary>\s+```python\n(.*?)```.*?</details>", re.DOTALL)
+OPENED = re.compile(r'open_up\(\w+\["(\w+)"\]((?:, "[^"]+")*)\)')
+STARTS = ("pp.launch(", "pp.claims.run_all(")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#([^)\s]+))?\)")
 
 
@@ -90,7 +93,9 @@ def loops(notebook):
         if headings(cells, "###") != LOOP:
             yield f"section {name!r} has {headings(cells, '###')} and not {LOOP}"
         source = "\n".join(text for cell, text in cells if cell.cell_type == "code")
-        for needed in ("lesson.predict(", "pp.launch(", ".compare(", "assert "):
+        if not any(start in source for start in STARTS):
+            yield f"section {name!r} has no {' and no '.join(STARTS)}"
+        for needed in ("lesson.predict(", ".compare(", "assert "):
             if needed not in source:
                 yield f"section {name!r} has no {needed}"
     names = list(sections(notebook))
@@ -142,9 +147,19 @@ def sources(notebook):
     """Source that is shown is the source of today."""
     for number, cell in enumerate(code_cells(notebook), start=1):
         shown = "".join(o.get("text", "") + o.get("data", {}).get("text/plain", "") for o in cell.outputs)
-        for path in SHOWN_SOURCE.findall(cell.source):
+        for path in [*SHOWN_SOURCE.findall(cell.source), *programs_opened(cell.source)]:
             if lesson.source_of(path) not in shown:
                 yield f"cell {number} shows another {path} than the file has: `ppwork nb refresh`"
+
+
+def programs_opened(source: str) -> list[str]:
+    """The programs of the claims that a cell opens up; those it does not name are all shown."""
+    found = []
+    for claim_id, names in OPENED.findall(source):
+        programs = claim_of(claim_id).programs
+        chosen = re.findall(r'"([^"]+)"', names) or programs
+        found += [f"ppwork.claims.programs.{programs[name].path}" for name in chosen]
+    return found
 
 
 def exercises(notebook):

@@ -10,7 +10,7 @@ from ppwork.claims.claim import Verdict
 def _objects(transfers=2, executed_by=71, broadcast_ms=25.1, both_ways_ms=28.1):
     return {
         "recorded": noted({}, {"transfers": transfers, "pid": 71, "executed_by": executed_by}),
-        "by hand": noted({}, {"messages": 2, "sent_bytes": 25, "object": {"chunk": 7}}),
+        "by hand": noted({"returned": True}, {"messages": 2, "object": {"chunk": 7}}),
         "broadcast": noted({}, {"tensor_ms": 2.4, "object_ms": broadcast_ms}),
         "there and back": noted({}, {"tensor_ms": 4.2, "object_ms": both_ways_ms}),
     }

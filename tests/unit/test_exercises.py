@@ -34,6 +34,18 @@ def known_within(what, timeout_s, freeze_s, watchdog):
     return 0 if what == "killed" else min(freeze_s, timeout_s) if watchdog else timeout_s
 
 
+def judge(sender, receiver):
+    if "returned" not in sender or "came" not in receiver:
+        return "error"
+    return "holds" if sender["returned"] < receiver["came"] else "does not hold here"
+
+
+def first_crossed(orders):
+    longest = max(len(names) for names in orders.values())
+    calls = [{tuple(names[n : n + 1]) for names in orders.values()} for n in range(longest)]
+    return next((number for number, met in enumerate(calls) if len(met) > 1), None)
+
+
 RIGHT = {
     "04.1": lambda a, b, t: a + b + t,
     "04.2": lambda a, b, t: b / (a + b + t),
@@ -48,6 +60,9 @@ RIGHT = {
     "07.2": cause,
     "07.3": whom_to_tell,
     "07.4": lambda killed, lifeline, signal: not (lifeline if killed == "launcher" else signal),
+    "13.1": judge,
+    "13.2": first_crossed,
+    "13.3": lambda members: (min(members), 0),
 }
 
 
@@ -137,6 +152,33 @@ def test_right_answer_is_right(exercise):
         ("07.3", lambda role, error: None, "gave None"),
         ("07.4", lambda killed, lifeline, signal: not (lifeline or signal), "launcher holds the lifeline"),
         ("07.4", lambda killed, lifeline, signal: None, "gave None"),
+        ("13.1", lambda sender, receiver: "holds", "may have waited"),
+        ("13.1", lambda sender, receiver: "does not hold here", "before there was a receiver"),
+        (
+            "13.1",
+            lambda sender, receiver: (
+                "holds" if sender["returned"] - sender["called"] < 0.3 else "does not hold here"
+            ),
+            "compare moments",
+        ),
+        (
+            "13.1",
+            lambda sender, receiver: judge({"returned": 99.0, **sender}, receiver),
+            "nothing was shown",
+        ),
+        ("13.1", lambda sender, receiver: judge(sender, {"came": 0.0, **receiver}), "no moment to compare"),
+        ("13.2", lambda orders: None, "no member of the mesh"),
+        ("13.2", lambda orders: 2, "in another order"),
+        (
+            "13.2",
+            lambda orders: 0 if orders[0] == orders[1][::-1] else min(map(len, orders.values())),
+            "a call too many",
+        ),
+        ("13.2", lambda orders: first_crossed(orders) or 0, "nothing is crossed"),
+        ("13.3", lambda members: (members[0], 0), "sorts the ranks"),
+        ("13.3", lambda members: (0, 0), "a member of the group"),
+        ("13.3", lambda members: (min(members), min(members)), "begins at 0"),
+        ("13.3", min, "Return two numbers"),
     ],
 )
 def test_usual_mistake_gets_its_hint(exercise, answer, hint):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from ppwork.claims.programs.startup import shared_port
 
 if TYPE_CHECKING:
     from ppwork.claims.rank import World
@@ -15,7 +19,7 @@ if TYPE_CHECKING:
 def translated(world: World) -> None:
     """In a group of ranks 3 and 1: their ranks there and back, and what a rank outside gets."""
     group = dist.new_group([3, 1])
-    if world.rank in (1, 3):
+    if world.rank in (1, 3) and group is not None:
         world.note(ranks=dist.get_process_group_ranks(group), mine=dist.get_group_rank(group, world.rank))
         world.note(back=[dist.get_global_rank(group, one) for one in range(2)])
     if world.rank == 1:
@@ -35,62 +39,66 @@ def told_by_broadcasts(world: World) -> None:
 
 
 def shrunk(world: World) -> None:
-    """Ranks 0 and 1 of three go on without rank 2."""
+    """Ranks 0 and 1 of three go on without rank 2, by ``shrink_group``."""
     dist.all_reduce(torch.ones(1, device=world.device))
-    if world.rank == 2:
-        return
-    try:
-        smaller = dist.shrink_group([2])
-        total = torch.ones(1, device=world.device)
-        dist.all_reduce(total, group=smaller)
-        world.note(size=dist.get_world_size(smaller), total=total.item())
-    except TypeError as error:
-        world.note(error=str(error))
+    if world.rank != 2:
+        try:
+            _sum(world, dist.shrink_group([2]))
+        except (TypeError, RuntimeError) as error:
+            world.note(error=str(error).splitlines()[0])
+    world.meet("over")
 
 
 def new_group_of_the_rest(world: World) -> None:
     """The same by ``new_group``, which rank 2 does not call: it may be dead."""
     dist.all_reduce(torch.ones(1, device=world.device))
-    if world.rank == 2:
-        return
-    smaller = dist.new_group([0, 1], use_local_synchronization=True)
+    if world.rank != 2:
+        _sum(world, dist.new_group([0, 1], use_local_synchronization=True))
+    world.meet("over")
+
+
+def _sum(world: World, group: dist.ProcessGroup | None) -> None:
     total = torch.ones(1, device=world.device)
-    dist.all_reduce(total, group=smaller)
-    world.note(size=dist.get_world_size(smaller), total=total.item())
+    dist.all_reduce(total, group=group)
+    world.note(size=dist.get_world_size(group), total=total.item())
 
 
 def mesh_of_everybody(world: World) -> None:
-    """A mesh of two rows and two columns makes the world, and a group per row and per column."""
+    """A mesh of two rows and two columns, and nothing else: no group was made before."""
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(shared_port(world)))
     mesh = init_device_mesh(world.device.type, (2, 2), mesh_dim_names=("pp", "tp"))
     world.note(started=dist.is_initialized(), place=mesh.get_coordinate())
     for name in ("pp", "tp"):
         group = mesh.get_group(name)
         members = [torch.zeros(1, device=world.device) for _ in range(2)]
         dist.all_gather(members, torch.full((1,), float(world.rank), device=world.device), group=group)
-        world.note(**{name: [one.item() for one in members]})
+        world.note(**{name: [int(one.item()) for one in members]})
+        world.note(**{f"slice_{name}": dist.get_process_group_ranks(mesh[name].get_group())})
 
 
 def mesh_without_rank_0(world: World) -> None:
     """A mesh of two is asked for in a world of three: whose is it?"""
-    try:
-        mesh = init_device_mesh(world.device.type, (2,))
-        world.note(ranks=mesh.mesh.tolist(), place=mesh.get_coordinate())
-    except (RuntimeError, ValueError) as error:
-        world.note(error=str(error).splitlines()[0])
+    mesh = init_device_mesh(world.device.type, (2,))
+    world.note(ranks=mesh.mesh.tolist(), place=mesh.get_coordinate())
 
 
 def mesh_from_a_group(world: World) -> None:
     """A mesh is made from the group of ranks 1 and 2, by these."""
     group = dist.new_group([1, 2])
-    if world.rank:
+    if world.rank and group is not None:
         mesh = DeviceMesh.from_group(group, world.device.type)
         world.note(ranks=mesh.mesh.tolist(), place=mesh.get_coordinate())
 
 
-def split(world: World) -> None:
-    """The world is split into ranks 0 and 1, and rank 2."""
-    try:
-        part = dist.split_group(split_ranks=[[0, 1], [2]])
-        world.note(size=part.size() if part is not None else 0)
-    except (RuntimeError, ValueError) as error:
-        world.note(error=str(error).splitlines()[0])
+def bounds_of_a_mesh(world: World) -> None:
+    """The world has a timeout of 20 s; what have the groups of a mesh, of one dimension and of two?"""
+    square = init_device_mesh(world.device.type, (2, 2), mesh_dim_names=("pp", "tp"))
+    line = init_device_mesh(world.device.type, (4,), mesh_dim_names=("all",))
+    ours = dist.new_group([world.rank], timeout=timedelta(seconds=20), use_local_synchronization=True)
+    for name, group in (
+        ("row", square.get_group("tp")),
+        ("line", line.get_group("all")),
+        ("from_group", DeviceMesh.from_group(ours, world.device.type).get_group()),
+    ):
+        backend = group._get_backend(world.device)  # no public way to read it
+        world.note(**{name: backend.options._timeout.total_seconds()})

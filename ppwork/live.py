@@ -1,0 +1,189 @@
+"""A run in a notebook cell while it goes: progress of the stages, a line for each rank, and a Stop button.
+
+Everything shown is the value of a widget, set from the cell's own thread: no output is captured or cleared.
+When the run has ended a table and a timeline take the widgets' place, so that the page still teaches when it
+is opened without a kernel. Outside a notebook, and where ``PPWORK_NONINTERACTIVE`` is set, nothing is shown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import os
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from ppwork.errors import PlanError
+from ppwork.live_facts import STAGES, LiveFacts, RankNow
+from ppwork.show import Picture, show
+from ppwork.summary_rows import rows_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ppwork.plan import Plan
+    from ppwork.run import Run
+
+QUIET_VARIABLE = "PPWORK_NONINTERACTIVE"
+EVERY_S = 0.25
+"""A rank's pulse is as coarse."""
+STATE_COLOURS = {"busy": "#009E73", "slow": "#E69F00", "stuck": "#D55E00"}
+"""Besides the word, never instead of it."""
+
+
+class StopAsked(Exception):
+    """The Stop button was pressed."""
+
+
+def in_notebook() -> bool:
+    """Say whether a live view can be shown here: in a kernel with ipywidgets, and not asked to be quiet."""
+    if os.environ.get(QUIET_VARIABLE) or "IPython" not in sys.modules or find_spec("ipywidgets") is None:
+        return False
+    return getattr(sys.modules["IPython"].get_ipython(), "kernel", None) is not None
+
+
+class NoView:
+    """What stands for a view where there is none to show."""
+
+    def look(self) -> None:
+        """Do nothing."""
+
+    def end(self, finished: Run) -> None:
+        """Do nothing."""
+
+
+class LiveView:
+    """The view of one run; made, looked after and ended by the thread of the cell.
+
+    The button's message comes while that thread is busy. JupyterLab hands it to the kernel in a thread of its
+    own (a subshell); a front end that does not has the kernel's interrupt button for it.
+
+    Args:
+        plan: The resolved plan.
+        run_dir: The run's folder.
+    """
+
+    def __init__(self, plan: Plan, run_dir: Path) -> None:
+        import ipywidgets as widgets
+        from IPython.display import display
+
+        self._facts = LiveFacts(plan, run_dir)
+        self._name, self._start = run_dir.name, time.monotonic()
+        self._looked = 0.0
+        self._stop = threading.Event()
+        self._head, self._ranks, self._logs = widgets.HTML(), widgets.HTML(), widgets.HTML()
+        self._bars = {
+            step: widgets.IntProgress(
+                max=plan.chunks or 1, description=name, style={"description_width": "9em"}
+            )
+            for step, name in STAGES.items()
+        }
+        self._counts = {step: widgets.Label() for step in STAGES}
+        button = widgets.Button(description="Stop", tooltip="End this run; no rank stays", icon="stop")
+        button.on_click(lambda _: self._stop.set())
+        button.add_class("ppwork-stop")
+        bars = [widgets.HBox([bar, self._counts[step]]) for step, bar in self._bars.items()]
+        self._box = widgets.VBox(
+            [widgets.HBox([button, self._head]), *bars, self._ranks, self._logs], _dom_classes=["ppwork-live"]
+        )
+        self._show()
+        self._shown = display(self._box, display_id=True)
+        # ipykernel 7.4 sends a widget's messages to the thread that last published it: the cell's, which is
+        # busy until the run has ended. Without this mark they go where the front end sends them.
+        with contextlib.suppress(AttributeError):
+            del button.comm._reply_subshell_id
+
+    def look(self) -> None:
+        """Show what is new, a few times a second.
+
+        Raises:
+            StopAsked: The button was pressed.
+        """
+        if self._stop.is_set():
+            raise StopAsked
+        if time.monotonic() - self._looked >= EVERY_S:
+            self._show()
+
+    def end(self, finished: Run) -> None:
+        """Put what stays in the place of the widgets."""
+        self._looked = 0.0
+        ranks = self._facts.look()
+        self._shown.update(Ended(finished, tuple(ranks)))
+        _close(self._box)
+
+    def _show(self) -> None:
+        ranks = self._facts.look()
+        self._looked = time.monotonic()
+        self._head.value = f"{html.escape(self._name)}, {self._looked - self._start:.0f} s"
+        for step, bar in self._bars.items():
+            bar.value = self._facts.done[step]
+            self._counts[step].value = f"{bar.value} of {bar.max} chunks"
+        self._ranks.value = rank_table(ranks)
+        self._logs.value = log_lines(ranks)
+
+
+def view_of_run(plan: Plan, run_dir: Path, *, live: bool | None) -> LiveView | NoView:
+    """Return the view of a run that begins: a real one in a notebook, unless ``live`` says otherwise."""
+    return LiveView(plan, run_dir) if (in_notebook() if live is None else live) else NoView()
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What stays of a view: the run's figures, its timeline, and the last of each rank."""
+
+    run: Run
+    ranks: tuple[RankNow, ...]
+
+    def _repr_html_(self) -> str:
+        parts = [_pairs(rows_of(self.run))] if self.run.summary else []
+        picture = self._timeline()
+        if picture is not None:
+            parts.append(picture._repr_html_())
+        parts.append(rank_table(list(self.ranks)))
+        return "".join(parts)
+
+    def __repr__(self) -> str:
+        if not self.run.summary:
+            return f"the run in {self.run.run_dir} did not finish"
+        return "\n".join(f"{name:10} {text}" for name, text in rows_of(self.run))
+
+    def _timeline(self) -> Picture | None:
+        from ppwork.plot import plot_timeline
+        from ppwork.text_timeline import alt_text
+
+        entries = {rank: self.run.entries(rank) for rank in range(self.run.plan.world_size)}
+        with contextlib.suppress(PlanError):  # it ended before there was anything to draw
+            return show(plot_timeline(entries, title=self.run.run_dir.name), alt=alt_text(entries))
+        return None
+
+
+def rank_table(ranks: list[RankNow]) -> str:
+    """Return one line of state for each rank, as HTML."""
+    rows = "".join(
+        f"<tr><td>{now.rank}</td><td>{now.role}</td>"
+        f'<td style="color:{STATE_COLOURS.get(now.state, "inherit")}">{now.state}</td>'
+        f"<td>{html.escape(now.doing)}</td></tr>"
+        for now in ranks
+    )
+    return f"<table><tr><th>rank</th><th>role</th><th>state</th><th>in</th></tr>{rows}</table>"
+
+
+def log_lines(ranks: list[RankNow]) -> str:
+    """Return the last lines of each rank's log, as HTML; nothing while there are none."""
+    lines = [f"rank {now.rank}: {html.escape(line[:160])}" for now in ranks for line in now.log]
+    return f"<pre>{chr(10).join(lines)}</pre>" if lines else ""
+
+
+def _pairs(rows: list[tuple[str, str]]) -> str:
+    lines = "".join(f"<tr><th>{html.escape(a)}</th><td>{html.escape(b)}</td></tr>" for a, b in rows)
+    return f"<table>{lines}</table>"
+
+
+def _close(widget: Any) -> None:  # noqa: ANN401  ipywidgets has no types
+    for child in getattr(widget, "children", ()):
+        _close(child)
+    widget.close()
