@@ -66,7 +66,7 @@ def test_a_process_that_outlives_its_run_is_found_by_its_folder_and_ended(tmp_pa
         psutil.Popen([sys.executable, *sleeper, str(tmp_path / "run")]) as ours,
         psutil.Popen([sys.executable, *sleeper, str(tmp_path / "run-2")]) as other,
     ):
-        wait_for(lambda: family.alive())
+        wait_for(family.alive)
         assert family.gone_ns is None
         left = family.end()
         still_there = other.is_running()

@@ -53,9 +53,10 @@ def left_out_until_told(world: World) -> None:
 
 
 def left_out_of_the_first(world: World) -> None:
-    """Rank 0 leaves out one ``new_group`` and calls the next one, of all ranks."""
+    """Rank 0 leaves out one ``new_group``; when it is there, all ranks call the next one, of all."""
     if world.rank != 0:
         dist.new_group([1, 2])
+    world.meet("created")  # rank 0 would take rank 1's place in it: both are the first of a group of one name
     world.note(tried=True)
     everybody = dist.new_group([0, 1, 2], timeout=BOUND)
     tensor = torch.full((4,), float(world.rank), device=world.device)
