@@ -20,7 +20,7 @@ MOMENT = re.compile(r"(^|_)(called|came|returned)$")
 LONGEST = 160
 """Characters of an error or a note that are shown."""
 PLACE = 'style="text-align:left; vertical-align:top"'
-HEAD = f'{PLACE[:-1]}; min-width:6em; max-width:14em; overflow-wrap:anywhere"'
+HEAD = f'{PLACE[:-1]}; min-width:6em; max-width:14em"'
 WRAPPED = 'style="font-family:monospace; white-space:pre-wrap; text-align:left; margin:0"'
 
 
@@ -48,7 +48,8 @@ class OpenedUp:
         rows = [_row(f"<b>{report.id}</b>", f"<b>{_text(report.statement)}</b><br>{_text(report.source)}")]
         for name, program in self._shown():
             code = f"<pre {WRAPPED}>{html.escape(_source(program))}</pre>"
-            rows.append(_row(f"{_text(name)}<br>({_bounds(program)})", code))
+            bounds = re.sub(r"([_=])", r"\1<wbr>", _text(_bounds(program)))
+            rows.append(_row(f"{_text(name)}<br>({bounds})", code))
             rows += [_row(f"rank {rank}", _text(said)) for rank, said in enumerate(self._ranks(name))]
         ending = {"verdict": f"<b>{report.verdict}</b>", "here": _text(report.observed)}
         rows += [_row(head, body) for head, body in {**ending, "so": _text(report.advice)}.items()]

@@ -18,6 +18,7 @@ import msgspec
 from ppwork.claims.files import begun_file, notes_file, outcome_file, stack_file
 from ppwork.claims.jobs import Job
 from ppwork.claims.zygote import die_with_parent
+from ppwork.nccl_knobs import sharing_a_gpu
 
 if TYPE_CHECKING:
     import torch
@@ -84,6 +85,8 @@ def run_rank(job: Job, rank: int) -> int:
     dist.set_debug_level_from_env()  # type: ignore[attr-defined]
     device = torch.device("cpu")
     if job.backend == "nccl":
+        if torch.cuda.device_count() < job.ranks:  # NCCL refuses two ranks of one host on one GPU
+            os.environ.update(sharing_a_gpu(rank))
         device = torch.device("cuda", rank % max(1, torch.cuda.device_count()))
         torch.cuda.set_device(device)
     world = World(rank, job.ranks, job.backend, job.timeout_s, folder, device)
