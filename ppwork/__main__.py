@@ -20,6 +20,10 @@ def main() -> int:
             from ppwork import reference
 
             return reference.main(Path(run_dir))
+        case ["rank", script, *arguments]:
+            from ppwork import script_rank
+
+            return script_rank.main(script, arguments)
         case _:
             from ppwork import cli
 

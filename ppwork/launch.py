@@ -19,7 +19,8 @@ from ppwork.errors import RunFailed
 from ppwork.exit_codes import PAST_LIMIT, STOPPED
 from ppwork.failure import write_whole
 from ppwork.faults import with_fault
-from ppwork.live import LiveView, NoView, StopAsked, view_of_run
+from ppwork.live import Ended, LiveView, NoView, StopAsked, view_of
+from ppwork.live_facts import LiveFacts
 from ppwork.plan import Plan
 from ppwork.processes import registry
 from ppwork.run import (
@@ -91,11 +92,11 @@ def launch(
     if started is not None:
         started(plan, run_dir)
     deadline = time.monotonic() + limit_s
-    view = view_of_run(plan, run_dir, live=live)
+    view = view_of(LiveFacts(plan, run_dir), live=live)
     try:
         exit_code = _run_ranks(plan, run_dir, limit_s, progress, view)
     except KeyboardInterrupt:
-        view.end(Run(run_dir, STOPPED))
+        view.end(Ended(Run(run_dir, STOPPED)))
         raise
     failure: RunFailed | None = None
     if exit_code == STOPPED:
@@ -111,7 +112,7 @@ def launch(
         add_to_summary(run_dir, mesh_figures(plan, run_dir))
         failure = _verify(plan, run_dir, deadline) if plan.verify else None
     finished = Run(run_dir, exit_code, failure)
-    view.end(finished)
+    view.end(Ended(finished))
     if failure is not None and check:
         raise failure
     return finished

@@ -15,17 +15,14 @@ import threading
 import time
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ppwork.errors import PlanError
-from ppwork.live_facts import STAGES, LiveFacts, RankNow
+from ppwork.live_facts import LiveFacts, RankNow
 from ppwork.show import Picture, show
 from ppwork.summary_rows import rows_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ppwork.plan import Plan
     from ppwork.run import Run
 
 QUIET_VARIABLE = "PPWORK_NONINTERACTIVE"
@@ -46,13 +43,26 @@ def in_notebook() -> bool:
     return getattr(sys.modules["IPython"].get_ipython(), "kernel", None) is not None
 
 
+class Facts(Protocol):
+    """What a view shows: of a run, or of a program of one's own."""
+
+    name: str
+    total: int
+    done: dict[str, int]
+    """How many of ``total`` have passed each step, by its title; empty: there is nothing to count."""
+
+    def look(self) -> list[RankNow]:
+        """Read what is new, and return every rank as it is now."""
+        ...
+
+
 class NoView:
     """What stands for a view where there is none to show."""
 
     def look(self) -> None:
         """Do nothing."""
 
-    def end(self, finished: Run) -> None:
+    def end(self, kept: object) -> None:
         """Do nothing."""
 
 
@@ -63,26 +73,22 @@ class LiveView:
     own (a subshell); a front end that does not has the kernel's interrupt button for it.
 
     Args:
-        plan: The resolved plan.
-        run_dir: The run's folder.
+        facts: Where to look.
     """
 
-    def __init__(self, plan: Plan, run_dir: Path) -> None:
+    def __init__(self, facts: Facts) -> None:
         import ipywidgets as widgets
         from IPython.display import display
 
-        self._facts = LiveFacts(plan, run_dir)
-        self._name, self._start = run_dir.name, time.monotonic()
+        self._facts, self._start = facts, time.monotonic()
         self._looked = 0.0
         self._stop = threading.Event()
         self._head, self._ranks, self._logs = widgets.HTML(), widgets.HTML(), widgets.HTML()
         self._bars = {
-            step: widgets.IntProgress(
-                max=plan.chunks or 1, description=name, style={"description_width": "9em"}
-            )
-            for step, name in STAGES.items()
+            step: widgets.IntProgress(max=facts.total, description=step, style={"description_width": "9em"})
+            for step in facts.done
         }
-        self._counts = {step: widgets.Label() for step in STAGES}
+        self._counts = {step: widgets.Label() for step in facts.done}
         button = widgets.Button(description="Stop", tooltip="End this run; no rank stays", icon="stop")
         button.on_click(lambda _: self._stop.set())
         button.add_class("ppwork-stop")
@@ -108,17 +114,15 @@ class LiveView:
         if time.monotonic() - self._looked >= EVERY_S:
             self._show()
 
-    def end(self, finished: Run) -> None:
-        """Put what stays in the place of the widgets."""
-        self._looked = 0.0
-        ranks = self._facts.look()
-        self._shown.update(Ended(finished, tuple(ranks)))
+    def end(self, kept: object) -> None:
+        """Put what stays, such as ``Ended``, in the place of the widgets."""
+        self._shown.update(kept)
         _close(self._box)
 
     def _show(self) -> None:
         ranks = self._facts.look()
         self._looked = time.monotonic()
-        self._head.value = f"{html.escape(self._name)}, {self._looked - self._start:.0f} s"
+        self._head.value = f"{html.escape(self._facts.name)}, {self._looked - self._start:.0f} s"
         for step, bar in self._bars.items():
             bar.value = self._facts.done[step]
             self._counts[step].value = f"{bar.value} of {bar.max} chunks"
@@ -126,24 +130,23 @@ class LiveView:
         self._logs.value = log_lines(ranks)
 
 
-def view_of_run(plan: Plan, run_dir: Path, *, live: bool | None) -> LiveView | NoView:
-    """Return the view of a run that begins: a real one in a notebook, unless ``live`` says otherwise."""
-    return LiveView(plan, run_dir) if (in_notebook() if live is None else live) else NoView()
+def view_of(facts: Facts, *, live: bool | None) -> LiveView | NoView:
+    """Return the view of what begins: a real one in a notebook, unless ``live`` says otherwise."""
+    return LiveView(facts) if (in_notebook() if live is None else live) else NoView()
 
 
 @dataclass(frozen=True)
 class Ended:
-    """What stays of a view: the run's figures, its timeline, and the last of each rank."""
+    """What stays of a run's view: its figures, its timeline, and the last of each rank."""
 
     run: Run
-    ranks: tuple[RankNow, ...]
 
     def _repr_html_(self) -> str:
         parts = [_pairs(rows_of(self.run))] if self.run.summary else []
         picture = self._timeline()
         if picture is not None:
             parts.append(picture._repr_html_())
-        parts.append(rank_table(list(self.ranks)))
+        parts.append(rank_table(LiveFacts(self.run.plan, self.run.run_dir).look()))
         return "".join(parts)
 
     def __repr__(self) -> str:

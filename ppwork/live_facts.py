@@ -52,20 +52,24 @@ class LiveFacts:
         run_dir: The run's folder.
 
     Attributes:
-        done: Chunks that have passed each step of ``STEPS`` so far.
+        name: Of the run.
+        total: Chunks that will go through.
+        done: Chunks that have passed each step so far, by the step's title.
     """
 
     def __init__(self, plan: Plan, run_dir: Path) -> None:
         self._plan, self._run_dir = plan, run_dir
         self._tails = {rank: SpanTail(span_file(run_dir, rank)) for rank in (STAGE0_RANK, LEADER_RANK)}
-        self.done = dict.fromkeys(STEPS, 0)
+        self.name, self.total = run_dir.name, plan.chunks or 0
+        self.done = dict.fromkeys(STAGES.values(), 0)
 
     def look(self) -> list[RankNow]:
         """Read what is new, count chunks into ``done``, and return every rank as it is now."""
         for rank, tail in self._tails.items():
             for entry in tail.read():
                 if STEPS.get(entry.name) == rank:
-                    self.done[entry.name] = max(self.done[entry.name], entry.chunk_index + 1)
+                    title = STAGES[entry.name]
+                    self.done[title] = max(self.done[title], entry.chunk_index + 1)
         return [self._rank(rank) for rank in range(self._plan.world_size)]
 
     def _rank(self, rank: int) -> RankNow:

@@ -27,6 +27,8 @@ NOTEBOOK_SIDE = {
     "processes",
     "runs_cli",
     "screen",
+    "script",
+    "script_rank",
     "show",
     "survey",
     "sweep",

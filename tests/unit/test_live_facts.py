@@ -50,12 +50,12 @@ def test_chunks_are_counted_where_the_work_was_done(tmp_path, recorder):
     """A follower's or a reference's spans do not count, and the count never falls."""
     facts = LiveFacts(PLAN, tmp_path)
     facts.look()
-    assert facts.done == {"encode": 0, "generate": 0, "decode": 0}
+    assert facts.done == {"stage 0, encode": 0, "stage 1, generate": 0, "stage 0, decode": 0}
     generated(recorder, 0)
     generated(recorder, 1)
     recorder.add_span("decode", 1, end_ns=2, ids={"call_id": 1, "chunk_index": 1, "cache_epoch": 0})
     facts.look()
-    assert facts.done == {"encode": 0, "generate": 2, "decode": 0}
+    assert facts.done == {"stage 0, encode": 0, "stage 1, generate": 2, "stage 0, decode": 0}
 
 
 def test_each_rank_says_what_it_is_in_and_a_dead_one_that_it_is_gone(tmp_path, monkeypatch):
@@ -79,10 +79,10 @@ def test_each_rank_says_what_it_is_in_and_a_dead_one_that_it_is_gone(tmp_path, m
 
 def test_what_stays_of_a_run_that_never_began_is_its_ranks(tmp_path):
     (tmp_path / Plan.FILE_NAME).write_bytes(PLAN.to_json())
-    ended = live.Ended(Run(tmp_path, 1), tuple(LiveFacts(PLAN, tmp_path).look()))
+    ended = live.Ended(Run(tmp_path, 1))
     assert "did not finish" in repr(ended)
     assert ended._repr_html_().count("not started") == PLAN.world_size
 
 
 def test_outside_a_notebook_nothing_is_shown(tmp_path):
-    assert isinstance(live.view_of_run(PLAN, tmp_path, live=None), live.NoView)
+    assert isinstance(live.view_of(LiveFacts(PLAN, tmp_path), live=None), live.NoView)
