@@ -6,7 +6,7 @@ is first asked for.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ppwork.diagnosis import diagnose
 from ppwork.doctor import doctor
@@ -42,6 +42,13 @@ else:
         if name == "claims":
             return import_module("ppwork.claims")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def load_ipython_extension(shell: Any) -> None:  # noqa: ANN401  IPython's shell, which is not imported for a type
+    """Give a notebook the cell magic ``%%ranks`` (IPython calls this at ``%load_ext ppwork``)."""
+    from ppwork.magic import ranks
+
+    shell.register_magic_function(ranks, "cell")
 
 
 __all__ = [

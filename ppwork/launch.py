@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import msgspec
 
@@ -32,6 +32,7 @@ from ppwork.run import (
     add_to_summary,
     queues_of,
 )
+from ppwork.script import LIMIT_S, ScriptRun, launch_script
 from ppwork.tail import SpanTail
 from ppwork.timeline import Entry, mesh_idle_ms, read_entries, span_file
 from ppwork.topology import LEADER_RANK, STAGE0_RANK
@@ -47,7 +48,43 @@ Progress = Callable[[Entry], None]
 """Called on the caller's thread with each new span or instant of rank 0."""
 
 
+@overload
 def launch(
+    plan: Plan,
+    *,
+    out: Path | str | None = None,
+    check: bool = True,
+    fault: str = "",
+    started: Callable[[Plan, Path], None] | None = None,
+    progress: Progress | None = None,
+    limit_s: float = DEFAULT_LIMIT_S,
+    live: bool | None = None,
+) -> Run: ...
+
+
+@overload
+def launch(
+    plan: Path | str,
+    *,
+    nproc: int,
+    arguments: tuple[str, ...] = (),
+    out: Path | str | None = None,
+    check: bool = True,
+    limit_s: float = LIMIT_S,
+    live: bool | None = None,
+) -> ScriptRun: ...
+
+
+def launch(plan: Plan | Path | str, **options: Any) -> Run | ScriptRun:
+    """Run a plan, or a program of your own, on ranks of this machine and wait for the end.
+
+    ``pp.launch(plan)`` runs a plan (``launch_plan`` has its options), ``pp.launch("my_ranks.py", nproc=3)`` a
+    program in plain ``torch.distributed`` (``launch_script`` has its).
+    """
+    return launch_plan(plan, **options) if isinstance(plan, Plan) else launch_script(plan, **options)
+
+
+def launch_plan(
     plan: Plan,
     *,
     out: Path | str | None = None,
