@@ -15,7 +15,7 @@ import msgspec
 
 from ppwork.checks import free_mb, new_run_dir, resolve
 from ppwork.diagnosis import diagnose
-from ppwork.errors import RunFailed
+from ppwork.errors import RecordError, RunFailed
 from ppwork.exit_codes import PAST_LIMIT, STOPPED
 from ppwork.failure import write_whole
 from ppwork.faults import with_fault
@@ -146,8 +146,11 @@ def launch_plan(
         failure = _if_full(run_dir, diagnose(run_dir, exit_code).failed())
         _remove_halves(run_dir)
     else:
-        add_to_summary(run_dir, mesh_figures(plan, run_dir))
-        failure = _verify(plan, run_dir, deadline) if plan.verify else None
+        try:
+            add_to_summary(run_dir, mesh_figures(plan, run_dir))
+            failure = _verify(plan, run_dir, deadline) if plan.verify else None
+        except RecordError as error:
+            failure = _if_full(run_dir, RunFailed(error.what, check_first=error.check_first))
     finished = Run(run_dir, exit_code, failure)
     view.end(Ended(finished))
     if failure is not None and check:

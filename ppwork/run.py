@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ppwork.errors import RecordError
 from ppwork.failure import write_whole
 from ppwork.plan import Plan
 from ppwork.timeline import Entry, Instant, read_entries
@@ -76,7 +77,17 @@ def queues_of(entries: Iterable[Entry]) -> list[dict[str, str | int]]:
 
 
 def add_to_summary(run_dir: Path, found: dict[str, Any]) -> None:
-    """Add what only the launcher knows to the summary that rank 0 wrote."""
+    """Add what only the launcher knows to the summary that rank 0 wrote.
+
+    Raises:
+        RecordError: It cannot be read or written; what was there stays.
+    """
     path = run_dir / SUMMARY_FILE
-    known = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
-    write_whole(path, msgspec.json.format(msgspec.json.encode({**known, **found}), indent=2))
+    try:
+        known = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        write_whole(path, msgspec.json.format(msgspec.json.encode({**known, **found}), indent=2))
+    except OSError as error:
+        raise RecordError(
+            f"The run ended well, but its summary {path} could not be completed: {error.strerror}.",
+            check_first=f"`df -h {run_dir}`",
+        ) from error

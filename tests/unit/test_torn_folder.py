@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 
@@ -10,10 +11,10 @@ import pytest
 from made_runs import made
 
 from ppwork.cli import timeline
-from ppwork.errors import PlanError
+from ppwork.errors import PlanError, RecordError
 from ppwork.plan import Plan
 from ppwork.recorded import recorded
-from ppwork.run import SUMMARY_FILE, Run
+from ppwork.run import SUMMARY_FILE, Run, add_to_summary
 from ppwork.timeline import Recorder, read_entries, span_file
 
 FILLS_UP = """
@@ -95,3 +96,17 @@ def test_a_recorder_that_cannot_write_says_so_once_and_leaves_a_torn_line_at_the
     assert told.returncode == 0, told.stderr
     assert "could not be written: File too large" in told.stdout
     assert f"check first: free space on {tmp_path}" in told.stdout
+
+
+def test_a_summary_that_cannot_be_completed_is_told_and_what_was_there_stays(tmp_path, monkeypatch):
+    """F20: the disk may be full just after the ranks have left well."""
+    (tmp_path / SUMMARY_FILE).write_text('{"chunks": 4}')
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("ppwork.run.write_whole", full)
+    with pytest.raises(RecordError, match="No space left on device") as refused:
+        add_to_summary(tmp_path, {"mesh_idle_ms": 1.0})
+    assert "df -h" in refused.value.check_first
+    assert Run(tmp_path, 0).summary == {"chunks": 4}
