@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 def translated(world: World) -> None:
     """In a group of ranks 3 and 1: their ranks there and back, and what a rank outside gets."""
     group = dist.new_group([3, 1])
+    world.meet("created")  # who left earlier would break the other's connecting
     if world.rank in (1, 3) and group is not None:
         world.note(ranks=dist.get_process_group_ranks(group), mine=dist.get_group_rank(group, world.rank))
         world.note(back=[dist.get_global_rank(group, one) for one in range(2)])
