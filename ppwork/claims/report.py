@@ -22,7 +22,8 @@ def markdown(columns: Sequence[Reports]) -> str:
     """Return the page ``docs/claims.md``: one row per claim, one column per machine.
 
     Args:
-        columns: Runs of the claims; the first one decides which rows there are.
+        columns: Runs of the claims; the first one decides which rows there are. A further column says what
+            was seen only where its verdict is another one.
     """
     first, lines = columns[0], [INTRODUCTION]
     lines += [_machine_line(letter, one) for letter, one in zip("ABCDEFGH", columns, strict=False)]
@@ -31,9 +32,9 @@ def markdown(columns: Sequence[Reports]) -> str:
         lines += ["", f"## {theme}", "", f"| id | claim | {heads} | what your code does |"]
         lines.append("|" + "---|" * (len(columns) + 3))
         for claim in (claim for claim in first.claims if claim.theme == theme):
-            cells = " | ".join(_cell(one, claim.id) for one in columns)
-            text = f"| {claim.id} | {claim.statement} ({claim.source}) | {cells} | {claim.advice} |"
-            lines.append(text.replace("\n", " "))
+            said = [claim.id, f"{claim.statement} ({claim.source})"]
+            said += [_found(claim, first=None), *(_cell(one, claim) for one in columns[1:]), claim.advice]
+            lines.append(f"| {' | '.join(map(_in_table, said))} |")
     return "\n".join(lines) + "\n"
 
 
@@ -51,9 +52,14 @@ def machine_text(machine: Machine) -> str:
     )
 
 
-def _cell(reports: Reports, claim_id: str) -> str:
-    found = next((claim for claim in reports.claims if claim.id == claim_id), None)
-    return "not run" if found is None else f"**{found.verdict}**: {_in_table(found.observed)}"
+def _cell(reports: Reports, first: ClaimReport) -> str:
+    found = next((claim for claim in reports.claims if claim.id == first.id), None)
+    return "not run" if found is None else _found(found, first=first)
+
+
+def _found(claim: ClaimReport, *, first: ClaimReport | None) -> str:
+    as_before = first is not None and first.verdict == claim.verdict
+    return f"**{claim.verdict}**" + ("" if as_before else f": {claim.observed}")
 
 
 def _in_table(text: str) -> str:
