@@ -13,8 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 from ppwork.errors import PlanError
+from ppwork.failure import write_whole
 from ppwork.fault import SUCCEEDS
-from ppwork.fault_report import CAUGHT, is_open
+from ppwork.fault_report import CAUGHT, NOT_CAUGHT, is_open
 from ppwork.fault_runs import names_of, run_case
 from ppwork.faults import FAULTS
 from ppwork.load import busy
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ppwork.fault_report import FaultReport
 
 NOT_CAUGHT_CODE = 1
+COLUMNS = ("fault", "case", "injected", "named first", "first notice", "ranks gone", "left", "verdict")
 
 app = typer.Typer(no_args_is_help=True, help="Break a run on purpose, and see who notices when.")
 out = Console()
@@ -59,6 +61,7 @@ def run(
     load: Annotated[int, typer.Option(min=0, help="So many busy processes beside it.")] = 0,
     keep: Annotated[Path | None, typer.Option(help="Keep the run folders below this new folder.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the reports as JSON only.")] = False,
+    to_markdown: Annotated[Path | None, typer.Option("--markdown", help="Write the table there.")] = None,
 ) -> None:
     """Inject faults into small runs; exit code 1 if one that could run was not caught."""
     if every == bool(faults):
@@ -72,6 +75,8 @@ def run(
                 report = run_case(name, mesh_size=mesh_size, keep=folder)
                 err.print(_line(report), markup=False, highlight=False, soft_wrap=True)
                 reports.append(report)
+    if to_markdown is not None:
+        write_whole(to_markdown, markdown(reports).encode())
     if as_json:
         _write([msgspec.to_builtins(report) for report in reports])
     else:
@@ -81,37 +86,36 @@ def run(
 
 
 def table(reports: Iterable[FaultReport]) -> Table:
+    """Return the rows for a terminal."""
+    view = Table(box=None, pad_edge=False)
+    for column in COLUMNS:
+        view.add_column(column, overflow="fold")
+    for row in rows(reports):
+        colour = "[red]" if row[-1].startswith(NOT_CAUGHT) else ""
+        view.add_row(*row[:-1], colour + row[-1])
+    return view
+
+
+def markdown(reports: Iterable[FaultReport]) -> str:
+    """Return the rows as a table in Markdown."""
+    lines = [COLUMNS, ("---",) * len(COLUMNS), *rows(reports)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def rows(reports: Iterable[FaultReport]) -> list[tuple[str, ...]]:
     """Return one row per case; of several rounds the latest first notice and the latest end."""
     by_case: dict[tuple[str, str], list[FaultReport]] = defaultdict(list)
     for report in reports:
         by_case[report.fault, report.case].append(report)
-    view = Table(box=None, pad_edge=False)
-    for column in (
-        "fault",
-        "case",
-        "injected",
-        "named first",
-        "first notice",
-        "ranks gone",
-        "left",
-        "verdict",
-    ):
-        view.add_column(column, overflow="fold")
+    made: list[tuple[str, ...]] = []
     for (fault, case), found in by_case.items():
         last = max(found, key=lambda report: (is_open(report), report.gone_s or 0.0))
         caught = sum(report.verdict == CAUGHT for report in found)
         verdict = last.verdict if len(found) == 1 else f"{last.verdict} {caught}/{len(found)}"
-        view.add_row(
-            fault,
-            case,
-            _injected(last),
-            "" if last.named is None else f"rank {last.named}: {last.error_type}",
-            _noticed(found),
-            _gone(last),
-            str(sum(len(report.left) for report in found)),
-            f"[red]{verdict}" if any(map(is_open, found)) else verdict,
-        )
-    return view
+        named = "" if last.named is None else f"rank {last.named}: {last.error_type}"
+        left = str(sum(len(report.left) for report in found))
+        made.append((fault, case, _injected(last), named, _noticed(found), _gone(last), left, verdict))
+    return made
 
 
 def _injected(report: FaultReport) -> str:

@@ -327,6 +327,16 @@ def test_as_json_the_command_prints_every_report(monkeypatch):
     ]
 
 
+def test_the_table_goes_into_a_page_as_well(monkeypatch, tmp_path):
+    monkeypatch.setattr(fault_cli, "run_case", lambda name, **_: judged(*good(name)))
+    page = tmp_path / "faults.md"
+    assert CliRunner().invoke(fault_cli.app, ["run", "F12", "--markdown", str(page)]).exit_code == 0
+    head, _, *rows = page.read_text().splitlines()
+    assert head.startswith("| fault | case | injected |")
+    assert [row.split(" | ")[1] for row in rows] == ["more", "fewer"]
+    assert all(row.endswith(f"| 0 | {CAUGHT} |") for row in rows)
+
+
 @pytest.mark.parametrize("arguments", [[], ["F07", "--all"]])
 def test_the_command_wants_ids_or_all(arguments):
     result = CliRunner().invoke(fault_cli.app, ["run", *arguments])
