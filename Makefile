@@ -39,7 +39,7 @@ compat: .venv-torch-$(TORCH)/.dev  ## the short suite on another torch: make com
 
 .venv-torch-$(TORCH)/.dev: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-torch-$(TORCH)
-	grep -v "^torch==" constraints.txt > .venv-torch-$(TORCH)/constraints.txt
+	grep -v -e "^torch==" -e "^setuptools==" constraints.txt > .venv-torch-$(TORCH)/constraints.txt
 	.venv-torch-$(TORCH)/bin/python -m pip install --quiet -c .venv-torch-$(TORCH)/constraints.txt \
 		"torch==$(TORCH)" -e ".[dev]"
 	touch $@
