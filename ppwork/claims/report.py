@@ -15,6 +15,7 @@ INTRODUCTION = """# Claims about `torch.distributed`, tried
 Each row was run on the machine named in its column by `ppwork claims`: real ranks, a program of a few lines,
 and a verdict made of nothing but what these ranks saw. `ppwork claims C04 --show` shows the program, what
 each rank saw and what to do about it. A verdict speaks of that machine, backend and version: run it on yours.
+A further column says what was seen only where its verdict differs from the first.
 """
 
 
