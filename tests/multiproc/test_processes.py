@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -68,10 +69,18 @@ def kill(*processes: psutil.Process | None) -> None:
             process.kill()
 
 
+def torchrun_of(launcher_pid: int) -> psutil.Process | None:
+    """The torchrun that a launcher has started, if it has; its other children come and go."""
+    for child in psutil.Process(launcher_pid).children():
+        with contextlib.suppress(psutil.Error):
+            if is_torchrun(child.cmdline()):
+                return child
+    return None
+
+
 def agent_and_ranks(launcher_pid: int) -> tuple[psutil.Process, list[psutil.Process]]:
     """The torchrun under a launcher, and its three ranks in order."""
-    family = psutil.Process(launcher_pid).children(recursive=True)
-    agent = next(p for p in family if is_torchrun(p.cmdline()))
+    agent = torchrun_of(launcher_pid)
     ranks = sorted(agent.children(), key=lambda rank: int(rank.environ()["RANK"]))
     assert len(ranks) == 3
     return agent, ranks
@@ -113,8 +122,7 @@ def test_launcher_killed_while_torchrun_starts_leaves_no_torchrun(tmp_path, envi
     """F18: torchrun imports torch for a second before it has any rank, and must not start them any more."""
     starting = Job(tmp_path / "run", environment)
     try:
-        family = psutil.Process(starting.launcher.pid)
-        (agent,) = wait_for(lambda: [p for p in family.children() if is_torchrun(p.cmdline())])
+        agent = wait_for(lambda: torchrun_of(starting.launcher.pid))
         starting.launcher.kill()
         assert all_gone([agent], GONE_S) == []
         assert not (starting.run_dir / "rank0.log").exists()
