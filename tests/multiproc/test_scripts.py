@@ -21,8 +21,7 @@ dist.init_process_group("gloo")
 rank = dist.get_rank()
 if "raise" in sys.argv and rank == 1:
     raise ValueError("boom")
-while "spin" in sys.argv and rank == 1:
-    pass
+while "spin" in sys.argv and rank == 1: pass
 total = torch.ones(1) * rank
 dist.all_reduce(total)
 print("sum", total.item())
