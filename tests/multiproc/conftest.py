@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +16,9 @@ import pytest
 HERE = Path(__file__).parent
 END_S = 30.0
 """No test job may take longer than this to end by itself."""
+
+# A shell starts background jobs with SIGINT ignored, and children inherit that: Ctrl-C would reach nobody.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def descendants() -> list[psutil.Process]:

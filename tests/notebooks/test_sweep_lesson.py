@@ -24,6 +24,7 @@ LIMIT_S = 100
 def start(folder) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "ppwork", "sweep", str(LESSON), "--out", "mine"]
     command += ["--grid", "chunks=2,3", "--set", "mesh_size=1"]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job inherits it ignored
     return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
