@@ -16,6 +16,8 @@ from ppwork.job_evidence import DETAIL, ENDED_BY_AGENT, STACKS, Found, capital
 if TYPE_CHECKING:
     from ppwork.job_evidence import Evidence
 
+MORE_RANKS = "whether there were more ranks: one that printed nothing is not in this file"
+
 
 def elsewhere(evidence: Evidence) -> Found | None:
     """A rank whose stack shows it outside of any call while others were in one."""
@@ -69,6 +71,26 @@ def missing(evidence: Evidence) -> Found | None:
     )
 
 
+def one_sided(evidence: Evidence) -> Found | None:
+    """Every rank waited in the same half of a message: all sent and nobody received, or the reverse."""
+    calls = evidence.in_call()
+    halves = set(calls.values())
+    if len(calls) < 2 or len(calls) < len(evidence.job.ranks) or not (evidence.late or evidence.lost):
+        return None
+    if halves not in ({"send"}, {"recv"}):
+        return None
+    other = "received" if halves == {"send"} else "sent"
+    ranks = evidence.first_of(calls)
+    return Found(
+        ranks,
+        "NobodyReceived" if halves == {"send"} else "NobodySent",
+        f"All ranks were in {halves.pop()}, and nobody {other}: each waited for one that waited, too.",
+        "let one rank begin with the other half, or start both halves with isend and irecv and then wait",
+        evidence.place[ranks[0]],
+        () if evidence.job.complete else (MORE_RANKS,),
+    )
+
+
 def differ(evidence: Evidence) -> Found | None:
     """Every rank timed out, but not all in the same call: one made fewer or more calls than the others."""
     if not (evidence.late or evidence.lost):
@@ -96,14 +118,13 @@ def symptoms_only(evidence: Evidence) -> Found | None:
     ranks = evidence.first_of((*evidence.lost, *evidence.late))
     if not ranks:
         return None
-    silent = "whether there were more ranks: one that printed nothing is not in this file"
     return Found(
         (),
         "OnlySymptoms",
         f"{capital(ranks)} had errors about their peers, and no log shows a cause: {evidence.doing()}.",
         f"the network between the hosts; else {DETAIL}",
         None,
-        ("which rank was the first",) if evidence.job.complete else ("which rank was the first", silent),
+        ("which rank was the first",) if evidence.job.complete else ("which rank was the first", MORE_RANKS),
     )
 
 

@@ -29,6 +29,7 @@ RULES: tuple[Callable[[Evidence], Found | None], ...] = (
     job_symptoms.elsewhere,
     job_symptoms.left,
     job_symptoms.missing,
+    job_symptoms.one_sided,
     job_symptoms.differ,
     job_symptoms.symptoms_only,
     job_symptoms.ended,

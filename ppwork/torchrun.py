@@ -116,6 +116,8 @@ def _torchrun_command(ranks: int, scratch: Path) -> list[str]:
         "--rdzv-backend", "c10d", "--rdzv-conf", "store_type=file",
         "--rdzv-endpoint", str(scratch / "rendezvous"), "--rdzv-id", uuid.uuid4().hex,
         "--max-restarts", "0", "--monitor-interval", "0.1",
+        # Without this it leaves a folder of its own behind, in each run. A program may name another one.
+        "--log-dir", str(scratch / "logs"),
     ]  # fmt: skip
 
 

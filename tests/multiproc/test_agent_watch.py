@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
 
 import psutil
@@ -65,9 +66,15 @@ def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace(tmp_path):
     assert killed_by_us(log) == {1}
 
 
-def test_a_rank_that_leaves_well_before_the_others_is_no_death(tmp_path):
+def test_a_rank_that_leaves_well_before_the_others_is_no_death(tmp_path, monkeypatch):
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr(tempfile, "tempdir", None)
     code, log = run(tmp_path, LEAVES_EARLY, str(2.0 * GRACE_S))
     assert (code, killed_by_us(log)) == (0, set())
+    left = [path.name for path in temporary.iterdir() if not path.name.startswith("ppwork-runs-")]
+    assert left == [], "torchrun leaves a folder behind in each run"
 
 
 def test_a_rank_that_is_stopped_when_no_peer_is_left_to_tell_is_killed(tmp_path):

@@ -36,6 +36,7 @@ JOBS = {
     "miscount-detail": ("miscount.py", DETAIL),
     "shapes": ("shapes.py", {}),
     "shapes-detail": ("shapes.py", DETAIL),
+    "ring": ("ring.py", {}),
     "leaves": ("leaves.py", {}),
     "killed": ("killed.py", {}),
     "hang": ("missing.py", {"PYTHONFAULTHANDLER": "1"}),
@@ -148,6 +149,12 @@ def test_a_shape_mismatch_is_named_exactly_with_detail_and_as_a_pair_without(job
         assert "all_reduce with different sizes" in found.cause.what
         assert found.cause.source == line_of("shapes.py", "dist.all_reduce")
         assert found.unknown == ("which of ranks 0 and 1 has the wrong size",)
+
+
+def test_a_ring_in_which_all_send_first_is_named(jobs):
+    for found in both(jobs, "ring"):
+        assert found.cause.error_type == "NobodyReceived"
+        assert found.cause.source == line_of("ring.py", "dist.send")
 
 
 def test_an_early_exit_is_named_where_the_logs_have_it(jobs):

@@ -262,6 +262,30 @@ def test_hang_that_was_ended_without_stacks_says_what_is_missing(tmp_path):
         assert "PYTHONFAULTHANDLER" in found.check_first
 
 
+def test_ranks_that_all_sent_first_are_told_that_nobody_received(tmp_path):
+    found = said("ring", tmp_path)
+    assert found.cause.error_type == "NobodyReceived"
+    assert found.cause.where == {"rank": 2, "peer": 0}  # torchrun saw rank 2 fail first
+    assert found.cause.source == "/srv/me/ring.py:13"
+    assert not found.unknown
+    (of_console,) = diagnose_job(read_job(console("ring"))).unknown
+    assert "more ranks" in of_console
+
+
+def test_ranks_that_all_received_first_are_told_that_nobody_sent(tmp_path):
+    folder = log_dir("ring", tmp_path)
+    for log in folder.glob("run_x1/attempt_0/*/stderr.log"):
+        text = log.read_text().replace("dist.send(mine", "dist.recv(mine")
+        log.write_text(text.replace("in send", "in recv"))
+    assert diagnose_job(read_job(folder)).cause.error_type == "NobodySent"
+
+
+def test_a_rank_that_said_nothing_may_have_been_the_receiver(tmp_path):
+    folder = log_dir("ring", tmp_path)
+    (folder / "run_x1" / "attempt_0" / "1" / "stderr.log").write_text("")
+    assert diagnose_job(read_job(folder)).cause.error_type == "NeverCame"
+
+
 def test_symptoms_at_one_line_are_not_blamed_on_anybody(tmp_path):
     folder = log_dir("missing", tmp_path, ranks=2)
     (folder / "console.log").unlink()
