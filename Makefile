@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test check fix compat lab bench mutants clean
+.PHONY: demo test check fix compat lab slides screenshots bench mutants clean
 
 demo: .venv/.run  ## set up, then the main job: the shipped clip, denoised by a mesh of two
 	$(BIN)/ppwork run --verify
@@ -49,6 +49,12 @@ mutants: .venv/.dev  ## take each guard out, one at a time, and see that a test 
 
 lab: .venv/.dev  ## JupyterLab on the lessons, on loopback
 	$(BIN)/jupyter lab --ip 127.0.0.1 notebooks
+
+slides: .venv/.dev  ## decks and instructor's notes from the lessons as they stand; runs nothing
+	$(BIN)/ppwork slides
+
+screenshots: .venv/.dev  ## lessons in JupyterLab in a browser, as pictures in screenshots/
+	PPWORK_SCREENSHOTS=screenshots $(BIN)/python -m pytest tests/notebooks/test_in_jupyterlab.py
 
 clean:
 	rm -rf .venv runs .coverage .coverage.*

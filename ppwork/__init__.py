@@ -26,12 +26,16 @@ from ppwork.errors import (
     StuckError,
     TerminalNotice,
 )
+from ppwork.exercises import check
 from ppwork.launch import launch
 from ppwork.plan import Plan
 from ppwork.run import Run
+from ppwork.sequence_chart import sequence_chart
 from ppwork.show import Picture, show
 from ppwork.topology import Topology
+from ppwork.topology_figure import topology
 from ppwork.version import __version__
+from ppwork.what_if import what_if
 
 if TYPE_CHECKING:
     from ppwork import claims
@@ -73,9 +77,13 @@ __all__ = [
     "TerminalNotice",
     "Topology",
     "__version__",
+    "check",
     "claims",
     "diagnose",
     "doctor",
     "launch",
+    "sequence_chart",
     "show",
+    "topology",
+    "what_if",
 ]

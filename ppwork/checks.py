@@ -63,6 +63,8 @@ def resolve(plan: Plan) -> Plan:
 def choose_backend(plan: Plan) -> str:
     """Decide between gloo and NCCL for all ranks; ``auto`` takes NCCL only if every rank gets its own GPU.
 
+    With ``share_gpu`` one GPU is enough for all of them.
+
     Raises:
         PlanError: NCCL was asked for and there are fewer GPUs than ranks.
     """

@@ -24,6 +24,7 @@ from ppwork.predict import predict
 from ppwork.recorded import recorded, timeline_files
 from ppwork.runs_cli import list_runs, stop_runs
 from ppwork.screen import launch_with_bar, table
+from ppwork.slides_cli import slides
 from ppwork.sweep_cli import sweep
 
 BAD_INPUT, RUN_FAILED, INTERRUPTED = 2, 1, 130
@@ -136,6 +137,7 @@ app.command("doctor")(doctor_command)
 app.command("ps")(list_runs)
 app.command("stop")(stop_runs)
 app.command("sweep")(sweep)
+app.command("slides")(slides)
 
 
 @app.command("check-stages", hidden=True)

@@ -35,7 +35,7 @@ def stage0_loop(plane: PPControlPlane, stage0: Stage0) -> Outputs:
 
 
 def sequential_loop(steps: Stage0Steps) -> None:
-    """Rank 0, "PP0": one chunk at a time; ``period = stage0 + stage1``."""
+    """Rank 0, "PP0": one chunk at a time, in the order in which things happen."""
     while steps.more:
         if steps.encode():
             steps.send()
@@ -43,7 +43,7 @@ def sequential_loop(steps: Stage0Steps) -> None:
 
 
 def overlap_loop(steps: Stage0Steps) -> None:
-    """Rank 0, step A3: envelope k+1 leaves *before* result k is decoded; ``period = max`` of the stages.
+    """Rank 0: envelope k+1 leaves *before* result k is decoded.
 
     Never more than ``in_flight_depth`` chunks are unfinished, and of those that have left never more than
     ``d_in`` are without a result here. ``d_out`` is kept by the plane: a result that finds no room waits at
@@ -63,11 +63,7 @@ def overlap_loop(steps: Stage0Steps) -> None:
 
 
 def mistaken_loop(steps: Stage0Steps) -> None:
-    """Rank 0, the classic mistake: encoding goes on, but envelope k+1 leaves *after* the decode of chunk k.
-
-    The results are the same. The mesh is idle while rank 0 decodes: ``period = stage1 + decode + transport``
-    at best, at any depth.
-    """
+    """Rank 0, the classic mistake: encoding goes on, but envelope k+1 leaves *after* chunk k is decoded."""
     while steps.more or steps.unfinished:
         if steps.encoded and not steps.left:
             steps.send()

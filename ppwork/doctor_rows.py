@@ -157,7 +157,7 @@ def _shm(machine: Machine) -> Row:
 
 
 def _disk(machine: Machine) -> Row:
-    found = f"{machine.disk_free_mb / 1e3:.1f} GB free at {machine.disk}"
+    found = f"{machine.disk_free_mb / 1e3:.1f} GB free in the current folder"
     if machine.disk_free_mb >= MIN_FREE_MB:
         return Row("disk", found, FINE)
     return Row("disk", found, MISSING, f"a run needs {MIN_FREE_MB:g} MB: remove old runs, or --out elsewhere")
@@ -210,5 +210,5 @@ def browser(machine: Machine) -> Row:
     if machine.browser and machine.playwright:
         return Row("browser", found, FINE)
     todo = [] if machine.browser else ["apt install chromium"]
-    todo += [] if machine.playwright else ["pip install playwright"]
+    todo += [] if machine.playwright else ['pip install -c constraints.txt -e ".[dev]"']
     return Row("browser", found, LIMITED, f"only for the browser tests: {', '.join(todo)}")

@@ -102,7 +102,7 @@ class ChunkPlan(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
         if self.expected_calls != self.steps + int(self.recompute):
             return (
                 f"The plan of the chunk expected {self.expected_calls} generator calls, but "
-                f"{self.steps} steps and recompute={self.recompute} make "
+                f"{self.steps} step{'s' if self.steps > 1 else ''} and recompute={self.recompute} make "
                 f"{self.steps + int(self.recompute)}."
             )
         if self.recompute and not any(s.name.startswith(CONTEXT_PREFIX) for s in specs):

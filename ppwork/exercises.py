@@ -11,15 +11,29 @@ from typing import TYPE_CHECKING
 
 from ppwork.errors import PlanError, text_of
 from ppwork.exercises_claims import CLAIMS
+from ppwork.exercises_envelope import ENVELOPE
 from ppwork.exercises_failure import FAILURE
+from ppwork.exercises_groups import GROUPS
+from ppwork.exercises_mesh import MESH
+from ppwork.exercises_messages import MESSAGES
 from ppwork.exercises_pipeline import PIPELINE
+from ppwork.exercises_start import START
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ppwork.answers import Answer
 
-EXERCISES: dict[str, Callable[[Answer], str]] = {**PIPELINE, **FAILURE, **CLAIMS}
+EXERCISES: dict[str, Callable[[Answer], str]] = {
+    **START,
+    **MESSAGES,
+    **GROUPS,
+    **ENVELOPE,
+    **PIPELINE,
+    **MESH,
+    **FAILURE,
+    **CLAIMS,
+}
 """Lesson and number; each returns a hint, or nothing when the answer is right."""
 
 

@@ -59,6 +59,24 @@ LEFT_BEHIND: tuple[tuple[dict[int, tuple[float, str]], dict[int, int], int, str]
         0,
         "SIGTERM is torchrun's, for the survivors of the first failure: those ranks are in order.",
     ),
+    (
+        {0: (4.01, "PeerFrozenError"), 1: (4.0, "PeerFrozenError")},
+        {0: 3, 1: 3, 2: KILL},
+        2,
+        "PeerFrozenError says that another rank stands still: one more symptom.",
+    ),
+    (
+        {0: (6.0, "PeerLostError")},
+        {0: 3, 1: TERM, 2: KILL},
+        2,
+        "Two ranks are silent, and one of them got torchrun's SIGTERM: it was in order.",
+    ),
+    (
+        {1: (8.0, "PeerLostError")},
+        {0: 0, 1: 3, 2: KILL},
+        2,
+        "A rank that left with code 0 is suspect only where no silent one ended badly.",
+    ),
 )
 """Records by rank (when, error), exit codes by rank, the cause, and what to think of."""
 
@@ -96,13 +114,14 @@ def _whom_to_tell(answer: Answer) -> str:
 
 
 def _ranks_survive(answer: Answer) -> str:
-    for killed, lifeline, death_signal in product(("launcher", "torchrun"), (True, False), (True, False)):
-        right = not (lifeline if killed == "launcher" else death_signal)
-        found = answer(killed, lifeline, death_signal)
+    for killed, pipe, death_signal in product(("launcher", "torchrun"), (True, False), (True, False)):
+        right = not (pipe if killed == "launcher" else death_signal)
+        found = answer(killed, pipe, death_signal)
         if found is not right:
-            case = f"With the {killed} killed, lifeline={lifeline} and death_signal={death_signal}"
+            case = f"With the {killed} killed, pipe={pipe} and death_signal={death_signal}"
             thought = (
-                "The launcher holds the lifeline; the death signal comes when the parent dies: torchrun."
+                "The launcher holds the pipe's other end; the death signal comes when the parent dies: "
+                "torchrun."
             )
             return f"{case} you gave {found!r}, expected {right}. {thought}"
     return ""

@@ -105,9 +105,7 @@ def _next_step(answer: Answer) -> str:
             if not allowed[step]:
                 return f"{state} you gave {step!r}, which is not possible there. {_WHY_NOT[step]}"
             if step == "decode" and encoded:
-                return (
-                    f"{state} you decode while an encoded chunk waits: the mesh idles for the whole decode."
-                )
+                return f"{state} you decode while an encoded chunk waits: it leaves a whole decode too late."
             if step == "decode" and allowed["encode"]:
                 return (
                     f"{state} you decode although there is room for one more chunk; fill the pipeline first."
@@ -132,9 +130,12 @@ def _dropped(answer: Answer) -> str:
         right = list(range(max(0, flush - depth + 1), flush))
         found = answer(flush, depth)
         if not isinstance(found, list) or sorted(found) != right:
+            thought = "Of `depth` unfinished chunks one is the flush itself; the others were sent before it."
+            if isinstance(found, list) and any(k < 0 for k in found):
+                thought = f"There is no chunk {min(found)}: they count from 0, and early there may be fewer."
             return (
                 f"For a flush at chunk {flush} and depth {depth} you gave {found!r}, expected {right}. "
-                "Of `depth` unfinished chunks one is the flush itself; the others were sent before it."
+                f"{thought}"
             )
     return ""
 

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ppwork.errors import PlanError
-from ppwork.parameters import Value, code_of, parameters_of, refuse_unknown
+from ppwork.parameters import Parameter, Value, code_of, parameters_of, refuse_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
+
+SHORT_NAMES = {"depth": "in_flight_depth"}
+"""A plan's fields by the short names that they have as options of ``ppwork run``."""
 
 
 class Grid(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,15 +64,15 @@ def grid_of(notebook: Path, grid: Iterable[str], fixed: Iterable[str] = ()) -> G
 
     Args:
         notebook: Its parameters cell says which names and types there are.
-        grid: Texts such as ``mesh_size=1,2``.
+        grid: Texts such as ``mesh_size=1,2``; ``depth=1,2`` is ``in_flight_depth`` where that is a parameter.
         fixed: Texts such as ``chunks=8``: the same at every point.
 
     Raises:
         PlanError: No notebook, no such parameter, a value of another type, a name or value twice.
     """
     known = parameters_of(notebook)
-    asked = [_split(text, "--grid mesh_size=1,2") for text in grid]
-    set_ = [_split(text, "--set chunks=8") for text in fixed]
+    asked = [_split(text, "--grid mesh_size=1,2", known) for text in grid]
+    set_ = [_split(text, "--set chunks=8", known) for text in fixed]
     names = [name for name, _ in (*asked, *set_)]
     refuse_unknown(names, known, notebook.name)
     if not asked:
@@ -90,8 +93,9 @@ def grid_of(notebook: Path, grid: Iterable[str], fixed: Iterable[str] = ()) -> G
     )
 
 
-def _split(text: str, example: str) -> tuple[str, str]:
+def _split(text: str, example: str, known: Mapping[str, Parameter]) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     if not separator or not name or not value:
         raise PlanError(f"The option was {text!r}; it must be NAME=VALUE.", check_first=example)
-    return name, value
+    short = name not in known and SHORT_NAMES.get(name) in known
+    return SHORT_NAMES[name] if short else name, value

@@ -9,28 +9,34 @@ from __future__ import annotations
 import ast
 import html
 import importlib.util
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ppwork.errors import PlanError
-from ppwork.exercises import Verdict, check
+from ppwork.job_evidence import Evidence, said_of
 from ppwork.lives import EntriesByRank, emissions
 from ppwork.timeline import Entry, Instant, Span
 from ppwork.topology import STAGE0_RANK
+from ppwork.torchrun_logs import read_job
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ppwork.errors import RunFailed
     from ppwork.run import Run
+    from ppwork.script import ScriptRun
 
 __all__ = [
+    "End",
     "Prediction",
-    "Verdict",
-    "check",
+    "cause_of",
+    "ends_of",
     "entries_of",
     "left_early",
+    "lines_of",
     "predict",
     "side_by_side",
     "source_of",
@@ -38,6 +44,7 @@ __all__ = [
 ]
 
 LETTERS = "abcdefgh"
+_ADDRESS = re.compile(r" ?<[\w.]+ object at 0x[0-9a-f]+>")  # another one in every run
 
 
 @dataclass(frozen=True)
@@ -95,15 +102,11 @@ def source_of(path: str) -> str:
         PlanError: The path is not of that form, or there is no such module or name in it.
     """
     module_name, _, name = path.partition(":")
-    try:
-        found = importlib.util.find_spec(module_name) if module_name and name else None
-    except (ImportError, ValueError):
-        found = None
-    if found is None or found.origin is None or not Path(found.origin).is_file():
+    text = _text_of(module_name) if name else ""
+    if not text:
         raise PlanError(
             f"There is no source {path!r}.", check_first="module:name, as ppwork.control:overlap_loop"
         )
-    text = Path(found.origin).read_text()
     nodes: list[ast.stmt] = ast.parse(text).body
     for part in name.split("."):
         node = next(
@@ -121,7 +124,40 @@ def source_of(path: str) -> str:
         nodes = node.body
         first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
         last = node.end_lineno
-    lines = text.splitlines()[first - 1 : last]
+    return _to_the_left(text.splitlines()[first - 1 : last])
+
+
+def lines_of(module_name: str, first: str, count: int) -> str:
+    """Return a few lines of a module, where a whole function would hide what they say.
+
+    Args:
+        module_name: Such as ``ppwork.groups``; it is not imported.
+        first: What the first of them, and no other line of the module, begins with.
+        count: How many.
+
+    Raises:
+        PlanError: There is no such module, or not exactly one line that begins so.
+    """
+    lines = _text_of(module_name).splitlines()
+    begin = [number for number, line in enumerate(lines) if line.lstrip().startswith(first)]
+    if len(begin) != 1:
+        raise PlanError(
+            f"{len(begin)} lines of {module_name} begin with {first!r}.", check_first="a longer beginning"
+        )
+    return _to_the_left(lines[begin[0] : begin[0] + count])
+
+
+def _text_of(module_name: str) -> str:
+    """Return the file of a module, or nothing if there is none."""
+    try:
+        found = importlib.util.find_spec(module_name) if module_name else None
+    except (ImportError, ValueError):
+        found = None
+    path = Path(found.origin) if found is not None and found.origin is not None else None
+    return path.read_text() if path is not None and path.is_file() else ""
+
+
+def _to_the_left(lines: list[str]) -> str:
     margin = len(lines[0]) - len(lines[0].lstrip())
     return "\n".join(line[margin:] for line in lines)
 
@@ -163,6 +199,30 @@ def entries_of(run: Run, first: int | None = None, last: int | None = None) -> d
         return every
     low, high = first or 0, sys.maxsize if last is None else last
     return {rank: [e for e in entries if low <= e.chunk_index <= high] for rank, entries in every.items()}
+
+
+@dataclass(frozen=True)
+class End:
+    """How a rank of a program of one's own ended with an exception."""
+
+    line: str
+    """Of the program: where it was."""
+    error: str
+    """Type and text, the same in every run: without the addresses of objects."""
+
+
+def ends_of(run: ScriptRun) -> dict[int, End]:
+    """Return how each rank that raised has ended; one that was killed or went well is not in it."""
+    seen = Evidence(read_job(run.run_dir))
+    lines = {rank: place.users.text for rank, place in seen.place.items() if place.users is not None}
+    said = {rank: _ADDRESS.sub("", said_of(error).splitlines()[0]) for rank, error in seen.error.items()}
+    return {rank: End(lines.get(rank, ""), error) for rank, error in said.items()}
+
+
+def cause_of(failure: RunFailed) -> str:
+    """Return the sentence of a diagnosis that says what happened, without files and other ranks."""
+    lines = failure.what.splitlines()
+    return lines[1 + max((n for n, line in enumerate(lines) if line.startswith("    ")), default=-1)]
 
 
 def stopwatch_ms(entries_by_rank: EntriesByRank) -> float:

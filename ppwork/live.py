@@ -31,6 +31,9 @@ EVERY_S = 0.25
 STATE_COLOURS = {"busy": "#009E73", "slow": "#E69F00", "stuck": "#D55E00"}
 """Besides the word, never instead of it."""
 
+CELL = 'style="text-align:left; padding:0 1.5em 0 0'
+"""Open at its end, for a colour; tables in a widget have no distances of their own."""
+
 
 class StopAsked(Exception):
     """The Stop button was pressed."""
@@ -167,12 +170,13 @@ class Ended:
 def rank_table(ranks: list[RankNow]) -> str:
     """Return one line of state for each rank, as HTML."""
     rows = "".join(
-        f"<tr><td>{now.rank}</td><td>{now.role}</td>"
-        f'<td style="color:{STATE_COLOURS.get(now.state, "inherit")}">{now.state}</td>'
-        f"<td>{html.escape(now.doing)}</td></tr>"
+        f'<tr><td {CELL}">{now.rank}</td><td {CELL}">{now.role}</td>'
+        f'<td {CELL}; color:{STATE_COLOURS.get(now.state, "inherit")}">{now.state}</td>'
+        f'<td {CELL}">{html.escape(now.doing)}</td></tr>'
         for now in ranks
     )
-    return f"<table><tr><th>rank</th><th>role</th><th>state</th><th>in</th></tr>{rows}</table>"
+    heads = "".join(f'<th scope="col" {CELL}">{name}</th>' for name in ("rank", "role", "state", "in"))
+    return f"<table><tr>{heads}</tr>{rows}</table>"
 
 
 def log_lines(ranks: list[RankNow]) -> str:

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import os
+import platform
+from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import nbformat
 from nbclient import NotebookClient
 
+from ppwork.checks import choose_backend
+from ppwork.course import Ran
+from ppwork.parameters import TAG, Value, typed
+from ppwork.plan import Plan
+from ppwork.run import SUMMARY_FILE
+from ppwork.version import __version__
+
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterable
 
 CELL_LIMIT_S = 120
 KEPT_CELL_METADATA = ("tags", "slideshow", "ppwork")
@@ -24,13 +35,48 @@ def refresh(path: Path) -> None:
     """
     notebook = nbformat.read(path, as_version=4)
     os.environ["PPWORK_NONINTERACTIVE"] = "1"
+    runs = path.parent / "runs"
+    before = set(runs.glob("*"))
     NotebookClient(
         notebook,
         timeout=CELL_LIMIT_S,
         kernel_name="python3",
         resources={"metadata": {"path": str(path.parent)}},
     ).execute()
+    if "ranks" in notebook.metadata.get("ppwork", {}):
+        summaries = [one / SUMMARY_FILE for one in set(runs.glob("*")) - before]
+        notebook.metadata.ppwork["ran"] = msgspec.to_builtins(ran(notebook, summaries))
     path.write_text(dump(normalised(notebook)))
+
+
+def ran(notebook: Any, summaries: Iterable[Path]) -> Ran:  # noqa: ANN401
+    """Return what the outputs of a lesson come from, for the foot of its slides.
+
+    Args:
+        notebook: The lesson, as it was just executed.
+        summaries: Of its runs, as far as they have one. Where none has, because all its programs are its own,
+            it is the backend of its parameter, or what ``auto`` takes on this machine for so many ranks.
+    """
+    devices = {}
+    for path in filter(Path.is_file, summaries):
+        summary = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        devices[summary["backend"]] = summary["device"]
+    if not devices:
+        wanted = str(_parameters(notebook).get("backend", "auto"))
+        backend = choose_backend(Plan(backend=wanted, mesh_size=max(1, notebook.metadata.ppwork.ranks - 1)))
+        devices[backend] = "cuda" if backend == "nccl" else "cpu"
+    return Ran(
+        ppwork=__version__,
+        torch=version("torch"),
+        python=platform.python_version(),
+        backend=" and ".join(sorted(devices)),
+        device=" and ".join(sorted(set(devices.values()))),
+    )
+
+
+def _parameters(notebook: Any) -> dict[str, Value]:  # noqa: ANN401
+    cells = [cell for cell in notebook.cells if TAG in cell.metadata.get("tags", [])]
+    return {name: found.default for cell in cells for name, found in typed(cell.source).items()}
 
 
 def normalised(notebook: Any) -> Any:  # noqa: ANN401  an untyped library's node

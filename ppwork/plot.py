@@ -33,11 +33,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["alt_text", "as_png", "chunk_style", "compare_timelines", "plot_timeline"]
+__all__ = ["LETTERS", "alt_text", "as_png", "chunk_style", "compare_timelines", "plot_timeline"]
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#F0E442")
 """Okabe and Ito's, without black; neighbours far apart."""
 HATCHES = ("", "///", "...", "\\\\\\", "xx")
+LETTERS = {"encode": "e", "decode": "d"}
+"""Where a box of rank 0 has no room for the word: its number alone would not say which half it is."""
 MARKERS = {"envelope.send": "v", "mesh.broadcast": "D", "result.send": "s", "emit": "*", "drop": "X"}
 """Commitment points, the emission, and what stands in its place after a flush."""
 LINK_OF = {"envelope.send": "down_pg", "mesh.broadcast": "mesh_pg", "result.send": "up_pg"}
@@ -189,7 +191,8 @@ def _span(axes: Axes, view: View, row: float, span: Span, inches_per_ms: float, 
     place = (left, row - height / 2)
     axes.add_patch(Rectangle(place, width, height, **style, zorder=2 if waits else 3, gid=gid))
     room = width * inches_per_ms - 0.08
-    words = (f"{'waits for' if waits else span.name} {span.chunk_index}", str(span.chunk_index))
+    short = f"{LETTERS.get(span.name, '')}{span.chunk_index}"
+    words = (f"{'waits for' if waits else span.name} {span.chunk_index}", short)
     text = next((word for word in words if len(word) * CHAR < room), None) if known else None
     if text and (works or waits):
         box = {"boxstyle": "round,pad=0.12", "facecolor": "white", "edgecolor": "none"} if works else None
@@ -200,15 +203,13 @@ def _span(axes: Axes, view: View, row: float, span: Span, inches_per_ms: float, 
 def _mark(axes: Axes, view: View, rank: int, instant: Instant) -> None:
     link = (rank, LINK_OF.get(instant.name, instant.lane))
     row = view.rows[link if link in view.rows else (rank, instant.lane)]
-    axes.plot(
-        [view.at(instant.at_ns)],
-        [row - (0.5 if instant.name == "emit" else 0.38)],
-        linestyle="none",
-        zorder=6,
-        clip_on=False,
-        gid=f"chunk{instant.chunk_index}.{instant.name}",
-        **_marker(instant.name),
-    )
+    place = (view.at(instant.at_ns), row - (0.5 if instant.name == "emit" else 0.38))
+    gid = f"chunk{instant.chunk_index}.{instant.name}"
+    style: dict[str, Any] = {"linestyle": "none", "zorder": 6, "clip_on": False, **_marker(instant.name)}
+    axes.plot(*([at] for at in place), gid=gid, **style)
+    if instant.name == "drop":
+        number = str(instant.chunk_index)
+        axes.annotate(number, place, xytext=(6, 3), textcoords="offset points", fontsize=9)
 
 
 def _marker(name: str) -> dict[str, Any]:
@@ -228,7 +229,7 @@ def _legends(figure: Figure, views: list[View], height: float) -> None:
     seen = {entry.name for view in views for entry in view.ranks[STAGE0_RANK]}
     marks = [name for name in MARKERS if name != "drop" or name in seen]
     kinds: list[Artist] = [
-        Patch(facecolor="#BBBBBB", edgecolor="black", label="work"),
+        Patch(facecolor="#BBBBBB", edgecolor="black", label="work (e encode, d decode)"),
         Line2D([], [], color="#555555", linewidth=4, label="transfer"),
         Patch(facecolor="#F6F6F6", edgecolor="#999999", label="waiting to receive"),
         Patch(facecolor="#E4E4E4", label="idle"),

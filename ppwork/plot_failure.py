@@ -1,7 +1,8 @@
 """Who noticed when, as a picture, a table and a sentence: one row per rank, from the moment something broke.
 
-A bar says that the stage works; the hatched stretch is the time in which a rank does not know yet; the mark
-at its end is the moment it wrote down what it took for the reason.
+A bar says that the stage works; the hatched stretch is the time in which a peer does not know yet; the mark
+at its end is the moment it wrote down what it took for the reason. The rank in which it broke has no such
+stretch, and a mark only if it could still speak.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 WORK, UNAWARE, STRUCK = "#0072B2", "#E69F00", "#D55E00"
 """Of Okabe and Ito; each has a shape or a hatch of its own besides."""
-WIDTH, LEFT, RIGHT, ROW, TOP, BOTTOM = 12.0, 2.6, 2.9, 0.72, 0.55, 1.1
+WIDTH, LEFT, RIGHT, ROW, TOP, BOTTOM = 12.0, 2.6, 3.1, 0.72, 0.55, 1.1
 """Of the figure, its margins and a row, in inches."""
 BEFORE, AFTER = 0.25, 1.12
 """The axis begins so long before, and ends so long after, in units of the last notice."""
@@ -68,7 +69,7 @@ def _draw(axes: Axes, story: FailureStory, unit: float) -> None:
     for row, rank in enumerate(story.ranks):
         known = rank.noticed_s is not None
         until = (rank.noticed_s or 0.0) * unit if known else high
-        if known or not rank.struck:
+        if not rank.struck:
             _bar(axes, row, 0.0, until, 0.56, facecolor="none", edgecolor=UNAWARE, hatch="////", zorder=2)
         for start, end in rank.work:
             _bar(axes, row, max(low, start * unit), min(high, end * unit), 0.26, facecolor=WORK, zorder=3)
@@ -151,11 +152,15 @@ def _legend(figure: Figure, height: float) -> None:
 
 
 def failure_table(story: FailureStory) -> str:
-    """Return the picture as a fixed-width table, a line per rank, first to notice first."""
+    """Return the picture as a fixed-width table, a line per rank, first to notice first.
+
+    What a rank was in when it died is on no record: its line then says after which step.
+    """
     order = [*story.noticed, *(rank.rank for rank in story.ranks if rank.noticed_s is None)]
     ranks = {rank.rank: rank for rank in story.ranks}
     lines = [
-        f"{'rank':>4}  {'role':<9} {'was in':<26} {'noticed after':>13}  {'took it for':<19} how it ended"
+        f"{'rank':>4}  {'role':<9} {'at that moment':<26} {'noticed after':>13}  {'took it for':<19} "
+        "how it ended"
     ]
     for number in order:
         rank = ranks[number]
@@ -163,7 +168,7 @@ def failure_table(story: FailureStory) -> str:
         mark = "*" if rank.struck else " "
         said = f"{after:>13}  {rank.error_type or '-':<19} {rank.ended}"
         lines.append(f"{number:>3}{mark}  {rank.role:<9} {rank.doing:<26} {said}".rstrip())
-    return "\n".join([*lines, "* here it broke"])
+    return "\n".join([*lines, "* here it broke; after: the last step that is on record"])
 
 
 def failure_finding(story: FailureStory) -> str:
@@ -175,7 +180,11 @@ def failure_finding(story: FailureStory) -> str:
         return f"{said}; no other rank noticed."
     errors = {rank.rank: rank.error_type for rank in story.ranks}
     (first, first_s), *rest = peers.items()
-    told = f"; rank {first} noticed first, after {duration(first_s)} ({errors[first]})"
+    if struck.noticed_s:
+        said += f"; it wrote its record after {duration(struck.noticed_s)}; of the others"
+    else:
+        said += ";"
+    told = f" rank {first} noticed first, after {duration(first_s)} ({errors[first]})"
     if rest:
         last, last_s = rest[-1]
         told += f", and the last was rank {last}, after {duration(last_s)} ({errors[last]})"

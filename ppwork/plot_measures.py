@@ -18,6 +18,8 @@ Series = dict[str, dict[int, float]]
 """Bars by name, each a number by depth or chunk."""
 NUMBER_BOX = {"boxstyle": "round,pad=0.2", "facecolor": "white", "edgecolor": "none"}
 """Numbers stand at the foot of their bars, clear of the hatches and of the law's line."""
+STANDS_OUT = 1.5
+"""A chunk that took longer than so many medians."""
 MEASURES = {"overlap_score": "overlap score", "efficiency": "efficiency"}
 
 
@@ -77,12 +79,15 @@ def plot_chunks(series: Mapping[str, Mapping[int, float]], *, what: str) -> Figu
 
 
 def chunks_finding(series: Mapping[str, Mapping[int, float]]) -> str:
-    """State in one sentence which chunk of each run took longest, in medians of that run."""
+    """State in one sentence which chunk of each run took longest, in medians of it, if one stands out."""
     said = []
     for name, values in series.items():
         worst = max(values, key=lambda k: values[k])
         times = values[worst] / statistics.median(values.values())
-        said.append(f"{name}: chunk {worst} took longest, {times:.1f} times the median")
+        found = (
+            f"chunk {worst} took longest," if times > STANDS_OUT else "no chunk stands out, the longest took"
+        )
+        said.append(f"{name}: {found} {times:.1f} times the median")
     return "; ".join(said) + "."
 
 

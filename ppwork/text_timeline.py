@@ -92,7 +92,13 @@ def timeline_table(
     columns = [[value for value in column if value is not None] for column in zip(*steady, strict=True)]
     medians = [statistics.median(column) if column else None for column in columns]
     lines = [_line("chunk", "epoch", names), *(_row(str(k), _epoch(chunks[k]), rows[k]) for k in rows)]
-    return "\n".join(["milliseconds; medians without the first chunk", *lines, _row("median", "", medians)])
+    return "\n".join(
+        [
+            "milliseconds; a row per chunk, then medians without the first row",
+            *lines,
+            _row("median", "", medians),
+        ]
+    )
 
 
 def _ms(spans: ChunkSpans, rank: int, name: str) -> float | None:

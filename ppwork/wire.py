@@ -338,7 +338,7 @@ def check_plain(value: object) -> None:
         for item in value:
             check_plain(item)
     else:
-        raise TypeError(f"a {type(value).__name__} would not come back as one")
+        raise TypeError(f"an object of type {type(value).__name__} would not come back as one")
 
 
 def to_message(decoded: Decoded, tensors: Mapping[str, Any]) -> PPEnvelope | PPResult:

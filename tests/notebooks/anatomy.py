@@ -1,4 +1,4 @@
-"""What every lesson after the start page is made of, in which order; each rule returns what breaks it."""
+"""What every lesson is made of, in which order; each rule returns what breaks it."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ import ast
 import re
 from pathlib import Path
 
+import nbformat
+
 from ppwork import lesson
 from ppwork.claims.catalogue import claim_of
 
 FOLDER = Path(__file__).parent.parent.parent / "notebooks"
+SOLUTIONS = FOLDER / "solutions"
 LOOP = ["Predict", "Run", "Compare", "Explain"]
 ENDING = ["Exercises", "Key points", "Words"]
 MAX_LINES, MAX_POINTS = 15, 5
+MIN_SLIDES, MAX_SLIDES = 6, 12
 PARAMETER = re.compile(r"\w+: (int|float|str|bool) = \S+  # \S.*")
 SHOWN_SOURCE = re.compile(r'"(ppwork[\w.]*:[\w.]+)"')
-CHECK = re.compile(r'lesson\.check\("(\d\d\.\d)", (\w+)\)')
-SOLUTION = re.compile(r"<details><summary>Solution</summary>\s+```python\n(.*?)```.*?</details>", re.DOTALL)
+CHECK = re.compile(r'pp\.check\("(\d\d\.\d)", (\w+)\)')
 OPENED = re.compile(r'open_up\(\w+\["(\w+)"\]((?:, "[^"]+")*)\)')
 STARTS = ("pp.launch(", "pp.claims.run_all(")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#([^)\s]+))?\)")
@@ -54,7 +57,7 @@ def headings(cells, level: str) -> list[str]:
 
 def anatomy_problems(notebook) -> list[str]:
     """Say what is missing in a lesson, or not in its place."""
-    rules = (card, parameters, loops, ending, cells, pictures, sources, exercises, links)
+    rules = (card, parameters, loops, ending, cells, slides, pictures, sources, exercises, links)
     return [problem for rule in rules for problem in rule(notebook)]
 
 
@@ -82,6 +85,8 @@ def parameters(notebook):
             for line in cell.source.splitlines():
                 if not PARAMETER.fullmatch(line):
                     yield f"parameter without type or comment: {line}"
+    if not code_cells(notebook)[1].source.endswith("\nonly_known_parameters()"):
+        yield "the cell after the parameters does not end with only_known_parameters()"
 
 
 def loops(notebook):
@@ -127,6 +132,19 @@ def cells(notebook):
             yield f"cell {number} launches twice; runs to be compared go into one dict"
 
 
+def slides(notebook):
+    """Enough cells are marked for the deck, the card among them; the instructor knows what to expect."""
+    kinds = [cell.metadata.get("slideshow", {}).get("slide_type") for cell in notebook.cells]
+    many = kinds.count("slide")
+    if kinds[0] != "slide" or not MIN_SLIDES <= many <= MAX_SLIDES:
+        yield f"it has {many} slides, not {MIN_SLIDES} to {MAX_SLIDES} that begin with the card"
+    if set(kinds) - {"slide", "fragment", None}:
+        yield f"its slides are marked with {set(kinds)}"
+    expected = notebook.metadata.get("ppwork", {}).get("expect", [])
+    if not 2 <= len(expected) <= 4:
+        yield f"metadata.ppwork.expect has {len(expected)} lines on what goes wrong for learners, not 2 to 4"
+
+
 def pictures(notebook):
     """The sentence of a picture comes from data; a timeline has its table in the next code cell."""
     code = code_cells(notebook)
@@ -163,34 +181,61 @@ def programs_opened(source: str) -> list[str]:
 
 
 def exercises(notebook):
-    """The attempt in the cell gets a hint; the solution under it passes the same check."""
-    attempts = 0
-    for place, cell in enumerate(notebook.cells):
-        called = CHECK.search(cell.source) if cell.cell_type == "code" else None
+    """Every attempt gets a hint here, and every one has its answer in the notebook of solutions."""
+    attempts = set()
+    for cell in code_cells(notebook):
+        called = CHECK.search(cell.source)
         if called is None:
             continue
-        attempts += 1
-        exercise, name = called.groups()
-        shown = "".join(output.get("data", {}).get("text/plain", "") for output in cell.outputs)
-        if f"exercise {exercise}: not yet. " not in shown:
-            yield f"exercise {exercise}: its cell shows no hint"
-        solution = SOLUTION.search(notebook.cells[place + 1].source)
-        if solution is None:
-            yield f"exercise {exercise} has no solution under it"
-            continue
-        names: dict[str, object] = {}
-        exec(solution[1], names)  # noqa: S102  our own notebook
-        if not lesson.check(exercise, names[name]).right:
-            yield f"exercise {exercise}: its solution is wrong"
+        attempts.add(called[1])
+        if f"exercise {called[1]}: not yet. " not in shown(cell):
+            yield f"exercise {called[1]}: its cell shows no hint"
     if not attempts:
         yield "no exercise"
+    name = file_of(notebook)
+    if f"(solutions/{name})" not in "".join(text for _, text in sections(notebook).get("Exercises", [])):
+        yield f"the exercises do not end with a link to solutions/{name}"
+    path = SOLUTIONS / name
+    solved = solutions_of(nbformat.read(path, as_version=4)) if path.is_file() else set()
+    for missing in sorted(attempts ^ solved):
+        yield f"exercise {missing} is not in both notebooks, the lesson and its solutions"
 
 
-def links(notebook):
+def solutions_of(notebook) -> set[str]:
+    """The exercises that this notebook answers."""
+    called = [CHECK.search(cell.source) for cell in code_cells(notebook)]
+    return {found[1] for found in called if found}
+
+
+def solution_problems(notebook) -> list[str]:
+    """Say what is wrong with a notebook of solutions; what is shown is run again by nbval, and here."""
+    found = []
+    lesson_file = file_of(notebook)
+    first = notebook.cells[0].source
+    if not first.startswith("# Solutions: ") or f"(../{lesson_file})" not in first:
+        found.append(f"it does not begin with its question and a link to ../{lesson_file}")
+    for cell in code_cells(notebook):
+        called = CHECK.search(cell.source)
+        if called and f"exercise {called[1]}: right" not in shown(cell):
+            found.append(f"exercise {called[1]}: its solution was not right when it was run")
+    return found
+
+
+def shown(cell) -> str:
+    return "".join(output.get("data", {}).get("text/plain", "") for output in cell.outputs)
+
+
+def file_of(notebook) -> str:
+    """The file of a lesson, which is also that of its solutions; only the number is in the notebook."""
+    number = notebook.metadata.get("ppwork", {}).get("lesson", -1)
+    return next((path.name for path in FOLDER.glob(f"{number:02d}-*.ipynb")), f"{number:02d}-")
+
+
+def links(notebook, folder=FOLDER):
     """Every file and heading that is linked exists."""
     for cell in notebook.cells:
         for target, anchor in LINK.findall(cell.source) if cell.cell_type == "markdown" else ():
-            path = (FOLDER / target).resolve()
+            path = (folder / target).resolve()
             if not path.is_file():
                 yield f"link to {target}, which is not there"
             elif anchor and anchor not in anchors(path):

@@ -10,15 +10,16 @@ import pytest
 from anatomy import FOLDER
 
 pytestmark = pytest.mark.notebook
+OVERLAP = "05-how-do-i-overlap-and-prove-it.ipynb"
 
 
-def run_with(name: str, folder, **parameters) -> str:
+def run_with(name: str, folder, *, limit_s: float = 110, **parameters) -> str:
     """Run a lesson in an empty folder and return all that its cells printed or showed as text."""
     done = folder / "out.ipynb"
     command = [sys.executable, "-m", "papermill", str(FOLDER / name), str(done), "--cwd", str(folder)]
     chosen = [word for key, value in parameters.items() for word in ("-p", key, str(value))]
     answer = subprocess.run(
-        [*command, "-k", "python3", *chosen], capture_output=True, text=True, timeout=110, check=False
+        [*command, "-k", "python3", *chosen], capture_output=True, text=True, timeout=limit_s, check=False
     )
     assert answer.returncode == 0, answer.stderr[-2000:]
     return "".join(
@@ -36,10 +37,31 @@ def test_start_page_runs_under_papermill_with_another_mesh_size(tmp_path):
 
 
 def test_sequential_lesson_holds_for_another_mesh_and_other_times(tmp_path):
-    """Its own asserts are the test; 05 has ten launches and runs under nbval only."""
+    """Its own asserts are the test."""
     times = {"encode_ms": 30.0, "decode_ms": 10.0, "stage1_ms": 60.0, "payload_mb": 0.1}
     name = "04-what-does-the-sequential-pipeline-cost.ipynb"
     text = run_with(name, tmp_path, mesh_size=1, chunks=8, **times)
     assert "depth: 1 ranks: 2" in text
     assert "the run says b: both stages, added up" in text
     assert (tmp_path / "my_lazy_stage.py").exists()
+
+
+@pytest.mark.timeout(420)
+def test_overlap_lesson_holds_for_another_mesh_and_without_a_third_depth(tmp_path):
+    """Its own asserts are the test."""
+    few = {"chunks": 8, "video_chunks": 3}
+    text = run_with(OVERLAP, tmp_path, limit_s=400, mesh_size=3, in_flight_depth=1, **few)
+    assert "ranks: 4" in text
+    assert "depth 2 takes less than 0.75 of the time of depth 1: True" in text
+    assert "simulator and runs agree, within 0.8 to 1.6: True" in text
+    assert "cut at 2 flush at 5 dropped [3, 4]" in text
+
+
+def test_a_lesson_refuses_a_parameter_that_it_does_not_have(tmp_path):
+    command = [sys.executable, "-m", "papermill", str(FOLDER / OVERLAP), "out.ipynb", "-k", "python3"]
+    answer = subprocess.run(
+        [*command, "-p", "depth", "4"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert answer.returncode != 0
+    assert "There is no parameter 'depth' in this notebook" in answer.stderr
+    assert not (tmp_path / "runs").exists()

@@ -134,7 +134,7 @@ def test_gpus_decide_on_nccl():
         ({"loopback": 0, "loopback_error": "Operation not permitted"}, "loopback", MISSING, "not permitted"),
         (probed(x264=False), "video", MISSING, "without libx264"),
         ({"packages": [TORCH]}, "JupyterLab", LIMITED, ".[lab]"),
-        ({"browser": "/usr/bin/chromium"}, "browser", LIMITED, "pip install playwright"),
+        ({"browser": "/usr/bin/chromium"}, "browser", LIMITED, ".[dev]"),
         ({"browser": "/usr/bin/chromium", "playwright": True}, "browser", FINE, "chromium"),
     ],
 )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 
 import pytest
+from test_exercises_groups import RIGHT as GROUPS
+from test_exercises_messages import RIGHT as MESSAGES
 
 from ppwork.costs import law_period_ms
 from ppwork.errors import PlanError
@@ -17,12 +20,12 @@ def next_step(encoded, left, more, depth):
     return "encode" if more and left < depth else "decode"
 
 
-SYMPTOMS = ("PeerLostError", "TerminalNotice")
+SYMPTOMS = ("PeerLostError", "PeerFrozenError", "TerminalNotice")
 
 
-def cause(records, codes):
-    own = [rank for rank, (_, error) in records.items() if error not in SYMPTOMS]
-    return (own or [rank for rank, code in codes.items() if code == -9])[0]
+def cause(records, codes, symptoms=SYMPTOMS, innocent=(0, -15)):
+    own = [rank for rank, (_, error) in records.items() if error not in symptoms]
+    return (own or [r for r, code in codes.items() if r not in records and code not in innocent])[0]
 
 
 def whom_to_tell(role, error):
@@ -46,7 +49,54 @@ def first_crossed(orders):
     return next((number for number, met in enumerate(calls) if len(met) > 1), None)
 
 
+def members(group, mesh_size):
+    mesh = list(range(1, mesh_size + 1))
+    return {"world_pg": [0, *mesh], "mesh_pg": mesh, "tp_pg": mesh}.get(group, [0, 1])
+
+
+def backend(asked, ranks, gpus):
+    if asked == "gloo":
+        return "gloo"
+    return "nccl" if gpus >= ranks else "gloo" if asked == "auto" else "refused"
+
+
+def is_right(summary, mesh_size):
+    if summary["max_abs_diff"] is None or summary["verified_chunks"] != summary["chunks"]:
+        return False
+    return summary["max_abs_diff"] <= (0.0 if mesh_size == 1 else 1e-4)
+
+
+def in_the_frame(sizes):
+    cursor, rides = 2048, []
+    for size in sizes:
+        start = -(-cursor // 64) * 64
+        rides.append(start + size <= 8192)
+        cursor = start + size if rides[-1] else cursor
+    return rides
+
+
+def count(actions):
+    infers = [action.startswith("INFER") for action in actions]
+    cuts = [action.endswith("cut") for action in actions]
+    return [(n, sum(infers[: n + 1]) - 1, sum(cuts[: n + 1])) for n in range(len(actions))]
+
+
+def accepts(last, new, action, reset_cache):
+    call, chunk, epoch = (after - before for before, after in zip(last, new, strict=True))
+    infer = action == "INFER"
+    return call == 1 and chunk == int(infer) and epoch == int(infer and reset_cache)
+
+
 RIGHT = {
+    "00.1": members,
+    "00.2": backend,
+    "00.3": is_right,
+    "03.1": in_the_frame,
+    "03.2": count,
+    "03.3": lambda steps: [name for wanted in ("check", "send") for name, kind in steps if kind == wanted],
+    "03.4": accepts,
+    **MESSAGES,
+    **GROUPS,
     "04.1": lambda a, b, t: a + b + t,
     "04.2": lambda a, b, t: b / (a + b + t),
     "04.3": lambda times: [k for k, ms in times.items() if ms > 3 * statistics.median(times.values())],
@@ -56,10 +106,13 @@ RIGHT = {
     ),
     "05.3": next_step,
     "05.4": lambda flush, depth: list(range(max(0, flush - depth + 1), flush)),
+    "06.1": lambda size: math.ceil(math.log2(size)),
+    "06.2": lambda size, hop_ms, round_ms: 2 * hop_ms + math.ceil(math.log2(size)) * round_ms,
+    "06.3": lambda group, size: [0] if group == "world_pg" else [],
     "07.1": known_within,
     "07.2": cause,
     "07.3": whom_to_tell,
-    "07.4": lambda killed, lifeline, signal: not (lifeline if killed == "launcher" else signal),
+    "07.4": lambda killed, pipe, signal: not (pipe if killed == "launcher" else signal),
     "13.1": judge,
     "13.2": first_crossed,
     "13.3": lambda members: (min(members), 0),
@@ -80,6 +133,36 @@ def test_right_answer_is_right(exercise):
 @pytest.mark.parametrize(
     ("exercise", "answer", "hint"),
     [
+        ("00.1", lambda group, size: list(range(size)), "rank 0 and the mesh"),
+        ("00.1", lambda group, size: list(range(size + 1)), "outside the mesh"),
+        ("00.1", lambda group, size: members(group, size)[: 1 if group == "up_pg" else None], "two ends"),
+        ("00.1", lambda group, size: None, "gave None"),
+        ("00.2", lambda asked, ranks, gpus: "nccl" if gpus else "gloo", "share a GPU"),
+        ("00.2", lambda asked, ranks, gpus: "gloo", "takes NCCL then"),
+        ("00.2", lambda asked, ranks, gpus: "nccl" if gpus >= ranks else "gloo", "asks for gloo gets gloo"),
+        (
+            "00.2",
+            lambda asked, ranks, gpus: "nccl" if gpus >= ranks and asked != "gloo" else "gloo",
+            "cannot be had",
+        ),
+        ("00.3", lambda summary, size: summary["max_abs_diff"] == 0.0, "in another order"),
+        ("00.3", lambda summary, size: True, "far more"),
+        ("00.3", lambda summary, size: (summary["max_abs_diff"] or 0.0) < 1e-4, "splits no sum"),
+        (
+            "00.3",
+            lambda summary, size: is_right({**summary, "verified_chunks": 6}, size),
+            "not compared",
+        ),
+        (
+            "00.3",
+            lambda summary, size: is_right({**summary, "max_abs_diff": summary["max_abs_diff"] or 0.0}, size),
+            "nothing to subtract",
+        ),
+        (
+            "00.3",
+            lambda summary, size: is_right(summary, size) and summary["max_abs_diff"] != 1e-4,
+            "the bound itself",
+        ),
         ("04.1", lambda a, b, t: max(a, b), "overlap reaches"),
         ("04.1", lambda a, b, t: a + b, "in neither stage"),
         ("04.1", lambda a, b, t: "52", "gave '52', expected 52."),
@@ -107,7 +190,7 @@ def test_right_answer_is_right(exercise):
             lambda encoded, left, more, depth: (
                 "encode" if more and encoded + left < depth else "decode" if left else "send"
             ),
-            "the mesh idles",
+            "leaves a whole decode too late",
         ),
         (
             "05.3",
@@ -115,6 +198,7 @@ def test_right_answer_is_right(exercise):
             "room for one more",
         ),
         ("05.4", lambda flush, depth: list(range(flush - depth, flush)), "one is the flush itself"),
+        ("05.4", lambda flush, depth: list(range(flush - depth + 1, flush)), "There is no chunk -1"),
         ("05.4", lambda flush, depth: depth - 1, "gave 2, expected [8, 9]"),
         ("07.1", lambda what, t, f, w: t, "closes the connections"),
         ("07.1", lambda what, t, f, w: f, "nobody waits for a bound"),
@@ -137,6 +221,13 @@ def test_right_answer_is_right(exercise):
             lambda records, codes: ([r for r in codes if r not in records] or [1])[0],
             "survivors of the first failure",
         ),
+        (
+            "07.2",
+            lambda records, codes: cause(records, codes, symptoms=("PeerLostError", "TerminalNotice")),
+            "another rank stands still",
+        ),
+        ("07.2", lambda records, codes: cause(records, codes, innocent=(0,)), "got torchrun's SIGTERM"),
+        ("07.2", lambda records, codes: cause(records, codes, innocent=(-15,)), "left with code 0"),
         ("07.3", lambda role, error: [], "one link that leads away"),
         ("07.3", lambda role, error: whom_to_tell(role, error)[:1], "Two sides wait"),
         (
@@ -150,8 +241,8 @@ def test_right_answer_is_right(exercise):
             "no link of its own",
         ),
         ("07.3", lambda role, error: None, "gave None"),
-        ("07.4", lambda killed, lifeline, signal: not (lifeline or signal), "launcher holds the lifeline"),
-        ("07.4", lambda killed, lifeline, signal: None, "gave None"),
+        ("07.4", lambda killed, pipe, signal: not (pipe or signal), "holds the pipe's other end"),
+        ("07.4", lambda killed, pipe, signal: None, "gave None"),
         ("13.1", lambda sender, receiver: "holds", "may have waited"),
         ("13.1", lambda sender, receiver: "does not hold here", "before there was a receiver"),
         (

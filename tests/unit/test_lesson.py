@@ -5,10 +5,22 @@ from __future__ import annotations
 import pytest
 from made_runs import at, made
 
-from ppwork.errors import PlanError
-from ppwork.lesson import entries_of, left_early, predict, side_by_side, source_of, stopwatch_ms
+from ppwork.errors import PlanError, RunFailed
+from ppwork.lesson import (
+    End,
+    cause_of,
+    ends_of,
+    entries_of,
+    left_early,
+    lines_of,
+    predict,
+    side_by_side,
+    source_of,
+    stopwatch_ms,
+)
 from ppwork.plan import Plan
 from ppwork.run import Run
+from ppwork.script import ScriptRun
 from ppwork.timeline import Instant, Recorder, span_file
 
 CHOICES = {"the longer stage": 30.0, "both, added up": 60.0}
@@ -61,6 +73,65 @@ def test_source_is_the_text_of_the_file_without_importing_it(tmp_path, monkeypat
 def test_source_that_is_not_there_is_refused(path):
     with pytest.raises(PlanError):
         source_of(path)
+
+
+def test_lines_of_a_module_begin_where_asked_and_lose_their_margin(tmp_path, monkeypatch):
+    (tmp_path / "few_lines.py").write_text("def f():\n    for n in range(2):\n        g(n)\n    return n\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert lines_of("few_lines", "for n", 2) == "for n in range(2):\n    g(n)"
+    assert lines_of("few_lines", "def", 1) == "def f():"
+
+
+@pytest.mark.parametrize(
+    ("module", "first", "said"),
+    [
+        ("ppwork.groups", "no such line", "0 lines of ppwork.groups begin with"),
+        ("ppwork.groups", "return", r"\d\d? lines of ppwork.groups begin with 'return'"),
+        ("no_such_module", "import", "0 lines of no_such_module"),
+    ],
+)
+def test_lines_that_are_not_there_once_are_refused(module, first, said):
+    with pytest.raises(PlanError, match=said):
+        lines_of(module, first, 1)
+
+
+PEER = (
+    "RuntimeError: [/__w/gloo/pair.cc:553] Connection closed by peer [::1]:9. This is typically caused by x"
+)
+
+
+def test_end_of_each_rank_that_raised_is_its_line_and_its_error(tmp_path):
+    errors = {
+        0: "ValueError: 0 is not part of group <torch.distributed.ProcessGroup object at 0x7f2092d5aa70>",
+        1: PEER,
+    }
+    for rank in range(3):
+        folder = tmp_path / "job" / "attempt_0" / str(rank)
+        folder.mkdir(parents=True)
+        head = 'Traceback (most recent call last):\n  File "/home/me/mine.py", line 3, in <module>\n'
+        ended = f"{head}    dist.send(x, 1)\n{errors.get(rank)}\n"
+        (folder / "stderr.log").write_text(ended if rank in errors else "a warning\n")
+    assert ends_of(ScriptRun(tmp_path, 3, 1)) == {
+        0: End("dist.send(x, 1)", "ValueError: 0 is not part of group"),
+        1: End("dist.send(x, 1)", "RuntimeError: Connection closed by peer [::1]:9."),
+    }
+
+
+def test_end_without_a_line_of_the_program_has_its_error_only(tmp_path):
+    folder = tmp_path / "attempt_0" / "0"
+    folder.mkdir(parents=True)
+    (folder / "stderr.log").write_text(
+        'Traceback (most recent call last):\n  File "<frozen runpy>", line 88, in _run_code\nKeyError: 3\n'
+    )
+    assert ends_of(ScriptRun(tmp_path, 1, 1)) == {0: End("", "KeyError: 3")}
+
+
+@pytest.mark.parametrize(
+    "above",
+    ["", "mine.py:15, in send\n    dist.send(x)\n", "Passed its limit.\nmine.py:15\n    dist.send(x)\n"],
+)
+def test_cause_is_the_line_below_the_place_and_above_the_log(above):
+    assert cause_of(RunFailed(f"{above}Nobody received.\n  log: a.log\n  rank 1 waits")) == "Nobody received."
 
 
 def test_sources_stand_beside_each_other_escaped():

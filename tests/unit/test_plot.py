@@ -74,6 +74,11 @@ def test_waiting_is_pale_work_is_solid_and_a_transfer_is_thinner():
     assert transfer.get_height() < wait.get_height() < work.get_height()
 
 
+def test_a_box_of_rank_0_says_which_half_it_is_where_there_is_no_room_for_the_word():
+    shown = set(texts(plot_timeline(made(), first_chunk=1, last_chunk=3)))
+    assert {"e1", "d1", "e2", "d2", "e3", "d3", "generate 2"} <= shown
+
+
 def test_neighbours_differ_in_colour_and_in_hatch_up_to_four_apart():
     """Colour-blind safe: neither alone carries the chunk."""
     for k, apart in itertools.product(range(70), (1, 2, 3, 4)):

@@ -14,6 +14,13 @@ from ppwork.errors import PlanError
 from ppwork.failure_story import failure_story
 from ppwork.plot_failure import STRUCK, duration, failure_finding, failure_table, plot_failure
 
+RAISED = {
+    "notices": {1: (7.7, "RuntimeError"), 2: (17.0, "TerminalNotice"), 0: (28.0, "TerminalNotice")},
+    "codes": {0: 3, 1: 1, 2: 3},
+    "injected_on": 1,
+    "named": 1,
+}
+"""The leader raises, and tells the others."""
 FROZEN = {
     "notices": {0: (3200.0, "PeerFrozenError"), 1: (3100.0, "PeerFrozenError")},
     "codes": {0: 3, 1: 3},
@@ -47,6 +54,12 @@ def test_moments_stand_at_their_place_in_milliseconds(story):
     assert axes.get_title(loc="left") == "killed"
 
 
+def test_the_rank_in_which_it_broke_is_never_shown_as_one_that_does_not_know(story):
+    axes = plot_failure({"raised": story(**RAISED)}).axes[0]
+    assert marks(axes, "D") == pytest.approx({0: 28.0, 1: 7.7, 2: 17.0})
+    assert hatched(axes) == [(0.0, pytest.approx(28.0)), (0.0, pytest.approx(17.0))]
+
+
 def test_work_is_drawn_only_as_far_as_the_axis_goes(story):
     axes = plot_failure({"killed": story(**KILLED)}).axes[0]
     low, high = axes.get_xlim()
@@ -71,7 +84,8 @@ def test_a_peer_that_never_spoke_does_not_know_until_the_end_of_the_axis(story):
 
 
 def test_no_text_lies_on_another_or_leaves_the_figure_and_none_is_small(story):
-    figure = plot_failure({"killed": story(**KILLED), "frozen": story(**FROZEN)})
+    widest = {"notices": {0: (118.0, "PeerFrozenError")}, "codes": {0: -15}, "injected_on": 2}
+    figure = plot_failure({"killed": story(**KILLED), "frozen": story(**FROZEN), "ended": story(**widest)})
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     renderer = canvas.get_renderer()
@@ -99,7 +113,7 @@ def test_the_table_has_a_line_per_rank_first_to_notice_first(story):
     assert re.split(r"\s{2,}", head.strip()) == [
         "rank",
         "role",
-        "was in",
+        "at that moment",
         "noticed after",
         "took it for",
         "how it ended",
@@ -110,7 +124,8 @@ def test_the_table_has_a_line_per_rank_first_to_notice_first(story):
     assert "PeerLostError" in lines[0]
     assert "never" in lines[2]
     assert lines[2].endswith("SIGKILL")
-    assert legend == "* here it broke"
+    assert "after generate, chunk 2" in lines[2]
+    assert legend == "* here it broke; after: the last step that is on record"
 
 
 def test_the_finding_names_the_struck_the_first_and_the_last(story):
@@ -120,6 +135,11 @@ def test_the_finding_names_the_struck_the_first_and_the_last(story):
     )
     one = story(**{**KILLED, "notices": {1: (1200.0, "PeerLostError")}})
     assert failure_finding(one).endswith("rank 1 noticed first, after 1.2 s (PeerLostError).")
+    assert failure_finding(story(**RAISED)) == (
+        "F13 struck rank 1 (leader: generate, chunk 3); it wrote its record after 7.7 ms; of the others "
+        "rank 2 noticed first, after 17 ms (TerminalNotice), and the last was rank 0, after 28 ms "
+        "(TerminalNotice)."
+    )
     none = story(notices={}, codes={2: -9}, injected_on=None)
     assert (
         failure_finding(none)

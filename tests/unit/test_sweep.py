@@ -74,6 +74,19 @@ def test_every_combination_is_a_point_of_the_annotated_types(lesson):
     assert grid_of(lesson, ["name=a/../b,c"]).points[0].folder == "01-name=a_.._b"
 
 
+def test_depth_is_short_for_in_flight_depth_where_that_is_a_parameter(lesson, tmp_path):
+    deep = notebook(tmp_path / "deep.ipynb")
+    deep.write_text(deep.read_text().replace("mesh_size: int", "in_flight_depth: int"))
+    assert grid_of(deep, ["depth=1,2"]).axes == {"in_flight_depth": [1, 2]}
+    assert grid_of(deep, ["noise=1,2"], ["depth=4"]).fixed == {"in_flight_depth": 4}
+    with pytest.raises(PlanError, match="given twice"):
+        grid_of(deep, ["depth=1,2"], ["in_flight_depth=3"])
+    with pytest.raises(PlanError, match="no parameter 'depth'"):
+        grid_of(lesson, ["depth=1,2"])
+    lesson.write_text(lesson.read_text().replace("mesh_size: int", "depth: int"))
+    assert grid_of(lesson, ["depth=1,2"]).axes == {"depth": [1, 2]}
+
+
 @pytest.mark.parametrize(
     ("grid", "fixed", "said"),
     [

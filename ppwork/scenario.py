@@ -1,0 +1,162 @@
+"""A pipeline of a few numbers, played on paper: its period, and which bound of the law makes it so."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ppwork.costs import Costs, Hop, samples_of
+from ppwork.plan import Plan
+from ppwork.simulate import simulate
+
+if TYPE_CHECKING:
+    from ppwork.costs import Times
+    from ppwork.simulate import Simulation
+
+CHUNKS = 32
+STEADY = 8
+"""From this chunk on the start is over, also at the depths that a slider has."""
+NEAR = 1.005
+"""Within this factor two times are called the same."""
+ROUND_TRIP = "(stage 0 + stage 1 + transport) / depth"
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True):
+    """The numbers that decide how fast a pipeline is; times in milliseconds.
+
+    >>> Scenario(encode_ms=10.0, decode_ms=10.0, stage1_ms=20.0, hop_ms=1.0, depth=3).play().period_ms
+    20.0
+
+    Raises:
+        PlanError: When it is played, if a number is one that no pipeline can have.
+    """
+
+    encode_ms: float = 15.0
+    decode_ms: float = 15.0
+    stage1_ms: float = 30.0
+    """The generator, on every mesh rank."""
+    hop_ms: float = 1.0
+    """One message once; a broadcast takes as many as a binomial tree has rounds."""
+    depth: int = 2
+    mesh_size: int = 2
+    order: str = "overlap"
+
+    @classmethod
+    def of(cls, plan: Plan, costs: Costs | None = None) -> Scenario:
+        """Return the scenario of a plan, its times at the medians of the costs; preflight belongs to encode.
+
+        Whatever else a chunk costs on its way, handovers too, is spread evenly over its hops.
+        """
+        asked = cls(depth=plan.in_flight_depth, mesh_size=plan.mesh_size, order=plan.order)
+        if costs is None:
+            return asked
+        return msgspec.structs.replace(
+            asked,
+            encode_ms=_median(costs.encode_ms) + _median(costs.preflight_ms),
+            decode_ms=_median(costs.decode_ms),
+            stage1_ms=_median(costs.stage1_ms),
+            hop_ms=costs.transport_ms(plan.mesh_size) / _even_hops(1.0).transport_ms(plan.mesh_size),
+        )
+
+    @property
+    def stage0_ms(self) -> float:
+        """Both halves of rank 0's work."""
+        return self.encode_ms + self.decode_ms
+
+    @property
+    def transport_ms(self) -> float:
+        """All hops of one chunk, there and back."""
+        return _even_hops(self.hop_ms).transport_ms(self.mesh_size)
+
+    @property
+    def bounds_ms(self) -> dict[str, float]:
+        """The three bounds of the law of the period, by their names."""
+        under_way = self.stage0_ms + self.stage1_ms + self.transport_ms
+        return {"stage 0": self.stage0_ms, "stage 1": self.stage1_ms, ROUND_TRIP: under_way / self.depth}
+
+    @property
+    def slowest_link_ms(self) -> float:
+        """The longest transfer; a link carries one message after another, which the law leaves out."""
+        hop, stretch = _even_hops(self.hop_ms).broadcast_hop(self.mesh_size)
+        return max(self.hop_ms, stretch * hop.ms(0))
+
+    def play(self) -> Played:
+        """Run it on paper."""
+        times = {"encode_ms": self.encode_ms, "decode_ms": self.decode_ms, "stage1_ms": self.stage1_ms}
+        costs = msgspec.structs.replace(_even_hops(self.hop_ms), **times)
+        plan = Plan(mesh_size=self.mesh_size, chunks=CHUNKS, in_flight_depth=self.depth, order=self.order)
+        return Played(self, simulate(plan, costs))
+
+
+def _median(times: Times) -> float:
+    return statistics.median(samples_of(times))
+
+
+def _even_hops(hop_ms: float) -> Costs:
+    hop = Hop(hop_ms)
+    return Costs(encode_ms=0.0, decode_ms=0.0, stage1_ms=0.0, down=hop, broadcast={2: hop}, up=hop)
+
+
+@dataclass(frozen=True)
+class Played:
+    """What came of a scenario."""
+
+    scenario: Scenario
+    simulation: Simulation
+
+    @property
+    def period_ms(self) -> float:
+        """From one emitted chunk to the next, in milliseconds."""
+        return self.simulation.measures.period_ms or 0.0
+
+    @property
+    def idle_ms(self) -> float:
+        """For how long the mesh waits between two chunks; a mean, of whole rounds of ``depth`` chunks."""
+        idle, depth = self.simulation.mesh_idle, self.scenario.depth
+        return statistics.fmean(idle[-((len(idle) - STEADY) // depth * depth) :])
+
+    @property
+    def binding(self) -> list[str]:
+        """The bounds of the law that make the period what it is; none where something else does."""
+        bounds = self.scenario.bounds_ms
+        law_ms = max(bounds.values())
+        return [
+            name for name, ms in bounds.items() if NEAR * ms >= law_ms and self.period_ms <= NEAR * law_ms
+        ]
+
+    @property
+    def holds(self) -> str:
+        """Which bound of the law makes the period what it is; where none does, what else, in words."""
+        if self.binding:
+            return " and ".join(self.binding)
+        if self.period_ms <= NEAR * self.scenario.slowest_link_ms:
+            return f"none of the three: one link is busy for {self.scenario.slowest_link_ms:.1f} ms a chunk"
+        law_ms = max(self.scenario.bounds_ms.values())
+        return f"none of the three, they would allow {law_ms:.1f} ms: {self.scenario.order}"
+
+    @property
+    def numbers(self) -> dict[str, str]:
+        """The figures by their names, as text."""
+        measures = self.simulation.measures
+        return {
+            "period": f"{self.period_ms:.1f} ms",
+            "which bound": self.holds,
+            "overlap score": f"{measures.overlap_score or 0.0:.2f}",
+            "efficiency": f"{measures.efficiency or 0.0:.2f}",
+            "mesh idle": f"{self.idle_ms:.1f} ms",
+        }
+
+    @property
+    def finding(self) -> str:
+        """The scenario and what came of it, in one sentence."""
+        asked = self.scenario
+        late = "" if asked.order == "overlap" else f", order {asked.order}"
+        return (
+            f"Encode {asked.encode_ms:.1f}, decode {asked.decode_ms:.1f}, stage 1 {asked.stage1_ms:.1f} and "
+            f"{asked.hop_ms:.1f} ms a hop, mesh of {asked.mesh_size}, depth {asked.depth}{late}: a chunk "
+            f"comes every {self.period_ms:.1f} ms (bound: {self.holds}), and the mesh idles "
+            f"{self.idle_ms:.1f} ms before each, on average."
+        )

@@ -1,0 +1,140 @@
+"""The decks of this course in a browser without a network: every slide fits, on the screen and on paper."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from anatomy import FOLDER
+from browser import page_at
+
+from ppwork.course import HALF_DAYS
+from ppwork.slides_cli import NOTES_FILE, built
+
+pytestmark = pytest.mark.notebook
+
+SLIDES = FOLDER.parent / "slides"
+MAX_BYTES = 1_500_000
+"""Of a deck, as decks are committed."""
+SMALLEST_TEXT_PX, SMALLEST_FIXED_PX = 16 * 96 / 72, 12 * 96 / 72
+"""16 pt, and 12 pt for what was printed, tables of outputs, and the foot."""
+
+LOOK = """() => {
+  const slide = Reveal.getCurrentSlide();
+  const body = slide.querySelector(".body"), page = slide.querySelector(".page");
+  const size = (one) => parseFloat(getComputedStyle(one).fontSize);
+  const fixed = "pre, .output, math, footer";
+  const words = [...slide.querySelectorAll("p, li, td, th, figcaption, h1, h2, h3, pre")].filter(
+    (one) => one.innerText && !one.closest("aside"));
+  const over = (one) => one.scrollWidth > one.clientWidth + 1 || one.scrollHeight > one.clientHeight + 1;
+  return {
+    title: slide.innerText.slice(0, 60),
+    page: [page.offsetWidth, page.offsetHeight],
+    fits: !over(body) && !over(page) && ![...body.querySelectorAll("pre, .output")].some(
+      (one) => one.scrollWidth > one.clientWidth + 1),
+    text: Math.min(...words.filter((one) => !one.closest(fixed) || one.matches("figcaption")).map(size)),
+    fixed: Math.min(...words.filter((one) => one.closest(fixed)).map(size), 99),
+    footer: size(slide.querySelector("footer")),
+    hidden: [...slide.querySelectorAll(".fragment:not(.visible)")].length,
+    pictures: [...slide.querySelectorAll("img")].map((img) => [img.alt, img.naturalWidth, img.clientHeight]),
+    foot: slide.querySelector("footer").innerText,
+    notes: Reveal.getSlideNotes() || "",
+  };
+}"""
+
+
+@pytest.fixture(scope="module")
+def decks(tmp_path_factory):
+    """The decks of today's lessons, in a folder of their own."""
+    folder = tmp_path_factory.mktemp("decks")
+    for name, text in built(FOLDER).items():
+        (folder / name).write_text(text)
+    return folder
+
+
+@pytest.fixture(params=[half.name for half in HALF_DAYS])
+def deck(request, decks):
+    """A page for this deck; in the end it has asked for no address but its own, and had no error."""
+    address = (decks / f"{request.param}.html").as_uri()
+    with page_at((address,)) as seen:
+        said: list[str] = []
+        seen.page.on("console", lambda one: said.append(one.text) if one.type == "error" else None)
+        seen.page.set_viewport_size({"width": 1280, "height": 720})
+        seen.page.deck_address = address
+        yield seen.page
+        assert (seen.outside, seen.errors, said) == ([], [], [])
+
+
+def opened(page):
+    page.goto(page.deck_address)
+    page.wait_for_function("() => window.Reveal && Reveal.isReady()")
+    return page.evaluate("() => Reveal.getTotalSlides()")
+
+
+def walked(page, total):
+    """What there is on every slide, once all of it has come."""
+    seen = []
+    for _ in range(total):
+        while page.evaluate("() => Reveal.availableFragments().next"):
+            page.keyboard.press("ArrowRight")
+        seen.append(page.evaluate(LOOK))
+        page.keyboard.press("ArrowRight")
+    assert page.evaluate("() => Reveal.isLastSlide()")
+    return seen
+
+
+def test_every_slide_fits_its_page_and_is_legible(deck):
+    total = opened(deck)
+    seen = walked(deck, total)
+    assert total > 5
+    assert [slide["title"] for slide in seen if not slide["fits"]] == []
+    assert {tuple(slide["page"]) for slide in seen} == {(1280, 720)}
+    assert min(slide["text"] for slide in seen) >= SMALLEST_TEXT_PX
+    assert min(slide[what] for slide in seen for what in ("fixed", "footer")) >= SMALLEST_FIXED_PX
+    assert sum(slide["hidden"] for slide in seen) == 0
+    pictures = [picture for slide in seen for picture in slide["pictures"]]
+    assert pictures
+    for alt, width, height in pictures:
+        assert len(alt) > 20
+        assert width > 300
+        assert height > 200
+    for number, slide in enumerate(seen, start=1):
+        assert f"{number} / {total}" in slide["foot"]
+        assert re.search(r"ppwork .* · torch .* · Python .* · (gloo|nccl) on (cpu|cuda)", slide["foot"])
+    assert sum(bool(slide["notes"]) for slide in seen) > total / 2
+
+
+def test_the_deck_prints_with_a_page_for_each_slide(deck):
+    deck.goto(f"{deck.deck_address}?print-pdf")
+    # reveal takes all slides out of the page before it puts its pages in, so nothing is counted earlier
+    deck.wait_for_function("() => document.querySelectorAll('.pdf-page .body').length > 0")
+    total = deck.evaluate("() => document.querySelectorAll('section').length")
+    assert f"{total} / {total}" in deck.locator("footer").last.inner_text()
+    over = deck.evaluate(
+        "() => [...document.querySelectorAll('.body')].filter("
+        "(one) => one.scrollHeight > one.clientHeight + 1 || one.scrollWidth > one.clientWidth + 1"
+        ").map((one) => one.innerText.slice(0, 60))"
+    )
+    assert over == []
+    pdf = deck.pdf(prefer_css_page_size=True, print_background=True)
+    assert len(re.findall(rb"/Type\s*/Page\b", pdf)) == total
+
+
+def test_the_speaker_view_opens_and_has_the_notes(deck):
+    opened(deck)
+    with deck.expect_popup() as popup:
+        deck.keyboard.press("s")
+    view = popup.value
+    view.get_by_text("Every figure and number is from a run of").wait_for()
+    frame = view.frame_locator("#current-slide iframe")
+    frame.locator("section.present h1").wait_for()
+
+
+def test_what_is_committed_is_what_the_lessons_say_today(decks):
+    """If this fails: `make slides` and commit."""
+    files = {path.name for path in decks.iterdir()}
+    assert NOTES_FILE in files
+    assert max((decks / name).stat().st_size for name in files) < MAX_BYTES
+    stale = [name for name in sorted(files) if (SLIDES / name).read_bytes() != (decks / name).read_bytes()]
+    assert stale == []
+    assert {path.name for path in SLIDES.iterdir()} == files | {"README.md"}

@@ -1,0 +1,134 @@
+"""Lessons as a learner has them: JupyterLab in a browser, the live view with its Stop button, sliders.
+
+``make screenshots`` runs this alone and leaves the pictures in ``screenshots/``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import nbformat
+import psutil
+import pytest
+from anatomy import FOLDER
+from browser import page_at
+from lab_server import errors_in, jupyterlab, open_notebook, run_all, wait_for_end
+
+from ppwork.pulse import read_pulse
+from ppwork.timeline import read_entries
+
+pytestmark = [pytest.mark.notebook, pytest.mark.timeout(900)]
+OVERLAP = "05-how-do-i-overlap-and-prove-it.ipynb"
+FAILURES = "07-what-happens-when-something-dies.ipynb"
+LIMIT_S = 400.0
+"""On a whole lesson; it takes less than a minute on two quiet cores."""
+LONG = """\
+long = pp.launch(plan.replace(chunks=2000, in_flight_depth=2), out="long", check=False)
+print(long.failure.what)
+"""
+COUNT, NAME = re.compile(r"(\d+) of \d+ chunks"), re.compile(r"(\S+), \d+ s")
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    with jupyterlab(tmp_path_factory.mktemp("lab")) as lab:
+        yield lab
+
+
+@pytest.fixture(scope="module")
+def seen(lab):
+    with page_at((lab.url,)) as seen:
+        yield seen
+
+
+@pytest.fixture
+def shots(tmp_path):
+    folder = Path(os.environ.get("PPWORK_SCREENSHOTS", tmp_path / "screenshots")).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def copy_of(name: str, folder: Path, *more_cells: str) -> None:
+    notebook = nbformat.read(FOLDER / name, as_version=4)
+    notebook.cells += [nbformat.v4.new_code_cell(source) for source in more_cells]
+    nbformat.write(notebook, folder / name)
+
+
+def moved(views: list[str]) -> bool:
+    """Whether the counts of one run's view went up while it was looked at."""
+    counts = [(NAME.search(view)[1], sum(map(int, COUNT.findall(view)))) for view in views]
+    return any(a == b and few < many for (a, few), (b, many) in pairwise(counts))
+
+
+def wait_until(page, fact):
+    """Wait for a fact of ours, not of the page, while its cells run."""
+    end = time.monotonic() + LIMIT_S
+    while not (found := fact()):
+        assert not page.evaluate("() => window.ended"), errors_in(wait_for_end(page, LIMIT_S))
+        assert time.monotonic() < end, "it did not come"
+        page.wait_for_timeout(100)  # the interval of asking
+    return found
+
+
+def take_figures(page, shots: Path, name: str) -> None:
+    for number, figure in enumerate(page.locator("figure img").all(), start=1):
+        figure.screenshot(path=shots / f"{name[:2]}-figure-{number:02d}.png")
+
+
+def test_the_lesson_on_overlap(lab, seen, shots):
+    copy_of(OVERLAP, lab.root, LONG)
+    page = seen.page
+    open_notebook(page, lab, OVERLAP)
+    run_all(page)
+
+    wait_until(page, lambda: any(e.name == "emit" for e in read_entries(lab.root / "long", rank=0)))
+    assert moved(page.evaluate("() => window.views"))
+    before = page.evaluate("() => window.views.length")
+    ranks = [read_pulse(lab.root / "long", rank).process() for rank in range(3)]
+    assert all(ranks)
+    page.wait_for_function("n => window.views.length > n + 3", arg=before)
+    page.locator(".ppwork-live").screenshot(path=shots / "05-live-view.png")
+    page.locator(".ppwork-stop").click()
+
+    outputs = wait_for_end(page, LIMIT_S)
+    _, left = psutil.wait_procs(ranks, timeout=5)
+    assert not left
+    assert errors_in(outputs) == []
+    assert "was stopped by its Stop button" in outputs[-1]["text"]
+
+    sliders = page.locator(".ppwork-what-if")
+    picture = sliders.locator("figure img")
+    depth = sliders.locator(".widget-hslider", has_text="in_flight_depth").locator(".noUi-handle")
+    sliders.screenshot(path=shots / "05-what-if-before.png")
+    said, drawn = picture.get_attribute("alt"), picture.get_attribute("src")
+    depth.focus()
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_function(
+        "alt => document.querySelector('.ppwork-what-if figure img').alt !== alt", arg=said, timeout=10_000
+    )
+    sliders.screenshot(path=shots / "05-what-if-after.png")
+    was, now = (int(re.search(r"depth (\d+)", text)[1]) for text in (said, picture.get_attribute("alt")))
+    assert now == was - 1
+    assert picture.get_attribute("src") != drawn
+    take_figures(page, shots, OVERLAP)
+    assert seen.outside == []
+    assert seen.errors == []
+
+
+def test_the_lesson_on_failures(lab, seen, shots):
+    copy_of(FAILURES, lab.root)
+    page = seen.page
+    open_notebook(page, lab, FAILURES)
+    run_all(page)
+    outputs = wait_for_end(page, LIMIT_S)
+    assert errors_in(outputs) == []
+    views = page.evaluate("() => window.views")
+    assert moved(views)
+    assert any("busy" in view for view in views)
+    take_figures(page, shots, FAILURES)
+    assert seen.outside == []
+    assert seen.errors == []
