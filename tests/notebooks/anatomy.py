@@ -116,7 +116,7 @@ def ending(notebook):
     points = re.findall(r"^- ", "".join(text for _, text in found.get("Key points", [])), flags=re.MULTILINE)
     if not 1 <= len(points) <= MAX_POINTS:
         yield f"it has {len(points)} key points"
-    if "glossary.md#" not in "".join(text for _, text in found.get("Words", [])):
+    if "GLOSSARY.md#" not in "".join(text for _, text in found.get("Words", [])):
         yield "no word is linked to the glossary"
 
 

@@ -9,17 +9,18 @@ import nbformat
 import pytest
 from anatomy import FOLDER
 
-pytestmark = pytest.mark.notebook
+pytestmark = [pytest.mark.notebook, pytest.mark.timeout(420)]
+LIMIT_S = 400
 OVERLAP = "05-how-do-i-overlap-and-prove-it.ipynb"
 
 
-def run_with(name: str, folder, *, limit_s: float = 110, **parameters) -> str:
+def run_with(name: str, folder, **parameters) -> str:
     """Run a lesson in an empty folder and return all that its cells printed or showed as text."""
     done = folder / "out.ipynb"
     command = [sys.executable, "-m", "papermill", str(FOLDER / name), str(done), "--cwd", str(folder)]
     chosen = [word for key, value in parameters.items() for word in ("-p", key, str(value))]
     answer = subprocess.run(
-        [*command, "-k", "python3", *chosen], capture_output=True, text=True, timeout=limit_s, check=False
+        [*command, "-k", "python3", *chosen], capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
     assert answer.returncode == 0, answer.stderr[-2000:]
     return "".join(
@@ -46,11 +47,10 @@ def test_sequential_lesson_holds_for_another_mesh_and_other_times(tmp_path):
     assert (tmp_path / "my_lazy_stage.py").exists()
 
 
-@pytest.mark.timeout(420)
 def test_overlap_lesson_holds_for_another_mesh_and_without_a_third_depth(tmp_path):
     """Its own asserts are the test."""
     few = {"chunks": 8, "video_chunks": 3}
-    text = run_with(OVERLAP, tmp_path, limit_s=400, mesh_size=3, in_flight_depth=1, **few)
+    text = run_with(OVERLAP, tmp_path, mesh_size=3, in_flight_depth=1, **few)
     assert "ranks: 4" in text
     assert "depth 2 takes less than 0.75 of the time of depth 1: True" in text
     assert "simulator and runs agree, within 0.8 to 1.6: True" in text

@@ -88,13 +88,13 @@ def test_a_heading_of_which_nothing_is_shown_goes_to_the_notes_with_its_text():
     found = divided("### Explain\n\nLong.\n\n## Mend it\n\nShort.")
     assert "Explain" in found.notes
     assert "Explain" not in found.shown
-    kept = divided("## Key points\n\n- one\n\n## Words\n\n[rank](../docs/glossary.md#rank)")
+    kept = divided("## Key points\n\n- one\n\n## Words\n\n[rank](../GLOSSARY.md#rank)")
     assert "Key points" in kept.shown
     assert "Words" in kept.shown
 
 
 def test_links_to_files_are_text_and_links_to_the_web_stay():
-    found = divided("[rank](../docs/glossary.md#rank) and [torch](https://pytorch.org)").shown
+    found = divided("[rank](../GLOSSARY.md#rank) and [torch](https://pytorch.org)").shown
     assert '<span class="term">rank</span>' in found
     assert 'href="https://pytorch.org"' in found
     assert "glossary" not in found
