@@ -108,7 +108,7 @@ def test_end_of_each_rank_that_raised_is_its_line_and_its_error(tmp_path):
     for rank in range(3):
         folder = tmp_path / "job" / "attempt_0" / str(rank)
         folder.mkdir(parents=True)
-        head = 'Traceback (most recent call last):\n  File "/home/me/mine.py", line 3, in <module>\n'
+        head = 'Traceback (most recent call last):\n  File "/srv/me/mine.py", line 3, in <module>\n'
         ended = f"{head}    dist.send(x, 1)\n{errors.get(rank)}\n"
         (folder / "stderr.log").write_text(ended if rank in errors else "a warning\n")
     assert ends_of(ScriptRun(tmp_path, 3, 1)) == {
