@@ -13,7 +13,7 @@ from ppwork.clocks import clock_offsets
 from ppwork.errors import PlanError, TerminalNotice
 from ppwork.failure import read_records
 from ppwork.fault import INJECTED
-from ppwork.lives import WORK, aligned
+from ppwork.lives import WAYS, WORK, aligned
 from ppwork.timeline import Entry, Instant, Span
 from ppwork.topology import LEADER_RANK, STAGE0_RANK, Role, Topology
 
@@ -22,12 +22,6 @@ if TYPE_CHECKING:
 
     from ppwork.run import Run
 
-WAYS = {
-    "envelope.send": ("down_pg", "send"),
-    "mesh.broadcast": ("mesh_pg", "broadcast"),
-    "result.send": ("up_pg", "send_result"),
-}
-"""Group and transfer of what leaves at each commitment point."""
 DUTIES = {
     Role.STAGE0: ("encode", "preflight", "envelope.send", "decode", "emit"),
     Role.LEADER: ("mesh.broadcast", "generate", "result.send"),
@@ -155,8 +149,7 @@ def _messages(
     ms: Callable[[int], float],
 ) -> Iterable[Message]:
     for point, left_ms in points.items():
-        group, transfer = WAYS[point]
-        sender = STAGE0_RANK if point == "envelope.send" else LEADER_RANK
+        sender, group, transfer = WAYS[point]
         carried = any(e.name == transfer for e in mine[sender])
         for receiver in topology.ranks(group):
             if receiver == sender:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ppwork.errors import listed, named_ranks
+from ppwork.lives import WAYS
 from ppwork.plot_failure import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from ppwork.call_story import CallStory, Message
 
 HEAD = f"{'ms':>8}  {'rank':>4}  {'role':<9} {'what':<16} {'to rank':>7}  took"
@@ -21,12 +21,13 @@ def call_table(story: CallStory) -> str:
         took = f"{step.end_ms - step.start_ms:.2f} ms"
         lines.append((step.start_ms, _line(story, step.start_ms, step.rank, step.name, "", took)))
     for point, at in story.points.items():
+        sender, *_ = WAYS[point]
         sent = [message for message in story.messages if message.point == point]
         if not sent:  # a mesh of one: the point is passed, and nothing moves
-            lines.append((at, _line(story, at, story.topology.mesh_ranks[0], point, "-", "-")))
+            lines.append((at, _line(story, at, sender, point, "-", "-")))
         for message in sent:
             took = "not taken" if message.arrived_ms is None else f"{message.arrived_ms - at:.2f} ms"
-            lines.append((at, _line(story, at, message.sender, point, str(message.receiver), took)))
+            lines.append((at, _line(story, at, sender, point, str(message.receiver), took)))
     if story.end is not None:
         lines.append((story.end[1], _line(story, story.end[1], 0, story.end[0], "", "")))
     if story.injected is not None:
@@ -65,7 +66,7 @@ def call_finding(story: CallStory) -> str:
     first = story.last_words[0]
     said += f". Rank {first.rank} spoke first ({first.error_type})"
     told = sorted(word.rank for word in story.last_words if word.told_by is not None)
-    return f"{said}; told by notice: {ranks(told)}." if told else f"{said}."
+    return f"{said}; told by notice: {named_ranks(told)}." if told else f"{said}."
 
 
 def _way(point: str, messages: list[Message]) -> str:
@@ -73,16 +74,5 @@ def _way(point: str, messages: list[Message]) -> str:
     lost = [m.receiver for m in messages if m.arrived_ms is None]
     reached = listed(f"rank {rank} in {duration(max(ms, 0.0) / 1e3)}" for rank, ms in came)
     parts = [f"reached {reached}"] if came else []
-    parts += [f"was never taken by {ranks(lost)}"] if lost else []
+    parts += [f"was never taken by {named_ranks(lost)}"] if lost else []
     return f"{point} {listed(parts)}" if parts else ""
-
-
-def ranks(numbers: Sequence[int]) -> str:
-    """Return ranks as words: ``rank 2``, ``ranks 2 and 3``."""
-    return f"rank{'s' if len(numbers) > 1 else ''} {listed(map(str, numbers))}"
-
-
-def listed(items: Iterable[str]) -> str:
-    """Return words as a list in a sentence: ``a, b and c``."""
-    every = list(items)
-    return f"{', '.join(every[:-1])} and {every[-1]}" if len(every) > 1 else "".join(every)

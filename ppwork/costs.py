@@ -62,7 +62,7 @@ class Hop(msgspec.Struct, frozen=True):
 
     def ms(self, size_bytes: int) -> float:
         """Return the median time for a message of that size."""
-        return _median(self.latency_ms) + self._wire_ms(size_bytes)
+        return median_of(self.latency_ms) + self._wire_ms(size_bytes)
 
     def _wire_ms(self, size_bytes: int) -> float:
         return size_bytes / (self.mb_per_s * 1e3)
@@ -134,12 +134,17 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
         """Return what one chunk costs besides the stages, at the medians: three hops and the handovers."""
         hop, stretch = self.broadcast_hop(mesh_size)
         moved = self.down.ms(self.down_bytes) + stretch * hop.ms(self.down_bytes) + self.up.ms(self.up_bytes)
-        return moved + sum(_median(ms) for ms in self.handovers.by_step().values())
+        return moved + sum(median_of(ms) for ms in self.handovers.by_step().values())
 
     def law_ms(self, depth: int, mesh_size: int = 1) -> float:
         """Return the law's period for these costs at their medians."""
-        stage0 = _median(self.encode_ms) + _median(self.preflight_ms) + _median(self.decode_ms)
-        return law_period_ms(stage0, _median(self.stage1_ms), self.transport_ms(mesh_size), depth)
+        stage0 = median_of(self.encode_ms) + median_of(self.preflight_ms) + median_of(self.decode_ms)
+        return law_period_ms(stage0, median_of(self.stage1_ms), self.transport_ms(mesh_size), depth)
+
+    @classmethod
+    def of_links(cls, hop: Hop, broadcast: Hop) -> Costs:
+        """Return what the way alone costs: a hop to the leader and back, a broadcast to one follower."""
+        return cls(encode_ms=0.0, decode_ms=0.0, stage1_ms=0.0, down=hop, broadcast={2: broadcast}, up=hop)
 
     @classmethod
     def from_run(cls, entries_by_rank: Mapping[int, Sequence[Entry]], *, warm_up: int = 1) -> Costs:
@@ -191,7 +196,14 @@ def law_period_ms(stage0_ms: float, stage1_ms: float, transport_ms: float, depth
     >>> law_period_ms(20.0, 20.0, 2.0, depth=1), law_period_ms(20.0, 20.0, 2.0, depth=3)
     (42.0, 20.0)
     """
-    return max(stage0_ms, stage1_ms, (stage0_ms + stage1_ms + transport_ms) / depth)
+    return max(law_bounds_ms(stage0_ms, stage1_ms, transport_ms, depth))
+
+
+def law_bounds_ms(
+    stage0_ms: float, stage1_ms: float, transport_ms: float, depth: int
+) -> tuple[float, float, float]:
+    """Return what the law of the period is the largest of: each side's own work, and the room for a chunk."""
+    return stage0_ms, stage1_ms, (stage0_ms + stage1_ms + transport_ms) / depth
 
 
 def samples_of(times: Times) -> Sequence[float]:
@@ -199,7 +211,8 @@ def samples_of(times: Times) -> Sequence[float]:
     return (times,) if isinstance(times, int | float) else times
 
 
-def _median(times: Times) -> float:
+def median_of(times: Times) -> float:
+    """Return the median of some samples, or the constant."""
     return statistics.median(samples_of(times))
 
 

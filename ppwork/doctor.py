@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ import msgspec
 
 from ppwork.doctor_rows import Row, Verdict, here
 from ppwork.doctor_runs import Wants, will_run
+from ppwork.html_table import TOP_LEFT, html_table
 from ppwork.machine import PROBE_LIMIT_S, Machine
 
 if TYPE_CHECKING:
@@ -81,10 +81,4 @@ def _cells(row: Row) -> tuple[str, str, str, str]:
 
 
 def _table(rows: Sequence[Row]) -> str:
-    style = 'style="text-align:left; vertical-align:top"'
-    heads = "".join(f'<th scope="col" {style}>{name}</th>' for name in HEAD)
-    body = "".join(
-        "<tr>" + "".join(f"<td {style}>{html.escape(cell)}</td>" for cell in _cells(row)) + "</tr>"
-        for row in rows
-    )
-    return f"<table><tr>{heads}</tr>{body}</table>"
+    return html_table(HEAD, (_cells(row) for row in rows), TOP_LEFT)

@@ -24,7 +24,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 WHERE_KEYS = ("rank", "role", "group", "peer", "call_id", "chunk_index", "cache_epoch")
 """The keys of ``where``, in the order they are always printed (the same as in logs)."""
@@ -80,8 +80,17 @@ def named_ranks(ranks: Sequence[int]) -> str:
     >>> named_ranks((2,)), named_ranks((0, 2))
     ('rank 2', 'ranks 0 and 2')
     """
-    *most, last = ranks
-    return f"ranks {', '.join(map(str, most))} and {last}" if most else f"rank {last}"
+    return f"rank{'s' if len(ranks) > 1 else ''} {listed(ranks)}"
+
+
+def listed(items: Iterable[object]) -> str:
+    """Return items as a list in a sentence.
+
+    >>> listed(["a", "b", "c"])
+    'a, b and c'
+    """
+    every = [str(item) for item in items]
+    return f"{', '.join(every[:-1])} and {every[-1]}" if len(every) > 1 else "".join(every)
 
 
 def text_of(error: BaseException) -> str:
@@ -141,4 +150,10 @@ class StageError(PPWorkError):
 
 
 class RunFailed(PPWorkError):
-    """Some rank of a run failed; the text starts with the first one, its error and its log."""
+    """Some rank of a run failed; the text starts with the first one, its error and its log.
+
+    Attributes:
+        headline: The sentence that says what happened, without files and the other ranks.
+    """
+
+    headline = ""

@@ -18,7 +18,7 @@ HOPS_MS = ((1.0, 4.0), (0.5, 2.0))
 
 
 def _rounds(answer: Answer) -> str:
-    model = Costs(encode_ms=0.0, decode_ms=0.0, stage1_ms=0.0, broadcast={2: Hop(1.0)})
+    model = Costs.of_links(Hop(), Hop(1.0))
     for size in SIZES:
         hop, stretch = model.broadcast_hop(size)
         habits = {
@@ -35,14 +35,7 @@ def _rounds(answer: Answer) -> str:
 
 def _transport(answer: Answer) -> str:
     for hop_ms, broadcast_ms in HOPS_MS:
-        model = Costs(
-            encode_ms=0.0,
-            decode_ms=0.0,
-            stage1_ms=0.0,
-            down=Hop(hop_ms),
-            up=Hop(hop_ms),
-            broadcast={2: Hop(broadcast_ms)},
-        )
+        model = Costs.of_links(Hop(hop_ms), Hop(broadcast_ms))
         for size in SIZES:
             right = model.transport_ms(size)
             habits = {

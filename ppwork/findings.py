@@ -70,14 +70,23 @@ class Diagnosis:
         return (self.cause.check_first or self.log) if self.cause is not None else ""
 
     @property
+    def sentence(self) -> str:
+        """What happened, without files and the other ranks."""
+        if self.headline:
+            return self.headline
+        if self.cause is None:
+            return f"Nothing failed in {self.source}."
+        return f"Rank {self.cause.rank} failed first: {_said(self.cause)}"
+
+    @property
     def story(self) -> str:
         """All but ``where`` and ``check_first``: the user's line, the cause, then the other ranks."""
         if self.cause is None:
-            return self.headline or f"Nothing failed in {self.source}."
+            return self.sentence
         return "\n".join(
             [
                 *self.lines,
-                self.headline or f"Rank {self.cause.rank} failed first: {_said(self.cause)}",
+                self.sentence,
                 *([f"  log: {self.log}"] if self.log else []),
                 *(f"  {line}" for line in self.places.values()),
                 *(f"  {wait}" for wait in self.waits),
@@ -94,7 +103,9 @@ class Diagnosis:
     def failed(self) -> RunFailed:
         """Return the error that ``launch`` raises."""
         where = self.cause.where if self.cause is not None else {}
-        return RunFailed(self.story, where=where, check_first=self.check_first)
+        failure = RunFailed(self.story, where=where, check_first=self.check_first)
+        failure.headline = self.sentence
+        return failure
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON types."""

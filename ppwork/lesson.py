@@ -25,14 +25,12 @@ from ppwork.torchrun_logs import read_job
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ppwork.errors import RunFailed
     from ppwork.run import Run
     from ppwork.script import ScriptRun
 
 __all__ = [
     "End",
     "Prediction",
-    "cause_of",
     "ends_of",
     "entries_of",
     "left_early",
@@ -217,12 +215,6 @@ def ends_of(run: ScriptRun) -> dict[int, End]:
     lines = {rank: place.users.text for rank, place in seen.place.items() if place.users is not None}
     said = {rank: _ADDRESS.sub("", said_of(error).splitlines()[0]) for rank, error in seen.error.items()}
     return {rank: End(lines.get(rank, ""), error) for rank, error in said.items()}
-
-
-def cause_of(failure: RunFailed) -> str:
-    """Return the sentence of a diagnosis that says what happened, without files and other ranks."""
-    lines = failure.what.splitlines()
-    return lines[1 + max((n for n, line in enumerate(lines) if line.startswith("    ")), default=-1)]
 
 
 def stopwatch_ms(entries_by_rank: EntriesByRank) -> float:

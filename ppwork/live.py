@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ppwork.errors import PlanError
+from ppwork.html_table import APART, html_table
 from ppwork.live_facts import LiveFacts, RankNow
 from ppwork.show import Picture, show
 from ppwork.summary_rows import rows_of
@@ -30,9 +31,6 @@ EVERY_S = 0.25
 """A rank's pulse is as coarse."""
 STATE_COLOURS = {"busy": "#009E73", "slow": "#E69F00", "stuck": "#D55E00"}
 """Besides the word, never instead of it."""
-
-CELL = 'style="text-align:left; padding:0 1.5em 0 0'
-"""Open at its end, for a colour; tables in a widget have no distances of their own."""
 
 
 class StopAsked(Exception):
@@ -169,14 +167,10 @@ class Ended:
 
 def rank_table(ranks: list[RankNow]) -> str:
     """Return one line of state for each rank, as HTML."""
-    rows = "".join(
-        f'<tr><td {CELL}">{now.rank}</td><td {CELL}">{now.role}</td>'
-        f'<td {CELL}; color:{STATE_COLOURS.get(now.state, "inherit")}">{now.state}</td>'
-        f'<td {CELL}">{html.escape(now.doing)}</td></tr>'
-        for now in ranks
-    )
-    heads = "".join(f'<th scope="col" {CELL}">{name}</th>' for name in ("rank", "role", "state", "in"))
-    return f"<table><tr>{heads}</tr>{rows}</table>"
+    rows = [
+        (str(now.rank), now.role, (now.state, STATE_COLOURS.get(now.state, "")), now.doing) for now in ranks
+    ]
+    return html_table(("rank", "role", "state", "in"), rows, APART)
 
 
 def log_lines(ranks: list[RankNow]) -> str:

@@ -17,7 +17,7 @@ import msgspec
 from ppwork.clocks import clock_offsets
 from ppwork.errors import PlanError
 from ppwork.timeline import STAGE0_SPANS, Entry, Instant, Span
-from ppwork.topology import STAGE0_RANK
+from ppwork.topology import LEADER_RANK, STAGE0_RANK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,7 +29,13 @@ Intervals = list[tuple[int, int]]
 """Disjoint, in order."""
 
 WORK = (*STAGE0_SPANS, "generate")
-TRANSFERS = ("send", "broadcast", "send_result")
+WAYS = {
+    "envelope.send": (STAGE0_RANK, "down_pg", "send"),
+    "mesh.broadcast": (LEADER_RANK, "mesh_pg", "broadcast"),
+    "result.send": (LEADER_RANK, "up_pg", "send_result"),
+}
+"""Of what leaves at each commitment point: its sender, its group, and the span of its transfer."""
+TRANSFERS = tuple(transfer for _, _, transfer in WAYS.values())
 WAITS = ("receive",)
 """A receive is posted early: most of it is waiting for the peer."""
 WINDOW = 5

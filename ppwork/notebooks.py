@@ -14,7 +14,7 @@ from nbclient import NotebookClient
 
 from ppwork.checks import choose_backend
 from ppwork.course import Ran
-from ppwork.parameters import TAG, Value, typed
+from ppwork.parameters import declared
 from ppwork.plan import Plan
 from ppwork.run import SUMMARY_FILE
 from ppwork.version import __version__
@@ -62,7 +62,8 @@ def ran(notebook: Any, summaries: Iterable[Path]) -> Ran:  # noqa: ANN401
         summary = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
         devices[summary["backend"]] = summary["device"]
     if not devices:
-        wanted = str(_parameters(notebook).get("backend", "auto"))
+        known = declared((cell.source, cell.metadata.get("tags", ())) for cell in notebook.cells)
+        wanted = str(known["backend"].default) if "backend" in known else "auto"
         backend = choose_backend(Plan(backend=wanted, mesh_size=max(1, notebook.metadata.ppwork.ranks - 1)))
         devices[backend] = "cuda" if backend == "nccl" else "cpu"
     return Ran(
@@ -72,11 +73,6 @@ def ran(notebook: Any, summaries: Iterable[Path]) -> Ran:  # noqa: ANN401
         backend=" and ".join(sorted(devices)),
         device=" and ".join(sorted(set(devices.values()))),
     )
-
-
-def _parameters(notebook: Any) -> dict[str, Value]:  # noqa: ANN401
-    cells = [cell for cell in notebook.cells if TAG in cell.metadata.get("tags", [])]
-    return {name: found.default for cell in cells for name, found in typed(cell.source).items()}
 
 
 def normalised(notebook: Any) -> Any:  # noqa: ANN401  an untyped library's node

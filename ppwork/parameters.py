@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ppwork.errors import PlanError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
 
 Value = str | int | float | bool
@@ -83,18 +83,20 @@ def parameters_of(path: Path) -> dict[str, Parameter]:
     Raises:
         PlanError: It is no notebook, or has no cell tagged ``parameters`` with typed names in it.
     """
-    found = {
-        name: parameter
-        for source, tags in code_of(path)
-        if TAG in tags
-        for name, parameter in typed(source).items()
-    }
+    found = declared(code_of(path))
     if not found:
         raise PlanError(
             f"The notebook {path} has no parameters.",
             check_first="a cell tagged `parameters`, with lines such as `chunks: int = 6  # meaning`",
         )
     return found
+
+
+def declared(cells: Iterable[tuple[str, Collection[str]]]) -> dict[str, Parameter]:
+    """Return the parameters among some cells, each given as its source and its tags."""
+    return {
+        name: parameter for source, tags in cells if TAG in tags for name, parameter in typed(source).items()
+    }
 
 
 def typed(source: str) -> dict[str, Parameter]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ppwork.lives import (
     TRANSFERS,
     WAITS,
+    WAYS,
     WORK,
     EntriesByRank,
     View,
@@ -42,8 +43,6 @@ LETTERS = {"encode": "e", "decode": "d"}
 """Where a box of rank 0 has no room for the word: its number alone would not say which half it is."""
 MARKERS = {"envelope.send": "v", "mesh.broadcast": "D", "result.send": "s", "emit": "*", "drop": "X"}
 """Commitment points, the emission, and what stands in its place after a flush."""
-LINK_OF = {"envelope.send": "down_pg", "mesh.broadcast": "mesh_pg", "result.send": "up_pg"}
-"""A commitment point is drawn on the lane whose transfer it begins."""
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 12.0, 1.75, 0.95, 0.5, 1.2
 """Of the figure and its margins, in inches."""
 CHAR = 0.085
@@ -201,8 +200,8 @@ def _span(axes: Axes, view: View, row: float, span: Span, inches_per_ms: float, 
 
 
 def _mark(axes: Axes, view: View, rank: int, instant: Instant) -> None:
-    link = (rank, LINK_OF.get(instant.name, instant.lane))
-    row = view.rows[link if link in view.rows else (rank, instant.lane)]
+    _, lane, _ = WAYS.get(instant.name, (rank, instant.lane, ""))  # on the lane whose transfer it begins
+    row = view.rows[(rank, lane) if (rank, lane) in view.rows else (rank, instant.lane)]
     place = (view.at(instant.at_ns), row - (0.5 if instant.name == "emit" else 0.38))
     gid = f"chunk{instant.chunk_index}.{instant.name}"
     style: dict[str, Any] = {"linestyle": "none", "zorder": 6, "clip_on": False, **_marker(instant.name)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Any
 
-from ppwork.errors import PlanError
+from ppwork.errors import PlanError, listed
 from ppwork.plot import chunk_style
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ def depths_finding(summaries: Mapping[int, Mapping[str, Any]]) -> str:
     scores = [f"{summary['overlap_score']:.2f}" for _, summary in sorted(summaries.items())]
     shares = [f"{summary['efficiency']:.2f}" for _, summary in sorted(summaries.items())]
     return (
-        f"At depth {_listed(sorted(summaries))} the overlap score is {_listed(scores)}, and the efficiency "
-        f"is {_listed(shares)}."
+        f"At depth {listed(sorted(summaries))} the overlap score is {listed(scores)}, and the efficiency "
+        f"is {listed(shares)}."
     )
 
 
@@ -131,7 +131,3 @@ def _known(value: float | None, depth: int) -> float:
             f"The run at depth {depth} has no measures.", check_first="has it two chunks or more?"
         )
     return value
-
-
-def _listed(items: list[Any]) -> str:
-    return f"{', '.join(map(str, items[:-1]))} and {items[-1]}" if len(items) > 1 else str(items[0])

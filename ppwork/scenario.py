@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ppwork.costs import Costs, Hop, samples_of
+from ppwork.costs import Costs, Hop, law_bounds_ms, median_of
 from ppwork.plan import Plan
 from ppwork.simulate import simulate
 
 if TYPE_CHECKING:
-    from ppwork.costs import Times
     from ppwork.simulate import Simulation
 
 CHUNKS = 32
@@ -21,7 +20,8 @@ STEADY = 8
 """From this chunk on the start is over, also at the depths that a slider has."""
 NEAR = 1.005
 """Within this factor two times are called the same."""
-ROUND_TRIP = "(stage 0 + stage 1 + transport) / depth"
+BOUNDS = ("stage 0", "stage 1", "(stage 0 + stage 1 + transport) / depth")
+"""Of the law of the period, in the order of ``law_bounds_ms``."""
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,9 +55,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
             return asked
         return msgspec.structs.replace(
             asked,
-            encode_ms=_median(costs.encode_ms) + _median(costs.preflight_ms),
-            decode_ms=_median(costs.decode_ms),
-            stage1_ms=_median(costs.stage1_ms),
+            encode_ms=median_of(costs.encode_ms) + median_of(costs.preflight_ms),
+            decode_ms=median_of(costs.decode_ms),
+            stage1_ms=median_of(costs.stage1_ms),
             hop_ms=costs.transport_ms(plan.mesh_size) / _even_hops(1.0).transport_ms(plan.mesh_size),
         )
 
@@ -74,8 +74,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def bounds_ms(self) -> dict[str, float]:
         """The three bounds of the law of the period, by their names."""
-        under_way = self.stage0_ms + self.stage1_ms + self.transport_ms
-        return {"stage 0": self.stage0_ms, "stage 1": self.stage1_ms, ROUND_TRIP: under_way / self.depth}
+        bounds = law_bounds_ms(self.stage0_ms, self.stage1_ms, self.transport_ms, self.depth)
+        return dict(zip(BOUNDS, bounds, strict=True))
 
     @property
     def slowest_link_ms(self) -> float:
@@ -91,13 +91,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         return Played(self, simulate(plan, costs))
 
 
-def _median(times: Times) -> float:
-    return statistics.median(samples_of(times))
-
-
 def _even_hops(hop_ms: float) -> Costs:
-    hop = Hop(hop_ms)
-    return Costs(encode_ms=0.0, decode_ms=0.0, stage1_ms=0.0, down=hop, broadcast={2: hop}, up=hop)
+    return Costs.of_links(Hop(hop_ms), Hop(hop_ms))
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from ppwork.call_story import CallStory, call_story
 from ppwork.call_table import call_finding, call_table
 from ppwork.chart_page import LINE, TEXT, TOP, Page, Place
+from ppwork.lives import WAYS
 from ppwork.plot import MARKERS
 from ppwork.show import show
-from ppwork.topology import LEADER_RANK, STAGE0_RANK
+from ppwork.topology import STAGE0_RANK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -195,7 +196,7 @@ def _arrow(axes: Axes, page: Page, tail: Place, head: Place, **style: Any) -> No
 
 def _marks(axes: Axes, page: Page, story: CallStory) -> None:
     for point, at in story.points.items():
-        sender = STAGE0_RANK if point == "envelope.send" else LEADER_RANK
+        sender, *_ = WAYS[point]
         axes.plot([page.x(sender)], [page.y(at)], zorder=6, gid=point, **_mark(POINT))
     if story.end is not None:
         name, at = story.end

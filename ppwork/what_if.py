@@ -7,11 +7,11 @@ be shown, and what the page keeps when it is opened again without a kernel.
 
 from __future__ import annotations
 
-import html
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ppwork.html_table import APART, html_table
 from ppwork.live import in_notebook
 from ppwork.plan import Plan
 from ppwork.plan_checks import ORDERS
@@ -32,8 +32,6 @@ TIMES_MS = {
 """Sliders by the field they move: what they are called, how far they go, and in which steps."""
 COUNTS = {"depth": ("in_flight_depth", 8), "mesh_size": ("mesh size", 8)}
 
-CELL = 'style="text-align:left; padding:0 1.5em 0 0"'
-
 
 class WhatIf:
     """A scenario and what came of it, for the end of a cell.
@@ -53,9 +51,7 @@ class WhatIf:
     def _repr_html_(self) -> str:
         figure = plot_scenario(self.played, reach_ms=self._reach_ms)
         numbers = self.played.numbers
-        heads = "".join(f'<th scope="col" {CELL}>{name}</th>' for name in numbers)
-        cells = "".join(f"<td {CELL}>{html.escape(text)}</td>" for text in numbers.values())
-        table = f"<table><tr>{heads}</tr><tr>{cells}</tr></table>"
+        table = html_table(numbers, [numbers.values()], APART)
         return show(figure, alt=self.played.finding)._repr_html_() + table
 
 

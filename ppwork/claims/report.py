@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import html
 from typing import TYPE_CHECKING
+
+from ppwork.html_table import TOP_LEFT, html_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,15 +70,5 @@ def _in_table(text: str) -> str:
 
 def as_html(reports: Sequence[ClaimReport]) -> str:
     """Return claims as a table for a notebook."""
-    place = 'style="text-align:left; vertical-align:top"'
-    heads = "".join(f"<th {place}>{head}</th>" for head in ("", "claim", "verdict", "here", "so"))
-    rows = "".join(
-        "<tr>"
-        + "".join(
-            f"<td {place}>{html.escape(str(text))}</td>"
-            for text in (r.id, r.statement, r.verdict, r.observed, r.advice)
-        )
-        + "</tr>"
-        for r in reports
-    )
-    return f"<table><tr>{heads}</tr>{rows}</table>"
+    rows = ((r.id, r.statement, str(r.verdict), r.observed, r.advice) for r in reports)
+    return html_table(("", "claim", "verdict", "here", "so"), rows, TOP_LEFT)

@@ -102,6 +102,7 @@ def test_the_users_line_comes_first_then_the_cause_then_the_others_by_time(run):
         "  then rank 1 after 0.030 s: PeerLostError: The connection broke.",
         "  then rank 0 after 0.040 s: PeerLostError: The connection broke.",
     ]
+    assert found.failed().headline == lines[2]
     assert found.cause == cause
     assert [one.rank for one in found.others] == [1, 0]
     assert found.failed().where == {"rank": 2}

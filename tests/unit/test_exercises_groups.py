@@ -28,11 +28,6 @@ def behind(created):
 RIGHT = {"02.1": group_rank, "02.2": groups_of, "02.3": number_of_down, "02.4": behind}
 
 
-@pytest.mark.parametrize("exercise", list(RIGHT))
-def test_right_answer_is_right(exercise):
-    assert check(exercise, RIGHT[exercise]).right
-
-
 @pytest.mark.parametrize(
     ("exercise", "answer", "hint"),
     [

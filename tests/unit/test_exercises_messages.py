@@ -66,11 +66,6 @@ def test_what_steps_come_to_is_not_all_the_same():
     assert [touch_in_flight(steps) for steps, _ in TOUCHED] == [1, None, None, 4, 4]
 
 
-@pytest.mark.parametrize("exercise", list(RIGHT))
-def test_right_answer_is_right(exercise):
-    assert check(exercise, RIGHT[exercise]).right
-
-
 @pytest.mark.parametrize(
     ("exercise", "answer", "hint"),
     [

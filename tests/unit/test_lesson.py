@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from made_runs import at, made
 
-from ppwork.errors import PlanError, RunFailed
+from ppwork.errors import PlanError
 from ppwork.lesson import (
     End,
-    cause_of,
     ends_of,
     entries_of,
     left_early,
@@ -124,14 +123,6 @@ def test_end_without_a_line_of_the_program_has_its_error_only(tmp_path):
         'Traceback (most recent call last):\n  File "<frozen runpy>", line 88, in _run_code\nKeyError: 3\n'
     )
     assert ends_of(ScriptRun(tmp_path, 1, 1)) == {0: End("", "KeyError: 3")}
-
-
-@pytest.mark.parametrize(
-    "above",
-    ["", "mine.py:15, in send\n    dist.send(x)\n", "Passed its limit.\nmine.py:15\n    dist.send(x)\n"],
-)
-def test_cause_is_the_line_below_the_place_and_above_the_log(above):
-    assert cause_of(RunFailed(f"{above}Nobody received.\n  log: a.log\n  rank 1 waits")) == "Nobody received."
 
 
 def test_sources_stand_beside_each_other_escaped():

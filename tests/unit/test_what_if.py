@@ -10,9 +10,10 @@ import pytest
 import ppwork as pp
 from ppwork.costs import Costs, Hop, law_period_ms
 from ppwork.plot_scenario import plot_scenario
-from ppwork.scenario import ROUND_TRIP, Scenario
+from ppwork.scenario import BOUNDS, Scenario
 from ppwork.what_if import Panel
 
+ROUND_TRIP = BOUNDS[-1]
 what_if_module = sys.modules["ppwork.what_if"]
 
 
