@@ -17,8 +17,10 @@ def main() -> int:
 
             return worker.main(Path(run_dir))
         case ["reference", run_dir]:
-            from ppwork import reference
+            from ppwork import collector
 
+            with collector.importing():
+                from ppwork import reference
             return reference.main(Path(run_dir))
         case ["rank", script, *arguments]:
             from ppwork import script_rank

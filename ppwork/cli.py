@@ -11,6 +11,7 @@ import msgspec
 import typer
 from rich.console import Console
 
+from ppwork import collector
 from ppwork.claims_cli import claims
 from ppwork.diagnose_cli import diagnose_command
 from ppwork.doctor_cli import doctor_command
@@ -147,7 +148,8 @@ def check_stages(stage0: str, stage1: str) -> None:
 
     wanted = ((stage0, STAGE0_METHODS), (stage1, STAGE1_METHODS))
     try:
-        found = [load_stage(path, methods, search=Path.cwd()) for path, methods in wanted]
+        with collector.importing():
+            found = [load_stage(path, methods, search=Path.cwd()) for path, methods in wanted]
     except PlanError as error:
         sys.stdout.write(msgspec.json.encode((error.what, error.check_first)).decode() + "\n")
         raise typer.Exit(BAD_INPUT) from None

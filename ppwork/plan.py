@@ -128,6 +128,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """Whether both stages are the shipped video denoiser."""
         return self.stage0 == VIDEO_STAGE0 and self.stage1 == VIDEO_STAGE1
 
+    @property
+    def is_synthetic(self) -> bool:
+        """Whether both stages are the shipped ones that only take time."""
+        return self.stage0 == SYNTHETIC_STAGE0 and self.stage1 == SYNTHETIC_STAGE1
+
     def replace(self, **changes: Any) -> Plan:  # noqa: ANN401  any field
         """Return a copy with some fields changed, checked again.
 

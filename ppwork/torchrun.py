@@ -28,8 +28,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 HELD_TORCHRUN = """\
-from ppwork import lifeline; lifeline.hold()
-from torch.distributed.run import main; main()
+from ppwork import collector, lifeline
+lifeline.hold()
+with collector.importing():
+    from torch.distributed.run import main
+main()
 """
 """torchrun on our lifeline: it takes seconds to start ranks, and must not if we are gone by then."""
 POLL_S = 0.05

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ppwork import activity, lifeline
+from ppwork import activity, collector, lifeline
 from ppwork.clocks import CLOCK
 from ppwork.exit_codes import UNWRITABLE
 from ppwork.failure import write_whole
@@ -98,7 +98,7 @@ class _Since(logging.Formatter):
 def _run(run_dir: Path, rank: int, recorder: Recorder, words: LastWords, pulse: Pulse) -> None:
     plan = Plan.load(run_dir)
     with Watchdog(plan, rank, run_dir, recorder, words=words, pulse=pulse) as watchdog:
-        with activity.during("import torch"):
+        with activity.during("import torch"), collector.importing():
             import torch
 
             from ppwork import groups as live

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ppwork import collector
 from ppwork.claims.files import begun_file
 from ppwork.claims.jobs import Done, Job
 
@@ -35,10 +36,11 @@ STACK_S = 0.3
 
 def main() -> int:
     """Serve jobs until standard input ends."""
-    import torch  # the reason for this process
-    import torch.distributed
+    with collector.importing():  # what a fork shares with us stays shared, too
+        import torch  # the reason for this process
+        import torch.distributed
 
-    import ppwork.claims.rank  # noqa: F401  warm as well: each fork would read and compile it again
+        import ppwork.claims.rank  # noqa: F401  warm as well: each fork would read and compile it again
 
     torch.set_num_threads(1)
     sys.stdout.write("ready\n")

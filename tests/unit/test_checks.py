@@ -12,7 +12,7 @@ import pytest
 from ppwork import checks
 from ppwork.checks import check_stages, choose_backend, count_gpus, new_run_dir, resolve
 from ppwork.errors import PlanError
-from ppwork.plan import Plan
+from ppwork.plan import SYNTHETIC_STAGE0, SYNTHETIC_STAGE1, Plan
 from ppwork.workloads.spec import default_clip
 
 OWN = Plan(stage0="my_stages:Source", stage1="my_stages:Denoiser", chunks=4, mesh_size=2)
@@ -147,6 +147,15 @@ def test_own_stages_are_checked_and_the_backend_is_decided(gpus, answer):
     commands = answer(stdout=b"[]\n")
     assert resolve(OWN) == OWN.replace(backend="gloo")
     assert commands == [[sys.executable, "-m", "ppwork", "check-stages", OWN.stage0, OWN.stage1]]
+
+
+def test_shipped_stages_that_only_take_time_start_no_subprocess(gpus, answer):
+    commands = answer(returncode=1)
+    plan = OWN.replace(stage0=SYNTHETIC_STAGE0, stage1=SYNTHETIC_STAGE1)
+    assert resolve(plan) == plan.replace(backend="gloo")
+    assert commands == []
+    with pytest.raises(PlanError, match="could not be imported"):
+        resolve(plan.replace(stage1=OWN.stage1))
 
 
 def test_video_takes_the_shipped_clip_and_all_its_chunks(gpus, clip):

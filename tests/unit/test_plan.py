@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ppwork.errors import PlanError
-from ppwork.plan import VIDEO_STAGE0, Plan
+from ppwork.plan import SYNTHETIC_STAGE0, SYNTHETIC_STAGE1, VIDEO_STAGE0, Plan
 from ppwork.plan_checks import MAX_DEPTH, MAX_RANKS
 
 REFUSED = [
@@ -191,6 +191,10 @@ def test_plan_knows_its_world_and_whether_it_is_the_video():
     assert plan.is_video
     assert not plan.replace(stage0="a:B").is_video
     assert not plan.replace(stage1="a:B").is_video
+    assert not plan.is_synthetic
+    made = plan.replace(stage0=SYNTHETIC_STAGE0, stage1=SYNTHETIC_STAGE1)
+    assert made.is_synthetic
+    assert not made.replace(stage1="a:B").is_synthetic
 
 
 plans = st.builds(
