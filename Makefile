@@ -9,11 +9,10 @@ demo: .venv/.run  ## set up, then the main job: the shipped clip, denoised by a 
 	$(BIN)/ppwork run --verify
 
 test: check  ## set up, then every check and test
-	rm -f .coverage .coverage.*
-	$(BIN)/coverage run -m pytest tests
-	$(BIN)/coverage combine --quiet
-	$(BIN)/coverage report --skip-covered
-	$(BIN)/coverage report --include="$$($(BIN)/python tests/pure_core.py)" --fail-under=95
+	rm -f .coverage
+	$(BIN)/coverage run -m pytest tests/unit tests/project
+	$(BIN)/coverage report --include="$$($(BIN)/python tests/pure_core.py)" --skip-covered --fail-under=95
+	$(BIN)/python -m pytest tests/multiproc tests/notebooks
 	PPWORK_NONINTERACTIVE=1 $(BIN)/python -m pytest -p no:randomly -o filterwarnings=default --nbval \
 		--nbval-sanitize-with tests/notebooks/sanitize.cfg --nbval-cell-timeout 120 notebooks
 
@@ -57,7 +56,7 @@ screenshots: .venv/.dev  ## lessons in JupyterLab in a browser, as pictures in s
 	PPWORK_SCREENSHOTS=screenshots $(BIN)/python -m pytest tests/notebooks/test_in_jupyterlab.py
 
 clean:
-	rm -rf .venv runs .coverage .coverage.*
+	rm -rf .venv runs .coverage
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

@@ -22,9 +22,10 @@ import re
 import sys
 import time
 from collections import Counter, deque
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import msgspec
 import psutil
 import torch
 from wire_mutations import DEPTH, LIMITS, Step, Transfer, conversation, damaged
@@ -326,7 +327,7 @@ def main() -> int:
     findings = fuzz(asked.frames, asked.seed, memory.look)
     took_s = time.monotonic() - start
     if asked.json:
-        found = asdict(findings) | {
+        found = msgspec.to_builtins(findings) | {
             "seed": asked.seed,
             "took_s": took_s,
             "rss_mb": [memory.warm, memory.most],

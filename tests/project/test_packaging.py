@@ -39,17 +39,11 @@ def test_every_direct_dependency_is_pinned_and_the_pin_is_allowed():
     assert pins["torch"] == "2.13.0"
 
 
-def test_import_ppwork_is_quick_and_touches_neither_torch_nor_numpy():
-    script = (
-        "import sys, time; start = time.perf_counter(); import ppwork; took = time.perf_counter() - start;"
-        "print(took, [m for m in ('torch', 'numpy', 'av', 'matplotlib') if m in sys.modules])"
-    )
-    command = [sys.executable, "-c", script]
-    answers = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(5)]
-    heavy = {answer.split(" ", 1)[1].strip() for answer in answers}
-    assert heavy == {"[]"}
-    # the quickest of five: a loaded machine must not fail a promise about our imports
-    assert min(float(answer.split()[0]) for answer in answers) < 0.2
+def test_import_ppwork_touches_nothing_that_takes_long():
+    heavy = ("torch", "numpy", "av", "matplotlib", "IPython", "ipywidgets", "nbformat", "safetensors", "rich")
+    script = f"import sys, ppwork; print([m for m in {heavy} if m in sys.modules])"
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"
 
 
 def test_public_names_are_what_the_package_promises():
