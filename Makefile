@@ -3,6 +3,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
+NBVAL := PPWORK_NONINTERACTIVE=1 $(BIN)/python -m pytest -p no:randomly -o filterwarnings=default --nbval \
+	--nbval-sanitize-with tests/notebooks/sanitize.cfg --nbval-cell-timeout 120
+# These compare times, and have the machine to themselves; the others run two at a time.
+TIMED := $(wildcard notebooks/0[456]-*.ipynb)
+
 .PHONY: demo test check fix compat lab slides screenshots bench mutants clean
 
 demo: .venv/.run  ## set up, then the main job: the shipped clip, denoised by a mesh of two
@@ -12,9 +17,9 @@ test: check  ## set up, then every check and test
 	rm -f .coverage
 	$(BIN)/coverage run -m pytest tests/unit tests/project
 	$(BIN)/coverage report --include="$$($(BIN)/python tests/pure_core.py)" --skip-covered --fail-under=95
-	$(BIN)/python -m pytest tests/multiproc tests/notebooks
-	PPWORK_NONINTERACTIVE=1 $(BIN)/python -m pytest -p no:randomly -o filterwarnings=default --nbval \
-		--nbval-sanitize-with tests/notebooks/sanitize.cfg --nbval-cell-timeout 120 notebooks
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/multiproc tests/notebooks
+	$(NBVAL) $(TIMED)
+	$(NBVAL) -n 2 --dist loadfile $(filter-out $(TIMED),$(wildcard notebooks/*.ipynb notebooks/solutions/*.ipynb))
 
 check: .venv/.dev
 	$(BIN)/ruff check .

@@ -38,7 +38,9 @@ def test_a_stage_that_raises_is_shown_by_file_line_and_source_first_of_all(tmp_p
     assert lines[0].endswith(", in step")
     assert lines[1] == """    raise ZeroDivisionError("the stage's own bug")"""
     assert lines[2].startswith("Rank 2 (follower) failed first: StageError")
-    assert [line.split()[2] for line in lines if line.startswith("  then rank")] == ["1", "0"]
+    spoke = [int(line.split()[2]) for line in lines if line.startswith("  then rank")]
+    # On a busy machine torchrun ends rank 0 before the leader's notice has come through.
+    assert spoke == [1, 0] or (spoke == [1] and "rank 0 was ended by torchrun" in text)
     assert "(last: generate, call 2, chunk 2)" in text
     assert lines[-2].startswith("  where: rank=2 role=follower call_id=2 chunk_index=2")
     assert lines[-1].startswith("  check first: ")
@@ -47,7 +49,7 @@ def test_a_stage_that_raises_is_shown_by_file_line_and_source_first_of_all(tmp_p
     found = json.loads(diagnosed(run.run_dir, "--json"))
     assert found["cause"]["rank"] == 2
     assert found["cause"]["source"] in lines[0]
-    assert {record["rank"] for record in found["others"]} == {0, 1}
+    assert {record["rank"] for record in found["others"]} == set(spoke)
     # The leader was in a sum of tp_pg that the follower never came to.
     flights = read_flights(run.run_dir, 3)
     assert flights[1].last()["tp_pg"].number == flights[2].last()["tp_pg"].number + 1
