@@ -94,11 +94,16 @@ def listed(items: Iterable[object]) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """Return ``Type: message`` of any exception, also of one whose own ``str`` raises."""
+    """Return ``Type: message`` of any exception."""
+    return f"{type(error).__name__}: {message_of(error)}"
+
+
+def message_of(error: BaseException) -> str:
+    """Return the message of any exception, also of one whose own ``str`` raises."""
     try:
-        return f"{type(error).__name__}: {error}"
+        return str(error)
     except Exception:  # noqa: BLE001  a user's broken __str__ must not hide the failure
-        return f"{type(error).__name__}: (its message could not be made)"
+        return "(its message could not be made)"
 
 
 def _rebuild(kind: type[PPWorkError], what: str, where: dict[str, Any], check_first: str) -> PPWorkError:

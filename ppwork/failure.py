@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ppwork.errors import PeerLostError, PeerTimeoutError, PPWorkError, TerminalNotice, text_of
+from ppwork.errors import PeerLostError, PeerTimeoutError, PPWorkError, TerminalNotice, message_of
 from ppwork.peers import as_peer_error
 from ppwork.stacks import is_users
 
@@ -56,7 +56,7 @@ def record_of(error: BaseException, rank: int, last_instants: dict[str, dict[str
     """Make the record of an error on this rank, now."""
     said = error
     if not isinstance(said, PPWorkError):
-        said = PPWorkError(text_of(error), check_first="the traceback in this rank's log")
+        said = PPWorkError(message_of(error), check_first="the traceback in this rank's log")
     return FailureRecord(
         rank=rank,
         error_type=type(error).__name__,

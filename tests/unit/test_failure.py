@@ -65,8 +65,9 @@ def test_record_of_our_error_keeps_its_parts():
 
 def test_record_of_a_foreign_error_names_its_type_and_rank():
     made = record_of(raised(lambda: {}["missing"]), 2, {})
-    assert (made.error_type, made.what, made.where) == ("KeyError", "KeyError: 'missing'", {"rank": 2})
+    assert (made.error_type, made.what, made.where) == ("KeyError", "'missing'", {"rank": 2})
     assert "KeyError: 'missing'" in made.traceback
+    assert str(made).startswith("KeyError: 'missing'\n")
     assert made.check_first
     assert not made.symptom
 
@@ -219,4 +220,4 @@ def test_an_exception_whose_own_text_raises_still_leaves_a_record():
         def __str__(self):
             raise AttributeError("no text")
 
-    assert record_of(Mute(), 1, {}).what == "Mute: (its message could not be made)"
+    assert record_of(Mute(), 1, {}).what == "(its message could not be made)"
