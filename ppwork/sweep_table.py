@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -35,7 +36,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     point: int
     run: int
-    """The how-manieth the notebook launched, from 1: the same number is the same step of the lesson."""
+    """The same number is the same step of the notebook: counted from 1, where it launched most often."""
     run_dir: str
     """Below the sweep's folder."""
     facts: list[str]
@@ -106,7 +107,29 @@ def collect(folder: Path) -> SweepTable:
         )
         for point in grid.points
     ]
+    longest = [row.facts for row in max((point.runs for point in points), key=len, default=[])]
+    points = [msgspec.structs.replace(point, runs=_by_step(point.runs, longest)) for point in points]
     return SweepTable(notebook=grid.notebook, axes=grid.axes, fixed=grid.fixed, points=points)
+
+
+def _by_step(rows: list[Row], longest: list[list[str]]) -> list[Row]:
+    """Number runs by the step they are: in order, and as like as can be to those of the point with most.
+
+    A parameter may decide how often a notebook launches; then the third run here is not the third there.
+    """
+
+    @cache
+    def best(run: int, step: int) -> tuple[int, tuple[int, ...]]:
+        if run == len(rows):
+            return 0, ()
+        alike, steps = best(run + 1, step + 1)
+        here = alike + len(set(rows[run].facts) & set(longest[step])), (step, *steps)
+        if len(rows) - run == len(longest) - step:
+            return here
+        return max(here, best(run, step + 1), key=lambda found: found[0])
+
+    _, steps = best(0, 0)
+    return [msgspec.structs.replace(row, run=step + 1) for row, step in zip(rows, steps, strict=True)]
 
 
 def _rows(folder: Path, place: Path, point: int) -> list[Row]:

@@ -211,6 +211,21 @@ def test_a_run_is_called_by_what_tells_it_from_the_others(swept):
     assert rows[2] == ["25.0", "1", FAILED, "60", "", ""]
 
 
+def test_runs_are_the_same_step_also_where_one_point_has_more_of_them(lesson, tmp_path):
+    """Lesson 05 runs depths 1, 2 and the one asked for: two runs where that is 2, three where it is 4."""
+    grid = grid_of(lesson, ["mesh_size=2,4"], [])
+    folder = sweep_folder(tmp_path / "sweep", grid)
+    for point, depths in zip(grid.points, [(1, 2), (1, 2, 4)], strict=True):
+        plans = [Plan(in_flight_depth=depth) for depth in depths]
+        plans += [Plan(in_flight_depth=3, verify=True), Plan(in_flight_depth=3, fault="F07")]
+        for number, plan in enumerate(plans):
+            run_in(folder / point.folder, number, plan, 10.0 * plan.in_flight_depth)
+    table = collect(folder)
+    assert [[row.run for row in point.runs] for point in table.points] == [[1, 2, 4, 5], [1, 2, 3, 4, 5]]
+    assert table.values_of(3, "period_ms") == {2: 40.0}
+    assert all(len(set(table.values_of(run, "period_ms").values())) == 1 for run in table.run_numbers)
+
+
 def test_a_point_without_its_record_was_interrupted(swept):
     point = grid_points(swept)[0]
     (swept / point.folder / POINT_FILE).unlink()
