@@ -164,12 +164,12 @@ def facts_of(plan: Plan) -> list[str]:
     """
     stage = "video" if plan.stage1 == VIDEO_STAGE1 else plan.stage1.rpartition(":")[2]
     facts = [f"depth {plan.in_flight_depth}", f"mesh of {plan.mesh_size}", stage]
-    facts += [f"{name} {value}" for name, value in sorted(plan.options.items())]
     facts += [plan.order] if plan.order != "overlap" else []
     facts += [f"cut at {', '.join(map(str, plan.hard_cuts))}"] if plan.hard_cuts else []
     facts += [f"flush at {', '.join(map(str, plan.flushes))}"] if plan.flushes else []
     facts += [f"fault {plan.fault}"] if plan.fault else []
-    return facts
+    # Last, since there are many: a panel's title has room for three lines.
+    return facts + [f"{name} {value}" for name, value in sorted(plan.options.items())]
 
 
 def as_csv(table: SweepTable) -> str:
