@@ -67,7 +67,7 @@ class PPWorkError(Exception):
         return "\n".join(lines)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_rebuild, (type(self), self.what, self.where, self.check_first))
+        return (_rebuild, (type(self), self.what, self.where, self.check_first), self.__dict__)
 
     def _render_traceback_(self) -> list[str]:
         """Show three lines in a notebook instead of a stack (IPython calls this)."""
@@ -161,4 +161,22 @@ class RunFailed(PPWorkError):
         headline: The sentence that says what happened, without files and the other ranks.
     """
 
-    headline = ""
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: Mapping[str, Any] | None = None,
+        check_first: str = "",
+        headline: str = "",
+    ) -> None:
+        super().__init__(what, where=where, check_first=check_first)
+        self.headline = headline
+
+    def below(self, line: str, check_first: str = "") -> RunFailed:
+        """Return this failure with a line above it that explains more, and with another thing to check."""
+        return RunFailed(
+            f"{line}\n{self.what}",
+            where=self.where,
+            check_first=check_first or self.check_first,
+            headline=self.headline,
+        )

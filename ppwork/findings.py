@@ -103,9 +103,7 @@ class Diagnosis:
     def failed(self) -> RunFailed:
         """Return the error that ``launch`` raises."""
         where = self.cause.where if self.cause is not None else {}
-        failure = RunFailed(self.story, where=where, check_first=self.check_first)
-        failure.headline = self.sentence
-        return failure
+        return RunFailed(self.story, where=where, check_first=self.check_first, headline=self.sentence)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON types."""

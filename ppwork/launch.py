@@ -198,10 +198,9 @@ def _if_full(run_dir: Path, failure: RunFailed) -> RunFailed:
     free = free_mb(run_dir)
     if free >= FULL_MB:
         return failure
-    return RunFailed(
-        f"The disk of {run_dir} is full ({free:.1f} MB free); some records are missing.\n{failure.what}",
-        where=failure.where,
-        check_first=f"`df -h {run_dir}`; remove old runs there, or give --out another disk",
+    return failure.below(
+        f"The disk of {run_dir} is full ({free:.1f} MB free); some records are missing.",
+        f"`df -h {run_dir}`; remove old runs there, or give --out another disk",
     )
 
 

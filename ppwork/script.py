@@ -154,5 +154,4 @@ def _failure(run_dir: Path, code: int) -> RunFailed | None:
         return RunFailed(f"torchrun ended with code {code}, and no rank left a log.\n  log: {log}")
     if code != PAST_LIMIT:
         return failure
-    failure.what = f"The program passed its limit and was stopped.\n{failure.what}"
-    return failure
+    return failure.below("The program passed its limit and was stopped.")

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from ppwork import errors
-from ppwork.errors import WHERE_KEYS, PlanError, PPWorkError, RemoteProtocolError, TerminalNotice
+from ppwork.errors import WHERE_KEYS, PlanError, PPWorkError, RemoteProtocolError, RunFailed, TerminalNotice
 
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, PPWorkError)]
 
@@ -52,6 +52,16 @@ def test_error_survives_pickling_with_all_its_parts(kind):
     again = pickle.loads(pickle.dumps(error))  # noqa: S301  our own bytes
     assert type(again) is kind
     assert (again.what, again.where, again.check_first) == ("It broke.", {"rank": 1}, "the log")
+
+
+def test_a_failure_keeps_its_headline_below_another_line_and_across_a_process_border():
+    failure = RunFailed(
+        "mine.py:3\nIt broke.", where={"rank": 1}, check_first="the log", headline="It broke."
+    )
+    full = pickle.loads(pickle.dumps(failure.below("The disk is full.", "df")))  # noqa: S301  our own bytes
+    assert (full.what, full.check_first) == ("The disk is full.\nmine.py:3\nIt broke.", "df")
+    assert (full.where, full.headline) == ({"rank": 1}, "It broke.")
+    assert failure.below("Too late.").check_first == "the log"
 
 
 def test_error_renders_in_a_notebook_as_its_own_lines():
