@@ -1,4 +1,4 @@
-"""What all benchmarks share: a quiet machine, the header that says which one, tables, and files that stay.
+"""What all benchmarks share: a quiet machine or a busy one, the header that says which, tables, files.
 
 CPU time is counted, not sampled: what all processes of the machine used while we measured, less what this
 process and its ended children used, is what others took.
@@ -7,8 +7,11 @@ process and its ended children used, is what others took.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import platform
+import subprocess
+import sys
 import time
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -18,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import psutil
 
-from ppwork.failure import write_whole
+from ppwork.records.files import write_whole
 from ppwork.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 RESULTS = Path(__file__).parent / "results"
 BUSY_SHARE = 0.15
@@ -32,6 +35,13 @@ WAIT_S = 60.0
 """Longest wait for a quiet machine before one measurement."""
 REPEATS = 2
 """Times that a measurement is done again because others took too much."""
+
+LOOP = """
+import os, sys, threading
+threading.Thread(target=lambda: (sys.stdin.buffer.read(), os._exit(0)), daemon=True).start()
+while True: pass
+"""
+"""A busy process; its standard input ends when we do, however that happens: no loop outlives us."""
 
 
 @dataclass
@@ -83,6 +93,28 @@ def measured_quietly(measure: Callable[[int], Any], wait_s: float = WAIT_S) -> t
         if others.share < BUSY_SHARE:
             break
     return outcome, round(others.share, 3)
+
+
+@contextlib.contextmanager
+def busy(processes: int) -> Iterator[list[int]]:
+    """Keep this many processes in an endless loop while the body runs.
+
+    Args:
+        processes: How many; each takes a core if there is one.
+
+    Yields:
+        Their pids.
+    """
+    with contextlib.ExitStack() as stack:
+        started = [
+            stack.enter_context(subprocess.Popen([sys.executable, "-c", LOOP], stdin=subprocess.PIPE))
+            for _ in range(processes)
+        ]
+        try:
+            yield [process.pid for process in started]
+        finally:
+            for process in started:
+                process.kill()
 
 
 def machine() -> dict[str, Any]:

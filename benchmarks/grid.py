@@ -23,7 +23,7 @@ PAYLOADS = {"0": (0, 0), "1": (1, 1), "16": (16, 16), "16 there": (16, 0)}
 """MB of a chunk, there and back."""
 ONE_WAY = "16 there"
 DEPTHS = (1, 2, 3, 4)
-ORDERS = ("overlap", "send-after-decode")
+SCHEDULES = ("overlap", "send-after-decode")
 LONG_ENOUGH_MS = 3000.0
 CHUNKS = (16, 100)
 """Least and most chunks of a run; between them, as many as fill ``LONG_ENOUGH_MS`` if all overlaps."""
@@ -54,7 +54,7 @@ class Record(msgspec.Struct, frozen=True):
 
     point: Point
     depth: int
-    order: str
+    schedule: str
     round: int
     run_dir: str
     period_ms: float
@@ -69,25 +69,25 @@ class Record(msgspec.Struct, frozen=True):
     @property
     def variant(self) -> tuple[Point, int, str]:
         """What is the same in every round."""
-        return self.point, self.depth, self.order
+        return self.point, self.depth, self.schedule
 
 
 def variants(
-    points: Iterable[Point], depths: Iterable[int], orders: Iterable[str]
+    points: Iterable[Point], depths: Iterable[int], schedules: Iterable[str]
 ) -> list[tuple[Point, int, str]]:
-    """Return the runs of these points; at depth 1 both orders are the sequential loop.
+    """Return the runs of these points; at depth 1 both are the sequential loop.
 
     The classic mistake is the same whatever comes back, so it is left out where only the way there is loaded.
     """
     found = []
     for point in points:
         found.append((point, 1, "overlap"))
-        pairs = itertools.product(depths, orders if point.payload != ONE_WAY else ("overlap",))
-        found += [(point, depth, order) for depth, order in pairs if depth > 1]
+        pairs = itertools.product(depths, schedules if point.payload != ONE_WAY else ("overlap",))
+        found += [(point, depth, schedule) for depth, schedule in pairs if depth > 1]
     return found
 
 
-def plan_of(point: Point, depth: int, order: str, mesh_size: int = 2) -> pp.Plan:
+def plan_of(point: Point, depth: int, schedule: str, mesh_size: int = 2) -> pp.Plan:
     """Return the plan of one run."""
     least, most = CHUNKS
     return pp.Plan(
@@ -95,7 +95,7 @@ def plan_of(point: Point, depth: int, order: str, mesh_size: int = 2) -> pp.Plan
         chunks=max(least, min(most, round(LONG_ENOUGH_MS / point.longest_ms))),
         backend="gloo",
         in_flight_depth=depth,
-        order=order,
+        schedule=schedule,
         stage0=SYNTHETIC_STAGE0,
         stage1=SYNTHETIC_STAGE1,
         options=point.options,
@@ -108,7 +108,7 @@ def record_of(point: Point, round_: int, run: pp.Run, others_share: float, folde
     figures = {name: run.summary[name] for name in names}
     plan, place = run.plan, str(run.run_dir.relative_to(folder.absolute()))
     return Record(
-        point, plan.in_flight_depth, plan.order, round_, place, **figures, others_share=others_share
+        point, plan.in_flight_depth, plan.schedule, round_, place, **figures, others_share=others_share
     )
 
 
@@ -120,7 +120,7 @@ def whole_grid() -> list[Point]:
 def place_of(records: Iterable[Record], folder: Path) -> Path:
     """Return where the tables belong: with the others if the whole grid was measured, else with its runs."""
     there = {record.variant for record in records}
-    return RESULTS if set(variants(whole_grid(), DEPTHS, ORDERS)) <= there else folder
+    return RESULTS if set(variants(whole_grid(), DEPTHS, SCHEDULES)) <= there else folder
 
 
 def line_of(record: Record) -> bytes:

@@ -24,9 +24,9 @@ from grid import (
     BALANCES,
     DEPTHS,
     LONGEST_MS,
-    ORDERS,
     PAYLOADS,
     RECORDS,
+    SCHEDULES,
     Point,
     Record,
     by_variant,
@@ -40,8 +40,8 @@ from grid import (
 )
 
 import ppwork as pp
-from ppwork.costs import law_period_ms
-from ppwork.failure import write_whole
+from ppwork.records.files import write_whole
+from ppwork.timeline.costs import law_period_ms
 
 TITLE = "Overlap: period, law and measures over the grid"
 NOTE = "Times in milliseconds, by ``timeline.measure``; medians over the chunks of a run, then over rounds."
@@ -76,25 +76,25 @@ def measure(folder: Path, todo: list[tuple[int, Point, int, str]], wait_s: float
     write_whole(folder / RECORDS, b"".join(map(line_of, records)))  # without a line that a kill cut
     there = {(record.round, *record.variant) for record in records}
     with (folder / RECORDS).open("ab", buffering=0) as file:
-        for place, (round_, point, depth, order) in enumerate(todo, start=1):
-            if (round_, point, depth, order) in there:
+        for place, (round_, point, depth, schedule) in enumerate(todo, start=1):
+            if (round_, point, depth, schedule) in there:
                 continue
-            name = f"{point}-depth{depth}-{order}-round{round_}-{time.time_ns()}"
-            job = partial(run_once, plan_of(point, depth, order), folder / name)
+            name = f"{point}-depth{depth}-{schedule}-round{round_}-{time.time_ns()}"
+            job = partial(run_once, plan_of(point, depth, schedule), folder / name)
             run, share = measured_quietly(job, wait_s)
             record = record_of(point, round_, run, share, folder)
             file.write(line_of(record))
             records.append(record)
             period = f"{record.period_ms:.2f} ms, others {share:.0%}"
-            sys.stderr.write(f"{place}/{len(todo)} {point} depth {depth} {order}: {period}\n")
+            sys.stderr.write(f"{place}/{len(todo)} {point} depth {depth} {schedule}: {period}\n")
     return records
 
 
 def rows_of(records: list[Record]) -> list[dict[str, Any]]:
-    """Return one row per point, depth and order: medians over rounds, and the law from depth 1."""
+    """Return one row per point, depth and schedule: medians over rounds, and the law from depth 1."""
     found, rows = by_variant(records), []
-    for (point, depth, order), same in found.items():
-        row: dict[str, Any] = {**msgspec.to_builtins(point), "depth": depth, "order": order}
+    for (point, depth, schedule), same in found.items():
+        row: dict[str, Any] = {**msgspec.to_builtins(point), "depth": depth, "schedule": schedule}
         row |= {name: median_of(same, name) for name in FIGURES}
         row["decode_ms"] = point.options["decode_ms"]
         row["busy"] = any(record.others_share >= BUSY_SHARE for record in same)
@@ -109,8 +109,8 @@ def rows_of(records: list[Record]) -> list[dict[str, Any]]:
 
 def parts_of(rows: list[dict[str, Any]]) -> list[str]:
     """Return the report: the goals first, then every run."""
-    good = [row for row in rows if row["order"] == "overlap"]
-    bad = [row for row in rows if row["order"] != "overlap"]
+    good = [row for row in rows if row["schedule"] == "overlap"]
+    bad = [row for row in rows if row["schedule"] != "overlap"]
     return [
         NOTE,
         f"{sum(row['busy'] for row in rows)} of {len(rows)} figures are marked busy: meanwhile others used "
@@ -153,18 +153,18 @@ def main() -> None:
     options.add_argument("--ms", nargs="+", type=float, default=LONGEST_MS, help="longest stage")
     options.add_argument("--mb", nargs="+", choices=PAYLOADS, default=list(PAYLOADS), help="payload")
     options.add_argument("--depth", nargs="+", type=int, default=DEPTHS, help="depth 1 is always run")
-    options.add_argument("--order", nargs="+", choices=ORDERS, default=ORDERS)
+    options.add_argument("--schedule", nargs="+", choices=SCHEDULES, default=SCHEDULES)
     options.add_argument("--resume", type=Path, metavar="FOLDER", help="of runs that an earlier call began")
     options.add_argument("--wait-s", type=float, default=WAIT_S, help="longest wait for a quiet machine")
     given = options.parse_args()
     if given.quick:
         given.balance, given.ms, given.mb, given.depth = ["balanced"], [20.0], ["0", "16"], [1, 2, 3]
-        given.order = ["overlap"]
+        given.schedule = ["overlap"]
     points = [Point(*place) for place in itertools.product(given.balance, given.ms, given.mb)]
     todo = [
         (round_, *variant)
         for round_ in range(given.rounds)
-        for variant in variants(points, given.depth, given.order)
+        for variant in variants(points, given.depth, given.schedule)
     ]
     folder = given.resume or Path("runs") / time.strftime("overlap-%Y%m%d-%H%M%S")
     sys.stderr.write(f"runs and records: {folder}\n")

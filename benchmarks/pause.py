@@ -19,10 +19,10 @@ import common
 import torch
 import torch.distributed as dist
 
-from ppwork import groups as live
-from ppwork import lifeline
+from ppwork import process
+from ppwork.launcher.torchrun import torchrun
 from ppwork.plan import Plan
-from ppwork.torchrun import torchrun
+from ppwork.runtime import groups as live
 
 SIZE = 16 << 20
 CASES = ((1, 0.0), (4, 0.0), (1, 20.0), (4, 20.0), (1, 50.0), (4, 50.0))
@@ -33,7 +33,7 @@ PLAN = Plan(mesh_size=1, backend="gloo", chunks=1)
 
 def worker(out: Path) -> None:
     """One rank: rank 0 sends and writes down the one-way times."""
-    lifeline.hold_if_asked()
+    process.hold_if_asked()
     torch.set_num_threads(1)
     rank = int(os.environ["RANK"])
     groups = live.join(PLAN, rank=rank, local_rank=rank, world_size=2)

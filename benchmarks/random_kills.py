@@ -36,8 +36,8 @@ from typing import TYPE_CHECKING, Any
 import common
 import psutil
 
-from ppwork.agent_watch import is_torchrun
-from ppwork.timeline import Span, read_entries
+from ppwork.launcher.agent import is_torchrun
+from ppwork.records.spans import Span, read_entries
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -380,18 +380,6 @@ def kind_of(case: Case) -> str:
     return {"rank 1": "leader", "rank 2": "follower", "rank 3": "follower"}.get(case.victim, case.victim)
 
 
-@contextlib.contextmanager
-def load(cores: int) -> Iterator[None]:
-    """Keep so many cores busy."""
-    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(cores)]
-    try:
-        yield
-    finally:
-        for process in busy:
-            process.kill()
-            process.wait()
-
-
 def series(cases: Iterable[Case], parallel: int, keep: Path | None) -> tuple[list[Outcome], dict[int, Usual]]:
     """Play all cases, so many at a time; run folders of those that went wrong are kept where asked."""
     scratch, outcomes = Path(tempfile.mkdtemp(prefix="ppwork-")), []
@@ -436,7 +424,7 @@ def main() -> int:
     parser.add_argument("--results", type=Path, default=common.RESULTS)
     asked = parser.parse_args()
     cases = [case_of(asked.seed, index) for index in asked.only or range(asked.runs)]
-    with load(asked.load), common.Others() as others:
+    with common.busy(asked.load), common.Others() as others:
         outcomes, usual = series(cases, asked.parallel, asked.keep)
     columns = (
         "victim", "signal", "runs", "ended well", "past bound", "left",

@@ -26,7 +26,7 @@ import common
 
 import ppwork as pp
 from ppwork.plan import SYNTHETIC_STAGE0, SYNTHETIC_STAGE1
-from ppwork.timeline import Instant, Recorder, Span, span_file
+from ppwork.records.spans import Instant, Recorder, Span, span_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,10 +110,10 @@ def alternated(folder: Path, blocks: int) -> list[dict[str, Any]]:
 
 def be_rank(folder: Path, blocks: int) -> None:
     """Be one rank of ``alternated``: the runtime's own loops, with stages that switch the recorder."""
-    from ppwork.control import follower_loop, leader_loop, stage0_loop
-    from ppwork.control_plane import PPControlPlane
+    from ppwork.runtime import FollowerPlane, LeaderPlane, PPControlPlane, Stage0Plane
     from ppwork.stage import NoTensorParallel, StageContext, Tensors
-    from ppwork.topology import Role
+    from ppwork.worker.loops import follower_loop, leader_loop, stage0_loop
+    from ppwork.worker.tally import Tally
     from ppwork.workloads.synthetic import SyntheticGenerator, SyntheticSource
 
     rank = int(os.environ["RANK"])
@@ -138,10 +138,13 @@ def be_rank(folder: Path, blocks: int) -> None:
     recorders = Recorder(span_file(folder, rank)), Recorder(None)
     with recorders[0], recorders[1], PPControlPlane.join(plan, recorder=recorders[0]) as plane:
         context = StageContext(plan, plane.groups.device, NoTensorParallel())
-        if plane.role is Role.STAGE0:
-            stage0_loop(plane, Source(context))
-        else:
-            (leader_loop if plane.role is Role.LEADER else follower_loop)(plane, Generator(context))
+        if isinstance(plane, Stage0Plane):
+            stage0_loop(plane, plan, Source(context))
+        tally = Tally(rank, str(plane.role), plan.compare_collectives)
+        if isinstance(plane, LeaderPlane):
+            leader_loop(plane, plan, Generator(context), tally)
+        if isinstance(plane, FollowerPlane):
+            follower_loop(plane, plan, Generator(context), tally)
     (folder / f"marks-{rank}.json").write_text(json.dumps(marks))
 
 

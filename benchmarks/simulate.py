@@ -1,7 +1,7 @@
 """Does the simulator say what was measured? For the runs of ``overlap``, from the run at depth 1 alone.
 
 Of each point the costs are taken from its run at depth 1 (of the same round); from them the simulator
-predicts the period at every depth and order, which is compared with the measured one.
+predicts the period at every depth and schedule, which is compared with the measured one.
 
 ``python benchmarks/simulate.py [FOLDER]`` takes the runs of an ``overlap`` benchmark; by default the newest.
 """
@@ -17,13 +17,14 @@ import msgspec
 from common import BUSY_SHARE, by, described, percent, report, table
 from grid import RECORDS, Record, by_variant, median_of, place_of, read_records
 
+from ppwork.cli.simulate import run_costs
 from ppwork.plan import Plan
-from ppwork.predict import run_costs
+from ppwork.timeline.simulate import simulate
 
 TITLE = "Simulator: predicted against measured period"
 GOALS = (0.03, 0.05)
 """Median and worst of the errors' sizes."""
-COLUMNS = ("balance", "longest stage", "MB", "depth", "order", "measured", "predicted", "error", "")
+COLUMNS = ("balance", "longest stage", "MB", "depth", "schedule", "measured", "predicted", "error", "")
 
 
 def predictions(records: list[Record], folder: Path) -> dict[Record, float]:
@@ -33,18 +34,18 @@ def predictions(records: list[Record], folder: Path) -> dict[Record, float]:
     found = {}
     for record in records:
         if (key := (record.point, record.round)) in costs:
-            simulation = Plan.load(folder / record.run_dir).simulate(costs[key])
+            simulation = simulate(Plan.load(folder / record.run_dir), costs[key])
             found[record] = simulation.measures.period_ms or 0.0
     return found
 
 
 def rows_of(predicted: dict[Record, float]) -> list[dict[str, Any]]:
-    """Return one row per point, depth and order: medians over rounds and the error between them."""
+    """Return one row per point, depth and schedule: medians over rounds and the error between them."""
     rows = []
-    for (point, depth, order), same in by_variant(predicted).items():
+    for (point, depth, schedule), same in by_variant(predicted).items():
         measured = median_of(same, "period_ms")
         guess = statistics.median(predicted[record] for record in same)
-        row = {**msgspec.to_builtins(point), "depth": depth, "order": order, "period_ms": measured}
+        row = {**msgspec.to_builtins(point), "depth": depth, "schedule": schedule, "period_ms": measured}
         row |= {"predicted_ms": round(guess, 3), "error": round(guess / measured - 1, 4)}
         rows.append(row | {"busy": any(record.others_share >= BUSY_SHARE for record in same)})
     return rows
@@ -53,7 +54,7 @@ def rows_of(predicted: dict[Record, float]) -> list[dict[str, Any]]:
 def parts_of(rows: list[dict[str, Any]]) -> list[str]:
     """Return the report: median and worst error, in all and by what may explain it, then every run."""
     groups = {"all": rows}
-    for name, what in {"payload": "MB", "depth": "depth", "order": "order"}.items():
+    for name, what in {"payload": "MB", "depth": "depth", "schedule": "schedule"}.items():
         groups |= {f"{what} {value}": same for value, same in by(rows, name).items()}
     columns = ("runs", "number", "median error", "worst error")
     return [
@@ -72,7 +73,7 @@ def errors(rows: list[dict[str, Any]]) -> tuple[float, float]:
 
 def cells_of(row: dict[str, Any]) -> tuple[object, ...]:
     """Return the cells of one row of the long table."""
-    named = (row["balance"], f"{row['longest_ms']:g}", row["payload"], row["depth"], row["order"])
+    named = (row["balance"], f"{row['longest_ms']:g}", row["payload"], row["depth"], row["schedule"])
     found = (row["period_ms"], row["predicted_ms"], percent(row["error"]))
     return (*named, *found, "busy" if row["busy"] else "")
 

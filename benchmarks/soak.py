@@ -22,15 +22,15 @@ import common
 import psutil
 
 import ppwork as pp
-from ppwork.agent_watch import is_torchrun
-from ppwork.lives import EntriesByRank, emissions, spans_by_chunk
+from ppwork.launcher.agent import is_torchrun
 from ppwork.plan import SYNTHETIC_STAGE0, SYNTHETIC_STAGE1
-from ppwork.topology import LEADER_RANK, STAGE0_RANK
+from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK
+from ppwork.timeline.chunks import EntriesByRank, emissions, spans_by_chunk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ppwork.timeline import Entry
+    from ppwork.records.spans import Entry
 
 MB = 1 << 20
 FLAT_MB = 4.0

@@ -26,17 +26,15 @@ import torch
 import torch.distributed as dist
 from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 
-from ppwork import groups as live
-from ppwork import lifeline
-from ppwork.control_plane import PPControlPlane
-from ppwork.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPResult
-from ppwork.links import Receiver, Sender
-from ppwork.mesh_links import MeshFollower, MeshLeader
+from ppwork import process
+from ppwork.launcher.torchrun import torchrun
 from ppwork.plan import Plan
-from ppwork.timeline import Recorder
-from ppwork.topology import Role
-from ppwork.torchrun import torchrun
-from ppwork.transport import Preflight, limits_of
+from ppwork.protocol.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPResult
+from ppwork.protocol.topology import Role
+from ppwork.runtime import LeaderPlane, MeshPlane, PPControlPlane, Stage0Plane
+from ppwork.runtime import groups as live
+from ppwork.runtime.links import BroadcastReceiver, BroadcastRoot, P2PReceiver, P2PSender
+from ppwork.runtime.messages import Preflight, limits_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,11 +111,11 @@ class Ways:
         self._count = itertools.count()
         self._preflight = Preflight(limits_of(plan), groups.device)
         if groups.role is Role.STAGE0:
-            self._sender = Sender(groups, "down_pg")
+            self._sender = P2PSender(groups, "down_pg")
         elif groups.role is Role.LEADER:
-            self._receiver, self._mesh = Receiver(groups, "down_pg", plan), MeshLeader(groups)
+            self._receiver, self._mesh = P2PReceiver(groups, "down_pg", plan), BroadcastRoot(groups)
         else:
-            self._follower = MeshFollower(groups, plan)
+            self._follower = BroadcastReceiver(groups, plan)
 
     def raw(self, buffers: list[torch.Tensor]) -> Way:
         """One ``dist.send`` for each buffer, then one ``dist.broadcast``; shapes agreed beforehand."""
@@ -176,15 +174,23 @@ class Ways:
     def plane(self, plane: PPControlPlane, tensors: dict[str, torch.Tensor]) -> Way:
         """Return the whole runtime: session, lanes and queues between the callers on both sides."""
 
-        def after() -> None:
-            if self.rank == 0:
-                plane.receive_result()
-                return
-            ids = plane.computed(1)
-            if self.rank == 1:
-                plane.send_result(PPResult(PPAction.INFER, ids, 1))
+        def send() -> None:
+            if isinstance(plane, Stage0Plane):
+                plane.send(tensors)
 
-        return Way(lambda: plane.send(tensors), plane.receive, after)
+        def receive() -> None:
+            if isinstance(plane, MeshPlane):
+                plane.receive()
+
+        def after() -> None:
+            if isinstance(plane, Stage0Plane):
+                plane.receive_result()
+            elif isinstance(plane, MeshPlane):
+                ids = plane.computed(1)
+                if isinstance(plane, LeaderPlane):
+                    plane.send_result(PPResult(PPAction.INFER, ids, 1))
+
+        return Way(send, receive, after)
 
 
 class PassOn(torch.nn.Module):
@@ -197,7 +203,7 @@ class PassOn(torch.nn.Module):
 
 def worker(out: Path, rounds: int) -> None:
     """One rank: time every way in every round; rank 0 writes the median of each round as it goes."""
-    lifeline.hold_if_asked()
+    process.hold_if_asked()
     torch.set_num_threads(1)
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     plan = Plan(mesh_size=world_size - 1, backend="gloo", chunks=1)
@@ -234,14 +240,14 @@ def worker(out: Path, rounds: int) -> None:
             contenders["torch pipelining"] = ways.pipelining(tensors)
         rounds_of("transport", size, contenders, calls)
     # From here on the lanes own the groups of the runtime.
-    with PPControlPlane(plan, groups, Recorder(None)) as plane:
+    with PPControlPlane.join(plan, groups=groups) as plane:
         for size, (nbytes, calls) in SIZES.items():
             tensors = {f"t{i}": torch.randn(nbytes // 16) for i in range(4)}
             raw = ways.raw([torch.zeros(nbytes, dtype=torch.uint8)])
             rounds_of("runtime", size, {RAW: raw, PLANE: ways.plane(plane, tensors)}, calls)
-        if rank == 0:
+        if isinstance(plane, Stage0Plane):
             plane.shutdown()
-        else:
+        elif isinstance(plane, MeshPlane):
             plane.receive()
             plane.acknowledge()
 

@@ -1,89 +1,86 @@
 """A workbench for pipeline-parallel inference on torch.distributed: see it, break it, measure it.
 
 This face is the notebook side: it starts processes and reads what they left, and imports neither torch nor
-CUDA. Inside a rank, import ``ppwork.control_plane`` and its neighbours. ``ppwork.claims`` is imported when it
-is first asked for.
+CUDA. What is not needed to write a plan is imported when it is first asked for. Inside a rank, import
+``ppwork.runtime`` and ``ppwork.protocol``.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+import typing as _typing
+from importlib import import_module as _import_module
 
-from ppwork.diagnosis import diagnose
-from ppwork.doctor import doctor
-from ppwork.envelope import PPAction, PPEnvelope, PPResult
-from ppwork.errors import (
-    LocalProtocolError,
-    ParityError,
-    PeerFrozenError,
-    PeerLostError,
-    PeerTimeoutError,
-    PlanError,
-    PPWorkError,
-    RecordError,
-    RemoteProtocolError,
-    RunFailed,
-    StageError,
-    StuckError,
-    TerminalNotice,
-)
-from ppwork.exercises import check
-from ppwork.launch import launch
-from ppwork.plan import Plan
-from ppwork.run import Run
-from ppwork.sequence_chart import sequence_chart
-from ppwork.show import Picture, show
-from ppwork.topology import Topology
-from ppwork.topology_figure import topology
+from ppwork.errors import PlanError, PPWorkError, RunFailed
+from ppwork.plan import Plan, synthetic
+from ppwork.protocol.topology import Topology
 from ppwork.version import __version__
-from ppwork.what_if import what_if
 
-if TYPE_CHECKING:
-    from ppwork import claims
+if _typing.TYPE_CHECKING:
+    from ppwork import claims, faults, pictures
+    from ppwork.diagnosis.runs import diagnose
+    from ppwork.lab import lesson
+    from ppwork.lab.doctor.doctor import doctor
+    from ppwork.lab.exercises.check import check
+    from ppwork.lab.live import launch, launch_script
+    from ppwork.lab.what_if import what_if
+    from ppwork.pictures.picture import Picture, show
+    from ppwork.records.run import Run
+    from ppwork.timeline.simulate import simulate
 else:
 
     def __getattr__(name: str) -> object:
-        """Import the catalogue of claims on first use: who launches a plan does not wait for it."""
-        if name == "claims":
-            return import_module("ppwork.claims")
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def load_ipython_extension(shell: Any) -> None:  # noqa: ANN401  IPython's shell, which is not imported for a type
-    """Give a notebook the cell magic ``%%ranks`` (IPython calls this at ``%load_ext ppwork``)."""
-    from ppwork.magic import ranks
-
-    shell.register_magic_function(ranks, "cell")
+        """Import a name or a room on first use: a launch does not wait for the pictures."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        home = _import_module(f"ppwork.{_HOMES[name]}")
+        globals()[name] = value = home if name in _ROOMS else getattr(home, name)
+        return value
 
 
 __all__ = [
-    "LocalProtocolError",
-    "PPAction",
-    "PPEnvelope",
-    "PPResult",
     "PPWorkError",
-    "ParityError",
-    "PeerFrozenError",
-    "PeerLostError",
-    "PeerTimeoutError",
     "Picture",
     "Plan",
     "PlanError",
-    "RecordError",
-    "RemoteProtocolError",
     "Run",
     "RunFailed",
-    "StageError",
-    "StuckError",
-    "TerminalNotice",
     "Topology",
     "__version__",
     "check",
     "claims",
     "diagnose",
     "doctor",
+    "faults",
     "launch",
-    "sequence_chart",
+    "launch_script",
+    "lesson",
+    "pictures",
     "show",
-    "topology",
+    "simulate",
+    "synthetic",
     "what_if",
 ]
+
+_ROOMS = {"claims": "claims", "faults": "faults", "lesson": "lab.lesson", "pictures": "pictures"}
+_HOMES = {
+    **_ROOMS,
+    "Picture": "pictures.picture",
+    "Run": "records.run",
+    "check": "lab.exercises.check",
+    "diagnose": "diagnosis.runs",
+    "doctor": "lab.doctor.doctor",
+    "launch": "lab.live",
+    "launch_script": "lab.live",
+    "show": "pictures.picture",
+    "simulate": "timeline.simulate",
+    "what_if": "lab.what_if",
+}
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def load_ipython_extension(shell: _typing.Any) -> None:  # noqa: ANN401  IPython's shell, not imported for a type
+    """Give a notebook the cell magic ``%%ranks`` (IPython calls this at ``%load_ext ppwork``)."""
+    from ppwork.lab.magic import ranks
+
+    shell.register_magic_function(ranks, "cell")

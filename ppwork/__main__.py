@@ -13,21 +13,21 @@ def main() -> int:
     """Dispatch to a rank, the reference, or the command line; return the exit code."""
     match sys.argv[1:]:
         case ["worker", run_dir]:
-            from ppwork import worker
+            from ppwork.worker import main as worker
 
             return worker.main(Path(run_dir))
         case ["reference", run_dir]:
-            from ppwork import collector
+            from ppwork import process
 
-            with collector.importing():
-                from ppwork import reference
+            with process.importing():
+                from ppwork.worker import reference
             return reference.main(Path(run_dir))
-        case ["rank", script, *arguments]:
-            from ppwork import script_rank
+        case ["rank", program, *arguments]:
+            from ppwork.worker import script
 
-            return script_rank.main(script, arguments)
+            return script.main(program, arguments)
         case _:
-            from ppwork import cli
+            from ppwork.cli import main as cli
 
             return cli.main()
 

@@ -21,10 +21,10 @@ This module knows no ranks, groups or files: it only fixes how an error speaks.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+V = TypeVar("V", bound="Hashable")
 
 WHERE_KEYS = ("rank", "role", "group", "peer", "call_id", "chunk_index", "cache_epoch")
 """The keys of ``where``, in the order they are always printed (the same as in logs)."""
@@ -54,8 +54,8 @@ class PPWorkError(Exception):
         unknown = set(facts) - set(WHERE_KEYS)
         if unknown:
             raise ValueError(f"`where` has unknown keys {sorted(unknown)}; known are {WHERE_KEYS}")
-        known = {**{k: v for k, v in facts.items() if v is not None}, **self.where}
-        self.where = {key: known[key] for key in WHERE_KEYS if key in known}
+        merged = {**{k: v for k, v in facts.items() if v is not None}, **self.where}
+        self.where = {key: merged[key] for key in WHERE_KEYS if key in merged}
         return self
 
     def __str__(self) -> str:
@@ -72,6 +72,14 @@ class PPWorkError(Exception):
     def _render_traceback_(self) -> list[str]:
         """Show three lines in a notebook instead of a stack (IPython calls this)."""
         return f"{type(self).__name__}: {self}".splitlines()
+
+
+def duration(seconds: float) -> str:
+    """Return a time as people say it: ``8.1 ms``, ``250 ms``, ``1.2 s``."""
+    if seconds >= 1.0:
+        return f"{seconds:.1f} s"
+    ms = seconds * 1e3
+    return f"{ms:.0f} ms" if ms >= 10 else f"{ms:.1f} ms"
 
 
 def named_ranks(ranks: Sequence[int]) -> str:
@@ -91,6 +99,18 @@ def listed(items: Iterable[object]) -> str:
     """
     every = [str(item) for item in items]
     return f"{', '.join(every[:-1])} and {every[-1]}" if len(every) > 1 else "".join(every)
+
+
+def ranks_by_value(values: Mapping[int, V]) -> dict[V, list[int]]:
+    """Group ranks that have the same value; values and ranks keep the order in which they come.
+
+    >>> ranks_by_value({0: "a", 1: "b", 2: "a"})
+    {'a': [0, 2], 'b': [1]}
+    """
+    groups: dict[V, list[int]] = {}
+    for rank, value in values.items():
+        groups.setdefault(value, []).append(rank)
+    return groups
 
 
 def text_of(error: BaseException) -> str:
@@ -162,12 +182,7 @@ class RunFailed(PPWorkError):
     """
 
     def __init__(
-        self,
-        what: str,
-        *,
-        where: Mapping[str, Any] | None = None,
-        check_first: str = "",
-        headline: str = "",
+        self, what: str, *, where: Mapping[str, Any] | None = None, check_first: str = "", headline: str = ""
     ) -> None:
         super().__init__(what, where=where, check_first=check_first)
         self.headline = headline

@@ -1,4 +1,4 @@
-"""What a stage computes: the contract that user code fills in, and how it is found by import path.
+"""The contract of a stage: what user code fills in, and how it is found by import path.
 
 A stage knows nothing of ranks that talk to each other: it never calls ``torch.distributed`` itself. Stage 0
 turns source chunks into tensors and results back into output; stage 1 (the generator) runs on every mesh
@@ -13,22 +13,20 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ppwork.errors import PlanError, text_of
+from ppwork.plan import Plan
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import torch
-
-    from ppwork.plan import Plan
 
 Tensors = Mapping[str, "torch.Tensor"]
 
 
 class Pause(Enum):
-    """What ``encode`` returns in place of a chunk when the source has none now."""
+    """Answer of ``encode`` in place of a chunk when the source has none now."""
 
     NOT_YET = "no chunk yet; ask again"
 
@@ -56,7 +54,6 @@ class TensorParallel(Protocol):
         Blocks:
             Until every mesh rank has made the same call (gloo), at most the plan's ``timeout_s``.
         """
-        ...
 
 
 class NoTensorParallel:
@@ -76,7 +73,7 @@ class NoTensorParallel:
 
 @dataclass(frozen=True)
 class StageContext:
-    """What the runtime hands to a stage's constructor, and all that a stage may use."""
+    """All that a stage may use; the runtime hands it to its constructor."""
 
     plan: Plan
     device: torch.device
@@ -87,7 +84,7 @@ class StageContext:
 
 @dataclass(frozen=True)
 class Emission:
-    """What stage 0 made of one result.
+    """Output of stage 0 from one result.
 
     Attributes:
         output: The decoded chunk, on the CPU. ``--verify`` compares it with the single-process run.
@@ -103,7 +100,6 @@ class Stage0(Protocol):
 
     def __init__(self, context: StageContext) -> None:
         """Load what is needed; the first ``encode`` should cost what the tenth does."""
-        ...
 
     def encode(self, chunk_index: int) -> Tensors | Pause | None:
         """Take the next chunk from the source and encode it; ``None`` ends the stream early.
@@ -116,7 +112,6 @@ class Stage0(Protocol):
             Best a few milliseconds before ``NOT_YET``: at once makes rank 0 spin, longer holds back results,
             and longer than ``timeout_s`` loses the link.
         """
-        ...
 
     def context_frames(self, chunk_index: int) -> Tensors:
         """Return what the generator needs to rebuild its cache before this chunk (may be empty).
@@ -124,18 +119,15 @@ class Stage0(Protocol):
         Called after ``encode`` of the same chunk, and only for chunks whose plan says ``recompute``.
         Must not depend on results: at depth 2 and above they have not arrived yet.
         """
-        ...
 
     def decode(self, chunk_index: int, tensors: Tensors) -> Emission:
         """Decode the mesh's result of ``chunk_index`` and emit it.
 
         Called in order, but not for a chunk that a flush dropped: forget then what was kept for it.
         """
-        ...
 
     def finish(self) -> Mapping[str, object]:
         """Write the last output and return figures for the summary (JSON types only)."""
-        ...
 
 
 class Generator(Protocol):
@@ -151,15 +143,12 @@ class Generator(Protocol):
 
     def __init__(self, context: StageContext) -> None:
         """Load this rank's shard of the weights."""
-        ...
 
     def reset_cache(self) -> None:
         """Forget the past: the next chunk starts a new stream (a hard cut)."""
-        ...
 
     def recompute(self, context_frames: Tensors) -> None:
         """Rebuild the cache from ``context_frames``; counts as one generator call, whoever makes it."""
-        ...
 
     def step(self, tensors: Tensors, step_index: int, num_steps: int) -> Tensors:
         """Run one denoise step; counts as one generator call, whoever makes it: also the stage itself.
@@ -167,7 +156,6 @@ class Generator(Protocol):
         ``tensors`` are the envelope's for step 0 and the previous step's result after that. The result of
         the last step is what the leader sends back.
         """
-        ...
 
 
 STAGE0_METHODS = ("encode", "context_frames", "decode", "finish")

@@ -1,7 +1,7 @@
 """Feed damaged messages to the receiving ends of a session: each is a message or refused, nothing else.
 
 ``python scripts/fuzz_wire.py --frames 1000000 --seed 0``. Every frame goes the way of the runtime:
-``Arrival`` (header, overflow, body, tensors), then the ``Session`` of the leader or rank 0. This must hold:
+``MessageReader`` (header, overflow, body, tensors), then the ``Session`` of the leader or rank 0. To hold:
 
 - the outcome is a message or a ``RemoteProtocolError``: no other exception, no crash, no slow frame;
 - what a receiver would allocate for a frame is within the limits of the plan;
@@ -30,22 +30,21 @@ import psutil
 import torch
 from wire_mutations import DEPTH, LIMITS, Step, Transfer, conversation, damaged
 
-from ppwork.envelope import Ids, PPAction, PPEnvelope, PPResult
 from ppwork.errors import LocalProtocolError, RemoteProtocolError
-from ppwork.header import NO_SCHEMA, Limits
-from ppwork.layout import ALIGN
-from ppwork.notices import notice_of
-from ppwork.protocol import Session
-from ppwork.states import State
-from ppwork.topology import LEADER_RANK, Role
-from ppwork.transport import Arrival, Incoming, Landing
-from ppwork.wire import Decoder, Encoder
+from ppwork.protocol.envelope import Ids, PPAction, PPEnvelope, PPResult
+from ppwork.protocol.header import NO_SCHEMA, Limits
+from ppwork.protocol.notices import notice_of
+from ppwork.protocol.session import Session
+from ppwork.protocol.states import State
+from ppwork.protocol.topology import LEADER_RANK, Role
+from ppwork.protocol.wire import ALIGN, Decoder, Encoder
+from ppwork.runtime.messages import Incoming, MessageReader, RecvBuffer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ppwork.header import Header
-    from ppwork.layout import Layout
+    from ppwork.protocol.header import Header
+    from ppwork.protocol.wire import Layout
 
 FRAME_S = 1.0
 """CPU time that one frame may take."""
@@ -85,25 +84,25 @@ class End:
             self.session.finished(self.session.in_flight[0].plan.expected_calls)
 
     def receive(self, transfer: Transfer) -> Incoming:
-        """Read a message as ``links.Receiver`` does."""
+        """Read a message as ``links.P2PReceiver`` does."""
         if len(transfer.frame) != self.limits.frame_bytes:
             self._decoder.header(transfer.frame)
         expected = self._decoder.layout(self._repeating)
-        arrival = Arrival(self._decoder, expected)
-        _fill(arrival.control[0], transfer.frame)
-        header = arrival.begin()
+        reader = MessageReader(self._decoder, expected)
+        _fill(reader.head[0], transfer.frame)
+        header = reader.begin()
         self._sizes(header)
-        for part in arrival.control[1:]:
+        for part in reader.head[1:]:
             _fill(part, transfer.overflow)
-        layout = arrival.open()
+        layout = reader.open()
         self._places(header, layout)
-        raw = torch.empty(layout.landing_bytes, dtype=torch.uint8)
-        incoming = arrival.message(Landing(layout, raw) if layout.landing_bytes else None)
+        raw = torch.empty(layout.recv_bytes, dtype=torch.uint8)
+        incoming = reader.message(RecvBuffer(layout, raw) if layout.recv_bytes else None)
         self._repeating = NO_SCHEMA if header.new_schema else header.schema_id or self._repeating
         return incoming
 
     def judge(self, incoming: Incoming, expected: PPEnvelope | PPResult) -> None:
-        """Ask the session, as ``MeshEnd.receive`` and ``Stage0End`` do."""
+        """Ask the session, as ``LeaderPlane`` and ``Stage0Plane`` do."""
         message = incoming.message
         if self.leader != isinstance(message, PPEnvelope):
             raise RemoteProtocolError(f"A {type(message).__name__} came on the wrong link.")
@@ -153,7 +152,7 @@ class End:
     def _places(self, header: Header, layout: Layout) -> None:
         most = self.limits.max_message_bytes + ALIGN * self.limits.max_tensors
         together = sum(spec.nbytes for spec in layout.specs)
-        if not together == layout.payload_bytes == header.payload_bytes or layout.landing_bytes > most:
+        if not together == layout.payload_bytes == header.payload_bytes or layout.recv_bytes > most:
             raise Broken(f"bytes past what was announced: {header} {layout}")
         for spec, offset in zip(layout.specs, layout.inline, strict=True):
             if offset is not None and offset + spec.nbytes > self.limits.frame_bytes:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ppwork.envelope import ITEM_SIZES, ChunkPlan, PPAction, PPEnvelope, PPResult, Reason, TensorSpec
-from ppwork.header import FLAG_NEW_SCHEMA, HEADER, HEADER_BYTES, Limits, body_room
-from ppwork.protocol import Session
-from ppwork.topology import Role
-from ppwork.wire import SCHEMA_SLOTS, Encoder
+from ppwork.protocol.envelope import ITEM_SIZES, ChunkPlan, PPAction, PPEnvelope, PPResult, Reason, TensorSpec
+from ppwork.protocol.header import FLAG_NEW_SCHEMA, HEADER, HEADER_BYTES, Limits, body_room
+from ppwork.protocol.session import Session
+from ppwork.protocol.topology import Role
+from ppwork.protocol.wire import SCHEMA_SLOTS, Encoder
 
 if TYPE_CHECKING:
     import random

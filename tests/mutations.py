@@ -22,10 +22,10 @@ LIMIT_S = 120.0
 """A test may not take longer on average; without a guard some would hang for ever."""
 
 UNIT, RANKS = "tests/unit", "tests/multiproc"
-GUARDS = f"{RANKS}/test_guards.py"
+GUARDS = f"{RANKS}/worker/test_guards.py"
 DIFFERENCE = f"{GUARDS}::test_a_difference_raises_on_every_mesh_rank_before_the_backend"
-BAD_IDS = f"{UNIT}/test_protocol.py::test_receiver_refuses_ids_that_do_not_follow"
-BACKEND = f"{UNIT}/test_before_the_backend.py"
+BAD_IDS = f"{UNIT}/protocol/test_session.py::test_receiver_refuses_ids_that_do_not_follow"
+BACKEND = f"{UNIT}/runtime/test_before_the_backend.py"
 
 
 @dataclass(frozen=True)
@@ -44,191 +44,191 @@ class Mutation:
 
 MUTATIONS = (
     Mutation(
-        "parity", "F04", "ppwork/groups.py",
-        "    check_parity([decode_facts(one) for one in raw])\n", "",
-        (f"{RANKS}/test_startup.py::test_a_differing_environment_is_refused_with_the_variable_named",),
+        "parity", "F04", "ppwork/runtime/groups.py",
+        "    check_parity([decode_facts(raw) for raw in facts_by_rank])\n", "",
+        (f"{RANKS}/runtime/test_startup.py::test_a_differing_environment_is_refused_with_the_variable_named",),
     ),
     Mutation(
-        "parity-of-a-plan", "F04 F05", "ppwork/parity.py",
+        "parity-of-a-plan", "F04 F05", "ppwork/protocol/parity.py",
         'facts.update({f"plan.{key}": value for key, value in plan.to_dict().items()})', "pass",
-        (f"{UNIT}/test_parity.py::test_difference_names_key_values_and_ranks",),
+        (f"{UNIT}/protocol/test_parity.py::test_difference_names_key_values_and_ranks",),
     ),
     Mutation(
-        "parity-of-stages", "F05 F11", "ppwork/digests.py",
+        "parity-of-stages", "F05 F11", "ppwork/worker/digests.py",
         "    check_loaded({rank: decode_facts(every[rank]) for rank in groups.topology.mesh_ranks})\n", "",
         (f"{GUARDS}::test_weights_and_variables_of_the_stage_that_differ_are_named_before_any_chunk",),
     ),
     Mutation(
-        "weight-digests", "F11", "ppwork/digests.py",
+        "weight-digests", "F11", "ppwork/worker/digests.py",
         'if plan.digests else None', "if False else None",
         (f"{GUARDS}::test_weights_and_variables_of_the_stage_that_differ_are_named_before_any_chunk",),
     ),
     Mutation(
-        "input-digests", "F11", "ppwork/chunk_steps.py",
-        "if plane.plan.digests:", "if False:",
+        "input-digests", "F11", "ppwork/worker/loops.py",
+        "if plan.digests:", "if False:",
         (f"{DIFFERENCE}[input]",),
     ),
     Mutation(
-        "leader-validates-first", "F03 F06 F16", "ppwork/mesh_end.py",
+        "leader-validates-first", "F03 F06 F16", "ppwork/runtime/mesh.py",
         "                    self._check(envelope)\n", "                    pass\n",
-        (f"{RANKS}/test_fault_cases.py::"
+        (f"{RANKS}/faults/test_fault_cases.py::"
          "test_a_fault_is_caught_by_the_right_rank_within_its_bound_and_leaves_nothing[F16/skipped]",),
     ),
     Mutation(
-        "call-id", "F16", "ppwork/protocol.py",
+        "call-id", "F16", "ppwork/protocol/session.py",
         "if ids.call_id != last.call_id + 1:", "if False:",
         (f"{BAD_IDS}[skipped call_id]",),
     ),
     Mutation(
-        "chunk-index", "F16", "ppwork/protocol.py",
+        "chunk-index", "F16", "ppwork/protocol/session.py",
         "if ids.chunk_index != last.chunk_index + int(infer):", "if False:",
         (f"{BAD_IDS}[skipped chunk]",),
     ),
     Mutation(
-        "epoch-falls", "F09", "ppwork/protocol.py",
+        "epoch-falls", "F09", "ppwork/protocol/session.py",
         "if ids.cache_epoch < last.cache_epoch:", "if False:",
         (f"{BAD_IDS}[falling epoch]",),
     ),
     Mutation(
-        "epoch-and-reset", "F09", "ppwork/protocol.py",
+        "epoch-and-reset", "F09", "ppwork/protocol/session.py",
         "envelope.plan.reset_cache != cut):", "False):",
         (f"{BAD_IDS}[epoch without reset]",),
     ),
     Mutation(
-        "depth-at-the-receiver", "F17", "ppwork/protocol.py",
+        "depth-at-the-receiver", "F17", "ppwork/protocol/session.py",
         'problem = problem or f"More than', 'problem = problem or "" and f"More than',
-        (f"{UNIT}/test_protocol.py::test_receiver_refuses_more_in_flight_than_the_plan_allows",),
+        (f"{UNIT}/protocol/test_session.py::test_receiver_refuses_more_in_flight_than_the_plan_allows",),
     ),
     Mutation(
-        "depth-at-the-sender", "F17", "ppwork/protocol.py",
+        "depth-at-the-sender", "F17", "ppwork/protocol/session.py",
         "elif envelope.action is PPAction.INFER and len(self.in_flight) >= self.depth:", "elif False:",
-        (f"{UNIT}/test_protocol.py::test_depth_bounds_the_chunks_in_flight",),
+        (f"{UNIT}/protocol/test_session.py::test_depth_bounds_the_chunks_in_flight",),
     ),
     Mutation(
-        "stale-result", "F09", "ppwork/protocol.py",
+        "stale-result", "F09", "ppwork/protocol/session.py",
         "return oldest.ids.cache_epoch >= self.flushed_before", "return True",
-        (f"{UNIT}/test_protocol.py::test_flush_makes_what_is_in_flight_stale_and_a_receive_is_never_skipped",),
+        (f"{UNIT}/protocol/test_session.py::test_flush_makes_what_is_in_flight_stale_and_a_receive_is_never_skipped",),
     ),
     Mutation(
-        "call-count", "F12", "ppwork/protocol.py",
+        "call-count", "F12", "ppwork/protocol/session.py",
         "if observed_calls != oldest.plan.expected_calls:", "if False:",
-        (f"{UNIT}/test_protocol.py::test_another_call_count_than_the_plan_is_refused_on_every_mesh_rank",),
+        (f"{UNIT}/protocol/test_session.py::test_another_call_count_than_the_plan_is_refused_on_every_mesh_rank",),
     ),
     Mutation(
-        "call-count-at-rank-0", "F12", "ppwork/protocol.py",
+        "call-count-at-rank-0", "F12", "ppwork/protocol/session.py",
         "elif result.observed_calls != oldest.plan.expected_calls:", "elif False:",
-        (f"{UNIT}/test_protocol.py::test_result_with_another_call_count_than_the_plan_is_refused_on_rank_0",),
+        (f"{UNIT}/protocol/test_session.py::test_result_with_another_call_count_than_the_plan_is_refused_on_rank_0",),
     ),
     Mutation(
-        "call-budget", "F12", "ppwork/tally.py",
+        "call-budget", "F12", "ppwork/worker/tally.py",
         "if self.calls >= self._expected:", "if False:",
-        (f"{UNIT}/test_tally.py::test_a_call_too_many_is_refused_before_it_enters_the_generator",),
+        (f"{UNIT}/worker/test_tally.py::test_a_call_too_many_is_refused_before_it_enters_the_generator",),
     ),
     Mutation(
-        "calls-are-counted", "F12", "ppwork/worker.py",
-        "kind if on_stage0 else counted(kind, groups.tally)", "kind",
+        "calls-are-counted", "F12", "ppwork/worker/role.py",
+        "kind if on_stage0 else counted(kind, tally)", "kind",
         (f"{GUARDS}::test_a_generator_call_too_many_is_caught_on_its_rank_before_its_first_collective",),
     ),
     Mutation(
-        "header-checksum", "F06", "ppwork/header.py",
+        "header-checksum", "F06", "ppwork/protocol/header.py",
         " and zlib.crc32(head[:-4]) == header_crc", "",
-        (f"{UNIT}/test_header.py::test_flipped_bit_of_the_header_is_refused",),
+        (f"{UNIT}/protocol/test_header.py::test_flipped_bit_of_the_header_is_refused",),
     ),
     Mutation(
-        "body-checksum", "F06", "ppwork/wire.py",
+        "body-checksum", "F06", "ppwork/protocol/wire.py",
         " or zlib.crc32(raw) != header.body_crc:", ":",
-        (f"{UNIT}/test_wire.py::test_wrong_checksum_of_the_body_is_refused",),
+        (f"{UNIT}/protocol/test_wire.py::test_wrong_checksum_of_the_body_is_refused",),
     ),
     Mutation(
-        "limits-before-allocation", "F06", "ppwork/header.py",
+        "limits-before-allocation", "F06", "ppwork/protocol/header.py",
         "        if value > limit:\n", "        if False:\n",
-        (f"{UNIT}/test_header.py::test_huge_announcements_allocate_nothing",),
+        (f"{UNIT}/protocol/test_header.py::test_huge_announcements_allocate_nothing",),
     ),
     Mutation(
-        "wrong-group", "F08", "ppwork/tensor_parallel.py",
+        "wrong-group", "F08", "ppwork/worker/collectives.py",
         "    if group is handle:\n", "    if True:\n",
         (f"{BACKEND}::test_stage_code_on_another_group_is_refused_whatever_it_calls",),
     ),
     Mutation(
-        "wrong-group-round-the-stage", "F08", "ppwork/chunk_steps.py",
+        "wrong-group-round-the-stage", "F08", "ppwork/worker/loops.py",
         ', only_group(groups, "tp_pg"):', ":",
         (f"{GUARDS}::test_a_collective_on_another_group_is_refused_on_every_rank_that_makes_it",),
     ),
     Mutation(
-        "handshake-of-shapes", "F05", "ppwork/tensor_parallel.py",
+        "handshake-of-shapes", "F05", "ppwork/worker/collectives.py",
         "if self._tally.comparing:", "if False:",
         (f"{DIFFERENCE}[dtype]",),
     ),
     Mutation(
-        "handshake-of-counts", "F05 F12", "ppwork/tensor_parallel.py",
-        "if groups.tally.comparing:", "if False:",
+        "handshake-of-counts", "F05 F12", "ppwork/worker/collectives.py",
+        "if tally.comparing:", "if False:",
         (f"{DIFFERENCE}[one more at the end]",),
     ),
     Mutation(
-        "preflight-first", "F01 F02 F03 F10", "ppwork/stage0_end.py",
-        "                outgoing = self._preflight(envelope)\n",
+        "preflight-first", "F01 F02 F03 F10", "ppwork/runtime/stage0.py",
+        "                outgoing = self.preflight(envelope)\n",
         '                self._commit("envelope.send", ids)\n'
-        "                outgoing = self._preflight(envelope)\n",
+        "                outgoing = self.preflight(envelope)\n",
         (f"{BACKEND}::test_what_cannot_travel_is_refused_before_the_commitment_point",),
     ),
     Mutation(
-        "notice-down", "F07", "ppwork/notices.py",
+        "notice-down", "F07", "ppwork/protocol/notices.py",
         'return [("down_pg", envelope)]', "return []",
         (f"{BACKEND}::test_whoever_fails_tells_all_that_listen_to_it",),
     ),
     Mutation(
-        "notice-up", "F07", "ppwork/notices.py",
+        "notice-up", "F07", "ppwork/protocol/notices.py",
         '("up_pg", PPResult(PPAction.ERROR, ids, reason=reason)), ', "",
         (f"{BACKEND}::test_whoever_fails_tells_all_that_listen_to_it",),
     ),
     Mutation(
-        "notices-are-sent", "F07", "ppwork/control_plane.py",
+        "notices-are-sent", "F07", "ppwork/runtime/plane.py",
         "            self.fail(error)\n", "            pass\n",
-        (f"{RANKS}/test_failures.py::test_a_decode_that_raises_ends_the_mesh_by_notice",),
+        (f"{RANKS}/faults/test_failures.py::test_a_decode_that_raises_ends_the_mesh_by_notice",),
     ),
     Mutation(
-        "bound-of-a-lane", "F14", "ppwork/lanes.py",
+        "bound-of-a-lane", "F14", "ppwork/runtime/lanes.py",
         "    if not done:\n", "    if False:\n",
         (f"{BACKEND}::test_a_job_that_does_not_end_is_given_up_at_its_bound",),
     ),
     Mutation(
-        "one-caller", "F22", "ppwork/plane.py",
+        "one-caller", "F22", "ppwork/runtime/plane.py",
         "if thread is not caller:", "if False:",
-        (f"{UNIT}/test_one_caller.py::test_another_thread_is_refused_with_both_names_and_the_first_goes_on",),
+        (f"{UNIT}/runtime/test_one_caller.py::test_another_thread_is_refused_with_both_names_and_the_first_goes_on",),
     ),
     Mutation(
-        "write-whole", "F20", "ppwork/failure.py",
+        "write-whole", "F20", "ppwork/records/files.py",
         "        temporary.write_bytes(data)\n        temporary.replace(path)\n",
         "        path.write_bytes(data)\n",
-        (f"{UNIT}/test_failure.py::test_write_that_fails_midway_leaves_the_old_file_and_nothing_else",),
+        (f"{UNIT}/records/test_files.py::test_write_that_fails_midway_leaves_the_old_file_and_nothing_else",),
     ),
     Mutation(
-        "recorder-stops-at-a-torn-line", "F20", "ppwork/timeline.py",
+        "recorder-stops-at-a-torn-line", "F20", "ppwork/records/spans.py",
         "                self._file = None\n                raise RecordError(",
         "                raise RecordError(",
-        (f"{UNIT}/test_torn_folder.py::"
+        (f"{UNIT}/records/test_torn_folder.py::"
          "test_a_recorder_that_cannot_write_says_so_once_and_leaves_a_torn_line_at_the_end_only",),
     ),
     Mutation(
-        "lifeline", "F18", "ppwork/lifeline.py",
+        "lifeline", "F18", "ppwork/process.py",
         "        pass  # a closed descriptor is an end of file too\n    os._exit(ORPHANED)\n",
         "        pass\n",
-        (f"{RANKS}/test_lifeline.py::test_the_end_of_the_launchers_pipe_ends_a_rank_whose_parent_lives",),
+        (f"{RANKS}/launcher/test_lifeline.py::test_the_end_of_the_launchers_pipe_ends_a_rank_whose_parent_lives",),
     ),
     Mutation(
-        "parent-death-signal", "F18", "ppwork/lifeline.py",
+        "parent-death-signal", "F18", "ppwork/process.py",
         "        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)\n", "",
-        (f"{RANKS}/test_lifeline.py::test_the_death_of_its_parent_ends_a_rank_whose_pipe_is_still_open",),
+        (f"{RANKS}/launcher/test_lifeline.py::test_the_death_of_its_parent_ends_a_rank_whose_pipe_is_still_open",),
     ),
     Mutation(
-        "watchdog-of-a-stuck-stage", "F14", "ppwork/watchdog.py",
+        "watchdog-of-a-stuck-stage", "F14", "ppwork/worker/watchdog.py",
         "        if stuck is not None:\n", "        if False:\n",
-        (f"{RANKS}/test_liveness.py::test_a_loop_without_an_end_is_ended_and_told_with_the_users_line",),
+        (f"{RANKS}/worker/test_liveness.py::test_a_loop_without_an_end_is_ended_and_told_with_the_users_line",),
     ),
     Mutation(
-        "watchdog-of-a-frozen-peer", "F14", "ppwork/watchdog.py",
+        "watchdog-of-a-frozen-peer", "F14", "ppwork/worker/watchdog.py",
         "        if frozen is not None:\n", "        if False:\n",
-        (f"{RANKS}/test_liveness.py::"
+        (f"{RANKS}/worker/test_liveness.py::"
          "test_a_stopped_rank_is_named_by_its_peers_and_a_pause_of_all_of_them_by_nobody",),
     ),
 )  # fmt: skip

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import torch
 
-from ppwork import Plan, PPAction, PPResult
-from ppwork.control_plane import PPControlPlane
-from ppwork.topology import Role
+from ppwork.protocol.envelope import PPAction, PPResult
+from ppwork.protocol.plan import PipelinePlan
+from ppwork.runtime import LeaderPlane, MeshPlane, PPControlPlane, Stage0Plane
 
-PLAN = Plan(mesh_size=2, backend="gloo", timeout_s=30)
+PLAN = PipelinePlan(mesh_size=2, backend="gloo", timeout_s=30)
 
 
-def drive(plane: PPControlPlane) -> None:
+def drive(plane: Stage0Plane) -> None:
     """Rank 0: send four chunks, the third after a hard cut."""
     for k in range(4):
         if k == 3:
@@ -27,18 +27,21 @@ def drive(plane: PPControlPlane) -> None:
     plane.shutdown()
 
 
-def serve(plane: PPControlPlane) -> None:
+def serve(plane: MeshPlane) -> None:
     """Mesh: every rank gets the same envelope; the leader answers."""
     while (envelope := plane.receive()).action is not PPAction.SHUTDOWN:
         if envelope.action is PPAction.NOOP:
             continue
         x = envelope.tensors["x"] * 2  # your generator; its sums go over plane.groups["tp_pg"]
         ids = plane.computed(observed_calls=1)
-        if plane.role is Role.LEADER:
+        if isinstance(plane, LeaderPlane):
             plane.send_result(PPResult(PPAction.INFER, ids, observed_calls=1, tensors={"x": x}))
     plane.acknowledge()
 
 
 if __name__ == "__main__":
     with PPControlPlane.join(PLAN) as plane:
-        drive(plane) if plane.role is Role.STAGE0 else serve(plane)
+        if isinstance(plane, Stage0Plane):
+            drive(plane)
+        elif isinstance(plane, MeshPlane):
+            serve(plane)

@@ -1,7 +1,14 @@
-"""The documentation's claims, tried live on the machine they are read on."""
+"""The documentation's claims about ``torch.distributed``, tried live on the machine they are read on.
+
+A claim is a statement, the programs of a few lines that try it, and a judge of what their ranks noted; the
+catalogue has them by theme. torch is imported by the programs alone, each rank a process of its own.
+
+May import: ``launcher``, ``pictures``, ``runtime`` (``nccl``, in a rank), ``errors``, ``process``.
+"""
 
 from ppwork.claims.claim import Claim, Verdict
 from ppwork.claims.opened import open_up
-from ppwork.claims.runs import ClaimReport, Reports, run, run_all
+from ppwork.claims.report import ClaimReport, Reports
+from ppwork.claims.runs import run, run_all
 
 __all__ = ["Claim", "ClaimReport", "Reports", "Verdict", "open_up", "run", "run_all"]

@@ -2,48 +2,44 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ppwork.claims import (
+from ppwork.claims.claim import Claim
+from ppwork.claims.themes import (
     checkpoints,
     collectives,
+    debug,
     debug_tools,
-    debugging,
     elastic,
-    failure_and_timeouts,
-    groups_of_ranks,
+    failure,
+    groups,
     handles,
     meshes,
     messages,
+    names,
     nccl_ranks,
     objects,
+    p2p,
     pipelines,
-    point_to_point,
     records,
     sharded,
-    starting_up,
+    startup,
     stores,
-    versions_and_names,
 )
 from ppwork.errors import PlanError
 
-if TYPE_CHECKING:
-    from ppwork.claims.claim import Claim
-
-GROUPS_OF_CLAIMS = (
-    point_to_point,
+THEMES = (
+    p2p,
     handles,
     messages,
-    groups_of_ranks,
+    groups,
     collectives,
-    failure_and_timeouts,
-    debugging,
+    failure,
+    debug,
     debug_tools,
     records,
     objects,
-    starting_up,
+    startup,
     stores,
-    versions_and_names,
+    names,
     meshes,
     elastic,
     pipelines,
@@ -52,7 +48,7 @@ GROUPS_OF_CLAIMS = (
     nccl_ranks,
 )
 
-CLAIMS: dict[str, Claim] = {claim.id: claim for group in GROUPS_OF_CLAIMS for claim in group.CLAIMS}
+CLAIMS: dict[str, Claim] = {claim.id: claim for theme in THEMES for claim in theme.CLAIMS}
 """Every claim, by id."""
 
 

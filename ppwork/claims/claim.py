@@ -1,4 +1,4 @@
-"""A claim about ``torch.distributed``: what is said, the programs that try it, and how a verdict is reached.
+"""A claim about ``torch.distributed``: its statement, the programs that try it, and how a verdict is reached.
 
 Pure data and pure judging. The programs are plain ``torch.distributed`` of a few lines (``programs/``); they
 note what they see, and ``judge`` makes a verdict of nothing but those notes.
@@ -13,9 +13,20 @@ from typing import Any
 
 import msgspec
 
+# Beginnings of ``Claim.source``: where a claim is from.
+CARD = "API card of torch.distributed"
+"""A team's summary of the documentation: 11 claims, 10 gotchas."""
+DOCS = "documentation of torch.distributed"
+SEEN = "seen with torch 2.13"
+"""Nowhere documented: found by running it."""
+NOTES = "release notes of torch.distributed"
+CHECKPOINT_NOTES = "release notes of distributed checkpoint"
+BRIEFING = "briefing on torch.distributed of June 2026"
+"""On the renaming of collectives and the NCCL that is required."""
+
 
 class Verdict(StrEnum):
-    """What a run of a claim's programs showed on this machine."""
+    """Result of a claim's programs on this machine."""
 
     HOLDS = "holds"
     DOES_NOT_HOLD = "does not hold here"
@@ -36,11 +47,11 @@ class Ended(StrEnum):
 
 
 class RankSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """What one rank of one program did."""
+    """Record of one rank of one program."""
 
     ended: Ended
     notes: dict[str, Any] = {}
-    """What the program noted, in its own words; survives an abort and a hang."""
+    """Notes of the program, in its own words; survives an abort and a hang."""
     error_type: str = ""
     error: str = ""
     """First line of the exception."""
@@ -62,7 +73,7 @@ class Finding(msgspec.Struct, frozen=True):
 
     verdict: Verdict
     observed: str
-    """What happened, in one sentence made from the notes."""
+    """Events in one sentence, made from the notes."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +106,7 @@ def unhurried(path: str, ranks: int = 2, environment: Mapping[str, str] | None =
     return Program(path, ranks, limit_s=60.0, timeout_s=30.0, environment=environment or {})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Claim:
     """One entry of the catalogue.
 
@@ -103,7 +114,7 @@ class Claim:
         id: As in the catalogue: ``C04``, ``G02``, ``D07``, ``T03``.
         statement: What is said, in our words; one sentence that stands alone.
         source: Where it is said, with its section.
-        backends: What it speaks of: ``gloo``, ``nccl``, or both.
+        backends: The backends it speaks of.
         programs: What is run, by name; a claim about a trap has ``broken`` and ``mended``.
         judge: Makes the finding from what the ranks saw and nothing else.
         advice: What your code must do, given either verdict.
@@ -117,7 +128,7 @@ class Claim:
     id: str
     statement: str
     source: str
-    backends: tuple[str, ...]
+    backends: tuple[str, ...] = ("gloo", "nccl")
     programs: Mapping[str, Program]
     judge: Callable[[Seen], Finding]
     advice: str
@@ -128,9 +139,9 @@ class Claim:
     crosscheck: tuple[str, ...] = ()
 
 
-def holds(observed: str) -> Finding:
-    """Return the finding that the claim is as it says."""
-    return Finding(Verdict.HOLDS, observed)
+def holds(observed: str, *, when: bool = True) -> Finding:
+    """Return the finding that the claim is as it says; or, unless ``when``, that something else happened."""
+    return Finding(Verdict.HOLDS, observed) if when else does_not_hold(observed)
 
 
 def does_not_hold(observed: str) -> Finding:
@@ -141,3 +152,18 @@ def does_not_hold(observed: str) -> Finding:
 def not_testable(reason: str) -> Finding:
     """Return the finding that this machine or version cannot say."""
     return Finding(Verdict.NOT_TESTABLE, reason)
+
+
+def between(extremes: list[float]) -> str:
+    """Return the smallest and the largest number of a tensor in words: one number, or a mixture."""
+    low, high = extremes
+    return f"{low:g}" if low == high else f"a mixture of {low:g} and {high:g}"
+
+
+def end_of(rank: RankSeen) -> str:
+    """Return how a rank ended, to be read after its name."""
+    if rank.ended is Ended.EXITED:
+        return (
+            f"was ended by signal {-rank.exit_code}" if rank.exit_code < 0 else f"left with {rank.exit_code}"
+        )
+    return f"raised {rank.error_type}" if rank.ended is Ended.RAISED else str(rank.ended)

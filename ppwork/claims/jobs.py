@@ -1,6 +1,8 @@
-"""What is asked of a warm process, and what it answers; plain JSON lines."""
+"""A program to be run by ranks: the command line of each, its files, and how they ended."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import msgspec
 
@@ -24,3 +26,23 @@ class Done(msgspec.Struct, frozen=True):
     exit_codes: list[int]
     seconds: list[float]
     hung: list[bool]
+
+
+def notes_file(folder: Path, rank: int) -> Path:
+    """Return the path of a rank's notes, one JSON object a line."""
+    return folder / f"notes{rank}.jsonl"
+
+
+def outcome_file(folder: Path, rank: int) -> Path:
+    """Return the path of how a rank ended by itself; not there if it was killed or aborted."""
+    return folder / f"outcome{rank}.json"
+
+
+def begun_file(folder: Path, rank: int) -> Path:
+    """Return the path of the mark that a rank has come to its program: from there its limit counts."""
+    return folder / f"begun{rank}"
+
+
+def stack_file(folder: Path, rank: int) -> Path:
+    """Return the path of where a rank was when its limit passed."""
+    return folder / f"stack{rank}.txt"

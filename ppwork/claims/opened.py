@@ -5,15 +5,13 @@ from __future__ import annotations
 import html
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ppwork.claims.catalogue import claim_of
+from ppwork.claims.claim import Program, RankSeen
+from ppwork.claims.report import ClaimReport
 from ppwork.errors import PlanError
-from ppwork.lesson import source_of
-
-if TYPE_CHECKING:
-    from ppwork.claims.claim import Program, RankSeen
-    from ppwork.claims.runs import ClaimReport
+from ppwork.pictures.source import source_of
 
 MOMENT = re.compile(r"(^|_)(called|came|returned)$")
 """Notes of these names are moments on the machine's clock, if they are times at all."""
@@ -37,7 +35,7 @@ class OpenedUp:
         lines = [f"{report.id}: {report.statement}", f"source: {report.source}", ""]
         for name, program in self._shown():
             lines += [f"--- {name} ({_bounds(program)})", _source(program), ""]
-            lines += [f"rank {rank}: {said}" for rank, said in enumerate(self._ranks(name))]
+            lines += [f"rank {rank}: {text}" for rank, text in enumerate(self._ranks(name))]
             lines.append("")
         return "\n".join(
             [*lines, f"verdict: {report.verdict}", f"here: {report.observed}", f"so: {report.advice}"]
@@ -50,7 +48,7 @@ class OpenedUp:
             code = f"<pre {WRAPPED}>{html.escape(_source(program))}</pre>"
             bounds = re.sub(r"([_=])", r"\1<wbr>", _text(_bounds(program)))
             rows.append(_row(f"{_text(name)}<br>({bounds})", code))
-            rows += [_row(f"rank {rank}", _text(said)) for rank, said in enumerate(self._ranks(name))]
+            rows += [_row(f"rank {rank}", _text(text)) for rank, text in enumerate(self._ranks(name))]
         ending = {"verdict": f"<b>{report.verdict}</b>", "here": _text(report.observed)}
         rows += [_row(head, body) for head, body in {**ending, "so": _text(report.advice)}.items()]
         return f"<table>{''.join(rows)}</table>"
@@ -60,9 +58,9 @@ class OpenedUp:
         return [(name, programs[name]) for name in self.programs]
 
     def _ranks(self, name: str) -> list[str]:
-        seen = self.report.seen.get(name, [])
-        start = min((m for one in seen for m in moments(one).values()), default=0.0)
-        return [rank_text(one, start) for one in seen]
+        ranks = self.report.seen.get(name, [])
+        start = min((moment for rank in ranks for moment in moments(rank).values()), default=0.0)
+        return [rank_text(rank, start) for rank in ranks]
 
 
 def open_up(report: ClaimReport, *programs: str) -> OpenedUp:
@@ -75,13 +73,13 @@ def open_up(report: ClaimReport, *programs: str) -> OpenedUp:
     Raises:
         PlanError: The claim has no program of that name.
     """
-    known = tuple(claim_of(report.id).programs)
+    names = tuple(claim_of(report.id).programs)
     for name in programs:
-        if name not in known:
+        if name not in names:
             raise PlanError(
-                f"Claim {report.id} has no program {name!r}.", check_first=f"one of {', '.join(known)}"
+                f"Claim {report.id} has no program {name!r}.", check_first=f"one of {', '.join(names)}"
             )
-    return OpenedUp(report, programs or known)
+    return OpenedUp(report, programs or names)
 
 
 def moments(seen: RankSeen) -> dict[str, float]:
@@ -114,8 +112,8 @@ def _short(value: Any) -> str:  # noqa: ANN401  whatever JSON carries
 
 
 def _bounds(program: Program) -> str:
-    said = [f"{program.ranks} rank{'s' * (program.ranks > 1)}", f"at most {program.limit_s:g} s"]
-    return ", ".join([*said, *(f"{name}={value}" for name, value in program.environment.items())])
+    bounds = [f"{program.ranks} rank{'s' * (program.ranks > 1)}", f"at most {program.limit_s:g} s"]
+    return ", ".join([*bounds, *(f"{name}={value}" for name, value in program.environment.items())])
 
 
 def _source(program: Program) -> str:

@@ -1,38 +1,41 @@
-"""Runs programs of claims in a few warm processes, each bounded, and reads what the ranks left. No torch."""
+"""Runs programs of claims on forked ranks, each bounded, and reads what the ranks left. No torch."""
 
 from __future__ import annotations
 
-import contextlib
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+import threading
+import time
+from collections.abc import Callable, Container
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from ppwork.claims.claim import Ended, Program, RankSeen
-from ppwork.claims.files import notes_file, outcome_file, stack_file
-from ppwork.claims.jobs import Done, Job
+from ppwork.claims.jobs import Done, Job, begun_file, notes_file, outcome_file, stack_file
 from ppwork.errors import RunFailed
-from ppwork.torchrun import child_environment
+from ppwork.launcher.torchrun import child_environment
+from ppwork.launcher.warm import NotWarm, Start, Started, WarmLauncher, inherited
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from concurrent.futures import Future
-
+POLL_S = 0.01
 START_S = 60.0
+"""A rank that has not come to its program by then is not waited for: its limit counts from here."""
+STACK_S = 0.3
+"""How long a rank that hung gets to write down where."""
 LAST_WORDS = 2000
 """Characters of a rank's output that are kept."""
 _FRAME = re.compile(r'File "(.+?)", line (\d+)')
 
 
 class Pool:
-    """Warm processes that run programs; a context manager, and nothing is left at its end.
+    """Runs programs on ranks forked by a warm launcher; a context manager, and nothing is left at its end.
 
     Args:
         size: Programs that run at the same time.
@@ -42,30 +45,32 @@ class Pool:
     def __init__(self, size: int, backend: str) -> None:
         self._backend = backend
         self._scratch = Path(tempfile.mkdtemp(prefix="ppwork-claims-"))
-        self._idle: SimpleQueue[_Zygote] = SimpleQueue()
-        self._zygotes = [_Zygote() for _ in range(size)]
-        for zygote in self._zygotes:
-            self._idle.put(zygote)
         self._threads = ThreadPoolExecutor(size)
+        self._environment = {**child_environment(1), "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+        self._starting = threading.Lock()
+        self._launcher: WarmLauncher | None = None
+        self._ended = False
 
     def __enter__(self) -> Pool:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        for zygote in self._zygotes:
-            zygote.close()
+        with self._starting:
+            self._ended = True
+            if self._launcher is not None:
+                self._launcher.close()
         self._threads.shutdown(cancel_futures=True)
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def submit(self, call: Callable[..., Any], *args: Any) -> Future[Any]:  # noqa: ANN401
-        """Run ``call`` on a thread of this pool: as many at a time as there are warm processes."""
+        """Run ``call`` on a thread of this pool."""
         return self._threads.submit(call, *args)
 
     def run(self, program: Program) -> list[RankSeen]:
         """Run a program and return what each rank saw.
 
         Raises:
-            RunFailed: The warm process itself is gone (a defect of ours, not of the program).
+            RunFailed: The warm launcher is gone (a defect of ours, not of the program).
 
         Blocks:
             Until its ranks have ended; at most ``limit_s`` and a second.
@@ -81,57 +86,86 @@ class Pool:
             environment=dict(program.environment),
             fresh=program.fresh,
         )
-        zygote = self._idle.get()
+        processes: list[Started] = []
+        # Before the clock starts: what it imports when it is first asked for is not the program's time.
+        launcher = None if job.fresh or sys.platform != "linux" else self._warm()
+        start = time.monotonic()
         try:
-            done = zygote.run(job)
+            for rank in range(job.ranks):
+                processes.append(self._start(job, rank, launcher))  # noqa: PERF401  an error midway ends those before
+            done = self._awaited(job, processes, start)
         finally:
-            self._idle.put(zygote)
-        seen = [_seen(folder, rank, done) for rank in range(program.ranks)]
+            for process in processes:
+                if process.poll() is None:
+                    process.kill()
+                process.wait()
+        ranks = [_seen(folder, rank, done) for rank in range(program.ranks)]
         shutil.rmtree(folder, ignore_errors=True)
-        return seen
+        return ranks
 
+    def _start(self, job: Job, rank: int, launcher: WarmLauncher | None) -> Started:
+        """Fork a rank; without a launcher, where it shall be fresh or no fork can be had, it is exec'd."""
+        words = ["-m", "ppwork.claims.rank", msgspec.json.encode(job).decode(), str(rank)]
+        command = [sys.executable, *words]
+        with (Path(job.folder) / f"rank{rank}.log").open("wb") as log, Path(os.devnull).open("rb") as null:
+            if launcher is not None:
+                start = Start(command, self._environment, str(Path.cwd()), inherited())
+                try:
+                    return launcher.start(start, (null.fileno(), log.fileno(), log.fileno()))
+                except (NotWarm, OSError) as error:
+                    raise self._gone() from error
+            environment = {**self._environment, **job.environment}
+            return subprocess.Popen(command, env=environment, stdin=null, stdout=log, stderr=log)
 
-class _Zygote:
-    """One warm process, started when first needed."""
+    def _warm(self) -> WarmLauncher:
+        with self._starting:
+            if self._ended:
+                raise RunFailed("The claims were stopped.")
+            if self._launcher is None:
+                try:
+                    self._launcher = WarmLauncher(self._environment)
+                except NotWarm as error:
+                    raise self._gone() from error
+            return self._launcher
 
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def run(self, job: Job) -> Done:
-        process = self._process or self._start()
-        assert process.stdin is not None and process.stdout is not None  # noqa: S101  PT018 both are pipes
-        try:
-            process.stdin.write(msgspec.json.encode(job) + b"\n")
-            process.stdin.flush()
-            return msgspec.json.decode(process.stdout.readline(), type=Done)
-        except (OSError, msgspec.DecodeError) as error:
-            raise RunFailed(
-                f"The process that runs claims ended (exit {process.poll()}).",
-                check_first="was it killed? run the claim alone: `ppwork claims ID --show`",
-            ) from error
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "ppwork.claims.zygote"]
-        environment = {**child_environment(1), "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
-        self._process = process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    @staticmethod
+    def _gone() -> RunFailed:
+        return RunFailed(
+            "The process that forks the ranks of claims ended, or forks none.",
+            check_first="was it killed? run the claim alone: `ppwork claims ID --show`",
         )
-        assert process.stdout is not None  # noqa: S101  a pipe
-        process.stdout.readline()  # "ready", or nothing if it could not start: the job then says so
-        return process
 
-    def close(self) -> None:
-        if self._process is None:
-            return
-        for pipe in (self._process.stdin, self._process.stdout):
-            with contextlib.suppress(OSError):
-                if pipe is not None:
-                    pipe.close()  # the end of its input ends it and what it started
-        try:
-            self._process.wait(5.0)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+    def _awaited(self, job: Job, processes: list[Started], start: float) -> Done:
+        ranks = range(job.ranks)
+        took: dict[int, float] = {}
+        hung: set[int] = set()
+        begun = 0.0
+        while len(took) < len(processes):
+            now = time.monotonic()
+            for rank, process in enumerate(processes):
+                if rank not in took and process.poll() is not None:
+                    took[rank] = now - start
+            if not begun and (now - start > START_S or _all_begun(job, took)):
+                begun = now  # a slow machine uses up no program's limit before the program begins
+            late = now - begun if begun else 0.0
+            alive = {rank for rank in ranks if rank not in took}
+            if late > job.limit_s and alive - hung:
+                hung |= alive
+                for rank in alive:
+                    processes[rank].send_signal(signal.SIGUSR1)  # they write down where they are
+            if late > job.limit_s + STACK_S or self._ended:
+                for rank in alive:
+                    processes[rank].kill()
+            time.sleep(POLL_S)
+        if self._launcher is not None and not self._launcher.is_there():
+            raise self._gone()  # what it forked was killed with it, which says nothing about the program
+        codes = [process.returncode or 0 for process in processes]
+        return Done(codes, [round(took[rank], 3) for rank in ranks], [rank in hung for rank in ranks])
+
+
+def _all_begun(job: Job, ended: Container[int]) -> bool:
+    folder = Path(job.folder)
+    return all(rank in ended or begun_file(folder, rank).exists() for rank in range(job.ranks))
 
 
 def _seen(folder: Path, rank: int, done: Done) -> RankSeen:
@@ -139,25 +173,25 @@ def _seen(folder: Path, rank: int, done: Done) -> RankSeen:
     if notes_file(folder, rank).exists():
         for line in notes_file(folder, rank).read_bytes().splitlines():
             notes.update(msgspec.json.decode(line, type=dict[str, Any]))
-    said: dict[str, str] = {}
+    outcome: dict[str, str] = {}
     if outcome_file(folder, rank).exists():
-        said = msgspec.json.decode(outcome_file(folder, rank).read_bytes(), type=dict[str, str])
+        outcome = msgspec.json.decode(outcome_file(folder, rank).read_bytes(), type=dict[str, str])
     log = folder / f"rank{rank}.log"
     code = done.exit_codes[rank]
     if done.hung[rank]:
         ended = Ended.HUNG
-    elif code != 0 or not said:
+    elif code != 0 or not outcome:
         ended = Ended.EXITED
     else:
-        ended = Ended.RAISED if said["error_type"] else Ended.RETURNED
+        ended = Ended.RAISED if outcome["error_type"] else Ended.RETURNED
     return RankSeen(
         ended=ended,
         notes=notes,
-        error_type=said.get("error_type", ""),
-        error=said.get("error", ""),
+        error_type=outcome.get("error_type", ""),
+        error=outcome.get("error", ""),
         exit_code=code,
         seconds=done.seconds[rank],
-        line=said.get("line", "") or _hung_at(folder, rank),
+        line=outcome.get("line", "") or _hung_at(folder, rank),
         output=log.read_text(errors="replace")[-LAST_WORDS:] if log.exists() else "",
     )
 

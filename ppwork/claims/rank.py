@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ppwork.claims.files import begun_file, notes_file, outcome_file, stack_file
-from ppwork.claims.jobs import Job
-from ppwork.claims.zygote import die_with_parent
-from ppwork.nccl_knobs import sharing_a_gpu
+from ppwork.claims.jobs import Job, begun_file, notes_file, outcome_file, stack_file
+from ppwork.process import die_with_parent
+from ppwork.runtime.nccl import sharing_a_gpu
 
 if TYPE_CHECKING:
     import torch
@@ -30,7 +29,7 @@ MEET_S = 30.0
 
 @dataclass(frozen=True)
 class World:
-    """What a program gets: who it is, where, and a place for what it sees.
+    """World of a program: its rank, its device, and a place for its notes.
 
     Attributes:
         folder: Empty at the start, the same for all ranks of the program, gone after it.
@@ -116,19 +115,19 @@ def _leave(code: int) -> int:
 
 
 def _write(folder: Path, rank: int, error: Exception | None) -> None:
-    said = {"error_type": "", "error": "", "line": ""}
+    outcome = {"error_type": "", "error": "", "line": ""}
     if error is not None:
         frames = [
             f for f in traceback.extract_tb(error.__traceback__) if f"{os.sep}programs{os.sep}" in f.filename
         ]
         text = str(error).strip().splitlines()
-        said = {
+        outcome = {
             "error_type": type(error).__name__,
             "error": text[0] if text else "",
             "line": frames[-1].line or "" if frames else "",
         }
         traceback.print_exception(error)
-    outcome_file(folder, rank).write_bytes(msgspec.json.encode(said))
+    outcome_file(folder, rank).write_bytes(msgspec.json.encode(outcome))
 
 
 if __name__ == "__main__":

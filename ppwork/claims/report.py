@@ -1,15 +1,14 @@
-"""Claims that were run, as a page or a notebook's table; ``opened`` shows one with its programs."""
+"""Reports of claims that were run, and their page and table; ``opened`` shows one with its programs."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from ppwork.html_table import TOP_LEFT, html_table
+import msgspec
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ppwork.claims.runs import ClaimReport, Machine, Reports
+from ppwork.claims.claim import RankSeen, Verdict
+from ppwork.errors import PlanError
+from ppwork.pictures.tables import Table
 
 INTRODUCTION = """# Claims about `torch.distributed`, tried
 
@@ -20,6 +19,81 @@ A further column says what was seen only where its verdict differs from the firs
 """
 
 
+class ClaimReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Verdict of one claim on this machine, with what it rests on."""
+
+    id: str
+    statement: str
+    source: str
+    theme: str
+    lesson: str
+    verdict: Verdict
+    observed: str
+    advice: str
+    seconds: float
+    seen: dict[str, list[RankSeen]]
+    """By program, what each rank did: what the verdict rests on."""
+
+    def _repr_html_(self) -> str:
+        return as_html([self])
+
+    def __repr__(self) -> str:
+        return (
+            f"{self.id} {self.verdict}: {self.statement}\n  here: {self.observed}\n  so: {self.advice}\n  "
+            f"source: {self.source}"
+        )
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """Where and with what the claims were run."""
+
+    cpus: int
+    memory_gib: float
+    gpus: int
+    system: str
+    python: str
+    torch: str
+    ppwork: str
+    backend: str
+    date: str
+
+
+class Reports(msgspec.Struct, frozen=True, kw_only=True):
+    """A run of claims."""
+
+    machine: Machine
+    seconds: float
+    claims: list[ClaimReport]
+
+    def _repr_html_(self) -> str:
+        return as_html(self.claims)
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{claim.id} {claim.verdict}" for claim in self.claims)
+
+    def __getitem__(self, claim_id: str) -> ClaimReport:
+        """Return one of them by its id.
+
+        Raises:
+            PlanError: It was not run.
+        """
+        for claim in self.claims:
+            if claim.id == claim_id:
+                return claim
+        ran = ", ".join(claim.id for claim in self.claims)
+        raise PlanError(f"Claim {claim_id!r} was not run.", check_first=f"one of {ran}")
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of claims by verdict."""
+        return {verdict.value: sum(c.verdict is verdict for c in self.claims) for verdict in Verdict}
+
+    @property
+    def errors(self) -> list[str]:
+        """The obstacle to a verdict, for each claim that has none."""
+        return [f"{claim.id}: {claim.observed}" for claim in self.claims if claim.verdict is Verdict.ERROR]
+
+
 def markdown(columns: Sequence[Reports]) -> str:
     """Return the page ``docs/claims.md``: one row per claim, one column per machine.
 
@@ -28,15 +102,21 @@ def markdown(columns: Sequence[Reports]) -> str:
             was seen only where its verdict is another one.
     """
     first, lines = columns[0], [INTRODUCTION]
-    lines += [_machine_line(letter, one) for letter, one in zip("ABCDEFGH", columns, strict=False)]
+    lines += [_machine_line(letter, reports) for letter, reports in zip("ABCDEFGH", columns, strict=False)]
     for theme in dict.fromkeys(claim.theme for claim in first.claims):
-        heads = " | ".join(letter for letter, _ in zip("ABCDEFGH", columns, strict=False))
-        lines += ["", f"## {theme}", "", f"| id | claim | {heads} | what your code does |"]
-        lines.append("|" + "---|" * (len(columns) + 3))
-        for claim in (claim for claim in first.claims if claim.theme == theme):
-            said = [claim.id, f"{claim.statement} ({claim.source})"]
-            said += [_found(claim, first=None), *(_cell(one, claim) for one in columns[1:]), claim.advice]
-            lines.append(f"| {' | '.join(map(_in_table, said))} |")
+        head = ["id", "claim", *"ABCDEFGH"[: len(columns)], "what your code does"]
+        rows = [
+            [
+                claim.id,
+                f"{claim.statement} ({claim.source})",
+                _verdict(claim, first=None),
+                *(_cell(reports, claim) for reports in columns[1:]),
+                claim.advice,
+            ]
+            for claim in first.claims
+            if claim.theme == theme
+        ]
+        lines += ["", f"## {theme}", "", Table(head, rows).markdown().rstrip()]
     return "\n".join(lines) + "\n"
 
 
@@ -55,20 +135,16 @@ def machine_text(machine: Machine) -> str:
 
 
 def _cell(reports: Reports, first: ClaimReport) -> str:
-    found = next((claim for claim in reports.claims if claim.id == first.id), None)
-    return "not run" if found is None else _found(found, first=first)
+    claim = next((claim for claim in reports.claims if claim.id == first.id), None)
+    return "not run" if claim is None else _verdict(claim, first=first)
 
 
-def _found(claim: ClaimReport, *, first: ClaimReport | None) -> str:
+def _verdict(claim: ClaimReport, *, first: ClaimReport | None) -> str:
     as_before = first is not None and first.verdict == claim.verdict
     return f"**{claim.verdict}**" + ("" if as_before else f": {claim.observed}")
 
 
-def _in_table(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
-
-
 def as_html(reports: Sequence[ClaimReport]) -> str:
     """Return claims as a table for a notebook."""
-    rows = ((r.id, r.statement, str(r.verdict), r.observed, r.advice) for r in reports)
-    return html_table(("", "claim", "verdict", "here", "so"), rows, TOP_LEFT)
+    rows = [(r.id, r.statement, str(r.verdict), r.observed, r.advice) for r in reports]
+    return Table(["", "claim", "verdict", "here", "so"], rows).html()

@@ -5,100 +5,21 @@ from __future__ import annotations
 import os
 import platform
 import time
+from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING
 
-import msgspec
 import psutil
 
-from ppwork.checks import count_gpus
 from ppwork.claims.catalogue import CLAIMS, claim_of
 from ppwork.claims.claim import Claim, Finding, RankSeen, Verdict, not_testable
 from ppwork.claims.pool import Pool
-from ppwork.claims.report import as_html
+from ppwork.claims.report import ClaimReport, Machine, Reports
 from ppwork.errors import PlanError, text_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+from ppwork.launcher.checks import count_gpus
 
 BACKENDS = ("gloo", "nccl")
 PARALLEL = 3
 """Programs at a time: most of them wait, and a bound is never so short that a neighbour could use it up."""
-
-
-class ClaimReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What one claim came to on this machine."""
-
-    id: str
-    statement: str
-    source: str
-    theme: str
-    lesson: str
-    verdict: Verdict
-    observed: str
-    advice: str
-    seconds: float
-    seen: dict[str, list[RankSeen]]
-    """By program, what each rank did: what the verdict rests on."""
-
-    def _repr_html_(self) -> str:
-        return as_html([self])
-
-    def __repr__(self) -> str:
-        return (
-            f"{self.id} {self.verdict}: {self.statement}\n  here: {self.observed}\n  so: {self.advice}\n"
-            f"  source: {self.source}"
-        )
-
-
-class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """Where and with what the claims were run."""
-
-    cpus: int
-    memory_gib: float
-    gpus: int
-    system: str
-    python: str
-    torch: str
-    ppwork: str
-    backend: str
-    date: str
-
-
-class Reports(msgspec.Struct, frozen=True, kw_only=True):
-    """A run of claims."""
-
-    machine: Machine
-    seconds: float
-    claims: list[ClaimReport]
-
-    def _repr_html_(self) -> str:
-        return as_html(self.claims)
-
-    def __repr__(self) -> str:
-        return "\n".join(f"{claim.id} {claim.verdict}" for claim in self.claims)
-
-    def __getitem__(self, claim_id: str) -> ClaimReport:
-        """Return one of them by its id.
-
-        Raises:
-            PlanError: It was not run.
-        """
-        for claim in self.claims:
-            if claim.id == claim_id:
-                return claim
-        ran = ", ".join(claim.id for claim in self.claims)
-        raise PlanError(f"Claim {claim_id!r} was not run.", check_first=f"one of {ran}")
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Number of claims by verdict."""
-        return {verdict.value: sum(c.verdict is verdict for c in self.claims) for verdict in Verdict}
-
-    @property
-    def errors(self) -> list[str]:
-        """What was in the way of a verdict, for each claim that has none."""
-        return [f"{claim.id}: {claim.observed}" for claim in self.claims if claim.verdict is Verdict.ERROR]
 
 
 def run(claim_id: str, *, backend: str = "gloo") -> ClaimReport:
@@ -147,23 +68,23 @@ def run_all(
             "Claims were asked for on NCCL, and this machine has no GPU.", check_first="--backend gloo"
         )
     start = time.monotonic()
-    found: dict[str, ClaimReport] = {}
+    reports: dict[str, ClaimReport] = {}
     with Pool(min(parallel, len(chosen)), backend) as pool:
 
-        def one(claim: Claim) -> None:
-            found[claim.id] = _run(claim, pool, backend, gpus)
+        def run_claim(claim: Claim) -> None:
+            reports[claim.id] = _run(claim, pool, backend, gpus)
             if progress is not None:
-                progress(found[claim.id])
+                progress(reports[claim.id])
 
         together = [claim for claim in chosen if not claim.alone]
-        for future in [pool.submit(one, claim) for claim in together]:
+        for future in [pool.submit(run_claim, claim) for claim in together]:
             future.result()
         for claim in chosen:
             if claim.alone:
-                one(claim)
+                run_claim(claim)
     machine = _machine(backend, gpus)
     return Reports(
-        machine=machine, seconds=round(time.monotonic() - start, 1), claims=[found[c.id] for c in chosen]
+        machine=machine, seconds=round(time.monotonic() - start, 1), claims=[reports[c.id] for c in chosen]
     )
 
 
@@ -196,9 +117,9 @@ def judged(claim: Claim, seen: dict[str, list[RankSeen]]) -> Finding:
         return claim.judge(seen)
     except Exception as error:  # noqa: BLE001  a program that did not get far enough leaves notes out
         ends = "; ".join(
-            f"{name} rank {rank} {one.ended}{': ' + one.error if one.error else ''}"
+            f"{name} rank {rank} {end.ended}{': ' + end.error if end.error else ''}"
             for name, ranks in seen.items()
-            for rank, one in enumerate(ranks)
+            for rank, end in enumerate(ranks)
         )
         return Finding(Verdict.ERROR, f"The notes do not suffice ({text_of(error)}). {ends}")
 

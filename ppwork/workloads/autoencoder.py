@@ -10,14 +10,11 @@ Shape letters: N frames, C channels, H and W pixels, h and w latents.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-if TYPE_CHECKING:
-    from ppwork.workloads.spec import ModelSpec
+from ppwork.workloads.spec import ModelSpec
 
 GAIN = 4.0
 """Pixels in [0, 1] become about unit-sized numbers: ``(x - 0.5) * GAIN``."""

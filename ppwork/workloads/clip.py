@@ -7,10 +7,12 @@ without repeating the frames at the turns: 0 1 2 3 2 1 0 1 ...
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, TypeAlias
 
 import av
@@ -21,9 +23,6 @@ from av.video.reformatter import Interpolation
 from ppwork.errors import PlanError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from types import TracebackType
-
     from numpy.typing import NDArray
 
 Frame: TypeAlias = "NDArray[np.uint8]"
@@ -36,7 +35,7 @@ FALLBACK_FPS = Fraction(25)
 
 @dataclass(frozen=True)
 class ClipInfo:
-    """What a whole decode of a clip found.
+    """Facts of a clip from a whole decode.
 
     Attributes:
         frames: Frames that really decode.
@@ -165,10 +164,7 @@ class VideoWriter:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if kind is None:
             self.close()
@@ -233,8 +229,7 @@ def _decode(path: Path, width: int, height: int) -> Iterator[Frame]:
                 yield _fit(frame, width, height)
     except (FFmpegError, IndexError) as error:
         raise PlanError(
-            f"The input {path} could not be decoded: {error}",
-            check_first="is it a video, and complete?",
+            f"The input {path} could not be decoded: {error}", check_first="is it a video, and complete?"
         ) from error
 
 
@@ -244,5 +239,5 @@ def _fit(frame: av.VideoFrame, width: int, height: int) -> Frame:
     high = max(height, round(frame.height * scale))
     kind = Interpolation.AREA if scale < 1 else Interpolation.BICUBIC
     scaled = frame.reformat(wide, high, "rgb24", interpolation=kind).to_ndarray()
-    left, top = (wide - width) // 2, (high - height) // 2
-    return np.ascontiguousarray(scaled[top : top + height, left : left + width])
+    x, y = (wide - width) // 2, (high - height) // 2
+    return np.ascontiguousarray(scaled[y : y + height, x : x + width])

@@ -6,34 +6,22 @@ but what travels. Nothing here depends on how the stream is cut into chunks or o
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from ppwork.stage import Emission, StageContext, Tensors
-from ppwork.workloads.clip import VideoWriter, probe, read_frames
-from ppwork.workloads.picture import Comparison
+from ppwork.workloads.clip import Frame, VideoWriter, probe, read_frames
+from ppwork.workloads.dit import KVCache
+from ppwork.workloads.picture import Comparison, psnr_db
 from ppwork.workloads.spec import check_plan, default_clip
 from ppwork.workloads.weights import load_autoencoder, load_dit
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from ppwork.workloads.clip import Frame
-    from ppwork.workloads.dit import KVCache
-
 SEED_STRIDE = 1_000_003
 """Spreads the seeds of the frames: frame f draws its noise from ``seed * SEED_STRIDE + f``."""
-TINY_MSE = 1e-10
-"""Keeps a perfect result at 100 dB instead of infinity, which JSON does not know."""
-
-
-def psnr_db(mse: float) -> float:
-    """Return the peak signal-to-noise ratio of full scale 1."""
-    return float(-10.0 * np.log10(max(mse, TINY_MSE)))
 
 
 def frame_noise(shape: torch.Size, seed: int, frame: int) -> torch.Tensor:
@@ -220,10 +208,10 @@ class VideoDenoiser:
             Two all-reduces per block of the DiT; none at mesh size 1.
         """
         noisy, sigma = tensors["latents"], tensors["sigma"]
-        found, caches = self._dit(noisy[None], sigma, self._caches)
-        denoised = found[0].contiguous()
+        streams, caches = self._dit(noisy[None], sigma, self._caches)
+        denoised = streams[0].contiguous()
         if step_index == num_steps - 1:
             self._caches = caches
             return {"latents": denoised}
-        left = (num_steps - step_index - 1) / (num_steps - step_index)  # of what is there now
-        return {"latents": denoised + (noisy - denoised) * left, "sigma": sigma * left}
+        rest = (num_steps - step_index - 1) / (num_steps - step_index)  # of the noise that is there now
+        return {"latents": denoised + (noisy - denoised) * rest, "sigma": sigma * rest}

@@ -17,17 +17,15 @@ W windows (of all streams), P places in a window, H heads on this rank, D channe
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from ppwork.stage import TensorParallel
+from ppwork.workloads.spec import ModelSpec
 from ppwork.workloads.windows import Geometry, from_windows, make_geometry, rotate, to_windows
-
-if TYPE_CHECKING:
-    from ppwork.stage import TensorParallel
-    from ppwork.workloads.spec import ModelSpec
 
 SIGMA_FEATURES = 16
 
@@ -59,10 +57,7 @@ class Attention(nn.Module):
         self.out.weight = nn.Parameter(out.reshape(spec.width, -1).clone())
 
     def forward(
-        self,
-        x_BThwC: torch.Tensor,
-        geometry: Geometry,
-        cache: KVCache | None,
+        self, x_BThwC: torch.Tensor, geometry: Geometry, cache: KVCache | None
     ) -> tuple[torch.Tensor, KVCache]:
         """Attend to the cached frames and to the chunk.
 
@@ -138,11 +133,7 @@ class Block(nn.Module):
         self.table = nn.Parameter(table)
 
     def forward(
-        self,
-        x_BThwC: torch.Tensor,
-        modulation: torch.Tensor,
-        geometry: Geometry,
-        cache: KVCache | None,
+        self, x_BThwC: torch.Tensor, modulation: torch.Tensor, geometry: Geometry, cache: KVCache | None
     ) -> tuple[torch.Tensor, KVCache]:
         """Return the updated stream and cache; ``modulation`` is ``[B, 6, C]``."""
         width = x_BThwC.shape[-1]
@@ -193,10 +184,7 @@ class VideoDiT(nn.Module):
         }
 
     def forward(
-        self,
-        latents_BTChw: torch.Tensor,
-        sigma: torch.Tensor,
-        caches: list[KVCache] | None = None,
+        self, latents_BTChw: torch.Tensor, sigma: torch.Tensor, caches: list[KVCache] | None = None
     ) -> tuple[torch.Tensor, list[KVCache]]:
         """Denoise one chunk.
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import torch
 
 TITLES = ("clean", "noisy", "denoised")
+TINY_MSE = 1e-10
+"""Keeps a perfect result at 100 dB instead of infinity, which JSON does not know."""
+
+
+def psnr_db(mse: float) -> float:
+    """Return the peak signal-to-noise ratio of full scale 1."""
+    return float(-10.0 * np.log10(max(mse, TINY_MSE)))
 
 
 class Comparison:
@@ -58,8 +64,7 @@ class Comparison:
                 axis.set_axis_off()
                 label = f"frame {frame}, {title}"
                 if title != "clean":
-                    mse = max(float(np.square(image - images[0]).mean()), 1e-10)
-                    label += f", PSNR {-10 * np.log10(mse):.1f} dB"
+                    label += f", PSNR {psnr_db(np.square(image - images[0]).mean()):.1f} dB"
                 axis.set_title(label, fontsize=12)
         part = path.with_name(f".{path.name}.part")
         FigureCanvasAgg(figure).print_png(part)

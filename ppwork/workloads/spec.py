@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ppwork.errors import PlanError
-
-if TYPE_CHECKING:
-    from ppwork.plan import Plan
+from ppwork.plan import Plan
 
 DATA_DIR = Path(__file__).with_name("data")
 
@@ -77,24 +75,16 @@ def check_plan(plan: Plan) -> None:
         PlanError: A size is not a multiple of ``LATENT_STRIDE``, or the mesh size does not divide the heads
             and the MLP's channels (the launcher, before any rank starts).
     """
-    _check_size(plan.width, plan.height)
-    _check_mesh(plan.mesh_size)
-
-
-def _check_size(width: int, height: int) -> None:
-    if width % LATENT_STRIDE or height % LATENT_STRIDE:
-        near = "x".join(str(max(1, round(side / LATENT_STRIDE)) * LATENT_STRIDE) for side in (width, height))
+    if plan.width % LATENT_STRIDE or plan.height % LATENT_STRIDE:
+        sides = (max(1, round(side / LATENT_STRIDE)) * LATENT_STRIDE for side in (plan.width, plan.height))
         raise PlanError(
-            f"The size {width}x{height} was asked for, but the codec takes only "
+            f"The size {plan.width}x{plan.height} was asked for, but the codec takes only "
             f"multiples of {LATENT_STRIDE} pixels.",
-            check_first=f"the option --size; the nearest size that works is {near}",
+            check_first=f"the option --size; the nearest size that works is {'x'.join(map(str, sides))}",
         )
-
-
-def _check_mesh(mesh_size: int) -> None:
     for name, value in (("attention heads", HEADS), ("MLP channels", MLP_HIDDEN)):
-        if value % mesh_size:
+        if value % plan.mesh_size:
             raise PlanError(
-                f"The {value} {name} of the denoiser cannot be split over a mesh of {mesh_size}.",
+                f"The {value} {name} of the denoiser cannot be split over a mesh of {plan.mesh_size}.",
                 check_first=f"the option --mesh-size; possible are {mesh_sizes()}",
             )

@@ -12,20 +12,14 @@ from __future__ import annotations
 import functools
 import random
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import torch
 
+from ppwork.plan import Plan
 from ppwork.stage import Emission, StageContext, Tensors
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ppwork.plan import Plan
-
 MB = 1 << 20
-
-
 CALIBRATION_CYCLES = 20_000_000
 """About 10 ms."""
 

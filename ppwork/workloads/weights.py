@@ -6,6 +6,7 @@ The sizes stand in the file's metadata, so a file says by itself what it fits.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -19,8 +20,6 @@ from ppwork.workloads.dit import VideoDiT
 from ppwork.workloads.spec import ModelSpec, default_weights
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from torch import nn
 
 

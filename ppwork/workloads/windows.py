@@ -21,7 +21,7 @@ FORBIDDEN = -1e4
 
 
 class Geometry(NamedTuple):
-    """What all blocks of one forward share.
+    """Positions and mask that all blocks of one forward share.
 
     Attributes:
         rotation: Rotary table ``[S, P, 1, D / 2]`` complex64 for keys; its last T entries are the
@@ -55,13 +55,7 @@ def rotate(x_WSPHD: torch.Tensor, rotation: torch.Tensor) -> torch.Tensor:
 
 
 def make_geometry(
-    window: int,
-    *,
-    frames: int,
-    past: int,
-    size: tuple[int, int],
-    streams: int,
-    device: torch.device,
+    window: int, *, frames: int, past: int, size: tuple[int, int], streams: int, device: torch.device
 ) -> Geometry:
     """Return what all blocks of one forward share.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 import ppwork as pp
-from ppwork.checks import count_gpus
+from ppwork.launcher.checks import count_gpus
 
 pytestmark = pytest.mark.gpu
 

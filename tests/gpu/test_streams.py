@@ -16,12 +16,12 @@ import pytest
 import torch
 
 import ppwork as pp
-from ppwork import cuda_spans
-from ppwork.cuda_spans import CudaSpans
-from ppwork.envelope import TensorSpec
-from ppwork.streams import DeviceLink, Edge
-from ppwork.tensors import as_bytes
-from ppwork.timeline import Span
+from ppwork.protocol.envelope import TensorSpec
+from ppwork.records.spans import Span
+from ppwork.runtime import cuda_spans
+from ppwork.runtime.cuda_links import CudaLink, Edge
+from ppwork.runtime.cuda_spans import CudaSpans
+from ppwork.runtime.tensors import as_bytes
 
 pytestmark = pytest.mark.gpu
 
@@ -73,9 +73,9 @@ class Rounds:
     numels: list[int] = field(default_factory=lambda: [NUMEL] * ROUNDS)
     slots: int = SLOTS
 
-    def link(self, name: str) -> DeviceLink:
+    def link(self, name: str) -> CudaLink:
         spans = CudaSpans(lambda span: None, self.device)
-        return DeviceLink(name, self.device, slots=self.slots, spans=spans, without=self.without)
+        return CudaLink(name, self.device, slots=self.slots, spans=spans, without=self.without)
 
     def chunks(self) -> list[torch.Tensor]:
         return [torch.full((n,), k + 1.0, device=self.device) for k, n in enumerate(self.numels)]

@@ -4,47 +4,54 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
-import time
-from dataclasses import dataclass
-from pathlib import Path
 
 import psutil
 import pytest
+from checkout import SUPPORT
+from started_ranks import WARNINGS, Ranks, start_rank
+from waiting import descendants
 
-HERE = Path(__file__).parent
-END_S = 30.0
-"""No test job may take longer than this to end by itself."""
+from ppwork.__main__ import main
+from ppwork.launcher.torchrun import child_environment
+from ppwork.launcher.warm import Started, WarmLauncher
+from ppwork.process import WARM_VARIABLE
 
 # A shell starts background jobs with SIGINT ignored, and children inherit that: Ctrl-C would reach nobody.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def descendants() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
-
-
-def wait_for(fact, deadline_s: float = END_S):
-    """Wait for a fact (a function that becomes true) and return it; fail with its name at the deadline."""
-    end = time.monotonic() + deadline_s
-    while time.monotonic() < end:
-        if value := fact():
-            return value
-        time.sleep(0.02)  # the interval of asking, not a wait to be ready
-    raise AssertionError(f"not true within {deadline_s} s: {getattr(fact, '__name__', fact)}")
-
-
 @pytest.fixture(autouse=True)
 def in_toy_folder(monkeypatch):
     """Stages are found by import path from the folder one launches in."""
-    monkeypatch.chdir(HERE)
+    monkeypatch.chdir(SUPPORT)
 
 
-@pytest.fixture(autouse=True)
-def warnings_are_errors_in_ranks(monkeypatch):
+@pytest.fixture(autouse=True, scope="module")
+def warnings_are_errors_in_ranks():
     """What a newer torch will take away must fail here first, in torchrun and the ranks as well."""
-    monkeypatch.setenv("PYTHONWARNINGS", "error::FutureWarning,error::DeprecationWarning")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in WARNINGS.items():
+            patch.setenv(name, value)
+        yield
+
+
+@pytest.fixture(scope="session")
+def warm_launcher():
+    """One for each process of pytest, also for the kernels and commands that tests start."""
+    launcher = WarmLauncher({**child_environment(1), **WARNINGS})
+    yield launcher
+    launcher.close()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def warm_unless_marked_cold(request, warnings_are_errors_in_ranks):
+    """Ranks are forked where their start is not the subject; a file marked ``cold`` has them exec'd."""
+    cold = any(mark.name == "cold" for mark in request.node.iter_markers())
+    chosen = "0" if cold else str(request.getfixturevalue("warm_launcher").address)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(WARM_VARIABLE, chosen)
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -60,21 +67,23 @@ def no_process_is_left():
     assert not names, f"left running: {names}"
 
 
-@dataclass
-class Ranks:
-    """Plain processes with torchrun's variables: the quick way to a world whose ranks differ."""
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Run a command in this process, without the second that one of its own takes to start."""
 
-    processes: list[subprocess.Popen[bytes]]
+    def run(*arguments: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["ppwork", *arguments])
+        return main(), capsys.readouterr().err
 
-    def wait(self, deadline_s: float = END_S) -> list[int]:
-        end = time.monotonic() + deadline_s
-        return [process.wait(max(0.1, end - time.monotonic())) for process in self.processes]
+    on_sigterm = signal.getsignal(signal.SIGTERM)
+    yield run
+    signal.signal(signal.SIGTERM, on_sigterm)
 
 
 @pytest.fixture
 def start_ranks(tmp_path):
     """Start one process per command, rank by rank, with a common store file."""
-    started: list[subprocess.Popen[bytes]] = []
+    started: list[Started] = []
 
     def start(commands: list[list[str]], environments: dict[int, dict[str, str]] | None = None) -> Ranks:
         for rank, command in enumerate(commands):
@@ -88,7 +97,7 @@ def start_ranks(tmp_path):
                 "PPWORK_STORE": str(tmp_path / "store"),
                 **(environments or {}).get(rank, {}),
             }
-            started.append(subprocess.Popen([sys.executable, *command], env=environment))
+            started.append(start_rank([sys.executable, *command], environment))
         return Ranks(started)
 
     yield start

@@ -7,11 +7,12 @@ import re
 from pathlib import Path
 
 import nbformat
+from checkout import ROOT
 
-from ppwork import lesson
 from ppwork.claims.catalogue import claim_of
+from ppwork.pictures import source
 
-FOLDER = Path(__file__).parent.parent.parent / "notebooks"
+FOLDER = ROOT / "notebooks"
 SOLUTIONS = FOLDER / "solutions"
 LOOP = ["Predict", "Run", "Compare", "Explain"]
 ENDING = ["Exercises", "Key points", "Words"]
@@ -21,7 +22,7 @@ PARAMETER = re.compile(r"\w+: (int|float|str|bool) = \S+  # \S.*")
 SHOWN_SOURCE = re.compile(r'"(ppwork[\w.]*:[\w.]+)"')
 CHECK = re.compile(r'pp\.check\("(\d\d\.\d)", (\w+)\)')
 OPENED = re.compile(r'open_up\(\w+\["(\w+)"\]((?:, "[^"]+")*)\)')
-STARTS = ("pp.launch(", "pp.claims.run_all(")
+STARTS = ("pp.launch(", "pp.launch_script(", "pp.claims.run_all(")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#([^)\s]+))?\)")
 
 
@@ -128,7 +129,8 @@ def cells(notebook):
             continue
         if re.search(r"^\s*(import|from) torch", cell.source, re.MULTILINE):
             yield f"cell {number} imports torch"
-        if sum("pp.launch(" in ast.unparse(line) for line in ast.parse(cell.source).body) > 1:
+        launches = [line for line in ast.parse(cell.source).body if "pp.launch" in ast.unparse(line)]
+        if len(launches) > 1:
             yield f"cell {number} launches twice; runs to be compared go into one dict"
 
 
@@ -156,8 +158,8 @@ def pictures(notebook):
                 (alt,) = [word.value for word in node.keywords if word.arg == "alt"]
                 if isinstance(alt, ast.Constant):
                     yield f"cell {number}: the picture's sentence does not come from data"
-        drawn = re.search(r"(plot_timeline|compare_timelines)\(", cell.source)
-        if drawn and not (number < len(code) and "timeline_table(" in code[number].source):
+        drawn = "pp.pictures.timeline(" in cell.source and ".table" not in cell.source
+        if drawn and not (number < len(code) and ".table" in code[number].source):
             yield f"cell {number}: a timeline without its table"
 
 
@@ -166,7 +168,7 @@ def sources(notebook):
     for number, cell in enumerate(code_cells(notebook), start=1):
         shown = "".join(o.get("text", "") + o.get("data", {}).get("text/plain", "") for o in cell.outputs)
         for path in [*SHOWN_SOURCE.findall(cell.source), *programs_opened(cell.source)]:
-            if lesson.source_of(path) not in shown:
+            if source.source_of(path) not in shown:
                 yield f"cell {number} shows another {path} than the file has: `ppwork nb refresh`"
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import sync_playwright
 
-from ppwork.survey import BROWSERS
+from ppwork.lab.doctor.machine import BROWSERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

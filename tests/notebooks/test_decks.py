@@ -1,15 +1,21 @@
-"""The decks of this course in a browser without a network: every slide fits, on the screen and on paper."""
+"""The decks of this course in a browser without a network: every slide fits, on the screen and on paper.
+
+Its text is in the fonts that the deck brings, so that what fits here fits on a machine with other fonts.
+"""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import pytest
 from anatomy import FOLDER
 from browser import page_at
 
-from ppwork.course import HALF_DAYS
-from ppwork.slides_cli import NOTES_FILE, built
+from ppwork.cli.slides import NOTES_FILE, built
+from ppwork.lab.course.deck import LATIN_1
+from ppwork.lab.course.lessons import HALF_DAYS
+from ppwork.lab.course.text import html_of
 
 pytestmark = pytest.mark.notebook
 
@@ -39,6 +45,7 @@ LOOK = """() => {
     pictures: [...slide.querySelectorAll("img")].map((img) => [img.alt, img.naturalWidth, img.clientHeight]),
     foot: slide.querySelector("footer").innerText,
     notes: Reveal.getSlideNotes() || "",
+    signs: [...new Set(page.textContent)].filter((sign) => sign.trim()),
   };
 }"""
 
@@ -71,13 +78,43 @@ def opened(page):
     return page.evaluate("() => Reveal.getTotalSlides()")
 
 
+class Glyphs:
+    """Counts the glyphs that a page draws, by font, as Chromium's own debugger reports them."""
+
+    def __init__(self, page):
+        self._devtools = page.context.new_cdp_session(page)
+        for domain in ("DOM", "CSS"):
+            self._devtools.send(f"{domain}.enable")
+
+    def of(self, selector):
+        """Return glyphs by family, of the deck's fonts, and by family, of the machine's.
+
+        Each element is asked by itself: Chromium looks only a few levels below the one it is asked about.
+        """
+        root = self._devtools.send("DOM.getDocument", {"depth": 0})["root"]["nodeId"]
+        nodes = self._devtools.send("DOM.querySelectorAll", {"nodeId": root, "selector": selector})["nodeIds"]
+        brought, foreign = Counter(), Counter()
+        for node in nodes:
+            for font in self._devtools.send("CSS.getPlatformFontsForNode", {"nodeId": node})["fonts"]:
+                (brought if font["isCustomFont"] else foreign)[font["familyName"]] += font["glyphCount"]
+        return brought, foreign
+
+
+def brought_signs():
+    """Every sign that the deck's fonts have; one that no font has is drawn as a box in the deck's own."""
+    ends = [part.removeprefix("U+").split("-") for part in LATIN_1.split(", ")]
+    return {chr(code) for end in ends for code in range(int(end[0], 16), int(end[-1], 16) + 1)}
+
+
 def walked(page, total):
     """What there is on every slide, once all of it has come."""
     seen = []
+    glyphs = Glyphs(page)
     for _ in range(total):
         while page.evaluate("() => Reveal.availableFragments().next"):
             page.keyboard.press("ArrowRight")
-        seen.append(page.evaluate(LOOK))
+        brought, foreign = glyphs.of("section.present .page *")
+        seen.append({**page.evaluate(LOOK), "brought": brought, "foreign": foreign})
         page.keyboard.press("ArrowRight")
     assert page.evaluate("() => Reveal.isLastSlide()")
     return seen
@@ -88,6 +125,10 @@ def test_every_slide_fits_its_page_and_is_legible(deck):
     seen = walked(deck, total)
     assert total > 5
     assert [slide["title"] for slide in seen if not slide["fits"]] == []
+    assert [(slide["title"], slide["foreign"]) for slide in seen if slide["foreign"]] == []
+    assert {sign for slide in seen for sign in slide["signs"]} <= brought_signs()
+    assert all(slide["brought"] for slide in seen)
+    assert {family for slide in seen for family in slide["brought"]} >= {"IBM Plex Sans", "IBM Plex Mono"}
     assert {tuple(slide["page"]) for slide in seen} == {(1280, 720)}
     assert min(slide["text"] for slide in seen) >= SMALLEST_TEXT_PX
     assert min(slide[what] for slide in seen for what in ("fixed", "footer")) >= SMALLEST_FIXED_PX
@@ -116,8 +157,23 @@ def test_the_deck_prints_with_a_page_for_each_slide(deck):
         ").map((one) => one.innerText.slice(0, 60))"
     )
     assert over == []
+    brought, foreign = Glyphs(deck).of(".pdf-page .page *")
+    assert brought
+    assert foreign == {}
     pdf = deck.pdf(prefer_css_page_size=True, print_background=True)
     assert len(re.findall(rb"/Type\s*/Page\b", pdf)) == total
+
+
+def test_a_formula_has_the_decks_letters_and_a_font_of_the_machine_is_noticed(deck):
+    opened(deck)
+    add = "(text) => document.querySelector('section.present .body').insertAdjacentHTML('beforeend', text)"
+    deck.evaluate(add, html_of(r"The period is $T = \frac{a_1 + b}{2} - 3 \times c$ seconds."))
+    glyphs = Glyphs(deck)
+    brought, foreign = glyphs.of("section.present math *")
+    assert brought["IBM Plex Sans"] >= len("T=a1+b2-3\N{MULTIPLICATION SIGN}c")
+    assert foreign == {}
+    deck.evaluate(add, "<p style='font-family: serif'>of the machine</p>")
+    assert glyphs.of("section.present .page *")[1].total() > 0
 
 
 def test_the_speaker_view_opens_and_has_the_notes(deck):

@@ -8,7 +8,7 @@ import nbformat
 import pytest
 from anatomy import FOLDER, SOLUTIONS, anatomy_problems, code_cells, links, solution_problems, solutions_of
 
-from ppwork.notebooks import dump, normalised
+from ppwork.lab.course.refresh import dump, normalised
 
 LESSONS = sorted(FOLDER.glob("*.ipynb"))
 SOLVED = sorted(SOLUTIONS.glob("*.ipynb"))
@@ -150,8 +150,8 @@ def swap(cell, old, new):
         (lambda nb: code(nb, "pp.launch(").update(source="1\n" * 16), "more than 15 lines"),
         (lambda nb: swap(code(nb, "import ppwork"), "import ppwork as pp", "import torch"), "imports torch"),
         (lambda nb: swap(code(nb, "pp.launch(plan"), "pp.l", "pp.launch(plan)\npp.l"), "launches twice"),
-        (lambda nb: swap(code(nb, "chunks_finding("), "chunks_finding(times)", "'x'"), "not come from data"),
-        (lambda nb: swap(code(nb, "print(timeline_table("), "timeline_table", "str"), "without its table"),
+        (lambda nb: code(nb, "pictures.chunks(").update(source="pp.show(0, alt='x')"), "not come from data"),
+        (lambda nb: swap(code(nb, "print(picture.table"), ".table", ""), "without its table"),
         (lambda nb: code(nb, "lesson.source_of(").update(outputs=[]), "than the file has"),
         (lambda nb: code(nb, "pp.check(").update(outputs=[]), "shows no hint"),
         (lambda nb: swap(code(nb, "pp.check("), "pp.check(", "str("), "is not in both notebooks"),

@@ -1,6 +1,7 @@
 """Lessons as a learner has them: JupyterLab in a browser, the live view with its Stop button, sliders.
 
-``make screenshots`` runs this alone and leaves the pictures in ``screenshots/``.
+``make screenshots`` runs this alone, with the lessons whole, and leaves the pictures in ``screenshots/``.
+Else nbval has run every cell of them, and their first halves are enough for what only a browser shows.
 """
 
 from __future__ import annotations
@@ -18,12 +19,15 @@ from anatomy import FOLDER
 from browser import page_at
 from lab_server import errors_in, jupyterlab, open_notebook, run_all, wait_for_end
 
-from ppwork.pulse import read_pulse
-from ppwork.timeline import read_entries
+from ppwork.records.pulse import read_pulse
+from ppwork.records.spans import read_entries
 
 pytestmark = [pytest.mark.notebook, pytest.mark.timeout(900)]
 OVERLAP = "05-how-do-i-overlap-and-prove-it.ipynb"
 FAILURES = "07-what-happens-when-something-dies.ipynb"
+SECOND_HALF = {OVERLAP: "## Break it", FAILURES: "%%writefile my_naive_leader.py"}
+"""Text in the first cell of it."""
+SLIDERS = "pp.what_if("
 LIMIT_S = 400.0
 """On a whole lesson; it takes less than a minute on two quiet cores."""
 LONG = """\
@@ -54,6 +58,13 @@ def shots(tmp_path):
 
 def copy_of(name: str, folder: Path, *more_cells: str) -> None:
     notebook = nbformat.read(FOLDER / name, as_version=4)
+    if "PPWORK_SCREENSHOTS" not in os.environ:
+        half = next(n for n, cell in enumerate(notebook.cells) if SECOND_HALF[name] in cell.source)
+        notebook.cells = [
+            cell
+            for n, cell in enumerate(notebook.cells)
+            if cell.cell_type == "code" and (n < half or SLIDERS in cell.source)
+        ]
     notebook.cells += [nbformat.v4.new_code_cell(source) for source in more_cells]
     nbformat.write(notebook, folder / name)
 

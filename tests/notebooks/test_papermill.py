@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -9,18 +10,25 @@ import nbformat
 import pytest
 from anatomy import FOLDER
 
+from ppwork.process import WARM_VARIABLE
+
 pytestmark = [pytest.mark.notebook, pytest.mark.timeout(420)]
 LIMIT_S = 400
 OVERLAP = "05-how-do-i-overlap-and-prove-it.ipynb"
 
 
 def run_with(name: str, folder, **parameters) -> str:
-    """Run a lesson in an empty folder and return all that its cells printed or showed as text."""
+    """Run a lesson warm in an empty folder; return all that its cells printed or showed as text."""
     done = folder / "out.ipynb"
     command = [sys.executable, "-m", "papermill", str(FOLDER / name), str(done), "--cwd", str(folder)]
     chosen = [word for key, value in parameters.items() for word in ("-p", key, str(value))]
     answer = subprocess.run(
-        [*command, "-k", "python3", *chosen], capture_output=True, text=True, timeout=LIMIT_S, check=False
+        [*command, "-k", "python3", *chosen],
+        env={**os.environ, WARM_VARIABLE: "1"},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
     )
     assert answer.returncode == 0, answer.stderr[-2000:]
     return "".join(

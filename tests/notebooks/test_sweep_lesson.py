@@ -17,7 +17,7 @@ from anatomy import FOLDER
 pytestmark = pytest.mark.notebook
 
 LESSON = FOLDER / "00-start-here.ipynb"
-CHECK = "from ppwork.parameters import only_known_parameters\n\nonly_known_parameters()\n"
+CHECK = "from ppwork.lab.parameters import only_known_parameters\n\nonly_known_parameters()\n"
 LIMIT_S = 100
 
 

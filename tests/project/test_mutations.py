@@ -5,11 +5,9 @@ from __future__ import annotations
 import ast
 import importlib.util
 import sys
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parent.parent.parent
+from checkout import ROOT
 
 
 @pytest.fixture(scope="module")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import yaml
+from checkout import ROOT
 
-ROOT = Path(__file__).parent.parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
@@ -46,14 +46,54 @@ def test_import_ppwork_touches_nothing_that_takes_long():
     assert answer.stdout.strip() == "[]"
 
 
-def test_public_names_are_what_the_package_promises():
+FACE = """
+import sys, types
+import ppwork
+public = [
+    name
+    for name, value in vars(ppwork).items()
+    if name[0] != "_" and not (isinstance(value, types.ModuleType) and value.__name__.startswith("ppwork."))
+]
+print(sorted(set(public) - set(ppwork.__all__)))
+print(len([name for name in sys.modules if name.split(".")[0] == "ppwork"]))
+print("torch" in sys.modules)
+"""
+HOOKS = ["load_ipython_extension"]
+"""Not for people: found by its name."""
+
+
+def test_the_face_is_21_names_nothing_public_beside_them_and_light():
     import ppwork
 
-    assert sorted(ppwork.__all__) == ppwork.__all__ or set(ppwork.__all__) == set(dir(ppwork)) & set(
-        ppwork.__all__
-    )
-    assert all(hasattr(ppwork, name) for name in ppwork.__all__)
+    assert sorted(ppwork.__all__) == ppwork.__all__
+    assert len(ppwork.__all__) == 21
+    answer = subprocess.run([sys.executable, "-c", FACE], capture_output=True, text=True, check=True)
+    beside, modules, torch = answer.stdout.splitlines()
+    assert ast.literal_eval(beside) == HOOKS
+    assert int(modules) < 30
+    assert torch == "False"
     assert ppwork.__version__ == PROJECT["project"]["version"]
+
+
+def test_every_name_of_the_face_is_there_whatever_was_imported_before():
+    """A verb stays a verb where a room or file is named like it; a room is a module."""
+    script = """
+import importlib, pkgutil, types
+import ppwork
+for module in pkgutil.iter_modules(ppwork.__path__):
+    if module.name != "__main__":
+        importlib.import_module(f"ppwork.{module.name}")
+for home in ppwork._HOMES.values():
+    importlib.import_module(f"ppwork.{home}")
+rooms = [name for name in ppwork.__all__ if isinstance(getattr(ppwork, name), types.ModuleType)]
+print(rooms)
+print([name for name in ppwork.__all__ if name not in rooms and not callable(getattr(ppwork, name))])
+"""
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr
+    rooms, no_verbs = map(ast.literal_eval, answer.stdout.splitlines())
+    assert rooms == ["claims", "faults", "lesson", "pictures"]
+    assert no_verbs == ["__version__"]
 
 
 def test_no_module_of_the_package_imports_pickle_or_object_collectives():

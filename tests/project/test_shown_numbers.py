@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent.parent
+from checkout import ROOT
 
 
 def test_tracked_text_names_no_home_or_work_folder():

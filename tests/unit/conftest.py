@@ -1,6 +1,11 @@
 """Unit tests: no torch, no processes, milliseconds each."""
 
+import os
+
 from hypothesis import HealthCheck, settings
+
+# rich keeps the width that it finds here when a console is made; tests say their own with each command.
+os.environ.pop("COLUMNS", None)
 
 settings.register_profile(
     "ppwork",

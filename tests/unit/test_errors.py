@@ -5,7 +5,15 @@ import pickle
 import pytest
 
 from ppwork import errors
-from ppwork.errors import WHERE_KEYS, PlanError, PPWorkError, RemoteProtocolError, RunFailed, TerminalNotice
+from ppwork.errors import (
+    WHERE_KEYS,
+    PlanError,
+    PPWorkError,
+    RemoteProtocolError,
+    RunFailed,
+    TerminalNotice,
+    ranks_by_value,
+)
 
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, PPWorkError)]
 
@@ -43,6 +51,11 @@ def test_at_adds_what_is_unknown_and_keeps_what_is_known():
     error = PPWorkError("x", where={"rank": 1})
     assert error.at(rank=7, peer=2, group=None) is error
     assert error.where == {"rank": 1, "peer": 2}
+
+
+def test_ranks_of_one_value_stand_together_in_the_order_in_which_they_come():
+    assert ranks_by_value({3: "b", 0: "a", 1: "b"}) == {"b": [3, 1], "a": [0]}
+    assert ranks_by_value({}) == {}
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -13,9 +13,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType, async_save, save
 
 from ppwork.claims.programs.startup import shared_port
-
-if TYPE_CHECKING:
-    from ppwork.claims.rank import World
+from ppwork.claims.rank import World
 
 
 def saved_by_two_read_by_one(world: World) -> None:

@@ -1,18 +1,17 @@
 """Collectives: what a barrier is, what has happened when one returns, what one per step costs."""
 
 # ruff: noqa: S101  isend and irecv return None outside their group: the asserts say that we are inside
+
 from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d  # no public way to the flight recorder
 
-if TYPE_CHECKING:
-    from ppwork.claims.rank import World
+from ppwork.claims.rank import World
 
 UNEVEN_S = (0.04, 0.004)
 STEPS = 10

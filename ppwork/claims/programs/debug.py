@@ -6,13 +6,11 @@ import random
 import statistics
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 
-if TYPE_CHECKING:
-    from ppwork.claims.rank import World
+from ppwork.claims.rank import World
 
 BOUND = timedelta(seconds=1)
 

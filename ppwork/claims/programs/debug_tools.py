@@ -9,8 +9,9 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 import torch
@@ -19,11 +20,7 @@ from torch._C import _distributed_c10d as c10d  # no public name for a rank's ow
 from torch.distributed import HashStore, TCPStore  # type: ignore[attr-defined]
 
 from ppwork.claims.programs.startup import shared_port
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from ppwork.claims.rank import World
+from ppwork.claims.rank import World
 
 BOUND = timedelta(milliseconds=300)
 LATE_S = 0.4

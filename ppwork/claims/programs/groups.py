@@ -1,17 +1,16 @@
 """Groups: who has to create them, in which order, when, and what ranks mean in them."""
 
 # ruff: noqa: S101  isend and irecv return None outside their group: the asserts say that we are inside
+
 from __future__ import annotations
 
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 
-if TYPE_CHECKING:
-    from ppwork.claims.rank import World
+from ppwork.claims.rank import World
 
 BOUND = timedelta(seconds=1)
 """Of each group that is to fail: ``new_group`` does not take over the world's timeout."""

@@ -1,18 +1,17 @@
 """The handles that ``isend`` and ``irecv`` return, on gloo."""
 
 # ruff: noqa: S101  isend and irecv return None outside their group: the asserts say that we are inside
+
 from __future__ import annotations
 
 import threading
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 
-if TYPE_CHECKING:
-    from ppwork.claims.rank import World
+from ppwork.claims.rank import World
 
 
 def polled(world: World) -> None:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from ppwork.claims.programs.startup import shared_port
-
-if TYPE_CHECKING:
-    from ppwork.claims.rank import World
+from ppwork.claims.rank import World
 
 
 def translated(world: World) -> None:

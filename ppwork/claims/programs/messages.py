@@ -1,16 +1,15 @@
 """What gloo's send and recv check of a message, which is little: sizes, dtypes, layouts, tags, ranks."""
 
 # ruff: noqa: S101  isend and irecv return None outside their group: the asserts say that we are inside
+
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 
-if TYPE_CHECKING:
-    from ppwork.claims.rank import World
+from ppwork.claims.rank import World
 
 LATE_S = 0.3
 NARROW = {

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ppwork.claims.rank import World
+from ppwork.claims.rank import World
 
 SPELLINGS = (
     ("all_gather_single", "all_gather_into_tensor"),

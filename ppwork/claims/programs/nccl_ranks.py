@@ -1,16 +1,15 @@
 """What only NCCL shows: ranks that share a GPU, messages by tag, messages in a CUDA graph."""
 
 # ruff: noqa: S101  isend and irecv return None outside their group: the asserts say that we are inside
+
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 
-if TYPE_CHECKING:
-    from ppwork.claims.rank import World
+from ppwork.claims.rank import World
 
 
 def two_ranks_on_one_gpu(world: World) -> None:

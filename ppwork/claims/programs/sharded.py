@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -10,10 +11,7 @@ import torch.distributed.nn
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ppwork.claims.rank import World
+from ppwork.claims.rank import World
 
 
 def tensor_parallel_on_a_group(world: World) -> None:

@@ -6,17 +6,15 @@ import os
 import shutil
 import socket
 import time
+from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 import torch
 import torch.distributed as dist
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ppwork.claims.rank import World
+from ppwork.claims.rank import World
 
 LATE_S = 0.5
 TRIES = 8

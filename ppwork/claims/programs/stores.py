@@ -6,19 +6,16 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 import torch.distributed as dist
 from torch.distributed import FileStore, HashStore, PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from ppwork.claims.programs.startup import BOUND, LATE_S, TRIES, again, shared_port
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ppwork.claims.rank import World
+from ppwork.claims.rank import World
 
 
 def _one_for_all(world: World, bound: timedelta) -> Any:  # noqa: ANN401  a TCPStore

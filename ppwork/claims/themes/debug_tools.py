@@ -1,0 +1,175 @@
+"""Claims about what torch.distributed says by itself: logs, errors, breakpoints, servers, a group's state."""
+
+from __future__ import annotations
+
+from ppwork.claims.claim import (
+    DOCS,
+    NOTES,
+    SEEN,
+    Claim,
+    Finding,
+    Program,
+    Seen,
+    does_not_hold,
+    holds,
+    not_testable,
+)
+from ppwork.claims.themes.debug import THEME
+
+KINDS = ("info", "debug", "trace")
+RAISES = {"no server": "DistNetworkError", "no key": "DistStoreError"}
+RAISES |= {"no key in a HashStore": "DistStoreError", "empty queue": "DistStoreError"}
+
+
+def _log_levels(seen: Seen) -> Finding:
+    info, without = seen["at INFO"][0].notes, seen["without"][0].notes
+    levels = {"OFF": "info", "INFO": "debug", "DETAIL": "trace"}
+    text = "; ".join(
+        f"{level}: " + ", ".join(f"{info[level][kind]} of {kind}" for kind in KINDS) for level in levels
+    )
+    quiet = not any(without[level][kind] for level in levels for kind in KINDS)
+    text = (
+        "Lines about one TCPStore, at TORCH_CPP_LOG_LEVEL=INFO and by TORCH_DISTRIBUTED_DEBUG, are, with "
+        f"{text}. Without TORCH_CPP_LOG_LEVEL there {'is none' if quiet else 'are some'}, whatever the other."
+    )
+    most = {level: [kind for kind in KINDS if info[level][kind]][-1:] for level in levels}
+    right = quiet and most == {level: [kind] for level, kind in levels.items()}
+    return holds(text, when=right)
+
+
+def _errors(seen: Seen) -> Finding:
+    stores, backend = seen["stores"][0].notes, seen["backend"][1].notes
+    as_said = [name for name, kind in RAISES.items() if kind in stores[name]]
+    parts = [f"{name}: {_first(stores[name])}" for name in RAISES]
+    parts += [f"{name} from a rank that is gone: {_first(backend[name])}" for name in ("recv", "barrier")]
+    of_family = all("DistError" in backend[name] for name in ("recv", "barrier"))
+    text = f"What was raised: {'; '.join(parts)}"
+    if len(as_said) == len(RAISES) and of_family:
+        return holds(f"{text}.")
+    return does_not_hold(f"{text}." if of_family else f"{text}, which is no DistError.")
+
+
+def _first(kinds: list[str]) -> str:
+    return kinds[0] if kinds else "no error"
+
+
+def _breakpoint(seen: Seen) -> Finding:
+    other, stopped = (rank.notes for rank in seen["at a terminal"])
+    waited = other["returned"] >= stopped["continued"]
+    text = "The debugger was on " + ("rank 1" if stopped.get("here") == 1 else "another rank than rank 1")
+    text += f", and rank 0 {'waited' if waited else 'did not wait'} until it went on"
+    blind = seen["without one"]
+    ends = " and ".join(
+        f"rank {number} {f'raised {rank.error_type}' if rank.error_type else rank.ended}"
+        for number, rank in enumerate(blind)
+    )
+    bounds = blind[1].notes
+    text += (
+        f". Without a terminal {ends}. The group's timeout was {bounds['before_s']:g} s before, and is "
+        f"{bounds['after_s']:g} s since."
+    )
+    return holds(text, when=stopped.get("here") == 1 and "here" not in other and waited)
+
+
+def _server(seen: Seen) -> Finding:
+    if not seen["documented"]:
+        raise ValueError("nothing was seen")
+    addresses = [address for rank in seen["documented"] for address in rank.notes["addresses"]]
+    missing = next((rank.notes["missing"] for rank in seen["documented"] if rank.notes["missing"]), "")
+    if not addresses:
+        return not_testable(f"It did not start here: {missing}.")
+    hosts = sorted({address.rpartition(":")[0] for address in addresses})
+    unix = seen["on a unix socket"][0].notes
+    text = f"The servers of two ranks listen on {' and '.join(hosts)}"
+    text += f" (the page itself could not start: {missing})" if missing else ""
+    text += f". A server on a unix socket listens on {len(unix['addresses'])} ports and "
+    text += "answers with a stack" if unix["stack"] else "does not answer"
+    everywhere = set(hosts) <= {"::", "0.0.0.0"}  # noqa: S104  what was seen
+    return holds(f"{text}.", when=everywhere)
+
+
+def _status(seen: Seen) -> Finding:
+    notes = seen["peer gone"][1].notes
+    if not notes["there"]:
+        return does_not_hold("The group's backend has no `get_error` here.")
+    text = f"It said {notes['before']} before and {notes['after']} after a receive that raised"
+    return holds(f"{text}.", when=notes["before"] != notes["after"])
+
+
+CLAIMS = (
+    Claim(
+        id="D10",
+        statement="TORCH_DISTRIBUTED_DEBUG adds lines to the log only where TORCH_CPP_LOG_LEVEL is INFO.",
+        source=f"{DOCS}, logging, matrix of levels",
+        programs={
+            "at INFO": Program(
+                "debug_tools:logged_lines",
+                ranks=1,
+                timeout_s=0.0,
+                environment={"TORCH_CPP_LOG_LEVEL": "INFO"},
+                fresh=True,
+            ),
+            "without": Program("debug_tools:logged_lines", ranks=1, timeout_s=0.0),
+        },
+        judge=_log_levels,
+        advice="Set both, before Python starts: torch reads TORCH_CPP_LOG_LEVEL once. Checks of shapes by "
+        "DETAIL need only the other one.",
+        theme=THEME,
+        lesson="08",
+    ),
+    Claim(
+        id="D11",
+        statement="What distributed components raise is a DistError: of the network, the store, or the "
+        "backend.",
+        source=f"{DOCS}, logging: custom exception types",
+        backends=("gloo",),
+        programs={
+            "stores": Program("debug_tools:raised_by_stores", ranks=1, timeout_s=0.0),
+            "backend": Program("debug_tools:raised_by_a_backend"),
+        },
+        judge=_errors,
+        advice="Around messages and collectives on gloo catch RuntimeError and read its text; `except "
+        "DistError` there catches nothing.",
+        theme=THEME,
+        lesson="08",
+    ),
+    Claim(
+        id="D12",
+        statement="`breakpoint(rank)` stops one rank in the debugger and holds the others until it goes on.",
+        source=f"{DOCS}, Python breakpoint",
+        programs={
+            "at a terminal": Program("debug_tools:stopped_by_a_breakpoint"),
+            "without one": Program("debug_tools:breakpoint_without_a_terminal"),
+        },
+        judge=_breakpoint,
+        advice="Only with a terminal, so not in a notebook and not under torchrun; and start anew after it, "
+        "for every group keeps the hour of timeout that it sets.",
+        theme=THEME,
+        lesson="08",
+    ),
+    Claim(
+        id="D13",
+        statement="The debug server listens on every address of the machine; it is for trusted networks.",
+        source=f"{DOCS}, `torch.distributed.debug`, warning; {SEEN}",
+        programs={
+            "documented": Program("debug_tools:debug_server", timeout_s=0.0),
+            "on a unix socket": Program("debug_tools:server_on_a_unix_socket", ranks=1, timeout_s=0.0),
+        },
+        judge=_server,
+        advice="Do not start it on a shared machine: whoever reaches the port gets stacks and profiles. A "
+        "rank's own part of it, on a unix socket in a folder of yours, gives the stacks too.",
+        theme=THEME,
+        lesson="08",
+    ),
+    Claim(
+        id="R04",
+        statement="A group can be asked whether it has failed, by `get_error`.",
+        source=f"{NOTES}, #144498: status of a process group",
+        programs={"peer gone": Program("debug_tools:status_of_a_group")},
+        judge=_status,
+        advice="Do not ask the group. Keep the first error of any call yourself, and take the group for "
+        "broken from then on.",
+        theme=THEME,
+        lesson="14",
+    ),
+)

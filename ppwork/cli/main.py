@@ -1,0 +1,206 @@
+"""The command line: options to a plan, a run to a progress bar and a table of a few lines."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from ppwork import process
+from ppwork.cli.claims import claims
+from ppwork.cli.doctor import doctor_command
+from ppwork.cli.faults import app as faults
+from ppwork.cli.options import chunk_range, depth_of, halves_of, size_of
+from ppwork.cli.output import err, out, write_files, write_json, write_text
+from ppwork.cli.runs import diagnose_command, list_runs, stop_runs
+from ppwork.cli.screen import launch_with_bar, table
+from ppwork.cli.simulate import label_of, predict
+from ppwork.cli.slides import slides
+from ppwork.cli.sweep import sweep
+from ppwork.errors import PlanError, RunFailed
+from ppwork.launcher.launch import launch
+from ppwork.pictures.timelines import timeline_files
+from ppwork.plan import VIDEO_STAGE0, VIDEO_STAGE1, Plan, synthetic
+from ppwork.records.run import Run
+
+BAD_INPUT, RUN_FAILED, INTERRUPTED = 2, 1, 130
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown"
+)
+notebooks = typer.Typer(no_args_is_help=True, help="Keep the lessons executed and normalised.")
+app.add_typer(notebooks, name="nb")
+app.add_typer(faults, name="fault")
+
+
+@app.callback()
+def about() -> None:
+    """See pipeline-parallel inference work, break it, measure it."""
+
+
+@app.command()
+def run(
+    input_: Annotated[str, typer.Option("--input", help="Clip to denoise; default: the shipped one.")] = "",
+    mesh_size: Annotated[int, typer.Option(help="Ranks of stage 1; the world is one larger.")] = 2,
+    chunks: Annotated[int | None, typer.Option(help="Chunks to run; default: the whole clip.")] = None,
+    frames_per_chunk: Annotated[int, typer.Option()] = 4,
+    size: Annotated[str, typer.Option(help="WxH in pixels.")] = "160x96",
+    noise: Annotated[float, typer.Option(help="Standard deviation of the added noise, in 1/255.")] = 25.0,
+    seed: Annotated[int, typer.Option()] = 0,
+    hard_cut_at: Annotated[
+        list[int] | None, typer.Option(help="Reset the cache at this chunk; repeat.")
+    ] = None,
+    flush_at: Annotated[
+        list[int] | None, typer.Option(help="As a hard cut, and drop what is in flight; repeat.")
+    ] = None,
+    depth: Annotated[int | None, typer.Option(help="in_flight_depth; default 1, sequential.")] = None,
+    d_in: Annotated[int | None, typer.Option(help="Depth, split: chunks without a result.")] = None,
+    d_out: Annotated[int | None, typer.Option(help="Depth, split: results not decoded.")] = None,
+    schedule: Annotated[
+        str, typer.Option(help="overlap, or send-after-decode: the classic mistake.")
+    ] = "overlap",
+    steps: Annotated[int, typer.Option(help="Denoise steps (generator calls) per chunk.")] = 1,
+    recompute_every: Annotated[int, typer.Option(help="Rebuild the cache every so many chunks.")] = 0,
+    backend: Annotated[str, typer.Option(help="auto, gloo or nccl.")] = "auto",
+    share_gpu: Annotated[bool, typer.Option(help="All NCCL ranks on one GPU: never for timing.")] = False,
+    stage0: Annotated[str, typer.Option(help="Import path module:Class.")] = VIDEO_STAGE0,
+    stage1: Annotated[str, typer.Option(help="Import path module:Class.")] = VIDEO_STAGE1,
+    workload: Annotated[str, typer.Option(help="video, or synthetic: stages of chosen times.")] = "video",
+    stage0_ms: Annotated[str, typer.Option(help="Synthetic: encode,decode in ms.")] = "20,20",
+    stage1_ms: Annotated[float, typer.Option(help="Synthetic: generator in ms.")] = 40.0,
+    payload_mb: Annotated[float, typer.Option(help="Synthetic: MB of a chunk, each way.")] = 1.0,
+    jitter: Annotated[float, typer.Option(help="Synthetic: relative spread of the times.")] = 0.0,
+    timeout_s: Annotated[float, typer.Option(help="Longest wait for a peer, in seconds.")] = 60.0,
+    heartbeat_s: Annotated[
+        float | None, typer.Option(help="A pausing source sends a NOOP so often; default: timeout / 4.")
+    ] = None,
+    compare_collectives: Annotated[
+        int, typer.Option(help="First chunks whose mesh sums are compared before each; -1 always, 0 never.")
+    ] = 2,
+    digests: Annotated[
+        bool, typer.Option(help="Compare whole weights and all inputs over the mesh.")
+    ] = False,
+    out_dir: Annotated[Path | None, typer.Option("--out", help="Run folder, new or empty.")] = None,
+    verify: Annotated[bool, typer.Option(help="Compare with a single-process run.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON only.")] = False,
+) -> None:
+    """Send a clip through rank 0, the leader and the mesh, and write it back denoised."""
+    width, height = size_of(size)
+    plan = Plan(
+        input=input_,
+        mesh_size=mesh_size,
+        chunks=chunks,
+        frames_per_chunk=frames_per_chunk,
+        width=width,
+        height=height,
+        noise=noise,
+        seed=seed,
+        hard_cuts=tuple(hard_cut_at or ()),
+        flushes=tuple(flush_at or ()),
+        in_flight_depth=depth_of(depth, d_in, d_out),
+        d_in=d_in,
+        d_out=d_out,
+        schedule=schedule,
+        denoise_steps=steps,
+        recompute_every=recompute_every,
+        backend=backend,
+        share_gpu=share_gpu,
+        stage0=stage0,
+        stage1=stage1,
+        timeout_s=timeout_s,
+        heartbeat_s=heartbeat_s,
+        compare_collectives=compare_collectives,
+        digests=digests,
+        verify=verify,
+    )
+    if workload == "synthetic":
+        encode_ms, decode_ms = halves_of(stage0_ms)
+        times = {"encode_ms": encode_ms, "decode_ms": decode_ms, "stage1_ms": stage1_ms}
+        plan = synthetic(plan, **times, payload_mb=payload_mb, jitter=jitter)
+    elif workload != "video":
+        raise PlanError(f"The workload was {workload!r}.", check_first="--workload video or synthetic")
+    if as_json:
+        write_json(launch(plan, out=out_dir).summary)
+        return
+    out.print(table(launch_with_bar(plan, out_dir, err)))
+
+
+app.command("simulate")(predict)
+app.command("claims")(claims)
+app.command("diagnose")(diagnose_command)
+app.command("doctor")(doctor_command)
+app.command("ps")(list_runs)
+app.command("stop")(stop_runs)
+app.command("sweep")(sweep)
+app.command("slides")(slides)
+
+
+@app.command("check-stages", hidden=True)
+def check_stages(stage0: str, stage1: str) -> None:
+    """Import two stages and check their contract; the last line says what is wrong, or names their files."""
+    from ppwork.stage import STAGE0_METHODS, STAGE1_METHODS, load_stage
+
+    contracts = ((stage0, STAGE0_METHODS), (stage1, STAGE1_METHODS))
+    try:
+        with process.importing():
+            stages = [load_stage(path, methods, search=Path.cwd()) for path, methods in contracts]
+    except PlanError as error:
+        sys.stdout.write(msgspec.json.encode((error.what, error.check_first)).decode() + "\n")
+        raise typer.Exit(BAD_INPUT) from None
+    files = [getattr(sys.modules[stage.__module__], "__file__", None) for stage in stages]
+    sys.stdout.write(msgspec.json.encode([file for file in files if file]).decode() + "\n")
+
+
+@app.command()
+def timeline(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")],
+    compare: Annotated[Path | None, typer.Option(help="A second run, drawn on the same time axis.")] = None,
+    chunks: Annotated[str, typer.Option(help="FIRST:LAST chunk to draw, both included.")] = "",
+) -> None:
+    """Draw what every rank did, as a picture, a table and a Perfetto trace in the run's folder."""
+    window = chunk_range(chunks)
+    run = Run.load(run_dir)
+    beside = None
+    if compare is not None:
+        other = Run.load(compare)
+        beside = (other.entries_by_rank, label_of(compare.resolve().name, other.plan))
+    label = label_of(run_dir.resolve().name, run.plan)
+    files = timeline_files(run.plan, run.entries_by_rank, label, beside=beside, chunks=window)
+    paths = write_files(run_dir, files, "is it yours?")
+    text = files["timeline.txt"].decode()
+    lines = text.splitlines()
+    if len(lines) > 50:
+        text = "\n".join([*lines[:22], "...", *lines[-21:], ""])
+    write_text("\n".join([text, *map(str, paths)]))
+
+
+@notebooks.command()
+def refresh(paths: list[Path]) -> None:
+    """Execute notebooks and write them back normalised: the one way in which outputs get committed."""
+    from ppwork.lab.course.refresh import refresh as refresh_one
+
+    for path in paths:
+        refresh_one(path)
+        write_text(f"refreshed {path}")
+
+
+def main() -> int:
+    """Run the command line; bad input exits with 2, a failed run with 1, one message each."""
+    # Ended politely, we still clean up: without this, SIGTERM would leave that to the ranks' lifelines.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        app()
+    except PlanError as error:
+        write_text(f"bad input: {error}", to=err)
+        return BAD_INPUT
+    except RunFailed as error:
+        write_text(str(error), to=err)
+        return RUN_FAILED
+    except KeyboardInterrupt:
+        write_text("interrupted; no rank is left running", to=err)
+        return INTERRUPTED
+    return 0

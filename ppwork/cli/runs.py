@@ -1,0 +1,99 @@
+"""``ppwork ps``, ``stop`` and ``diagnose``: our own runs listed and ended; why a run, or any job, failed."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ppwork.cli.output import out, write_json, write_text
+from ppwork.diagnosis.findings import Diagnosis
+from ppwork.diagnosis.jobs import diagnose_job
+from ppwork.diagnosis.logs import read_job
+from ppwork.diagnosis.runs import diagnose
+from ppwork.errors import PlanError
+from ppwork.launcher.registry import RunEntry, own_runs, stop
+from ppwork.pictures.tables import Table
+from ppwork.plan import Plan
+from ppwork.records.pulse import PulseState, read_pulse
+
+
+def list_runs(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
+    """List the runs that are going on this machine: folder, age, what each rank does, who launched it."""
+    runs = [_facts(run) for run in own_runs()]
+    if as_json:
+        write_json(runs)
+        return
+    if not runs:
+        out.print("no run is going")
+        return
+    rows = []
+    for run in runs:
+        ranks = " ".join(f"{rank['rank']}:{rank['state']}" for rank in run["ranks"])
+        age = f"{run['age_s']:.0f} s"
+        rows.append([run["run_dir"], age, ranks, str(run["launcher"]), str(run["torchrun"])])
+    out.print(Table(["run", "age", "ranks", "launcher", "torchrun"], rows))
+
+
+def stop_runs(
+    run_dir: Annotated[Path | None, typer.Argument(metavar="RUN", help="Folder of a run.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
+) -> None:
+    """End a run that is going; a notebook that launched it keeps its kernel and gets a `RunFailed`."""
+    if (run_dir is None) != every:
+        raise PlanError("Exactly one of RUN and --all says what to stop.", check_first="`ppwork ps`")
+    folder = run_dir.absolute() if run_dir is not None else None
+    runs = [run for run in own_runs() if every or Path(run.run_dir) == folder]
+    if run_dir is not None and not runs:
+        raise PlanError(f"No run of yours is going in {run_dir}.", check_first="`ppwork ps` lists them")
+    for run in runs:
+        killed = stop(run)
+        write_text(f"{'killed' if killed else 'stopped'} {run.run_dir}")
+
+
+def _facts(run: RunEntry) -> dict[str, Any]:
+    return {
+        "run_dir": run.run_dir,
+        "age_s": round(time.time() - run.at, 1),
+        "launcher": run.launcher.pid,
+        "torchrun": run.agent.pid,
+        "ranks": _ranks(Path(run.run_dir)),
+    }
+
+
+def _ranks(run_dir: Path) -> list[dict[str, Any]]:
+    """Return the state of each rank; nothing for a program that is not ours and has no plan."""
+    try:
+        plan = Plan.load(run_dir)
+    except PlanError:
+        return []
+    pulses = [read_pulse(run_dir, rank) for rank in range(plan.world_size)]
+    return [
+        {"rank": rank, "state": str(pulse.state if pulse else PulseState.STARTING)}
+        for rank, pulse in enumerate(pulses)
+    ]
+
+
+def explain(path: Path) -> Diagnosis:
+    """Explain a run folder of ours, torchrun's ``--log-dir``, or the log of a console.
+
+    Raises:
+        PlanError: The path is none of these, or cannot be read.
+    """
+    return diagnose(path) if (path / Plan.FILE_NAME).exists() else diagnose_job(read_job(path))
+
+
+def diagnose_command(
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="Run folder, torchrun's --log-dir, or a console's log.")
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Say which rank failed first and why, who waited for whom, and what to check first."""
+    diagnosis = explain(run)
+    if as_json:
+        write_json(diagnosis.to_dict())
+    else:
+        write_text(diagnosis.text)

@@ -1,0 +1,137 @@
+"""A diagnosis, and what it is made of: a rule's finding, the waits of the ranks, the user's own lines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ppwork.diagnosis.stacks import Frame, Stack
+from ppwork.errors import RunFailed, named_ranks
+from ppwork.records.failure import FailureRecord
+
+
+class Wait(NamedTuple):
+    """A rank that was in a call which others had to complete."""
+
+    rank: int
+    call: str
+    """Such as ``broadcast of call 5 on mesh_pg``, or ``all_reduce at train.py:31``."""
+    waits_for: tuple[int, ...]
+
+    def __str__(self) -> str:
+        whom = named_ranks(self.waits_for) if self.waits_for else "nobody"
+        return f"rank {self.rank} waits for {whom}: {self.call}"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Answer of a rule about a job.
+
+    Attributes:
+        ranks: Ranks to look at, the first one first.
+        stack: Place of the first of them, if the log shows it.
+    """
+
+    ranks: tuple[int, ...]
+    error_type: str
+    what: str
+    check_first: str
+    stack: Stack | None = None
+    unknown: tuple[str, ...] = ()
+
+
+def source_lines(users: Frame | None) -> tuple[str, ...]:
+    """Return the user's own line as it is shown first of all: file and line, function, source if known."""
+    if users is None:
+        return ()
+    return (f"{users.at}, in {users.function}", *([f"    {users.text}"] if users.text else []))
+
+
+@dataclass(frozen=True, repr=False)
+class Diagnosis:
+    """Account of a run or job that has ended.
+
+    Attributes:
+        source: The folder or file that was read.
+        cause: The record of what went wrong first, or ``None``: nothing failed.
+        lines: The user's own file, line and source, if the cause came from there; shown first of all.
+        log: The log of the rank that failed first.
+        others: Records of the other ranks, by time.
+        places: One line for each other rank, by time: where it was last.
+        waits: Who waited for whom when it ended.
+        flight: Groups whose ranks were at different collectives, by the flight recorder.
+        unknown: Questions that these files cannot answer.
+        headline: Sentence about the cause; default: its rank, type and text.
+    """
+
+    source: Path
+    cause: FailureRecord | None = None
+    lines: tuple[str, ...] = ()
+    log: str = ""
+    others: tuple[FailureRecord, ...] = ()
+    places: dict[int, str] = field(default_factory=dict)
+    waits: tuple[Wait, ...] = ()
+    flight: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    headline: str = ""
+
+    @property
+    def check_first(self) -> str:
+        """One or two things to look at."""
+        return (self.cause.check_first or self.log) if self.cause is not None else ""
+
+    @property
+    def sentence(self) -> str:
+        """The event, without files and the other ranks."""
+        if self.headline:
+            return self.headline
+        if self.cause is None:
+            return f"Nothing failed in {self.source}."
+        return f"Rank {self.cause.rank} failed first: {self.cause.error_type}: {self.cause.what}"
+
+    @property
+    def story(self) -> str:
+        """All but ``where`` and ``check_first``: the user's line, the cause, then the other ranks."""
+        if self.cause is None:
+            return self.sentence
+        return "\n".join(
+            [
+                *self.lines,
+                self.sentence,
+                *([f"  log: {self.log}"] if self.log else []),
+                *(f"  {line}" for line in self.places.values()),
+                *(f"  {wait}" for wait in self.waits),
+                *(f"  flight recorder, {difference}" for difference in self.flight),
+                *(f"  not known: {question}" for question in self.unknown),
+            ]
+        )
+
+    @property
+    def text(self) -> str:
+        """Everything, as it is printed."""
+        return str(self.as_error()) if self.cause is not None else self.story
+
+    def as_error(self) -> RunFailed:
+        """Return the error that ``launch`` raises."""
+        where = self.cause.where if self.cause is not None else {}
+        return RunFailed(self.story, where=where, check_first=self.check_first, headline=self.sentence)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON types."""
+        return {
+            "source": str(self.source),
+            "failed": self.cause is not None,
+            "cause": msgspec.to_builtins(self.cause),
+            "others": msgspec.to_builtins(self.others),
+            "waits": [wait._asdict() for wait in self.waits],
+            "flight": list(self.flight),
+            "unknown": list(self.unknown),
+            "check_first": self.check_first,
+            "text": self.text,
+        }
+
+    def __repr__(self) -> str:
+        return self.text

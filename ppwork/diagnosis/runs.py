@@ -1,0 +1,337 @@
+"""Diagnosis of a run of ours: the rank that failed first, its words, where the others were. No torch here.
+
+The order of evidence, from the surest to the weakest:
+
+1. Records that ranks wrote when they failed. A cause comes before a symptom (an error about a peer), and an
+   earlier record before a later one; all times are on rank 0's clock.
+2. Inferred records, of ranks that wrote none or only a symptom. A stop (SIGSTOP) comes first: the bounds of
+   a stopped rank are clocks on the wall and fire when it goes on. Then its log: gloo's abort, the stacks of
+   faulthandler, a traceback; then its exit code. Codes that torchrun or the launcher caused say nothing.
+   These records stand beside the written ones, at the last sign of life of their rank; but a rank that was
+   seen stopped only after a death stands behind that death.
+3. Only where no record is a cause: how the run ended. If its limit had passed, the ranks that others waited
+   for and that waited for nobody held it up; of mesh ranks in ``generate`` it is the one whose stack is
+   outside of any collective.
+4. Only symptoms: each names its peer, so from symptom to symptom they lead to a rank without a record; else
+   it is the one that the others waited for, or the only one without a record.
+5. Else the first symptom is the answer, and the sentence says that it is none but a symptom.
+6. No record at all: the run went well, still runs, or never began; torchrun's last lines are shown.
+
+Who waited for whom is read from the time before the first record, because an error ends the spans that it
+goes through; it is shown for hangs only. What does not read is named as not known, and never raised.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from ppwork.diagnosis.findings import Diagnosis, Wait, source_lines
+from ppwork.diagnosis.logs import (
+    ENDED_BY_AGENT,
+    LONGER,
+    death,
+    killed_by_us,
+    stopped_and_killed,
+    without_noise,
+)
+from ppwork.diagnosis.run_evidence import MEANINGS, RunEvidence
+from ppwork.diagnosis.stacks import Stack, frames_of, thread_stacks, tracebacks
+from ppwork.diagnosis.waits import roots, waits_of
+from ppwork.errors import PeerFrozenError, StuckError, named_ranks
+from ppwork.process import FAILED, ORPHANED, PAST_LIMIT, SECONDARY, TORCHRUN_STOPPED, UNWRITABLE
+from ppwork.records.failure import FailureRecord, first_cause
+from ppwork.records.flight import differences
+from ppwork.records.spans import Instant
+
+HANGS = ("PeerTimeoutError", "PeerFrozenError", "StuckError", "PastLimit", "NoRecord")
+"""Failures after which it matters who waited for whom."""
+RANK_DIED = "RankDied"
+"""Error type of a rank whose process ended without a word."""
+NOBODY = -1
+"""In place of a rank, where none is to blame."""
+
+
+def diagnose(run_dir: Path, exit_code: int | None = None) -> Diagnosis:
+    """Say why a run failed; from its folder alone, so also later and elsewhere.
+
+    Args:
+        run_dir: The run's folder.
+        exit_code: torchrun's, if known; ``launch`` knows it.
+
+    Raises:
+        PlanError: The folder is not one of a run.
+    """
+    evidence = RunEvidence.read(run_dir)
+    if exit_code is None and evidence.past_limit:
+        exit_code = PAST_LIMIT
+    waits = waits_of(evidence.topology, evidence.before_the_first_record())
+    cause = first_cause([*evidence.records, *inferred_records(evidence)])
+    if cause is None or cause.symptom:
+        cause = _inferred_cause(evidence, waits, cause, exit_code) or cause
+    if cause is None:
+        return _without_cause(evidence, exit_code)
+    return _explained(evidence, cause, waits)
+
+
+def _explained(evidence: RunEvidence, cause: FailureRecord, waits: tuple[Wait, ...]) -> Diagnosis:
+    others = sorted((r for r in evidence.records if r.rank != cause.rank), key=lambda record: record.at_ns)
+    hang = any(record.error_type in HANGS for record in (cause, *others))
+    waits = _for_the_cause(waits, cause, evidence) if hang else ()
+    unread = tuple(f"what {name} says: it does not read" for name in evidence.unreadable)
+    flights = evidence.flights
+    missing = [rank for rank in evidence.topology.mesh_ranks if flights and rank not in flights]
+    unknown = tuple(f"which collective rank {rank} was at: it left no flight record" for rank in missing)
+    return Diagnosis(
+        evidence.run_dir,
+        cause,
+        lines=users_lines(cause) if not cause.symptom else (),
+        log=evidence.log_of(cause.rank) if cause.rank >= 0 else str(evidence.torchrun_log),
+        others=tuple(others),
+        places=_places(evidence, cause, others, waits),
+        waits=waits,
+        flight=tuple(map(str, differences(flights))),
+        unknown=unread + (unknown if hang else ()),
+        headline=_headline(evidence, cause),
+    )
+
+
+def _for_the_cause(waits: tuple[Wait, ...], cause: FailureRecord, evidence: RunEvidence) -> tuple[Wait, ...]:
+    """Let mesh ranks that compute the same chunk as the cause wait for it: a sum needs all of them."""
+    rank: int = cause.where.get("rank", -1)
+    is_mesh = rank in evidence.topology.mesh_ranks
+    call = next((wait.call for wait in waits if wait.rank == rank and is_mesh), "")
+    return tuple(
+        wait._replace(waits_for=(rank,))
+        if call.startswith("generate") and wait.call == call and wait.rank != rank
+        else wait
+        for wait in waits
+    )
+
+
+def users_lines(record: FailureRecord) -> tuple[str, ...]:
+    """Return the line of the user's own code that a record points at, with its source if it is there."""
+    frames = [frame for frame in frames_of(record.traceback) if frame.at == record.source]
+    return source_lines(frames[-1]) if frames else tuple(filter(None, [record.source]))
+
+
+def _headline(evidence: RunEvidence, cause: FailureRecord) -> str:
+    if cause.rank < 0:
+        return cause.what
+    rank = f"{cause.rank} ({evidence.topology.role(cause.rank)})"
+    error = f"{cause.error_type}: {cause.what}"
+    if cause.symptom:
+        return f"Every record is a symptom; rank {rank} was the first: {error}"
+    return f"Rank {rank} failed first: {error}"
+
+
+def _places(
+    evidence: RunEvidence, cause: FailureRecord, others: list[FailureRecord], waits: tuple[Wait, ...]
+) -> dict[int, str]:
+    """Return one line for each other rank, by time: what it said, and where it was last.
+
+    A rank that said nothing and of which it is known for whom it waited needs none.
+    """
+    waiting = {wait.rank for wait in waits if wait.waits_for}
+    lines: dict[int, str] = {}
+    for record in others:
+        after = f" after {(record.at_ns - cause.at_ns) / 1e9:.3f} s" if record.at_ns > cause.at_ns > 0 else ""
+        lines[record.rank] = f"then rank {record.rank}{after}: {_error(record)}{_last(evidence, record.rank)}"
+    for rank in range(evidence.topology.world_size):
+        if rank not in (cause.rank, *lines, *waiting):
+            lines[rank] = f"rank {rank} {evidence.end_of(rank)}{_last(evidence, rank)}"
+    return lines
+
+
+def _error(record: FailureRecord) -> str:
+    return f"{record.error_type}: {without_noise(record.what.partition(chr(10))[0])}"
+
+
+def _last(evidence: RunEvidence, rank: int) -> str:
+    point = evidence.last_point(rank)
+    return f" (last: {point})" if point else ""
+
+
+def inferred_records(evidence: RunEvidence) -> list[FailureRecord]:
+    """Make records for ranks that left none of a cause, as far as something shows what happened to them.
+
+    A rank that the launcher saw stopped only after the first death is a cause only where nothing else is:
+    that death came first, and when the stop began is not known.
+    """
+    written = {record.rank: record for record in evidence.records}
+    records: dict[int, FailureRecord] = {}
+    for rank in range(evidence.topology.world_size):
+        if rank not in written:
+            record = _inferred_record(evidence, rank)
+        else:  # one with a symptom went on, and saw that its peers had left
+            record = _freeze_record(evidence, rank) if written[rank].symptom else None
+        if record is not None:
+            records[rank] = record
+    late = {rank for rank, is_late in stopped_and_killed(evidence.torchrun_text).items() if is_late}
+    late -= {record.where.get("peer", -1) for record in evidence.records if _tells_of_a_freeze(record)}
+    causes = [record for record in (*evidence.records, *records.values()) if not record.symptom]
+    if any(record.rank not in late for record in causes):
+        return [record for rank, record in records.items() if rank not in late]
+    return list(records.values())
+
+
+def _tells_of_a_freeze(record: FailureRecord) -> bool:
+    return record.error_type == PeerFrozenError.__name__
+
+
+def _inferred_record(evidence: RunEvidence, rank: int) -> FailureRecord | None:
+    text, code = evidence.text_of(rank), evidence.code_of(rank)
+    freeze = _freeze_record(evidence, rank)
+    if freeze is not None and "SIGSTOP" in freeze.what:
+        return freeze  # the backstop of its watchdog is a clock on the wall, and may fire when it goes on
+    if (longer := LONGER.search(text)) is not None:
+        what = f"Rank {rank} was aborted by gloo: {longer[1]} bytes came into a buffer of {longer[2]}."
+        return _record(evidence, rank, RANK_DIED, what, "does anybody else use this group?")
+    stacks = thread_stacks(text)
+    stack = next((stack for stack in reversed(stacks) if stack.users is not None), None)
+    blind = next((stack.error for stack in stacks if stack.error), "")
+    if blind.startswith("Timeout") and code in (FAILED, None):
+        what = f"Rank {rank} made no progress and held the interpreter, so that no watchdog could run."
+        check = "the stack in its log: a call that never gives back Python's lock (GIL)"
+        return _record(evidence, rank, StuckError.__name__, what, check, stack)
+    if freeze is not None:
+        return freeze
+    if blind.startswith("Fatal Python error") and code is not None and code < 0:
+        what = f"Rank {rank} {death(code)} and left no record: {blind}."
+        return _record(evidence, rank, RANK_DIED, what, "the stack in its log", stack)
+    if code is None or code in (0, *ENDED_BY_AGENT) or rank in killed_by_us(evidence.torchrun_text):
+        return None
+    errors = tracebacks(text)
+    if code == FAILED and errors:
+        error = errors[-1]
+        what = f"Rank {rank} failed before it could write a record: {error.error}: {error.message}"
+        return _record(evidence, rank, error.error, what, "the traceback in its log", error)
+    what = f"Rank {rank} {MEANINGS.get(code) or death(code)} and left no record."
+    check = "the end of its log; the kernel's log if it was the out-of-memory killer"
+    check = "free space in the run folder" if code == UNWRITABLE else check
+    record = _record(evidence, rank, RANK_DIED, what, check, stack)
+    return replace(record, symptom=code in (SECONDARY, ORPHANED))
+
+
+def _freeze_record(evidence: RunEvidence, rank: int) -> FailureRecord | None:
+    """Return what peers, or the launcher, saw of a rank that was there and did not run."""
+    about = [record for record in evidence.records if record.where.get("peer") == rank]
+    reports = [record for record in about if _tells_of_a_freeze(record)]
+    if reports:
+        first = min(reports, key=lambda record: record.at_ns)
+        what = f"{first.what.rstrip('.')}; rank {first.rank} noticed."
+        record = _record(evidence, rank, first.error_type, what, first.check_first)
+        return replace(record, where={**record.where, "peer": first.rank})
+    if rank in stopped_and_killed(evidence.torchrun_text):
+        what = f"Rank {rank}'s process was stopped (SIGSTOP) and had to be killed."
+        return _record(evidence, rank, PeerFrozenError.__name__, what, "a debugger, Ctrl-Z, a batch system?")
+    return None
+
+
+def _inferred_cause(
+    evidence: RunEvidence, waits: tuple[Wait, ...], symptom: FailureRecord | None, exit_code: int | None
+) -> FailureRecord | None:
+    """Return a record for the rank that the symptoms point to, or that held up a run past its limit."""
+    if exit_code is not None and (exit_code in (PAST_LIMIT, TORCHRUN_STOPPED) or exit_code < 0):
+        return _stopped(evidence, waits, exit_code)
+    if symptom is None or (rank := _pointed_at(evidence, waits)) is None:
+        return None
+    hint = f"rank {symptom.rank} said first: {_error(symptom)}"
+    what = f"Rank {rank} {evidence.end_of(rank)} and left no record; {hint}"
+    check = "the end of its log: what did it do after its last commitment point?"
+    return _record(evidence, rank, "NoRecord", what, check)
+
+
+def _pointed_at(evidence: RunEvidence, waits: tuple[Wait, ...]) -> int | None:
+    """Return the rank without a record that the others' errors lead to, or else the one they waited for."""
+    written = {record.rank: record for record in evidence.records}
+    for record in sorted(evidence.records, key=lambda record: record.at_ns):
+        path: list[int] = []
+        peer = record.rank
+        while peer in written and peer not in path:
+            path.append(peer)
+            peer = written[peer].where.get("peer", -1)
+        if peer not in written and peer in range(evidence.topology.world_size):
+            return peer
+    silent = [rank for rank in range(evidence.topology.world_size) if rank not in written]
+    awaited = [rank for rank in roots(waits) if rank in silent]
+    return next(iter(awaited), silent[0] if len(silent) == 1 else None)
+
+
+def _stopped(evidence: RunEvidence, waits: tuple[Wait, ...], exit_code: int) -> FailureRecord:
+    """Return the record of a run that the launcher ended: how far it was, and which rank held it up."""
+    if exit_code == TORCHRUN_STOPPED:
+        what, check = "torchrun was stopped (SIGSTOP) and the run was ended.", "who sends SIGSTOP to it?"
+        return _record(evidence, NOBODY, "TorchrunStopped", what, check)
+    if exit_code < 0:
+        what = f"torchrun {death(exit_code)}, and its ranks with it."
+        check = "who killed it? the kernel's log, if it was out of memory"
+        return _record(evidence, NOBODY, "TorchrunKilled", what, check)
+    emits = [e.at_ns for e in evidence.entries.get(0, []) if isinstance(e, Instant) and e.name == "emit"]
+    idle_s = (evidence.stopped_ns - max(emits)) / 1e9 if emits and evidence.stopped_ns > max(emits) else None
+    total = f" of {evidence.plan.chunks}" if evidence.plan.chunks else ""
+    ago = f", the last one {idle_s:.1f} s before" if idle_s is not None else ""
+    what = f"The run passed its limit and was stopped; {len(emits)}{total} chunks had been emitted{ago}."
+    longest_gap_s = max((b - a for a, b in pairwise(emits)), default=0) / 1e9
+    if idle_s is not None and idle_s < 5 * longest_gap_s:
+        return _record(evidence, NOBODY, "PastLimit", what, "a larger limit_s: the run was still going on")
+    blocking_ranks = roots(waits)
+    if not blocking_ranks:
+        return _record(
+            evidence, NOBODY, "PastLimit", what, "the logs of the ranks: none had begun its first chunk"
+        )
+    # All mesh ranks of a chunk are in ``generate``; whose stack is not in a collective holds up the others.
+    computing = [wait.rank for wait in waits if wait.call.startswith("generate")]
+    suspects = tuple(sorted({*blocking_ranks, *computing}))
+    stacks = {rank: stack for rank in suspects if (stack := evidence.stack_of(rank)) is not None}
+    outside = [rank for rank, stack in stacks.items() if not stack.call]
+    if not outside and len(suspects) > 1:
+        check = f"{named_ranks(suspects)}: which of them goes on, and where? see their logs"
+        return _record(evidence, NOBODY, "PastLimit", what, check)
+    rank = outside[0] if outside else blocking_ranks[0]
+    call = next((wait.call for wait in waits if wait.rank == rank), "nothing that it wrote down")
+    check = f"rank {rank}: it was in {call}; its log has its stacks, if it could"
+    record = _record(evidence, rank, "PastLimit", what, check, stacks.get(rank))
+    return replace(record, rank=NOBODY, at_ns=0)  # it held the others up, and has not failed
+
+
+def _without_cause(evidence: RunEvidence, exit_code: int | None) -> Diagnosis:
+    """Say what can be said when no rank left a word: all went well, it still runs, or nothing began."""
+    summary = evidence.summary or {}
+    if exit_code == 0 or (exit_code is None and evidence.summary is not None):
+        allowed = evidence.plan.tolerance if evidence.plan.mesh_size > 1 else 0.0
+        worst = summary.get("max_abs_diff", 0.0)
+        if worst is not None and worst <= allowed:
+            headline = f"Nothing failed: the run emitted {summary.get('chunks')} chunks."
+            return Diagnosis(evidence.run_dir, headline=headline)
+        what = f"No rank failed; the output differed from the single-process reference by {worst}."
+        check = "do the stages use anything but their context and inputs?"
+        cause = _record(evidence, NOBODY, "OutputDiffers", what, check)
+    elif exit_code is None and not evidence.torchrun_text.strip():
+        what = "No rank left a record and there is no summary: the run goes on, or its launcher was killed."
+        cause = _record(evidence, NOBODY, "NotEnded", what, "`ppwork ps` lists runs that go on")
+    else:
+        ending = "torchrun failed" if exit_code is None else f"torchrun ended with code {exit_code}"
+        last_lines = "\n".join(evidence.torchrun_text.strip().splitlines()[-5:])
+        what = f"{ending} and no rank left a record.\n{last_lines}"
+        cause = _record(evidence, NOBODY, "TorchrunFailed", what, str(evidence.torchrun_log))
+    return Diagnosis(evidence.run_dir, cause, headline=cause.what)
+
+
+def _record(
+    evidence: RunEvidence, rank: int, error_type: str, what: str, check_first: str, stack: Stack | None = None
+) -> FailureRecord:
+    users = stack.users if stack is not None else None
+    return FailureRecord(
+        rank=rank,
+        error_type=error_type,
+        what=what,
+        where={"rank": rank, **evidence.ids_of(rank)} if rank != NOBODY else {},
+        check_first=check_first,
+        symptom=False,
+        at_ns=evidence.last_sign_ns(rank),
+        traceback="",
+        source=users.at if users is not None else "",
+    )

@@ -1,0 +1,166 @@
+"""A deck: the slides of a half-day in one HTML file that asks for nothing outside itself.
+
+reveal.js turns the pages (its files and licence are in ``deck_files/reveal``); look and fit are ours.
+All text is in IBM Plex (``deck_files/plex``), which the deck brings with it: a slide that fits here fits on
+every machine.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ppwork.errors import PlanError
+from ppwork.lab.course.lessons import HalfDay, Lesson, Ran
+from ppwork.lab.course.slides import TALL, Part, Slide, slides_of
+from ppwork.lab.course.text import html_of, inline_html
+
+FILES = Path(__file__).parent / "deck_files"
+STYLES = ("reveal/reset.css", "reveal/reveal.css", "deck.css")
+SCRIPTS = (("reveal/reveal.js", ""), ("reveal/notes.js", ""), ("deck.js", ' type="module"'))
+"""With the kind of script that each is; a module may wait."""
+FONTS = (
+    ("IBM Plex Sans", 400, "normal", "IBMPlexSans-Regular-Latin1"),
+    ("IBM Plex Sans", 400, "italic", "IBMPlexSans-Italic-Latin1"),
+    ("IBM Plex Sans", 600, "normal", "IBMPlexSans-SemiBold-Latin1"),
+    ("IBM Plex Mono", 400, "normal", "IBMPlexMono-Regular-Latin1"),
+    ("IBM Plex Mono", 600, "normal", "IBMPlexMono-SemiBold-Latin1"),
+)
+"""Family, weight, style and file of each face that ``deck.css`` asks for.
+
+The files are whole parts of IBM's packages, as their licence wants them under that name. A slide with signs
+beyond Latin 1 needs one more part ("Greek", "Pi"), and the test of the decks says so.
+"""
+LATIN_1 = (
+    "U+0020-007E, U+00A0-00FF, U+0131, U+0152-0153, U+02C6, U+02DA, U+02DC, U+2013-2014, U+2018-201A, "
+    "U+201C-201E, U+2020-2022, U+2026, U+2030, U+2039-203A, U+2044, U+20AC, U+2122, U+2212, U+FB01-FB02"
+)
+"""The signs in these files."""
+POLICY = (
+    "default-src 'none'; img-src data:; font-src data:; style-src 'unsafe-inline'; script-src "
+    "'unsafe-inline'; frame-src *"
+)
+"""A browser lets the deck load nothing. The frames are the speaker view's, of the deck itself."""
+KEYS = (
+    "Keys: space and arrows turn the pages, `s` opens this view, `f` fills the screen, `o` shows all slides, "
+    "`?` lists the rest. To print, add `?print-pdf` to the address."
+)
+
+
+@dataclass(frozen=True)
+class _Page:
+    """One slide, its notes, and its foot."""
+
+    parts: str
+    notes: str
+    foot: str
+    ran: str
+
+
+def deck(half: HalfDay, lessons: Sequence[Lesson]) -> str:
+    """Return the deck of a half-day as HTML.
+
+    Raises:
+        PlanError: A lesson has no slides, or does not say what its outputs come from.
+    """
+    pages = [_cover(half, lessons)]
+    for lesson in lessons:
+        foot = f"{lesson.card.number} · {inline_html(lesson.card.question)}"
+        ran = html.escape(ran_of(lesson).text)
+        pages += [_Page(_parts(slide), "".join(slide.notes), foot, ran) for slide in slides_of(lesson)]
+    sections = [_section(page, number, len(pages)) for number, page in enumerate(pages, start=1)]
+    sheets = [_font_faces(), *((FILES / name).read_text() for name in STYLES)]
+    styles = "\n".join(f"<style>{sheet}</style>" for sheet in sheets)
+    scripts = "\n".join(
+        f"<script{kind}>{in_script((FILES / name).read_text())}</script>" for name, kind in SCRIPTS
+    )
+    return "\n".join(
+        [
+            "<!doctype html>",
+            '<html lang="en">',
+            f"<!-- reveal.js:\n{(FILES / 'reveal/LICENSE').read_text()}-->",
+            f"<!-- IBM Plex:\n{(FILES / 'plex/LICENSE').read_text(encoding='utf-8')}-->",
+            '<head><meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>ppwork: {html.escape(half.title)}</title>",
+            f'{styles}</head>\n<body><div class="reveal"><div class="slides">',
+            *sections,
+            f"</div></div>\n{scripts}</body></html>\n",
+        ]
+    )
+
+
+def ran_of(lesson: Lesson) -> Ran:
+    """Return the origin of a lesson's outputs.
+
+    Raises:
+        PlanError: The notebook does not say.
+    """
+    if lesson.card.ran is None:
+        raise PlanError(
+            f"The lesson {lesson.file} does not say what its outputs come from.",
+            check_first=f"`ppwork nb refresh` with {lesson.file} writes it down",
+        )
+    return lesson.card.ran
+
+
+def in_script(text: str) -> str:
+    r"""Return JavaScript that cannot end the element it is put into, and means the same.
+
+    >>> in_script("a = '</script>'")
+    "a = '<\\/script>'"
+    """
+    return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+def _font_faces() -> str:
+    """Return the style sheet that holds the font files; it never asks for the machine's own copy."""
+    faces = []
+    for family, weight, style, file in FONTS:
+        font = base64.b64encode((FILES / "plex" / f"{file}.woff2").read_bytes()).decode()
+        faces.append(
+            f'@font-face {{ font-family: "{family}"; font-weight: {weight}; font-style: {style}; '
+            f'unicode-range: {LATIN_1}; src: url("data:font/woff2;base64,{font}") format("woff2"); }}'
+        )
+    return "\n".join(faces)
+
+
+def _cover(half: HalfDay, lessons: Sequence[Lesson]) -> _Page:
+    minutes = sum(lesson.card.minutes for lesson in lessons)
+    rows = "".join(
+        f"<tr><td>{card.number}</td><td>{inline_html(card.question)}</td><td>{card.minutes} min</td></tr>"
+        for card in (lesson.card for lesson in lessons)
+    )
+    shown = (
+        f"<h1>{html.escape(half.title)}</h1><p>Pipeline-parallel inference on torch.distributed: see it "
+        f"work, break it, measure it. {len(lessons)} {'lesson' if len(lessons) == 1 else 'lessons'}, "
+        f"{minutes} minutes.</p>"
+        f'<table class="lessons">{rows}</table>'
+    )
+    ran = html.escape("; ".join(sorted({ran_of(lesson).text for lesson in lessons})))
+    notes = f"{html_of(KEYS)}<p>Every figure and number is from a run of: {ran}.</p>"
+    return _Page(shown, notes, "ppwork", ran)
+
+
+def _parts(slide: Slide) -> str:
+    head = f'<p class="section">{slide.section}</p>' if slide.section else ""
+    return head + "".join(map(_part, slide.parts))
+
+
+def _part(part: Part) -> str:
+    names = ["part", *["fragment"] * part.comes_later]
+    if part.ratio:
+        names += ["picture", *["tall"] * (part.ratio < TALL)]
+    return f'<div class="{" ".join(names)}">{part.html}</div>'
+
+
+def _section(page: _Page, number: int, total: int) -> str:
+    foot = "".join(f"<span>{text}</span>" for text in (page.foot, page.ran, f"{number} / {total}"))
+    return (
+        f'<section><div class="page"><div class="body">{page.parts}</div><footer>{foot}</footer></div>'
+        f'<aside class="notes">{page.notes}</aside></section>'
+    )

@@ -1,0 +1,116 @@
+"""The lessons of the course, read from their notebooks: cards, cells, and the half-days they make."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ppwork.errors import PlanError
+
+PATTERN = "[0-9][0-9]-*.ipynb"
+
+
+class Ran(msgspec.Struct, frozen=True, kw_only=True):
+    """Origin of the outputs of a lesson; `ppwork nb refresh` writes it down."""
+
+    ppwork: str
+    torch: str
+    python: str
+    backend: str
+    device: str
+
+    @property
+    def text(self) -> str:
+        """The origin in one line, for the foot of a slide."""
+        versions = f"ppwork {self.ppwork} · torch {self.torch} · Python {self.python}"
+        return f"{versions} · {self.backend} on {self.device}"
+
+
+class Card(msgspec.Struct, frozen=True, kw_only=True):
+    """A lesson's metadata, which are its card as well."""
+
+    lesson: int
+    question: str
+    minutes: int
+    ranks: int
+    runs_on: tuple[str, ...]
+    goals: tuple[str, ...] = ()
+    needs: str = ""
+    expect: tuple[str, ...] = ()
+    """Usual mistakes of learners."""
+    ran: Ran | None = None
+    """``None``: never refreshed since this is written down."""
+
+    @property
+    def number(self) -> str:
+        """The lesson's number as everybody writes it: two digits."""
+        return f"{self.lesson:02d}"
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """One lesson, read from its notebook."""
+
+    file: str
+    card: Card
+    cells: Sequence[Any]
+    """As nbformat reads them: sources and outputs are whole strings."""
+
+
+@dataclass(frozen=True)
+class HalfDay:
+    """Some lessons that are taught in one go."""
+
+    name: str
+    """Of its deck's file."""
+    title: str
+    numbers: range
+
+
+HALF_DAYS = (
+    HalfDay("first-half-day", "First half-day", range(8)),
+    HalfDay("second-half-day", "Second half-day", range(8, 15)),
+)
+
+
+def lessons_in(folder: Path) -> list[Lesson]:
+    """Return the lessons of a folder, in their order.
+
+    Raises:
+        PlanError: There is none, or one of them is no notebook or has no card in its metadata.
+    """
+    lessons = sorted((_read(path) for path in folder.glob(PATTERN)), key=lambda lesson: lesson.card.lesson)
+    if not lessons:
+        raise PlanError(
+            f"There is no lesson in {folder}.", check_first="--lessons, or the repository's folder"
+        )
+    return lessons
+
+
+def by_half_day(lessons: Sequence[Lesson]) -> dict[HalfDay, list[Lesson]]:
+    """Return the lessons of each half-day that has any."""
+    members = {half: [each for each in lessons if each.card.lesson in half.numbers] for half in HALF_DAYS}
+    return {half: own for half, own in members.items() if own}
+
+
+def _read(path: Path) -> Lesson:
+    import nbformat
+
+    try:
+        notebook = nbformat.reads(path.read_text(), as_version=4)  # type: ignore[no-untyped-call]
+    except (nbformat.reader.NotJSONError, nbformat.ValidationError) as error:
+        raise PlanError(
+            f"The file {path} is no notebook.", check_first="a file *.ipynb of Jupyter"
+        ) from error
+    try:
+        card = msgspec.convert(notebook.metadata.get("ppwork"), Card)
+    except msgspec.ValidationError as error:
+        raise PlanError(
+            f"The lesson {path} has no whole card in metadata.ppwork: {error}.",
+            check_first="the metadata of a lesson that has one",
+        ) from error
+    return Lesson(path.name, card, notebook.cells)

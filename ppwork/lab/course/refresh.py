@@ -1,0 +1,96 @@
+"""Notebooks in the repository: executed, with outputs, and normalised so that a diff shows what changed."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import nbformat
+from nbclient import NotebookClient
+
+from ppwork.lab.course.lessons import Ran
+from ppwork.lab.parameters import declared
+from ppwork.launcher.checks import choose_backend
+from ppwork.plan import Plan
+from ppwork.records.run import SUMMARY_FILE
+from ppwork.version import __version__
+
+CELL_LIMIT_S = 120
+KEPT_CELL_METADATA = ("tags", "slideshow", "ppwork")
+KEPT_METADATA = ("ppwork",)
+
+
+def refresh(path: Path) -> None:
+    """Execute a notebook in its own folder and write it back normalised.
+
+    Raises:
+        nbclient.exceptions.CellExecutionError: A cell failed; the file is left as it was.
+    """
+    notebook = nbformat.read(path, as_version=4)
+    os.environ["PPWORK_NONINTERACTIVE"] = "1"
+    runs = path.parent / "runs"
+    before = set(runs.glob("*"))
+    where = {"metadata": {"path": str(path.parent)}}
+    NotebookClient(notebook, timeout=CELL_LIMIT_S, kernel_name="python3", resources=where).execute()
+    if "ranks" in notebook.metadata.get("ppwork", {}):
+        summaries = [run_dir / SUMMARY_FILE for run_dir in set(runs.glob("*")) - before]
+        notebook.metadata.ppwork["ran"] = msgspec.to_builtins(ran(notebook, summaries))
+    path.write_text(dump(normalised(notebook)))
+
+
+def ran(notebook: Any, summaries: Iterable[Path]) -> Ran:  # noqa: ANN401
+    """Return the origin of a lesson's outputs, for the foot of its slides.
+
+    Args:
+        notebook: The lesson, as it was just executed.
+        summaries: Of its runs, as far as they have one. Where none has, because all its programs are its own,
+            it is the backend of its parameter, or what ``auto`` takes on this machine for so many ranks.
+    """
+    devices = {}
+    for path in filter(Path.is_file, summaries):
+        summary = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        devices[summary["backend"]] = summary["device"]
+    if not devices:
+        parameters = declared((cell.source, cell.metadata.get("tags", ())) for cell in notebook.cells)
+        wanted = str(parameters["backend"].default) if "backend" in parameters else "auto"
+        backend = choose_backend(Plan(backend=wanted, mesh_size=max(1, notebook.metadata.ppwork.ranks - 1)))
+        devices[backend] = "cuda" if backend == "nccl" else "cpu"
+    return Ran(
+        ppwork=__version__,
+        torch=version("torch"),
+        python=platform.python_version(),
+        backend=" and ".join(sorted(devices)),
+        device=" and ".join(sorted(set(devices.values()))),
+    )
+
+
+def normalised(notebook: Any) -> Any:  # noqa: ANN401  an untyped library's node
+    """Return the notebook without what differs from run to run: timings, counts, kernel details."""
+    notebook.metadata = nbformat.from_dict(
+        {
+            **{key: notebook.metadata[key] for key in KEPT_METADATA if key in notebook.metadata},
+            "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+            "language_info": {"name": "python"},
+        }
+    )
+    for number, cell in enumerate(notebook.cells):
+        cell["id"] = f"cell-{number:02d}"
+        kept = {name: value for name, value in cell.metadata.items() if name in KEPT_CELL_METADATA}
+        cell.metadata = nbformat.from_dict(kept)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    for count, cell in enumerate(code, start=1):
+        cell.execution_count = count
+        for output in cell.outputs:
+            if "execution_count" in output:
+                output.execution_count = count
+    return notebook
+
+
+def dump(notebook: Any) -> str:  # noqa: ANN401
+    """Return the notebook as it stands in the repository."""
+    return str(nbformat.writes(notebook)) + "\n"

@@ -1,0 +1,124 @@
+"""Parts of lessons: a question before a run, the source that ran, and what can be read off a run.
+
+Everything returns a value that shows itself at the end of a cell, the same in every run where it can be: no
+absolute times, no folders. ``exercises`` has the checks of the learner's own answers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ppwork.diagnosis.job_evidence import JobEvidence, said_of
+from ppwork.diagnosis.logs import read_job
+from ppwork.errors import PlanError
+from ppwork.launcher.script import ScriptRun
+from ppwork.pictures.source import lines_of, side_by_side, source_of
+from ppwork.protocol.topology import STAGE0_RANK
+from ppwork.records.spans import Instant
+from ppwork.timeline.chunks import EntriesByRank, emissions, spans_of
+
+__all__ = [
+    "End",
+    "Prediction",
+    "ends_of",
+    "left_early",
+    "lines_of",
+    "predict",
+    "side_by_side",
+    "source_of",
+    "stopwatch_ms",
+]
+LETTERS = "abcdefgh"
+_ADDRESS = re.compile(r" ?<[\w.]+ object at 0x[0-9a-f]+>")  # another one in every run
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A question with numbers to choose from, asked before the run that answers it."""
+
+    question: str
+    choices: Mapping[str, float]
+    """Text of each choice, and the number that it stands for."""
+    answer: str = ""
+    """The letter that was chosen; empty as long as none is."""
+
+    def __repr__(self) -> str:
+        lines = [f"  {letter}  {text}" for letter, text in zip(LETTERS, self.choices, strict=False)]
+        last = f"you say {self.answer}" if self.answer else "write your letter into answer= before you run on"
+        return "\n".join([self.question, *lines, last])
+
+    def compare(self, measured: float) -> str:
+        """Return which choice is nearest to the measured number, and whether it was the one chosen."""
+        values = list(self.choices.values())
+        nearest = min(range(len(values)), key=lambda number: abs(values[number] - measured))
+        letter = LETTERS[nearest]
+        text = f"the run says {letter}: {list(self.choices)[nearest]}"
+        if not self.answer:
+            return f"{text}. You had not answered"
+        return f"{text}. {'So did you' if self.answer == letter else f'You said {self.answer}'}"
+
+
+def predict(question: str, choices: Mapping[str, float], answer: str = "") -> Prediction:
+    """Ask for a prediction; its ``compare`` takes the measured number after the run.
+
+    Args:
+        question: What will be measured.
+        choices: Text of each choice, and the number it stands for in the unit of the measurement.
+        answer: The learner's letter, ``a`` for the first choice.
+
+    Raises:
+        PlanError: There are fewer than two choices or more than eight, or the letter is none of them.
+    """
+    letters = LETTERS[: len(choices)]
+    if not 2 <= len(choices) <= len(LETTERS):
+        raise PlanError(f"A prediction had {len(choices)} choices.", check_first="2 to 8 of them")
+    if answer and (len(answer) != 1 or answer not in letters):
+        raise PlanError(f"The answer was {answer!r}.", check_first=f"one letter of {', '.join(letters)}")
+    return Prediction(question, choices, answer)
+
+
+@dataclass(frozen=True)
+class End:
+    """How a rank of a program of one's own ended with an exception."""
+
+    line: str
+    """Of the program: where it was."""
+    error: str
+    """Type and text, the same in every run: without the addresses of objects."""
+
+
+def ends_of(run: ScriptRun) -> dict[int, End]:
+    """Return how each rank that raised has ended; one that was killed or went well is not in it."""
+    evidence = JobEvidence(read_job(run.run_dir))
+    lines = {rank: frames.users.text for rank, frames in evidence.place.items() if frames.users is not None}
+    errors = {
+        rank: _ADDRESS.sub("", said_of(error).splitlines()[0]) for rank, error in evidence.error.items()
+    }
+    return {rank: End(lines.get(rank, ""), error) for rank, error in errors.items()}
+
+
+def stopwatch_ms(entries_by_rank: EntriesByRank) -> float:
+    """Return what a stopwatch around the whole stream says of a chunk: a mean, the first chunk in it.
+
+    From the start of the first encode to the last emission, in milliseconds per emitted chunk.
+    """
+    emits = emissions(entries_by_rank)
+    starts = [span.start_ns for span in spans_of(entries_by_rank[STAGE0_RANK], ("encode",))]
+    return (max(emits.values()) - min(starts)) / 1e6 / len(emits)
+
+
+def left_early(entries_by_rank: EntriesByRank) -> list[int]:
+    """Return the chunks whose envelope left before the chunk in front of them began to be decoded.
+
+    This is what overlap is. It compares moments of one clock, rank 0's, and no durations: it cannot be a
+    matter of a slow or a quick machine.
+    """
+    entries = entries_by_rank[STAGE0_RANK]
+    sent: dict[int, int] = {}
+    for entry in entries:
+        if isinstance(entry, Instant) and entry.name == "envelope.send":
+            sent.setdefault(entry.chunk_index, entry.at_ns)  # a NOOP or SHUTDOWN later repeats the index
+    decode = {span.chunk_index: span.start_ns for span in spans_of(entries, ("decode",))}
+    return [k + 1 for k, at_ns in sorted(decode.items()) if sent.get(k + 1, at_ns) < at_ns]

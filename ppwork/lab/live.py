@@ -1,0 +1,321 @@
+"""A run in a notebook cell while it goes: progress of the stages, a line for each rank, and a Stop button.
+
+What is shown is read from the files that the ranks write anyway; nothing is asked of them, so that a look
+costs them nothing. All of it is the value of a widget, set from the cell's own thread: no output is captured
+or cleared. When the run has ended a table and a timeline take the widgets' place, so that the page still
+teaches when it is opened without a kernel. Outside a notebook, and where ``PPWORK_NONINTERACTIVE`` is set,
+nothing is shown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol
+
+from ppwork.errors import PlanError
+from ppwork.launcher.launch import DEFAULT_LIMIT_S, Progress
+from ppwork.launcher.launch import launch as launch_plan
+from ppwork.launcher.script import LIMIT_S, ScriptRun, rank_log
+from ppwork.launcher.script import launch_script as launch_program
+from ppwork.launcher.view import NoView, StopAsked, View
+from ppwork.pictures.style import STATE_COLOURS
+from ppwork.pictures.tables import APART, Table
+from ppwork.pictures.timelines import timeline
+from ppwork.plan import Plan
+from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK
+from ppwork.records.pulse import PulseState, read_pulse
+from ppwork.records.run import Run, log_file, rows_of
+from ppwork.records.spans import span_file
+from ppwork.records.tail import SpanTail, last_lines
+
+QUIET_VARIABLE = "PPWORK_NONINTERACTIVE"
+EVERY_S = 0.25
+"""A rank's pulse is as coarse."""
+LOG_LINES = 2
+"""Of each rank; all of it is in the run folder."""
+STEPS = {
+    ("encode", STAGE0_RANK): "stage 0, encode",
+    ("generate", LEADER_RANK): "stage 1, generate",
+    ("decode", STAGE0_RANK): "stage 0, decode",
+}
+"""Titles of what a chunk goes through, by the spans that say that it has, and their rank."""
+
+
+@dataclass(frozen=True)
+class RankState:
+    """One rank at one moment.
+
+    Attributes:
+        state: A ``PulseState``, ``not started``, or ``gone``: its process is, and it did not say so.
+        doing: The step of the stage it is in and its chunk, or nothing.
+        log: The last lines of its log.
+    """
+
+    rank: int
+    role: str
+    state: str
+    doing: str
+    log: tuple[str, ...]
+
+
+class Facts(Protocol):
+    """Facts that a view can show: of a run, or of a program of one's own."""
+
+    name: str
+    total: int
+    done: dict[str, int]
+    """Number out of ``total`` that have passed each step, by its title; empty: there is nothing to count."""
+
+    def look(self) -> list[RankState]:
+        """Read what is new, and return every rank as it is now."""
+        ...
+
+
+def in_notebook() -> bool:
+    """Say whether a live view can be shown here: in a kernel with ipywidgets, and not asked to be quiet."""
+    if os.environ.get(QUIET_VARIABLE) or "IPython" not in sys.modules or find_spec("ipywidgets") is None:
+        return False
+    return getattr(sys.modules["IPython"].get_ipython(), "kernel", None) is not None
+
+
+class LiveView:
+    """The view of one run; made, looked after and ended by the thread of the cell.
+
+    The button's message comes while that thread is busy. JupyterLab hands it to the kernel in a thread of its
+    own (a subshell); a front end that does not has the kernel's interrupt button for it.
+
+    Args:
+        facts: Where to look.
+    """
+
+    def __init__(self, facts: Facts) -> None:
+        import ipywidgets as widgets
+        from IPython.display import display
+
+        self._facts, self._start = facts, time.monotonic()
+        self._looked = 0.0
+        self._stop = threading.Event()
+        self._head, self._ranks, self._logs = widgets.HTML(), widgets.HTML(), widgets.HTML()
+        self._bars = {
+            step: widgets.IntProgress(max=facts.total, description=step, style={"description_width": "9em"})
+            for step in facts.done
+        }
+        self._counts = {step: widgets.Label() for step in facts.done}
+        button = widgets.Button(description="Stop", tooltip="End this run; no rank stays", icon="stop")
+        button.on_click(lambda _: self._stop.set())
+        button.add_class("ppwork-stop")
+        bars = [widgets.HBox([bar, self._counts[step]]) for step, bar in self._bars.items()]
+        self._box = widgets.VBox(
+            [widgets.HBox([button, self._head]), *bars, self._ranks, self._logs], _dom_classes=["ppwork-live"]
+        )
+        self._show()
+        self._shown = display(self._box, display_id=True)
+        # ipykernel 7.4 sends a widget's messages to the thread that last published it: the cell's, which is
+        # busy until the run has ended. Without this mark they go where the front end sends them.
+        with contextlib.suppress(AttributeError):
+            del button.comm._reply_subshell_id
+
+    def look(self) -> None:
+        """Show what is new, a few times a second.
+
+        Raises:
+            StopAsked: The button was pressed.
+        """
+        if self._stop.is_set():
+            raise StopAsked
+        if time.monotonic() - self._looked >= EVERY_S:
+            self._show()
+
+    def end(self, finished: object) -> None:
+        """Put what stays in the place of the widgets: of a run ``Ended``, else what has ended itself."""
+        self._shown.update(Ended(finished) if isinstance(finished, Run) else finished)
+        _close(self._box)
+
+    def _show(self) -> None:
+        ranks = self._facts.look()
+        self._looked = time.monotonic()
+        self._head.value = f"{html.escape(self._facts.name)}, {self._looked - self._start:.0f} s"
+        for step, bar in self._bars.items():
+            bar.value = self._facts.done[step]
+            self._counts[step].value = f"{bar.value} of {bar.max} chunks"
+        self._ranks.value = rank_table(ranks)
+        self._logs.value = log_lines(ranks)
+
+
+def launch(
+    plan: Plan,
+    *,
+    out: Path | str | None = None,
+    check: bool = True,
+    started: Callable[[Plan, Path], None] | None = None,
+    progress: Progress | None = None,
+    limit_s: float = DEFAULT_LIMIT_S,
+    live: bool | None = None,
+) -> Run:
+    """Run a plan on ``plan.world_size`` processes of this machine and wait for the end, in view of the cell.
+
+    The arguments are those of ``launcher.launch.launch``, with ``live`` in place of ``view``: show the run in
+    the cell while it goes, with a Stop button; ``None``: in a notebook, unless ``PPWORK_NONINTERACTIVE`` is
+    set.
+
+    Returns:
+        The finished run; its summary, logs and spans are in ``run_dir``.
+
+    Raises:
+        PlanError: The input cannot work; no rank was started and nothing overwritten.
+        RunFailed: A rank failed, or the Stop button was pressed (only with ``check``).
+        KeyboardInterrupt: As pressed; no rank is left.
+
+    Blocks:
+        Until all ranks have ended; at most ``limit_s`` plus a few seconds of clean-up.
+    """
+
+    def view(resolved: Plan, run_dir: Path) -> View:
+        return view_of(RunProgress(resolved, run_dir), live=live)
+
+    return launch_plan(
+        plan, out=out, check=check, started=started, progress=progress, limit_s=limit_s, view=view
+    )
+
+
+def launch_script(
+    script: Path | str,
+    *,
+    nproc: int,
+    arguments: tuple[str, ...] = (),
+    out: Path | str | None = None,
+    check: bool = True,
+    limit_s: float = LIMIT_S,
+    live: bool | None = None,
+) -> ScriptRun:
+    """Run a program in plain ``torch.distributed`` on ``nproc`` ranks of this machine, in view of the cell.
+
+    The arguments are those of ``launcher.script.launch_script``; ``live`` is that of ``launch``.
+
+    Returns:
+        The finished program, which shows what its ranks printed, in the order of the ranks.
+
+    Raises:
+        PlanError: There is no such file, or ``nproc`` is not positive; nothing was started.
+        RunFailed: A rank failed, or the program was stopped (only with ``check``).
+        KeyboardInterrupt: As pressed; no rank is left.
+
+    Blocks:
+        Until all ranks have ended; at most ``limit_s`` plus a few seconds of clean-up.
+    """
+
+    def view(run_dir: Path, ranks: int) -> View:
+        return view_of(ScriptProgress(run_dir, ranks), live=live)
+
+    return launch_program(
+        script, nproc=nproc, arguments=arguments, out=out, check=check, limit_s=limit_s, view=view
+    )
+
+
+def view_of(facts: Facts, *, live: bool | None) -> View:
+    """Return the view of what begins: a real one in a notebook, unless ``live`` says otherwise."""
+    return LiveView(facts) if (in_notebook() if live is None else live) else NoView()
+
+
+@dataclass(frozen=True)
+class Ended:
+    """Rest of a run's view: its figures, its timeline, and the last of each rank."""
+
+    run: Run
+
+    def _repr_html_(self) -> str:
+        parts = [Table((), rows_of(self.run)).html()] if self.run.summary else []
+        with contextlib.suppress(PlanError):  # it ended before there was anything to draw
+            parts.append(timeline(self.run, title=self.run.run_dir.name)._repr_html_())
+        parts.append(rank_table(RunProgress(self.run.plan, self.run.run_dir).look()))
+        return "".join(parts)
+
+    def __repr__(self) -> str:
+        if not self.run.summary:
+            return f"the run in {self.run.run_dir} did not finish"
+        return str(Table((), rows_of(self.run)))
+
+
+def rank_table(ranks: list[RankState]) -> str:
+    """Return one line of state for each rank, as HTML."""
+    rows = [(str(r.rank), r.role, (r.state, STATE_COLOURS.get(r.state, "")), r.doing) for r in ranks]
+    return Table(("rank", "role", "state", "in"), rows).html(APART)
+
+
+def log_lines(ranks: list[RankState]) -> str:
+    """Return the last lines of each rank's log, as HTML; nothing while there are none."""
+    lines = [f"rank {rank.rank}: {html.escape(line[:160])}" for rank in ranks for line in rank.log]
+    return f"<pre>{chr(10).join(lines)}</pre>" if lines else ""
+
+
+def _close(widget: Any) -> None:  # noqa: ANN401  ipywidgets has no types
+    for child in getattr(widget, "children", ()):
+        _close(child)
+    widget.close()
+
+
+class RunProgress(Facts):
+    """Follows the files of one run.
+
+    Args:
+        plan: The resolved plan.
+        run_dir: The run's folder.
+    """
+
+    def __init__(self, plan: Plan, run_dir: Path) -> None:
+        self._plan, self._run_dir = plan, run_dir
+        self._tails = {rank: SpanTail(span_file(run_dir, rank)) for rank in (STAGE0_RANK, LEADER_RANK)}
+        self.name, self.total = run_dir.name, plan.chunks or 0
+        self.done = dict.fromkeys(STEPS.values(), 0)
+
+    def look(self) -> list[RankState]:
+        """Read what is new, count chunks into ``done``, and return every rank as it is now."""
+        for rank, tail in self._tails.items():
+            for entry in tail.read():
+                if title := STEPS.get((entry.name, rank)):
+                    self.done[title] = max(self.done[title], entry.chunk_index + 1)
+        return [self._rank(rank) for rank in range(self._plan.world_size)]
+
+    def _rank(self, rank: int) -> RankState:
+        role = self._plan.topology.role(rank).value
+        log = tuple(last_lines(log_file(self._run_dir, rank), LOG_LINES))
+        pulse = read_pulse(self._run_dir, rank)
+        if pulse is None:
+            return RankState(rank, role, "not started", "", log)
+        doing = pulse.doing
+        if doing and "chunk_index" in pulse.ids:
+            doing += f", chunk {pulse.ids['chunk_index']}"
+        if pulse.state is PulseState.LEFT:
+            doing = f"code {pulse.exit_code}"
+        elif pulse.here and pulse.process() is None:
+            return RankState(rank, role, "gone", f"was in {doing}" if doing else "", log)
+        elif pulse.state in (PulseState.SLOW, PulseState.STUCK) and pulse.here:
+            doing += f", for {(time.monotonic_ns() - pulse.since_ns) / 1e9:.0f} s"
+        return RankState(rank, role, pulse.state.value, doing, log)
+
+
+class ScriptProgress(Facts):
+    """Follows the output of a program: the ends of its ranks' output."""
+
+    def __init__(self, run_dir: Path, nproc: int) -> None:
+        self._run_dir, self._nproc = run_dir, nproc
+        self.name, self.total = run_dir.name, 0
+        self.done: dict[str, int] = {}
+
+    def look(self) -> list[RankState]:
+        """Return every rank as it is now."""
+        return [self._rank(rank) for rank in range(self._nproc)]
+
+    def _rank(self, rank: int) -> RankState:
+        paths = [rank_log(self._run_dir, rank, stream) for stream in ("stdout", "stderr")]
+        log = [line for path in paths if path is not None for line in last_lines(path, LOG_LINES)]
+        return RankState(rank, "", "started" if any(paths) else "not started", "", tuple(log))

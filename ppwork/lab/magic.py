@@ -1,0 +1,50 @@
+"""``%%ranks``: the code of a cell on N ranks, in a notebook after ``%load_ext ppwork``.
+
+The cell becomes a file beside the notebook, because ranks are processes of their own and nothing of the
+notebook's names is there for them; the file stays, to be launched again or put under torchrun by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import NoReturn
+
+from ppwork.errors import PlanError
+from ppwork.lab.live import launch_script
+from ppwork.launcher.script import LIMIT_S, ScriptRun
+from ppwork.records.files import write_whole
+
+USAGE = "%%ranks N [--file NAME.py] [--limit SECONDS] [ARGUMENTS of the program]"
+
+
+def ranks(line: str, cell: str) -> ScriptRun:
+    """Write the cell to a file and run it on N ranks; ``line`` is what follows ``%%ranks``.
+
+    Raises:
+        PlanError: The line does not say how many ranks, or the file cannot be written; nothing was started.
+        RunFailed: A rank failed, or the program was stopped.
+    """
+    options, arguments = _parser().parse_known_args(shlex.split(line))
+    try:
+        write_whole(options.file, cell.encode())
+    except OSError as error:
+        raise PlanError(
+            f"The cell could not be written to {options.file}: {error.strerror}.",
+            check_first="--file: a name in a folder that you can write to",
+        ) from error
+    return launch_script(options.file, nproc=options.nproc, arguments=tuple(arguments), limit_s=options.limit)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="%%ranks", usage=USAGE, add_help=False, allow_abbrev=False)
+    parser.add_argument("nproc", type=int)
+    parser.add_argument("--file", type=Path, default=Path("my_ranks.py"))
+    parser.add_argument("--limit", type=float, default=LIMIT_S)
+    return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise PlanError(f"%%ranks did not understand its line: {message}.", check_first=USAGE)

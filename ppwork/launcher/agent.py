@@ -1,0 +1,182 @@
+"""The watch over torchrun and its ranks while they run, and the end of processes in torchrun's place.
+
+torchrun sends SIGTERM to the others when a rank has died badly, and then waits 30 s for one that does not
+follow: a stopped one, or one whose program handles the signal. It says so in its log, and only then: a rank
+that left well before the others is no death. It does not notice a stopped rank at all: where no peer is there
+to tell, the run would wait for ever. All is ended by recorded process, never by name. No torch here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import psutil
+
+GRACE_S = 1.0
+"""Seconds that the other ranks get to write their records, after the first death."""
+PAUSED_S = 1.0
+"""We look every 50 ms; after a gap like this we were stopped ourselves (Ctrl-Z) and begin to observe anew."""
+RANKS_S = 0.25
+"""Seconds between two looks at the ranks: each looks at every process of the machine."""
+POLL_S = 0.05
+KILL_S = 3.0
+"""Seconds that we wait for what was killed: the kernel takes milliseconds, a full machine longer."""
+STACKS_S = 0.5
+"""Seconds that ranks get to write their stacks: the handler is C code and takes milliseconds."""
+_CLOSING = re.compile(rb"Sending process \d+ closing signal")
+_CAUGHT = re.compile(r"^SigCgt:\s*([0-9a-f]+)", re.MULTILINE)
+
+
+def is_torchrun(command: Sequence[str]) -> bool:
+    """Say whether a process with this command line is torchrun: a module by ``-m``, or our own few lines."""
+    return any("torch.distributed.run" in part for part in command)
+
+
+class TorchrunWatch:
+    """Observes one torchrun.
+
+    Args:
+        agent: torchrun.
+        log: The file that gets what it prints.
+        freeze_s: Seconds that torchrun may be stopped (SIGSTOP) while we run; a rank ``GRACE_S``
+            longer, because its peers tell more of it.
+        say: Gets a line for each rank that was killed.
+    """
+
+    def __init__(self, agent: psutil.Process, log: Path, freeze_s: float, say: Callable[[str], None]) -> None:
+        self._agent, self._log, self._freeze_s, self._say = agent, log, freeze_s, say
+        self._read = 0
+        self._looked = time.monotonic()
+        self._closing_since: float | None = None
+        self._stopped_since: float | None = None
+        self._ranks_looked = 0.0
+        self._stopped_ranks: dict[psutil.Process, float] = {}
+
+    def look(self) -> bool:
+        """Look once and kill ranks that outstayed the grace; return whether torchrun was stopped too long."""
+        now = time.monotonic()
+        if now - self._looked > PAUSED_S:
+            self._stopped_since = None
+            self._stopped_ranks.clear()
+        self._looked = now
+        if self._closing_since is None and self._says_closing():
+            self._closing_since = now
+        if self._closing_since is not None and now - self._closing_since > GRACE_S:
+            for rank in ranks_of(self._agent):
+                self._kill(rank, f"was there {GRACE_S:g} s after the first death")
+        elif now - self._ranks_looked > RANKS_S:
+            self._ranks_looked = now
+            self._kill_stopped_ranks(now)
+        if _state(self._agent) != psutil.STATUS_STOPPED:
+            self._stopped_since = None
+        elif self._stopped_since is None:
+            self._stopped_since = now
+        return self._stopped_since is not None and now - self._stopped_since > self._freeze_s
+
+    def _says_closing(self) -> bool:
+        with self._log.open("rb") as file:
+            file.seek(self._read)
+            text = file.read()
+        # The last line may still be being written: it is read again.
+        self._read += text.rfind(b"\n") + 1
+        return _CLOSING.search(text) is not None
+
+    def _kill_stopped_ranks(self, now: float) -> None:
+        stopped = [rank for rank in ranks_of(self._agent) if _state(rank) == psutil.STATUS_STOPPED]
+        self._stopped_ranks = {rank: self._stopped_ranks.get(rank, now) for rank in stopped}
+        for rank, since in self._stopped_ranks.items():
+            if now - since > self._freeze_s + GRACE_S:
+                self._kill(rank, f"did not go on for {now - since:.1f} s")
+
+    def _kill(self, rank: psutil.Process, why: str) -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            state = rank.status()
+            if state == psutil.STATUS_ZOMBIE:
+                return
+            number = rank.environ().get("RANK", "?")
+            end([rank, *rank.children(recursive=True)], 0.0)
+            self._say(f"ppwork: rank {number} (pid {rank.pid}, {state}) {why} and was killed")
+
+
+def end(processes: Sequence[psutil.Process], polite_s: float) -> list[psutil.Process]:
+    """Wait until processes that were asked to leave are gone, and kill those that are not.
+
+    They are asked whether they live and not waited for: where one is our own child, its exit code stays
+    there for whoever started it.
+
+    Args:
+        processes: Recorded before the first of them left: an orphan's parent is not there to be asked.
+        polite_s: Seconds that they get; 0 kills at once.
+
+    Returns:
+        Those that had to be killed.
+
+    Blocks:
+        At most ``polite_s`` and ``KILL_S``.
+    """
+    alive = list(processes)
+    try:
+        alive = _alive_after(alive, polite_s)
+    finally:  # also after an impatient Ctrl-C
+        for process in alive:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        _alive_after(alive, KILL_S)
+    return alive
+
+
+def _alive_after(processes: list[psutil.Process], within_s: float) -> list[psutil.Process]:
+    # Not psutil's own wait: it would take the exit code of a child from whoever started it.
+    deadline = time.monotonic() + within_s
+    while (alive := [process for process in processes if is_alive(process)]) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+    return alive
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Say whether a process is there; a zombie is not."""
+    return process.is_running() and _state(process) not in ("", psutil.STATUS_ZOMBIE)
+
+
+def ranks_of(agent: psutil.Process) -> list[psutil.Process]:
+    """Return torchrun's ranks: its children; none when it is gone."""
+    try:
+        ranks: list[psutil.Process] = agent.children()
+    except psutil.NoSuchProcess:
+        return []
+    return ranks
+
+
+def ask_for_stacks(agent: psutil.Process) -> None:
+    """Let ranks that hang write the stacks of all their threads into their logs.
+
+    Only those get SIGUSR1 that handle it (``faulthandler.register``): it would end the others.
+
+    Blocks:
+        Half a second if any rank was asked.
+    """
+    ranks = [rank for rank in ranks_of(agent) if _catches(rank, signal.SIGUSR1)]
+    for rank in ranks:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            rank.send_signal(signal.SIGUSR1)
+    psutil.wait_procs(ranks, timeout=STACKS_S)
+
+
+def _catches(process: psutil.Process, number: int) -> bool:
+    try:
+        caught = _CAUGHT.search(Path(f"/proc/{process.pid}/status").read_text())
+    except OSError:  # it is gone, or this is no Linux
+        return False
+    return caught is not None and bool(int(caught[1], 16) >> (number - 1) & 1)
+
+
+def _state(process: psutil.Process) -> str:
+    try:
+        return str(process.status())
+    except psutil.NoSuchProcess:
+        return ""

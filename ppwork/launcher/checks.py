@@ -1,0 +1,194 @@
+"""Checks before any rank starts: the second half of a plan's checks, those that look at the machine.
+
+All of them raise ``PlanError`` with what, where and what to check first, and change nothing on disk but the
+new, empty run folder. Torch is never imported here: what needs it is asked of a short subprocess.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from ppwork.errors import PlanError
+from ppwork.plan import Plan
+from ppwork.workloads.spec import check_plan, default_clip
+
+SUBPROCESS_LIMIT_S = 120.0
+MIN_FREE_MB = 64.0
+"""MB of 1e6 bytes; a run folder on a disk with less is refused: spans, logs and a small video take some."""
+
+
+def resolve(plan: Plan) -> Plan:
+    """Check a plan against this machine and fill in what was left open.
+
+    Returns:
+        The plan with ``chunks`` and ``backend`` decided, as every rank will read it.
+
+    Raises:
+        PlanError: The clip, size, mesh size, stages or GPUs do not fit; nothing has started.
+    """
+    if plan.is_video:
+        check_plan(plan)
+        plan = _with_clip_and_chunks(plan)
+    elif plan.chunks is None:
+        raise PlanError(
+            "The number of chunks was not given.",
+            check_first="own stages need --chunks; stage 0 may still end earlier by returning None",
+        )
+    elif not plan.is_synthetic:  # ours; asking would take as long as starting a rank
+        check_stages(plan)
+    return plan.replace(backend=choose_backend(plan))
+
+
+def _with_clip_and_chunks(plan: Plan) -> Plan:
+    from ppwork.workloads.clip import probe  # PyAV and numpy cost more than the rest of the package
+
+    clip = Path(plan.input).absolute() if plan.input else default_clip()
+    available = probe(clip).frames // plan.frames_per_chunk
+    if available < 1:
+        raise PlanError(
+            f"The clip {clip} has fewer frames than one chunk of {plan.frames_per_chunk}.",
+            check_first="--frames-per-chunk",
+        )
+    return plan.replace(input=str(clip), chunks=plan.chunks or available)
+
+
+def choose_backend(plan: Plan) -> str:
+    """Decide between gloo and NCCL for all ranks; ``auto`` takes NCCL only if every rank gets its own GPU.
+
+    With ``share_gpu`` one GPU is enough for all.
+
+    Raises:
+        PlanError: NCCL was asked for and there are fewer GPUs than ranks.
+    """
+    if plan.backend == "gloo":
+        return "gloo"
+    gpus = count_gpus()
+    need = 1 if plan.share_gpu else plan.world_size
+    if gpus >= need:
+        return "nccl"
+    if plan.backend == "nccl":
+        raise PlanError(
+            f"NCCL needs one GPU per rank: {need} for this mesh, and this machine has {gpus}.",
+            check_first="--backend gloo runs the same without GPUs; --share-gpu puts all ranks on one GPU",
+        )
+    return "gloo"
+
+
+def count_gpus() -> int:
+    """Count CUDA devices without importing torch here; a machine without a driver answers at once."""
+    if not Path("/dev/nvidiactl").exists() and not Path("/dev/dxg").exists():
+        return 0
+    script = "import torch; print(torch.cuda.device_count())"
+    try:
+        command = [sys.executable, "-c", script]
+        answer = subprocess.run(command, capture_output=True, timeout=SUBPROCESS_LIMIT_S, check=True)
+        return int(answer.stdout)
+    except (subprocess.SubprocessError, ValueError):
+        return 0
+
+
+def check_stages(plan: Plan) -> None:
+    """Let a subprocess import the stages and check their contract, as the ranks will.
+
+    Stages that passed are not imported again while their files stay as they are: it takes as long as torch.
+
+    Raises:
+        PlanError: What the subprocess found.
+    """
+    key = (plan.stage0, plan.stage1, str(Path.cwd()), os.environ.get("PYTHONPATH"))
+    if (files := _passed.get(key)) and files == _written_at(files):
+        return
+    command = [sys.executable, "-m", "ppwork", "check-stages", plan.stage0, plan.stage1]
+    try:
+        answer = subprocess.run(command, capture_output=True, timeout=SUBPROCESS_LIMIT_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise PlanError(
+            f"Importing the stages {plan.stage0} and {plan.stage1} took over {SUBPROCESS_LIMIT_S:g} s.",
+            check_first="does the module do its work at import time?",
+        ) from error
+    lines = answer.stdout.decode(errors="replace").strip().splitlines()
+    if answer.returncode == 0:
+        _passed[key] = _written_at(msgspec.json.decode(lines[-1], type=list[str]))
+        return
+    try:
+        refusal = lines[-1] if answer.returncode > 0 else ""  # killed: whatever it said is no refusal
+        what, check_first = msgspec.json.decode(refusal, type=tuple[str, str])
+    except (msgspec.MsgspecError, IndexError):
+        tail = answer.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        what = f"The stages could not be imported (exit {answer.returncode}): {' '.join(tail)}"
+        check_first = f"run `{' '.join(command[1:])}`"
+    raise PlanError(what, check_first=check_first)
+
+
+_passed: dict[tuple[str | None, ...], dict[str, int | None]] = {}
+"""Stages that passed, by where they were looked for: their files, and when those had been written."""
+
+
+def _written_at(files: Iterable[str]) -> dict[str, int | None]:
+    return {file: Path(file).stat().st_mtime_ns if Path(file).exists() else None for file in files}
+
+
+def new_run_dir(out: Path | str | None) -> Path:
+    """Make the run folder; an existing one is taken only if it is empty.
+
+    Args:
+        out: Wanted folder, or ``None`` for ``runs/<time>-run``.
+
+    Raises:
+        PlanError: It exists and is not empty, is not a folder, cannot be made or written, or its disk is
+            nearly full.
+    """
+    path = Path(out) if out is not None else Path("runs") / time.strftime("%Y%m%d-%H%M%S-run")
+    try:
+        if out is None:
+            path = _made_fresh(path)
+        path.mkdir(parents=True, exist_ok=True)
+        if not (occupied := any(path.iterdir())):
+            if not os.access(path, os.W_OK | os.X_OK):
+                raise PermissionError(13, "Permission denied")
+            probe_file = path / ".ppwork"
+            probe_file.write_bytes(b"")
+            probe_file.unlink()
+    except OSError as error:
+        raise PlanError(
+            f"The output folder {path} cannot be used: {error.strerror}.",
+            check_first="--out: is its parent writable, is it a file, is the disk full?",
+        ) from error
+    if occupied:
+        raise PlanError(
+            f"The output folder {path} exists and is not empty; nothing was overwritten.",
+            check_first="give --out another folder, or leave it out for a fresh one under runs/",
+        )
+    if (free := free_mb(path)) < MIN_FREE_MB:
+        raise PlanError(
+            f"The output folder {path.absolute()} has {free:.1f} MB free; a run needs {MIN_FREE_MB:g} MB.",
+            check_first=f"`df -h {path.absolute()}`; remove old runs there, or give --out another disk",
+        )
+    return path.absolute()
+
+
+def free_mb(path: Path) -> float:
+    """Return what may still be written to a folder's disk, in MB of 1e6 bytes."""
+    return shutil.disk_usage(path).free / 1e6
+
+
+def _made_fresh(path: Path) -> Path:
+    """Make a folder of this name or the next free one; two launches in one second never share it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    candidate, number = path, 2
+    while True:
+        try:
+            candidate.mkdir()
+        except FileExistsError:
+            candidate = path.with_name(f"{path.name}-{number}")
+            number += 1
+        else:
+            return candidate

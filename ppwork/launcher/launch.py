@@ -1,0 +1,197 @@
+"""The launch of a plan: checked, its ranks started and followed, and the failure or the figures of its end.
+
+No torch here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ppwork.diagnosis.runs import diagnose
+from ppwork.errors import RecordError, RunFailed
+from ppwork.launcher.checks import free_mb, new_run_dir, resolve
+from ppwork.launcher.registry import registry
+from ppwork.launcher.torchrun import child_environment, running, torchrun
+from ppwork.launcher.view import NoView, StopAsked, View
+from ppwork.plan import Plan
+from ppwork.process import PAST_LIMIT, STOPPED
+from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK
+from ppwork.records.run import OUTPUTS_FILE, SUMMARY_FILE, TORCHRUN_LOG, VERIFY_FILE, Run, queues_of
+from ppwork.records.spans import Entry, span_file
+from ppwork.records.tail import SpanTail
+from ppwork.timeline.measures import mesh_idle_ms
+
+DEFAULT_LIMIT_S = 3600.0
+FULL_MB = 1.0
+"""A disk with less than this at the end of a failed run is named as full."""
+_HALF = re.compile(r"\..+\.(part|\d+)")
+"""Names of files that are not whole yet: of ``files.write_whole``, and of the video and picture writers."""
+
+Progress = Callable[[Entry], None]
+"""Called on the caller's thread with each new span or instant of rank 0."""
+
+
+def launch(
+    plan: Plan,
+    *,
+    out: Path | str | None = None,
+    check: bool = True,
+    started: Callable[[Plan, Path], None] | None = None,
+    progress: Progress | None = None,
+    limit_s: float = DEFAULT_LIMIT_S,
+    view: Callable[[Plan, Path], View] = NoView,
+) -> Run:
+    """Run a plan on ``plan.world_size`` processes of this machine and wait for the end.
+
+    Args:
+        plan: Of the run, with its fault if it has one (``faults.with_fault``); ``chunks`` and ``backend`` may
+            be left open.
+        out: Run folder, new or empty; ``None`` makes one under ``runs/``.
+        check: Raise if the run fails; else the failure is in ``Run.failure``.
+        started: Called once with the resolved plan and the run folder, before the ranks start.
+        progress: Gets rank 0's spans and instants while they come.
+        limit_s: Hard limit on the whole run, in seconds; the ranks' own bounds are in the plan.
+        view: Makes what shows the run while it goes, of the resolved plan and the run folder.
+
+    Returns:
+        The finished run; its summary, logs and spans are in ``run_dir``.
+
+    Raises:
+        PlanError: The input cannot work; no rank was started and nothing overwritten.
+        RunFailed: A rank failed, or the view was asked to stop it (only with ``check``); says which rank was
+            first, its error and its log.
+        KeyboardInterrupt: As pressed; no rank is left.
+
+    Blocks:
+        Until all ranks have ended; at most ``limit_s`` plus a few seconds of clean-up.
+    """
+    plan = resolve(plan)
+    registry()  # refused before the run folder is used up
+    run_dir = new_run_dir(out)
+    plan.save(run_dir)
+    if started is not None:
+        started(plan, run_dir)
+    deadline = time.monotonic() + limit_s
+    shown = view(plan, run_dir)
+    try:
+        exit_code = _run_ranks(plan, run_dir, limit_s, progress, shown)
+    except KeyboardInterrupt:
+        shown.end(Run(run_dir, STOPPED))
+        raise
+    finished = Run(run_dir, exit_code)
+    finished = dataclasses.replace(finished, failure=_failure(finished, deadline))
+    shown.end(finished)
+    if finished.failure is not None and check:
+        raise finished.failure
+    return finished
+
+
+def _failure(run: Run, deadline: float) -> RunFailed | None:
+    """Return what went wrong first in a run that has ended; of one that ended well, complete its summary."""
+    if run.exit_code == 0:
+        try:
+            run.complete(mesh_figures(run))
+            return _verify(run, deadline) if run.plan.verify else None
+        except RecordError as error:
+            return _if_full(run.run_dir, RunFailed(error.what, check_first=error.check_first))
+    if run.exit_code == STOPPED:
+        failure = RunFailed(
+            f"The run was stopped by its Stop button; no rank is left.\n  folder: {run.run_dir}",
+            check_first="what there is of its timeline: `ppwork timeline` with that folder",
+        )
+    else:
+        failure = _if_full(run.run_dir, diagnose(run.run_dir, run.exit_code).as_error())
+    # What killed ranks were writing: no reader takes it for a whole file, people might.
+    for path in run.run_dir.iterdir():
+        if _HALF.fullmatch(path.name) and path.is_file():
+            path.unlink()
+    return failure
+
+
+def mesh_figures(run: Run) -> dict[str, Any]:
+    """Return what rank 0 does not know of a run that has ended: the mesh's idle time, every rank's queues."""
+    idle = mesh_idle_ms(run.entries_by_rank[LEADER_RANK])
+    by_rank = run.entries_by_rank.items()
+    return {
+        "mesh_idle_ms": round(statistics.median(idle), 3) if idle else None,
+        "queues": [{"rank": rank, **queue} for rank, entries in by_rank for queue in queues_of(entries)],
+    }
+
+
+def _run_ranks(plan: Plan, run_dir: Path, limit_s: float, progress: Progress | None, view: View) -> int:
+    tail = SpanTail(span_file(run_dir, STAGE0_RANK))
+
+    def look() -> None:
+        view.look()
+        if progress is not None:
+            for entry in tail.read():
+                progress(entry)
+
+    try:
+        return torchrun(
+            ["-m", "ppwork", "worker", str(run_dir)],
+            ranks=plan.world_size,
+            log=run_dir / TORCHRUN_LOG,
+            limit_s=limit_s,
+            threads=plan.threads_per_rank,
+            freeze_s=plan.freeze_s,
+            watch=look,
+            warm=plan.backend == "gloo",
+        )
+    except StopAsked:
+        return STOPPED
+
+
+def _if_full(run_dir: Path, failure: RunFailed) -> RunFailed:
+    """Name a full disk first: it explains most of what the ranks could still say."""
+    free = free_mb(run_dir)
+    if free >= FULL_MB:
+        return failure
+    return failure.below(
+        f"The disk of {run_dir} is full ({free:.1f} MB free); some records are missing.",
+        f"`df -h {run_dir}`; remove old runs there, or give --out another disk",
+    )
+
+
+def _verify(run: Run, deadline: float) -> RunFailed | None:
+    """Compute the same in one process and put the largest difference into the summary."""
+    plan, run_dir = run.plan, run.run_dir
+    command = [sys.executable, "-m", "ppwork", "reference", str(run_dir)]
+    environment = child_environment(plan.threads_per_rank)
+    log_path = run_dir / "reference.log"
+    with (
+        log_path.open("wb") as log,
+        running(command, environment, log, warm=plan.backend == "gloo") as process,
+    ):
+        try:
+            code = process.wait(max(1.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            code = PAST_LIMIT
+    if code != 0:
+        return RunFailed(
+            f"The single-process reference ended with code {code}.\n  log: {log_path}",
+            check_first=f"the end of {log_path}",
+        )
+    figures = msgspec.json.decode((run_dir / VERIFY_FILE).read_bytes(), type=dict[str, Any])
+    (run_dir / VERIFY_FILE).unlink()
+    run.complete(figures)
+    allowed = plan.tolerance if plan.mesh_size > 1 else 0.0
+    worst = figures["max_abs_diff"]
+    if worst is None or worst > allowed:  # JSON has no infinity: shapes or counts differed
+        return RunFailed(
+            f"The pipeline's output differed from the single-process reference by {worst}; "
+            f"{allowed:g} is allowed at mesh size {plan.mesh_size}.",
+            check_first=f"{run_dir / SUMMARY_FILE}; do the stages use anything but their context and inputs?",
+        )
+    (run_dir / OUTPUTS_FILE).unlink()  # kept only for who wants to know why they differ
+    return None

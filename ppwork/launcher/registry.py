@@ -1,0 +1,132 @@
+"""The list of our own runs on this machine: who runs where, by pid and start time. No torch.
+
+One small file for each run, in a folder that only this user can write. A pid alone says nothing, as pids are
+used again: nothing is shown or ended whose start time is not the recorded one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from ppwork.errors import PlanError
+from ppwork.launcher.agent import end, ranks_of
+from ppwork.records.files import write_whole
+from ppwork.records.identity import Identity
+
+POLITE_S = 4.0
+"""Seconds that torchrun gets after SIGTERM: for its own clean-up, and our launcher's of a stopped rank."""
+
+
+class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One run that was started on this machine by this user."""
+
+    run_dir: str
+    launcher: Identity
+    """A shell command, a script, or a notebook's kernel."""
+    agent: Identity
+    """torchrun, the parent of the ranks."""
+    at: float
+    """``time.time`` of the start."""
+
+
+def registry() -> Path:
+    """Return the folder of the list, made if it is not there.
+
+    Raises:
+        PlanError: It cannot be made, or somebody else could write into it.
+    """
+    runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or "/nonexistent")
+    if os.access(runtime, os.W_OK | os.X_OK):
+        folder = runtime / "ppwork"
+    else:
+        folder = Path(tempfile.gettempdir()) / f"ppwork-runs-{os.getuid()}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        state = folder.lstat()
+    except OSError as error:
+        raise PlanError(
+            f"The list of runs {folder} cannot be kept: {error.strerror}.",
+            check_first="TMPDIR or XDG_RUNTIME_DIR: set one to a folder of yours with free space",
+        ) from error
+    # In a shared /tmp anybody may have made this name before us, as a link, too.
+    if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid() or state.st_mode & 0o077:
+        raise PlanError(
+            f"The folder {folder} of the list of runs is not private.",
+            check_first=f"who made it? `ls -ld {folder}`; remove it, or set TMPDIR to a folder of yours",
+        )
+    return folder
+
+
+@contextlib.contextmanager
+def registered(run_dir: Path, agent_pid: int) -> Iterator[None]:
+    """Keep a run of this process on the list while the body runs.
+
+    Raises:
+        PlanError: The list is not private, or cannot be written.
+        psutil.NoSuchProcess: torchrun is gone already.
+    """
+    folder = registry()
+    launcher, agent = Identity.of(os.getpid()), Identity.of(agent_pid)
+    run = RunEntry(run_dir=str(run_dir.absolute()), launcher=launcher, agent=agent, at=time.time())
+    path = folder / f"{os.getpid()}-{agent_pid}.json"
+    try:
+        write_whole(path, msgspec.json.encode(run))
+    except OSError as error:
+        raise PlanError(
+            f"The list of runs {folder} cannot be written: {error.strerror}.",
+            check_first=f"free space on {folder}",
+        ) from error
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def own_runs() -> list[RunEntry]:
+    """Return the runs that are going, oldest first; entries whose torchrun is gone are dropped from the list.
+
+    Raises:
+        PlanError: The list is not private.
+    """
+    going = []
+    for path in registry().glob("*.json"):
+        try:
+            run = msgspec.json.decode(path.read_bytes(), type=RunEntry)
+        except FileNotFoundError:
+            continue  # it has just ended
+        except msgspec.MsgspecError:
+            path.unlink(missing_ok=True)
+            continue
+        # Its ranks hold a death signal to torchrun, so they are gone with it.
+        if run.agent.process() is None:
+            path.unlink(missing_ok=True)
+        else:
+            going.append(run)
+    return sorted(going, key=lambda run: run.at)
+
+
+def stop(run: RunEntry) -> bool:
+    """End a run by ending its torchrun; its launcher, also a notebook's kernel, lives on and is told.
+
+    Returns:
+        Whether torchrun or a rank had to be killed.
+
+    Blocks:
+        Until torchrun and its ranks are gone; a few seconds at most.
+    """
+    agent = run.agent.process()
+    if agent is None:
+        return False
+    family = [agent, *ranks_of(agent)]
+    with contextlib.suppress(psutil.NoSuchProcess):
+        agent.terminate()
+    return bool(end(family, POLITE_S))

@@ -1,0 +1,186 @@
+"""Programs under torchrun on this machine: started, followed, and always cleaned up. No torch here.
+
+Clean-up has three layers: the ranks hold a lifeline to this process and a death signal to torchrun
+(``process``); we end torchrun politely and wait; and what remains is killed by recorded process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import psutil
+
+from ppwork.launcher.agent import KILL_S, POLL_S, TorchrunWatch, ask_for_stacks, end
+from ppwork.launcher.registry import registered
+from ppwork.launcher.warm import NotWarm, Started, start_if_warm
+from ppwork.process import LIFELINE_VARIABLE, PAST_LIMIT, TORCHRUN_STOPPED, held
+from ppwork.protocol.plan import STORE_VARIABLE
+
+TORCHRUN = """\
+from ppwork import process
+with process.importing():
+    from torch.distributed.run import main
+main()
+"""
+"""torchrun, to be ``held``: it takes seconds to start ranks, and must not if we are gone by then."""
+POLITE_S = 1.0
+"""Seconds that torchrun and its ranks get to leave before we kill them."""
+
+
+def torchrun(
+    program: Sequence[str],
+    *,
+    ranks: int,
+    log: Path,
+    limit_s: float,
+    threads: int = 1,
+    freeze_s: float = 5.0,
+    watch: Callable[[], None] | None = None,
+    warm: bool = True,
+) -> int:
+    """Run a program as this many ranks and wait for its end; meanwhile ``ppwork ps`` lists it.
+
+    Once one rank has died badly the others get a second to write their records; then they are killed.
+
+    Args:
+        program: What torchrun shall start: a script and its arguments, or ``-m`` and a module. It should call
+            ``process.hold_if_asked()`` first thing, so that it never outlives us.
+        ranks: Number of processes.
+        log: Gets what torchrun and the ranks print; its folder is the run's name on the list.
+        limit_s: Hard limit, in seconds.
+        threads: ``OMP_NUM_THREADS`` of each rank.
+        freeze_s: Seconds that torchrun may be stopped while we run; then the program is ended.
+        watch: Called about every 50 ms meanwhile, and once after the end.
+        warm: Let torchrun and its ranks be forked, where ``PPWORK_WARM`` asks for that; never with CUDA.
+
+    Returns:
+        torchrun's exit code, negative for the signal that ended it; ``PAST_LIMIT`` if the limit passed;
+        ``TORCHRUN_STOPPED``.
+
+    Raises:
+        PlanError: The list of runs cannot be kept; nothing is left running.
+
+    Blocks:
+        Until all ranks have ended; at most ``limit_s`` plus a few seconds of clean-up.
+    """
+    deadline, look = time.monotonic() + limit_s, watch or (lambda: None)
+    scratch = Path(tempfile.mkdtemp(prefix="ppwork-"))
+    try:
+        command = [*_torchrun_command(ranks, scratch), *program]
+        with (
+            log.open("wb", buffering=0) as file,
+            running(command, _rank_environment(threads, scratch), file, warm=warm, seats=ranks) as agent,
+            registered(log.parent, agent.pid),
+        ):
+            process = psutil.Process(agent.pid)
+            watched = TorchrunWatch(process, log, freeze_s, lambda line: _say(file, line))
+            while (code := agent.poll()) is None:
+                look()
+                if time.monotonic() > deadline:
+                    ask_for_stacks(process)
+                    _say(file, "ppwork: the run passed its limit and was stopped")
+                    return PAST_LIMIT
+                if watched.look():
+                    ending = f"torchrun was stopped (SIGSTOP) for {freeze_s:g} s; the run was ended"
+                    _say(file, f"ppwork: {ending}")
+                    return TORCHRUN_STOPPED
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    agent.wait(POLL_S)
+            look()
+            return code
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _say(log: BinaryIO, line: str) -> None:
+    with contextlib.suppress(OSError):  # a full disk must not stop the clean-up
+        log.write(f"{line}\n".encode())
+
+
+def _torchrun_command(ranks: int, scratch: Path) -> list[str]:
+    """Return torchrun's part of the command line; the rendezvous is a file, so nothing listens for it."""
+    return [
+        *held(TORCHRUN),
+        "--nnodes", "1", "--nproc-per-node", str(ranks),
+        "--rdzv-backend", "c10d", "--rdzv-conf", "store_type=file",
+        "--rdzv-endpoint", str(scratch / "rendezvous"), "--rdzv-id", uuid.uuid4().hex,
+        "--max-restarts", "0", "--monitor-interval", "0.1",
+        # Without this it leaves a folder of its own behind, in each run. A program may name another one.
+        "--log-dir", str(scratch / "logs"),
+    ]  # fmt: skip
+
+
+def _rank_environment(threads: int, scratch: Path) -> dict[str, str]:
+    """Return the environment of torchrun and its ranks: loopback unless told otherwise, one store file."""
+    level = os.environ.get("LOGLEVEL", "")
+    return {
+        "GLOO_SOCKET_IFNAME": "lo",
+        "NCCL_SOCKET_IFNAME": "lo",
+        **child_environment(threads),
+        # ``agent`` reads torchrun's warnings.
+        "LOGLEVEL": level if level in ("DEBUG", "INFO") else "WARNING",
+        STORE_VARIABLE: str(scratch / "store"),
+        # Without this torchrun opens a store on all addresses.
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+    }
+
+
+def child_environment(threads: int) -> dict[str, str]:
+    """Return what every process of ours has: our environment, its number of threads, the lifeline."""
+    return {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1", LIFELINE_VARIABLE: "1"}
+
+
+@contextlib.contextmanager
+def running(
+    command: list[str], environment: dict[str, str], log: BinaryIO, *, warm: bool = False, seats: int = 0
+) -> Iterator[Started]:
+    """Start a process whose standard input is a lifeline; on the way out nothing of it is left.
+
+    Args:
+        command: The program and its arguments.
+        environment: All of it.
+        log: Gets what it prints.
+        warm: It needs torch: where warm launches are asked for it is forked (``warm``).
+        seats: torchrun: the ranks that it will start.
+    """
+    process: Started | None = None
+    if warm:
+        try:
+            process = start_if_warm(command, environment, log, seats=seats)
+        except NotWarm as reason:
+            _say(log, f"ppwork: started cold: {reason}")
+    if process is None:
+        process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT
+        )
+    try:
+        yield process
+    finally:
+        _stop(process)
+
+
+def _stop(process: Started) -> None:
+    # Recorded before anything dies: an orphan's parent is not there to be asked. A psutil process is a pid
+    # and its start time, so a pid that was used again is never hit.
+    family: list[psutil.Process] = []
+    if process.poll() is None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            agent = psutil.Process(process.pid)
+            family = [agent, *agent.children(recursive=True)]
+    with contextlib.ExitStack() as stack:  # all of it also after an impatient Ctrl-C
+        stack.callback(process.wait, KILL_S)
+        stack.callback(end, family, POLITE_S)
+        if process.stdin is not None:
+            with contextlib.suppress(OSError):
+                process.stdin.close()
+        if process.poll() is None:
+            process.terminate()

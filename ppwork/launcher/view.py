@@ -1,0 +1,38 @@
+"""The view of a run while it goes: what the launcher asks of one, and the one that shows nothing."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class StopAsked(Exception):
+    """The user asked the view to end the run."""
+
+
+class View(Protocol):
+    """Shows a run; made before its ranks start, and used by the thread that launched them."""
+
+    def look(self) -> None:
+        """Show what is new; called about every 50 ms.
+
+        Raises:
+            StopAsked: The run shall end now.
+        """
+        ...
+
+    def end(self, finished: object) -> None:
+        """Show what stays of a ``Run`` or a ``ScriptRun`` that has ended."""
+        ...
+
+
+class NoView:
+    """Shows nothing; it can be made of whatever a view is made of."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def look(self) -> None:
+        """Do nothing."""
+
+    def end(self, finished: object) -> None:
+        """Do nothing."""

@@ -1,0 +1,368 @@
+"""Starts Python programs without importing torch again: forked from a process that has it imported.
+
+A launch of N ranks imports torch N + 1 times, 2 to 3 s of processor each. The warm launcher (``warm_server``)
+is a process that has it imported and nothing begun: no thread, no group, no device. What it forks shows the
+command line and the environment that it was asked for, and has the working folder, standard streams and exit
+code of a process that was exec'd. A program that asks for what a fork of the warm launcher cannot have is
+started cold: other variables that are read at import (``AT_IMPORT``), or a launcher with other limits, CPUs
+or namespaces (``inherited``). Left as differences are:
+
+- what torch, numpy and our own modules do, print or warn about when they are imported happened once, earlier;
+- all ranks iterate over sets of texts in one order, as their hashes have one seed;
+- at its end a process does not take its modules apart (``warm_server``).
+
+Everything dies with its owner: the warm launcher ends with the process that started it, and what it forked
+ends with the warm launcher, and with the process that asked for it. No torch here.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from ppwork.process import LIFELINE_VARIABLE, WARM_VARIABLE
+
+AT_IMPORT = (
+    "CUDA_", "DYLD_", "GLIBC_", "GOMP_", "KMP_", "LANG", "LC_", "LD_", "LOGLEVEL", "MALLOC_", "MKL_",
+    "NUMEXPR_", "NVIDIA_", "OMP_", "OPENBLAS_", "PYTHON", "PYTORCH_", "TORCH",
+)  # fmt: skip
+"""Beginnings of the names of variables that count at the import of Python, numpy or torch."""
+AT_USE = frozenset({"TORCH_DISABLE_SHARE_RDZV_TCP_STORE"})
+"""Variables with such a name that our launcher gives to torchrun, and that torch reads when it needs them."""
+LARGEST = 1 << 20
+"""Bytes of one message: a command and its environment."""
+START_S = 60.0
+"""How long the imports of a warm launcher may take."""
+ANSWER_S = 10.0
+"""How long a warm launcher may take to fork: it takes some 20 ms."""
+END_S = 3.0
+
+
+class Start(msgspec.Struct, frozen=True):
+    """One process to fork; its three standard streams come along as descriptors.
+
+    Attributes:
+        command: As for ``exec``; the first word is Python.
+        environment: All of it.
+        folder: Working folder.
+        inherited: Of the process that asks; the server's must be the same.
+        seats: torchrun: the number of ranks that it will start, forked before it has a thread. Else 0.
+    """
+
+    command: list[str]
+    environment: dict[str, str]
+    folder: str
+    inherited: dict[str, str]
+    seats: int = 0
+
+
+class Began(msgspec.Struct, frozen=True, tag=True):
+    """The forked process is there, with its own command line; its pid descriptor comes along."""
+
+    pid: int
+
+
+class Ended(msgspec.Struct, frozen=True, tag=True):
+    """The forked process has ended, or was never there.
+
+    Attributes:
+        code: Exit code; negative: the signal that ended it.
+        refused: Why no process was forked.
+    """
+
+    code: int = 0
+    refused: str = ""
+
+
+class NotWarm(Exception):
+    """A program cannot be started warm; the text says why."""
+
+
+class WarmProcess:
+    """A process that the warm launcher forked for us; used as a ``subprocess.Popen`` is.
+
+    Attributes:
+        pid: Its number.
+        returncode: As ``Popen``'s; ``None`` while it runs or was not waited for.
+        stdin: Write end of its standard input.
+    """
+
+    def __init__(
+        self,
+        pid: int,
+        pid_descriptor: int,
+        channel: socket.socket,
+        stdin: BinaryIO | None,
+        command: Sequence[str],
+    ) -> None:
+        self.pid, self.stdin, self.args = pid, stdin, list(command)
+        self.returncode: int | None = None
+        self._pid_descriptor, self._channel = pid_descriptor, channel
+        self._lock = threading.Lock()
+
+    def poll(self) -> int | None:
+        """Return the exit code, or ``None`` while it runs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0.0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end and return the exit code.
+
+        Raises:
+            subprocess.TimeoutExpired: It still runs.
+
+        Blocks:
+            Until it has ended; at most ``timeout`` seconds.
+        """
+        with self._lock:
+            if self.returncode is None:
+                waiting = select.poll()
+                waiting.register(self._channel, select.POLLIN)
+                if not waiting.poll(None if timeout is None else max(0.0, timeout * 1000)):
+                    assert timeout is not None  # noqa: S101  without one the line above does not end
+                    raise subprocess.TimeoutExpired(self.args, timeout)
+                self.returncode = self._code()
+                self._channel.close()
+                os.close(self._pid_descriptor)
+        return self.returncode
+
+    def _code(self) -> int:
+        try:
+            message = self._channel.recv(LARGEST)
+        except OSError:
+            message = b""
+        # No word: the warm launcher was killed, and what it forked has a death signal to it.
+        return msgspec.json.decode(message, type=Ended).code if message else -signal.SIGKILL
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, if it has not ended; never to another process that got the same pid."""
+        with self._lock:
+            if self.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(self._pid_descriptor, number)
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+
+Started = subprocess.Popen[bytes] | WarmProcess
+"""A process of ours, however it was started."""
+
+
+class WarmLauncher:
+    """A warm launcher of this process's own; it ends when this process does, however that ends.
+
+    Args:
+        environment: Of the process that will start programs; what of it counts at import is fixed here.
+
+    Raises:
+        NotWarm: It did not start.
+
+    Blocks:
+        While torch is imported: 2 to 3 s; at most ``START_S``.
+    """
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self.owner = os.getpid()
+        self._folder = Path(tempfile.mkdtemp(prefix="ppwork-warm-"))
+        self.address = self._folder / "socket"
+        log = self._folder / "log"
+        with log.open("wb") as file:
+            self._process = subprocess.Popen(
+                [sys.executable, "-u", "-m", "ppwork.worker.warm_server", str(self.address)],
+                env=dict(environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file,
+            )  # fmt: skip
+        assert self._process.stdout is not None  # noqa: S101  a pipe
+        readable, _, _ = select.select([self._process.stdout], [], [], START_S)
+        if not (readable and self._process.stdout.readline()):
+            words = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+            self.close()
+            why = words[-1] if words else f"it was not ready within {START_S:g} s"
+            raise NotWarm(f"the warm launcher did not start: {why}")
+
+    def start(
+        self, start: Start, streams: tuple[int, int, int], stdin: BinaryIO | None = None
+    ) -> WarmProcess:
+        """Have one process forked; as ``start_warm``, also in its errors.
+
+        Raises:
+            NotWarm: It cannot be.
+            ConnectionError: The warm launcher is gone.
+        """
+        return _ask(self.address, start, streams, stdin)
+
+    def is_there(self) -> bool:
+        """Say whether it runs, and is this process's (a forked copy of its owner has none)."""
+        return self.owner == os.getpid() and self._process.poll() is None
+
+    def close(self) -> None:
+        """End it, and what it forked.
+
+        Blocks:
+            Until it is gone; 3 s at most.
+        """
+        if self.owner != os.getpid():
+            return
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()  # the end of its input ends it and what it forked
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+_own: WarmLauncher | None = None
+_starting = threading.Lock()
+
+
+def start_if_warm(
+    command: Sequence[str], environment: Mapping[str, str], log: BinaryIO, *, seats: int = 0
+) -> WarmProcess | None:
+    """Start a program warm, with its standard input a pipe from here and its output into a file.
+
+    Args:
+        command: As for ``exec``; the first word is Python.
+        environment: All of it.
+        log: Gets what it prints.
+        seats: The ranks that it will start, if it is torchrun.
+
+    Returns:
+        The process, or ``None`` where nobody asked for warm launches (``PPWORK_WARM``).
+
+    Raises:
+        NotWarm: It was asked for and cannot be; the program has to be started cold.
+
+    Blocks:
+        Some 20 ms; with the first program also while torch is imported.
+    """
+    if os.environ.get(WARM_VARIABLE, "") in ("", "0"):
+        return None
+    if sys.platform != "linux":
+        raise NotWarm(f"there is no warm launcher on {sys.platform}")
+    start = Start(list(command), dict(environment), str(Path.cwd()), inherited(), seats)
+    reading, writing = os.pipe()
+    lifeline = os.fdopen(writing, "wb", buffering=0)
+    try:
+        return start_warm(start, (reading, log.fileno(), log.fileno()), lifeline)
+    except BaseException:
+        lifeline.close()
+        raise
+    finally:
+        os.close(reading)
+
+
+def start_warm(start: Start, streams: tuple[int, int, int], stdin: BinaryIO | None = None) -> WarmProcess:
+    """Have one process forked, by this process's own warm launcher or the one that ``PPWORK_WARM`` names.
+
+    Args:
+        start: What it becomes.
+        streams: Descriptors of its standard input, output and error.
+        stdin: Kept with the process: the other end of its standard input.
+
+    Raises:
+        NotWarm: It cannot be.
+
+    Blocks:
+        Some 20 ms; with the first process also while torch is imported.
+    """
+    shared = os.environ.get(WARM_VARIABLE, "")
+    if shared not in ("", "0", "1"):
+        with contextlib.suppress(FileNotFoundError, ConnectionError):  # it is gone: one of our own takes over
+            return _ask(Path(shared), start, streams, stdin)
+    launcher = own_launcher(start.environment)
+    try:
+        return launcher.start(start, streams, stdin)
+    except (FileNotFoundError, ConnectionError):  # it ended since we looked
+        launcher.close()
+        return own_launcher(start.environment).start(start, streams, stdin)
+
+
+def own_launcher(environment: Mapping[str, str]) -> WarmLauncher:
+    """Return this process's warm launcher, started if there is none or if it is gone.
+
+    Raises:
+        NotWarm: It did not start.
+
+    Blocks:
+        While torch is imported, the first time.
+    """
+    global _own  # noqa: PLW0603  one for each process, as its memory is a hundred MB
+    with _starting:
+        if _own is None or not _own.is_there():
+            if _own is not None:
+                _own.close()
+            kept = {name: value for name, value in environment.items() if name not in _OF_ONE_RUN}
+            _own = WarmLauncher(kept)
+            atexit.register(_own.close)
+        return _own
+
+
+_OF_ONE_RUN = AT_USE | {LIFELINE_VARIABLE, WARM_VARIABLE}
+
+
+def read_at_import(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that count at the import of Python, numpy or torch."""
+    chosen = {
+        name: value
+        for name, value in environment.items()
+        if name.startswith(AT_IMPORT) and name not in AT_USE
+    }
+    return {"LOGLEVEL": "WARNING", **chosen}  # torchrun's own default
+
+
+def inherited() -> dict[str, str]:
+    """Return by name what a child has from its parent and keeps through ``exec``; a fork needs the same."""
+    status = dict(
+        line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":" in line
+    )
+    kept = {name: status[name].strip() for name in ("Uid", "Gid", "Umask", "Cpus_allowed_list", "CapEff")}
+    for name in ("ipc", "mnt", "net", "pid", "time", "user", "uts"):
+        with contextlib.suppress(OSError):  # an old kernel has fewer
+            kept[f"{name} namespace"] = str(Path(f"/proc/self/ns/{name}").readlink())
+    limits = Path("/proc/self/limits").read_text().splitlines()[1:]
+    return {**kept, "niceness": str(os.nice(0)), **{line[:26].strip(): line[26:].strip() for line in limits}}
+
+
+def _ask(address: Path, start: Start, streams: tuple[int, int, int], stdin: BinaryIO | None) -> WarmProcess:
+    channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        channel.settimeout(ANSWER_S)
+        channel.connect(str(address))
+        socket.send_fds(channel, [msgspec.json.encode(start)], streams)
+        message, descriptors, _, _ = socket.recv_fds(channel, LARGEST, 1)
+        answer = (
+            msgspec.json.decode(message, type=Began | Ended) if message else Ended(refused="it was killed")
+        )
+    except (FileNotFoundError, ConnectionError):
+        channel.close()
+        raise
+    except (OSError, UnicodeError, msgspec.MsgspecError) as error:
+        channel.close()
+        raise NotWarm(f"the warm launcher did not answer: {error}") from error
+    if isinstance(answer, Ended):
+        channel.close()
+        raise NotWarm(answer.refused or f"the forked process ended with code {answer.code} before it began")
+    return WarmProcess(answer.pid, descriptors[0], channel, stdin, start.command)

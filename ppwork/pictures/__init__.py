@@ -1,0 +1,36 @@
+"""The pictures: every figure with its table and its sentence, in one style.
+
+``pp.pictures.timeline(run)`` and its kin each return a ``Picture``; matplotlib is imported when one is drawn.
+
+May import: ``diagnosis``, ``timeline``, ``records``, ``plan``, ``protocol``, ``errors``.
+"""
+
+from ppwork.pictures.calls import moments
+from ppwork.pictures.failures import failure
+from ppwork.pictures.groups import topology
+from ppwork.pictures.measures import chunks, depths, mesh
+from ppwork.pictures.picture import Picture
+from ppwork.pictures.scenarios import scenario
+from ppwork.pictures.sequences import sequence
+from ppwork.pictures.state_machine import states
+from ppwork.pictures.tables import Table
+from ppwork.pictures.timelines import timeline
+
+__all__ = [
+    "Picture",
+    "Table",
+    "chunks",
+    "depths",
+    "failure",
+    "mesh",
+    "moments",
+    "scenario",
+    "sequence",
+    "states",
+    "timeline",
+    "topology",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,188 @@
+"""Numbers as bars: a measure against depth, a time for each chunk, the broadcast against the mesh's size."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ppwork.errors import PlanError, listed
+from ppwork.pictures import style
+from ppwork.pictures.picture import Picture
+from ppwork.pictures.tables import Table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Series = dict[str, dict[int, float]]
+"""Bars by name, each a number by depth or chunk."""
+STANDS_OUT = 1.5
+"""Medians from which on a chunk stands out."""
+MEASURES = {"overlap_score": "overlap score", "efficiency": "efficiency"}
+MODELS = ((style.VERMILION, "--", "s"), (style.GREEN, ":", "^"))
+"""Of the models of a mesh, in order: colour, line and marker."""
+SPREAD = 0.4
+"""Width over which the chunks of a run stand beside each other, in mesh sizes."""
+
+
+def depths(summaries: Mapping[int, Mapping[str, Any]], law: Mapping[int, float] | None = None) -> Picture:
+    """Return overlap score and efficiency against ``in_flight_depth``.
+
+    Args:
+        summaries: The summary of one run per depth.
+        law: The efficiency that the law of the period allows, by depth; drawn as a line over the bars.
+
+    Raises:
+        PlanError: There is no run, or one was too short to be measured.
+    """
+    series: Series = {
+        title: {depth: _measured(summary[key], depth) for depth, summary in sorted(summaries.items())}
+        for key, title in MEASURES.items()
+    }
+    _refuse_nothing(series)
+    scores, shares = ([f"{value:.2f}" for value in values.values()] for values in series.values())
+    columns = {**series, **({} if law is None else {"by the law": {d: law[d] for d in sorted(summaries)}})}
+    return Picture(
+        f"At depth {listed(sorted(summaries))} the overlap score is {listed(scores)}, and the efficiency is "
+        f"{listed(shares)}.",
+        lambda: _draw_depths(series, law),
+        _table("depth", columns, ".2f"),
+    )
+
+
+def _draw_depths(series: Series, law: Mapping[int, float] | None) -> Figure:
+    paper, axes = _bars(series)
+    axes.set_xlabel("in_flight_depth", fontsize=12)
+    axes.set_ylabel("1 is all that is possible", fontsize=12)
+    axes.set_ylim(0, 1.2)
+    axes.axhline(1.0, color="black", linewidth=0.8, linestyle=":")
+    if law is not None:
+        heights = [law[depth] for depth in next(iter(series.values()))]
+        starts = [float(number) for number in range(len(heights))]
+        look: style.Style = {"colors": "black", "linewidth": 2.5, "label": "efficiency by the law"}
+        axes.hlines(heights, starts, [start + 0.4 for start in starts], **look)
+    style.legend_above(paper, axes)
+    return paper
+
+
+def chunks(series: Mapping[str, Mapping[int, float]], *, what: str) -> Picture:
+    """Return a time for each chunk of one or more runs.
+
+    Args:
+        series: Milliseconds by chunk index, by the name of the run.
+        what: Name of the time, such as ``stage 1``.
+
+    Raises:
+        PlanError: There is nothing to draw.
+    """
+    bars = {name: dict(values) for name, values in series.items()}
+    _refuse_nothing(bars)
+    sentences = []
+    for name, values in bars.items():
+        worst = max(values, key=lambda k: values[k])
+        times = values[worst] / statistics.median(values.values())
+        none, some = "no chunk stands out, the longest took", f"chunk {worst} took longest,"
+        sentences.append(f"{name}: {some if times > STANDS_OUT else none} {times:.1f} times the median")
+    table = _table("chunk", bars, ".1f", above=f"{what}, milliseconds")
+    return Picture("; ".join(sentences) + ".", lambda: _draw_chunks(bars, what), table)
+
+
+def _draw_chunks(series: Series, what: str) -> Figure:
+    paper, axes = _bars(series, numbers=False)
+    axes.set_xlabel("chunk", fontsize=12)
+    axes.set_ylabel(f"{what}, ms", fontsize=12)
+    style.legend_above(paper, axes)
+    return paper
+
+
+def mesh(measured: Mapping[int, Mapping[int, float]], models: Mapping[str, Mapping[int, float]]) -> Picture:
+    """Return the time of a chunk's broadcast against the size of the mesh.
+
+    Args:
+        measured: Milliseconds by chunk, by mesh size; each chunk is a dot, the median a bar.
+        models: Milliseconds that a model says, by mesh size, by its name; larger sizes than were measured,
+            too. One or two models.
+
+    Raises:
+        PlanError: There is nothing to draw.
+    """
+    _refuse_nothing(measured)
+    medians = {size: statistics.median(times.values()) for size, times in sorted(measured.items())}
+    texts = ", ".join(f"{ms:.1f} ms at {size}" for size, ms in medians.items())
+    ends = ", ".join(f"{name} {model[max(model)]:.1f} ms at {max(model)}" for name, model in models.items())
+    columns = {"measured, median": medians, **{name: dict(model) for name, model in models.items()}}
+    return Picture(
+        f"Median time of the broadcast by mesh size: {texts}; the models say: {ends}.",
+        lambda: _draw_mesh(measured, medians, models),
+        _table("mesh size", columns, ".1f", above="broadcast of a chunk, milliseconds"),
+    )
+
+
+def _draw_mesh(
+    measured: Mapping[int, Mapping[int, float]],
+    medians: Mapping[int, float],
+    models: Mapping[str, Mapping[int, float]],
+) -> Figure:
+    paper = style.figure(9.0, 4.6, layout="constrained")
+    axes = paper.subplots()
+    look: style.Style = {"color": style.BLUE, "edgecolor": "black", "hatch": "///", "alpha": 0.55}
+    axes.bar(list(medians), list(medians.values()), 0.5, label="measured, median", zorder=2, **look)
+    dots = [
+        (size + SPREAD * (number / len(times) - 0.5), ms)
+        for size, times in measured.items()
+        for number, ms in enumerate(times.values())
+    ]
+    look = {"color": "black", "linestyle": "none", "marker": "o", "markersize": 5}
+    axes.plot(*zip(*dots, strict=True), zorder=4, label="measured, each chunk", **look)
+    for (name, model), (colour, line, shape) in zip(models.items(), MODELS, strict=False):
+        look = {"color": colour, "linestyle": line, "linewidth": 2, "marker": shape, "markersize": 8}
+        axes.plot(*zip(*sorted(model.items()), strict=True), zorder=3, label=name, **look)
+    by_models = [(size, ms) for model in models.values() for size, ms in model.items()]
+    sizes = sorted({*medians, *(size for size, _ in by_models)})
+    axes.set_xticks(sizes, [f"{n}\n{medians[n]:.1f} ms" if n in medians else f"{n}" for n in sizes])
+    axes.set_ylim(0, 1.15 * max(ms for _, ms in (*by_models, *dots)))
+    axes.set_xlabel("mesh size, and the median that was measured", fontsize=12)
+    axes.set_ylabel("broadcast of a chunk, ms", fontsize=12)
+    axes.tick_params(labelsize=12)
+    style.open_frame(axes, left=False)
+    style.legend_above(paper, axes, columns=2, fontsize=12)
+    return paper
+
+
+def _refuse_nothing(series: Mapping[Any, Any]) -> None:
+    if not series or not all(series.values()):
+        raise PlanError("There is nothing to draw.", check_first="did the runs finish?")
+
+
+def _table(first: str, columns: Series, digits: str, above: str = "") -> Table:
+    keys = sorted({key for values in columns.values() for key in values})
+    rows = [
+        [str(key), *(f"{v[key]:{digits}}" if key in v else "-" for v in columns.values())] for key in keys
+    ]
+    return Table([first, *columns], rows, above=above)
+
+
+def _bars(series: Series, *, numbers: bool = True) -> tuple[Figure, Axes]:
+    keys = sorted({key for values in series.values() for key in values})
+    paper = style.figure(8.0, 4.2, layout="constrained")
+    axes = paper.subplots()
+    width = 0.8 / len(series)
+    for number, (name, values) in enumerate(series.items()):
+        at = [keys.index(key) - 0.4 + width * (number + 0.5) for key in values]
+        axes.bar(at, list(values.values()), width, label=name, **style.solid(number))
+        if numbers:  # at the foot of the bars, clear of the hatches and of the law's line
+            for x, value in zip(at, values.values(), strict=True):
+                axes.text(x, 0.07, f"{value:.2f}", fontsize=12, bbox=style.white_box(0.2), **style.CENTRED)
+    axes.set_xticks(range(len(keys)), [str(key) for key in keys], fontsize=12)
+    axes.tick_params(axis="y", labelsize=11)
+    style.open_frame(axes, left=False)
+    return paper, axes
+
+
+def _measured(value: float | None, depth: int) -> float:
+    if value is None:
+        raise PlanError(
+            f"The run at depth {depth} has no measures.", check_first="has it two chunks or more?"
+        )
+    return value

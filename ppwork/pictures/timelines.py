@@ -1,0 +1,336 @@
+"""The timeline: one lane per rank and helper thread, chunks by colour and hatch.
+
+Work is solid, transfers are thin, waiting is pale, and the grey behind a compute lane is its idle time. Its
+table has a line per chunk; its sentence says the period, the leader's share, and how the stages overlap.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ppwork.pictures import style
+from ppwork.pictures.picture import Picture
+from ppwork.pictures.tables import Table
+from ppwork.plan import Plan
+from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK, Topology
+from ppwork.records.run import Run
+from ppwork.records.spans import Instant, Span
+from ppwork.timeline.chunks import (
+    STAGE0_SPANS,
+    TRANSFER_AT,
+    TRANSFERS,
+    WAITS,
+    WORK,
+    ChunkSpans,
+    EntriesByRank,
+    Window,
+    aligned,
+    busy,
+    calls_with_chunks,
+    chunk_durations,
+    common_ns,
+    emissions,
+    is_of_chunk,
+    periods_ms,
+    spans_by_chunk,
+    total_ns,
+    window_of,
+)
+from ppwork.timeline.measures import measure, stage1_ms_of
+from ppwork.timeline.trace import chrome_trace
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+LETTERS = {"encode": "e", "decode": "d"}
+"""Where a box of rank 0 has no room for the word: its number alone would not say which half it is."""
+MARKERS = {"envelope.send": "v", "mesh.broadcast": "D", "result.send": "s", "emit": "*", "drop": "X"}
+"""Commitment points, the emission, and what stands in its place after a flush."""
+WIDTH, MARGINS = 12.0, (1.75, 0.95, 0.5, 1.2)
+"""Of the figure, in inches, as ``style.stacked`` takes them."""
+LANE, LANE_OF_TWO = 0.33, 0.26
+"""Height of a lane, and of one where two runs are drawn, in inches."""
+CHAR = 0.085
+"""Width of a character of the smallest text, in inches."""
+HEIGHTS = {**dict.fromkeys(WORK, 0.76), **dict.fromkeys(TRANSFERS, 0.3), **dict.fromkeys(WAITS, 0.6)}
+
+
+def timeline(
+    run: Run | EntriesByRank,
+    *,
+    title: str = "",
+    compare: Run | EntriesByRank | None = None,
+    compare_title: str = "",
+    first_chunk: int | None = None,
+    last_chunk: int | None = None,
+) -> Picture:
+    """Return what every rank and lane did, in milliseconds from the first shown span.
+
+    Two runs stand one above the other on one time axis; each starts with its first shown span. Both show the
+    same chunks where they can: those asked for, else an ordinary stretch of the first run.
+
+    Args:
+        run: A run, or the entries of every rank.
+        title: Name of the run; the shown chunks are added.
+        compare: A second run, drawn below the first.
+        compare_title: Its name.
+        first_chunk: First chunk to show; default: an ordinary stretch of 5 chunks, or all of a short run, and
+            all of a run in the table.
+        last_chunk: Last chunk to show, included.
+
+    Raises:
+        PlanError: There is nothing to draw, or there are no such chunks.
+    """
+    chunks, entries = (first_chunk, last_chunk), _entries(run)
+    window = window_of(entries, *chunks)
+    if compare is None:
+        finding = timeline_finding(entries, first_chunk=first_chunk, last_chunk=last_chunk)
+        return Picture(finding, lambda: _draw([window], [title]), _table([(title, entries)], *chunks))
+    others = _entries(compare)
+    same = {window.first, window.last} <= spans_by_chunk(others).keys()
+    windows = [window, window_of(others, *((window.first, window.last) if same else chunks))]
+    runs = [(title or "first", entries), (compare_title or "second", others)]
+    findings = [timeline_finding(each, first_chunk=first_chunk, last_chunk=last_chunk) for _, each in runs]
+    titles = [name for name, _ in runs]
+    finding = " ".join(f"{name[:1].upper()}{name[1:]}: {f}" for name, f in zip(titles, findings, strict=True))
+    return Picture(finding, lambda: _draw(windows, titles), _table(runs, *chunks))
+
+
+def timeline_files(
+    plan: Plan,
+    entries: EntriesByRank,
+    label: str,
+    *,
+    beside: tuple[EntriesByRank, str] | None = None,
+    chunks: tuple[int | None, int | None] = (None, None),
+) -> dict[str, bytes]:
+    """Return what people look at of a run or simulation, by file name: picture, text table, Perfetto trace.
+
+    Args:
+        plan: Of the run or simulation.
+        entries: Of every rank.
+        label: The picture's title.
+        beside: Entries and label of a second run, for a picture of both on one axis.
+        chunks: First and last chunk of the picture, both included; default: an ordinary stretch.
+    """
+    first, last = chunks
+    others, other_label = beside or (None, "")
+    whole = timeline(entries)  # the picture shows a window; table and finding are those of the whole run
+    finding = f"{label}: {whole.finding}"
+    if others is not None:
+        finding += f"\n{other_label}: {timeline(others).finding}"
+    titles = {"title": label, "compare_title": other_label}
+    window = timeline(entries, compare=others, first_chunk=first, last_chunk=last, **titles)
+    return {
+        "timeline.png" if others is None else "timeline-compare.png": Picture(finding, window.draw).png(),
+        "timeline.txt": f"{whole.table}\n\n{finding}\n".encode(),
+        "trace.json": chrome_trace(entries, plan),
+    }
+
+
+def _entries(run: Run | EntriesByRank) -> EntriesByRank:
+    return run if isinstance(run, Mapping) else run.entries_by_rank
+
+
+def _draw(windows: list[Window], titles: list[str]) -> Figure:
+    pitch = LANE if len(windows) == 1 else LANE_OF_TWO
+    paper, every = style.stacked([window.height * pitch for window in windows], WIDTH, MARGINS)
+    length = max(window.length_ms for window in windows) * 1.01
+    for axes, window, title in zip(every, windows, titles, strict=True):
+        _run(axes, window, (WIDTH - MARGINS[0] - MARGINS[1]) / length)
+        chunks = f"chunks {window.first} to {window.last}"
+        chunks = chunks if window.first < window.last else f"chunk {window.first}"
+        axes.set_title(f"{title}: {chunks}" if title else chunks.capitalize(), loc="left", fontsize=12)
+        axes.set_xlim(0, length)
+        axes.tick_params(axis="x", labelsize=10, labelbottom=axes is every[-1])
+    every[-1].set_xlabel("time from the first shown span, ms", fontsize=10)
+    _legends(paper, windows)
+    return paper
+
+
+def _run(axes: Axes, window: Window, inches_per_ms: float) -> None:
+    calls = calls_with_chunks(window.ranks)
+    for (rank, lane), row in window.rows.items():
+        entries = [entry for entry in window.ranks[rank] if entry.lane == lane]
+        if any(entry.name in WORK for entry in entries):
+            style.bar(axes, 0, window.length_ms, row, 0.92, facecolor=style.PALE, zorder=0)
+            work_ns = total_ns(busy(entries, WORK, window.start_ns, window.end_ns))
+            idle = f"idle {1 - work_ns / (window.end_ns - window.start_ns):.0%}"
+            style.beside(axes, 1.01, row, idle, va="center", fontsize=10)
+        for entry in entries:
+            of_chunk = is_of_chunk(entry, calls)
+            if isinstance(entry, Instant):
+                if of_chunk and entry.name in MARKERS and window.start_ns <= entry.at_ns <= window.end_ns:
+                    _point(axes, window, rank, entry)
+            elif entry.chunk_index >= 0 and window.shows(entry):
+                _span(axes, window, row, entry, inches_per_ms, of_chunk=of_chunk)
+    axes.set_ylim(window.height - 0.5, -0.5)
+    axes.set_yticks(list(window.rows.values()), [lane for _, lane in window.lanes], fontsize=9)
+    style.open_frame(axes)
+    topology = Topology(max(window.ranks))
+    for rank in sorted({rank for rank, _ in window.lanes}):
+        rows = [row for (owner, _), row in window.rows.items() if owner == rank]
+        look: style.Style = {"va": "center", "fontsize": 10, "fontweight": "bold"}
+        text = f"rank {rank}\n{topology.role(rank)}"
+        style.beside(axes, style.margin(axes), (rows[0] + rows[-1]) / 2, text, **look)
+
+
+def _span_style(span: Span, *, of_chunk: bool) -> style.Style:
+    from matplotlib.colors import to_rgba
+
+    if span.name not in WAITS:
+        look = style.solid(span.chunk_index, linewidth=0.6)
+        return look if of_chunk else look | {"facecolor": style.GREY, "hatch": ""}
+    tint = to_rgba(style.chunk_style(span.chunk_index)[0], 0.12) if of_chunk else style.FAINT
+    return {"facecolor": tint, "edgecolor": style.LINE, "linewidth": 0.6}
+
+
+def _span(
+    axes: Axes, window: Window, row: float, span: Span, inches_per_ms: float, *, of_chunk: bool
+) -> None:
+    waits, works = span.name in WAITS, span.name in WORK
+    start, end = window.at(span.start_ns), window.at(span.end_ns)
+    gid = f"chunk{span.chunk_index}.{span.name}" if of_chunk else f"control.{span.name}"
+    look = _span_style(span, of_chunk=of_chunk)
+    style.bar(axes, start, end, row, HEIGHTS.get(span.name, 0.3), zorder=2 if waits else 3, gid=gid, **look)
+    if not of_chunk or not (works or waits):
+        return
+    room = (end - start) * inches_per_ms - 0.08
+    short = f"{LETTERS.get(span.name, '')}{span.chunk_index}"
+    words = (f"{'waits for' if waits else span.name} {span.chunk_index}", short)
+    if text := next((word for word in words if len(word) * CHAR < room), ""):
+        box, colour = (style.white_box(0.12), "black") if works else (None, style.DARK)
+        axes.text((start + end) / 2, row, text, fontsize=9, zorder=5, color=colour, bbox=box, **style.CENTRED)
+
+
+def _point(axes: Axes, window: Window, rank: int, instant: Instant) -> None:
+    _, lane, _ = TRANSFER_AT.get(instant.name, (rank, instant.lane, ""))  # on the lane of its transfer
+    row = window.rows[(rank, lane) if (rank, lane) in window.rows else (rank, instant.lane)]
+    x, y = window.at(instant.at_ns), row - (0.5 if instant.name == "emit" else 0.38)
+    gid = f"chunk{instant.chunk_index}.{instant.name}"
+    axes.plot(x, y, gid=gid, zorder=6, clip_on=False, **_marker(instant.name))
+    if instant.name == "drop":
+        number = str(instant.chunk_index)
+        axes.annotate(number, (x, y), xytext=(6, 3), textcoords="offset points", fontsize=9)
+
+
+def _marker(name: str) -> style.Style:
+    return style.mark(MARKERS[name], 11 if name == "emit" else 7)
+
+
+def _legends(paper: Figure, windows: list[Window]) -> None:
+    names = {entry.name for window in windows for entry in window.ranks[STAGE0_RANK]}
+    kinds: list[Artist] = [
+        style.patch_key("work (e encode, d decode)", facecolor=style.MEDIUM, edgecolor="black"),
+        style.line_key("transfer", color=style.DARK, linewidth=4),
+        style.patch_key("waiting to receive", facecolor=style.FAINT, edgecolor=style.LINE),
+        style.patch_key("idle", facecolor=style.PALE),
+        *(style.line_key(name, **_marker(name)) for name in MARKERS if name != "drop" or name in names),
+    ]
+    visible = sorted({k for window in windows for k in window.visible_chunks()})[:10]
+    chunks = [style.patch_key(f"chunk {k}", **style.solid(k, linewidth=0.6)) for k in visible]
+    look = {"ncols": 10, "fontsize": 9, "columnspacing": 1.2, "handletextpad": 0.5}
+    style.legend_below(paper, kinds, inches=0.32, **look)
+    style.legend_below(paper, chunks, inches=0.04, **look)
+
+
+def timeline_finding(
+    entries_by_rank: EntriesByRank, *, first_chunk: int | None = None, last_chunk: int | None = None
+) -> str:
+    """State in one sentence what a timeline shows: period, the leader's share, overlap of the stages.
+
+    Args:
+        entries_by_rank: Entries of every rank.
+        first_chunk: First chunk that counts; default: the second of the run, after warm-up.
+        last_chunk: Last chunk that counts; default: the last of the run.
+    """
+    ranks = aligned(entries_by_rank)
+    emits = emissions(ranks)
+    first = first_chunk if first_chunk is not None else min(emits, default=0) + 1
+    last = last_chunk if last_chunk is not None else max(emits, default=0)
+    stage0 = [entry for entry in ranks.get(STAGE0_RANK, ()) if first - 1 <= entry.chunk_index <= last]
+    leader = ranks.get(LEADER_RANK, [])
+    period = measure(stage0, stage1_ms_of(stage0) or chunk_durations(leader, "generate")).period_ms
+    if period is None:
+        return f"{len(emits)} chunk{'' if len(emits) == 1 else 's'} emitted: too few for a period."
+    inside = [at for k, at in emits.items() if first - 1 <= k <= last]
+    start, end = inside[0], inside[-1]
+    generating = busy(leader, ("generate",), start, end)
+    working = busy(ranks[STAGE0_RANK], STAGE0_SPANS, start, end)
+    both = common_ns(working, generating) / max(total_ns(working), 1)
+    meanwhile = (
+        f"{both:.0%} of stage 0's work happens while the leader computes"
+        if both
+        else "stage 0 and the mesh never work at the same time"
+    )
+    at = f"At chunk {last}" if first >= last else f"Over chunks {max(first, min(emits) + 1)} to {last}"
+    return (
+        f"{at} the period is {period:.1f} ms, the mesh leader (rank {LEADER_RANK}) computes "
+        f"{total_ns(generating) / (end - start):.0%} of the time, and {meanwhile}."
+    )
+
+
+def _table(
+    runs: Sequence[tuple[str, EntriesByRank]], first: int | None = None, last: int | None = None
+) -> Table:
+    """Return timelines as a table: a line per chunk, then medians without the first chunk.
+
+    ``forward`` is the leader's way from the end of its receive to the end of its broadcast; a dash is
+    something that did not happen, such as the decode of a result that was dropped. Of several runs a column
+    has the names.
+    """
+    mesh = sorted({rank for _, entries in runs for rank in entries} - {STAGE0_RANK})
+    generate = [f"gen r{rank}" for rank in mesh]
+    head = ["chunk", "epoch", "encode", "send", "forward", *generate, "result", "decode", "period"]
+    several = len(runs) > 1
+    rows = [
+        [*([title] if several else []), *row]
+        for title, entries in runs
+        for row in _rows(entries, mesh, first, last)
+    ]
+    above = "milliseconds; a row per chunk, then medians without the first row"
+    return Table([*(["run"] if several else []), *head], rows, above=above)
+
+
+def _rows(
+    entries: EntriesByRank, mesh: Sequence[int], first: int | None, last: int | None
+) -> Iterator[list[str]]:
+    ranks = aligned(entries)
+    periods = periods_ms(emissions(ranks))
+    times: list[list[float | None]] = []
+    for k, spans in spans_by_chunk(ranks).items():
+        if (first is not None and k < first) or (last is not None and k > last):
+            continue
+        row = [
+            _ms(spans, STAGE0_RANK, "encode"),
+            _ms(spans, STAGE0_RANK, "send"),
+            _forward_ms(spans),
+            *(_ms(spans, rank, "generate") for rank in mesh),
+            _ms(spans, LEADER_RANK, "send_result"),
+            _ms(spans, STAGE0_RANK, "decode"),
+            periods.get(k),
+        ]
+        times.append(row)
+        epoch = max(span.cache_epoch for of_name in spans.values() for span in of_name)
+        yield [str(k), str(epoch), *map(_text, row)]
+    columns = [[ms for ms in column if ms is not None] for column in zip(*(times[1:] or times), strict=True)]
+    medians = [statistics.median(column) if column else None for column in columns]
+    yield ["median", "", *map(_text, medians)]
+
+
+def _ms(spans: ChunkSpans, rank: int, name: str) -> float | None:
+    of_name = spans.get((rank, name))
+    return sum(span.ms for span in of_name) if of_name else None
+
+
+def _forward_ms(spans: ChunkSpans) -> float | None:
+    received, sent = spans.get((LEADER_RANK, "receive")), spans.get((LEADER_RANK, "broadcast"))
+    return (sent[-1].end_ns - received[-1].end_ns) / 1e6 if received and sent else None
+
+
+def _text(ms: float | None) -> str:
+    return "-" if ms is None else f"{ms:.2f}"

@@ -1,0 +1,112 @@
+"""Every process of ours: its lifeline, its imports, and the codes that it leaves with.
+
+- It never outlives its launcher. Two lines, as each covers what the other cannot: the launcher keeps the
+  write end of our standard input, so end-of-file means that it is gone; the parent-death signal means that
+  torchrun is gone. Ctrl-C and SIGTERM get their default action back: a Python handler would wait for a C++
+  call on the main thread to end.
+- Python's garbage collector is kept away from what is imported once and stays (``importing``).
+- What ended a rank can be read from its exit code alone. A rank that was killed has minus the signal's
+  number, which is Python's way to say so. One whose interpreter no longer ran (its code held the GIL) leaves
+  with ``FAILED`` and has its stacks in its log: there Python's own ``faulthandler`` ends the process, and
+  chooses the code.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+LIFELINE_VARIABLE = "PPWORK_LIFELINE"
+"""Set by our launcher: standard input is a pipe that ends when the launcher does."""
+WARM_VARIABLE = "PPWORK_WARM"
+"""Choice of launches. Unset, empty or ``0``: cold; ``1``: a warm launcher of this process's own; a path: the
+warm launcher that listens there."""
+PR_SET_PDEATHSIG = 1
+FAILED = 1
+"""A rank: it failed itself, and its record says how."""
+SECONDARY = 3
+"""A rank: it left because a peer did, or because a peer no longer ran."""
+ORPHANED = 71
+"""A rank: its launcher went away."""
+STUCK = 72
+"""A rank: its own code made no progress past the bound, and its watchdog ended it."""
+UNWRITABLE = 74
+"""A rank: its records could not be written, for example because the disk was full; its log may say more."""
+PAST_LIMIT = 124
+"""The launcher: the run's time was up and it was stopped."""
+TORCHRUN_STOPPED = 125
+"""The launcher: torchrun was stopped (SIGSTOP) and did not go on, and the run was ended."""
+STOPPED = 130
+"""The launcher: the run was stopped on request, as by Ctrl-C."""
+
+
+def hold_if_asked() -> None:
+    """Hold the lines if our launcher started this process; one started by hand keeps its terminal."""
+    if os.environ.get(LIFELINE_VARIABLE):
+        hold()
+
+
+def hold() -> None:
+    """Tie this process to its parent and to the launcher's pipe; call first thing in a rank."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    die_with_parent()
+    threading.Thread(target=_leave_at_end_of_input, name="lifeline", daemon=True).start()
+
+
+def die_with_parent(parent: int | None = None) -> None:
+    """Have the kernel kill this process when the thread that started it ends (Linux).
+
+    Args:
+        parent: The pid that must still be our parent; ``None`` takes the current one.
+    """
+    parent = os.getppid() if parent is None else parent
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        # The parent may have died before the line above took effect.
+        if os.getppid() != parent:
+            os._exit(ORPHANED)
+
+
+def held(code: str, *, by_pipe: bool = True) -> list[str]:
+    """Return the command of a Python process that is tied to us before it runs ``code``.
+
+    Args:
+        code: Statements, each on a line of its own.
+        by_pipe: Its standard input is a pipe that ends with us (``torchrun.running``); else only the kernel
+            ties it to its parent.
+    """
+    tie = "hold" if by_pipe else "die_with_parent"
+    return [sys.executable, "-c", f"from ppwork import process; process.{tie}()\n{code}"]
+
+
+def _leave_at_end_of_input() -> None:
+    try:
+        while os.read(0, 4096):
+            pass
+    except OSError:
+        pass  # a closed descriptor is an end of file too
+    os._exit(ORPHANED)
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """Collect nothing inside, and never look again at what is there at the end.
+
+    torch is some 165,000 objects. Collections while they are made, and the full ones at the exit of the
+    process, look at each of them and free none: a third of the time that a rank lives around its work. In
+    mid-run a full collection is a pause of more than 100 ms, longer than most chunks. Objects are still freed
+    when nobody refers to them. Only cycles made inside, or before, stay for good.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()

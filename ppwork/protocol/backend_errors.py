@@ -1,0 +1,66 @@
+"""Backend errors of a peer that is gone, turned into errors that name the peer.
+
+gloo raises a bare ``RuntimeError`` that names a host and port at most, so its texts are matched here and
+nowhere else. NCCL raises ``DistBackendError``, which is a ``RuntimeError`` as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+from ppwork.errors import PeerLostError, PeerTimeoutError, PPWorkError
+
+LOST_TEXTS = (
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "pair closure",
+    "Broken pipe",
+    "Socket closed",
+    "remote process exited",
+    "Pair is not connected",
+    "NCCL communicator was aborted",
+)
+TIMEOUT_TEXTS = ("Timed out waiting", "timed out", "Timeout at NCCL")
+SILENT_PEER_CHECK = "`ppwork diagnose RUN`; or the last line with `envelope.send` in spans-rank0.jsonl"
+"""``check_first`` of every bound that passed: who waited for whom, and which chunk was the last to leave."""
+
+
+def as_peer_error(error: RuntimeError, what: str, **where: Any) -> PPWorkError | None:  # noqa: ANN401
+    """Translate a backend's error, or return ``None`` if it is not about a peer."""
+    text = str(error)
+    first_line = text.splitlines()[0] if text else type(error).__name__
+    if any(phrase in text for phrase in LOST_TEXTS):
+        return PeerLostError(
+            f"The connection broke during {what}: {first_line}",
+            where=where,
+            check_first="the peer's log: it probably failed first, and this is only the symptom",
+        )
+    if any(phrase in text for phrase in TIMEOUT_TEXTS):
+        return PeerTimeoutError(
+            f"The peer stayed silent during {what}: {first_line}", where=where, check_first=SILENT_PEER_CHECK
+        )
+    return None
+
+
+@contextmanager
+def naming_peers(what: str, **where: Any) -> Iterator[None]:  # noqa: ANN401
+    """Run a backend call so that a lost or silent peer becomes an error of ours.
+
+    Raises:
+        PeerLostError: The peer's connection closed (this rank).
+        PeerTimeoutError: The backend's bound passed (this rank).
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        raise_named(error, what, **where)
+
+
+def raise_named(error: RuntimeError, what: str, **where: Any) -> NoReturn:  # noqa: ANN401
+    """Raise what ``naming_peers`` does, for hot paths that cannot afford a context manager."""
+    translated = as_peer_error(error, what, **where)
+    if translated is None:
+        raise error
+    raise translated from error

@@ -1,0 +1,186 @@
+"""The fields of a plan that the runtime reads: enough for a prototype to bring its ranks up.
+
+``Plan`` adds what a run of stages needs. A checked plan is frozen, and its digest is the same on all ranks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import Any, NoReturn, Self
+
+import msgspec
+
+from ppwork.errors import PlanError
+from ppwork.protocol.topology import Topology
+
+BACKENDS = ("auto", "gloo", "nccl")
+MAX_RANKS = 64
+MAX_DEPTH = 64
+STORE_VARIABLE = "PPWORK_STORE"
+"""Path of our launcher's file store: nothing then listens beyond loopback. Unset: torchrun's store."""
+TIMEOUT_VARIABLE = "SCOPE_DIST_TIMEOUT_S"
+"""Seconds; overrides the plan's ``timeout_s`` on every rank."""
+
+
+class PipelinePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One pipeline, agreed by all ranks: ``PPControlPlane.join(PipelinePlan(mesh_size=2))``.
+
+    >>> PipelinePlan(mesh_size=2).world_size
+    3
+
+    Raises:
+        PlanError: On construction, when a field cannot work; names the field and its value.
+    """
+
+    mesh_size: int = 2
+    """Ranks of stage 1; the world is one larger."""
+    in_flight_depth: int = 1
+    """Bound on unfinished chunks; 1 is sequential ("PP0"). Split, it is ``d_in + d_out``."""
+    d_in: int | None = None
+    """Bound on chunks that have left and whose result has not arrived at rank 0; together with ``d_out``."""
+    d_out: int | None = None
+    """Bound on results that have arrived at rank 0 and are not decoded; further ones wait at the leader."""
+    denoise_steps: int = 1
+    """Generator calls per chunk, without recompute."""
+    backend: str = "auto"
+    share_gpu: bool = False
+    """Several NCCL ranks on one GPU: for teaching, never for timing."""
+    timeout_s: float = 60.0
+    """Longest wait for a peer, bring-up included (rule R12)."""
+    stall_s: float | None = None
+    """Seconds that one step of a stage may take before its rank counts as stuck; ``None``: 0.8 timeouts."""
+    freeze_s: float = 5.0
+    """Seconds that a process may be stopped (SIGSTOP) before its peers leave."""
+    frame_bytes: int = 8192
+    """Size of the control frame that every message starts with; same on all ranks."""
+    max_message_bytes: int = 1 << 30
+    """Largest sum of tensor bytes of one message that a receiver will allocate."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work whatever the stages and the machine."""
+        _check_types(self)
+        _check_counts(self)
+        _check_bounds(self)
+        _check_depth(self)
+        if self.backend not in BACKENDS:
+            refuse("backend", self.backend, f"one of {', '.join(BACKENDS)}", "--backend")
+        if self.share_gpu and self.backend == "gloo":
+            refuse("share_gpu", True, "False with backend gloo", "--backend nccl, or no --share-gpu")
+
+    @property
+    def topology(self) -> Topology:
+        """Roles and groups of this plan."""
+        return Topology(self.mesh_size)
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return self.topology.world_size
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """``d_in`` and ``d_out`` as they apply: the plan's, or the whole depth each when it is not split.
+
+        >>> PipelinePlan(in_flight_depth=3).bounds, PipelinePlan(d_in=2, d_out=1).bounds
+        ((3, 3), (2, 1))
+        """
+        return self.d_in or self.in_flight_depth, self.d_out or self.in_flight_depth
+
+    def replace(self, **changes: Any) -> Self:  # noqa: ANN401  any field
+        """Return a copy with some fields changed, checked again.
+
+        A new split brings its own ``in_flight_depth``; a new ``in_flight_depth`` alone takes a split back.
+        """
+        if "d_in" in changes or "d_out" in changes:
+            changes = {"in_flight_depth": 1, **changes}
+        elif "in_flight_depth" in changes:
+            changes = {"d_in": None, "d_out": None, **changes}
+        return msgspec.structs.replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON types."""
+        fields: dict[str, Any] = msgspec.to_builtins(self)
+        return fields
+
+    def to_json(self) -> bytes:
+        """Return the deterministic JSON that the digest is made of."""
+        return msgspec.json.encode(self, order="deterministic")
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of ``to_json``, first 16 hex digits."""
+        return hashlib.sha256(self.to_json()).hexdigest()[:16]
+
+
+def _check_types(plan: PipelinePlan) -> None:
+    # A plan made in Python passes no decoder, but every rank reads it from JSON: what is kept here is what
+    # they will read (25 becomes 25.0, a list a tuple), so that plan and digest are the same on both sides.
+    for field in msgspec.structs.fields(plan):
+        value = getattr(plan, field.name)
+        try:
+            msgspec.structs.force_setattr(plan, field.name, msgspec.convert(value, field.type))
+        except msgspec.ValidationError as error:
+            refuse(field.name, value, f"of another type: {error}", f"the option that sets {field.name}")
+
+
+def _check_counts(plan: PipelinePlan) -> None:
+    at_least(plan, 1, "mesh_size", "denoise_steps", "in_flight_depth", "max_message_bytes")
+    if plan.mesh_size >= MAX_RANKS:
+        refuse("mesh_size", plan.mesh_size, f"below {MAX_RANKS}", "did you mean --chunks?")
+    if plan.frame_bytes % 64 or not 512 <= plan.frame_bytes <= 1 << 20:
+        refuse("frame_bytes", plan.frame_bytes, "a multiple of 64 in 512..1048576", "leave it out")
+
+
+def _check_bounds(plan: PipelinePlan) -> None:
+    finite_from(plan, 1, "timeout_s", "freeze_s")
+    if plan.stall_s is not None and not 0 < plan.stall_s < plan.timeout_s:
+        need = f"above 0 and under timeout_s, {plan.timeout_s:g}"
+        refuse("stall_s", plan.stall_s, need, "a stuck rank must speak before its peers' bounds pass")
+
+
+def _check_depth(plan: PipelinePlan) -> None:
+    if plan.d_in is not None or plan.d_out is not None:
+        for field, bound in {"d_in": plan.d_in, "d_out": plan.d_out}.items():
+            if bound is None or bound < 1:
+                refuse(field, bound, "1 or more, and set together with the other", "--d-in and --d-out")
+        depth = (plan.d_in or 0) + (plan.d_out or 0)
+        # 1 is also what a plan has that does not name the depth.
+        if plan.in_flight_depth not in (1, depth):
+            refuse("in_flight_depth", plan.in_flight_depth, f"d_in + d_out, {depth}", "leave --depth out")
+        msgspec.structs.force_setattr(plan, "in_flight_depth", depth)
+    if plan.in_flight_depth > MAX_DEPTH:
+        refuse("in_flight_depth", plan.in_flight_depth, f"at most {MAX_DEPTH}", "--depth: 2 or 3 overlap")
+
+
+def at_least(plan: PipelinePlan, least: int, *fields: str) -> None:
+    """Check whole numbers.
+
+    Raises:
+        PlanError: One is below ``least``.
+    """
+    for field in fields:
+        value = getattr(plan, field)
+        if value < least:
+            refuse(field, value, f"{least} or more", f"the option that sets {field}")
+
+
+def finite_from(plan: PipelinePlan, least: float, *fields: str) -> None:
+    """Check floating-point numbers.
+
+    Raises:
+        PlanError: One is not finite or below ``least``.
+    """
+    for field in fields:
+        value = getattr(plan, field)
+        if not math.isfinite(value) or value < least:
+            refuse(field, value, f"a finite number from {least} up", f"the option that sets {field}")
+
+
+def refuse(field: str, value: object, need: str, check_first: str) -> NoReturn:
+    """Raise the error of a field that cannot work.
+
+    Raises:
+        PlanError: Always.
+    """
+    raise PlanError(f"The plan's {field} was {value!r}; it must be {need}.", check_first=check_first)

@@ -1,0 +1,378 @@
+"""The bytes of a message: a fixed control frame, an overflow for a long body, then the large tensors.
+
+Rules of this file:
+
+- The first transfer of a message is one *frame* of ``Limits.frame_bytes``, the same for everybody, so the
+  receive can be posted before anything is known. It holds the header, the body and every small CPU tensor
+  that fits. What does not fit follows in transfers whose sizes the frame has announced.
+- The body is deterministic msgpack, decoded into typed structs: no pickle, no code (rule R11).
+- Specs travel once and are referred to by id while they repeat. Both ends keep the same small table, in
+  step because a link delivers in order.
+- Where each tensor rides follows from the specs alone and not from the length of the body, so a receiver that
+  knows the schema knows every size that will come, and can post the receives before the message is sent.
+
+No I/O and no torch here: bytes in, messages out.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from ppwork.errors import LocalProtocolError
+from ppwork.protocol.envelope import ChunkPlan, PPAction, PPEnvelope, PPResult, Reason, TensorSpec
+from ppwork.protocol.header import (
+    HEADER_BYTES,
+    NO_SCHEMA,
+    Header,
+    Kind,
+    Limits,
+    body_room,
+    ids_problem,
+    pack_header,
+    refused,
+    unpack_header,
+)
+
+SCHEMA_SLOTS = 16
+"""Schemas that both ends of a link remember."""
+ALIGN = 64
+"""Bytes; where a tensor may begin, in the frame and in the buffer of those that travel alone."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Places of the tensors of a schema; see ``lay_out``."""
+
+    specs: tuple[TensorSpec, ...]
+    inline: tuple[int | None, ...]
+    """Per tensor: its offset in the frame, or ``None``."""
+    alone: tuple[int | None, ...]
+    """Per tensor: its offset in the receive buffer, or ``None``: it does not travel alone."""
+    recv_bytes: int
+    """Size of the receive buffer: host memory for all CPU tensors that travel alone, one after another."""
+    payload_bytes: int
+    """Bytes of all tensors together, without padding."""
+
+
+def lay_out(specs: Sequence[TensorSpec], frame_bytes: int) -> Layout:
+    """Decide which tensors ride in the frame, and where the others are received; both ends compute the same.
+
+    In declared order, each CPU tensor that still fits behind the room of the body is inlined at an aligned
+    offset. CUDA tensors never are: copying them would synchronise the GPU.
+    """
+    cursor, end = body_room(frame_bytes), 0
+    inline: list[int | None] = []
+    alone: list[int | None] = []
+    for spec in specs:
+        start = _aligned(cursor)
+        on_cpu = spec.device == "cpu" and spec.nbytes > 0
+        fits = on_cpu and start + spec.nbytes <= frame_bytes
+        inline.append(start if fits else None)
+        alone.append(end if on_cpu and not fits else None)
+        if fits:
+            cursor = start + spec.nbytes
+        elif on_cpu:
+            end = _aligned(end + spec.nbytes)
+    payload_bytes = sum(spec.nbytes for spec in specs)
+    return Layout(tuple(specs), tuple(inline), tuple(alone), end, payload_bytes)
+
+
+def _aligned(offset: int) -> int:
+    return -(-offset // ALIGN) * ALIGN
+
+
+NO_TENSORS = Layout((), (), (), 0, 0)
+
+
+class Body(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The variable part of both messages."""
+
+    metadata: dict[str, Any] = {}
+    plan: ChunkPlan | None = None
+    specs: tuple[TensorSpec, ...] | None = None
+    """Present with a new schema only."""
+    reason: Reason | None = None
+    observed_calls: int = 0
+    stage1_ns: int = 0
+
+
+@dataclass(slots=True)
+class Encoded:
+    """A message ready to leave: nothing after this can raise but the link itself."""
+
+    header: Header
+    frame: bytearray
+    """``frame_bytes`` long; inline tensors are still to be copied to their places."""
+    overflow: bytes
+    layout: Layout
+
+
+@dataclass(slots=True)
+class Decoded:
+    """A message whose specs are known and checked; its tensors are still to be received."""
+
+    header: Header
+    body: Body
+    layout: Layout
+
+
+class Encoder:
+    """One direction of one link, sending end."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self._msgpack = msgspec.msgpack.Encoder(order="deterministic")
+        self._schemas: dict[tuple[TensorSpec, ...], tuple[int, Layout]] = {}
+        self._next_schema = NO_SCHEMA + 1
+
+    def encode(self, message: PPEnvelope | PPResult, specs: Sequence[TensorSpec]) -> Encoded:
+        """Turn a message into its frame; the last part of preflight (rule R1).
+
+        Args:
+            message: Its ``tensors`` are not touched.
+            specs: One per tensor, in declared order.
+
+        Raises:
+            LocalProtocolError: Metadata that msgpack cannot carry, an inconsistent chunk plan, a spec
+                that cannot travel, a repeated name, impossible ids, a size over the limits, or parts that
+                the action does not allow (the sending rank only).
+        """
+        specs = tuple(specs)
+        announced = self._schemas.get(specs)
+        self.check(message, specs, new_specs=announced is None)
+        is_new = bool(specs) and announced is None
+        schema_id, layout = announced or (
+            self._next_schema if specs else NO_SCHEMA,
+            lay_out(specs, self.limits.frame_bytes),
+        )
+        body = self._body(message, specs if is_new else None)
+        if is_new:
+            self._remember(schema_id, layout)  # only now: a refused message has announced nothing
+        header = Header(
+            Kind.ENVELOPE if isinstance(message, PPEnvelope) else Kind.RESULT,
+            message.action,
+            message.ids,
+            is_new,
+            schema_id,
+            len(specs),
+            len(body),
+            layout.payload_bytes,
+            zlib.crc32(body),
+        )
+        room = body_room(self.limits.frame_bytes) - HEADER_BYTES
+        frame = bytearray(self.limits.frame_bytes)
+        frame[:HEADER_BYTES] = pack_header(header)
+        frame[HEADER_BYTES : HEADER_BYTES + min(room, len(body))] = body[:room]
+        return Encoded(header, frame, body[room:], layout)
+
+    def check(
+        self, message: PPEnvelope | PPResult, specs: tuple[TensorSpec, ...], *, new_specs: bool
+    ) -> None:
+        """Refuse what no receiver would take, ``specs`` only where they are new; errors as ``encode``."""
+        is_envelope = isinstance(message, PPEnvelope)
+        plan = message.plan if isinstance(message, PPEnvelope) else None
+        problem = (
+            (specs_problem(specs, self.limits) if new_specs else None)
+            or ids_problem(message.action, message.ids)
+            or parts_problem(message.action, plan, specs, message.reason, is_envelope=is_envelope)
+        )
+        if problem is not None:
+            raise LocalProtocolError(
+                problem,
+                where=message.ids.where(),
+                check_first="what encode() of stage 0 returned; nothing was sent",
+            )
+
+    def _body(self, message: PPEnvelope | PPResult, specs: tuple[TensorSpec, ...] | None) -> bytes:
+        calls = (message.observed_calls, message.stage1_ns) if isinstance(message, PPResult) else (0, 0)
+        plan = message.plan if isinstance(message, PPEnvelope) else None
+        try:
+            check_plain(message.metadata)
+            body = self._msgpack.encode(Body(dict(message.metadata), plan, specs, message.reason, *calls))
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise LocalProtocolError(
+                f"The metadata could not be serialised: {error}.",
+                where=message.ids.where(),
+                check_first="metadata takes str, numbers, bool, None, bytes, lists, and dicts with str keys",
+            ) from error
+        if len(body) > self.limits.max_body_bytes:
+            raise LocalProtocolError(
+                f"The body had {len(body)} bytes; {self.limits.max_body_bytes} are allowed.",
+                where=message.ids.where(),
+                check_first="send large data as a tensor, not as metadata",
+            )
+        return body
+
+    def _remember(self, schema_id: int, layout: Layout) -> None:
+        self._next_schema += 1
+        self._schemas[layout.specs] = (schema_id, layout)
+        # The receiver keeps SCHEMA_SLOTS of them; forget the one whose slot this id takes over.
+        for specs, (old_id, _) in list(self._schemas.items()):
+            if old_id <= schema_id - SCHEMA_SLOTS:
+                del self._schemas[specs]
+
+
+class Decoder:
+    """One direction of one link, receiving end. Trusts nothing that it has not checked."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self._msgpack = msgspec.msgpack.Decoder(Body)
+        self._schemas: dict[int, tuple[int, Layout]] = {}
+        self._next_schema = NO_SCHEMA + 1
+
+    def header(self, frame: bytes | bytearray | memoryview) -> Header:
+        """Check the fixed part of a frame.
+
+        Raises:
+            RemoteProtocolError: Truncated, wrong magic, version, kind, action or checksum, impossible ids,
+                or a size over the limits (the receiving rank only; nothing has been allocated).
+        """
+        return unpack_header(frame, self.limits)
+
+    def body(self, header: Header, frame: bytes | bytearray | memoryview, overflow: bytes) -> Decoded:
+        """Check the body and find the tensors' specs and places.
+
+        Args:
+            header: From ``header``.
+            frame: The whole frame.
+            overflow: Exactly ``header.overflow_bytes`` bytes.
+
+        Raises:
+            RemoteProtocolError: Bad checksum, a body that is not ours, an unknown or repeated schema id,
+                specs that cannot travel, sizes that contradict the header, parts that the action does not
+                allow, or a chunk plan that contradicts itself (the receiving rank only).
+        """
+        inline = min(header.body_bytes, body_room(self.limits.frame_bytes) - HEADER_BYTES)
+        raw = bytes(frame[HEADER_BYTES : HEADER_BYTES + inline]) + overflow
+        if len(raw) != header.body_bytes or zlib.crc32(raw) != header.body_crc:
+            raise refused("The body's checksum was wrong.", "memory or network of the peer", header.ids)
+        try:
+            body = self._msgpack.decode(raw)
+            check_plain(body.metadata)
+        except (msgspec.MsgspecError, RecursionError, TypeError, ValueError) as error:
+            raise refused(f"The body did not read: {error}.", "the peer's ppwork", header.ids) from error
+        layout = self._layout(header, body)
+        problem = self._contradiction(header, body, layout)
+        if problem is not None:
+            raise refused(problem, "the log of the sender around this call_id", header.ids)
+        if header.new_schema:
+            self._schemas[header.schema_id % SCHEMA_SLOTS] = (header.schema_id, layout)
+            self._next_schema += 1
+        return Decoded(header, body, layout)
+
+    def layout(self, schema_id: int) -> Layout | None:
+        """Return the layout of a schema that is still known here, for receives that are posted ahead."""
+        stored_id, layout = self._schemas.get(schema_id % SCHEMA_SLOTS, (NO_SCHEMA, None))
+        return layout if stored_id == schema_id else None
+
+    def _layout(self, header: Header, body: Body) -> Layout:
+        specs = body.specs or ()
+        if header.new_schema != bool(specs):
+            raise refused(
+                f"The header said new_schema={header.new_schema}, but {len(specs)} specs came with it.",
+                "the peer's ppwork",
+                header.ids,
+            )
+        if header.new_schema:
+            if (problem := specs_problem(specs, self.limits)) is not None:
+                raise refused(problem, "encode() of the peer's stage", header.ids)
+            return lay_out(specs, self.limits.frame_bytes)
+        if header.schema_id == NO_SCHEMA:
+            return NO_TENSORS
+        layout = self.layout(header.schema_id)
+        if layout is None:
+            raise refused(
+                f"Schema {header.schema_id} was never announced on this link.",
+                "do both ends run the same ppwork?",
+                header.ids,
+            )
+        return layout
+
+    def _contradiction(self, header: Header, body: Body, layout: Layout) -> str | None:
+        specs = layout.specs
+        if header.new_schema and header.schema_id != self._next_schema:
+            # A receive may be posted for the id already: with other sizes the backend would abort.
+            return f"Schema {header.schema_id} was announced where {self._next_schema} is next."
+        if len(specs) != header.num_tensors:
+            return f"The header announced {header.num_tensors} tensors, the specs are {len(specs)}."
+        if layout.payload_bytes != header.payload_bytes:
+            return (
+                f"The header announced {header.payload_bytes} bytes, the specs make {layout.payload_bytes}."
+            )
+        is_envelope = header.kind is Kind.ENVELOPE
+        return parts_problem(header.action, body.plan, specs, body.reason, is_envelope=is_envelope)
+
+
+def parts_problem(
+    action: PPAction,
+    plan: ChunkPlan | None,
+    specs: Sequence[TensorSpec],
+    reason: Reason | None,
+    *,
+    is_envelope: bool,
+) -> str | None:
+    """Say which part the action lacks or must not have, or what is wrong in its plan; both ends ask (R1)."""
+    if action is PPAction.INFER and is_envelope:
+        if plan is None:
+            return "An INFER envelope came without the plan of its chunk."
+    elif plan is not None:
+        return f"The plan of a chunk came with a {action.name}; only an INFER envelope has one."
+    if action is not PPAction.INFER and specs:
+        return f"A {action.name} came with {len(specs)} tensors; only INFER carries any."
+    if action is PPAction.ERROR and reason is None:
+        return "An ERROR came without its reason."
+    if action is not PPAction.ERROR and reason is not None:
+        return f"A {action.name} came with the reason of an ERROR."
+    return None if plan is None else plan.problem(specs)
+
+
+def specs_problem(specs: Sequence[TensorSpec], limits: Limits) -> str | None:
+    """Say why these tensors cannot travel together, or ``None`` if they can."""
+    if len(specs) > limits.max_tensors:
+        return f"A message had {len(specs)} tensors; {limits.max_tensors} are allowed."
+    for spec in specs:
+        if (problem := spec.problem()) is not None:
+            return problem
+    if len({spec.name for spec in specs}) != len(specs):
+        return "Two tensors of a message had the same name."
+    total = sum(spec.nbytes for spec in specs)
+    if total > limits.max_message_bytes:
+        return f"The tensors had {total} bytes; {limits.max_message_bytes} are allowed."
+    return None
+
+
+def check_plain(value: object) -> None:
+    """Refuse what msgpack would carry but bring back as another type: a set as a list, a date as text.
+
+    Raises:
+        TypeError: Names the type.
+        RecursionError: Nested too deep, or in itself.
+    """
+    if value is None or isinstance(value, str | int | float | bytes):
+        return
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"a key was a {type(key).__name__}, not a str")
+            check_plain(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            check_plain(item)
+    else:
+        raise TypeError(f"an object of type {type(value).__name__} would not come back as one")
+
+
+def to_message(decoded: Decoded, tensors: Mapping[str, Any]) -> PPEnvelope | PPResult:
+    """Join what was decoded with the received tensors."""
+    header, body = decoded.header, decoded.body
+    if header.kind is Kind.ENVELOPE:
+        return PPEnvelope(header.action, header.ids, body.plan, body.metadata, tensors, body.reason)
+    return PPResult(
+        header.action, header.ids, body.observed_calls, body.stage1_ns, body.metadata, tensors, body.reason
+    )

@@ -1,0 +1,109 @@
+"""One clock for the spans of all hosts: who shares a clock, how far apart the others are, and how surely.
+
+Spans are on each host's monotonic clock, which begins at its boot. Ranks of one host share it, and nothing
+is measured between them. Between hosts rank 0 asks for the time and takes the answer of the quickest round:
+the peer read its clock somewhere between question and answer, so the middle of the two is wrong by half of
+the round trip at most. The drift of two clocks after start-up is not followed. ``clock_exchange`` does the
+asking.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from ppwork.errors import ranks_by_value
+from ppwork.records.spans import Entry, Instant
+
+CLOCK = "clock"
+"""Name of the instant that says how far a rank's clock is ahead; one in each span file."""
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+TIME_NAMESPACE = Path("/proc/self/ns/time")
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The clock that a rank's spans are on.
+
+    Attributes:
+        name: The same on two ranks exactly if they share it.
+        now_ns: Reads it.
+    """
+
+    name: str
+    now_ns: Callable[[], int] = time.monotonic_ns
+
+    @classmethod
+    def of_this_host(cls) -> Clock:
+        """Return the monotonic clock of this boot of this kernel; a time namespace shifts it.
+
+        Where the kernel tells neither (anything but Linux), the host's name stands in.
+        """
+        try:
+            boot = BOOT_ID.read_text().strip()
+        except OSError:
+            return cls(platform.node())
+        try:
+            return cls(f"{boot} {TIME_NAMESPACE.readlink()}")
+        except OSError:  # a kernel without time namespaces
+            return cls(boot)
+
+
+class Offset(msgspec.Struct, frozen=True):
+    """How far a rank's clock is ahead of rank 0's, in nanoseconds."""
+
+    offset_ns: int
+    error_ns: int
+    """The offset is not further from the truth than this."""
+
+
+SAME = Offset(0, 0)
+"""Offset of a rank that shares rank 0's clock."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """One question for the time: left and came back by the asker's clock, answered by the peer's."""
+
+    left_ns: int
+    peer_ns: int
+    back_ns: int
+
+    @property
+    def offset(self) -> Offset:
+        """Offset by this round alone."""
+        trip_ns = self.back_ns - self.left_ns
+        return Offset(self.peer_ns - (self.left_ns + trip_ns // 2), (trip_ns + 1) // 2)
+
+
+def best(rounds: Iterable[Round]) -> Offset:
+    """Return the offset of the quickest round, which bounds the error most tightly."""
+    return min((question.offset for question in rounds), key=lambda offset: offset.error_ns)
+
+
+def ranks_elsewhere(names: Sequence[str]) -> list[list[int]]:
+    """Group the ranks that do not share rank 0's clock by the clock they have, lowest rank first.
+
+    Args:
+        names: The name of every rank's clock, by rank.
+    """
+    groups = ranks_by_value(dict(enumerate(names)))
+    return [ranks for name, ranks in groups.items() if name != names[0]]
+
+
+def clock_offsets(entries_by_rank: Mapping[int, Iterable[Entry]]) -> dict[int, int]:
+    """Return the nanoseconds to subtract from the times of each rank to be on rank 0's clock.
+
+    A rank whose entries do not have it, such as one that never got that far, is not in the result.
+    """
+    return {
+        rank: round(entry.figures["offset_ns"])
+        for rank, entries in entries_by_rank.items()
+        for entry in entries
+        if isinstance(entry, Instant) and entry.name == CLOCK and "offset_ns" in entry.figures
+    }

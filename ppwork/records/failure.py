@@ -1,0 +1,131 @@
+"""Failure records, each written by a failing rank before it leaves, and the choice of the cause among them.
+
+Pure: no torch and no processes. A record is written whole or not at all, because the writer may be killed
+by torchrun a tenth of a second later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ppwork.errors import PeerLostError, PeerTimeoutError, PPWorkError, TerminalNotice, message_of
+from ppwork.protocol.backend_errors import as_peer_error
+from ppwork.records.files import write_whole
+
+OWN = str(Path(__file__).parent.parent) + "/"
+WORKLOADS = OWN + "workloads/"
+_LIBRARY = re.compile(r"^<|/(site|dist)-packages/|/lib(64)?/python3[.\d]*/|/torch/(distributed|nn|utils)/")
+SYMPTOMS = (TerminalNotice, PeerLostError, PeerTimeoutError)
+"""Errors that say a peer is gone: the rank that made it go has the cause, if it could still speak.
+
+A backend's bare ``RuntimeError`` with such a text is one, too: a stage may call torch.distributed itself.
+"""
+
+
+class FailureRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank's account of its failure."""
+
+    rank: int
+    error_type: str
+    what: str
+    where: dict[str, Any]
+    check_first: str
+    symptom: bool
+    at_ns: int
+    """``time.monotonic_ns`` of that rank's host."""
+    traceback: str
+    source: str = ""
+    """``file:line`` of the last frame outside ppwork and installed libraries: usually the user's own code."""
+    last_instants: dict[str, dict[str, Any]] = {}
+    """The newest commitment point or instant of each lane."""
+
+    def __str__(self) -> str:
+        error = PPWorkError(self.what, where=self.where, check_first=self.check_first)
+        at = f"\n  at: {self.source}" if self.source else ""
+        return f"{self.error_type}: {error}{at}"
+
+
+def record_of(error: BaseException, rank: int, last_instants: dict[str, dict[str, Any]]) -> FailureRecord:
+    """Make the record of an error on this rank, now."""
+    message = error
+    if not isinstance(message, PPWorkError):
+        message = PPWorkError(message_of(error), check_first="the traceback in this rank's log")
+    return FailureRecord(
+        rank=rank,
+        error_type=type(error).__name__,
+        what=_text(message.what),
+        where={"rank": rank, **message.where},
+        check_first=message.check_first,
+        symptom=any(map(_is_symptom, _chain(error))),
+        at_ns=time.monotonic_ns(),
+        traceback=_text("".join(traceback.format_exception(error))),
+        source=_source_of(error),
+        last_instants=last_instants,
+    )
+
+
+def _text(message: str) -> str:
+    # A file name that is not UTF-8 stands in messages as lone surrogates, which JSON cannot carry.
+    return message.encode(errors="backslashreplace").decode()
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """Return an error and what it was raised from, the innermost last."""
+    chain = [error]
+    # `raise error from error` is legal, so a cause may come round again.
+    while (cause := chain[-1].__cause__) is not None and all(cause is not earlier for earlier in chain):
+        chain.append(cause)
+    return chain
+
+
+def _is_symptom(error: BaseException) -> bool:
+    if isinstance(error, RuntimeError):
+        return as_peer_error(error, "a call") is not None
+    return isinstance(error, SYMPTOMS)
+
+
+def _source_of(error: BaseException) -> str:
+    # The innermost cause is where the trouble began: a StageError wraps the user's exception.
+    frames = reversed(traceback.extract_tb(_chain(error)[-1].__traceback__))
+    return next((f"{frame.filename}:{frame.lineno}" for frame in frames if is_users(frame.filename)), "")
+
+
+def is_users(file: str) -> bool:
+    """Say whether a file of a stack is probably the user's own: not Python's, not installed, not ours.
+
+    The workloads that ship with the package count as a user's: they stand where one's own stages would.
+    """
+    return file.startswith(WORKLOADS) or not (file.startswith(OWN) or _LIBRARY.search(file))
+
+
+def failure_file(run_dir: Path, rank: int) -> Path:
+    """Return the path of a rank's record."""
+    return Path(run_dir) / f"failure-rank{rank}.json"
+
+
+def write_record(run_dir: Path, record: FailureRecord) -> None:
+    """Write a record into the run folder."""
+    write_whole(failure_file(run_dir, record.rank), msgspec.json.encode(record))
+
+
+def read_records(run_dir: Path, world_size: int) -> list[FailureRecord]:
+    """Read the records that the ranks of a run left; a file that does not read is passed over."""
+    records: list[FailureRecord] = []
+    for rank in range(world_size):
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            data = failure_file(run_dir, rank).read_bytes()
+            records.append(msgspec.json.decode(data, type=FailureRecord))
+    return records
+
+
+def first_cause(records: Sequence[FailureRecord]) -> FailureRecord | None:
+    """Return the record that explains the others: causes before symptoms, then by time."""
+    return min(records, key=lambda record: (record.symptom, record.at_ns), default=None)

@@ -1,0 +1,180 @@
+"""The pulse of a rank: a small file in the run folder that says, a few times a second, that it still runs.
+
+The rank's watchdog writes it; its peers, the launcher and whoever explains a run read it. It has a fixed
+layout, is allocated whole when it is made and mapped into memory, so that a beat costs no system call and
+works when the disk is full; a checksum tells a beat that was read half from a whole one.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import socket
+import struct
+import threading
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+import psutil
+
+from ppwork.records.identity import Identity
+
+_LAYOUT = struct.Struct("<4sId64sQB40sqqqqi")
+_MAGIC = b"pls1"
+_CHECKSUM = struct.Struct("<I")
+_SIZE = _LAYOUT.size + _CHECKSUM.size
+_NONE = -1
+"""An id that is not known; and the exit code of a rank that has not left."""
+_IDS = ("call_id", "chunk_index", "cache_epoch")
+
+
+class PulseState(StrEnum):
+    """State of a rank's main thread."""
+
+    STARTING = "starting"
+    """Between its start and its first chunk: torch is imported, groups are made, the stage is built."""
+    IDLE = "idle"
+    """It waits for a peer, or is in the runtime's own code."""
+    BUSY = "busy"
+    """In code of the stage."""
+    SLOW = "slow"
+    """In one step of the stage for more than half the bound."""
+    STUCK = "stuck"
+    """Past the bound: the watchdog is ending the process."""
+    LEFT = "left"
+    """It has left, or is about to and will do nothing else."""
+
+
+_STATES = list(PulseState)
+
+
+@dataclass(frozen=True)
+class PulseView:
+    """One rank's pulse as it was read.
+
+    Attributes:
+        started: Seconds since the epoch of its host when the process was started (psutil's).
+        beat: Counter that goes up about four times a second while the rank's interpreter runs.
+        doing: Step that the main thread is in, such as ``generate``; empty: none of the stage's.
+        ids: The chunk that it is at: ``call_id``, ``chunk_index``, ``cache_epoch``, or nothing.
+        since_ns: ``time.monotonic_ns`` of its host when that step began.
+        exit_code: The code that it chose when it left, or ``None``.
+    """
+
+    rank: int
+    pid: int
+    started: float
+    host: str
+    beat: int
+    state: PulseState
+    doing: str = ""
+    ids: Mapping[str, int] = field(default_factory=dict)
+    since_ns: int = 0
+    exit_code: int | None = None
+
+    @property
+    def here(self) -> bool:
+        """Whether the rank runs on this host; of others nothing can be said but the pulse."""
+        return self.host == socket.gethostname()
+
+    def process(self) -> psutil.Process | None:
+        """Return the rank's process if it is on this host and there, as ``Identity.process`` says."""
+        return Identity(self.pid, self.started).process() if self.here else None
+
+
+class Pulse:
+    """This rank's own pulse; its methods may be called from any thread.
+
+    Args:
+        run_dir: The run's folder.
+        rank: This rank.
+
+    Raises:
+        OSError: The file cannot be made; later beats cannot fail (this rank).
+    """
+
+    def __init__(self, run_dir: Path, rank: int) -> None:
+        with pulse_file(run_dir, rank).open("w+b", buffering=0) as file:
+            # Zeros, not a hole: a full disk shows here, and not as a SIGBUS at some later beat.
+            file.write(bytes(_SIZE))
+            self._map = mmap.mmap(file.fileno(), _SIZE)
+        self._lock = threading.Lock()
+        self._started = psutil.Process().create_time()
+        self._host = socket.gethostname().encode()[:64]
+        self._beat, self._has_left = 0, False
+        self._doing: tuple[str, Mapping[str, int], int] = "", {}, 0
+        self.beat(PulseState.STARTING)
+
+    def beat(
+        self, state: PulseState, doing: str = "", ids: Mapping[str, int] | None = None, since_ns: int = 0
+    ) -> None:
+        """Say that this rank runs and what its main thread is at; nothing after ``leave``."""
+        with self._lock:
+            if not self._has_left:
+                self._doing = doing, ids or {}, since_ns
+                self._write(state, _NONE)
+
+    def leave(self, exit_code: int) -> None:
+        """Say that this rank leaves on purpose, and with which code; the first one stays.
+
+        What it was doing last stays readable.
+        """
+        with self._lock:
+            if not self._has_left:
+                self._has_left = True
+                self._write(PulseState.LEFT, exit_code)
+
+    def _write(self, state: PulseState, exit_code: int) -> None:
+        self._beat += 1
+        doing, ids, since_ns = self._doing
+        body = _LAYOUT.pack(
+            _MAGIC,
+            os.getpid(),
+            self._started,
+            self._host,
+            self._beat,
+            _STATES.index(state),
+            doing.encode()[:40],
+            *(ids.get(name, _NONE) for name in _IDS),
+            since_ns,
+            exit_code,
+        )
+        self._map[:] = body + _CHECKSUM.pack(zlib.crc32(body))
+
+
+def pulse_file(run_dir: Path, rank: int) -> Path:
+    """Return the path of a rank's pulse."""
+    return Path(run_dir) / f"pulse-rank{rank}"
+
+
+def read_pulse(run_dir: Path, rank: int) -> PulseView | None:
+    """Read a rank's pulse; ``None`` while there is no whole one."""
+    for _ in range(3):  # a beat that is being written is whole a microsecond later
+        try:
+            data = pulse_file(run_dir, rank).read_bytes()
+        except OSError:
+            return None
+        body = data[: _LAYOUT.size]
+        whole = len(data) == _SIZE and _CHECKSUM.unpack(data[_LAYOUT.size :]) == (zlib.crc32(body),)
+        if whole and body.startswith(_MAGIC):
+            _, pid, started, host, beat, state, doing, *ids, since_ns, exit_code = _LAYOUT.unpack(body)
+            return PulseView(
+                rank=rank,
+                pid=pid,
+                started=started,
+                host=_text(host),
+                beat=beat,
+                state=_STATES[state],
+                doing=_text(doing),
+                ids={name: value for name, value in zip(_IDS, ids, strict=True) if value != _NONE},
+                since_ns=since_ns,
+                exit_code=None if exit_code == _NONE else exit_code,
+            )
+    return None
+
+
+def _text(padded: bytes) -> str:
+    return padded.rstrip(b"\0").decode(errors="replace")

@@ -1,0 +1,163 @@
+"""A run as the notebook side sees it: its folder, read back, and its figures in a few named lines.
+
+No torch, no processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ppwork.errors import PlanError, RecordError, RunFailed
+from ppwork.plan import Plan
+from ppwork.records.files import write_whole
+from ppwork.records.spans import Entry, Instant, Span, read_entries
+
+TORCHRUN_LOG = "torchrun.log"
+SUMMARY_FILE = "summary.json"
+OUTPUTS_FILE = "outputs.safetensors"
+"""Output of rank 0, chunk by chunk; there only with ``verify``, until it was found equal."""
+VERIFY_FILE = "verify.json"
+QUEUE = "queue."
+"""A rank's last instants are named so, one for each queue: its bound, its largest fill, what went through."""
+
+
+def log_file(run_dir: Path, rank: int) -> Path:
+    """Return the path of a rank's log."""
+    return run_dir / f"rank{rank}.log"
+
+
+@dataclass(frozen=True)
+class FinishedProgram:
+    """A program that ran on ranks of this machine and has ended.
+
+    Attributes:
+        run_dir: Its folder.
+        exit_code: torchrun's; 0 is well, ``None`` not known: it was read back from its folder.
+        failure: What went wrong first, or ``None``.
+    """
+
+    run_dir: Path
+    exit_code: int | None
+    failure: RunFailed | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Run(FinishedProgram):
+    """One finished run of a plan."""
+
+    @classmethod
+    def load(cls, run_dir: Path) -> Run:
+        """Read back a run that has recorded at least a chunk.
+
+        Raises:
+            PlanError: The folder is not one of a run, its spans do not read, or none is of any chunk.
+        """
+        run = cls(Path(run_dir), None)
+        try:
+            entries = run.entries_by_rank
+        except ValueError as error:
+            raise PlanError(
+                f"The spans of {run_dir} do not read: {error}.", check_first="were they written by ppwork?"
+            ) from error
+        if not any(
+            isinstance(entry, Span) and entry.chunk_index >= 0
+            for entry in chain.from_iterable(entries.values())
+        ):
+            raise PlanError(
+                f"The run {run_dir} has no spans of any chunk.",
+                check_first="did it get past its first chunk?",
+            )
+        return run
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan that all ranks read."""
+        return Plan.load(self.run_dir)
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The contents of ``summary.json``; empty when the run failed before it was written."""
+        path = self.run_dir / SUMMARY_FILE
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any]) if path.exists() else {}
+
+    @cached_property
+    def entries_by_rank(self) -> dict[int, list[Entry]]:
+        """Spans and instants of every rank of the plan."""
+        return {rank: self.entries(rank) for rank in range(self.plan.world_size)}
+
+    def entries(self, rank: int) -> list[Entry]:
+        """Spans and instants of one rank."""
+        return read_entries(self.run_dir, rank)
+
+    def complete(self, figures: dict[str, Any]) -> None:
+        """Add what only the launcher knows to the summary that rank 0 wrote.
+
+        Raises:
+            RecordError: It cannot be read or written; what was there stays.
+        """
+        path = self.run_dir / SUMMARY_FILE
+        try:
+            summary = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+            write_whole(path, msgspec.json.format(msgspec.json.encode({**summary, **figures}), indent=2))
+        except OSError as error:
+            raise RecordError(
+                f"The run ended well, but its summary {path} could not be completed: {error.strerror}.",
+                check_first=f"`df -h {self.run_dir}`",
+            ) from error
+
+    def __repr__(self) -> str:
+        state = "failed" if self.failure else "ok" if self.exit_code is not None else "read back"
+        return f"Run({str(self.run_dir)!r}, {state}, chunks={self.summary.get('chunks')})"
+
+
+def queues_of(entries: Iterable[Entry]) -> list[dict[str, str | int]]:
+    """Return a rank's queues as it told of them at its end: ``name``, ``bound``, ``most`` and ``done``."""
+    return [
+        {"name": entry.name.removeprefix(QUEUE), **{key: int(n) for key, n in entry.figures.items()}}
+        for entry in entries
+        if isinstance(entry, Instant) and entry.name.startswith(QUEUE)
+    ]
+
+
+def depth_of(plan: Plan) -> str:
+    """Return the depth of a plan in words, with its parts and its schedule where they are unusual."""
+    split = f" (d_in {plan.d_in}, d_out {plan.d_out})" if plan.d_in else ""
+    schedule = "" if plan.schedule == "overlap" else f", {plan.schedule}"
+    return f"depth {plan.in_flight_depth}{split}{schedule}"
+
+
+def rows_of(finished: Run) -> list[tuple[str, str]]:
+    """Return name and text of each line; what the run did not measure has none."""
+    summary, plan = finished.summary, finished.plan
+    versions = summary.get("versions", {})
+    rows = [
+        ("ranks", f"{plan.world_size} (stage 0 + mesh of {plan.mesh_size}), {summary.get('backend')}"),
+        ("chunks", f"{summary.get('chunks')}, {depth_of(plan)}"),
+    ]
+    if "psnr_denoised_db" in summary:
+        noisy, clean = summary["psnr_noisy_db"], summary["psnr_denoised_db"]
+        rows.append(("PSNR", f"noisy {noisy:.2f} dB, denoised {clean:.2f} dB ({clean - noisy:+.2f} dB)"))
+    if summary.get("period_ms") is not None:
+        stage0, stage1 = f"stage 0 {summary['stage0_ms']:.1f} ms", f"stage 1 {summary['stage1_ms']:.1f} ms"
+        rows.append(("period", f"{summary['period_ms']:.1f} ms ({stage0}, {stage1})"))
+    if plan.flushes:
+        dropped = ", ".join(map(str, summary.get("dropped_chunks", ())))
+        text = f"dropped {dropped}" if dropped else "nothing was in flight, nothing dropped"
+        rows.append(("flushed", f"at chunk {', '.join(map(str, sorted(plan.flushes)))}: {text}"))
+    if summary.get("overlap_score") is not None and plan.in_flight_depth > 1:
+        idle_ms = summary.get("mesh_idle_ms")
+        idle = "" if idle_ms is None else f", mesh idle {idle_ms:.1f} ms"
+        scores = f"score {summary['overlap_score']:.2f}, efficiency {summary['efficiency']:.2f}"
+        rows.append(("overlap", scores + idle))
+    if "max_abs_diff" in summary:
+        rows.append(("verified", f"max_abs_diff {summary['max_abs_diff']:g} to one process"))
+    rows.append(("versions", f"ppwork {versions.get('ppwork')}, torch {versions.get('torch')}"))
+    rows.append(("folder", str(finished.run_dir)))
+    return rows

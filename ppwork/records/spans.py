@@ -1,0 +1,178 @@
+"""Spans and instants: what each rank did and when, as JSON lines in a file and on a clock of its own."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ppwork.errors import RecordError
+
+
+class Span(msgspec.Struct, frozen=True, omit_defaults=True, tag="span", tag_field="type"):
+    """Something that took time on one rank; times are ``time.monotonic_ns`` of that rank's host."""
+
+    name: str
+    lane: str
+    """Which of the rank's rows it belongs to: ``main``, or the helper thread's name."""
+    start_ns: int
+    end_ns: int
+    call_id: int = -1
+    chunk_index: int = -1
+    cache_epoch: int = -1
+
+    @property
+    def ms(self) -> float:
+        """Duration in milliseconds."""
+        return (self.end_ns - self.start_ns) / 1e6
+
+
+class Instant(msgspec.Struct, frozen=True, omit_defaults=True, tag="instant", tag_field="type"):
+    """A moment on one rank, such as a commitment point or an emission with its figures."""
+
+    name: str
+    lane: str
+    at_ns: int
+    call_id: int = -1
+    chunk_index: int = -1
+    cache_epoch: int = -1
+    figures: dict[str, float] = {}
+
+    @property
+    def end_ns(self) -> int:
+        """The moment itself: entries of both kinds are put in order by it."""
+        return self.at_ns
+
+
+Entry = Span | Instant
+DEVICE_LANE = "cuda:compute"
+"""The lane of what stages do on a CUDA device; those of its transport streams are ``cuda:<group>``."""
+INJECTED = "fault.injected"
+"""The instant that an injector writes at the moment of the injection."""
+WhichChunk = dict[str, int]
+"""Any of ``call_id``, ``chunk_index``, ``cache_epoch``."""
+_decoder = msgspec.json.Decoder(Entry)
+
+
+def span_file(run_dir: Path, rank: int) -> Path:
+    """Return the path of a rank's span file."""
+    return Path(run_dir) / f"spans-rank{rank}.jsonl"
+
+
+class Recorder:
+    """Writes one rank's entries as they end, one JSON line each; safe from any thread.
+
+    A context manager, closed by whoever opened it. Unbuffered, so that a killed rank leaves all but its last
+    line.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._file = path.open("wb", buffering=0) if path is not None else None
+        self._lock = threading.Lock()
+        self._encoder = msgspec.json.Encoder()
+        self._last: dict[str, Instant] = {}
+        self.entries = 0
+        """Entries handed in, written or not: a watcher sees by it that this rank gets on."""
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; later entries are dropped."""
+        with self._lock:
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+
+    @contextmanager
+    def span(self, name: str, *, lane: str = "main", ids: WhichChunk | None = None) -> Iterator[None]:
+        """Record the time that the body takes, also when it raises."""
+        start_ns = time.monotonic_ns()
+        try:
+            yield
+        finally:
+            self.add_span(name, start_ns, lane=lane, ids=ids)
+
+    def add_span(
+        self, name: str, start_ns: int, *, end_ns: int = 0, lane: str = "main", ids: WhichChunk | None = None
+    ) -> None:
+        """Record a span that ends now, or ended at ``end_ns``, when its ids are known at the end only."""
+        self.write(Span(name, lane, start_ns, end_ns or time.monotonic_ns(), **(ids or {})))
+
+    def instant(
+        self,
+        name: str,
+        *,
+        lane: str = "main",
+        figures: Mapping[str, float] | None = None,
+        ids: WhichChunk | None = None,
+    ) -> None:
+        """Record a moment; the last one of each lane is kept for failure records.
+
+        Figures that are not finite are left out: JSON has no word for them (a PSNR of equal pictures is
+        infinite).
+        """
+        finite = {key: float(value) for key, value in (figures or {}).items() if math.isfinite(value)}
+        entry = Instant(name, lane, time.monotonic_ns(), figures=finite, **(ids or {}))
+        self._last[lane] = entry
+        self.write(entry)
+
+    def last_instants(self) -> dict[str, dict[str, Any]]:
+        """Return the newest instant of each lane as JSON types."""
+        return {lane: msgspec.to_builtins(entry) for lane, entry in dict(self._last).items()}
+
+    def write(self, entry: Entry) -> None:
+        """Record what is over; its times are this host's ``time.monotonic_ns``.
+
+        Raises:
+            RecordError: The line could not be written whole: the disk is full, or a limit on file sizes was
+                reached. Raised once, on the thread that wrote; later entries are dropped, so that the torn
+                line stays the last one and readers cut it off.
+        """
+        line = self._encoder.encode(entry) + b"\n"
+        with self._lock:
+            self.entries += 1
+            if self._file is None:
+                return
+            try:
+                # A disk that fills up takes the part that fits; only the write after it says why.
+                while line:
+                    line = line[self._file.write(line) :]
+            except OSError as error:
+                self._file.close()
+                self._file = None
+                raise RecordError(
+                    f"The span file {self._path} could not be written: {error.strerror}.",
+                    check_first=f"free space on {self._path and self._path.parent}, quotas and `ulimit -f`",
+                ) from error
+
+
+def parse_entries(data: bytes) -> tuple[list[Entry], int]:
+    """Parse the whole lines of ``data``; return the entries and the bytes consumed.
+
+    A last line without its end was cut by a kill and is left for the next call.
+
+    Raises:
+        ValueError: A whole line is not an entry (the file was not written by a ``Recorder``).
+    """
+    end = data.rfind(b"\n") + 1
+    try:
+        return [_decoder.decode(line) for line in data[:end].splitlines()], end
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"not a span file: {error}") from error
+
+
+def read_entries(run_dir: Path, rank: int) -> list[Entry]:
+    """Read one rank's entries; a rank that never wrote has none."""
+    path = span_file(run_dir, rank)
+    return parse_entries(path.read_bytes())[0] if path.exists() else []

@@ -1,0 +1,26 @@
+"""The runtime: one rank's end of the pipeline on ``torch.distributed``.
+
+``PPControlPlane.join(plan)`` returns a ``Stage0Plane``, which sends chunks and receives results, or a
+``MeshPlane``: the leader's receives chunks and sends results, a follower's receives. Behind each call stand
+the session's rules, preflight, the lanes and the commitment points. With ``protocol``, ``records.spans`` and
+the ground this room is the whole library that a prototype takes away.
+
+May import: ``protocol``, ``records``, ``errors``, ``process``.
+"""
+
+from ppwork.runtime.groups import Groups
+from ppwork.runtime.mesh import FollowerPlane, LeaderPlane, MeshPlane
+from ppwork.runtime.plane import Hook, OnFailure, PPControlPlane, Timed
+from ppwork.runtime.stage0 import Stage0Plane
+
+__all__ = [
+    "FollowerPlane",
+    "Groups",
+    "Hook",
+    "LeaderPlane",
+    "MeshPlane",
+    "OnFailure",
+    "PPControlPlane",
+    "Stage0Plane",
+    "Timed",
+]

@@ -1,0 +1,270 @@
+"""The moving ends of each link: p2p sender and receiver, root and receivers of the mesh broadcast.
+
+Every ``Work`` is kept and waited for exactly once: a dropped gloo isend loses its message, and a second wait
+blocks for ever. All of it blocks, so it runs on the lane of its group.
+
+Receives are posted ahead: a gloo send that finds its receive there saves a round trip, a third of the time of
+1 MB. The frame's size never changes, so its receive is always there. Payload receives are posted ahead once
+a schema has repeated, and stay safe when the next message is another one:
+
+- p2p: payloads bear their schema's id as gloo's tag, so a posted receive takes the payload of its own schema
+  and waits through everything else;
+- broadcast: collectives have no tags, so leader and followers know by one rule which size is posted
+  (``_ahead``), and a message that has no use for it lets a broadcast of that size pass unread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ppwork.protocol.backend_errors import raise_named
+from ppwork.protocol.envelope import PPAction
+from ppwork.protocol.header import NO_SCHEMA, Header
+from ppwork.protocol.plan import PipelinePlan
+from ppwork.protocol.topology import LEADER_GROUP_RANK
+from ppwork.protocol.wire import Decoder, Layout
+from ppwork.runtime.groups import Groups
+from ppwork.runtime.messages import BufferPool, Incoming, MessageReader, Outgoing, RecvBuffer, limits_of
+
+HEAD_TAG = 0
+"""gloo's tag of frame and overflow; payloads bear their schema's id."""
+FREE_BUFFERS = 2
+"""Receive buffers kept for the next message besides those in use."""
+
+
+class Link:
+    """A group, and errors that name rank, group and peer."""
+
+    def __init__(self, groups: Groups, name: str, peer: int | None) -> None:
+        self._handle = groups[name]
+        self._where = {"rank": groups.rank, "role": str(groups.role), "group": name, "peer": peer}
+
+    def _call(self, what: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        try:
+            return call(*args, **kwargs)
+        except RuntimeError as error:
+            raise_named(error, what, **self._where)
+
+    def _wait(self, works: list[Any]) -> None:
+        for work in works:
+            self._call("transfer", work.wait)
+
+
+class _P2PLink(Link):
+    """One end of ``down_pg`` or ``up_pg``."""
+
+    def __init__(self, groups: Groups, name: str) -> None:
+        self._peer = 1 - groups.rank
+        super().__init__(groups, name, self._peer)
+
+    def issue(self, raw: torch.Tensor) -> None:
+        """Put the transfer of a CUDA buffer on the current stream; main thread only, never blocks."""
+        self._wait([self.start(raw, HEAD_TAG)])
+
+    def start(self, part: torch.Tensor, tag: int) -> Any:  # noqa: ANN401  a Work
+        """Start the transfer of one part; the caller waits for the ``Work``, once."""
+        raise NotImplementedError
+
+
+class P2PSender(_P2PLink):
+    """The sending end of ``down_pg`` or ``up_pg``."""
+
+    def send(self, outgoing: Outgoing) -> None:
+        """Start all transfers of a message, then wait for each once.
+
+        Raises:
+            PeerLostError, PeerTimeoutError: The peer is gone or silent (this rank).
+
+        Blocks:
+            Until the peer has taken all of it; at most the group's timeout for each part.
+        """
+        works = [self.start(part, HEAD_TAG) for part in outgoing.head]
+        works += [self.start(part, outgoing.tag) for part in outgoing.payload]
+        self._wait(works)
+
+    def start(self, part: torch.Tensor, tag: int) -> Any:  # noqa: ANN401  a Work
+        """Start to send one part."""
+        return self._call("send", dist.isend, part, group=self._handle, group_dst=self._peer, tag=tag)
+
+
+@dataclass(slots=True)
+class _PostedRecv:
+    """A receive buffer, and the works that fill it."""
+
+    recv_buffer: RecvBuffer | None
+    works: list[Any]
+
+
+class P2PReceiver(_P2PLink):
+    """The receiving end of ``down_pg`` or ``up_pg``."""
+
+    def __init__(self, groups: Groups, name: str, plan: PipelinePlan) -> None:
+        super().__init__(groups, name)
+        self._decoder = Decoder(limits_of(plan))
+        self._pool = BufferPool(FREE_BUFFERS)
+        self._ahead: dict[int, _PostedRecv] = {}
+        self._repeating = NO_SCHEMA
+
+    def receive(self) -> Incoming:
+        """Take one message: the frame first, then what it announced.
+
+        Raises:
+            RemoteProtocolError: The frame or body is not a message of ours (this rank). Its tensors are then
+                not received: the sender is left to the terminal notice.
+            PeerLostError, PeerTimeoutError: The peer is gone or silent (this rank).
+
+        Blocks:
+            Until the peer sends; at most the group's timeout for the frame and again for each part.
+        """
+        expected = self._decoder.layout(self._repeating)
+        if expected is not None and self._repeating not in self._ahead:
+            self._ahead[self._repeating] = self._post(self._repeating, expected)
+        reader = MessageReader(self._decoder, expected)
+        self._wait([self.start(reader.head[0], HEAD_TAG)])
+        header = reader.begin()
+        self._wait([self.start(part, HEAD_TAG) for part in reader.head[1:]])
+        layout = reader.open()
+        posted = self._ahead.pop(header.schema_id, None) or self._post(header.schema_id, layout)
+        self._look_ahead(header)
+        incoming = reader.message(posted.recv_buffer)  # made while its payload is still on the way
+        self._wait(posted.works)
+        return incoming
+
+    def _look_ahead(self, header: Header) -> None:
+        """Choose what is posted before the next frame."""
+        # Only a schema that has repeated: where each chunk has its own, nothing would ever match.
+        if header.new_schema:
+            self._repeating = NO_SCHEMA
+            # Ids are never used again, so what is posted for one that was forgotten can never be matched.
+            self._ahead = {k: v for k, v in self._ahead.items() if self._decoder.layout(k) is not None}
+        elif header.schema_id != NO_SCHEMA:
+            self._repeating = header.schema_id
+
+    def _post(self, schema_id: int, layout: Layout) -> _PostedRecv:
+        if not layout.recv_bytes:
+            return _PostedRecv(None, [])
+        recv_buffer = RecvBuffer(layout, self._pool.take(layout.recv_bytes))
+        return _PostedRecv(recv_buffer, [self.start(part, schema_id) for part in recv_buffer.parts])
+
+    def start(self, part: torch.Tensor, tag: int) -> Any:  # noqa: ANN401  a Work
+        """Post the receive of one part."""
+        return self._call("receive", dist.irecv, part, group=self._handle, group_src=self._peer, tag=tag)
+
+
+class _MeshLink(Link):
+    """``mesh_pg``; in a mesh of one nothing is called."""
+
+    def __init__(self, groups: Groups) -> None:
+        super().__init__(groups, "mesh_pg", None)
+        self._alone = groups.topology.mesh_size == 1
+        self._pool = BufferPool(FREE_BUFFERS)
+        self._ahead = 0
+        """Bytes of the buffer that every follower has posted before the next frame; 0 is none."""
+
+    def start(self, part: torch.Tensor) -> Any:  # noqa: ANN401  a Work
+        """Start the broadcast of one part; the caller waits for the ``Work``, once."""
+        return self._call(
+            "broadcast", dist.broadcast, part, group=self._handle, group_src=LEADER_GROUP_RANK, async_op=True
+        )
+
+    def issue(self, raw: torch.Tensor) -> None:
+        """Put the broadcast of a CUDA buffer on the current stream; main thread only, never blocks.
+
+        Collective:
+            ``mesh_pg``, all mesh ranks.
+        """
+        if not self._alone:
+            self._wait([self.start(raw)])
+
+    def _look_ahead(self, header: Header, recv_bytes: int) -> None:
+        """Choose what is posted before the next frame; all mesh ranks see the same message (rule R5)."""
+        self._ahead = 0 if header.new_schema else recv_bytes
+
+
+class BroadcastRoot(_MeshLink):
+    """The leader's end: it passes on what it received, as it came."""
+
+    def pass_on(self, incoming: Incoming) -> None:
+        """Broadcast a message to the mesh.
+
+        Collective:
+            ``mesh_pg``, all mesh ranks: the frame; what was posted ahead; the overflow; all CPU tensors
+            that travel alone in one buffer, unless it was posted.
+
+        Raises:
+            PeerLostError, PeerTimeoutError: A follower is gone or silent (leader).
+
+        Blocks:
+            Until every follower has it; at most the group's timeout for each part.
+        """
+        if self._alone:
+            return
+        if incoming.message.action is PPAction.ERROR:
+            self.notify(incoming.head)
+            return
+        payload, expected = incoming.recv_buffer, self._ahead
+        fits = payload is not None and payload.numel() == expected
+        works = [self.start(incoming.head[0])]
+        if expected:
+            works.append(self.start(payload if fits and payload is not None else self._pool.take(expected)))
+        works += [self.start(part) for part in incoming.head[1:]]
+        if payload is not None and not fits:
+            works.append(self.start(payload))
+        self._wait(works)
+        self._look_ahead(incoming.header, 0 if payload is None else payload.numel())
+
+    def notify(self, head: list[torch.Tensor]) -> None:
+        """Broadcast a terminal notice: its head only, because no follower reads on after it.
+
+        Collective, Raises, Blocks: As ``pass_on``.
+        """
+        if not self._alone:
+            self._wait([self.start(part) for part in head])
+
+
+class BroadcastReceiver(_MeshLink):
+    """A follower's end."""
+
+    def __init__(self, groups: Groups, plan: PipelinePlan) -> None:
+        super().__init__(groups)
+        self._decoder = Decoder(limits_of(plan))
+        self._expected: Layout | None = None
+
+    def receive(self) -> Incoming:
+        """Take one message that the leader passes on; see ``BroadcastRoot.pass_on``.
+
+        Raises:
+            RemoteProtocolError: The leader passed on what is not a message of ours (this follower).
+            PeerLostError, PeerTimeoutError: The leader is gone or silent (this follower).
+
+        Blocks:
+            Until the leader broadcasts; at most the group's timeout for each part.
+        """
+        reader = MessageReader(self._decoder, self._expected)
+        first = self.start(reader.head[0])
+        posted, works = None, []
+        if self._expected is not None and self._ahead:
+            posted = RecvBuffer(self._expected, self._pool.take(self._ahead))
+            works.append(self.start(posted.raw))
+        self._wait([first])
+        header = reader.begin()
+        self._wait([self.start(part) for part in reader.head[1:]])
+        layout, recv_buffer = reader.open(), None
+        if layout is self._expected:
+            recv_buffer = posted
+        elif layout.recv_bytes:
+            fits = posted is not None and layout.recv_bytes == self._ahead
+            raw = posted.raw if posted is not None and fits else self._pool.take(layout.recv_bytes)
+            recv_buffer = RecvBuffer(layout, raw)
+            works += [] if fits else [self.start(raw)]
+        self._look_ahead(header, layout.recv_bytes)
+        self._expected = None if header.new_schema else self._decoder.layout(header.schema_id)
+        incoming = reader.message(recv_buffer)  # made while its payload is still on the way
+        # After a terminal notice nothing fills what was posted, and this rank leaves.
+        self._wait(works if header.action is not PPAction.ERROR else [])
+        return incoming

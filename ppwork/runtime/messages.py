@@ -1,0 +1,222 @@
+"""Messages on their way: an outgoing one past its preflight, an incoming one with its tensors in place.
+
+What ``links`` moves, in this order: the frame; the overflow of a long body; the CPU tensors that travel
+alone, into one receive buffer from a pool. CUDA tensors go their own way (``cuda_links``). Nothing here does
+I/O.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+import torch
+
+from ppwork.protocol.envelope import PPEnvelope, PPResult, TensorSpec
+from ppwork.protocol.header import Header, Limits
+from ppwork.protocol.plan import PipelinePlan
+from ppwork.protocol.wire import Decoder, Encoder, Layout, to_message
+from ppwork.runtime.tensors import SpecTable, as_bytes, copy_bytes, from_bytes, inside
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def limits_of(plan: PipelinePlan) -> Limits:
+    """Return the wire limits that the plan agreed on."""
+    return Limits(frame_bytes=plan.frame_bytes, max_message_bytes=plan.max_message_bytes)
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """A message past its whole preflight (rule R1): only the link can fail now."""
+
+    message: PPEnvelope | PPResult
+    head: list[torch.Tensor]
+    """The frame, and the overflow if there is one: uint8 on the CPU."""
+    payload: list[torch.Tensor]
+    """CPU tensors that travel alone, as bytes: views of the caller's, not copies."""
+    on_device: list[torch.Tensor]
+    """CUDA tensors as bytes; ``cuda_links`` sends them."""
+    tag: int
+    """The schema's id: receives that were posted ahead for this schema get this payload, and no others."""
+
+
+@dataclass(slots=True)
+class Incoming:
+    """A received message, and the parts it came in for passing on."""
+
+    message: PPEnvelope | PPResult
+    header: Header
+    head: list[torch.Tensor]
+    recv_buffer: torch.Tensor | None
+    layout: Layout
+
+    @property
+    def on_device(self) -> list[TensorSpec]:
+        """The CUDA tensors that are still to come; the message does not have them yet."""
+        return [spec for spec in self.layout.specs if spec.device == "cuda"]
+
+    def with_device(self, tensors: Mapping[str, torch.Tensor]) -> PPEnvelope | PPResult:
+        """Return the whole message, all tensors in declared order."""
+        every = {**self.message.tensors, **tensors}
+        ordered = {spec.name: every[spec.name] for spec in self.layout.specs}
+        return msgspec.structs.replace(self.message, tensors=ordered)
+
+
+class Preflight:
+    """Everything about sending that can raise, except sending; one for each direction of a link.
+
+    Args:
+        limits: The wire limits of the plan.
+        device: This rank's device.
+
+    Attributes:
+        encoder: The sending end's half of the wire.
+    """
+
+    def __init__(self, limits: Limits, device: torch.device) -> None:
+        self.encoder = Encoder(limits)
+        self._specs = SpecTable(device)
+
+    def __call__(self, message: PPEnvelope | PPResult) -> Outgoing:
+        """Check and encode a message.
+
+        Raises:
+            LocalProtocolError: A tensor, the metadata or the chunk plan cannot travel; names it
+                (the sending rank; no byte has left).
+
+        Collective:
+            None.
+        """
+        encoded = self.encoder.encode(message, self._specs.specs_of(message.tensors))
+        frame = torch.frombuffer(encoded.frame, dtype=torch.uint8)
+        outgoing = Outgoing(message, [frame], [], [], encoded.header.schema_id)
+        if encoded.overflow:
+            outgoing.head.append(torch.frombuffer(bytearray(encoded.overflow), dtype=torch.uint8))
+        layout, address = encoded.layout, frame.data_ptr()
+        for spec, inline, alone in zip(layout.specs, layout.inline, layout.alone, strict=True):
+            tensor = message.tensors[spec.name]
+            if inline is not None:
+                copy_bytes(tensor, address + inline)
+            elif alone is not None:
+                outgoing.payload.append(as_bytes(tensor))
+            elif spec.device == "cuda":
+                outgoing.on_device.append(as_bytes(tensor))
+        return outgoing
+
+
+class RecvBuffer:
+    """Host memory for the CPU tensors of one schema that travel alone.
+
+    Attributes:
+        raw: ``[recv_bytes]`` uint8; what is passed on in one piece.
+        parts: What each of those tensors fills, as bytes, in declared order.
+        views: Per tensor of the schema: itself, or ``None`` if it does not travel alone.
+    """
+
+    def __init__(self, layout: Layout, raw: torch.Tensor) -> None:
+        self.raw = raw
+        self.parts: list[torch.Tensor] = []
+        self.views: list[torch.Tensor | None] = []
+        for spec, offset in zip(layout.specs, layout.alone, strict=True):
+            part = None if offset is None else raw[offset : offset + spec.nbytes]
+            if part is not None:
+                self.parts.append(part)
+            self.views.append(None if part is None else from_bytes(part, spec))
+
+
+class MessageReader:
+    """A message that is awaited, and then read step by step: header, overflow, body, tensors.
+
+    Args:
+        decoder: The receiving end's, in step with the sender's encoder.
+        expected: The layout that has repeated: what can be prepared for it is prepared now, while nobody
+            waits, and not when the frame is here.
+
+    Attributes:
+        head: The frame and, after ``begin``, the overflow if there is one: uint8 on the CPU, to be filled.
+    """
+
+    def __init__(self, decoder: Decoder, expected: Layout | None) -> None:
+        self._decoder, self._expected = decoder, expected
+        self._frame = bytearray(decoder.limits.frame_bytes)
+        self._overflow = bytearray()
+        self.head = [torch.frombuffer(self._frame, dtype=torch.uint8)]
+        self._inline = [] if expected is None else inline_views(self._frame, expected)
+
+    def begin(self) -> Header:
+        """Check the header of the frame that has come; raises as ``Decoder.header``."""
+        self.header: Header = self._decoder.header(self._frame)
+        if size := self.header.overflow_bytes(self._decoder.limits):
+            self._overflow = bytearray(size)
+            self.head.append(torch.frombuffer(self._overflow, dtype=torch.uint8))
+        return self.header
+
+    def open(self) -> Layout:
+        """Read the body; return what is still to come. Raises as ``Decoder.body``."""
+        self._decoded = self._decoder.body(self.header, self._frame, bytes(self._overflow))
+        return self._decoded.layout
+
+    def message(self, recv_buffer: RecvBuffer | None) -> Incoming:
+        """Return the message; its CPU tensors are views of what was received, and belong to the caller."""
+        layout = self._decoded.layout
+        inline = self._inline if layout is self._expected else inline_views(self._frame, layout)
+        received = [None] * len(layout.specs) if recv_buffer is None else recv_buffer.views
+        tensors: dict[str, torch.Tensor] = {}
+        for spec, in_frame, alone in zip(layout.specs, inline, received, strict=True):
+            tensor = in_frame if alone is None else alone
+            if tensor is not None:
+                tensors[spec.name] = tensor
+            elif spec.device == "cpu":
+                tensors[spec.name] = from_bytes(torch.empty(0, dtype=torch.uint8), spec)
+        raw = None if recv_buffer is None else recv_buffer.raw
+        return Incoming(to_message(self._decoded, tensors), self.header, self.head, raw, layout)
+
+
+def inline_views(frame: bytearray, layout: Layout) -> list[torch.Tensor | None]:
+    """Return, per tensor of the schema, itself in the frame, or ``None`` if it does not ride there."""
+    return [
+        None if offset is None else inside(frame, offset, spec)
+        for spec, offset in zip(layout.specs, layout.inline, strict=True)
+    ]
+
+
+class BufferPool:
+    """Host memory that payloads land in: owned, used again, and never while anybody still looks at it.
+
+    A fresh buffer of some megabytes costs a page fault for every 4 KB of it, on the lane, for every chunk;
+    these are touched once. A buffer comes back when the last tensor that shares its memory is gone, whoever
+    keeps it: a generator that holds on to its input (a rolling cache) holds the buffer, and the pool makes
+    another. So what is in flight never aliases what computes (rule R8), and nothing is copied for it. The
+    pool has buffers of the size that was asked for last; another size lets the old ones go.
+
+    Args:
+        keep: Most free buffers kept for the next message.
+    """
+
+    def __init__(self, keep: int) -> None:
+        self._free: deque[NDArray[np.uint8]] = deque(maxlen=keep)
+
+    def take(self, nbytes: int) -> torch.Tensor:
+        """Return ``[nbytes]`` uint8 on the CPU, its content undefined; nobody else sees this memory."""
+        base = None
+        while base is None:
+            # A finalizer appends at any moment: on another thread, or on this one amid a collection, where a
+            # lock would block for ever. So nothing is looked at before it is popped, and one pop is atomic.
+            try:
+                free = self._free.pop()
+            except IndexError:
+                base = np.empty(nbytes, dtype=np.uint8)
+            else:
+                base = free if free.nbytes == nbytes else None
+        # torch keeps this view, not the base, as long as any tensor shares the memory.
+        lent = base.view()
+        weakref.finalize(lent, partial(self._free.append, base)).atexit = False
+        return torch.from_numpy(lent)

@@ -1,0 +1,82 @@
+"""The variables that make NCCL fail soon and say why, in one place, each with its reason. No torch here.
+
+torch and NCCL read them when a group is made, so they are set before the first use of CUDA. What somebody has
+set already stays. The numbers of torch's defaults are those of 2.11 to 2.13.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import MutableMapping
+
+KNOBS: dict[str, tuple[str, str]] = {
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": (
+        "3",
+        "a broken or timed-out operation ends the process, without a clean-up that may hang itself; torch's "
+        "default, written down because everything here relies on it",
+    ),
+    "TORCH_NCCL_PROPAGATE_ERROR": (
+        "1",
+        "a rank that sees an error tells the others by the store: they need not wait for their bound",
+    ),
+    "TORCH_NCCL_DUMP_ON_TIMEOUT": ("1", "the flight record is written when an operation times out"),
+    "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": (
+        "1000",
+        "after a timeout the process sleeps four times this for the dump: 4 s, not a minute",
+    ),
+    "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": (
+        "120",
+        "NCCL's own watchdog thread may be stuck (GIL, a CUDA lock) for two default timeouts of a plan, not "
+        "for 8 minutes, before the process is ended",
+    ),
+    "TORCH_FR_BUFFER_SIZE": ("2000", "the flight recorder is on: the last collectives of each rank"),
+    "NCCL_LAUNCH_ORDER_IMPLICIT": (
+        "1",
+        "one order of launches on the host for all communicators of a device (rule R7)",
+    ),
+}
+"""Name to value and reason."""
+
+SHARED_GPU = {
+    "NCCL_SOCKET_IFNAME": "lo",
+    "NCCL_NET": "Socket",
+    "NCCL_IB_DISABLE": "1",
+    "NCCL_MNNVL_ENABLE": "0",
+    "NCCL_NVLS_ENABLE": "0",
+    "NCCL_MAX_CTAS": "4",
+    "CUDA_MODULE_LOADING": "EAGER",
+}
+"""With a distinct NCCL_HOSTID per rank this lets several ranks share one GPU: functional only, never fast."""
+
+LAUNCH_ORDER_DRIVER = 12030
+"""From this CUDA version of the driver on, the order of launches is kept without waiting."""
+
+
+def turn(environment: MutableMapping[str, str]) -> None:
+    """Set every knob that nobody has set."""
+    for name, (value, _) in KNOBS.items():
+        environment.setdefault(name, value)
+
+
+def sharing_a_gpu(rank: int) -> dict[str, str]:
+    """Return the variables of a rank that shares its GPU with other ranks."""
+    return {**SHARED_GPU, "NCCL_HOSTID": f"ppwork-{rank}"}
+
+
+def old_driver() -> str | None:
+    """Say what an old driver does to NCCL's order of launches; ``None``: it is not old, or not there.
+
+    The driver's library is asked, which touches no device.
+    """
+    version = ctypes.c_int()
+    try:
+        failed = ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
+    except OSError:
+        return None
+    if failed or version.value >= LAUNCH_ORDER_DRIVER:
+        return None
+    major, minor = version.value // 1000, version.value % 1000 // 10
+    return (
+        f"this driver is for CUDA {major}.{minor}; before 12.3 NCCL keeps its order of launches by waiting "
+        "for each to end, so transfers do not overlap with kernels"
+    )

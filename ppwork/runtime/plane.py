@@ -1,0 +1,262 @@
+"""``PPControlPlane``: the whole runtime of one rank, as a prototype of yours would use it.
+
+Here is what every rank has: session, lanes, commitment points, the way out. ``Stage0Plane`` adds what rank 0
+does, ``MeshPlane`` what a mesh rank does. Whatever goes wrong goes through ``fail``, which leaves this rank's
+record first and tells the peers second.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from ppwork.errors import LocalProtocolError, RemoteProtocolError
+from ppwork.protocol.envelope import Ids, PPAction
+from ppwork.protocol.notices import notice_of, notices
+from ppwork.protocol.plan import PipelinePlan
+from ppwork.protocol.session import COMMITMENT_POINTS, Session
+from ppwork.protocol.topology import Role
+from ppwork.records.spans import Recorder, WhichChunk
+from ppwork.runtime.cuda_links import CudaLinks
+from ppwork.runtime.cuda_spans import DeviceSpan
+from ppwork.runtime.groups import Groups, join
+from ppwork.runtime.lanes import Lane, LaneStatistics, result_of
+from ppwork.runtime.messages import Incoming, Outgoing, Preflight, limits_of
+
+log = logging.getLogger(__name__)
+
+NOTICE_TIMEOUT_S = 1.0
+"""Seconds that a failing rank tries to tell each peer before it leaves anyway: crash beats hang."""
+
+Hook = Callable[[str, Ids], None]
+"""Called just before each of ``COMMITMENT_POINTS``; may raise, for those who break things."""
+OnFailure = Callable[[BaseException], object]
+"""Called once when this rank fails, before any peer hears of it: the place for its record."""
+
+
+@dataclass
+class Timed:
+    """Time that a step took, once it is over."""
+
+    host_ns: int = 0
+    on_device: DeviceSpan | None = None
+
+
+class PPControlPlane:
+    """One rank's end of the pipeline: a ``Stage0Plane`` on rank 0, a ``MeshPlane`` on the others.
+
+    The ``MeshPlane`` of rank 1 is a ``LeaderPlane``, which sends results as well.
+
+    Use it as a context manager: the end of the block closes the groups, an exception tells the peers.
+
+    Args:
+        plan: What the ranks agreed on.
+        groups: From ``groups.join``; the plane closes them at the end of its ``with`` block.
+        recorder: Gets a span for each step and an instant at each commitment point.
+        hook: Called just before each commitment point.
+        on_failure: Called with the error that ends this rank, before the peers are told.
+
+    Attributes:
+        links: The moving ends of this rank's links, by group.
+        preflight: Checks and encodes what this rank sends.
+        device: The CUDA side of the links; ``None`` without a GPU.
+    """
+
+    role: ClassVar[Role]
+    """The part that this rank plays."""
+    _kinds: ClassVar[dict[Role, type[PPControlPlane]]] = {}
+
+    def __init_subclass__(cls, role: Role | None = None) -> None:
+        """Take the class into what ``join`` makes for a rank of this role."""
+        super().__init_subclass__()
+        if role is not None:
+            cls.role = role
+            cls._kinds[role] = cls
+
+    def __init__(
+        self,
+        plan: PipelinePlan,
+        groups: Groups,
+        recorder: Recorder,
+        *,
+        hook: Hook | None = None,
+        on_failure: OnFailure | None = None,
+    ) -> None:
+        self.plan = plan
+        self.groups = groups
+        self.recorder = recorder
+        self.session = Session(groups.rank, self.role, plan.in_flight_depth)
+        self.links: dict[str, Any] = {}
+        self.preflight = Preflight(limits_of(plan), groups.device)
+        self._hook, self._on_failure = hook, on_failure
+        # Every chunk in flight can have a job here, and so can one NOOP, SHUTDOWN or notice besides.
+        bound = plan.in_flight_depth + 2
+        self._lanes = {
+            name: Lane(name, groups.device, bound=bound) for name in groups.topology.links(groups.rank)
+        }
+        on_cuda = groups.device.type == "cuda"
+        self.device = CudaLinks(groups, recorder, plan.in_flight_depth) if on_cuda else None
+        self._failing = threading.Lock()
+        self._caller: dict[str, threading.Thread] = {}
+        self.session.joined()
+
+    @classmethod
+    def join(
+        cls,
+        plan: PipelinePlan,
+        *,
+        groups: Groups | None = None,
+        recorder: Recorder | None = None,
+        hook: Hook | None = None,
+        on_failure: OnFailure | None = None,
+    ) -> PPControlPlane:
+        """Bring up this process as the rank that torchrun's environment says it is; see ``groups.join``.
+
+        Args:
+            plan: As for the class, like ``hook`` and ``on_failure``.
+            groups: This rank's, where they are up already.
+            recorder: Default: nothing is kept.
+            hook: See above.
+            on_failure: See above.
+
+        Returns:
+            A ``Stage0Plane`` on rank 0, a ``MeshPlane`` on the mesh ranks: ask with ``isinstance``.
+
+        Collective:
+            All ranks, once, before anything else of ``torch.distributed``; none with ``groups``.
+        """
+        if groups is None:
+            rank, local_rank, world = (int(os.environ[k]) for k in ("RANK", "LOCAL_RANK", "WORLD_SIZE"))
+            groups = join(plan, rank=rank, local_rank=local_rank, world_size=world)
+        kind = cls._kinds[groups.role]
+        return kind(plan, groups, recorder or Recorder(None), hook=hook, on_failure=on_failure)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """After SHUTDOWN: leave in order (rule R10). After an exception: tell the peers, let it pass on."""
+        if error is not None:
+            # The groups stay as they are: destroying them would wait for peers that may be gone.
+            self.fail(error)
+            return
+        if self.device is not None:
+            self.device.spans.flush()
+        for lane in self._lanes.values():
+            lane.close(NOTICE_TIMEOUT_S)
+        self.groups.close()
+
+    def statistics(self) -> tuple[LaneStatistics, ...]:
+        """Return how full each lane is."""
+        return tuple(lane.statistics() for lane in self._lanes.values())
+
+    def fail(self, error: BaseException) -> None:
+        """Go to ERROR, leave this rank's record, and tell the peers why: once, and within about 2 s.
+
+        The record comes before the notices: the first peer to leave makes torchrun end this rank, too. Never
+        raises: its caller is on the way out, and what it could not say, the closed connection will.
+        """
+        if not self._failing.acquire(blocking=False):
+            return  # for good: a rank fails once
+        self.session.failed(error)
+        if self._on_failure is not None:
+            try:
+                self._on_failure(error)
+            except Exception:
+                log.exception("on_failure raised; the peers are told all the same")
+        self._stop_ahead()
+        for name, message in notices(self.role, self.session.last_ids, error):
+            try:
+                # A fresh preflight: the link's own may hold a schema that never left.
+                outgoing = Preflight(limits_of(self.plan), self.groups.device)(message)
+                job = self._lanes[name].submit(partial(self._notify, name, outgoing))
+                result_of(job, NOTICE_TIMEOUT_S, what="notice", group=name)
+            except Exception as unsent:  # noqa: BLE001  the first error is the one to report
+                log.warning("notice.unsent group=%s %s", name, unsent)
+
+    def _notify(self, name: str, outgoing: Outgoing) -> None:
+        """Lane job: send a terminal notice on one of this role's links; ``notices`` says which."""
+        self.links[name].send(outgoing)
+
+    def _stop_ahead(self) -> None:
+        """End whatever runs ahead on the lanes, so that a notice can use them."""
+
+    @contextmanager
+    def timed(self, name: str, which: WhichChunk) -> Iterator[Timed]:
+        """Record what a stage does with a chunk: on the host, and on the device without waiting for it."""
+        took, start_ns = Timed(), time.monotonic_ns()
+        with self.recorder.span(name, ids=which), self.on_device(name, which) as took.on_device:
+            yield took
+        took.host_ns = time.monotonic_ns() - start_ns
+
+    def on_device(self, name: str, which: WhichChunk) -> AbstractContextManager[DeviceSpan | None]:
+        """Record what the body launches on the device; without one, nothing."""
+        return nullcontext() if self.device is None else self.device.computing(name, which)
+
+    @property
+    def _patience_s(self) -> float:
+        """Bound on waiting for a stuck lane; the lane's own comes first, because it knows the cause."""
+        return self.groups.timeout_s + 2.0
+
+    def _one_caller(self, call: str) -> None:
+        """Refuse another thread's call; the first line of every public call that changes a thing.
+
+        Raises:
+            LocalProtocolError: Another thread made the first call, and goes on undisturbed (rule R7, F22).
+                ``fail`` is open to all: the thread that finds the fault may say so.
+        """
+        thread = threading.current_thread()
+        caller = self._caller.setdefault("first", thread)  # atomic: of two at once, one is the first
+        if thread is not caller:
+            raise LocalProtocolError(
+                f"{call} was called by thread {thread.name!r}; thread {caller.name!r} made the first call, "
+                "and a rank has one caller of the transport.",
+                where={"rank": self.groups.rank, "role": str(self.role)},
+                check_first="hand the work to the first thread, through a queue",
+            )
+
+    if not TYPE_CHECKING:  # mypy shall see a call of the other side as the missing attribute that it is
+
+        def __getattr__(self, name: str) -> object:
+            """Refuse a call that only another role has, by name."""
+            roles = [role for role, kind in self._kinds.items() if hasattr(kind, name)]
+            if name.startswith("_") or not roles:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            raise LocalProtocolError(
+                f"{name} was called on the {self.role}; only {' and '.join(roles)} may.",
+                where={"rank": self.groups.rank, "role": str(self.role)},
+                check_first="is the plane a Stage0Plane or a MeshPlane here? docs/examples/own_loop.py asks",
+            )
+
+    def _commit(self, point: str, ids: Ids) -> None:
+        if point not in COMMITMENT_POINTS:
+            raise ValueError(f"{point!r} is not a commitment point")
+        self.recorder.instant(point, ids=ids.where())
+        log.debug("%s.started %s", point, ids)
+        if self._hook is not None:
+            self._hook(point, ids)
+
+    def _send_on_lane(self, name: str, span: str, outgoing: Outgoing) -> None:
+        """Lane job: send a message of this role, and record how long it took to leave."""
+        with self.recorder.span(span, lane=name, ids=outgoing.message.ids.where()):
+            self.links[name].send(outgoing)
+
+    def _refuse_notice(self, incoming: Incoming) -> None:
+        if incoming.message.action is PPAction.ERROR and incoming.message.reason is not None:
+            raise notice_of(incoming.message.reason, self.groups.rank, self.role)
+
+    def _only_kind(self, incoming: Incoming, kind: type[Any]) -> Any:  # noqa: ANN401  the message, as that kind
+        if not isinstance(incoming.message, kind):
+            raise RemoteProtocolError(
+                f"A {type(incoming.message).__name__} came where a {kind.__name__} belongs.",
+                where=incoming.message.ids.where(),
+                check_first="does anybody else use this group?",
+            )
+        return incoming.message

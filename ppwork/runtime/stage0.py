@@ -1,0 +1,226 @@
+"""Stage 0's end of the control plane: send chunks, receive results, drain and shut down.
+
+Sends run on the ``down_pg`` lane and receives on the ``up_pg`` lane, so up to ``in_flight_depth`` chunks are
+on their way while the main thread encodes and decodes. At depth 1 a send follows the last result anyway.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import Future
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ppwork.errors import LocalProtocolError, PeerTimeoutError, PPWorkError
+from ppwork.protocol.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPResult
+from ppwork.protocol.notices import notice_of
+from ppwork.protocol.plan import PipelinePlan
+from ppwork.protocol.topology import Role
+from ppwork.runtime.groups import Groups
+from ppwork.runtime.lanes import first_done, result_of
+from ppwork.runtime.links import P2PReceiver, P2PSender
+from ppwork.runtime.messages import Incoming
+from ppwork.runtime.plane import NOTICE_TIMEOUT_S, PPControlPlane
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Stage0Plane(PPControlPlane, role=Role.STAGE0):
+    """Rank 0's end of the control plane."""
+
+    def __init__(self, plan: PipelinePlan, groups: Groups, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+        super().__init__(plan, groups, *args, **kwargs)
+        self._down, self._up = P2PSender(groups, "down_pg"), P2PReceiver(groups, "up_pg", plan)
+        self.links.update(down_pg=self._down, up_pg=self._up)
+        self._sends: deque[Future[None]] = deque()
+        self._answers: deque[Future[Incoming]] = deque()
+        self._room = threading.Semaphore(plan.bounds[1])
+        self._holding = False
+        self._asked_ns = 0
+
+    def send(
+        self,
+        tensors: Mapping[str, torch.Tensor],
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        hard_cut: bool = False,
+        flush: bool = False,
+        recompute: bool = False,
+    ) -> Ids:
+        """Send one chunk to the mesh.
+
+        Args:
+            tensors: Dense, contiguous, on the CPU or this rank's device. They belong to the transport until
+                the chunk's result has come: do not write to them before.
+            metadata: Anything plain that msgpack carries; goes along unread.
+            hard_cut: Reset the cache and start a new epoch at this chunk.
+            flush: A hard cut that also makes everything in flight stale.
+            recompute: Rebuild the cache from the ``context.*`` tensors first.
+
+        Returns:
+            The ids that the envelope bore; its result will bear the same.
+
+        Raises:
+            LocalProtocolError: Preflight refused it, or ``in_flight_depth`` chunks are on their way already;
+                no byte has left (rank 0).
+            TerminalNotice: An earlier chunk was refused or failed, and the leader said why (rank 0).
+            PeerLostError, PeerTimeoutError: The leader is gone or silent (rank 0).
+
+        Blocks:
+            Never for the link: a send that breaks is reported by the next call.
+        """
+        self._one_caller("send")
+        cut = hard_cut or flush
+        ids = self.session.next_ids(PPAction.INFER, hard_cut=cut)
+        chunk_plan = ChunkPlan.of(self.plan.denoise_steps, recompute=recompute, reset_cache=cut)
+        self._send(PPEnvelope(PPAction.INFER, ids, chunk_plan, metadata or {}, tensors), flush=flush)
+        return ids
+
+    def heartbeat(self) -> None:
+        """Send a NOOP: the source pauses, the link lives. Raises as ``send``."""
+        self._one_caller("heartbeat")
+        self._send(PPEnvelope(PPAction.NOOP, self.session.next_ids(PPAction.NOOP)))
+
+    def receive_result(self) -> tuple[PPResult, bool]:
+        """Return the result of the oldest chunk in flight, and whether it is still good.
+
+        A stale result (rule R3) is received like any other and must be dropped by the caller.
+
+        Raises:
+            RemoteProtocolError: Ids or call count are not the oldest chunk's (rank 0).
+            TerminalNotice: The mesh failed and said why (rank 0).
+            PeerLostError, PeerTimeoutError: The leader is gone or silent (rank 0).
+
+        Blocks:
+            Until the mesh has computed it; at most ``timeout_s``.
+        """
+        self._one_caller("receive_result")
+        result = self._take_answer()
+        self._holding = True
+        return result, self.session.result(result)
+
+    def await_result(self) -> None:
+        """Wait until a result is here and leave it for ``receive_result``; raises and blocks as that."""
+        self._one_caller("await_result")
+        self._await_answer()
+
+    @property
+    def results_ready(self) -> int:
+        """Number of results that have arrived at rank 0 and were not taken."""
+        return sum(answer.done() for answer in self._answers)
+
+    @property
+    def sending(self) -> bool:
+        """Whether an envelope has not left to its end."""
+        return any(not sent.done() for sent in self._sends)
+
+    def release_result(self) -> None:
+        """Say that the last result was decoded or dropped, so that one more may arrive (``d_out``).
+
+        Waiting for the next result says it, too.
+        """
+        self._one_caller("release_result")
+        if self._holding:
+            self._holding = False
+            self._room.release()
+
+    def shutdown(self) -> None:
+        """Say that the stream has ended and wait for the acknowledgement (rule R10).
+
+        Raises:
+            LocalProtocolError: Something is still in flight: drain first.
+            RemoteProtocolError: Something else than the acknowledgement came (rank 0).
+            TerminalNotice, PeerLostError, PeerTimeoutError: As ``receive_result``.
+        """
+        self._one_caller("shutdown")
+        self._send(PPEnvelope(PPAction.SHUTDOWN, self.session.next_ids(PPAction.SHUTDOWN)))
+        self.session.acknowledged(self._take_answer())
+
+    def _send(self, envelope: PPEnvelope, *, flush: bool = False) -> None:
+        ids = envelope.ids
+        self._report_broken_sends()
+        with self.recorder.span("preflight", ids=ids.where()):
+            try:
+                self.session.may_send(envelope)
+                outgoing = self.preflight(envelope)
+            except LocalProtocolError as error:
+                error.at(rank=self.groups.rank, role=str(self.role), **ids.where())
+                raise
+        if envelope.action is not PPAction.NOOP:
+            # Before the send: if the leader refuses this envelope, its notice must find a receiver while our
+            # send still waits for its tensors to be taken. A heartbeat has no answer, and a receive posted
+            # for it would run into its bound while the source pauses.
+            self._answers.append(self._lanes["up_pg"].submit(self._receive_answer))
+        self._commit("envelope.send", ids)
+        job = partial(self._send_on_lane, "down_pg", "send", outgoing)
+        self._sends.append(self._lanes["down_pg"].submit(job))
+        if self.device is not None:
+            self.device.send("down_pg", outgoing, self._down.issue)
+        self.session.sent(envelope, flush=flush)
+
+    def _receive_answer(self) -> Incoming:
+        """Lane job: take the next answer, once fewer than ``d_out`` results wait for their decode."""
+        if not self._room.acquire(timeout=self._patience_s):
+            raise PeerTimeoutError(
+                f"No result was decoded within {self._patience_s:g} s, so none could be received.",
+                where={"group": "up_pg"},
+                check_first="how long does stage 0 take to decode?",
+            )
+        incoming = self._up.receive()
+        self.recorder.instant("arrive", lane="up_pg", ids=incoming.message.ids.where())
+        return incoming
+
+    def _await_answer(self) -> Future[Incoming]:
+        self.release_result()
+        if not self._answers:
+            raise LocalProtocolError(
+                "A result was asked for, but nothing was in flight.",
+                where={"rank": self.groups.rank, "role": str(self.role)},
+                check_first="each receive_result needs a send before it",
+            )
+        answer, self._asked_ns = self._answers[0], self._asked_ns or time.monotonic_ns()
+        while not answer.done():
+            # A send that breaks must be heard at once, not when the answer's own bound passes.
+            watched: list[Future[Any]] = [answer, *self._sends]
+            first_done(watched, self._patience_s, what="receive", group="up_pg", peer=1)
+            self._report_broken_sends()
+        return answer
+
+    def _take_answer(self) -> PPResult:
+        answer = self._await_answer()
+        self._answers.popleft()
+        incoming = answer.result()
+        start_ns, self._asked_ns = self._asked_ns, 0
+        self.recorder.add_span("receive", start_ns, lane="up_pg", ids=incoming.message.ids.where())
+        self._refuse_notice(incoming)
+        result: PPResult = self._only_kind(incoming, PPResult)
+        if self.device is None:
+            return result
+        arrival = self.device.receive("up_pg", incoming, self._up.issue)
+        whole: PPResult = self.device.complete("up_pg", incoming, arrival)
+        return whole
+
+    def _report_broken_sends(self) -> None:
+        while self._sends and self._sends[0].done():
+            error = self._sends.popleft().exception()
+            if error is not None:
+                self._prefer_notice(error)
+                raise error
+
+    def _prefer_notice(self, error: BaseException) -> None:
+        """A broken send is a symptom; if the leader managed to say why, that is the news."""
+        self._room.release(len(self._answers) or 1)  # nothing will be decoded any more
+        deadline = time.monotonic() + NOTICE_TIMEOUT_S
+        while self._answers:
+            remaining_s = max(0.0, deadline - time.monotonic())
+            try:
+                answer = self._answers.popleft()
+                incoming = result_of(answer, remaining_s, what="notice", group="up_pg", peer=1)
+            except PPWorkError:
+                return  # the leader is gone without a word: the broken send stays the news
+            if incoming.message.reason is not None:
+                raise notice_of(incoming.message.reason, self.groups.rank, self.role) from error

@@ -1,0 +1,187 @@
+"""One call between ranks: the work of each, the messages between them, and what never came.
+
+Its sources are the entries of a run, and of a failed one also the ranks' last words. Times are in
+milliseconds from the start of the chunk's encode; clocks of several hosts are brought together first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ppwork.errors import PlanError, TerminalNotice
+from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK, Role, Topology
+from ppwork.records.clocks import clock_offsets
+from ppwork.records.failure import read_records
+from ppwork.records.run import Run
+from ppwork.records.spans import INJECTED, Entry, Instant
+from ppwork.timeline.chunks import TRANSFER_AT, WORK, aligned, entries_of_call, spans_of
+
+DUTIES = {
+    Role.STAGE0: ("encode", "preflight", "envelope.send", "decode", "emit"),
+    Role.LEADER: ("mesh.broadcast", "generate", "result.send"),
+    Role.FOLLOWER: ("generate",),
+}
+"""Steps of a rank for a chunk, in order, besides receiving."""
+DROPPED = ("decode", "emit")
+"""Steps that a flush spares a stale chunk."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """Work of one rank."""
+
+    rank: int
+    name: str
+    start_ms: float
+    end_ms: float
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message that left one rank for another at a commitment point."""
+
+    point: str
+    group: str
+    sender: int
+    receiver: int
+    left_ms: float
+    arrived_ms: float | None
+    """Time at which the receiver had all of it and had accepted it; ``None``: never."""
+
+
+@dataclass(frozen=True)
+class LastWord:
+    """Record of a rank under which the session ended."""
+
+    rank: int
+    error_type: str
+    at_ms: float
+    told_by: int | None
+    """Sender of the terminal notice; ``None`` when it found out by itself."""
+    told_ms: float | None
+    """Time of that sender's own last word, at the latest the moment of the notice."""
+
+
+@dataclass(frozen=True)
+class CallStory:
+    """The life of one chunk, as far as it got."""
+
+    call_id: int
+    chunk_index: int
+    cache_epoch: int
+    topology: Topology
+    steps: tuple[Step, ...]
+    points: Mapping[str, float]
+    """Times of the commitment points that were reached."""
+    messages: tuple[Message, ...]
+    end: tuple[str, float] | None
+    """``emit`` or ``drop``, and when; ``None``: neither."""
+    undone: Mapping[int, tuple[str, ...]]
+    """Steps that each rank has not done, or not to their end; ranks that owe nothing are not in it."""
+    injected: tuple[int, float] | None
+    """Rank and time of a fault of the catalogue that was put in, in a call that did not end."""
+    last_words: tuple[LastWord, ...]
+    """Records about a call that did not end, in order of time."""
+
+    @property
+    def length_ms(self) -> float:
+        """Milliseconds from the start to the last thing that is known of the call."""
+        moments = [step.end_ms for step in self.steps] + [word.at_ms for word in self.last_words]
+        moments += [*self.points.values(), *(m.arrived_ms for m in self.messages if m.arrived_ms is not None)]
+        return max(moments + ([self.end[1]] if self.end is not None else []))
+
+
+def call_story(run: Run, chunk_index: int) -> CallStory:
+    """Put together the life of one chunk of a run.
+
+    Raises:
+        PlanError: The run has not begun that chunk; names those it has.
+    """
+    recorded = run.entries_by_rank
+    ranks, topology = aligned(recorded), run.plan.topology
+    begun = spans_of(ranks[STAGE0_RANK], ("encode",))
+    encode = next((e for e in begun if e.chunk_index == chunk_index), None)
+    if encode is None:
+        sent = f"chunks {begun[0].chunk_index} to {begun[-1].chunk_index}" if begun else "no chunk"
+        raise PlanError(f"The run has no chunk {chunk_index}.", check_first=f"it has sent {sent}")
+    zero_ns = encode.start_ns
+
+    def ms(at_ns: int) -> float:
+        return (at_ns - zero_ns) / 1e6
+
+    of_call = entries_of_call(ranks, encode.call_id)
+    instants = [e for entries in of_call.values() for e in entries if isinstance(e, Instant)]
+    points = {e.name: ms(e.at_ns) for e in instants if e.name in TRANSFER_AT}
+    end = next(((e.name, ms(e.at_ns)) for e in instants if e.name in ("emit", "drop")), None)
+    injections = ((rank, e) for rank, entries in ranks.items() for e in entries if e.name == INJECTED)
+    injected = next(((rank, ms(e.end_ns)) for rank, e in injections), None)
+    return CallStory(
+        encode.call_id,
+        chunk_index,
+        encode.cache_epoch,
+        topology,
+        steps=tuple(
+            Step(rank, e.name, ms(e.start_ns), ms(e.end_ns))
+            for rank, entries in of_call.items()
+            for e in spans_of(entries, WORK)
+        ),
+        points=points,
+        messages=tuple(_messages(of_call, points, topology, ms)),
+        end=end,
+        undone=_undone(of_call, topology),
+        injected=None if end is not None else injected,
+        last_words=() if end is not None else _last_words(run, ms),
+    )
+
+
+def _messages(
+    of_call: Mapping[int, Sequence[Entry]],
+    points: Mapping[str, float],
+    topology: Topology,
+    ms: Callable[[int], float],
+) -> Iterable[Message]:
+    for point, left_ms in points.items():
+        sender, group, transfer = TRANSFER_AT[point]
+        carried = any(e.name == transfer for e in of_call[sender])
+        for receiver in topology.ranks(group):
+            if receiver == sender:
+                continue
+            at_ns = _arrival(of_call[receiver], group)
+            # A terminal notice bears the last ids, too. It is taken for the message only by a reader that
+            # does not ask whether the message was carried, or its receiver went on with it.
+            if at_ns is not None and not carried:
+                went_on = any(span.start_ns >= at_ns for span in spans_of(of_call[receiver], WORK))
+                at_ns = at_ns if went_on else None
+            yield Message(point, group, sender, receiver, left_ms, None if at_ns is None else ms(at_ns))
+
+
+def _arrival(entries: Sequence[Entry], group: str) -> int | None:
+    """Return when a rank had the first message of the call whole; rank 0 says so before it takes a result."""
+    arrived = [e.at_ns for e in entries if isinstance(e, Instant) and e.name == "arrive" and e.lane == group]
+    received = [span.end_ns for span in spans_of(entries, ("receive",)) if span.lane == group]
+    return min(arrived or received, default=None)
+
+
+def _undone(of_call: Mapping[int, Sequence[Entry]], topology: Topology) -> dict[int, tuple[str, ...]]:
+    undone = {}
+    for rank, entries in of_call.items():
+        done = {e.name for e in entries}
+        spared = (*done, *DROPPED) if "drop" in done else done
+        if owed := tuple(name for name in DUTIES[topology.role(rank)] if name not in spared):
+            undone[rank] = owed
+    return undone
+
+
+def _last_words(run: Run, ms: Callable[[int], float]) -> tuple[LastWord, ...]:
+    offsets = clock_offsets(run.entries_by_rank)
+    records = read_records(run.run_dir, run.plan.world_size)
+    at_ms = {record.rank: ms(record.at_ns - offsets.get(record.rank, 0)) for record in records}
+    words = []
+    for record in sorted(records, key=lambda record: at_ms[record.rank]):
+        by = None
+        if record.error_type == TerminalNotice.__name__:
+            by = STAGE0_RANK if record.rank == LEADER_RANK else LEADER_RANK
+        told_ms = None if by is None else at_ms.get(by)
+        words.append(LastWord(record.rank, record.error_type, at_ms[record.rank], by, told_ms))
+    return tuple(words)

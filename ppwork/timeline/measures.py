@@ -1,0 +1,95 @@
+"""The measures of a run, made of its entries; each formula lives in this file only (DESIGN section 6).
+
+Each rank's clock is used alone: no measure needs two clocks to agree.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+
+import msgspec
+
+from ppwork.protocol.topology import STAGE0_RANK
+from ppwork.records.spans import Entry, Instant
+from ppwork.timeline.chunks import STAGE0_SPANS, chunk_durations, emissions, steps_of
+
+
+def stage1_ms_of(stage0_entries: Iterable[Entry]) -> dict[int, float]:
+    """Return the generator time per chunk that the results brought back to rank 0, in milliseconds."""
+    return {
+        entry.chunk_index: entry.figures["stage1_ms"]
+        for entry in stage0_entries
+        if isinstance(entry, Instant) and entry.name == "emit" and "stage1_ms" in entry.figures
+    }
+
+
+def dropped_chunks(stage0_entries: Iterable[Entry]) -> list[int]:
+    """Return the chunks whose results a flush made stale: received at rank 0 and dropped (rule R3)."""
+    return sorted(e.chunk_index for e in stage0_entries if isinstance(e, Instant) and e.name == "drop")
+
+
+def mesh_idle_ms(leader_entries: Iterable[Entry]) -> tuple[float, ...]:
+    """Return start of each ``generate`` of the leader minus end of the one before, in milliseconds."""
+    spans = sorted(steps_of(leader_entries, "generate"), key=lambda span: span.start_ns)
+    return tuple((b.start_ns - a.end_ns) / 1e6 for a, b in pairwise(spans))
+
+
+class Measures(msgspec.Struct, frozen=True):
+    """The measures of one run, medians in milliseconds after warm-up; see DESIGN's words.
+
+    ``stage0 = A + C`` (encode, preflight; decode and emit), ``stage1 = B`` (generator),
+    ``period = (emit_k - emit_(k-depth)) / depth``, ``hidden = max(0, stage0 + stage1 - period)``,
+    ``overlap_score = median(hidden / min(stage0, stage1))``,
+    ``efficiency = max(median stage0, median stage1) / median period``.
+    """
+
+    chunks: int
+    period_ms: float | None = None
+    stage0_ms: float | None = None
+    stage1_ms: float | None = None
+    overlap_score: float | None = None
+    efficiency: float | None = None
+
+
+def measure(
+    stage0_entries: Sequence[Entry], stage1_ms: Mapping[int, float], *, depth: int = 1, warm_up: int = 1
+) -> Measures:
+    """Compute the measures from rank 0's entries and the stage-1 times that the results brought.
+
+    A period is a mean over one round of ``depth`` chunks, because at depth 2 and more the single ones of a
+    steady pipeline need not be equal: two chunks may come close together and the next two again (20, 25,
+    20, 25 ms), and only their sum repeats. A median of single ones would be either of the two and not 22.5.
+
+    Args:
+        stage0_entries: Entries of rank 0, any order.
+        stage1_ms: Generator time per chunk index, in milliseconds.
+        depth: The run's ``in_flight_depth``; fewer when the run is shorter than a round.
+        warm_up: Chunks left out at the start, as long as a round remains after them.
+    """
+    emits = emissions({STAGE0_RANK: stage0_entries})
+    stage0_ms = chunk_durations(stage0_entries, *STAGE0_SPANS)
+    whole = sorted(k for k in emits if k in stage0_ms and k in stage1_ms)
+    lag = max(1, min(depth, len(whole) - 1))
+    # Whole rounds only: where a flush dropped a chunk, the time between its neighbours is no period.
+    rounds = [k for k in whole if all(k - back in emits for back in range(1, lag + 1))]
+    steady = [k for k in rounds if k - lag >= whole[0] + warm_up - 1] or rounds
+    if not steady:
+        return Measures(chunks=len(emits))
+    periods = {k: (emits[k] - emits[k - lag]) / lag / 1e6 for k in steady}
+    period = statistics.median(periods.values())
+    stage0 = statistics.median(stage0_ms[k] for k in steady)
+    stage1 = statistics.median(stage1_ms[k] for k in steady)
+    shares = [
+        max(0.0, stage0_ms[k] + stage1_ms[k] - periods[k]) / max(min(stage0_ms[k], stage1_ms[k]), 1e-9)
+        for k in steady
+    ]
+    return Measures(
+        chunks=len(emits),
+        period_ms=round(period, 3),
+        stage0_ms=round(stage0, 3),
+        stage1_ms=round(stage1, 3),
+        overlap_score=round(statistics.median(shares), 4),
+        efficiency=round(max(stage0, stage1) / max(period, 1e-9), 4),
+    )

@@ -1,0 +1,175 @@
+"""The timeline as a Chrome/Perfetto trace: a process row per rank, lanes as threads, spans as slices.
+
+Flow arrows follow each chunk from rank 0 through the mesh and back. Open the file at https://ui.perfetto.dev
+or chrome://tracing. The classes of events are the trace-event format as far as it is used here; source: the
+"Trace Event Format" document of the Chromium project, phases M, X, i, s, t, f.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from ppwork.plan import Plan
+from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK
+from ppwork.records.spans import Entry, Instant, Span
+from ppwork.timeline.chunks import TRANSFERS, WAITS, WORK, ChunkSpans, EntriesByRank, aligned, spans_by_chunk
+
+PID_BASE = 1000
+"""Added to the rank: viewers take process 0 and thread 0 for the idle task of the kernel."""
+LANES_PER_RANK = 100
+IDS = ("call_id", "chunk_index", "cache_epoch")
+
+Name = Annotated[str, msgspec.Meta(min_length=1)]
+Microseconds = Annotated[float, msgspec.Meta(ge=0)]
+Number = Annotated[int, msgspec.Meta(ge=0)]
+Moment = tuple[int, Span, int]
+"""Rank, span, and the moment inside it."""
+
+
+class _Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="ph"):
+    name: Name
+    pid: Number
+    tid: Number
+
+
+class Metadata(_Event, frozen=True, kw_only=True, tag="M"):
+    """The name or the place of a process or thread row."""
+
+    name: Literal["process_name", "process_sort_index", "thread_name", "thread_sort_index"]
+    args: dict[str, str | int]
+
+
+class Slice(_Event, frozen=True, kw_only=True, tag="X"):
+    """A span."""
+
+    cat: str
+    ts: Microseconds
+    dur: Microseconds
+    args: dict[str, Any] = {}
+
+
+class Mark(_Event, frozen=True, kw_only=True, tag="i"):
+    """An instant."""
+
+    cat: str
+    ts: Microseconds
+    s: Literal["t", "p", "g"]
+    args: dict[str, Any] = {}
+
+
+class _Flow(_Event, frozen=True, kw_only=True):
+    cat: str
+    ts: Microseconds
+    id: Number
+
+
+class FlowBegin(_Flow, frozen=True, kw_only=True, tag="s"):
+    """An arrow leaves the slice that is open here."""
+
+
+class FlowStep(_Flow, frozen=True, kw_only=True, tag="t"):
+    """An arrow passes through the slice that is open here."""
+
+
+class FlowEnd(_Flow, frozen=True, kw_only=True, tag="f"):
+    """An arrow ends in the slice that is open here (``bp`` "e"; without it, in the next one)."""
+
+    bp: Literal["e"]
+
+
+Event = Metadata | Slice | Mark | FlowBegin | FlowStep | FlowEnd
+
+
+def chrome_trace(entries_by_rank: EntriesByRank, plan: Plan) -> bytes:
+    """Return the trace of a run.
+
+    A chunk has one flow through rank 0 and the leader, and one through each follower, from the broadcast to
+    the result. A flow whose steps are not in order of time is left out and counted: the clocks of two hosts
+    differ.
+
+    Args:
+        entries_by_rank: Entries of every rank.
+        plan: The plan of the run, for the names of its ranks.
+    """
+    ranks = aligned(entries_by_rank)
+    zero = min((_start(entry) for entries in ranks.values() for entry in entries), default=0)
+    events: list[Event] = []
+    tids: dict[tuple[int, str], int] = {}
+    for rank, entries in ranks.items():
+        pid = PID_BASE + rank
+        lanes = ["main", *sorted({entry.lane for entry in entries} - {"main"})]
+        tids |= {(rank, lane): pid * LANES_PER_RANK + index for index, lane in enumerate(lanes)}
+        events += _rows(rank, f"rank {rank} {plan.topology.role(rank)}", lanes, tids)
+        ordered = sorted(entries, key=lambda entry: (_start(entry), -entry.end_ns))
+        events += [_event(entry, pid, tids[rank, entry.lane], zero) for entry in ordered]
+    left_out = 0
+    for index, spans in enumerate(spans_by_chunk(ranks).values()):
+        for branch, steps in enumerate(_journeys(spans, list(ranks))):
+            if [at for _, _, at in steps] != sorted(at for _, _, at in steps):
+                left_out += 1
+            elif len(steps) > 1:
+                events += _flow(index * len(ranks) + branch, steps, tids, zero)
+    document = {
+        "traceEvents": events,
+        "displayTimeUnit": "ms",
+        "otherData": {"plan_digest": plan.digest, "flows_left_out": left_out},
+    }
+    return msgspec.json.encode(document)
+
+
+def _start(entry: Entry) -> int:
+    return entry.at_ns if isinstance(entry, Instant) else entry.start_ns
+
+
+def _rows(rank: int, name: str, lanes: list[str], tids: dict[tuple[int, str], int]) -> list[Event]:
+    pid, main = PID_BASE + rank, tids[rank, "main"]
+    rows: list[Event] = [
+        Metadata(name="process_name", pid=pid, tid=main, args={"name": name}),
+        Metadata(name="process_sort_index", pid=pid, tid=main, args={"sort_index": rank}),
+    ]
+    for index, lane in enumerate(lanes):
+        tid = tids[rank, lane]
+        rows.append(Metadata(name="thread_name", pid=pid, tid=tid, args={"name": lane}))
+        rows.append(Metadata(name="thread_sort_index", pid=pid, tid=tid, args={"sort_index": index}))
+    return rows
+
+
+def _event(entry: Entry, pid: int, tid: int, zero: int) -> Event:
+    args: dict[str, Any] = {key: getattr(entry, key) for key in IDS if getattr(entry, key) >= 0}
+    ts = (_start(entry) - zero) / 1e3
+    if isinstance(entry, Instant):
+        args |= entry.figures
+        return Mark(name=entry.name, pid=pid, tid=tid, cat="instant", ts=ts, s="t", args=args)
+    kinds = {"work": WORK, "transfer": TRANSFERS, "wait": WAITS}
+    kind = next((kind for kind, names in kinds.items() if entry.name in names), "other")
+    length = (entry.end_ns - entry.start_ns) / 1e3
+    return Slice(name=entry.name, pid=pid, tid=tid, cat=kind, ts=ts, dur=length, args=args)
+
+
+def _journeys(spans: ChunkSpans, ranks: list[int]) -> list[list[Moment]]:
+    leader = LEADER_RANK
+    main = [(STAGE0_RANK, "send"), (leader, "receive"), (leader, "broadcast"), (leader, "generate"),
+            (leader, "send_result"), (STAGE0_RANK, "decode")]  # fmt: skip
+    branches = [[(leader, "broadcast"), (rank, "receive"), (rank, "generate"), (leader, "send_result")]
+                for rank in ranks if rank > leader]  # fmt: skip
+    return [[_step(rank, spans[rank, name][0]) for rank, name in way if (rank, name) in spans]
+            for way in [main, *branches]]  # fmt: skip
+
+
+def _step(rank: int, span: Span) -> Moment:
+    # A receive begins before its message was sent; the chunk is there at its end, and the slice still open.
+    return rank, span, max(span.start_ns, span.end_ns - 1) if span.name in WAITS else span.start_ns
+
+
+def _flow(number: int, steps: list[Moment], tids: dict[tuple[int, str], int], zero: int) -> list[Event]:
+    events: list[Event] = []
+    for index, (rank, span, at) in enumerate(steps):
+        row = {"pid": PID_BASE + rank, "tid": tids[rank, span.lane], "ts": (at - zero) / 1e3}
+        where: dict[str, Any] = {"name": f"chunk {span.chunk_index}", "cat": "chunk", "id": number, **row}
+        if index == 0:
+            events.append(FlowBegin(**where))
+        else:
+            events.append(FlowEnd(**where, bp="e") if index == len(steps) - 1 else FlowStep(**where))
+    return events

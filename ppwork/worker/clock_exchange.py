@@ -1,0 +1,73 @@
+"""Asks every other host for its time, once, at start-up; ``clocks`` says what the answers mean."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+
+from ppwork.protocol.backend_errors import naming_peers
+from ppwork.protocol.topology import STAGE0_RANK
+from ppwork.records.clocks import SAME, Clock, Offset, Round, best, ranks_elsewhere
+from ppwork.runtime.groups import Groups, gather
+
+ROUNDS = 16
+"""The first pays for the connection; of the others some meet no delay."""
+
+
+def estimate_offset(groups: Groups, clock: Clock | None = None) -> Offset:
+    """Return how far this rank's clock is ahead of rank 0's.
+
+    Which ranks exchange anything follows from the names of all clocks, which all ranks read from the store
+    (rule R5). Ranks that share a clock get the same offset, so their spans stay exactly aligned.
+
+    Args:
+        groups: Right after ``groups.join``: nothing else may be under way on ``world_pg``.
+        clock: What this rank's spans are on; ``None`` takes the host's.
+
+    Raises:
+        PeerTimeoutError: A rank did not come, or did not answer in time (the ranks that waited for it).
+        PeerLostError: A rank left meanwhile (its partner).
+
+    Collective:
+        The store, all ranks; then ``world_pg`` between rank 0 and each rank that has another clock, one
+        clock after the other. Runs on the main thread, as no lane uses ``world_pg`` (rule R7).
+
+    Blocks:
+        At most ``timeout_s`` for each step.
+    """
+    clock = clock or Clock.of_this_host()
+    answers = gather(groups.store, "clock", clock.name.encode(), groups.rank, groups.topology.world_size)
+    elsewhere = ranks_elsewhere([name.decode() for name in answers])
+    if groups.rank == STAGE0_RANK:
+        for ranks in elsewhere:
+            offset = best(_ask(groups, clock, ranks[0]) for _ in range(ROUNDS))
+            for rank in ranks:
+                _send(groups, rank, offset.offset_ns, offset.error_ns)
+        return SAME
+    mine = next((ranks for ranks in elsewhere if groups.rank in ranks), None)
+    if mine is None:
+        return SAME
+    if groups.rank == mine[0]:
+        for _ in range(ROUNDS):
+            _receive(groups, STAGE0_RANK, 1)
+            _send(groups, STAGE0_RANK, clock.now_ns())
+    return Offset(*_receive(groups, STAGE0_RANK, 2))
+
+
+def _ask(groups: Groups, clock: Clock, peer: int) -> Round:
+    left_ns = clock.now_ns()
+    _send(groups, peer, 0)
+    (peer_ns,) = _receive(groups, peer, 1)
+    return Round(left_ns, peer_ns, clock.now_ns())
+
+
+def _send(groups: Groups, peer: int, *values: int) -> None:
+    with naming_peers("clock exchange", rank=groups.rank, group="world_pg", peer=peer):
+        dist.send(torch.tensor(values, dtype=torch.int64), group=groups["world_pg"], group_dst=peer)
+
+
+def _receive(groups: Groups, peer: int, count: int) -> list[int]:
+    values = torch.empty(count, dtype=torch.int64)
+    with naming_peers("clock exchange", rank=groups.rank, group="world_pg", peer=peer):
+        dist.recv(values, group=groups["world_pg"], group_src=peer)
+    return [int(value) for value in values]

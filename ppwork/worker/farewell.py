@@ -1,0 +1,117 @@
+"""The farewell of a failing rank: it stays a moment for its peers, its record written and its notices sent.
+
+torchrun ends all other ranks as soon as it sees one dead, within 0.1 s: a peer that has not come to the
+notice by then leaves no record, which is usual on a busy machine. So a rank stays until those that a notice
+can reach have said in their pulses that they leave. Then it hangs up, for those that only hear its closed
+connections, and stays for them, too. The rank with the cause leaves first: torchrun's report names that one.
+Only peers of this host count: torchrun on another host does not end its ranks for ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import psutil
+
+from ppwork.errors import PeerTimeoutError, TerminalNotice
+from ppwork.process import SECONDARY
+from ppwork.protocol.topology import STAGE0_RANK, Role, Topology
+from ppwork.records.pulse import PulseState, PulseView
+
+STAY_S = 1.0
+"""Seconds, from its own record on, that a failing rank stays: torchrun ends a peer that computes longer."""
+LOOK_S = 0.005
+"""Seconds between two looks at the pulses, which is what a run pays at its end where all speak at once."""
+
+
+@dataclass(frozen=True)
+class Farewell:
+    """The peers for which a rank stays.
+
+    Attributes:
+        told: Ranks that hear of the error while this rank's connections are open.
+        deaf: Ranks that may be in a collective with this rank, and hear its closed connections only.
+        follows: Whether this rank leaves because of another one, which is to leave before it.
+    """
+
+    told: tuple[int, ...] = ()
+    deaf: tuple[int, ...] = ()
+    follows: bool = False
+
+
+def farewell_of(
+    rank: int, topology: Topology, error: BaseException, *, symptom: bool, computing: bool
+) -> Farewell:
+    """Return the peers for which a rank stays after an error.
+
+    ``symptom``: its record says that a peer is gone; ``computing``: chunks are in flight on this rank.
+
+    >>> farewell_of(0, Topology(2), ValueError(), symptom=False, computing=True).told
+    (1, 2)
+    """
+    others = tuple(peer for peer in range(topology.world_size) if peer != rank)
+    role = topology.role(rank)
+    if isinstance(error, PeerTimeoutError):
+        return Farewell()  # that peer had its time
+    if symptom or isinstance(error, TerminalNotice):
+        return Farewell(others, follows=True)
+    if role is Role.FOLLOWER:
+        return Farewell(deaf=others)
+    if role is Role.LEADER and computing:
+        return Farewell((STAGE0_RANK,), deaf=tuple(peer for peer in others if peer != STAGE0_RANK))
+    return Farewell(others)
+
+
+def stay(farewell: Farewell, read: Callable[[int], PulseView | None], until_s: float) -> tuple[int, ...]:
+    """Stay until the peers have spoken, and return the ranks that had not by ``until_s``.
+
+    ``until_s`` is of ``time.monotonic``; ``read`` returns a rank's pulse, or ``None``.
+
+    Blocks:
+        Until ``until_s`` at most; not for peers that are gone, stopped, or on another host.
+    """
+    silent = _await(farewell.told, read, until_s, follows=farewell.follows)
+    if farewell.deaf:
+        hang_up()
+        silent += _await(farewell.deaf, read, until_s, follows=False)
+    return silent
+
+
+def hang_up() -> None:
+    """Shut this process's TCP connections down, so that the other ends are told as if it had died."""
+    with contextlib.suppress(psutil.Error, OSError):  # its end closes them a moment later
+        for connection in psutil.Process().net_connections("tcp"):
+            if connection.status == psutil.CONN_ESTABLISHED and connection.fd >= 0:
+                # A descriptor of its own, because the object closes what it has; a peer may be gone already.
+                with socket.socket(fileno=os.dup(connection.fd)) as end, contextlib.suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+
+
+def _await(
+    peers: Iterable[int], read: Callable[[int], PulseView | None], until_s: float, *, follows: bool
+) -> tuple[int, ...]:
+    awaited = set(peers)
+    while awaited := {peer for peer in awaited if _is_due(read(peer), follows=follows)}:
+        if time.monotonic() >= until_s:
+            break
+        time.sleep(LOOK_S)
+    return tuple(sorted(awaited))
+
+
+def _is_due(view: PulseView | None, *, follows: bool) -> bool:
+    """Say whether a peer is there and may still speak or, before one that follows, may still leave."""
+    if view is None:
+        return False
+    has_spoken = view.state is PulseState.LEFT
+    if has_spoken and not (follows and view.exit_code not in (0, SECONDARY)):
+        return False
+    process = view.process()
+    try:
+        return process is not None and process.status() != psutil.STATUS_STOPPED
+    except psutil.Error:
+        return False

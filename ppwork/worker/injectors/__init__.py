@@ -1,0 +1,1 @@
+"""The injectors: faults of the catalogue as they happen inside a rank."""

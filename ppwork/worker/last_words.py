@@ -1,0 +1,104 @@
+"""A rank's last words: one failure record, whichever thread is first, and the code to leave with."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from ppwork.errors import StuckError
+from ppwork.process import FAILED, SECONDARY, STUCK, UNWRITABLE
+from ppwork.records.failure import FailureRecord, record_of, write_record
+from ppwork.records.files import write_whole
+from ppwork.records.flight import flight_file, flight_of
+from ppwork.records.spans import Recorder
+from ppwork.worker.farewell import Farewell
+
+PATIENCE_S = 5.0
+"""Seconds that one thread waits for another that is writing the record: writing takes milliseconds."""
+
+log = logging.getLogger("ppwork.worker.main")
+
+
+class FailureWriter:
+    """Writes this rank's failure record once: the first error, and the recorder's last instants.
+
+    Attributes:
+        exit_code: Code that this rank must leave with, by what it wrote; 0 while it has written nothing.
+        record: The record that it wrote, or ``None``.
+        farewell: Peers for whom it stays before it leaves; set by the one that knows what they can hear.
+        also: Called once the record is written, on the same thread: what else this rank can leave behind.
+    """
+
+    def __init__(self, run_dir: Path, rank: int, recorder: Recorder) -> None:
+        self._run_dir, self._rank, self._recorder = run_dir, rank, recorder
+        self._lock = threading.Lock()
+        self.record: FailureRecord | None = None
+        self.farewell = Farewell()
+        self.exit_code = 0
+        self.also: Callable[[], object] = lambda: None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        """Write what ended the block and go on behind it: ``exit_code`` says what is left to do."""
+        if error is not None:
+            self.write(error)
+        return True
+
+    def write(self, error: BaseException, *, source: str = "", stack: str = "") -> bool:
+        """Write the record and the log, if this rank has written none yet; return whether this was the first.
+
+        Never raises for want of a disk: the log gets what it can take, and ``exit_code`` says the rest.
+
+        Args:
+            error: What went wrong.
+            source: The user's line, where the error itself has no traceback.
+            stack: Stands in for a traceback in the same case.
+        """
+        # A bound: making a record asks the user's exception for its text, and that may never come back.
+        if not self._lock.acquire(timeout=PATIENCE_S):
+            self.exit_code = self.exit_code or UNWRITABLE
+            return False
+        try:
+            if self.record is not None:
+                return False
+            record = record_of(error, self._rank, self._recorder.last_instants())
+            if source or stack:
+                record = msgspec.structs.replace(record, source=source, traceback=stack)
+            self.record = record
+            self.exit_code = (
+                STUCK if isinstance(error, StuckError) else SECONDARY if record.symptom else FAILED
+            )
+            try:
+                write_record(self._run_dir, record)
+            except OSError as unwritten:
+                self.exit_code = UNWRITABLE
+                cause = unwritten.strerror
+                log.error("rank %d could not write its failure record: %s", self._rank, cause)  # noqa: TRY400  no traceback
+            log.error("rank %d failed", self._rank, exc_info=error)
+            self.also()
+        finally:
+            self._lock.release()
+        return True
+
+
+def write_flight(run_dir: Path, rank: int) -> bool:
+    """Write which collectives this rank began last; say whether it could.
+
+    torch's function is private and may go; a failing rank that cannot write this has written what matters
+    before. Any thread may call it.
+    """
+    try:
+        from torch._C import _distributed_c10d as c10d
+
+        flight = flight_of(rank, c10d._dump_fr_trace_json())  # type: ignore[attr-defined]
+        write_whole(flight_file(run_dir, rank), msgspec.json.encode(flight))
+    except (ImportError, AttributeError, ValueError, OSError):
+        return False
+    return bool(flight.collectives)

@@ -1,0 +1,309 @@
+"""The role loops, side by side, and below them the steps that they put in order: one chunk after another.
+
+Stage 0 has three schedules: the sequential one, the one that overlaps, and the classic mistake. They differ
+in when the next envelope leaves and in nothing else; the mesh runs the same loop under all of them. The loops
+know stages and the control plane, and nothing of groups or bytes. ``run_chunk`` and ``encode_chunk`` are also
+what the single-process reference does, so both compute the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ppwork.errors import PPWorkError, StageError, text_of
+from ppwork.plan import Plan
+from ppwork.protocol.envelope import CONTEXT_PREFIX, ChunkPlan, PPAction, PPEnvelope, PPResult
+from ppwork.records.spans import WhichChunk
+from ppwork.runtime import FollowerPlane, LeaderPlane, MeshPlane, Stage0Plane
+from ppwork.runtime.plane import Timed
+from ppwork.stage import NOT_YET, Generator, Pause, Stage0, Tensors
+from ppwork.worker import progress
+from ppwork.worker.collectives import counting, only_group
+from ppwork.worker.digests import compare_inputs
+from ppwork.worker.tally import Tally
+
+if TYPE_CHECKING:
+    import torch
+
+log = logging.getLogger(__name__)
+
+Outputs = dict[int, "torch.Tensor"]
+"""Emitted tensors, by chunk index."""
+
+
+def stage0_loop(plane: Stage0Plane, plan: Plan, stage0: Stage0) -> Outputs:
+    """Rank 0: run the plan's schedule, then shut down.
+
+    Returns:
+        What was emitted, by chunk index, if the plan says ``verify``; else nothing is kept.
+    """
+    steps = Stage0Steps(plane, plan, stage0)
+    if plan.in_flight_depth == 1:
+        run_sequential(steps)
+    elif plan.schedule == "overlap":
+        run_overlap(steps)
+    else:
+        run_send_after_decode(steps)
+    plane.shutdown()
+    return steps.outputs
+
+
+def run_sequential(steps: Stage0Steps) -> None:
+    """Rank 0, "PP0": one chunk at a time, in the order in which things happen."""
+    while steps.has_more:
+        if steps.encode():
+            steps.send()
+            steps.decode()
+
+
+def run_overlap(steps: Stage0Steps) -> None:
+    """Rank 0: envelope k+1 leaves *before* result k is decoded.
+
+    Never more than ``in_flight_depth`` chunks are unfinished, and of those that have left never more than
+    ``d_in`` are without a result here. ``d_out`` is kept by the plane: a result that finds no room waits at
+    the leader, and counts as in flight.
+    """
+    d_in, _ = steps.plan.bounds
+    while steps.has_more or steps.unfinished:
+        results_ready = steps.plane.results_ready  # asked once: results arrive while we look
+        if steps.encoded and steps.in_flight - results_ready < d_in:
+            steps.send()
+        elif steps.has_more and steps.unfinished < steps.plan.in_flight_depth:
+            steps.encode()
+        elif steps.encoded and not results_ready:
+            steps.plane.await_result()  # makes room to send, which comes before its decode
+        else:
+            steps.decode()
+
+
+def run_send_after_decode(steps: Stage0Steps) -> None:
+    """Rank 0, the classic mistake: encoding goes on, but envelope k+1 leaves *after* chunk k is decoded."""
+    while steps.has_more or steps.unfinished:
+        if steps.encoded and not steps.in_flight:
+            steps.send()
+        elif steps.has_more and steps.unfinished < steps.plan.in_flight_depth:
+            steps.encode()
+        else:
+            steps.decode()
+
+
+def leader_loop(plane: LeaderPlane, plan: Plan, generator: Generator, tally: Tally) -> None:
+    """Rank 1: receive, pass on to the mesh, compute with it, return exactly one result per chunk."""
+    while (envelope := plane.receive()).action is not PPAction.SHUTDOWN:
+        if envelope.action is PPAction.INFER:
+            plane.send_result(*generate(plane, plan, generator, tally, envelope))
+    plane.acknowledge()
+
+
+def follower_loop(plane: FollowerPlane, plan: Plan, generator: Generator, tally: Tally) -> None:
+    """The other mesh ranks: receive from the leader, compute with it."""
+    while (envelope := plane.receive()).action is not PPAction.SHUTDOWN:
+        if envelope.action is PPAction.INFER:
+            generate(plane, plan, generator, tally, envelope)
+    plane.acknowledge()
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A chunk that waits to leave."""
+
+    index: int
+    tensors: Tensors
+    recompute: bool
+    start_ns: int
+    end_ns: int
+
+
+class Stage0Steps:
+    """Rank 0's chunks, each unfinished from its encode to its emission."""
+
+    def __init__(self, plane: Stage0Plane, plan: Plan, stage0: Stage0) -> None:
+        self.plane, self.plan = plane, plan
+        self.outputs: Outputs = {}
+        """Emitted tensors, if the plan says ``verify``; else nothing is kept."""
+        self._stage0 = stage0
+        self._encoded: deque[Encoded] = deque()
+        self._next, self._chunks = 0, plan.chunks or 0
+        timeout_s = plane.groups.timeout_s  # the environment may have made it shorter than the plan's
+        self._heartbeat_s = min(plan.heartbeat_s or timeout_s / 4, timeout_s / 2)
+        self._last_sent_s = time.monotonic()
+
+    @property
+    def has_more(self) -> bool:
+        """Whether the source may have another chunk."""
+        return self._next < self._chunks
+
+    @property
+    def encoded(self) -> int:
+        """Number of chunks that are encoded and have not left."""
+        return len(self._encoded)
+
+    @property
+    def in_flight(self) -> int:
+        """Number of chunks that have left and are not decoded: on their way, or their result is here."""
+        return len(self.plane.session.in_flight)
+
+    @property
+    def unfinished(self) -> int:
+        """Number of chunks that ``in_flight_depth`` bounds: encoded or left, and not emitted."""
+        return self.encoded + self.in_flight
+
+    def encode(self) -> bool:
+        """Encode the next chunk, which then waits to leave; say whether the source had one.
+
+        A source that pauses is not waited for: a result that is here is decoded, or the link kept alive.
+        """
+        index = self._next
+        recompute = recompute_at(self.plan.recompute_every, index)
+        start_ns = time.monotonic_ns()
+        # Its ids are made when it leaves: a heartbeat may still take the call_id that is next now.
+        which = {"chunk_index": index}
+        with self.plane.on_device("encode", which), stage_code("encode", which):
+            tensors = encode_chunk(self._stage0, index, recompute=recompute)
+        if tensors is NOT_YET:
+            if self.plane.results_ready:
+                self.decode()
+            self._keep_alive()
+            return False
+        if tensors is None:
+            self._chunks = index
+            return False
+        self._encoded.append(Encoded(index, tensors, recompute, start_ns, time.monotonic_ns()))
+        self._next += 1
+        return True
+
+    def send(self) -> None:
+        """Let the oldest encoded chunk leave."""
+        chunk = self._encoded.popleft()
+        flush = chunk.index in self.plan.flushes
+        cut = flush or chunk.index in self.plan.hard_cuts
+        stale = [entry.ids.chunk_index for entry in self.plane.session.in_flight] if flush else []
+        which = {"chunk_index": chunk.index}
+        try:
+            ids = self.plane.send(chunk.tensors, hard_cut=cut, flush=flush, recompute=chunk.recompute)
+            which = ids.where()
+        finally:  # a chunk that was refused has been encoded, too
+            self.plane.recorder.add_span("encode", chunk.start_ns, end_ns=chunk.end_ns, ids=which)
+        self._last_sent_s = time.monotonic()
+        if flush:
+            text = ", ".join(map(str, stale)) or "none"
+            log.info("flush at chunk %d: in flight, now stale: %s", chunk.index, text)
+
+    def decode(self) -> None:
+        """Wait for the oldest result, decode and emit it; a stale one is dropped (rule R3)."""
+        self._keep_alive()
+        result, good = self.plane.receive_result()
+        if good:
+            self._emit(result)
+        else:
+            self.plane.recorder.instant("drop", ids=result.ids.where())
+            log.info("chunk %d was stale and dropped", result.ids.chunk_index)
+        self.plane.release_result()
+
+    def _emit(self, result: PPResult) -> None:
+        index, which, recorder = result.ids.chunk_index, result.ids.where(), self.plane.recorder
+        with self.plane.timed("decode", which), stage_code("decode", which):
+            emission = self._stage0.decode(index, result.tensors)
+        figures = {"stage1_ms": result.stage1_ns / 1e6, **emission.metrics}
+        recorder.instant("emit", figures=figures, ids=which)
+        # Not at INFO: the span file has it, and a line in the log costs 70 us of every period.
+        log.debug("chunk %d emitted, stage 1 took %.1f ms", index, figures["stage1_ms"])
+        if self.plan.verify:
+            self.outputs[index] = emission.output
+
+    def _keep_alive(self) -> None:
+        """Send a NOOP if nothing has left for long; a link that still carries an envelope needs none."""
+        if time.monotonic() - self._last_sent_s >= self._heartbeat_s and not self.plane.sending:
+            self.plane.heartbeat()
+            self._last_sent_s = time.monotonic()
+            log.info("heartbeat after chunk %d", self.plane.session.last_ids.chunk_index)
+
+
+def generate(
+    plane: MeshPlane, plan: Plan, generator: Generator, tally: Tally, envelope: PPEnvelope
+) -> tuple[PPResult, Timed]:
+    """Run a chunk on this mesh rank behind its guards, time it, and check its call count (rule R4).
+
+    On CUDA it has only been launched when this returns. Of a generator whose class is from ``tally.counted``
+    the calls that entered it are counted, of any other those made by ``run_chunk``.
+
+    Raises:
+        LocalProtocolError: A collective on another group, one that the mesh ranks do not all make, a call of
+            the generator too many or too few, or an input that is not the leader's (see ``collectives``,
+            ``tally``, ``digests`` for the ranks that see it).
+        StageError: The stage raised (this mesh rank).
+    """
+    groups, which = plane.groups, envelope.ids.where()
+    with plane.timed("generate", which) as took, stage_code("generate", which), only_group(groups, "tp_pg"):
+        if plan.digests:
+            compare_inputs(groups, envelope)
+        with counting(groups, tally, envelope) as chunk_plan:
+            tensors, calls = run_chunk(generator, chunk_plan, envelope.tensors)
+            if getattr(generator, "calls_are_counted", False):
+                calls = tally.calls
+            plane.computed(calls)
+    return PPResult(PPAction.INFER, envelope.ids, calls, took.host_ns, {}, tensors), took
+
+
+def recompute_at(every: int, chunk_index: int) -> bool:
+    """Say whether the cache is rebuilt before this chunk; the reference run asks the same question."""
+    return every > 0 and chunk_index > 0 and chunk_index % every == 0
+
+
+def run_chunk(generator: Generator, plan: ChunkPlan, tensors: Tensors) -> tuple[Tensors, int]:
+    """Carry out a chunk's plan on one rank; the pipeline and the single-process reference both do this.
+
+    Of the envelope's tensors those named ``context.*`` are for recompute only.
+
+    Returns:
+        The last step's tensors, and the number of generator calls made.
+    """
+    calls = 0
+    if plan.reset_cache:
+        generator.reset_cache()
+    if plan.recompute:
+        generator.recompute({k: v for k, v in tensors.items() if k.startswith(CONTEXT_PREFIX)})
+        calls += 1
+    current: Mapping[str, Any] = {k: v for k, v in tensors.items() if not k.startswith(CONTEXT_PREFIX)}
+    for step_index in range(plan.steps):
+        current = generator.step(current, step_index, plan.steps)
+        calls += 1
+    return current, calls
+
+
+def encode_chunk(stage0: Stage0, chunk_index: int, *, recompute: bool) -> Tensors | Pause | None:
+    """Encode a chunk, with its context frames if they are asked for; shared with the reference."""
+    tensors = stage0.encode(chunk_index)
+    if tensors is None or tensors is NOT_YET:
+        return tensors
+    context_frames = stage0.context_frames(chunk_index) if recompute else {}
+    return {**tensors, **context_frames}
+
+
+@contextmanager
+def stage_code(step: str, which: WhichChunk | None = None) -> Iterator[None]:
+    """Run user code, in view of the watchdog; what it raises becomes a ``StageError``, itself as the cause.
+
+    Raises:
+        StageError: The body raised something that is not ours (the rank that ran it).
+    """
+    outer = progress.enter(step, which)
+    try:
+        yield
+    except PPWorkError as error:
+        error.at(**(which or {}))
+        raise
+    except Exception as error:
+        raise StageError(
+            f"The stage's {step} raised {text_of(error)}",
+            where=which,
+            check_first="the traceback above: the last frame outside ppwork is yours",
+        ) from error
+    finally:
+        progress.leave(outer)

@@ -1,0 +1,93 @@
+"""Peers of this host that do not run any more, by their pulses. No thread here: the watchdog looks.
+
+Beats are counted, never compared as times, because each rank has its own clock. Peers on other hosts are not
+judged: a beat that lies in a shared folder may come late by as much as the file system likes, and a host that
+is gone is told by the transport's bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import psutil
+
+from ppwork.errors import PeerFrozenError
+from ppwork.protocol.bounds import Bounds
+from ppwork.protocol.topology import Topology
+from ppwork.records.pulse import PulseState, PulseView
+
+QUIET_S = 1.0
+"""A peer whose last beat is younger is not looked at more closely; it beats four times a second."""
+MARGIN_S = 3.0
+"""Seconds after ``stall_s`` that a beat may still stay away: a rank that can has told of itself before."""
+
+
+class PeerWatch:
+    """Observes the other ranks' pulses; ``read`` returns a rank's, or ``None``."""
+
+    def __init__(
+        self, rank: int, topology: Topology, bounds: Bounds, read: Callable[[int], PulseView | None]
+    ) -> None:
+        self._rank, self._topology, self._bounds, self._read = rank, topology, bounds, read
+        self._seen: dict[int, tuple[int, float]] = {}
+
+    def start_anew(self) -> None:
+        """Forget what was observed: this process did not run itself, so nobody's silence can be judged."""
+        self._seen.clear()
+
+    def look(self, now_s: float) -> PeerFrozenError | None:
+        """Look at all peers once, at ``now_s`` of ``time.monotonic``.
+
+        Returns:
+            Error for the first peer that is there and does not run; ``None`` if there is none. One that has
+            left or whose process is gone is not judged: its closed connections tell.
+        """
+        peers = (peer for peer in range(self._topology.world_size) if peer != self._rank)
+        return next(filter(None, (self._judge(peer, now_s) for peer in peers)), None)
+
+    def _judge(self, peer: int, now_s: float) -> PeerFrozenError | None:
+        view = self._read(peer)
+        if view is None or view.state is PulseState.LEFT or not view.here:
+            self._seen.pop(peer, None)
+            return None
+        beat, since_s = self._seen.get(peer, (-1, now_s))
+        if beat != view.beat:
+            self._seen[peer] = view.beat, now_s
+            return None
+        quiet_s = now_s - since_s
+        if quiet_s < QUIET_S:
+            return None
+        stopped = _stopped(view)
+        if stopped and quiet_s >= self._bounds.freeze_s:
+            how = f"was stopped (SIGSTOP) and did not go on for {quiet_s:.1f} s"
+            check = f"who stopped process {view.pid}? `kill -CONT {view.pid}` lets a stopped one go on"
+        elif stopped is False and quiet_s >= self._patience(view):
+            how = f"was there, and its interpreter did not run for {quiet_s:.1f} s"
+            check = "a call of its stage that keeps Python's lock (GIL); its log may have the stacks"
+        else:
+            return None
+        return PeerFrozenError(
+            f"Rank {peer} ({self._topology.role(peer)}), process {view.pid}, {how}; {_last(view, now_s)}.",
+            where={"rank": self._rank, "peer": peer, **view.ids},
+            check_first=check,
+        )
+
+    def _patience(self, view: PulseView) -> float:
+        # Loading a library keeps the interpreter, for as long as a slow disk takes.
+        starting = view.state is PulseState.STARTING
+        return (self._bounds.start_s if starting else self._bounds.stall_s) + MARGIN_S
+
+
+def _stopped(view: PulseView) -> bool | None:
+    """Say whether a peer's process is stopped; ``None`` if it is gone."""
+    process = view.process()
+    try:
+        return None if process is None else bool(process.status() == psutil.STATUS_STOPPED)
+    except psutil.Error:
+        return None
+
+
+def _last(view: PulseView, now_s: float) -> str:
+    if not view.doing:
+        return "at its last beat it was waiting, or in the runtime's own code"
+    return f"at its last beat it was in {view.doing}, which began {now_s - view.since_ns / 1e9:.1f} s ago"

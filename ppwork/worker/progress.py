@@ -1,0 +1,156 @@
+"""The progress of this rank's main thread: the step that it is in, and whether it gets on.
+
+A step is set round stage code (``enter``, ``leave``), which costs half a microsecond, because it is in the
+hot path. All judging is done on samples, which the watchdog takes. Time is counted in samples, so that what a
+step of the stage waits for its peers does not count as its own: a rank whose sum waits for a peer that loops
+for ever must not be the one that is blamed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ppwork.errors import StuckError
+from ppwork.protocol.bounds import Bounds
+from ppwork.records.pulse import PulseState
+from ppwork.records.spans import WhichChunk
+
+BRING_UP = ("import torch", "join")
+"""Steps before there is a stage; their bound is ``start_s``."""
+PAUSED_S = 1.0
+"""Seconds after which a late sample counts nothing: the process may have been stopped."""
+
+
+class Activity(NamedTuple):
+    """One step that the main thread is in."""
+
+    step: str
+    """Such as ``generate``."""
+    which: WhichChunk | None
+    """The chunk, by what of its ids is known."""
+    since_ns: int
+    """``time.monotonic_ns`` of this host."""
+
+
+_now: Activity | None = None
+
+
+def enter(step: str, which: WhichChunk | None = None) -> Activity | None:
+    """Say that the main thread begins a step; return the one outside it, for ``leave``."""
+    global _now
+    outer, _now = _now, Activity(step, which, time.monotonic_ns())
+    return outer
+
+
+def leave(outer: Activity | None) -> None:
+    """Say that the step has ended."""
+    global _now  # noqa: PLW0603  as above
+    _now = outer
+
+
+def current() -> Activity | None:
+    """Return the step that the main thread is in; ``None``: the runtime's own code, or waiting."""
+    return _now
+
+
+@contextmanager
+def during(step: str) -> Iterator[None]:
+    """Say that the body is this step."""
+    outer = enter(step)
+    try:
+        yield
+    finally:
+        leave(outer)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Observation of the main thread at one moment.
+
+    Attributes:
+        now_s: ``time.monotonic`` of this host.
+        activity: The step it is in.
+        waiting: Whether it is inside ``torch.distributed``, whose waits have bounds of their own.
+        entries: Entries that this rank has recorded; a new one is progress of its links.
+    """
+
+    now_s: float
+    activity: Activity | None
+    waiting: bool = False
+    entries: int = 0
+
+
+def starting(activity: Activity | None) -> bool:
+    """Say whether a rank is still being brought up."""
+    return activity is not None and activity.step in BRING_UP
+
+
+class Progress:
+    """Judges samples of the main thread by the bounds of this rank.
+
+    Attributes:
+        state: Verdict on the last sample.
+        own_s: Seconds that the step has been at work itself.
+    """
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+        self._last: Sample | None = None
+        self._idle_s = 0.0
+        self.own_s = 0.0
+        self.state = PulseState.STARTING
+
+    def see(self, sample: Sample) -> StuckError | None:
+        """Take one sample; return the error if the main thread is past its bound."""
+        last = self._last or sample
+        self._last = sample
+        passed_s = sample.now_s - last.now_s
+        if passed_s > PAUSED_S:
+            passed_s = 0.0
+        if sample.activity is not last.activity:
+            self.own_s = self._idle_s = 0.0
+            if sample.activity is not None:
+                passed_s = min(passed_s, sample.now_s - sample.activity.since_ns / 1e9)
+        at_work = sample.activity is not None and (starting(sample.activity) or not sample.waiting)
+        if at_work:
+            self.own_s += passed_s
+        if at_work or sample.entries != last.entries:
+            self._idle_s = 0.0
+        else:
+            self._idle_s += passed_s
+        error = self._past_bound(sample.activity, at_work=at_work)
+        self.state = PulseState.STUCK if error else self._state(sample.activity, at_work=at_work)
+        return error
+
+    def _state(self, activity: Activity | None, *, at_work: bool) -> PulseState:
+        if starting(activity):
+            return PulseState.STARTING
+        if activity is None or not at_work:
+            return PulseState.IDLE
+        return PulseState.SLOW if self.own_s > self._bounds.stall_s / 2 else PulseState.BUSY
+
+    def _past_bound(self, activity: Activity | None, *, at_work: bool) -> StuckError | None:
+        bounds = self._bounds
+        where = {} if activity is None else activity.which or {}
+        stacks = "the stacks of all threads at the end of this rank's log"
+        if activity is not None and starting(activity):
+            if self.own_s <= bounds.start_s:
+                return None
+            what = f"{activity.step!r} did not end within {bounds.start_s:g} s"
+            check_first = f"{stacks}; a slow disk, or a network address that does not answer?"
+        elif activity is not None and at_work:
+            if self.own_s <= bounds.stall_s:
+                return None
+            what = f"The stage's {activity.step} did not return within {bounds.stall_s:g} s"
+            check_first = f"{stacks}: a loop without an end? Work that takes so long needs a larger stall_s"
+        else:
+            if self._idle_s <= bounds.idle_s:
+                return None
+            limit = f"each wait is bounded by {bounds.timeout_s:g} s"
+            what = f"Nothing moved for {bounds.idle_s:g} s, though {limit}"
+            check_first = f"{stacks}: which call ignores its bound?"
+        return StuckError(f"{what}.", where=where, check_first=check_first)

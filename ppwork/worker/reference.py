@@ -1,0 +1,89 @@
+"""The same computation in one process, without ``torch.distributed``: what the pipeline must equal.
+
+It runs the same stages through the same ``loops.run_chunk``, with a mesh of one that sums over nobody.
+A chunk that a flush dropped is computed like every other, because the mesh did so, too; it is not decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+import msgspec
+import torch
+from safetensors import safe_open
+
+from ppwork import process
+from ppwork.plan import Plan
+from ppwork.protocol.envelope import ChunkPlan
+from ppwork.records.files import write_whole
+from ppwork.records.run import OUTPUTS_FILE, VERIFY_FILE
+from ppwork.records.spans import read_entries
+from ppwork.runtime.groups import pick_device
+from ppwork.stage import NOT_YET, STAGE0_METHODS, STAGE1_METHODS, NoTensorParallel, StageContext, load_stage
+from ppwork.timeline.measures import dropped_chunks
+from ppwork.worker.loops import encode_chunk, recompute_at, run_chunk
+
+
+def main(run_dir: Path) -> int:
+    """Recompute a run, compare with what rank 0 kept, and write ``verify.json``."""
+    process.hold_if_asked()
+    plan = Plan.load(run_dir)
+    torch.set_num_threads(plan.threads_per_rank)
+    dropped = dropped_chunks(read_entries(run_dir, 0))
+    with safe_open(run_dir / OUTPUTS_FILE, framework="pt") as kept:
+        emitted = {int(key) for key in kept.keys()}  # noqa: SIM118  it is no mapping
+        comparison = compare(plan, lambda index: kept.get_tensor(f"{index:06d}"), emitted, dropped)
+    write_whole(run_dir / VERIFY_FILE, msgspec.json.encode(comparison))
+    return 0
+
+
+def compare(
+    plan: Plan, kept: Callable[[int], torch.Tensor], emitted: Collection[int], dropped: Collection[int] = ()
+) -> dict[str, float | int]:
+    """Compute every chunk in this process and return the largest absolute difference to what was kept.
+
+    Args:
+        plan: The run's plan.
+        kept: Function from chunk index to rank 0's emitted output.
+        emitted: Chunks that rank 0 emitted.
+        dropped: Chunks that it dropped as stale; there is nothing to compare.
+
+    Returns:
+        ``max_abs_diff`` (infinite when shapes differ, or a chunk was neither emitted nor dropped, or both)
+        and ``verified_chunks``.
+    """
+    device = pick_device(plan, 0, 0)
+    context = StageContext(plan, device, NoTensorParallel())
+    stage0 = load_stage(plan.stage0, STAGE0_METHODS, search=Path.cwd())(context)
+    generator = load_stage(plan.stage1, STAGE1_METHODS, search=Path.cwd())(context)
+    worst, index, verified = 0.0, 0, 0
+    while index < (plan.chunks or 0):
+        recompute = recompute_at(plan.recompute_every, index)
+        tensors = encode_chunk(stage0, index, recompute=recompute)
+        if tensors is NOT_YET:
+            continue  # a live source pauses here as well
+        if tensors is None:
+            break
+        cut = index in plan.hard_cuts or index in plan.flushes
+        result, _ = run_chunk(
+            generator, ChunkPlan.of(plan.denoise_steps, recompute=recompute, reset_cache=cut), tensors
+        )
+        if index not in dropped:
+            output = stage0.decode(index, result).output.cpu()
+            worst = max(worst, difference(output, kept(index)) if index in emitted else float("inf"))
+            verified += 1
+        index += 1
+    if set(emitted) | set(dropped) != set(range(index)) or set(emitted) & set(dropped):
+        worst = float("inf")
+    return {"max_abs_diff": worst, "verified_chunks": verified}
+
+
+def difference(a: torch.Tensor, b: torch.Tensor) -> float:
+    """Return the largest absolute difference; shapes that differ, or a NaN, are infinitely far."""
+    if a.shape != b.shape:
+        return float("inf")
+    if a.numel() == 0:
+        return 0.0
+    largest = (a.double() - b.double()).abs().max().item()
+    return largest if largest == largest else float("inf")  # noqa: PLR0124  NaN

@@ -1,0 +1,129 @@
+"""A rank's part in a run, once torch is there: join, stage, control plane, loop, and rank 0's figures."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+
+from ppwork.plan import Plan
+from ppwork.protocol.topology import Role
+from ppwork.records.clocks import CLOCK
+from ppwork.records.files import write_whole
+from ppwork.records.run import OUTPUTS_FILE, QUEUE, SUMMARY_FILE
+from ppwork.records.spans import Recorder, read_entries
+from ppwork.runtime import FollowerPlane, Groups, LeaderPlane, PPControlPlane, Stage0Plane
+from ppwork.runtime.groups import join
+from ppwork.stage import STAGE0_METHODS, STAGE1_METHODS, NoTensorParallel, Stage0, StageContext, load_stage
+from ppwork.timeline.measures import dropped_chunks, measure, stage1_ms_of
+from ppwork.version import __version__
+from ppwork.worker import progress
+from ppwork.worker.clock_exchange import estimate_offset
+from ppwork.worker.collectives import TPGroup
+from ppwork.worker.digests import compare_loaded
+from ppwork.worker.farewell import farewell_of
+from ppwork.worker.injectors.choose import injector_of
+from ppwork.worker.last_words import FailureWriter
+from ppwork.worker.loops import follower_loop, leader_loop, stage0_loop, stage_code
+from ppwork.worker.tally import Tally, counted
+from ppwork.worker.watchdog import Watchdog
+
+log = logging.getLogger(__name__)
+
+
+def play(
+    plan: Plan, run_dir: Path, rank: int, recorder: Recorder, failure: FailureWriter, watchdog: Watchdog
+) -> None:
+    """Bring this rank up, load its stage, run its loop, and leave in order.
+
+    Raises:
+        PPWorkError: Whatever ends the run on this rank; once there is a plane, its record has been written.
+
+    Collective:
+        All ranks of the plan.
+    """
+    torch.set_num_threads(plan.threads_per_rank)
+    log.info("ppwork %s torch %s plan %s", __version__, torch.__version__, plan.digest)
+    injector = injector_of(plan, rank, recorder)
+    plan = injector.before_join(plan)
+    local_rank, world_size = int(os.environ["LOCAL_RANK"]), int(os.environ["WORLD_SIZE"])
+    with recorder.span("join"), progress.during("join"):
+        groups = join(plan, rank=rank, local_rank=local_rank, world_size=world_size)
+    watchdog.joined()
+    log.info("joined as %s on %s", groups.role, groups.device)
+    recorder.instant(CLOCK, figures=msgspec.structs.asdict(estimate_offset(groups)))
+    tally = Tally(rank, str(groups.role), plan.compare_collectives)
+    with recorder.span("load"):
+        stage = injector.stage(load(plan, groups, tally, run_dir))
+    # Nobody waits in a collective for a rank that is still loading, or that failed to.
+    compare_loaded(groups, plan, stage)
+
+    def on_failure(error: BaseException) -> None:
+        failure.write(error)
+        symptom = failure.record is not None and failure.record.symptom
+        computing = bool(plane.session.in_flight)
+        failure.farewell = farewell_of(rank, plan.topology, error, symptom=symptom, computing=computing)
+
+    with PPControlPlane.join(
+        plan, groups=groups, recorder=recorder, hook=injector.hook, on_failure=on_failure
+    ) as plane:
+        injector.plane(plane)
+        if isinstance(plane, Stage0Plane):
+            run_stage0(plane, plan, stage, run_dir)
+        elif isinstance(plane, LeaderPlane):
+            leader_loop(plane, plan, stage, tally)
+        elif isinstance(plane, FollowerPlane):
+            follower_loop(plane, plan, stage, tally)
+        for queue in plane.statistics():
+            fill = {"bound": queue.bound, "most": queue.most, "done": queue.done}
+            recorder.instant(QUEUE + queue.name, figures=fill)
+    log.info("left")
+
+
+def load(plan: Plan, groups: Groups, tally: Tally, run_dir: Path) -> Any:  # noqa: ANN401  user code
+    """Return this rank's stage; on the mesh with its generator calls counted.
+
+    Raises:
+        PlanError: Its path does not lead to a stage (this rank).
+        StageError: Its constructor raised (this rank).
+    """
+    on_stage0 = groups.role is Role.STAGE0
+    path, methods = (plan.stage0, STAGE0_METHODS) if on_stage0 else (plan.stage1, STAGE1_METHODS)
+    tp = NoTensorParallel() if on_stage0 else TPGroup(groups, tally)
+    kind = load_stage(path, methods, search=Path.cwd())
+    with stage_code("constructor"):
+        return (kind if on_stage0 else counted(kind, tally))(
+            StageContext(plan, groups.device, tp, run_dir if on_stage0 else None)
+        )
+
+
+def run_stage0(plane: Stage0Plane, plan: Plan, stage0: Stage0, run_dir: Path) -> None:
+    """Run rank 0's loop, then write the summary, and with ``verify`` what was emitted, one tensor a chunk."""
+    outputs = stage0_loop(plane, plan, stage0)
+    with stage_code("finish", plane.session.last_ids.where()):
+        figures = dict(stage0.finish())
+    if plan.verify:
+        from safetensors.torch import save_file
+
+        tensors = {f"{index:06d}": output.contiguous().cpu() for index, output in outputs.items()}
+        save_file(tensors, run_dir / OUTPUTS_FILE)
+    entries = read_entries(run_dir, 0)
+    measures = measure(entries, stage1_ms_of(entries), depth=plan.in_flight_depth)
+    device = plane.groups.device.type
+    versions = {"ppwork": __version__, "torch": str(torch.__version__), "python": sys.version.split()[0]}
+    summary = {
+        **msgspec.to_builtins(measures),
+        "dropped_chunks": dropped_chunks(entries),
+        **figures,
+        "backend": "nccl" if device == "cuda" else "gloo",
+        "device": device,
+        "versions": versions,
+        "plan_digest": plan.digest,
+        "plan": plan.to_dict(),
+    }
+    write_whole(run_dir / SUMMARY_FILE, msgspec.json.format(msgspec.json.encode(summary), indent=2))

@@ -1,0 +1,153 @@
+"""Counts of stage 1 in the chunk that it computes: generator calls and collectives begun (rule R4).
+
+Counted as they begin and not when they are done: one call too many is refused before the generator is
+entered, so before it makes a collective that no other rank will make (F12). Pure.
+
+Which chunks are compared follows from the plan and the envelope alone, so all mesh ranks agree (rule R5).
+Collectives have no budget beyond those chunks: a stage may rightly make other ones in a chunk that resets or
+rebuilds its cache, and only the stage knows which.
+
+Collectives match by order alone. One more on one rank, or another shape, makes each later one mean something
+else: a hang, or a sum of things that do not belong together. So in the compared chunks mesh ranks show each
+other what they are about to call, and again that a chunk has ended, before they go on; ``collectives``
+exchanges the records.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from ppwork.errors import LocalProtocolError, named_ranks, ranks_by_value
+from ppwork.protocol.envelope import ChunkPlan, Ids
+
+COUNTED_METHODS = ("recompute", "step")
+RECORD = struct.Struct("<qI84s")
+RECORD_BYTES = RECORD.size
+"""Fixed, so that the exchange itself can never be one of different sizes."""
+_TEXT_BYTES = 84
+
+
+class CollectiveCall(msgspec.Struct, frozen=True):
+    """A collective that a mesh rank is about to make, or the end of its chunk."""
+
+    chunk_index: int
+    count: int
+    """Collectives of the chunk, this one included; at its end all of them."""
+    operation: str = ""
+    """Name, dtype and shape: ``all_reduce float32[4, 8]``. Empty: the chunk has ended on this rank."""
+
+    def to_bytes(self) -> bytes:
+        """Return ``RECORD_BYTES`` bytes; a longer operation is cut and keeps its checksum."""
+        text = self.operation.encode()
+        if len(text) > _TEXT_BYTES:
+            text = text[: _TEXT_BYTES - 9] + b"~%08x" % zlib.crc32(text)
+        return RECORD.pack(self.chunk_index, self.count, text)
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> CollectiveCall:
+        """Read another rank's record."""
+        chunk_index, count, text = RECORD.unpack(raw)
+        return cls(chunk_index, count, text.rstrip(b"\0").decode(errors="replace"))
+
+    def __str__(self) -> str:
+        if self.operation:
+            return f"called {self.operation} as collective {self.count} of chunk {self.chunk_index}"
+        return f"ended chunk {self.chunk_index} after {self.count}"
+
+
+def compare_calls(calls: Sequence[CollectiveCall], ranks: Sequence[int]) -> tuple[str, str] | None:
+    """Compare what the mesh ranks are about to do: a call for each of their global ranks, in one order.
+
+    Returns:
+        ``None`` if all are the same; else what differs and what to check first, the same on every rank.
+    """
+    ranks_by_call = ranks_by_value(dict(zip(ranks, calls, strict=True)))
+    if len(ranks_by_call) == 1:
+        return None
+    sides = "; ".join(f"{named_ranks(mine)} {call}" for call, mine in ranks_by_call.items())
+    in_step = len({(call.chunk_index, call.count, bool(call.operation)) for call in ranks_by_call}) == 1
+    return (
+        f"The mesh ranks were about to meet in different collectives: {sides}.",
+        "what makes the tensors differ between these ranks?"
+        if in_step
+        else "is a collective behind a flag or a condition that only one rank knows?",
+    )
+
+
+class Tally:
+    """One mesh rank's counts of one chunk after another.
+
+    ``compare`` is ``compare_collectives`` of the plan; rank and role are for errors.
+
+    Attributes:
+        comparing: Whether this chunk's collectives are compared before they are called.
+        calls: Generator calls begun in this chunk.
+        collectives: Collectives begun in this chunk.
+    """
+
+    def __init__(self, rank: int, role: str, compare: int) -> None:
+        self.comparing = False
+        self.calls = self.collectives = 0
+        self._rank, self._role, self._compare = rank, role, compare
+        self._ids: Ids | None = None
+        self._expected = 0
+
+    def begin(self, ids: Ids, plan: ChunkPlan) -> None:
+        """Count from zero, for this chunk."""
+        self._ids, self._expected = ids, plan.expected_calls
+        self.calls = self.collectives = 0
+        first = ids.chunk_index < self._compare or (self._compare > 0 and plan.reset_cache)
+        self.comparing = self._compare < 0 or first
+
+    def end(self) -> None:
+        """Count no more: between chunks the stage may do as it likes."""
+        self._ids, self.comparing = None, False
+
+    def generator_call(self, name: str) -> None:
+        """Count one generator call that is about to begin.
+
+        Raises:
+            LocalProtocolError: The chunk's plan expected fewer (this mesh rank; nothing was entered).
+        """
+        if self._ids is None:
+            return
+        if self.calls >= self._expected:
+            raise LocalProtocolError(
+                f"A {name} was asked for after {self.calls} generator calls; the chunk's plan expected "
+                f"{self._expected}.",
+                where=self.where(),
+                check_first="does the generator call its own step or recompute, or repeat one on this rank?",
+            )
+        self.calls += 1
+
+    def call(self, operation: str) -> CollectiveCall:
+        """Return the call that this rank is about to make in this chunk; no operation is the chunk's end."""
+        return CollectiveCall(-1 if self._ids is None else self._ids.chunk_index, self.collectives, operation)
+
+    def where(self) -> dict[str, Any]:
+        """Return the facts for an error about this chunk."""
+        ids = {} if self._ids is None else self._ids.where()
+        return {"rank": self._rank, "role": self._role, **ids}
+
+
+def counted(stage: type, tally: Tally) -> type:
+    """Return the stage's class with its generator calls counted, also those that the stage itself makes."""
+
+    def counting(name: str) -> Callable[..., Any]:
+        @functools.wraps(getattr(stage, name))
+        def method(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  the user's
+            tally.generator_call(name)
+            return getattr(super(made, self), name)(*args, **kwargs)
+
+        return method
+
+    methods: dict[str, Any] = {name: counting(name) for name in COUNTED_METHODS}
+    same = {"__module__": stage.__module__, "__qualname__": stage.__qualname__, "__doc__": stage.__doc__}
+    made = type(stage.__name__, (stage,), {**methods, **same, "calls_are_counted": True})
+    return made

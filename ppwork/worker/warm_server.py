@@ -1,0 +1,420 @@
+"""The warm launcher: a process that has torch imported and forks programs; started by ``warm``.
+
+It stays as an import leaves it: one thread, no process group, no device. A request comes over a Unix socket
+and brings the standard streams. The forked child leaves the loop, becomes the program as ``python -m``,
+``-c`` or a script would, and ends as Python ends.
+
+torchrun is a program like another, but its ranks are forked, too: before it has a thread it forks as many
+children as it will start ranks. Such a *seat* waits, already torchrun's child and in a session of its own,
+until torchrun's agent starts a rank of ours, and then becomes that rank. Anything else that the agent starts
+is exec'd as ever.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import importlib
+import os
+import runpy
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import types
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+
+from ppwork import process
+from ppwork.launcher.shown_command import show_as
+from ppwork.launcher.warm import ANSWER_S, LARGEST, Began, Ended, Start, inherited, read_at_import
+from ppwork.process import die_with_parent
+
+OURS = ("-u", "-m", "ppwork")
+"""What follows Python in the command of a rank of ours, as torchrun writes it."""
+POLL_S = 0.01
+
+
+def main(address: str) -> None:
+    """Serve until standard input ends; in a forked child: be the program, and return or raise as it does."""
+    with _dying_with_owner(), process.importing():
+        _import_all()
+    threads = len(list(Path("/proc/self/task").iterdir()))
+    if threads != 1:
+        raise SystemExit(f"the imports left {threads} threads: a fork of this process would not be safe")
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C is for our owner, who lives on, and for the programs
+    server = _Server(address)
+    os.write(1, b"ready\n")
+    start = server.serve()
+    if start is None:
+        shutil.rmtree(Path(address).parent, ignore_errors=True)  # our owner may have been killed
+        os._exit(0)
+    _leave(_run(_seated(start) if start.seats else start))
+
+
+class _dying_with_owner:  # noqa: N801  reads as a function does
+    """Inside, the end of standard input kills this process; no thread for it, as a fork is to come."""
+
+    def __enter__(self) -> None:
+        fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) | os.O_ASYNC)  # SIGIO, which kills
+        readable = selectors.DefaultSelector()
+        readable.register(0, selectors.EVENT_READ)
+        if readable.select(0):  # it had ended before
+            os._exit(0)
+        readable.close()
+
+    def __exit__(self, *exc_info: object) -> None:
+        fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) & ~os.O_ASYNC)
+
+
+def _import_all() -> None:
+    """Import what torchrun, our ranks and the reference import, so that a fork shares it."""
+    import torch
+
+    for name in ("encodings.idna", "numpy.ctypeslib", "safetensors.torch", "torch.distributed.run"):
+        importlib.import_module(name)
+    importlib.import_module("torch.distributed.elastic.rendezvous.c10d_rendezvous_backend")
+    for name in (
+        "claims.rank", "records.flight", "runtime", "stage", "worker.clock_exchange", "worker.collectives",
+        "worker.digests", "worker.injectors.choose", "worker.loops", "worker.main", "worker.reference",
+        "worker.role", "worker.script", "workloads.denoiser", "workloads.synthetic",
+    ):  # fmt: skip
+        importlib.import_module(f"ppwork.{name}")
+    torch.set_num_threads(1)
+    from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
+
+    if not hasattr(SubprocessHandler, "_popen"):
+        raise SystemExit(f"torch {torch.__version__} starts ranks in a way that cannot be replaced by a fork")
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        raise SystemExit("the imports began to use CUDA, which does not survive a fork")
+
+
+class _Server:
+    """Takes requests, forks, and reports exit codes; one thread."""
+
+    def __init__(self, address: str) -> None:
+        self._fixed = {**inherited(), **read_at_import(os.environ)}
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener.bind(address)
+        self._listener.listen(64)
+        self._events = selectors.DefaultSelector()
+        self._events.register(0, selectors.EVENT_READ, self._owner_is_gone)
+        self._events.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._children: dict[socket.socket, tuple[int, int]] = {}
+        """By the channel of who asked: pid and pid descriptor."""
+
+    def serve(self) -> Start | None:
+        """Return ``None`` when the owner has gone; in a forked child: what it is to become."""
+        while True:
+            # One at a time: an event may close what the next one is about.
+            key, _ = self._events.select()[0]
+            outcome = key.data(key.fileobj)
+            if outcome is not None:
+                return outcome or None
+
+    def _owner_is_gone(self, _: object) -> bool:
+        return False
+
+    def _accept(self, _: object) -> None:
+        channel, _ = self._listener.accept()
+        self._events.register(channel, selectors.EVENT_READ, self._hear)
+
+    def _hear(self, channel: socket.socket) -> Start | None:
+        """Fork what is asked for; a channel's end is its process's, too. In the child: return its program."""
+        message, streams = b"", list[int]()
+        with contextlib.suppress(OSError):
+            message, streams, _, _ = socket.recv_fds(channel, LARGEST, 3)
+        if not message:
+            self._events.unregister(channel)
+            if channel in self._children:
+                signal.pidfd_send_signal(self._children[channel][1], signal.SIGKILL)
+            else:
+                channel.close()
+            return None
+        try:
+            start = msgspec.json.decode(message, type=Start)
+            if refused := self._refusal(start):
+                self._send(channel, Ended(refused=refused))
+                return None
+            pid = os.fork()
+            if pid == 0:
+                return self._in_child(channel, streams, start)
+            descriptor = os.pidfd_open(pid)
+            self._children[channel] = pid, descriptor
+            self._events.register(descriptor, selectors.EVENT_READ, lambda _: self._reap(channel))
+        except (OSError, msgspec.MsgspecError) as error:
+            self._send(channel, Ended(refused=f"the warm launcher could not fork: {error}"))
+        finally:
+            for stream in streams:
+                os.close(stream)
+        return None
+
+    def _refusal(self, start: Start) -> str:
+        if _form(start.command) is None:
+            return f"`{' '.join(start.command[:3])} ...` is not this Python with -m, -c or a script"
+        wanted = {**start.inherited, **read_at_import(start.environment)}
+        other = sorted({name for name, _ in self._fixed.items() ^ wanted.items()})
+        return f"not as in the warm launcher: {', '.join(other)}" if other else ""
+
+    def _reap(self, channel: socket.socket) -> None:
+        pid, descriptor = self._children.pop(channel)
+        self._events.unregister(descriptor)
+        os.close(descriptor)
+        _, status = os.waitpid(pid, 0)
+        self._send(channel, Ended(os.waitstatus_to_exitcode(status)))
+        with contextlib.suppress(KeyError):  # who asked has gone
+            self._events.unregister(channel)
+        channel.close()
+
+    @staticmethod
+    def _send(channel: socket.socket, answer: Began | Ended) -> None:
+        with contextlib.suppress(OSError):  # who asked has gone, and is heard of as an end of its channel
+            channel.send(msgspec.json.encode(answer))
+
+    def _in_child(self, channel: socket.socket, streams: list[int], start: Start) -> Start:
+        """Take over streams, folder, environment and command line; tell who asked that it is there."""
+        server = os.getppid()
+        for key in list(self._events.get_map().values()):
+            if key.fd not in (0, channel.fileno()):
+                os.close(key.fd)
+        self._events.close()
+        try:
+            die_with_parent(server)
+            for number, stream in enumerate(streams):
+                os.dup2(stream, number)
+            _settle(start)
+            with contextlib.closing(channel):
+                own = os.pidfd_open(os.getpid())
+                socket.send_fds(channel, [msgspec.json.encode(Began(os.getpid()))], [own])
+                os.close(own)
+        except BaseException as error:  # noqa: BLE001
+            self._send(channel, Ended(refused=f"the forked process could not begin: {error!r}"))
+            os._exit(1)
+        return start
+
+
+def _settle(start: Start) -> None:
+    """Give this process what ``exec`` would: signals, folder, environment, command line, a random state."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.chdir(start.folder)
+    os.environ.clear()
+    os.environ.update(start.environment)
+    show_as(start.command, start.environment)
+    importlib.invalidate_caches()  # a stage may have been written since
+    if "numpy.random" in sys.modules:
+        sys.modules[
+            "numpy.random"
+        ].seed()  # Python's own generator sees to itself, torch's begins with a fixed seed
+
+
+class _Seat:
+    """A rank to be, torchrun's child and its own session's leader; seen from torchrun.
+
+    Attributes:
+        pid: Its number, of the waiting seat and of the rank.
+        returncode: As ``subprocess.Popen``'s.
+    """
+
+    def __init__(self, pid: int, channel: socket.socket, args: tuple[str, ...] = ()) -> None:
+        self.pid, self.args, self._channel = pid, args, channel
+        self.returncode: int | None = None
+
+    def begin(self, args: tuple[str, ...], environment: Mapping[str, str], streams: list[int]) -> None:
+        """Have it become a rank.
+
+        Raises:
+            OSError: It is not there, or did not answer.
+        """
+        self.args = args
+        start = Start(list(args), dict(environment), str(Path.cwd()), {})
+        self._channel.settimeout(ANSWER_S)
+        socket.send_fds(self._channel, [msgspec.json.encode(start)], streams)
+        if not self._channel.recv(LARGEST):
+            raise OSError("it ended before it began")
+        self._channel.close()
+
+    def leave_empty(self) -> None:
+        """End it: nobody will sit there."""
+        self._channel.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)  # our child, and not waited for: the pid is its
+        os.waitpid(self.pid, 0)
+
+    def poll(self) -> int | None:
+        """Return the exit code, or ``None`` while it runs."""
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end and return the exit code.
+
+        Raises:
+            subprocess.TimeoutExpired: It still runs.
+
+        Blocks:
+            Until it has ended; at most ``timeout`` seconds.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if deadline is not None and time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
+            time.sleep(POLL_S)
+        return code
+
+
+def _seated(torchrun: Start) -> Start:
+    """Fork torchrun's ranks to be; return what this process is to become: torchrun, or in a seat a rank."""
+    agent = os.getpid()
+    seats: dict[int, _Seat] = {}
+    for number in range(torchrun.seats):
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            pid = os.fork()
+        except OSError as error:
+            sys.stderr.write(f"ppwork: rank {number} is started cold: {error}\n")
+            break
+        if pid == 0:
+            ours.close()
+            for seat in seats.values():
+                seat._channel.close()
+            return _wait_to_begin(theirs, agent, number, torchrun)
+        theirs.close()
+        seats[number] = _Seat(pid, ours)
+    _start_ranks_in(seats)
+    return torchrun
+
+
+def _wait_to_begin(channel: socket.socket, agent: int, number: int, torchrun: Start) -> Start:
+    os.setsid()  # as torchrun's agent does for each rank: Ctrl-C is torchrun's, who ends them
+    die_with_parent(agent)
+    # On one host a rank's number is its place, so it is known by it from the first moment.
+    show_as([sys.executable, *OURS, "(a rank to be)"], {**torchrun.environment, "RANK": str(number)})
+    with contextlib.closing(channel):
+        message, streams, _, _ = socket.recv_fds(channel, LARGEST, 2)
+        if not message:
+            os._exit(0)
+        for target, stream in zip((1, 2), streams, strict=True):
+            os.dup2(stream, target)
+            os.close(stream)
+        start = msgspec.json.decode(message, type=Start)
+        _settle(start)
+        channel.send(b"begun")
+    return start
+
+
+def _start_ranks_in(seats: dict[int, _Seat]) -> None:
+    """Have torchrun's agent use the seats for ranks of ours; it starts anything else as ever."""
+    from torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler import (
+        SubprocessHandler,
+    )
+
+    cold = SubprocessHandler._popen
+
+    def popen(handler: Any, args: tuple[str, ...], env: dict[str, str]) -> Any:  # noqa: ANN401  torch's own
+        seat = seats.pop(handler.local_rank_id, None)
+        if seat is None:
+            return cold(handler, args, env)
+        if args[: 1 + len(OURS)] == (sys.executable, *OURS):
+            files = (handler._stdout, handler._stderr)
+            streams = [file.fileno() if file else number for number, file in enumerate(files, 1)]
+            try:
+                seat.begin(args, env, streams)
+            except (OSError, UnicodeError) as error:
+                sys.stderr.write(f"ppwork: rank {handler.local_rank_id} is started cold: {error}\n")
+            else:
+                return seat
+        seat.leave_empty()
+        return cold(handler, args, env)
+
+    SubprocessHandler._popen = popen  # type: ignore[method-assign,assignment]
+
+
+def _form(command: list[str]) -> tuple[str, str, list[str]] | None:
+    """Return ``-m``, ``-c`` or nothing, then what follows it and its arguments; ``None`` for any other."""
+    if not command or command[0] != sys.executable:
+        return None
+    words = command[2:] if command[1:2] == ["-u"] else command[1:]  # this process is unbuffered, too
+    match words:
+        case ["-m" | "-c" as option, what, *arguments]:
+            return option, what, arguments
+        case [script, *arguments] if not script.startswith("-"):
+            return "", script, arguments
+    return None
+
+
+def _run(start: Start) -> int:
+    """Run the program as Python would; return the exit code that Python would make of its end."""
+    form = _form(start.command)
+    assert form is not None  # noqa: S101  the server has refused any other
+    sys.orig_argv, sys.excepthook = list(start.command), _without_our_frames
+    try:
+        _become(*form, start.folder)
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return (end.code or 0) & 0xFF
+        sys.stderr.write(f"{end.code}\n")
+        return 1
+    except KeyboardInterrupt as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    except BaseException as error:  # noqa: BLE001
+        sys.excepthook(type(error), error, error.__traceback__)
+        return 1
+    return 0
+
+
+def _become(option: str, what: str, arguments: list[str], folder: str) -> None:
+    match option:
+        case "-m":
+            sys.argv, sys.path[0] = ["-m", *arguments], folder
+            runpy.run_module(what, run_name="__main__", alter_sys=True)
+        case "-c":
+            sys.argv, sys.path[0] = ["-c", *arguments], ""
+            module = sys.modules["__main__"] = types.ModuleType("__main__")
+            exec(compile(what, "<string>", "exec"), module.__dict__)  # noqa: S102  it is what -c does
+        case _:
+            sys.argv, sys.path[0] = [what, *arguments], str(Path(what).resolve().parent)
+            runpy.run_path(what, run_name="__main__")
+
+
+def _leave(code: int) -> NoReturn:
+    """End as Python does, but do not take its modules apart.
+
+    A fork shares the memory of its parent until it writes to it, and to free torch is to write to all of it:
+    0.4 s for nothing. So the destructors of what a module still holds then, such as a process group that was
+    not destroyed, do not run; those of the program's own variables do.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]  # it waits for threads that are no daemons
+    atexit._run_exitfuncs()
+    with contextlib.suppress(OSError, ValueError):  # a full disk; a closed stream
+        sys.stdout.flush()
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.flush()
+    os._exit(code)
+
+
+def _without_our_frames(
+    kind: type[BaseException], error: BaseException, trace: types.TracebackType | None
+) -> None:
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    sys.__excepthook__(kind, error, trace)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,190 @@
+"""The watchdog of a rank: a thread that beats its pulse, and ends a process that would hang for ever.
+
+It never calls ``torch.distributed``, so it gets on when all else is stuck there. It has one backstop, for
+code that keeps Python's lock (GIL) so that no thread can run: a timer of ``faulthandler``, wound up anew at
+each beat, which needs no lock, writes the stacks and ends the process with code 1. It is a clock on the wall:
+a process that was stopped for longer than ``stall_s`` and goes on is ended by it, too.
+
+A prototype of your own takes it in with two lines::
+
+    from ppwork.worker.watchdog import Watchdog
+    with PPControlPlane.join(PLAN) as plane, Watchdog.beside(plane, Path("runs/mine")):
+
+What its loop computes outside ``stage_code`` counts as idle then, and is bounded as that.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+from ppwork.errors import PeerFrozenError, StuckError
+from ppwork.protocol.bounds import Bounds
+from ppwork.protocol.plan import PipelinePlan
+from ppwork.records.failure import is_users
+from ppwork.records.pulse import Pulse, PulseState, read_pulse
+from ppwork.records.spans import Recorder
+from ppwork.worker import progress
+from ppwork.worker.last_words import FailureWriter
+from ppwork.worker.peer_watch import PeerWatch
+from ppwork.worker.progress import PAUSED_S, Progress, Sample
+
+TICK_S = 0.25
+"""Seconds between two beats."""
+BLIND_MARGIN_S = 1.0
+"""Seconds after ``stall_s`` at which the backstop fires: the thread says more, and comes first if it can."""
+_TORCH, _DISTRIBUTED = (os.sep + os.path.join("torch", *folders, "") for folders in ((), ("distributed",)))  # noqa: PTH118
+
+log = logging.getLogger(__name__)
+
+
+class Watched(Protocol):
+    """A control plane as far as it is watched; ``runtime`` has its type, and imports torch."""
+
+    plan: PipelinePlan
+    groups: Any
+    recorder: Recorder
+
+
+class Watchdog:
+    """Watches this rank and its peers on this host; a context manager, whose body is watched.
+
+    The bounds are the plan's: ``stall_s``, ``freeze_s``, ``timeout_s``. Its finding goes to ``words``, and
+    then ``leave`` ends the process. The folder is one for all ranks of the run.
+
+    Raises:
+        PlanError: ``SCOPE_DIST_TIMEOUT_S`` is no number of seconds (this rank).
+    """
+
+    def __init__(
+        self,
+        plan: PipelinePlan,
+        rank: int,
+        run_dir: Path,
+        recorder: Recorder,
+        *,
+        words: FailureWriter | None = None,
+        pulse: Pulse | None = None,
+        leave: Callable[[int], object] = os._exit,
+    ) -> None:
+        self._bounds, self._recorder, self._leave = Bounds.of(plan), recorder, leave
+        self._words = words or FailureWriter(run_dir, rank, recorder)
+        self._pulse = pulse or Pulse(run_dir, rank)
+        self._where = {"rank": rank, "role": str(plan.topology.role(rank))}
+        self._progress = Progress(self._bounds)
+        self._peers = PeerWatch(rank, plan.topology, self._bounds, partial(read_pulse, run_dir))
+        self._main = threading.main_thread().ident
+        self._warned: set[str] = set()
+        self._ticked_s = time.monotonic()
+        self._joined = False
+        self._winding = threading.Lock()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
+
+    @classmethod
+    def beside(cls, plane: Watched, run_dir: Path) -> Watchdog:
+        """Return a watchdog for a prototype's control plane; makes the folder, the same for all ranks.
+
+        Raises:
+            OSError: The folder or the pulse in it cannot be made (this rank).
+        """
+        run_dir.mkdir(parents=True, exist_ok=True)
+        watchdog = cls(plane.plan, plane.groups.rank, run_dir, plane.recorder)
+        watchdog._joined = True
+        return watchdog
+
+    def __enter__(self) -> Watchdog:
+        self._wind_up()
+        self._thread.start()
+        return self
+
+    def joined(self) -> None:
+        """Say that this rank has been brought up: from now on ``stall_s`` applies; main thread only.
+
+        Without it the first steps, which may come sooner than the next beat, had the long bound of a start.
+        """
+        self._joined = True
+        self._wind_up()
+        self._pulse.beat(PulseState.IDLE)
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._over.set()
+        with self._winding:
+            faulthandler.cancel_dump_traceback_later()
+        self._thread.join(PAUSED_S)
+
+    def tick(self, now_s: float) -> None:
+        """Sample, beat, look at the peers at ``now_s`` (``time.monotonic``); past a bound end the process."""
+        frame = sys._current_frames().get(self._main or 0)
+        current = progress.current()
+        sample = Sample(now_s, current, waiting=is_waiting(frame), entries=self._recorder.entries)
+        stuck = self._progress.see(sample)
+        which = {} if current is None else current.which or {}
+        step, since_ns = ("", 0) if current is None else (current.step, current.since_ns)
+        self._pulse.beat(self._progress.state, step, which, since_ns)
+        if stuck is not None:
+            self._end(stuck, frame)
+        elif self._progress.state is PulseState.SLOW and step not in self._warned:
+            self._warned.add(step)
+            passed_s, stall_s = self._progress.own_s, self._bounds.stall_s
+            log.warning("slow: %s took %.1f s of %g s so far\n%s", step, passed_s, stall_s, _stack_of(frame))
+        if now_s - self._ticked_s > PAUSED_S:
+            self._peers.start_anew()
+        self._ticked_s = now_s
+        frozen = self._peers.look(now_s)
+        if frozen is not None:
+            self._end(frozen, None)
+
+    def _run(self) -> None:
+        while not self._over.wait(TICK_S):
+            try:
+                self._wind_up()
+                self.tick(time.monotonic())
+            except Exception:  # a dead watchdog would look like a frozen rank
+                log.exception("the watchdog could not look")
+
+    def _wind_up(self) -> None:
+        # At any moment, not in steps of the stage only: one may begin, and keep the lock, between two beats.
+        with self._winding:
+            bound_s = self._bounds.stall_s if self._joined else self._bounds.start_s
+            if not self._over.is_set():
+                faulthandler.dump_traceback_later(bound_s + BLIND_MARGIN_S, exit=True, file=sys.stderr)
+
+    def _end(self, error: StuckError | PeerFrozenError, frame: FrameType | None) -> None:
+        error.at(**self._where)
+        if frame is None:
+            self._words.write(error)
+        else:
+            faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
+            self._words.write(error, source=_source_of(frame), stack=_stack_of(frame))
+        self._pulse.leave(self._words.exit_code)
+        self._leave(self._words.exit_code)
+
+
+def is_waiting(frame: FrameType | None) -> bool:
+    """Say whether a thread is inside ``torch.distributed``, and so waits for a peer."""
+    while frame is not None and _TORCH in frame.f_code.co_filename:
+        if _DISTRIBUTED in frame.f_code.co_filename:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _stack_of(frame: FrameType | None) -> str:
+    return "".join(traceback.format_stack(frame)) if frame is not None else ""
+
+
+def _source_of(frame: FrameType | None) -> str:
+    while frame is not None and not is_users(frame.f_code.co_filename):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else ""

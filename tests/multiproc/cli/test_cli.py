@@ -1,0 +1,146 @@
+"""The command line as a user meets it: exit codes, messages, and nothing overwritten."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from checkout import EXAMPLES
+from commands import ppwork
+
+TOY = [
+    "--stage0",
+    "toy_stages:Counter",
+    "--stage1",
+    "toy_stages:Scaler",
+    "--chunks",
+    "3",
+    "--backend",
+    "gloo",
+]
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Files that are no clips, by name."""
+    (tmp_path / "empty.mp4").write_bytes(b"")
+    (tmp_path / "text.mp4").write_text("not a video\n" * 100)
+    from ppwork.workloads.spec import default_clip
+
+    whole = default_clip().read_bytes()
+    (tmp_path / "cut.mp4").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("keep me")
+    (tmp_path / "file").write_text("in the way")
+    return tmp_path
+
+
+BAD = {
+    "missing clip": (["--input", "{}/nowhere.mp4"], "nowhere.mp4"),
+    "empty clip": (["--input", "{}/empty.mp4"], "empty"),
+    "no video": (["--input", "{}/text.mp4"], "text.mp4"),
+    "truncated clip": (["--input", "{}/cut.mp4"], "cut.mp4"),
+    "zero chunks": (["--chunks", "0"], "chunks"),
+    "negative frames": (["--frames-per-chunk", "-1"], "frames_per_chunk"),
+    "zero mesh": (["--mesh-size", "0"], "mesh_size"),
+    "size not for the codec": (["--size", "161x96"], "161x96"),
+    "size not a size": (["--size", "big"], "WxH"),
+    "negative size": (["--size", "-160x96"], "WxH"),
+    "heads not divisible": (["--mesh-size", "5"], "heads"),
+    "not a number": (["--noise", "nan"], "noise"),
+    "unknown backend": (["--backend", "mpi"], "backend"),
+    "more NCCL ranks than GPUs": (["--backend", "nccl", "--mesh-size", "6"], "one GPU per rank"),
+    "depth beyond bounds": (["--depth", "65"], "in_flight_depth"),
+    "cut beyond the end": (["--chunks", "3", "--hard-cut-at", "3"], "hard_cuts"),
+    "occupied folder": (["--chunks", "1", "--out", "{}/full"], "not empty"),
+    "file as folder": (["--chunks", "1", "--out", "{}/file"], "cannot be used"),
+    "folder below a file": (["--chunks", "1", "--out", "{}/file/run"], "cannot be used"),
+    "stage path without class": ([*TOY, "--stage1", "toy_stages"], "module:Class"),
+    "stage that does not import": ([*TOY, "--stage1", "nowhere:Stage"], "does not import"),
+    "class that is not there": ([*TOY, "--stage1", "toy_stages:Nothing"], "no class"),
+    "stage without the contract": ([*TOY, "--stage0", "toy_stages:NotAStage"], "decode"),
+    "unknown workload": (["--workload", "audio"], "workload"),
+    "synthetic times that are none": (["--workload", "synthetic", "--stage0-ms", "a,b"], "times in ms"),
+    "synthetic times below zero": (["--workload", "synthetic", "--stage1-ms", "-1"], "negative"),
+    "own stages without chunks": (["--stage0", "toy_stages:Counter"], "chunks"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_exits_2_with_one_message_before_any_rank_starts(files, command, case):
+    arguments, text = BAD[case]
+    before = sorted(files.rglob("*"))
+    code, message = command("run", *(argument.format(files) for argument in arguments))
+    assert code == 2, message
+    assert message.startswith("bad input: ")
+    assert text in message
+    assert "check first: " in message
+    assert "Traceback" not in message
+    assert sorted(files.rglob("*")) == before
+    assert (files / "full" / "mine.txt").read_text() == "keep me"
+
+
+def test_bad_input_of_a_process_is_its_message_and_nothing_else(tmp_path):
+    done = ppwork("run", "--input", str(tmp_path / "nowhere.mp4"))
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("bad input: ")
+    assert "nowhere.mp4" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_json_prints_the_summary_alone(tmp_path):
+    done = ppwork("run", *TOY, "--json", "--verify", "--out", str(tmp_path / "run"))
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary == json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["max_abs_diff"] == 0.0
+    assert summary["chunks"] == 3
+
+
+def test_a_run_ends_with_a_table_and_code_0(tmp_path):
+    done = ppwork("run", *TOY, "--out", str(tmp_path / "run"))
+    assert done.returncode == 0, done.stderr
+    for word in ("ranks", "chunks", "period", "versions", "folder"):
+        assert word in done.stdout
+
+
+def test_synthetic_stages_take_the_times_that_were_asked_for(tmp_path):
+    times = ["--stage0-ms", "12,8", "--stage1-ms", "30", "--payload-mb", "0.5", "--chunks", "8"]
+    done = ppwork(
+        "run", "--workload", "synthetic", *times, "--depth", "2", "--json", "--out", str(tmp_path / "run")
+    )
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["chunks"] == 8
+    assert summary["stage0_ms"] >= 20.0
+    assert summary["stage1_ms"] >= 30.0
+
+
+def test_a_failed_run_exits_1_with_the_first_rank_its_error_and_its_log(tmp_path):
+    out = tmp_path / "run"
+    done = ppwork("run", *TOY, "--stage0", "toy_stages:DecodeRaises", "--out", str(out))
+    assert done.returncode == 1
+    assert "Rank 0 (stage0) failed first: StageError" in done.stderr
+    assert str(out / "rank0.log") in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_result_that_differs_from_one_process_fails_verification(tmp_path):
+    """A check that cannot fail is a defect: a stage that depends on its process is caught."""
+    done = ppwork(
+        "run", *TOY, "--stage1", "toy_stages:DependsOnRank", "--verify", "--out", str(tmp_path / "run")
+    )
+    assert done.returncode == 1
+    assert "differed from the single-process reference" in done.stderr
+    assert (tmp_path / "run" / "outputs.safetensors").exists()
+
+
+def test_the_example_of_the_docs_runs(tmp_path):
+    """docs/stages.md shows this file and this command."""
+    stages = ["--stage0", "my_stages:Counter", "--stage1", "my_stages:Scaler"]
+    size = ["--chunks", "6", "--mesh-size", "2", "--backend", "gloo"]
+    done = ppwork("run", *stages, *size, "--json", "--out", tmp_path / "run", cwd=EXAMPLES)
+    assert done.returncode == 0, done.stderr
+    # chunk k: 4 elements of 10 k plus the k + 1 chunks seen
+    assert json.loads(done.stdout)["total"] == sum(4 * (10 * k + k + 1) for k in range(6))

@@ -1,0 +1,42 @@
+"""The live view in a real kernel: it moves while the run goes, and a picture with a table takes its place."""
+
+from __future__ import annotations
+
+import pytest
+from kernels import messages_of
+
+pytestmark = pytest.mark.multiproc
+WIDGET = "application/vnd.jupyter.widget-view+json"
+LAUNCH = """
+import ppwork as pp
+from ppwork.plan import synthetic
+plan = pp.Plan(mesh_size=1, chunks=20, in_flight_depth=2, backend="gloo")
+plan = synthetic(plan, encode_ms=5.0, decode_ms=5.0, stage1_ms=60.0, payload_mb=0.1)
+run = pp.launch(plan, out={out!r})
+print(run.summary["chunks"])
+"""
+
+
+def test_a_view_moves_and_leaves_a_table_and_a_timeline_with_its_finding(tmp_path):
+    seen = messages_of(LAUNCH.format(out=str(tmp_path / "run")), XDG_RUNTIME_DIR=str(tmp_path))
+    (shown,) = [m["content"]["data"] for m in seen if m["msg_type"] == "display_data"]
+    assert WIDGET in shown
+    states = [m["content"]["data"].get("state", {}) for m in seen if m["msg_type"] == "comm_msg"]
+    counts = [state["value"] for state in states if isinstance(state.get("value"), int)]
+    assert len(set(counts)) > 3
+    assert max(counts) <= 20
+    assert any("generate, chunk" in str(state.get("value")) for state in states)
+    (stays,) = [m["content"]["data"] for m in seen if m["msg_type"] == "update_display_data"]
+    assert WIDGET not in stays
+    assert '<img alt="Over chunks 1 to 19 the period is' in stays["text/html"]
+    assert "code 0" in stays["text/html"]
+    assert "chunks 20, depth 2" in " ".join(stays["text/plain"].split())
+
+
+def test_a_kernel_that_was_asked_to_be_quiet_shows_nothing(tmp_path):
+    seen = messages_of(
+        LAUNCH.format(out=str(tmp_path / "run")), XDG_RUNTIME_DIR=str(tmp_path), PPWORK_NONINTERACTIVE="1"
+    )
+    kinds = {m["msg_type"] for m in seen}
+    assert not kinds & {"display_data", "comm_open", "error"}
+    assert [m["content"]["text"] for m in seen if m["msg_type"] == "stream"] == ["20\n"]

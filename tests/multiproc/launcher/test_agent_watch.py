@@ -1,0 +1,124 @@
+"""What the launcher does in torchrun's place, with small programs that know nothing of ppwork."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+from waiting import END_S, wait_for
+
+from ppwork.diagnosis.logs import killed_by_us
+from ppwork.launcher.agent import GRACE_S, ask_for_stacks
+from ppwork.launcher.torchrun import PAST_LIMIT, torchrun
+
+pytestmark = [pytest.mark.multiproc, pytest.mark.cold]
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.multiproc
+
+STUBBORN = """
+import os, signal, sys, time
+from pathlib import Path
+ready = Path(sys.argv[1])
+if os.environ["RANK"] == "1":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    ready.touch()
+    time.sleep(60)
+while not ready.exists():
+    time.sleep(0.01)
+sys.exit(7)
+"""
+LEAVES_EARLY = """
+import os, sys, time
+if os.environ["RANK"] == "1":
+    time.sleep(float(sys.argv[1]))
+"""
+STANDS_STILL = """
+import os, signal, sys
+from pathlib import Path
+if os.environ["RANK"] == "1":
+    Path(sys.argv[1]).touch()
+    os.kill(os.getpid(), signal.SIGSTOP)
+"""
+HANGS = """
+import faulthandler, os, signal, sys, time
+from pathlib import Path
+if os.environ["RANK"] == "1":
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+def waits_for_nobody():
+    Path(sys.argv[1]).touch()
+    time.sleep(60)
+waits_for_nobody()
+"""
+
+
+def run(tmp_path, source, *arguments, limit_s=END_S, freeze_s=5.0):
+    program, log = tmp_path / "program.py", tmp_path / "torchrun.log"
+    program.write_text(source)
+    code = torchrun([str(program), *arguments], ranks=2, log=log, limit_s=limit_s, freeze_s=freeze_s)
+    return code, log.read_text()
+
+
+def since(made: Path) -> float:
+    """Seconds since a rank made a file: how long it took to start is not part of them."""
+    return time.time() - made.stat().st_mtime
+
+
+def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace(tmp_path):
+    code, log = run(tmp_path, STUBBORN, str(tmp_path / "ready"))
+    assert since(tmp_path / "ready") < 15.0, "torchrun alone waits 30 s"
+    assert code == 1
+    assert killed_by_us(log) == {1}
+
+
+def test_a_rank_that_leaves_well_before_the_others_is_no_death(tmp_path, monkeypatch):
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    code, log = run(tmp_path, LEAVES_EARLY, str(2.0 * GRACE_S))
+    assert (code, killed_by_us(log)) == (0, set())
+    left = [path.name for path in temporary.iterdir() if not path.name.startswith("ppwork-runs-")]
+    assert left == [], "torchrun leaves a folder behind in each run"
+
+
+def test_a_rank_that_is_stopped_when_no_peer_is_left_to_tell_is_killed(tmp_path):
+    """F14; torchrun alone waits for ever. Found by ``benchmarks/random_kills.py``."""
+    code, log = run(tmp_path, STANDS_STILL, str(tmp_path / "stopped"), freeze_s=0.5)
+    assert since(tmp_path / "stopped") < 15.0
+    assert (code, killed_by_us(log)) == (1, {1})
+    assert "stopped) did not go on for" in log
+
+
+def test_only_ranks_that_handle_it_are_asked_for_their_stacks(tmp_path):
+    """This process stands for torchrun; SIGUSR1 would end the rank that does not handle it."""
+    ready, ranks = [tmp_path / f"ready{rank}" for rank in range(2)], []
+    log = tmp_path / "log"
+    try:
+        for rank in range(2):
+            with log.open("ab") as file:
+                command = [sys.executable, "-c", HANGS, str(ready[rank])]
+                ranks.append(subprocess.Popen(command, stderr=file, env={**os.environ, "RANK": str(rank)}))
+        wait_for(lambda: all(file.exists() for file in ready))
+        ask_for_stacks(psutil.Process())
+        assert log.read_text().count("in waits_for_nobody") == 1
+        assert [rank.poll() for rank in ranks] == [None, None]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+
+
+def test_a_program_past_its_limit_is_stopped(tmp_path):
+    start = time.monotonic()
+    code, log = run(tmp_path, HANGS, str(tmp_path / "ready"), limit_s=1.0)
+    assert code == PAST_LIMIT
+    assert "passed its limit" in log
+    assert time.monotonic() - start < 10.0

@@ -1,0 +1,81 @@
+"""A notebook's kernel that launched a run is interrupted, restarted or killed: no rank is left."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import psutil
+import pytest
+from checkout import SUPPORT
+from jupyter_client.manager import start_new_kernel
+from launched_jobs import GONE_S, SCRIPT, agent_and_ranks, all_gone, kill
+from waiting import END_S, wait_for
+
+from ppwork.launcher.agent import KILL_S
+from ppwork.launcher.torchrun import POLITE_S
+from ppwork.records.spans import read_entries
+
+pytestmark = [pytest.mark.multiproc, pytest.mark.cold]
+
+
+class Notebook:
+    """A real kernel that sits in a cell which launched a run."""
+
+    def __init__(self, folder):
+        environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
+        self.manager, self.client = start_new_kernel(env=environment, cwd=str(SUPPORT))
+        self.kernel = psutil.Process(self.manager.provisioner.pid)
+        self.agent: psutil.Process | None = None
+        self.ranks: list[psutil.Process] = []
+
+    def come_to_mid_run(self, run_dir):
+        self.client.execute(SCRIPT.replace("sys.argv[1]", repr(str(run_dir))))
+        wait_for(lambda: any(entry.name == "emit" for entry in read_entries(run_dir, 0)), 2 * END_S)
+        self.agent, self.ranks = agent_and_ranks(self.kernel.pid)
+
+    def error(self) -> str:
+        """The name of the exception that the cell ends with."""
+        while (message := self.client.get_iopub_msg(timeout=END_S))["msg_type"] != "error":
+            pass
+        return message["content"]["ename"]
+
+    def close(self):
+        self.client.stop_channels()
+        self.manager.shutdown_kernel(now=True)
+        self.manager.cleanup_resources()
+        kill(self.agent, *self.ranks)
+
+
+@pytest.fixture
+def notebook(tmp_path):
+    started = Notebook(tmp_path)
+    try:
+        started.come_to_mid_run(tmp_path / "run")
+        yield started
+    finally:
+        started.close()
+
+
+def test_interrupt_shows_keyboard_interrupt_and_leaves_no_rank_and_a_living_kernel(notebook):
+    start = time.monotonic()
+    notebook.manager.interrupt_kernel()
+    assert notebook.error() == "KeyboardInterrupt"
+    assert all_gone([notebook.agent, *notebook.ranks], 0.0) == []
+    # The launcher promises (docs/reliability.md) a second to leave, then what killing takes. The ranks are
+    # gone already; the rest is the kernel's, which writes the traceback.
+    assert time.monotonic() - start < POLITE_S + KILL_S + 1.0
+    assert notebook.manager.is_alive()
+
+
+def test_restart_leaves_no_rank(notebook):
+    """Hard, as nbval does it: the polite way gives the kernel time first."""
+    notebook.manager.restart_kernel(now=True)
+    assert all_gone([notebook.agent, *notebook.ranks], GONE_S) == []
+    assert notebook.manager.is_alive()
+
+
+def test_a_killed_kernel_leaves_no_rank(notebook):
+    notebook.kernel.kill()
+    assert all_gone(notebook.ranks, GONE_S) == []
+    assert all_gone([notebook.agent], END_S) == []

@@ -1,0 +1,56 @@
+"""The two lines that tie a rank to whoever started it, each without the other: no torch here, so no wait."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import psutil
+import pytest
+from waiting import wait_for
+
+from ppwork.process import ORPHANED
+
+pytestmark = [pytest.mark.multiproc, pytest.mark.cold]
+
+RANK = "import time; from ppwork import process; process.hold(); print('held', flush=True); time.sleep(60)"
+PARENT = f"""
+import subprocess, sys, time
+rank = subprocess.Popen([sys.executable, "-c", {RANK!r}], stdout=subprocess.PIPE)
+print(rank.pid, rank.stdout.readline().decode().strip(), flush=True)
+time.sleep(60)
+"""
+
+
+def test_the_end_of_the_launchers_pipe_ends_a_rank_whose_parent_lives():
+    """F18: the launcher is gone, torchrun is not."""
+    rank = subprocess.Popen([sys.executable, "-c", RANK], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with rank:
+        assert rank.stdout.readline() == b"held\n"
+        rank.stdin.close()
+        try:
+            assert rank.wait(10) == ORPHANED
+        finally:
+            rank.kill()
+
+
+def test_the_death_of_its_parent_ends_a_rank_whose_pipe_is_still_open():
+    """F18: torchrun is gone, the launcher is not."""
+    reading, writing = os.pipe()
+    try:
+        with subprocess.Popen(
+            [sys.executable, "-c", PARENT], stdin=reading, stdout=subprocess.PIPE
+        ) as parent:
+            pid, said = parent.stdout.readline().split()
+            assert said == b"held"
+            rank = psutil.Process(int(pid))
+            parent.kill()
+        try:
+            wait_for(lambda: not rank.is_running() or rank.status() == psutil.STATUS_ZOMBIE, 10)
+        finally:
+            if rank.is_running():
+                rank.kill()
+    finally:
+        os.close(reading)
+        os.close(writing)

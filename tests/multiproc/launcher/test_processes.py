@@ -1,0 +1,156 @@
+"""Ranks never outlive whoever started them: the launcher, torchrun, or a user's Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+from launched_jobs import FREEZE_S, GONE_S, SCRIPT, agent_and_ranks, all_gone, kill, torchrun_of
+from waiting import END_S, wait_for
+
+from ppwork.diagnosis.logs import killed_by_us
+from ppwork.records.run import Run
+from ppwork.records.spans import read_entries
+
+pytestmark = [pytest.mark.multiproc, pytest.mark.cold]
+
+
+class Job:
+    """A launcher in its own process whose ranks are in mid-run, and everybody in it by recorded process."""
+
+    def __init__(self, run_dir, environment):
+        self.run_dir = run_dir
+        self.said = run_dir.with_name("said")
+        with self.said.open("wb") as said:
+            self.launcher = subprocess.Popen(
+                [sys.executable, "-c", SCRIPT, str(run_dir)], stderr=said, env=environment
+            )
+        self.agent: psutil.Process | None = None
+        self.ranks: list[psutil.Process] = []
+
+    def come_to_mid_run(self):
+        wait_for(lambda: self.emitted() or self.launcher.poll() is not None, 2 * END_S)
+        assert self.emitted(), self.said.read_text()
+        self.agent, self.ranks = agent_and_ranks(self.launcher.pid)
+
+    def emitted(self) -> int:
+        return sum(entry.name == "emit" for entry in read_entries(self.run_dir, 0))
+
+    def close(self):
+        self.launcher.kill()
+        self.launcher.wait()
+        kill(self.agent, *self.ranks)
+
+
+def suspend(process: psutil.Process) -> None:
+    process.suspend()
+    wait_for(lambda: process.status() == psutil.STATUS_STOPPED)
+
+
+@pytest.fixture
+def environment(tmp_path):
+    """With a list of runs of its own: these tests neither see nor end other runs of this user."""
+    return {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path), "COLUMNS": "300"}
+
+
+@pytest.fixture
+def job(tmp_path, environment):
+    started = Job(tmp_path / "run", environment)
+    try:
+        started.come_to_mid_run()
+        yield started
+    finally:
+        started.close()
+
+
+def test_launcher_killed_hard_leaves_no_rank(job):
+    """F18: the lifeline's end of file. F20: what was written reads."""
+    job.launcher.kill()
+    job.launcher.wait()
+    assert all_gone([job.agent, *job.ranks], GONE_S) == []
+    assert Run(job.run_dir, -9).summary == {}
+    run = Run.load(job.run_dir)
+    plan, entries = run.plan, run.entries_by_rank
+    assert plan.chunks == 2000
+    assert all(found for found in entries.values())
+
+
+def test_launcher_killed_while_torchrun_starts_leaves_no_torchrun(tmp_path, environment):
+    """F18: torchrun imports torch for a second before it has any rank, and must not start them any more."""
+    starting = Job(tmp_path / "run", environment)
+    try:
+        agent = wait_for(lambda: torchrun_of(starting.launcher.pid))
+        starting.launcher.kill()
+        assert all_gone([agent], GONE_S) == []
+        assert not (starting.run_dir / "rank0.log").exists()
+    finally:
+        starting.close()
+
+
+def test_torchrun_killed_hard_leaves_no_rank_and_the_launcher_says_so(job):
+    """F18: the parent-death signal, as the launcher and its lifeline live on."""
+    job.agent.kill()
+    assert all_gone(job.ranks, GONE_S) == []
+    assert job.launcher.wait(END_S) == 1
+    assert "torchrun was killed by SIGKILL" in job.said.read_text()
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_launcher_takes_its_ranks_with_it_also_from_a_blocked_receive(job, sent):
+    """F18: the follower stands still, so that the others wait in gloo. Ctrl-C runs the clean-up; SIGTERM ends
+    this launcher at once, its death torchrun, and torchrun's the ranks, one that is stopped, too."""
+    suspend(job.ranks[2])
+    job.launcher.send_signal(sent)
+    assert all_gone([job.agent, *job.ranks], GONE_S) == []
+    job.launcher.wait(END_S)
+    assert ("KeyboardInterrupt" in job.said.read_text()) == (sent == signal.SIGINT)
+
+
+def test_a_rank_killed_hard_ends_the_job_with_a_stopped_one_and_is_named(job):
+    """F13; torchrun alone would wait 30 s for the stopped rank."""
+    suspend(job.ranks[2])
+    job.ranks[0].kill()
+    assert all_gone(job.ranks, GONE_S) == []
+    assert job.launcher.wait(END_S) == 1
+    assert killed_by_us((job.run_dir / "torchrun.log").read_text()) == {2}
+    assert "Rank 0 (stage0) failed first" in job.said.read_text()
+
+
+def test_torchrun_that_stands_still_ends_the_run(job):
+    suspend(job.agent)
+    start = time.monotonic()
+    assert job.launcher.wait(END_S) == 1
+    assert time.monotonic() - start >= FREEZE_S
+    assert all_gone([job.agent, *job.ranks], GONE_S) == []
+    assert "torchrun was stopped" in job.said.read_text()
+
+
+def test_a_run_outlives_ctrl_z_is_listed_and_is_stopped_by_its_folder(job, environment):
+    """Ctrl-Z stops launcher and torchrun at once, longer than torchrun alone may stand still."""
+
+    def ppwork(*arguments):
+        command = [sys.executable, "-m", "ppwork", *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+    for process in (psutil.Process(job.launcher.pid), job.agent):
+        suspend(process)
+    time.sleep(FREEZE_S + 0.5)  # how long the user looks at something else
+    emitted = job.emitted()
+    for process in (psutil.Process(job.launcher.pid), job.agent):
+        process.resume()
+    wait_for(lambda: job.emitted() > emitted + 5)
+    (listed,) = json.loads(ppwork("ps", "--json"))
+    assert listed["run_dir"] == str(job.run_dir)
+    assert (listed["launcher"], listed["torchrun"]) == (job.launcher.pid, job.agent.pid)
+    assert [rank["rank"] for rank in listed["ranks"]] == [0, 1, 2]
+    assert str(job.run_dir) in ppwork("ps")
+    assert f"stopped {job.run_dir}" in ppwork("stop", str(job.run_dir))
+    assert all_gone([job.agent, *job.ranks], 0.1) == []
+    assert job.launcher.wait(END_S) == 1
+    assert json.loads(ppwork("ps", "--json")) == []

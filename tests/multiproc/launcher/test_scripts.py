@@ -1,0 +1,74 @@
+"""A program of one's own on N ranks, from Python and from a cell: shown, explained, and never left behind."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from kernels import messages_of
+from waiting import END_S, wait_for
+
+import ppwork as pp
+from ppwork.process import PAST_LIMIT
+
+pytestmark = pytest.mark.multiproc
+PROGRAM = """\
+import sys
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+if "raise" in sys.argv and rank == 1:
+    raise ValueError("boom")
+while "spin" in sys.argv and rank == 1: pass
+total = torch.ones(1) * rank
+dist.all_reduce(total)
+print("sum", total.item())
+dist.destroy_process_group()
+"""
+
+
+@pytest.fixture
+def program(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(PROGRAM)
+    return path
+
+
+def test_a_rank_that_raises_is_named_with_the_users_line_and_what_became_of_the_others(program, tmp_path):
+    start = time.monotonic()
+    with pytest.raises(pp.RunFailed) as failed:
+        pp.launch_script(program, nproc=3, arguments=("raise",), out=tmp_path / "run")
+    assert time.monotonic() - start < END_S
+    assert failed.value.what.startswith(f"{program}:8")
+    assert "Rank 1 raised ValueError: boom" in failed.value.what
+    assert failed.value.where == {"rank": 1}
+    # torchrun looks every 0.1 s, and ends who has not yet come to the closed connection.
+    became = r"rank ([02])(?: waits for rank 1: all_reduce|: was killed by SIGTERM)"
+    others = re.findall(became, failed.value.what)
+    assert sorted(others) == ["0", "2"]
+
+
+def test_a_program_past_its_limit_is_stopped_and_the_rank_that_never_came_is_named(program, tmp_path):
+    limit_s = 12.0
+    start = time.monotonic()
+    run = pp.launch_script(
+        program, nproc=2, arguments=("spin",), out=tmp_path / "run", check=False, limit_s=limit_s
+    )
+    assert time.monotonic() - start < limit_s + 6.0
+    assert run.exit_code == PAST_LIMIT
+    assert run.failure.what.startswith("The program passed its limit")
+    assert run.failure.where == {"rank": 1}
+    assert f"{program}:9" in run.failure.what
+
+
+def test_the_code_of_a_cell_runs_on_ranks_and_shows_what_they_printed(tmp_path):
+    cell = f"get_ipython().run_line_magic('load_ext', 'ppwork')\nimport os; os.chdir({str(tmp_path)!r})\n"
+    cell += f"get_ipython().run_cell_magic('ranks', '2 --file cell.py', {PROGRAM!r})"
+    seen = messages_of(cell, XDG_RUNTIME_DIR=str(tmp_path))
+    (result,) = [m["content"]["data"] for m in seen if m["msg_type"] == "execute_result"]
+    assert result["text/plain"] == "rank 0: sum 1.0\nrank 1: sum 1.0"
+    assert (tmp_path / "cell.py").read_text() == PROGRAM
+    wait_for((tmp_path / "runs").exists)

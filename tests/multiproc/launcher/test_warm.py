@@ -1,0 +1,186 @@
+"""Warm and cold look the same from outside and inside, and nothing that was forked outlives its owner."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+from checkout import SUPPORT
+from launched_jobs import all_gone
+from started_ranks import WARNINGS
+from toy_runs import toy
+from waiting import wait_for
+
+import ppwork as pp
+from ppwork.launcher.agent import is_torchrun
+from ppwork.process import WARM_VARIABLE
+from ppwork.protocol.plan import STORE_VARIABLE
+from ppwork.records.failure import read_records
+from ppwork.records.run import TORCHRUN_LOG
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.multiproc
+
+SEEN = SUPPORT / "seen_from_a_rank.py"
+ENDS = ["well", "raise", "exit 3", "killed", "stopped"]
+OF_ONE_RUN = {"MASTER_PORT", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_RUN_ID", STORE_VARIABLE, WARM_VARIABLE}
+LONG = """
+import sys, ppwork as pp
+plan = pp.Plan(mesh_size=2, chunks=2000, backend="gloo", stage0="toy_stages:Counter",
+               stage1="toy_stages:Slow", options={"step_s": 0.05})
+pp.launch(plan, out=sys.argv[1], check=False)
+"""
+TWO_RUNS = """
+import signal, sys, psutil, ppwork as pp
+def server():
+    return next(c for c in psutil.Process().children() if "ppwork.worker.warm_server" in c.cmdline())
+for number in range(2):
+    folder = f"{sys.argv[3]}-{number}"
+    print(pp.launch_script(sys.argv[1], nproc=1, arguments=("well", sys.argv[2]), out=folder).exit_code)
+    print((killed := server()).pid)
+    killed.kill()
+    killed.wait()
+"""
+
+
+def names_of(run_dir: Path) -> set[str]:
+    """The files of a run; torchrun puts a number of its own into the names of its folders."""
+    return {
+        re.sub(r"^[0-9a-f]{32}_\w+", "ID", str(path.relative_to(run_dir)))
+        for path in run_dir.rglob("*")
+        if path.is_file()
+    }
+
+
+def comparable(text: str, run_dir: Path) -> str:
+    """A text without what differs from run to run: folders, processes, moments."""
+    text = text.replace(str(run_dir), "RUN")
+    return re.sub(r"[0-9a-f]{32}\w*|\bpid:? \d+|\d+\.\d+ ?s|attempt_\d+|\d{4}-\d\d-\d\d_[\d:]+", "_", text)
+
+
+def both(monkeypatch, tmp_path, launch):
+    """Launch warm, as this file is, and then cold."""
+    warm = launch(tmp_path / "warm")
+    assert "started cold" not in (tmp_path / "warm" / TORCHRUN_LOG).read_text()
+    monkeypatch.setenv(WARM_VARIABLE, "0")
+    return warm, launch(tmp_path / "cold")
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_program_sees_is_seen_and_ends_the_same(monkeypatch, tmp_path, end):
+    warm, cold = both(
+        monkeypatch,
+        tmp_path,
+        lambda out: pp.launch_script(SEEN, nproc=2, arguments=(end, str(tmp_path)), out=out, check=False),
+    )
+    assert warm.exit_code == cold.exit_code == (0 if end == "well" else 1)
+    assert names_of(warm.run_dir) == names_of(cold.run_dir)
+    texts = [comparable(run.failure.what if run.failure else "well", run.run_dir) for run in (warm, cold)]
+    assert texts[0] == texts[1]
+    for rank in range(2):
+        sights = [json.loads(run.printed(rank)) for run in (warm, cold)]
+        for sight in sights:
+            assert sight["shown as"] == sight["started as"]
+            assert sight["shown variables"] == sight["variables"]
+            for name in OF_ONE_RUN:
+                sight["variables"].pop(name, None)
+                sight["shown variables"].pop(name, None)
+        assert sights[0] == sights[1]
+
+
+@pytest.mark.parametrize("fault", ["", "raises"])
+def test_a_plan_gives_the_same_outputs_records_and_files(monkeypatch, tmp_path, fault):
+    stages = {"stage1": "toy_stages:RaisesOn", "options": {"group_rank": 1}} if fault else {}
+    warm, cold = both(
+        monkeypatch,
+        tmp_path,
+        lambda out: pp.launch(toy(**stages), out=out, check=False),
+    )
+    assert warm.exit_code == cold.exit_code == (1 if fault else 0)
+    assert warm.summary.get("outputs") == cold.summary.get("outputs")
+    assert names_of(warm.run_dir) == names_of(cold.run_dir)
+    records = [
+        [
+            # Which of its peers' ends a rank hears of first is chance.
+            (r.rank, r.symptom)
+            if r.symptom
+            else (r.rank, r.error_type, comparable(r.what, run.run_dir), r.source)
+            for r in read_records(run.run_dir, 3)
+        ]
+        for run in (warm, cold)
+    ]
+    assert records[0] == records[1]
+    assert len(records[0]) == (3 if fault else 0)
+
+
+def owner(tmp_path, *command: str) -> subprocess.Popen[str]:
+    """A process with a warm launcher of its own."""
+    environment = {**os.environ, WARM_VARIABLE: "1", "XDG_RUNTIME_DIR": str(tmp_path)}
+    return subprocess.Popen(
+        [sys.executable, "-c", *command], env=environment, stdout=subprocess.PIPE, text=True
+    )
+
+
+def family_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """The warm launcher, torchrun and its three ranks, once all are there."""
+    family = psutil.Process(process.pid).children(recursive=True)
+    with contextlib.suppress(psutil.Error):  # one has just ended
+        agent = torchrun_in(family)
+        ranks = [member for member in family if agent is not None and member.ppid() == agent.pid]
+        if len(ranks) == 3 and all(rank.cmdline()[-2:-1] == ["worker"] for rank in ranks):
+            return family
+    return []
+
+
+def torchrun_in(family: list[psutil.Process]) -> psutil.Process | None:
+    return next((member for member in family if is_torchrun(member.cmdline())), None)
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_an_owner_that_is_killed_takes_everything_with_it_also_a_torchrun_that_stands_still(
+    tmp_path, stopped
+):
+    with owner(tmp_path, LONG, str(tmp_path / "run")) as process:
+        try:
+            family = wait_for(lambda: family_of(process))
+            if stopped:
+                torchrun_in(family).suspend()
+        finally:
+            process.kill()
+    assert all_gone(family, 3.0) == []
+
+
+def test_ctrl_c_ends_the_run_and_leaves_nothing_but_an_owner_that_says_so(tmp_path):
+    with owner(tmp_path, LONG, str(tmp_path / "run")) as process:
+        try:
+            family = wait_for(lambda: family_of(process))
+            process.send_signal(signal.SIGINT)
+            assert process.wait(10) == -signal.SIGINT
+        finally:
+            process.kill()
+    assert all_gone(family, 0.0) == []
+
+
+def test_a_warm_launcher_that_was_killed_is_replaced(tmp_path):
+    with owner(tmp_path, TWO_RUNS, str(SEEN), str(tmp_path), str(tmp_path / "run")) as process:
+        codes_and_servers = process.communicate(timeout=60)[0].split()
+    assert codes_and_servers[::2] == ["0", "0"]
+    assert codes_and_servers[1] != codes_and_servers[3]
+
+
+def test_what_a_fork_cannot_have_is_started_cold_and_said(monkeypatch, tmp_path):
+    monkeypatch.setenv("PYTHONWARNINGS", WARNINGS["PYTHONWARNINGS"] + ",ignore::ResourceWarning")
+    run = pp.launch_script(SEEN, nproc=1, arguments=("well", str(tmp_path)), out=tmp_path / "run")
+    assert run.exit_code == 0
+    log = (tmp_path / "run" / TORCHRUN_LOG).read_text()
+    assert "ppwork: started cold: not as in the warm launcher: PYTHONWARNINGS" in log

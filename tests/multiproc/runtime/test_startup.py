@@ -1,0 +1,56 @@
+"""Start-up: ranks that were started differently are told so, by key, value and rank, before any inference."""
+
+from __future__ import annotations
+
+import pytest
+from rank_folders import folder, worker
+from toy_runs import toy
+
+from ppwork.records.failure import read_records
+
+pytestmark = pytest.mark.multiproc
+
+
+def test_a_wrong_plan_on_one_rank_is_refused_with_key_values_and_ranks(tmp_path, start_ranks):
+    """F04."""
+    right = folder(tmp_path / "right", toy(denoise_steps=1))
+    wrong = folder(tmp_path / "wrong", toy(denoise_steps=4))
+    codes = start_ranks([worker(right), worker(right), worker(wrong)]).wait()
+    assert codes == [1, 1, 1]
+    records = read_records(right, 3) + read_records(wrong, 3)
+    assert [record.error_type for record in records] == ["ParityError"] * 3
+    assert len({record.what for record in records}) == 1
+    assert "plan.denoise_steps was 1 on ranks 0 and 1; 4 on rank 2" in records[0].what
+    assert not list(right.glob("spans-*")) or "encode" not in (right / "spans-rank0.jsonl").read_text()
+
+
+def test_a_differing_environment_is_refused_with_the_variable_named(tmp_path, start_ranks):
+    """F04 and R5."""
+    run_dir = folder(tmp_path / "run", toy())
+    environments = {1: {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}}
+    codes = start_ranks([worker(run_dir)] * 3, environments).wait()
+    assert codes == [1, 1, 1]
+    for record in read_records(run_dir, 3):
+        assert 'env.TORCH_DISTRIBUTED_DEBUG was null on ranks 0 and 2; "DETAIL" on rank 1' in record.what
+
+
+def test_a_world_of_the_wrong_size_is_refused(tmp_path, start_ranks):
+    """F21."""
+    run_dir = folder(tmp_path / "run", toy(mesh_size=3))
+    assert start_ranks([worker(run_dir)] * 3).wait() == [1, 1, 1]
+    for record in read_records(run_dir, 3):
+        assert record.error_type == "PlanError"
+        assert "3 ranks were started" in record.what
+
+
+def test_a_rank_that_never_comes_is_named_within_the_bound(tmp_path, start_ranks):
+    """R12: SCOPE_DIST_TIMEOUT_S overrides the plan's bound."""
+    run_dir = folder(tmp_path / "run", toy())
+    absent = ["-c", "pass"]
+    environments = {r: {"SCOPE_DIST_TIMEOUT_S": "2"} for r in range(3)}
+    codes = start_ranks([worker(run_dir), absent, worker(run_dir)], environments).wait(15)
+    assert codes == [3, 0, 3]
+    for record in read_records(run_dir, 3):
+        assert record.error_type == "PeerTimeoutError"
+        assert "Ranks [1] did not reach 'parity'" in record.what
+        assert record.where["peer"] == 1

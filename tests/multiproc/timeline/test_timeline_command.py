@@ -1,0 +1,82 @@
+"""``ppwork timeline`` on runs of real ranks: the files are there, whole, and true to the spans."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from checkout import SUPPORT
+from commands import ppwork
+from trace_check import check_trace
+
+import ppwork as pp
+
+pytestmark = pytest.mark.multiproc
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    plan = pp.Plan(
+        mesh_size=2,
+        chunks=6,
+        backend="gloo",
+        timeout_s=20.0,
+        stage0="toy_stages:Counter",
+        stage1="toy_stages:Scaler",
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(SUPPORT)
+        return pp.launch(plan, out=tmp_path_factory.mktemp("timeline") / "run")
+
+
+def test_timeline_writes_picture_table_and_trace_and_says_what_they_show(run):
+    done = ppwork("timeline", run.run_dir)
+    assert done.returncode == 0, done.stderr
+    folder = run.run_dir
+    assert (folder / "timeline.png").read_bytes().startswith(b"\x89PNG\r\n")
+    table = (folder / "timeline.txt").read_text()
+    assert f"the period is {run.summary['period_ms']:.1f} ms" in table
+    assert done.stdout.startswith(table.splitlines()[0])
+    for name in ("timeline.png", "timeline.txt", "trace.json"):
+        assert str(folder / name) in done.stdout
+    trace = (folder / "trace.json").read_bytes()
+    check_trace(trace)
+    events = json.loads(trace)["traceEvents"]
+    assert json.loads(trace)["otherData"]["flows_left_out"] == 0  # one host, one clock
+    for phase in "sf":
+        assert len([e for e in events if e["ph"] == phase]) == 6 * 2
+    rows = {e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert rows == {"rank 0 stage0", "rank 1 leader", "rank 2 follower"}
+
+
+def test_two_runs_are_compared_in_one_picture(run):
+    done = ppwork("timeline", run.run_dir, "--compare", run.run_dir, "--chunks", "2:4")
+    assert done.returncode == 0, done.stderr
+    assert (run.run_dir / "timeline-compare.png").read_bytes().startswith(b"\x89PNG\r\n")
+    assert done.stdout.count("the period is") == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["{}/nowhere"], "cannot be read"),
+        (["{}/empty"], "no spans of any chunk"),
+        (["{}/spoiled"], "do not read"),
+        (["{run}", "--compare", "{}/nowhere"], "cannot be read"),
+        (["{run}", "--chunks", "4:2"], "FIRST:LAST"),
+        (["{run}", "--chunks", "70:80"], "the run has 0 to 5"),
+    ],
+    ids=["no folder", "no spans", "no span file", "no second folder", "no range", "no such chunks"],
+)
+def test_bad_input_exits_2_with_one_message_and_writes_nothing(run, command, tmp_path, arguments, text):
+    for name in ("empty", "spoiled"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "plan.json").write_bytes(run.plan.to_json())
+    (tmp_path / "spoiled" / "spans-rank0.jsonl").write_text("nonsense\n")
+    before = sorted(tmp_path.rglob("*"))
+    code, message = command("timeline", *(word.format(tmp_path, run=run.run_dir) for word in arguments))
+    assert code == 2, message
+    assert message.startswith("bad input: ")
+    assert text in message
+    assert "Traceback" not in message
+    assert sorted(tmp_path.rglob("*")) == before

@@ -1,0 +1,189 @@
+"""The guards with real ranks: a difference between mesh ranks is an error on all of them, and not a hang."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+
+import pytest
+from checkout import SUPPORT
+from guarded_ranks import CASES
+from rank_folders import folder, worker
+from started_ranks import start_rank
+from toy_runs import toy
+
+import ppwork as pp
+from ppwork.records.failure import read_records
+
+pytestmark = pytest.mark.multiproc
+
+GONE_S = 10.0
+"""From the first failure record to the end of all ranks, on a loaded machine."""
+BOUND_S = 60.0
+"""The plan's bound of a wait: a hang would end much later than ``GONE_S``."""
+
+
+@pytest.fixture(scope="module")
+def differences(tmp_path_factory):
+    """What each mesh rank said to each case, from one world of a mesh of three."""
+    out = tmp_path_factory.mktemp("guards")
+    plan = toy(mesh_size=3, compare_collectives=-1).to_json().decode()
+    environment = {**os.environ, "WORLD_SIZE": "4", "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    environment["PPWORK_STORE"] = str(out / "store")
+    command = [sys.executable, str(SUPPORT / "guarded_ranks.py"), plan, str(out)]
+    started = [start_rank(command, {**environment, "RANK": str(r), "LOCAL_RANK": str(r)}) for r in range(4)]
+    try:
+        assert [process.wait(60) for process in started] == [0] * 4
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+    return {rank: json.loads((out / str(rank)).read_text()) for rank in (1, 2, 3)}
+
+
+def test_ranks_that_agree_are_left_alone_and_sum_even_after_all_the_refusals(differences):
+    for rank in (1, 2, 3):
+        assert differences[rank]["agreed"] == {"said": [3.0] * 4, "reached": [[4], [4]]}
+
+
+CALLED = "called all_reduce float32[4] as collective"
+SAID = {
+    "shape": (
+        f"ranks 1 and 3 {CALLED} 2 of chunk 0; "
+        "rank 2 called all_reduce float32[5] as collective 2 of chunk 0",
+        "tensors differ",
+    ),
+    "dtype": (f"ranks 1 and 2 {CALLED} 2 of chunk 1; rank 3 called all_reduce float64[4]", "tensors differ"),
+    "one more at the end": (
+        f"ranks 1 and 3 ended chunk 2 after 2; rank 2 {CALLED} 3 of chunk 2",
+        "only one rank",
+    ),
+    "one more before": (
+        f"ranks 1 and 2 {CALLED} 1 of chunk 3; rank 3 called all_reduce float32[7] as collective 1",
+        "tensors differ",
+    ),
+    "fewer": (f"ranks 1 and 3 {CALLED} 2 of chunk 4; rank 2 ended chunk 4 after 1", "only one rank knows"),
+    "none": (f"ranks 1 and 3 {CALLED} 1 of chunk 5; rank 2 ended chunk 5 after 0", "only one rank knows"),
+    "input": ("rank 3 had another 'sigma'", "write to the envelope"),
+    "inputs missing": ("the mesh ranks had [2, 1, 2] tensors", "write to the envelope"),
+}
+REACHED = {"shape": 1, "dtype": 1, "one more at the end": 2, "one more before": 0, "fewer": 1}
+
+
+@pytest.mark.parametrize("case", SAID)
+def test_a_difference_raises_on_every_mesh_rank_before_the_backend(differences, case):
+    """F05, F11, F12 and R5: one text everywhere, and no rank has made the call that others will not make."""
+    said, check_first = SAID[case]
+    for rank in (1, 2, 3):
+        kind, what, where, hint = differences[rank][case]["said"]
+        assert kind == "LocalProtocolError"
+        assert said in what
+        assert what == differences[1][case]["said"][1]
+        assert check_first in hint
+        index = list(CASES).index(case)
+        assert where == {
+            "rank": rank,
+            "role": "leader" if rank == 1 else "follower",
+            "group": "tp_pg",
+            "call_id": index,
+            "chunk_index": index,
+            "cache_epoch": 0,
+        }
+        assert len(differences[rank][case]["reached"]) == REACHED.get(case, 0)
+
+
+def test_a_collective_on_another_group_is_refused_on_every_rank_that_makes_it(differences):
+    """F08: all make the same call here, so without the guard it would go through, and nobody be the wiser."""
+    for rank in (1, 2, 3):
+        kind, what, where, _ = differences[rank]["wrong group"]["said"]
+        assert kind == "LocalProtocolError"
+        assert "a collective on mesh_pg; inside stage 1 only tp_pg may be used" in what
+        assert where["group"] == "tp_pg"
+        assert where["rank"] == rank
+
+
+def failed(tmp_path, **changes):
+    plan = toy(verify=False, timeout_s=BOUND_S, **changes)
+    run = pp.launch(plan, out=tmp_path / "run", check=False)
+    ended_ns = time.monotonic_ns()
+    assert run.failure is not None
+    records = read_records(run.run_dir, plan.world_size)
+    assert ended_ns - min(record.at_ns for record in records) < GONE_S * 1e9
+    return run, records
+
+
+def test_a_sum_behind_one_ranks_flag_is_caught_at_the_end_of_the_last_chunk(tmp_path):
+    """F05: nobody would ever come to this call; and the chunk's result must not leave as if it were good."""
+    run, records = failed(tmp_path, chunks=2, stage1="guarded_stages:OneMoreSum")
+    assert "LocalProtocolError: The mesh ranks were about to meet in different" in run.failure.what
+    assert run.failure.where["chunk_index"] == 1
+    assert run.failure.where["group"] == "tp_pg"
+    mesh = [record for record in records if record.error_type == "LocalProtocolError"]
+    assert mesh
+    for record in mesh:
+        assert (
+            "rank 1 ended chunk 1 after 1; rank 2 called all_reduce float32[4] as collective 2" in record.what
+        )
+    assert [e.chunk_index for e in run.entries(0) if e.name == "emit"] == [0]
+    assert [e.chunk_index for e in run.entries(1) if e.name == "result.send"] == [0]
+
+
+def test_a_generator_call_too_many_is_caught_on_its_rank_before_its_first_collective(tmp_path):
+    """F12, in a chunk that is not compared: the rank counts for itself."""
+    run, _ = failed(tmp_path, denoise_steps=2, stage1="guarded_stages:StepsAgain")
+    assert "Rank 2 (follower) failed first: LocalProtocolError" in run.failure.what
+    assert "A step was asked for after 2 generator calls; the chunk's plan expected 2" in run.failure.what
+    assert run.failure.where["chunk_index"] == 3
+    assert "guarded_stages.py:" in run.failure.what
+
+
+def test_weights_and_variables_of_the_stage_that_differ_are_named_before_any_chunk(tmp_path, start_ranks):
+    """F11 and F05: on every rank, with the same text."""
+    plan = toy(digests=True, stage1="guarded_stages:Loaded", timeout_s=BOUND_S)
+    run_dir = folder(tmp_path / "run", plan)
+    environments = {2: {"TOY_FAST": "1", "TOY_WEIGHT": "1.5"}}
+    assert start_ranks([worker(run_dir)] * 3, environments).wait(BOUND_S) == [1, 1, 1]
+    ended_ns = time.monotonic_ns()
+    records = read_records(run_dir, 3)
+    assert ended_ns - min(record.at_ns for record in records) < GONE_S * 1e9
+    assert [record.error_type for record in records] == ["ParityError"] * 3
+    assert len({record.what for record in records}) == 1
+    assert 'env.TOY_FAST was null on rank 1; "1" on rank 2' in records[0].what
+    assert 'weight.embed was "float32[2, 2] ' in records[0].what
+    assert "weight.norm" not in records[0].what
+    assert "encode" not in (run_dir / "spans-rank0.jsonl").read_text()
+
+
+def test_a_second_caller_of_the_transport_is_refused_and_the_run_goes_on(tmp_path, start_ranks):
+    """F22."""
+    plan = toy(mesh_size=1).to_json().decode()
+    script = str(SUPPORT / "two_callers.py")
+    assert start_ranks([[script, plan, str(tmp_path)]] * 2).wait() == [0, 0]
+    refused, results = json.loads((tmp_path / "seen").read_text())
+    assert results == [[k, True, *[2.0 * k] * 3] for k in range(4)]
+    assert len(refused) == 3 * 4
+    for (what, where), name in zip(refused, ["send", "heartbeat", "receive_result"] * 4, strict=True):
+        assert f"{name} was called by thread 'second'; thread 'MainThread' made the first call" in what
+        assert where == {"rank": 0, "role": "stage0"}
+
+
+def test_the_shipped_denoiser_passes_all_comparisons_and_computes_the_same(tmp_path):
+    """R5: with everything compared always, across a cut and a recompute, at depth 2."""
+    plan = pp.Plan(
+        mesh_size=2,
+        chunks=4,
+        width=64,
+        height=32,
+        backend="gloo",
+        in_flight_depth=2,
+        hard_cuts=(2,),
+        recompute_every=3,
+        compare_collectives=-1,
+        digests=True,
+        verify=True,
+    )
+    run = pp.launch(plan, out=tmp_path / "run")
+    assert run.summary["verified_chunks"] == 4
+    assert run.summary["max_abs_diff"] <= plan.tolerance

@@ -1,0 +1,93 @@
+"""Whole runs on real gloo ranks under torchrun: the right answers, and what is left behind."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from checkout import SUPPORT
+from toy_runs import expected, toy
+
+import ppwork as pp
+
+pytestmark = pytest.mark.multiproc
+
+
+@pytest.mark.parametrize("mesh_size", [1, 2, 4])
+def test_worlds_of_two_three_and_five_give_the_right_outputs(tmp_path, mesh_size):
+    run = pp.launch(toy(mesh_size=mesh_size, hard_cuts=(3,)), out=tmp_path / "run")
+    assert run.summary["outputs"] == expected(6, cuts=(3,))
+    assert run.summary["max_abs_diff"] == 0.0
+    assert run.summary["verified_chunks"] == run.summary["chunks"] == 6
+    assert run.summary["backend"] == "gloo"
+    left = {path.name for path in run.run_dir.iterdir()}
+    ranks = range(mesh_size + 1)
+    assert left == {"plan.json", "summary.json", "torchrun.log", "reference.log"} | {
+        name for r in ranks for name in (f"rank{r}.log", f"spans-rank{r}.jsonl", f"pulse-rank{r}")
+    }
+
+
+def test_every_dtype_and_awkward_shape_survives_both_links_and_the_broadcast(tmp_path):
+    """Chunks alternate between two schemas, one inline in the frame and one sent alone."""
+    plan = toy(stage0="toy_stages:AllDtypes", stage1="toy_stages:Echo", chunks=5)
+    run = pp.launch(plan, out=tmp_path / "run")
+    assert run.summary["outputs"] == [24] * 5  # 21 dtypes and three shapes
+
+
+@pytest.fixture(scope="module")
+def unverified(tmp_path_factory):
+    """One run of the plan without verification, and what its progress was."""
+    progress = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(SUPPORT)
+        run = pp.launch(
+            toy(verify=False), out=tmp_path_factory.mktemp("unverified") / "run", progress=progress.append
+        )
+    return run, progress
+
+
+def test_every_rank_leaves_spans_for_each_step_of_each_chunk(unverified):
+    run, _ = unverified
+    steps = {
+        0: {"encode", "preflight", "send", "receive", "decode"},
+        1: {"receive", "broadcast", "generate", "send_result"},
+        2: {"receive", "generate"},
+    }
+    for rank, names in steps.items():
+        entries = run.entries(rank)
+        for k in range(6):
+            found = {e.name for e in entries if e.chunk_index == k}
+            assert names <= found, (rank, k)
+    points = [e.name for e in run.entries(1) if e.name in ("mesh.broadcast", "result.send")]
+    assert points[:2] == ["mesh.broadcast", "result.send"]
+
+
+def test_recompute_rebuilds_the_cache_from_context_frames_on_every_rank(tmp_path):
+    """R4: the plan of the chunk travels; the reference computes the same."""
+    run = pp.launch(toy(recompute_every=2, chunks=5), out=tmp_path / "run")
+    # before chunk 2 the cache is rebuilt to (2 - 1) + 0.5, before chunk 4 to (4 - 1) + 0.5
+    assert [row[0] for row in run.summary["outputs"]] == [100.0, 210.0, 270.0, 380.0, 490.0]
+    assert run.summary["max_abs_diff"] == 0.0
+
+
+def test_several_steps_are_counted_and_the_source_may_end_early(tmp_path):
+    run = pp.launch(toy(denoise_steps=3, chunks=9, options={"end_at": 4}), out=tmp_path / "run")
+    assert run.summary["chunks"] == run.summary["verified_chunks"] == 4
+
+
+def test_a_large_message_goes_through_without_a_copy_limit_of_the_frame(tmp_path):
+    run = pp.launch(toy(chunks=2, options={"large": 4_000_000}), out=tmp_path / "run")
+    assert run.summary["max_abs_diff"] == 0.0
+
+
+def test_progress_reports_every_chunk_in_order_while_running(unverified):
+    _, progress = unverified
+    emitted = [entry.chunk_index for entry in progress if entry.name == "emit"]
+    assert emitted == list(range(6))
+
+
+def test_summary_names_plan_digest_and_versions(unverified):
+    run, _ = unverified
+    plan = pp.Plan.load(run.run_dir)
+    assert run.summary["plan_digest"] == plan.digest
+    assert msgspec.convert(run.summary["plan"], pp.Plan) == plan
+    assert set(run.summary["versions"]) == {"ppwork", "torch", "python"}

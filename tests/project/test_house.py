@@ -1,0 +1,98 @@
+"""The house stands as it is drawn: few places to look at first, arrows down only, a library that stays small.
+
+Import-linter has the floors (``pyproject.toml``); what it does not count is counted here.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from pathlib import Path
+
+import grimp
+import pytest
+from checkout import ROOT
+
+PACKAGE = ROOT / "ppwork"
+LIBRARY_FILES, LIBRARY_LINES = 27, 4400
+"""``PPControlPlane`` may need so many, rooms' openings (``__init__``) beside it.
+
+To raise either, write the reason here.
+"""
+TOP_PACKAGES, TOP_FILES = 13, 7
+
+
+@pytest.fixture(scope="module")
+def graph():
+    """Who imports whom, imports for types and in functions counted."""
+    return grimp.build_graph("ppwork", exclude_type_checking_imports=False, cache_dir=None)
+
+
+def file_of(module: str) -> Path:
+    path = ROOT / module.replace(".", "/")
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def lines_of(module: str) -> int:
+    return len(file_of(module).read_text().splitlines())
+
+
+def library_of(graph) -> set[str]:
+    needed = graph.find_upstream_modules("ppwork.runtime", as_package=True)
+    own = {"ppwork.runtime", *graph.find_descendants("ppwork.runtime")}
+    return {module for module in needed | own if file_of(module).name != "__init__.py"}
+
+
+def test_top_level_is_few_enough_to_be_read_at_a_glance():
+    packages = [path for path in PACKAGE.iterdir() if (path / "__init__.py").exists()]
+    files = list(PACKAGE.glob("*.py"))
+    assert len(packages) <= TOP_PACKAGES, sorted(path.name for path in packages)
+    assert len(files) <= TOP_FILES, sorted(path.name for path in files)
+
+
+def test_library_that_a_prototype_takes_away_stays_small(graph):
+    modules = library_of(graph)
+    lines = sum(map(lines_of, modules))
+    assert len(modules) <= LIBRARY_FILES, sorted(modules)
+    assert lines <= LIBRARY_LINES, lines
+    # The count is of the right thing: it reaches the wire and the recorder, and no room above.
+    assert {"ppwork.runtime.groups", "ppwork.protocol.wire", "ppwork.records.spans"} <= modules
+    rooms = {module.split(".")[1] for module in modules}
+    assert rooms <= {"protocol", "runtime", "records", "errors", "process", "version"}
+
+
+def test_no_two_files_import_each_other_by_any_way(graph):
+    circles = [
+        (importer, imported)
+        for importer in sorted(graph.modules)
+        for imported in sorted(graph.find_modules_directly_imported_by(importer))
+        if graph.chain_exists(importer=imported, imported=importer)
+    ]
+    assert not circles
+
+
+def test_our_own_modules_are_imported_plainly():
+    """An import for types only would hide an arrow from whoever reads the contract."""
+    hidden = []
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+                hidden += [
+                    f"{path.relative_to(ROOT)}: {ast.unparse(statement)}"
+                    for statement in node.body
+                    if isinstance(statement, ast.Import | ast.ImportFrom)
+                    and "ppwork" in ast.unparse(statement).split()[1].split(".")
+                ]
+    assert [line for line in hidden if not line.startswith("ppwork/__init__.py")] == []
+
+
+def test_every_room_says_what_it_is_for_and_what_it_may_import():
+    for path in PACKAGE.glob("*/__init__.py"):
+        opening = importlib.import_module(f"ppwork.{path.parent.name}").__doc__ or ""
+        assert "May import" in opening, path.parent.name
+
+
+def test_architecture_names_every_room():
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    for path in PACKAGE.glob("*/__init__.py"):
+        assert f"`{path.parent.name}`" in page, path.parent.name

@@ -1,0 +1,49 @@
+"""A long run of somebody else's launcher, by its processes: who is in it, and whether all are gone."""
+
+from __future__ import annotations
+
+import contextlib
+
+import psutil
+
+from ppwork.launcher.agent import is_torchrun
+
+FREEZE_S = 1.0
+SCRIPT = f"""
+import sys, ppwork as pp
+plan = pp.Plan(mesh_size=2, chunks=2000, backend="gloo", stage0="toy_stages:Counter",
+               stage1="toy_stages:Slow", options={{"step_s": 0.05}}, freeze_s={FREEZE_S})
+pp.launch(plan, out=sys.argv[1])
+"""
+"""A program that launches a run of some minutes into the folder that it is given."""
+GONE_S = 2.0
+"""So long after a death all others may still be there."""
+
+
+def torchrun_of(launcher_pid: int) -> psutil.Process | None:
+    """The torchrun that a launcher has started, if it has; its other children come and go."""
+    for child in psutil.Process(launcher_pid).children():
+        with contextlib.suppress(psutil.Error):
+            if is_torchrun(child.cmdline()):
+                return child
+    return None
+
+
+def agent_and_ranks(launcher_pid: int) -> tuple[psutil.Process, list[psutil.Process]]:
+    """The torchrun under a launcher, and its three ranks in order."""
+    agent = torchrun_of(launcher_pid)
+    ranks = sorted(agent.children(), key=lambda rank: int(rank.environ()["RANK"]))
+    assert len(ranks) == 3
+    return agent, ranks
+
+
+def kill(*processes: psutil.Process | None) -> None:
+    for process in processes:
+        if process is not None and process.is_running():
+            process.kill()
+
+
+def all_gone(processes, deadline_s: float) -> list[psutil.Process]:
+    """Wait for processes to end; return those that are still there at the deadline."""
+    _, alive = psutil.wait_procs(processes, timeout=deadline_s)
+    return [p for p in alive if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]

@@ -1,0 +1,85 @@
+"""Every field of a plan is an option of ``ppwork run``, or is left to Python for a reason."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from ppwork.cli import main
+from ppwork.plan import Plan
+from ppwork.records.run import Run
+
+OPTIONS = {
+    "mesh_size": ("--mesh-size 3", 3),
+    "chunks": ("--chunks 5", 5),
+    "frames_per_chunk": ("--frames-per-chunk 2", 2),
+    "input": ("--input clip.mp4", "clip.mp4"),
+    "width": ("--size 320x192", 320),
+    "height": ("--size 320x192", 192),
+    "noise": ("--noise 10", 10.0),
+    "seed": ("--seed 7", 7),
+    "hard_cuts": ("--hard-cut-at 2 --hard-cut-at 4", (2, 4)),
+    "flushes": ("--flush-at 3", (3,)),
+    "denoise_steps": ("--steps 2", 2),
+    "recompute_every": ("--recompute-every 4", 4),
+    "in_flight_depth": ("--depth 3", 3),
+    "d_in": ("--d-in 2 --d-out 1", 2),
+    "d_out": ("--d-in 2 --d-out 1", 1),
+    "schedule": ("--schedule send-after-decode", "send-after-decode"),
+    "backend": ("--backend gloo", "gloo"),
+    "share_gpu": ("--share-gpu", True),
+    "stage0": ("--stage0 mine:First", "mine:First"),
+    "stage1": ("--stage1 mine:Second", "mine:Second"),
+    "options": (
+        "--workload synthetic --stage0-ms 30,10 --stage1-ms 60 --payload-mb 2 --jitter 0.1",
+        {"encode_ms": 30.0, "decode_ms": 10.0, "stage1_ms": 60.0, "payload_mb": 2.0, "jitter": 0.1},
+    ),
+    "timeout_s": ("--timeout-s 20", 20.0),
+    "heartbeat_s": ("--heartbeat-s 2", 2.0),
+    "compare_collectives": ("--compare-collectives -1", -1),
+    "digests": ("--digests", True),
+    "verify": ("--verify", True),
+}
+LEFT_TO_PYTHON = {
+    "stall_s": "it follows from --timeout-s",
+    "freeze_s": "the detection of stopped processes is shortened by tests and the fault catalogue only",
+    "fault": "`ppwork fault run` injects faults, with what each case needs of a plan",
+    "frame_bytes": "it goes with the schema of user stages, which are chosen in Python",
+    "max_message_bytes": "it goes with the sizes of user stages, which are chosen in Python",
+    "threads_per_rank": "ranks share the cores of this machine; more than one each is for measurements",
+    "tolerance": "it belongs to the arithmetic of a stage, not to a run of it",
+}
+
+
+@pytest.fixture
+def planned(monkeypatch, tmp_path):
+    """Return the plan that ``ppwork run`` with these options would launch."""
+    plans = []
+
+    def launch(plan, **_):
+        plans.append(plan)
+        return Run(tmp_path, 0)
+
+    monkeypatch.setattr(main, "launch", launch)
+
+    def run(options):
+        answer = CliRunner().invoke(main.app, ["run", "--json", *options.split()])
+        assert answer.exit_code == 0, answer.output
+        return plans.pop()
+
+    return run
+
+
+def test_every_field_of_a_plan_has_its_option_or_a_reason_why_not():
+    assert sorted([*OPTIONS, *LEFT_TO_PYTHON]) == sorted(Plan.__struct_fields__)
+
+
+@pytest.mark.parametrize("field", OPTIONS)
+def test_an_option_reaches_its_field(planned, field):
+    options, value = OPTIONS[field]
+    assert getattr(planned(options), field) == value
+    assert getattr(Plan(), field) != value
+
+
+def test_without_options_a_plan_is_the_default_one(planned):
+    assert planned("") == Plan()

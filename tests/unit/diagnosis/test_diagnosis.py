@@ -1,0 +1,630 @@
+"""Why a run failed, told from what its ranks left: the cause first, the user's line first of all."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+from captured_logs import CAPTURED, console
+from made_runs import MS, ZERO, made
+from typer.testing import CliRunner
+
+from ppwork.cli.main import app
+from ppwork.cli.runs import explain
+from ppwork.diagnosis.run_evidence import RunEvidence
+from ppwork.diagnosis.runs import diagnose
+from ppwork.diagnosis.waits import roots, waits_of
+from ppwork.errors import PlanError, RunFailed, StageError
+from ppwork.plan import Plan
+from ppwork.process import ORPHANED, PAST_LIMIT, SECONDARY, STUCK, TORCHRUN_STOPPED, UNWRITABLE
+from ppwork.protocol.topology import Topology
+from ppwork.records.failure import FailureRecord, failure_file, record_of, write_record
+from ppwork.records.flight import flight_file, flight_of
+from ppwork.records.pulse import Pulse, PulseState
+from ppwork.records.run import SUMMARY_FILE, TORCHRUN_LOG, log_file
+from ppwork.records.spans import Recorder, Span, span_file
+
+REPORT = console("killed").read_text()
+"""Rank 1 by SIGKILL; ranks 0 and 2 ended by torchrun's SIGTERM."""
+
+
+FAILED_NS = ZERO + 60_000 * MS
+"""Long after the last of what a made run wrote."""
+
+
+@pytest.fixture
+def run(tmp_path):
+    (tmp_path / Plan.FILE_NAME).write_bytes(Plan(mesh_size=2, chunks=8).to_json())
+    return tmp_path
+
+
+def record(rank, **changes):
+    fields = {
+        "error_type": "StageError",
+        "what": f"Rank {rank} broke.\nmore lines",
+        "where": {"rank": rank, "chunk_index": 3},
+        "check_first": "the traceback",
+        "symptom": False,
+        "at_ns": 5,
+        "traceback": "",
+    }
+    return FailureRecord(rank=rank, **{**fields, **changes})
+
+
+def symptom(rank, peer=None, **changes):
+    where = {"rank": rank} if peer is None else {"rank": rank, "peer": peer}
+    fields = {"error_type": "PeerLostError", "what": "The connection broke.", "where": where, "symptom": True}
+    return record(rank, **{**fields, **changes})
+
+
+def write_spans(run, entries_by_rank):
+    for rank, entries in entries_by_rank.items():
+        with Recorder(span_file(run, rank)) as recorder:
+            for entry in entries:
+                recorder.write(entry)
+
+
+def report(run, code="-9", rank=1):
+    text = REPORT.replace("exitcode  : -9 ", f"exitcode  : {code} ")
+    (run / TORCHRUN_LOG).write_text(text.replace("rank      : 1 (local", f"rank      : {rank} (local"))
+
+
+# Cause and symptom
+
+
+def test_the_users_line_comes_first_then_the_cause_then_the_others_by_time(run):
+    def step():
+        raise ZeroDivisionError("its own bug")
+
+    def stage():
+        try:
+            step()
+        except ZeroDivisionError as error:
+            raise StageError("The stage's step raised ZeroDivisionError: its own bug") from error
+
+    try:
+        stage()
+    except StageError as error:
+        cause = record_of(error, 2, {})
+    write_record(run, cause)
+    for rank, after_ms in ((0, 40), (1, 30)):
+        write_record(run, symptom(rank, at_ns=cause.at_ns + after_ms * MS))
+    found = diagnose(run, 1)
+    lines = found.as_error().what.splitlines()
+    line = step.__code__.co_firstlineno + 1
+    assert lines == [
+        f"{__file__}:{line}, in step",
+        '    raise ZeroDivisionError("its own bug")',
+        "Rank 2 (follower) failed first: StageError: The stage's step raised ZeroDivisionError: its own bug",
+        f"  log: {run / TORCHRUN_LOG}",
+        "  then rank 1 after 0.030 s: PeerLostError: The connection broke.",
+        "  then rank 0 after 0.040 s: PeerLostError: The connection broke.",
+    ]
+    assert found.as_error().headline == lines[2]
+    assert found.cause == cause
+    assert [one.rank for one in found.others] == [1, 0]
+    assert found.as_error().where == {"rank": 2}
+    assert repr(found) == found.text == str(found.as_error())
+    assert found.text.splitlines()[-1].startswith("  check first: ")
+
+
+def test_source_without_its_line_in_the_traceback_is_shown_alone(run):
+    write_record(run, record(2, source="my_stages.py:7"))
+    assert diagnose(run, 1).text.splitlines()[0] == "my_stages.py:7"
+
+
+def test_log_of_the_first_rank_is_named_and_stands_in_for_a_hint(run):
+    log_file(run, 1).touch()
+    write_record(run, record(1, check_first=""))
+    found = diagnose(run, 1)
+    assert found.check_first == found.log == str(run / "rank1.log")
+
+
+def test_killed_rank_comes_before_those_that_noticed(run):
+    report(run)
+    write_record(run, symptom(2, 1))
+    found = diagnose(run, 1)
+    assert (
+        "Rank 1 (leader) failed first: RankDied: Rank 1 was killed by SIGKILL and left no record."
+        in found.text
+    )
+    assert "then rank 2: PeerLostError" in found.text
+    assert "rank 0 was ended by torchrun" in found.text
+    assert found.cause.where == {"rank": 1}
+    assert isinstance(found.as_error(), RunFailed)
+
+
+def test_killed_rank_says_what_its_pulse_said_last(run):
+    report(run)
+    Pulse(run, 1).beat(PulseState.BUSY, "generate", {"call_id": 4, "chunk_index": 3}, 7)
+    assert diagnose(run, 1).cause.where == {"rank": 1, "call_id": 4, "chunk_index": 3}
+    assert diagnose(run, 1).cause.at_ns == 7
+
+
+def test_cause_that_came_before_a_silent_death_is_the_first(run):
+    """torchrun's last resort is SIGKILL, 30 s after the failure that it follows."""
+    entries = made(2)
+    write_spans(run, entries)
+    report(run, rank=2)
+    write_record(run, record(1, at_ns=ZERO))
+    assert diagnose(run, 1).cause.rank == 1
+    write_record(run, record(1, at_ns=ZERO + 10_000 * MS))
+    assert diagnose(run, 1).cause.rank == 2
+
+
+def test_rank_that_the_launcher_killed_is_no_cause(run):
+    report(run)
+    with (run / TORCHRUN_LOG).open("a") as log:
+        log.write("ppwork: rank 1 (pid 7, sleeping) was there 1 s after the first death and was killed\n")
+    write_record(run, symptom(2, at_ns=9))
+    write_record(run, symptom(0, at_ns=8))
+    found = diagnose(run, 1)
+    assert (found.cause.rank, found.cause.error_type) == (1, "NoRecord")
+    assert "did not leave and was killed by the launcher" in found.cause.what
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "check"),
+    [
+        (7, "exited with code 7", "out-of-memory"),
+        (STUCK, "ended by its own watchdog", "out-of-memory"),
+        (UNWRITABLE, "could not write its records", "free space"),
+    ],
+)
+def test_exit_code_of_a_rank_that_left_no_record_is_explained(run, code, said, check):
+    report(run, code)
+    found = diagnose(run, 1)
+    assert said in found.cause.what
+    assert check in found.check_first
+
+
+@pytest.mark.parametrize("code", [SECONDARY, ORPHANED])
+def test_exit_code_of_a_rank_that_followed_is_a_symptom(run, code):
+    report(run, code)
+    write_record(run, record(2, at_ns=10**18))
+    assert diagnose(run, 1).cause.rank == 2
+
+
+def test_offsets_of_the_hosts_clocks_put_records_in_order(run):
+    ahead = 10_000 * MS
+    with Recorder(span_file(run, 2)) as recorder:
+        recorder.instant("clock", figures={"offset_ns": ahead, "error_ns": 0})
+    write_record(run, record(2, at_ns=ahead + 4))
+    write_record(run, record(1, at_ns=5))
+    assert diagnose(run, 1).cause.rank == 2
+
+
+def test_a_stages_own_call_of_the_backend_is_a_symptom_when_its_text_says_so(run):
+    text = "[/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer"
+    error = StageError("The stage's step raised")
+    error.__cause__ = RuntimeError(text)
+    assert record_of(error, 1, {}).symptom
+    error.__cause__ = RuntimeError("CUDA out of memory")
+    assert not record_of(error, 1, {}).symptom
+
+
+# Ranks that could not speak
+
+
+def test_stopped_rank_is_named_by_the_peer_that_noticed(run):
+    what = "Rank 2 (follower), process 7, was stopped (SIGSTOP) and did not go on for 5.1 s; it was idle."
+    write_record(
+        run, symptom(0, 2, error_type="PeerFrozenError", what=what, at_ns=9, check_first="kill -CONT 7")
+    )
+    write_record(run, symptom(1, 2, error_type="PeerFrozenError", what=what, at_ns=8))
+    found = diagnose(run, 1)
+    assert (found.cause.rank, found.cause.error_type) == (2, "PeerFrozenError")
+    assert found.cause.where == {"rank": 2, "peer": 1}
+    assert "rank 1 noticed" in found.text
+    write_record(run, symptom(2, 1, at_ns=99))  # it went on
+    assert diagnose(run, 1).cause.rank == 2
+
+
+def test_stopped_rank_is_named_by_the_launcher_that_killed_it(run):
+    line = "ppwork: rank 2 (pid 7, stopped) was there 1 s after the first death and was killed\n"
+    (run / TORCHRUN_LOG).write_text(line)
+    write_record(run, symptom(0, 1))
+    found = diagnose(run, 1)
+    assert (found.cause.rank, found.cause.error_type) == (2, "PeerFrozenError")
+
+
+@pytest.mark.parametrize(("began_ms", "beat_ms"), [(10, 20), (20, 10)])
+def test_a_rank_seen_stopped_after_a_death_comes_behind_the_one_that_died(run, began_ms, beat_ms):
+    """Its stop may have begun at any time; whose last entry is older says nothing of who died."""
+    report(run, rank=0)
+    with (run / TORCHRUN_LOG).open("a") as log:
+        log.write("ppwork: rank 2 (pid 7, stopped) was there 1 s after the first death and was killed\n")
+    Pulse(run, 0).beat(PulseState.IDLE, since_ns=ZERO + began_ms * MS)
+    Pulse(run, 2).beat(PulseState.IDLE, since_ns=ZERO + beat_ms * MS)
+    found = diagnose(run, 1)
+    assert (found.cause.rank, found.cause.error_type) == (0, "RankDied")
+    assert "rank 2 was stopped (SIGSTOP), did not leave and was killed by the launcher" in found.text
+    write_record(run, symptom(1, 2, error_type="PeerFrozenError", at_ns=ZERO, what="It did not run."))
+    assert diagnose(run, 1).cause.rank == (0 if began_ms < beat_ms else 2), (
+        "a peer had told of the stop: by time"
+    )
+
+
+def test_a_rank_that_the_launcher_killed_because_it_did_not_go_on_is_the_cause_of_a_later_death(run):
+    report(run, rank=0)
+    with (run / TORCHRUN_LOG).open("a") as log:
+        log.write("ppwork: rank 2 (pid 7, stopped) did not go on for 6.1 s and was killed\n")
+    Pulse(run, 0).beat(PulseState.IDLE, since_ns=ZERO + 20 * MS)
+    Pulse(run, 2).beat(PulseState.IDLE, since_ns=ZERO + 10 * MS)
+    assert diagnose(run, 1).cause.rank == 2
+
+
+GIL = """\
+Timeout (0:00:05)!
+Thread 0x00007f86242856c0 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 982 in run
+
+Thread 0x00007f8624df0b80 (most recent call first):
+  File "/srv/me/stuck.py", line 6 in work
+  File "/srv/me/stuck.py", line 7 in <module>
+"""
+
+
+def test_rank_that_held_the_interpreter_is_named_with_its_line(run):
+    log_file(run, 2).write_text(GIL)
+    report(run, 1, rank=2)
+    what = "Rank 2 (follower), process 7, was there, and its interpreter did not run for 9 s."
+    write_record(run, symptom(1, 2, error_type="PeerFrozenError", what=what))
+    found = diagnose(run, 1)
+    assert (found.cause.rank, found.cause.error_type) == (2, "StuckError")
+    assert found.text.splitlines()[0] == "/srv/me/stuck.py:6"
+    log_file(run, 2).write_text("")
+    assert diagnose(run, 1).cause.error_type == "PeerFrozenError"
+
+
+def test_rank_that_gloo_aborted_is_named_with_the_sizes(run):
+    aborted = [line for line in console("shapes").read_text().splitlines() if "preamble" in line]
+    log_file(run, 2).write_text(aborted[0])
+    report(run, -6, rank=2)
+    assert "3336 bytes came into a buffer of 2668" in diagnose(run, 1).cause.what
+
+
+def test_rank_that_crashed_is_named_with_its_line(run):
+    text = console("hang-aborted").read_text().replace("[default2]:", "")
+    log_file(run, 2).write_text(text)
+    report(run, -6, rank=2)
+    found = diagnose(run, 1)
+    assert "Fatal Python error: Aborted" in found.cause.what
+    assert found.text.splitlines()[0] == "/srv/me/missing.py:15"
+
+
+def test_rank_that_failed_before_its_log_was_open_is_found_in_torchruns(run):
+    text = console("raises").read_text()
+    (run / TORCHRUN_LOG).write_text(text.replace("[default1]:", ""))
+    found = diagnose(run, 1)
+    assert (found.cause.rank, found.cause.error_type) == (1, "ValueError")
+    assert found.text.splitlines()[0] == "/srv/me/raises.py:12"
+
+
+def test_symptoms_alone_lead_to_the_rank_without_a_record(run):
+    write_record(run, symptom(0, 1, at_ns=7))
+    write_record(run, symptom(1, 2, at_ns=6))
+    found = diagnose(run, 1)
+    assert (found.cause.rank, found.cause.error_type) == (2, "NoRecord")
+    assert "left no record; rank 1 said first: PeerLostError" in found.cause.what
+
+
+def test_symptoms_that_name_nobody_leave_the_silent_rank(run):
+    write_record(run, symptom(0))
+    write_record(run, symptom(2))
+    assert diagnose(run, 1).cause.rank == 1
+
+
+def test_symptoms_of_all_ranks_are_called_that(run):
+    for rank in range(3):
+        write_record(run, symptom(rank, (rank + 1) % 3, at_ns=rank))
+    found = diagnose(run, 1)
+    assert found.cause.rank == 0
+    assert "Every record is a symptom; rank 0 (stage0) was the first" in found.text
+
+
+def test_torn_and_foreign_files_are_named_and_read_past(run):
+    write_record(run, record(1))
+    failure_file(run, 2).write_bytes(failure_file(run, 1).read_bytes()[:40])
+    span_file(run, 0).write_text("not a span\n")
+    found = diagnose(run, 1)
+    assert found.cause.rank == 1
+    assert "what spans-rank0.jsonl says: it does not read" in found.unknown
+    assert "what failure-rank2.json says: it does not read" in found.unknown
+
+
+# Hangs
+
+
+def cut(entries, *, rank, names):
+    """Take from a made run what a rank did not come to in its last chunk."""
+    last = max(entry.call_id for entry in entries[0] if entry.name == "encode")
+    entries[rank] = [e for e in entries[rank] if not (e.call_id == last and e.name in names)]
+
+
+def hanging(**kwargs):
+    """A run whose last chunk is on its way: sent, received and broadcast, and in the generator."""
+    entries = made(3, **kwargs)
+    for rank in entries:
+        entries[rank] = [e for e in entries[rank] if e.call_id < 3]
+    cut(entries, rank=0, names=("receive", "decode", "emit"))
+    cut(entries, rank=1, names=("generate", "result.send", "send_result"))
+    cut(entries, rank=2, names=("generate",))
+    # A result that is here says so; made runs have the receive only.
+    for span in [e for e in entries[0] if e.name == "receive"]:
+        entries[0].append(msgspec.structs.replace(span, name="receive"))
+    return entries
+
+
+def arrived(entries):
+    from ppwork.records.spans import Instant
+
+    entries[0] += [
+        Instant("arrive", "up_pg", e.end_ns, call_id=e.call_id, chunk_index=e.chunk_index)
+        for e in entries[0]
+        if isinstance(e, Span) and e.name == "receive"
+    ]
+    return entries
+
+
+def said(waits):
+    return {wait.rank: (wait.call, wait.waits_for) for wait in waits}
+
+
+def test_ranks_in_the_generator_wait_for_nobody_and_rank_zero_for_the_leader():
+    waits = waits_of(Topology(2), arrived(hanging()))
+    assert said(waits) == {
+        0: ("result of call 2 on up_pg", (1,)),
+        1: ("generate of call 2", ()),
+        2: ("generate of call 2", ()),
+    }
+    assert roots(waits) == (1,)
+
+
+def test_broadcast_that_never_ended_waits_for_the_follower():
+    entries = arrived(hanging())
+    cut(entries, rank=1, names=("broadcast",))
+    cut(entries, rank=2, names=("receive",))
+    entries[2] = [e for e in entries[2] if e.call_id < 1]
+    entries[2] += [e for e in made(2)[2] if e.call_id == 1 and e.name == "receive"]
+    waits = waits_of(Topology(2), entries)
+    assert said(waits)[1] == ("broadcast of call 2 on mesh_pg", (2,))
+    assert said(waits)[2] == ("generate of call 1", (1,))
+
+
+def test_follower_that_computes_alone_waits_for_the_absent():
+    entries = arrived(hanging())
+    entries[1] = [e for e in made(3)[1] if e.call_id < 2]
+    waits = waits_of(Topology(2), entries)
+    assert said(waits)[1] == ("envelope after call 1 on down_pg", (0,))
+    assert said(waits)[2] == ("generate of call 2", (1,))
+
+
+def test_send_and_result_that_never_ended_wait_for_the_other_end():
+    entries = arrived(hanging())
+    cut(entries, rank=0, names=("send",))
+    entries[1] = [e for e in made(3)[1] if not (e.name == "send_result" and e.call_id == 2) and e.call_id < 3]
+    waits = waits_of(Topology(2), entries)
+    assert said(waits)[0] == ("send of call 2 on down_pg", (1,))
+    assert said(waits)[1] == ("send of the result of call 2 on up_pg", (0,))
+    assert roots(waits) == ()
+
+
+def test_rank_zero_between_chunks_waits_for_nobody():
+    entries = made(3)
+    for rank in entries:
+        entries[rank] = [e for e in entries[rank] if e.call_id < 3]
+    waits = waits_of(Topology(2), arrived(entries))
+    assert said(waits) == {
+        0: ("encode or decode", ()),
+        1: ("envelope after call 2 on down_pg", (0,)),
+        2: ("envelope after call 2 on mesh_pg", (1,)),
+    }
+    assert roots(waits) == (0,)
+    assert str(waits[0]) == "rank 0 waits for nobody: encode or decode"
+    assert str(waits[2]) == "rank 2 waits for rank 1: envelope after call 2 on mesh_pg"
+
+
+def test_rank_that_had_not_begun_is_waited_for():
+    entries = arrived(hanging())
+    entries[2] = []
+    cut(entries, rank=1, names=("broadcast",))
+    waits = waits_of(Topology(2), entries)
+    assert [wait.rank for wait in waits] == [0, 1]
+    assert roots(waits) == (2,)
+
+
+def test_peers_that_timed_out_lead_to_the_rank_that_they_waited_for(run):
+    entries = arrived(hanging())
+    cut(entries, rank=1, names=("broadcast",))
+    entries[2] = [e for e in entries[2] if e.call_id < 1]
+    write_spans(run, entries)
+    for rank in (0, 1):
+        late = symptom(rank, error_type="PeerTimeoutError", what="The peer stayed silent.", at_ns=FAILED_NS)
+        write_record(run, late)
+    for rank in (1, 2):
+        flight = flight_of(rank, (CAPTURED / f"flight-rank{rank}.json").read_bytes())
+        flight_file(run, rank).write_bytes(msgspec.json.encode(flight))
+    found = diagnose(run, 1)
+    assert found.cause.rank == 2
+    assert "rank 1 waits for rank 2: broadcast of call 2 on mesh_pg" in found.text
+    assert "flight recorder, mesh_pg: rank 1 at broadcast 5, rank 2 at all_reduce 5" in found.text
+    flight_file(run, 2).unlink()
+    assert any("rank 2 was at: it left no flight record" in one for one in diagnose(run, 1).unknown)
+
+
+def test_spans_that_an_error_ended_do_not_count_as_done(run):
+    """The ranks that notice a stuck one leave their generate by an exception, and their spans end."""
+    entries = arrived(hanging())
+    failed_ns = ZERO + 10_000 * MS
+    entries[1].append(Span("generate", "main", ZERO, failed_ns - MS, call_id=2, chunk_index=2))
+    write_spans(run, entries)
+    write_record(run, record(2, error_type="StuckError", at_ns=failed_ns))
+    write_record(run, symptom(1, 2, at_ns=failed_ns + MS))
+    waits = {wait.rank: (wait.call, wait.waits_for) for wait in diagnose(run, 1).waits}
+    assert waits == {
+        0: ("result of call 2 on up_pg", (1,)),
+        1: ("generate of call 2", (2,)),  # in a sum that needs rank 2
+        2: ("generate of call 2", ()),
+    }
+
+
+def test_chunk_of_a_silent_rank_is_the_newest_that_anything_shows(run):
+    report(run)
+    Pulse(run, 1).beat(PulseState.BUSY, "generate", {"call_id": 0, "chunk_index": 0}, 7)
+    write_spans(run, hanging())
+    assert diagnose(run, 1).cause.where == {"rank": 1, "call_id": 2, "chunk_index": 2, "cache_epoch": 0}
+
+
+# The limit, torchrun, and runs that did not fail
+
+
+def past_limit(run, entries, since_ms=60_000):
+    """The launcher's line, written so long after rank 0's last emission."""
+    write_spans(run, entries)
+    log = run / TORCHRUN_LOG
+    log.write_text("ppwork: the run passed its limit and was stopped\n")
+    last_ns = max(e.at_ns for e in entries[0] if e.name == "emit")
+    wall_ns = last_ns + since_ms * MS + time.time_ns() - time.monotonic_ns()
+    os.utime(log, ns=(wall_ns, wall_ns))
+
+
+def test_run_past_its_limit_names_who_held_it_up(run):
+    past_limit(run, arrived(hanging()))
+    for found in (diagnose(run, PAST_LIMIT), diagnose(run)):
+        assert found.cause.error_type == "PastLimit"
+        assert "2 of 8 chunks had been emitted, the last one 60.0 s before" in found.text
+        assert "ranks 1 and 2: which of them goes on" in found.check_first
+        assert "rank 0 waits for rank 1: result of call 2 on up_pg" in found.text
+
+
+STACKS = """\
+Thread 0x00007f16ff499b80 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 331 in wait
+
+Current thread 0x00007f16ff499b81 (most recent call first):
+{inside}  File "/srv/me/stages.py", line {line} in step
+  File "/srv/me/env/lib/python3.11/site-packages/ppwork/worker/loops.py", line 216 in run_chunk
+"""
+IN_A_SUM = """\
+  File "/usr/lib/python3/dist-packages/torch/distributed/distributed_c10d.py", line 3252 in all_reduce
+  File "/usr/lib/python3/dist-packages/torch/distributed/c10d_logger.py", line 83 in wrapper
+"""
+
+
+def test_of_ranks_in_the_generator_the_one_outside_of_a_collective_holds_up_the_run(run):
+    past_limit(run, arrived(hanging()))
+    log_file(run, 1).write_text(STACKS.format(inside=IN_A_SUM, line=8))
+    log_file(run, 2).write_text(STACKS.format(inside="", line=30))
+    found = diagnose(run)
+    assert found.cause.where == {"rank": 2, "call_id": 2, "chunk_index": 2, "cache_epoch": 0}
+    assert found.text.splitlines()[0] == "/srv/me/stages.py:30"
+    log_file(run, 2).unlink()
+    found = diagnose(run)
+    assert found.cause.where == {}
+    assert "ranks 1 and 2: which of them goes on" in found.check_first
+
+
+def test_run_past_its_limit_that_was_still_going_on_is_told_apart(run):
+    past_limit(run, arrived(hanging()), since_ms=150)
+    found = diagnose(run, PAST_LIMIT)
+    assert "still going on" in found.check_first
+    assert found.cause.where == {}
+
+
+def test_run_past_its_limit_before_any_chunk_says_so(run):
+    (run / TORCHRUN_LOG).write_text("ppwork: the run passed its limit and was stopped\n")
+    found = diagnose(run)
+    assert "0 of 8 chunks" in found.text
+    assert "none had begun" in found.check_first
+
+
+@pytest.mark.parametrize(
+    ("code", "said_of_it"), [(TORCHRUN_STOPPED, "was stopped (SIGSTOP)"), (-9, "was killed by SIGKILL")]
+)
+def test_end_of_torchrun_itself_is_the_cause_of_symptoms(run, code, said_of_it):
+    assert f"torchrun {said_of_it}" in diagnose(run, code).text
+    write_record(run, symptom(1, 2))
+    found = diagnose(run, code)
+    assert f"torchrun {said_of_it}" in found.text
+    assert found.cause.where == {}
+
+
+def test_run_without_any_record_shows_the_end_of_torchruns_log(run):
+    assert diagnose(run, 2).text.startswith("torchrun ended with code 2 and no rank left a record.")
+    (run / TORCHRUN_LOG).write_bytes(b"\n".join(b"line %d \xff" % n for n in range(9)) + b"\n")
+    for found in (diagnose(run, 2), diagnose(run)):
+        assert "line 8" in found.text
+        assert "line 4" in found.text
+        assert "line 3" not in found.text
+        assert found.check_first == str(run / TORCHRUN_LOG)
+
+
+def test_run_that_ended_well_did_not_fail(run):
+    (run / SUMMARY_FILE).write_bytes(msgspec.json.encode({"chunks": 8, "max_abs_diff": 0.0}))
+    for found in (diagnose(run), diagnose(run, 0)):
+        assert found.cause is None
+        assert found.text == "Nothing failed: the run emitted 8 chunks."
+        assert found.check_first == ""
+        assert found.to_dict()["failed"] is False
+
+
+def test_run_whose_output_differed_is_told_from_one_that_ended_well(run):
+    (run / SUMMARY_FILE).write_bytes(msgspec.json.encode({"chunks": 8, "max_abs_diff": None}))
+    assert "differed" in diagnose(run).text
+
+
+def test_run_that_goes_on_or_lost_its_launcher_is_not_called_failed_by_a_rank(run):
+    (run / SUMMARY_FILE).write_text("{cut")
+    found = diagnose(run)
+    assert "ppwork ps" in found.check_first
+    assert found.cause.where == {}
+
+
+# The command
+
+
+def test_command_takes_a_run_a_log_folder_or_a_console(run, tmp_path):
+    write_record(run, record(1))
+    assert explain(run).cause.rank == 1
+    assert explain(console("raises")).cause.rank == 1
+    assert explain(console("raises")).to_dict()["waits"][0] == {
+        "rank": 0,
+        "call": "all_reduce at /srv/me/raises.py:18",
+        "waits_for": (1,),
+    }
+    with pytest.raises(PlanError):
+        explain(tmp_path / "nowhere")
+    with pytest.raises(PlanError):
+        diagnose(tmp_path / "nowhere")
+
+
+def test_command_prints_text_or_json_and_refuses_what_is_none_of_these(tmp_path):
+    found = explain(console("raises"))
+    done = CliRunner().invoke(app, ["diagnose", str(console("raises"))])
+    assert (done.exit_code, done.output) == (0, found.text + "\n")
+    done = CliRunner().invoke(app, ["diagnose", str(console("raises")), "--json"])
+    assert json.loads(done.output)["cause"]["rank"] == 1
+    assert json.loads(done.output)["check_first"] == found.check_first
+    done = CliRunner().invoke(app, ["diagnose", str(tmp_path / "nowhere")])
+    assert isinstance(done.exception, PlanError)
+
+
+def test_pulse_tells_what_a_rank_was_at_before_its_first_chunk(run):
+    Pulse(run, 2).beat(PulseState.STARTING, "import torch")
+    (run / TORCHRUN_LOG).write_text("ppwork: the run passed its limit and was stopped\n")
+    assert "rank 2 was running when its time was up (last: import torch)" in diagnose(run).text
+
+
+@pytest.mark.parametrize(("chunk_index", "newest"), [(5, 4), (4, 4), (2, 4)])
+def test_a_rank_that_encodes_is_at_its_chunk_which_has_no_call_yet(chunk_index, newest):
+    """Rank 0 encodes ahead of its last call; a pulse of an earlier chunk is older than what was written."""
+    entry = Span("decode", "main", 0, 1, call_id=9, chunk_index=newest, cache_epoch=0)
+    evidence = SimpleNamespace(
+        pulses={0: SimpleNamespace(ids={"chunk_index": chunk_index})}, entries={0: [entry]}
+    )
+    assert RunEvidence.ids_of(evidence, 0)["chunk_index"] == max(chunk_index, newest)

@@ -1,0 +1,164 @@
+"""What the doctor makes of findings: each thing that can be wrong has its row, its verdict and its advice."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import pytest
+
+from ppwork.lab.doctor.doctor import FINE, LIMITED, MISSING, NEEDED, Report, Wants, machine_rows, will_run
+from ppwork.lab.doctor.machine import PORTS_TRIED, Gpu, Machine, Package, Probed
+
+WANTS = Wants(claim_gpus=[0, 0, 1], fault_needs={"cpu": 5, "GPU": 1, "two hosts": 2})
+LAB = [
+    Package(name="jupyterlab", floor="4.4", found="4.6.6", extra="lab", pinned="4.6.6"),
+    Package(name="papermill", floor="2.6", found="2.7.0", extra="lab", pinned="2.7.0"),
+]
+TORCH = Package(name="torch", floor="2.11", found="2.13.0+cpu", pinned="2.13.0")
+LAPTOP = Machine(
+    system="Linux 6.1 x86_64",
+    python="3.12.1",
+    cores=4,
+    memory_mb=16_000.0,
+    memory_free_mb=8_000.0,
+    shm_free_mb=64.0,
+    disk="/srv/me",
+    disk_free_mb=50_000.0,
+    files_soft=1024,
+    files_hard=4096,
+    loopback=PORTS_TRIED,
+    packages=[TORCH, *LAB],
+    probed=Probed(
+        torch="2.13.0+cpu", import_s=1.1, gloo_built=True, gloo_ms=60.0, rank_mb=250.0, av="18.1.0", x264=True
+    ),
+    lessons=["00-start-here.ipynb", "04-what.ipynb"],
+)
+H200 = Gpu(name="NVIDIA H200", gib=139.8, capability="9.0")
+
+
+def gpus(number: int) -> dict:
+    on_them = {"torch": "2.13.0", "cuda_built": "13.0", "nccl_built": True, "nccl": "2.29.3"}
+    probed = msgspec.structs.replace(LAPTOP.probed, gpus=[H200] * number, **on_them)
+    return {"driver": "580.95.05", "shm_free_mb": 60_000.0, "probed": probed}
+
+
+def probed(**changes) -> dict:
+    return {"probed": msgspec.structs.replace(LAPTOP.probed, **changes)}
+
+
+def rows(**changes) -> dict:
+    machine = msgspec.structs.replace(LAPTOP, **changes)
+    return {"here": {row.what: row for row in machine_rows(machine)}, **runs(machine)}
+
+
+def runs(machine) -> dict:
+    return {"runs": {row.what: row for row in will_run(machine, WANTS)}}
+
+
+def report(**changes) -> Report:
+    machine = msgspec.structs.replace(LAPTOP, **changes)
+    return Report(here=machine_rows(machine), runs=will_run(machine, WANTS), machine=machine)
+
+
+def test_a_laptop_without_gpu_runs_the_main_job_and_says_what_it_cannot():
+    found = rows()
+    limited = {name for part in found.values() for name, row in part.items() if row.verdict is not FINE}
+    assert limited == {"GPUs", "NCCL", "browser", "claims", "fault catalogue", "browser tests"}
+    assert report().ready
+    assert found["runs"]["main job on gloo"].found == "3 ranks: `ppwork run --verify`"
+    assert found["runs"]["more ranks on gloo"].found.startswith("32 fit")
+    assert found["runs"]["claims"].found == "2 of 3 claims"
+    assert found["runs"]["fault catalogue"].found == "5 of 8 cases"
+    assert found["runs"]["fault catalogue"].todo.startswith("the rest: 1 for a GPU, 2 for two hosts")
+    assert found["runs"]["lessons"].found.startswith("00, 04")
+
+
+def test_gpus_decide_on_nccl():
+    one, three = rows(**gpus(1)), rows(**gpus(3), two_hosts=True)
+    assert "NVIDIA H200 (139.8 GiB, 9.0); driver 580.95.05" in one["here"]["GPUs"].found
+    assert one["here"]["NCCL"].found == "2.29.3"
+    assert one["runs"]["NCCL"].verdict is LIMITED
+    assert "--share-gpu" in one["runs"]["NCCL"].todo
+    assert three["runs"]["NCCL"].verdict is FINE
+    assert three["runs"]["NCCL"].found == "up to 3 ranks: rank 0 and a mesh of 2"
+    assert three["runs"]["fault catalogue"].verdict is three["runs"]["claims"].verdict is FINE
+    assert rows(**gpus(2))["runs"]["NCCL"].verdict is LIMITED  # the main job wants three
+    assert rows(**{**gpus(2), "shm_free_mb": 64.0})["here"]["/dev/shm"].verdict is LIMITED
+    assert rows(shm_free_mb=None)["here"]["/dev/shm"].verdict is FINE
+
+
+@pytest.mark.parametrize(
+    ("changes", "what", "verdict", "said"),
+    [
+        ({"system": "Darwin 24 arm64"}, "system", LIMITED, "Linux only"),
+        ({"packages": []}, "packages", MISSING, "pip install"),
+        (
+            {"packages": [msgspec.structs.replace(TORCH, found="2.9.1"), *LAB]},
+            "packages",
+            MISSING,
+            "torch 2.9.1, 2.11 is needed",
+        ),
+        (
+            {"packages": [TORCH, msgspec.structs.replace(LAB[0], found="")]},
+            "packages",
+            LIMITED,
+            "no jupyterlab",
+        ),
+        (
+            {"packages": [msgspec.structs.replace(TORCH, found="2.14.0"), *LAB]},
+            "packages",
+            FINE,
+            "CI has 2.13.0",
+        ),
+        ({"probed": Probed(errors={"torch": "no answer within 30 s"})}, "torch", MISSING, "no answer within"),
+        (
+            probed(gloo_ms=None, errors={"gloo": "RuntimeError: no lo"}),
+            "gloo",
+            MISSING,
+            "RuntimeError: no lo",
+        ),
+        (probed(gloo_ms=None, gloo_built=False), "gloo", MISSING, "built without it"),
+        ({"driver": "580.1"}, "GPUs", LIMITED, "torch is built for CPUs"),
+        ({"driver": "580.1", **probed(cuda_built="13.0")}, "GPUs", LIMITED, "CUDA_VISIBLE_DEVICES"),
+        (probed(cuda_built="13.0", errors={"gpu": "RuntimeError: too old"}), "GPUs", LIMITED, "too old"),
+        (probed(cuda_built="13.0", nccl_built=True), "NCCL", LIMITED, "no GPU to use it on"),
+        ({"cores": 1}, "cores", LIMITED, "cannot be timed"),
+        ({"memory_free_mb": 600.0}, "memory", MISSING, "3 ranks of 250 MB"),
+        ({"disk_free_mb": 3.0}, "disk", MISSING, "a run needs 64 MB"),
+        ({"scratch_error": "Permission denied"}, "temporary files", MISSING, "TMPDIR"),
+        ({"files_soft": 256}, "open files", LIMITED, "ulimit -n 1024"),
+        ({"files_soft": 20}, "open files", MISSING, "ulimit -n 1024"),
+        ({"loopback": 0, "loopback_error": "Operation not permitted"}, "loopback", MISSING, "not permitted"),
+        (probed(x264=False), "video", MISSING, "without libx264"),
+        ({"packages": [TORCH]}, "JupyterLab", LIMITED, ".[lab]"),
+        ({"browser": "/usr/bin/chromium"}, "browser", LIMITED, ".[dev]"),
+        ({"browser": "/usr/bin/chromium", "playwright": True}, "browser", FINE, "chromium"),
+    ],
+)
+def test_each_thing_that_is_wrong_is_said_with_what_to_do(changes, what, verdict, said):
+    row = rows(**changes)["here"][what]
+    assert row.verdict is verdict
+    assert said in f"{row.found}; {row.todo}"
+    found = report(**changes)
+    assert found.ready == (not (verdict is MISSING and what in NEEDED))
+    if not found.ready:
+        assert what in found.runs[0].found
+        assert {row.verdict for row in found.runs[1:2] + found.runs[3:6]} == {MISSING}
+
+
+def test_a_machine_that_cannot_run_notebooks_still_runs_the_main_job():
+    found = report(packages=[TORCH])
+    assert found.ready
+    assert {row.what: row.verdict for row in found.runs}["lessons"] is LIMITED
+    assert {row.what: row.found for row in report(lessons=[]).runs}["lessons"].startswith("none beside")
+
+
+def test_a_report_shows_every_row_as_text_and_as_a_table():
+    found = report(probed=Probed(errors={"torch": "ImportError: <undefined symbol>"}))
+    text, page = repr(found), found._repr_html_()
+    for row in [*found.here, *found.runs]:
+        assert re.search(rf"^{re.escape(row.what)} +.*{row.verdict.value}", text, re.MULTILINE)
+    assert "ImportError: &lt;undefined symbol&gt;" in page
+    assert page.count("<tr>") == len(found.here) + len(found.runs) + 2
+    assert msgspec.convert(msgspec.to_builtins(found), Report) == found

@@ -1,0 +1,192 @@
+"""The checks of the exercises: right answers pass, and each usual mistake gets its own hint."""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+from right_answers import (
+    RIGHT,
+    SYMPTOMS,
+    cause,
+    first_crossed,
+    is_right,
+    judge,
+    known_within,
+    members,
+    whom_to_tell,
+)
+
+from ppwork.errors import PlanError
+from ppwork.lab.exercises.check import EXERCISES, check
+
+
+def test_every_exercise_has_a_right_answer_here():
+    assert set(RIGHT) == set(EXERCISES)
+
+
+@pytest.mark.parametrize("exercise", list(RIGHT))
+def test_right_answer_is_right(exercise):
+    verdict = check(exercise, RIGHT[exercise])
+    assert verdict.right
+    assert repr(verdict) == f"exercise {exercise}: right"
+
+
+@pytest.mark.parametrize(
+    ("exercise", "answer", "hint"),
+    [
+        ("00.1", lambda group, size: list(range(size)), "rank 0 and the mesh"),
+        ("00.1", lambda group, size: list(range(size + 1)), "outside the mesh"),
+        ("00.1", lambda group, size: members(group, size)[: 1 if group == "up_pg" else None], "two ends"),
+        ("00.1", lambda group, size: None, "gave None"),
+        ("00.2", lambda asked, ranks, gpus: "nccl" if gpus else "gloo", "share a GPU"),
+        ("00.2", lambda asked, ranks, gpus: "gloo", "takes NCCL then"),
+        ("00.2", lambda asked, ranks, gpus: "nccl" if gpus >= ranks else "gloo", "asks for gloo gets gloo"),
+        (
+            "00.2",
+            lambda asked, ranks, gpus: "nccl" if gpus >= ranks and asked != "gloo" else "gloo",
+            "cannot be had",
+        ),
+        ("00.3", lambda summary, size: summary["max_abs_diff"] == 0.0, "in another order"),
+        ("00.3", lambda summary, size: True, "far more"),
+        ("00.3", lambda summary, size: (summary["max_abs_diff"] or 0.0) < 1e-4, "splits no sum"),
+        (
+            "00.3",
+            lambda summary, size: is_right({**summary, "verified_chunks": 6}, size),
+            "not compared",
+        ),
+        (
+            "00.3",
+            lambda summary, size: is_right({**summary, "max_abs_diff": summary["max_abs_diff"] or 0.0}, size),
+            "nothing to subtract",
+        ),
+        (
+            "00.3",
+            lambda summary, size: is_right(summary, size) and summary["max_abs_diff"] != 1e-4,
+            "the bound itself",
+        ),
+        ("04.1", lambda a, b, t: max(a, b), "overlap reaches"),
+        ("04.1", lambda a, b, t: a + b, "in neither stage"),
+        ("04.1", lambda a, b, t: "52", "gave '52', expected 52."),
+        ("04.2", lambda a, b, t: 1 - b / (a + b + t), "idle share"),
+        ("04.2", lambda a, b, t: b / (a + b), "while a chunk travels"),
+        ("04.2", lambda a, b, t: b / max(a, b), "denominator"),
+        ("04.3", lambda times: [], "median of all"),
+        ("04.3", lambda times: [0], "no chunk is slow"),
+        (
+            "04.3",
+            lambda times: [k for k, ms in times.items() if ms > 3 * statistics.mean(times.values())],
+            "pulls a mean up",
+        ),
+        ("05.1", lambda a, b, t, d: max(a, b), "both stages and the way"),
+        ("05.1", lambda a, b, t, d: (a + b + t) / d, "No depth makes a stage faster"),
+        ("05.1", lambda a, b, t, d: (a + b) / d, "Transport"),
+        ("05.2", lambda a, b, t: 2, "One less"),
+        ("05.2", lambda a, b, t: RIGHT["05.2"](a, b, t) + 1, "One more"),
+        ("05.3", lambda *state: "wait", "the steps are"),
+        ("05.3", lambda encoded, left, more, depth: "encode", "not possible there. There is no chunk left"),
+        ("05.3", lambda encoded, left, more, depth: "send", "Nothing that is encoded waits"),
+        ("05.3", lambda encoded, left, more, depth: "decode", "Nothing has left"),
+        (
+            "05.3",
+            lambda encoded, left, more, depth: (
+                "encode" if more and encoded + left < depth else "decode" if left else "send"
+            ),
+            "leaves a whole decode too late",
+        ),
+        (
+            "05.3",
+            lambda encoded, left, more, depth: "send" if encoded else "decode" if left else "encode",
+            "room for one more",
+        ),
+        ("05.4", lambda flush, depth: list(range(flush - depth, flush)), "one is the flush itself"),
+        ("05.4", lambda flush, depth: list(range(flush - depth + 1, flush)), "There is no chunk -1"),
+        ("05.4", lambda flush, depth: depth - 1, "gave 2, expected [8, 9]"),
+        ("07.1", lambda what, t, f, w: t, "closes the connections"),
+        ("07.1", lambda what, t, f, w: f, "nobody waits for a bound"),
+        ("07.1", lambda what, t, f, w: 0, "keeps the connections of a stopped process open"),
+        ("07.1", lambda what, t, f, w: 0 if what == "killed" else t, "The watchdog is there"),
+        ("07.1", lambda what, t, f, w: known_within(what, t, f, True), "Nobody keeps that bound"),
+        (
+            "07.1",
+            lambda what, t, f, w: 0 if what == "killed" else f if w else t,
+            "A transfer has its own bound",
+        ),
+        ("07.2", lambda records, codes: min(records, key=records.get), "who noticed first"),
+        (
+            "07.2",
+            lambda records, codes: ([r for r, (_, e) in records.items() if e not in SYMPTOMS] or [0])[0],
+            "could not speak",
+        ),
+        (
+            "07.2",
+            lambda records, codes: ([r for r in codes if r not in records] or [1])[0],
+            "survivors of the first failure",
+        ),
+        (
+            "07.2",
+            lambda records, codes: cause(records, codes, symptoms=("PeerLostError", "TerminalNotice")),
+            "another rank stands still",
+        ),
+        ("07.2", lambda records, codes: cause(records, codes, innocent=(0,)), "got torchrun's SIGTERM"),
+        ("07.2", lambda records, codes: cause(records, codes, innocent=(-15,)), "left with code 0"),
+        ("07.3", lambda role, error: [], "one link that leads away"),
+        ("07.3", lambda role, error: whom_to_tell(role, error)[:1], "Two sides wait"),
+        (
+            "07.3",
+            lambda role, error: whom_to_tell(role, error) or ["up_pg"],
+            "An answer is one message too many",
+        ),
+        (
+            "07.3",
+            lambda role, error: whom_to_tell(role, error) or ["mesh_pg"] * (role == "follower"),
+            "no link of its own",
+        ),
+        ("07.3", lambda role, error: None, "gave None"),
+        ("07.4", lambda killed, pipe, signal: not (pipe or signal), "holds the pipe's other end"),
+        ("07.4", lambda killed, pipe, signal: None, "gave None"),
+        ("13.1", lambda sender, receiver: "holds", "may have waited"),
+        ("13.1", lambda sender, receiver: "does not hold here", "before there was a receiver"),
+        (
+            "13.1",
+            lambda sender, receiver: (
+                "holds" if sender["returned"] - sender["called"] < 0.3 else "does not hold here"
+            ),
+            "compare moments",
+        ),
+        (
+            "13.1",
+            lambda sender, receiver: judge({"returned": 99.0, **sender}, receiver),
+            "nothing was shown",
+        ),
+        ("13.1", lambda sender, receiver: judge(sender, {"came": 0.0, **receiver}), "no moment to compare"),
+        ("13.2", lambda orders: None, "no member of the mesh"),
+        ("13.2", lambda orders: 2, "in another order"),
+        (
+            "13.2",
+            lambda orders: 0 if orders[0] == orders[1][::-1] else min(map(len, orders.values())),
+            "a call too many",
+        ),
+        ("13.2", lambda orders: first_crossed(orders) or 0, "nothing is crossed"),
+        ("13.3", lambda members: (members[0], 0), "sorts the ranks"),
+        ("13.3", lambda members: (0, 0), "a member of the group"),
+        ("13.3", lambda members: (min(members), min(members)), "begins at 0"),
+        ("13.3", min, "Return two numbers"),
+    ],
+)
+def test_usual_mistake_gets_its_hint(exercise, answer, hint):
+    verdict = check(exercise, answer)
+    assert not verdict.right
+    assert hint in verdict.hint
+    assert repr(verdict).startswith(f"exercise {exercise}: not yet. ")
+
+
+def test_error_in_the_learners_function_is_a_hint():
+    assert check("04.1", lambda a: a).hint.startswith("Your function raised TypeError")
+
+
+def test_what_is_no_exercise_or_no_function_is_refused():
+    with pytest.raises(PlanError, match=r"no exercise '99\.1'"):
+        check("99.1", max)
+    with pytest.raises(PlanError, match="not a function"):
+        check("04.1", 52.0)

@@ -1,0 +1,145 @@
+"""Questions, sources and what is read off a run; against runs made by hand (made_runs.py)."""
+
+from __future__ import annotations
+
+import pytest
+from made_runs import at, made
+
+from ppwork.errors import PlanError
+from ppwork.lab.lesson import End, ends_of, left_early, predict, stopwatch_ms
+from ppwork.launcher.script import ScriptRun
+from ppwork.pictures.source import lines_of, side_by_side, source_of
+from ppwork.records.spans import Instant
+
+CHOICES = {"the longer stage": 30.0, "both, added up": 60.0}
+
+
+def test_question_shows_its_choices_and_what_is_still_to_do():
+    assert repr(predict("The period?", CHOICES)).splitlines() == [
+        "The period?",
+        "  a  the longer stage",
+        "  b  both, added up",
+        "write your letter into answer= before you run on",
+    ]
+    assert repr(predict("The period?", CHOICES, "b")).endswith("you say b")
+
+
+@pytest.mark.parametrize(
+    ("answer", "measured", "said"),
+    [
+        ("", 66.0, "the run says b: both, added up. You had not answered"),
+        ("b", 66.0, "the run says b: both, added up. So did you"),
+        ("a", 66.0, "the run says b: both, added up. You said a"),
+        ("a", 31.0, "the run says a: the longer stage. So did you"),
+    ],
+)
+def test_prediction_is_compared_with_the_nearest_choice(answer, measured, said):
+    assert predict("?", CHOICES, answer).compare(measured) == said
+
+
+def test_question_that_cannot_be_answered_is_refused():
+    with pytest.raises(PlanError, match="1 choices"):
+        predict("?", {"one": 1.0})
+    for answer in ("c", "ab", "A"):
+        with pytest.raises(PlanError, match="The answer was"):
+            predict("?", CHOICES, answer)
+
+
+def test_source_is_the_text_of_the_file_without_importing_it(tmp_path, monkeypatch):
+    f = "@staticmethod\ndef f():\n    return 1"
+    c = "class C:\n    def m(self):\n        pass"
+    (tmp_path / "never_imported.py").write_text(f"raise SystemExit\n\n{f}\n\n{c}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert source_of("never_imported:f") == f
+    assert source_of("never_imported:C") == c
+    assert source_of("never_imported:C.m") == "def m(self):\n    pass"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "ppwork.worker.loops",
+        ":f",
+        "ppwork.nothing:f",
+        "no_such.module:f",
+        "sys:exit",
+        "ppwork.worker.loops:f",
+    ],
+)
+def test_source_that_is_not_there_is_refused(path):
+    with pytest.raises(PlanError):
+        source_of(path)
+
+
+def test_lines_of_a_module_begin_where_asked_and_lose_their_margin(tmp_path, monkeypatch):
+    (tmp_path / "few_lines.py").write_text("def f():\n    for n in range(2):\n        g(n)\n    return n\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert lines_of("few_lines", "for n", 2) == "for n in range(2):\n    g(n)"
+    assert lines_of("few_lines", "def", 1) == "def f():"
+
+
+@pytest.mark.parametrize(
+    ("module", "first", "said"),
+    [
+        ("ppwork.runtime.groups", "no such line", "0 lines of ppwork.runtime.groups begin with"),
+        ("ppwork.runtime.groups", "return", r"\d\d? lines of ppwork.runtime.groups begin with 'return'"),
+        ("no_such_module", "import", "0 lines of no_such_module"),
+    ],
+)
+def test_lines_that_are_not_there_once_are_refused(module, first, said):
+    with pytest.raises(PlanError, match=said):
+        lines_of(module, first, 1)
+
+
+PEER = (
+    "RuntimeError: [/__w/gloo/pair.cc:553] Connection closed by peer [::1]:9. This is typically caused by x"
+)
+
+
+def test_end_of_each_rank_that_raised_is_its_line_and_its_error(tmp_path):
+    errors = {
+        0: "ValueError: 0 is not part of group <torch.distributed.ProcessGroup object at 0x7f2092d5aa70>",
+        1: PEER,
+    }
+    for rank in range(3):
+        folder = tmp_path / "job" / "attempt_0" / str(rank)
+        folder.mkdir(parents=True)
+        head = 'Traceback (most recent call last):\n  File "/srv/me/mine.py", line 3, in <module>\n'
+        ended = f"{head}    dist.send(x, 1)\n{errors.get(rank)}\n"
+        (folder / "stderr.log").write_text(ended if rank in errors else "a warning\n")
+    assert ends_of(ScriptRun(tmp_path, 1, nproc=3)) == {
+        0: End("dist.send(x, 1)", "ValueError: 0 is not part of group"),
+        1: End("dist.send(x, 1)", "RuntimeError: Connection closed by peer [::1]:9."),
+    }
+
+
+def test_end_without_a_line_of_the_program_has_its_error_only(tmp_path):
+    folder = tmp_path / "attempt_0" / "0"
+    folder.mkdir(parents=True)
+    (folder / "stderr.log").write_text(
+        'Traceback (most recent call last):\n  File "<frozen runpy>", line 88, in _run_code\nKeyError: 3\n'
+    )
+    assert ends_of(ScriptRun(tmp_path, 1, nproc=1)) == {0: End("", "KeyError: 3")}
+
+
+def test_sources_stand_beside_each_other_escaped():
+    both = side_by_side("ppwork.worker.loops:run_sequential", "ppwork.worker.loops:run_overlap")
+    shown = both._repr_html_()
+    assert shown.count("<td") == shown.count("<th") == 2
+    assert "&lt; d_in" in shown
+    assert "def run_sequential" in repr(both)
+    assert "def run_overlap" in repr(both)
+
+
+def test_stopwatch_counts_the_first_chunk_and_the_median_does_not():
+    """Eight chunks from 0 to 799 ms; with a late start of the others, 900 ms more."""
+    assert stopwatch_ms(made()) == pytest.approx(799 / 8)
+    assert stopwatch_ms(made(late_from=1, late_ms=900)) == pytest.approx(1699 / 8)
+
+
+def test_chunk_is_early_when_it_leaves_before_the_decode_in_front_of_it():
+    """Envelope k+1 leaves at 111 ms; decode k is at 83 sequentially, at 120 overlapped."""
+    assert left_early(made(5)) == []
+    overlapped = made(5, overlapped=True)
+    overlapped[0].append(Instant("envelope.send", "main", at(600), 5, 4))  # SHUTDOWN
+    assert left_early(overlapped) == [1, 2, 3, 4]

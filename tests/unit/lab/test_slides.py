@@ -1,0 +1,335 @@
+"""From cells to slides: what is shown, what the speaker says, what is refused; and the instructor's notes."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+
+import msgspec
+import nbformat
+import pytest
+from PIL import Image
+
+from ppwork.cli.slides import built, slides
+from ppwork.errors import PlanError
+from ppwork.lab.course.deck import FONTS, deck, in_script
+from ppwork.lab.course.instructor import notes
+from ppwork.lab.course.lessons import HALF_DAYS, Card, Lesson, by_half_day, lessons_in
+from ppwork.lab.course.refresh import ran
+from ppwork.lab.course.slides import slides_of
+from ppwork.lab.course.text import divided
+from ppwork.pictures.picture import Picture
+
+RAN = {"ppwork": "0.1.0", "torch": "2.13.0", "python": "3.11.2", "backend": "gloo", "device": "cpu"}
+CARD = {
+    "lesson": 5,
+    "question": "How < fast?",
+    "minutes": 40,
+    "ranks": 3,
+    "runs_on": ["cpu", "gpu"],
+    "ran": RAN,
+}
+
+
+def marked(cell, kind, **metadata):
+    cell.metadata.update(slideshow={"slide_type": kind}, **metadata)
+    return cell
+
+
+def text(source, kind="slide", **metadata):
+    return marked(nbformat.v4.new_markdown_cell(source), kind, **metadata)
+
+
+def code(source, *outputs, kind="slide", **metadata):
+    cell = nbformat.v4.new_code_cell(source, outputs=list(outputs), execution_count=1)
+    return marked(cell, kind, **metadata)
+
+
+def printed(words, name="stdout"):
+    return nbformat.v4.new_output("stream", text=words, name=name)
+
+
+def displayed(**data):
+    return nbformat.v4.new_output("display_data", data={key.replace("_", "/"): v for key, v in data.items()})
+
+
+def drawn(width, height):
+    """A cell with a picture of this size, which comes later."""
+    picture = io.BytesIO()
+    Image.new("RGB", (width, height)).save(picture, format="PNG")
+    html = Picture("rank 2 idles", file=picture.getvalue())._repr_html_()
+    return code("draw()", displayed(text_html=html), kind="fragment")
+
+
+def lesson(*cells, **changes):
+    return Lesson("05-how.ipynb", msgspec.convert({**CARD, **changes}, Card), cells)
+
+
+def shown(*cells):
+    """All that the slides of these cells show."""
+    return "".join(part.html for slide in slides_of(lesson(*cells)) for part in slide.parts)
+
+
+def test_a_markdown_cell_shows_headings_tables_lists_and_the_first_paragraph_after_the_last_heading():
+    found = divided(
+        "End of before.\n\n## Idea\n\nWhy.\n\n### Predict\n\nFirst.\n\nSecond.\n\n"
+        "- item\n\n| a |\n|---|\n| cell |\n\n> quote"
+    )
+    for words in ("<h2>Idea", "<h3>Predict", "<p>First.", "<li>item", "<td>cell"):
+        assert words in found.shown
+        assert words not in found.notes
+    for words in ("End of before.", "Why.", "Second.", "quote"):
+        assert words in found.notes
+        assert words not in found.shown
+    assert found.level == 2
+
+
+def test_a_heading_of_which_nothing_is_shown_goes_to_the_notes_with_its_text():
+    found = divided("### Explain\n\nLong.\n\n## Mend it\n\nShort.")
+    assert "Explain" in found.notes
+    assert "Explain" not in found.shown
+    kept = divided("## Key points\n\n- one\n\n## Words\n\n[rank](../GLOSSARY.md#rank)")
+    assert "Key points" in kept.shown
+    assert "Words" in kept.shown
+
+
+def test_links_to_files_are_text_and_links_to_the_web_stay():
+    found = divided("[rank](../GLOSSARY.md#rank) and [torch](https://pytorch.org)").shown
+    assert '<span class="term">rank</span>' in found
+    assert 'href="https://pytorch.org"' in found
+    assert "glossary" not in found
+
+
+def test_formulas_become_mathml_and_money_is_not_one():
+    found = divided(r"Say $\frac{a}{b}$, for \$5." + "\n\n$$\nx^2\n$$").shown
+    assert found.count("<math") == 2
+    assert "<mfrac>" in found
+    assert 'display="block"' in found
+    assert "$5" in found
+
+
+@pytest.mark.parametrize(
+    ("source", "said"), [(r"$a^b^c$", "formula"), ("![x](../docs/a.png)", "outside the deck")]
+)
+def test_what_cannot_be_shown_is_refused_with_its_cell(source, said):
+    with pytest.raises(PlanError, match=f"05-how.ipynb, cell 0: .*{said}"):
+        slides_of(lesson(text(source)))
+
+
+def test_html_in_prose_and_output_is_text():
+    found = shown(text("## a </script> <b>"), code("1", printed("</script><!--")))
+    assert "</script>" not in found
+    assert "&lt;/script&gt;" in found
+
+
+def test_an_output_with_a_script_in_it_is_refused():
+    with pytest.raises(PlanError, match="script"):
+        slides_of(lesson(code("1", displayed(text_html="<SCRIPT>1</script>"))))
+
+
+def test_a_short_source_is_shown_a_long_one_only_by_its_output():
+    assert "<code>a = 1</code>" in shown(code("a = 1"))
+    long = "\n".join(["a = 1"] * 9)
+    found = shown(code(long, printed("42\n")))
+    assert "a = 1" not in found
+    assert '<pre class="printed">42</pre>' in found
+    with pytest.raises(PlanError, match="no output"):
+        slides_of(lesson(code(long)))
+
+
+def test_beside_a_picture_there_is_no_source_and_its_alternative_text_stays():
+    (slide,) = slides_of(lesson(text("## A"), drawn(400, 100)))
+    assert 'alt="rank 2 idles"' in slide.parts[1].html
+    assert slide.parts[1].ratio == 4
+    assert slide.parts[0].ratio is None
+    assert "draw()" not in slide.parts[1].html
+
+
+def test_a_picture_that_would_be_too_small_begins_a_slide_of_its_own():
+    sentence = "A line of text has about so many characters, and this is one of them, with its end here. "
+    assert len(slides_of(lesson(text("## A\n\n" + sentence), drawn(250, 100)))) == 1
+    first, second = slides_of(lesson(text("## A\n\n" + 5 * sentence), drawn(250, 100)))
+    assert len(first.parts) == 1
+    assert (second.section, [part.comes_later for part in second.parts]) == ("A", [False])
+    assert sentence.strip() in "".join(second.notes)
+    assert len(slides_of(lesson(text("## A\n\n" + 3 * sentence), drawn(500, 100)))) == 1
+    assert len(slides_of(lesson(text("## A"), drawn(500, 100), drawn(500, 100)))) == 2
+
+
+def test_a_picture_that_is_not_wide_has_its_sentence_beside_it():
+    for size, names in (
+        ((150, 100), '"part fragment picture tall"'),
+        ((300, 100), '"part fragment picture"'),
+    ):
+        assert f"<div class={names}>" in deck(HALF_DAYS[0], [lesson(text("## A"), drawn(*size))])
+
+
+def test_a_cell_that_was_never_executed_is_refused():
+    cell = code("1")
+    cell.execution_count = None
+    with pytest.raises(PlanError, match="cell 0: The cell was never executed"):
+        slides_of(lesson(cell))
+
+
+def test_widgets_and_stderr_are_left_out_and_errors_say_what_they_are():
+    view = "application_vnd.jupyter.widget-view+json"
+    error = nbformat.v4.new_output("error", ename="PlanError", evalue="no <GPU>", traceback=[])
+    found = shown(code("1", printed("noise", "stderr"), displayed(**{view: {}}), error))
+    assert "noise" not in found
+    assert "PlanError: no &lt;GPU&gt;" in found
+
+
+def test_fragments_come_later_on_the_slide_before_them_and_unmarked_cells_never():
+    cells = [text("# A"), code("1", kind="fragment"), nbformat.v4.new_markdown_cell("hidden"), text("## B")]
+    first, second = slides_of(lesson(*cells))
+    assert [part.comes_later for part in first.parts] == [False, True]
+    assert [part.comes_later for part in second.parts] == [False]
+    assert "hidden" not in shown(*cells)
+
+
+def test_a_slide_without_a_great_heading_names_the_section_it_is_in():
+    cells = [
+        nbformat.v4.new_markdown_cell("## What `send` means"),
+        text("### Compare\n\nLook."),
+        text("## Next"),
+    ]
+    first, second = slides_of(lesson(*cells))
+    assert first.section == "What <code>send</code> means"
+    assert second.section == ""
+
+
+def test_the_speaker_gets_what_the_metadata_say_before_what_was_left_over():
+    (slide,) = slides_of(lesson(text("# A\n\nShown.\n\nLeft over.", ppwork={"notes": "Ask *first*."})))
+    said = "".join(slide.notes)
+    assert said.index("<em>first</em>") < said.index("Left over.")
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        ([], "No cell"),
+        ([code("1", kind="fragment")], "'fragment'"),
+        ([text("# A"), text("b", kind="subslide")], "'subslide'"),
+    ],
+)
+def test_marks_that_make_no_deck_are_refused(cells, said):
+    with pytest.raises(PlanError, match=said):
+        slides_of(lesson(*cells))
+
+
+def test_a_deck_is_one_file_that_loads_nothing_and_says_what_it_comes_from():
+    html = deck(HALF_DAYS[0], [lesson(text("# How < fast?"))])
+    assert html.count("</script>") == html.count("<script>") == 3
+    assert "<link" not in html
+    assert "@import" not in html
+    assert "default-src 'none'" in html
+    assert "05 · How &lt; fast?" in html
+    assert "ppwork 0.1.0 · torch 2.13.0 · Python 3.11.2 · gloo on cpu" in html
+    assert html.count("<section>") == 2
+    assert "<span>2 / 2</span>" in html
+    assert "Permission is hereby granted" in html
+    assert "font-src data:;" in html
+    styles = "".join(re.findall("<style>.*?</style>", html, re.DOTALL))
+    addresses = re.findall(r"""url\(["']?([^"')]*)""", styles)
+    assert sum(address.startswith("data:font/woff2;base64,") for address in addresses) == len(FONTS)
+    assert [address for address in addresses if not address.startswith("data:")] == []
+    assert "SIL OPEN FONT LICENSE Version 1.1" in html
+
+
+def test_a_lesson_that_does_not_say_what_it_was_run_with_is_refused():
+    with pytest.raises(PlanError, match="come from") as refused:
+        deck(HALF_DAYS[0], [lesson(text("# A"), ran=None)])
+    assert "nb refresh" in refused.value.check_first
+
+
+def test_script_that_is_put_into_a_page_cannot_end_its_element():
+    assert in_script("'</script><!--'") == "'<\\/script><\\!--'"
+
+
+def test_the_day_has_the_lessons_in_order_with_minutes_that_add_up():
+    lessons = [lesson(lesson=number, minutes=minutes) for number, minutes in ((0, 20), (4, 45), (13, 60))]
+    assert [line for line in notes(lessons).splitlines() if line.startswith("| ") and "How" in line] == [
+        "| 00 How < fast? | 20 | 0:20 | 3 |",
+        "| 04 How < fast? | 45 | 1:05 | 3 |",
+        "| 13 How < fast? | 60 | 2:05 | 3 |",
+    ]
+
+
+def test_the_notes_have_the_day_the_goals_and_what_goes_wrong():
+    found = notes([lesson(goals=["overlap"], needs="lesson 04", expect=["they guess late"])])
+    assert "| 05 How < fast? | 40 | 0:40 | 3 |" in found
+    for words in (
+        "- overlap",
+        "Needs: lesson 04.",
+        "Expect this to go wrong:\n\n- they guess late",
+        "CPU or GPU",
+    ):
+        assert words in found
+    assert "$" not in found
+
+
+def write(folder, name, cells, **card):
+    notebook = nbformat.v4.new_notebook(cells=list(cells), metadata={"ppwork": {**CARD, **card}})
+    (folder / name).write_text(nbformat.writes(notebook))
+
+
+def test_lessons_are_read_in_order_and_each_half_day_has_a_file(tmp_path):
+    write(tmp_path, "13-claims.ipynb", [text("# B")], lesson=13)
+    write(tmp_path, "05-how.ipynb", [text("# A")])
+    (tmp_path / "notes.ipynb").write_text("no lesson")
+    found = lessons_in(tmp_path)
+    assert [one.card.number for one in found] == ["05", "13"]
+    assert [half.name for half in by_half_day(found)] == ["first-half-day", "second-half-day"]
+    files = built(tmp_path)
+    assert list(files) == ["first-half-day.html", "second-half-day.html", "INSTRUCTOR.md"]
+    assert built(tmp_path) == files
+
+
+def test_a_folder_without_lessons_and_files_that_are_none_are_refused(tmp_path):
+    with pytest.raises(PlanError, match="no lesson"):
+        lessons_in(tmp_path)
+    write(tmp_path, "05-how.ipynb", [], minutes="many")
+    with pytest.raises(PlanError, match=r"card in metadata.ppwork: .*minutes"):
+        lessons_in(tmp_path)
+    (tmp_path / "05-how.ipynb").write_text("{")
+    with pytest.raises(PlanError, match="no notebook"):
+        lessons_in(tmp_path)
+
+
+def test_the_command_writes_all_files_and_says_how_large_they_are(tmp_path, capsys):
+    write(tmp_path, "05-how.ipynb", [text("# A")])
+    slides(tmp_path / "new" / "slides", tmp_path)
+    assert (tmp_path / "new" / "slides" / "first-half-day.html").read_text().startswith("<!doctype html>")
+    assert "INSTRUCTOR.md  0.0" in capsys.readouterr().out
+    (tmp_path / "file").touch()
+    with pytest.raises(PlanError, match="cannot be written"):
+        slides(tmp_path / "file", tmp_path)
+
+
+def test_an_executed_lesson_remembers_the_backend_of_its_runs(tmp_path):
+    notebook = nbformat.v4.new_notebook(metadata={"ppwork": CARD})
+    summary = tmp_path / "summary.json"
+    summary.write_text('{"backend": "nccl", "device": "cuda"}')
+    found = ran(notebook, [summary, tmp_path / "of a failed run"])
+    assert (found.backend, found.device) == ("nccl", "cuda")
+    assert found.torch.startswith("2.")
+
+
+def test_a_lesson_of_own_programs_has_the_backend_of_its_parameter_or_of_this_machine(monkeypatch):
+    monkeypatch.setattr("ppwork.launcher.checks.count_gpus", lambda: 3)
+    notebook = nbformat.v4.new_notebook(metadata={"ppwork": CARD})
+    assert ran(notebook, []).backend == "nccl"
+    notebook.cells = [
+        nbformat.v4.new_code_cell('backend: str = "gloo"  # x', metadata={"tags": ["parameters"]})
+    ]
+    assert (ran(notebook, []).backend, ran(notebook, []).device) == ("gloo", "cpu")
+
+
+def test_without_the_extra_that_reads_markdown_the_command_says_how_to_get_it(monkeypatch, tmp_path):
+    for name in ("ppwork.lab.course.deck", "ppwork.lab.course.slides", "ppwork.lab.course.text"):
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "mistune", None)
+    with pytest.raises(PlanError, match="mistune is not installed") as refused:
+        built(tmp_path)
+    assert "ppwork[lab]" in refused.value.check_first

@@ -1,0 +1,308 @@
+"""What is refused before any rank starts: by the machine, the clip, the stages, the folder."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from ppwork.errors import PlanError
+from ppwork.launcher import checks
+from ppwork.launcher.checks import check_stages, choose_backend, count_gpus, new_run_dir, resolve
+from ppwork.plan import SYNTHETIC_STAGE0, SYNTHETIC_STAGE1, Plan
+from ppwork.workloads.spec import default_clip
+
+OWN = Plan(stage0="my_stages:Source", stage1="my_stages:Denoiser", chunks=4, mesh_size=2)
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    """Set the number of GPUs of this machine."""
+
+    def set_to(count):
+        monkeypatch.setattr(checks, "count_gpus", lambda: count)
+
+    set_to(0)
+    return set_to
+
+
+@pytest.fixture
+def clip(monkeypatch):
+    """Stand in for the decoder; returns the list of what was probed."""
+    probed = []
+
+    def set_to(frames):
+        def probe(path):
+            probed.append(path)
+            return SimpleNamespace(frames=frames)
+
+        monkeypatch.setitem(sys.modules, "ppwork.workloads.clip", SimpleNamespace(probe=probe))
+        return probed
+
+    return set_to
+
+
+@pytest.fixture
+def answer(monkeypatch):
+    """Stand in for the short subprocess; returns the list of the commands it was given."""
+    commands = []
+
+    def set_to(returncode=0, stdout=b"", stderr=b"", error=None):
+        def run(command, **options):
+            assert options["timeout"] == checks.SUBPROCESS_LIMIT_S
+            commands.append(command)
+            if error is not None:
+                raise error
+            if options["check"] and returncode:
+                raise subprocess.CalledProcessError(returncode, command)
+            return subprocess.CompletedProcess(command, returncode, stdout, stderr)
+
+        monkeypatch.setattr(checks.subprocess, "run", run)
+        return commands
+
+    return set_to
+
+
+# Backend
+
+
+@pytest.mark.parametrize(
+    ("backend", "share", "available", "chosen"),
+    [
+        ("gloo", False, 8, "gloo"),
+        ("auto", False, 0, "gloo"),
+        ("auto", False, 2, "gloo"),
+        ("auto", False, 3, "nccl"),
+        ("auto", True, 1, "nccl"),
+        ("auto", True, 0, "gloo"),
+        ("nccl", False, 3, "nccl"),
+        ("nccl", True, 1, "nccl"),
+    ],
+)
+def test_backend_is_nccl_only_if_every_rank_gets_a_gpu(gpus, backend, share, available, chosen):
+    gpus(available)
+    assert choose_backend(OWN.replace(backend=backend, share_gpu=share)) == chosen
+
+
+@pytest.mark.parametrize(("share", "available", "need"), [(False, 2, 3), (False, 0, 3), (True, 0, 1)])
+def test_more_nccl_ranks_than_gpus_are_refused(gpus, share, available, need):
+    """F21."""
+    gpus(available)
+    with pytest.raises(PlanError, match=f"{need} for this mesh, and this machine has {available}") as caught:
+        choose_backend(OWN.replace(backend="nccl", share_gpu=share))
+    assert "--backend gloo" in caught.value.check_first
+
+
+class Machine(type(Path())):
+    """A machine with a driver: every path is there."""
+
+    def exists(self):
+        return True
+
+
+class Bare(type(Path())):
+    """A machine without one."""
+
+    def exists(self):
+        return False
+
+
+def test_machine_without_a_driver_has_no_gpu_and_starts_no_process(monkeypatch, answer):
+    commands = answer(stdout=b"8\n")
+    monkeypatch.setattr(checks, "Path", Bare)
+    assert count_gpus() == 0
+    assert commands == []
+
+
+@pytest.mark.parametrize(
+    ("outcome", "count"),
+    [
+        ({"stdout": b"8\n"}, 8),
+        ({"stdout": b"no number"}, 0),
+        ({"returncode": 1}, 0),
+        ({"error": subprocess.TimeoutExpired("python", 1)}, 0),
+    ],
+    ids=["eight", "noise", "failed", "timeout"],
+)
+def test_gpus_are_counted_by_a_subprocess_that_may_fail(monkeypatch, answer, outcome, count):
+    commands = answer(**outcome)
+    monkeypatch.setattr(checks, "Path", Machine)
+    assert count_gpus() == count
+    assert commands[0][0] == sys.executable
+
+
+# Resolving
+
+
+def test_own_stages_without_chunks_are_refused(gpus):
+    with pytest.raises(PlanError, match="number of chunks was not given") as caught:
+        resolve(OWN.replace(chunks=None))
+    assert "--chunks" in caught.value.check_first
+
+
+def test_own_stages_are_checked_and_the_backend_is_decided(gpus, answer):
+    commands = answer(stdout=b"[]\n")
+    assert resolve(OWN) == OWN.replace(backend="gloo")
+    assert commands == [[sys.executable, "-m", "ppwork", "check-stages", OWN.stage0, OWN.stage1]]
+
+
+def test_shipped_stages_that_only_take_time_start_no_subprocess(gpus, answer):
+    commands = answer(returncode=1)
+    plan = OWN.replace(stage0=SYNTHETIC_STAGE0, stage1=SYNTHETIC_STAGE1)
+    assert resolve(plan) == plan.replace(backend="gloo")
+    assert commands == []
+    with pytest.raises(PlanError, match="could not be imported"):
+        resolve(plan.replace(stage1=OWN.stage1))
+
+
+def test_video_takes_the_shipped_clip_and_all_its_chunks(gpus, clip):
+    probed = clip(frames=19)
+    plan = resolve(Plan(mesh_size=2, frames_per_chunk=4))
+    assert (plan.chunks, plan.input, plan.backend) == (4, str(default_clip()), "gloo")
+    assert probed == [default_clip()]
+
+
+def test_video_keeps_the_chunks_and_makes_the_path_absolute(gpus, clip, tmp_path, monkeypatch):
+    clip(frames=19)
+    monkeypatch.chdir(tmp_path)
+    plan = resolve(Plan(mesh_size=2, chunks=2, input="clip.mp4"))
+    assert (plan.chunks, plan.input) == (2, str(tmp_path / "clip.mp4"))
+
+
+def test_clip_shorter_than_a_chunk_is_refused(gpus, clip):
+    clip(frames=3)
+    with pytest.raises(PlanError, match="fewer frames than one chunk of 4"):
+        resolve(Plan(mesh_size=2, frames_per_chunk=4))
+
+
+def test_mesh_that_the_denoiser_cannot_split_is_refused(gpus, clip):
+    clip(frames=19)
+    with pytest.raises(PlanError, match="mesh of 5"):
+        resolve(Plan(mesh_size=5, chunks=2))
+
+
+# Stages, in a subprocess
+
+
+def test_what_the_subprocess_found_is_the_error(answer):
+    answer(returncode=2, stdout=b'a print of the module\n["It has no step.","add step"]\n')
+    with pytest.raises(PlanError) as caught:
+        check_stages(OWN)
+    assert (caught.value.what, caught.value.check_first) == ("It has no step.", "add step")
+
+
+@pytest.mark.parametrize("stdout", [b"", b"noise\n", b'["one"]\n'], ids=repr)
+def test_subprocess_that_died_is_told_by_its_code_and_last_line(answer, stdout):
+    answer(returncode=-11, stdout=stdout, stderr=b"first\nSegmentation \xff fault\n")
+    with pytest.raises(PlanError, match=r"could not be imported \(exit -11\): Segmentation") as caught:
+        check_stages(OWN)
+    assert f"-m ppwork check-stages {OWN.stage0} {OWN.stage1}" in caught.value.check_first
+
+
+def test_import_that_takes_too_long_is_refused(answer):
+    answer(error=subprocess.TimeoutExpired("python", 120))
+    with pytest.raises(PlanError, match="took over 120 s") as caught:
+        check_stages(OWN)
+    assert "import time" in caught.value.check_first
+
+
+def test_stage_module_that_does_not_exist_is_refused_by_a_real_subprocess(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PlanError, match="no_such_stages"):
+        check_stages(OWN.replace(stage0="no_such_stages:A", stage1="no_such_stages:B"))
+
+
+STAGES = """
+class Source:
+    def encode(self, chunk_index): ...
+    def context_frames(self, chunk_index): ...
+    def decode(self, chunk_index, tensors): ...
+    def finish(self): ...
+
+class Denoiser:
+    def reset_cache(self): ...
+    def recompute(self, context_frames): ...
+    def step(self, tensors, step_index, num_steps): ...
+"""
+
+
+def test_stages_that_passed_are_asked_again_only_when_their_file_has_changed(tmp_path, monkeypatch):
+    """The import takes as long as torch's, and lessons launch the same stages many times."""
+    monkeypatch.chdir(tmp_path)
+    file, asked, run = tmp_path / "my_stages.py", [], subprocess.run
+    monkeypatch.setattr(subprocess, "run", lambda *args, **kwargs: asked.append(1) or run(*args, **kwargs))
+    file.write_text(STAGES)
+    check_stages(OWN)
+    check_stages(OWN)
+    assert len(asked) == 1
+    file.write_text(STAGES.replace("def step", "def other"))
+    os.utime(file, ns=(1, 1))
+    with pytest.raises(PlanError, match="lacks the contract's methods step"):
+        check_stages(OWN)
+
+
+# The run folder
+
+
+def test_run_dir_is_made_with_its_parents_and_is_empty(tmp_path):
+    made = new_run_dir(tmp_path / "a" / "b")
+    assert made == tmp_path / "a" / "b"
+    assert list(made.iterdir()) == []
+
+
+def test_empty_run_dir_is_taken_and_becomes_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("out").mkdir()
+    assert new_run_dir(Path("out")) == tmp_path / "out"
+
+
+def test_run_dir_that_is_not_empty_is_refused_and_left_alone(tmp_path):
+    (tmp_path / "kept").write_text("x")
+    with pytest.raises(PlanError, match="exists and is not empty; nothing was overwritten"):
+        new_run_dir(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+    assert (tmp_path / "kept").read_text() == "x"
+
+
+@pytest.mark.parametrize("below", ["", "run"], ids=["the file", "below a file"])
+def test_file_in_the_way_of_the_run_dir_is_refused(tmp_path, below):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(PlanError, match=r"cannot be used: (File exists|Not a directory)"):
+        new_run_dir(tmp_path / "file" / below)
+    assert (tmp_path / "file").read_text() == "x"
+
+
+def test_run_dir_that_access_refuses_is_refused(tmp_path, monkeypatch):
+    """Root may write anywhere, so the answer of the system is faked here."""
+    monkeypatch.setattr(checks.os, "access", lambda path, mode: False)
+    with pytest.raises(PlanError, match="cannot be used: Permission denied"):
+        new_run_dir(tmp_path / "out")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can write anywhere")
+def test_run_dir_without_write_permission_is_refused(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(PlanError, match="cannot be used: Permission denied"):
+        new_run_dir(tmp_path / "out")
+
+
+def test_default_run_dirs_are_under_runs_and_unique_within_a_second(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(checks.time, "strftime", lambda form: "20261121-050000-run")
+    names = [new_run_dir(None).relative_to(tmp_path).as_posix() for _ in range(3)]
+    assert names == [f"runs/20261121-050000-run{suffix}" for suffix in ("", "-2", "-3")]
+
+
+def test_run_dir_on_a_full_disk_is_refused_with_its_name_and_what_is_free(tmp_path, monkeypatch):
+    """F20: told before start."""
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(checks.shutil, "disk_usage", lambda path: usage._replace(free=12_340_000))
+    with pytest.raises(PlanError) as refused:
+        new_run_dir(tmp_path / "out")
+    assert str(refused.value).startswith(
+        f"The output folder {tmp_path / 'out'} has 12.3 MB free; a run needs 64 MB."
+    )
+    assert "--out" in refused.value.check_first

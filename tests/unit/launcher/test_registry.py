@@ -1,0 +1,138 @@
+"""The list of our own runs: private, whole, and true although pids are used again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+import msgspec
+import psutil
+import pytest
+
+from ppwork.cli.runs import stop_runs
+from ppwork.errors import PlanError
+from ppwork.launcher import registry
+from ppwork.launcher.registry import own_runs, registered, stop
+from ppwork.records.identity import SAME_START_S, Identity
+
+SLEEPER = [sys.executable, "-c", "import time; time.sleep(60)"]
+
+
+@pytest.fixture(autouse=True)
+def own_list(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    return tmp_path / "ppwork"
+
+
+@pytest.fixture
+def agent():
+    """Stands for torchrun."""
+    process = subprocess.Popen(SLEEPER)
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_a_run_is_listed_while_it_goes_and_not_after(own_list, agent, tmp_path):
+    with registered(tmp_path / "run", agent.pid):
+        (run,) = own_runs()
+        assert run.run_dir == str(tmp_path / "run")
+        assert (run.launcher.pid, run.agent.pid) == (os.getpid(), agent.pid)
+        assert run.agent.process() == psutil.Process(agent.pid)
+        assert [path.stat().st_mode & 0o777 for path in [own_list]] == [0o700]
+    assert own_runs() == []
+    assert list(own_list.iterdir()) == []
+
+
+def test_a_run_whose_torchrun_is_gone_is_dropped_from_the_list(own_list, agent, tmp_path):
+    with registered(tmp_path, agent.pid):
+        agent.kill()
+        psutil.wait_procs([psutil.Process(agent.pid)], timeout=5)
+        assert own_runs() == []
+        assert list(own_list.iterdir()) == []
+
+
+def test_a_pid_that_was_used_again_is_another_process(agent):
+    now = Identity.of(agent.pid)
+    assert now.process() is not None
+    assert Identity(agent.pid, now.started - 2 * SAME_START_S).process() is None
+
+
+def test_an_entry_that_is_not_whole_is_dropped(own_list, agent, tmp_path):
+    with registered(tmp_path, agent.pid):
+        (path,) = own_list.iterdir()
+        (own_list / "torn.json").write_bytes(path.read_bytes()[:-5])
+        assert len(own_runs()) == 1
+    assert list(own_list.iterdir()) == []
+
+
+def test_stop_ends_torchrun_and_its_children_and_nobody_else(own_list, agent, tmp_path):
+    bystander = subprocess.Popen(SLEEPER)
+    try:
+        with registered(tmp_path, agent.pid):
+            (run,) = own_runs()
+            assert stop(run) is False
+            assert agent.poll() == -15, "the exit code is left to whoever launched"
+            assert stop(run) is False, "a second time finds nobody"
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_stop_kills_what_does_not_follow(agent, tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "POLITE_S", 0.2)
+    with registered(tmp_path, agent.pid):
+        torchrun = psutil.Process(agent.pid)
+        torchrun.suspend()
+        while torchrun.status() != psutil.STATUS_STOPPED:
+            time.sleep(0.01)
+        (run,) = own_runs()
+        assert stop(run) is True
+        assert run.agent.process() is None
+
+
+def test_without_a_runtime_folder_the_list_is_under_the_temporary_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "gone"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert registry.registry() == tmp_path / f"ppwork-runs-{os.getuid()}"
+
+
+@pytest.mark.parametrize("made", ["open to others", "a link", "a file"])
+def test_a_list_that_somebody_else_could_write_is_refused(own_list, tmp_path, made):
+    if made == "open to others":
+        own_list.mkdir()
+        own_list.chmod(0o777)
+    elif made == "a link":
+        (tmp_path / "elsewhere").mkdir(mode=0o700)
+        own_list.symlink_to(tmp_path / "elsewhere")
+    else:
+        own_list.write_bytes(b"")
+    with pytest.raises(PlanError) as refused:
+        registry.registry()
+    assert str(own_list) in refused.value.what
+    assert refused.value.check_first
+
+
+def test_a_list_that_cannot_be_written_is_a_plan_error(agent, tmp_path, monkeypatch):
+    def full(path, data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(registry, "write_whole", full)
+    with pytest.raises(PlanError, match="No space left"), registered(tmp_path, agent.pid):
+        pass
+
+
+@pytest.mark.parametrize(("run_dir", "every"), [(None, False), ("here", True), ("here", False)])
+def test_stop_needs_one_run_of_ours_or_all(tmp_path, run_dir, every):
+    with pytest.raises(PlanError, match="ppwork ps"):
+        stop_runs(None if run_dir is None else tmp_path / run_dir, every)
+
+
+def test_an_entry_is_plain_json_with_known_fields(own_list, agent, tmp_path):
+    with registered(tmp_path, agent.pid):
+        (path,) = own_list.glob("*.json")
+        assert set(msgspec.json.decode(path.read_bytes())) == {"run_dir", "launcher", "agent", "at"}

@@ -1,0 +1,35 @@
+"""A chunk that a flush dropped, in the picture."""
+
+from drawn_timelines import by_gid, drawn, texts
+from made_runs import made
+
+from ppwork.records.spans import Instant, Span
+
+
+def flushed(entries_by_rank, chunk):
+    """Return the run as if this chunk had been dropped: no decode, a drop in place of its emission."""
+
+    def told(entry):
+        if entry.chunk_index != chunk or entry.name not in ("decode", "emit"):
+            return [entry]
+        ids = {"call_id": entry.call_id, "chunk_index": chunk}
+        return [] if isinstance(entry, Span) else [Instant("drop", "main", entry.at_ns, **ids)]
+
+    stage0 = [kept for entry in entries_by_rank[0] for kept in told(entry)]
+    return {**entries_by_rank, 0: stage0}
+
+
+def test_a_drop_is_marked_in_place_of_the_emission_and_explained():
+    figure = drawn(flushed(made(chunks=5), 2))
+    found = by_gid(figure)
+    assert "chunk2.emit" not in found
+    (mark,) = found["chunk2.drop"]
+    assert mark.get_marker() == "X"
+    assert "drop" in texts(figure)
+    place = (mark.get_xdata()[0], mark.get_ydata()[0])
+    beside = [text.get_text() for text in figure.axes[0].texts if getattr(text, "xy", None) == place]
+    assert beside == ["2"]
+
+
+def test_a_run_without_a_flush_has_no_word_of_it():
+    assert "drop" not in texts(drawn(made(chunks=5)))

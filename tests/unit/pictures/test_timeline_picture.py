@@ -1,0 +1,256 @@
+"""Pictures, the table and the sentence, against runs made by hand (made_runs.py has their numbers)."""
+
+import io
+import itertools
+
+import matplotlib as mpl
+import pytest
+from drawn_timelines import by_gid, drawn, texts
+from made_runs import MS, at, made, moved
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex, to_rgba
+from matplotlib.text import Text
+
+from ppwork.errors import PlanError
+from ppwork.pictures.style import chunk_style
+from ppwork.pictures.timelines import timeline, timeline_finding
+from ppwork.records.clocks import CLOCK
+from ppwork.records.spans import Instant, Span
+
+
+def compared(first, second, titles):
+    return timeline(first, title=titles[0], compare=second, compare_title=titles[1]).figure
+
+
+def table_of(entries):
+    return str(timeline(entries).table)
+
+
+def lanes(figure, axes=0):
+    return [label.get_text() for label in figure.axes[axes].get_yticklabels()]
+
+
+# What is drawn
+
+
+def test_every_lane_of_every_rank_is_there_in_the_order_of_a_chunks_life():
+    figure = drawn(made())
+    assert lanes(figure) == [
+        *("main", "down_pg", "up_pg"),
+        *("down_pg", "mesh_pg", "main", "up_pg"),
+        *("mesh_pg", "main"),
+    ]
+    assert {"rank 0\nstage0", "rank 1\nleader", "rank 2\nfollower"} <= set(texts(figure))
+
+
+def test_every_span_and_point_of_every_shown_chunk_is_drawn_once_and_in_its_place():
+    found = by_gid(drawn(made(), first_chunk=2, last_chunk=4))
+    for k in (2, 3, 4):
+        for name in ("encode", "preflight", "send", "decode", "broadcast", "send_result"):
+            assert len(found[f"chunk{k}.{name}"]) == 1, (k, name)
+        assert len(found[f"chunk{k}.generate"]) == 2
+        for name, ms in (("envelope.send", 11), ("mesh.broadcast", 13), ("result.send", 80), ("emit", 99)):
+            (point,) = found[f"chunk{k}.{name}"]
+            assert point.get_xdata()[0] == pytest.approx((k - 2) * 100 + ms)
+        leader = found[f"chunk{k}.generate"][0]
+        assert (leader.get_x(), leader.get_width()) == pytest.approx(((k - 2) * 100 + 15, 65))
+
+
+def test_idle_shares_are_those_of_the_shown_time():
+    """Chunks 2 to 4 take 299 ms: rank 0 works 3 x 27, the leader 3 x 65, the follower 3 x 63."""
+    shown = texts(drawn(made(), first_chunk=2, last_chunk=4))
+    assert [text for text in shown if text.startswith("idle ")] == ["idle 73%", "idle 35%", "idle 37%"]
+
+
+def test_waiting_is_pale_work_is_solid_and_a_transfer_is_thinner():
+    found = by_gid(drawn(made()))
+    (work, _), (wait, *_), (transfer,) = (found[f"chunk3.{n}"] for n in ("generate", "receive", "send"))
+    assert work.get_facecolor() == to_rgba(chunk_style(3)[0])
+    assert work.get_hatch() == chunk_style(3)[1] != ""
+    assert wait.get_facecolor()[3] < 0.2
+    assert not wait.get_hatch()
+    assert transfer.get_height() < wait.get_height() < work.get_height()
+
+
+def test_a_box_of_rank_0_says_which_half_it_is_where_there_is_no_room_for_the_word():
+    shown = set(texts(drawn(made(), first_chunk=1, last_chunk=3)))
+    assert {"e1", "d1", "e2", "d2", "e3", "d3", "generate 2"} <= shown
+
+
+def test_neighbours_differ_in_colour_and_in_hatch_up_to_four_apart():
+    """Colour-blind safe: neither alone carries the chunk."""
+    for k, apart in itertools.product(range(70), (1, 2, 3, 4)):
+        near, far = chunk_style(k), chunk_style(k + apart)
+        assert near[0] != far[0]
+        assert near[1] != far[1]
+    assert len({chunk_style(k) for k in range(35)}) == 35
+
+
+def test_long_run_shows_five_ordinary_chunks_and_not_the_one_that_stalled():
+    found = by_gid(drawn(made(20, late_from=3, late_ms=900)))
+    shown = {gid.split(".")[0] for gid in found if gid and gid.endswith((".emit", "broadcast"))}
+    assert shown == {"chunk4", "chunk5", "chunk6", "chunk7", "chunk8"}
+
+
+def test_shutdown_and_noop_are_no_second_life_of_a_chunk():
+    """SHUTDOWN repeats the index of the last chunk; the leader waits for it from 110 ms on."""
+    entries = made(5, overlapped=True)
+    entries[0].append(Span("send", "down_pg", at(450), at(451), 77, 3, 0))  # a NOOP: heartbeat
+    found = by_gid(drawn(entries, first_chunk=4))
+    assert len(found["chunk4.send"]) == 1
+    (wait,) = found["control.receive"]
+    assert wait.get_x() == pytest.approx(110)
+    assert to_hex(wait.get_facecolor()) == "#f6f6f6"  # of no chunk's colour
+    assert to_hex(found["control.send"][0].get_facecolor()) == "#777777"
+
+
+def test_clock_offset_of_another_host_is_subtracted():
+    entries = made()
+    ahead = Instant(CLOCK, "main", at(7_000), figures={"offset_ns": 7_000.0 * MS})
+    elsewhere = {**entries, 1: [ahead, *(moved(entry, 7_000 * MS) for entry in entries[1])]}
+    apart = by_gid(drawn(elsewhere))
+    together = by_gid(drawn(entries))
+    places = [found["chunk3.generate"][0].get_x() for found in (apart, together)]
+    assert places == pytest.approx([215, 215])  # chunks 1 to 5 are shown
+    assert timeline_finding(elsewhere) == timeline_finding(entries)
+
+
+def test_two_runs_share_one_time_axis_and_show_the_same_chunks():
+    figure = compared(made(20, late_from=3, late_ms=900), made(20, overlapped=True), ("a", "b"))
+    above, below = figure.axes
+    assert above.get_xlim() == below.get_xlim()
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["a: chunks 4 to 8", "b: chunks 4 to 8"]
+    assert lanes(figure, 0) == lanes(figure, 1)
+    emitted = [by_gid(figure, place)["chunk8.emit"][0].get_xdata()[0] for place in (0, 1)]
+    assert emitted == pytest.approx([499, 536])
+
+
+@pytest.mark.parametrize("overlapped", [False, True])
+def test_text_is_large_enough_and_nowhere_on_top_of_other_text(overlapped):
+    for figure in (
+        drawn(made(overlapped=overlapped), title="a run"),
+        compared(made(), made(overlapped=overlapped), ("first", "second")),
+    ):
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+        page = figure.bbox
+        beyond = {
+            label
+            for axes in figure.axes
+            for label in axes.get_xticklabels()
+            if label.get_position()[0] > axes.get_xlim()[1] or axes is not figure.axes[-1]
+        }  # matplotlib keeps them and does not draw them
+        shown = [
+            text
+            for text in figure.findobj(Text)
+            if text.get_text() and text.get_visible() and text not in beyond
+        ]
+        assert min(text.get_fontsize() for text in shown) >= 9
+        boxes = [(text.get_text(), text.get_window_extent(canvas.get_renderer())) for text in shown]
+        for text, box in boxes:
+            inside = page.x0 <= box.x0, box.x1 <= page.x1, page.y0 <= box.y0, box.y1 <= page.y1
+            assert all(inside), text
+        for (one, box), (other, far) in itertools.combinations(boxes, 2):
+            apart = box.x1 <= far.x0, far.x1 <= box.x0, box.y1 <= far.y0, far.y1 <= box.y0
+            assert any(apart), (one, other)
+
+
+def test_file_carries_the_sentence_for_those_who_cannot_see_it():
+    from PIL import Image
+
+    data = timeline(made()).png()
+    with Image.open(io.BytesIO(data)) as image:
+        assert image.info["Description"] == timeline_finding(made())
+        assert image.width == 1440
+
+
+def test_defaults_of_matplotlib_are_left_alone():
+    before = dict(mpl.rcParams)
+    drawn(made())
+    assert dict(mpl.rcParams) == before
+
+
+@pytest.mark.parametrize("entries", [{}, {0: [], 1: []}, {0: [Span("load", "main", 0, 5)], 1: []}])
+def test_run_without_chunks_is_refused(entries):
+    with pytest.raises(PlanError, match="no spans of any chunk"):
+        timeline(entries)
+
+
+def test_chunks_that_the_run_has_not_are_refused_with_those_it_has():
+    with pytest.raises(PlanError, match="Chunks 50 to 55 were asked for; the run has 0 to 7"):
+        timeline(made(), first_chunk=50, last_chunk=55)
+
+
+def test_run_that_failed_in_its_first_chunk_is_drawn_as_far_as_it_got():
+    entries = {0: [Span("encode", "main", 10 * MS, 20 * MS, 0, 0, 0)], 1: []}
+    assert set(by_gid(drawn(entries))) == {None, "chunk0.encode"}
+    assert timeline_finding(entries) == "0 chunks emitted: too few for a period."
+
+
+# The same in words
+
+
+def test_sentence_of_a_sequential_run_by_hand():
+    """Seven periods of 100 ms, 65 ms of each generated, all of stage 0's work outside of them."""
+    assert timeline_finding(made()) == (
+        "Over chunks 1 to 7 the period is 100.0 ms, the mesh leader (rank 1) computes 65% of the time, "
+        "and stage 0 and the mesh never work at the same time."
+    )
+
+
+def test_sentence_of_an_overlapped_run_by_hand():
+    """From 136 to 836 ms: generated 44 + 6 x 65 of 700; of stage 0's 7 x 16 + 6 x 11, 6 x 16 meanwhile."""
+    assert timeline_finding(made(overlapped=True)) == (
+        "Over chunks 1 to 7 the period is 100.0 ms, the mesh leader (rank 1) computes 62% of the time, "
+        "and 54% of stage 0's work happens while the leader computes."
+    )
+
+
+def test_sentence_about_some_chunks_leaves_the_stall_out():
+    entries = made(20, late_from=10, late_ms=900)
+    assert "period is 100.0 ms" in timeline_finding(entries, first_chunk=2, last_chunk=6)
+    assert "Over chunks 2 to 6" in timeline_finding(entries, first_chunk=2, last_chunk=6)
+    assert "At chunk 10 the period is 1000.0 ms" in timeline_finding(entries, first_chunk=10, last_chunk=10)
+
+
+def test_table_has_a_line_per_chunk_and_ends_with_medians():
+    lines = table_of(made(4, cut_at=2)).splitlines()
+    names = "chunk epoch encode send forward gen r1 gen r2 result decode period"
+    assert lines[1].split() == names.split()
+    numbers = ["10.00", "2.00", "2.00", "65.00", "63.00", "2.00", "16.00"]
+    assert lines[2].split() == ["0", "0", *numbers, "-"]
+    assert lines[4].split() == ["2", "1", *numbers, "100.00"]
+    assert len(lines) == 2 + 4 + 1
+    assert lines[-1].split() == ["median", *numbers, "100.00"]
+    assert len({len(line) for line in lines[1:]}) == 1
+
+
+def test_table_and_sentence_of_a_window_are_about_its_chunks():
+    picture = timeline(made(), first_chunk=2, last_chunk=4)
+    assert [row[0] for row in picture.table.rows] == ["2", "3", "4", "median"]
+    assert picture.finding == timeline_finding(made(), first_chunk=2, last_chunk=4)
+
+
+def test_table_and_sentence_of_two_runs_name_both_and_hold_each_whole():
+    slow, quick = made(4), made(5, overlapped=True)
+    both = timeline(slow, title="slow", compare=quick, compare_title="slow")
+    assert both.table.head[:2] == ["run", "chunk"]
+    alone = [[*timeline(entries).table.rows] for entries in (slow, quick)]
+    assert [row[1:] for row in both.table.rows] == [*alone[0], *alone[1]]
+    assert both.finding == f"Slow: {timeline_finding(slow)} Slow: {timeline_finding(quick)}"
+
+
+def test_medians_leave_the_first_chunk_out_as_the_measures_do():
+    entries = made(3)
+    entries[0][0] = Span("encode", "main", 0, 500 * MS, 0, 0, 0)
+    assert table_of(entries).splitlines()[-1].split()[1] == "10.00"
+
+
+def test_dropped_result_has_dashes():
+    """R3: a flush drops results; a period over the gap is none."""
+    entries = made(4)
+    entries[0] = [e for e in entries[0] if not (e.chunk_index == 1 and e.name in ("decode", "emit"))]
+    rows = [line.split() for line in table_of(entries).splitlines()]
+    assert rows[3][-2:] == ["-", "-"]
+    assert rows[4][-2:] == ["16.00", "-"]
+    assert rows[5][-2:] == ["16.00", "100.00"]

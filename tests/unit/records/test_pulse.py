@@ -1,0 +1,120 @@
+"""The pulse of a rank: what is written is read back, and nothing else is taken for one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from ppwork.records.pulse import Pulse, PulseState, pulse_file, read_pulse
+
+IDS = {"call_id": 7, "chunk_index": 5, "cache_epoch": 1}
+
+
+def test_a_beat_is_read_back_whole(tmp_path):
+    pulse = Pulse(tmp_path, 2)
+    first = read_pulse(tmp_path, 2)
+    assert (first.state, first.doing, dict(first.ids), first.exit_code) == (PulseState.STARTING, "", {}, None)
+    pulse.beat(PulseState.BUSY, "generate", IDS, 123)
+    view = read_pulse(tmp_path, 2)
+    assert (view.rank, view.pid, view.host) == (2, os.getpid(), socket.gethostname())
+    assert (view.state, view.doing, dict(view.ids), view.since_ns) == (PulseState.BUSY, "generate", IDS, 123)
+    assert view.beat == first.beat + 1
+    assert view.process() == psutil.Process()
+
+
+def test_a_rank_that_left_stays_so_and_keeps_its_first_exit_code(tmp_path):
+    pulse = Pulse(tmp_path, 0)
+    pulse.beat(PulseState.BUSY, "encode", IDS, 9)
+    pulse.leave(72)
+    pulse.leave(1)
+    pulse.beat(PulseState.IDLE)
+    view = read_pulse(tmp_path, 0)
+    assert (view.state, view.exit_code, view.doing, dict(view.ids)) == (PulseState.LEFT, 72, "encode", IDS)
+
+
+def test_an_exit_code_of_zero_is_not_none(tmp_path):
+    Pulse(tmp_path, 0).leave(0)
+    assert read_pulse(tmp_path, 0).exit_code == 0
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "short", "torn", "zeros", "long"])
+def test_what_is_no_whole_pulse_is_none(tmp_path, damage):
+    Pulse(tmp_path, 1)
+    path = pulse_file(tmp_path, 1)
+    good = path.read_bytes()
+    if damage == "missing":
+        path.unlink()
+    else:
+        torn = good[:20] + bytes([good[20] ^ 1]) + good[21:]
+        bad = {"empty": b"", "short": good[:-1], "torn": torn, "zeros": bytes(len(good)), "long": good + b"."}
+        path.write_bytes(bad[damage])
+    assert read_pulse(tmp_path, 1) is None
+
+
+def test_a_beat_works_after_the_folder_is_gone(tmp_path):
+    """As on a full disk: a beat asks the file system for nothing."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    pulse = Pulse(folder, 0)
+    pulse_file(folder, 0).unlink()
+    folder.rmdir()
+    pulse.beat(PulseState.IDLE)
+    assert read_pulse(folder, 0) is None
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_at_once(tmp_path):
+    with pytest.raises(OSError, match="No such file"):
+        Pulse(tmp_path / "nowhere", 0)
+
+
+def test_a_name_that_is_too_long_is_cut(tmp_path):
+    pulse = Pulse(tmp_path, 0)
+    pulse.beat(PulseState.BUSY, "x" * 100)
+    assert read_pulse(tmp_path, 0).doing == "x" * 40
+
+
+PROGRAM = "import sys; from ppwork.records.pulse import Pulse; from pathlib import Path\n"
+PROGRAM += "p = Pulse(Path(sys.argv[1]), 3); print(flush=True); sys.stdin.read()"
+
+
+def test_the_process_is_known_while_it_lives_and_not_as_a_zombie_or_as_another(tmp_path):
+    child = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        child.stdout.readline()
+        view = read_pulse(tmp_path, 3)
+        assert view.pid == child.pid
+        assert view.process().status() != psutil.STATUS_STOPPED
+        child.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, child.pid, os.WSTOPPED)
+        assert view.process().status() == psutil.STATUS_STOPPED
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # dead, and nobody has asked for its code
+        assert view.process() is None
+    finally:
+        child.kill()
+        child.communicate()
+    assert view.process() is None
+    assert read_pulse(tmp_path, 3).state is PulseState.STARTING  # it never said that it left
+
+
+def test_a_pid_that_was_given_to_another_process_is_not_taken_for_the_rank(tmp_path, monkeypatch):
+    Pulse(tmp_path, 0)
+    view = read_pulse(tmp_path, 0)
+    monkeypatch.setattr(psutil.Process, "create_time", lambda _: view.started + 60)
+    assert view.process() is None
+
+
+def test_of_another_host_no_process_is_known(tmp_path, monkeypatch):
+    Pulse(tmp_path, 0)
+    view = read_pulse(tmp_path, 0)
+    monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
+    assert not view.here
+    assert view.process() is None

@@ -1,0 +1,33 @@
+"""A run read back from its folder."""
+
+import msgspec
+import pytest
+
+from ppwork.errors import PlanError, RunFailed
+from ppwork.plan import Plan
+from ppwork.records.run import SUMMARY_FILE, Run
+from ppwork.records.spans import Recorder, span_file
+
+# The folder
+
+
+def test_run_reads_plan_summary_and_entries(tmp_path):
+    plan = Plan(mesh_size=3)
+    (tmp_path / Plan.FILE_NAME).write_bytes(plan.to_json())
+    (tmp_path / SUMMARY_FILE).write_bytes(msgspec.json.encode({"chunks": 4}))
+    with Recorder(span_file(tmp_path, 1)) as recorder:
+        recorder.instant("emit")
+    run = Run(tmp_path, 0)
+    assert run.plan == plan
+    assert run.summary == {"chunks": 4}
+    assert [entry.name for entry in run.entries(1)] == ["emit"]
+    assert run.entries(0) == []
+    assert repr(run) == f"Run({str(tmp_path)!r}, ok, chunks=4)"
+
+
+def test_failed_run_has_no_summary_and_says_so(tmp_path):
+    run = Run(tmp_path, 1, RunFailed("It failed."))
+    assert run.summary == {}
+    assert repr(run) == f"Run({str(tmp_path)!r}, failed, chunks=None)"
+    with pytest.raises(PlanError):
+        _ = run.plan

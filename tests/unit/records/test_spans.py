@@ -1,0 +1,280 @@
+"""Spans and instants as JSON lines, and the measures against an example computed by hand."""
+
+import threading
+
+import pytest
+
+from ppwork.records.spans import Instant, Recorder, Span, parse_entries, read_entries, span_file
+from ppwork.timeline.chunks import chunk_durations
+from ppwork.timeline.measures import Measures, dropped_chunks, measure, mesh_idle_ms, stage1_ms_of
+
+MS = 1_000_000
+
+
+def example(periods_ms, *, encode=6.0, preflight=1.0, decode=3.0, first_emit_ms=100.0):
+    """Return rank 0's entries of a run whose emissions are ``periods_ms`` apart."""
+    entries, emit = [], first_emit_ms
+    for chunk, period in enumerate([0.0, *periods_ms]):
+        emit += period
+        for name, ms in (("encode", encode), ("preflight", preflight), ("decode", decode)):
+            entries.append(Span(name, "main", 0, int(ms * MS), chunk_index=chunk))
+        entries.append(Span("send", "down_pg", 0, 50 * MS, chunk_index=chunk))
+        entries.append(Instant("emit", "main", int(emit * MS), chunk_index=chunk))
+    return entries
+
+
+def recorded(tmp_path, act):
+    with Recorder(span_file(tmp_path, 0)) as recorder:
+        act(recorder)
+    return read_entries(tmp_path, 0)
+
+
+# Recording
+
+
+def test_recorder_writes_spans_and_instants_that_read_back(tmp_path):
+    def act(recorder):
+        with recorder.span("encode", ids={"call_id": 4, "chunk_index": 3, "cache_epoch": 1}):
+            pass
+        recorder.add_span("receive", 1, lane="up_pg")
+        recorder.instant("emit", figures={"psnr": 30.5}, ids={"chunk_index": 3})
+
+    span, late, instant = recorded(tmp_path, act)
+    assert (span.name, span.lane, span.call_id, span.chunk_index, span.cache_epoch) == (
+        "encode",
+        "main",
+        4,
+        3,
+        1,
+    )
+    assert span.end_ns >= span.start_ns
+    assert span.ms == (span.end_ns - span.start_ns) / 1e6
+    assert (late.start_ns, late.lane, late.call_id) == (1, "up_pg", -1)
+    assert (instant.name, instant.figures, instant.chunk_index) == ("emit", {"psnr": 30.5}, 3)
+    assert instant.at_ns >= span.end_ns
+
+
+def test_span_is_recorded_also_when_its_body_raises(tmp_path):
+    def act(recorder):
+        with pytest.raises(KeyError), recorder.span("decode"):
+            raise KeyError
+
+    assert [entry.name for entry in recorded(tmp_path, act)] == ["decode"]
+
+
+def test_figure_that_json_cannot_carry_is_left_out_and_the_file_still_reads(tmp_path):
+    """The PSNR of equal pictures is infinite."""
+    figures = {"psnr": float("inf"), "nan": float("nan"), "stage1_ms": 2}
+
+    def act(recorder):
+        recorder.instant("emit", figures=figures)
+
+    (entry,) = recorded(tmp_path, act)
+    assert entry.figures == {"stage1_ms": 2.0}
+
+
+def test_every_line_is_on_disk_before_the_recorder_is_closed(tmp_path):
+    """A killed rank leaves all but its last line."""
+    with Recorder(span_file(tmp_path, 2)) as recorder:
+        recorder.instant("one")
+        recorder.instant("two")
+        assert [entry.name for entry in read_entries(tmp_path, 2)] == ["one", "two"]
+
+
+def test_closed_recorder_drops_entries(tmp_path):
+    recorder = Recorder(span_file(tmp_path, 0))
+    recorder.instant("kept")
+    recorder.close()
+    recorder.instant("dropped")
+    recorder.close()
+    assert [entry.name for entry in read_entries(tmp_path, 0)] == ["kept"]
+
+
+def test_recorder_without_a_file_keeps_the_last_instants_only():
+    with Recorder(None) as recorder:
+        recorder.instant("first")
+        recorder.instant("second", ids={"call_id": 2})
+        recorder.instant("other", lane="up_pg")
+        last = recorder.last_instants()
+    assert {lane: entry["name"] for lane, entry in last.items()} == {"main": "second", "up_pg": "other"}
+    assert last["main"]["call_id"] == 2
+    assert isinstance(last["main"], dict)
+
+
+def test_threads_write_whole_lines(tmp_path):
+    """R7: helper threads record too."""
+    threads, each = 4, 200
+    with Recorder(span_file(tmp_path, 0)) as recorder:
+        start = threading.Barrier(threads)
+
+        def work(lane):
+            start.wait()
+            for call_id in range(each):
+                recorder.instant("tick", lane=lane, ids={"call_id": call_id})
+
+        running = [threading.Thread(target=work, args=(f"lane{n}",)) for n in range(threads)]
+        for thread in running:
+            thread.start()
+        for thread in running:
+            thread.join()
+    entries = read_entries(tmp_path, 0)
+    assert len(entries) == threads * each
+    for n in range(threads):
+        mine = [entry.call_id for entry in entries if entry.lane == f"lane{n}"]
+        assert mine == list(range(each))
+
+
+# Reading
+
+
+def test_cut_last_line_is_left_for_the_next_call():
+    whole = b'{"type":"instant","name":"a","lane":"main","at_ns":1}\n'
+    for cut in range(len(whole)):
+        entries, consumed = parse_entries(whole + whole[:cut])
+        assert entries == [Instant("a", "main", 1)]
+        assert consumed == len(whole)
+    assert parse_entries(whole[:-1]) == ([], 0)
+    assert parse_entries(b"") == ([], 0)
+
+
+@pytest.mark.parametrize("line", [b"nonsense\n", b'{"type":"other"}\n', b"{}\n", b"\n"], ids=repr)
+def test_whole_line_that_is_no_entry_is_refused(line):
+    with pytest.raises(ValueError, match="not a span file"):
+        parse_entries(line)
+
+
+def test_rank_that_never_wrote_has_no_entries(tmp_path):
+    assert read_entries(tmp_path, 5) == []
+
+
+# Measures
+
+
+def test_durations_sum_the_named_spans_per_chunk():
+    entries = [
+        Span("encode", "main", 0, 2 * MS, chunk_index=0),
+        Span("encode", "main", 0, 3 * MS, chunk_index=0),
+        Span("decode", "main", 0, 4 * MS, chunk_index=1),
+        Span("load", "main", 0, 9 * MS),
+        Instant("encode", "main", 5, chunk_index=0),
+    ]
+    assert chunk_durations(entries, "encode", "decode", "load") == {0: 5.0, 1: 4.0}
+    assert chunk_durations(entries, "encode") == {0: 5.0}
+
+
+def test_stage1_times_come_from_the_emissions():
+    entries = [
+        Instant("emit", "main", 1, chunk_index=0, figures={"stage1_ms": 7.5}),
+        Instant("emit", "main", 2, chunk_index=1),
+        Instant("envelope.send", "main", 3, chunk_index=2, figures={"stage1_ms": 9.0}),
+        Span("emit", "main", 0, 1, chunk_index=3),
+    ]
+    assert stage1_ms_of(entries) == {0: 7.5}
+
+
+def test_sequential_emissions_have_overlap_zero():
+    """DESIGN 6 by hand: stage0 = 6+1+3 = 10, stage1 = 20, period = 10 + 20: nothing is hidden."""
+    found = measure(example([30.0] * 4), dict.fromkeys(range(5), 20.0))
+    assert found == Measures(5, 30.0, 10.0, 20.0, overlap_score=0.0, efficiency=round(20 / 30, 4))
+
+
+def test_fully_overlapped_emissions_have_overlap_one_and_full_efficiency():
+    """DESIGN 6 by hand: period = max(10, 20) = 20, hidden = 10 = min(stage0, stage1)."""
+    found = measure(example([20.0] * 4), dict.fromkeys(range(5), 20.0))
+    assert found == Measures(5, 20.0, 10.0, 20.0, overlap_score=1.0, efficiency=1.0)
+
+
+def test_half_overlapped_emissions_by_hand():
+    """Period 25: hidden = 30 - 25 = 5 of 10."""
+    found = measure(example([25.0] * 4), dict.fromkeys(range(5), 20.0))
+    assert found == Measures(5, 25.0, 10.0, 20.0, overlap_score=0.5, efficiency=0.8)
+
+
+def test_alternating_periods_at_depth_2_are_measured_over_whole_rounds():
+    """DESIGN 6 by hand: (20 + 20 + 5) / 2 = 22.5, which no single period is; hidden 40 - 22.5 of 20."""
+    entries = example([20.0, 25.0] * 6 + [20.0], encode=12.0, preflight=0.0, decode=8.0)
+    stage1 = dict.fromkeys(range(14), 20.0)
+    found = measure(entries, stage1, depth=2)
+    assert found == Measures(14, 22.5, 20.0, 20.0, overlap_score=0.875, efficiency=round(20 / 22.5, 4))
+    assert measure(entries, stage1).period_ms == 20.0
+
+
+def test_period_of_a_run_shorter_than_a_round_is_over_all_of_it():
+    found = measure(example([20.0, 40.0]), dict.fromkeys(range(3), 20.0), depth=8)
+    assert found.period_ms == 30.0
+
+
+def test_rounds_start_after_the_warm_up():
+    """Sums by hand: warm-up 2 leaves the rounds from chunk 1 on, (20 + 30) / 2 and (30 + 40) / 2."""
+    found = measure(example([90.0, 20.0, 30.0, 40.0]), dict.fromkeys(range(5), 20.0), depth=2, warm_up=2)
+    assert found.period_ms == 30.0
+
+
+def test_stall_is_no_negative_overlap():
+    found = measure(example([300.0] * 3), dict.fromkeys(range(4), 20.0))
+    assert found.overlap_score == 0.0
+
+
+def test_median_is_taken_over_chunks_not_over_sums():
+    """Shares by hand, chunk 1..3: hidden 0, 5, 10 of 10."""
+    found = measure(example([30.0, 25.0, 20.0]), dict.fromkeys(range(4), 20.0))
+    assert found.overlap_score == 0.5
+    assert found.period_ms == 25.0
+
+
+@pytest.mark.parametrize(("warm_up", "period_ms"), [(0, 50.0), (1, 50.0), (2, 35.0), (3, 20.0), (4, 50.0)])
+def test_warm_up_chunks_are_left_out_exactly(warm_up, period_ms):
+    """Periods of chunks 1, 2, 3 are 90, 50, 20; a warm-up that leaves none is ignored."""
+    found = measure(example([90.0, 50.0, 20.0]), dict.fromkeys(range(4), 20.0), warm_up=warm_up)
+    assert found.period_ms == period_ms
+
+
+def test_warm_up_longer_than_the_run_is_ignored():
+    found = measure(example([30.0, 30.0]), dict.fromkeys(range(3), 20.0), warm_up=50)
+    assert found.period_ms == 30.0
+
+
+def test_order_of_entries_does_not_matter():
+    entries = example([30.0, 20.0, 25.0])
+    stage1 = dict.fromkeys(range(4), 20.0)
+    assert measure(entries[::-1], stage1) == measure(entries, stage1)
+
+
+@pytest.mark.parametrize(("periods", "chunks"), [(None, 0), ([], 1)], ids=["none", "one"])
+def test_too_few_chunks_have_counts_and_no_measures(periods, chunks):
+    entries = [] if periods is None else example(periods)
+    assert measure(entries, {0: 20.0}) == Measures(chunks=chunks)
+
+
+def test_chunks_without_a_stage1_time_have_no_measures():
+    assert measure(example([30.0, 30.0]), {}) == Measures(chunks=3)
+
+
+def test_period_over_a_missing_emission_is_not_taken():
+    """A stale chunk was dropped (R3): the gap is no period."""
+    entries = [
+        entry for entry in example([30.0] * 4) if not (entry.name == "emit" and entry.chunk_index == 2)
+    ]
+    found = measure(entries, dict.fromkeys(range(5), 20.0))
+    assert (found.chunks, found.period_ms) == (4, 30.0)
+    assert measure(entries, dict.fromkeys(range(5), 20.0), depth=2).period_ms is None
+
+
+def test_idle_of_the_mesh_is_between_the_leaders_computations():
+    """By hand: 0-20, 25-45, 45-60, recorded in another order; other spans do not count."""
+    spans = [
+        Span("generate", "main", start * MS, end * MS, chunk_index=k)
+        for k, (start, end) in ((2, (45, 60)), (0, (0, 20)), (1, (25, 45)))
+    ]
+    assert mesh_idle_ms([*spans, Span("send_result", "up_pg", 20 * MS, 24 * MS)]) == (5.0, 0.0)
+    assert mesh_idle_ms(spans[:1]) == ()
+
+
+def test_dropped_chunks_are_those_with_a_drop():
+    entries = [Instant("drop", "main", 9, chunk_index=4), Instant("drop", "main", 8, chunk_index=3)]
+    assert dropped_chunks([*entries, Instant("emit", "main", 7, chunk_index=2)]) == [3, 4]
+
+
+def test_span_may_have_ended_before_it_is_recorded(tmp_path):
+    (span,) = recorded(tmp_path, lambda recorder: recorder.add_span("encode", 5, end_ns=7))
+    assert (span.start_ns, span.end_ns) == (5, 7)

@@ -1,0 +1,128 @@
+"""Guards that stand before a backend is called, without one: group, preflight, bound of a lane, notices."""
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from ppwork.errors import LocalProtocolError, PeerTimeoutError, TerminalNotice
+from ppwork.plan import Plan
+from ppwork.protocol.envelope import Ids, PPAction
+from ppwork.protocol.notices import notices
+from ppwork.protocol.topology import Role
+from ppwork.records.spans import Recorder
+from ppwork.runtime.lanes import Lane, result_of
+from ppwork.runtime.stage0 import Stage0Plane
+from ppwork.worker.collectives import only_group
+
+
+@pytest.fixture
+def groups():
+    tp, mesh = object(), object()
+    handles = {"tp_pg": tp, "mesh_pg": mesh}
+
+    class Fake(SimpleNamespace):
+        def __getitem__(self, name):
+            return handles[name]
+
+    return Fake(
+        rank=0,
+        role=Role.STAGE0,
+        handles=lambda: handles,
+        device=torch.device("cpu"),
+        topology=SimpleNamespace(links=lambda rank: ()),
+        timeout_s=1.0,
+    )
+
+
+CALLS = {
+    "all_reduce": lambda group: dist.all_reduce(torch.ones(1), group=group),
+    "broadcast": lambda group: dist.broadcast(torch.ones(1), group=group, group_src=0),
+    "all_gather": lambda group: dist.all_gather([torch.ones(1)], torch.ones(1), group=group),
+    "barrier": lambda group: dist.barrier(group=group),
+}
+
+
+# With no group given, some calls look the default one up first: in a run they then meet the guard with it.
+@pytest.mark.parametrize(
+    ("call", "group"), [("all_reduce", None), ("all_gather", None), *((call, "mesh_pg") for call in CALLS)]
+)
+def test_stage_code_on_another_group_is_refused_whatever_it_calls(groups, call, group):
+    """F08 and R6: there is no process group in this process at all, so nothing was asked of a backend."""
+    said = group or "the default group (world_pg)"
+    with only_group(groups, "tp_pg"), pytest.raises(LocalProtocolError) as caught:
+        CALLS[call](group and groups[group])
+    assert f"a collective on {said}; inside stage 1 only tp_pg may be used" in caught.value.what
+    assert caught.value.where == {"rank": 0, "role": "stage0", "group": "tp_pg"}
+
+
+def test_other_threads_and_what_comes_after_the_stage_are_left_alone(groups):
+    """The lanes use the other groups at the same time."""
+    others = []
+
+    def lane():
+        try:
+            dist.all_reduce(torch.ones(1))
+        except Exception as error:  # noqa: BLE001  whatever torch says without a group
+            others.append(error)
+
+    with only_group(groups, "tp_pg"):
+        thread = threading.Thread(target=lane)
+        thread.start()
+        thread.join()
+    lane()
+    assert len(others) == 2
+    assert not any(isinstance(error, LocalProtocolError) for error in others)
+
+
+def test_what_cannot_travel_is_refused_before_the_commitment_point(groups, monkeypatch):
+    """F02 and R1: no send was recorded, none is on a lane, and the ids are still to be used."""
+    monkeypatch.setattr("ppwork.runtime.stage0.P2PSender", lambda *args: None)
+    monkeypatch.setattr("ppwork.runtime.stage0.P2PReceiver", lambda *args: None)
+    passed = []
+    plane = Stage0Plane(
+        Plan(mesh_size=1), groups, Recorder(None), hook=lambda point, ids: passed.append(point)
+    )
+    with pytest.raises(LocalProtocolError, match="'x' had layout") as caught:
+        plane.send({"x": torch.eye(3).to_sparse()})
+    assert caught.value.where == {
+        "rank": 0,
+        "role": "stage0",
+        "call_id": 0,
+        "chunk_index": 0,
+        "cache_epoch": 0,
+    }
+    assert passed == []
+    assert plane.recorder.last_instants() == {}
+    assert plane.session.next_ids(PPAction.INFER) == Ids(0, 0, 0)
+    assert not plane.sending
+
+
+def test_a_job_that_does_not_end_is_given_up_at_its_bound():
+    """R12."""
+    lane, free = Lane("down_pg", torch.device("cpu")), threading.Event()
+    try:
+        job = lane.submit(free.wait)
+        with pytest.raises(PeerTimeoutError, match=r"The send did not end within 0\.05 s") as caught:
+            result_of(job, 0.05, what="send", group="down_pg", peer=1)
+        assert caught.value.where == {"group": "down_pg", "peer": 1}
+    finally:
+        free.set()
+        assert lane.close(5.0)
+
+
+@pytest.mark.parametrize(
+    ("role", "groups_told"),
+    [(Role.STAGE0, ["down_pg"]), (Role.LEADER, ["up_pg", "mesh_pg"]), (Role.FOLLOWER, [])],
+)
+def test_whoever_fails_tells_all_that_listen_to_it(role, groups_told):
+    """F07: down to the mesh, up to rank 0; a follower has nobody, and a notice is not answered."""
+    told = notices(role, Ids(3, 2, 0), ValueError("why"))
+    assert [name for name, _ in told] == groups_told
+    for _, message in told:
+        assert message.action is PPAction.ERROR
+        assert message.reason is not None
+        assert "why" in message.reason.what
+    assert notices(role, Ids(3, 2, 0), TerminalNotice("heard")) == []

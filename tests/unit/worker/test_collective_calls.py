@@ -1,0 +1,69 @@
+"""The handshake of collectives on paper: records of one size, and how a difference is said."""
+
+import pytest
+
+from ppwork.worker.tally import RECORD_BYTES, CollectiveCall, compare_calls
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        CollectiveCall(0, 1, "all_reduce float32[4, 8]"),
+        CollectiveCall(2**62, 2**32 - 1, "all_reduce bfloat16[]"),
+        CollectiveCall(7, 0),
+        CollectiveCall(-1, 3, "all_reduce é"),
+    ],
+)
+def test_a_call_comes_back_as_it_left_in_a_record_of_fixed_size(call):
+    raw = call.to_bytes()
+    assert len(raw) == RECORD_BYTES
+    assert CollectiveCall.from_bytes(raw) == call
+
+
+def test_a_long_call_is_cut_and_still_differs_where_it_was_cut():
+    long = "all_reduce float32[" + ", ".join(["1000000"] * 12)
+    one, other = (
+        CollectiveCall.from_bytes(CollectiveCall(0, 1, long + end).to_bytes()) for end in ("1]", "2]")
+    )
+    assert len(one.to_bytes()) == RECORD_BYTES
+    assert one != other
+    assert one.operation.startswith("all_reduce float32[1000000")
+
+
+def test_equal_calls_are_no_difference():
+    assert compare_calls([CollectiveCall(3, 1, "all_reduce float32[4]")] * 3, (1, 2, 3)) is None
+    assert compare_calls([CollectiveCall(3, 2)], (1,)) is None
+
+
+def test_another_shape_names_the_ranks_and_both_sides():
+    """F05."""
+    same, odd = (
+        CollectiveCall(3, 2, "all_reduce float32[4, 8]"),
+        CollectiveCall(3, 2, "all_reduce float32[4, 9]"),
+    )
+    what, check_first = compare_calls([same, odd, same], (1, 2, 3))
+    assert "ranks 1 and 3 called all_reduce float32[4, 8] as collective 2 of chunk 3" in what
+    assert "rank 2 called all_reduce float32[4, 9] as collective 2 of chunk 3" in what
+    assert "tensors differ" in check_first
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (CollectiveCall(3, 1), "rank 2 ended chunk 3 after 1"),
+        (
+            CollectiveCall(4, 2, "all_reduce float32[4]"),
+            "rank 2 called all_reduce float32[4] as collective 2 of chunk 4",
+        ),
+        (
+            CollectiveCall(3, 3, "all_reduce float32[4]"),
+            "rank 2 called all_reduce float32[4] as collective 3 of chunk 3",
+        ),
+    ],
+)
+def test_another_count_or_chunk_asks_for_the_flag_that_one_rank_knows(other, said):
+    """F05 and F12: also when the tensors happen to be the same."""
+    what, check_first = compare_calls([CollectiveCall(3, 2, "all_reduce float32[4]"), other], (1, 2))
+    assert "rank 1 called all_reduce float32[4] as collective 2 of chunk 3" in what
+    assert said in what
+    assert "only one rank knows" in check_first

@@ -1,0 +1,54 @@
+"""Digests: the same for the same bytes, another for any other, and how a difference is said."""
+
+import struct
+import zlib
+
+import pytest
+import torch
+
+from ppwork.worker.digests import SUM, described, different_inputs, digest_of
+
+
+def test_the_digest_is_that_of_the_bytes_in_row_major_order_also_of_a_view():
+    """Stable: it must be the same in every process, so nothing of Python's salted hash is in it."""
+    tensor = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    assert digest_of(tensor) == zlib.crc32(struct.pack("<4f", 1, 2, 3, 4))
+    assert digest_of(tensor.t()) == zlib.crc32(struct.pack("<4f", 1, 3, 2, 4))
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.bool, torch.uint8, torch.bfloat16, torch.float8_e4m3fn, torch.complex64]
+)
+def test_one_bit_anywhere_changes_the_digest(dtype):
+    raw = torch.zeros(1024, dtype=torch.uint8)
+    whole = raw.view(dtype)
+    before = digest_of(whole)
+    for place in (0, 511, 1023):
+        raw[place] ^= 1
+        assert digest_of(whole) != before
+        raw[place] ^= 1
+    assert digest_of(whole) == before
+
+
+def test_empty_and_scalar_tensors_have_a_digest():
+    assert digest_of(torch.empty(0, 3)) == 0
+    assert digest_of(torch.tensor(7, dtype=torch.int16)) == zlib.crc32(struct.pack("<h", 7))
+
+
+def test_dtype_and_shape_stand_beside_it():
+    tensor = torch.zeros(2, 3)
+    assert described(tensor) == f"float32[2, 3] {digest_of(tensor):08x}"
+    assert described(tensor) != described(tensor.reshape(3, 2))
+
+
+def test_ranks_with_another_tensor_than_the_leader_are_named_tensor_by_tensor():
+    """F11."""
+
+    def sums(*values):
+        return b"".join(SUM.pack(value) for value in values)
+
+    every = [sums(1, 2, 3), sums(1, 9, 3), sums(1, 8, 4)]
+    assert different_inputs(["a", "b", "c"], every, (1, 2, 3)) == [
+        "ranks 2 and 3 had another 'b'",
+        "rank 3 had another 'c'",
+    ]

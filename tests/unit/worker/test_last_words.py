@@ -1,0 +1,89 @@
+"""A rank speaks once, whoever of its threads is first, and leaves with the code that fits what it said."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from ppwork.errors import PeerLostError, PPWorkError, RecordError, StuckError
+from ppwork.process import FAILED, SECONDARY, STUCK, UNWRITABLE
+from ppwork.records.failure import read_records
+from ppwork.records.spans import Recorder
+from ppwork.worker import last_words
+from ppwork.worker.last_words import FailureWriter
+
+
+@pytest.fixture
+def words(tmp_path):
+    recorder = Recorder(None)
+    recorder.instant("emit")
+    return FailureWriter(tmp_path, 1, recorder)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ValueError("x"), FAILED),
+        (PPWorkError("x"), FAILED),
+        (SystemExit(0), FAILED),
+        (PeerLostError("x"), SECONDARY),
+        (StuckError("x"), STUCK),
+        (RecordError("x"), FAILED),
+    ],
+)
+def test_the_code_follows_from_the_error(words, tmp_path, error, code):
+    assert words.exit_code == 0
+    assert words.write(error)
+    assert words.exit_code == code
+    (record,) = read_records(tmp_path, 2)
+    assert record.error_type == type(error).__name__
+    assert record.last_instants["main"]["name"] == "emit"
+
+
+def test_only_the_first_error_is_written(words, tmp_path):
+    assert words.write(PeerLostError("first"))
+    assert not words.write(ValueError("second"))
+    assert words.exit_code == SECONDARY
+    assert [record.what for record in read_records(tmp_path, 2)] == ["first"]
+
+
+def test_source_and_stack_stand_in_for_a_traceback(words, tmp_path):
+    words.write(StuckError("x"), source="a.py:3", stack="the stack")
+    (record,) = read_records(tmp_path, 2)
+    assert (record.source, record.traceback) == ("a.py:3", "the stack")
+
+
+def test_what_else_is_left_behind_comes_after_the_record(words, tmp_path):
+    found = []
+    words.also = lambda: found.extend(read_records(tmp_path, 2))
+    words.write(ValueError("x"))
+    words.write(ValueError("y"))
+    assert len(found) == 1
+
+
+def test_a_record_that_cannot_be_written_is_an_exit_code_and_no_error(tmp_path, caplog):
+    words = FailureWriter(tmp_path / "nowhere", 1, Recorder(None))
+    assert words.write(ValueError("the cause"))
+    assert words.exit_code == UNWRITABLE
+    assert "could not write its failure record: No such file or directory" in caplog.text
+    assert "the cause" in caplog.text
+
+
+def test_a_thread_that_never_comes_back_from_an_errors_text_holds_nobody_up(words, monkeypatch):
+    monkeypatch.setattr(last_words, "PATIENCE_S", 0.05)
+    entered, release = threading.Event(), threading.Event()
+
+    class Endless(Exception):
+        def __str__(self):
+            entered.set()
+            release.wait(20.0)
+            return "x"
+
+    main = threading.Thread(target=words.write, args=(Endless(),))
+    main.start()
+    assert entered.wait(20.0)
+    assert not words.write(StuckError("x"))
+    assert words.exit_code == UNWRITABLE
+    release.set()
+    main.join()

@@ -1,0 +1,444 @@
+"""When a rank counts as idle, busy, slow, stuck or frozen; with a clock of our own and made-up pulses."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import socket
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ppwork.errors import PeerFrozenError, PlanError, StuckError
+from ppwork.plan import Plan
+from ppwork.process import SECONDARY, STUCK
+from ppwork.protocol.bounds import Bounds, bring_up_timeout_s
+from ppwork.protocol.envelope import Ids
+from ppwork.protocol.topology import Topology
+from ppwork.records.failure import read_records
+from ppwork.records.pulse import PulseState, PulseView, pulse_file, read_pulse
+from ppwork.records.spans import Recorder
+from ppwork.worker import progress, watchdog
+from ppwork.worker.peer_watch import PeerWatch
+from ppwork.worker.progress import Activity, Progress, Sample
+from ppwork.worker.watchdog import Watchdog, is_waiting
+
+BOUNDS = Bounds(timeout_s=10.0, stall_s=4.0, freeze_s=2.0)
+IDS = Ids(7, 5, 1)
+TICK_S = 0.25
+
+
+def doing(step: str, since_s: float = 0.0) -> Activity:
+    return Activity(step, IDS.where(), int(since_s * 1e9))
+
+
+class Clock:
+    """Feeds samples a quarter of a second apart."""
+
+    def __init__(self):
+        self.progress, self.now_s = Progress(BOUNDS), 0.0
+        self.progress.see(Sample(0.0, None))
+
+    def run(self, seconds: float, current: Activity | None, **seen) -> StuckError | None:
+        for _ in range(round(seconds / TICK_S)):
+            self.now_s += TICK_S
+            if (error := self.progress.see(Sample(self.now_s, current, **seen))) is not None:
+                return error
+        return None
+
+    @property
+    def state(self) -> PulseState:
+        return self.progress.state
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+# The main thread
+
+
+def test_a_rank_is_starting_until_something_was_seen():
+    assert Progress(BOUNDS).state is PulseState.STARTING
+
+
+def test_a_step_of_the_stage_is_busy_then_slow_then_stuck(clock):
+    step = doing("generate", since_s=0.0)
+    assert clock.run(2.0, step) is None
+    assert clock.state is PulseState.BUSY
+    assert clock.run(2.0, step) is None
+    assert clock.state is PulseState.SLOW
+    error = clock.run(TICK_S, step)
+    assert clock.state is PulseState.STUCK
+    assert "The stage's generate did not return within 4 s" in error.what
+    assert error.where == IDS.where()
+    assert "stall_s" in error.check_first
+
+
+def test_a_step_that_began_between_two_beats_is_charged_from_its_beginning(clock):
+    clock.run(1.0, None)
+    clock.run(TICK_S, doing("encode", since_s=1.1))
+    assert clock.progress.own_s == pytest.approx(0.15)
+
+
+def test_many_steps_each_within_the_bound_are_never_slow(clock):
+    for k in range(20):
+        assert clock.run(1.5, doing("generate", since_s=1.5 * k)) is None
+        assert clock.state is PulseState.BUSY
+
+
+def test_the_time_that_a_step_waits_for_peers_is_not_its_own(clock):
+    """Else a rank whose sum waits for one that loops would be blamed with it."""
+    step = doing("generate")
+    assert clock.run(3.0, step) is None
+    assert clock.run(9.0, step, waiting=True) is None
+    assert clock.state is PulseState.IDLE
+    assert clock.run(1.0, step) is None
+    assert clock.run(TICK_S, step) is not None
+
+
+def test_idle_ends_only_where_a_wait_ignores_its_own_bound(clock):
+    assert BOUNDS.idle_s == 20.0
+    assert clock.run(20.0, None) is None
+    assert clock.state is PulseState.IDLE
+    error = clock.run(0.5, None)
+    assert "Nothing moved for 20 s" in error.what
+    assert error.where == {}
+
+
+def test_a_backend_call_inside_a_step_that_never_ends_is_told_with_the_chunk(clock):
+    error = clock.run(30.0, doing("generate"), waiting=True)
+    assert "Nothing moved" in error.what
+    assert error.where == IDS.where()
+
+
+def test_entries_of_the_links_are_progress_of_an_idle_rank_and_not_of_a_busy_one(clock):
+    for entries in range(10):  # a source that pauses, and its NOOPs
+        assert clock.run(15.0, None, entries=entries) is None
+    step = doing("generate", since_s=clock.now_s)
+    assert any(clock.run(1.0, step, entries=entries) is not None for entries in range(10, 20))
+
+
+def test_importing_torch_and_joining_have_the_long_bound(clock):
+    assert BOUNDS.start_s == 60.0
+    importing = doing("import torch")
+    assert clock.run(60.0, importing) is None
+    assert clock.state is PulseState.STARTING
+    assert "'import torch' did not end within 60 s" in clock.run(1.0, importing).what
+    # A join waits for peers all the time; its own waits are bounded one by one.
+    joining = doing("join", since_s=clock.now_s)
+    assert clock.run(60.0, joining, waiting=True) is None
+    assert "'join'" in clock.run(1.0, joining, waiting=True).what
+
+
+def test_time_in_which_the_process_did_not_run_is_not_counted(clock):
+    """SIGSTOP and SIGCONT, or a paused container."""
+    step = doing("generate")
+    assert clock.run(3.0, step) is None
+    clock.now_s += 100.0
+    assert clock.run(1.0, step) is None
+    assert clock.run(1.0, None) is None
+    clock.now_s += 100.0
+    assert clock.run(19.0, None) is None
+
+
+# The peers
+
+ME = psutil.Process()
+
+
+@dataclasses.dataclass(frozen=True)
+class Peer(PulseView):
+    """A pulse whose process is in a state of our choice."""
+
+    status: str | None = psutil.STATUS_SLEEPING
+
+    def process(self):
+        if self.status is None:
+            return None
+        status, gone = self.status, self.status == "gone while asked"
+
+        class Process:
+            def status(self):
+                if gone:
+                    raise psutil.NoSuchProcess(1)
+                return status
+
+        return Process()
+
+
+def peer(**changes) -> Peer:
+    since_ns = int(97.0 * 1e9)
+    fields = {"rank": 2, "pid": 1234, "started": 1.0, "host": socket.gethostname(), "beat": 1}
+    state = {"state": PulseState.BUSY, "doing": "generate", "ids": IDS.where(), "since_ns": since_ns}
+    return Peer(**{**fields, **state, **changes})
+
+
+class Peers:
+    """Looks four times a second at pulses that stay as they are, unless told otherwise."""
+
+    def __init__(self):
+        self.pulses: dict[int, Peer | None] = {}
+        self.watch = PeerWatch(1, Topology(2), BOUNDS, self.pulses.get)
+        self.now_s = 100.0
+
+    def look(self, seconds: float) -> PeerFrozenError | None:
+        for _ in range(round(seconds / TICK_S)):
+            self.now_s += TICK_S
+            if (error := self.watch.look(self.now_s)) is not None:
+                return error
+        return None
+
+
+@pytest.fixture
+def peers():
+    return Peers()
+
+
+def test_a_stopped_peer_is_named_once_the_bound_has_passed(peers):
+    peers.pulses[2] = peer(status=psutil.STATUS_STOPPED)
+    assert peers.look(2.0) is None
+    error = peers.look(0.5)
+    assert "Rank 2 (follower), process 1234, was stopped (SIGSTOP) and did not go on for 2.0 s" in error.what
+    assert "at its last beat it was in generate, which began 5.2 s ago" in error.what
+    assert error.where == {"rank": 1, "peer": 2, **IDS.where()}
+    assert "kill -CONT 1234" in error.check_first
+
+
+def test_a_stopped_peer_that_was_waiting_is_told_so(peers):
+    peers.pulses[0] = peer(rank=0, status=psutil.STATUS_STOPPED, state=PulseState.IDLE, doing="", ids={})
+    error = peers.look(5.0)
+    assert "Rank 0 (stage0)" in error.what
+    assert "waiting" in error.what
+    assert error.where == {"rank": 1, "peer": 0}
+
+
+def test_a_peer_whose_interpreter_does_not_run_is_named_later_as_it_may_only_be_slow(peers):
+    peers.pulses[2] = peer()
+    assert peers.look(7.0) is None  # stall_s, and a margin in which it can tell of itself
+    error = peers.look(0.5)
+    assert "its interpreter did not run for 7.0 s" in error.what
+    assert "GIL" in error.check_first
+
+
+def test_a_peer_that_imports_torch_has_the_long_bound(peers):
+    peers.pulses[2] = peer(state=PulseState.STARTING)
+    assert peers.look(63.0) is None
+    assert peers.look(0.5) is not None
+
+
+def test_a_peer_that_beats_is_never_named(peers):
+    for beat in range(100):
+        peers.pulses[2] = peer(beat=beat, status=psutil.STATUS_STOPPED)
+        assert peers.look(1.5) is None
+
+
+@pytest.mark.parametrize(
+    "pulse",
+    [
+        None,
+        peer(state=PulseState.LEFT),
+        peer(status=None),
+        peer(status="gone while asked"),
+        peer(host="elsewhere", status=psutil.STATUS_STOPPED),
+    ],
+    ids=["never came", "left", "process gone", "goes while we look", "another host"],
+)
+def test_who_is_not_there_is_not_judged(peers, pulse):
+    peers.pulses[2] = pulse
+    assert peers.look(100.0) is None
+
+
+def test_after_a_pause_of_our_own_all_is_observed_anew(peers):
+    peers.pulses[2] = peer(status=psutil.STATUS_STOPPED)
+    assert peers.look(1.75) is None
+    peers.watch.start_anew()
+    assert peers.look(2.0) is None
+    assert peers.look(0.5) is not None
+
+
+def test_a_rank_does_not_judge_itself(peers):
+    peers.pulses[1] = peer(rank=1, status=psutil.STATUS_STOPPED)
+    assert peers.look(10.0) is None
+
+
+# The thread
+
+
+class Left(Exception):
+    """In place of the end of the process."""
+
+
+@pytest.fixture
+def dog(tmp_path):
+    def leave(code: int):
+        raise Left(code)
+
+    plan = Plan(mesh_size=2, chunks=1, timeout_s=10.0, stall_s=4.0, freeze_s=2.0)
+    return Watchdog(plan, 2, tmp_path, Recorder(None), leave=leave)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_going_on():
+    yield
+    progress.leave(None)
+
+
+def ticks(dog: Watchdog, seconds: float, start_s: float) -> None:
+    for k in range(round(seconds / TICK_S)):
+        dog.tick(start_s + k * TICK_S)
+
+
+def test_a_stuck_rank_writes_its_record_with_the_users_line_and_its_stacks(dog, tmp_path, capfd):
+    progress.enter("generate", IDS.where())
+    start_s = progress.current().since_ns / 1e9
+    with pytest.raises(Left, match=str(STUCK)):
+        ticks(dog, 10.0, start_s)
+    (record,) = read_records(tmp_path, 3)
+    assert (record.error_type, record.symptom) == ("StuckError", False)
+    assert record.where == {"rank": 2, "role": "follower", **IDS.where()}
+    assert record.source.startswith(f"{__file__}:")
+    assert "in ticks" in record.traceback
+    view = read_pulse(tmp_path, 2)
+    assert (view.state, view.exit_code, view.doing, dict(view.ids)) == (
+        PulseState.LEFT,
+        STUCK,
+        "generate",
+        IDS.where(),
+    )
+    assert "test_watchdog.py" in capfd.readouterr().err
+
+
+def test_a_slow_step_is_warned_of_once_with_a_stack(dog, caplog):
+    with caplog.at_level(logging.WARNING, "ppwork"):
+        for _ in range(2):
+            progress.enter("generate", IDS.where())
+            ticks(dog, 3.5, progress.current().since_ns / 1e9)
+    (warning,) = caplog.records
+    assert "slow: generate took 2.2 s of 4 s" in warning.getMessage()
+    assert "in ticks" in warning.getMessage()
+
+
+def test_the_pulse_says_what_the_main_thread_is_in(dog, tmp_path):
+    outer = progress.enter("generate", IDS.where())
+    dog.tick(0.0)
+    view = read_pulse(tmp_path, 2)
+    assert (view.state, view.doing, dict(view.ids)) == (PulseState.BUSY, "generate", IDS.where())
+    assert view.since_ns == progress.current().since_ns
+    progress.leave(outer)
+    dog.tick(0.25)
+    view = read_pulse(tmp_path, 2)
+    assert (view.state, view.doing) == (PulseState.IDLE, "")
+
+
+def stopped_peer(monkeypatch) -> None:
+    monkeypatch.setattr(PulseView, "process", lambda view: peer(status=psutil.STATUS_STOPPED).process())
+
+
+def test_a_rank_that_sees_a_frozen_peer_leaves_as_secondary(dog, tmp_path, monkeypatch):
+    Watchdog(Plan(mesh_size=2), 0, tmp_path, Recorder(None))  # rank 0 beats once and never again
+    stopped_peer(monkeypatch)
+    with pytest.raises(Left, match=str(SECONDARY)):
+        ticks(dog, 10.0, 50.0)
+    (record,) = read_records(tmp_path, 3)
+    assert (record.error_type, record.symptom) == ("PeerFrozenError", True)
+    assert record.where == {"rank": 2, "role": "follower", "peer": 0}
+    assert read_pulse(tmp_path, 2).exit_code == SECONDARY
+
+
+def test_a_watchdog_that_did_not_run_itself_judges_nobody(dog, tmp_path, monkeypatch):
+    Watchdog(Plan(mesh_size=2), 0, tmp_path, Recorder(None))
+    stopped_peer(monkeypatch)
+    for start_s in (50.0, 100.0, 150.0):
+        ticks(dog, 2.0, start_s)
+    assert read_records(tmp_path, 3) == []
+
+
+def test_the_first_error_of_a_rank_stays_its_record(dog, tmp_path):
+    dog._words.write(ValueError("first"))
+    progress.enter("generate", IDS.where())
+    with pytest.raises(Left, match="1"):
+        ticks(dog, 10.0, progress.current().since_ns / 1e9)
+    assert [record.error_type for record in read_records(tmp_path, 3)] == ["ValueError"]
+
+
+def test_the_thread_beats_while_the_body_runs_and_its_timer_is_off_after_it(dog, tmp_path, monkeypatch):
+    wound = []
+    timer = watchdog.faulthandler
+    monkeypatch.setattr(timer, "dump_traceback_later", lambda bound_s, **_: wound.append(bound_s))
+    monkeypatch.setattr(timer, "cancel_dump_traceback_later", lambda: wound.append(None))
+    seen = threading.Event()
+    monkeypatch.setattr(dog, "tick", lambda now_s: seen.set() if len(wound) > 3 else 1 / 0)
+    with dog:
+        dog.joined()
+        assert seen.wait(20.0)  # also after ticks that raised
+    assert wound[0] == BOUNDS.start_s + watchdog.BLIND_MARGIN_S
+    assert set(wound[1:-1]) == {BOUNDS.stall_s + watchdog.BLIND_MARGIN_S}
+    assert wound[-1] is None
+    dog._wind_up()
+    assert wound[-1] is None
+    assert read_pulse(tmp_path, 2).state is PulseState.IDLE
+
+
+def test_beside_a_prototypes_plane_the_folder_is_made_and_the_short_bound_holds_at_once(tmp_path):
+    class Plane:
+        plan, recorder = Plan(mesh_size=2), Recorder(None)
+
+        class groups:  # noqa: N801  as the plane's attribute
+            rank = 1
+
+    found = Watchdog.beside(Plane(), tmp_path / "a" / "b")
+    assert found._joined
+    assert pulse_file(tmp_path / "a" / "b", 1).exists()
+
+
+def frames_in(path: str):
+    scope = {}
+    program = "import sys\ndef here():\n    return sys._getframe()"
+    exec(compile(program, path, "exec"), scope)  # noqa: S102  the one way to a frame of another file
+    return scope["here"]()
+
+
+def test_only_a_thread_inside_torch_distributed_waits_for_a_peer():
+    assert is_waiting(frames_in("/lib/site-packages/torch/distributed/distributed_c10d.py"))
+    assert not is_waiting(frames_in("/lib/site-packages/torch/nn/functional.py"))
+    assert not is_waiting(frames_in("/srv/me/stage.py"))
+    assert not is_waiting(None)
+
+
+def test_code_without_a_line_of_the_users_has_no_source():
+    own = frames_in(str(Path(watchdog.__file__).with_name("x.py")))
+    assert watchdog._source_of(own).startswith(f"{__file__}:")  # the user's nearest, further out
+    assert watchdog._source_of(None) == ""
+    assert watchdog._stack_of(None) == ""
+
+
+# Activity and bounds
+
+
+def test_a_step_inside_a_step_gives_the_outer_one_back():
+    outer = progress.enter("generate", IDS.where())
+    with progress.during("inner"):
+        assert progress.current().step == "inner"
+    assert (progress.current().step, progress.current().which) == ("generate", IDS.where())
+    progress.leave(outer)
+    assert progress.current() is None
+
+
+def test_bounds_follow_the_plan_and_the_environment(monkeypatch):
+    monkeypatch.delenv("SCOPE_DIST_TIMEOUT_S", raising=False)
+    assert Bounds.of(Plan(timeout_s=30.0)) == Bounds(30.0, 24.0, 5.0)
+    assert Bounds.of(Plan(timeout_s=30.0, stall_s=3.0, freeze_s=1.0)) == Bounds(30.0, 3.0, 1.0)
+    assert Bounds(100.0, 1.0, 1.0).start_s == 155.0
+    monkeypatch.setenv("SCOPE_DIST_TIMEOUT_S", "5")
+    assert Bounds.of(Plan(timeout_s=30.0)) == Bounds(5.0, 4.0, 5.0)
+
+
+@pytest.mark.parametrize("text", ["soon", "0", "-1", "1e9", "nan"])
+def test_a_timeout_of_the_environment_that_is_none_is_refused(monkeypatch, text):
+    monkeypatch.setenv("SCOPE_DIST_TIMEOUT_S", text)
+    with pytest.raises(PlanError, match="SCOPE_DIST_TIMEOUT_S was"):
+        bring_up_timeout_s(Plan())
