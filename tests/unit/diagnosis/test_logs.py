@@ -1,0 +1,441 @@
+"""What torchrun and its ranks printed, read back, and what is said of it: real logs of broken programs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from captured_logs import console, log_dir
+
+from ppwork.diagnosis.jobs import diagnose_job
+from ppwork.diagnosis.logs import MAX_BYTES, Report, death, lagging, read_job, split_by_rank
+from ppwork.errors import PlanError
+
+# What is read
+
+
+def test_report_tells_codes_and_who_was_first():
+    report = Report.of(console("killed").read_text())
+    assert report.codes == {0: -15, 1: -9, 2: -15}
+    assert report.first == 1
+    assert report.ranks == {0: 0, 1: 1, 2: 2}
+    assert report.signal == 0
+
+
+def test_report_of_a_job_that_was_ended_from_outside_has_its_signal():
+    report = Report.of(console("hang-terminated").read_text())
+    assert (report.codes, report.first, report.signal) == ({}, None, 15)
+
+
+def test_exit_codes_do_not_mistake_a_print_for_the_report():
+    printed = "rank : 5\nhello\nexitcode : 4\n"
+    assert Report.of(printed + console("killed").read_text()).codes == {0: -15, 1: -9, 2: -15}
+    assert Report.of(printed).codes == {}
+
+
+def test_death_is_said_by_signal_or_code():
+    assert death(-9) == "was killed by SIGKILL"
+    assert death(-99) == "was killed by signal 99"
+    assert death(3) == "exited with code 3"
+
+
+def test_lines_are_sorted_by_the_prefixes_of_torchrun_and_torch():
+    lines, rest = split_by_rank("[rank5]: a\n[default1]:b\n[trainer1]:[rank5]:   c\nd\n[a] e", {1: 5})
+    assert lines == {5: ["b", "a", "  c"]}
+    assert rest == ["d", "[a] e"]
+
+
+def test_a_print_that_torchrun_copied_into_a_traceback_does_not_end_it(tmp_path):
+    whole = console("missing").read_text().splitlines(keepends=True)
+    inside = next(n for n, line in enumerate(whole) if line.startswith("[default0]:[rank0]:   File"))
+    torn = tmp_path / "console.log"
+    torn.write_text("".join([*whole[:inside], "[default0]:joined\n", *whole[inside:]]))
+    assert read_job(torn).ranks[0].errors == read_job(console("missing")).ranks[0].errors
+    assert diagnose_job(read_job(torn)).cause.rank == 2
+
+
+def test_folder_and_console_tell_the_same(tmp_path):
+    for name in ("raises", "missing", "miscount", "shapes", "killed", "shapes-detail", "recorded"):
+        of_folder = read_job(log_dir(name, tmp_path / name))
+        of_console = read_job(console(name))
+        assert of_folder.report == of_console.report
+        assert {r: log.errors for r, log in of_folder.ranks.items()} == {
+            r: log.errors for r, log in of_console.ranks.items()
+        }
+
+
+def test_traceback_gives_the_users_line_and_the_call(tmp_path):
+    ranks = read_job(log_dir("raises", tmp_path)).ranks
+    cause, waiting = ranks[1].errors[-1], ranks[0].errors[-1]
+    assert (cause.error, cause.message, cause.call) == ("ValueError", "bad sample in shard 1", "")
+    assert cause.users.at == "/srv/me/raises.py:12"
+    assert cause.users.text == 'raise ValueError("bad sample in shard 1")'
+    assert waiting.call == "all_reduce"
+    assert waiting.users.at == "/srv/me/raises.py:18"
+
+
+def test_message_of_several_lines_is_kept_whole():
+    error = read_job(console("recorded")).ranks[1].errors[-1]
+    assert error.message == "bad sample\nin shard 1"
+
+
+def test_error_file_of_a_rank_speaks_where_its_log_does_not(tmp_path):
+    folder = log_dir("killed", tmp_path)
+    stack = "Traceback (most recent call last):\n" + "".join(
+        line.partition("]: ")[2] + "\n"
+        for line in console("recorded").read_text().splitlines()
+        if line.startswith("[default1]:[rank1]:   ") or "ValueError" in line
+    )
+    made = {"message": {"message": "x", "extraInfo": {"py_callstack": stack, "timestamp": "1"}}}
+    of_rank = folder / "run_x1" / "attempt_0" / "1"
+    (of_rank / "error.json").write_text(json.dumps(made))
+    assert read_job(folder).ranks[1].errors[-1].error == "ValueError"
+    (of_rank / "error.json").write_text(json.dumps(made)[:40])
+    assert read_job(folder).ranks[1].errors == ()
+
+
+def test_newest_attempt_counts_and_it_may_be_named_itself(tmp_path):
+    folder = log_dir("raises", tmp_path)
+    newest = folder / "run_x1" / "attempt_1" / "0"
+    newest.mkdir(parents=True)
+    (newest / "stderr.log").write_text("[rank0]: nothing wrong\n")
+    assert list(read_job(folder).ranks) == [0]
+    assert list(read_job(folder / "run_x1" / "attempt_0").ranks) == [0, 1, 2]
+
+
+def test_global_rank_of_a_second_host_comes_from_torchs_own_prefix(tmp_path):
+    folder = log_dir("raises", tmp_path, report=False)
+    log = folder / "run_x1" / "attempt_0" / "1" / "stderr.log"
+    log.write_text(log.read_text().replace("[rank1]", "[rank9]"))
+    assert sorted(read_job(folder).ranks) == [0, 2, 9]
+
+
+@pytest.mark.parametrize("name", ["nowhere", "empty", "prose.txt"])
+def test_path_without_a_job_is_bad_input(tmp_path, name):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "prose.txt").write_text("a shopping list\n")
+    with pytest.raises(PlanError) as raised:
+        read_job(tmp_path / name)
+    assert name in raised.value.what
+
+
+def test_long_log_is_read_from_its_end(tmp_path):
+    folder = log_dir("raises", tmp_path)
+    log = folder / "run_x1" / "attempt_0" / "1" / "stderr.log"
+    log.write_text("x" * (5 << 20) + "\n" + log.read_text())
+    job = read_job(folder)
+    assert job.ranks[1].errors[-1].error == "ValueError"
+    assert len(job.ranks[1].text) <= MAX_BYTES
+
+
+# What is said
+
+
+def said(name, tmp_path, **changes):
+    """Diagnose the job's folder."""
+    return diagnose_job(read_job(log_dir(name, tmp_path, **changes)))
+
+
+def waits(diagnosis):
+    return {wait.rank: (wait.call.partition(" at ")[0], wait.waits_for) for wait in diagnosis.waits}
+
+
+def test_rank_that_raised_is_named_with_its_line_first(tmp_path):
+    found = said("raises", tmp_path)
+    assert found.text.splitlines()[:3] == [
+        "/srv/me/raises.py:12, in load",
+        '    raise ValueError("bad sample in shard 1")',
+        "Rank 1 raised ValueError: bad sample in shard 1",
+    ]
+    assert found.cause.source == "/srv/me/raises.py:12"
+    assert waits(found) == {0: ("all_reduce", (1,)), 2: ("all_reduce", (1,))}
+    assert found.log.endswith("attempt_0/1/stderr.log")
+    assert not found.unknown
+
+
+def test_rank_that_never_came_is_named_by_the_others_timeout(tmp_path):
+    found = said("missing", tmp_path)
+    assert (found.cause.rank, found.cause.error_type) == (2, "NeverCame")
+    assert "ranks 0 and 1 were in broadcast" in found.cause.what
+    assert "still running when torchrun ended it" in found.cause.what
+    assert waits(found) == {0: ("broadcast", (2,)), 1: ("broadcast", (2,))}
+    assert found.unknown == ("where rank 2 was: it showed no stack",)
+
+
+def test_rank_in_another_call_than_the_others_is_named(tmp_path):
+    found = said("miscount", tmp_path)
+    assert (found.cause.rank, found.cause.error_type) == (0, "CollectiveMismatch")
+    assert found.cause.source == "/srv/me/miscount.py:13"
+    assert "rank 0 in barrier at /srv/me/miscount.py:13" in found.cause.what
+    assert waits(found) == {1: ("all_reduce", (0,)), 2: ("all_reduce", (0,))}
+
+
+def test_size_mismatch_without_detail_names_the_two_neighbours_and_what_is_not_known(tmp_path):
+    for found in (said("shapes", tmp_path), diagnose_job(read_job(console("shapes")))):
+        assert found.cause.where == {"rank": 0, "peer": 1}
+        assert "3336 bytes where it expected 2668" in found.cause.what
+        assert found.cause.source == "/srv/me/shapes.py:11"
+        assert found.unknown == ("which of ranks 0 and 1 has the wrong size",)
+        assert "DETAIL" in found.check_first
+
+
+def test_size_mismatch_of_another_call_names_the_rank_that_was_aborted(tmp_path):
+    folder = log_dir("shapes", tmp_path)
+    for log in folder.glob("run_x1/attempt_0/*/stderr.log"):
+        log.write_text(log.read_text().replace("all_reduce", "gather"))
+    found = diagnose_job(read_job(folder))
+    assert found.cause.where == {"rank": 0}
+    assert found.unknown == ("which rank sent it",)
+
+
+def test_detail_names_rank_call_and_shapes(tmp_path):
+    found = said("shapes-detail", tmp_path)
+    assert found.cause.rank == 1
+    assert found.cause.what == (
+        "Rank 1 called ALLREDUCE number 0 on [5000] Float where ranks 0 and 2 called ALLREDUCE number 0 on "
+        "[4000] Float."
+    )
+    assert found.cause.source == "/srv/me/shapes.py:11"
+    found = said("miscount-detail", tmp_path / "2")
+    assert found.cause.what.startswith("Rank 0 called BARRIER number 2 where ranks 1 and 2 called ALLREDUCE")
+
+
+def test_detail_with_two_ranks_does_not_pretend_to_know_who_is_wrong(tmp_path):
+    found = said("shapes-detail", tmp_path, ranks=2)
+    assert found.cause.rank == 1  # torchrun saw it fail first
+    assert found.unknown == ("which of ranks 0 and 1 is the wrong one",)
+
+
+@pytest.mark.parametrize("silent", [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2)])
+@pytest.mark.parametrize(("name", "wrong"), [("shapes-detail", 1), ("miscount-detail", 0)])
+def test_detail_of_ranks_that_torchrun_ended_before_they_spoke_is_no_less_true(tmp_path, name, wrong, silent):
+    """One log alone names a pair, of which it cannot tell; two that agree name the third."""
+    folder = log_dir(name, tmp_path)
+    for rank in silent:
+        (folder / "run_x1" / "attempt_0" / str(rank) / "stderr.log").write_text("")
+    found = diagnose_job(read_job(folder))
+    assert found.cause.error_type == "CollectiveMismatch"
+    assert found.unknown
+    if silent == (wrong,):
+        assert found.cause.rank == wrong
+        assert found.unknown == (f"which call rank {wrong} made instead: its log does not tell",)
+    else:
+        ranks = sorted((found.cause.where["rank"], found.cause.where["peer"]))
+        assert f"which of ranks {ranks[0]} and {ranks[1]} is the wrong one" in found.unknown
+        assert wrong in ranks or name == "miscount-detail", (
+            "what DETAIL says of others may be a call of its own"
+        )
+
+
+def test_rank_that_left_early_is_told_from_one_that_died_by_the_report(tmp_path):
+    found = said("leaves", tmp_path)
+    assert (found.cause.rank, found.cause.error_type) == (2, "LeftEarly")
+    assert "ended with code 0 while ranks 0 and 1 were in all_reduce" in found.cause.what
+    found = said("leaves", tmp_path / "2", report=False)
+    assert found.cause.rank == 2
+    assert "without a word" in found.cause.what
+    assert "whether it ended well" in found.unknown[0]
+
+
+def test_rank_that_left_no_line_in_a_console_is_not_invented():
+    found = diagnose_job(read_job(console("leaves")))
+    assert found.cause.error_type == "OnlySymptoms"
+    assert found.cause.where == {}
+    assert any("more ranks" in one for one in found.unknown)
+
+
+def test_killed_rank_is_named_with_its_signal(tmp_path):
+    found = said("killed", tmp_path)
+    assert (found.cause.rank, found.cause.error_type) == (1, "RankDied")
+    assert "SIGKILL" in found.cause.what
+    assert "out-of-memory" in found.check_first
+    assert waits(found) == {0: ("all_reduce", (1,)), 2: ("all_reduce", (1,))}
+
+
+def test_rank_that_torchrun_killed_for_not_leaving_is_no_cause(tmp_path):
+    """Of 30 s after its SIGTERM: the others had timed out, and one of them was first."""
+    folder = log_dir("missing", tmp_path)
+    log = folder / "console.log"
+    log.write_text(log.read_text().replace("-15 (pid", "-9 (pid"))
+    found = diagnose_job(read_job(folder))
+    assert (found.cause.rank, found.cause.error_type) == (2, "NeverCame")
+    assert "still running" not in found.cause.what
+
+
+def test_exit_without_a_word_is_named_with_its_code(tmp_path):
+    folder = log_dir("killed", tmp_path)
+    log = folder / "console.log"
+    log.write_text(log.read_text().replace("exitcode  : -9 ", "exitcode  : 7 "))
+    assert "Rank 1 exited with code 7" in diagnose_job(read_job(folder)).cause.what
+
+
+def test_monitored_barrier_names_the_missing_rank(tmp_path):
+    found = said("monitored-barrier", tmp_path)
+    assert found.cause.rank == 2
+    assert "never came to the monitored_barrier" in found.cause.what
+    assert waits(found) == {0: ("monitored_barrier", (2,)), 1: ("monitored_barrier", (2,))}
+
+
+@pytest.mark.parametrize("name", ["hang-aborted", "hang-interrupted"])
+def test_hang_that_was_ended_with_stacks_names_the_rank_outside_the_call(tmp_path, name):
+    for found in (said(name, tmp_path), diagnose_job(read_job(console(name)))):
+        assert (found.cause.rank, found.cause.error_type) == (2, "NeverCame")
+        assert found.cause.source == "/srv/me/missing.py:15"
+        assert waits(found) == {0: ("broadcast", (2,)), 1: ("broadcast", (2,))}
+
+
+@pytest.mark.parametrize("code", [-15, -6])
+def test_hang_in_which_torchrun_ended_a_rank_before_its_stack_names_that_rank(tmp_path, code):
+    """SIGABRT to all ranks without stopping torchrun: it may be quicker than the handler of the last one."""
+    folder = log_dir("hang-aborted", tmp_path)
+    (folder / "run_x1" / "attempt_0" / "2" / "stderr.log").write_text("")
+    report = folder / "console.log"
+    head, rank_2, rest = report.read_text().partition("rank      : 2 ")
+    report.write_text(head + rank_2 + rest.replace("exitcode  : -6 ", f"exitcode  : {code} ", 1))
+    found = diagnose_job(read_job(folder))
+    assert (found.cause.rank, found.cause.error_type) == (2, "NeverCame")
+    assert found.unknown == ("where rank 2 was: it showed no stack",)
+    assert waits(found) == {0: ("broadcast", (2,)), 1: ("broadcast", (2,))}
+
+
+def test_rank_that_torch_aborted_at_its_exit_says_what_to_look_for(tmp_path):
+    """An ordinary exit with the process group alive: SIGABRT in place of code 0, now and then."""
+    folder = log_dir("killed", tmp_path)
+    log = folder / "run_x1" / "attempt_0" / "1" / "stderr.log"
+    log.write_text("terminate called without an active exception\n")
+    report = folder / "console.log"
+    report.write_text(report.read_text().replace("exitcode  : -9 ", "exitcode  : -6 "))
+    found = diagnose_job(read_job(folder))
+    assert (found.cause.rank, found.cause.error_type) == (1, "RankDied")
+    assert "SIGABRT" in found.cause.what
+    assert "destroy_process_group" in found.check_first
+
+
+def test_hang_that_was_ended_without_stacks_says_what_is_missing(tmp_path):
+    for found in (said("hang-terminated", tmp_path), diagnose_job(read_job(console("hang-terminated")))):
+        assert "SIGTERM" in found.cause.what
+        assert found.cause.where == {}
+        assert "PYTHONFAULTHANDLER" in found.check_first
+
+
+def test_ranks_that_all_sent_first_are_told_that_nobody_received(tmp_path):
+    found = said("ring", tmp_path)
+    assert found.cause.error_type == "NobodyReceived"
+    assert found.cause.where == {"rank": 2, "peer": 0}  # torchrun saw rank 2 fail first
+    assert found.cause.source == "/srv/me/ring.py:13"
+    assert not found.unknown
+    (of_console,) = diagnose_job(read_job(console("ring"))).unknown
+    assert "more ranks" in of_console
+
+
+def test_ranks_that_all_received_first_are_told_that_nobody_sent(tmp_path):
+    folder = log_dir("ring", tmp_path)
+    for log in folder.glob("run_x1/attempt_0/*/stderr.log"):
+        text = log.read_text().replace("dist.send(mine", "dist.recv(mine")
+        log.write_text(text.replace("in send", "in recv"))
+    assert diagnose_job(read_job(folder)).cause.error_type == "NobodySent"
+
+
+def test_a_rank_that_said_nothing_may_have_been_the_receiver(tmp_path):
+    folder = log_dir("ring", tmp_path)
+    (folder / "run_x1" / "attempt_0" / "1" / "stderr.log").write_text("")
+    assert diagnose_job(read_job(folder)).cause.error_type == "NeverCame"
+
+
+def test_symptoms_at_one_line_are_not_blamed_on_anybody(tmp_path):
+    folder = log_dir("missing", tmp_path, ranks=2)
+    (folder / "console.log").unlink()
+    found = diagnose_job(read_job(folder))
+    assert found.cause.error_type == "OnlySymptoms"
+    assert found.unknown == ("which rank was the first",)
+
+
+def test_two_ranks_in_two_calls_do_not_tell_who_is_wrong(tmp_path):
+    folder = log_dir("miscount", tmp_path, ranks=2)
+    found = diagnose_job(read_job(folder))
+    assert found.cause.error_type == "CollectiveMismatch"
+    assert found.unknown == ("which of ranks 0 and 1 is the wrong one",)
+
+
+def test_several_ranks_that_raise_are_all_named_the_first_one_first(tmp_path):
+    folder = log_dir("raises", tmp_path)
+    logs = folder / "run_x1" / "attempt_0"
+    (logs / "0" / "stderr.log").write_text((logs / "1" / "stderr.log").read_text())
+    found = diagnose_job(read_job(folder))
+    assert found.cause.rank == 1
+    assert found.cause.what.endswith("So did rank 0.")
+
+
+def test_error_raised_from_a_symptom_is_a_symptom(tmp_path):
+    """``raise TrainingError("step 3") from error``: its rank is not the cause."""
+    folder = log_dir("leaves", tmp_path)
+    log = folder / "run_x1" / "attempt_0" / "0" / "stderr.log"
+    wrapped = (
+        "[rank0]: \n[rank0]: The above exception was the direct cause of the following exception:\n"
+        "[rank0]: \n[rank0]: Traceback (most recent call last):\n"
+        '[rank0]:   File "/srv/me/leaves.py", line 30, in <module>\n'
+        "[rank0]: TrainingError: step 3\n"
+    )
+    log.write_text(log.read_text() + wrapped)
+    found = diagnose_job(read_job(folder))
+    assert (found.cause.rank, found.cause.error_type) == (2, "LeftEarly")
+
+
+def test_job_without_any_failure_says_so(tmp_path):
+    folder = log_dir("raises", tmp_path, report=False)
+    for log in folder.glob("run_x1/attempt_0/*/stderr.log"):
+        log.write_text("all good\n")
+    found = diagnose_job(read_job(folder))
+    assert found.cause is None
+    assert found.text.startswith("Nothing failed")
+
+
+# NCCL's watchdog; lines as people posted them in bug reports, cut to the ranks that matter
+
+WATCHDOG = (
+    "[rank{r}]:[E626 06:24:44.903881913 ProcessGroupNCCL.cpp:616] [Rank {r}] Watchdog caught collective "
+    "operation timeout: WorkNCCL(SeqNum=808, OpType=ALLREDUCE, NumelIn=9801523, NumelOut=9801523, "
+    "Timeout(ms)=600000) ran for 600020 milliseconds before timing out.\n"
+    "[rank{r}]:[E626 06:24:44.906457629 ProcessGroupNCCL.cpp:1785] [PG ID 0 PG GUID 0(default_pg) Rank {r}] "
+    "Exception (either an error or timeout) detected by watchdog at work: 808, last enqueued NCCL work: "
+    "{last}, last completed NCCL work: 807.\n"
+)
+
+
+def test_watchdogs_that_agree_blame_nobody():
+    found = lagging({r: WATCHDOG.format(r=r, last=811) for r in range(3)})
+    assert found.ranks == (0, 1, 2)
+    assert "ALLREDUCE number 808" in found.what
+    assert found.unknown
+
+
+def test_watchdog_names_the_rank_that_issued_less():
+    found = lagging({0: WATCHDOG.format(r=0, last=811), 1: WATCHDOG.format(r=1, last=808)})
+    assert found.ranks == (1,)
+    assert "rank 1 had issued 808" in found.what
+
+
+def test_watchdog_names_the_rank_that_did_not_time_out(tmp_path):
+    text = "".join(WATCHDOG.format(r=r, last=811) for r in (0, 1))
+    folder = log_dir("hang-terminated", tmp_path, report=False)
+    for rank in (0, 1):
+        log = folder / "run_x1" / "attempt_0" / str(rank) / "stderr.log"
+        log.write_text(WATCHDOG.format(r=rank, last=811))
+    found = diagnose_job(read_job(folder))
+    assert (found.cause.rank, found.cause.error_type) == (2, "CollectiveTimeout")
+    assert "never called it" in found.unknown[0]
+    (tmp_path / "console.txt").write_text(text)
+    (known,) = diagnose_job(read_job(tmp_path / "console.txt")).unknown
+    assert known == "which rank failed to take part"
+
+
+def test_watchdog_names_calls_that_differ_under_one_number():
+    other = WATCHDOG.format(r=7, last=808).replace("ALLREDUCE", "BROADCAST")
+    found = lagging({}, console=other.replace("[rank7]:", "") + WATCHDOG.format(r=3, last=808))
+    assert found.ranks == (3, 7)
+    assert "rank 3 in ALLREDUCE" in found.what
+    assert "rank 7 in BROADCAST" in found.what
+
+
+def test_no_watchdog_no_word():
+    assert lagging({0: "all good"}) is None
