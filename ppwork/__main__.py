@@ -19,6 +19,7 @@ def main() -> int:
         case ["reference", run_dir]:
             from ppwork import process
 
+            process.hold_if_asked()  # before an import that takes seconds
             with process.importing():
                 from ppwork.worker import reference
             return reference.main(Path(run_dir))

@@ -20,7 +20,8 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 LIFELINE_VARIABLE = "PPWORK_LIFELINE"
 """Set by our launcher: standard input is a pipe that ends when the launcher does."""
@@ -42,6 +43,8 @@ PAST_LIMIT = 124
 """The launcher: the run's time was up and it was stopped."""
 TORCHRUN_STOPPED = 125
 """The launcher: torchrun was stopped (SIGSTOP) and did not go on, and the run was ended."""
+TORCHRUN_HUNG = 126
+"""The launcher: all ranks had ended and torchrun had not, and it was ended."""
 STOPPED = 130
 """The launcher: the run was stopped on request, as by Ctrl-C."""
 
@@ -92,7 +95,20 @@ def _leave_at_end_of_input() -> None:
             pass
     except OSError:
         pass  # a closed descriptor is an end of file too
+    # A rank leads a process group (torchrun starts it so), and what its program started is in it. The rank
+    # ends all of it; torchrun does so for ranks that its own death would end before they can.
+    for child in _children():
+        with suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
     os._exit(ORPHANED)
+
+
+def _children() -> list[int]:
+    """Return the pids of our children; on Linux, elsewhere none."""
+    lists = Path("/proc/self/task").glob("*/children")
+    return [int(pid) for pids in lists for pid in pids.read_text().split()]
 
 
 @contextmanager

@@ -211,7 +211,7 @@ MUTATIONS = (
     ),
     Mutation(
         "lifeline", "F18", "ppwork/process.py",
-        "        pass  # a closed descriptor is an end of file too\n    os._exit(ORPHANED)\n",
+        "        os.killpg(0, signal.SIGKILL)\n    os._exit(ORPHANED)\n",
         "        pass\n",
         (f"{RANKS}/launcher/test_lifeline.py::test_the_end_of_the_launchers_pipe_ends_a_rank_whose_parent_lives",),
     ),

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Container
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import msgspec
 from ppwork.claims.claim import Ended, Program, RankSeen
 from ppwork.claims.jobs import Done, Job, begun_file, notes_file, outcome_file, stack_file
 from ppwork.errors import RunFailed
+from ppwork.launcher.registry import scratch_folder
 from ppwork.launcher.torchrun import child_environment
 from ppwork.launcher.warm import NotWarm, Start, Started, WarmLauncher, inherited
 
@@ -44,7 +46,8 @@ class Pool:
 
     def __init__(self, size: int, backend: str) -> None:
         self._backend = backend
-        self._scratch = Path(tempfile.mkdtemp(prefix="ppwork-claims-"))
+        self._stack = ExitStack()
+        self._scratch = self._stack.enter_context(scratch_folder())
         self._threads = ThreadPoolExecutor(size)
         self._environment = {**child_environment(1), "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
         self._starting = threading.Lock()
@@ -60,7 +63,7 @@ class Pool:
             if self._launcher is not None:
                 self._launcher.close()
         self._threads.shutdown(cancel_futures=True)
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._stack.close()
 
     def submit(self, call: Callable[..., Any], *args: Any) -> Future[Any]:  # noqa: ANN401
         """Run ``call`` on a thread of this pool."""

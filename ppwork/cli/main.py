@@ -190,17 +190,20 @@ def refresh(paths: list[Path]) -> None:
 
 def main() -> int:
     """Run the command line; bad input exits with 2, a failed run with 1, one message each."""
-    # Ended politely, we still clean up: without this, SIGTERM would leave that to the ranks' lifelines.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    # Ended politely, we still clean up: without this, a signal would leave that to the ranks' lifelines.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         app()
+    except SystemExit as error:  # typer's answer to a Ctrl-C has no word
+        if error.code == INTERRUPTED:
+            write_text("interrupted; no rank is left running", to=err)
+        raise
     except PlanError as error:
         write_text(f"bad input: {error}", to=err)
         return BAD_INPUT
     except RunFailed as error:
         write_text(str(error), to=err)
         return RUN_FAILED
-    except KeyboardInterrupt:
-        write_text("interrupted; no rank is left running", to=err)
-        return INTERRUPTED
     return 0

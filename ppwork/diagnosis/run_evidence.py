@@ -6,6 +6,7 @@ not read is named instead.
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -31,7 +32,7 @@ from ppwork.records.clocks import clock_offsets
 from ppwork.records.failure import FailureRecord, failure_file, read_records
 from ppwork.records.flight import Flight, read_flights
 from ppwork.records.pulse import PulseView, read_pulse
-from ppwork.records.run import SUMMARY_FILE, TORCHRUN_LOG, log_file
+from ppwork.records.run import SUMMARY_FILE, TORCHRUN_LOG, LaunchEnd, log_file
 from ppwork.records.spans import Entry, read_entries
 
 MEANINGS = {
@@ -41,6 +42,7 @@ MEANINGS = {
     UNWRITABLE: "left because it could not write its records",
 }
 """Meaning of our exit codes, as the second part of a sentence."""
+_PAUSE = re.compile(r"^ppwork: the launcher did not run for ([\d.]+) s$", re.MULTILINE)
 QUIET_NS = 500_000_000
 """Nanoseconds; less lies between the error that ends a span and the record that tells of it."""
 
@@ -126,6 +128,16 @@ class RunEvidence:
         except OSError:
             return 0
         return written_ns - (time.time_ns() - time.monotonic_ns())
+
+    @cached_property
+    def end(self) -> LaunchEnd | None:
+        """The launcher's last word."""
+        return LaunchEnd.load(self.run_dir)
+
+    @cached_property
+    def paused_s(self) -> float:
+        """Longest time for which the launcher did not run, in seconds: with its ranks, or alone (Ctrl-Z)."""
+        return max((float(pause) for pause in _PAUSE.findall(self.torchrun_text)), default=0.0)
 
     @cached_property
     def summary(self) -> dict[str, Any] | None:

@@ -41,7 +41,16 @@ from ppwork.diagnosis.run_evidence import MEANINGS, RunEvidence
 from ppwork.diagnosis.stacks import Stack, frames_of, thread_stacks, tracebacks
 from ppwork.diagnosis.waits import roots, waits_of
 from ppwork.errors import PeerFrozenError, StuckError, named_ranks
-from ppwork.process import FAILED, ORPHANED, PAST_LIMIT, SECONDARY, TORCHRUN_STOPPED, UNWRITABLE
+from ppwork.process import (
+    FAILED,
+    ORPHANED,
+    PAST_LIMIT,
+    SECONDARY,
+    TORCHRUN_HUNG,
+    TORCHRUN_STOPPED,
+    UNWRITABLE,
+)
+from ppwork.protocol.bounds import Bounds
 from ppwork.records.failure import FailureRecord, first_cause
 from ppwork.records.flight import differences
 from ppwork.records.spans import Instant
@@ -59,12 +68,14 @@ def diagnose(run_dir: Path, exit_code: int | None = None) -> Diagnosis:
 
     Args:
         run_dir: The run's folder.
-        exit_code: torchrun's, if known; ``launch`` knows it.
+        exit_code: torchrun's; ``None`` takes it from what the launcher wrote down.
 
     Raises:
         PlanError: The folder is not one of a run.
     """
     evidence = RunEvidence.read(run_dir)
+    if exit_code is None and evidence.end is not None:
+        exit_code = evidence.end.exit_code
     if exit_code is None and evidence.past_limit:
         exit_code = PAST_LIMIT
     waits = waits_of(evidence.topology, evidence.before_the_first_record())
@@ -192,6 +203,10 @@ def _inferred_record(evidence: RunEvidence, rank: int) -> FailureRecord | None:
     stacks = thread_stacks(text)
     stack = next((stack for stack in reversed(stacks) if stack.users is not None), None)
     blind = next((stack.error for stack in stacks if stack.error), "")
+    if blind.startswith("Timeout") and evidence.paused_s > Bounds.of(evidence.plan).stall_s:
+        what = f"The job was paused for {evidence.paused_s:g} s; bounds are clocks and ran out meanwhile."
+        check = "who pauses it? docker pause, a suspended machine, a batch system; or a longer stall_s"
+        return _record(evidence, NOBODY, "Paused", what, check)
     if blind.startswith("Timeout") and code in (FAILED, None):
         what = f"Rank {rank} made no progress and held the interpreter, so that no watchdog could run."
         check = "the stack in its log: a call that never gives back Python's lock (GIL)"
@@ -201,6 +216,10 @@ def _inferred_record(evidence: RunEvidence, rank: int) -> FailureRecord | None:
     if blind.startswith("Fatal Python error") and code is not None and code < 0:
         what = f"Rank {rank} {death(code)} and left no record: {blind}."
         return _record(evidence, rank, RANK_DIED, what, "the stack in its log", stack)
+    if code in ENDED_BY_AGENT and evidence.report.first == rank:
+        what = f"Rank {rank} was ended by {death(code).removeprefix('was killed by ')} from outside."
+        check = "who sends it? a batch system, an out-of-memory daemon, a `kill` by hand"
+        return _record(evidence, rank, RANK_DIED, what, check)
     if code is None or code in (0, *ENDED_BY_AGENT) or rank in killed_by_us(evidence.torchrun_text):
         return None
     errors = tracebacks(text)
@@ -234,7 +253,8 @@ def _inferred_cause(
     evidence: RunEvidence, waits: tuple[Wait, ...], symptom: FailureRecord | None, exit_code: int | None
 ) -> FailureRecord | None:
     """Return a record for the rank that the symptoms point to, or that held up a run past its limit."""
-    if exit_code is not None and (exit_code in (PAST_LIMIT, TORCHRUN_STOPPED) or exit_code < 0):
+    by_launcher = (PAST_LIMIT, TORCHRUN_STOPPED, TORCHRUN_HUNG)
+    if exit_code is not None and (exit_code in by_launcher or exit_code < 0):
         return _stopped(evidence, waits, exit_code)
     if symptom is None or (rank := _pointed_at(evidence, waits)) is None:
         return None
@@ -265,6 +285,10 @@ def _stopped(evidence: RunEvidence, waits: tuple[Wait, ...], exit_code: int) -> 
     if exit_code == TORCHRUN_STOPPED:
         what, check = "torchrun was stopped (SIGSTOP) and the run was ended.", "who sends SIGSTOP to it?"
         return _record(evidence, NOBODY, "TorchrunStopped", what, check)
+    if exit_code == TORCHRUN_HUNG:
+        what = "All ranks had ended, and torchrun did not leave: the run was ended without it."
+        check = "was its store removed? it is in XDG_RUNTIME_DIR or TMPDIR, beside the list of runs"
+        return _record(evidence, NOBODY, "TorchrunHung", what, check)
     if exit_code < 0:
         what = f"torchrun {death(exit_code)}, and its ranks with it."
         check = "who killed it? the kernel's log, if it was out of memory"
@@ -300,7 +324,13 @@ def _stopped(evidence: RunEvidence, waits: tuple[Wait, ...], exit_code: int) -> 
 def _without_cause(evidence: RunEvidence, exit_code: int | None) -> Diagnosis:
     """Say what can be said when no rank left a word: all went well, it still runs, or nothing began."""
     summary = evidence.summary or {}
-    if exit_code == 0 or (exit_code is None and evidence.summary is not None):
+    if evidence.end is not None and evidence.end.what:
+        cause = _record(evidence, NOBODY, "LaunchFailed", evidence.end.what, evidence.end.check_first)
+    elif summary and exit_code is None and evidence.plan.verify and "max_abs_diff" not in summary:
+        what = f"The run emitted {summary.get('chunks')} chunks; they were not compared with one process."
+        check = "`ppwork ps`: does its launcher still go on? if not, who ended it?"
+        cause = _record(evidence, NOBODY, "NotVerified", what, check)
+    elif exit_code == 0 or (exit_code is None and evidence.summary is not None):
         allowed = evidence.plan.tolerance if evidence.plan.mesh_size > 1 else 0.0
         worst = summary.get("max_abs_diff", 0.0)
         if worst is not None and worst <= allowed:

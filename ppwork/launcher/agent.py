@@ -17,6 +17,9 @@ from pathlib import Path
 
 import psutil
 
+from ppwork.process import TORCHRUN_HUNG, TORCHRUN_STOPPED
+from ppwork.protocol.plan import STORE_VARIABLE
+
 GRACE_S = 1.0
 """Seconds that the other ranks get to write their records, after the first death."""
 PAUSED_S = 1.0
@@ -26,6 +29,8 @@ RANKS_S = 0.25
 POLL_S = 0.05
 KILL_S = 3.0
 """Seconds that we wait for what was killed: the kernel takes milliseconds, a full machine longer."""
+LEAVE_S = 15.0
+"""Seconds that torchrun gets to leave after its ranks. It waits for ever for a store that was removed."""
 STACKS_S = 0.5
 """Seconds that ranks get to write their stacks: the handler is C code and takes milliseconds."""
 _CLOSING = re.compile(rb"Sending process \d+ closing signal")
@@ -54,15 +59,22 @@ class TorchrunWatch:
         self._looked = time.monotonic()
         self._closing_since: float | None = None
         self._stopped_since: float | None = None
+        self._had_ranks = False
+        self._alone_since: float | None = None
         self._ranks_looked = 0.0
         self._stopped_ranks: dict[psutil.Process, float] = {}
 
-    def look(self) -> bool:
-        """Look once and kill ranks that outstayed the grace; return whether torchrun was stopped too long."""
+    def look(self) -> int | None:
+        """Look once, and kill ranks that outstayed the grace.
+
+        Returns:
+            ``TORCHRUN_STOPPED`` or ``TORCHRUN_HUNG`` when it is time to end the run.
+        """
         now = time.monotonic()
         if now - self._looked > PAUSED_S:
-            self._stopped_since = None
+            self._stopped_since = self._alone_since = None
             self._stopped_ranks.clear()
+            self._say(f"ppwork: the launcher did not run for {now - self._looked:.1f} s")
         self._looked = now
         if self._closing_since is None and self._says_closing():
             self._closing_since = now
@@ -72,16 +84,32 @@ class TorchrunWatch:
         elif now - self._ranks_looked > RANKS_S:
             self._ranks_looked = now
             self._kill_stopped_ranks(now)
+            self._see_ranks(now)
         if _state(self._agent) != psutil.STATUS_STOPPED:
             self._stopped_since = None
         elif self._stopped_since is None:
             self._stopped_since = now
-        return self._stopped_since is not None and now - self._stopped_since > self._freeze_s
+        if self._stopped_since is not None and now - self._stopped_since > self._freeze_s:
+            return TORCHRUN_STOPPED
+        if self._alone_since is not None and now - self._alone_since > LEAVE_S:
+            return TORCHRUN_HUNG
+        return None
+
+    def _see_ranks(self, now: float) -> None:
+        alive = any(map(is_alive, ranks_of(self._agent)))
+        self._had_ranks |= alive
+        if alive or not self._had_ranks:
+            self._alone_since = None
+        elif self._alone_since is None:
+            self._alone_since = now
 
     def _says_closing(self) -> bool:
-        with self._log.open("rb") as file:
-            file.seek(self._read)
-            text = file.read()
+        try:
+            with self._log.open("rb") as file:
+                file.seek(self._read)
+                text = file.read()
+        except OSError:  # the run folder was moved or removed: the run ends by what its ranks say of that
+            return False
         # The last line may still be being written: it is read again.
         self._read += text.rfind(b"\n") + 1
         return _CLOSING.search(text) is not None
@@ -150,6 +178,26 @@ def ranks_of(agent: psutil.Process) -> list[psutil.Process]:
     except psutil.NoSuchProcess:
         return []
     return ranks
+
+
+def end_orphans(store: Path) -> None:
+    """End what programs of a run's ranks started and left behind: it has the run's store in its environment.
+
+    Blocks:
+        Only if there is any; at most ``GRACE_S`` and ``KILL_S``.
+    """
+    orphans = [process for process in psutil.process_iter() if _store_of(process) == str(store)]
+    for process in orphans:
+        with contextlib.suppress(psutil.Error):
+            process.terminate()
+    end(orphans, GRACE_S)
+
+
+def _store_of(process: psutil.Process) -> str:
+    try:
+        return str(process.environ().get(STORE_VARIABLE, ""))
+    except (psutil.Error, OSError):  # it is gone, or not ours
+        return ""
 
 
 def ask_for_stacks(agent: psutil.Process) -> None:

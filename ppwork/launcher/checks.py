@@ -152,8 +152,6 @@ def new_run_dir(out: Path | str | None) -> Path:
             path = _made_fresh(path)
         path.mkdir(parents=True, exist_ok=True)
         if not (occupied := any(path.iterdir())):
-            if not os.access(path, os.W_OK | os.X_OK):
-                raise PermissionError(13, "Permission denied")
             probe_file = path / ".ppwork"
             probe_file.write_bytes(b"")
             probe_file.unlink()

@@ -5,10 +5,10 @@ No torch here.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -17,16 +17,25 @@ from typing import Any
 
 import msgspec
 
+from ppwork.diagnosis.logs import death
 from ppwork.diagnosis.runs import diagnose
 from ppwork.errors import RecordError, RunFailed
 from ppwork.launcher.checks import free_mb, new_run_dir, resolve
-from ppwork.launcher.registry import registry
-from ppwork.launcher.torchrun import child_environment, running, torchrun
+from ppwork.launcher.registry import registered, registry
+from ppwork.launcher.torchrun import child_environment, followed, running, torchrun
 from ppwork.launcher.view import NoView, StopAsked, View
 from ppwork.plan import Plan
-from ppwork.process import PAST_LIMIT, STOPPED
+from ppwork.process import PAST_LIMIT, STOPPED, TORCHRUN_STOPPED
 from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK
-from ppwork.records.run import OUTPUTS_FILE, SUMMARY_FILE, TORCHRUN_LOG, VERIFY_FILE, Run, queues_of
+from ppwork.records.run import (
+    OUTPUTS_FILE,
+    SUMMARY_FILE,
+    TORCHRUN_LOG,
+    VERIFY_FILE,
+    LaunchEnd,
+    Run,
+    queues_of,
+)
 from ppwork.records.spans import Entry, span_file
 from ppwork.records.tail import SpanTail
 from ppwork.timeline.measures import mesh_idle_ms
@@ -85,19 +94,33 @@ def launch(
     shown = view(plan, run_dir)
     try:
         exit_code = _run_ranks(plan, run_dir, limit_s, progress, shown)
-    except KeyboardInterrupt:
-        shown.end(Run(run_dir, STOPPED))
+        finished = Run(run_dir, exit_code)
+        finished = dataclasses.replace(finished, failure=_failure(finished, deadline))
+    except (KeyboardInterrupt, SystemExit):
+        stopped = RunFailed("The run was interrupted: its launcher was asked to end.")
+        shown.end(_noted(Run(run_dir, STOPPED, stopped)))
         raise
-    finished = Run(run_dir, exit_code)
-    finished = dataclasses.replace(finished, failure=_failure(finished, deadline))
-    shown.end(finished)
+    shown.end(_noted(finished))
     if finished.failure is not None and check:
         raise finished.failure
     return finished
 
 
+def _noted(run: Run) -> Run:
+    """Write down how a run ended, where its folder is there and has room."""
+    what, check_first = (run.failure.what, run.failure.check_first) if run.failure is not None else ("", "")
+    with contextlib.suppress(OSError):
+        LaunchEnd(exit_code=run.exit_code or 0, what=what, check_first=check_first).save(run.run_dir)
+    return run
+
+
 def _failure(run: Run, deadline: float) -> RunFailed | None:
     """Return what went wrong first in a run that has ended; of one that ended well, complete its summary."""
+    if not (run.run_dir / Plan.FILE_NAME).exists():
+        return RunFailed(
+            f"The run folder {run.run_dir} was moved or removed, or its plan was, before the run had ended.",
+            check_first="who did it? what it has elsewhere: `ppwork diagnose` with that folder",
+        )
     if run.exit_code == 0:
         try:
             run.complete(mesh_figures(run))
@@ -172,14 +195,13 @@ def _verify(run: Run, deadline: float) -> RunFailed | None:
     with (
         log_path.open("wb") as log,
         running(command, environment, log, warm=plan.backend == "gloo") as process,
+        registered(run_dir, process.pid),
     ):
-        try:
-            code = process.wait(max(1.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            code = PAST_LIMIT
+        code = followed(process, log, max(1.0, deadline - time.monotonic()), plan.freeze_s)
     if code != 0:
+        ours = {PAST_LIMIT: "did not end within the run's limit", TORCHRUN_STOPPED: "was stopped (SIGSTOP)"}
         return RunFailed(
-            f"The single-process reference ended with code {code}.\n  log: {log_path}",
+            f"The single-process reference {ours.get(code) or death(code)}.\n  log: {log_path}",
             check_first=f"the end of {log_path}",
         )
     figures = msgspec.json.decode((run_dir / VERIFY_FILE).read_bytes(), type=dict[str, Any])

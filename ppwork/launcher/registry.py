@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import stat
 import tempfile
 import time
@@ -24,6 +25,9 @@ from ppwork.records.identity import Identity
 
 POLITE_S = 4.0
 """Seconds that torchrun gets after SIGTERM: for its own clean-up, and our launcher's of a stopped rank."""
+
+SCRATCH, OWNER = "scratch-", "owner.json"
+"""Beginning of the name of a scratch folder; the file in it that says whose it is."""
 
 
 class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +71,36 @@ def registry() -> Path:
 
 
 @contextlib.contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """Make a private folder that is removed at the end of the body; the next call removes those of the dead.
+
+    Raises:
+        PlanError: The list is not private, or the folder cannot be made in it.
+    """
+    folder = registry()
+    for owner in folder.glob(f"{SCRATCH}*/{OWNER}"):
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            if msgspec.json.decode(owner.read_bytes(), type=Identity).process() is None:
+                shutil.rmtree(owner.parent, ignore_errors=True)
+    try:
+        scratch = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=folder))
+        write_whole(scratch / OWNER, msgspec.json.encode(Identity.of(os.getpid())))
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    try:
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _unwritable(folder: Path, error: OSError) -> PlanError:
+    return PlanError(
+        f"The list of runs {folder} cannot be written: {error.strerror}.",
+        check_first=f"free space on {folder}",
+    )
+
+
+@contextlib.contextmanager
 def registered(run_dir: Path, agent_pid: int) -> Iterator[None]:
     """Keep a run of this process on the list while the body runs.
 
@@ -81,10 +115,7 @@ def registered(run_dir: Path, agent_pid: int) -> Iterator[None]:
     try:
         write_whole(path, msgspec.json.encode(run))
     except OSError as error:
-        raise PlanError(
-            f"The list of runs {folder} cannot be written: {error.strerror}.",
-            check_first=f"free space on {folder}",
-        ) from error
+        raise _unwritable(folder, error) from error
     try:
         yield
     finally:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import subprocess
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -19,10 +17,10 @@ from typing import BinaryIO
 
 import psutil
 
-from ppwork.launcher.agent import KILL_S, POLL_S, TorchrunWatch, ask_for_stacks, end
-from ppwork.launcher.registry import registered
+from ppwork.launcher.agent import KILL_S, POLL_S, TorchrunWatch, ask_for_stacks, end, end_orphans
+from ppwork.launcher.registry import registered, scratch_folder
 from ppwork.launcher.warm import NotWarm, Started, start_if_warm
-from ppwork.process import LIFELINE_VARIABLE, PAST_LIMIT, TORCHRUN_STOPPED, held
+from ppwork.process import LIFELINE_VARIABLE, PAST_LIMIT, TORCHRUN_HUNG, TORCHRUN_STOPPED, held
 from ppwork.protocol.plan import STORE_VARIABLE
 
 TORCHRUN = """\
@@ -34,6 +32,14 @@ main()
 """torchrun, to be ``held``: it takes seconds to start ranks, and must not if we are gone by then."""
 POLITE_S = 1.0
 """Seconds that torchrun and its ranks get to leave before we kill them."""
+STORE = "store"
+"""Name of the file through which the ranks meet, in the run's scratch folder."""
+ENDINGS = {
+    PAST_LIMIT: "the run passed its limit and was stopped",
+    TORCHRUN_STOPPED: "torchrun was stopped (SIGSTOP) and did not go on; the run was ended",
+    TORCHRUN_HUNG: "torchrun did not leave after its ranks and was ended",
+}
+"""Words of the log, by our own exit code."""
 
 
 def torchrun(
@@ -64,7 +70,7 @@ def torchrun(
 
     Returns:
         torchrun's exit code, negative for the signal that ended it; ``PAST_LIMIT`` if the limit passed;
-        ``TORCHRUN_STOPPED``.
+        ``TORCHRUN_STOPPED``; ``TORCHRUN_HUNG``.
 
     Raises:
         PlanError: The list of runs cannot be kept; nothing is left running.
@@ -72,33 +78,54 @@ def torchrun(
     Blocks:
         Until all ranks have ended; at most ``limit_s`` plus a few seconds of clean-up.
     """
-    deadline, look = time.monotonic() + limit_s, watch or (lambda: None)
-    scratch = Path(tempfile.mkdtemp(prefix="ppwork-"))
-    try:
+    with scratch_folder() as scratch, contextlib.ExitStack() as stack:
+        stack.callback(end_orphans, scratch / STORE)
         command = [*_torchrun_command(ranks, scratch), *program]
-        with (
-            log.open("wb", buffering=0) as file,
-            running(command, _rank_environment(threads, scratch), file, warm=warm, seats=ranks) as agent,
-            registered(log.parent, agent.pid),
-        ):
-            process = psutil.Process(agent.pid)
-            watched = TorchrunWatch(process, log, freeze_s, lambda line: _say(file, line))
-            while (code := agent.poll()) is None:
-                look()
-                if time.monotonic() > deadline:
-                    ask_for_stacks(process)
-                    _say(file, "ppwork: the run passed its limit and was stopped")
-                    return PAST_LIMIT
-                if watched.look():
-                    ending = f"torchrun was stopped (SIGSTOP) for {freeze_s:g} s; the run was ended"
-                    _say(file, f"ppwork: {ending}")
-                    return TORCHRUN_STOPPED
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    agent.wait(POLL_S)
-            look()
-            return code
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        file = stack.enter_context(log.open("wb", buffering=0))
+        environment = _rank_environment(threads, scratch)
+        agent = stack.enter_context(running(command, environment, file, warm=warm, seats=ranks))
+        stack.enter_context(registered(log.parent, agent.pid))
+        return followed(agent, file, limit_s, freeze_s, watch)
+
+
+def followed(
+    process: Started,
+    log: BinaryIO,
+    limit_s: float,
+    freeze_s: float,
+    watch: Callable[[], None] | None = None,
+) -> int:
+    """Wait for a process of ours, and end it past its bounds.
+
+    Args:
+        process: torchrun, or a process without ranks.
+        log: The file that it prints to.
+        limit_s: Seconds that it may take.
+        freeze_s: Seconds that it may be stopped while we run.
+        watch: Called about every 50 ms meanwhile, and once after the end.
+
+    Returns:
+        Its exit code, or ours: a key of ``ENDINGS``.
+
+    Blocks:
+        Until it has ended, at most ``limit_s``; the caller ends it past a bound (``running``).
+    """
+    deadline, look = time.monotonic() + limit_s, watch or (lambda: None)
+    agent = psutil.Process(process.pid)
+    watched = TorchrunWatch(agent, Path(log.name), freeze_s, lambda line: _say(log, line))
+    while (code := process.poll()) is None:
+        look()
+        ending = watched.look()
+        if time.monotonic() > deadline:
+            ask_for_stacks(agent)
+            ending = PAST_LIMIT
+        if ending is not None:
+            _say(log, f"ppwork: {ENDINGS[ending]}")
+            return ending
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(POLL_S)
+    look()
+    return code
 
 
 def _say(log: BinaryIO, line: str) -> None:
@@ -128,7 +155,7 @@ def _rank_environment(threads: int, scratch: Path) -> dict[str, str]:
         **child_environment(threads),
         # ``agent`` reads torchrun's warnings.
         "LOGLEVEL": level if level in ("DEBUG", "INFO") else "WARNING",
-        STORE_VARIABLE: str(scratch / "store"),
+        STORE_VARIABLE: str(scratch / STORE),
         # Without this torchrun opens a store on all addresses.
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     }

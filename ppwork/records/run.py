@@ -24,6 +24,7 @@ SUMMARY_FILE = "summary.json"
 OUTPUTS_FILE = "outputs.safetensors"
 """Output of rank 0, chunk by chunk; there only with ``verify``, until it was found equal."""
 VERIFY_FILE = "verify.json"
+END_FILE = "launch.json"
 QUEUE = "queue."
 """A rank's last instants are named so, one for each queue: its bound, its largest fill, what went through."""
 
@@ -31,6 +32,32 @@ QUEUE = "queue."
 def log_file(run_dir: Path, rank: int) -> Path:
     """Return the path of a rank's log."""
     return run_dir / f"rank{rank}.log"
+
+
+class LaunchEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """Last word of the launcher on a run, for whoever reads the folder later."""
+
+    exit_code: int
+    """torchrun's, negative for a signal, or the launcher's own (``process``)."""
+    what: str = ""
+    """What went wrong; empty if nothing did."""
+    check_first: str = ""
+
+    def save(self, run_dir: Path) -> None:
+        """Write ``launch.json``.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        write_whole(run_dir / END_FILE, msgspec.json.encode(self))
+
+    @classmethod
+    def load(cls, run_dir: Path) -> LaunchEnd | None:
+        """Read it; ``None`` if the run goes on, its launcher was killed, or the file does not read."""
+        try:
+            return msgspec.json.decode((run_dir / END_FILE).read_bytes(), type=cls)
+        except (OSError, msgspec.MsgspecError):
+            return None
 
 
 @dataclass(frozen=True)

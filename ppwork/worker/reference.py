@@ -6,6 +6,7 @@ A chunk that a flush dropped is computed like every other, because the mesh did 
 
 from __future__ import annotations
 
+import faulthandler
 from collections.abc import Callable, Collection
 from pathlib import Path
 
@@ -13,8 +14,8 @@ import msgspec
 import torch
 from safetensors import safe_open
 
-from ppwork import process
 from ppwork.plan import Plan
+from ppwork.protocol.bounds import Bounds
 from ppwork.protocol.envelope import ChunkPlan
 from ppwork.records.files import write_whole
 from ppwork.records.run import OUTPUTS_FILE, VERIFY_FILE
@@ -27,7 +28,6 @@ from ppwork.worker.loops import encode_chunk, recompute_at, run_chunk
 
 def main(run_dir: Path) -> int:
     """Recompute a run, compare with what rank 0 kept, and write ``verify.json``."""
-    process.hold_if_asked()
     plan = Plan.load(run_dir)
     torch.set_num_threads(plan.threads_per_rank)
     dropped = dropped_chunks(read_entries(run_dir, 0))
@@ -55,10 +55,14 @@ def compare(
     """
     device = pick_device(plan, 0, 0)
     context = StageContext(plan, device, NoTensorParallel())
+    # One process does the work of all ranks, one after the other.
+    stall_s = Bounds.of(plan).stall_s * plan.world_size
+    faulthandler.dump_traceback_later(stall_s, exit=True)
     stage0 = load_stage(plan.stage0, STAGE0_METHODS, search=Path.cwd())(context)
     generator = load_stage(plan.stage1, STAGE1_METHODS, search=Path.cwd())(context)
     worst, index, verified = 0.0, 0, 0
     while index < (plan.chunks or 0):
+        faulthandler.dump_traceback_later(stall_s, exit=True)
         recompute = recompute_at(plan.recompute_every, index)
         tensors = encode_chunk(stage0, index, recompute=recompute)
         if tensors is NOT_YET:
@@ -74,6 +78,7 @@ def compare(
             worst = max(worst, difference(output, kept(index)) if index in emitted else float("inf"))
             verified += 1
         index += 1
+    faulthandler.cancel_dump_traceback_later()
     if set(emitted) | set(dropped) != set(range(index)) or set(emitted) & set(dropped):
         worst = float("inf")
     return {"max_abs_diff": worst, "verified_chunks": verified}

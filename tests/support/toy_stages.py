@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 
 import torch
@@ -132,6 +134,18 @@ class Slow(Scaler):
 
     def step(self, tensors, step_index, num_steps):
         time.sleep(float(self.plan.options["step_s"]))
+        return super().step(tensors, step_index, num_steps)
+
+
+class Parent(Scaler):
+    """Stage 1 with a process of its own beside it, as a loader of data has one."""
+
+    def __init__(self, context):
+        super().__init__(context)
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+
+    def step(self, tensors, step_index, num_steps):
+        time.sleep(0.05)
         return super().step(tensors, step_index, num_steps)
 
 

@@ -14,8 +14,10 @@ import pytest
 from waiting import END_S, wait_for
 
 from ppwork.diagnosis.logs import killed_by_us
-from ppwork.launcher.agent import GRACE_S, ask_for_stacks
-from ppwork.launcher.torchrun import PAST_LIMIT, torchrun
+from ppwork.launcher import agent
+from ppwork.launcher.agent import GRACE_S, ask_for_stacks, is_alive
+from ppwork.launcher.torchrun import torchrun
+from ppwork.process import PAST_LIMIT, TORCHRUN_HUNG
 
 pytestmark = [pytest.mark.multiproc, pytest.mark.cold]
 if TYPE_CHECKING:
@@ -122,3 +124,34 @@ def test_a_program_past_its_limit_is_stopped(tmp_path):
     assert code == PAST_LIMIT
     assert "passed its limit" in log
     assert time.monotonic() - start < 10.0
+
+
+REMOVES_THE_STORE = """
+import os, shutil
+from pathlib import Path
+if os.environ["RANK"] == "0":
+    shutil.rmtree(Path(os.environ["PPWORK_STORE"]).parent)
+"""
+LEAVES_A_CHILD = """
+import os, subprocess, sys
+from pathlib import Path
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+(Path(sys.argv[1]) / os.environ["RANK"]).write_text(str(child.pid))
+sys.exit(3)
+"""
+
+
+def test_torchrun_that_does_not_leave_after_its_ranks_is_ended(tmp_path, monkeypatch):
+    """It waits for ever for a store that somebody removed, as one cleans /tmp."""
+    monkeypatch.setattr(agent, "LEAVE_S", 1.0)
+    code, log = run(tmp_path, REMOVES_THE_STORE)
+    assert code == TORCHRUN_HUNG
+    assert "torchrun did not leave after its ranks" in log
+
+
+def test_children_of_a_program_do_not_outlive_its_failure(tmp_path):
+    code, _ = run(tmp_path, LEAVES_A_CHILD, str(tmp_path))
+    assert code == 1
+    pids = [int((tmp_path / str(rank)).read_text()) for rank in range(2) if (tmp_path / str(rank)).exists()]
+    assert pids
+    assert [pid for pid in pids if psutil.pid_exists(pid) and is_alive(psutil.Process(pid))] == []

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import psutil
 import pytest
@@ -15,6 +16,7 @@ from launched_jobs import FREEZE_S, GONE_S, SCRIPT, agent_and_ranks, all_gone, k
 from waiting import END_S, wait_for
 
 from ppwork.diagnosis.logs import killed_by_us
+from ppwork.diagnosis.runs import diagnose
 from ppwork.records.run import Run
 from ppwork.records.spans import read_entries
 
@@ -24,12 +26,12 @@ pytestmark = [pytest.mark.multiproc, pytest.mark.cold]
 class Job:
     """A launcher in its own process whose ranks are in mid-run, and everybody in it by recorded process."""
 
-    def __init__(self, run_dir, environment):
+    def __init__(self, run_dir, environment, source=SCRIPT):
         self.run_dir = run_dir
         self.said = run_dir.with_name("said")
         with self.said.open("wb") as said:
             self.launcher = subprocess.Popen(
-                [sys.executable, "-c", SCRIPT, str(run_dir)], stderr=said, env=environment
+                [sys.executable, "-c", source, str(run_dir)], stderr=said, env=environment
             )
         self.agent: psutil.Process | None = None
         self.ranks: list[psutil.Process] = []
@@ -120,6 +122,85 @@ def test_a_rank_killed_hard_ends_the_job_with_a_stopped_one_and_is_named(job):
     assert job.launcher.wait(END_S) == 1
     assert killed_by_us((job.run_dir / "torchrun.log").read_text()) == {2}
     assert "Rank 0 (stage0) failed first" in job.said.read_text()
+
+
+def test_a_rank_that_somebody_interrupts_is_named_with_the_signal(job):
+    """Batch systems and out-of-memory daemons send SIGTERM, and torchrun sends the same to the others."""
+    job.ranks[2].send_signal(signal.SIGINT)
+    assert job.launcher.wait(END_S) == 1
+    assert "Rank 2 was ended by SIGINT from outside" in job.said.read_text()
+
+
+def test_a_run_folder_that_is_moved_away_in_mid_run_is_told_when_the_run_ends(job):
+    job.run_dir.rename(job.run_dir.with_name("moved"))
+    job.ranks[2].kill()
+    assert job.launcher.wait(END_S) == 1
+    assert all_gone([job.agent, *job.ranks], GONE_S) == []
+    assert f"The run folder {job.run_dir} was moved or removed" in job.said.read_text()
+
+
+@pytest.mark.parametrize("sent", [signal.SIGHUP, signal.SIGINT])
+def test_a_terminal_that_closes_and_ctrl_c_end_the_run_and_leave_nothing(tmp_path, environment, sent):
+    """With a child of a stage's own beside each rank, as a loader of data has one."""
+    command = [sys.executable, "-m", "ppwork", "run", "--chunks", "2000", "--out", str(tmp_path / "run")]
+    stages = ["--stage0", "toy_stages:Counter", "--stage1", "toy_stages:Parent", "--backend", "gloo"]
+    said = tmp_path / "said"
+    with said.open("wb") as file:
+        launcher = subprocess.Popen([*command, *stages], env=environment, stderr=file)
+    try:
+        wait_for(lambda: any(entry.name == "emit" for entry in read_entries(tmp_path / "run", 0)), 2 * END_S)
+        agent, ranks = agent_and_ranks(launcher.pid)
+        children = [child for rank in ranks for child in rank.children()]
+        assert len(children) == 2
+        launcher.send_signal(sent)
+        assert all_gone([agent, *ranks, *children], GONE_S) == []
+        assert launcher.wait(END_S) == 128 + sent
+    finally:
+        launcher.kill()
+        launcher.wait()
+    assert ("interrupted; no rank is left" in said.read_text()) == (sent == signal.SIGINT)
+    assert [path.name for path in (tmp_path / "ppwork").iterdir()] == []
+    assert "interrupted" in diagnose(tmp_path / "run").text
+
+
+def test_children_of_a_stage_do_not_outlive_a_launcher_that_is_killed(tmp_path, environment):
+    source = SCRIPT.replace("toy_stages:Slow", "toy_stages:Parent").replace('options={"step_s": 0.05}, ', "")
+    job = Job(tmp_path / "run", environment, source)
+    try:
+        job.come_to_mid_run()
+        children = [child for rank in job.ranks for child in rank.children()]
+        assert len(children) == 2
+        job.launcher.kill()
+        assert all_gone([job.agent, *job.ranks, *children], GONE_S) == []
+    finally:
+        job.close()
+    # What the dead launcher could not remove, the next one does.
+    assert len(list((tmp_path / "ppwork").glob("scratch-*"))) == 1
+    code = "from ppwork.launcher.registry import scratch_folder\nwith scratch_folder(): pass"
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    assert list((tmp_path / "ppwork").glob("scratch-*")) == []
+
+
+def test_a_reference_that_is_stopped_ends_the_verification(tmp_path, environment):
+    source = SCRIPT.replace("chunks=2000", "chunks=3, verify=True")
+    job = Job(tmp_path / "run", environment, source)
+    try:
+        reference = wait_for(lambda: reference_of(job.launcher.pid), 4 * END_S)
+        suspend(reference)
+        assert job.launcher.wait(END_S) == 1
+        assert all_gone([reference], GONE_S) == []
+    finally:
+        job.close()
+    assert "The single-process reference was stopped (SIGSTOP)" in job.said.read_text()
+    assert "was stopped (SIGSTOP)" in diagnose(job.run_dir).text
+
+
+def reference_of(launcher_pid: int) -> psutil.Process | None:
+    for child in psutil.Process(launcher_pid).children():
+        with suppress(psutil.Error):
+            if "reference" in child.cmdline():
+                return child
+    return None
 
 
 def test_torchrun_that_stands_still_ends_the_run(job):

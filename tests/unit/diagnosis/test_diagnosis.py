@@ -20,12 +20,12 @@ from ppwork.diagnosis.runs import diagnose
 from ppwork.diagnosis.waits import roots, waits_of
 from ppwork.errors import PlanError, RunFailed, StageError
 from ppwork.plan import Plan
-from ppwork.process import ORPHANED, PAST_LIMIT, SECONDARY, STUCK, TORCHRUN_STOPPED, UNWRITABLE
+from ppwork.process import ORPHANED, PAST_LIMIT, SECONDARY, STUCK, TORCHRUN_HUNG, TORCHRUN_STOPPED, UNWRITABLE
 from ppwork.protocol.topology import Topology
 from ppwork.records.failure import FailureRecord, failure_file, record_of, write_record
 from ppwork.records.flight import flight_file, flight_of
 from ppwork.records.pulse import Pulse, PulseState
-from ppwork.records.run import SUMMARY_FILE, TORCHRUN_LOG, log_file
+from ppwork.records.run import SUMMARY_FILE, TORCHRUN_LOG, LaunchEnd, log_file
 from ppwork.records.spans import Recorder, Span, span_file
 
 REPORT = console("killed").read_text()
@@ -576,6 +576,44 @@ def test_run_that_ended_well_did_not_fail(run):
 def test_run_whose_output_differed_is_told_from_one_that_ended_well(run):
     (run / SUMMARY_FILE).write_bytes(msgspec.json.encode({"chunks": 8, "max_abs_diff": None}))
     assert "differed" in diagnose(run).text
+
+
+def test_run_that_was_to_be_verified_and_was_not_is_not_called_well(tmp_path):
+    (tmp_path / Plan.FILE_NAME).write_bytes(Plan(mesh_size=2, chunks=8, verify=True).to_json())
+    (tmp_path / SUMMARY_FILE).write_bytes(msgspec.json.encode({"chunks": 8}))
+    assert "8 chunks; they were not compared" in diagnose(tmp_path).text
+    LaunchEnd(exit_code=0, what="The single-process reference was killed by SIGKILL.").save(tmp_path)
+    assert "reference was killed by SIGKILL" in diagnose(tmp_path).text
+
+
+def test_run_whose_torchrun_was_killed_is_told_so_later_too(run):
+    """All chunks were emitted; only the launcher knows of torchrun."""
+    (run / SUMMARY_FILE).write_bytes(msgspec.json.encode({"chunks": 8}))
+    LaunchEnd(exit_code=-9, what="torchrun was killed by SIGKILL").save(run)
+    assert diagnose(run).cause.error_type == "TorchrunKilled"
+    LaunchEnd(exit_code=TORCHRUN_HUNG).save(run)
+    assert "torchrun did not leave" in diagnose(run).text
+
+
+def test_pause_of_the_whole_job_is_no_fault_of_the_rank_whose_bound_ran_out(run):
+    stack = STACKS.format(inside="", line=8)
+    (run / TORCHRUN_LOG).write_text(
+        f"[rank2]: Timeout (0:00:49)!\n{stack}ppwork: the launcher did not run for 60.3 s\n"
+    )
+    log_file(run, 2).write_text(f"Timeout (0:00:49)!\n{stack}")
+    found = diagnose(run, 1)
+    assert "The job was paused for 60.3 s" in found.text
+    assert found.cause.where == {}
+    (run / TORCHRUN_LOG).write_text("ppwork: the launcher did not run for 1.2 s\n")  # shorter than any bound
+    assert diagnose(run, 1).cause.where["rank"] == 2
+
+
+def test_rank_that_was_ended_from_outside_is_told_from_those_that_torchrun_ended(run):
+    report = REPORT.replace("exitcode  : -9", "exitcode  : -15")
+    (run / TORCHRUN_LOG).write_text(report)
+    found = diagnose(run, 1)
+    assert "Rank 1 was ended by SIGTERM from outside" in found.text
+    assert "rank 2 was ended by torchrun" in found.text
 
 
 def test_run_that_goes_on_or_lost_its_launcher_is_not_called_failed_by_a_rank(run):

@@ -1,5 +1,6 @@
 """What is refused before any rank starts: by the machine, the clip, the stages, the folder."""
 
+import errno
 import os
 import shutil
 import subprocess
@@ -275,10 +276,14 @@ def test_file_in_the_way_of_the_run_dir_is_refused(tmp_path, below):
     assert (tmp_path / "file").read_text() == "x"
 
 
-def test_run_dir_that_access_refuses_is_refused(tmp_path, monkeypatch):
+def test_run_dir_on_a_disk_that_refuses_is_refused_in_its_words(tmp_path, monkeypatch):
     """Root may write anywhere, so the answer of the system is faked here."""
-    monkeypatch.setattr(checks.os, "access", lambda path, mode: False)
-    with pytest.raises(PlanError, match="cannot be used: Permission denied"):
+
+    def refuse(path, data):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(Path, "write_bytes", refuse)
+    with pytest.raises(PlanError, match="cannot be used: Read-only file system"):
         new_run_dir(tmp_path / "out")
 
 
