@@ -53,7 +53,7 @@ def compare(
         ``max_abs_diff`` (infinite when shapes differ, or a chunk was neither emitted nor dropped, or both)
         and ``verified_chunks``.
     """
-    device = pick_device(plan, 0, 0)
+    device = pick_device(plan, 0, 0, 1)
     context = StageContext(plan, device, NoTensorParallel())
     stage0 = load_stage(plan.stage0, STAGE0_METHODS, search=Path.cwd())(context)
     generator = load_stage(plan.stage1, STAGE1_METHODS, search=Path.cwd())(context)
