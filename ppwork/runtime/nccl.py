@@ -36,7 +36,7 @@ KNOBS: dict[str, tuple[str, str]] = {
     ),
     "NCCL_RUNTIME_CONNECT": (
         "0",
-        "every algorithm connects when its group is made, none at the first large sum, where it would block the "
+        "every algorithm connects when its group is made, none at the first large sum, where it blocks the "
         "host",
     ),
     "TORCH_NCCL_HIGH_PRIORITY": (
@@ -45,7 +45,7 @@ KNOBS: dict[str, tuple[str, str]] = {
     ),
     "CUDA_DEVICE_MAX_CONNECTIONS": (
         "32",
-        "one hardware queue for each stream: a rank has nine, and in the default's eight a transfer that waits "
+        "one hardware queue for each stream: a rank has nine; in the usual eight a transfer that waits "
         "for its peer could hold up a stream beside it",
     ),
     "TORCH_NCCL_SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING": (
