@@ -54,7 +54,7 @@ def play(
     local_rank, world_size = int(os.environ["LOCAL_RANK"]), int(os.environ["WORLD_SIZE"])
     with recorder.span("join"), progress.during("join"):
         groups = join(plan, rank=rank, local_rank=local_rank, world_size=world_size)
-    watchdog.joined()
+    watchdog.joined(on_cuda=groups.device.type == "cuda")
     log.info("joined as %s on %s", groups.role, groups.device)
     recorder.instant(CLOCK, figures=msgspec.structs.asdict(estimate_offset(groups)))
     tally = Tally(rank, str(groups.role), plan.compare_collectives)
