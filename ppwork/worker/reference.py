@@ -22,14 +22,14 @@ from ppwork.records.spans import read_entries
 from ppwork.runtime.groups import pick_device
 from ppwork.stage import NOT_YET, STAGE0_METHODS, STAGE1_METHODS, NoTensorParallel, StageContext, load_stage
 from ppwork.timeline.measures import dropped_chunks
-from ppwork.worker.loops import encode_chunk, recompute_at, run_chunk
+from ppwork.worker.loops import encode_chunk, recompute_at, run_chunk, settle_numbers
 
 
 def main(run_dir: Path) -> int:
     """Recompute a run, compare with what rank 0 kept, and write ``verify.json``."""
     process.hold_if_asked()
     plan = Plan.load(run_dir)
-    torch.set_num_threads(plan.threads_per_rank)
+    settle_numbers(plan)
     dropped = dropped_chunks(read_entries(run_dir, 0))
     with safe_open(run_dir / OUTPUTS_FILE, framework="pt") as kept:
         emitted = {int(key) for key in kept.keys()}  # noqa: SIM118  it is no mapping
