@@ -103,10 +103,9 @@ class PipelinePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         if self.backend != "gloo" and gpus >= need:
             return "nccl"
         if self.backend == "nccl":
-            raise PlanError(
-                f"NCCL needs one GPU per rank: {need} for this mesh, and this machine has {gpus}.",
-                check_first="--backend gloo runs the same without GPUs; --share-gpu puts all on one GPU",
-            )
+            what = f"NCCL needs one GPU per rank: {need} for this mesh, and this machine has {gpus}."
+            check = "--backend gloo runs the same without GPUs; --share-gpu puts all ranks on one GPU"
+            raise PlanError(what, check_first=check)
         return "gloo"
 
     def replace(self, **changes: Any) -> Self:  # noqa: ANN401  any field
