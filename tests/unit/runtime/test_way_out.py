@@ -106,7 +106,7 @@ def test_leaving_hard_shows_the_traceback_and_the_logs_and_runs_no_destructor():
         raise ValueError("mine")
     """
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 1
     assert "ValueError: mine" in done.stderr

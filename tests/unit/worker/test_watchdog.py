@@ -375,7 +375,8 @@ def test_the_thread_beats_while_the_body_runs_and_its_timer_is_off_after_it(dog,
     seen = threading.Event()
     monkeypatch.setattr(dog, "tick", lambda now_s: seen.set() if len(wound) > 3 else 1 / 0)
     with dog:
-        dog.joined(on_cuda=False)
+        dog.joined(on_cuda=True)
+        assert dog._on_cuda
         assert seen.wait(20.0)  # also after ticks that raised
     assert wound[0] == BOUNDS.start_s + watchdog.BLIND_MARGIN_S
     assert set(wound[1:-1]) == {BOUNDS.stall_s + watchdog.BLIND_MARGIN_S}
@@ -430,7 +431,7 @@ class Waiting:
         self.thread = threading.Thread(target=self.over.wait, args=(60.0,))
         self.thread.start()
         wait_for(lambda: self.over._cond._waiters)
-        dog.joined(on_cuda=on_cuda)
+        dog._on_cuda = on_cuda  # `joined` would wind up the timer that ends this process
         dog._main = self.thread.ident
         progress.enter("generate", IDS.where())
         self.dog, self.now_s = dog, progress.current().since_ns / 1e9
@@ -472,7 +473,7 @@ def test_a_loop_of_python_never_counts_as_a_wait_for_the_device(dog):
             yield "one"
             yield "two"
 
-    dog.joined(on_cuda=True)
+    dog._on_cuda = True
     running = stage()
     for _ in range(10 * SITS):
         next(running)
