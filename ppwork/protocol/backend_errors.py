@@ -41,9 +41,7 @@ SILENT_PEER_CHECK = "`ppwork diagnose RUN`; or the last line with `envelope.send
 def as_peer_error(error: RuntimeError, what: str, **where: Any) -> PPWorkError | None:  # noqa: ANN401
     """Translate a backend's error, or return ``None`` if it is not about a peer."""
     text = str(error)
-    headline, _, below = text.partition(
-        "Last error:\n"
-    )  # NCCL's own words, below those that torch has for it
+    headline, _, below = text.partition("Last error:\n")  # below: NCCL's own words
     said = "; ".join(part.splitlines()[0] for part in (headline, below) if part) or type(error).__name__
     if any(phrase in text for phrase in LOST_TEXTS):
         return PeerLostError(

@@ -46,8 +46,12 @@ def pick_device(plan: PipelinePlan, rank: int, local_rank: int, ranks_here: int)
     if plan.share_gpu:
         os.environ.update(nccl.sharing_a_gpu(rank))
     nccl.turn(os.environ)
-    if plan.backend_with(torch.cuda.device_count(), ranks_here) == "gloo":
-        return torch.device("cpu")
+    try:
+        if plan.backend_with(torch.cuda.device_count(), ranks_here) == "gloo":
+            return torch.device("cpu")
+    except PlanError as error:
+        error.at(rank=rank)
+        raise
     index = 0 if plan.share_gpu else local_rank
     torch.cuda.set_device(index)
     return torch.device("cuda", index)
@@ -208,7 +212,7 @@ def join(plan: PipelinePlan, *, rank: int, local_rank: int, world_size: int) -> 
     """
     device = pick_device(plan, rank, local_rank, int(os.environ.get("LOCAL_WORLD_SIZE", world_size)))
     on_cuda = device.type == "cuda"
-    why_sequential = nccl.sequential(os.environ) if on_cuda else None
+    why_sequential = nccl.sequential(os.environ) if on_cuda and plan.in_flight_depth > 1 else None
     timeout_s = bring_up_timeout_s(plan)
     store = open_store(rank, world_size, timeout_s)
     here = {"version.torch": str(torch.__version__), "device": device.type, "sequential": why_sequential}
@@ -221,7 +225,7 @@ def join(plan: PipelinePlan, *, rank: int, local_rank: int, world_size: int) -> 
             where={"rank": rank},
             check_first=f"torchrun --nproc-per-node {plan.world_size}",
         )
-    if why_sequential is not None and plan.in_flight_depth > 1:
+    if why_sequential is not None:
         raise PlanError(
             f"At depth {plan.in_flight_depth} the ranks could wait for each other: {why_sequential}.",
             where={"rank": rank},

@@ -99,8 +99,9 @@ def test_knobs_are_turned_before_torch_is_asked_for_devices(card, monkeypatch):
 
 def test_nccl_on_a_host_with_too_few_devices_is_refused_with_both_numbers(card):
     card(1)
-    with pytest.raises(PlanError, match="3 for this mesh, and this machine has 1"):
-        pick_device(PipelinePlan(backend="nccl"), 0, 0, 3)
+    with pytest.raises(PlanError, match="3 for this mesh, and this machine has 1") as refused:
+        pick_device(PipelinePlan(backend="nccl"), 2, 2, 3)
+    assert refused.value.where == {"rank": 2}
 
 
 @pytest.mark.parametrize("depth", [1, 2])
