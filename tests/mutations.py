@@ -49,6 +49,12 @@ MUTATIONS = (
         (f"{RANKS}/runtime/test_startup.py::test_a_differing_environment_is_refused_with_the_variable_named",),
     ),
     Mutation(
+        "blocked-host", "F21", "ppwork/runtime/groups.py",
+        "if why_sequential is not None:", "if False:",
+        (f"{UNIT}/runtime/test_groups.py::"
+         "test_what_blocks_the_host_is_refused_on_all_ranks_where_chunks_overlap[2]",),
+    ),
+    Mutation(
         "parity-of-a-plan", "F04 F05", "ppwork/protocol/parity.py",
         'facts.update({f"plan.{key}": value for key, value in plan.to_dict().items()})', "pass",
         (f"{UNIT}/protocol/test_parity.py::test_difference_names_key_values_and_ranks",),

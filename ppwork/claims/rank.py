@@ -17,7 +17,7 @@ import msgspec
 
 from ppwork.claims.jobs import Job, begun_file, notes_file, outcome_file, stack_file
 from ppwork.process import die_with_parent
-from ppwork.runtime.nccl import sharing_a_gpu
+from ppwork.runtime import nccl
 
 if TYPE_CHECKING:
     import torch
@@ -63,12 +63,16 @@ class World:
         store.wait([str(rank) for rank in range(self.size)], timedelta(seconds=MEET_S))
 
     def init(self, **options: Any) -> None:  # noqa: ANN401  as ``init_process_group``'s
-        """Make the default group with this world's backend, store and timeout, unless told otherwise."""
+        """Make the default group with this world's backend, store and timeout, unless told otherwise.
+
+        On NCCL its connections are made at once, as the runtime does it.
+        """
         import torch.distributed as dist
 
         wanted = {"backend": self.backend, "store": self.store(), "rank": self.rank, "world_size": self.size}
         bound = {"timeout": timedelta(seconds=self.timeout_s or 5.0)}
-        dist.init_process_group(**{**wanted, **bound, **options})
+        device = {"device_id": self.device} if self.backend == "nccl" else {}
+        dist.init_process_group(**{**wanted, **bound, **device, **options})
 
 
 def run_rank(job: Job, rank: int) -> int:
@@ -84,8 +88,9 @@ def run_rank(job: Job, rank: int) -> int:
     dist.set_debug_level_from_env()  # type: ignore[attr-defined]
     device = torch.device("cpu")
     if job.backend == "nccl":
+        nccl.turn(os.environ)
         if torch.cuda.device_count() < job.ranks:  # NCCL refuses two ranks of one host on one GPU
-            os.environ.update(sharing_a_gpu(rank))
+            os.environ.update(nccl.sharing_a_gpu(rank))
         device = torch.device("cuda", rank % max(1, torch.cuda.device_count()))
         torch.cuda.set_device(device)
     world = World(rank, job.ranks, job.backend, job.timeout_s, folder, device)

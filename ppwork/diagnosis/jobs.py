@@ -29,7 +29,8 @@ from collections.abc import Callable
 
 from ppwork.diagnosis.findings import Diagnosis, Finding, source_lines
 from ppwork.diagnosis.job_evidence import DETAIL, STACKS, JobEvidence, capital, said_of
-from ppwork.diagnosis.logs import ENDED_BY_AGENT, LONGER, JobLogs, death, lagging
+from ppwork.diagnosis.logs import ENDED_BY_AGENT, LONGER, JobLogs, death
+from ppwork.diagnosis.nccl import lagging
 from ppwork.errors import named_ranks
 from ppwork.records.failure import FailureRecord
 

@@ -3,25 +3,19 @@
 Two sources: the folder that ``--log-dir D --redirects 3`` fills (one folder per rank), and the console, where
 lines of ranks begin with ``[rank0]:`` (torch's own prefix of a traceback) or ``[default0]:`` (``--tee 3``).
 torchrun closes with a report of the ranks that failed; a rank that ended with code 0 is not in it.
-
-When a collective does not end, NCCL's watchdog writes its number and kind, and how far each rank was. The
-numbers count the works of one group on one rank, so the same number is the same place in the program: a rank
-that issued fewer is behind, and two kinds under one number are two different calls.
 """
 
 from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
-from ppwork.diagnosis.findings import Finding
 from ppwork.diagnosis.stacks import Stack, thread_stacks, tracebacks
-from ppwork.errors import PlanError, named_ranks
+from ppwork.errors import PlanError
 
 MAX_BYTES = 4 << 20
 """Bytes that are read of a log: the last ones."""
@@ -40,11 +34,6 @@ _LOCAL = re.compile(r"^\[[A-Za-z_]+(\d+)\]:")
 _GLOBAL = re.compile(r"^\[rank(\d+)\]: ?")
 _NOISE = re.compile(r"\[/\S+\.cc:\d+\] | This is typically caused by.*$", re.MULTILINE)
 _ATTEMPT, _RANK_FOLDER = re.compile(r"^attempt_(\d+)$"), re.compile(r"^\d+$")
-_TIMED_OUT = re.compile(r"\[Rank (\d+)\] Watchdog caught collective operation timeout: "
-                        r"WorkNCCL\(SeqNum=(\d+), OpType=(\w+)")  # fmt: skip
-_REACHED = re.compile(r"\[PG .*? Rank (\d+)\]\s+Exception .* detected by watchdog at work: (\d+), "
-                      r"last enqueued NCCL work: (-?\d+)")  # fmt: skip
-_TIMEOUT = "CollectiveTimeout"
 _KILLED = re.compile(r"^ppwork: rank (\d+) .* was killed$", re.MULTILINE)
 _STOPPED_RANK = re.compile(
     r"^ppwork: rank (\d+) \(pid \d+, stopped\) (was there)?.* was killed$", re.MULTILINE
@@ -269,77 +258,3 @@ def tail(path: Path) -> str:
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - MAX_BYTES))
         return file.read().decode(errors="replace")
-
-
-def lagging(texts: Mapping[int, str], console: str = "") -> Finding | None:
-    """Say which ranks the others waited for, by the watchdog; ``None`` if none spoke.
-
-    Args:
-        texts: Output of each rank; the first timeout of a rank counts.
-        console: Lines of no known rank: the watchdog's own words name it.
-    """
-    works: dict[int, _Work] = {}
-    for rank, line in _watchdog_lines(_TIMED_OUT, texts, console):
-        works.setdefault(rank, _Work(int(line[2]), line[3]))
-    for rank, line in _watchdog_lines(_REACHED, texts, console):
-        if rank in works and works[rank].number == int(line[2]):
-            works[rank].enqueued = int(line[3])
-    if not works:
-        return None
-    number = min(work.number for work in works.values())
-    waiting = {rank: work for rank, work in sorted(works.items()) if work.number == number}
-    kinds = dict.fromkeys(work.kind for work in waiting.values())
-    ranks, collective = tuple(waiting), f"{'/'.join(kinds)} number {number}"
-    absent = tuple(sorted({*texts, *works} - set(waiting)))
-    issued = {rank: work.enqueued for rank, work in waiting.items() if work.enqueued >= 0}
-    behind = tuple(rank for rank, last in issued.items() if last < max(issued.values()))
-    if len(kinds) > 1:
-        each = "; ".join(f"rank {rank} in {work.kind}" for rank, work in waiting.items())
-        return Finding(
-            ranks,
-            _TIMEOUT,
-            f"The ranks called different collectives as number {number}: {each}.",
-            "what makes the order of calls differ between these ranks",
-        )
-    if absent:
-        whom = named_ranks(absent)
-        return Finding(
-            absent,
-            _TIMEOUT,
-            f"{named_ranks(ranks).capitalize()} timed out in {collective}; {whom} did not.",
-            f"where {whom} was at that time",
-            unknown=(f"whether {whom} never called it: no timeout is no proof",),
-        )
-    if behind:
-        each = "; ".join(f"rank {rank} had issued {last}" for rank, last in issued.items())
-        return Finding(
-            behind,
-            _TIMEOUT,
-            f"All ranks timed out in {collective}, and {named_ranks(behind)} was behind: {each}.",
-            f"what {named_ranks(behind)} does between calls",
-        )
-    return Finding(
-        ranks,
-        _TIMEOUT,
-        f"All ranks timed out in {collective}, and none is known to be behind.",
-        "the network and the GPUs: every rank was in the same call",
-        unknown=("which rank failed to take part",),
-    )
-
-
-@dataclass
-class _Work:
-    """The work that a rank was in when the watchdog spoke, and the last one it issued; -1 is unknown."""
-
-    number: int
-    kind: str
-    enqueued: int = -1
-
-
-def _watchdog_lines(
-    pattern: re.Pattern[str], texts: Mapping[int, str], console: str
-) -> Iterator[tuple[int, re.Match[str]]]:
-    for rank, text in texts.items():
-        # In a group of its own a rank has another number in the brackets; its log knows better.
-        yield from ((rank, line) for line in pattern.finditer(text))
-    yield from ((int(line[1]), line) for line in pattern.finditer(console))

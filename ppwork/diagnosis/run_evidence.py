@@ -24,6 +24,7 @@ from ppwork.diagnosis.logs import (
     stopped_and_killed,
     tail,
 )
+from ppwork.diagnosis.nccl import End, ends_of
 from ppwork.diagnosis.stacks import Stack, thread_stacks
 from ppwork.plan import Plan
 from ppwork.process import ORPHANED, SECONDARY, STUCK, UNWRITABLE
@@ -114,6 +115,12 @@ class RunEvidence:
     def report(self) -> Report:
         """The closing report of torchrun."""
         return Report.of(self.torchrun_text)
+
+    @cached_property
+    def nccl_ends(self) -> dict[int, End]:
+        """NCCL's last words by rank, of those that it spoke of."""
+        ranks = range(self.topology.world_size)
+        return ends_of({rank: self.text_of(rank) for rank in ranks}, self.topology)
 
     @property
     def past_limit(self) -> bool:

@@ -5,10 +5,10 @@ The order of evidence, from the surest to the weakest:
 1. Records that ranks wrote when they failed. A cause comes before a symptom (an error about a peer), and an
    earlier record before a later one; all times are on rank 0's clock.
 2. Inferred records, of ranks that wrote none or only a symptom. A stop (SIGSTOP) comes first: the bounds of
-   a stopped rank are clocks on the wall and fire when it goes on. Then its log: gloo's abort, the stacks of
-   faulthandler, a traceback; then its exit code. Codes that torchrun or the launcher caused say nothing.
-   These records stand beside the written ones, at the last sign of life of their rank; but a rank that was
-   seen stopped only after a death stands behind that death.
+   a stopped rank are clocks on the wall and fire when it goes on. Then its log: gloo's abort, NCCL's, the
+   stacks of faulthandler, a traceback; then its exit code. Codes that torchrun or the launcher caused say
+   nothing. These records stand beside the written ones, at the last sign of life of their rank; but a rank
+   that was seen stopped only after a death stands behind that death.
 3. Only where no record is a cause: how the run ended. If its limit had passed, the ranks that others waited
    for and that waited for nobody held it up; of mesh ranks in ``generate`` it is the one whose stack is
    outside of any collective.
@@ -37,6 +37,7 @@ from ppwork.diagnosis.logs import (
     stopped_and_killed,
     without_noise,
 )
+from ppwork.diagnosis.nccl import End
 from ppwork.diagnosis.run_evidence import MEANINGS, RunEvidence
 from ppwork.diagnosis.stacks import Stack, frames_of, thread_stacks, tracebacks
 from ppwork.diagnosis.waits import roots, waits_of
@@ -79,16 +80,20 @@ def diagnose(run_dir: Path, exit_code: int | None = None) -> Diagnosis:
     if exit_code is None and evidence.past_limit:
         exit_code = PAST_LIMIT
     waits = waits_of(evidence.topology, evidence.before_the_first_record())
-    cause = first_cause([*evidence.records, *inferred_records(evidence)])
+    inferred = inferred_records(evidence)
+    cause = first_cause([*evidence.records, *inferred])
+    said = [*evidence.records, *(record for record in inferred if record.rank in evidence.nccl_ends)]
     if cause is None or cause.symptom:
-        cause = _inferred_cause(evidence, waits, cause, exit_code) or cause
+        cause = _inferred_cause(evidence, said, waits, cause, exit_code) or cause
     if cause is None:
         return _without_cause(evidence, exit_code)
-    return _explained(evidence, cause, waits)
+    return _explained(evidence, said, cause, waits)
 
 
-def _explained(evidence: RunEvidence, cause: FailureRecord, waits: tuple[Wait, ...]) -> Diagnosis:
-    others = sorted((r for r in evidence.records if r.rank != cause.rank), key=lambda record: record.at_ns)
+def _explained(
+    evidence: RunEvidence, said: list[FailureRecord], cause: FailureRecord, waits: tuple[Wait, ...]
+) -> Diagnosis:
+    others = sorted((r for r in said if r.rank != cause.rank), key=lambda record: record.at_ns)
     hang = any(record.error_type in HANGS for record in (cause, *others))
     waits = _for_the_cause(waits, cause, evidence) if hang else ()
     unread = tuple(f"what {name} says: it does not read" for name in evidence.unreadable)
@@ -200,6 +205,8 @@ def _inferred_record(evidence: RunEvidence, rank: int) -> FailureRecord | None:
     if (longer := LONGER.search(text)) is not None:
         what = f"Rank {rank} was aborted by gloo: {longer[1]} bytes came into a buffer of {longer[2]}."
         return _record(evidence, rank, RANK_DIED, what, "does anybody else use this group?")
+    if (end := evidence.nccl_ends.get(rank)) is not None:
+        return _nccl_record(evidence, rank, end)
     stacks = thread_stacks(text)
     stack = next((stack for stack in reversed(stacks) if stack.users is not None), None)
     blind = next((stack.error for stack in stacks if stack.error), "")
@@ -234,6 +241,19 @@ def _inferred_record(evidence: RunEvidence, rank: int) -> FailureRecord | None:
     return replace(record, symptom=code in (SECONDARY, ORPHANED))
 
 
+def _nccl_record(evidence: RunEvidence, rank: int, end: End) -> FailureRecord:
+    """Return what NCCL's watchdog said before it ended a rank, which then could not write a record."""
+    check = "CUDA_LAUNCH_BLOCKING=1 and --depth 1: the traceback is then that of the call"
+    if end.error_type:
+        check = f"the log of {named_ranks(end.behind)}" if end.behind else "the ranks that said nothing"
+    what = f"NCCL ended rank {rank}: {end.what}"
+    record = _record(evidence, rank, end.error_type or RANK_DIED, what, check)
+    peer = {"peer": end.behind[0]} if len(end.behind) == 1 else {}
+    return replace(
+        record, where={"rank": rank, "group": end.group, **peer, **record.where}, symptom=bool(end.error_type)
+    )
+
+
 def _freeze_record(evidence: RunEvidence, rank: int) -> FailureRecord | None:
     """Return what peers, or the launcher, saw of a rank that was there and did not run."""
     about = [record for record in evidence.records if record.where.get("peer") == rank]
@@ -250,13 +270,17 @@ def _freeze_record(evidence: RunEvidence, rank: int) -> FailureRecord | None:
 
 
 def _inferred_cause(
-    evidence: RunEvidence, waits: tuple[Wait, ...], symptom: FailureRecord | None, exit_code: int | None
+    evidence: RunEvidence,
+    said: list[FailureRecord],
+    waits: tuple[Wait, ...],
+    symptom: FailureRecord | None,
+    exit_code: int | None,
 ) -> FailureRecord | None:
     """Return a record for the rank that the symptoms point to, or that held up a run past its limit."""
     by_launcher = (PAST_LIMIT, TORCHRUN_STOPPED, TORCHRUN_HUNG)
     if exit_code is not None and (exit_code in by_launcher or exit_code < 0):
         return _stopped(evidence, waits, exit_code)
-    if symptom is None or (rank := _pointed_at(evidence, waits)) is None:
+    if symptom is None or (rank := _pointed_at(evidence, said, waits)) is None:
         return None
     hint = f"rank {symptom.rank} said first: {_error(symptom)}"
     what = f"Rank {rank} {evidence.end_of(rank)} and left no record; {hint}"
@@ -264,10 +288,10 @@ def _inferred_cause(
     return _record(evidence, rank, "NoRecord", what, check)
 
 
-def _pointed_at(evidence: RunEvidence, waits: tuple[Wait, ...]) -> int | None:
+def _pointed_at(evidence: RunEvidence, said: list[FailureRecord], waits: tuple[Wait, ...]) -> int | None:
     """Return the rank without a record that the others' errors lead to, or else the one they waited for."""
-    written = {record.rank: record for record in evidence.records}
-    for record in sorted(evidence.records, key=lambda record: record.at_ns):
+    written = {record.rank: record for record in said}
+    for record in sorted(said, key=lambda record: record.at_ns):
         path: list[int] = []
         peer = record.rank
         while peer in written and peer not in path:

@@ -61,25 +61,12 @@ def _with_clip_and_chunks(plan: Plan) -> Plan:
 
 
 def choose_backend(plan: Plan) -> str:
-    """Decide between gloo and NCCL for all ranks; ``auto`` takes NCCL only if every rank gets its own GPU.
-
-    With ``share_gpu`` one GPU is enough for all.
+    """Decide between gloo and NCCL for all ranks, which will run on this machine: ``Plan.backend_with``.
 
     Raises:
         PlanError: NCCL was asked for and there are fewer GPUs than ranks.
     """
-    if plan.backend == "gloo":
-        return "gloo"
-    gpus = count_gpus()
-    need = 1 if plan.share_gpu else plan.world_size
-    if gpus >= need:
-        return "nccl"
-    if plan.backend == "nccl":
-        raise PlanError(
-            f"NCCL needs one GPU per rank: {need} for this mesh, and this machine has {gpus}.",
-            check_first="--backend gloo runs the same without GPUs; --share-gpu puts all ranks on one GPU",
-        )
-    return "gloo"
+    return plan.backend_with(0 if plan.backend == "gloo" else count_gpus(), plan.world_size)
 
 
 def count_gpus() -> int:

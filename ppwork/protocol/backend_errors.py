@@ -1,7 +1,8 @@
 """Backend errors of a peer that is gone, turned into errors that name the peer.
 
 gloo raises a bare ``RuntimeError`` that names a host and port at most, so its texts are matched here and
-nowhere else. NCCL raises ``DistBackendError``, which is a ``RuntimeError`` as well.
+nowhere else. NCCL raises ``DistBackendError``, which is a ``RuntimeError`` as well. What is no peer's doing
+stays as it is: an error of CUDA is this rank's own, and so is a system error of NCCL, except a socket's.
 """
 
 from __future__ import annotations
@@ -15,14 +16,24 @@ from ppwork.errors import PeerLostError, PeerTimeoutError, PPWorkError
 LOST_TEXTS = (
     "Connection closed by peer",
     "Connection reset by peer",
+    "Connection refused",
+    "No route to host",
     "pair closure",
     "Broken pipe",
     "Socket closed",
     "remote process exited",
     "Pair is not connected",
+    "ncclRemoteError",
     "NCCL communicator was aborted",
 )
-TIMEOUT_TEXTS = ("Timed out waiting", "timed out", "Timeout at NCCL")
+TIMEOUT_TEXTS = (
+    "Timed out waiting",
+    "timed out",
+    "before timing out",
+    "Timeout waiting for key",
+    "Wait timeout",
+    "wait timeout",
+)
 SILENT_PEER_CHECK = "`ppwork diagnose RUN`; or the last line with `envelope.send` in spans-rank0.jsonl"
 """``check_first`` of every bound that passed: who waited for whom, and which chunk was the last to leave."""
 
@@ -30,16 +41,17 @@ SILENT_PEER_CHECK = "`ppwork diagnose RUN`; or the last line with `envelope.send
 def as_peer_error(error: RuntimeError, what: str, **where: Any) -> PPWorkError | None:  # noqa: ANN401
     """Translate a backend's error, or return ``None`` if it is not about a peer."""
     text = str(error)
-    first_line = text.splitlines()[0] if text else type(error).__name__
+    headline, _, below = text.partition("Last error:\n")  # below: NCCL's own words
+    said = "; ".join(part.splitlines()[0] for part in (headline, below) if part) or type(error).__name__
     if any(phrase in text for phrase in LOST_TEXTS):
         return PeerLostError(
-            f"The connection broke during {what}: {first_line}",
+            f"The connection broke during {what}: {said}",
             where=where,
             check_first="the peer's log: it probably failed first, and this is only the symptom",
         )
     if any(phrase in text for phrase in TIMEOUT_TEXTS):
         return PeerTimeoutError(
-            f"The peer stayed silent during {what}: {first_line}", where=where, check_first=SILENT_PEER_CHECK
+            f"The peer stayed silent during {what}: {said}", where=where, check_first=SILENT_PEER_CHECK
         )
     return None
 

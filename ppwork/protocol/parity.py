@@ -19,13 +19,18 @@ from ppwork.version import __version__
 WIRE_KEYS = (
     "SCOPE_DIST_TIMEOUT_S",
     "TORCH_DISTRIBUTED_DEBUG",
+    "TORCH_DISTRIBUTED_USE_TORCHCOMMS",
     "TORCH_GLOO_LAZY_INIT",
     "TORCH_NCCL_BLOCKING_WAIT",
+    "TORCH_NCCL_HIGH_PRIORITY",
     "TORCH_NCCL_USE_COMM_NONBLOCKING",
     "NCCL_LAUNCH_ORDER_IMPLICIT",
+    "NCCL_RUNTIME_CONNECT",
+    "CUDA_DEVICE_MAX_CONNECTIONS",
+    "CUDA_LAUNCH_BLOCKING",
 )
 """They change who calls what and when: DETAIL adds collectives, others order connections or launches."""
-SUM_KEYS = ("NCCL_ALGO", "NCCL_PROTO", "NCCL_NVLS_ENABLE", "NCCL_CTA_POLICY")
+SUM_KEYS = ("NCCL_ALGO", "NCCL_PROTO", "NCCL_NVLS_ENABLE", "NCCL_CTA_POLICY", "NCCL_MAX_CTAS")
 """They choose how NCCL sums, which all ranks of a group must choose alike."""
 NUMBER_KEYS = (
     "OMP_NUM_THREADS",

@@ -87,6 +87,27 @@ class PipelinePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """
         return self.d_in or self.in_flight_depth, self.d_out or self.in_flight_depth
 
+    def backend_with(self, gpus: int, ranks: int) -> str:
+        """Decide between gloo and NCCL; ``auto`` takes NCCL only if every rank gets its own GPU.
+
+        With ``share_gpu`` one GPU is enough for all.
+
+        Args:
+            gpus: Of a machine.
+            ranks: The plan's on that machine.
+
+        Raises:
+            PlanError: NCCL was asked for and there are fewer GPUs than ranks.
+        """
+        need = 1 if self.share_gpu else ranks
+        if self.backend != "gloo" and gpus >= need:
+            return "nccl"
+        if self.backend == "nccl":
+            what = f"NCCL needs one GPU per rank: {need} for this mesh, and this machine has {gpus}."
+            check = "--backend gloo runs the same without GPUs; --share-gpu puts all ranks on one GPU"
+            raise PlanError(what, check_first=check)
+        return "gloo"
+
     def replace(self, **changes: Any) -> Self:  # noqa: ANN401  any field
         """Return a copy with some fields changed, checked again.
 

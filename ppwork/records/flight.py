@@ -1,7 +1,10 @@
 """torch's flight recorder, read back: at which collective of each group every rank was when it failed.
 
-Only collectives are in it; point-to-point is not (gloo), so the link between rank 0 and the leader is told by
-the commitment points in the span files. A rank that was killed, frozen or stuck could not write any.
+Only collectives are kept; gloo records no point-to-point, so the link between rank 0 and the leader is told
+by the commitment points in the span files. A rank that was killed, frozen or stuck could not write any.
+
+torch keeps one record for gloo and one for NCCL, and a group counts the collectives of each by itself. On
+NCCL the host runs ahead of the device, so a rank is at the first collective that has not ended.
 """
 
 from __future__ import annotations
@@ -16,12 +19,15 @@ from ppwork.protocol.topology import GROUP_ORDER, LEADER_RANK
 
 KEPT = 32
 """Collectives kept of each group, the newest."""
+NCCL_DUMP_VARIABLE = "TORCH_FR_DUMP_TEMP_FILE"
+"""Where NCCL's watchdog writes its own record when an operation times out; the rank's number follows."""
 
 
 class Collective(msgspec.Struct, frozen=True):
     """One collective that a rank began."""
 
     group: str
+    """Such as ``tp_pg``; on NCCL ``tp_pg (nccl)``."""
     number: int
     """Counts this group's collectives on this rank, from 1."""
     kind: str
@@ -36,9 +42,11 @@ class Flight(msgspec.Struct, frozen=True):
     rank: int
     collectives: list[Collective]
 
-    def last(self) -> dict[str, Collective]:
-        """Return the newest collective of each group."""
-        return {c.group: c for c in sorted(self.collectives, key=lambda c: c.number)}
+    def at(self) -> dict[str, Collective]:
+        """Return where each group was: at its first collective that has not ended, or else at its last."""
+        in_order = sorted(self.collectives, key=lambda c: c.number)
+        last = {c.group: c for c in in_order}
+        return last | {c.group: c for c in reversed(in_order) if not c.ended}
 
 
 @dataclass(frozen=True)
@@ -71,25 +79,26 @@ def group_name(torch_name: str) -> str:
     return names[int(torch_name)] if is_ours else torch_name
 
 
-def flight_of(rank: int, trace: bytes | str) -> Flight:
-    """Read torch's JSON dump; the newest ``KEPT`` collectives of each group.
+def flight_of(rank: int, *traces: bytes | str) -> Flight:
+    """Read torch's JSON dumps; the newest ``KEPT`` collectives of each group.
 
-    gloo leaves ``state`` at "scheduled" for ever; ``retired`` says whether one has ended.
+    gloo leaves ``state`` at "scheduled" for ever; NCCL's watchdog retires a work some time after its end.
 
     Raises:
-        ValueError: It is not a dump of the flight recorder.
+        ValueError: One is not a dump of the flight recorder.
     """
     try:
-        entries = msgspec.json.decode(trace)["entries"]
         collectives = [
             Collective(
-                group_name(entry["process_group"][0]),
+                group_name(entry["process_group"][0]) + (" (nccl)" if backend == "nccl" else ""),
                 entry["collective_seq_id"],
-                entry["profiling_name"].rpartition(":")[2],
-                entry["retired"],
+                kind,
+                entry["retired"] or entry["state"] == "completed",
                 entry["input_sizes"],
             )
-            for entry in entries
+            for trace in traces
+            for entry in msgspec.json.decode(trace)["entries"]
+            for backend, _, kind in [entry["profiling_name"].rpartition(":")]
             if not entry["is_p2p"]
         ]
     except (msgspec.MsgspecError, KeyError, TypeError, IndexError, AttributeError) as error:
@@ -120,7 +129,7 @@ def differences(flights: dict[int, Flight]) -> list[Difference]:
     """
     by_group: dict[str, dict[int, Collective]] = {}
     for rank, flight in flights.items():
-        for name, collective in flight.last().items():
+        for name, collective in flight.at().items():
             by_group.setdefault(name, {})[rank] = collective
     return [
         Difference(name, at)
@@ -132,7 +141,7 @@ def differences(flights: dict[int, Flight]) -> list[Difference]:
 def _posted_ahead(group: str, at: dict[int, Collective]) -> bool:
     leader = at.get(LEADER_RANK)
     return (
-        group == "mesh_pg"
+        group.startswith("mesh_pg")
         and leader is not None
         and all(c.kind == leader.kind and c.number >= leader.number for c in at.values())
     )

@@ -12,7 +12,6 @@ is a file that no other user can read; torchrun's own is open to all who reach i
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import secrets
 from dataclasses import dataclass, field
@@ -32,32 +31,28 @@ from ppwork.protocol.plan import STORE_VARIABLE, PipelinePlan
 from ppwork.protocol.topology import GROUP_ORDER, LEADER_GROUP_RANK, LEADER_RANK, Role, Topology
 from ppwork.runtime import nccl
 
-log = logging.getLogger(__name__)
-
 TOKEN_BYTES = 64
 
 
-def pick_device(plan: PipelinePlan, rank: int, local_rank: int) -> torch.device:
+def pick_device(plan: PipelinePlan, rank: int, local_rank: int, ranks_here: int) -> torch.device:
     """Choose and set this rank's device; must run before anything else touches CUDA.
 
     Raises:
-        PlanError: NCCL was asked for and this host has no CUDA device of index ``local_rank``.
+        PlanError: NCCL was asked for, and this host has fewer CUDA devices than the plan needs for its
+            ``ranks_here``, or none of index ``local_rank``.
     """
-    if plan.backend == "gloo" or (plan.backend == "auto" and not torch.cuda.is_available()):
+    if plan.backend == "gloo":
         return torch.device("cpu")
     if plan.share_gpu:
         os.environ.update(nccl.sharing_a_gpu(rank))
-    index = 0 if plan.share_gpu else local_rank
-    count = torch.cuda.device_count()
-    if index >= count:
-        raise PlanError(
-            f"Rank {rank} needed cuda:{index}, but this host has {count} CUDA devices.",
-            where={"rank": rank},
-            check_first="--backend gloo needs no GPU; --share-gpu puts all ranks on one, for teaching",
-        )
     nccl.turn(os.environ)
-    if (limitation := nccl.old_driver()) is not None:
-        log.warning("nccl: %s", limitation)
+    try:
+        if plan.backend_with(torch.cuda.device_count(), ranks_here) == "gloo":
+            return torch.device("cpu")
+    except PlanError as error:
+        error.at(rank=rank)
+        raise
+    index = 0 if plan.share_gpu else local_rank
     torch.cuda.set_device(index)
     return torch.device("cuda", index)
 
@@ -203,7 +198,8 @@ def join(plan: PipelinePlan, *, rank: int, local_rank: int, world_size: int) -> 
         world_size: torchrun's ``WORLD_SIZE``.
 
     Raises:
-        PlanError: World size or device do not fit the plan (every rank, after parity).
+        PlanError: World size, device, driver or a variable do not fit the plan (every rank, after parity; too
+            few devices: the ranks of that host, at once).
         ParityError: Ranks differ in plan or environment (every rank, same text).
         PeerTimeoutError: A rank did not come in time (every rank that came).
         RemoteProtocolError: A stranger has taken a peer's place (the rank that it talks to).
@@ -214,10 +210,13 @@ def join(plan: PipelinePlan, *, rank: int, local_rank: int, world_size: int) -> 
     Blocks:
         Until all ranks have come; at most the plan's ``timeout_s`` for each step.
     """
-    device = pick_device(plan, rank, local_rank)
+    device = pick_device(plan, rank, local_rank, int(os.environ.get("LOCAL_WORLD_SIZE", world_size)))
+    on_cuda = device.type == "cuda"
+    why_sequential = nccl.sequential(os.environ) if on_cuda and plan.in_flight_depth > 1 else None
     timeout_s = bring_up_timeout_s(plan)
     store = open_store(rank, world_size, timeout_s)
-    facts = facts_of(plan, os.environ, **{"version.torch": str(torch.__version__), "device": device.type})
+    here = {"version.torch": str(torch.__version__), "device": device.type, "sequential": why_sequential}
+    facts = facts_of(plan, os.environ, **here)
     facts_by_rank = gather(store, "parity", encode_facts(facts), rank, world_size)
     check_parity([decode_facts(raw) for raw in facts_by_rank])
     if world_size != plan.world_size:
@@ -226,8 +225,13 @@ def join(plan: PipelinePlan, *, rank: int, local_rank: int, world_size: int) -> 
             where={"rank": rank},
             check_first=f"torchrun --nproc-per-node {plan.world_size}",
         )
+    if why_sequential is not None:
+        raise PlanError(
+            f"At depth {plan.in_flight_depth} the ranks could wait for each other: {why_sequential}.",
+            where={"rank": rank},
+            check_first="--depth 1, which is where to look for a CUDA error; or unset it, or a newer driver",
+        )
     timeout = timedelta(seconds=timeout_s)
-    on_cuda = device.type == "cuda"
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if on_cuda else "gloo",
         store=PrefixStore("groups", store),

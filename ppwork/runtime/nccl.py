@@ -7,7 +7,7 @@ set already stays. The numbers of torch's defaults are those of 2.11 to 2.13.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 
 KNOBS: dict[str, tuple[str, str]] = {
     "TORCH_NCCL_ASYNC_ERROR_HANDLING": (
@@ -34,6 +34,24 @@ KNOBS: dict[str, tuple[str, str]] = {
         "1",
         "one order of launches on the host for all communicators of a device (rule R7)",
     ),
+    "NCCL_RUNTIME_CONNECT": (
+        "0",
+        "every algorithm connects when its group is made, none at the first large sum, where it blocks the "
+        "host",
+    ),
+    "TORCH_NCCL_HIGH_PRIORITY": (
+        "1",
+        "transfers run on torch's own stream of a group: its blocks go before those of compute kernels",
+    ),
+    "CUDA_DEVICE_MAX_CONNECTIONS": (
+        "32",
+        "one hardware queue for each stream: a rank has nine; in the usual eight a transfer that waits "
+        "for its peer could hold up a stream beside it",
+    ),
+    "TORCH_NCCL_SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING": (
+        "0",
+        "each link has a group of its own, so that a message waits for none but those before it",
+    ),
 }
 """Name to value and reason."""
 
@@ -49,7 +67,15 @@ SHARED_GPU = {
 """With a distinct NCCL_HOSTID per rank this lets several ranks share one GPU: functional only, never fast."""
 
 LAUNCH_ORDER_DRIVER = 12030
-"""From this CUDA version of the driver on, the order of launches is kept without waiting."""
+"""From this CUDA version of the driver on, the order of launches is kept without waiting.
+
+NCCL asks for it at build time as well, and must be 2.26 or newer: those of torch 2.11 and up are both.
+"""
+BLOCKING = {
+    "CUDA_LAUNCH_BLOCKING": "every launch waits for its end",
+    "TORCH_NCCL_BLOCKING_WAIT": "every wait blocks the host",
+}
+"""Variables that make the host wait where only a stream shall, and how."""
 
 
 def turn(environment: MutableMapping[str, str]) -> None:
@@ -61,6 +87,16 @@ def turn(environment: MutableMapping[str, str]) -> None:
 def sharing_a_gpu(rank: int) -> dict[str, str]:
     """Return the variables of a rank that shares its GPU with other ranks."""
     return {**SHARED_GPU, "NCCL_HOSTID": f"ppwork-{rank}"}
+
+
+def sequential(environment: Mapping[str, str]) -> str | None:
+    """Say why chunks cannot overlap on NCCL here: ranks would wait for each other; ``None``: they can."""
+    for name, how in BLOCKING.items():
+        if environment.get(name, "").lower() not in ("", "0", "n", "no", "f", "false"):
+            return f"{name}={environment[name]}: {how}"
+    if environment.get("TORCH_DISTRIBUTED_DEBUG") == "DETAIL":
+        return "TORCH_DISTRIBUTED_DEBUG=DETAIL: every collective waits for the hosts of its peers first"
+    return old_driver()
 
 
 def old_driver() -> str | None:
@@ -78,5 +114,5 @@ def old_driver() -> str | None:
     major, minor = version.value // 1000, version.value % 1000 // 10
     return (
         f"this driver is for CUDA {major}.{minor}; before 12.3 NCCL keeps its order of launches by waiting "
-        "for each to end, so transfers do not overlap with kernels"
+        "for each to end"
     )

@@ -7,17 +7,20 @@ record first and tells the peers second.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
-from ppwork.errors import LocalProtocolError, RemoteProtocolError
+from ppwork.errors import LocalProtocolError, PeerTimeoutError, RemoteProtocolError
+from ppwork.protocol.backend_errors import SILENT_PEER_CHECK
 from ppwork.protocol.envelope import Ids, PPAction
 from ppwork.protocol.notices import notice_of, notices
 from ppwork.protocol.plan import PipelinePlan
@@ -47,6 +50,15 @@ class Timed:
 
     host_ns: int = 0
     on_device: DeviceSpan | None = None
+
+
+def leave_hard() -> NoReturn:
+    """End a failed process once its traceback is shown: no destructor of a group may wait for a kernel."""
+    with suppress(OSError):  # a full disk, or nobody reads any more
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(1)
 
 
 class PPControlPlane:
@@ -142,16 +154,39 @@ class PPControlPlane:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """After SHUTDOWN: leave in order (rule R10). After an exception: tell the peers, let it pass on."""
+        """After SHUTDOWN: leave in order (rule R10). After an exception: tell the peers, let it pass on.
+
+        Raises:
+            PeerTimeoutError: A lane did not stop, or a group did not end within its bound (this rank).
+        """
         if error is not None:
             # The groups stay as they are: destroying them would wait for peers that may be gone.
             self.fail(error)
+            if self.groups.device.type == "cuda":
+                atexit.register(leave_hard)
             return
+        try:
+            self._leave()
+        except BaseException:
+            atexit.register(leave_hard)
+            raise
+
+    def _leave(self) -> None:
         if self.device is not None:
             self.device.spans.flush()
-        for lane in self._lanes.values():
-            lane.close(NOTICE_TIMEOUT_S)
-        self.groups.close()
+        for name, lane in self._lanes.items():
+            if not lane.close(NOTICE_TIMEOUT_S):  # it may be in the group that is about to be destroyed
+                raise PeerTimeoutError(
+                    f"The lane of {name} did not stop within {NOTICE_TIMEOUT_S:g} s of the last message.",
+                    where={"rank": self.groups.rank, "role": str(self.role), "group": name},
+                    check_first=SILENT_PEER_CHECK,
+                )
+        # On a thread: neither torch's destroy nor CUDA's synchronize has a bound of its own.
+        last = Lane("leaving", self.groups.device, bound=1)
+        leaving = last.submit(self.groups.close)
+        where = {"rank": self.groups.rank, "role": str(self.role), "group": "world_pg"}
+        result_of(leaving, self._patience_s, what="destruction of the groups", **where)
+        last.close(NOTICE_TIMEOUT_S)
 
     def statistics(self) -> tuple[LaneStatistics, ...]:
         """Return how full each lane is."""

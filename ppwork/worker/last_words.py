@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -14,12 +15,15 @@ from ppwork.errors import StuckError
 from ppwork.process import FAILED, SECONDARY, STUCK, UNWRITABLE
 from ppwork.records.failure import FailureRecord, record_of, write_record
 from ppwork.records.files import write_whole
-from ppwork.records.flight import flight_file, flight_of
+from ppwork.records.flight import Flight, flight_file, flight_of
 from ppwork.records.spans import Recorder
 from ppwork.worker.farewell import Farewell
 
 PATIENCE_S = 5.0
 """Seconds that one thread waits for another that is writing the record: writing takes milliseconds."""
+
+FLIGHT_S = 1.0
+"""Seconds that the flight record may take: it takes milliseconds where the device answers."""
 
 log = logging.getLogger("ppwork.worker.main")
 
@@ -91,14 +95,24 @@ class FailureWriter:
 def write_flight(run_dir: Path, rank: int) -> bool:
     """Write which collectives this rank began last; say whether it could.
 
-    torch's function is private and may go; a failing rank that cannot write this has written what matters
+    torch's functions are private and may go; a failing rank that cannot write this has written what matters
     before. Any thread may call it.
-    """
-    try:
-        from torch._C import _distributed_c10d as c10d
 
-        flight = flight_of(rank, c10d._dump_fr_trace_json())  # type: ignore[attr-defined]
-        write_whole(flight_file(run_dir, rank), msgspec.json.encode(flight))
-    except (ImportError, AttributeError, ValueError, OSError):
-        return False
-    return bool(flight.collectives)
+    Blocks:
+        For at most ``FLIGHT_S``: NCCL's record asks the device, which may not answer any more.
+    """
+    written: list[Flight] = []
+
+    def write() -> None:
+        with contextlib.suppress(ImportError, AttributeError, ValueError, OSError, RuntimeError):
+            from torch._C import _distributed_c10d as c10d
+
+            dumps = [getattr(c10d, f"_dump_{kind}_trace_json", None) for kind in ("fr", "nccl")]
+            flight = flight_of(rank, *(dump() for dump in dumps if dump is not None))
+            write_whole(flight_file(run_dir, rank), msgspec.json.encode(flight))
+            written.append(flight)
+
+    thread = threading.Thread(target=write, name="flight", daemon=True)
+    thread.start()
+    thread.join(FLIGHT_S)
+    return any(flight.collectives for flight in written)

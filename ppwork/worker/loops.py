@@ -2,8 +2,8 @@
 
 Stage 0 has three schedules: the sequential one, the one that overlaps, and the classic mistake. They differ
 in when the next envelope leaves and in nothing else; the mesh runs the same loop under all of them. The loops
-know stages and the control plane, and nothing of groups or bytes. ``run_chunk`` and ``encode_chunk`` are also
-what the single-process reference does, so both compute the same.
+know stages and the control plane, and nothing of groups or bytes. ``settle_numbers``, ``run_chunk`` and
+``encode_chunk`` are also what the single-process reference does, so both compute the same.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from ppwork.errors import PPWorkError, StageError, text_of
 from ppwork.plan import Plan
@@ -28,12 +30,9 @@ from ppwork.worker.collectives import counting, only_group
 from ppwork.worker.digests import compare_inputs
 from ppwork.worker.tally import Tally
 
-if TYPE_CHECKING:
-    import torch
-
 log = logging.getLogger(__name__)
 
-Outputs = dict[int, "torch.Tensor"]
+Outputs = dict[int, torch.Tensor]
 """Emitted tensors, by chunk index."""
 
 
@@ -254,6 +253,14 @@ def generate(
 def recompute_at(every: int, chunk_index: int) -> bool:
     """Say whether the cache is rebuilt before this chunk; the reference run asks the same question."""
     return every > 0 and chunk_index > 0 and chunk_index % every == 0
+
+
+def settle_numbers(plan: Plan) -> None:
+    """Let this process round as every other one of the run does, and as its reference."""
+    torch.set_num_threads(plan.threads_per_rank)
+    if plan.verify:
+        # cuDNN's default; of a convolution's share it may choose another algorithm than of the whole.
+        torch.backends.cudnn.allow_tf32 = False
 
 
 def run_chunk(generator: Generator, plan: ChunkPlan, tensors: Tensors) -> tuple[Tensors, int]:

@@ -20,6 +20,7 @@ from ppwork import process
 from ppwork.errors import named_ranks
 from ppwork.plan import Plan
 from ppwork.process import UNWRITABLE
+from ppwork.records.flight import NCCL_DUMP_VARIABLE
 from ppwork.records.pulse import Pulse, read_pulse
 from ppwork.records.run import log_file
 from ppwork.records.spans import Recorder, span_file
@@ -87,4 +88,5 @@ def _run(run_dir: Path, rank: int, recorder: Recorder, failure: FailureWriter, p
         with progress.during("import torch"), process.importing():
             from ppwork.worker import role
         failure.also = partial(write_flight, run_dir, rank)
+        os.environ.setdefault(NCCL_DUMP_VARIABLE, str(run_dir / "nccl-trace-rank"))
         role.play(plan, run_dir, rank, recorder, failure, watchdog)

@@ -74,7 +74,8 @@ class Sample:
     Attributes:
         now_s: ``time.monotonic`` of this host.
         activity: The step it is in.
-        waiting: Whether it is inside ``torch.distributed``, whose waits have bounds of their own.
+        waiting: Whether it is inside ``torch.distributed``, or may be waiting for its device: such waits have
+            bounds of their own.
         entries: Entries that this rank has recorded; a new one is progress of its links.
     """
 

@@ -23,13 +23,13 @@ from ppwork.records.spans import read_entries
 from ppwork.runtime.groups import pick_device
 from ppwork.stage import NOT_YET, STAGE0_METHODS, STAGE1_METHODS, NoTensorParallel, StageContext, load_stage
 from ppwork.timeline.measures import dropped_chunks
-from ppwork.worker.loops import encode_chunk, recompute_at, run_chunk
+from ppwork.worker.loops import encode_chunk, recompute_at, run_chunk, settle_numbers
 
 
 def main(run_dir: Path) -> int:
     """Recompute a run, compare with what rank 0 kept, and write ``verify.json``."""
     plan = Plan.load(run_dir)
-    torch.set_num_threads(plan.threads_per_rank)
+    settle_numbers(plan)
     dropped = dropped_chunks(read_entries(run_dir, 0))
     with safe_open(run_dir / OUTPUTS_FILE, framework="pt") as kept:
         emitted = {int(key) for key in kept.keys()}  # noqa: SIM118  it is no mapping
@@ -53,7 +53,7 @@ def compare(
         ``max_abs_diff`` (infinite when shapes differ, or a chunk was neither emitted nor dropped, or both)
         and ``verified_chunks``.
     """
-    device = pick_device(plan, 0, 0)
+    device = pick_device(plan, 0, 0, 1)
     context = StageContext(plan, device, NoTensorParallel())
     # One process does the work of all ranks, one after the other.
     stall_s = Bounds.of(plan).stall_s * plan.world_size

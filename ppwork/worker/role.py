@@ -29,7 +29,7 @@ from ppwork.worker.digests import compare_loaded
 from ppwork.worker.farewell import farewell_of
 from ppwork.worker.injectors.choose import injector_of
 from ppwork.worker.last_words import FailureWriter
-from ppwork.worker.loops import follower_loop, leader_loop, stage0_loop, stage_code
+from ppwork.worker.loops import follower_loop, leader_loop, settle_numbers, stage0_loop, stage_code
 from ppwork.worker.tally import Tally, counted
 from ppwork.worker.watchdog import Watchdog
 
@@ -47,14 +47,14 @@ def play(
     Collective:
         All ranks of the plan.
     """
-    torch.set_num_threads(plan.threads_per_rank)
+    settle_numbers(plan)
     log.info("ppwork %s torch %s plan %s", __version__, torch.__version__, plan.digest)
     injector = injector_of(plan, rank, recorder)
     plan = injector.before_join(plan)
     local_rank, world_size = int(os.environ["LOCAL_RANK"]), int(os.environ["WORLD_SIZE"])
     with recorder.span("join"), progress.during("join"):
         groups = join(plan, rank=rank, local_rank=local_rank, world_size=world_size)
-    watchdog.joined()
+    watchdog.joined(on_cuda=groups.device.type == "cuda")
     log.info("joined as %s on %s", groups.role, groups.device)
     recorder.instant(CLOCK, figures=msgspec.structs.asdict(estimate_offset(groups)))
     tally = Tally(rank, str(groups.role), plan.compare_collectives)

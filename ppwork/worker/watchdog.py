@@ -43,6 +43,8 @@ TICK_S = 0.25
 """Seconds between two beats."""
 BLIND_MARGIN_S = 1.0
 """Seconds after ``stall_s`` at which the backstop fires: the thread says more, and comes first if it can."""
+SITS = 4
+"""Samples at one instruction after which a rank with a GPU counts as waiting for it: a loop moves on."""
 _TORCH, _DISTRIBUTED = (os.sep + os.path.join("torch", *folders, "") for folders in ((), ("distributed",)))  # noqa: PTH118
 
 log = logging.getLogger(__name__)
@@ -86,7 +88,9 @@ class Watchdog:
         self._main = threading.main_thread().ident
         self._warned: set[str] = set()
         self._ticked_s = time.monotonic()
-        self._joined = False
+        self._joined = self._on_cuda = False
+        self._place: tuple[int, int] | None = None
+        self._sat = 0
         self._winding = threading.Lock()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
@@ -100,7 +104,7 @@ class Watchdog:
         """
         run_dir.mkdir(parents=True, exist_ok=True)
         watchdog = cls(plane.plan, plane.groups.rank, run_dir, plane.recorder)
-        watchdog._joined = True
+        watchdog._joined, watchdog._on_cuda = True, plane.groups.device.type == "cuda"
         return watchdog
 
     def __enter__(self) -> Watchdog:
@@ -108,12 +112,12 @@ class Watchdog:
         self._thread.start()
         return self
 
-    def joined(self) -> None:
+    def joined(self, *, on_cuda: bool) -> None:
         """Say that this rank has been brought up: from now on ``stall_s`` applies; main thread only.
 
         Without it the first steps, which may come sooner than the next beat, had the long bound of a start.
         """
-        self._joined = True
+        self._joined, self._on_cuda = True, on_cuda
         self._wind_up()
         self._pulse.beat(PulseState.IDLE)
 
@@ -127,7 +131,8 @@ class Watchdog:
         """Sample, beat, look at the peers at ``now_s`` (``time.monotonic``); past a bound end the process."""
         frame = sys._current_frames().get(self._main or 0)
         current = progress.current()
-        sample = Sample(now_s, current, waiting=is_waiting(frame), entries=self._recorder.entries)
+        waiting = is_waiting(frame) or self._sits(frame)
+        sample = Sample(now_s, current, waiting=waiting, entries=self._recorder.entries)
         stuck = self._progress.see(sample)
         which = {} if current is None else current.which or {}
         step, since_ns = ("", 0) if current is None else (current.step, current.since_ns)
@@ -144,6 +149,17 @@ class Watchdog:
         frozen = self._peers.look(now_s)
         if frozen is not None:
             self._end(frozen, None)
+
+    def _sits(self, frame: FrameType | None) -> bool:
+        """Say whether the main thread has been in one call of C for a while, on a rank with a GPU.
+
+        It may wait for the device, and so for a peer: a transfer or sum of NCCL lies on the stream that
+        ``.item()``, ``.cpu()`` or an allocation waits for. NCCL's own bound, ``timeout_s``, comes first then.
+        """
+        place = None if frame is None else (id(frame), frame.f_lasti)
+        self._sat = self._sat + 1 if place == self._place else 0
+        self._place = place
+        return self._on_cuda and self._sat >= SITS
 
     def _run(self) -> None:
         while not self._over.wait(TICK_S):

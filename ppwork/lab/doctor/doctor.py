@@ -186,7 +186,8 @@ def _gpus(machine: Machine) -> Row:
 def _nccl(machine: Machine) -> Row:
     probed = machine.probed
     if probed.nccl and probed.gpus:
-        return Row("NCCL", probed.nccl, FINE)
+        text, todo = f"{probed.nccl}; {probed.sequential}", "--depth 1 only; unset it, or a newer driver"
+        return Row("NCCL", text, LIMITED, todo) if probed.sequential else Row("NCCL", probed.nccl, FINE)
     if probed.nccl_built:
         version = f"{probed.nccl} is" if probed.nccl else "it is"
         return Row("NCCL", f"{version} built in; no GPU to use it on", LIMITED, "see GPUs")

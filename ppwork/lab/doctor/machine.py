@@ -57,6 +57,8 @@ class Probed(msgspec.Struct, frozen=True, kw_only=True):
     """Resident memory of one of them."""
     nccl_built: bool = False
     nccl: str = ""
+    sequential: str = ""
+    """Why chunks cannot overlap on NCCL here; empty: they can."""
     gpus: list[Gpu] = []
     av: str = ""
     x264: bool = False

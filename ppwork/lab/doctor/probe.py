@@ -114,7 +114,10 @@ def _gpus() -> dict[str, Any]:
             {"name": device.name, "gib": gib, "capability": f"{device.major}.{device.minor}"}
         )
     if torch.distributed.is_nccl_available():
+        from ppwork.runtime.nccl import sequential
+
         facts["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
+        facts["sequential"] = sequential(os.environ) or ""
     return facts
 
 

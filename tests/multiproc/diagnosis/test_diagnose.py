@@ -51,8 +51,8 @@ def test_a_stage_that_raises_is_shown_by_file_line_and_source_first_of_all(tmp_p
     assert {record["rank"] for record in found["others"]} == set(spoke)
     # The leader was in a sum of tp_pg that the follower never came to.
     flights = read_flights(run.run_dir, 3)
-    assert flights[1].last()["tp_pg"].number == flights[2].last()["tp_pg"].number + 1
-    assert f"tp_pg: rank 1 at all_reduce {flights[1].last()['tp_pg'].number}" in text
+    assert flights[1].at()["tp_pg"].number == flights[2].at()["tp_pg"].number + 1
+    assert f"tp_pg: rank 1 at all_reduce {flights[1].at()['tp_pg'].number}" in text
 
 
 def test_a_run_past_its_limit_says_who_waits_for_whom_and_shows_the_line_that_holds_it_up(

@@ -8,7 +8,7 @@ import pytest
 from captured_logs import console, log_dir
 
 from ppwork.diagnosis.jobs import diagnose_job
-from ppwork.diagnosis.logs import MAX_BYTES, Report, death, lagging, read_job, split_by_rank
+from ppwork.diagnosis.logs import MAX_BYTES, Report, death, read_job, split_by_rank
 from ppwork.errors import PlanError
 
 # What is read
@@ -388,54 +388,3 @@ def test_job_without_any_failure_says_so(tmp_path):
     found = diagnose_job(read_job(folder))
     assert found.cause is None
     assert found.text.startswith("Nothing failed")
-
-
-# NCCL's watchdog; lines as people posted them in bug reports, cut to the ranks that matter
-
-WATCHDOG = (
-    "[rank{r}]:[E626 06:24:44.903881913 ProcessGroupNCCL.cpp:616] [Rank {r}] Watchdog caught collective "
-    "operation timeout: WorkNCCL(SeqNum=808, OpType=ALLREDUCE, NumelIn=9801523, NumelOut=9801523, "
-    "Timeout(ms)=600000) ran for 600020 milliseconds before timing out.\n"
-    "[rank{r}]:[E626 06:24:44.906457629 ProcessGroupNCCL.cpp:1785] [PG ID 0 PG GUID 0(default_pg) Rank {r}] "
-    "Exception (either an error or timeout) detected by watchdog at work: 808, last enqueued NCCL work: "
-    "{last}, last completed NCCL work: 807.\n"
-)
-
-
-def test_watchdogs_that_agree_blame_nobody():
-    found = lagging({r: WATCHDOG.format(r=r, last=811) for r in range(3)})
-    assert found.ranks == (0, 1, 2)
-    assert "ALLREDUCE number 808" in found.what
-    assert found.unknown
-
-
-def test_watchdog_names_the_rank_that_issued_less():
-    found = lagging({0: WATCHDOG.format(r=0, last=811), 1: WATCHDOG.format(r=1, last=808)})
-    assert found.ranks == (1,)
-    assert "rank 1 had issued 808" in found.what
-
-
-def test_watchdog_names_the_rank_that_did_not_time_out(tmp_path):
-    text = "".join(WATCHDOG.format(r=r, last=811) for r in (0, 1))
-    folder = log_dir("hang-terminated", tmp_path, report=False)
-    for rank in (0, 1):
-        log = folder / "run_x1" / "attempt_0" / str(rank) / "stderr.log"
-        log.write_text(WATCHDOG.format(r=rank, last=811))
-    found = diagnose_job(read_job(folder))
-    assert (found.cause.rank, found.cause.error_type) == (2, "CollectiveTimeout")
-    assert "never called it" in found.unknown[0]
-    (tmp_path / "console.txt").write_text(text)
-    (known,) = diagnose_job(read_job(tmp_path / "console.txt")).unknown
-    assert known == "which rank failed to take part"
-
-
-def test_watchdog_names_calls_that_differ_under_one_number():
-    other = WATCHDOG.format(r=7, last=808).replace("ALLREDUCE", "BROADCAST")
-    found = lagging({}, console=other.replace("[rank7]:", "") + WATCHDOG.format(r=3, last=808))
-    assert found.ranks == (3, 7)
-    assert "rank 3 in ALLREDUCE" in found.what
-    assert "rank 7 in BROADCAST" in found.what
-
-
-def test_no_watchdog_no_word():
-    assert lagging({0: "all good"}) is None

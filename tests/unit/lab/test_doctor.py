@@ -6,7 +6,9 @@ import re
 
 import msgspec
 import pytest
+import torch
 
+from ppwork.lab.doctor import probe
 from ppwork.lab.doctor.doctor import FINE, LIMITED, MISSING, NEEDED, Report, Wants, machine_rows, will_run
 from ppwork.lab.doctor.machine import PORTS_TRIED, Gpu, Machine, Package, Probed
 
@@ -86,6 +88,25 @@ def test_gpus_decide_on_nccl():
     assert rows(**gpus(2))["runs"]["NCCL"].verdict is LIMITED  # the main job wants three
     assert rows(**{**gpus(2), "shm_free_mb": 64.0})["here"]["/dev/shm"].verdict is LIMITED
     assert rows(shm_free_mb=None)["here"]["/dev/shm"].verdict is FINE
+
+
+def test_what_keeps_chunks_from_overlapping_on_nccl_is_said_before_a_run_is_refused():
+    machine = gpus(3)
+    machine["probed"] = msgspec.structs.replace(machine["probed"], sequential="this driver is for CUDA 12.2")
+    row = rows(**machine)["here"]["NCCL"]
+    assert (row.found, row.verdict) == ("2.29.3; this driver is for CUDA 12.2", LIMITED)
+    assert "--depth 1" in row.todo
+
+
+def test_the_probe_asks_the_environment_and_the_driver_about_nccl(monkeypatch):
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
+    monkeypatch.setattr(torch.cuda.nccl, "version", lambda: (2, 29, 7))
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    facts = probe._gpus()
+    assert facts["nccl"] == "2.29.7"
+    assert facts["sequential"].startswith("CUDA_LAUNCH_BLOCKING=1")
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import msgspec
 import pytest
+import torch  # noqa: F401  a rank that writes its flight record has it imported
 from captured_logs import CAPTURED
+from torch._C import _distributed_c10d as c10d
 
 from ppwork.records.flight import KEPT, Collective, Flight, differences, flight_file, flight_of, read_flights
+from ppwork.worker import last_words
 from ppwork.worker.last_words import write_flight
 
 
@@ -19,7 +23,7 @@ def captured(rank):
 def test_dump_gives_the_collectives_of_each_group_with_our_names():
     flight = flight_of(1, captured(1))
     assert flight.rank == 1
-    assert flight.last() == {
+    assert flight.at() == {
         "world_pg": Collective("world_pg", 1, "barrier", True),
         "mesh_pg": Collective("mesh_pg", 5, "broadcast", True, [[4]]),
     }
@@ -49,14 +53,65 @@ def test_follower_that_posted_broadcasts_ahead_of_the_leader_is_as_usual():
     assert [found.behind for found in differences({1: at(1, 7, "tp_pg"), 2: at(2, 9, "tp_pg")})] == [(1,)]
 
 
+def of_nccl(*collectives):
+    """A dump as NCCL's recorder makes it: it knows the state of a work, and retires an ended one later."""
+    (one, *_) = json.loads(captured(1))["entries"]
+    entries = [
+        {
+            **one,
+            "process_group": [group, "undefined"],
+            "collective_seq_id": number,
+            "profiling_name": f"nccl:{kind}",
+            "state": state,
+            "retired": False,
+        }
+        for group, number, kind, state in collectives
+    ]
+    messages = [
+        {**one, "process_group": ["3", "undefined"], "profiling_name": "nccl:send 0->1", "is_p2p": True}
+    ]
+    return json.dumps({"nccl_version": "2.28.9", "entries": entries + messages})
+
+
+def test_nccl_counts_beside_gloo_and_a_rank_is_at_the_first_that_has_not_ended():
+    """The host runs ahead of the device: what it issued last says nothing."""
+    waiting = of_nccl(
+        *(("2", n, "all_reduce", state) for n, state in ((6, "completed"), (7, "started"), (8, "scheduled")))
+    )
+    behind = of_nccl(("2", 5, "all_reduce", "completed"), ("2", 6, "all_reduce", "completed"))
+    first, second = flight_of(1, captured(1), waiting), flight_of(2, captured(1), behind)
+    assert first.at()["mesh_pg"].number == 5
+    assert first.at()["tp_pg (nccl)"].number == 7
+    (found,) = differences({1: first, 2: second})
+    assert str(found) == "tp_pg (nccl): rank 1 at all_reduce 7, rank 2 at all_reduce 6"
+    assert found.behind == (2,)
+    assert differences({1: first, 2: flight_of(2, captured(1), waiting)}) == []
+
+
+def test_a_failing_rank_writes_both_records_as_one(tmp_path, monkeypatch):
+    nccl = of_nccl(("2", 7, "all_reduce", "started")).encode()
+    monkeypatch.setattr(c10d, "_dump_fr_trace_json", lambda: captured(1))
+    monkeypatch.setattr(c10d, "_dump_nccl_trace_json", lambda: nccl, raising=False)
+    assert write_flight(tmp_path, 1)
+    assert set(read_flights(tmp_path, 2)[1].at()) == {"world_pg", "mesh_pg", "tp_pg (nccl)"}
+
+
+def test_a_device_that_does_not_answer_holds_no_failing_rank(tmp_path, monkeypatch):
+    let_go = threading.Event()
+    monkeypatch.setattr(last_words, "FLIGHT_S", 0.1)
+    monkeypatch.setattr(c10d, "_dump_nccl_trace_json", lambda: let_go.wait(30.0) and b"", raising=False)
+    assert write_flight(tmp_path, 1) is False
+    let_go.set()
+
+
 def test_only_the_newest_are_kept_and_p2p_is_left_out():
     dump = json.loads(captured(2))
     one = dump["entries"][-1]
+    one["retired"] = True
     dump["entries"] = [{**one, "collective_seq_id": n} for n in range(1, 3 * KEPT)]
     dump["entries"].append({**one, "is_p2p": True, "collective_seq_id": 999})
     flight = flight_of(2, json.dumps(dump))
     assert [c.number for c in flight.collectives] == list(range(2 * KEPT, 3 * KEPT))
-    assert not flight.collectives[0].ended
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"entries": [{}]}', '{"entries": [1]}', "{cut"])

@@ -19,8 +19,40 @@ def test_knobs_are_turned_where_nobody_has_and_give_their_reasons():
     assert all(len(why) > 20 for _, why in nccl.KNOBS.values())
 
 
-def test_a_knob_that_changes_the_order_of_calls_is_compared_at_start_up():
-    assert "NCCL_LAUNCH_ORDER_IMPLICIT" in WIRE_KEYS
+@pytest.mark.parametrize(
+    "name",
+    [
+        "NCCL_LAUNCH_ORDER_IMPLICIT",
+        "NCCL_RUNTIME_CONNECT",
+        "TORCH_NCCL_HIGH_PRIORITY",
+        "CUDA_DEVICE_MAX_CONNECTIONS",
+    ],
+)
+def test_a_knob_that_changes_who_waits_for_whom_is_turned_and_compared_at_start_up(name):
+    assert name in nccl.KNOBS
+    assert name in WIRE_KEYS
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({}, None),
+        ({"CUDA_LAUNCH_BLOCKING": "0", "TORCH_NCCL_BLOCKING_WAIT": "false"}, None),
+        ({"TORCH_DISTRIBUTED_DEBUG": "INFO"}, None),
+        ({"CUDA_LAUNCH_BLOCKING": "1"}, "CUDA_LAUNCH_BLOCKING=1: every launch waits"),
+        ({"TORCH_NCCL_BLOCKING_WAIT": "1"}, "TORCH_NCCL_BLOCKING_WAIT=1: every wait blocks"),
+        ({"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}, "TORCH_DISTRIBUTED_DEBUG=DETAIL: every"),
+    ],
+)
+def test_what_keeps_chunks_from_overlapping_is_told(monkeypatch, environment, said):
+    monkeypatch.setattr(nccl, "old_driver", lambda: None)
+    found = nccl.sequential(environment)
+    assert found is None if said is None else found.startswith(said)
+
+
+def test_an_old_driver_keeps_chunks_from_overlapping(monkeypatch):
+    monkeypatch.setattr(nccl, "old_driver", lambda: "this driver is for CUDA 12.2")
+    assert nccl.sequential({}) == "this driver is for CUDA 12.2"
 
 
 def test_ranks_that_share_a_gpu_have_hosts_of_their_own():

@@ -16,7 +16,8 @@ from ppwork.records.spans import Recorder, Span, read_entries, span_file
 from ppwork.stage import NOT_YET, Emission
 from ppwork.timeline.costs import Costs
 from ppwork.timeline.simulate import simulate
-from ppwork.worker.loops import stage0_loop
+from ppwork.worker import reference, role
+from ppwork.worker.loops import settle_numbers, stage0_loop
 
 
 class Paper:
@@ -153,3 +154,28 @@ def test_a_chunk_that_was_refused_is_still_seen_to_be_encoded(tmp_path):
         rank0.run()
     (entry,) = read_entries(tmp_path, 0)
     assert (entry.name, entry.chunk_index, entry.call_id) == ("encode", 0, -1)
+
+
+@pytest.mark.parametrize(("verify", "tf32"), [(True, False), (False, True)])
+def test_a_run_that_is_compared_rounds_as_its_reference_does(monkeypatch, verify, tf32):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    settle_numbers(Plan(verify=verify))
+    assert torch.backends.cudnn.allow_tf32 is tf32
+    assert torch.get_num_threads() == 1
+
+
+def test_ranks_and_reference_settle_that_before_anything_is_computed(monkeypatch, tmp_path):
+    Plan(chunks=1).save(tmp_path)
+
+    class Settled(Exception):
+        """In place of the run."""
+
+    def settle(plan):
+        raise Settled
+
+    for module in (role, reference):
+        monkeypatch.setattr(module, "settle_numbers", settle)
+    with pytest.raises(Settled):
+        reference.main(tmp_path)
+    with pytest.raises(Settled):
+        role.play(Plan(chunks=1), tmp_path, 0, Recorder(None), None, None)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
+from waiting import wait_for
 
 from ppwork.errors import PeerFrozenError, PlanError, StuckError
 from ppwork.plan import Plan
@@ -23,7 +25,7 @@ from ppwork.records.spans import Recorder
 from ppwork.worker import progress, watchdog
 from ppwork.worker.peer_watch import PeerWatch
 from ppwork.worker.progress import Activity, Progress, Sample
-from ppwork.worker.watchdog import Watchdog, is_waiting
+from ppwork.worker.watchdog import SITS, Watchdog, is_waiting
 
 BOUNDS = Bounds(timeout_s=10.0, stall_s=4.0, freeze_s=2.0)
 IDS = Ids(7, 5, 1)
@@ -373,7 +375,8 @@ def test_the_thread_beats_while_the_body_runs_and_its_timer_is_off_after_it(dog,
     seen = threading.Event()
     monkeypatch.setattr(dog, "tick", lambda now_s: seen.set() if len(wound) > 3 else 1 / 0)
     with dog:
-        dog.joined()
+        dog.joined(on_cuda=True)
+        assert dog._on_cuda
         assert seen.wait(20.0)  # also after ticks that raised
     assert wound[0] == BOUNDS.start_s + watchdog.BLIND_MARGIN_S
     assert set(wound[1:-1]) == {BOUNDS.stall_s + watchdog.BLIND_MARGIN_S}
@@ -388,10 +391,11 @@ def test_beside_a_prototypes_plane_the_folder_is_made_and_the_short_bound_holds_
         plan, recorder = Plan(mesh_size=2), Recorder(None)
 
         class groups:  # noqa: N801  as the plane's attribute
-            rank = 1
+            rank, device = 1, torch.device("cuda", 0)
 
     found = Watchdog.beside(Plane(), tmp_path / "a" / "b")
     assert found._joined
+    assert found._on_cuda
     assert pulse_file(tmp_path / "a" / "b", 1).exists()
 
 
@@ -414,6 +418,69 @@ def test_code_without_a_line_of_the_users_has_no_source():
     assert watchdog._source_of(own).startswith(f"{__file__}:")  # the user's nearest, further out
     assert watchdog._source_of(None) == ""
     assert watchdog._stack_of(None) == ""
+
+
+# A rank with a GPU
+
+
+class Waiting:
+    """A rank's main thread in one call of C, as ``.item()`` is."""
+
+    def __init__(self, dog, *, on_cuda):
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self.over.wait, args=(60.0,))
+        self.thread.start()
+        wait_for(lambda: self.over._cond._waiters)
+        dog._on_cuda = on_cuda  # `joined` would wind up the timer that ends this process
+        dog._main = self.thread.ident
+        progress.enter("generate", IDS.where())
+        self.dog, self.now_s = dog, progress.current().since_ns / 1e9
+
+    def watched(self, seconds):
+        ticks(self.dog, seconds, self.now_s)
+        self.now_s += seconds
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc_info):
+        self.over.set()
+        self.thread.join()
+
+
+def test_a_stage_that_waits_for_its_device_is_no_cause_before_nccls_own_bound(dog, tmp_path):
+    """Its sum waits on the device for a peer; the peer's own watchdog, or NCCL's, says who it was."""
+    with Waiting(dog, on_cuda=True) as main:
+        main.watched(BOUNDS.timeout_s + 5.0)
+        assert read_records(tmp_path, 3) == []
+        assert read_pulse(tmp_path, 2).state is PulseState.IDLE
+        with pytest.raises(Left, match=str(STUCK)):
+            main.watched(BOUNDS.idle_s)
+    (record,) = read_records(tmp_path, 3)
+    assert "each wait is bounded by 10 s" in record.what
+
+
+def test_the_same_stage_without_a_gpu_is_stuck(dog, tmp_path):
+    with Waiting(dog, on_cuda=False) as main, pytest.raises(Left, match=str(STUCK)):
+        main.watched(BOUNDS.stall_s + 1.0)
+    (record,) = read_records(tmp_path, 3)
+    assert "generate did not return within 4 s" in record.what
+
+
+def test_a_loop_of_python_never_counts_as_a_wait_for_the_device(dog):
+    def stage():
+        while True:
+            yield "one"
+            yield "two"
+
+    dog._on_cuda = True
+    running = stage()
+    for _ in range(10 * SITS):
+        next(running)
+        assert not dog._sits(running.gi_frame)
+    for _ in range(SITS):
+        found = dog._sits(running.gi_frame)
+    assert found
 
 
 # Activity and bounds

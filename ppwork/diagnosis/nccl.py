@@ -1,0 +1,152 @@
+"""NCCL's watchdog, read back from the logs of ranks: what did not end, who was behind, what ended a process.
+
+It is a thread of C++ in torch. When a collective does not end, it writes the number and kind, and how far
+its rank was; then, as after any other error, it says why and aborts the process, so that no rank of ours can
+write a record. The numbers count the works of one group on one rank, so the same number is the same place in
+the program: a rank that issued fewer is behind, and two kinds under one number are two different calls.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ppwork.diagnosis.findings import Finding
+from ppwork.errors import PeerTimeoutError, named_ranks
+from ppwork.protocol.backend_errors import as_peer_error
+from ppwork.protocol.topology import GROUP_ORDER, Topology
+from ppwork.records.flight import group_name
+
+_TIMED_OUT = re.compile(
+    r"\[Rank (?P<rank>\d+)\] Watchdog caught collective operation timeout: "
+    r"WorkNCCL\(SeqNum=(?P<number>\d+), OpType=(?P<kind>\w+)"
+)
+_REACHED = re.compile(
+    r"\[PG (?:.*?GUID (?P<group>\w+))?.*? Rank (?P<rank>\d+)\]\s+(?:Exception .*|failure) detected by "
+    r"watchdog at work(?: sequence id)?: (?P<number>\d+).*?last enqueued (?:NCCL )?work: (?P<issued>-?\d+)"
+)
+"""In the words of torch 2.8 and up, and of those before."""
+_ENDED = re.compile(
+    r"\[PG .*?GUID (?P<group>\w+).*? Rank \d+\] .*watchdog thread terminated with exception: (?P<why>.+)"
+)
+_TIMEOUT = "CollectiveTimeout"
+
+
+@dataclass(frozen=True)
+class End:
+    """Last words of NCCL's watchdog in one rank.
+
+    Attributes:
+        what: They, in short.
+        error_type: Type of the error about a peer that they amount to; empty: this rank is the cause.
+        group: Group of the work.
+        behind: Ranks of the group that are not known to have issued that work.
+    """
+
+    what: str
+    error_type: str
+    group: str
+    behind: tuple[int, ...] = ()
+
+
+def ends_of(texts: Mapping[int, str], topology: Topology) -> dict[int, End]:
+    """Return what NCCL said of the end of a run's ranks; one of which it said nothing is left out.
+
+    Args:
+        texts: Output of each rank.
+        topology: Of the run: who is in which group.
+    """
+    issued: dict[tuple[int, str], int] = {}
+    for rank, text in texts.items():
+        for line in _REACHED.finditer(text):
+            issued[rank, group_name(line["group"] or "")] = int(line["issued"])
+    ends: dict[int, End] = {}
+    for rank, text in texts.items():
+        late, reached, ended = _TIMED_OUT.search(text), _REACHED.search(text), _ENDED.search(text)
+        about = as_peer_error(RuntimeError(ended["why"]), "its work") if ended is not None else None
+        if ended is not None and about is None:
+            ends[rank] = End(ended["why"], "", group_name(ended["group"]))
+        elif late is not None and reached is not None:
+            group, number = group_name(reached["group"] or ""), int(reached["number"])
+            members = topology.ranks(group) if group in ("world_pg", *GROUP_ORDER) else ()
+            behind = tuple(m for m in members if m != rank and issued.get((m, group), -1) < number)
+            what = f"{late['kind']} number {number} on {group} did not end within its bound"
+            ends[rank] = End(what, PeerTimeoutError.__name__, group, behind)
+        elif ended is not None:
+            ends[rank] = End(ended["why"], type(about).__name__, group_name(ended["group"]))
+    return ends
+
+
+def lagging(texts: Mapping[int, str], console: str = "") -> Finding | None:
+    """Say which ranks the others waited for, by the watchdog; ``None`` if none spoke.
+
+    Args:
+        texts: Output of each rank; the first timeout of a rank counts.
+        console: Lines of no known rank: the watchdog's own words name it.
+    """
+    works: dict[int, _Work] = {}
+    for rank, line in _watchdog_lines(_TIMED_OUT, texts, console):
+        works.setdefault(rank, _Work(int(line["number"]), line["kind"]))
+    for rank, line in _watchdog_lines(_REACHED, texts, console):
+        if rank in works and works[rank].number == int(line["number"]):
+            works[rank].enqueued = int(line["issued"])
+    if not works:
+        return None
+    number = min(work.number for work in works.values())
+    waiting = {rank: work for rank, work in sorted(works.items()) if work.number == number}
+    kinds = dict.fromkeys(work.kind for work in waiting.values())
+    ranks, collective = tuple(waiting), f"{'/'.join(kinds)} number {number}"
+    absent = tuple(sorted({*texts, *works} - set(waiting)))
+    issued = {rank: work.enqueued for rank, work in waiting.items() if work.enqueued >= 0}
+    behind = tuple(rank for rank, last in issued.items() if last < max(issued.values()))
+    if len(kinds) > 1:
+        each = "; ".join(f"rank {rank} in {work.kind}" for rank, work in waiting.items())
+        return Finding(
+            ranks,
+            _TIMEOUT,
+            f"The ranks called different collectives as number {number}: {each}.",
+            "what makes the order of calls differ between these ranks",
+        )
+    if absent:
+        whom = named_ranks(absent)
+        return Finding(
+            absent,
+            _TIMEOUT,
+            f"{named_ranks(ranks).capitalize()} timed out in {collective}; {whom} did not.",
+            f"where {whom} was at that time",
+            unknown=(f"whether {whom} never called it: no timeout is no proof",),
+        )
+    if behind:
+        each = "; ".join(f"rank {rank} had issued {last}" for rank, last in issued.items())
+        return Finding(
+            behind,
+            _TIMEOUT,
+            f"All ranks timed out in {collective}, and {named_ranks(behind)} was behind: {each}.",
+            f"what {named_ranks(behind)} does between calls",
+        )
+    return Finding(
+        ranks,
+        _TIMEOUT,
+        f"All ranks timed out in {collective}, and none is known to be behind.",
+        "the network and the GPUs: every rank was in the same call",
+        unknown=("which rank failed to take part",),
+    )
+
+
+@dataclass
+class _Work:
+    """The work that a rank was in when the watchdog spoke, and the last one it issued; -1 is unknown."""
+
+    number: int
+    kind: str
+    enqueued: int = -1
+
+
+def _watchdog_lines(
+    pattern: re.Pattern[str], texts: Mapping[int, str], console: str
+) -> Iterator[tuple[int, re.Match[str]]]:
+    for rank, text in texts.items():
+        # In a group of its own a rank has another number in the brackets; its log knows better.
+        yield from ((rank, line) for line in pattern.finditer(text))
+    yield from ((int(line["rank"]), line) for line in pattern.finditer(console))

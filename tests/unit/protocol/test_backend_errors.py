@@ -1,0 +1,43 @@
+"""Errors of a backend, by its own words: whose doing they are, and what of them is said."""
+
+from __future__ import annotations
+
+import pytest
+from captured_logs import NCCL_ERRORS
+
+from ppwork.errors import PeerLostError, PeerTimeoutError
+from ppwork.protocol.backend_errors import as_peer_error
+from ppwork.records.failure import record_of
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "said"),
+    [
+        ("remote exited", PeerLostError, "failed : Connection reset by peer"),
+        ("remote exited, no details", PeerLostError, "remote process exited or there was a network error"),
+        ("nobody listens", PeerLostError, "failed : Connection refused"),
+        ("communicator aborted", PeerLostError, "NCCL communicator was aborted on rank 1."),
+        ("bound passed", PeerTimeoutError, "ran for 600013 milliseconds before timing out."),
+        ("key of a store", PeerTimeoutError, "Timeout waiting for key: default_pg/0//cuda//0"),
+        ("key of torchrun's store", PeerTimeoutError, "wait timeout after 60000ms"),
+    ],
+)
+def test_words_of_nccl_about_a_peer_are_a_symptom_that_says_the_most_of_them(name, kind, said):
+    error = RuntimeError(NCCL_ERRORS[name])
+    found = as_peer_error(error, "broadcast", rank=2, group="tp_pg")
+    assert type(found) is kind
+    assert said in found.what
+    assert found.where == {"rank": 2, "group": "tp_pg"}
+    assert record_of(error, 2, {}).symptom
+
+
+@pytest.mark.parametrize("name", ["illegal access", "out of memory", "no shared memory", "duplicate GPU"])
+def test_words_about_this_ranks_own_device_or_host_are_a_cause(name):
+    """A peer's name on them would send the reader to the wrong rank."""
+    error = RuntimeError(NCCL_ERRORS[name])
+    assert as_peer_error(error, "broadcast") is None
+    assert not record_of(error, 2, {}).symptom
+
+
+def test_an_error_without_words_is_nobodys():
+    assert as_peer_error(RuntimeError(), "broadcast") is None

@@ -1,0 +1,114 @@
+"""The way out of a plane: bounded where torch's own steps are not, and hard where a destructor could wait."""
+
+from __future__ import annotations
+
+import atexit
+import subprocess
+import sys
+import threading
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from ppwork.errors import PeerTimeoutError
+from ppwork.protocol.plan import PipelinePlan
+from ppwork.protocol.topology import Role, Topology
+from ppwork.runtime import PPControlPlane, plane
+
+
+class Groups(SimpleNamespace):
+    """A rank's groups that need no peer; ``close`` waits until it is let go."""
+
+    rank, role, topology, timeout_s = 0, Role.STAGE0, Topology(1), -1.5
+
+    def __init__(self, device="cpu"):
+        super().__init__(device=torch.device(device), may_close=threading.Event(), closed=threading.Event())
+
+    def close(self):
+        assert self.may_close.wait(30.0)
+        self.closed.set()
+
+
+@pytest.fixture
+def registered(monkeypatch):
+    """What was registered to run at the end of the process."""
+    found = []
+    monkeypatch.setattr(atexit, "register", found.append)
+    for end in ("P2PSender", "P2PReceiver"):
+        monkeypatch.setattr(f"ppwork.runtime.stage0.{end}", lambda *args: None)
+    monkeypatch.setattr(plane, "NOTICE_TIMEOUT_S", 0.2)
+    return found
+
+
+def made(groups, monkeypatch):
+    monkeypatch.setattr(plane, "CudaLinks", lambda *args: None)
+    # Lanes without a device of their own: CUDA's would be set on their threads.
+    lane = plane.Lane
+    monkeypatch.setattr(plane, "Lane", lambda name, device, **more: lane(name, torch.device("cpu"), **more))
+    return PPControlPlane.join(PipelinePlan(mesh_size=1), groups=groups)
+
+
+def test_groups_that_do_not_end_are_left_behind_with_an_error(registered, monkeypatch):
+    groups = Groups()
+    with pytest.raises(PeerTimeoutError, match="destruction of the groups did not end") as late:  # noqa: SIM117
+        with made(groups, monkeypatch):
+            pass
+    assert late.value.where == {"rank": 0, "role": "stage0", "group": "world_pg"}
+    assert registered == [plane.leave_hard]
+    groups.may_close.set()
+
+
+def test_groups_are_not_destroyed_under_a_lane_that_still_works(registered, monkeypatch):
+    groups, let_go = Groups(), threading.Event()
+    groups.may_close.set()
+    with pytest.raises(PeerTimeoutError, match="lane of up_pg did not stop") as late:  # noqa: SIM117
+        with made(groups, monkeypatch) as rank0:
+            rank0._lanes["up_pg"].submit(lambda: let_go.wait(30.0))
+    assert late.value.where == {"rank": 0, "role": "stage0", "group": "up_pg"}
+    assert not groups.closed.is_set()
+    assert registered == [plane.leave_hard]
+    let_go.set()
+
+
+def test_a_good_end_destroys_the_groups_and_ends_as_python_does(registered, monkeypatch):
+    groups = Groups()
+    groups.may_close.set()
+    groups.timeout_s = 10.0
+    with made(groups, monkeypatch):
+        pass
+    assert groups.closed.is_set()
+    assert registered == []
+
+
+@pytest.mark.parametrize(("device", "hard"), [("cuda", [plane.leave_hard]), ("cpu", [])])
+def test_after_an_error_only_cuda_leaves_hard(registered, monkeypatch, device, hard):
+    rank0 = made(Groups(device), monkeypatch)
+    monkeypatch.setattr(rank0, "fail", lambda error: None)
+    with pytest.raises(ValueError, match="mine"), rank0:
+        raise ValueError("mine")
+    assert registered == hard
+
+
+def test_leaving_hard_shows_the_traceback_and_the_logs_and_runs_no_destructor():
+    program = """if True:
+        import atexit, logging.handlers
+        from ppwork.runtime.plane import leave_hard
+        class Group:
+            def __del__(self):
+                print("destroyed")
+        kept = Group()
+        atexit.register(print, "too late")
+        logging.getLogger().addHandler(logging.handlers.MemoryHandler(9, target=logging.StreamHandler()))
+        logging.getLogger().warning("logged")
+        print("said")
+        atexit.register(leave_hard)
+        raise ValueError("mine")
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 1
+    assert "ValueError: mine" in done.stderr
+    assert done.stderr.strip().endswith("logged")
+    assert done.stdout == "said\n"
