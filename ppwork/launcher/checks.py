@@ -63,7 +63,7 @@ def _with_clip_and_chunks(plan: Plan) -> Plan:
 def choose_backend(plan: Plan) -> str:
     """Decide between gloo and NCCL for all ranks; ``auto`` takes NCCL only if every rank gets its own GPU.
 
-    With ``share_gpu`` one GPU is enough for all.
+    With ``share_gpu`` or ``one_process`` one GPU is enough for all.
 
     Raises:
         PlanError: NCCL was asked for and there are fewer GPUs than ranks.
@@ -71,7 +71,7 @@ def choose_backend(plan: Plan) -> str:
     if plan.backend == "gloo":
         return "gloo"
     gpus = count_gpus()
-    need = 1 if plan.share_gpu else plan.world_size
+    need = 1 if plan.share_gpu or plan.one_process else plan.world_size
     if gpus >= need:
         return "nccl"
     if plan.backend == "nccl":

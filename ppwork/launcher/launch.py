@@ -145,8 +145,8 @@ def _run_ranks(plan: Plan, run_dir: Path, limit_s: float, progress: Progress | N
 
     try:
         return torchrun(
-            ["-m", "ppwork", "worker", str(run_dir)],
-            ranks=plan.world_size,
+            ["-m", "ppwork", "one-process" if plan.one_process else "worker", str(run_dir)],
+            ranks=1 if plan.one_process else plan.world_size,
             log=run_dir / TORCHRUN_LOG,
             limit_s=limit_s,
             threads=plan.threads_per_rank,
