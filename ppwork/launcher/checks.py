@@ -44,7 +44,7 @@ def resolve(plan: Plan) -> Plan:
         )
     elif not plan.is_synthetic:  # ours; asking would take as long as starting a rank
         check_stages(plan)
-    return plan.replace(backend=choose_backend(plan))
+    return plan.replace(backend=backend_of_one_process(plan) if plan.one_process else choose_backend(plan))
 
 
 def _with_clip_and_chunks(plan: Plan) -> Plan:
@@ -63,7 +63,7 @@ def _with_clip_and_chunks(plan: Plan) -> Plan:
 def choose_backend(plan: Plan) -> str:
     """Decide between gloo and NCCL for all ranks; ``auto`` takes NCCL only if every rank gets its own GPU.
 
-    With ``share_gpu`` or ``one_process`` one GPU is enough for all.
+    With ``share_gpu`` one GPU is enough for all.
 
     Raises:
         PlanError: NCCL was asked for and there are fewer GPUs than ranks.
@@ -71,13 +71,31 @@ def choose_backend(plan: Plan) -> str:
     if plan.backend == "gloo":
         return "gloo"
     gpus = count_gpus()
-    need = 1 if plan.share_gpu or plan.one_process else plan.world_size
+    need = 1 if plan.share_gpu else plan.world_size
     if gpus >= need:
         return "nccl"
     if plan.backend == "nccl":
         raise PlanError(
             f"NCCL needs one GPU per rank: {need} for this mesh, and this machine has {gpus}.",
             check_first="--backend gloo runs the same without GPUs; --share-gpu puts all ranks on one GPU",
+        )
+    return "gloo"
+
+
+def backend_of_one_process(plan: Plan) -> str:
+    """Decide for both ranks of one process between the CPU (``gloo``) and a GPU (``nccl``).
+
+    Raises:
+        PlanError: A GPU was asked for and there is none.
+    """
+    if plan.backend == "gloo":
+        return "gloo"
+    if count_gpus() > 0:
+        return "nccl"
+    if plan.backend == "nccl":
+        raise PlanError(
+            "One process was to compute on a GPU, and this machine has none.",
+            check_first="without --backend nccl it computes on the CPU",
         )
     return "gloo"
 

@@ -14,6 +14,9 @@ from collections import defaultdict, deque
 import torch
 import torch.distributed as dist
 
+LATE = "Timed out waiting {:g} s for the other end of a copy"
+"""As gloo begins its own: ``backend_errors`` makes a named peer of it."""
+
 
 class Half:
     """One end of a transfer, in place of torch's ``Work``.
@@ -35,7 +38,7 @@ class Half:
             RuntimeError: The other end did not come in time; ``links`` names the peer, as for gloo's.
         """
         if not self.done.wait(self._timeout_s):
-            raise RuntimeError(f"Timed out waiting {self._timeout_s:g} s for the other end of a copy")
+            raise RuntimeError(LATE.format(self._timeout_s))
 
 
 class CopyGroup(dist.ProcessGroup):
@@ -66,6 +69,9 @@ class CopyGroup(dist.ProcessGroup):
     def recv(self, tensors: list[torch.Tensor], src: int, tag: int) -> Half:  # type: ignore[override]  # noqa: ARG002
         """Begin to receive one tensor; ``dist.irecv`` calls this.
 
+        Raises:
+            RuntimeError: On CUDA, as ``Half.wait``.
+
         Blocks:
             On CUDA until the sender has issued its half, which it is about to: its frame is here.
         """
@@ -75,8 +81,7 @@ class CopyGroup(dist.ProcessGroup):
         try:
             buffer, copied = self._between.get(timeout=self._timeout_s)
         except queue.Empty:
-            half.wait()  # its time is up as well, and it says so
-            raise
+            raise RuntimeError(LATE.format(self._timeout_s)) from None
         stream = torch.cuda.current_stream(half.tensor.device)
         stream.wait_event(copied)
         half.tensor.copy_(buffer)
