@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -24,6 +25,7 @@ from ppwork.protocol.topology import GROUP_ORDER, LEADER_RANK, STAGE0_RANK
 from ppwork.records.run import log_file
 from ppwork.runtime.groups import Groups, pick_device
 from ppwork.worker.copies import CopyGroup
+from ppwork.worker.farewell import STAY_S
 from ppwork.worker.main import leave, log_to, run_rank
 
 
@@ -32,9 +34,10 @@ def main(run_dir: Path) -> int:
     process.hold_if_asked()
     plan = Plan.load(run_dir)
     bounds, store = Bounds.of(plan), HashStore()
+    store.set_timeout(timedelta(seconds=bounds.timeout_s))
     handles = {name: CopyGroup(bounds.timeout_s) for name in ("world_pg", *GROUP_ORDER)}
-    # One that does not end although its peer has is stuck, and has not come to say so.
-    codes = {STAGE0_RANK: STUCK, LEADER_RANK: STUCK}
+    codes: dict[int, int] = {}
+    over = {rank: threading.Event() for rank in (STAGE0_RANK, LEADER_RANK)}
 
     def bring_up(plan: Plan, rank: int) -> Groups:
         device = pick_device(plan, rank, 0)
@@ -45,15 +48,17 @@ def main(run_dir: Path) -> int:
 
     def run(rank: int) -> None:
         codes[rank] = run_rank(run_dir, rank, bring_up).exit_code
+        over[rank].set()
+        if codes[rank]:
+            # The other may be where no notice reaches it, as before there is a plane: torchrun would end it.
+            over[LEADER_RANK if rank == STAGE0_RANK else STAGE0_RANK].wait(STAY_S)
+            leave(max(codes.values(), key=lambda code: (code != 0, code != SECONDARY)))
 
     try:
         log_to(log_file(run_dir, STAGE0_RANK), "%(threadName)s")
-        leader = threading.Thread(target=run, args=(LEADER_RANK,), name="leader", daemon=True)
-        leader.start()
+        threading.Thread(target=run, args=(LEADER_RANK,), name="leader", daemon=True).start()
         run(STAGE0_RANK)
     except OSError as error:
         sys.stderr.write(f"the ranks cannot write into the run folder: {error}\n")
         return UNWRITABLE
-    leader.join(bounds.idle_s)
-    # As under torchrun the code is of the rank with the cause, and not of one that left because of it.
-    return leave(max(codes.values(), key=lambda code: (code != 0, code != SECONDARY)))
+    return leave(0 if over[LEADER_RANK].wait(bounds.idle_s) else STUCK)

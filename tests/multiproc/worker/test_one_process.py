@@ -96,6 +96,13 @@ def test_a_rank_that_fails_is_named_and_the_other_is_told(tmp_path, stages, rank
     assert records[1 - rank].error_type == "TerminalNotice"
 
 
+def test_a_rank_that_fails_before_there_is_a_link_does_not_leave_the_other_to_its_bound(tmp_path):
+    plan = in_one(stage1="toy_stages:ConstructorRaises", options={"group_rank": 0})
+    run = pp.launch(plan, out=tmp_path / "run", check=False)
+    assert "weights.pt" in str(run.failure)
+    assert [record.rank for record in read_records(run.run_dir, 2)] == [1]
+
+
 def test_a_leader_that_loops_is_ended_by_the_watchdog_of_its_thread(tmp_path):
     plan = in_one(
         stage1="stuck_stages:Spins",
