@@ -23,6 +23,12 @@ def main() -> int:
             with process.importing():
                 from ppwork.worker import reference
             return reference.main(Path(run_dir))
+        case ["one-process", run_dir]:
+            from ppwork import process
+
+            with process.importing():
+                from ppwork.worker import one_process
+            return one_process.main(Path(run_dir))
         case ["rank", program, *arguments]:
             from ppwork.worker import script
 

@@ -68,6 +68,8 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """First chunks whose ``tp_pg`` collectives mesh ranks compare before each call; 0 never, -1 always."""
     digests: bool = False
     """Compare inputs and replicated weights over the mesh: at start, and for every chunk."""
+    one_process: bool = False
+    """Rank 0 and a mesh of one as threads of one process, copies for links: true times of one card."""
     fault: str = ""
     """Fault of the catalogue to inject, such as ``F07`` (``ppwork fault list``); empty is none."""
     threads_per_rank: int = 1
@@ -98,6 +100,10 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
             refuse("compare_collectives", self.compare_collectives, "-1 or more", "-1 is always")
         if self.schedule not in SCHEDULES:
             refuse("schedule", self.schedule, f"one of {', '.join(SCHEDULES)}", "--schedule")
+        if self.one_process:
+            for field, only in (("mesh_size", 1), ("share_gpu", False), ("fault", "")):
+                if getattr(self, field) != only:
+                    refuse(field, getattr(self, field), f"{only!r} with one_process", "--one-process")
         _check_cuts(self)
 
     @property

@@ -45,7 +45,10 @@ def about() -> None:
 @app.command()
 def run(
     input_: Annotated[str, typer.Option("--input", help="Clip to denoise; default: the shipped one.")] = "",
-    mesh_size: Annotated[int, typer.Option(help="Ranks of stage 1; the world is one larger.")] = 2,
+    mesh_size: Annotated[
+        int | None,
+        typer.Option(help="Ranks of stage 1, the world is one larger; default 2, in one process 1."),
+    ] = None,
     chunks: Annotated[int | None, typer.Option(help="Chunks to run; default: the whole clip.")] = None,
     frames_per_chunk: Annotated[int, typer.Option()] = 4,
     size: Annotated[str, typer.Option(help="WxH in pixels.")] = "160x96",
@@ -67,6 +70,9 @@ def run(
     recompute_every: Annotated[int, typer.Option(help="Rebuild the cache every so many chunks.")] = 0,
     backend: Annotated[str, typer.Option(help="auto, gloo or nccl.")] = "auto",
     share_gpu: Annotated[bool, typer.Option(help="All NCCL ranks on one GPU: never for timing.")] = False,
+    one_process: Annotated[
+        bool, typer.Option(help="Both ranks in one process, copies for links: true times of one GPU.")
+    ] = False,
     stage0: Annotated[str, typer.Option(help="Import path module:Class.")] = VIDEO_STAGE0,
     stage1: Annotated[str, typer.Option(help="Import path module:Class.")] = VIDEO_STAGE1,
     workload: Annotated[str, typer.Option(help="video, or synthetic: stages of chosen times.")] = "video",
@@ -92,7 +98,7 @@ def run(
     width, height = size_of(size)
     plan = Plan(
         input=input_,
-        mesh_size=mesh_size,
+        mesh_size=mesh_size if mesh_size is not None else 1 if one_process else 2,
         chunks=chunks,
         frames_per_chunk=frames_per_chunk,
         width=width,
@@ -109,6 +115,7 @@ def run(
         recompute_every=recompute_every,
         backend=backend,
         share_gpu=share_gpu,
+        one_process=one_process,
         stage0=stage0,
         stage1=stage1,
         timeout_s=timeout_s,

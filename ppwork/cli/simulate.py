@@ -146,4 +146,5 @@ def figures_of(simulation: Simulation, costs: Costs, streams: int = 1) -> dict[s
 
 def label_of(name: str, plan: Plan) -> str:
     """Return the title of a timeline's picture."""
-    return f"{name} (depth {plan.in_flight_depth}, mesh of {plan.mesh_size})"
+    where = ", one process" if plan.one_process else ""
+    return f"{name} (depth {plan.in_flight_depth}, mesh of {plan.mesh_size}{where})"

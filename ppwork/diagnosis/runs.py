@@ -177,6 +177,8 @@ def inferred_records(evidence: RunEvidence) -> list[FailureRecord]:
     that death came first, and when the stop began is not known.
     """
     written = {record.rank: record for record in evidence.records}
+    if evidence.plan.one_process and written:
+        return []  # log and exit code are of both ranks, so they say nothing of the one that wrote no record
     records: dict[int, FailureRecord] = {}
     for rank in range(evidence.topology.world_size):
         if rank not in written:

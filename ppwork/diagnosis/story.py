@@ -16,7 +16,7 @@ from ppwork.records.failure import read_records
 from ppwork.records.pulse import PulseView, read_pulse
 from ppwork.records.run import TORCHRUN_LOG, Run
 from ppwork.records.spans import INJECTED, Entry, Instant, Span
-from ppwork.timeline.chunks import WORK, aligned, spans_of
+from ppwork.timeline.chunks import WORK, aligned, steps_of
 
 MAIN = "main"
 """The lane of a rank's main thread."""
@@ -98,7 +98,7 @@ def failure_story(run: Run) -> FailureStory:
                 struck=rank == struck,
                 doing=_doing(entries[rank], zero_ns, read_pulse(run.run_dir, rank), offsets.get(rank, 0)),
                 work=tuple(
-                    (seconds(span.start_ns), seconds(span.end_ns)) for span in spans_of(entries[rank], WORK)
+                    (seconds(span.start_ns), seconds(span.end_ns)) for span in steps_of(entries[rank], *WORK)
                 ),
                 noticed_s=seconds(noticed[rank]) if rank in noticed else None,
                 error_type=records[rank].error_type if rank in records else "",

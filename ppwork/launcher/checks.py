@@ -44,7 +44,7 @@ def resolve(plan: Plan) -> Plan:
         )
     elif not plan.is_synthetic:  # ours; asking would take as long as starting a rank
         check_stages(plan)
-    return plan.replace(backend=choose_backend(plan))
+    return plan.replace(backend=backend_of_one_process(plan) if plan.one_process else choose_backend(plan))
 
 
 def _with_clip_and_chunks(plan: Plan) -> Plan:
@@ -67,6 +67,24 @@ def choose_backend(plan: Plan) -> str:
         PlanError: NCCL was asked for and there are fewer GPUs than ranks.
     """
     return plan.backend_with(0 if plan.backend == "gloo" else count_gpus(), plan.world_size)
+
+
+def backend_of_one_process(plan: Plan) -> str:
+    """Decide for both ranks of one process between the CPU (``gloo``) and a GPU (``nccl``).
+
+    Raises:
+        PlanError: A GPU was asked for and there is none.
+    """
+    if plan.backend == "gloo":
+        return "gloo"
+    if count_gpus() > 0:
+        return "nccl"
+    if plan.backend == "nccl":
+        raise PlanError(
+            "One process was to compute on a GPU, and this machine has none.",
+            check_first="without --backend nccl it computes on the CPU",
+        )
+    return "gloo"
 
 
 def count_gpus() -> int:

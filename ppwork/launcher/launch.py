@@ -38,7 +38,9 @@ from ppwork.records.run import (
 )
 from ppwork.records.spans import Entry, span_file
 from ppwork.records.tail import SpanTail
+from ppwork.timeline.chunks import aligned
 from ppwork.timeline.measures import mesh_idle_ms
+from ppwork.timeline.streams import hidden, streams
 
 DEFAULT_LIMIT_S = 3600.0
 FULL_MB = 1.0
@@ -142,13 +144,17 @@ def _failure(run: Run, deadline: float) -> RunFailed | None:
 
 
 def mesh_figures(run: Run) -> dict[str, Any]:
-    """Return what rank 0 does not know of a run that has ended: the mesh's idle time, every rank's queues."""
+    """Return what rank 0 does not know of a run that has ended: the mesh's idle time, queues, streams."""
     idle = mesh_idle_ms(run.entries_by_rank[LEADER_RANK])
     by_rank = run.entries_by_rank.items()
-    return {
+    figures: dict[str, Any] = {
         "mesh_idle_ms": round(statistics.median(idle), 3) if idle else None,
         "queues": [{"rank": rank, **queue} for rank, entries in by_rank for queue in queues_of(entries)],
     }
+    if on_cuda := [dataclasses.asdict(stream) for stream in streams(aligned(run.entries_by_rank))]:
+        was = hidden(run.entries_by_rank).values()
+        figures |= {"streams": on_cuda, "hidden_transfers": f"{sum(was)} of {len(was)}"}
+    return figures
 
 
 def _run_ranks(plan: Plan, run_dir: Path, limit_s: float, progress: Progress | None, view: View) -> int:
@@ -162,8 +168,8 @@ def _run_ranks(plan: Plan, run_dir: Path, limit_s: float, progress: Progress | N
 
     try:
         return torchrun(
-            ["-m", "ppwork", "worker", str(run_dir)],
-            ranks=plan.world_size,
+            ["-m", "ppwork", "one-process" if plan.one_process else "worker", str(run_dir)],
+            ranks=1 if plan.one_process else plan.world_size,
             log=run_dir / TORCHRUN_LOG,
             limit_s=limit_s,
             threads=plan.threads_per_rank,

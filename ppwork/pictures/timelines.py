@@ -1,22 +1,27 @@
-"""The timeline: one lane per rank and helper thread, chunks by colour and hatch.
+"""The timeline: one lane per rank, helper thread and CUDA stream, chunks by colour and hatch.
 
-Work is solid, transfers are thin, waiting is pale, and the grey behind a compute lane is its idle time. Its
+Work is solid, transfers are thin, waiting is pale, and the grey behind a compute lane is its idle time. On
+CUDA the streams stand below the threads: there work is the device's and its launch on a thread is thin, a
+transfer waits before it moves (``timeline.streams``), and an arrow is a wait of one stream for another. Its
 table has a line per chunk; its sentence says the period, the leader's share, and how the stages overlap.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from ppwork.pictures import style
 from ppwork.pictures.picture import Picture
+from ppwork.pictures.streams import stream_tables
 from ppwork.pictures.tables import Table
 from ppwork.plan import Plan
 from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK, Topology
 from ppwork.records.run import Run
-from ppwork.records.spans import Instant, Span
+from ppwork.records.spans import DEVICE_LANE, Instant, Span
 from ppwork.timeline.chunks import (
     STAGE0_SPANS,
     TRANSFER_AT,
@@ -33,12 +38,14 @@ from ppwork.timeline.chunks import (
     common_ns,
     emissions,
     is_of_chunk,
+    on_device,
     periods_ms,
     spans_by_chunk,
     total_ns,
     window_of,
 )
 from ppwork.timeline.measures import measure, stage1_ms_of
+from ppwork.timeline.streams import Edge, edges, hidden, transfers
 from ppwork.timeline.trace import chrome_trace
 
 if TYPE_CHECKING:
@@ -56,6 +63,8 @@ LANE, LANE_OF_TWO = 0.33, 0.26
 """Height of a lane, and of one where two runs are drawn, in inches."""
 CHAR = 0.085
 """Width of a character of the smallest text, in inches."""
+ARROW: style.Style = {"color": "black", "linewidth": 0.8, "mutation_scale": 7, "zorder": 7}
+"""Of a wait of one stream for another."""
 HEIGHTS = {**dict.fromkeys(WORK, 0.76), **dict.fromkeys(TRANSFERS, 0.3), **dict.fromkeys(WAITS, 0.6)}
 
 
@@ -123,11 +132,12 @@ def timeline_files(
     finding = f"{label}: {whole.finding}"
     if others is not None:
         finding += f"\n{other_label}: {timeline(others).finding}"
+    tables = [whole.table, *stream_tables(aligned(entries))]
     titles = {"title": label, "compare_title": other_label}
     window = timeline(entries, compare=others, first_chunk=first, last_chunk=last, **titles)
     return {
         "timeline.png" if others is None else "timeline-compare.png": Picture(finding, window.draw).png(),
-        "timeline.txt": f"{whole.table}\n\n{finding}\n".encode(),
+        "timeline.txt": "\n\n".join([*map(str, tables), f"{finding}\n"]).encode(),
         "trace.json": chrome_trace(entries, plan),
     }
 
@@ -154,9 +164,11 @@ def _draw(windows: list[Window], titles: list[str]) -> Figure:
 
 def _run(axes: Axes, window: Window, inches_per_ms: float) -> None:
     calls = calls_with_chunks(window.ranks)
+    moves = {(half.rank, half.span): half.moves_ns for half in transfers(window.ranks)}
     for (rank, lane), row in window.rows.items():
         entries = [entry for entry in window.ranks[rank] if entry.lane == lane]
-        if any(entry.name in WORK for entry in entries):
+        launched = {e.name for e in window.ranks[rank] if e.lane == DEVICE_LANE and lane != DEVICE_LANE}
+        if not launched and any(entry.name in WORK for entry in entries):
             style.bar(axes, 0, window.length_ms, row, 0.92, facecolor=style.PALE, zorder=0)
             work_ns = total_ns(busy(entries, WORK, window.start_ns, window.end_ns))
             idle = f"idle {1 - work_ns / (window.end_ns - window.start_ns):.0%}"
@@ -167,7 +179,10 @@ def _run(axes: Axes, window: Window, inches_per_ms: float) -> None:
                 if of_chunk and entry.name in MARKERS and window.start_ns <= entry.at_ns <= window.end_ns:
                     _point(axes, window, rank, entry)
             elif entry.chunk_index >= 0 and window.shows(entry):
-                _span(axes, window, row, entry, inches_per_ms, of_chunk=of_chunk)
+                for part in _parts(entry, moves.get((rank, entry)), launched):
+                    _span(axes, window, row, part, inches_per_ms, of_chunk=of_chunk)
+    for edge in edges(window.ranks):
+        _edge(axes, window, edge)
     axes.set_ylim(window.height - 0.5, -0.5)
     axes.set_yticks(list(window.rows.values()), [lane for _, lane in window.lanes], fontsize=9)
     style.open_frame(axes)
@@ -177,6 +192,27 @@ def _run(axes: Axes, window: Window, inches_per_ms: float) -> None:
         look: style.Style = {"va": "center", "fontsize": 10, "fontweight": "bold"}
         text = f"rank {rank}\n{topology.role(rank)}"
         style.beside(axes, style.margin(axes), (rows[0] + rows[-1]) / 2, text, **look)
+
+
+def _parts(span: Span, moves_ns: int | None, launched: Collection[str]) -> list[Span]:
+    """Return a span as it is drawn: a stream's transfer waits, then moves; a launch is no work."""
+    if moves_ns is not None:
+        waits = msgspec.structs.replace(span, name="receive", end_ns=moves_ns)
+        moves = msgspec.structs.replace(span, name="send", start_ns=moves_ns)
+        return [waits, moves] if moves_ns > span.start_ns else [moves]
+    return [msgspec.structs.replace(span, name="launch") if span.name in launched else span]
+
+
+def _edge(axes: Axes, window: Window, edge: Edge) -> None:
+    """Draw a wait of one stream for another, where both its spans are shown."""
+    if edge.before.end_ns < window.start_ns or edge.after.start_ns > window.end_ns:
+        return
+    first, then = (window.rows[edge.rank, span.lane] for span in (edge.before, edge.after))
+    down = 1 if first < then else -1  # from edge to edge of the boxes, not across their words
+    ends = ((edge.before, first, down), (edge.after, then, -down))
+    away = [row + way * (HEIGHTS[span.name] if span.name in WORK else 0.3) / 2 for span, row, way in ends]
+    tail, head = (window.at(edge.before.end_ns), away[0]), (window.at(edge.after.start_ns), away[1])
+    style.arrow(axes, tail, head, gid=f"chunk{edge.after.chunk_index}.edge", **ARROW)
 
 
 def _span_style(span: Span, *, of_chunk: bool) -> style.Style:
@@ -224,11 +260,14 @@ def _marker(name: str) -> style.Style:
 
 def _legends(paper: Figure, windows: list[Window]) -> None:
     names = {entry.name for window in windows for entry in window.ranks[STAGE0_RANK]}
+    on_cuda = any(lane == DEVICE_LANE for window in windows for _, lane in window.lanes)
+    pale = {"facecolor": style.FAINT, "edgecolor": style.LINE}
     kinds: list[Artist] = [
         style.patch_key("work (e encode, d decode)", facecolor=style.MEDIUM, edgecolor="black"),
-        style.line_key("transfer", color=style.DARK, linewidth=4),
-        style.patch_key("waiting to receive", facecolor=style.FAINT, edgecolor=style.LINE),
+        style.line_key("transfer, launch" if on_cuda else "transfer", color=style.DARK, linewidth=4),
+        style.patch_key("waiting" if on_cuda else "waiting to receive", **pale),
         style.patch_key("idle", facecolor=style.PALE),
+        *([style.line_key("edge", color="black", linewidth=0.8, marker=">")] if on_cuda else []),
         *(style.line_key(name, **_marker(name)) for name in MARKERS if name != "drop" or name in names),
     ]
     visible = sorted({k for window in windows for k in window.visible_chunks()})[:10]
@@ -259,8 +298,8 @@ def timeline_finding(
         return f"{len(emits)} chunk{'' if len(emits) == 1 else 's'} emitted: too few for a period."
     inside = [at for k, at in emits.items() if first - 1 <= k <= last]
     start, end = inside[0], inside[-1]
-    generating = busy(leader, ("generate",), start, end)
-    working = busy(ranks[STAGE0_RANK], STAGE0_SPANS, start, end)
+    generating = busy(on_device(leader), ("generate",), start, end)
+    working = busy(on_device(ranks[STAGE0_RANK]), STAGE0_SPANS, start, end)
     both = common_ns(working, generating) / max(total_ns(working), 1)
     meanwhile = (
         f"{both:.0%} of stage 0's work happens while the leader computes"
@@ -268,9 +307,20 @@ def timeline_finding(
         else "stage 0 and the mesh never work at the same time"
     )
     at = f"At chunk {last}" if first >= last else f"Over chunks {max(first, min(emits) + 1)} to {last}"
+    share = f"{total_ns(generating) / (end - start):.0%}"
     return (
-        f"{at} the period is {period:.1f} ms, the mesh leader (rank {LEADER_RANK}) computes "
-        f"{total_ns(generating) / (end - start):.0%} of the time, and {meanwhile}."
+        f"{at} the period is {period:.1f} ms, the mesh leader (rank {LEADER_RANK}) computes {share} of the "
+        f"time, and {meanwhile}.{_hidden(ranks, first, last)}"
+    )
+
+
+def _hidden(ranks: EntriesByRank, first: int, last: int) -> str:
+    counted = [was for chunk, was in hidden(ranks).items() if first <= chunk <= last]
+    if not counted:
+        return ""
+    return (
+        f" {sum(counted)} of {len(counted)} transfers to the mesh ended behind the leader's kernels on the "
+        "chunk before."
     )
 
 
@@ -280,8 +330,8 @@ def _table(
     """Return timelines as a table: a line per chunk, then medians without the first chunk.
 
     ``forward`` is the leader's way from the end of its receive to the end of its broadcast; a dash is
-    something that did not happen, such as the decode of a result that was dropped. Of several runs a column
-    has the names.
+    something that did not happen, such as the decode of a result that was dropped. Of what ran on a stream
+    the time is the stream's, of a transfer without its wait. Of several runs a column has the names.
     """
     mesh = sorted({rank for _, entries in runs for rank in entries} - {STAGE0_RANK})
     generate = [f"gen r{rank}" for rank in mesh]
@@ -301,17 +351,18 @@ def _rows(
 ) -> Iterator[list[str]]:
     ranks = aligned(entries)
     periods = periods_ms(emissions(ranks))
+    waits = {(half.rank, half.span): half.waits_ms for half in transfers(ranks)}
     times: list[list[float | None]] = []
     for k, spans in spans_by_chunk(ranks).items():
         if (first is not None and k < first) or (last is not None and k > last):
             continue
         row = [
-            _ms(spans, STAGE0_RANK, "encode"),
-            _ms(spans, STAGE0_RANK, "send"),
+            _ms(spans, STAGE0_RANK, "encode", waits),
+            _ms(spans, STAGE0_RANK, "send", waits),
             _forward_ms(spans),
-            *(_ms(spans, rank, "generate") for rank in mesh),
-            _ms(spans, LEADER_RANK, "send_result"),
-            _ms(spans, STAGE0_RANK, "decode"),
+            *(_ms(spans, rank, "generate", waits) for rank in mesh),
+            _ms(spans, LEADER_RANK, "send_result", waits),
+            _ms(spans, STAGE0_RANK, "decode", waits),
             periods.get(k),
         ]
         times.append(row)
@@ -322,9 +373,9 @@ def _rows(
     yield ["median", "", *map(_text, medians)]
 
 
-def _ms(spans: ChunkSpans, rank: int, name: str) -> float | None:
+def _ms(spans: ChunkSpans, rank: int, name: str, waits: Mapping[tuple[int, Span], float]) -> float | None:
     of_name = spans.get((rank, name))
-    return sum(span.ms for span in of_name) if of_name else None
+    return sum(span.ms - waits.get((rank, span), 0.0) for span in of_name) if of_name else None
 
 
 def _forward_ms(spans: ChunkSpans) -> float | None:

@@ -160,12 +160,20 @@ def depth_of(plan: Plan) -> str:
     return f"depth {plan.in_flight_depth}{split}{schedule}"
 
 
+def transport_of(finished: Run) -> str:
+    """Return in words what the messages of a run went over."""
+    if not finished.plan.one_process:
+        return str(finished.summary.get("backend"))
+    on_gpu = finished.summary.get("device") == "cuda"
+    return f"one process, copies on {'the GPU' if on_gpu else 'the CPU: no streams'}"
+
+
 def rows_of(finished: Run) -> list[tuple[str, str]]:
     """Return name and text of each line; what the run did not measure has none."""
     summary, plan = finished.summary, finished.plan
     versions = summary.get("versions", {})
     rows = [
-        ("ranks", f"{plan.world_size} (stage 0 + mesh of {plan.mesh_size}), {summary.get('backend')}"),
+        ("ranks", f"{plan.world_size} (stage 0 + mesh of {plan.mesh_size}), {transport_of(finished)}"),
         ("chunks", f"{summary.get('chunks')}, {depth_of(plan)}"),
     ]
     if "psnr_denoised_db" in summary:

@@ -51,8 +51,10 @@ class Instant(msgspec.Struct, frozen=True, omit_defaults=True, tag="instant", ta
 
 
 Entry = Span | Instant
-DEVICE_LANE = "cuda:compute"
-"""The lane of what stages do on a CUDA device; those of its transport streams are ``cuda:<group>``."""
+STREAM = "cuda:"
+"""What the lane of a CUDA stream begins with; those of the transport are ``cuda:<group>``."""
+DEVICE_LANE = f"{STREAM}compute"
+"""The lane of what stages do on a CUDA device."""
 INJECTED = "fault.injected"
 """The instant that an injector writes at the moment of the injection."""
 WhichChunk = dict[str, int]

@@ -209,6 +209,7 @@ class CudaLink:
     def _issue(self, what: str, raw: torch.Tensor, issue: Issue, ids: WhichChunk | None) -> None:
         if raw.numel() == 0:
             return  # both ends know it from the specs
+        what = "send_result" if (what, self.name) == ("send", "up_pg") else what
         span = self._spans.span(what, lane=f"cuda:{self.name}", stream=self.stream, ids=ids)
         with torch.cuda.stream(self.stream), span:
             issue(raw)

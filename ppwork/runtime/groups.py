@@ -185,7 +185,8 @@ class Groups:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         self._handles.clear()
-        dist.destroy_process_group()
+        if dist.is_initialized():  # not where both ranks are one process: torch knows none of its groups
+            dist.destroy_process_group()
 
 
 def join(plan: PipelinePlan, *, rank: int, local_rank: int, world_size: int) -> Groups:

@@ -14,8 +14,8 @@ from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK, Role, Topology
 from ppwork.records.clocks import clock_offsets
 from ppwork.records.failure import read_records
 from ppwork.records.run import Run
-from ppwork.records.spans import INJECTED, Entry, Instant
-from ppwork.timeline.chunks import TRANSFER_AT, WORK, aligned, entries_of_call, spans_of
+from ppwork.records.spans import INJECTED, STREAM, Entry, Instant
+from ppwork.timeline.chunks import TRANSFER_AT, WORK, aligned, entries_of_call, spans_of, steps_of
 
 DUTIES = {
     Role.STAGE0: ("encode", "preflight", "envelope.send", "decode", "emit"),
@@ -100,7 +100,7 @@ def call_story(run: Run, chunk_index: int) -> CallStory:
     """
     recorded = run.entries_by_rank
     ranks, topology = aligned(recorded), run.plan.topology
-    begun = spans_of(ranks[STAGE0_RANK], ("encode",))
+    begun = steps_of(ranks[STAGE0_RANK], "encode")
     encode = next((e for e in begun if e.chunk_index == chunk_index), None)
     if encode is None:
         sent = f"chunks {begun[0].chunk_index} to {begun[-1].chunk_index}" if begun else "no chunk"
@@ -159,7 +159,8 @@ def _messages(
 def _arrival(entries: Sequence[Entry], group: str) -> int | None:
     """Return when a rank had the first message of the call whole; rank 0 says so before it takes a result."""
     arrived = [e.at_ns for e in entries if isinstance(e, Instant) and e.name == "arrive" and e.lane == group]
-    received = [span.end_ns for span in spans_of(entries, ("receive",)) if span.lane == group]
+    receives = spans_of(entries, ("receive",))
+    received = [span.end_ns for span in receives if span.lane.removeprefix(STREAM) == group]
     return min(arrived or received, default=None)
 
 

@@ -16,7 +16,7 @@ import msgspec
 from ppwork.errors import PlanError
 from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK
 from ppwork.records.clocks import clock_offsets
-from ppwork.records.spans import DEVICE_LANE, Entry, Instant, Span
+from ppwork.records.spans import DEVICE_LANE, STREAM, Entry, Instant, Span
 
 EntriesByRank = Mapping[int, Sequence[Entry]]
 ChunkSpans = dict[tuple[int, str], list[Span]]
@@ -41,6 +41,7 @@ CHUNKS_SHOWN = 5
 RANK_GAP = 0.35
 """Distance between the lanes of two ranks, in lanes."""
 _LIFE = {True: ("main", "down_pg", "up_pg"), False: ("down_pg", "mesh_pg", "main", "up_pg")}
+"""Lanes of stage 0 or of the mesh in the order of a chunk's life; those of streams come below."""
 
 
 def aligned(entries_by_rank: EntriesByRank) -> dict[int, list[Entry]]:
@@ -73,12 +74,46 @@ def is_of_chunk(entry: Entry, calls: frozenset[int]) -> bool:
     return entry.chunk_index >= 0 and (entry.call_id < 0 or entry.call_id in calls)
 
 
+def on_device(entries: Iterable[Entry]) -> list[Entry]:
+    """Return one rank's entries without the host's half of what ran on a stream.
+
+    The host's span of such a step is the launch of its kernels, or the frame that announced its tensors. The
+    stream's span gets the ids of the host's where it has none: they are made after the chunk is encoded.
+    """
+    entries = list(entries)
+    if not any(entry.lane.startswith(STREAM) for entry in entries):
+        return entries
+    host: dict[tuple[str, int], Span] = {}
+    for entry in entries:
+        if isinstance(entry, Span) and not entry.lane.startswith(STREAM):
+            host.setdefault((entry.name, entry.chunk_index), entry)
+
+    def with_ids(entry: Entry) -> Entry:
+        launch = host.get((entry.name, entry.chunk_index))
+        if entry.call_id >= 0 or launch is None or not entry.lane.startswith(STREAM):
+            return entry
+        return msgspec.structs.replace(entry, call_id=launch.call_id, cache_epoch=launch.cache_epoch)
+
+    entries = [with_ids(entry) for entry in entries]
+    launched = {(entry.name, entry.call_id) for entry in entries if entry.lane.startswith(STREAM)}
+    return [e for e in entries if e.lane.startswith(STREAM) or (e.name, e.call_id) not in launched]
+
+
+def on_streams(entries: Iterable[Entry]) -> list[Span]:
+    """Return one rank's spans on CUDA streams, of chunks."""
+    return [
+        entry
+        for entry in on_device(entries)
+        if isinstance(entry, Span) and entry.lane.startswith(STREAM) and entry.chunk_index >= 0
+    ]
+
+
 def spans_by_chunk(entries_by_rank: EntriesByRank) -> dict[int, ChunkSpans]:
-    """Group the spans by chunk, in order of the chunks."""
+    """Group the spans by chunk, in order of the chunks; of what ran on a stream, the stream's span alone."""
     calls = calls_with_chunks(entries_by_rank)
     chunks: dict[int, ChunkSpans] = {}
     for rank, entries in entries_by_rank.items():
-        for entry in entries:
+        for entry in on_device(entries):
             if isinstance(entry, Span) and is_of_chunk(entry, calls):
                 chunks.setdefault(entry.chunk_index, {}).setdefault((rank, entry.name), []).append(entry)
     return dict(sorted(chunks.items()))
@@ -86,12 +121,13 @@ def spans_by_chunk(entries_by_rank: EntriesByRank) -> dict[int, ChunkSpans]:
 
 def entries_of_call(entries_by_rank: EntriesByRank, call_id: int) -> dict[int, list[Entry]]:
     """Return what each rank did for one call; a rank that did nothing has an empty list."""
-    return {rank: [e for e in entries if e.call_id == call_id] for rank, entries in entries_by_rank.items()}
+    ranks = entries_by_rank.items()
+    return {rank: [e for e in on_device(entries) if e.call_id == call_id] for rank, entries in ranks}
 
 
 def spans_by_call(entries: Iterable[Entry], name: str) -> SpansByCall:
     """Return one rank's spans of one name by call id."""
-    return {e.call_id: e for e in entries if isinstance(e, Span) and e.name == name and e.call_id >= 0}
+    return {e.call_id: e for e in spans_of(on_device(entries), (name,)) if e.call_id >= 0}
 
 
 def moments_by_call(entries: Iterable[Entry], name: str) -> dict[int, int]:
@@ -106,9 +142,7 @@ def spans_of(entries: Iterable[Entry], names: Sequence[str]) -> list[Span]:
 
 def steps_of(entries: Iterable[Entry], *names: str) -> list[Span]:
     """Return the spans of these steps; where one ran on a device, its span there and not its launch."""
-    spans = [span for span in spans_of(entries, names) if span.chunk_index >= 0]
-    on_device = {span.name for span in spans if span.lane == DEVICE_LANE}
-    return [span for span in spans if span.lane == DEVICE_LANE or span.name not in on_device]
+    return [span for span in spans_of(on_device(entries), names) if span.chunk_index >= 0]
 
 
 def chunk_durations(entries: Iterable[Entry], *names: str) -> dict[int, float]:
@@ -143,10 +177,11 @@ def lanes_of(entries_by_rank: EntriesByRank) -> list[tuple[int, str]]:
         if is_of_chunk(entry, calls)
     }
 
-    def order(item: tuple[int, str]) -> tuple[int, int, str]:
+    def order(item: tuple[int, str]) -> tuple[int, bool, int, str]:
         rank, lane = item
         life = _LIFE[rank == STAGE0_RANK]
-        return rank, life.index(lane) if lane in life else len(life), lane
+        place = "main" if lane == DEVICE_LANE else lane.removeprefix(STREAM)
+        return rank, lane.startswith(STREAM), life.index(place) if place in life else len(life), lane
 
     return sorted(lanes, key=order)
 

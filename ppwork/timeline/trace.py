@@ -1,6 +1,7 @@
 """The timeline as a Chrome/Perfetto trace: a process row per rank, lanes as threads, spans as slices.
 
-Flow arrows follow each chunk from rank 0 through the mesh and back. Open the file at https://ui.perfetto.dev
+Flow arrows follow each chunk from rank 0 through the mesh and back; on CUDA they go from stream to stream,
+and a slice within a transfer's says how long it waited at least (``streams``). Open the file at https://ui.perfetto.dev
 or chrome://tracing. The classes of events are the trace-event format as far as it is used here; source: the
 "Trace Event Format" document of the Chromium project, phases M, X, i, s, t, f.
 """
@@ -13,8 +14,9 @@ import msgspec
 
 from ppwork.plan import Plan
 from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK
-from ppwork.records.spans import Entry, Instant, Span
+from ppwork.records.spans import STREAM, Entry, Instant, Span
 from ppwork.timeline.chunks import TRANSFERS, WAITS, WORK, ChunkSpans, EntriesByRank, aligned, spans_by_chunk
+from ppwork.timeline.streams import transfers
 
 PID_BASE = 1000
 """Added to the rank: viewers take process 0 and thread 0 for the idle task of the kernel."""
@@ -104,6 +106,10 @@ def chrome_trace(entries_by_rank: EntriesByRank, plan: Plan) -> bytes:
         events += _rows(rank, f"rank {rank} {plan.topology.role(rank)}", lanes, tids)
         ordered = sorted(entries, key=lambda entry: (_start(entry), -entry.end_ns))
         events += [_event(entry, pid, tids[rank, entry.lane], zero) for entry in ordered]
+    for half in transfers(ranks):
+        if half.moves_ns > half.span.start_ns:
+            wait = Span("waits", half.span.lane, half.span.start_ns, half.moves_ns, half.span.call_id)
+            events.append(_event(wait, PID_BASE + half.rank, tids[half.rank, wait.lane], zero))
     left_out = 0
     for index, spans in enumerate(spans_by_chunk(ranks).values()):
         for branch, steps in enumerate(_journeys(spans, list(ranks))):
@@ -142,7 +148,9 @@ def _event(entry: Entry, pid: int, tid: int, zero: int) -> Event:
     if isinstance(entry, Instant):
         args |= entry.figures
         return Mark(name=entry.name, pid=pid, tid=tid, cat="instant", ts=ts, s="t", args=args)
-    kinds = {"work": WORK, "transfer": TRANSFERS, "wait": WAITS}
+    on_stream = entry.lane.startswith(STREAM)
+    waits, moves = ("waits",) if on_stream else WAITS, (*TRANSFERS, *WAITS) if on_stream else TRANSFERS
+    kinds = {"work": WORK, "transfer": moves, "wait": waits}
     kind = next((kind for kind, names in kinds.items() if entry.name in names), "other")
     length = (entry.end_ns - entry.start_ns) / 1e3
     return Slice(name=entry.name, pid=pid, tid=tid, cat=kind, ts=ts, dur=length, args=args)

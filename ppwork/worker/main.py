@@ -13,8 +13,10 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ppwork import process
 from ppwork.errors import named_ranks
@@ -32,30 +34,52 @@ from ppwork.worker.watchdog import Watchdog
 log = logging.getLogger("ppwork.worker.main")
 
 
+BringUp = Callable[[Plan, int], Any]
+"""Brings a rank of a plan up: its ``Groups``, whose type imports torch."""
+
+
 def main(run_dir: Path) -> int:
     """Run this rank to its end and return its exit code; one that fails ends the process with it."""
     process.hold_if_asked()
     rank = int(os.environ["RANK"])
     try:
-        _log_to(log_file(run_dir, rank), rank)
-        pulse = Pulse(run_dir, rank)
-        recorder = Recorder(span_file(run_dir, rank))
+        log_to(log_file(run_dir, rank), f"r{rank}")
+        failure = run_rank(run_dir, rank)
     except OSError as error:
         sys.stderr.write(f"rank {rank} cannot write into the run folder: {error}\n")
         return UNWRITABLE
-    # The launcher asks ranks that hang for their stacks; C code, so it answers in a blocked call, too.
-    faulthandler.register(signal.SIGUSR1, file=sys.stderr, all_threads=True)
-    failure = FailureWriter(run_dir, rank, recorder)
-    with recorder, failure:
-        _run(run_dir, rank, recorder, failure, pulse)
-    pulse.leave(failure.exit_code)
     if failure.exit_code:
         _stay_for_peers(run_dir, failure)
+    return leave(failure.exit_code)
+
+
+def run_rank(run_dir: Path, rank: int, bring_up: BringUp | None = None) -> FailureWriter:
+    """Run a rank to its end on this thread; what it returns has the exit code to leave with.
+
+    Args:
+        run_dir: The run's folder.
+        rank: This rank.
+        bring_up: Default: as torchrun's environment says.
+
+    Raises:
+        OSError: Its pulse or its spans cannot be made.
+    """
+    pulse, recorder = Pulse(run_dir, rank), Recorder(span_file(run_dir, rank))
+    failure = FailureWriter(run_dir, rank, recorder)
+    with recorder, failure:
+        _run(run_dir, rank, recorder, failure, pulse, bring_up)
+    pulse.leave(failure.exit_code)
+    return failure
+
+
+def leave(exit_code: int) -> int:
+    """Return 0; end the process with any other code."""
+    if exit_code:
         # Groups are broken and lanes may be stuck in the backend: no destructor may run (rule R10).
         with contextlib.suppress(OSError):  # a full disk
             logging.shutdown()
             sys.stderr.flush()
-        os._exit(failure.exit_code)
+        os._exit(exit_code)
     return 0
 
 
@@ -68,25 +92,39 @@ def _stay_for_peers(run_dir: Path, failure: FailureWriter) -> None:
         log.warning("left while %s had not spoken", named_ranks(silent))
 
 
-def _log_to(path: Path, rank: int) -> None:
-    """Send everything this process prints, C++ included, to its log."""
+def log_to(path: Path, who: str) -> None:
+    """Send all that this process prints, C++ included, to its log, and its stacks when the launcher asks.
+
+    Args:
+        path: Of the log.
+        who: Stands in each line, in the format of ``logging``.
+    """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     os.close(descriptor)
+    # The launcher asks ranks that hang for their stacks; C code, so it answers in a blocked call, too.
+    faulthandler.register(signal.SIGUSR1, file=sys.stderr, all_threads=True)
     handler = logging.StreamHandler(sys.stderr)
-    line = f"+%(relativeCreated)dms r{rank} %(levelname)s %(name)s | %(message)s"
+    line = f"+%(relativeCreated)dms {who} %(levelname)s %(name)s | %(message)s"
     handler.setFormatter(logging.Formatter(line))
     logger = logging.getLogger("ppwork")
     logger.addHandler(handler)
     logger.setLevel(os.environ.get("PPWORK_LOG_LEVEL", "INFO"))
 
 
-def _run(run_dir: Path, rank: int, recorder: Recorder, failure: FailureWriter, pulse: Pulse) -> None:
+def _run(
+    run_dir: Path,
+    rank: int,
+    recorder: Recorder,
+    failure: FailureWriter,
+    pulse: Pulse,
+    bring_up: BringUp | None,
+) -> None:
     plan = Plan.load(run_dir)
     with Watchdog(plan, rank, run_dir, recorder, words=failure, pulse=pulse) as watchdog:
         with progress.during("import torch"), process.importing():
             from ppwork.worker import role
         failure.also = partial(write_flight, run_dir, rank)
         os.environ.setdefault(NCCL_DUMP_VARIABLE, str(run_dir / "nccl-trace-rank"))
-        role.play(plan, run_dir, rank, recorder, failure, watchdog)
+        role.play(plan, run_dir, rank, recorder, failure, watchdog, bring_up or role.bring_up)

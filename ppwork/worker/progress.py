@@ -8,6 +8,7 @@ for ever must not be the one that is blamed.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,25 +37,29 @@ class Activity(NamedTuple):
     """``time.monotonic_ns`` of this host."""
 
 
-_now: Activity | None = None
+_now: dict[int, Activity | None] = {}
+"""By thread: two ranks can be threads of one process."""
 
 
 def enter(step: str, which: WhichChunk | None = None) -> Activity | None:
-    """Say that the main thread begins a step; return the one outside it, for ``leave``."""
-    global _now
-    outer, _now = _now, Activity(step, which, time.monotonic_ns())
+    """Say that this thread, its rank's main one, begins a step; return the one outside it, for ``leave``."""
+    thread = threading.get_ident()
+    outer, _now[thread] = _now.get(thread), Activity(step, which, time.monotonic_ns())
     return outer
 
 
 def leave(outer: Activity | None) -> None:
     """Say that the step has ended."""
-    global _now  # noqa: PLW0603  as above
-    _now = outer
+    _now[threading.get_ident()] = outer
 
 
-def current() -> Activity | None:
-    """Return the step that the main thread is in; ``None``: the runtime's own code, or waiting."""
-    return _now
+def current(thread: int | None = None) -> Activity | None:
+    """Return the step that a rank's main thread is in; ``None``: the runtime's own code, or waiting.
+
+    Args:
+        thread: Its ident; default: the caller's.
+    """
+    return _now.get(threading.get_ident() if thread is None else thread)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,20 @@ from ppwork.worker.watchdog import Watchdog
 log = logging.getLogger(__name__)
 
 
+def bring_up(plan: Plan, rank: int) -> Groups:
+    """Join the groups as torchrun's environment says; see ``groups.join``."""
+    local_rank, world_size = int(os.environ["LOCAL_RANK"]), int(os.environ["WORLD_SIZE"])
+    return join(plan, rank=rank, local_rank=local_rank, world_size=world_size)
+
+
 def play(
-    plan: Plan, run_dir: Path, rank: int, recorder: Recorder, failure: FailureWriter, watchdog: Watchdog
+    plan: Plan,
+    run_dir: Path,
+    rank: int,
+    recorder: Recorder,
+    failure: FailureWriter,
+    watchdog: Watchdog,
+    bring_up: Callable[[Plan, int], Groups],
 ) -> None:
     """Bring this rank up, load its stage, run its loop, and leave in order.
 
@@ -51,9 +64,8 @@ def play(
     log.info("ppwork %s torch %s plan %s", __version__, torch.__version__, plan.digest)
     injector = injector_of(plan, rank, recorder)
     plan = injector.before_join(plan)
-    local_rank, world_size = int(os.environ["LOCAL_RANK"]), int(os.environ["WORLD_SIZE"])
     with recorder.span("join"), progress.during("join"):
-        groups = join(plan, rank=rank, local_rank=local_rank, world_size=world_size)
+        groups = bring_up(plan, rank)
     watchdog.joined(on_cuda=groups.device.type == "cuda")
     log.info("joined as %s on %s", groups.role, groups.device)
     recorder.instant(CLOCK, figures=msgspec.structs.asdict(estimate_offset(groups)))
@@ -120,7 +132,7 @@ def run_stage0(plane: Stage0Plane, plan: Plan, stage0: Stage0, run_dir: Path) ->
         **msgspec.to_builtins(measures),
         "dropped_chunks": dropped_chunks(entries),
         **figures,
-        "backend": "nccl" if device == "cuda" else "gloo",
+        "backend": "copies" if plan.one_process else "nccl" if device == "cuda" else "gloo",
         "device": device,
         "versions": versions,
         "plan_digest": plan.digest,

@@ -61,6 +61,8 @@ class Watched(Protocol):
 class Watchdog:
     """Watches this rank and its peers on this host; a context manager, whose body is watched.
 
+    It is made by the rank's main thread, and that is the one it watches.
+
     The bounds are the plan's: ``stall_s``, ``freeze_s``, ``timeout_s``. Its finding goes to ``words``, and
     then ``leave`` ends the process. The folder is one for all ranks of the run.
 
@@ -85,7 +87,7 @@ class Watchdog:
         self._where = {"rank": rank, "role": str(plan.topology.role(rank))}
         self._progress = Progress(self._bounds)
         self._peers = PeerWatch(rank, plan.topology, self._bounds, partial(read_pulse, run_dir))
-        self._main = threading.main_thread().ident
+        self._main = threading.get_ident()
         self._warned: set[str] = set()
         self._ticked_s = time.monotonic()
         self._joined = self._on_cuda = False
@@ -129,8 +131,8 @@ class Watchdog:
 
     def tick(self, now_s: float) -> None:
         """Sample, beat, look at the peers at ``now_s`` (``time.monotonic``); past a bound end the process."""
-        frame = sys._current_frames().get(self._main or 0)
-        current = progress.current()
+        frame = sys._current_frames().get(self._main)
+        current = progress.current(self._main)
         waiting = is_waiting(frame) or self._sits(frame)
         sample = Sample(now_s, current, waiting=waiting, entries=self._recorder.entries)
         stuck = self._progress.see(sample)

@@ -162,7 +162,7 @@ class RaisesOn(Scaler):
 class ConstructorRaises(Scaler):
     def __init__(self, context):
         super().__init__(context)
-        if self.tp.group_rank == 1:
+        if self.tp.group_rank == self.plan.options.get("group_rank", 1):
             raise FileNotFoundError("weights.pt")
 
 

@@ -28,6 +28,7 @@ OPTIONS = {
     "schedule": ("--schedule send-after-decode", "send-after-decode"),
     "backend": ("--backend gloo", "gloo"),
     "share_gpu": ("--share-gpu", True),
+    "one_process": ("--one-process", True),
     "stage0": ("--stage0 mine:First", "mine:First"),
     "stage1": ("--stage1 mine:Second", "mine:Second"),
     "options": (

@@ -13,7 +13,7 @@ import pytest
 from ppwork.errors import PlanError
 from ppwork.launcher import checks
 from ppwork.launcher.checks import check_stages, choose_backend, count_gpus, new_run_dir, resolve
-from ppwork.plan import SYNTHETIC_STAGE0, SYNTHETIC_STAGE1, Plan
+from ppwork.plan import SYNTHETIC_STAGE0, SYNTHETIC_STAGE1, Plan, synthetic
 from ppwork.workloads.spec import default_clip
 
 OWN = Plan(stage0="my_stages:Source", stage1="my_stages:Denoiser", chunks=4, mesh_size=2)
@@ -95,6 +95,27 @@ def test_more_nccl_ranks_than_gpus_are_refused(gpus, share, available, need):
     with pytest.raises(PlanError, match=f"{need} for this mesh, and this machine has {available}") as caught:
         choose_backend(OWN.replace(backend="nccl", share_gpu=share))
     assert "--backend gloo" in caught.value.check_first
+
+
+@pytest.mark.parametrize(
+    ("backend", "available", "chosen"),
+    [("gloo", 1, "gloo"), ("auto", 0, "gloo"), ("auto", 1, "nccl"), ("nccl", 1, "nccl")],
+)
+def test_one_process_needs_one_gpu_and_takes_the_cpu_without(gpus, backend, available, chosen):
+    gpus(available)
+    plan = resolve(synthetic_of_one(backend))
+    assert plan.backend == chosen
+
+
+def test_one_process_on_a_gpu_that_is_not_there_is_refused(gpus):
+    gpus(0)
+    with pytest.raises(PlanError, match="this machine has none"):
+        resolve(synthetic_of_one("nccl"))
+
+
+def synthetic_of_one(backend: str) -> Plan:
+    stages = {"encode_ms": 1.0, "decode_ms": 1.0, "stage1_ms": 1.0, "payload_mb": 0.0}
+    return synthetic(Plan(mesh_size=1, one_process=True, backend=backend), **stages)
 
 
 class Machine(type(Path())):

@@ -7,13 +7,15 @@ import matplotlib as mpl
 import pytest
 from drawn_timelines import by_gid, drawn, texts
 from made_runs import MS, at, made, moved
+from made_streams import made_on_cuda
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex, to_rgba
 from matplotlib.text import Text
 
 from ppwork.errors import PlanError
 from ppwork.pictures.style import chunk_style
-from ppwork.pictures.timelines import timeline, timeline_finding
+from ppwork.pictures.timelines import timeline, timeline_files, timeline_finding
+from ppwork.plan import Plan
 from ppwork.records.clocks import CLOCK
 from ppwork.records.spans import Instant, Span
 
@@ -125,11 +127,13 @@ def test_two_runs_share_one_time_axis_and_show_the_same_chunks():
     assert emitted == pytest.approx([499, 536])
 
 
-@pytest.mark.parametrize("overlapped", [False, True])
-def test_text_is_large_enough_and_nowhere_on_top_of_other_text(overlapped):
+@pytest.mark.parametrize(
+    "second", [made(), made(overlapped=True), made_on_cuda()], ids=["plain", "overlapped", "cuda"]
+)
+def test_text_is_large_enough_and_nowhere_on_top_of_other_text(second):
     for figure in (
-        drawn(made(overlapped=overlapped), title="a run"),
-        compared(made(), made(overlapped=overlapped), ("first", "second")),
+        drawn(second, title="a run"),
+        compared(made(), second, ("first", "second")),
     ):
         canvas = FigureCanvasAgg(figure)
         canvas.draw()
@@ -254,3 +258,69 @@ def test_dropped_result_has_dashes():
     assert rows[3][-2:] == ["-", "-"]
     assert rows[4][-2:] == ["16.00", "-"]
     assert rows[5][-2:] == ["16.00", "100.00"]
+
+
+# Streams of a device (``made_streams`` has their numbers)
+
+
+def test_every_stream_has_a_row_below_the_threads_of_its_rank():
+    rows = lanes(drawn(made_on_cuda()))
+    streams_of_0 = ["cuda:compute", "cuda:down_pg", "cuda:up_pg"]
+    assert rows[:6] == ["main", "down_pg", "up_pg", *streams_of_0]
+    assert sum(row.startswith("cuda:") for row in rows) == 9
+
+
+def test_a_streams_transfer_is_pale_while_it_waits_and_thin_and_solid_while_it_moves():
+    """The send of chunk 3 begins 111 ms after the preflight of chunk 2, waits 42 ms and moves 8."""
+    figure = drawn(made_on_cuda(), first_chunk=2, last_chunk=4)
+    row = lanes(figure).index("cuda:down_pg")
+    found = by_gid(figure)
+    wait, move = (
+        next(bar for bar in found[gid] if bar.get_y() + bar.get_height() / 2 == pytest.approx(row))
+        for gid in ("chunk3.receive", "chunk3.send")
+    )
+    assert (wait.get_x(), wait.get_width()) == pytest.approx((111, 42))
+    assert (move.get_x(), move.get_width()) == pytest.approx((153, 8))
+    assert wait.get_facecolor()[3] < 0.2 < move.get_facecolor()[3]
+    assert move.get_height() < wait.get_height()
+
+
+def test_work_is_the_devices_and_its_launch_is_thin_and_not_counted_as_idle_or_busy():
+    figure = drawn(made_on_cuda(), first_chunk=2, last_chunk=4)
+    found = by_gid(figure)
+    assert [bar.get_width() for bar in found["chunk3.generate"]] == pytest.approx([98, 96])
+    launch = min(found["chunk3.launch"], key=lambda bar: bar.get_height())
+    assert launch.get_height() < found["chunk3.generate"][0].get_height()
+    assert len([text for text in texts(figure) if text.startswith("idle ")]) == 3
+
+
+def test_an_arrow_leads_from_stream_to_stream_and_not_over_the_words_of_a_box():
+    """Chunk 3: compute to down_pg; down_pg to mesh_pg, to compute, to up_pg; mesh_pg to compute; back."""
+    figure = drawn(made_on_cuda(), first_chunk=2, last_chunk=4)
+    found = by_gid(figure)
+    arrows = [arrow.get_path().get_extents() for arrow in found["chunk3.edge"]]
+    assert len(arrows) == 2 + 3 + 1
+    words = [text for text in figure.axes[0].texts if text.get_text().startswith("generate")]
+    for text in words:
+        assert not any(arrow.contains(*text.get_position()) for arrow in arrows)
+    assert "edge" in texts(figure)
+
+
+def test_the_table_has_times_of_the_device_and_of_a_transfer_what_it_moved():
+    (row,) = [line.split() for line in table_of(made_on_cuda()).splitlines() if line.strip().startswith("3 ")]
+    assert row == ["3", "0", "10.00", "8.00", "10.00", "98.00", "96.00", "4.00", "18.00", "100.00"]
+
+
+def test_the_finding_says_how_many_transfers_were_hidden():
+    assert timeline_finding(made_on_cuda(late_from=5)).endswith(
+        "4 of 7 transfers to the mesh ended behind the leader's kernels on the chunk before."
+    )
+    assert "transfers" not in timeline_finding(made())
+
+
+def test_the_text_has_a_row_per_stream_and_none_without():
+    plan = Plan(mesh_size=2, in_flight_depth=3)
+    text = timeline_files(plan, made_on_cuda(), "made")["timeline.txt"].decode()
+    (row,) = [line.split() for line in text.splitlines() if line.split()[:2] == ["0", "cuda:down_pg"]]
+    assert row == ["0", "cuda:down_pg", "8", "6%", "8.00", "42.00"]
+    assert "cuda:" not in timeline_files(plan, made(), "made")["timeline.txt"].decode()

@@ -81,6 +81,7 @@ CHANGED = {
     "recompute_every": 3,
     "backend": "gloo",
     "share_gpu": True,
+    "one_process": True,
     "stage0": "a:B",
     "stage1": "a:C",
     "options": {"k": 1},
@@ -178,6 +179,13 @@ def test_plan_refuses_sharing_a_gpu_over_gloo():
         Plan(share_gpu=True, backend="gloo")
 
 
+@pytest.mark.parametrize("field", [{"mesh_size": 2}, {"share_gpu": True}, {"fault": "F07"}], ids=str)
+def test_one_process_is_a_mesh_of_one_with_a_gpu_of_its_own_and_no_fault(field):
+    (name,) = field
+    with pytest.raises(PlanError, match=rf"{name} was .* with one_process"):
+        Plan(**{"mesh_size": 1, "one_process": True, **field})
+
+
 def test_replace_checks_again_and_keeps_the_rest():
     plan = Plan(seed=5).replace(mesh_size=4)
     assert (plan.seed, plan.mesh_size, plan.world_size) == (5, 4, 5)
@@ -240,9 +248,10 @@ def test_every_field_is_in_the_table_of_changes():
 def test_digest_changes_with_any_field(field):
     """R5, F04."""
     fields = ("d_in", "d_out") if field in ("d_in", "d_out") else (field,)  # both or none
-    changed = Plan(**{name: CHANGED[name] for name in fields})
-    assert changed != Plan()
-    assert changed.digest != Plan().digest
+    before = Plan(mesh_size=1) if field == "one_process" else Plan()
+    changed = before.replace(**{name: CHANGED[name] for name in fields})
+    assert changed != before
+    assert changed.digest != before.digest
     assert len(changed.digest) == 16
 
 

@@ -428,13 +428,16 @@ class Waiting:
 
     def __init__(self, dog, *, on_cuda):
         self.over = threading.Event()
-        self.thread = threading.Thread(target=self.over.wait, args=(60.0,))
+        self.thread = threading.Thread(target=self._generate)
         self.thread.start()
         wait_for(lambda: self.over._cond._waiters)
         dog._on_cuda = on_cuda  # `joined` would wind up the timer that ends this process
         dog._main = self.thread.ident
+        self.dog, self.now_s = dog, progress.current(self.thread.ident).since_ns / 1e9
+
+    def _generate(self):
         progress.enter("generate", IDS.where())
-        self.dog, self.now_s = dog, progress.current().since_ns / 1e9
+        self.over.wait(60.0)
 
     def watched(self, seconds):
         ticks(self.dog, seconds, self.now_s)
@@ -493,6 +496,27 @@ def test_a_step_inside_a_step_gives_the_outer_one_back():
     assert (progress.current().step, progress.current().which) == ("generate", IDS.where())
     progress.leave(outer)
     assert progress.current() is None
+
+
+def test_each_thread_is_in_a_step_of_its_own_and_a_watchdog_sees_that_of_its_maker(dog, tmp_path):
+    """Two ranks can be threads of one process: a step of one must not end, or hide, that of the other."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def other_rank():
+        with progress.during("encode"):
+            begun.set()
+            go_on.wait(10.0)
+
+    outer = progress.enter("generate", IDS.where())
+    thread = threading.Thread(target=other_rank)
+    thread.start()
+    assert begun.wait(10.0)
+    dog.tick(progress.current().since_ns / 1e9)
+    go_on.set()
+    thread.join(10.0)
+    assert read_pulse(tmp_path, 2).doing == progress.current().step == "generate"
+    assert progress.current(thread.ident) is None
+    progress.leave(outer)
 
 
 def test_bounds_follow_the_plan_and_the_environment(monkeypatch):

@@ -1,0 +1,64 @@
+"""Both ranks of a mesh of one as threads of one process: ``torchrun -m ppwork one-process RUN_DIR``.
+
+On one card two NCCL ranks share the device in time slices, so no time of theirs means anything. Here each
+rank has a compute stream and its links' streams in one process, and copies on them in place of NCCL: kernels
+and transfers of one card overlap, and period and timeline are true ones. Everything above the groups is what
+it is under torchrun: loops, planes, lanes, session, records, watchdogs. On a machine without a card the same
+runs on the CPU. Python's lock is one for both, so stages that compute in Python hold each other up.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+from torch.distributed import HashStore  # type: ignore[attr-defined]
+
+from ppwork import process
+from ppwork.plan import Plan
+from ppwork.process import SECONDARY, STUCK, UNWRITABLE
+from ppwork.protocol.bounds import Bounds
+from ppwork.protocol.topology import GROUP_ORDER, LEADER_RANK, STAGE0_RANK
+from ppwork.records.run import log_file
+from ppwork.runtime.groups import Groups, pick_device
+from ppwork.worker.copies import CopyGroup
+from ppwork.worker.farewell import STAY_S
+from ppwork.worker.main import leave, log_to, run_rank
+
+
+def main(run_dir: Path) -> int:
+    """Run both ranks to their end and return the exit code; where one fails the process ends with it."""
+    process.hold_if_asked()
+    plan = Plan.load(run_dir)
+    bounds, store = Bounds.of(plan), HashStore()
+    store.set_timeout(timedelta(seconds=bounds.timeout_s))
+    handles = {name: CopyGroup(bounds.timeout_s) for name in ("world_pg", *GROUP_ORDER)}
+    codes: dict[int, int] = {}
+    over = {rank: threading.Event() for rank in (STAGE0_RANK, LEADER_RANK)}
+
+    def bring_up(plan: Plan, rank: int) -> Groups:
+        device = pick_device(plan, rank, 0, 1)
+        if device.type == "cuda":
+            stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            torch.cuda.set_stream(stream)  # of this thread: its stage computes there
+        return Groups(plan.topology, rank, device, bounds.timeout_s, store, dict(handles))
+
+    def run(rank: int) -> None:
+        codes[rank] = run_rank(run_dir, rank, bring_up).exit_code
+        over[rank].set()
+        if codes[rank]:
+            # The other may be where no notice reaches it, as before there is a plane: torchrun would end it.
+            over[LEADER_RANK if rank == STAGE0_RANK else STAGE0_RANK].wait(STAY_S)
+            leave(max(codes.values(), key=lambda code: (code != 0, code != SECONDARY)))
+
+    try:
+        log_to(log_file(run_dir, STAGE0_RANK), "%(threadName)s")
+        threading.Thread(target=run, args=(LEADER_RANK,), name="leader", daemon=True).start()
+        run(STAGE0_RANK)
+    except OSError as error:
+        sys.stderr.write(f"the ranks cannot write into the run folder: {error}\n")
+        return UNWRITABLE
+    return leave(0 if over[LEADER_RANK].wait(bounds.idle_s) else STUCK)
