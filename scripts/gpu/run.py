@@ -190,7 +190,7 @@ def command_of(process: psutil.Process) -> str:
 
 
 def said(folder: Path, code: int) -> str:
-    """Return the line of a log that says why: the last of a traceback, else the first, as ours are written."""
+    """Return the line of a log that says why: the last of a traceback, else the first, as in our errors."""
     lines = (folder / "log.txt").read_text(errors="replace").strip().splitlines() or ["it said nothing"]
     line = lines[-1] if any(line.startswith("Traceback") for line in lines) else lines[0]
     return f"exit code {code}: {line[:300]}"
