@@ -69,7 +69,7 @@ def run_case(
     fault, case = fault_of(name)
     if not _can_run(case):
         return not_run(fault.id, case)
-    plan = _plan_of(fault, case, small_plan(mesh_size).replace(backend=backend, share_gpu=backend == "nccl"))
+    plan = _plan_of(fault, case, small_plan(mesh_size, backend))
     with contextlib.ExitStack() as stack:
         parent = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ppwork-fault-")))
         # Absolute, as in the arguments of the ranks, by which their processes are known.

@@ -7,13 +7,15 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import findings
 
 from ppwork.cli.main import run as run_command
+from ppwork.faults.catalogue import FAULTS
+from ppwork.faults.fault import GPU
 from ppwork.lab.parameters import parameters_of
 from ppwork.plan import SYNTHETIC_STAGE0, Plan
 
@@ -21,6 +23,8 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 RUN, FOLDER = "{run}", "{folder}"
 """In a command: the step's run folder, and its folder."""
+NO_PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+"""What else the machine has may warn, and a warning is an error in our tests."""
 PLANNED = """\
 import sys
 from ppwork.launcher.launch import launch
@@ -31,10 +35,12 @@ launch(Plan.from_json(sys.argv[1].encode()), out=sys.argv[2])
 TWO_SUMS = {"encode_ms": 10.0, "decode_ms": 10.0, "stage1_ms": 40.0, "payload_mb": 4.0}
 """The generator takes longest, and a chunk is large enough for its transfer to be seen."""
 STEADY = ("--workload", "synthetic", "--stage0-ms", "20,20", "--stage1-ms", "40", "--payload-mb", "4")
-FAULTS = (
+ON_A_CARD = tuple(f"{fault.id}/{case.name}" for fault in FAULTS for case in fault.cases if case.needs == GPU)
+BROKEN = (
     *("F13/leader-mid-compute", "F13/follower-mid-broadcast", "F13/stage0-mid-send"),
-    *("F14/leader-stopped", "F14/follower-loop", "F15/leader", "F15/out-of-memory", "F16/skipped"),
+    *("F14/leader-stopped", "F14/follower-loop", *ON_A_CARD, "F15/leader", "F16/skipped"),
 )
+"""Cases of the fault catalogue."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +71,7 @@ class Stage:
     """Steps under one hard limit."""
 
     limit_s: float
-    steps: Sequence[Step]
+    steps: list[Step]
 
 
 def module(name: str, *arguments: str) -> Sequence[str]:
@@ -100,17 +106,21 @@ def stages(backend: str, gpus: int) -> dict[str, Stage]:
 
     def fault(name: str) -> Step:
         options = (name[:3], "--case", name[4:], "--backend", backend, "--keep", RUN, "--json")
-        lacks = no_card if name == "F15/out-of-memory" else ""
+        lacks = no_card if name in ON_A_CARD else ""
         return Step(name, [module("ppwork", "fault", "run", *options)], findings.caught, lacks, limit_s=40.0)
 
     def gpu_tests(*options: str) -> Sequence[str]:
-        return module("pytest", "-p", "no:cacheprovider", "-m", "gpu", "tests/gpu/test_streams.py", *options)
+        return module("pytest", "-p", "pytest_timeout", "-m", "gpu", "tests/gpu", *options)
+
+    def tested(chosen: str) -> Step:
+        command = gpu_tests("-k", chosen, "--junitxml", f"{FOLDER}/tests.xml")
+        return Step(f"tests, {chosen}", [command], findings.tests, no_card, NO_PLUGINS, limit_s=120.0)
 
     def sanitized(tool: str) -> Step:
         watched = ("compute-sanitizer", "--tool", tool, *gpu_tests("-k", "many_rounds and 3 and compute"))
         # What the allocator keeps, the tool takes for ours.
-        variables = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-        return Step(tool, [watched], findings.sanitized, no_card or no_sanitizer, variables, limit_s=30.0)
+        variables = {**NO_PLUGINS, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+        return Step(tool, [watched], findings.sanitized, no_card or no_sanitizer, variables)
 
     def clip(mesh_size: str, *options: str) -> Step:
         command = run(*ranks, "--mesh-size", mesh_size, *options, "--verify")
@@ -126,22 +136,32 @@ def stages(backend: str, gpus: int) -> dict[str, Stage]:
         name, codes = "CUDA_LAUNCH_BLOCKING", (1, 2)
         return Step(f"{name}=1, depth 3", [command], findings.refused, no_card, {name: "1"}, codes)
 
-    streams = gpu_tests("-k", "not depth_3", "--junitxml", f"{FOLDER}/tests.xml")
     claims = module("ppwork", "claims", *ranks[:2], "--json")
     orders = ("1", "0") if nccl else ("1",)
-    return {
+    table = {
         "doctor": Stage(30, [Step("this machine", [module("ppwork", "doctor", "--json")], findings.machine)]),
         "first-light": Stage(60, [clip(size, "--chunks", "4") for size in ("1", "2")]),
-        "streams": Stage(120, [Step("tests/gpu", [streams], findings.tests, no_card, limit_s=120.0)]),
-        "overlap": Stage(120, [overlap(n, order) for n in (3, 1, 2, 4) for order in orders]),  # telling first
+        "streams": Stage(120, [tested("not depth and not shipped_clip")]),
+        # The telling ones first.
+        "overlap": Stage(
+            120,
+            [
+                *(overlap(n, each) for n in (3, 1, 2, 4) for each in orders),
+                tested("depth and not shipped_clip"),
+            ],
+        ),
         "pipeline": Stage(90, [clip(size, "--depth", "3") for size in ("1", "2")]),
         "one-process": Stage(60, [one_process(depth) for depth in ("1", "3")]),
         "timelines": Stage(60, [Step(f"depth {n}", [planned(n), drawn], findings.drawn) for n in (1, 3)]),
         "claims": Stage(120, [Step("all", [claims], findings.claimed, limit_s=120.0)]),
-        "faults": Stage(120, [*map(fault, FAULTS), blocking()]),
+        "faults": Stage(120, [*map(fault, BROKEN), blocking()]),
         "lessons": Stage(120, [lesson(number, nccl=nccl) for number in ("01", "02", "05", "06", "07")]),
         "sanitizer": Stage(60, [sanitized(tool) for tool in ("memcheck", "racecheck")]),
     }
+    if nccl and not gpus:
+        for stage in list(table.values())[1:]:
+            stage.steps[:] = [replace(step, lacks=step.lacks or "NCCL needs a GPU") for step in stage.steps]
+    return table
 
 
 def lesson(number: str, *, nccl: bool) -> Step:

@@ -179,9 +179,14 @@ class TestTable:
         table = modules["stages"].stages("gloo", 0)
         lacks = {(name, step.name): step.lacks for name, stage in table.items() for step in stage.steps}
         only = {key for key, reason in lacks.items() if reason == "only a GPU can show it"}
-        faults = {("faults", "F15/out-of-memory"), ("faults", "CUDA_LAUNCH_BLOCKING=1, depth 3")}
+        on_a_card = {("faults", name) for name in modules["stages"].ON_A_CARD}
+        faults = {*on_a_card, ("faults", "CUDA_LAUNCH_BLOCKING=1, depth 3")}
         tools = {("sanitizer", "memcheck"), ("sanitizer", "racecheck")}
-        assert only == {("streams", "tests/gpu"), *faults, *tools}
+        tests = {
+            (name, step.name) for name in table for step in table[name].steps if step.name[:5] == "tests"
+        }
+        assert {name for name, _ in tests} == {"streams", "overlap"}
+        assert only == {*tests, *faults, *tools}
         assert all(
             name == "one-process" for (name, _), reason in lacks.items() if reason and (name, _) not in only
         )
@@ -190,9 +195,15 @@ class TestTable:
         table = modules["stages"].stages("nccl", 1)
         for step in table["first-light"].steps:
             assert {"nccl", "--share-gpu"} <= set(step.commands[0])
-        orders = [step.variables["NCCL_LAUNCH_ORDER_IMPLICIT"] for step in table["overlap"].steps]
+        orders = [step.variables["NCCL_LAUNCH_ORDER_IMPLICIT"] for step in table["overlap"].steps[:-1]]
         assert orders == ["1", "0"] * 4
         assert {step.lacks for step in table["streams"].steps} == {""}
+
+    def test_nccl_without_a_card_runs_nothing_but_the_doctor(self, modules):
+        table = modules["stages"].stages("nccl", 0)
+        assert [name for name, stage in table.items() if any(not step.lacks for step in stage.steps)] == [
+            "doctor"
+        ]
 
     def test_lesson_without_the_parameter_is_not_run_in_its_default(self, modules, monkeypatch):
         monkeypatch.setattr(modules["stages"], "parameters_of", lambda path: {"backend": None})
