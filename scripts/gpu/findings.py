@@ -17,6 +17,7 @@ from ppwork.timeline.chunks import calls_with_chunks, is_of_chunk, steps_of
 
 GROUPS = ("down_pg", "mesh_pg")
 """The next chunk comes to the leader over the first, and to its mesh over the second."""
+CLAIM = re.compile(r"^([A-Z]\d+) (.+) \([\d.]+ s\)$", re.MULTILINE)
 SANITIZED = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+).*")
 
 
@@ -119,11 +120,13 @@ def drawn(folder: Path) -> Finding:
 
 
 def claimed(folder: Path) -> Finding:
-    """Read ``ppwork claims --json``."""
-    claims = {claim["id"]: (claim["verdict"], claim["observed"]) for claim in output_of(folder)["claims"]}
-    counts = Counter(verdict for verdict, _ in claims.values()).most_common()
-    text = ", ".join(f"{number} {verdict}" for verdict, number in counts)
-    return Finding(f"{len(claims)} claims: {text}", claims)
+    """Read what ``ppwork claims`` told while it ran: that is there also when it was stopped."""
+    verdicts = dict(CLAIM.findall((folder / "log.txt").read_text()))
+    if not verdicts:
+        raise ValueError("no claim was told")
+    counts = Counter(verdicts.values()).most_common()
+    told = ", ".join(f"{number} {verdict}" for verdict, number in counts)
+    return Finding(f"{len(verdicts)} claims: {told}", verdicts)
 
 
 def caught(folder: Path) -> Finding:

@@ -83,7 +83,8 @@ def stages(backend: str, gpus: int) -> dict[str, Stage]:
     """Return every stage by name, as it is on this backend and with so many GPUs."""
     nccl = backend == "nccl"
     no_card = "" if nccl and gpus else "only a GPU can show it"
-    no_sanitizer = "" if shutil.which("compute-sanitizer") else "no compute-sanitizer here"
+    sanitizer = shutil.which("compute-sanitizer", path=f"{os.environ['PATH']}:/usr/local/cuda/bin")
+    no_sanitizer = "" if sanitizer else "no compute-sanitizer here"
     known = "one_process" in inspect.signature(run_command).parameters
     no_one_process = "" if known else "`ppwork run` has no --one-process"
     ranks = ("--backend", backend, *(("--share-gpu",) if nccl else ()))
@@ -117,7 +118,7 @@ def stages(backend: str, gpus: int) -> dict[str, Stage]:
         return Step(f"tests, {chosen}", [command], findings.tests, no_card, NO_PLUGINS, limit_s=120.0)
 
     def sanitized(tool: str) -> Step:
-        watched = ("compute-sanitizer", "--tool", tool, *gpu_tests("-k", "many_rounds and 3 and compute"))
+        watched = (str(sanitizer), "--tool", tool, *gpu_tests("-k", "many_rounds and 3 and compute"))
         # What the allocator keeps, the tool takes for ours.
         variables = {**NO_PLUGINS, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
         return Step(tool, [watched], findings.sanitized, no_card or no_sanitizer, variables)

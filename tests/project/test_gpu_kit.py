@@ -17,6 +17,7 @@ from made_runs import made
 from waiting import wait_for
 
 from ppwork.claims.claim import Verdict
+from ppwork.cli.claims import _tell as tell_claim
 from ppwork.faults.report import FaultReport, Left
 from ppwork.plan import Plan
 from ppwork.records.files import write_whole
@@ -127,11 +128,13 @@ class TestReaders:
             "trace_bytes": 25,
         }
 
-    def test_claims(self, read, tmp_path):
-        reports = [claim_report("C01"), claim_report("C02"), claim_report("C04", Verdict.ERROR, "It hung.")]
-        found = read.claimed(as_json(tmp_path, {"claims": reports}))
+    def test_claims_as_the_command_tells_them(self, read, tmp_path, capsys):
+        for claim in (claim_report("C01"), claim_report("C02"), claim_report("C04", Verdict.ERROR)):
+            tell_claim(claim)
+        (tmp_path / "log.txt").write_text(capsys.readouterr().err)
+        found = read.claimed(tmp_path)
         assert found.text == f"3 claims: 2 {Verdict.HOLDS}, 1 {Verdict.ERROR}"
-        assert found.figures["C04"] == (Verdict.ERROR, "It hung.")
+        assert found.figures["C04"] == Verdict.ERROR
 
     def test_fault_that_was_caught_and_one_that_was_not(self, read, tmp_path):
         named = {"named": 2, "error_type": "RankDied", "gone_s": 0.5}
