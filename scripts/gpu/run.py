@@ -25,6 +25,7 @@ from typing import Any
 
 import msgspec
 import psutil
+from msgspec.structs import replace
 from stages import FOLDER, ROOT, RUN, Stage, Step, stages
 
 from ppwork.launcher.agent import end
@@ -57,6 +58,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     left: list[str] = []
     """Processes that were still there after it had ended by itself, and were ended."""
     at: str = ""
+    commit: str = ""
+    """Of the code that was run: stages may have been run by several calls."""
 
 
 def main() -> int:
@@ -73,7 +76,6 @@ def main() -> int:
         "backend": asked.backend,
         "GPUs": count_gpus(),
         "cores": len(os.sched_getaffinity(0)),
-        "commit": commit(),
         "ppwork": version("ppwork"),
         "torch": version("torch"),
         "Python": platform.python_version(),
@@ -123,10 +125,10 @@ def run_stage(stage: Stage, folder: Path, slower: float = 1.0) -> list[Result]:
 
 def run_step(step: Step, folder: Path, limit_s: float) -> Result:
     """Run a step and read what it showed; never raises for what the step did."""
-    begun, at = time.monotonic(), time.strftime("%Y-%m-%d %H:%M:%S")
+    begun = time.monotonic()
+    result = Result(step=step.name, outcome=NOT_RUN, at=time.strftime("%Y-%m-%d %H:%M:%S"), commit=commit())
     if step.lacks or limit_s <= 0:
-        lacks = step.lacks or "the stage's limit had passed"
-        return Result(step=step.name, outcome=NOT_RUN, text=lacks, at=at)
+        return replace(result, text=step.lacks or "the stage's limit had passed")
     code: int | None = None
     left: list[str] = []
     for command in step.commands:
@@ -143,9 +145,7 @@ def run_step(step: Step, folder: Path, limit_s: float) -> Result:
     except Exception as error:  # noqa: BLE001  whatever a broken result does to its reader, the next step runs
         if outcome == OK:
             outcome, text = FAILED, f"its result does not read: {type(error).__name__}: {error}"
-    return Result(
-        step=step.name, outcome=outcome, seconds=seconds, text=text, figures=figures, left=left, at=at
-    )
+    return replace(result, outcome=outcome, seconds=seconds, text=text, figures=figures, left=left)
 
 
 def run_command(
@@ -204,6 +204,8 @@ def pack(folders: dict[str, Path], out: Path, about: dict[str, Any]) -> None:
     results = {name: read.decode(path.read_bytes()) for name, path in paths.items() if path.exists()}
     files = [file for name in results for file in folders[name].rglob("*") if file.is_file()]
     chosen, left_out = fitting(files, MOST_BYTES)
+    commits = {result.commit for steps in results.values() for result in steps}
+    about = {**about, "commit": " and ".join(sorted(commits))}
     whole = {"about": about, "stages": results, "left_out": [str(file) for file in left_out]}
     write_whole(out / "gpu.json", msgspec.json.format(msgspec.json.encode(whole), indent=1))
     write_whole(out / "gpu.md", page(about, results).encode())

@@ -251,6 +251,7 @@ def test_a_step_that_fails_or_hangs_stops_no_other_and_nothing_of_it_is_left(tmp
     assert "| first | fails | failed | " in page
     assert "left behind: " in page
     assert whole["about"]["backend"] == "gloo"
+    assert {result["commit"] for result in first} == {whole["about"]["commit"]}
     with tarfile.open(tmp_path / "out" / "gpu.tar.gz") as archive:
         assert {"gpu.json", "gpu.md", "first/ends-well/out.txt", "second/results.json"} <= set(
             archive.getnames()
