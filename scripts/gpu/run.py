@@ -68,10 +68,11 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, required=True, help="gets gpu.json, gpu.md and gpu.tar.gz")
-    parser.add_argument("--work", type=Path, default=ROOT / "runs" / "gpu" / "work", help="gets everything")
+    parser.add_argument("--work", type=Path, help="gets everything; default: runs/gpu/BACKEND")
     parser.add_argument("--backend", choices=("nccl", "gloo"), default="nccl")
     parser.add_argument("--stages", default="", help="such as doctor,overlap; default: all of them")
     asked = parser.parse_args()
+    work = (asked.work or ROOT / "runs" / "gpu" / asked.backend).absolute()
     about = {
         "backend": asked.backend,
         "GPUs": count_gpus(),
@@ -89,10 +90,10 @@ def main() -> int:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     good = True
     for name in [name for name in table if name in chosen]:
-        print(f"{name}", flush=True)
-        results = run_stage(table[name], (asked.work / name).absolute(), max(1.0, CORES / about["cores"]))
+        print(name, flush=True)
+        results = run_stage(table[name], work / name, max(1.0, CORES / about["cores"]))
         good = good and all(result.outcome in (OK, NOT_RUN) for result in results)
-        pack({name: asked.work / name for name in table}, asked.out, about)
+        pack({name: work / name for name in table}, asked.out, about)
     return 0 if good else 1
 
 
