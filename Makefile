@@ -12,7 +12,7 @@ TIMED := $(wildcard notebooks/0[456]-*.ipynb)
 # No torch and no processes of their own: unit tests alone reach every line that matters.
 PURE := ppwork/protocol/*,ppwork/records/*,ppwork/timeline/*,ppwork/diagnosis/*,ppwork/pictures/*,ppwork/claims/themes/*,ppwork/*.py
 
-.PHONY: demo test check fix compat lab slides screenshots bench mutants clean
+.PHONY: demo test check fix compat lab slides screenshots bench mutants gpu-kit gpu clean
 
 demo: .venv/.run  ## set up, then the main job: the shipped clip, denoised by a mesh of two
 	$(BIN)/ppwork run --verify
@@ -65,8 +65,15 @@ slides: .venv/.dev  ## decks and instructor's notes from the lessons as they sta
 screenshots: .venv/.dev  ## lessons in JupyterLab in a browser, as pictures in screenshots/
 	PPWORK_SCREENSHOTS=screenshots $(BIN)/python -m pytest tests/notebooks/test_in_jupyterlab.py
 
+gpu-kit: .venv/.run  ## wheels for a GPU machine without a network, into gpu-kit/ (docs/gpu.md)
+	$(BIN)/python scripts/gpu/kit.py collect
+
+gpu: $(if $(filter gloo,$(BACKEND)),.venv/.dev)  ## on a GPU machine: make gpu OUT=folder [STAGES=a,b]; without one BACKEND=gloo
+	$(if $(filter gloo,$(BACKEND)),$(BIN)/python,$(PYTHON)) scripts/gpu/kit.py install runs/gpu/venv
+	runs/gpu/venv/bin/python scripts/gpu/run.py --out $(OUT) $(if $(BACKEND),--backend $(BACKEND)) $(if $(STAGES),--stages $(STAGES))
+
 clean:
-	rm -rf .venv runs .coverage*
+	rm -rf .venv runs gpu-kit .coverage*
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

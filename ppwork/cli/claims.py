@@ -42,7 +42,7 @@ def claims(
             write_text(f"{claim.id:5} {claim.statement}")
         return
     other_machines = [_read(path) for path in beside or ()]
-    reports = run_all(ids or (), backend=backend, parallel=parallel, progress=None if as_json else _tell)
+    reports = run_all(ids or (), backend=backend, parallel=parallel, progress=_tell)
     if to_markdown is not None:
         write_whole(to_markdown, markdown([reports, *other_machines]).encode())
     if as_json:

@@ -43,6 +43,7 @@ def run(
     every: Annotated[bool, typer.Option("--all", help="The whole catalogue.")] = False,
     case: Annotated[str, typer.Option(help="One case of the fault; default: all of them.")] = "",
     mesh_size: Annotated[int, typer.Option(min=2, help="Ranks of stage 1.")] = 2,
+    backend: Annotated[str, typer.Option(help="gloo, or nccl: all ranks then share one GPU.")] = "gloo",
     keep: Annotated[Path | None, typer.Option(help="Keep the run folders below this new folder.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the reports as JSON only.")] = False,
 ) -> None:
@@ -51,7 +52,7 @@ def run(
         raise PlanError("No fault was named.", check_first="ppwork fault run F07, or ppwork fault run --all")
     reports: list[FaultReport] = []
     for name in names_of(faults or (), case):
-        report = run_case(name, mesh_size=mesh_size, keep=keep)
+        report = run_case(name, mesh_size=mesh_size, backend=backend, keep=keep)
         write_text(line(report), to=err)
         reports.append(report)
     if as_json:

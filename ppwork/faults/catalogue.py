@@ -54,17 +54,22 @@ def ranks_of(roles: tuple[str, ...], topology: Topology) -> tuple[int, ...]:
     return tuple(ranks[Role(role)] for role in roles)
 
 
-def small_plan(mesh_size: int = 2) -> Plan:
-    """Return the plan of ``ppwork fault run``: some chunks of a few milliseconds, with short bounds."""
+def small_plan(mesh_size: int = 2, backend: str = "gloo") -> Plan:
+    """Return the plan of ``ppwork fault run``: some chunks of a few milliseconds, with short bounds.
+
+    On NCCL all ranks share one GPU, and take long to start.
+    """
+    nccl = backend == "nccl"
     return Plan(
         mesh_size=mesh_size,
         chunks=12,
         in_flight_depth=2,
-        backend="gloo",
+        backend=backend,
+        share_gpu=nccl,
         stage0=SYNTHETIC_STAGE0,
         stage1=SYNTHETIC_STAGE1,
         options={"encode_ms": 5.0, "decode_ms": 5.0, "stage1_ms": 10.0, "payload_mb": 0.05, "tp_sums": 1},
-        timeout_s=10.0,
+        timeout_s=60.0 if nccl else 10.0,
         freeze_s=2.0,
         stall_s=3.0,
     )

@@ -46,12 +46,15 @@ def names_of(wanted: Iterable[str], case: str = "") -> list[str]:
     return [f"{fault.id}/{each.name}" for fault in chosen for each in fault.cases]
 
 
-def run_case(name: str, *, mesh_size: int = 2, keep: Path | None = None) -> FaultReport:
+def run_case(
+    name: str, *, mesh_size: int = 2, backend: str = "gloo", keep: Path | None = None
+) -> FaultReport:
     """Run one case and report.
 
     Args:
         name: ``F13/follower-mid-compute``; without a case the fault's first one.
         mesh_size: Ranks of stage 1.
+        backend: ``gloo``, or ``nccl``: all ranks then share one GPU.
         keep: Folder for the run's own folder; ``None`` throws it away.
 
     Returns:
@@ -66,7 +69,7 @@ def run_case(name: str, *, mesh_size: int = 2, keep: Path | None = None) -> Faul
     fault, case = fault_of(name)
     if not _can_run(case):
         return not_run(fault.id, case)
-    plan = _plan_of(fault, case, mesh_size)
+    plan = _plan_of(fault, case, small_plan(mesh_size, backend))
     with contextlib.ExitStack() as stack:
         parent = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ppwork-fault-")))
         # Absolute, as in the arguments of the ranks, by which their processes are known.
@@ -82,8 +85,7 @@ def _can_run(case: Case) -> bool:
     return case.needs == CPU or can_have_two_hosts()
 
 
-def _plan_of(fault: Fault, case: Case, mesh_size: int) -> Plan:
-    plan = small_plan(mesh_size)
+def _plan_of(fault: Fault, case: Case, plan: Plan) -> Plan:
     if case.place != OUTSIDE:
         return with_fault(plan, f"{fault.id}/{case.name}")
     return plan.replace(**{**case.plan, "options": {**plan.options, **case.plan.get("options", {})}})

@@ -18,9 +18,9 @@ from ppwork.cli import faults
 from ppwork.errors import WHERE_KEYS, PlanError, RunFailed
 from ppwork.faults.catalogue import AT_CHUNK, FAULTS, fault_of, ranks_of, small_plan, with_fault
 from ppwork.faults.facts import FACTS
-from ppwork.faults.fault import ANY, CPU, FAILS, GPU, OUTSIDE, SUCCEEDS, TWO_HOSTS, Bound, Case
+from ppwork.faults.fault import ANY, CPU, FAILS, GPU, OUTSIDE, REFUSED, SUCCEEDS, TWO_HOSTS, Bound, Case
 from ppwork.faults.report import CAUGHT, NOT_CAUGHT, FaultReport, Left, Notice, is_open, judged, not_run
-from ppwork.faults.runs import names_of
+from ppwork.faults.runs import names_of, run_case
 from ppwork.plan import Plan
 from ppwork.protocol.topology import Role, Topology
 from ppwork.records.failure import write_record
@@ -294,17 +294,24 @@ def test_the_command_fails_when_a_case_was_not_caught(monkeypatch, named, code, 
     report, case, plan = good(KILL)
     asked = []
 
-    def run_case(name: str, *, mesh_size: int, keep: Path | None) -> FaultReport:
-        asked.append((name, mesh_size, keep))
+    def run_case(name: str, *, mesh_size: int, backend: str, keep: Path | None) -> FaultReport:
+        asked.append((name, mesh_size, backend, keep))
         return judged(replace(report, named=named), case, plan)
 
     monkeypatch.setattr(faults, "run_case", run_case)
     options = ["run", "F13", "--case", "follower-mid-compute", "--keep", "/k", "--mesh-size", "2"]
     result = CliRunner().invoke(faults.app, options, env={"COLUMNS": "200"})
     assert result.exit_code == code
-    assert asked == [(KILL, 2, Path("/k"))]
+    assert asked == [(KILL, 2, "gloo", Path("/k"))]
     assert verdict in result.output
     assert "rank 1: PeerLostError, 0.100 s" in result.output
+
+
+def test_a_case_on_nccl_shares_one_gpu_and_is_refused_where_there_is_none(monkeypatch, tmp_path):
+    monkeypatch.setattr("ppwork.launcher.checks.count_gpus", lambda: 0)
+    report = run_case(KILL, backend="nccl", keep=tmp_path)
+    assert (report.outcome, report.verdict) == (REFUSED, NOT_CAUGHT)
+    assert "NCCL needs one GPU per rank: 1 for this mesh" in report.what
 
 
 @pytest.fixture
