@@ -14,10 +14,11 @@ import pytest
 from checkout import ROOT
 
 PACKAGE = ROOT / "ppwork"
-LIBRARY_FILES, LIBRARY_LINES = 27, 4400
+LIBRARY_FILES, LIBRARY_LINES = 27, 4630
 """``PPControlPlane`` may need so many, rooms' openings (``__init__``) beside it.
 
-To raise either, write the reason here.
+To raise either, write the reason here. Lines, 4,400 to 4,630: on CUDA a message has its slot before its
+commitment point, the leader says where a chunk begins, and the device's clock is set again in mid-run.
 """
 TOP_PACKAGES, TOP_FILES = 13, 7
 
