@@ -76,7 +76,7 @@ MUTATIONS = (
     ),
     Mutation(
         "leader-validates-first", "F03 F06 F16", "ppwork/runtime/mesh.py",
-        "                    self._check(envelope)\n", "                    pass\n",
+        "                    self._own(incoming)\n", "                    pass\n",
         (f"{RANKS}/faults/test_fault_cases.py::"
          "test_a_fault_is_caught_by_the_right_rank_within_its_bound_and_leaves_nothing[F16/skipped]",),
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from ppwork.faults.fault import ALL_IDS, IN_PLAN, SUCCEEDS, Case, Expect, Fault, differs
+from ppwork.faults.fault import ALL_IDS, GPU, IN_PLAN, SUCCEEDS, Case, Expect, Fault, differs
 
 CUT_AT = 5
 
@@ -40,19 +40,29 @@ MESSAGES = (
         title="A tensor that cannot travel",
         good="Stage 0 raises in preflight and names the tensor and the remedy; no byte of the chunk leaves.",
         lesson="Backends check neither layout nor dtype; a wrong tensor must be found before it is sent.",
-        cases=tuple(
+        cases=(
+            *(
+                Case(
+                    name=name,
+                    injected=f"encode returns {tensor}",
+                    on="stage0",
+                    expect=replace(SENDER_REFUSES, said=(text,)),
+                )
+                for name, tensor, text in (
+                    ("sparse", "a sparse tensor", "had layout"),
+                    ("meta", "a meta tensor, which has no data", "was on meta"),
+                    ("quantised", "a quantised tensor", "was quantised"),
+                    ("non-contiguous", "a transposed view", "was a non-contiguous view"),
+                )
+            ),
             Case(
-                name=name,
-                injected=f"encode returns {tensor}",
+                name="no-room",
+                injected="encode returns a tensor that the GPU has no room for a copy of",
                 on="stage0",
-                expect=replace(SENDER_REFUSES, said=(text,)),
-            )
-            for name, tensor, text in (
-                ("sparse", "a sparse tensor", "had layout"),
-                ("meta", "a meta tensor, which has no data", "was on meta"),
-                ("quantised", "a quantised tensor", "was quantised"),
-                ("non-contiguous", "a transposed view", "was a non-contiguous view"),
-            )
+                needs=GPU,
+                plan={"backend": "nccl", "share_gpu": True, "timeout_s": 60.0, "max_message_bytes": 1 << 40},
+                expect=replace(SENDER_REFUSES, said=("no room",)),
+            ),
         ),
     ),
     Fault(

@@ -7,8 +7,12 @@ waits for ``full`` and records ``empty``:
     sending     compute copies in      -> link's stream sends
     receiving   link's stream receives -> (mesh's stream passes on) -> compute copies out
 
-Every call is made by the rank's main thread, in program order (rule R7), and none blocks the host. What moves
-the bytes is the caller's: called under the link's stream, it must leave that stream behind the transfer.
+A message has its slot before its commitment point (rule R1): ``fill`` is the last part of its preflight, and
+the leader reserves one before the mesh hears of the chunk. So memory runs out where nobody waits yet.
+
+The rank's main thread issues every operation, in program order (rule R7), and none blocks the host; only
+``reserve`` may be a lane's call. What moves the bytes is the caller's: called under the link's stream, it
+must leave that stream behind the transfer.
 
 On CUDA a message is split: its frame and its CPU tensors go over gloo on the lanes, as without a GPU, and its
 CUDA tensors over NCCL, issued here. An operation is issued only when the frame that announces it has come, so
@@ -20,23 +24,21 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 import torch
 
+from ppwork.errors import LocalProtocolError
 from ppwork.protocol.envelope import TensorSpec
 from ppwork.records.spans import DEVICE_LANE, Recorder, WhichChunk
 from ppwork.runtime.cuda_spans import CudaSpans, DeviceSpan
 from ppwork.runtime.groups import Groups
 from ppwork.runtime.messages import Incoming, Outgoing
-from ppwork.runtime.tensors import from_bytes
+from ppwork.runtime.slots import InSlot, Slot, copy_in, copy_out, places
 
 Issue = Callable[[torch.Tensor], None]
 """Puts one transfer of a uint8 CUDA tensor on the current stream, and the stream behind it."""
-ALIGN = 256
-"""Bytes; where a part may begin in a slot, aligned as a tensor of its own would be."""
 
 
 class Edge(StrEnum):
@@ -52,61 +54,6 @@ class Edge(StrEnum):
     """The mesh's stream broadcasts a slot only when the down link's stream has received it."""
     TAKE = "take"
     """Compute copies a slot out only when it has been received, and passed on where it is."""
-
-
-def places(sizes: Sequence[int]) -> tuple[list[int], int]:
-    """Place parts of these sizes one after another, aligned; both ends compute the same.
-
-    Args:
-        sizes: Bytes of each part; may be 0.
-
-    Returns:
-        The offset of each part, and the bytes of the whole, in bytes.
-    """
-    offsets, end = [], 0
-    for size in sizes:
-        offsets.append(-(-end // ALIGN) * ALIGN if size else end)
-        end = offsets[-1] + size
-    return offsets, end
-
-
-def copy_in(buffer: torch.Tensor, parts: Sequence[torch.Tensor]) -> None:
-    """Copy flat uint8 parts to their places in a flat uint8 buffer, on the current stream."""
-    offsets, _ = places([part.numel() for part in parts])
-    for part, offset in zip(parts, offsets, strict=True):
-        buffer[offset : offset + part.numel()].copy_(part)
-
-
-def copy_out(buffer: torch.Tensor, specs: Sequence[TensorSpec]) -> dict[str, torch.Tensor]:
-    """Copy the tensors of a message out of a flat uint8 buffer, on the current stream; none aliases it."""
-    offsets, _ = places([spec.nbytes for spec in specs])
-    return {
-        spec.name: from_bytes(buffer[offset : offset + spec.nbytes].clone(), spec)
-        for spec, offset in zip(specs, offsets, strict=True)
-    }
-
-
-class Slot:
-    """One buffer of a ring, and the two events that order its use."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.buffer = torch.empty(0, dtype=torch.uint8, device=device)
-        # A wait for an event that was never recorded does nothing: a new slot is empty.
-        self.full = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        self.empty = torch.cuda.Event()  # type: ignore[no-untyped-call]
-
-
-@dataclass(frozen=True)
-class DeviceArrival:
-    """A message on its way into a slot; it must be taken before its ring comes round to the slot again."""
-
-    slot: Slot
-    specs: Sequence[TensorSpec]
-
-    @property
-    def raw(self) -> torch.Tensor:
-        """The message's bytes in the slot: ``[nbytes]`` uint8."""
-        return self.slot.buffer[: places([spec.nbytes for spec in self.specs])[1]]
 
 
 class CudaLink:
@@ -130,47 +77,72 @@ class CudaLink:
         without: frozenset[Edge] = frozenset(),
     ) -> None:
         self.name = name
-        # Ahead of compute kernels that have not begun: a transfer needs little of the device.
-        self.stream = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
+        # It only waits: NCCL moves the bytes on a stream of its own, at the priority that torch gave to that.
+        self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._device = device
-        self._ring = itertools.cycle([Slot(device) for _ in range(slots)])
+        self._slots = [Slot(device) for _ in range(slots)]
+        self._ring = itertools.cycle(self._slots)
         self._spans = spans
         self._without = without
 
-    def send(self, parts: Sequence[torch.Tensor], issue: Issue, ids: WhichChunk | None = None) -> None:
-        """Send a message; its tensors may be written to again by later work on the current stream.
+    def fill(self, parts: Sequence[torch.Tensor]) -> InSlot:
+        """Copy a message into a slot; later work on the current stream may write to its tensors again.
 
         Args:
-            parts: Its CUDA tensors as flat uint8, past preflight, in declared order.
-            issue: Starts the send; not called when there are no bytes.
-            ids: The chunk, for the span.
+            parts: Its CUDA tensors as flat uint8, checked, in declared order.
+
+        Returns:
+            What ``send`` takes; a message that never leaves leaves its slot as it was.
+
+        Raises:
+            LocalProtocolError: The device has no room for the slot (the sending rank; no byte has left).
         """
         _, nbytes = places([part.numel() for part in parts])
         compute = torch.cuda.current_stream(self._device)
         slot = self._writable(nbytes, compute, Edge.REFILL)
         copy_in(slot.buffer, parts)
         slot.full.record(compute)
-        self._wait(self.stream, slot.full, Edge.SEND)
-        self._issue("send", slot.buffer[:nbytes], issue, ids)
-        slot.empty.record(self.stream)
+        return InSlot(slot, slot.buffer[:nbytes])
 
-    def receive(
-        self, specs: Sequence[TensorSpec], issue: Issue, ids: WhichChunk | None = None
-    ) -> DeviceArrival:
-        """Begin to receive a message; hand the arrival to ``take``, once, in the order of arrivals.
+    def send(self, filled: InSlot, issue: Issue, ids: WhichChunk | None = None) -> None:
+        """Send what ``fill`` returned.
+
+        Args:
+            filled: In the order of the fills.
+            issue: Starts the send; not called when there are no bytes.
+            ids: The chunk, for the span.
+        """
+        self._wait(self.stream, filled.slot.full, Edge.SEND)
+        self._issue("send", filled.raw, issue, ids)
+        filled.slot.empty.record(self.stream)
+
+    def reserve(self, specs: Sequence[TensorSpec]) -> InSlot:
+        """Return the place of a message to come; ``receive`` and then ``take`` it, once each, in order.
 
         Args:
             specs: Of its CUDA tensors, in declared order, checked against the limits.
+
+        Raises:
+            LocalProtocolError: The device has no room for the slot, or every slot has a message that was not
+                taken (this rank; nothing was issued).
+        """
+        _, nbytes = places([spec.nbytes for spec in specs])
+        slot = self._writable(nbytes, self.stream, Edge.REUSE)
+        slot.lent = True
+        return InSlot(slot, slot.buffer[:nbytes], specs)
+
+    def receive(self, arrival: InSlot, issue: Issue, ids: WhichChunk | None = None) -> None:
+        """Begin to receive a message.
+
+        Args:
+            arrival: From ``reserve``.
             issue: Starts the receive, or the broadcast at a follower; not called when there are no bytes.
             ids: The chunk, for the span.
         """
-        _, nbytes = places([spec.nbytes for spec in specs])
-        arrival = DeviceArrival(self._writable(nbytes, self.stream, Edge.REUSE), specs)
         self._issue("receive", arrival.raw, issue, ids)
         arrival.slot.full.record(self.stream)
-        return arrival
 
-    def pass_on(self, arrival: DeviceArrival, issue: Issue, ids: WhichChunk | None = None) -> None:
+    def pass_on(self, arrival: InSlot, issue: Issue, ids: WhichChunk | None = None) -> None:
         """Broadcast what another link receives, from its slot, without a copy; the leader's mesh link.
 
         Args:
@@ -183,7 +155,7 @@ class CudaLink:
         # Full now means passed on, too: compute gives the slot back, and the broadcast still reads it.
         arrival.slot.full.record(self.stream)
 
-    def take(self, arrival: DeviceArrival) -> dict[str, torch.Tensor]:
+    def take(self, arrival: InSlot) -> dict[str, torch.Tensor]:
         """Return the message's tensors by name, fresh ones on the current stream, and give the slot back.
 
         Call it when they are needed and not before: whatever follows on the current stream waits for them.
@@ -192,19 +164,41 @@ class CudaLink:
         self._wait(compute, arrival.slot.full, Edge.TAKE)
         tensors = copy_out(arrival.raw, arrival.specs)
         arrival.slot.empty.record(compute)
+        arrival.slot.lent = False
         return tensors
 
     def _writable(self, nbytes: int, writer: torch.cuda.Stream, edge: Edge) -> Slot:
         """Return the next slot, with room for ``nbytes``, once ``writer`` is behind its last use."""
         slot = next(self._ring)
+        if slot.lent:
+            raise LocalProtocolError(
+                f"{len(self._slots)} messages had come over {self.name}, and none of them was taken.",
+                where={"group": self.name},
+                check_first="more chunks in flight than in_flight_depth, or a message that nobody completed",
+            )
         self._wait(writer, slot.empty, edge)
         if slot.buffer.numel() < nbytes:
-            # The allocator hands memory out again in the order of the stream that it came from. The old
-            # buffer may go once the writer, which has just been put behind its last use, has come to here.
-            slot.buffer.record_stream(writer)
-            with torch.cuda.stream(writer):
-                slot.buffer = torch.empty(nbytes, dtype=torch.uint8, device=self._device)
+            # All of a new ring at once: the driver may wait for the device to give memory, and later NCCL's
+            # kernels would be there to wait for.
+            is_new = not any(one.buffer.numel() for one in self._slots)
+            for one in self._slots if is_new else [slot]:
+                self._grow(one, nbytes, writer)
         return slot
+
+    def _grow(self, slot: Slot, nbytes: int, writer: torch.cuda.Stream) -> None:
+        # The allocator hands memory out again in the order of the stream that it came from. The old buffer
+        # may go once the writer, which has just been put behind its last use, has come to here.
+        slot.buffer.record_stream(writer)
+        try:
+            # Not a tensor of inference mode, whatever the caller is in: it is written to outside as well.
+            with torch.cuda.stream(writer), torch.inference_mode(False):
+                slot.buffer = torch.empty(nbytes, dtype=torch.uint8, device=self._device)
+        except torch.OutOfMemoryError as error:
+            raise LocalProtocolError(
+                f"The device had no room for {nbytes} bytes, one of {len(self._slots)} slots of {self.name}.",
+                where={"group": self.name},
+                check_first="nvidia-smi: who has the memory? a smaller in_flight_depth needs fewer slots",
+            ) from error
 
     def _issue(self, what: str, raw: torch.Tensor, issue: Issue, ids: WhichChunk | None) -> None:
         if raw.numel() == 0:
@@ -220,7 +214,7 @@ class CudaLink:
 
 
 class CudaLinks:
-    """This rank's transport streams; made and used by the main thread only.
+    """This rank's transport streams; used by the main thread only, but for ``reserve``.
 
     Args:
         groups: On a CUDA device.
@@ -238,23 +232,50 @@ class CudaLinks:
             for name in groups.topology.links(groups.rank)
         }
 
+    def fill(self, name: str, parts: Sequence[torch.Tensor]) -> InSlot:
+        """Copy the CUDA tensors of a message into a slot; raises as ``CudaLink.fill``."""
+        return self._links[name].fill(parts)
+
     def send(self, name: str, outgoing: Outgoing, issue: Issue) -> None:
         """Put the CUDA tensors of a message on their way."""
-        self._links[name].send(outgoing.on_device, issue, outgoing.message.ids.where())
+        if outgoing.in_slot is not None:
+            self._links[name].send(outgoing.in_slot, issue, outgoing.message.ids.where())
         self.spans.poll()
 
-    def receive(self, name: str, incoming: Incoming, issue: Issue) -> DeviceArrival:
+    def reserve(self, name: str, incoming: Incoming) -> None:
+        """Give a message the slot that its CUDA tensors will come into; raises as ``CudaLink.reserve``."""
+        if not incoming.on_device:
+            return
+        try:
+            incoming.in_slot = self._links[name].reserve(incoming.on_device)
+        except LocalProtocolError as error:
+            error.at(**incoming.message.ids.where())
+            raise
+
+    def receive(self, name: str, incoming: Incoming, issue: Issue) -> None:
         """Begin to receive the CUDA tensors that a frame has announced."""
-        return self._links[name].receive(incoming.on_device, issue, incoming.message.ids.where())
+        if incoming.in_slot is not None:
+            self._links[name].receive(incoming.in_slot, issue, incoming.message.ids.where())
+        self.spans.poll()
 
-    def pass_on(self, arrival: DeviceArrival, incoming: Incoming, issue: Issue) -> None:
+    def pass_on(self, incoming: Incoming, issue: Issue) -> None:
         """Broadcast to the mesh what the leader receives."""
-        self._links["mesh_pg"].pass_on(arrival, issue, incoming.message.ids.where())
+        if incoming.in_slot is not None:
+            self._links["mesh_pg"].pass_on(incoming.in_slot, issue, incoming.message.ids.where())
 
-    def complete(self, name: str, incoming: Incoming, arrival: DeviceArrival) -> Any:  # noqa: ANN401
+    def complete(self, name: str, incoming: Incoming) -> Any:  # noqa: ANN401
         """Return the message with its CUDA tensors; whatever is launched next waits for them."""
-        return incoming.with_device(self._links[name].take(arrival))
+        if incoming.in_slot is None:
+            return incoming.message
+        return incoming.with_device(self._links[name].take(incoming.in_slot))
 
     def computing(self, name: str, which: WhichChunk) -> AbstractContextManager[DeviceSpan]:
         """Record the time that the body's kernels take on the device."""
         return self.spans.span(name, lane=DEVICE_LANE, ids=which)
+
+    def launched(self, name: str | None = None) -> torch.cuda.Event:
+        """Return an event behind what was launched on a link, or on the current stream."""
+        # Blocking: a helper that waits for it sleeps and does not spin.
+        event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+        event.record(torch.cuda.current_stream() if name is None else self._links[name].stream)
+        return event

@@ -1,7 +1,7 @@
 """Spans of the device: CUDA events on the host's monotonic clock, without a host sync.
 
 A pair of events is put around work on a stream and read later, when both have passed. One thread per rank
-uses this, the one that launches; only ``DeviceSpan.wait`` is for another.
+uses this, the one that launches; only an event that it returned may be waited for by another.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from ppwork.records.spans import Span, WhichChunk
 CALIBRATIONS = 5
 REBASE_MS = 8192.0
 """Event times come as float32 milliseconds: up to here they are exact to half a microsecond."""
+PATIENCE_NS, PATIENCE_MID_RUN_NS = 10**9, 10**6
+"""Longest look for a calibrating event; in mid-run it may be queued behind a kernel that waits for a peer."""
 
 
 class CudaClock:
     """Maps CUDA events to ``time.monotonic_ns`` of this host.
 
-    Calibrated once, when made. The drift of the device's clock against the host's is not corrected.
+    Calibrated when made, and again each time its zero moves: the two clocks drift apart.
 
     Attributes:
         uncertainty_ns: Width of the host's interval in which the calibrating event passed, in nanoseconds.
@@ -35,8 +37,9 @@ class CudaClock:
 
     def __init__(self, device: torch.device) -> None:
         torch.cuda.synchronize(device)
-        stream = torch.cuda.current_stream(device)
-        tries = [_calibrate(stream) for _ in range(CALIBRATIONS)]
+        # Its own, so that a calibrating event has nothing to wait for but the device itself.
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        tries = [_calibrate(self._stream, PATIENCE_NS) for _ in range(CALIBRATIONS)]
         self.uncertainty_ns, self._zero_ns, self._zero = min(tries, key=itemgetter(0))
 
     def at_ns(self, event: torch.cuda.Event) -> int:
@@ -45,14 +48,22 @@ class CudaClock:
         at_ns = self._zero_ns + round(ms * 1e6)
         if ms > REBASE_MS:
             self._zero, self._zero_ns = event, at_ns
+            width_ns, zero_ns, zero = _calibrate(self._stream, PATIENCE_MID_RUN_NS)
+            if width_ns <= PATIENCE_MID_RUN_NS:
+                self.uncertainty_ns, self._zero_ns, self._zero = width_ns, zero_ns, zero
         return at_ns
 
 
-def _calibrate(stream: torch.cuda.Stream) -> tuple[int, int, torch.cuda.Event]:
+def _calibrate(stream: torch.cuda.Stream, patience_ns: int) -> tuple[int, int, torch.cuda.Event]:
+    """Return width and middle of the host's interval in which an event passed, and the event.
+
+    A width above ``patience_ns`` says that it has not passed, or late.
+    """
     event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-    before_ns = time.monotonic_ns()
+    before_ns = after_ns = time.monotonic_ns()
     event.record(stream)
-    event.synchronize()
+    while not event.query() and after_ns - before_ns <= patience_ns:  # type: ignore[no-untyped-call]
+        after_ns = time.monotonic_ns()
     after_ns = time.monotonic_ns()
     return after_ns - before_ns, (before_ns + after_ns) // 2, event
 
@@ -67,17 +78,9 @@ class DeviceSpan:
     end: torch.cuda.Event
     ids: WhichChunk
 
-    def wait(self) -> None:
-        """Wait on the host until the work is done; for a helper thread.
-
-        Blocks:
-            Without a bound of its own: the waiter for the helper has one (rule R12).
-        """
-        self.end.synchronize()
-
     @property
     def ns(self) -> int:
-        """Nanoseconds that the work took on the device; only after ``wait``."""
+        """Nanoseconds that the work took on the device; only once ``end`` has passed."""
         ms: float = self.start.elapsed_time(self.end)
         return round(ms * 1e6)
 
@@ -115,7 +118,7 @@ class CudaSpans:
         self._running.append(span)
 
     def poll(self) -> None:
-        """Write the spans that are over; never waits.
+        """Write the spans that are over; waits for none of them.
 
         Raises:
             RuntimeError: The device has failed earlier; CUDA reports it to whoever asks next.
@@ -129,7 +132,7 @@ class CudaSpans:
             Until the work is done; for ever if a peer is gone, so never on the way out of an error.
         """
         for span in self._running:
-            span.wait()
+            span.end.synchronize()
         self.poll()
 
     def _written(self, span: DeviceSpan) -> bool:

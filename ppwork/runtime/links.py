@@ -33,6 +33,8 @@ from ppwork.runtime.messages import BufferPool, Incoming, MessageReader, Outgoin
 
 HEAD_TAG = 0
 """gloo's tag of frame and overflow; payloads bear their schema's id."""
+BEGIN = b"ppwork: begin"
+"""Start of a frame that is no message: on CUDA, the leader's word that the mesh begins the next chunk."""
 FREE_BUFFERS = 2
 """Receive buffers kept for the next message besides those in use."""
 
@@ -189,6 +191,20 @@ class _MeshLink(Link):
 class BroadcastRoot(_MeshLink):
     """The leader's end: it passes on what it received, as it came."""
 
+    def begin(self, frame_bytes: int) -> None:
+        """Tell the mesh that all messages until here, and no later ones, come before the next chunk.
+
+        Collective, Raises, Blocks: As ``pass_on``; the frame, and what was posted ahead.
+        """
+        if self._alone:
+            return
+        frame = bytearray(frame_bytes)
+        frame[: len(BEGIN)] = BEGIN
+        works = [self.start(torch.frombuffer(frame, dtype=torch.uint8))]
+        if self._ahead:
+            works.append(self.start(self._pool.take(self._ahead)))
+        self._wait(works)
+
     def pass_on(self, incoming: Incoming) -> None:
         """Broadcast a message to the mesh.
 
@@ -235,8 +251,8 @@ class BroadcastReceiver(_MeshLink):
         self._decoder = Decoder(limits_of(plan))
         self._expected: Layout | None = None
 
-    def receive(self) -> Incoming:
-        """Take one message that the leader passes on; see ``BroadcastRoot.pass_on``.
+    def receive(self) -> Incoming | None:
+        """Take one message that the leader passes on, or ``None`` for its ``begin``; see ``BroadcastRoot``.
 
         Raises:
             RemoteProtocolError: The leader passed on what is not a message of ours (this follower).
@@ -252,6 +268,9 @@ class BroadcastReceiver(_MeshLink):
             posted = RecvBuffer(self._expected, self._pool.take(self._ahead))
             works.append(self.start(posted.raw))
         self._wait([first])
+        if reader.starts_with(BEGIN):
+            self._wait(works)
+            return None
         header = reader.begin()
         self._wait([self.start(part) for part in reader.head[1:]])
         layout, recv_buffer = reader.open(), None

@@ -18,7 +18,15 @@ Theory of operation: who runs ahead of whom.
 - An error of a lane goes through the same queue as the envelopes, behind those that came before it: the main
   thread finishes what was in order and then raises. A notice passes the check for the same reason.
 - On CUDA all NCCL operations are issued by the main thread. It must not sleep in ``_ready`` while a computed
-  result wants to leave, so the ``device`` lane waits for the kernels and puts the sending into ``_ready``.
+  result wants to leave, so the ``device`` lane waits for the kernels and puts what follows into ``_ready``.
+- NCCL starts operations in the order in which the host issued them: a broadcast behind the sums of chunk k
+  cannot run beside k. So the leader says when a chunk begins, in the one stream of frames that all mesh ranks
+  read (rule R5): ``BEGIN`` stands behind the frames that came in time. On it every mesh rank issues their
+  broadcasts, and then the chunk's kernels. The leader says it once the frame after the chunk's is here, or
+  when nothing else is left to compute:
+
+      frames      k   k+1  BEGIN     k+2  BEGIN
+      mesh rank            k, k+1, kernels of k    k+2, kernels of k+1
 - On the way out ``_stop_ahead`` ends the leader's broadcasting lane, which the notice needs.
 """
 
@@ -31,20 +39,21 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from enum import Enum
 from functools import partial
 from typing import Any, ClassVar
 
 import msgspec
+import torch
 
-from ppwork.errors import PeerTimeoutError, RemoteProtocolError
+from ppwork.errors import PeerTimeoutError, PlanError, RemoteProtocolError
 from ppwork.protocol.backend_errors import SILENT_PEER_CHECK
 from ppwork.protocol.envelope import Ids, PPAction, PPEnvelope, PPResult
 from ppwork.protocol.plan import PipelinePlan
 from ppwork.protocol.topology import Role
-from ppwork.runtime.cuda_links import CudaLinks, DeviceArrival
-from ppwork.runtime.cuda_spans import DeviceSpan
+from ppwork.runtime.cuda_links import CudaLinks
 from ppwork.runtime.groups import Groups
-from ppwork.runtime.lanes import Lane, LaneStatistics, WatchedQueue
+from ppwork.runtime.lanes import Lane, LaneStatistics, WatchedQueue, result_of
 from ppwork.runtime.links import BroadcastReceiver, BroadcastRoot, P2PReceiver, P2PSender
 from ppwork.runtime.messages import Incoming, Outgoing
 from ppwork.runtime.plane import PPControlPlane, Timed
@@ -52,8 +61,18 @@ from ppwork.runtime.plane import PPControlPlane, Timed
 LAST = (PPAction.SHUTDOWN, PPAction.ERROR)
 """After these nothing comes any more."""
 
-Item = Incoming | Callable[[], None] | BaseException
-"""Work for the main thread: an envelope, something to issue on the device, or the end."""
+
+class Mark(Enum):
+    """Something in the queues that is no message."""
+
+    BEGIN = "begin"
+    """The next chunk begins, behind the broadcasts of all that came before this."""
+    STOP = "stop"
+    """Nothing is to be broadcast any more."""
+
+
+Item = Incoming | Mark | Callable[[], None] | BaseException
+"""Work for the main thread: an envelope, a chunk's begin, something to issue on the device, or the end."""
 
 
 class MeshPlane(PPControlPlane):
@@ -64,11 +83,16 @@ class MeshPlane(PPControlPlane):
 
     def __init__(self, plan: PipelinePlan, groups: Groups, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
         super().__init__(plan, groups, *args, **kwargs)
-        # One for the SHUTDOWN behind the last chunk, one for a chunk computed on the device.
-        self._ready: WatchedQueue[Item] = WatchedQueue(plan.in_flight_depth + 2)
-        self._frames: deque[Incoming] = deque()
+        # One for the SHUTDOWN behind the last chunk, one for a chunk computed on the device, one for BEGIN.
+        self._ready: WatchedQueue[Item] = WatchedQueue(plan.in_flight_depth + 3)
+        self._ahead: deque[Incoming] = deque()
+        """Envelopes that were taken and not handed out; on CUDA only."""
+        self._to_pass: deque[Incoming] = deque()
+        """Those of them whose broadcast is not issued."""
         self._computing = False
         """Whether the device computes a result that is still to be sent."""
+        if self.device is not None:
+            self._lanes["device"] = Lane("device", groups.device)
 
     def receive(self) -> PPEnvelope:
         """Return the next envelope, the same on every mesh rank.
@@ -87,14 +111,13 @@ class MeshPlane(PPControlPlane):
             Until stage 0 sends; at most ``timeout_s``.
         """
         self._one_caller("receive")
-        incoming, arrival = self._next_incoming()
-        envelope: PPEnvelope = self._only_kind(incoming, PPEnvelope)
-        self._admit(envelope)
-        self._refuse_notice(incoming)
-        if self.device is None or arrival is None:
+        if self.device is None:
+            item = self._next_item()
+            assert isinstance(item, Incoming), "without a GPU nothing is computed beside the main thread"  # noqa: S101
+            envelope: PPEnvelope = self._only_kind(item, PPEnvelope)
             return envelope
         # Not before it is returned: what is launched after this waits for this chunk's tensors.
-        whole: PPEnvelope = self.device.complete(self._inbound, incoming, arrival)
+        whole: PPEnvelope = self.device.complete(self._inbound, self._next_on_device(self.device))
         return whole
 
     def computed(self, observed_calls: int) -> Ids:
@@ -120,26 +143,35 @@ class MeshPlane(PPControlPlane):
         """Return how full each lane is, and the queue of what is ready."""
         return (*super().statistics(), self._ready.statistics("ready"))
 
-    def _check(self, envelope: PPEnvelope) -> None:
-        """Check an envelope on the lane that took it, before anybody else sees it."""
+    def _own(self, incoming: Incoming) -> None:
+        """Check an envelope on the lane that took it, and find room for it, before anybody else sees it."""
 
     def _admit(self, envelope: PPEnvelope) -> None:
         """Check an envelope on the main thread, where the lane has not."""
 
-    def _begin_receive(self, device: CudaLinks, incoming: Incoming) -> DeviceArrival:
-        """Issue the transfers of the CUDA tensors that a frame has announced."""
+    def _arrive(self, device: CudaLinks, incoming: Incoming) -> None:
+        """Issue what no other mesh rank takes part in, for the CUDA tensors that a frame has announced."""
+
+    def _pass(self, device: CudaLinks, incoming: Incoming) -> None:
+        """Issue their broadcast."""
         raise NotImplementedError
 
-    def _take_ahead(self, name: str, receive: Callable[[], Incoming], into: WatchedQueue[Any]) -> None:
+    def _ask_to_begin(self) -> bool:
+        """Have the next chunk begun if it is time, and say whether it was; the leader's to say."""
+        return False
+
+    def _take_ahead(self, name: str, receive: Callable[[], Incoming | None], into: WatchedQueue[Any]) -> None:
         """Lane job: take envelopes one after another until the last one or an error."""
         try:
             while True:
                 start_ns = time.monotonic_ns()
-                incoming = receive()
+                if (incoming := receive()) is None:
+                    into.put(Mark.BEGIN, timeout=self._patience_s)
+                    continue
                 envelope: PPEnvelope = self._only_kind(incoming, PPEnvelope)
                 # A notice is for the main thread alone: the chunk that it is computing is still in order.
                 if envelope.action is not PPAction.ERROR:
-                    self._check(envelope)
+                    self._own(incoming)
                 self.recorder.add_span("receive", start_ns, lane=name, ids=envelope.ids.where())
                 into.put(incoming, timeout=self._patience_s)
                 if envelope.action in LAST:
@@ -147,44 +179,49 @@ class MeshPlane(PPControlPlane):
         except BaseException as error:  # noqa: BLE001
             into.put(error, timeout=self._patience_s)
 
-    def _next_incoming(self) -> tuple[Incoming, DeviceArrival | None]:
-        """Return the next envelope; on CUDA with its transfers issued, and every earlier result sent.
+    def _next_on_device(self, device: CudaLinks) -> Incoming:
+        """Return the next envelope; a chunk once it begins and no result is left to send.
 
-        One envelope is received ahead of computing, always the next one, and its broadcast is issued between
-        the kernels of two chunks: so ``mesh_pg`` and ``tp_pg`` are used in one order on every mesh rank
-        (rule R7). A result is sent before the next chunk's kernels are launched: NCCL starts operations in
-        the order in which the host issued them, and the result would start behind that chunk's sums.
+        A result would start behind the sums of a chunk whose kernels are launched before it.
         """
-        if self.device is None:
-            item = self._next_item()
-            assert isinstance(item, Incoming), "without a GPU nothing is computed beside the main thread"  # noqa: S101
-            return item, None
-        arrival: DeviceArrival | None = None
-        while arrival is None or self._computing:
-            if arrival is None and self._frames:
-                incoming = self._frames.popleft()
-                arrival = self._begin_receive(self.device, incoming)
-                continue
+        begun = asked = False
+        while True:
+            if self._ahead:
+                if self._ahead[0].message.action is not PPAction.INFER:
+                    return self._ahead.popleft()
+                if begun and not self._computing:
+                    return self._ahead.popleft()
+                asked = asked or self._ask_to_begin()
             item = self._next_item()
             if isinstance(item, Incoming):
-                self._refuse_notice(item)
-                self._frames.append(item)
+                self._arrive(device, item)
+                self._ahead.append(item)
+                self._to_pass.append(item)
+            elif isinstance(item, Mark):
+                begun = True
+                while self._to_pass:
+                    self._pass(device, self._to_pass.popleft())
             else:
                 item()
-        return incoming, arrival
 
-    def _next_item(self) -> Incoming | Callable[[], None]:
+    def _next_item(self) -> Incoming | Mark | Callable[[], None]:
         timeout_s = self._patience_s
         try:
             item = self._ready.get(timeout=timeout_s)
         except queue.Empty:
-            raise PeerTimeoutError(
-                f"No envelope came within {timeout_s:g} s.",
-                where={"group": "mesh_pg"},
-                check_first=SILENT_PEER_CHECK,
-            ) from None
+            what, group, check = "No envelope came", "mesh_pg", SILENT_PEER_CHECK
+            if self._computing:
+                what, group = "The device did not finish a chunk", "tp_pg"
+                check = "does a sum of stage 1 wait for another mesh rank? its log; else raise timeout_s"
+            elif self._ahead:
+                what, check = "The mesh did not begin a chunk", "the leader's log: does its device compute?"
+            what = f"{what} within {timeout_s:g} s."
+            raise PeerTimeoutError(what, where={"group": group}, check_first=check) from None
         if isinstance(item, BaseException):
             raise item
+        if isinstance(item, Incoming):
+            self._admit(self._only_kind(item, PPEnvelope))
+            self._refuse_notice(item)
         return item
 
 
@@ -192,19 +229,18 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
     """The leader's end: from rank 0 to the mesh, and one result per chunk back."""
 
     _inbound = "down_pg"
+    _outbound = "up_pg"
 
     def __init__(self, plan: PipelinePlan, groups: Groups, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
         super().__init__(plan, groups, *args, **kwargs)
         self._down, self._up = P2PReceiver(groups, "down_pg", plan), P2PSender(groups, "up_pg")
         self._mesh = BroadcastRoot(groups)
         self.links.update(down_pg=self._down, mesh_pg=self._mesh, up_pg=self._up)
-        bound = plan.in_flight_depth + 1  # and the SHUTDOWN behind the last chunk
-        self._arrived: WatchedQueue[Incoming | BaseException | None] = WatchedQueue(bound)
+        bound = plan.in_flight_depth + 2  # and the SHUTDOWN behind the last chunk, and BEGIN
+        self._arrived: WatchedQueue[Incoming | BaseException | Mark] = WatchedQueue(bound)
         self._results: deque[Future[None]] = deque()
         self._session_lock = threading.Lock()
         self._refused: RemoteProtocolError | None = None
-        if self.device is not None:
-            self._lanes["device"] = Lane("device", groups.device)
         self._lanes["down_pg"].submit(partial(self._take_ahead, "down_pg", self._down.receive, self._arrived))
         self._lanes["mesh_pg"].submit(self._pass_on_ahead)
 
@@ -219,12 +255,14 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
         """Send a result to rank 0. On CUDA it leaves once the device has computed it.
 
         Args:
-            result: Its ``stage1_ns`` is taken as it is without a GPU, and from ``took`` on one.
+            result: Its ``stage1_ns`` is sent as it is, unless ``took`` has the device's.
             took: From ``timed`` around what was launched; default: all that was launched until now.
 
         Raises:
             LocalProtocolError: Preflight refused it; no byte has left (leader).
             PeerLostError, PeerTimeoutError: An earlier result did not get through (leader).
+            PlanError: NCCL would not wait as long as the device takes (leader). On CUDA a later ``receive``
+                raises this and the others.
 
         Blocks:
             Only while ``in_flight_depth`` results are still on their way; at most ``timeout_s``.
@@ -234,11 +272,10 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
             self._send(result)
             return
         span = None if took is None else took.on_device
-        if span is None:
-            with self.device.computing("result", result.ids.where()) as span:
-                pass
+        end = self.device.launched() if span is None else span.end
         self._computing = True
-        self._lanes["device"].submit(partial(self._await_device, result, span))
+        then = partial(self._send_computed, result, took)
+        self._lanes["device"].submit(partial(self._await_device, end, then))
 
     def acknowledge(self) -> None:
         """Answer SHUTDOWN; see ``MeshPlane.acknowledge``."""
@@ -250,17 +287,35 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
         """Return how full each lane and each queue between them is."""
         return (*super().statistics(), self._arrived.statistics("arrived"))
 
-    def _await_device(self, result: PPResult, span: DeviceSpan) -> None:
+    def _await_device(self, end: torch.cuda.Event, then: Callable[[], None]) -> None:
         """Lane job: wait on this thread for the device, so that the main thread stays free to issue."""
         try:
-            span.wait()
-            self._ready.put(partial(self._send_computed, result, span), timeout=self._patience_s)
+            end.synchronize()
+            self._ready.put(then, timeout=self._patience_s)
         except BaseException as error:  # noqa: BLE001
             self._ready.put(error, timeout=self._patience_s)
 
-    def _send_computed(self, result: PPResult, span: DeviceSpan) -> None:
+    def _send_computed(self, result: PPResult, took: Timed | None) -> None:
         self._computing = False
-        self._send(msgspec.structs.replace(result, stage1_ns=span.ns))
+        if took is not None and took.on_device is not None:
+            # NCCL counts an operation's time from its launch on the host, and a sum that was launched while
+            # the chunk before it was computed waits for both.
+            stage1_ns = took.on_device.ns
+            longest_s = min(2, self.plan.in_flight_depth) * (stage1_ns - took.host_ns) / 1e9
+            if longest_s > self.groups.timeout_s:
+                depth, timeout_s = self.plan.in_flight_depth, self.groups.timeout_s
+                raise PlanError(
+                    f"The device took {stage1_ns / 1e9:.1f} s for a chunk. At depth {depth} NCCL waits up to "
+                    f"{longest_s:.1f} s for an operation, and timeout_s is {timeout_s:g}.",
+                    where={"group": "tp_pg", **result.ids.where()},
+                    check_first=f"--timeout-s above {longest_s:.0f}, or fewer denoise steps",
+                )
+            result = msgspec.structs.replace(result, stage1_ns=stage1_ns)
+        self._send(result)
+        if self.device is not None:
+            # The next result waits on this lane until this one has been taken, and envelopes are received
+            # meanwhile: rank 0 takes it behind its sends, so a chunk launched before they are might deadlock.
+            self._lanes["device"].submit(self.device.launched("up_pg").synchronize)
 
     def _send(self, result: PPResult) -> None:
         outgoing = self.preflight(result)
@@ -275,24 +330,42 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
         while self._results and (self._results[0].done() or len(self._results) >= fewer_than):
             self._results.popleft().result(self._patience_s)
 
-    def _check(self, envelope: PPEnvelope) -> None:
+    def _own(self, incoming: Incoming) -> None:
         # On the lane: what the session refuses here must not look like the main thread's own mistake.
         with self._session_lock:
             try:
-                self.session.received(envelope)
+                self.session.received(self._only_kind(incoming, PPEnvelope))
             except RemoteProtocolError as error:
                 self._refused = error
                 raise
+        if self.device is not None:
+            self.device.reserve("down_pg", incoming)
 
-    def _begin_receive(self, device: CudaLinks, incoming: Incoming) -> DeviceArrival:
-        arrival = device.receive("down_pg", incoming, self._down.issue)
-        device.pass_on(arrival, incoming, self._mesh.issue)
-        return arrival
+    def _arrive(self, device: CudaLinks, incoming: Incoming) -> None:
+        device.receive("down_pg", incoming, self._down.issue)
+
+    def _pass(self, device: CudaLinks, incoming: Incoming) -> None:
+        device.pass_on(incoming, self._mesh.issue)
+
+    def _ask_to_begin(self) -> bool:
+        # Where d_in is 2, the next chunk leaves rank 0 after the result before this one: it is never in time.
+        enough = min(2, self.plan.bounds[0] - 1)
+        if self._computing and len(self._ahead) < enough:
+            return False
+        try:
+            self._arrived.put_nowait(Mark.BEGIN)
+        except queue.Full:
+            return False  # then an item is on its way to the main thread, which asks again behind it
+        return True
 
     def _pass_on_ahead(self) -> None:
         """Lane job: broadcast what has arrived and been checked; commitment point 2."""
         try:
-            while (incoming := self._arrived.get()) is not None:
+            while (incoming := self._arrived.get()) is not Mark.STOP:
+                if isinstance(incoming, Mark):
+                    self._mesh.begin(self.plan.frame_bytes)
+                    self._ready.put(incoming, timeout=self._patience_s)
+                    continue
                 if isinstance(incoming, BaseException):
                     self._ready.put(incoming, timeout=self._patience_s)
                     return
@@ -315,7 +388,7 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
     def _stop_ahead(self) -> None:
         # A full queue needs no mark: the broadcast of what is in it ends or fails by itself.
         with contextlib.suppress(queue.Full):
-            self._arrived.put_nowait(None)
+            self._arrived.put_nowait(Mark.STOP)
 
 
 class FollowerPlane(MeshPlane, role=Role.FOLLOWER):
@@ -327,12 +400,27 @@ class FollowerPlane(MeshPlane, role=Role.FOLLOWER):
         super().__init__(plan, groups, *args, **kwargs)
         self._mesh = BroadcastReceiver(groups, plan)
         self.links.update(mesh_pg=self._mesh)
+        self._launched: deque[Future[None]] = deque()
         self._lanes["mesh_pg"].submit(partial(self._take_ahead, "mesh_pg", self._mesh.receive, self._ready))
+
+    def computed(self, observed_calls: int) -> Ids:
+        """Check as ``MeshPlane.computed``."""
+        ids = super().computed(observed_calls)
+        if self.device is not None:
+            self._launched.append(self._lanes["device"].submit(self.device.launched().synchronize))
+        return ids
+
+    def _next_on_device(self, device: CudaLinks) -> Incoming:
+        # NCCL counts the time of an operation from its launch: launch one chunk ahead of the device, no more.
+        while len(self._launched) > 1:
+            result_of(self._launched.popleft(), self._patience_s, what="chunk on the device", group="tp_pg")
+        return super()._next_on_device(device)
 
     def _admit(self, envelope: PPEnvelope) -> None:
         # Not on the lane: the leader may be done with the last chunk, and SHUTDOWN be here, while this rank
         # still computes it. The leader, who must check before the mesh, is never behind rank 0.
         self.session.received(envelope)
 
-    def _begin_receive(self, device: CudaLinks, incoming: Incoming) -> DeviceArrival:
-        return device.receive("mesh_pg", incoming, self._mesh.issue)
+    def _pass(self, device: CudaLinks, incoming: Incoming) -> None:
+        device.reserve("mesh_pg", incoming)
+        device.receive("mesh_pg", incoming, self._mesh.issue)

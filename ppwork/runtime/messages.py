@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -22,10 +22,13 @@ from ppwork.protocol.envelope import PPEnvelope, PPResult, TensorSpec
 from ppwork.protocol.header import Header, Limits
 from ppwork.protocol.plan import PipelinePlan
 from ppwork.protocol.wire import Decoder, Encoder, Layout, to_message
+from ppwork.runtime.slots import InSlot
 from ppwork.runtime.tensors import SpecTable, as_bytes, copy_bytes, from_bytes, inside
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+Fill = Callable[[Sequence[torch.Tensor]], InSlot]
 
 
 def limits_of(plan: PipelinePlan) -> Limits:
@@ -42,8 +45,8 @@ class Outgoing:
     """The frame, and the overflow if there is one: uint8 on the CPU."""
     payload: list[torch.Tensor]
     """CPU tensors that travel alone, as bytes: views of the caller's, not copies."""
-    on_device: list[torch.Tensor]
-    """CUDA tensors as bytes; ``cuda_links`` sends them."""
+    in_slot: InSlot | None
+    """The CUDA tensors, copied; ``cuda_links`` sends them."""
     tag: int
     """The schema's id: receives that were posted ahead for this schema get this payload, and no others."""
 
@@ -57,6 +60,8 @@ class Incoming:
     head: list[torch.Tensor]
     recv_buffer: torch.Tensor | None
     layout: Layout
+    in_slot: InSlot | None = None
+    """The place that the CUDA tensors come into, once ``cuda_links`` has reserved one."""
 
     @property
     def on_device(self) -> list[TensorSpec]:
@@ -76,28 +81,35 @@ class Preflight:
     Args:
         limits: The wire limits of the plan.
         device: This rank's device.
+        fill: Copies CUDA tensors, as bytes, into a slot of the link; ``None`` without a GPU.
 
     Attributes:
         encoder: The sending end's half of the wire.
     """
 
-    def __init__(self, limits: Limits, device: torch.device) -> None:
+    def __init__(self, limits: Limits, device: torch.device, fill: Fill | None = None) -> None:
         self.encoder = Encoder(limits)
         self._specs = SpecTable(device)
+        self._fill = fill
 
     def __call__(self, message: PPEnvelope | PPResult) -> Outgoing:
         """Check and encode a message.
 
         Raises:
-            LocalProtocolError: A tensor, the metadata or the chunk plan cannot travel; names it
-                (the sending rank; no byte has left).
+            LocalProtocolError: A tensor, the metadata or the chunk plan cannot travel, or the device has no
+                room for a slot; names it (the sending rank; no byte has left).
 
         Collective:
             None.
         """
-        encoded = self.encoder.encode(message, self._specs.specs_of(message.tensors))
+        specs, in_slot = self._specs.specs_of(message.tensors), None
+        if self._fill is not None and any(spec.device == "cuda" for spec in specs):
+            # Before the encoder, which takes a schema for announced: a slot may find no memory.
+            self.encoder.check(message, specs, new_specs=True)
+            in_slot = self._fill([as_bytes(message.tensors[s.name]) for s in specs if s.device == "cuda"])
+        encoded = self.encoder.encode(message, specs)
         frame = torch.frombuffer(encoded.frame, dtype=torch.uint8)
-        outgoing = Outgoing(message, [frame], [], [], encoded.header.schema_id)
+        outgoing = Outgoing(message, [frame], [], in_slot, encoded.header.schema_id)
         if encoded.overflow:
             outgoing.head.append(torch.frombuffer(bytearray(encoded.overflow), dtype=torch.uint8))
         layout, address = encoded.layout, frame.data_ptr()
@@ -107,8 +119,6 @@ class Preflight:
                 copy_bytes(tensor, address + inline)
             elif alone is not None:
                 outgoing.payload.append(as_bytes(tensor))
-            elif spec.device == "cuda":
-                outgoing.on_device.append(as_bytes(tensor))
         return outgoing
 
 
@@ -150,6 +160,10 @@ class MessageReader:
         self._overflow = bytearray()
         self.head = [torch.frombuffer(self._frame, dtype=torch.uint8)]
         self._inline = [] if expected is None else inline_views(self._frame, expected)
+
+    def starts_with(self, mark: bytes) -> bool:
+        """Say whether the frame that has come starts so."""
+        return self._frame.startswith(mark)
 
     def begin(self) -> Header:
         """Check the header of the frame that has come; raises as ``Decoder.header``."""

@@ -83,6 +83,8 @@ class PPControlPlane:
 
     role: ClassVar[Role]
     """The part that this rank plays."""
+    _outbound: ClassVar[str] = ""
+    """The link on which this rank sends tensors."""
     _kinds: ClassVar[dict[Role, type[PPControlPlane]]] = {}
 
     def __init_subclass__(cls, role: Role | None = None) -> None:
@@ -106,15 +108,16 @@ class PPControlPlane:
         self.recorder = recorder
         self.session = Session(groups.rank, self.role, plan.in_flight_depth)
         self.links: dict[str, Any] = {}
-        self.preflight = Preflight(limits_of(plan), groups.device)
+        on_cuda = groups.device.type == "cuda"
+        self.device = CudaLinks(groups, recorder, plan.in_flight_depth) if on_cuda else None
+        fill = None if self.device is None else partial(self.device.fill, self._outbound)
+        self.preflight = Preflight(limits_of(plan), groups.device, fill)
         self._hook, self._on_failure = hook, on_failure
         # Every chunk in flight can have a job here, and so can one NOOP, SHUTDOWN or notice besides.
         bound = plan.in_flight_depth + 2
         self._lanes = {
             name: Lane(name, groups.device, bound=bound) for name in groups.topology.links(groups.rank)
         }
-        on_cuda = groups.device.type == "cuda"
-        self.device = CudaLinks(groups, recorder, plan.in_flight_depth) if on_cuda else None
         self._failing = threading.Lock()
         self._caller: dict[str, threading.Thread] = {}
         self.session.joined()
@@ -215,6 +218,10 @@ class PPControlPlane:
                 result_of(job, NOTICE_TIMEOUT_S, what="notice", group=name)
             except Exception as unsent:  # noqa: BLE001  the first error is the one to report
                 log.warning("notice.unsent group=%s %s", name, unsent)
+        if self.device is not None:
+            # Last: a device that has failed says so to whoever asks, and may let him wait.
+            with suppress(Exception):
+                self.device.spans.poll()
 
     def _notify(self, name: str, outgoing: Outgoing) -> None:
         """Lane job: send a terminal notice on one of this role's links; ``notices`` says which."""

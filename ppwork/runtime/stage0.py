@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 class Stage0Plane(PPControlPlane, role=Role.STAGE0):
     """Rank 0's end of the control plane."""
 
+    _outbound = "down_pg"
+
     def __init__(self, plan: PipelinePlan, groups: Groups, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
         super().__init__(plan, groups, *args, **kwargs)
         self._down, self._up = P2PSender(groups, "down_pg"), P2PReceiver(groups, "up_pg", plan)
@@ -200,8 +202,11 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         result: PPResult = self._only_kind(incoming, PPResult)
         if self.device is None:
             return result
-        arrival = self.device.receive("up_pg", incoming, self._up.issue)
-        whole: PPResult = self.device.complete("up_pg", incoming, arrival)
+        # Not with its envelope: a receive that waits for its result holds back, in NCCL's order of launches,
+        # every envelope that is sent after the next one (docs/gpu.md).
+        self.device.reserve("up_pg", incoming)
+        self.device.receive("up_pg", incoming, self._up.issue)
+        whole: PPResult = self.device.complete("up_pg", incoming)
         return whole
 
     def _report_broken_sends(self) -> None:

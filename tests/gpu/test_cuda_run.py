@@ -17,14 +17,16 @@ HARD_LIMIT_S = 300.0
 
 
 @pytest.mark.timeout(HARD_LIMIT_S + 30)
+@pytest.mark.parametrize("depth", [1, 3])
 @pytest.mark.parametrize("mesh_size", [1, 2])
-def test_the_shipped_clip_on_nccl_equals_one_process(tmp_path, mesh_size):
+def test_the_shipped_clip_on_nccl_equals_one_process(tmp_path, mesh_size, depth):
     gpus = count_gpus()
     assert gpus > 0, "select these tests only where there is a GPU"
     plan = pp.Plan(
         mesh_size=mesh_size,
         chunks=6,
         hard_cuts=(3,),
+        in_flight_depth=depth,
         backend="nccl",
         share_gpu=gpus <= mesh_size,
         timeout_s=120.0,

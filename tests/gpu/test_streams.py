@@ -100,7 +100,8 @@ class Rounds:
         for k, (numel, sink) in enumerate(zip(self.numels, sinks, strict=True)):
             self.delay(self.compute_ms)
             chunk = torch.full((numel,), k + 1.0, device=self.device)
-            link.send([as_bytes(chunk)], lambda raw, to=sink: self.copy(to, raw, self.link_ms))
+            filled = link.fill([as_bytes(chunk)])
+            link.send(filled, lambda raw, to=sink: self.copy(to, raw, self.link_ms))
             chunk.fill_(-1.0)  # the caller's again
             self.overwrite_freed(k)
         return self.whole(sinks)
@@ -121,7 +122,8 @@ class Rounds:
         for k, (chunk, sink) in enumerate(zip(chunks, sinks, strict=True)):
             specs = [TensorSpec("chunk", "float32", tuple(chunk.shape), "cuda")]
             source = as_bytes(chunk)
-            arrival = link.receive(specs, lambda raw, of=source: self.copy(raw, of, self.link_ms))
+            arrival = link.reserve(specs)
+            link.receive(arrival, lambda raw, of=source: self.copy(raw, of, self.link_ms))
             if mesh:
                 onward.pass_on(arrival, lambda raw, to=sink: self.copy(to, raw, self.mesh_ms))
             self.delay(self.compute_ms)
@@ -180,8 +182,10 @@ def test_a_message_without_bytes_issues_nothing(device):
     link = Rounds(device, None).link("down_pg")
     specs = [TensorSpec("none", "float32", (0, 3), "cuda")]
     calls = []
-    link.send([], calls.append)
-    assert link.take(link.receive(specs, calls.append))["none"].shape == (0, 3)
+    link.send(link.fill([]), calls.append)
+    arrival = link.reserve(specs)
+    link.receive(arrival, calls.append)
+    assert link.take(arrival)["none"].shape == (0, 3)
     assert calls == []
 
 
@@ -233,7 +237,8 @@ def test_the_clock_keeps_its_time_when_its_zero_moves(device, delay, monkeypatch
     spans.flush()
     whole_ms = (time.monotonic_ns() - start_ns) / 1e6
     assert (written[-1].end_ns - written[0].start_ns) / 1e6 == pytest.approx(whole_ms, rel=0.05)
-    assert all(before.end_ns <= after.start_ns + 2000 for before, after in pairwise(written))
+    # A new zero may be off by the width of its calibration.
+    assert all(before.end_ns <= after.start_ns + 200_000 for before, after in pairwise(written))
 
 
 # A whole run
@@ -256,26 +261,38 @@ def run_at(depth: int, out: Path) -> pp.Run:
 
 
 def hidden_transfers(run: pp.Run) -> set[int]:
-    """Chunks on their way to the leader's device with its generator's work on an earlier one."""
+    """Chunks that were on the leader's device, and passed on, before its work on an earlier one was over.
+
+    A transfer's span begins on the link's stream, before NCCL lets it start: only its end says something.
+    """
     on_device = [e for e in run.entries(1) if isinstance(e, Span) and e.lane.startswith("cuda:")]
     generates = [e for e in on_device if e.name == "generate"]
     transfers = [e for e in on_device if e.lane in ("cuda:down_pg", "cuda:mesh_pg")]
     assert generates
     assert transfers
     return {
-        t.chunk_index
-        for t in transfers
+        g.chunk_index + 1
         for g in generates
-        if g.chunk_index < t.chunk_index and t.start_ns < g.end_ns and g.start_ns < t.end_ns
+        for own in [[t for t in transfers if t.chunk_index == g.chunk_index + 1]]
+        if own and all(t.end_ns < g.end_ns for t in own)
     }
 
 
-@pytest.mark.timeout(2 * HARD_LIMIT_S + 60)
-def test_depth_3_returns_what_depth_1_returns_and_hides_transfers_behind_the_generator(tmp_path, monkeypatch):
+@pytest.mark.timeout(4 * HARD_LIMIT_S + 60)
+def test_transfers_end_behind_a_generator_with_sums_from_depth_3_on(tmp_path, monkeypatch):
+    """And every depth returns the same."""
     monkeypatch.chdir(Path(__file__).parent)
-    runs = {depth: run_at(depth, tmp_path / f"depth{depth}") for depth in (1, 3)}
+    runs = {depth: run_at(depth, tmp_path / f"depth{depth}") for depth in (1, 3, 4, 6)}
     # Sums of 0..k since the cut; min and max of 4 MB agree only if no byte of another chunk is in between.
     expected = [[float(sum(range(7 * (k >= 7), k + 1)))] * 2 for k in range(12)]
-    assert {depth: run.summary["outputs"] for depth, run in runs.items()} == {1: expected, 3: expected}
+    assert {depth: run.summary["outputs"] for depth, run in runs.items()} == dict.fromkeys(runs, expected)
     assert hidden_transfers(runs[1]) == set()
-    assert len(hidden_transfers(runs[3])) >= 6
+    assert all(len(hidden_transfers(run)) >= 6 for depth, run in runs.items() if depth >= 3)
+
+
+@pytest.mark.timeout(2 * HARD_LIMIT_S + 60)
+def test_more_depth_does_not_make_a_result_late(tmp_path, monkeypatch):
+    """Its receive stands behind rank 0's sends in NCCL's order; they must not wait for the mesh."""
+    monkeypatch.chdir(Path(__file__).parent)
+    periods = {depth: run_at(depth, tmp_path / f"depth{depth}").summary["period_ms"] for depth in (3, 6)}
+    assert periods[6] < 1.1 * periods[3]

@@ -59,6 +59,9 @@ class BadTensor(CaseInjector):
             return torch.empty(4, device="meta")
         if self.case == "quantised":
             return torch.quantize_per_tensor(torch.ones(4), 0.1, 0, torch.quint8)
+        if self.case == "no-room":
+            free, _ = torch.cuda.mem_get_info()
+            return torch.empty(free * 2 // 3, dtype=torch.uint8, device="cuda")
         return torch.ones(4, 3).t()
 
 

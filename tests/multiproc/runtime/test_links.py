@@ -44,7 +44,13 @@ else:
     take = end.receive
     mesh = BroadcastRoot(groups) if rank == 1 else None
 for index, what in enumerate(stream):
-    if rank == 0:
+    if what[0] == "begin":  # the leader's word to the mesh, as on CUDA
+        if rank == 1:
+            mesh.begin(plan.frame_bytes)
+        if rank == 2:
+            assert take() is None
+        seen.append("begin")
+    elif rank == 0:
         kind, detail = what
         ids = Ids(index, index, 0)
         if kind == "chunk":
@@ -98,6 +104,10 @@ STREAMS = {
     "other actions with a receive posted": [
         *[["chunk", A]] * 3, ["NOOP", None], ["long", 9_000], ["chunk", A], ["chunk", A], ["chunk", B],
         ["chunk", A], ["chunk", A], ["NOOP", None], ["NOOP", None], ["chunk", D], ["SHUTDOWN", None],
+    ],
+    "the leader's word with a receive posted": [
+        *[["begin", None], ["chunk", A]] * 4, ["begin", None], ["begin", None], ["chunk", B], ["begin", None],
+        ["SHUTDOWN", None],
     ],
     "never twice": [*NEVER_TWICE, ["chunk", A], ["chunk", A], *NEVER_TWICE, ["chunk", A], ["SHUTDOWN", None]],
     "a notice with a receive posted": [*[["chunk", A]] * 3, ["ERROR", None]],

@@ -1,101 +1,413 @@
-"""The leader's end on a device, without one: what its main thread issues, and in which order (rule R7)."""
+"""The mesh's ends on a device, without one: what a main thread issues, and in which order (R5, R7)."""
 
 import queue
+import threading
 from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
 import torch
+from launch_order import STAGE1, TRANSFER, Deadlock, ends, mesh_device, stage0_device
 
-from ppwork.errors import LocalProtocolError
-from ppwork.protocol.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPResult
+from ppwork.errors import LocalProtocolError, PeerTimeoutError, PlanError, RemoteProtocolError, TerminalNotice
+from ppwork.protocol.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPResult, Reason
 from ppwork.protocol.plan import PipelinePlan
-from ppwork.protocol.topology import Role, Topology
+from ppwork.protocol.topology import Topology
 from ppwork.runtime import FollowerPlane, LeaderPlane, PPControlPlane
 from ppwork.runtime.lanes import Lane
 from ppwork.runtime.messages import Incoming
+from ppwork.runtime.plane import Timed
 
 CPU = torch.device("cpu")
+BEGIN = None
+"""What a follower's link returns for the leader's word."""
 
 
 class Link:
-    """All ends of links at once; what it receives is put into ``coming``."""
+    """All ends of links at once: ``coming`` is what it receives, ``heard`` what the mesh was told."""
 
     coming: queue.Queue
+    heard: list
 
     def __init__(self, *args):
-        pass
+        # Its plane's own: the lanes of one that was made before go on reading theirs.
+        self.coming, self.heard = Link.coming, Link.heard
 
     def receive(self):
         return self.coming.get(timeout=10.0)
 
+    def pass_on(self, incoming):
+        self.heard.append(incoming)
+
+    def begin(self, frame_bytes):
+        self.heard.append(BEGIN)
+
     def issue(self, raw):
         pass
 
-    def ignored(self, message):
+    def send(self, outgoing):
         pass
-
-    pass_on = send = ignored
 
 
 class Device:
-    """The CUDA side of the links; remembers what it was asked to do."""
+    """The CUDA side of the links; remembers what it was asked to do.
+
+    It computes until ``free`` is set, and its results are on their way until ``taken`` is.
+    """
 
     def __init__(self):
-        self.acts = []
+        self.acts, self.ns, self.waited = [], 5, 0
+        self.free, self.taken = threading.Event(), threading.Event()
+        self.free.set()
+        self.taken.set()
+
+    def reserve(self, name, incoming):
+        pass
 
     def receive(self, name, incoming, issue):
-        self.acts.append(f"receive {incoming.message.ids.chunk_index}")
-        return SimpleNamespace()
+        self.acts.append(f"{name} {incoming.message.ids.chunk_index}")
 
-    def pass_on(self, arrival, incoming, issue):
-        self.acts.append(f"pass on {incoming.message.ids.chunk_index}")
+    def pass_on(self, incoming, issue):
+        self.acts.append(f"mesh_pg {incoming.message.ids.chunk_index}")
 
-    def complete(self, name, incoming, arrival):
+    def complete(self, name, incoming):
+        if incoming.message.action is PPAction.INFER:
+            self.acts.append(f"compute {incoming.message.ids.chunk_index}")
         return incoming.message
 
     def send(self, name, outgoing, issue):
         self.acts.append(f"send {outgoing.message.ids.chunk_index} after {outgoing.message.stage1_ns} ns")
 
+    def launched(self, name=None):
+        on_link = SimpleNamespace(synchronize=lambda: self.taken.wait(10.0))
+        return SimpleNamespace(synchronize=self._passed) if name is None else on_link
+
+    def _passed(self):
+        assert self.free.wait(10.0)
+        self.waited += 1
+
     @contextmanager
     def computing(self, name, which):
-        yield SimpleNamespace(wait=lambda: None, ns=5)
+        yield SimpleNamespace(end=self.launched(), ns=self.ns)
+
+    def of_the_mesh(self):
+        """Return what all mesh ranks do together, in order."""
+        return [act for act in self.acts if act.startswith(("mesh_pg", "compute"))]
 
 
-def plane_of(monkeypatch, rank, role, mesh_size=2):
+@pytest.fixture
+def plane_of(monkeypatch):
     for end in ("P2PReceiver", "P2PSender", "BroadcastRoot", "BroadcastReceiver"):
         monkeypatch.setattr(f"ppwork.runtime.mesh.{end}", Link)
-    monkeypatch.setattr(Link, "coming", queue.Queue(), raising=False)
-    groups = SimpleNamespace(rank=rank, role=role, topology=Topology(mesh_size), device=CPU, timeout_s=5.0)
-    return PPControlPlane.join(PipelinePlan(mesh_size=mesh_size, in_flight_depth=2), groups=groups)
+
+    def made(rank, depth=2, timeout_s=5.0, on_device=True):
+        monkeypatch.setattr(Link, "coming", queue.Queue(), raising=False)
+        monkeypatch.setattr(Link, "heard", [], raising=False)
+        topology = Topology(2)
+        role = topology.role(rank)
+        groups = SimpleNamespace(rank=rank, role=role, topology=topology, device=CPU, timeout_s=timeout_s)
+        plane = PPControlPlane.join(PipelinePlan(mesh_size=2, in_flight_depth=depth), groups=groups)
+        if on_device:
+            plane.device, plane._lanes["device"] = Device(), Lane("device", CPU)
+        return plane
+
+    return made
 
 
-def incoming(k):
-    return Incoming(PPEnvelope(PPAction.INFER, Ids(k, k, 0), ChunkPlan.of(1)), None, [], None, None)
+def incoming(k, call=None, action=PPAction.INFER, reason=None):
+    plan = ChunkPlan.of(1) if action is PPAction.INFER else None
+    ids = Ids(k if call is None else call, k, 0)
+    return Incoming(PPEnvelope(action, ids, plan, reason=reason), None, [], None, None)
 
 
-def test_a_computed_result_leaves_before_the_next_chunk_is_handed_out(monkeypatch):
+def compute(plane, result=None, took=None):
+    """Be stage 1 for one chunk."""
+    envelope = plane.receive()
+    ids = plane.computed(1)
+    if isinstance(plane, LeaderPlane):
+        plane.send_result(result or PPResult(PPAction.INFER, ids, 1), took)
+    return envelope.ids.chunk_index
+
+
+def until(fact):
+    """Wait for what a lane does."""
+    assert any(fact() or threading.Event().wait(0.01) for _ in range(1000))
+
+
+def test_a_computed_result_leaves_before_the_next_chunk_is_handed_out(plane_of):
     """Its kernels would else be launched first, and NCCL starts operations in the order of the host."""
-    plane = plane_of(monkeypatch, 1, Role.LEADER)
+    plane = plane_of(1)
     assert type(plane) is LeaderPlane
-    plane.device, plane._lanes["device"] = Device(), Lane("device", CPU)
     for k in range(2):
         Link.coming.put(incoming(k))
-    assert plane.receive().ids.chunk_index == 0
-    plane.send_result(PPResult(PPAction.INFER, plane.computed(1), 1))
-    assert plane.receive().ids.chunk_index == 1
+    assert [compute(plane), plane.receive().ids.chunk_index] == [0, 1]
     acts = plane.device.acts
-    assert [act for act in acts if not act.startswith("send")] == [
-        "receive 0",
-        "pass on 0",
-        "receive 1",
-        "pass on 1",
-    ]
-    assert "send 0 after 5 ns" in acts
+    assert acts.index("compute 0") < acts.index("send 0 after 0 ns") < acts.index("compute 1")
 
 
-def test_a_follower_sends_no_result(monkeypatch):
-    plane = plane_of(monkeypatch, 2, Role.FOLLOWER)
+CHUNKS = 16
+
+
+def leader_in_step(plane_of, depth):
+    """Return what the leader issues where stage 1 is longer: chunk k + depth leaves after result k."""
+    plane, frames = plane_of(1, depth), 0
+    for k in range(CHUNKS):
+        while frames < max(k - 1, 0) + depth:
+            Link.coming.put(incoming(frames))
+            frames += 1
+        until(lambda frames=frames: sum(item is not BEGIN for item in Link.heard) == frames)
+        assert compute(plane) == k
+        until(lambda k=k: plane.device.waited == k + 1)
+    return plane.device.acts
+
+
+@pytest.mark.parametrize("depth", [3, 4, 6])
+def test_what_is_here_in_time_is_transferred_behind_the_chunk_before_it(plane_of, depth):
+    """Chunk k's transfers are issued before the sums of k - 1, and so can run beside them.
+
+    The down link takes all that has come, in the first place: rank 0's sends end, however many are in flight,
+    and the receive of a result, issued behind them, is not late by the depth.
+    """
+    acts = leader_in_step(plane_of, depth)
+    for k in range(1, CHUNKS):
+        assert acts.index(f"mesh_pg {k + 1}") < acts.index(f"compute {k}")
+        assert acts.index(f"down_pg {k + depth - 2}") < acts.index(f"compute {k}")
+
+
+def one_ahead(depth):
+    """Return what a leader would issue that receives the next chunk behind the kernels of this one."""
+    acts = ["down_pg 0", "mesh_pg 0"]
+    for k in range(CHUNKS):
+        ahead = [f"down_pg {k + 1}", f"mesh_pg {k + 1}"] if depth > 1 else []
+        acts += [f"compute {k}", *ahead, f"send {k}"]
+    return acts
+
+
+def hidden_and_late(depth, acts, *, posted=False):
+    """Return how many transfers of mid-run end before the chunk before theirs, and the latest result."""
+    follower = [act for act in acts if act.startswith(("mesh_pg", "compute"))]
+    stage0 = stage0_device(depth, CHUNKS + depth, posted=posted)
+    at = ends(stage0, mesh_device(acts, follower=False), mesh_device(follower, follower=True))
+    middle = range(depth, CHUNKS - depth)
+    hidden = [at[f"mesh_pg {k + 1}"] < at[f"late_sum {k}"] for k in middle]
+    return sum(hidden) / len(middle), max(at[f"up_pg {k}"] - at[f"late_sum {k}"] for k in middle)
+
+
+@pytest.mark.parametrize("depth", [3, 4, 6])
+def test_in_nccls_order_transfers_are_hidden_and_no_result_is_late(plane_of, depth):
+    """By the rules of ``launch_order``, for what the leader really issues; a card has the last word."""
+    assert hidden_and_late(depth, leader_in_step(plane_of, depth)) == (1.0, TRANSFER)
+
+
+@pytest.mark.parametrize(("depth", "late"), [(3, False), (4, True)])
+def test_one_chunk_ahead_nothing_would_be_hidden_and_results_late_with_the_depth(depth, late):
+    hidden, lag = hidden_and_late(depth, one_ahead(depth))
+    assert hidden == 0.0
+    assert (lag >= STAGE1) == late
+
+
+def test_one_chunk_ahead_a_depth_of_6_would_deadlock():
+    with pytest.raises(Deadlock):
+        hidden_and_late(6, one_ahead(6))
+
+
+@pytest.mark.parametrize("depth", [3, 4, 6])
+def test_receives_of_results_that_were_posted_ahead_would_deadlock(plane_of, depth):
+    """Of one group the second waits for the first, and so does every send that is issued behind it."""
+    with pytest.raises(Deadlock):
+        hidden_and_late(depth, leader_in_step(plane_of, depth), posted=True)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3, 6])
+def test_all_mesh_ranks_issue_in_one_order(plane_of, depth):
+    """R5: whatever came in time at the leader, a follower reads where each chunk begins."""
+    leader = plane_of(1, depth)
+    for k in range(depth):
+        Link.coming.put(incoming(k))
+    for k in range(10):
+        assert compute(leader) == k
+        Link.coming.put(incoming(k + depth))
+    until(lambda: sum(item is not BEGIN for item in Link.heard) == 10 + depth)
+    stream = list(Link.heard)
+    follower = plane_of(2, depth)
+    for item in stream:
+        Link.coming.put(item)
+    assert [compute(follower) for _ in range(10)] == list(range(10))
+    together = leader.device.of_the_mesh()
+    assert together[-1] == "compute 9"
+    assert follower.device.of_the_mesh() == together
+
+
+def test_the_leader_begins_a_chunk_while_the_one_before_is_computed_if_its_next_is_here(plane_of):
+    plane = plane_of(1, depth=3)
+    plane.device.free.clear()
+    Link.coming.put(incoming(0))
+    assert compute(plane) == 0
+    for k in (1, 2):
+        Link.coming.put(incoming(k))
+    handed_out = []
+    thread = threading.Thread(target=lambda: handed_out.append(plane._next_on_device(plane.device)))
+    thread.start()
+    until(lambda: Link.heard.count(BEGIN) == 2)
+    assert not handed_out, "the result of the chunk before it has not left"
+    plane.device.free.set()
+    thread.join(10.0)
+    assert handed_out[0].message.ids.chunk_index == 1
+    assert plane.device.acts[-1] == "send 0 after 0 ns"
+
+
+def test_the_leader_only_receives_until_rank_0_has_taken_the_result_before_the_last(plane_of):
+    """Rank 0 takes it behind its sends; this rank must receive those, and could not behind a chunk's sums."""
+    plane = plane_of(1, depth=6)
+    plane.device.taken.clear()
+    Link.coming.put(incoming(0))
+    Link.coming.put(incoming(1))
+    assert [compute(plane), compute(plane)] == [0, 1]
+    Link.coming.put(incoming(2))
+    handed_out = []
+    thread = threading.Thread(target=lambda: handed_out.append(plane._next_on_device(plane.device)))
+    thread.start()
+    until(lambda: "down_pg 2" in plane.device.acts)
+    Link.coming.put(incoming(3))
+    until(lambda: "down_pg 3" in plane.device.acts)
+    assert not handed_out
+    assert "send 1 after 0 ns" not in plane.device.acts
+    plane.device.taken.set()
+    thread.join(10.0)
+    assert handed_out[0].message.ids.chunk_index == 2
+    assert plane.device.acts[-1] == "send 1 after 0 ns"
+
+
+def test_a_heartbeat_needs_no_begin(plane_of):
+    plane = plane_of(2)
+    for item in (incoming(-1, 0, PPAction.NOOP), incoming(0, 1), BEGIN, incoming(0, 2, PPAction.NOOP)):
+        Link.coming.put(item)
+    assert plane.receive().action is PPAction.NOOP
+    assert compute(plane) == 0
+    assert plane.receive().action is PPAction.NOOP
+
+
+def test_a_follower_launches_one_chunk_ahead_of_its_device_and_no_more(plane_of):
+    """NCCL counts an operation's time from its launch."""
+    plane = plane_of(2, depth=3, timeout_s=-1.9)  # patience: 0.1 s
+    for k in range(3):
+        Link.coming.put(incoming(k))
+        Link.coming.put(BEGIN)
+    plane.device.free.clear()
+    assert [compute(plane), compute(plane)] == [0, 1]
+    with pytest.raises(PeerTimeoutError, match="chunk on the device did not end"):
+        plane.receive()
+    plane.device.free.set()
+
+
+def test_a_follower_checks_ids_before_it_issues_the_broadcast(plane_of):
+    """R2."""
+    plane = plane_of(2)
+    Link.coming.put(incoming(1))
+    Link.coming.put(BEGIN)
+    with pytest.raises(RemoteProtocolError, match="call_id 1 followed -1"):
+        plane.receive()
+    assert plane.device.acts == []
+
+
+def test_the_leader_has_room_for_a_chunk_before_the_mesh_hears_of_it(plane_of):
+    """R1."""
+    plane = plane_of(1)
+    heard = []
+
+    def reserve(name, incoming):
+        heard.append((name, list(Link.heard)))
+        raise LocalProtocolError("no room")
+
+    plane.device.reserve = reserve
+    Link.coming.put(incoming(0))
+    with pytest.raises(LocalProtocolError, match="no room"):
+        plane.receive()
+    assert heard == [("down_pg", [])]
+    assert Link.heard == []
+
+
+def test_a_notice_ends_the_leader_while_its_device_computes(plane_of):
+    plane = plane_of(1)
+    plane.device.free.clear()
+    Link.coming.put(incoming(0))
+    compute(plane)
+    reason = Reason("ValueError", "why", {}, "")
+    Link.coming.put(incoming(0, 0, PPAction.ERROR, reason))
+    with pytest.raises(TerminalNotice, match="why"):
+        plane.receive()
+    plane.device.free.set()
+
+
+# The time that a chunk took
+
+
+def test_without_a_measure_the_callers_own_time_is_sent(plane_of):
+    plane = plane_of(1)
+    for k in range(2):
+        Link.coming.put(incoming(k))
+    compute(plane, PPResult(PPAction.INFER, Ids(0, 0, 0), 1, 7_000_000))
+    plane.receive()
+    assert "send 0 after 7000000 ns" in plane.device.acts
+
+
+def test_with_a_measure_the_devices_time_is_sent(plane_of):
+    plane = plane_of(1)
+    for k in range(2):
+        Link.coming.put(incoming(k))
+    with plane.timed("generate", {}) as took:
+        pass
+    compute(plane, took=took)
+    plane.receive()
+    assert "send 0 after 5 ns" in plane.device.acts
+
+
+@pytest.mark.parametrize(("depth", "device_s", "host_s", "refused"), [
+    (3, 40.0, 0.1, True),
+    (1, 40.0, 0.1, False),  # nothing is launched ahead
+    (3, 40.0, 39.0, False),  # the host took it, a compiler mostly: nothing waited
+    (3, 29.0, 0.1, False),
+])  # fmt: skip
+def test_a_plan_that_nccl_would_end_is_refused_with_its_numbers(plane_of, depth, device_s, host_s, refused):
+    plane = plane_of(1, depth, timeout_s=60.0)
+    for k in range(2):
+        Link.coming.put(incoming(k))
+        if depth == 1:
+            break
+    span = SimpleNamespace(end=plane.device.launched(), ns=int(device_s * 1e9))
+    compute(plane, took=Timed(int(host_s * 1e9), span))
+    if not refused:
+        Link.coming.put(incoming(1)) if depth == 1 else None
+        assert plane.receive().ids.chunk_index == 1
+        return
+    with pytest.raises(PlanError) as caught:
+        plane.receive()
+    assert caught.value.what == (
+        "The device took 40.0 s for a chunk. At depth 3 NCCL waits up to 79.8 s for an operation, "
+        "and timeout_s is 60."
+    )
+    assert caught.value.where["chunk_index"] == 0
+    assert "--timeout-s above 80" in caught.value.check_first
+
+
+@pytest.mark.parametrize(
+    ("state", "said", "group"),
+    [
+        ({}, "No envelope came within", "mesh_pg"),
+        ({"_computing": True}, "The device did not finish a chunk within", "tp_pg"),
+        ({"_ahead": [incoming(0)]}, "The mesh did not begin a chunk within", "mesh_pg"),
+    ],
+)
+def test_a_bound_that_passes_says_for_what_this_rank_waited(plane_of, state, said, group):
+    plane = plane_of(1, timeout_s=-1.99)
+    vars(plane).update(state)
+    with pytest.raises(PeerTimeoutError, match=said) as caught:
+        plane._next_item()
+    assert caught.value.where == {"group": group}
+
+
+def test_a_follower_sends_no_result(plane_of):
+    plane = plane_of(2, on_device=False)
     assert type(plane) is FollowerPlane
     Link.coming.put(incoming(0))
     assert plane.receive().ids == Ids(0, 0, 0)
