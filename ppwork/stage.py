@@ -1,8 +1,8 @@
 """The contract of a stage: what user code fills in, and how it is found by import path.
 
-A stage knows nothing of ranks that talk to each other: it never calls ``torch.distributed`` itself. Stage 0
-turns source chunks into tensors and results back into output; stage 1 (the generator) runs on every mesh
-rank and may sum over the mesh through ``context.tp`` only. The runtime owns the order and the number of the
+A stage knows nothing of ranks that talk to each other. Stage 0 turns source chunks into tensors and results
+back into output; stage 1 (the generator) runs on every mesh rank, and its collectives are on ``context.tp``'s
+group only. The runtime owns the order and the number of the
 generator calls, so that they can be checked against the plan (rule R4).
 """
 
@@ -16,11 +16,13 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from ppwork.errors import PlanError, text_of
+from ppwork.errors import LocalProtocolError, PlanError, text_of
 from ppwork.plan import Plan
 
 if TYPE_CHECKING:
     import torch
+    from torch.distributed import ProcessGroup
+    from torch.distributed.device_mesh import DeviceMesh
 
 Tensors = Mapping[str, "torch.Tensor"]
 
@@ -42,6 +44,14 @@ class TensorParallel(Protocol):
     group_rank: int
     """This rank's place in the mesh, 0 for the leader."""
 
+    @property
+    def group(self) -> ProcessGroup:
+        """The mesh's process group (``tp_pg``), for collectives of your own; all mesh ranks make each."""
+
+    @property
+    def device_mesh(self) -> DeviceMesh:
+        """The mesh as a ``DeviceMesh`` of one dimension, for DTensor and ``parallelize_module``."""
+
     def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
         """Sum ``tensor`` over the mesh, in place, and return it.
 
@@ -57,10 +67,24 @@ class TensorParallel(Protocol):
 
 
 class NoTensorParallel:
-    """The mesh of one: sums over nobody. Used at mesh size 1 and by the single-process reference."""
+    """The mesh of one: sums over nobody, and has no group. Stage 0 has it, which is not in the mesh."""
 
     size = 1
     group_rank = 0
+
+    @property
+    def group(self) -> ProcessGroup:
+        """Nothing.
+
+        Raises:
+            LocalProtocolError: Always (the rank that asked).
+        """
+        raise _no_mesh()
+
+    @property
+    def device_mesh(self) -> DeviceMesh:
+        """As ``group``."""
+        raise _no_mesh()
 
     def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return ``tensor`` unchanged.
@@ -69,6 +93,13 @@ class NoTensorParallel:
             None.
         """
         return tensor
+
+
+def _no_mesh() -> LocalProtocolError:
+    return LocalProtocolError(
+        "The mesh's group was asked for where there is no mesh.",
+        check_first="does stage 0 use it? it is one rank, and the mesh is ranks 1..N",
+    )
 
 
 @dataclass(frozen=True)
@@ -96,13 +127,19 @@ class Emission:
 
 
 class Stage0(Protocol):
-    """Rank 0's part: source, encode, decode, emit. Built once, after all groups exist and are warm."""
+    """Rank 0's part: source, encode, decode, emit. Built once, after all groups exist and are warm.
+
+    All of it runs under ``torch.inference_mode()``, the constructor under ``torch.no_grad()``, unless the
+    class has ``inference_mode = False``; so does the generator.
+    """
 
     def __init__(self, context: StageContext) -> None:
         """Load what is needed; the first ``encode`` should cost what the tenth does."""
 
     def encode(self, chunk_index: int) -> Tensors | Pause | None:
         """Take the next chunk from the source and encode it; ``None`` ends the stream early.
+
+        What is returned belongs to the transport until the chunk's result is decoded: nobody may write to it.
 
         Called once per chunk, ``chunk_index`` counting 0, 1, 2, ... A live source with nothing yet returns
         ``NOT_YET`` and is soon asked for the same chunk again. Meanwhile rank 0 decodes what has come back
@@ -154,7 +191,8 @@ class Generator(Protocol):
         """Run one denoise step; counts as one generator call, whoever makes it: also the stage itself.
 
         ``tensors`` are the envelope's for step 0 and the previous step's result after that. The result of
-        the last step is what the leader sends back.
+        the last step is what the leader sends back; it belongs to the transport until the chunk a whole
+        depth later is here. A static output buffer goes out as ``.clone()``.
         """
 
 

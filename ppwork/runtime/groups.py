@@ -17,10 +17,12 @@ import os
 import secrets
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cached_property
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
@@ -35,6 +37,22 @@ from ppwork.runtime import nccl
 log = logging.getLogger(__name__)
 
 TOKEN_BYTES = 64
+
+
+def started_by_torchrun() -> tuple[int, int, int]:
+    """Return this process's rank, its rank on this host, and the world size.
+
+    Raises:
+        PlanError: The environment does not have them (this process).
+    """
+    try:
+        rank, local_rank, world = (int(os.environ[name]) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"))
+    except KeyError as missing:
+        raise PlanError(
+            f"The environment has no {missing.args[0]}: torchrun has not started this process.",
+            check_first="torchrun --standalone --nproc-per-node 3 and your script, for a mesh of 2",
+        ) from None
+    return rank, local_rank, world
 
 
 def pick_device(plan: PipelinePlan, rank: int, local_rank: int) -> torch.device:
@@ -180,6 +198,18 @@ class Groups:
     def handles(self) -> dict[str, Any]:
         """Return all handles by name, also of groups that this rank is not in (guards compare them)."""
         return dict(self._handles)
+
+    @cached_property
+    def device_mesh(self) -> DeviceMesh:
+        """The mesh ranks as a ``DeviceMesh`` of one dimension, for DTensor and ``parallelize_module``.
+
+        Raises:
+            LocalProtocolError: This rank is rank 0, which is not in the mesh.
+
+        Collective:
+            None: it is made of ``tp_pg``.
+        """
+        return DeviceMesh.from_group(self["tp_pg"], self.device.type, mesh_dim_names=("tp",))
 
     def close(self) -> None:
         """Leave: ``destroy_process_group`` on this rank (rule R10).

@@ -36,7 +36,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from ppwork.errors import PeerTimeoutError, RemoteProtocolError
+from ppwork.errors import LocalProtocolError, PeerTimeoutError, RemoteProtocolError
 from ppwork.protocol.backend_errors import SILENT_PEER_CHECK
 from ppwork.protocol.envelope import Ids, PPAction, PPEnvelope, PPResult
 from ppwork.protocol.plan import PipelinePlan
@@ -45,6 +45,7 @@ from ppwork.runtime.cuda_links import CudaLinks, DeviceArrival
 from ppwork.runtime.cuda_spans import DeviceSpan
 from ppwork.runtime.groups import Groups
 from ppwork.runtime.lanes import Lane, LaneStatistics, WatchedQueue
+from ppwork.runtime.lent import Lent, copies
 from ppwork.runtime.links import BroadcastReceiver, BroadcastRoot, P2PReceiver, P2PSender
 from ppwork.runtime.messages import Incoming, Outgoing
 from ppwork.runtime.plane import PPControlPlane, Timed
@@ -201,6 +202,9 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
         bound = plan.in_flight_depth + 1  # and the SHUTDOWN behind the last chunk
         self._arrived: WatchedQueue[Incoming | BaseException | None] = WatchedQueue(bound)
         self._results: deque[Future[None]] = deque()
+        self._owed: list[int] = []
+        """Chunks that were handed out and whose result was not sent."""
+        self._lent = Lent(plan.compare_collectives, "the result of chunk", "rank 0 had it")
         self._session_lock = threading.Lock()
         self._refused: RemoteProtocolError | None = None
         if self.device is not None:
@@ -215,21 +219,52 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
                 raise self._refused
             return super().computed(observed_calls)
 
-    def send_result(self, result: PPResult, took: Timed | None = None) -> None:
+    def receive(self) -> PPEnvelope:
+        """Return the next envelope; see ``MeshPlane.receive``.
+
+        Raises:
+            LocalProtocolError: Tensors of a result that rank 0 may not have yet were written to, or nothing
+                can come because a result was not sent (leader).
+        """
+        if len(self._owed) >= self.plan.in_flight_depth:
+            raise self._unanswered()
+        try:
+            envelope = super().receive()
+        except PeerTimeoutError:
+            if self._owed:
+                raise self._unanswered() from None  # rank 0 waits for it, and is not to blame
+            raise
+        if envelope.action is PPAction.INFER:
+            self._owed.append(envelope.ids.chunk_index)
+        self._lent.check()
+        # With this chunk on its way, rank 0 has taken the result of the one that is a whole depth before it.
+        self._lent.take_back(envelope.ids.chunk_index - self.plan.in_flight_depth)
+        return envelope
+
+    def send_result(self, result: PPResult, took: Timed | None = None, *, copy: bool = False) -> None:
         """Send a result to rank 0. On CUDA it leaves once the device has computed it.
 
         Args:
-            result: Its ``stage1_ns`` is taken as it is without a GPU, and from ``took`` on one.
+            result: Its ``stage1_ns`` is taken as it is without a GPU, and from ``took`` on one. Its tensors
+                belong to the transport until ``receive`` returns the chunk a whole depth after this one.
             took: From ``timed`` around what was launched; default: all that was launched until now.
+            copy: Send copies: for output buffers that are filled anew for each chunk.
 
         Raises:
-            LocalProtocolError: Preflight refused it; no byte has left (leader).
+            LocalProtocolError: Preflight refused it, or tensors of an earlier result were written to; no byte
+                has left (leader).
             PeerLostError, PeerTimeoutError: An earlier result did not get through (leader).
 
         Blocks:
             Only while ``in_flight_depth`` results are still on their way; at most ``timeout_s``.
         """
         self._one_caller("send_result")
+        if result.ids.chunk_index in self._owed:
+            self._owed.remove(result.ids.chunk_index)
+        self._lent.check()
+        if copy:
+            result = msgspec.structs.replace(result, tensors=copies(result.tensors))
+        self._lent.lend(result.ids.chunk_index, result.tensors)
         if self.device is None or result.action is not PPAction.INFER:
             self._send(result)
             return
@@ -239,6 +274,13 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
                 pass
         self._computing = True
         self._lanes["device"].submit(partial(self._await_device, result, span))
+
+    def _unanswered(self) -> LocalProtocolError:
+        return LocalProtocolError(
+            f"Chunk {self._owed[0]} was received, and no result was sent for it.",
+            where={"chunk_index": self._owed[0]},
+            check_first="does the leader's loop call `send_result` for every chunk?",
+        )
 
     def acknowledge(self) -> None:
         """Answer SHUTDOWN; see ``MeshPlane.acknowledge``."""

@@ -8,25 +8,28 @@ record first and tells the peers second.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from torch.distributed.device_mesh import DeviceMesh
 
 from ppwork.errors import LocalProtocolError, RemoteProtocolError
 from ppwork.protocol.envelope import Ids, PPAction
 from ppwork.protocol.notices import notice_of, notices
 from ppwork.protocol.plan import PipelinePlan
 from ppwork.protocol.session import COMMITMENT_POINTS, Session
+from ppwork.protocol.states import State
 from ppwork.protocol.topology import Role
 from ppwork.records.spans import Recorder, WhichChunk
 from ppwork.runtime.cuda_links import CudaLinks
 from ppwork.runtime.cuda_spans import DeviceSpan
-from ppwork.runtime.groups import Groups, join
+from ppwork.runtime.groups import Groups, join, started_by_torchrun
 from ppwork.runtime.lanes import Lane, LaneStatistics, result_of
 from ppwork.runtime.messages import Incoming, Outgoing, Preflight, limits_of
 
@@ -71,6 +74,8 @@ class PPControlPlane:
 
     role: ClassVar[Role]
     """The part that this rank plays."""
+    _last_call: ClassVar[str] = "acknowledge()"
+    """What ends this role's work."""
     _kinds: ClassVar[dict[Role, type[PPControlPlane]]] = {}
 
     def __init_subclass__(cls, role: Role | None = None) -> None:
@@ -95,6 +100,8 @@ class PPControlPlane:
         self.session = Session(groups.rank, self.role, plan.in_flight_depth)
         self.links: dict[str, Any] = {}
         self.preflight = Preflight(limits_of(plan), groups.device)
+        self.run_dir: Path | None = None
+        """Folder of the run, where one is kept."""
         self._hook, self._on_failure = hook, on_failure
         # Every chunk in flight can have a job here, and so can one NOOP, SHUTDOWN or notice besides.
         bound = plan.in_flight_depth + 2
@@ -126,6 +133,9 @@ class PPControlPlane:
             hook: See above.
             on_failure: See above.
 
+        Raises:
+            PlanError: torchrun has not started this process (this rank).
+
         Returns:
             A ``Stage0Plane`` on rank 0, a ``MeshPlane`` on the mesh ranks: ask with ``isinstance``.
 
@@ -133,25 +143,45 @@ class PPControlPlane:
             All ranks, once, before anything else of ``torch.distributed``; none with ``groups``.
         """
         if groups is None:
-            rank, local_rank, world = (int(os.environ[k]) for k in ("RANK", "LOCAL_RANK", "WORLD_SIZE"))
+            rank, local_rank, world = started_by_torchrun()
             groups = join(plan, rank=rank, local_rank=local_rank, world_size=world)
         kind = cls._kinds[groups.role]
         return kind(plan, groups, recorder or Recorder(None), hook=hook, on_failure=on_failure)
+
+    @property
+    def device_mesh(self) -> DeviceMesh:
+        """The mesh ranks as torch's ``DeviceMesh``; see ``Groups.device_mesh``."""
+        return self.groups.device_mesh
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """After SHUTDOWN: leave in order (rule R10). After an exception: tell the peers, let it pass on."""
+        """After SHUTDOWN: leave in order (rule R10). After an exception: tell the peers, let it pass on.
+
+        Raises:
+            LocalProtocolError: The block was left before SHUTDOWN was acknowledged (this rank).
+        """
         if error is not None:
             # The groups stay as they are: destroying them would wait for peers that may be gone.
             self.fail(error)
             return
+        if self.session.state is not State.CLOSED:
+            left = self._left_early()
+            self.fail(left)
+            raise left
         if self.device is not None:
             self.device.spans.flush()
         for lane in self._lanes.values():
             lane.close(NOTICE_TIMEOUT_S)
         self.groups.close()
+
+    def _left_early(self) -> LocalProtocolError:
+        passed = self.session.last_ids.chunk_index + 1
+        return LocalProtocolError(
+            f"The block was left without `{self._last_call}`, after {passed} chunks.",
+            check_first=f"a `return` or `break` on the way to `{self._last_call}`?",
+        )
 
     def statistics(self) -> tuple[LaneStatistics, ...]:
         """Return how full each lane is."""

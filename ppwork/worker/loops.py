@@ -11,21 +11,21 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ppwork.errors import PPWorkError, StageError, text_of
+from ppwork.errors import PlanError
 from ppwork.plan import Plan
 from ppwork.protocol.envelope import CONTEXT_PREFIX, ChunkPlan, PPAction, PPEnvelope, PPResult
 from ppwork.records.spans import WhichChunk
 from ppwork.runtime import FollowerPlane, LeaderPlane, MeshPlane, Stage0Plane
 from ppwork.runtime.plane import Timed
 from ppwork.stage import NOT_YET, Generator, Pause, Stage0, Tensors
-from ppwork.worker import progress
-from ppwork.worker.collectives import counting, only_group
+from ppwork.worker.collectives import counting
 from ppwork.worker.digests import compare_inputs
+from ppwork.worker.stage_code import stage_code
 from ppwork.worker.tally import Tally
 
 if TYPE_CHECKING:
@@ -42,7 +42,15 @@ def stage0_loop(plane: Stage0Plane, plan: Plan, stage0: Stage0) -> Outputs:
 
     Returns:
         What was emitted, by chunk index, if the plan says ``verify``; else nothing is kept.
+
+    Raises:
+        PlanError: The plan does not say how many chunks; nothing was sent.
     """
+    if plan.chunks is None:
+        raise PlanError(
+            "The plan's chunks was None, so there was nothing to run.",
+            check_first="Plan(chunks=...); `encode` may end the stream earlier by returning None",
+        )
     steps = Stage0Steps(plane, plan, stage0)
     if plan.in_flight_depth == 1:
         run_sequential(steps)
@@ -164,7 +172,7 @@ class Stage0Steps:
         start_ns = time.monotonic_ns()
         # Its ids are made when it leaves: a heartbeat may still take the call_id that is next now.
         which = {"chunk_index": index}
-        with self.plane.on_device("encode", which), stage_code("encode", which):
+        with self.plane.on_device("encode", which), self._stage_code("encode", which):
             tensors = encode_chunk(self._stage0, index, recompute=recompute)
         if tensors is NOT_YET:
             if self.plane.results_ready:
@@ -174,6 +182,7 @@ class Stage0Steps:
         if tensors is None:
             self._chunks = index
             return False
+        self.plane.lent.lend(index, tensors)  # it may wait here before it leaves
         self._encoded.append(Encoded(index, tensors, recompute, start_ns, time.monotonic_ns()))
         self._next += 1
         return True
@@ -208,7 +217,7 @@ class Stage0Steps:
 
     def _emit(self, result: PPResult) -> None:
         index, which, recorder = result.ids.chunk_index, result.ids.where(), self.plane.recorder
-        with self.plane.timed("decode", which), stage_code("decode", which):
+        with self.plane.timed("decode", which), self._stage_code("decode", which):
             emission = self._stage0.decode(index, result.tensors)
         figures = {"stage1_ms": result.stage1_ns / 1e6, **emission.metrics}
         recorder.instant("emit", figures=figures, ids=which)
@@ -216,6 +225,10 @@ class Stage0Steps:
         log.debug("chunk %d emitted, stage 1 took %.1f ms", index, figures["stage1_ms"])
         if self.plan.verify:
             self.outputs[index] = emission.output
+
+    def _stage_code(self, step: str, which: WhichChunk) -> AbstractContextManager[None]:
+        checked, index = self.plan.compare_collectives, which["chunk_index"]
+        return stage_code(step, self._stage0, self.plane.groups, which, seen=checked < 0 or index < checked)
 
     def _keep_alive(self) -> None:
         """Send a NOOP if nothing has left for long; a link that still carries an envelope needs none."""
@@ -240,7 +253,7 @@ def generate(
         StageError: The stage raised (this mesh rank).
     """
     groups, which = plane.groups, envelope.ids.where()
-    with plane.timed("generate", which) as took, stage_code("generate", which), only_group(groups, "tp_pg"):
+    with plane.timed("generate", which) as took, stage_code("generate", generator, groups, which):
         if plan.digests:
             compare_inputs(groups, envelope)
         with counting(groups, tally, envelope) as chunk_plan:
@@ -284,26 +297,3 @@ def encode_chunk(stage0: Stage0, chunk_index: int, *, recompute: bool) -> Tensor
         return tensors
     context_frames = stage0.context_frames(chunk_index) if recompute else {}
     return {**tensors, **context_frames}
-
-
-@contextmanager
-def stage_code(step: str, which: WhichChunk | None = None) -> Iterator[None]:
-    """Run user code, in view of the watchdog; what it raises becomes a ``StageError``, itself as the cause.
-
-    Raises:
-        StageError: The body raised something that is not ours (the rank that ran it).
-    """
-    outer = progress.enter(step, which)
-    try:
-        yield
-    except PPWorkError as error:
-        error.at(**(which or {}))
-        raise
-    except Exception as error:
-        raise StageError(
-            f"The stage's {step} raised {text_of(error)}",
-            where=which,
-            check_first="the traceback above: the last frame outside ppwork is yours",
-        ) from error
-    finally:
-        progress.leave(outer)

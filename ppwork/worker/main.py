@@ -17,14 +17,12 @@ from functools import partial
 from pathlib import Path
 
 from ppwork import process
-from ppwork.errors import named_ranks
 from ppwork.plan import Plan
 from ppwork.process import UNWRITABLE
-from ppwork.records.pulse import Pulse, read_pulse
+from ppwork.records.pulse import Pulse
 from ppwork.records.run import log_file
 from ppwork.records.spans import Recorder, span_file
 from ppwork.worker import progress
-from ppwork.worker.farewell import STAY_S, stay
 from ppwork.worker.last_words import FailureWriter, write_flight
 from ppwork.worker.watchdog import Watchdog
 
@@ -49,22 +47,13 @@ def main(run_dir: Path) -> int:
         _run(run_dir, rank, recorder, failure, pulse)
     pulse.leave(failure.exit_code)
     if failure.exit_code:
-        _stay_for_peers(run_dir, failure)
+        failure.stay_for_peers()
         # Groups are broken and lanes may be stuck in the backend: no destructor may run (rule R10).
         with contextlib.suppress(OSError):  # a full disk
             logging.shutdown()
             sys.stderr.flush()
         os._exit(failure.exit_code)
     return 0
-
-
-def _stay_for_peers(run_dir: Path, failure: FailureWriter) -> None:
-    """Stay until the peers that were told have written their records, at most ``STAY_S`` after our own."""
-    if failure.record is None:
-        return
-    silent = stay(failure.farewell, partial(read_pulse, run_dir), failure.record.at_ns / 1e9 + STAY_S)
-    if silent:
-        log.warning("left while %s had not spoken", named_ranks(silent))
 
 
 def _log_to(path: Path, rank: int) -> None:

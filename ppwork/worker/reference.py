@@ -7,11 +7,15 @@ A chunk that a flush dropped is computed like every other, because the mesh did 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import torch
+import torch.distributed as dist
 from safetensors import safe_open
+from torch.distributed.device_mesh import DeviceMesh
 
 from ppwork import process
 from ppwork.plan import Plan
@@ -23,6 +27,7 @@ from ppwork.runtime.groups import pick_device
 from ppwork.stage import NOT_YET, STAGE0_METHODS, STAGE1_METHODS, NoTensorParallel, StageContext, load_stage
 from ppwork.timeline.measures import dropped_chunks
 from ppwork.worker.loops import encode_chunk, recompute_at, run_chunk
+from ppwork.worker.stage_code import CONSTRUCTOR, without_autograd
 
 
 def main(run_dir: Path) -> int:
@@ -36,6 +41,25 @@ def main(run_dir: Path) -> int:
         comparison = compare(plan, lambda index: kept.get_tensor(f"{index:06d}"), emitted, dropped)
     write_whole(run_dir / VERIFY_FILE, msgspec.json.encode(comparison))
     return 0
+
+
+class MeshOfOne(NoTensorParallel):
+    """The mesh of one, with a group of one, made when a stage asks for it: DTensor cannot do without."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    @cached_property
+    def group(self) -> dist.ProcessGroup:
+        """A group of this process alone."""
+        backend = "cpu:gloo,cuda:nccl" if self._device.type == "cuda" else "gloo"
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
+        return dist.distributed_c10d._get_default_group()
+
+    @cached_property
+    def device_mesh(self) -> DeviceMesh:
+        """The same as a mesh."""
+        return DeviceMesh.from_group(self.group, self._device.type, mesh_dim_names=("tp",))
 
 
 def compare(
@@ -54,29 +78,37 @@ def compare(
         and ``verified_chunks``.
     """
     device = pick_device(plan, 0, 0)
-    context = StageContext(plan, device, NoTensorParallel())
-    stage0 = load_stage(plan.stage0, STAGE0_METHODS, search=Path.cwd())(context)
-    generator = load_stage(plan.stage1, STAGE1_METHODS, search=Path.cwd())(context)
+    context = StageContext(plan, device, MeshOfOne(device))
+    stage0 = _load(plan.stage0, STAGE0_METHODS, context)
+    generator = _load(plan.stage1, STAGE1_METHODS, context)
     worst, index, verified = 0.0, 0, 0
     while index < (plan.chunks or 0):
         recompute = recompute_at(plan.recompute_every, index)
-        tensors = encode_chunk(stage0, index, recompute=recompute)
+        with without_autograd(stage0):
+            tensors = encode_chunk(stage0, index, recompute=recompute)
         if tensors is NOT_YET:
             continue  # a live source pauses here as well
         if tensors is None:
             break
         cut = index in plan.hard_cuts or index in plan.flushes
-        result, _ = run_chunk(
-            generator, ChunkPlan.of(plan.denoise_steps, recompute=recompute, reset_cache=cut), tensors
-        )
+        chunk_plan = ChunkPlan.of(plan.denoise_steps, recompute=recompute, reset_cache=cut)
+        with without_autograd(generator):
+            result, _ = run_chunk(generator, chunk_plan, tensors)
         if index not in dropped:
-            output = stage0.decode(index, result).output.cpu()
+            with without_autograd(stage0):
+                output = stage0.decode(index, result).output.cpu()
             worst = max(worst, difference(output, kept(index)) if index in emitted else float("inf"))
             verified += 1
         index += 1
     if set(emitted) | set(dropped) != set(range(index)) or set(emitted) & set(dropped):
         worst = float("inf")
     return {"max_abs_diff": worst, "verified_chunks": verified}
+
+
+def _load(path: str, methods: tuple[str, ...], context: StageContext) -> Any:  # noqa: ANN401  user code
+    kind = load_stage(path, methods, search=Path.cwd())
+    with without_autograd(kind, CONSTRUCTOR):
+        return kind(context)
 
 
 def difference(a: torch.Tensor, b: torch.Tensor) -> float:

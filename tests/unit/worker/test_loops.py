@@ -7,12 +7,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from ppwork.errors import LocalProtocolError
+from ppwork.errors import LocalProtocolError, PlanError
 from ppwork.plan import SCHEDULES, Plan
 from ppwork.protocol.envelope import ChunkPlan, PPAction, PPEnvelope, PPResult
 from ppwork.protocol.session import Session
 from ppwork.protocol.topology import Role
 from ppwork.records.spans import Recorder, Span, read_entries, span_file
+from ppwork.runtime.lent import Lent
 from ppwork.stage import NOT_YET, Emission
 from ppwork.timeline.costs import Costs
 from ppwork.timeline.simulate import simulate
@@ -24,7 +25,8 @@ class Paper:
 
     def __init__(self, plan, *, eager=False, pauses=()):
         self.plan, self.eager, self.pauses = plan, eager, list(pauses)
-        self.groups, self.recorder = SimpleNamespace(timeout_s=plan.timeout_s), Recorder(None)
+        self.groups = SimpleNamespace(timeout_s=plan.timeout_s, role=Role.STAGE0, rank=0, handles=dict)
+        self.recorder, self.lent = Recorder(None), Lent(0, "chunk", "its end")
         self.session = Session(0, Role.STAGE0, plan.in_flight_depth)
         self.session.joined()
         self.on_the_way, self.here, self.acts = deque(), deque(), []
@@ -153,3 +155,11 @@ def test_a_chunk_that_was_refused_is_still_seen_to_be_encoded(tmp_path):
         rank0.run()
     (entry,) = read_entries(tmp_path, 0)
     assert (entry.name, entry.chunk_index, entry.call_id) == ("encode", 0, -1)
+
+
+def test_a_plan_that_names_no_number_of_chunks_is_refused_before_anything_is_sent():
+    """Under the launcher a clip has one; in a program of one's own nothing else would say it."""
+    paper = Paper(Plan())
+    with pytest.raises(PlanError, match="chunks was None"):
+        paper.run()
+    assert paper.acts == []
