@@ -186,7 +186,7 @@ def synthetic(
         chunks=plan.chunks or SYNTHETIC_CHUNKS,
         stage0=SYNTHETIC_STAGE0,
         stage1=SYNTHETIC_STAGE1,
-        options=options,
+        options={**plan.options, **options},
     )
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ppwork.errors import LocalProtocolError, PlanError, text_of
 from ppwork.plan import Plan
@@ -126,6 +126,26 @@ class Emission:
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Chunk:
+    """What ``encode`` may return in place of tensors: a chunk that says more than they do.
+
+    Attributes:
+        tensors: By name.
+        metadata: Anything plain that msgpack carries (a tuple comes as a list): a prompt, a seed, a time. It
+            reaches ``step`` and ``decode`` where they have a parameter of this name.
+        hard_cut: Reset the cache before this chunk, as at the plan's ``hard_cuts``.
+        flush: A hard cut that also drops what is in flight, as at the plan's ``flushes``.
+        steps: Steps of this chunk; ``None``: the plan's ``denoise_steps``.
+    """
+
+    tensors: Tensors
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    hard_cut: bool = False
+    flush: bool = False
+    steps: int | None = None
+
+
 class Stage0(Protocol):
     """Rank 0's part: source, encode, decode, emit. Built once, after all groups exist and are warm.
 
@@ -136,7 +156,7 @@ class Stage0(Protocol):
     def __init__(self, context: StageContext) -> None:
         """Load what is needed; the first ``encode`` should cost what the tenth does."""
 
-    def encode(self, chunk_index: int) -> Tensors | Pause | None:
+    def encode(self, chunk_index: int) -> Tensors | Chunk | Pause | None:
         """Take the next chunk from the source and encode it; ``None`` ends the stream early.
 
         What is returned belongs to the transport until the chunk's result is decoded: nobody may write to it.
@@ -150,21 +170,23 @@ class Stage0(Protocol):
             and longer than ``timeout_s`` loses the link.
         """
 
-    def context_frames(self, chunk_index: int) -> Tensors:
+    def context_frames(self, chunk_index: int) -> Tensors:  # noqa: ARG002  a default
         """Return what the generator needs to rebuild its cache before this chunk (may be empty).
 
         Called after ``encode`` of the same chunk, and only for chunks whose plan says ``recompute``.
-        Must not depend on results: at depth 2 and above they have not arrived yet.
+        Must not depend on results: at depth 2 and above they have not arrived yet. Default: none.
         """
+        return {}
 
-    def decode(self, chunk_index: int, tensors: Tensors) -> Emission:
-        """Decode the mesh's result of ``chunk_index`` and emit it.
+    def decode(self, chunk_index: int, tensors: Tensors) -> Emission | None:
+        """Decode the mesh's result of ``chunk_index`` and emit it; ``None`` emits nothing.
 
         Called in order, but not for a chunk that a flush dropped: forget then what was kept for it.
         """
 
     def finish(self) -> Mapping[str, object]:
-        """Write the last output and return figures for the summary (JSON types only)."""
+        """Write the last output and return figures for the summary (JSON types only). Default: none."""
+        return {}
 
 
 class Generator(Protocol):
@@ -182,10 +204,13 @@ class Generator(Protocol):
         """Load this rank's shard of the weights."""
 
     def reset_cache(self) -> None:
-        """Forget the past: the next chunk starts a new stream (a hard cut)."""
+        """Forget the past: the next chunk starts a new stream (a hard cut). Default: nothing."""
 
     def recompute(self, context_frames: Tensors) -> None:
-        """Rebuild the cache from ``context_frames``; counts as one generator call, whoever makes it."""
+        """Rebuild the cache from ``context_frames``; counts as one generator call, whoever makes it.
+
+        Default: nothing.
+        """
 
     def step(self, tensors: Tensors, step_index: int, num_steps: int) -> Tensors:
         """Run one denoise step; counts as one generator call, whoever makes it: also the stage itself.
@@ -196,8 +221,9 @@ class Generator(Protocol):
         """
 
 
-STAGE0_METHODS = ("encode", "context_frames", "decode", "finish")
-STAGE1_METHODS = ("reset_cache", "recompute", "step")
+STAGE0_METHODS = ("encode", "decode")
+STAGE1_METHODS = ("step",)
+"""What a stage must have; ``context_frames``, ``finish``, ``reset_cache`` and ``recompute`` have defaults."""
 
 
 def load_stage(path: str, methods: tuple[str, ...], *, search: Path | None = None) -> type:

@@ -55,6 +55,7 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         hard_cut: bool = False,
         flush: bool = False,
         recompute: bool = False,
+        steps: int | None = None,
         copy: bool = False,
     ) -> Ids:
         """Send one chunk to the mesh.
@@ -66,6 +67,7 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
             hard_cut: Reset the cache and start a new epoch at this chunk.
             flush: A hard cut that also makes everything in flight stale.
             recompute: Rebuild the cache from the ``context.*`` tensors first.
+            steps: Generator calls without recompute; default: the plan's ``denoise_steps``.
             copy: Send copies: for buffers that are filled anew for each chunk.
 
         Returns:
@@ -84,7 +86,7 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         self.lent.check()
         cut = hard_cut or flush
         ids = self.session.next_ids(PPAction.INFER, hard_cut=cut)
-        chunk_plan = ChunkPlan.of(self.plan.denoise_steps, recompute=recompute, reset_cache=cut)
+        chunk_plan = ChunkPlan.of(steps or self.plan.denoise_steps, recompute=recompute, reset_cache=cut)
         if copy:
             tensors = copies(tensors)
         self.lent.lend(ids.chunk_index, tensors)

@@ -28,11 +28,12 @@ from ppwork.runtime.groups import started_by_torchrun
 from ppwork.stage import Generator, NoTensorParallel, Stage0, StageContext
 from ppwork.worker.clock_exchange import estimate_offset
 from ppwork.worker.collectives import TPGroup
+from ppwork.worker.contract import figures_of, optional
 from ppwork.worker.farewell import farewell_of
 from ppwork.worker.last_words import FailureWriter, write_flight
 from ppwork.worker.loops import follower_loop, leader_loop, stage0_loop
 from ppwork.worker.stage_code import stage_code
-from ppwork.worker.summary import write_summary
+from ppwork.worker.summary import OWN_FIGURES, write_summary
 from ppwork.worker.tally import Tally
 from ppwork.worker.watchdog import Watchdog
 
@@ -128,7 +129,7 @@ def run_stage0(plane: Stage0Plane, stage0: Stage0) -> dict[str, object]:
     plan = _plan_of(plane)
     outputs = stage0_loop(plane, plan, stage0)
     with stage_code("finish", stage0, plane.groups, plane.session.last_ids.where()):
-        figures = dict(stage0.finish())
+        figures = figures_of(stage0, optional(stage0, "finish")(), OWN_FIGURES)
     if plane.run_dir is not None:
         write_summary(plan, plane.run_dir, plane.groups.device.type, figures, outputs)
     return figures

@@ -24,9 +24,9 @@ from ppwork.records.files import write_whole
 from ppwork.records.run import OUTPUTS_FILE, VERIFY_FILE
 from ppwork.records.spans import read_entries
 from ppwork.runtime.groups import pick_device
-from ppwork.stage import NOT_YET, STAGE0_METHODS, STAGE1_METHODS, NoTensorParallel, StageContext, load_stage
+from ppwork.stage import STAGE0_METHODS, STAGE1_METHODS, NoTensorParallel, Pause, StageContext, load_stage
 from ppwork.timeline.measures import dropped_chunks
-from ppwork.worker.loops import encode_chunk, recompute_at, run_chunk
+from ppwork.worker.loops import decode_chunk, encode_chunk, recompute_at, resets_at, run_chunk
 from ppwork.worker.stage_code import CONSTRUCTOR, without_autograd
 
 
@@ -85,18 +85,19 @@ def compare(
     while index < (plan.chunks or 0):
         recompute = recompute_at(plan.recompute_every, index)
         with without_autograd(stage0):
-            tensors = encode_chunk(stage0, index, recompute=recompute)
-        if tensors is NOT_YET:
+            chunk = encode_chunk(stage0, index, recompute=recompute)
+        if isinstance(chunk, Pause):
             continue  # a live source pauses here as well
-        if tensors is None:
+        if chunk is None:
             break
-        cut = index in plan.hard_cuts or index in plan.flushes
-        chunk_plan = ChunkPlan.of(plan.denoise_steps, recompute=recompute, reset_cache=cut)
+        _, cut = resets_at(plan, index, chunk)
+        steps = chunk.steps or plan.denoise_steps
+        chunk_plan = ChunkPlan.of(steps, recompute=recompute, reset_cache=cut)
         with without_autograd(generator):
-            result, _ = run_chunk(generator, chunk_plan, tensors)
+            result, _ = run_chunk(generator, chunk_plan, chunk.tensors, chunk.metadata)
         if index not in dropped:
             with without_autograd(stage0):
-                output = stage0.decode(index, result).output.cpu()
+                output = decode_chunk(stage0, index, result, chunk.metadata, verify=True).output.cpu()
             worst = max(worst, difference(output, kept(index)) if index in emitted else float("inf"))
             verified += 1
         index += 1

@@ -13,8 +13,19 @@ from ppwork.plan import Plan
 from ppwork.records.files import write_whole
 from ppwork.records.run import OUTPUTS_FILE, SUMMARY_FILE
 from ppwork.records.spans import read_entries
-from ppwork.timeline.measures import dropped_chunks, measure, stage1_ms_of
+from ppwork.timeline.measures import Measures, dropped_chunks, measure, stage1_ms_of
 from ppwork.version import __version__
+
+OWN_FIGURES = (
+    *Measures.__struct_fields__,
+    "dropped_chunks",
+    "backend",
+    "device",
+    "versions",
+    "plan_digest",
+    "plan",
+)
+"""Names that the summary has itself."""
 
 
 def write_summary(

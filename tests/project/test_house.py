@@ -18,8 +18,8 @@ LIBRARY_FILES, LIBRARY_LINES = 27, 4630
 """``PPControlPlane`` may need so many, rooms' openings (``__init__``) beside it.
 
 To raise either, write the reason here. 4400 to 4630: what gave wrong data or no name in a prototype is found
-where it happens: lent buffers (``runtime.lent``, 80 lines), tensors without memory, a block left early, a result
-that was never sent; and the mesh as a ``DeviceMesh``.
+where it happens: lent buffers (``runtime.lent``, 80 lines), tensors without memory, a block left early, a
+result that was never sent; and the mesh as a ``DeviceMesh``.
 """
 TOP_PACKAGES, TOP_FILES = 13, 8
 """The eighth file is ``ranks``, the one place from which a prototype imports."""

@@ -52,7 +52,7 @@ class Paper:
 
     # The plane
 
-    def send(self, tensors, *, hard_cut, flush, recompute):
+    def send(self, tensors, *, metadata, hard_cut, flush, recompute, steps):
         ids = self.session.next_ids(PPAction.INFER, hard_cut=hard_cut)
         assert tensors["x"].item() == ids.chunk_index
         envelope = PPEnvelope(PPAction.INFER, ids, ChunkPlan.of(1, reset_cache=hard_cut), {}, tensors)
