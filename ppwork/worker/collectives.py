@@ -132,7 +132,7 @@ def seeing(groups: Groups, tally: Tally | None) -> TorchDispatchMode:
     """Return a context in which each collective of this thread is checked before the backend is called.
 
     Also functional ones, which DTensor and compiled code call and ``only_group`` does not see. It costs some
-    20 us for every operation of torch, so it is for the first chunks.
+    10 us for every operation of torch, so it is for the first chunks.
 
     Args:
         groups: This rank's.
@@ -143,6 +143,10 @@ def seeing(groups: Groups, tally: Tally | None) -> TorchDispatchMode:
         @classmethod
         def ignore_compile_internals(cls) -> bool:
             return True  # or nothing would be compiled before the last chunk of these
+
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:
+            return False  # it would import the compiler, 800 modules and some seconds, at the first operation
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
             if any(kind.__name__ == "DTensor" for kind in types):

@@ -1,5 +1,7 @@
 """Guards that stand before a backend is called, without one: group, preflight, bound of a lane, notices."""
 
+import subprocess
+import sys
 import threading
 from types import SimpleNamespace
 
@@ -147,3 +149,14 @@ def test_a_process_that_torchrun_has_not_started_says_so(monkeypatch):
     with pytest.raises(PlanError, match="no RANK: torchrun has not started") as caught:
         PPControlPlane.join(Plan(mesh_size=2))
     assert "torchrun --standalone" in caught.value.check_first
+
+
+def test_to_see_collectives_does_not_import_the_compiler():
+    """800 modules: at the first operation of the first chunk, and a rank with a short ``stall_s`` was ended."""
+    program = (
+        "import sys, torch\n"
+        "from ppwork.worker.collectives import seeing\n"
+        "with seeing(None, None): torch.ones(3) + 1\n"
+        "sys.exit('torch._dynamo.convert_frame' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False, timeout=100).returncode == 0
