@@ -233,7 +233,8 @@ def join(plan: PipelinePlan, *, rank: int, local_rank: int, world_size: int) -> 
         world_size: torchrun's ``WORLD_SIZE``.
 
     Raises:
-        PlanError: World size or device do not fit the plan (every rank, after parity).
+        PlanError: World size or device do not fit the plan (every rank, after parity), or somebody has called
+            ``init_process_group`` (that rank, at once).
         ParityError: Ranks differ in plan or environment (every rank, same text).
         PeerTimeoutError: A rank did not come in time (every rank that came).
         RemoteProtocolError: A stranger has taken a peer's place (the rank that it talks to).
@@ -244,6 +245,12 @@ def join(plan: PipelinePlan, *, rank: int, local_rank: int, world_size: int) -> 
     Blocks:
         Until all ranks have come; at most the plan's ``timeout_s`` for each step.
     """
+    if dist.is_initialized():
+        raise PlanError(
+            f"Rank {rank} has a default process group already.",
+            where={"rank": rank},
+            check_first="leave `init_process_group` out: join makes the groups, from torchrun's environment",
+        )
     device = pick_device(plan, rank, local_rank)
     timeout_s = bring_up_timeout_s(plan)
     store = open_store(rank, world_size, timeout_s)

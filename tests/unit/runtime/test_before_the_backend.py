@@ -152,7 +152,7 @@ def test_a_process_that_torchrun_has_not_started_says_so(monkeypatch):
 
 
 def test_to_see_collectives_does_not_import_the_compiler():
-    """800 modules: at the first operation of the first chunk, and a rank with a short ``stall_s`` was ended."""
+    """It is 800 modules, in the first chunk: a rank with a short ``stall_s`` was ended for it."""
     program = (
         "import sys, torch\n"
         "from ppwork.worker.collectives import seeing\n"

@@ -7,7 +7,8 @@ import socket
 import pytest
 
 from ppwork.errors import PeerTimeoutError, PlanError
-from ppwork.runtime.groups import STORE_VARIABLE, open_store
+from ppwork.protocol.plan import PipelinePlan
+from ppwork.runtime.groups import STORE_VARIABLE, join, open_store
 
 
 def test_a_store_file_that_another_run_left_is_refused(tmp_path, monkeypatch):
@@ -45,3 +46,10 @@ def test_a_port_that_somebody_else_has_is_named_with_the_remedy(monkeypatch, ran
     assert port in refused.value.what
     assert port in refused.value.check_first
     assert refused.value.where["rank"] == rank
+
+
+def test_a_process_that_has_its_groups_already_is_refused(monkeypatch):
+    monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
+    with pytest.raises(PlanError, match="Rank 1 has a default process group already") as caught:
+        join(PipelinePlan(mesh_size=1), rank=1, local_rank=1, world_size=2)
+    assert "leave `init_process_group` out" in caught.value.check_first
