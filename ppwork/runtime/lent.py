@@ -23,8 +23,8 @@ CPU = torch.device("cpu")
 class Lent:
     """What this rank has lent, chunk by chunk.
 
-    torch counts the writes to a tensor, but not those to an inference tensor, nor those of others to its
-    memory (numpy, a CUDA graph). In the first ``checked`` chunks the bytes are therefore summed, too.
+    torch counts the writes to a tensor, but not those to an inference tensor or to one part of a tensor, nor
+    those of others to its memory (numpy). In the first ``checked`` chunks the bytes are summed, too.
 
     Args:
         checked: ``compare_collectives`` of the plan; -1 is always.
@@ -74,13 +74,14 @@ def _mark(tensor: Any, *, summed: bool) -> tuple[int, int]:  # noqa: ANN401  wha
     """Return the count of writes and the digest of a tensor, -1 where there is none."""
     if not isinstance(tensor, torch.Tensor) or not tensor.is_cpu:
         return NONE
-    if summed:
-        try:
+    try:
+        if summed:
             spec_of("", tensor, CPU)
-        except LocalProtocolError:
-            return NONE
-    version = -1 if tensor.is_inference() else tensor._version
-    return version, digest_of(tensor) if summed else -1
+        # A part of a larger tensor, such as one place of a ring, shares its count with all other parts.
+        counted = not tensor.is_inference() and tensor.nbytes == tensor.untyped_storage().nbytes()
+    except (LocalProtocolError, RuntimeError):  # it has no memory, or not in one piece
+        return NONE
+    return tensor._version if counted else -1, digest_of(tensor) if summed else -1
 
 
 def copies(tensors: Mapping[str, Any]) -> dict[str, Any]:

@@ -76,7 +76,22 @@ def test_copies_are_nobody_elses_and_what_is_no_tensor_is_left_to_preflight():
     buffer.zero_()
     assert copied["x"].tolist() == [1, 1, 1]
     assert copied["text"] == "no tensor"
-    lent(-1).lend(0, {"text": "no tensor", "sparse": torch.eye(2).to_sparse()})
+    for checked in (0, -1):
+        lent(checked).lend(0, {"text": "no tensor", "sparse": torch.eye(2).to_sparse(), "hollow": Hollow()})
+
+
+@pytest.mark.parametrize("checked", [0, -1])
+def test_the_places_of_a_ring_that_is_one_tensor_are_told_apart(checked):
+    """They share torch's count of writes."""
+    loan, ring = lent(checked), torch.zeros(2, 5000)
+    loan.lend(0, {"x": ring[0]})
+    ring[1].fill_(1)
+    loan.lend(1, {"x": ring[1]})
+    loan.check()
+    ring[0].fill_(2)
+    if checked:
+        with pytest.raises(LocalProtocolError, match="'x' of chunk 0"):
+            loan.check()
 
 
 class Hollow(torch.Tensor):
