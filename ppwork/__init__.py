@@ -22,7 +22,7 @@ if _typing.TYPE_CHECKING:
     from ppwork.lab.live import launch, launch_script
     from ppwork.lab.what_if import what_if
     from ppwork.pictures.picture import Picture, show
-    from ppwork.records.run import Run
+    from ppwork.records.run import Run, open  # noqa: A004
     from ppwork.timeline.simulate import simulate
 else:
 
@@ -52,6 +52,7 @@ __all__ = [
     "launch",
     "launch_script",
     "lesson",
+    "open",
     "pictures",
     "show",
     "simulate",
@@ -69,6 +70,7 @@ _HOMES = {
     "doctor": "lab.doctor.doctor",
     "launch": "lab.live",
     "launch_script": "lab.live",
+    "open": "records.run",
     "show": "pictures.picture",
     "simulate": "timeline.simulate",
     "what_if": "lab.what_if",

@@ -64,8 +64,6 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Free options of user stages."""
     heartbeat_s: float | None = None
     """Seconds after the last envelope at which a pausing source sends a NOOP; ``None``: a quarter timeout."""
-    compare_collectives: int = 2
-    """First chunks whose ``tp_pg`` collectives mesh ranks compare before each call; 0 never, -1 always."""
     digests: bool = False
     """Compare inputs and replicated weights over the mesh: at start, and for every chunk."""
     one_process: bool = False
@@ -96,8 +94,6 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
             refuse(
                 "heartbeat_s", self.heartbeat_s, need, "a peer must hear from rank 0 before its bound passes"
             )
-        if self.compare_collectives < -1:
-            refuse("compare_collectives", self.compare_collectives, "-1 or more", "-1 is always")
         if self.schedule not in SCHEDULES:
             refuse("schedule", self.schedule, f"one of {', '.join(SCHEDULES)}", "--schedule")
         if self.one_process:
@@ -196,7 +192,7 @@ def synthetic(
         chunks=plan.chunks or SYNTHETIC_CHUNKS,
         stage0=SYNTHETIC_STAGE0,
         stage1=SYNTHETIC_STAGE1,
-        options=options,
+        options={**plan.options, **options},
     )
 
 

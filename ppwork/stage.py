@@ -1,8 +1,8 @@
 """The contract of a stage: what user code fills in, and how it is found by import path.
 
-A stage knows nothing of ranks that talk to each other: it never calls ``torch.distributed`` itself. Stage 0
-turns source chunks into tensors and results back into output; stage 1 (the generator) runs on every mesh
-rank and may sum over the mesh through ``context.tp`` only. The runtime owns the order and the number of the
+A stage knows nothing of ranks that talk to each other. Stage 0 turns source chunks into tensors and results
+back into output; stage 1 (the generator) runs on every mesh rank, and its collectives are on ``context.tp``'s
+group only. The runtime owns the order and the number of the
 generator calls, so that they can be checked against the plan (rule R4).
 """
 
@@ -14,13 +14,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ppwork.errors import PlanError, text_of
+from ppwork.errors import LocalProtocolError, PlanError, text_of
 from ppwork.plan import Plan
 
 if TYPE_CHECKING:
     import torch
+    from torch.distributed import ProcessGroup
+    from torch.distributed.device_mesh import DeviceMesh
 
 Tensors = Mapping[str, "torch.Tensor"]
 
@@ -42,6 +44,14 @@ class TensorParallel(Protocol):
     group_rank: int
     """This rank's place in the mesh, 0 for the leader."""
 
+    @property
+    def group(self) -> ProcessGroup:
+        """The mesh's process group (``tp_pg``), for collectives of your own; all mesh ranks make each."""
+
+    @property
+    def device_mesh(self) -> DeviceMesh:
+        """The mesh as a ``DeviceMesh`` of one dimension, for DTensor and ``parallelize_module``."""
+
     def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
         """Sum ``tensor`` over the mesh, in place, and return it.
 
@@ -57,10 +67,24 @@ class TensorParallel(Protocol):
 
 
 class NoTensorParallel:
-    """The mesh of one: sums over nobody. Used at mesh size 1 and by the single-process reference."""
+    """The mesh of one: sums over nobody, and has no group. Stage 0 has it, which is not in the mesh."""
 
     size = 1
     group_rank = 0
+
+    @property
+    def group(self) -> ProcessGroup:
+        """Nothing.
+
+        Raises:
+            LocalProtocolError: Always (the rank that asked).
+        """
+        raise _no_mesh()
+
+    @property
+    def device_mesh(self) -> DeviceMesh:
+        """As ``group``."""
+        raise _no_mesh()
 
     def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return ``tensor`` unchanged.
@@ -69,6 +93,13 @@ class NoTensorParallel:
             None.
         """
         return tensor
+
+
+def _no_mesh() -> LocalProtocolError:
+    return LocalProtocolError(
+        "The mesh's group was asked for where there is no mesh.",
+        check_first="does stage 0 use it? it is one rank, and the mesh is ranks 1..N",
+    )
 
 
 @dataclass(frozen=True)
@@ -95,14 +126,40 @@ class Emission:
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Chunk:
+    """What ``encode`` may return in place of tensors: a chunk that says more than they do.
+
+    Attributes:
+        tensors: By name.
+        metadata: Anything plain that msgpack carries (a tuple comes as a list): a prompt, a seed, a time. It
+            reaches ``step`` and ``decode`` where they have a parameter of this name.
+        hard_cut: Reset the cache before this chunk, as at the plan's ``hard_cuts``.
+        flush: A hard cut that also drops what is in flight, as at the plan's ``flushes``.
+        steps: Steps of this chunk; ``None``: the plan's ``denoise_steps``.
+    """
+
+    tensors: Tensors
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    hard_cut: bool = False
+    flush: bool = False
+    steps: int | None = None
+
+
 class Stage0(Protocol):
-    """Rank 0's part: source, encode, decode, emit. Built once, after all groups exist and are warm."""
+    """Rank 0's part: source, encode, decode, emit. Built once, after all groups exist and are warm.
+
+    All of it runs under ``torch.inference_mode()``, the constructor under ``torch.no_grad()``, unless the
+    class has ``inference_mode = False``; so does the generator.
+    """
 
     def __init__(self, context: StageContext) -> None:
         """Load what is needed; the first ``encode`` should cost what the tenth does."""
 
-    def encode(self, chunk_index: int) -> Tensors | Pause | None:
+    def encode(self, chunk_index: int) -> Tensors | Chunk | Pause | None:
         """Take the next chunk from the source and encode it; ``None`` ends the stream early.
+
+        What is returned belongs to the transport until the chunk's result is decoded: nobody may write to it.
 
         Called once per chunk, ``chunk_index`` counting 0, 1, 2, ... A live source with nothing yet returns
         ``NOT_YET`` and is soon asked for the same chunk again. Meanwhile rank 0 decodes what has come back
@@ -113,21 +170,23 @@ class Stage0(Protocol):
             and longer than ``timeout_s`` loses the link.
         """
 
-    def context_frames(self, chunk_index: int) -> Tensors:
+    def context_frames(self, chunk_index: int) -> Tensors:  # noqa: ARG002  a default
         """Return what the generator needs to rebuild its cache before this chunk (may be empty).
 
         Called after ``encode`` of the same chunk, and only for chunks whose plan says ``recompute``.
-        Must not depend on results: at depth 2 and above they have not arrived yet.
+        Must not depend on results: at depth 2 and above they have not arrived yet. Default: none.
         """
+        return {}
 
-    def decode(self, chunk_index: int, tensors: Tensors) -> Emission:
-        """Decode the mesh's result of ``chunk_index`` and emit it.
+    def decode(self, chunk_index: int, tensors: Tensors) -> Emission | None:
+        """Decode the mesh's result of ``chunk_index`` and emit it; ``None`` emits nothing.
 
         Called in order, but not for a chunk that a flush dropped: forget then what was kept for it.
         """
 
     def finish(self) -> Mapping[str, object]:
-        """Write the last output and return figures for the summary (JSON types only)."""
+        """Write the last output and return figures for the summary (JSON types only). Default: none."""
+        return {}
 
 
 class Generator(Protocol):
@@ -145,21 +204,26 @@ class Generator(Protocol):
         """Load this rank's shard of the weights."""
 
     def reset_cache(self) -> None:
-        """Forget the past: the next chunk starts a new stream (a hard cut)."""
+        """Forget the past: the next chunk starts a new stream (a hard cut). Default: nothing."""
 
     def recompute(self, context_frames: Tensors) -> None:
-        """Rebuild the cache from ``context_frames``; counts as one generator call, whoever makes it."""
+        """Rebuild the cache from ``context_frames``; counts as one generator call, whoever makes it.
+
+        Default: nothing.
+        """
 
     def step(self, tensors: Tensors, step_index: int, num_steps: int) -> Tensors:
         """Run one denoise step; counts as one generator call, whoever makes it: also the stage itself.
 
         ``tensors`` are the envelope's for step 0 and the previous step's result after that. The result of
-        the last step is what the leader sends back.
+        the last step is what the leader sends back; it belongs to the transport until the chunk a whole
+        depth later is here. A static output buffer goes out as ``.clone()``.
         """
 
 
-STAGE0_METHODS = ("encode", "context_frames", "decode", "finish")
-STAGE1_METHODS = ("reset_cache", "recompute", "step")
+STAGE0_METHODS = ("encode", "decode")
+STAGE1_METHODS = ("step",)
+"""What a stage must have; ``context_frames``, ``finish``, ``reset_cache`` and ``recompute`` have defaults."""
 
 
 def load_stage(path: str, methods: tuple[str, ...], *, search: Path | None = None) -> type:

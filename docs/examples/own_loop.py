@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from ppwork.protocol.envelope import PPAction, PPResult
-from ppwork.protocol.plan import PipelinePlan
-from ppwork.runtime import LeaderPlane, MeshPlane, PPControlPlane, Stage0Plane
+from ppwork.ranks import LeaderPlane, MeshPlane, PipelinePlan, PPAction, PPControlPlane, PPResult, Stage0Plane
 
 PLAN = PipelinePlan(mesh_size=2, backend="gloo", timeout_s=30)
 
@@ -32,7 +30,7 @@ def serve(plane: MeshPlane) -> None:
     while (envelope := plane.receive()).action is not PPAction.SHUTDOWN:
         if envelope.action is PPAction.NOOP:
             continue
-        x = envelope.tensors["x"] * 2  # your generator; its sums go over plane.groups["tp_pg"]
+        x = envelope.tensors["x"] * 2  # your generator; its collectives go over plane.groups["tp_pg"]
         ids = plane.computed(observed_calls=1)
         if isinstance(plane, LeaderPlane):
             plane.send_result(PPResult(PPAction.INFER, ids, observed_calls=1, tensors={"x": x}))

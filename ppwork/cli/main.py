@@ -14,7 +14,7 @@ from ppwork import process
 from ppwork.cli.claims import claims
 from ppwork.cli.doctor import doctor_command
 from ppwork.cli.faults import app as faults
-from ppwork.cli.options import chunk_range, depth_of, halves_of, size_of
+from ppwork.cli.options import chunk_range, depth_of, halves_of, options_of, size_of
 from ppwork.cli.output import err, out, write_files, write_json, write_text
 from ppwork.cli.runs import diagnose_command, list_runs, stop_runs
 from ppwork.cli.screen import launch_with_bar, table
@@ -26,6 +26,7 @@ from ppwork.launcher.launch import launch
 from ppwork.pictures.timelines import timeline_files
 from ppwork.plan import VIDEO_STAGE0, VIDEO_STAGE1, Plan, synthetic
 from ppwork.records.run import Run
+from ppwork.version import __version__
 
 BAD_INPUT, RUN_FAILED, INTERRUPTED = 2, 1, 130
 
@@ -37,8 +38,18 @@ app.add_typer(notebooks, name="nb")
 app.add_typer(faults, name="fault")
 
 
+def _say_version(asked: bool) -> None:
+    if asked:
+        write_text(f"ppwork {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def about() -> None:
+def about(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say it and leave.")
+    ] = False,
+) -> None:
     """See pipeline-parallel inference work, break it, measure it."""
 
 
@@ -80,6 +91,9 @@ def run(
     stage1_ms: Annotated[float, typer.Option(help="Synthetic: generator in ms.")] = 40.0,
     payload_mb: Annotated[float, typer.Option(help="Synthetic: MB of a chunk, each way.")] = 1.0,
     jitter: Annotated[float, typer.Option(help="Synthetic: relative spread of the times.")] = 0.0,
+    option: Annotated[
+        list[str] | None, typer.Option("--option", "-o", help="KEY=VALUE for own stages; repeat.")
+    ] = None,
     timeout_s: Annotated[float, typer.Option(help="Longest wait for a peer, in seconds.")] = 60.0,
     heartbeat_s: Annotated[
         float | None, typer.Option(help="A pausing source sends a NOOP so often; default: timeout / 4.")
@@ -118,6 +132,7 @@ def run(
         one_process=one_process,
         stage0=stage0,
         stage1=stage1,
+        options=options_of(option or []),
         timeout_s=timeout_s,
         heartbeat_s=heartbeat_s,
         compare_collectives=compare_collectives,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from ppwork.errors import PlanError
+from ppwork.plan import Scalar
 
 
 def size_of(text: str) -> tuple[int, int]:
@@ -43,6 +46,27 @@ def chunk_range(text: str) -> tuple[int | None, int | None]:
     if not separator or not first.isdecimal() or not last.isdecimal() or int(first) > int(last):
         raise PlanError(f"The chunks were {text!r}; they must be FIRST:LAST.", check_first="--chunks 10:14")
     return int(first), int(last)
+
+
+def options_of(pairs: list[str]) -> dict[str, Scalar]:
+    """Return the options of own stages of ``KEY=VALUE`` each; what JSON knows as a number or truth is one.
+
+    Raises:
+        PlanError: One is not of that form, or a key comes twice.
+    """
+    options: dict[str, Scalar] = {}
+    for pair in pairs:
+        key, separator, text = pair.partition("=")
+        if not separator or not key or key in options:
+            raise PlanError(
+                f"The option of the stages was {pair!r}; it must be KEY=VALUE, each key once.",
+                check_first="-o rate=0.5 -o name=fast",
+            )
+        try:
+            options[key] = msgspec.json.decode(text, type=bool | int | float)
+        except msgspec.MsgspecError:
+            options[key] = text
+    return options
 
 
 def halves_of(text: str) -> tuple[float, float]:

@@ -52,6 +52,9 @@ class PipelinePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Seconds that one step of a stage may take before its rank counts as stuck; ``None``: 0.8 timeouts."""
     freeze_s: float = 5.0
     """Seconds that a process may be stopped (SIGSTOP) before its peers leave."""
+    compare_collectives: int = 2
+    """First chunks in which mesh ranks compare each collective before they call it, and every rank sums the
+    bytes of what it has lent to the transport; 0 never, -1 always."""
     frame_bytes: int = 8192
     """Size of the control frame that every message starts with; same on all ranks."""
     max_message_bytes: int = 1 << 30
@@ -63,6 +66,8 @@ class PipelinePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         _check_counts(self)
         _check_bounds(self)
         _check_depth(self)
+        if self.compare_collectives < -1:
+            refuse("compare_collectives", self.compare_collectives, "-1 or more", "-1 is always")
         if self.backend not in BACKENDS:
             refuse("backend", self.backend, f"one of {', '.join(BACKENDS)}", "--backend")
         if self.share_gpu and self.backend == "gloo":

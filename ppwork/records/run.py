@@ -144,6 +144,15 @@ class Run(FinishedProgram):
         return f"Run({str(self.run_dir)!r}, {state}, chunks={self.summary.get('chunks')})"
 
 
+def open(run_dir: Path | str) -> Run:  # noqa: A001  as ``pp.open``
+    """Read back a run that has ended, also of a torchrun of one's own: ``pp.open("runs/mine")``.
+
+    Raises:
+        PlanError: As ``Run.load``.
+    """
+    return Run.load(Path(run_dir))
+
+
 def queues_of(entries: Iterable[Entry]) -> list[dict[str, str | int]]:
     """Return a rank's queues as it told of them at its end: ``name``, ``bound``, ``most`` and ``done``."""
     return [

@@ -16,10 +16,12 @@ import os
 import secrets
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cached_property
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
@@ -32,6 +34,22 @@ from ppwork.protocol.topology import GROUP_ORDER, LEADER_GROUP_RANK, LEADER_RANK
 from ppwork.runtime import nccl
 
 TOKEN_BYTES = 64
+
+
+def started_by_torchrun() -> tuple[int, int, int]:
+    """Return this process's rank, its rank on this host, and the world size.
+
+    Raises:
+        PlanError: The environment does not have them (this process).
+    """
+    try:
+        rank, local_rank, world = (int(os.environ[name]) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"))
+    except KeyError as missing:
+        raise PlanError(
+            f"The environment has no {missing.args[0]}: torchrun has not started this process.",
+            check_first="torchrun --standalone --nproc-per-node 3 and your script, for a mesh of 2",
+        ) from None
+    return rank, local_rank, world
 
 
 def pick_device(plan: PipelinePlan, rank: int, local_rank: int, ranks_here: int) -> torch.device:
@@ -176,6 +194,18 @@ class Groups:
         """Return all handles by name, also of groups that this rank is not in (guards compare them)."""
         return dict(self._handles)
 
+    @cached_property
+    def device_mesh(self) -> DeviceMesh:
+        """The mesh ranks as a ``DeviceMesh`` of one dimension, for DTensor and ``parallelize_module``.
+
+        Raises:
+            LocalProtocolError: This rank is rank 0, which is not in the mesh.
+
+        Collective:
+            None: it is made of ``tp_pg``.
+        """
+        return DeviceMesh.from_group(self["tp_pg"], self.device.type, mesh_dim_names=("tp",))
+
     def close(self) -> None:
         """Leave: ``destroy_process_group`` on this rank (rule R10).
 
@@ -199,8 +229,9 @@ def join(plan: PipelinePlan, *, rank: int, local_rank: int, world_size: int) -> 
         world_size: torchrun's ``WORLD_SIZE``.
 
     Raises:
-        PlanError: World size, device, driver or a variable do not fit the plan (every rank, after parity; too
-            few devices: the ranks of that host, at once).
+        PlanError: World size, device, driver or a variable do not fit the plan (every rank, after parity);
+            too few devices (the ranks of that host, at once); somebody has called ``init_process_group``
+            (that rank, at once).
         ParityError: Ranks differ in plan or environment (every rank, same text).
         PeerTimeoutError: A rank did not come in time (every rank that came).
         RemoteProtocolError: A stranger has taken a peer's place (the rank that it talks to).
@@ -211,6 +242,12 @@ def join(plan: PipelinePlan, *, rank: int, local_rank: int, world_size: int) -> 
     Blocks:
         Until all ranks have come; at most the plan's ``timeout_s`` for each step.
     """
+    if dist.is_initialized():
+        raise PlanError(
+            f"Rank {rank} has a default process group already.",
+            where={"rank": rank},
+            check_first="leave `init_process_group` out: join makes the groups, from torchrun's environment",
+        )
     device = pick_device(plan, rank, local_rank, int(os.environ.get("LOCAL_WORLD_SIZE", world_size)))
     on_cuda = device.type == "cuda"
     why_sequential = nccl.sequential(os.environ) if on_cuda and plan.in_flight_depth > 1 else None

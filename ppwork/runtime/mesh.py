@@ -46,7 +46,7 @@ from typing import Any, ClassVar
 import msgspec
 import torch
 
-from ppwork.errors import PeerTimeoutError, PlanError, RemoteProtocolError
+from ppwork.errors import LocalProtocolError, PeerTimeoutError, PlanError, RemoteProtocolError
 from ppwork.protocol.backend_errors import SILENT_PEER_CHECK
 from ppwork.protocol.envelope import Ids, PPAction, PPEnvelope, PPResult
 from ppwork.protocol.plan import PipelinePlan
@@ -54,6 +54,7 @@ from ppwork.protocol.topology import Role
 from ppwork.runtime.cuda_links import CudaLinks
 from ppwork.runtime.groups import Groups
 from ppwork.runtime.lanes import Lane, LaneStatistics, WatchedQueue, result_of
+from ppwork.runtime.lent import Lent, copies
 from ppwork.runtime.links import BroadcastReceiver, BroadcastRoot, P2PReceiver, P2PSender
 from ppwork.runtime.messages import Incoming, Outgoing
 from ppwork.runtime.plane import PPControlPlane, Timed
@@ -239,6 +240,9 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
         bound = plan.in_flight_depth + 2  # and the SHUTDOWN behind the last chunk, and BEGIN
         self._arrived: WatchedQueue[Incoming | BaseException | Mark] = WatchedQueue(bound)
         self._results: deque[Future[None]] = deque()
+        self._owed: list[int] = []
+        """Chunks that were handed out and whose result was not sent."""
+        self._lent = Lent(plan.compare_collectives, "the result of chunk", "rank 0 had it")
         self._session_lock = threading.Lock()
         self._refused: RemoteProtocolError | None = None
         self._lanes["down_pg"].submit(partial(self._take_ahead, "down_pg", self._down.receive, self._arrived))
@@ -251,15 +255,40 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
                 raise self._refused
             return super().computed(observed_calls)
 
-    def send_result(self, result: PPResult, took: Timed | None = None) -> None:
+    def receive(self) -> PPEnvelope:
+        """Return the next envelope; see ``MeshPlane.receive``.
+
+        Raises:
+            LocalProtocolError: Tensors of a result that rank 0 may not have yet were written to, or nothing
+                can come because a result was not sent (leader).
+        """
+        if len(self._owed) >= self.plan.in_flight_depth:
+            raise self._unanswered()
+        try:
+            envelope = super().receive()
+        except PeerTimeoutError:
+            if self._owed:
+                raise self._unanswered() from None  # rank 0 waits for it, and is not to blame
+            raise
+        if envelope.action is PPAction.INFER:
+            self._owed.append(envelope.ids.chunk_index)
+        self._lent.check()
+        # With this chunk on its way, rank 0 has taken the result of the one that is a whole depth before it.
+        self._lent.take_back(envelope.ids.chunk_index - self.plan.in_flight_depth)
+        return envelope
+
+    def send_result(self, result: PPResult, took: Timed | None = None, *, copy: bool = False) -> None:
         """Send a result to rank 0. On CUDA it leaves once the device has computed it.
 
         Args:
-            result: Its ``stage1_ns`` is sent as it is, unless ``took`` has the device's.
+            result: Its ``stage1_ns`` is sent as it is, unless ``took`` has the device's. Its tensors belong
+                to the transport until ``receive`` returns the chunk a whole depth after this one.
             took: From ``timed`` around what was launched; default: all that was launched until now.
+            copy: Send copies: for output buffers that are filled anew for each chunk.
 
         Raises:
-            LocalProtocolError: Preflight refused it; no byte has left (leader).
+            LocalProtocolError: Preflight refused it, or tensors of an earlier result were written to; no byte
+                has left (leader).
             PeerLostError, PeerTimeoutError: An earlier result did not get through (leader).
             PlanError: NCCL would not wait as long as the device takes (leader). On CUDA a later ``receive``
                 raises this and the others.
@@ -268,6 +297,12 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
             Only while ``in_flight_depth`` results are still on their way; at most ``timeout_s``.
         """
         self._one_caller("send_result")
+        if result.ids.chunk_index in self._owed:
+            self._owed.remove(result.ids.chunk_index)
+        self._lent.check()
+        if copy:
+            result = msgspec.structs.replace(result, tensors=copies(result.tensors))
+        self._lent.lend(result.ids.chunk_index, result.tensors)
         if self.device is None or result.action is not PPAction.INFER:
             self._send(result)
             return
@@ -276,6 +311,13 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
         self._computing = True
         then = partial(self._send_computed, result, took)
         self._lanes["device"].submit(partial(self._await_device, end, then))
+
+    def _unanswered(self) -> LocalProtocolError:
+        return LocalProtocolError(
+            f"Chunk {self._owed[0]} was received, and no result was sent for it.",
+            where={"chunk_index": self._owed[0]},
+            check_first="does the leader's loop call `send_result` for every chunk?",
+        )
 
     def acknowledge(self) -> None:
         """Answer SHUTDOWN; see ``MeshPlane.acknowledge``."""

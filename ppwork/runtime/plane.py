@@ -17,7 +17,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
+
+from torch.distributed.device_mesh import DeviceMesh
 
 from ppwork.errors import LocalProtocolError, PeerTimeoutError, RemoteProtocolError
 from ppwork.protocol.backend_errors import SILENT_PEER_CHECK
@@ -25,11 +28,12 @@ from ppwork.protocol.envelope import Ids, PPAction
 from ppwork.protocol.notices import notice_of, notices
 from ppwork.protocol.plan import PipelinePlan
 from ppwork.protocol.session import COMMITMENT_POINTS, Session
+from ppwork.protocol.states import State
 from ppwork.protocol.topology import Role
 from ppwork.records.spans import Recorder, WhichChunk
 from ppwork.runtime.cuda_links import CudaLinks
 from ppwork.runtime.cuda_spans import DeviceSpan
-from ppwork.runtime.groups import Groups, join
+from ppwork.runtime.groups import Groups, join, started_by_torchrun
 from ppwork.runtime.lanes import Lane, LaneStatistics, result_of
 from ppwork.runtime.messages import Incoming, Outgoing, Preflight, limits_of
 
@@ -85,6 +89,8 @@ class PPControlPlane:
     """The part that this rank plays."""
     _outbound: ClassVar[str] = ""
     """The link on which this rank sends tensors."""
+    _last_call: ClassVar[str] = "acknowledge()"
+    """What ends this role's work."""
     _kinds: ClassVar[dict[Role, type[PPControlPlane]]] = {}
 
     def __init_subclass__(cls, role: Role | None = None) -> None:
@@ -112,6 +118,8 @@ class PPControlPlane:
         self.device = CudaLinks(groups, recorder, plan.in_flight_depth) if on_cuda else None
         fill = None if self.device is None else partial(self.device.fill, self._outbound)
         self.preflight = Preflight(limits_of(plan), groups.device, fill)
+        self.run_dir: Path | None = None
+        """Folder of the run, where one is kept."""
         self._hook, self._on_failure = hook, on_failure
         # Every chunk in flight can have a job here, and so can one NOOP, SHUTDOWN or notice besides.
         bound = plan.in_flight_depth + 2
@@ -141,6 +149,9 @@ class PPControlPlane:
             hook: See above.
             on_failure: See above.
 
+        Raises:
+            PlanError: torchrun has not started this process (this rank).
+
         Returns:
             A ``Stage0Plane`` on rank 0, a ``MeshPlane`` on the mesh ranks: ask with ``isinstance``.
 
@@ -148,10 +159,15 @@ class PPControlPlane:
             All ranks, once, before anything else of ``torch.distributed``; none with ``groups``.
         """
         if groups is None:
-            rank, local_rank, world = (int(os.environ[k]) for k in ("RANK", "LOCAL_RANK", "WORLD_SIZE"))
+            rank, local_rank, world = started_by_torchrun()
             groups = join(plan, rank=rank, local_rank=local_rank, world_size=world)
         kind = cls._kinds[groups.role]
         return kind(plan, groups, recorder or Recorder(None), hook=hook, on_failure=on_failure)
+
+    @property
+    def device_mesh(self) -> DeviceMesh:
+        """The mesh ranks as torch's ``DeviceMesh``; see ``Groups.device_mesh``."""
+        return self.groups.device_mesh
 
     def __enter__(self) -> Self:
         return self
@@ -160,19 +176,27 @@ class PPControlPlane:
         """After SHUTDOWN: leave in order (rule R10). After an exception: tell the peers, let it pass on.
 
         Raises:
+            LocalProtocolError: The block was left before SHUTDOWN was acknowledged (this rank).
             PeerTimeoutError: A lane did not stop, or a group did not end within its bound (this rank).
         """
         if error is not None:
-            # The groups stay as they are: destroying them would wait for peers that may be gone.
-            self.fail(error)
-            if self.groups.device.type == "cuda":
-                atexit.register(leave_hard)
+            self._give_up(error)
             return
+        if self.session.state is not State.CLOSED:
+            left_early = self._left_early()
+            self._give_up(left_early)
+            raise left_early
         try:
             self._leave()
         except BaseException:
             atexit.register(leave_hard)
             raise
+
+    def _give_up(self, error: BaseException) -> None:
+        # The groups stay as they are: destroying them would wait for peers that may be gone.
+        self.fail(error)
+        if self.groups.device.type == "cuda":
+            atexit.register(leave_hard)
 
     def _leave(self) -> None:
         if self.device is not None:
@@ -190,6 +214,13 @@ class PPControlPlane:
         where = {"rank": self.groups.rank, "role": str(self.role), "group": "world_pg"}
         result_of(leaving, self._patience_s, what="destruction of the groups", **where)
         last.close(NOTICE_TIMEOUT_S)
+
+    def _left_early(self) -> LocalProtocolError:
+        passed = self.session.last_ids.chunk_index + 1
+        return LocalProtocolError(
+            f"The block was left without `{self._last_call}`, after {passed} chunks.",
+            check_first=f"a `return` or `break` on the way to `{self._last_call}`?",
+        )
 
     def statistics(self) -> tuple[LaneStatistics, ...]:
         """Return how full each lane is."""

@@ -21,6 +21,7 @@ from ppwork.protocol.plan import PipelinePlan
 from ppwork.protocol.topology import Role
 from ppwork.runtime.groups import Groups
 from ppwork.runtime.lanes import first_done, result_of
+from ppwork.runtime.lent import Lent, copies
 from ppwork.runtime.links import P2PReceiver, P2PSender
 from ppwork.runtime.messages import Incoming
 from ppwork.runtime.plane import NOTICE_TIMEOUT_S, PPControlPlane
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 class Stage0Plane(PPControlPlane, role=Role.STAGE0):
     """Rank 0's end of the control plane."""
 
-    _outbound = "down_pg"
+    _outbound, _last_call = "down_pg", "shutdown()"
 
     def __init__(self, plan: PipelinePlan, groups: Groups, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
         super().__init__(plan, groups, *args, **kwargs)
@@ -40,6 +41,8 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         self.links.update(down_pg=self._down, up_pg=self._up)
         self._sends: deque[Future[None]] = deque()
         self._answers: deque[Future[Incoming]] = deque()
+        self.lent = Lent(plan.compare_collectives, "chunk", "its result had come")
+        """What `encode` has returned, until the mesh's answer: nobody may write to it."""
         self._room = threading.Semaphore(plan.bounds[1])
         self._holding = False
         self._asked_ns = 0
@@ -52,6 +55,8 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         hard_cut: bool = False,
         flush: bool = False,
         recompute: bool = False,
+        steps: int | None = None,
+        copy: bool = False,
     ) -> Ids:
         """Send one chunk to the mesh.
 
@@ -62,13 +67,15 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
             hard_cut: Reset the cache and start a new epoch at this chunk.
             flush: A hard cut that also makes everything in flight stale.
             recompute: Rebuild the cache from the ``context.*`` tensors first.
+            steps: Generator calls without recompute; default: the plan's ``denoise_steps``.
+            copy: Send copies: for buffers that are filled anew for each chunk.
 
         Returns:
             The ids that the envelope bore; its result will bear the same.
 
         Raises:
-            LocalProtocolError: Preflight refused it, or ``in_flight_depth`` chunks are on their way already;
-                no byte has left (rank 0).
+            LocalProtocolError: Preflight refused it, ``in_flight_depth`` chunks are on their way already, or
+                the tensors of one of those were written to; no byte has left (rank 0).
             TerminalNotice: An earlier chunk was refused or failed, and the leader said why (rank 0).
             PeerLostError, PeerTimeoutError: The leader is gone or silent (rank 0).
 
@@ -76,9 +83,13 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
             Never for the link: a send that breaks is reported by the next call.
         """
         self._one_caller("send")
+        self.lent.check()
         cut = hard_cut or flush
         ids = self.session.next_ids(PPAction.INFER, hard_cut=cut)
-        chunk_plan = ChunkPlan.of(self.plan.denoise_steps, recompute=recompute, reset_cache=cut)
+        chunk_plan = ChunkPlan.of(steps or self.plan.denoise_steps, recompute=recompute, reset_cache=cut)
+        if copy:
+            tensors = copies(tensors)
+        self.lent.lend(ids.chunk_index, tensors)
         self._send(PPEnvelope(PPAction.INFER, ids, chunk_plan, metadata or {}, tensors), flush=flush)
         return ids
 
@@ -94,6 +105,7 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
 
         Raises:
             RemoteProtocolError: Ids or call count are not the oldest chunk's (rank 0).
+            LocalProtocolError: Tensors of a chunk in flight were written to (rank 0).
             TerminalNotice: The mesh failed and said why (rank 0).
             PeerLostError, PeerTimeoutError: The leader is gone or silent (rank 0).
 
@@ -102,6 +114,8 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         """
         self._one_caller("receive_result")
         result = self._take_answer()
+        self.lent.check()
+        self.lent.take_back(result.ids.chunk_index)
         self._holding = True
         return result, self.session.result(result)
 

@@ -7,6 +7,7 @@ travels as uint8 and the dtype goes in the spec.
 from __future__ import annotations
 
 import ctypes
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,12 +31,17 @@ def spec_of(name: str, tensor: object, device: torch.device) -> TensorSpec:
         device: This rank's device; CUDA tensors need an NCCL plan.
 
     Raises:
-        LocalProtocolError: Not a tensor, sparse, quantised, meta, on another device, of a dtype that cannot
-            travel, non-contiguous, or a lazy conjugate or negative view (the sending rank; nothing was sent).
+        LocalProtocolError: Not a tensor, one without memory of its own (DTensor), sparse, quantised, meta, on
+            another device, of a dtype that cannot travel, non-contiguous, or a lazy conjugate or negative
+            view (the sending rank; nothing was sent).
     """
     problem, remedy = "", ""
     if not isinstance(tensor, torch.Tensor):
         problem, remedy = f"was a {type(tensor).__name__}, not a tensor", "put plain data into the metadata"
+    elif type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        # Its address is none: a copy from there ends the process.
+        problem = f"was a {type(tensor).__name__}, which has no memory of its own"
+        remedy = ".to_local() or .full_tensor() of a DTensor, .wait() of an AsyncCollectiveTensor"
     elif tensor.is_quantized:
         problem, remedy = "was quantised", "send tensor.int_repr() and the scales in the metadata"
     elif tensor.layout is not torch.strided:
@@ -109,6 +115,14 @@ def from_bytes(raw: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
     """
     dtype: torch.dtype = getattr(torch, spec.dtype)
     return raw.view(dtype).reshape(spec.shape)
+
+
+def digest_of(tensor: torch.Tensor) -> int:
+    """Return the CRC-32 of a dense tensor's bytes, in row-major order.
+
+    The same on every host for the same bytes; dtype and shape are not in it.
+    """
+    return zlib.crc32(as_bytes(tensor.cpu().contiguous()).numpy().data)
 
 
 def copy_bytes(tensor: torch.Tensor, address: int) -> None:

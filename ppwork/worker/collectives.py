@@ -5,8 +5,7 @@ never comes. While stage code runs, such a call raises before the backend is rea
 
 A collective that not all mesh ranks make, or not with the same tensor, is the other one. In the chunks that
 ``tally`` says, mesh ranks therefore exchange what they are about to call, and a difference raises on all of
-them. Only calls through ``TPGroup`` are seen: stage code that gets hold of ``tp_pg`` itself passes
-``only_group`` and is not compared.
+them. In those chunks every collective is seen, also one that DTensor or compiled code makes.
 """
 
 from __future__ import annotations
@@ -14,12 +13,14 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
+from torch.distributed.device_mesh import DeviceMesh
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ppwork.errors import LocalProtocolError
 from ppwork.protocol.backend_errors import naming_peers
@@ -30,18 +31,27 @@ from ppwork.worker.tally import CollectiveCall, Tally, compare_calls
 
 QUERIES = ("get_backend_config", "get_backend", "_set_pg_timeout", "get_rank", "get_world_size")
 """Callers of the membership test that talk to nobody; torch asks them itself when it logs an exception."""
+COLLECTIVES = ("c10d", "_c10d_functional", "_c10d_functional_autograd")
+"""Namespaces of torch's operators that talk to other ranks."""
+P2P = ("send", "recv", "recv_any_source")
+"""Operators that two ranks call and the others do not."""
 
 _inside = threading.local()
 
 
 class TPGroup:
-    """``TensorParallel`` of ``ppwork.stage`` over ``tp_pg``; the tally says which sums are compared."""
+    """``TensorParallel`` of ``ppwork.stage`` over ``tp_pg``."""
 
-    def __init__(self, groups: Groups, tally: Tally) -> None:
+    def __init__(self, groups: Groups) -> None:
         self.size = groups.topology.mesh_size
         self.group_rank = groups.topology.mesh_ranks.index(groups.rank)
-        self._groups, self._tally = groups, tally
-        self._handle = groups["tp_pg"]
+        self.group = groups["tp_pg"]
+        self._groups = groups
+
+    @property
+    def device_mesh(self) -> DeviceMesh:
+        """The mesh ranks as torch's ``DeviceMesh`` of one dimension; see ``Groups.device_mesh``."""
+        return self._groups.device_mesh
 
     def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
         """Sum over the mesh, in place; see ``TensorParallel.all_reduce``.
@@ -53,11 +63,8 @@ class TPGroup:
         """
         if self.size == 1:
             return tensor
-        self._tally.collectives += 1
-        if self._tally.comparing:
-            compare(self._groups, self._tally, f"all_reduce {dtype_name(tensor.dtype)}{list(tensor.shape)}")
         with naming_peers("all_reduce", rank=self._groups.rank, role=str(self._groups.role), group="tp_pg"):
-            dist.all_reduce(tensor, group=self._handle)
+            dist.all_reduce(tensor, group=self.group)
         return tensor
 
 
@@ -113,53 +120,129 @@ def counting(groups: Groups, tally: Tally, envelope: PPEnvelope) -> Iterator[Chu
     assert envelope.plan is not None, "the session lets no INFER pass without a plan"  # noqa: S101
     tally.begin(envelope.ids, envelope.plan)
     try:
-        yield envelope.plan
+        with seeing(groups, tally) if tally.comparing else nullcontext():
+            yield envelope.plan
         if tally.comparing:
             compare(groups, tally, "")
     finally:
         tally.end()
 
 
+def seeing(groups: Groups, tally: Tally | None) -> TorchDispatchMode:
+    """Return a context in which each collective of this thread is checked before the backend is called.
+
+    Also functional ones, which DTensor and compiled code call and ``only_group`` does not see. It costs some
+    10 us for every operation of torch, so it is for the first chunks.
+
+    Args:
+        groups: This rank's.
+        tally: The mesh ranks' collectives on ``tp_pg`` are counted here and compared; ``None`` on rank 0.
+    """
+
+    class Seeing(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        @classmethod
+        def ignore_compile_internals(cls) -> bool:
+            return True  # or nothing would be compiled before the last chunk of these
+
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:
+            return False  # it would import the compiler, 800 modules and some seconds, at the first operation
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
+            if any(kind.__name__ == "DTensor" for kind in types):
+                return NotImplemented  # it comes again, as what it does on this rank
+            # Other subclasses are traced and not computed (FakeTensor), or have been seen before.
+            if not types and func.namespace in COLLECTIVES:
+                self.meet(func, dict(zip([a.name for a in func._schema.arguments], args, strict=False)))
+            return func(*args, **(kwargs or {}))
+
+        def meet(self, func: Any, named: dict[str, Any]) -> None:  # noqa: ANN401
+            if "process_group" in named:
+                group = dist.ProcessGroup.unbox(named["process_group"])
+            elif "group_name" in named:
+                group = c10d._resolve_process_group(named["group_name"])  # type: ignore[attr-defined]
+            else:
+                return  # it waits, or wraps
+            _check(group)
+            name = func._schema.name.partition("::")[2].strip("_")
+            if tally is not None and name not in P2P:
+                tally.collectives += 1
+                compare(groups, tally, _operation(name, named))
+
+    return Seeing()  # type: ignore[no-untyped-call]
+
+
+def _operation(name: str, named: dict[str, Any]) -> str:
+    """Return a collective as one says it; without a shape where ranks may rightly pass other tensors."""
+    name = name.replace("allreduce", "all_reduce").replace("allgather", "all_gather")
+    tensor = named.get("input", named.get("tensors"))
+    if isinstance(tensor, list):
+        tensor = tensor[0]
+    return name if tensor is None else f"{name} {dtype_name(tensor.dtype)}{list(tensor.shape)}"
+
+
 @contextmanager
-def only_group(groups: Groups, name: str) -> Iterator[None]:
-    """While the body runs on this thread, let collectives use group ``name`` only.
+def only_group(groups: Groups, name: str | None) -> Iterator[None]:
+    """While the body runs on this thread, let collectives use this group only, and nobody make a group.
+
+    Args:
+        groups: This rank's.
+        name: ``None``: no group at all.
 
     Raises:
         LocalProtocolError: From the offending call, before the backend is called; names both groups
             (the rank that made the call).
     """
     _install()
-    handle = groups[name]
-    names = {id(h): group_name for group_name, h in groups.handles().items()}
-    _inside.allowed = (handle, name, names, groups)
+    outer = getattr(_inside, "allowed", None)
+    _inside.allowed = (groups, name, groups[name] if name else None)
     try:
         yield
     finally:
-        _inside.allowed = None
+        _inside.allowed = outer
 
 
 def _check(group: Any) -> None:  # noqa: ANN401  a ProcessGroup, None, or the non-member mark
     allowed = getattr(_inside, "allowed", None)
     if allowed is None:
         return
-    handle, name, names, groups = allowed
-    if group is handle:
+    groups, name, handle = allowed
+    if group is handle and handle is not None:
         return
-    used = "the default group (world_pg)" if group is None else names.get(id(group), "another group")
+    names = {id(h): group_name for group_name, h in groups.handles().items()}
+    used = names.get(id(group), "another group")
+    if group is None or used == "world_pg":
+        used = "the default group (world_pg)"
     raise LocalProtocolError(
-        f"Stage code called a collective on {used}; inside stage 1 only {name} may be used.",
+        f"Stage code called a collective on {used}; inside "
+        + (f"stage 1 only {name} may be used." if name else "stage 0 none may be used."),
         where={"rank": groups.rank, "role": str(groups.role), "group": name},
-        check_first="pass the group, or use context.tp.all_reduce, which does",
+        check_first="pass the mesh's group, `context.tp.group`, or call `context.tp.all_reduce`"
+        if name
+        else "stage 0 is one rank: what is to be summed belongs into stage 1",
     )
 
 
-def _install() -> None:
-    """Hook the membership test that every collective makes first, once per process.
+def _check_new() -> None:
+    allowed = getattr(_inside, "allowed", None)
+    if allowed is not None:
+        groups, name, _ = allowed
+        raise LocalProtocolError(
+            "Stage code was about to make a process group, which every rank of the job must make at once; "
+            "the other ranks do something else now.",
+            where={"rank": groups.rank, "role": str(groups.role), "group": name},
+            check_first="`context.tp.device_mesh` in place of init_device_mesh, `context.tp.group` in place "
+            "of new_group",
+        )
 
-    It is private to torch but there in every supported version, and it sees calls whatever name they were
-    imported under. ``tests/multiproc`` fails if a version drops it.
+
+def _install() -> None:
+    """Hook the membership test that every collective makes first, and the naming of every new group; once.
+
+    Both are private to torch but there in every supported version, and see calls whatever name they were
+    imported under. ``tests/multiproc`` fails if a version drops one.
     """
-    original = c10d._rank_not_in_group
+    original, naming = c10d._rank_not_in_group, c10d._process_group_name
     if getattr(original, "_ppwork", False):
         return
 
@@ -168,5 +251,9 @@ def _install() -> None:
             _check(group)
         return bool(original(group))
 
+    def named(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        _check_new()
+        return naming(*args, **kwargs)
+
     checked._ppwork = True  # type: ignore[attr-defined]
-    c10d._rank_not_in_group = checked
+    c10d._rank_not_in_group, c10d._process_group_name = checked, named

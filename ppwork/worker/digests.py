@@ -22,7 +22,7 @@ from ppwork.plan import Plan
 from ppwork.protocol.envelope import PPEnvelope
 from ppwork.protocol.parity import decode_facts, differing_keys, encode_facts, spelt_out
 from ppwork.runtime.groups import Groups, gather
-from ppwork.runtime.tensors import as_bytes, dtype_name
+from ppwork.runtime.tensors import digest_of, dtype_name
 from ppwork.worker.collectives import exchange
 
 if TYPE_CHECKING:
@@ -31,14 +31,6 @@ if TYPE_CHECKING:
 SUM = struct.Struct("<I")
 WHOLE = struct.Struct("<II")
 """Number of tensors, and one digest over all: what is exchanged while nothing differs."""
-
-
-def digest_of(tensor: torch.Tensor) -> int:
-    """Return the CRC-32 of a dense tensor's bytes, in row-major order.
-
-    The same on every host for the same bytes; dtype and shape are not in it.
-    """
-    return zlib.crc32(as_bytes(tensor.cpu().contiguous()).numpy().data)
 
 
 def described(tensor: torch.Tensor) -> str:

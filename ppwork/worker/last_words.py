@@ -6,18 +6,20 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Self
 
 import msgspec
 
-from ppwork.errors import StuckError
+from ppwork.errors import StuckError, named_ranks
 from ppwork.process import FAILED, SECONDARY, STUCK, UNWRITABLE
 from ppwork.records.failure import FailureRecord, record_of, write_record
 from ppwork.records.files import write_whole
 from ppwork.records.flight import Flight, flight_file, flight_of
+from ppwork.records.pulse import read_pulse
 from ppwork.records.spans import Recorder
-from ppwork.worker.farewell import Farewell
+from ppwork.worker.farewell import STAY_S, Farewell, stay
 
 PATIENCE_S = 5.0
 """Seconds that one thread waits for another that is writing the record: writing takes milliseconds."""
@@ -90,6 +92,15 @@ class FailureWriter:
         finally:
             self._lock.release()
         return True
+
+    def stay_for_peers(self) -> None:
+        """Stay until the peers that were told have written their records, at most for ``STAY_S``."""
+        if self.record is None:
+            return
+        until_s = self.record.at_ns / 1e9 + STAY_S
+        silent = stay(self.farewell, partial(read_pulse, self._run_dir), until_s)
+        if silent:
+            log.warning("left while %s had not spoken", named_ranks(silent))
 
 
 def write_flight(run_dir: Path, rank: int) -> bool:

@@ -11,23 +11,24 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from ppwork.errors import PPWorkError, StageError, text_of
+from ppwork.errors import PlanError
 from ppwork.plan import Plan
 from ppwork.protocol.envelope import CONTEXT_PREFIX, ChunkPlan, PPAction, PPEnvelope, PPResult
 from ppwork.records.spans import WhichChunk
 from ppwork.runtime import FollowerPlane, LeaderPlane, MeshPlane, Stage0Plane
 from ppwork.runtime.plane import Timed
-from ppwork.stage import NOT_YET, Generator, Pause, Stage0, Tensors
-from ppwork.worker import progress
-from ppwork.worker.collectives import counting, only_group
+from ppwork.stage import Chunk, Emission, Generator, Pause, Stage0, Tensors
+from ppwork.worker.collectives import counting
+from ppwork.worker.contract import chunk_of, emission_of, optional, tensors_of, with_metadata
 from ppwork.worker.digests import compare_inputs
+from ppwork.worker.stage_code import stage_code
 from ppwork.worker.tally import Tally
 
 log = logging.getLogger(__name__)
@@ -41,7 +42,15 @@ def stage0_loop(plane: Stage0Plane, plan: Plan, stage0: Stage0) -> Outputs:
 
     Returns:
         What was emitted, by chunk index, if the plan says ``verify``; else nothing is kept.
+
+    Raises:
+        PlanError: The plan does not say how many chunks; nothing was sent.
     """
+    if plan.chunks is None:
+        raise PlanError(
+            "The plan's chunks was None, so there was nothing to run.",
+            check_first="Plan(chunks=...); `encode` may end the stream earlier by returning None",
+        )
     steps = Stage0Steps(plane, plan, stage0)
     if plan.in_flight_depth == 1:
         run_sequential(steps)
@@ -113,7 +122,7 @@ class Encoded:
     """A chunk that waits to leave."""
 
     index: int
-    tensors: Tensors
+    chunk: Chunk
     recompute: bool
     start_ns: int
     end_ns: int
@@ -128,6 +137,7 @@ class Stage0Steps:
         """Emitted tensors, if the plan says ``verify``; else nothing is kept."""
         self._stage0 = stage0
         self._encoded: deque[Encoded] = deque()
+        self._metadata: dict[int, Mapping[str, Any]] = {}
         self._next, self._chunks = 0, plan.chunks or 0
         timeout_s = plane.groups.timeout_s  # the environment may have made it shorter than the plan's
         self._heartbeat_s = min(plan.heartbeat_s or timeout_s / 4, timeout_s / 2)
@@ -163,58 +173,72 @@ class Stage0Steps:
         start_ns = time.monotonic_ns()
         # Its ids are made when it leaves: a heartbeat may still take the call_id that is next now.
         which = {"chunk_index": index}
-        with self.plane.on_device("encode", which), stage_code("encode", which):
-            tensors = encode_chunk(self._stage0, index, recompute=recompute)
-        if tensors is NOT_YET:
+        with self.plane.on_device("encode", which), self._stage_code("encode", which):
+            chunk = encode_chunk(self._stage0, index, recompute=recompute)
+        if isinstance(chunk, Pause):
             if self.plane.results_ready:
                 self.decode()
             self._keep_alive()
             return False
-        if tensors is None:
+        if chunk is None:
             self._chunks = index
             return False
-        self._encoded.append(Encoded(index, tensors, recompute, start_ns, time.monotonic_ns()))
+        self.plane.lent.lend(index, chunk.tensors)  # it may wait here before it leaves
+        self._encoded.append(Encoded(index, chunk, recompute, start_ns, time.monotonic_ns()))
         self._next += 1
         return True
 
     def send(self) -> None:
         """Let the oldest encoded chunk leave."""
-        chunk = self._encoded.popleft()
-        flush = chunk.index in self.plan.flushes
-        cut = flush or chunk.index in self.plan.hard_cuts
+        encoded = self._encoded.popleft()
+        index, chunk = encoded.index, encoded.chunk
+        flush, cut = resets_at(self.plan, index, chunk)
+        self._metadata[index] = chunk.metadata
         stale = [entry.ids.chunk_index for entry in self.plane.session.in_flight] if flush else []
-        which = {"chunk_index": chunk.index}
+        which = {"chunk_index": index}
         try:
-            ids = self.plane.send(chunk.tensors, hard_cut=cut, flush=flush, recompute=chunk.recompute)
+            ids = self.plane.send(
+                chunk.tensors,
+                metadata=chunk.metadata,
+                hard_cut=cut,
+                flush=flush,
+                recompute=encoded.recompute,
+                steps=chunk.steps,
+            )
             which = ids.where()
         finally:  # a chunk that was refused has been encoded, too
-            self.plane.recorder.add_span("encode", chunk.start_ns, end_ns=chunk.end_ns, ids=which)
+            self.plane.recorder.add_span("encode", encoded.start_ns, end_ns=encoded.end_ns, ids=which)
         self._last_sent_s = time.monotonic()
         if flush:
             text = ", ".join(map(str, stale)) or "none"
-            log.info("flush at chunk %d: in flight, now stale: %s", chunk.index, text)
+            log.info("flush at chunk %d: in flight, now stale: %s", index, text)
 
     def decode(self) -> None:
         """Wait for the oldest result, decode and emit it; a stale one is dropped (rule R3)."""
         self._keep_alive()
         result, good = self.plane.receive_result()
+        metadata = self._metadata.pop(result.ids.chunk_index)
         if good:
-            self._emit(result)
+            self._emit(result, metadata)
         else:
             self.plane.recorder.instant("drop", ids=result.ids.where())
             log.info("chunk %d was stale and dropped", result.ids.chunk_index)
         self.plane.release_result()
 
-    def _emit(self, result: PPResult) -> None:
+    def _emit(self, result: PPResult, metadata: Mapping[str, Any]) -> None:
         index, which, recorder = result.ids.chunk_index, result.ids.where(), self.plane.recorder
-        with self.plane.timed("decode", which), stage_code("decode", which):
-            emission = self._stage0.decode(index, result.tensors)
+        with self.plane.timed("decode", which), self._stage_code("decode", which):
+            emission = decode_chunk(self._stage0, index, result.tensors, metadata, verify=self.plan.verify)
         figures = {"stage1_ms": result.stage1_ns / 1e6, **emission.metrics}
         recorder.instant("emit", figures=figures, ids=which)
         # Not at INFO: the span file has it, and a line in the log costs 70 us of every period.
         log.debug("chunk %d emitted, stage 1 took %.1f ms", index, figures["stage1_ms"])
         if self.plan.verify:
             self.outputs[index] = emission.output
+
+    def _stage_code(self, step: str, which: WhichChunk) -> AbstractContextManager[None]:
+        checked, index = self.plan.compare_collectives, which["chunk_index"]
+        return stage_code(step, self._stage0, self.plane.groups, which, seen=checked < 0 or index < checked)
 
     def _keep_alive(self) -> None:
         """Send a NOOP if nothing has left for long; a link that still carries an envelope needs none."""
@@ -239,11 +263,11 @@ def generate(
         StageError: The stage raised (this mesh rank).
     """
     groups, which = plane.groups, envelope.ids.where()
-    with plane.timed("generate", which) as took, stage_code("generate", which), only_group(groups, "tp_pg"):
+    with plane.timed("generate", which) as took, stage_code("generate", generator, groups, which):
         if plan.digests:
             compare_inputs(groups, envelope)
         with counting(groups, tally, envelope) as chunk_plan:
-            tensors, calls = run_chunk(generator, chunk_plan, envelope.tensors)
+            tensors, calls = run_chunk(generator, chunk_plan, envelope.tensors, envelope.metadata)
             if getattr(generator, "calls_are_counted", False):
                 calls = tally.calls
             plane.computed(calls)
@@ -263,7 +287,15 @@ def settle_numbers(plan: Plan) -> None:
         torch.backends.cudnn.allow_tf32 = False
 
 
-def run_chunk(generator: Generator, plan: ChunkPlan, tensors: Tensors) -> tuple[Tensors, int]:
+def resets_at(plan: Plan, chunk_index: int, chunk: Chunk) -> tuple[bool, bool]:
+    """Say whether a chunk comes with a flush, and with a cut, which a flush is, too."""
+    flush = chunk.flush or chunk_index in plan.flushes
+    return flush, flush or chunk.hard_cut or chunk_index in plan.hard_cuts
+
+
+def run_chunk(
+    generator: Generator, plan: ChunkPlan, tensors: Tensors, metadata: Mapping[str, Any]
+) -> tuple[Tensors, int]:
     """Carry out a chunk's plan on one rank; the pipeline and the single-process reference both do this.
 
     Of the envelope's tensors those named ``context.*`` are for recompute only.
@@ -273,44 +305,30 @@ def run_chunk(generator: Generator, plan: ChunkPlan, tensors: Tensors) -> tuple[
     """
     calls = 0
     if plan.reset_cache:
-        generator.reset_cache()
+        optional(generator, "reset_cache")()
     if plan.recompute:
-        generator.recompute({k: v for k, v in tensors.items() if k.startswith(CONTEXT_PREFIX)})
+        optional(generator, "recompute")({k: v for k, v in tensors.items() if k.startswith(CONTEXT_PREFIX)})
         calls += 1
     current: Mapping[str, Any] = {k: v for k, v in tensors.items() if not k.startswith(CONTEXT_PREFIX)}
+    more = with_metadata(generator.step, metadata)
     for step_index in range(plan.steps):
-        current = generator.step(current, step_index, plan.steps)
+        current = tensors_of(generator, "step", generator.step(current, step_index, plan.steps, **more))
         calls += 1
     return current, calls
 
 
-def encode_chunk(stage0: Stage0, chunk_index: int, *, recompute: bool) -> Tensors | Pause | None:
+def encode_chunk(stage0: Stage0, chunk_index: int, *, recompute: bool) -> Chunk | Pause | None:
     """Encode a chunk, with its context frames if they are asked for; shared with the reference."""
-    tensors = stage0.encode(chunk_index)
-    if tensors is None or tensors is NOT_YET:
-        return tensors
-    context_frames = stage0.context_frames(chunk_index) if recompute else {}
-    return {**tensors, **context_frames}
+    chunk = chunk_of(stage0, stage0.encode(chunk_index))
+    if not (recompute and isinstance(chunk, Chunk)):
+        return chunk
+    frames = tensors_of(stage0, "context_frames", optional(stage0, "context_frames")(chunk_index))
+    return replace(chunk, tensors={**chunk.tensors, **frames})
 
 
-@contextmanager
-def stage_code(step: str, which: WhichChunk | None = None) -> Iterator[None]:
-    """Run user code, in view of the watchdog; what it raises becomes a ``StageError``, itself as the cause.
-
-    Raises:
-        StageError: The body raised something that is not ours (the rank that ran it).
-    """
-    outer = progress.enter(step, which)
-    try:
-        yield
-    except PPWorkError as error:
-        error.at(**(which or {}))
-        raise
-    except Exception as error:
-        raise StageError(
-            f"The stage's {step} raised {text_of(error)}",
-            where=which,
-            check_first="the traceback above: the last frame outside ppwork is yours",
-        ) from error
-    finally:
-        progress.leave(outer)
+def decode_chunk(
+    stage0: Stage0, chunk_index: int, tensors: Tensors, metadata: Mapping[str, Any], *, verify: bool
+) -> Emission:
+    """Decode a result; shared with the reference."""
+    decoded = stage0.decode(chunk_index, tensors, **with_metadata(stage0.decode, metadata))
+    return emission_of(stage0, decoded, verify=verify)

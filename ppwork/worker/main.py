@@ -19,15 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from ppwork import process
-from ppwork.errors import named_ranks
 from ppwork.plan import Plan
 from ppwork.process import UNWRITABLE
 from ppwork.records.flight import NCCL_DUMP_VARIABLE
-from ppwork.records.pulse import Pulse, read_pulse
+from ppwork.records.pulse import Pulse
 from ppwork.records.run import log_file
 from ppwork.records.spans import Recorder, span_file
 from ppwork.worker import progress
-from ppwork.worker.farewell import STAY_S, stay
 from ppwork.worker.last_words import FailureWriter, write_flight
 from ppwork.worker.watchdog import Watchdog
 
@@ -49,7 +47,7 @@ def main(run_dir: Path) -> int:
         sys.stderr.write(f"rank {rank} cannot write into the run folder: {error}\n")
         return UNWRITABLE
     if failure.exit_code:
-        _stay_for_peers(run_dir, failure)
+        failure.stay_for_peers()
     return leave(failure.exit_code)
 
 
@@ -81,15 +79,6 @@ def leave(exit_code: int) -> int:
             sys.stderr.flush()
         os._exit(exit_code)
     return 0
-
-
-def _stay_for_peers(run_dir: Path, failure: FailureWriter) -> None:
-    """Stay until the peers that were told have written their records, at most ``STAY_S`` after our own."""
-    if failure.record is None:
-        return
-    silent = stay(failure.farewell, partial(read_pulse, run_dir), failure.record.at_ns / 1e9 + STAY_S)
-    if silent:
-        log.warning("left while %s had not spoken", named_ranks(silent))
 
 
 def log_to(path: Path, who: str) -> None:

@@ -152,7 +152,12 @@ class Progress:
             if self.own_s <= bounds.stall_s:
                 return None
             what = f"The stage's {activity.step} did not return within {bounds.stall_s:g} s"
-            check_first = f"{stacks}: a loop without an end? Work that takes so long needs a larger stall_s"
+            check_first = (
+                f"{stacks}: a loop without an end? Work that takes so long needs a larger timeout_s, "
+                "and stall_s where the plan has one"
+            )
+            if activity.step == "encode":
+                check_first += "; a source that waits returns NOT_YET"
         else:
             if self._idle_s <= bounds.idle_s:
                 return None

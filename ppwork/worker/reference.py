@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import faulthandler
 from collections.abc import Callable, Collection
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import torch
+import torch.distributed as dist
 from safetensors import safe_open
+from torch.distributed.device_mesh import DeviceMesh
 
 from ppwork.plan import Plan
 from ppwork.protocol.bounds import Bounds
@@ -21,9 +25,17 @@ from ppwork.records.files import write_whole
 from ppwork.records.run import OUTPUTS_FILE, VERIFY_FILE
 from ppwork.records.spans import read_entries
 from ppwork.runtime.groups import pick_device
-from ppwork.stage import NOT_YET, STAGE0_METHODS, STAGE1_METHODS, NoTensorParallel, StageContext, load_stage
+from ppwork.stage import STAGE0_METHODS, STAGE1_METHODS, NoTensorParallel, Pause, StageContext, load_stage
 from ppwork.timeline.measures import dropped_chunks
-from ppwork.worker.loops import encode_chunk, recompute_at, run_chunk, settle_numbers
+from ppwork.worker.loops import (
+    decode_chunk,
+    encode_chunk,
+    recompute_at,
+    resets_at,
+    run_chunk,
+    settle_numbers,
+)
+from ppwork.worker.stage_code import CONSTRUCTOR, without_autograd
 
 
 def main(run_dir: Path) -> int:
@@ -36,6 +48,25 @@ def main(run_dir: Path) -> int:
         comparison = compare(plan, lambda index: kept.get_tensor(f"{index:06d}"), emitted, dropped)
     write_whole(run_dir / VERIFY_FILE, msgspec.json.encode(comparison))
     return 0
+
+
+class MeshOfOne(NoTensorParallel):
+    """The mesh of one, with a group of one, made when a stage asks for it: DTensor cannot do without."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    @cached_property
+    def group(self) -> dist.ProcessGroup:
+        """A group of this process alone."""
+        backend = "cpu:gloo,cuda:nccl" if self._device.type == "cuda" else "gloo"
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
+        return dist.distributed_c10d._get_default_group()
+
+    @cached_property
+    def device_mesh(self) -> DeviceMesh:
+        """The same as a mesh."""
+        return DeviceMesh.from_group(self.group, self._device.type, mesh_dim_names=("tp",))
 
 
 def compare(
@@ -54,27 +85,30 @@ def compare(
         and ``verified_chunks``.
     """
     device = pick_device(plan, 0, 0, 1)
-    context = StageContext(plan, device, NoTensorParallel())
+    context = StageContext(plan, device, MeshOfOne(device))
     # One process does the work of all ranks, one after the other.
     stall_s = Bounds.of(plan).stall_s * plan.world_size
     faulthandler.dump_traceback_later(stall_s, exit=True)
-    stage0 = load_stage(plan.stage0, STAGE0_METHODS, search=Path.cwd())(context)
-    generator = load_stage(plan.stage1, STAGE1_METHODS, search=Path.cwd())(context)
+    stage0 = _load(plan.stage0, STAGE0_METHODS, context)
+    generator = _load(plan.stage1, STAGE1_METHODS, context)
     worst, index, verified = 0.0, 0, 0
     while index < (plan.chunks or 0):
         faulthandler.dump_traceback_later(stall_s, exit=True)
         recompute = recompute_at(plan.recompute_every, index)
-        tensors = encode_chunk(stage0, index, recompute=recompute)
-        if tensors is NOT_YET:
+        with without_autograd(stage0):
+            chunk = encode_chunk(stage0, index, recompute=recompute)
+        if isinstance(chunk, Pause):
             continue  # a live source pauses here as well
-        if tensors is None:
+        if chunk is None:
             break
-        cut = index in plan.hard_cuts or index in plan.flushes
-        result, _ = run_chunk(
-            generator, ChunkPlan.of(plan.denoise_steps, recompute=recompute, reset_cache=cut), tensors
-        )
+        _, cut = resets_at(plan, index, chunk)
+        steps = chunk.steps or plan.denoise_steps
+        chunk_plan = ChunkPlan.of(steps, recompute=recompute, reset_cache=cut)
+        with without_autograd(generator):
+            result, _ = run_chunk(generator, chunk_plan, chunk.tensors, chunk.metadata)
         if index not in dropped:
-            output = stage0.decode(index, result).output.cpu()
+            with without_autograd(stage0):
+                output = decode_chunk(stage0, index, result, chunk.metadata, verify=True).output.cpu()
             worst = max(worst, difference(output, kept(index)) if index in emitted else float("inf"))
             verified += 1
         index += 1
@@ -82,6 +116,12 @@ def compare(
     if set(emitted) | set(dropped) != set(range(index)) or set(emitted) & set(dropped):
         worst = float("inf")
     return {"max_abs_diff": worst, "verified_chunks": verified}
+
+
+def _load(path: str, methods: tuple[str, ...], context: StageContext) -> Any:  # noqa: ANN401  user code
+    kind = load_stage(path, methods, search=Path.cwd())
+    with without_autograd(kind, CONSTRUCTOR):
+        return kind(context)
 
 
 def difference(a: torch.Tensor, b: torch.Tensor) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,22 +14,20 @@ import torch
 from ppwork.plan import Plan
 from ppwork.protocol.topology import Role
 from ppwork.records.clocks import CLOCK
-from ppwork.records.files import write_whole
-from ppwork.records.run import OUTPUTS_FILE, QUEUE, SUMMARY_FILE
-from ppwork.records.spans import Recorder, read_entries
-from ppwork.runtime import FollowerPlane, Groups, LeaderPlane, PPControlPlane, Stage0Plane
+from ppwork.records.spans import Recorder
+from ppwork.runtime import Groups, MeshPlane, Stage0Plane
 from ppwork.runtime.groups import join
-from ppwork.stage import STAGE0_METHODS, STAGE1_METHODS, NoTensorParallel, Stage0, StageContext, load_stage
-from ppwork.timeline.measures import dropped_chunks, measure, stage1_ms_of
+from ppwork.stage import STAGE0_METHODS, STAGE1_METHODS, NoTensorParallel, StageContext, load_stage
 from ppwork.version import __version__
 from ppwork.worker import progress
 from ppwork.worker.clock_exchange import estimate_offset
 from ppwork.worker.collectives import TPGroup
 from ppwork.worker.digests import compare_loaded
-from ppwork.worker.farewell import farewell_of
 from ppwork.worker.injectors.choose import injector_of
 from ppwork.worker.last_words import FailureWriter
-from ppwork.worker.loops import follower_loop, leader_loop, settle_numbers, stage0_loop, stage_code
+from ppwork.worker.loops import settle_numbers
+from ppwork.worker.own_job import recorded, run_mesh, run_stage0
+from ppwork.worker.stage_code import CONSTRUCTOR, stage_code
 from ppwork.worker.tally import Tally, counted
 from ppwork.worker.watchdog import Watchdog
 
@@ -74,26 +71,13 @@ def play(
         stage = injector.stage(load(plan, groups, tally, run_dir))
     # Nobody waits in a collective for a rank that is still loading, or that failed to.
     compare_loaded(groups, plan, stage)
-
-    def on_failure(error: BaseException) -> None:
-        failure.write(error)
-        symptom = failure.record is not None and failure.record.symptom
-        computing = bool(plane.session.in_flight)
-        failure.farewell = farewell_of(rank, plan.topology, error, symptom=symptom, computing=computing)
-
-    with PPControlPlane.join(
-        plan, groups=groups, recorder=recorder, hook=injector.hook, on_failure=on_failure
-    ) as plane:
+    with recorded(plan, groups, recorder, failure, injector.hook) as plane:
+        plane.run_dir = run_dir
         injector.plane(plane)
         if isinstance(plane, Stage0Plane):
-            run_stage0(plane, plan, stage, run_dir)
-        elif isinstance(plane, LeaderPlane):
-            leader_loop(plane, plan, stage, tally)
-        elif isinstance(plane, FollowerPlane):
-            follower_loop(plane, plan, stage, tally)
-        for queue in plane.statistics():
-            fill = {"bound": queue.bound, "most": queue.most, "done": queue.done}
-            recorder.instant(QUEUE + queue.name, figures=fill)
+            run_stage0(plane, stage)
+        elif isinstance(plane, MeshPlane):
+            run_mesh(plane, stage, tally)
     log.info("left")
 
 
@@ -106,36 +90,9 @@ def load(plan: Plan, groups: Groups, tally: Tally, run_dir: Path) -> Any:  # noq
     """
     on_stage0 = groups.role is Role.STAGE0
     path, methods = (plan.stage0, STAGE0_METHODS) if on_stage0 else (plan.stage1, STAGE1_METHODS)
-    tp = NoTensorParallel() if on_stage0 else TPGroup(groups, tally)
+    tp = NoTensorParallel() if on_stage0 else TPGroup(groups)
     kind = load_stage(path, methods, search=Path.cwd())
-    with stage_code("constructor"):
+    with stage_code(CONSTRUCTOR, kind, groups):
         return (kind if on_stage0 else counted(kind, tally))(
             StageContext(plan, groups.device, tp, run_dir if on_stage0 else None)
         )
-
-
-def run_stage0(plane: Stage0Plane, plan: Plan, stage0: Stage0, run_dir: Path) -> None:
-    """Run rank 0's loop, then write the summary, and with ``verify`` what was emitted, one tensor a chunk."""
-    outputs = stage0_loop(plane, plan, stage0)
-    with stage_code("finish", plane.session.last_ids.where()):
-        figures = dict(stage0.finish())
-    if plan.verify:
-        from safetensors.torch import save_file
-
-        tensors = {f"{index:06d}": output.contiguous().cpu() for index, output in outputs.items()}
-        save_file(tensors, run_dir / OUTPUTS_FILE)
-    entries = read_entries(run_dir, 0)
-    measures = measure(entries, stage1_ms_of(entries), depth=plan.in_flight_depth)
-    device = plane.groups.device.type
-    versions = {"ppwork": __version__, "torch": str(torch.__version__), "python": sys.version.split()[0]}
-    summary = {
-        **msgspec.to_builtins(measures),
-        "dropped_chunks": dropped_chunks(entries),
-        **figures,
-        "backend": "copies" if plan.one_process else "nccl" if device == "cuda" else "gloo",
-        "device": device,
-        "versions": versions,
-        "plan_digest": plan.digest,
-        "plan": plan.to_dict(),
-    }
-    write_whole(run_dir / SUMMARY_FILE, msgspec.json.format(msgspec.json.encode(summary), indent=2))

@@ -139,11 +139,14 @@ class Tally:
 def counted(stage: type, tally: Tally) -> type:
     """Return the stage's class with its generator calls counted, also those that the stage itself makes."""
 
+    def nothing(*_: object) -> None:
+        """Stand in for a method that a stage need not have; a call of it counts all the same."""
+
     def counting(name: str) -> Callable[..., Any]:
-        @functools.wraps(getattr(stage, name))
+        @functools.wraps(getattr(stage, name, nothing))
         def method(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  the user's
             tally.generator_call(name)
-            return getattr(super(made, self), name)(*args, **kwargs)
+            return getattr(super(made, self), name, nothing)(*args, **kwargs)
 
         return method
 

@@ -198,7 +198,7 @@ import sys, time
 from pathlib import Path
 import torch
 from ppwork import Plan
-from ppwork.worker.loops import stage_code
+from ppwork.worker.stage_code import stage_code
 from ppwork.runtime import PPControlPlane
 from ppwork.protocol.topology import Role
 from ppwork.worker.watchdog import Watchdog
@@ -210,7 +210,7 @@ with PPControlPlane.join(PLAN) as plane, Watchdog.beside(plane, Path(sys.argv[1]
         plane.receive_result()
     else:
         envelope = plane.receive()
-        with stage_code("generate", envelope.ids.where()):
+        with stage_code("generate", None, plane.groups, envelope.ids.where()):
             while True:
                 time.sleep(0.01)
 """

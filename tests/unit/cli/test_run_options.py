@@ -6,8 +6,11 @@ import pytest
 from typer.testing import CliRunner
 
 from ppwork.cli import main
+from ppwork.cli.options import options_of
+from ppwork.errors import PlanError
 from ppwork.plan import Plan
 from ppwork.records.run import Run
+from ppwork.version import __version__
 
 OPTIONS = {
     "mesh_size": ("--mesh-size 3", 3),
@@ -80,6 +83,23 @@ def test_an_option_reaches_its_field(planned, field):
     options, value = OPTIONS[field]
     assert getattr(planned(options), field) == value
     assert getattr(Plan(), field) != value
+
+
+def test_options_of_own_stages_are_numbers_truths_or_text(planned):
+    options = planned("-o rate=0.5 -o steps=3 -o fast=true --option name=a=b").options
+    assert options == {"rate": 0.5, "steps": 3, "fast": True, "name": "a=b"}
+    assert planned("--workload synthetic -o cache=true").options["cache"] is True
+
+
+@pytest.mark.parametrize("pairs", [["rate"], ["=3"], ["rate=1", "rate=2"]])
+def test_an_option_of_another_form_is_refused(pairs):
+    with pytest.raises(PlanError, match="KEY=VALUE, each key once"):
+        options_of(pairs)
+
+
+def test_the_version_is_said():
+    answer = CliRunner().invoke(main.app, ["--version"])
+    assert (answer.exit_code, answer.output) == (0, f"ppwork {__version__}\n")
 
 
 def test_without_options_a_plan_is_the_default_one(planned):

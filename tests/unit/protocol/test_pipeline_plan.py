@@ -288,9 +288,9 @@ def test_load_names_the_file_that_is_missing_or_broken(tmp_path):
 
 
 def test_a_prototype_needs_a_plan_of_the_pipeline_only():
-    """The runtime reads twelve fields; a whole plan is one of those, with the same checks."""
+    """The runtime reads thirteen fields; a whole plan is one of those, with the same checks."""
     fields = {field.name for field in msgspec.structs.fields(PipelinePlan)}
-    assert len(fields) == 12
+    assert len(fields) == 13
     plan = PipelinePlan(mesh_size=2, d_in=2, d_out=1)
     assert (plan.world_size, plan.in_flight_depth, plan.bounds) == (3, 3, (2, 1))
     assert plan.replace(in_flight_depth=1).bounds == (1, 1)

@@ -1,5 +1,7 @@
 """Guards that stand before a backend is called, without one: group, preflight, bound of a lane, notices."""
 
+import subprocess
+import sys
 import threading
 from types import SimpleNamespace
 
@@ -7,12 +9,13 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from ppwork.errors import LocalProtocolError, PeerTimeoutError, TerminalNotice
+from ppwork.errors import LocalProtocolError, PeerTimeoutError, PlanError, TerminalNotice
 from ppwork.plan import Plan
 from ppwork.protocol.envelope import Ids, PPAction
 from ppwork.protocol.notices import notices
 from ppwork.protocol.topology import Role
 from ppwork.records.spans import Recorder
+from ppwork.runtime import PPControlPlane
 from ppwork.runtime.lanes import Lane, result_of
 from ppwork.runtime.stage0 import Stage0Plane
 from ppwork.worker.collectives import only_group
@@ -28,8 +31,8 @@ def groups():
             return handles[name]
 
     return Fake(
-        rank=0,
-        role=Role.STAGE0,
+        rank=1,
+        role=Role.LEADER,
         handles=lambda: handles,
         device=torch.device("cpu"),
         topology=SimpleNamespace(links=lambda rank: ()),
@@ -55,7 +58,19 @@ def test_stage_code_on_another_group_is_refused_whatever_it_calls(groups, call, 
     with only_group(groups, "tp_pg"), pytest.raises(LocalProtocolError) as caught:
         CALLS[call](group and groups[group])
     assert f"a collective on {said}; inside stage 1 only tp_pg may be used" in caught.value.what
-    assert caught.value.where == {"rank": 0, "role": "stage0", "group": "tp_pg"}
+    assert caught.value.where == {"rank": 1, "role": "leader", "group": "tp_pg"}
+
+
+def test_nobody_makes_a_group_in_stage_code_and_stage_0_uses_none(groups):
+    """The others do something else now, so it would end at the time-out, and rank 0 be blamed."""
+    with (
+        only_group(groups, "tp_pg"),
+        pytest.raises(LocalProtocolError, match="make a process group") as caught,
+    ):
+        dist.distributed_c10d._process_group_name([1, 2], use_hashed_name=False)
+    assert "context.tp.device_mesh" in caught.value.check_first
+    with only_group(groups, None), pytest.raises(LocalProtocolError, match="inside stage 0 none may be used"):
+        dist.all_reduce(torch.ones(1), group=groups["tp_pg"])
 
 
 def test_other_threads_and_what_comes_after_the_stage_are_left_alone(groups):
@@ -82,6 +97,7 @@ def test_what_cannot_travel_is_refused_before_the_commitment_point(groups, monke
     monkeypatch.setattr("ppwork.runtime.stage0.P2PSender", lambda *args: None)
     monkeypatch.setattr("ppwork.runtime.stage0.P2PReceiver", lambda *args: None)
     passed = []
+    groups.rank, groups.role = 0, Role.STAGE0
     plane = Stage0Plane(
         Plan(mesh_size=1), groups, Recorder(None), hook=lambda point, ids: passed.append(point)
     )
@@ -126,3 +142,21 @@ def test_whoever_fails_tells_all_that_listen_to_it(role, groups_told):
         assert message.reason is not None
         assert "why" in message.reason.what
     assert notices(role, Ids(3, 2, 0), TerminalNotice("heard")) == []
+
+
+def test_a_process_that_torchrun_has_not_started_says_so(monkeypatch):
+    monkeypatch.delenv("RANK", raising=False)
+    with pytest.raises(PlanError, match="no RANK: torchrun has not started") as caught:
+        PPControlPlane.join(Plan(mesh_size=2))
+    assert "torchrun --standalone" in caught.value.check_first
+
+
+def test_to_see_collectives_does_not_import_the_compiler():
+    """It is 800 modules, in the first chunk: a rank with a short ``stall_s`` was ended for it."""
+    program = (
+        "import sys, torch\n"
+        "from ppwork.worker.collectives import seeing\n"
+        "with seeing(None, None): torch.ones(3) + 1\n"
+        "sys.exit('torch._dynamo.convert_frame' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False, timeout=100).returncode == 0

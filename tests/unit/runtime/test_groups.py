@@ -134,3 +134,10 @@ def test_what_blocks_the_host_is_refused_on_all_ranks_where_chunks_overlap(tmp_p
         }
         assert [refusal.where["rank"] for refusal in refusals] == [0, 1, 2]
         assert "--depth 1" in refusals[0].check_first
+
+
+def test_a_process_that_has_its_groups_already_is_refused(monkeypatch):
+    monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
+    with pytest.raises(PlanError, match="Rank 1 has a default process group already") as caught:
+        join(PipelinePlan(mesh_size=1), rank=1, local_rank=1, world_size=2)
+    assert "leave `init_process_group` out" in caught.value.check_first

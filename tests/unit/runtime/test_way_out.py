@@ -13,6 +13,7 @@ import torch
 
 from ppwork.errors import PeerTimeoutError
 from ppwork.protocol.plan import PipelinePlan
+from ppwork.protocol.session import State
 from ppwork.protocol.topology import Role, Topology
 from ppwork.runtime import PPControlPlane, plane
 
@@ -46,7 +47,9 @@ def made(groups, monkeypatch):
     # Lanes without a device of their own: CUDA's would be set on their threads.
     lane = plane.Lane
     monkeypatch.setattr(plane, "Lane", lambda name, device, **more: lane(name, torch.device("cpu"), **more))
-    return PPControlPlane.join(PipelinePlan(mesh_size=1), groups=groups)
+    rank0 = PPControlPlane.join(PipelinePlan(mesh_size=1), groups=groups)
+    rank0.session.state = State.CLOSED  # as after SHUTDOWN: there is no peer to say it to
+    return rank0
 
 
 def test_groups_that_do_not_end_are_left_behind_with_an_error(registered, monkeypatch):

@@ -6,7 +6,8 @@ import zlib
 import pytest
 import torch
 
-from ppwork.worker.digests import SUM, described, different_inputs, digest_of
+from ppwork.runtime.tensors import digest_of
+from ppwork.worker.digests import SUM, described, different_inputs
 
 
 def test_the_digest_is_that_of_the_bytes_in_row_major_order_also_of_a_view():

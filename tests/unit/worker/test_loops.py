@@ -7,12 +7,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from ppwork.errors import LocalProtocolError
+from ppwork.errors import LocalProtocolError, PlanError
 from ppwork.plan import SCHEDULES, Plan
 from ppwork.protocol.envelope import ChunkPlan, PPAction, PPEnvelope, PPResult
 from ppwork.protocol.session import Session
 from ppwork.protocol.topology import Role
 from ppwork.records.spans import Recorder, Span, read_entries, span_file
+from ppwork.runtime.lent import Lent
 from ppwork.stage import NOT_YET, Emission
 from ppwork.timeline.costs import Costs
 from ppwork.timeline.simulate import simulate
@@ -25,7 +26,8 @@ class Paper:
 
     def __init__(self, plan, *, eager=False, pauses=()):
         self.plan, self.eager, self.pauses = plan, eager, list(pauses)
-        self.groups, self.recorder = SimpleNamespace(timeout_s=plan.timeout_s), Recorder(None)
+        self.groups = SimpleNamespace(timeout_s=plan.timeout_s, role=Role.STAGE0, rank=0, handles=dict)
+        self.recorder, self.lent = Recorder(None), Lent(0, "chunk", "its end")
         self.session = Session(0, Role.STAGE0, plan.in_flight_depth)
         self.session.joined()
         self.on_the_way, self.here, self.acts = deque(), deque(), []
@@ -51,7 +53,7 @@ class Paper:
 
     # The plane
 
-    def send(self, tensors, *, hard_cut, flush, recompute):
+    def send(self, tensors, *, metadata, hard_cut, flush, recompute, steps):
         ids = self.session.next_ids(PPAction.INFER, hard_cut=hard_cut)
         assert tensors["x"].item() == ids.chunk_index
         envelope = PPEnvelope(PPAction.INFER, ids, ChunkPlan.of(1, reset_cache=hard_cut), {}, tensors)
@@ -178,4 +180,12 @@ def test_ranks_and_reference_settle_that_before_anything_is_computed(monkeypatch
     with pytest.raises(Settled):
         reference.main(tmp_path)
     with pytest.raises(Settled):
-        role.play(Plan(chunks=1), tmp_path, 0, Recorder(None), None, None)
+        role.play(Plan(chunks=1), tmp_path, 0, Recorder(None), None, None, None)
+
+
+def test_a_plan_that_names_no_number_of_chunks_is_refused_before_anything_is_sent():
+    """Under the launcher a clip has one; in a program of one's own nothing else would say it."""
+    paper = Paper(Plan())
+    with pytest.raises(PlanError, match="chunks was None"):
+        paper.run()
+    assert paper.acts == []

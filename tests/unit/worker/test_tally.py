@@ -129,3 +129,15 @@ def test_slots_and_static_methods_are_counted_as_well():
 def test_plan_and_envelope_alone_say_which_chunks_are_compared(compare, chunk_index, reset, comparing):
     """R5: every mesh rank must come to the same answer."""
     assert begun(chunk_index, reset=reset, compare=compare).comparing is comparing
+
+
+def test_a_method_that_the_stage_does_not_have_is_counted_as_well():
+    class Short:
+        def step(self, tensors, step_index, num_steps):
+            return tensors
+
+    tally = begun(steps=1, recompute=True)
+    stage = counted(Short, tally)()
+    stage.recompute({})
+    stage.step("x", 0, 1)
+    assert tally.calls == 2

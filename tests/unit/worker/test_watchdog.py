@@ -436,8 +436,9 @@ class Waiting:
         self.dog, self.now_s = dog, progress.current(self.thread.ident).since_ns / 1e9
 
     def _generate(self):
-        progress.enter("generate", IDS.where())
+        outer = progress.enter("generate", IDS.where())
         self.over.wait(60.0)
+        progress.leave(outer)  # another thread may get this one's number
 
     def watched(self, seconds):
         ticks(self.dog, seconds, self.now_s)

@@ -1,0 +1,117 @@
+"""The contract of a stage at its edge: what its methods are given, and what they must return.
+
+A value that is not of the contract is refused where it is returned, with file and line of the method, and
+not where somebody trips over it later.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache
+from typing import Any, NoReturn
+
+import msgspec
+import torch
+
+from ppwork.errors import StageError
+from ppwork.stage import Chunk, Emission, Pause, Tensors
+
+
+def optional(stage: object, name: str) -> Callable[..., Any]:
+    """Return a method that a stage need not have; without it nothing happens."""
+    return getattr(stage, name, _nothing)
+
+
+def with_metadata(method: Callable[..., Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the chunk's metadata as a keyword, for a method that has such a parameter."""
+    return {"metadata": metadata} if _takes_metadata(getattr(method, "__func__", method)) else {}
+
+
+def chunk_of(stage: object, returned: object) -> Chunk | Pause | None:
+    """Return what ``encode`` returned, as a chunk where it is one.
+
+    Raises:
+        StageError: It is nothing that ``encode`` may return (rank 0).
+    """
+    if returned is None or isinstance(returned, Pause):
+        return returned
+    chunk = returned if isinstance(returned, Chunk) else Chunk(tensors_of(stage, "encode", returned))
+    tensors_of(stage, "encode", chunk.tensors)
+    return chunk
+
+
+def tensors_of(stage: object, method: str, returned: object) -> Tensors:
+    """Return what a method returned, tensors by name; that each is a tensor is left to preflight.
+
+    Raises:
+        StageError: It is none (the rank that ran the method).
+    """
+    if not isinstance(returned, Mapping):
+        _refuse(stage, method, "tensors by name", f"a {type(returned).__name__}")
+    for name in returned:
+        if not isinstance(name, str):
+            _refuse(stage, method, "tensors by name", f"a tensor by the name {name!r}")
+    return returned
+
+
+def emission_of(stage: object, returned: object, *, verify: bool) -> Emission:
+    """Return what ``decode`` returned; ``None``, which emits nothing, as an empty emission.
+
+    Raises:
+        StageError: It is no ``Emission`` though ``verify`` compares it, or a metric is no number (rank 0).
+    """
+    if returned is None and not verify:
+        return Emission(torch.empty(0))
+    if not isinstance(returned, Emission):
+        _refuse(stage, "decode", "an Emission", f"a {type(returned).__name__}")
+    for name, figure in returned.metrics.items():
+        try:
+            float(figure)
+        except (TypeError, ValueError):
+            _refuse(stage, "decode", "numbers as metrics", f"{name!r}: {figure!r}")
+    return returned
+
+
+def figures_of(stage: object, returned: object, taken: Collection[str]) -> dict[str, object]:
+    """Return what ``finish`` returned.
+
+    Args:
+        stage: The stage.
+        returned: By the stage.
+        taken: Names that the summary has itself.
+
+    Raises:
+        StageError: It is no mapping of JSON types, or has a name that is taken (rank 0).
+    """
+    if returned is None:
+        return {}
+    if not isinstance(returned, Mapping):
+        _refuse(stage, "finish", "figures by name", f"a {type(returned).__name__}")
+    for name, figure in returned.items():
+        if name in taken:
+            _refuse(stage, "finish", "names that the summary does not have itself", repr(name))
+        try:
+            msgspec.json.encode(figure)
+        except (TypeError, ValueError):
+            _refuse(stage, "finish", "what JSON can carry", f"{name!r}: a {type(figure).__name__}")
+    return dict(returned)
+
+
+def _nothing(*_: object) -> dict[str, Any]:
+    return {}
+
+
+@lru_cache
+def _takes_metadata(method: Callable[..., Any]) -> bool:
+    return "metadata" in inspect.signature(method).parameters
+
+
+def _refuse(stage: object, method: str, need: str, returned: str) -> NoReturn:
+    function = inspect.unwrap(getattr(type(stage), method, getattr(stage, method)))
+    code = getattr(function, "__code__", None)
+    place = f", {code.co_filename}:{code.co_firstlineno}" if code is not None else ""
+    raise StageError(
+        f"The stage's {method} must return {need}; it returned {returned}.",
+        check_first=f"the `return` of {type(stage).__name__}.{method}{place}",
+    )

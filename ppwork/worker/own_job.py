@@ -1,0 +1,167 @@
+"""A job that a torchrun of one's own has started: our planes, stages and loops in somebody else's program.
+
+``join`` brings a rank up and leaves in the run folder what the ranks of ``ppwork run`` leave, so that
+``ppwork timeline``, ``ppwork diagnose`` and ``pp.open`` read it. ``stage_context``, ``run_stage0`` and
+``run_mesh`` take stages of the contract; a loop of one's own needs none of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from ppwork.errors import PlanError
+from ppwork.launcher.checks import new_run_dir
+from ppwork.plan import Plan
+from ppwork.protocol.topology import STAGE0_RANK
+from ppwork.records.clocks import CLOCK
+from ppwork.records.flight import NCCL_DUMP_VARIABLE
+from ppwork.records.pulse import Pulse
+from ppwork.records.run import QUEUE, SUMMARY_FILE
+from ppwork.records.spans import Recorder, span_file
+from ppwork.runtime import FollowerPlane, Groups, Hook, LeaderPlane, MeshPlane, PPControlPlane, Stage0Plane
+from ppwork.runtime.groups import join as join_groups
+from ppwork.runtime.groups import started_by_torchrun
+from ppwork.stage import Generator, NoTensorParallel, Stage0, StageContext
+from ppwork.worker.clock_exchange import estimate_offset
+from ppwork.worker.collectives import TPGroup
+from ppwork.worker.contract import figures_of, optional
+from ppwork.worker.farewell import farewell_of
+from ppwork.worker.last_words import FailureWriter, write_flight
+from ppwork.worker.loops import follower_loop, leader_loop, stage0_loop
+from ppwork.worker.stage_code import stage_code
+from ppwork.worker.summary import OWN_FIGURES, write_summary
+from ppwork.worker.tally import Tally
+from ppwork.worker.watchdog import Watchdog
+
+
+@contextmanager
+def join(plan: Plan, *, run_dir: Path | str | None = None) -> Iterator[PPControlPlane]:
+    """Bring this process up as a rank of the job, and keep the records that it leaves.
+
+    Args:
+        plan: The same on all ranks.
+        run_dir: Folder for plan, spans, pulses, failure records and summary, the same for all ranks, new or
+            empty; they are written from the moment at which all ranks have joined. ``None``: nothing is kept,
+            and no watchdog runs.
+
+    Raises:
+        PlanError: torchrun has not started this process (this rank); the folder cannot be used (rank 0,
+            before anything starts).
+        PPWorkError: As ``PPControlPlane.join``, and whatever ends the block.
+
+    Collective:
+        All ranks, once, before anything else of ``torch.distributed``.
+    """
+    if run_dir is None:
+        with PPControlPlane.join(plan) as plane:
+            yield plane
+        return
+    rank, local_rank, world_size = started_by_torchrun()
+    folder = Path(run_dir).absolute()
+    if rank == STAGE0_RANK:
+        plan.save(new_run_dir(folder))
+    os.environ.setdefault(NCCL_DUMP_VARIABLE, str(folder / "nccl-trace-rank"))
+    groups = join_groups(plan, rank=rank, local_rank=local_rank, world_size=world_size)
+    recorder, pulse = Recorder(span_file(folder, rank)), Pulse(folder, rank)
+    words = FailureWriter(folder, rank, recorder)
+    words.also = partial(write_flight, folder, rank)
+    try:
+        with recorder, Watchdog(plan, rank, folder, recorder, words=words, pulse=pulse) as watchdog:
+            watchdog.joined(on_cuda=groups.device.type == "cuda")
+            recorder.instant(CLOCK, figures=msgspec.structs.asdict(estimate_offset(groups)))
+            with recorded(plan, groups, recorder, words) as plane:
+                plane.run_dir = folder
+                yield plane
+            if rank == STAGE0_RANK and not (folder / SUMMARY_FILE).exists():
+                write_summary(plan, folder, groups.device.type)
+    except BaseException as error:
+        words.write(error)
+        raise
+    finally:
+        pulse.leave(words.exit_code)
+        words.stay_for_peers()
+
+
+@contextmanager
+def recorded(
+    plan: Plan, groups: Groups, recorder: Recorder, words: FailureWriter, hook: Hook | None = None
+) -> Iterator[PPControlPlane]:
+    """Return this rank's plane, whose failure is written before its peers hear of it, and its queues last."""
+
+    def on_failure(error: BaseException) -> None:
+        words.write(error)
+        symptom = words.record is not None and words.record.symptom
+        computing = bool(plane.session.in_flight)
+        words.farewell = farewell_of(groups.rank, plan.topology, error, symptom=symptom, computing=computing)
+
+    plane = PPControlPlane.join(plan, groups=groups, recorder=recorder, hook=hook, on_failure=on_failure)
+    with plane:
+        yield plane
+        for queue in plane.statistics():
+            fill = {"bound": queue.bound, "most": queue.most, "done": queue.done}
+            recorder.instant(QUEUE + queue.name, figures=fill)
+
+
+def stage_context(plane: PPControlPlane) -> StageContext:
+    """Return what a stage of this rank gets; ``tp`` has the mesh's sum, group and ``DeviceMesh``.
+
+    Raises:
+        PlanError: The plan is not one of stages (this rank).
+    """
+    if isinstance(plane, Stage0Plane):
+        return StageContext(_plan_of(plane), plane.groups.device, NoTensorParallel(), plane.run_dir)
+    return StageContext(_plan_of(plane), plane.groups.device, TPGroup(plane.groups))
+
+
+def run_stage0(plane: Stage0Plane, stage0: Stage0) -> dict[str, object]:
+    """Rank 0: send all chunks of the stage by the plan's schedule, decode what comes back, and shut down.
+
+    Returns:
+        What ``finish`` gave; the summary has it, too.
+
+    Raises:
+        PlanError: The plan does not say how many chunks; nothing was sent (rank 0).
+        PPWorkError: Whatever ends the run.
+    """
+    plan = _plan_of(plane)
+    outputs = stage0_loop(plane, plan, stage0)
+    with stage_code("finish", stage0, plane.groups, plane.session.last_ids.where()):
+        figures = figures_of(stage0, optional(stage0, "finish")(), OWN_FIGURES)
+    if plane.run_dir is not None:
+        write_summary(plan, plane.run_dir, plane.groups.device.type, figures, outputs)
+    return figures
+
+
+def run_mesh(plane: MeshPlane, generator: Generator, tally: Tally | None = None) -> None:
+    """Mesh rank: compute every chunk that comes, until rank 0 says that the stream has ended.
+
+    Args:
+        plane: The leader's or a follower's.
+        generator: This rank's.
+        tally: Its counts, where its class counts the calls itself (``tally.counted``).
+
+    Raises:
+        PPWorkError: Whatever ends the run.
+    """
+    plan = _plan_of(plane)
+    tally = tally or Tally(plane.groups.rank, str(plane.role), plan.compare_collectives)
+    if isinstance(plane, LeaderPlane):
+        leader_loop(plane, plan, generator, tally)
+    elif isinstance(plane, FollowerPlane):
+        follower_loop(plane, plan, generator, tally)
+
+
+def _plan_of(plane: PPControlPlane) -> Plan:
+    if isinstance(plane.plan, Plan):
+        return plane.plan
+    raise PlanError(
+        f"The plan was a {type(plane.plan).__name__}; stages need a Plan.",
+        where={"rank": plane.groups.rank, "role": str(plane.role)},
+        check_first="Plan(mesh_size=..., chunks=...) in place of it",
+    )

@@ -1,0 +1,68 @@
+"""The summary of a run, which rank 0 writes at its end: measures, the stage's own figures, versions, plan."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import torch
+
+from ppwork.plan import Plan
+from ppwork.records.files import write_whole
+from ppwork.records.run import OUTPUTS_FILE, SUMMARY_FILE
+from ppwork.records.spans import read_entries
+from ppwork.timeline.measures import Measures, dropped_chunks, measure, stage1_ms_of
+from ppwork.version import __version__
+
+OWN_FIGURES = (
+    *Measures.__struct_fields__,
+    "dropped_chunks",
+    "backend",
+    "device",
+    "versions",
+    "plan_digest",
+    "plan",
+)
+"""Names that the summary has itself."""
+
+
+def write_summary(
+    plan: Plan,
+    run_dir: Path,
+    device: str,
+    figures: Mapping[str, object] | None = None,
+    outputs: Mapping[int, torch.Tensor] | None = None,
+) -> None:
+    """Write ``summary.json``, and with ``verify`` what was emitted, one tensor a chunk.
+
+    Args:
+        plan: Of the run.
+        run_dir: Its folder; rank 0's spans in it are measured.
+        device: ``cpu`` or ``cuda``.
+        figures: What ``finish`` gave.
+        outputs: What was emitted, by chunk index; read with ``verify`` only.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    if plan.verify:
+        from safetensors.torch import save_file
+
+        tensors = {f"{index:06d}": output.contiguous().cpu() for index, output in (outputs or {}).items()}
+        save_file(tensors, run_dir / OUTPUTS_FILE)
+    entries = read_entries(run_dir, 0)
+    measures = measure(entries, stage1_ms_of(entries), depth=plan.in_flight_depth)
+    versions = {"ppwork": __version__, "torch": str(torch.__version__), "python": sys.version.split()[0]}
+    summary = {
+        **msgspec.to_builtins(measures),
+        "dropped_chunks": dropped_chunks(entries),
+        **(figures or {}),
+        "backend": "copies" if plan.one_process else "nccl" if device == "cuda" else "gloo",
+        "device": device,
+        "versions": versions,
+        "plan_digest": plan.digest,
+        "plan": plan.to_dict(),
+    }
+    write_whole(run_dir / SUMMARY_FILE, msgspec.json.format(msgspec.json.encode(summary), indent=2))

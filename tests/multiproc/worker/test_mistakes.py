@@ -1,0 +1,66 @@
+"""The mistakes that one makes first with a model of one's own: each is named, on the rank that made it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from toy_runs import toy
+
+import ppwork as pp
+from ppwork.records.failure import read_records
+
+pytestmark = pytest.mark.multiproc
+
+BUFFER = "which buffer is filled anew"
+MISTAKES = {
+    "OneBuffer": (0, "The tensor 'large' of chunk 0 was written to before its result had come", BUFFER),
+    "OneOutput": (1, "'large' of the result of chunk 0 was written to before rank 0 had it", BUFFER),
+    "dtensor_stages:GivesDTensor": (
+        1,
+        "The tensor 'x' was a DTensor, which has no memory of its own",
+        ".full_tensor()",
+    ),
+    "MakesMesh": (1, "Stage code was about to make a process group", "context.tp.device_mesh"),
+    "SumsInConstructor": (1, "Stage code called a collective on the default group", "context.tp.group"),
+    "SumsOnWorld": (1, "Stage code called a collective on the default group", "context.tp.group"),
+    "Barrier": (0, "on the default group (world_pg); inside stage 0 none may be used", "stage 0 is one rank"),
+    "OneRankSums": (
+        1,
+        "rank 1 ended chunk 0 after 1; rank 2 called all_reduce float32[4] as collective 2",
+        "one rank",
+    ),
+}
+
+
+@pytest.mark.parametrize("stage", MISTAKES)
+def test_the_mistake_is_named_on_its_rank_long_before_the_time_out(tmp_path, stage):
+    rank, what, check_first = MISTAKES[stage]
+    which = "stage0" if rank == 0 else "stage1"
+    path = stage if ":" in stage else f"mistaken_stages:{stage}"
+    plan = toy(verify=False, timeout_s=60.0, in_flight_depth=3, **{which: path})
+    run = pp.launch(plan, out=tmp_path / "run", check=False)
+    assert run.failure is not None
+    assert what in run.failure.what
+    assert check_first in run.failure.check_first
+    record = next(r for r in read_records(run.run_dir, 3) if r.rank == rank)
+    assert record.error_type == "LocalProtocolError"
+    assert record.where["rank"] == rank
+
+
+def test_stage_code_runs_without_autograd_unless_its_class_says_otherwise(tmp_path):
+    for stage, grad in {"KeepsGraph": 0.0, "WantsGraph": 1.0}.items():
+        plan = toy(chunks=1, verify=False, stage0="mistaken_stages:Shown", stage1=f"mistaken_stages:{stage}")
+        assert pp.launch(plan, out=tmp_path / stage).summary["outputs"] == [[grad] * 4]
+
+
+def test_a_model_split_by_dtensor_over_the_contexts_mesh_equals_the_whole_one(tmp_path):
+    """At depth 2, and the single-process reference computes the same."""
+    plan = toy(chunks=4, in_flight_depth=2, stage0="mistaken_stages:Shown", stage1="dtensor_stages:Sharded")
+    run = pp.launch(plan, out=tmp_path / "run")
+    torch.manual_seed(1)
+    block = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 4))
+    with torch.no_grad():
+        whole = [(block(torch.full((4,), float(k))) + 28.0).tolist() for k in range(4)]
+    for mine, theirs in zip(run.summary["outputs"], whole, strict=True):
+        assert mine == pytest.approx(theirs, abs=1e-4)
+    assert run.summary["verified_chunks"] == 4

@@ -1,0 +1,34 @@
+"""Loops that end in the wrong way, under two ranks: ``left_loops.py CASE RUN_DIR``."""
+
+import sys
+
+import torch
+
+from ppwork.ranks import Plan, PPAction, PPResult, Stage0Plane, join
+
+
+def drive(plane, case):
+    for k in range(3):
+        plane.send({"x": torch.full((3,), float(k))})
+        plane.receive_result()
+        if case == "rank 0 returns" and k == 1:
+            return
+    plane.shutdown()
+
+
+def serve(plane, case):
+    while plane.receive().action is PPAction.INFER:
+        ids = plane.computed(1)
+        if case == "no answer" and ids.chunk_index == 1:
+            continue
+        plane.send_result(PPResult(PPAction.INFER, ids, 1))
+        if case == "leader returns" and ids.chunk_index == 1:
+            return
+    if case != "no acknowledgement":
+        plane.acknowledge()
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    with join(Plan(mesh_size=1, backend="gloo", timeout_s=30), run_dir=sys.argv[2]) as plane:
+        (drive if isinstance(plane, Stage0Plane) else serve)(plane, sys.argv[1])

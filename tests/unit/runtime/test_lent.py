@@ -1,0 +1,115 @@
+"""Buffers that somebody writes to while the transport still reads them, and tensors that have no memory."""
+
+import numpy as np
+import pytest
+import torch
+
+from ppwork.errors import LocalProtocolError
+from ppwork.runtime.lent import Lent, copies
+from ppwork.runtime.tensors import SpecTable
+
+
+def lent(checked=0):
+    return Lent(checked, "chunk", "its result had come")
+
+
+def through_torch(buffer):
+    buffer.add_(1)
+
+
+def through_a_view(buffer):
+    buffer[1:].zero_()
+
+
+def in_inference_mode(buffer):
+    with torch.inference_mode():
+        torch.mul(buffer, 2, out=buffer)
+
+
+@pytest.mark.parametrize("write", [through_torch, through_a_view, in_inference_mode])
+def test_a_write_is_named_in_every_chunk_where_torch_counts_writes(write):
+    loan, buffer = lent(), torch.ones(5000)
+    loan.lend(7, {"still": torch.ones(2), "x": buffer})
+    loan.check()
+    write(buffer)
+    with pytest.raises(LocalProtocolError, match="'x' of chunk 7 was written to before its result") as caught:
+        loan.check()
+    assert caught.value.where == {"chunk_index": 7}
+    assert ".clone()" in caught.value.check_first
+
+
+def test_where_torch_counts_nothing_the_first_chunks_are_summed():
+    """An inference tensor, and a camera that fills an array of numpy."""
+    with torch.inference_mode():
+        hidden = torch.zeros(5000)
+    frame = np.zeros(5000, np.uint8)
+    loan = lent(checked=2)
+    loan.lend(1, {"hidden": hidden, "frame": torch.from_numpy(frame)})
+    loan.check()
+    frame[77] = 1
+    with pytest.raises(LocalProtocolError, match="'frame' of chunk 1"):
+        loan.check()
+    frame[77] = 0
+    loan.check()
+    with torch.inference_mode():
+        hidden[4999] = 1
+    with pytest.raises(LocalProtocolError, match="'hidden' of chunk 1"):
+        loan.check()
+    later = lent(checked=2)
+    later.lend(2, {"hidden": hidden})
+    assert later._chunks == {2: []}  # nothing can be told of it, so nothing of it is kept
+
+
+def test_a_buffer_is_the_callers_again_when_its_chunk_has_been_taken_back():
+    loan, ring = lent(-1), [torch.zeros(3), torch.zeros(3)]
+    for k in range(6):
+        ring[k % 2].fill_(k)
+        loan.check()
+        loan.lend(k, {"x": ring[k % 2]})
+        loan.take_back(k - 1)
+    assert list(loan._chunks) == [5]
+
+
+def test_copies_are_nobody_elses_and_what_is_no_tensor_is_left_to_preflight():
+    buffer = torch.ones(3)
+    copied = copies({"x": buffer, "text": "no tensor"})
+    buffer.zero_()
+    assert copied["x"].tolist() == [1, 1, 1]
+    assert copied["text"] == "no tensor"
+    for checked in (0, -1):
+        lent(checked).lend(0, {"text": "no tensor", "sparse": torch.eye(2).to_sparse(), "hollow": Hollow()})
+
+
+@pytest.mark.parametrize("checked", [0, -1])
+def test_the_places_of_a_ring_that_is_one_tensor_are_told_apart(checked):
+    """They share torch's count of writes."""
+    loan, ring = lent(checked), torch.zeros(2, 5000)
+    loan.lend(0, {"x": ring[0]})
+    ring[1].fill_(1)
+    loan.lend(1, {"x": ring[1]})
+    loan.check()
+    ring[0].fill_(2)
+    if checked:
+        with pytest.raises(LocalProtocolError, match="'x' of chunk 0"):
+            loan.check()
+
+
+class Hollow(torch.Tensor):
+    """As a DTensor: it says that it is a dense tensor, and its address is nobody's."""
+
+    @staticmethod
+    def __new__(cls):
+        return torch.Tensor._make_wrapper_subclass(cls, (4,))
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        raise NotImplementedError
+
+
+def test_a_tensor_without_memory_of_its_own_is_refused_with_the_remedy():
+    table = SpecTable(torch.device("cpu"))
+    table.specs_of({"x": torch.zeros(4)})
+    with pytest.raises(LocalProtocolError, match="'x' was a Hollow, which has no memory") as caught:
+        table.specs_of({"x": Hollow()})
+    assert ".to_local() or .full_tensor()" in caught.value.check_first
+    assert table.specs_of({"x": torch.nn.Parameter(torch.zeros(4))})

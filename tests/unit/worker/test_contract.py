@@ -1,0 +1,100 @@
+"""What a stage returns, refused where it is returned, with its file and line."""
+
+import inspect
+
+import pytest
+import torch
+
+from ppwork.errors import StageError
+from ppwork.protocol.envelope import ChunkPlan
+from ppwork.stage import NOT_YET, Chunk, Emission
+from ppwork.worker.contract import chunk_of, emission_of, figures_of
+from ppwork.worker.loops import decode_chunk, encode_chunk, run_chunk
+
+X = torch.ones(2)
+
+
+class Odd:
+    """Returns what it was made with."""
+
+    def __init__(self, returned):
+        self.returned = returned
+
+    def encode(self, chunk_index):
+        return self.returned
+
+    def step(self, tensors, step_index, num_steps):
+        return self.returned
+
+    def decode(self, chunk_index, tensors):
+        return self.returned
+
+
+def refused(call, method):
+    with pytest.raises(StageError) as caught:
+        call()
+    line = inspect.getsourcelines(getattr(Odd, method))[1]
+    assert caught.value.check_first == f"the `return` of Odd.{method}, {__file__}:{line}"
+    return caught.value.what
+
+
+@pytest.mark.parametrize(
+    ("returned", "said"),
+    [([X], "a list"), (X, "a Tensor"), ({1: X}, "a tensor by the name 1"), (Chunk(X), "a Tensor")],
+)
+def test_encode_returns_tensors_by_name(returned, said):
+    what = refused(lambda: encode_chunk(Odd(returned), 0, recompute=False), "encode")
+    assert what == f"The stage's encode must return tensors by name; it returned {said}."
+
+
+@pytest.mark.parametrize(("returned", "said"), [(None, "a NoneType"), (X, "a Tensor")])
+def test_step_returns_tensors_by_name(returned, said):
+    what = refused(lambda: run_chunk(Odd(returned), ChunkPlan.of(1), {"x": X}, {}), "step")
+    assert what == f"The stage's step must return tensors by name; it returned {said}."
+
+
+def test_decode_returns_an_emission_of_numbers_or_nothing_at_all():
+    def decode(returned, verify=False):
+        return decode_chunk(Odd(returned), 0, {}, {}, verify=verify)
+
+    assert decode(None).metrics == {}
+    assert decode(Emission(X, {"psnr": X[0]})).output is X
+    assert "it returned a NoneType" in refused(lambda: decode(None, verify=True), "decode")
+    assert "it returned a Tensor" in refused(lambda: decode(X), "decode")
+    assert "'note': 'good'" in refused(lambda: decode(Emission(X, {"note": "good"})), "decode")
+
+
+def test_finish_returns_what_json_carries_under_names_of_its_own():
+    class Ends:
+        def finish(self):
+            """Only its place is asked for."""
+
+    assert figures_of(Ends(), None, ()) == {}
+    assert figures_of(Ends(), {"total": 3}, ("chunks",)) == {"total": 3}
+    for returned, said in {"'weights': a Tensor": {"weights": X}, "'chunks'": {"chunks": 3}}.items():
+        with pytest.raises(StageError, match=returned):
+            figures_of(Ends(), said, ("chunks",))
+
+
+def test_a_chunk_says_more_than_its_tensors_and_pauses_and_ends_pass():
+    chunk = Chunk({"x": X}, {"prompt": "a cat"}, hard_cut=True, steps=2)
+    assert chunk_of(Odd(None), chunk) is chunk
+    assert chunk_of(Odd(None), {"x": X}) == Chunk({"x": X})
+    assert chunk_of(Odd(None), NOT_YET) is NOT_YET
+    assert chunk_of(Odd(None), None) is None
+    assert emission_of(Odd(None), None, verify=False).output.numel() == 0
+
+
+def test_a_stage_has_the_methods_that_it_needs_and_no_more():
+    class Short:
+        def encode(self, chunk_index):
+            return {"x": X}
+
+        def step(self, tensors, step_index, num_steps, metadata):
+            return {"x": tensors["x"] * metadata["scale"]}
+
+    tensors, calls = run_chunk(
+        Short(), ChunkPlan.of(2, recompute=True, reset_cache=True), {"x": X}, {"scale": 3}
+    )
+    assert (tensors["x"].tolist(), calls) == ([9.0, 9.0], 3)
+    assert set(encode_chunk(Short(), 0, recompute=True).tensors) == {"x"}
