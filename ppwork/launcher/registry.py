@@ -92,7 +92,7 @@ def registered(run_dir: Path, agent_pid: int) -> Iterator[None]:
 
 
 def own_runs() -> list[RunEntry]:
-    """Return the runs that are going, oldest first; entries whose torchrun is gone are dropped from the list.
+    """Return the runs that are going here, oldest first; entries whose torchrun is gone are dropped.
 
     Raises:
         PlanError: The list is not private.
@@ -106,6 +106,8 @@ def own_runs() -> list[RunEntry]:
         except msgspec.MsgspecError:
             path.unlink(missing_ok=True)
             continue
+        if not run.agent.here:
+            continue  # of another container that shares this folder: it may be going
         # Its ranks hold a death signal to torchrun, so they are gone with it.
         if run.agent.process() is None:
             path.unlink(missing_ok=True)
