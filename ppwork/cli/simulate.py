@@ -11,7 +11,7 @@ import typer
 
 from ppwork.cli.options import halves_of
 from ppwork.cli.output import out, write_files, write_json, write_text
-from ppwork.errors import PlanError
+from ppwork.errors import PlanError, visible
 from ppwork.launcher.checks import new_run_dir
 from ppwork.pictures.tables import Table
 from ppwork.pictures.timelines import timeline_files
@@ -146,4 +146,4 @@ def figures_of(simulation: Simulation, costs: Costs, streams: int = 1) -> dict[s
 
 def label_of(name: str, plan: Plan) -> str:
     """Return the title of a timeline's picture."""
-    return f"{name} (depth {plan.in_flight_depth}, mesh of {plan.mesh_size})"
+    return f"{visible(name)} (depth {plan.in_flight_depth}, mesh of {plan.mesh_size})"

@@ -254,3 +254,10 @@ def test_dropped_result_has_dashes():
     assert rows[3][-2:] == ["-", "-"]
     assert rows[4][-2:] == ["16.00", "-"]
     assert rows[5][-2:] == ["16.00", "100.00"]
+
+
+@pytest.mark.parametrize("name", [r"a$\frac{b$", "nb$x_{$y", "$"])
+def test_a_title_is_drawn_as_it_is_written(name):
+    """A folder's name with a `$` once was a formula that did not parse, and the run's result was lost."""
+    assert timeline(made(), title=name).png()
+    assert any(name in text for text in texts(timeline(made(), title=name).figure))
