@@ -11,6 +11,7 @@ the launcher, just before the ranks start.
 from __future__ import annotations
 
 import math
+from errno import EINVAL
 from pathlib import Path
 from typing import ClassVar
 
@@ -119,7 +120,7 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """
         try:
             return msgspec.json.decode(text, type=cls)
-        except msgspec.MsgspecError as error:
+        except (ValueError, RecursionError) as error:
             raise PlanError(
                 f"The plan does not read: {error}.", check_first="was it written by this version of ppwork?"
             ) from error
@@ -141,6 +142,8 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """
         path = Path(run_dir) / cls.FILE_NAME
         try:
+            if path.exists() and not path.is_file():  # a pipe would be waited for
+                raise OSError(EINVAL, "It is no regular file")  # noqa: TRY301
             text = path.read_bytes()
         except OSError as error:
             raise PlanError(

@@ -88,7 +88,7 @@ def count_gpus() -> int:
         return 0
     script = "import torch; print(torch.cuda.device_count())"
     try:
-        command = [sys.executable, "-c", script]
+        command = [sys.executable, "-P", "-c", script]
         answer = subprocess.run(command, capture_output=True, timeout=SUBPROCESS_LIMIT_S, check=True)
         return int(answer.stdout)
     except (subprocess.SubprocessError, ValueError):
@@ -106,7 +106,7 @@ def check_stages(plan: Plan) -> None:
     key = (plan.stage0, plan.stage1, str(Path.cwd()), os.environ.get("PYTHONPATH"))
     if (files := _passed.get(key)) and files == _written_at(files):
         return
-    command = [sys.executable, "-m", "ppwork", "check-stages", plan.stage0, plan.stage1]
+    command = [sys.executable, "-P", "-m", "ppwork", "check-stages", plan.stage0, plan.stage1]
     try:
         answer = subprocess.run(command, capture_output=True, timeout=SUBPROCESS_LIMIT_S, check=False)
     except subprocess.TimeoutExpired as error:
@@ -155,7 +155,7 @@ def new_run_dir(out: Path | str | None) -> Path:
             if not os.access(path, os.W_OK | os.X_OK):
                 raise PermissionError(13, "Permission denied")
             probe_file = path / ".ppwork"
-            probe_file.write_bytes(b"")
+            probe_file.touch(exist_ok=False)  # follows no link
             probe_file.unlink()
     except OSError as error:
         raise PlanError(

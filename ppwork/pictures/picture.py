@@ -51,10 +51,10 @@ class Picture:
         """
         if self.draw is None:
             raise PlanError("The picture has no figure.", check_first="is it a file, shown by `pp.show`?")
-        import matplotlib
+        import matplotlib as mpl
 
         # Texts name folders and errors of others: a `$` in one begins no formula.
-        with matplotlib.rc_context({"text.parse_math": False}):
+        with mpl.rc_context({"text.parse_math": False}):
             return self.draw()
 
     def png(self) -> bytes:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import psutil
 
+from ppwork.records.files import read_within
 from ppwork.records.identity import Identity
 
 _LAYOUT = struct.Struct("<4sIQ64sQB40sqqqqi")
@@ -158,13 +159,15 @@ def read_pulse(run_dir: Path, rank: int) -> PulseView | None:
     """Read a rank's pulse; ``None`` while there is no whole one."""
     for _ in range(3):  # a beat that is being written is whole a microsecond later
         try:
-            data = pulse_file(run_dir, rank).read_bytes()
+            data = read_within(pulse_file(run_dir, rank), 2 * _SIZE)
         except OSError:
             return None
         body = data[: _LAYOUT.size]
         whole = len(data) == _SIZE and _CHECKSUM.unpack(data[_LAYOUT.size :]) == (zlib.crc32(body),)
         if whole and body.startswith(_MAGIC):
             _, pid, started, space, beat, state, doing, *ids, since_ns, exit_code = _LAYOUT.unpack(body)
+            if state >= len(_STATES):
+                return None  # no rank of this version wrote it
             return PulseView(
                 rank=rank,
                 pid=pid,

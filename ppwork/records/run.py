@@ -16,7 +16,7 @@ import msgspec
 
 from ppwork.errors import PlanError, RecordError, RunFailed
 from ppwork.plan import Plan
-from ppwork.records.files import write_whole
+from ppwork.records.files import read_json, write_whole
 from ppwork.records.spans import Entry, Instant, Span, read_entries
 
 TORCHRUN_LOG = "torchrun.log"
@@ -62,7 +62,7 @@ class Run(FinishedProgram):
         run = cls(Path(run_dir), None)
         try:
             entries = run.entries_by_rank
-        except ValueError as error:
+        except (OSError, ValueError) as error:
             raise PlanError(
                 f"The spans of {run_dir} do not read: {error}.", check_first="were they written by ppwork?"
             ) from error
@@ -84,8 +84,7 @@ class Run(FinishedProgram):
     @property
     def summary(self) -> dict[str, Any]:
         """The contents of ``summary.json``; empty when the run failed before it was written."""
-        path = self.run_dir / SUMMARY_FILE
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any]) if path.exists() else {}
+        return read_json(self.run_dir / SUMMARY_FILE, dict[str, Any]) or {}
 
     @cached_property
     def entries_by_rank(self) -> dict[int, list[Entry]]:
