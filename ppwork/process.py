@@ -29,6 +29,8 @@ WARM_VARIABLE = "PPWORK_WARM"
 warm launcher that listens there."""
 SAFE_PATH_VARIABLE = "PYTHONSAFEPATH"
 """Python's: modules are not looked for in the working folder. A downloaded one may have a ``queue.py``."""
+LOG_LEVEL_VARIABLE = "PPWORK_LOG_LEVEL"
+"""Level of a rank's log, such as ``DEBUG``; unset: ``INFO``."""
 PR_SET_PDEATHSIG = 1
 FAILED = 1
 """A rank: it failed itself, and its record says how."""

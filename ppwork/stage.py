@@ -186,7 +186,7 @@ def load_stage(path: str, methods: tuple[str, ...], *, search: Path | None = Non
         sys.path.insert(0, str(search))
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PlanError(
             f"The stage module {module_name!r} does not import: {text_of(error)}",
             check_first=f"run `python -c 'import {module_name}'` in the folder you launch from",

@@ -105,6 +105,11 @@ class Run(FinishedProgram):
         try:
             summary = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
             write_whole(path, msgspec.json.format(msgspec.json.encode({**summary, **figures}), indent=2))
+        except FileNotFoundError as error:
+            raise RecordError(
+                f"torchrun ended with code 0, but rank 0 left no summary in {self.run_dir}.",
+                check_first=f"{self.run_dir / TORCHRUN_LOG}: did any rank run?",
+            ) from error
         except OSError as error:
             raise RecordError(
                 f"The run ended well, but its summary {path} could not be completed: {error.strerror}.",
@@ -140,8 +145,8 @@ def rows_of(finished: Run) -> list[tuple[str, str]]:
         ("ranks", f"{plan.world_size} (stage 0 + mesh of {plan.mesh_size}), {summary.get('backend')}"),
         ("chunks", f"{summary.get('chunks')}, {depth_of(plan)}"),
     ]
-    if "psnr_denoised_db" in summary:
-        noisy, clean = summary["psnr_noisy_db"], summary["psnr_denoised_db"]
+    noisy, clean = summary.get("psnr_noisy_db"), summary.get("psnr_denoised_db")
+    if noisy is not None and clean is not None:
         rows.append(("PSNR", f"noisy {noisy:.2f} dB, denoised {clean:.2f} dB ({clean - noisy:+.2f} dB)"))
     if summary.get("period_ms") is not None:
         stage0, stage1 = f"stage 0 {summary['stage0_ms']:.1f} ms", f"stage 1 {summary['stage1_ms']:.1f} ms"

@@ -19,7 +19,7 @@ from pathlib import Path
 from ppwork import process
 from ppwork.errors import named_ranks
 from ppwork.plan import Plan
-from ppwork.process import UNWRITABLE
+from ppwork.process import LOG_LEVEL_VARIABLE, UNWRITABLE
 from ppwork.records.pulse import Pulse, read_pulse
 from ppwork.records.run import log_file
 from ppwork.records.spans import Recorder, span_file
@@ -78,7 +78,7 @@ def _log_to(path: Path, rank: int) -> None:
     handler.setFormatter(logging.Formatter(line))
     logger = logging.getLogger("ppwork")
     logger.addHandler(handler)
-    logger.setLevel(os.environ.get("PPWORK_LOG_LEVEL", "INFO"))
+    logger.setLevel(os.environ.get(LOG_LEVEL_VARIABLE, "INFO"))
 
 
 def _run(run_dir: Path, rank: int, recorder: Recorder, failure: FailureWriter, pulse: Pulse) -> None:
