@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, also after a kill."""
+"""Files of a run's folder: written whole or not at all, read within limits."""
 
 from __future__ import annotations
 

@@ -14,10 +14,11 @@ import pytest
 from checkout import ROOT
 
 PACKAGE = ROOT / "ppwork"
-LIBRARY_FILES, LIBRARY_LINES = 27, 4400
+LIBRARY_FILES, LIBRARY_LINES = 27, 4430
 """``PPControlPlane`` may need so many, rooms' openings (``__init__``) beside it.
 
-To raise either, write the reason here.
+To raise either, write the reason here. 4,430: errors spell out what would command a terminal, and a plan
+refuses steps, bounds and texts that only its ranks would have refused.
 """
 TOP_PACKAGES, TOP_FILES = 13, 7
 
