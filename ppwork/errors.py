@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
+from unicodedata import category
 
 V = TypeVar("V", bound="Hashable")
 
@@ -64,7 +65,7 @@ class PPWorkError(Exception):
             lines.append("  where: " + " ".join(f"{k}={v}" for k, v in self.where.items()))
         if self.check_first:
             lines.append(f"  check first: {self.check_first}")
-        return "\n".join(lines)
+        return visible("\n".join(lines))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_rebuild, (type(self), self.what, self.where, self.check_first), self.__dict__)
@@ -72,6 +73,18 @@ class PPWorkError(Exception):
     def _render_traceback_(self) -> list[str]:
         """Show three lines in a notebook instead of a stack (IPython calls this)."""
         return f"{type(self).__name__}: {self}".splitlines()
+
+
+def visible(text: str) -> str:
+    r"""Return a text of others that commands no terminal: signs that do, or turn the line, are spelled out.
+
+    >>> visible("a\x1b[2J\nb\u202ec")
+    'a\\x1b[2J\nb\\u202ec'
+    """
+    unseen = ("Cc", "Cf", "Cs", "Zl", "Zp")
+    return "".join(
+        sign if sign in "\n\t" or category(sign) not in unseen else ascii(sign)[1:-1] for sign in text
+    )
 
 
 def duration(seconds: float) -> str:

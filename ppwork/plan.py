@@ -11,13 +11,14 @@ the launcher, just before the ranks start.
 from __future__ import annotations
 
 import math
+from errno import EINVAL
 from pathlib import Path
 from typing import ClassVar
 
 import msgspec
 
 from ppwork.errors import PlanError
-from ppwork.protocol.plan import PipelinePlan, at_least, finite_from, refuse
+from ppwork.protocol.plan import DAY_S, PipelinePlan, at_least, finite_from, refuse
 
 VIDEO_STAGE0 = "ppwork.workloads.denoiser:VideoSource"
 VIDEO_STAGE1 = "ppwork.workloads.denoiser:VideoDenoiser"
@@ -25,6 +26,8 @@ SYNTHETIC_STAGE0 = "ppwork.workloads.synthetic:SyntheticSource"
 SYNTHETIC_STAGE1 = "ppwork.workloads.synthetic:SyntheticGenerator"
 SYNTHETIC_CHUNKS = 32
 """Chunks of a synthetic plan that names no number: enough for a median."""
+MAX_NOISE = 2550.0
+"""Ten times full scale: nothing of the clip is left."""
 SCHEDULES = ("overlap", "send-after-decode")
 
 Scalar = str | int | float | bool
@@ -86,6 +89,8 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if self.chunks is not None:
             at_least(self, 1, "chunks")
         finite_from(self, 0, "noise", "tolerance")
+        if self.noise > MAX_NOISE:
+            refuse("noise", self.noise, f"at most {MAX_NOISE:g}", "--noise, in units of 1/255")
         for name, option in self.options.items():
             if isinstance(option, float) and not math.isfinite(option):
                 refuse("options", {name: option}, "finite: JSON has no word for it", f"the option {name}")
@@ -121,7 +126,7 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """
         try:
             return msgspec.json.decode(text, type=cls)
-        except msgspec.MsgspecError as error:
+        except (ValueError, RecursionError) as error:
             raise PlanError(
                 f"The plan does not read: {error}.", check_first="was it written by this version of ppwork?"
             ) from error
@@ -143,6 +148,8 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """
         path = Path(run_dir) / cls.FILE_NAME
         try:
+            if path.exists() and not path.is_file():  # a pipe would be waited for
+                raise OSError(EINVAL, "It is no regular file")  # noqa: TRY301
             text = path.read_bytes()
         except OSError as error:
             raise PlanError(
@@ -169,10 +176,10 @@ def synthetic(
         decode_ms: Milliseconds of rank 0 for a chunk, after its result has come.
         stage1_ms: Milliseconds of the mesh for a chunk.
         payload_mb: MB (2**20 bytes) of a chunk, each way.
-        jitter: Relative spread of the times.
+        jitter: Relative spread of the times, 0 to 1.
 
     Raises:
-        PlanError: A time, the size or the spread is negative or no finite number.
+        PlanError: A time, the size or the spread is negative, or too large to be carried out.
     """
     options = {
         "encode_ms": encode_ms,
@@ -181,12 +188,13 @@ def synthetic(
         "payload_mb": payload_mb,
         "jitter": jitter,
     }
+    most = {"payload_mb": plan.max_message_bytes / (1 << 20), "jitter": 1.0}
     for name, value in options.items():
-        if not 0 <= value < math.inf:
+        if not 0 <= value <= most.get(name, 1000.0 * DAY_S):
             raise PlanError(
                 f"The synthetic stages have {name} = {value}; they take times in ms, a size in MB and a "
-                "spread, none of them negative.",
-                check_first=f"{name}, such as 20.0",
+                f"spread, none of them negative. The most is {most.get(name, 1000.0 * DAY_S):g}.",
+                check_first=f"{name}, such as {'0.2' if name == 'jitter' else '20.0'}",
             )
     return plan.replace(
         chunks=plan.chunks or SYNTHETIC_CHUNKS,

@@ -28,6 +28,10 @@ LIFELINE_VARIABLE = "PPWORK_LIFELINE"
 WARM_VARIABLE = "PPWORK_WARM"
 """Choice of launches. Unset, empty or ``0``: cold; ``1``: a warm launcher of this process's own; a path: the
 warm launcher that listens there."""
+SAFE_PATH_VARIABLE = "PYTHONSAFEPATH"
+"""Python's: modules are not looked for in the working folder. A downloaded one may have a ``queue.py``."""
+LOG_LEVEL_VARIABLE = "PPWORK_LOG_LEVEL"
+"""Level of a rank's log, such as ``DEBUG``; unset: ``INFO``."""
 PR_SET_PDEATHSIG = 1
 FAILED = 1
 """A rank: it failed itself, and its record says how."""
@@ -52,6 +56,7 @@ STOPPED = 130
 def hold_if_asked() -> None:
     """Hold the lines if our launcher started this process; one started by hand keeps its terminal."""
     if os.environ.get(LIFELINE_VARIABLE):
+        os.environ.pop(SAFE_PATH_VARIABLE, None)  # ours; a program's children look where they did
         hold()
 
 
@@ -86,7 +91,7 @@ def held(code: str, *, by_pipe: bool = True) -> list[str]:
             ties it to its parent.
     """
     tie = "hold" if by_pipe else "die_with_parent"
-    return [sys.executable, "-c", f"from ppwork import process; process.{tie}()\n{code}"]
+    return [sys.executable, "-P", "-c", f"from ppwork import process; process.{tie}()\n{code}"]
 
 
 def _leave_at_end_of_input() -> None:

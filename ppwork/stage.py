@@ -232,7 +232,8 @@ def load_stage(path: str, methods: tuple[str, ...], *, search: Path | None = Non
     Args:
         path: Import path, such as ``my_stages:Denoiser``.
         methods: Names that must exist and be callable (``STAGE0_METHODS`` or ``STAGE1_METHODS``).
-        search: Folder put first on ``sys.path``, so that a file beside the caller is found.
+        search: Folder put first on ``sys.path`` for a stage of one's own, so that a file beside the caller is
+            found.
 
     Raises:
         PlanError: The path is not ``module:Class``, does not import, or the class lacks a method
@@ -244,11 +245,12 @@ def load_stage(path: str, methods: tuple[str, ...], *, search: Path | None = Non
             f"The stage path {path!r} is not of the form module:Class.",
             check_first="write it as my_stages:Denoiser, for a class Denoiser in my_stages.py",
         )
-    if search is not None and str(search) not in sys.path:
+    is_ours = module_name.partition(".")[0] == __package__
+    if search is not None and not is_ours and str(search) not in sys.path:
         sys.path.insert(0, str(search))
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PlanError(
             f"The stage module {module_name!r} does not import: {text_of(error)}",
             check_first=f"run `python -c 'import {module_name}'` in the folder you launch from",

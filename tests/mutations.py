@@ -204,7 +204,8 @@ MUTATIONS = (
     ),
     Mutation(
         "write-whole", "F20", "ppwork/records/files.py",
-        "        temporary.write_bytes(data)\n        temporary.replace(path)\n",
+        '        with half.open("xb") as file:  # follows no link\n            file.write(data)\n'
+        "        half.replace(path)\n",
         "        path.write_bytes(data)\n",
         (f"{UNIT}/records/test_files.py::test_write_that_fails_midway_leaves_the_old_file_and_nothing_else",),
     ),

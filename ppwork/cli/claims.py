@@ -13,6 +13,7 @@ from ppwork.claims.claim import Verdict
 from ppwork.claims.opened import open_up
 from ppwork.claims.report import ClaimReport, Reports, machine_text, markdown
 from ppwork.claims.runs import PARALLEL, run_all
+from ppwork.cli.options import path_of
 from ppwork.cli.output import err, out, write_json, write_text
 from ppwork.errors import PlanError
 from ppwork.pictures.tables import Table
@@ -30,7 +31,8 @@ def claims(
     parallel: Annotated[int, typer.Option(min=1, help="Programs at a time.")] = PARALLEL,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything that was seen as JSON.")] = False,
     to_markdown: Annotated[
-        Path | None, typer.Option("--markdown", help="Write the page there, such as docs/claims.md.")
+        Path | None,
+        typer.Option("--markdown", parser=path_of, help="Write the page there, such as docs/claims.md."),
     ] = None,
     beside: Annotated[
         list[Path] | None, typer.Option(help="JSON of another machine's run, as a further column; repeat.")

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ppwork.cli.options import path_of
 from ppwork.cli.output import err, out, write_json, write_text
 from ppwork.errors import PlanError
 from ppwork.faults.catalogue import FAULTS
@@ -44,7 +45,9 @@ def run(
     case: Annotated[str, typer.Option(help="One case of the fault; default: all of them.")] = "",
     mesh_size: Annotated[int, typer.Option(min=2, help="Ranks of stage 1.")] = 2,
     backend: Annotated[str, typer.Option(help="gloo, or nccl: all ranks then share one GPU.")] = "gloo",
-    keep: Annotated[Path | None, typer.Option(help="Keep the run folders below this new folder.")] = None,
+    keep: Annotated[
+        Path | None, typer.Option(parser=path_of, help="Keep the run folders below this new folder.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the reports as JSON only.")] = False,
 ) -> None:
     """Inject faults into small runs; exit code 1 if one that could run was not caught."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from ppwork import process
 from ppwork.cli.claims import claims
 from ppwork.cli.doctor import doctor_command
 from ppwork.cli.faults import app as faults
-from ppwork.cli.options import chunk_range, depth_of, halves_of, options_of, size_of
+from ppwork.cli.options import chunk_range, depth_of, halves_of, options_of, path_of, size_of
 from ppwork.cli.output import err, out, write_files, write_json, write_text
 from ppwork.cli.runs import diagnose_command, list_runs, stop_runs
 from ppwork.cli.screen import launch_with_bar, table
@@ -104,7 +105,9 @@ def run(
     digests: Annotated[
         bool, typer.Option(help="Compare whole weights and all inputs over the mesh.")
     ] = False,
-    out_dir: Annotated[Path | None, typer.Option("--out", help="Run folder, new or empty.")] = None,
+    out_dir: Annotated[
+        Path | None, typer.Option("--out", parser=path_of, help="Run folder, new or empty.")
+    ] = None,
     verify: Annotated[bool, typer.Option(help="Compare with a single-process run.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON only.")] = False,
 ) -> None:
@@ -163,18 +166,20 @@ app.command("slides")(slides)
 
 @app.command("check-stages", hidden=True)
 def check_stages(stage0: str, stage1: str) -> None:
-    """Import two stages and check their contract; the last line says what is wrong, or names their files."""
+    """Import two stages and check their contract; print what is wrong, or the names of their files."""
     from ppwork.stage import STAGE0_METHODS, STAGE1_METHODS, load_stage
 
+    answer = os.dup(1)
+    os.dup2(2, 1)  # what the modules themselves print is no answer
     contracts = ((stage0, STAGE0_METHODS), (stage1, STAGE1_METHODS))
     try:
         with process.importing():
             stages = [load_stage(path, methods, search=Path.cwd()) for path, methods in contracts]
     except PlanError as error:
-        sys.stdout.write(msgspec.json.encode((error.what, error.check_first)).decode() + "\n")
+        os.write(answer, msgspec.json.encode((error.what, error.check_first)))
         raise typer.Exit(BAD_INPUT) from None
     files = [getattr(sys.modules[stage.__module__], "__file__", None) for stage in stages]
-    sys.stdout.write(msgspec.json.encode([file for file in files if file]).decode() + "\n")
+    os.write(answer, msgspec.json.encode([file for file in files if file]))
 
 
 @app.command()

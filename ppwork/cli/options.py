@@ -1,11 +1,25 @@
-"""Options of the command line as a plan takes them; all of them raise ``PlanError``."""
+"""Options of the command line as a plan takes them."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
+import typer
 
 from ppwork.errors import PlanError
 from ppwork.plan import Scalar
+
+
+def path_of(text: str) -> Path:
+    """Return the path of a place to write to.
+
+    Raises:
+        typer.BadParameter: It is empty, as of a variable that is not set: it would be the working folder.
+    """
+    if not text:
+        raise typer.BadParameter("it is empty; is a variable unset? The working folder is `.`")
+    return Path(text)
 
 
 def size_of(text: str) -> tuple[int, int]:

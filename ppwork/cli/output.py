@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from ppwork.errors import PlanError
+from ppwork.errors import PlanError, visible
 from ppwork.records.files import write_whole
 
 out = Console()
@@ -23,8 +23,8 @@ def write_json(data: Any) -> None:  # noqa: ANN401  JSON types
 
 
 def write_text(text: str, *, to: Console = out) -> None:
-    """Write a text as it is: no markup is read in it, no colour added, no line broken."""
-    to.print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)
+    """Write a text so that all of it is seen: no markup is read in it, no colour added, no line broken."""
+    to.print(visible(text), markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
 def write_files(folder: Path, files: Mapping[str, bytes], check_first: str) -> list[Path]:

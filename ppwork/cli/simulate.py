@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from ppwork.cli.options import halves_of
+from ppwork.cli.options import halves_of, path_of
 from ppwork.cli.output import out, write_files, write_json, write_text
-from ppwork.errors import PlanError
+from ppwork.errors import PlanError, visible
 from ppwork.launcher.checks import new_run_dir
 from ppwork.pictures.tables import Table
 from ppwork.pictures.timelines import timeline_files
@@ -48,7 +48,8 @@ def predict(
     run_ahead: Annotated[bool, typer.Option(help="Receive chunk k+1 while chunk k computes.")] = True,
     seed: Annotated[int | None, typer.Option(help="Draw the samples; without it they keep order.")] = None,
     out_dir: Annotated[
-        Path | None, typer.Option("--out", help="New or empty folder for picture, table and trace.")
+        Path | None,
+        typer.Option("--out", parser=path_of, help="New or empty folder for picture, table and trace."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON only.")] = False,
 ) -> None:
@@ -147,4 +148,4 @@ def figures_of(simulation: Simulation, costs: Costs, streams: int = 1) -> dict[s
 def label_of(name: str, plan: Plan) -> str:
     """Return the title of a timeline's picture."""
     where = ", one process" if plan.one_process else ""
-    return f"{name} (depth {plan.in_flight_depth}, mesh of {plan.mesh_size}{where})"
+    return f"{visible(name)} (depth {plan.in_flight_depth}, mesh of {plan.mesh_size}{where})"

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ppwork.cli.options import path_of
 from ppwork.cli.output import write_files, write_text
 from ppwork.errors import PlanError
 from ppwork.lab.course.instructor import notes
@@ -16,7 +17,9 @@ NOTES_FILE = "INSTRUCTOR.md"
 
 
 def slides(
-    out_dir: Annotated[Path, typer.Option("--out", help="Folder for the decks.")] = Path("slides"),
+    out_dir: Annotated[Path, typer.Option("--out", parser=path_of, help="Folder for the decks.")] = Path(
+        "slides"
+    ),
     lessons_dir: Annotated[Path, typer.Option("--lessons", help="Folder of the notebooks.")] = Path(
         "notebooks"
     ),

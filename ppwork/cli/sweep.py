@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from ppwork.cli.options import path_of
 from ppwork.cli.output import err, out, write_json, write_text
 from ppwork.errors import PlanError
 from ppwork.lab.parameters import refuse_unknown
@@ -28,7 +29,8 @@ def sweep(
         list[str] | None, typer.Option("--set", help="NAME=VALUE at every point; repeat.")
     ] = None,
     out_dir: Annotated[
-        Path | None, typer.Option("--out", help="New folder, or that of a sweep to be continued.")
+        Path | None,
+        typer.Option("--out", parser=path_of, help="New folder, or that of a sweep to be continued."),
     ] = None,
     measure: Annotated[str, typer.Option(help=f"What to draw: {', '.join(MEASURES)}.")] = "period_ms",
     limit_s: Annotated[float, typer.Option(min=1, help="Hard limit on each point.")] = POINT_LIMIT_S,

@@ -11,11 +11,11 @@ import re
 import signal
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import msgspec
+from typing import Any
 
 from ppwork.diagnosis.stacks import Stack, thread_stacks, tracebacks
 from ppwork.errors import PlanError
+from ppwork.records.files import read_json
 
 MAX_BYTES = 4 << 20
 """Bytes that are read of a log: the last ones."""
@@ -239,9 +239,9 @@ def _consoles(path: Path) -> list[str]:
 def _recorded(path: Path) -> Stack | None:
     """Return the exception that ``@record`` wrote down."""
     try:
-        raw = msgspec.json.decode(path.read_bytes())
+        raw = read_json(path, dict[str, Any]) or {}
         stacks = tracebacks(raw["message"]["extraInfo"]["py_callstack"])
-    except (OSError, msgspec.MsgspecError, KeyError, TypeError):
+    except (KeyError, TypeError, AttributeError):
         return None  # none was written, or cut by a kill
     return stacks[-1] if stacks else None
 
@@ -252,8 +252,8 @@ def without_noise(text: str) -> str:
 
 
 def tail(path: Path) -> str:
-    """Return the end of a log as text; empty if there is none."""
-    if not path.exists():
+    """Return the end of a log as text; empty if there is none, or no regular file: a pipe would not end."""
+    if not path.is_file():
         return ""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - MAX_BYTES))

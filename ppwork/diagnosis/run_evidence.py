@@ -31,6 +31,7 @@ from ppwork.process import ORPHANED, SECONDARY, STUCK, UNWRITABLE
 from ppwork.protocol.topology import Topology
 from ppwork.records.clocks import clock_offsets
 from ppwork.records.failure import FailureRecord, failure_file, read_records
+from ppwork.records.files import read_json
 from ppwork.records.flight import Flight, read_flights
 from ppwork.records.pulse import PulseView, read_pulse
 from ppwork.records.run import SUMMARY_FILE, TORCHRUN_LOG, LaunchEnd, log_file
@@ -149,10 +150,7 @@ class RunEvidence:
     @cached_property
     def summary(self) -> dict[str, Any] | None:
         """``summary.json``, or ``None``: rank 0 did not come to its end."""
-        try:
-            return msgspec.json.decode((self.run_dir / SUMMARY_FILE).read_bytes(), type=dict[str, Any])
-        except (OSError, msgspec.MsgspecError):
-            return None
+        return read_json(self.run_dir / SUMMARY_FILE, dict[str, Any])
 
     def log_of(self, rank: int) -> str:
         """Return the path of a rank's log; torchrun's, if it did not come so far as to open its own."""

@@ -96,7 +96,6 @@ def _explained(
     others = sorted((r for r in said if r.rank != cause.rank), key=lambda record: record.at_ns)
     hang = any(record.error_type in HANGS for record in (cause, *others))
     waits = _for_the_cause(waits, cause, evidence) if hang else ()
-    unread = tuple(f"what {name} says: it does not read" for name in evidence.unreadable)
     flights = evidence.flights
     missing = [rank for rank in evidence.topology.mesh_ranks if flights and rank not in flights]
     unknown = tuple(f"which collective rank {rank} was at: it left no flight record" for rank in missing)
@@ -109,9 +108,13 @@ def _explained(
         places=_places(evidence, cause, others, waits),
         waits=waits,
         flight=tuple(map(str, differences(flights))),
-        unknown=unread + (unknown if hang else ()),
+        unknown=_unread(evidence) + (unknown if hang else ()),
         headline=_headline(evidence, cause),
     )
+
+
+def _unread(evidence: RunEvidence) -> tuple[str, ...]:
+    return tuple(f"what {name} says: it does not read" for name in evidence.unreadable)
 
 
 def _for_the_cause(waits: tuple[Wait, ...], cause: FailureRecord, evidence: RunEvidence) -> tuple[Wait, ...]:
@@ -373,7 +376,7 @@ def _without_cause(evidence: RunEvidence, exit_code: int | None) -> Diagnosis:
         last_lines = "\n".join(evidence.torchrun_text.strip().splitlines()[-5:])
         what = f"{ending} and no rank left a record.\n{last_lines}"
         cause = _record(evidence, NOBODY, "TorchrunFailed", what, str(evidence.torchrun_log))
-    return Diagnosis(evidence.run_dir, cause, headline=cause.what)
+    return Diagnosis(evidence.run_dir, cause, headline=cause.what, unknown=_unread(evidence))
 
 
 def _record(

@@ -83,7 +83,7 @@ def _stopped(case: str, plan: Plan, run_dir: Path, family: ProcessFamily) -> Out
     """Start the command line, wait for its first chunk, and send the signal of the case."""
     options = plan.options
     command = [
-        sys.executable, "-m", "ppwork", "run", "--workload", "synthetic",
+        sys.executable, "-P", "-m", "ppwork", "run", "--workload", "synthetic",
         "--stage0-ms", f"{options['encode_ms']},{options['decode_ms']}",
         "--stage1-ms", str(options["stage1_ms"]), "--payload-mb", str(options["payload_mb"]),
         "--mesh-size", str(plan.mesh_size), "--chunks", str(plan.chunks),

@@ -7,6 +7,7 @@ notebook's names is there for them; the file stays, to be launched again or put 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import shlex
 from pathlib import Path
 from typing import NoReturn
@@ -16,6 +17,7 @@ from ppwork.lab.live import launch_script
 from ppwork.launcher.script import LIMIT_S, ScriptRun
 from ppwork.records.files import write_whole
 
+SIGNATURE = b"# A cell wrote this file, and the next one with its name replaces it: "
 USAGE = "%%ranks N [--file NAME.py] [--limit SECONDS] [ARGUMENTS of the program]"
 
 
@@ -23,18 +25,35 @@ def ranks(line: str, cell: str) -> ScriptRun:
     """Write the cell to a file and run it on N ranks; ``line`` is what follows ``%%ranks``.
 
     Raises:
-        PlanError: The line does not say how many ranks, or the file cannot be written; nothing was started.
+        PlanError: The line does not say how many ranks, or the file cannot be written or is not a cell's;
+            nothing was started.
         RunFailed: A rank failed, or the program was stopped.
     """
     options, arguments = _parser().parse_known_args(shlex.split(line))
     try:
-        write_whole(options.file, cell.encode())
+        if options.file.exists() and not (options.file.is_file() and _is_a_cells(options.file.read_bytes())):
+            raise PlanError(
+                f"The file {options.file} is no cell's, or was changed by hand; it was not overwritten.",
+                check_first="--file: another name; or remove it, if nobody needs it",
+            )
+        write_whole(options.file, _signed(cell.encode()))
     except OSError as error:
         raise PlanError(
             f"The cell could not be written to {options.file}: {error.strerror}.",
             check_first="--file: a name in a folder that you can write to",
         ) from error
     return launch_script(options.file, nproc=options.nproc, arguments=tuple(arguments), limit_s=options.limit)
+
+
+def _signed(cell: bytes) -> bytes:
+    """Return a cell as its file has it: the last line says that nobody else wrote or changed it."""
+    body = cell if cell.endswith(b"\n") else cell + b"\n"
+    return body + SIGNATURE + hashlib.sha256(body).hexdigest()[:16].encode() + b"\n"
+
+
+def _is_a_cells(data: bytes) -> bool:
+    body, found, _ = data.rpartition(SIGNATURE)
+    return bool(found) and data == _signed(body)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -6,8 +6,10 @@ new, empty run folder. Torch is never imported here: what needs it is asked of a
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -18,6 +20,8 @@ import msgspec
 
 from ppwork.errors import PlanError
 from ppwork.plan import Plan
+from ppwork.process import LOG_LEVEL_VARIABLE
+from ppwork.protocol.bounds import bring_up_timeout_s
 from ppwork.workloads.spec import check_plan, default_clip
 
 SUBPROCESS_LIMIT_S = 120.0
@@ -34,6 +38,7 @@ def resolve(plan: Plan) -> Plan:
     Raises:
         PlanError: The clip, size, mesh size, stages or GPUs do not fit; nothing has started.
     """
+    check_environment(plan)
     if plan.is_video:
         check_plan(plan)
         plan = _with_clip_and_chunks(plan)
@@ -45,6 +50,27 @@ def resolve(plan: Plan) -> Plan:
     elif not plan.is_synthetic:  # ours; asking would take as long as starting a rank
         check_stages(plan)
     return plan.replace(backend=backend_of_one_process(plan) if plan.one_process else choose_backend(plan))
+
+
+def check_environment(plan: Plan) -> None:
+    """Refuse variables that every rank would fail on.
+
+    Raises:
+        PlanError: ``SCOPE_DIST_TIMEOUT_S``, ``PPWORK_LOG_LEVEL`` or ``GLOO_SOCKET_IFNAME`` is none.
+    """
+    bring_up_timeout_s(plan)
+    level, levels = os.environ.get(LOG_LEVEL_VARIABLE, "INFO"), sorted(logging.getLevelNamesMapping())
+    if level not in levels:
+        raise PlanError(
+            f"{LOG_LEVEL_VARIABLE} was {level!r}; there is {', '.join(levels)}.", check_first="unset it"
+        )
+    here = [name for _, name in socket.if_nameindex()]
+    asked = os.environ.get("GLOO_SOCKET_IFNAME", "")
+    if missing := [name for name in asked.split(",") if asked and name not in here]:
+        raise PlanError(
+            f"GLOO_SOCKET_IFNAME was {asked!r}; this machine has no {missing[0]!r}, but {', '.join(here)}.",
+            check_first="unset it: ranks of one machine use lo",
+        )
 
 
 def _with_clip_and_chunks(plan: Plan) -> Plan:
@@ -93,7 +119,7 @@ def count_gpus() -> int:
         return 0
     script = "import torch; print(torch.cuda.device_count())"
     try:
-        command = [sys.executable, "-c", script]
+        command = [sys.executable, "-P", "-c", script]
         answer = subprocess.run(command, capture_output=True, timeout=SUBPROCESS_LIMIT_S, check=True)
         return int(answer.stdout)
     except (subprocess.SubprocessError, ValueError):
@@ -111,7 +137,7 @@ def check_stages(plan: Plan) -> None:
     key = (plan.stage0, plan.stage1, str(Path.cwd()), os.environ.get("PYTHONPATH"))
     if (files := _passed.get(key)) and files == _written_at(files):
         return
-    command = [sys.executable, "-m", "ppwork", "check-stages", plan.stage0, plan.stage1]
+    command = [sys.executable, "-P", "-m", "ppwork", "check-stages", plan.stage0, plan.stage1]
     try:
         answer = subprocess.run(command, capture_output=True, timeout=SUBPROCESS_LIMIT_S, check=False)
     except subprocess.TimeoutExpired as error:
@@ -119,14 +145,13 @@ def check_stages(plan: Plan) -> None:
             f"Importing the stages {plan.stage0} and {plan.stage1} took over {SUBPROCESS_LIMIT_S:g} s.",
             check_first="does the module do its work at import time?",
         ) from error
-    lines = answer.stdout.decode(errors="replace").strip().splitlines()
-    if answer.returncode == 0:
-        _passed[key] = _written_at(msgspec.json.decode(lines[-1], type=list[str]))
-        return
     try:
-        refusal = lines[-1] if answer.returncode > 0 else ""  # killed: whatever it said is no refusal
+        if answer.returncode == 0:
+            _passed[key] = _written_at(msgspec.json.decode(answer.stdout, type=list[str]))
+            return
+        refusal = answer.stdout if answer.returncode > 0 else b""  # killed: whatever it said is no refusal
         what, check_first = msgspec.json.decode(refusal, type=tuple[str, str])
-    except (msgspec.MsgspecError, IndexError):
+    except msgspec.MsgspecError:
         tail = answer.stderr.decode(errors="replace").strip().splitlines()[-1:]
         what = f"The stages could not be imported (exit {answer.returncode}): {' '.join(tail)}"
         check_first = f"run `{' '.join(command[1:])}`"
@@ -148,17 +173,26 @@ def new_run_dir(out: Path | str | None) -> Path:
         out: Wanted folder, or ``None`` for ``runs/<time>-run``.
 
     Raises:
-        PlanError: It exists and is not empty, is not a folder, cannot be made or written, or its disk is
-            nearly full.
+        PlanError: It exists and is not empty, is not a folder, cannot be made or written, has no name in
+            UTF-8, or its disk is nearly full.
     """
     path = Path(out) if out is not None else Path("runs") / time.strftime("%Y%m%d-%H%M%S-run")
+    try:
+        named = bool(str(out).encode()) and bool(str(path.absolute()).encode())
+    except UnicodeEncodeError:
+        named = False
+    if not named:
+        raise PlanError(
+            f"The output folder {str(out)!r} has no name, or one that is not UTF-8.",
+            check_first="--out: is a variable unset? The working folder is `.`",
+        )
     try:
         if out is None:
             path = _made_fresh(path)
         path.mkdir(parents=True, exist_ok=True)
         if not (occupied := any(path.iterdir())):
             probe_file = path / ".ppwork"
-            probe_file.write_bytes(b"")
+            probe_file.touch(exist_ok=False)  # follows no link
             probe_file.unlink()
     except OSError as error:
         raise PlanError(

@@ -45,8 +45,8 @@ from ppwork.timeline.streams import hidden, streams
 DEFAULT_LIMIT_S = 3600.0
 FULL_MB = 1.0
 """A disk with less than this at the end of a failed run is named as full."""
-_HALF = re.compile(r"\..+\.(part|\d+)")
-"""Names of files that are not whole yet: of ``files.write_whole``, and of the video and picture writers."""
+_HALF = re.compile(r"\..+\.\d+")
+"""Names of files that are not whole yet: of ``files.temporary``."""
 
 Progress = Callable[[Entry], None]
 """Called on the caller's thread with each new span or instant of rank 0."""

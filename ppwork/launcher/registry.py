@@ -80,7 +80,8 @@ def scratch_folder() -> Iterator[Path]:
     folder = registry()
     for owner in folder.glob(f"{SCRATCH}*/{OWNER}"):
         with contextlib.suppress(OSError, msgspec.MsgspecError):
-            if msgspec.json.decode(owner.read_bytes(), type=Identity).process() is None:
+            identity = msgspec.json.decode(owner.read_bytes(), type=Identity)
+            if identity.here and identity.process() is None:
                 shutil.rmtree(owner.parent, ignore_errors=True)
     try:
         scratch = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=folder))
@@ -123,7 +124,7 @@ def registered(run_dir: Path, agent_pid: int) -> Iterator[None]:
 
 
 def own_runs() -> list[RunEntry]:
-    """Return the runs that are going, oldest first; entries whose torchrun is gone are dropped from the list.
+    """Return the runs that are going here, oldest first; entries whose torchrun is gone are dropped.
 
     Raises:
         PlanError: The list is not private.
@@ -137,6 +138,8 @@ def own_runs() -> list[RunEntry]:
         except msgspec.MsgspecError:
             path.unlink(missing_ok=True)
             continue
+        if not run.agent.here:
+            continue  # of another container that shares this folder: it may be going
         # Its ranks hold a death signal to torchrun, so they are gone with it.
         if run.agent.process() is None:
             path.unlink(missing_ok=True)

@@ -20,7 +20,14 @@ import psutil
 from ppwork.launcher.agent import KILL_S, POLL_S, TorchrunWatch, ask_for_stacks, end, end_orphans
 from ppwork.launcher.registry import registered, scratch_folder
 from ppwork.launcher.warm import NotWarm, Started, start_if_warm
-from ppwork.process import LIFELINE_VARIABLE, PAST_LIMIT, TORCHRUN_HUNG, TORCHRUN_STOPPED, held
+from ppwork.process import (
+    LIFELINE_VARIABLE,
+    PAST_LIMIT,
+    SAFE_PATH_VARIABLE,
+    TORCHRUN_HUNG,
+    TORCHRUN_STOPPED,
+    held,
+)
 from ppwork.protocol.plan import STORE_VARIABLE
 
 TORCHRUN = """\
@@ -162,8 +169,9 @@ def _rank_environment(threads: int, scratch: Path) -> dict[str, str]:
 
 
 def child_environment(threads: int) -> dict[str, str]:
-    """Return what every process of ours has: our environment, its number of threads, the lifeline."""
-    return {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1", LIFELINE_VARIABLE: "1"}
+    """Return what every process of ours has: our environment, its threads, the lifeline, a safe path."""
+    ours = {"PYTHONUNBUFFERED": "1", LIFELINE_VARIABLE: "1", SAFE_PATH_VARIABLE: "1"}
+    return {**os.environ, "OMP_NUM_THREADS": str(threads), **ours}
 
 
 @contextlib.contextmanager

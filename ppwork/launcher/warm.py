@@ -34,15 +34,15 @@ from typing import BinaryIO
 
 import msgspec
 
-from ppwork.process import LIFELINE_VARIABLE, WARM_VARIABLE
+from ppwork.process import LIFELINE_VARIABLE, SAFE_PATH_VARIABLE, WARM_VARIABLE
 
 AT_IMPORT = (
     "CUDA_", "DYLD_", "GLIBC_", "GOMP_", "KMP_", "LANG", "LC_", "LD_", "LOGLEVEL", "MALLOC_", "MKL_",
     "NUMEXPR_", "NVIDIA_", "OMP_", "OPENBLAS_", "PYTHON", "PYTORCH_", "TORCH",
 )  # fmt: skip
 """Beginnings of the names of variables that count at the import of Python, numpy or torch."""
-AT_USE = frozenset({"TORCH_DISABLE_SHARE_RDZV_TCP_STORE"})
-"""Variables with such a name that our launcher gives to torchrun, and that torch reads when it needs them."""
+AT_USE = frozenset({"TORCH_DISABLE_SHARE_RDZV_TCP_STORE", SAFE_PATH_VARIABLE})
+"""Variables with such a name that our launcher gives to torchrun, and that are read when they are needed."""
 LARGEST = 1 << 20
 """Bytes of one message: a command and its environment."""
 START_S = 60.0
@@ -189,7 +189,7 @@ class WarmLauncher:
         log = self._folder / "log"
         with log.open("wb") as file:
             self._process = subprocess.Popen(
-                [sys.executable, "-u", "-m", "ppwork.worker.warm_server", str(self.address)],
+                [sys.executable, "-u", "-P", "-m", "ppwork.worker.warm_server", str(self.address)],
                 env=dict(environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file,
             )  # fmt: skip
         assert self._process.stdout is not None  # noqa: S101  a pipe

@@ -51,7 +51,11 @@ class Picture:
         """
         if self.draw is None:
             raise PlanError("The picture has no figure.", check_first="is it a file, shown by `pp.show`?")
-        return self.draw()
+        import matplotlib as mpl
+
+        # Texts name folders and errors of others: a `$` in one begins no formula.
+        with mpl.rc_context({"text.parse_math": False}):
+            return self.draw()
 
     def png(self) -> bytes:
         """Return the picture as a PNG file that carries its finding as description."""

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ppwork.errors import visible
+
 if TYPE_CHECKING:
     import rich.table
 
@@ -56,7 +58,7 @@ class Table:
             ).rstrip()
             for line in texts
         ]
-        return "\n".join([*filter(None, [self.above]), *lines, *filter(None, [self.below])])
+        return visible("\n".join([*filter(None, [self.above]), *lines, *filter(None, [self.below])]))
 
     __repr__ = __str__
 
@@ -65,14 +67,15 @@ class Table:
         from rich.text import Text
 
         lines = Lines(show_header=bool(self.head), box=None, pad_edge=False)
-        lines.title, lines.caption = self.above or None, self.below or None
+        around = (Text(visible(text)) if text else None for text in (self.above, self.below))
+        lines.title, lines.caption = around
         lines.title_justify = lines.caption_justify = "left"
         heads = self.head or ("",) * max(map(len, self.rows), default=0)
         for number, (name, right) in enumerate(zip(heads, self._flush_right(), strict=True)):
             style = BOLD if not self.head and number == 0 else ""
             lines.add_column(Text(name), justify="right" if right else "left", overflow="fold", style=style)
         for row in self.rows:
-            lines.add_row(*(Text(cell) if isinstance(cell, str) else Text(*cell) for cell in row))
+            lines.add_row(*(Text(_text(cell), "" if isinstance(cell, str) else cell[1]) for cell in row))
         return lines
 
     def markdown(self) -> str:
@@ -115,4 +118,4 @@ def _html(cell: Cell, style: str, kind: str) -> str:
 
 
 def _text(cell: Cell) -> str:
-    return cell if isinstance(cell, str) else cell[0]
+    return visible(cell if isinstance(cell, str) else cell[0])

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 
 from ppwork.errors import PlanError
-from ppwork.protocol.plan import TIMEOUT_VARIABLE, PipelinePlan
+from ppwork.protocol.plan import DAY_S, TIMEOUT_VARIABLE, PipelinePlan
 
 START_S = 60.0
 """Least bound on importing torch and joining: from a cold disk on a loaded machine it takes a minute."""
@@ -51,7 +51,7 @@ def bring_up_timeout_s(plan: PipelinePlan) -> float:
     """Return the bound on every wait: the plan's, unless ``SCOPE_DIST_TIMEOUT_S`` overrides it.
 
     Raises:
-        PlanError: The variable is not a positive number (every rank that has it).
+        PlanError: The variable is no such number (the launcher, or every rank that has it).
     """
     text = os.environ.get(TIMEOUT_VARIABLE)
     if text is None:
@@ -60,9 +60,9 @@ def bring_up_timeout_s(plan: PipelinePlan) -> float:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
-    if not 0 < seconds < 86_400:
+    if not 0 < seconds < DAY_S:
         raise PlanError(
-            f"{TIMEOUT_VARIABLE} was {text!r}; it must be a number of seconds above 0.",
+            f"{TIMEOUT_VARIABLE} was {text!r}; it must be a number of seconds above 0 and below {DAY_S}.",
             check_first="unset it to use the plan's timeout_s",
         )
     return seconds

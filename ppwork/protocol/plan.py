@@ -12,11 +12,14 @@ from typing import Any, NoReturn, Self
 import msgspec
 
 from ppwork.errors import PlanError
+from ppwork.protocol.envelope import MAX_STEPS
 from ppwork.protocol.topology import Topology
 
 BACKENDS = ("auto", "gloo", "nccl")
 MAX_RANKS = 64
 MAX_DEPTH = 64
+DAY_S = 86_400
+"""A bound that is longer is none."""
 STORE_VARIABLE = "PPWORK_STORE"
 """Path of our launcher's file store: nothing then listens beyond loopback. Unset: torchrun's store."""
 TIMEOUT_VARIABLE = "SCOPE_DIST_TIMEOUT_S"
@@ -146,12 +149,17 @@ def _check_types(plan: PipelinePlan) -> None:
         value = getattr(plan, field.name)
         try:
             msgspec.structs.force_setattr(plan, field.name, msgspec.convert(value, field.type))
+            msgspec.json.encode(value)
+        except UnicodeEncodeError:
+            refuse(field.name, value, "text in UTF-8, as the plan is a JSON file", "the name of the file")
         except msgspec.ValidationError as error:
             refuse(field.name, value, f"of another type: {error}", f"the option that sets {field.name}")
 
 
 def _check_counts(plan: PipelinePlan) -> None:
     at_least(plan, 1, "mesh_size", "denoise_steps", "in_flight_depth", "max_message_bytes")
+    if plan.denoise_steps > MAX_STEPS:
+        refuse("denoise_steps", plan.denoise_steps, f"at most {MAX_STEPS}", "--steps")
     if plan.mesh_size >= MAX_RANKS:
         refuse("mesh_size", plan.mesh_size, f"below {MAX_RANKS}", "did you mean --chunks?")
     if plan.frame_bytes % 64 or not 512 <= plan.frame_bytes <= 1 << 20:
@@ -160,6 +168,8 @@ def _check_counts(plan: PipelinePlan) -> None:
 
 def _check_bounds(plan: PipelinePlan) -> None:
     finite_from(plan, 1, "timeout_s", "freeze_s")
+    if plan.timeout_s >= DAY_S:
+        refuse("timeout_s", plan.timeout_s, f"below {DAY_S}, a day", "--timeout-s")
     if plan.stall_s is not None and not 0 < plan.stall_s < plan.timeout_s:
         need = f"above 0 and under timeout_s, {plan.timeout_s:g}"
         refuse("stall_s", plan.stall_s, need, "a stuck rank must speak before its peers' bounds pass")

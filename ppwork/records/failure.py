@@ -6,7 +6,6 @@ by torchrun a tenth of a second later.
 
 from __future__ import annotations
 
-import contextlib
 import re
 import time
 import traceback
@@ -16,9 +15,9 @@ from typing import Any
 
 import msgspec
 
-from ppwork.errors import PeerLostError, PeerTimeoutError, PPWorkError, TerminalNotice, message_of
+from ppwork.errors import WHERE_KEYS, PeerLostError, PeerTimeoutError, PPWorkError, TerminalNotice, message_of
 from ppwork.protocol.backend_errors import as_peer_error
-from ppwork.records.files import write_whole
+from ppwork.records.files import read_json, write_whole
 
 OWN = str(Path(__file__).parent.parent) + "/"
 WORKLOADS = OWN + "workloads/"
@@ -117,13 +116,15 @@ def write_record(run_dir: Path, record: FailureRecord) -> None:
 
 
 def read_records(run_dir: Path, world_size: int) -> list[FailureRecord]:
-    """Read the records that the ranks of a run left; a file that does not read is passed over."""
-    records: list[FailureRecord] = []
-    for rank in range(world_size):
-        with contextlib.suppress(OSError, msgspec.MsgspecError):
-            data = failure_file(run_dir, rank).read_bytes()
-            records.append(msgspec.json.decode(data, type=FailureRecord))
-    return records
+    """Read the records that the ranks of a run left; a file that does not read as a rank's is passed over."""
+    records = {rank: read_json(failure_file(run_dir, rank), FailureRecord) for rank in range(world_size)}
+    return [record for rank, record in records.items() if record is not None and _is_of(rank, record)]
+
+
+def _is_of(rank: int, record: FailureRecord) -> bool:
+    words = {"role", "group"}
+    sound = all(isinstance(fact, str if key in words else int) for key, fact in record.where.items())
+    return sound and record.rank == rank and record.where.keys() <= set(WHERE_KEYS)
 
 
 def first_cause(records: Sequence[FailureRecord]) -> FailureRecord | None:

@@ -1,14 +1,27 @@
-"""Files that are there whole or not at all, also after a kill."""
+"""Files of a run's folder: written whole or not at all, read within limits."""
 
 from __future__ import annotations
 
 import contextlib
-import os
+import secrets
+from errno import EFBIG, EINVAL
 from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+MAX_BYTES = 64 << 20
+"""Bytes of a JSON file that are read; no rank writes so many."""
+
+
+def temporary(path: Path) -> Path:
+    """Return a hidden name beside a file that nobody can have guessed, and put a link there."""
+    return path.with_name(f".{path.name}.{secrets.randbits(64)}")
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all: a temporary name beside it, then a rename.
+    """Write a file whole or not at all: a new file beside it, then a rename.
 
     What was written survives the death of the process, by SIGKILL too: the kernel has it. It is not forced
     onto the disk (fsync), so a host that loses its power may lose it.
@@ -16,10 +29,34 @@ def write_whole(path: Path, data: bytes) -> None:
     Raises:
         OSError: It could not be written; the old file is as it was and nothing else is left behind.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    half = temporary(path)
     try:
-        temporary.write_bytes(data)
-        temporary.replace(path)
+        with half.open("xb") as file:  # follows no link
+            file.write(data)
+        half.replace(path)
     finally:
         with contextlib.suppress(OSError):  # the first error is the one to report
-            temporary.unlink(missing_ok=True)
+            half.unlink(missing_ok=True)
+
+
+def read_within(path: Path, most: int) -> bytes:
+    """Return what a file holds; its folder may come from anywhere: no pipe is waited for, no device read.
+
+    Raises:
+        OSError: There is none, it is no regular file, or it is larger than ``most`` bytes.
+    """
+    if path.exists() and not path.is_file():
+        raise OSError(EINVAL, "It is no regular file", str(path))
+    with path.open("rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise OSError(EFBIG, f"It is larger than {most >> 20} MiB", str(path))
+    return data
+
+
+def read_json(path: Path, kind: type[T]) -> T | None:
+    """Return what a JSON file holds; ``None`` if there is none, or if it does not read as that."""
+    try:
+        return msgspec.json.decode(read_within(path, MAX_BYTES), type=kind)
+    except (OSError, ValueError, RecursionError):  # the last: nested deeper than any of ours
+        return None

@@ -9,13 +9,13 @@ NCCL the host runs ahead of the device, so a rank is at the first collective tha
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from ppwork.protocol.topology import GROUP_ORDER, LEADER_RANK
+from ppwork.records.files import read_json
 
 KEPT = 32
 """Collectives kept of each group, the newest."""
@@ -115,11 +115,8 @@ def flight_file(run_dir: Path, rank: int) -> Path:
 
 def read_flights(run_dir: Path, world_size: int) -> dict[int, Flight]:
     """Read the flight records of all ranks; one that left none, or whose file does not read, is not in it."""
-    flights: dict[int, Flight] = {}
-    for rank in range(world_size):
-        with contextlib.suppress(OSError, msgspec.MsgspecError):
-            flights[rank] = msgspec.json.decode(flight_file(run_dir, rank).read_bytes(), type=Flight)
-    return flights
+    flights = {rank: read_json(flight_file(run_dir, rank), Flight) for rank in range(world_size)}
+    return {rank: flight for rank, flight in flights.items() if flight is not None}
 
 
 def differences(flights: dict[int, Flight]) -> list[Difference]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import socket
 import struct
 import threading
 import zlib
@@ -20,10 +19,11 @@ from pathlib import Path
 
 import psutil
 
+from ppwork.records.files import read_within
 from ppwork.records.identity import Identity
 
-_LAYOUT = struct.Struct("<4sId64sQB40sqqqqi")
-_MAGIC = b"pls1"
+_LAYOUT = struct.Struct("<4sIQ64sQB40sqqqqi")
+_MAGIC = b"pls2"
 _CHECKSUM = struct.Struct("<I")
 _SIZE = _LAYOUT.size + _CHECKSUM.size
 _NONE = -1
@@ -56,7 +56,8 @@ class PulseView:
     """One rank's pulse as it was read.
 
     Attributes:
-        started: Seconds since the epoch of its host when the process was started (psutil's).
+        started: As ``Identity.started``.
+        space: As ``Identity.space``.
         beat: Counter that goes up about four times a second while the rank's interpreter runs.
         doing: Step that the main thread is in, such as ``generate``; empty: none of the stage's.
         ids: The chunk that it is at: ``call_id``, ``chunk_index``, ``cache_epoch``, or nothing.
@@ -66,8 +67,8 @@ class PulseView:
 
     rank: int
     pid: int
-    started: float
-    host: str
+    started: int
+    space: str
     beat: int
     state: PulseState
     doing: str = ""
@@ -77,12 +78,16 @@ class PulseView:
 
     @property
     def here(self) -> bool:
-        """Whether the rank runs on this host; of others nothing can be said but the pulse."""
-        return self.host == socket.gethostname()
+        """Whether the rank's process can be looked at; of others nothing can be said but the pulse."""
+        return self._identity.here
 
     def process(self) -> psutil.Process | None:
-        """Return the rank's process if it is on this host and there, as ``Identity.process`` says."""
-        return Identity(self.pid, self.started).process() if self.here else None
+        """Return the rank's process if it is there, as ``Identity.process`` says."""
+        return self._identity.process()
+
+    @property
+    def _identity(self) -> Identity:
+        return Identity(self.pid, self.started, self.space)
 
 
 class Pulse:
@@ -102,8 +107,8 @@ class Pulse:
             file.write(bytes(_SIZE))
             self._map = mmap.mmap(file.fileno(), _SIZE)
         self._lock = threading.Lock()
-        self._started = psutil.Process().create_time()
-        self._host = socket.gethostname().encode()[:64]
+        self._identity = Identity.of(os.getpid())
+        self._space = self._identity.space.encode()[:64]
         self._beat, self._has_left = 0, False
         self._doing: tuple[str, Mapping[str, int], int] = "", {}, 0
         self.beat(PulseState.STARTING)
@@ -132,9 +137,9 @@ class Pulse:
         doing, ids, since_ns = self._doing
         body = _LAYOUT.pack(
             _MAGIC,
-            os.getpid(),
-            self._started,
-            self._host,
+            self._identity.pid,
+            self._identity.started,
+            self._space,
             self._beat,
             _STATES.index(state),
             doing.encode()[:40],
@@ -154,18 +159,20 @@ def read_pulse(run_dir: Path, rank: int) -> PulseView | None:
     """Read a rank's pulse; ``None`` while there is no whole one."""
     for _ in range(3):  # a beat that is being written is whole a microsecond later
         try:
-            data = pulse_file(run_dir, rank).read_bytes()
+            data = read_within(pulse_file(run_dir, rank), 2 * _SIZE)
         except OSError:
             return None
         body = data[: _LAYOUT.size]
         whole = len(data) == _SIZE and _CHECKSUM.unpack(data[_LAYOUT.size :]) == (zlib.crc32(body),)
         if whole and body.startswith(_MAGIC):
-            _, pid, started, host, beat, state, doing, *ids, since_ns, exit_code = _LAYOUT.unpack(body)
+            _, pid, started, space, beat, state, doing, *ids, since_ns, exit_code = _LAYOUT.unpack(body)
+            if state >= len(_STATES):
+                return None  # no rank of this version wrote it
             return PulseView(
                 rank=rank,
                 pid=pid,
                 started=started,
-                host=_text(host),
+                space=_text(space),
                 beat=beat,
                 state=_STATES[state],
                 doing=_text(doing),

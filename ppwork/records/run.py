@@ -16,7 +16,7 @@ import msgspec
 
 from ppwork.errors import PlanError, RecordError, RunFailed
 from ppwork.plan import Plan
-from ppwork.records.files import write_whole
+from ppwork.records.files import read_json, write_whole
 from ppwork.records.spans import Entry, Instant, Span, read_entries
 
 TORCHRUN_LOG = "torchrun.log"
@@ -89,7 +89,7 @@ class Run(FinishedProgram):
         run = cls(Path(run_dir), None)
         try:
             entries = run.entries_by_rank
-        except ValueError as error:
+        except (OSError, ValueError) as error:
             raise PlanError(
                 f"The spans of {run_dir} do not read: {error}.", check_first="were they written by ppwork?"
             ) from error
@@ -111,8 +111,7 @@ class Run(FinishedProgram):
     @property
     def summary(self) -> dict[str, Any]:
         """The contents of ``summary.json``; empty when the run failed before it was written."""
-        path = self.run_dir / SUMMARY_FILE
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any]) if path.exists() else {}
+        return read_json(self.run_dir / SUMMARY_FILE, dict[str, Any]) or {}
 
     @cached_property
     def entries_by_rank(self) -> dict[int, list[Entry]]:
@@ -133,6 +132,11 @@ class Run(FinishedProgram):
         try:
             summary = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
             write_whole(path, msgspec.json.format(msgspec.json.encode({**summary, **figures}), indent=2))
+        except FileNotFoundError as error:
+            raise RecordError(
+                f"torchrun ended with code 0, but rank 0 left no summary in {self.run_dir}.",
+                check_first=f"{self.run_dir / TORCHRUN_LOG}: did any rank run?",
+            ) from error
         except OSError as error:
             raise RecordError(
                 f"The run ended well, but its summary {path} could not be completed: {error.strerror}.",
@@ -185,8 +189,8 @@ def rows_of(finished: Run) -> list[tuple[str, str]]:
         ("ranks", f"{plan.world_size} (stage 0 + mesh of {plan.mesh_size}), {transport_of(finished)}"),
         ("chunks", f"{summary.get('chunks')}, {depth_of(plan)}"),
     ]
-    if "psnr_denoised_db" in summary:
-        noisy, clean = summary["psnr_noisy_db"], summary["psnr_denoised_db"]
+    noisy, clean = summary.get("psnr_noisy_db"), summary.get("psnr_denoised_db")
+    if noisy is not None and clean is not None:
         rows.append(("PSNR", f"noisy {noisy:.2f} dB, denoised {clean:.2f} dB ({clean - noisy:+.2f} dB)"))
     if summary.get("period_ms") is not None:
         stage0, stage1 = f"stage 0 {summary['stage0_ms']:.1f} ms", f"stage 1 {summary['stage1_ms']:.1f} ms"

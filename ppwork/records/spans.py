@@ -170,11 +170,17 @@ def parse_entries(data: bytes) -> tuple[list[Entry], int]:
     end = data.rfind(b"\n") + 1
     try:
         return [_decoder.decode(line) for line in data[:end].splitlines()], end
-    except msgspec.MsgspecError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"not a span file: {error}") from error
 
 
 def read_entries(run_dir: Path, rank: int) -> list[Entry]:
-    """Read one rank's entries; a rank that never wrote has none."""
+    """Read one rank's entries; a rank that never wrote has none.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: It was not written by a ``Recorder``.
+    """
     path = span_file(run_dir, rank)
-    return parse_entries(path.read_bytes())[0] if path.exists() else []
+    # A pipe of that name, in a folder from elsewhere, would be waited for.
+    return parse_entries(path.read_bytes())[0] if path.is_file() else []

@@ -20,6 +20,8 @@ from ppwork.timeline.costs import Costs, Times, refuse, samples_of
 from ppwork.timeline.measures import Measures, measure, mesh_idle_ms, stage1_ms_of
 
 DEFAULT_CHUNKS = 64
+MAX_ROWS = 1_000_000
+"""Chunks of all streams, on all ranks: half a minute and some GB."""
 Which = tuple[int, int]
 """Stream and chunk index."""
 
@@ -72,6 +74,9 @@ def simulate(
     plan = plan.replace(**{name: value for name, value in changes.items() if value is not None})
     if streams < 1:
         refuse("streams", streams, "1 or more")
+    most = MAX_ROWS // (streams * plan.world_size)
+    if chunks > most:
+        refuse("chunks", chunks, f"at most {most} at this size: all of it is kept in memory")
     if streams > 1 and plan.d_out is not None:
         refuse("streams", streams, "1 with d_in and d_out: how streams share one way back is not modelled")
     paper = _Paper(plan, costs, streams, seed)

@@ -20,7 +20,7 @@ from typing import Any
 
 from ppwork import process
 from ppwork.plan import Plan
-from ppwork.process import UNWRITABLE
+from ppwork.process import LOG_LEVEL_VARIABLE, UNWRITABLE
 from ppwork.records.flight import NCCL_DUMP_VARIABLE
 from ppwork.records.pulse import Pulse
 from ppwork.records.run import log_file
@@ -99,7 +99,7 @@ def log_to(path: Path, who: str) -> None:
     handler.setFormatter(logging.Formatter(line))
     logger = logging.getLogger("ppwork")
     logger.addHandler(handler)
-    logger.setLevel(os.environ.get("PPWORK_LOG_LEVEL", "INFO"))
+    logger.setLevel(os.environ.get(LOG_LEVEL_VARIABLE, "INFO"))
 
 
 def _run(

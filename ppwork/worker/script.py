@@ -22,7 +22,7 @@ def main(script: str, arguments: list[str]) -> int:
     process.hold_if_asked()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     sys.argv = [script, *arguments]
-    sys.path[0] = str(Path(script).resolve().parent)  # where Python itself would look for its neighbours
+    sys.path.insert(0, str(Path(script).resolve().parent))  # where Python looks for its neighbours
     try:
         runpy.run_path(script, run_name="__main__")
     finally:

@@ -28,6 +28,7 @@ import threading
 import time
 import types
 from collections.abc import Mapping
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -36,7 +37,7 @@ import msgspec
 from ppwork import process
 from ppwork.launcher.shown_command import show_as
 from ppwork.launcher.warm import ANSWER_S, LARGEST, Began, Ended, Start, inherited, read_at_import
-from ppwork.process import die_with_parent
+from ppwork.process import SAFE_PATH_VARIABLE, die_with_parent
 
 OURS = ("-u", "-m", "ppwork")
 """What follows Python in the command of a rank of ours, as torchrun writes it."""
@@ -347,7 +348,7 @@ def _form(command: list[str]) -> tuple[str, str, list[str]] | None:
     """Return ``-m``, ``-c`` or nothing, then what follows it and its arguments; ``None`` for any other."""
     if not command or command[0] != sys.executable:
         return None
-    words = command[2:] if command[1:2] == ["-u"] else command[1:]  # this process is unbuffered, too
+    words = list(dropwhile({"-u", "-P"}.__contains__, command[1:]))  # this process has both, too
     match words:
         case ["-m" | "-c" as option, what, *arguments]:
             return option, what, arguments
@@ -379,16 +380,18 @@ def _run(start: Start) -> int:
 
 
 def _become(option: str, what: str, arguments: list[str], folder: str) -> None:
+    if not os.environ.get(SAFE_PATH_VARIABLE):
+        sys.path.insert(0, {"-m": folder, "-c": ""}.get(option, str(Path(what).resolve().parent)))
     match option:
         case "-m":
-            sys.argv, sys.path[0] = ["-m", *arguments], folder
+            sys.argv = ["-m", *arguments]
             runpy.run_module(what, run_name="__main__", alter_sys=True)
         case "-c":
-            sys.argv, sys.path[0] = ["-c", *arguments], ""
+            sys.argv = ["-c", *arguments]
             module = sys.modules["__main__"] = types.ModuleType("__main__")
             exec(compile(what, "<string>", "exec"), module.__dict__)  # noqa: S102  it is what -c does
         case _:
-            sys.argv, sys.path[0] = [what, *arguments], str(Path(what).resolve().parent)
+            sys.argv = [what, *arguments]
             runpy.run_path(what, run_name="__main__")
 
 

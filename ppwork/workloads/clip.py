@@ -21,6 +21,7 @@ from av.error import FFmpegError
 from av.video.reformatter import Interpolation
 
 from ppwork.errors import PlanError
+from ppwork.records.files import temporary
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -129,7 +130,7 @@ class VideoWriter:
 
     def __init__(self, path: str | Path, width: int, height: int, fps: float, *, crf: int = 18) -> None:
         self.path = Path(path)
-        self._part = self.path.with_name(f".{self.path.name}.part")
+        self._part = temporary(self.path)
         self._container = av.open(str(self._part), "w", format="mp4")
         rate = Fraction(fps).limit_denominator(1001)
         self._stream = self._container.add_stream("libx264", rate=rate)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from ppwork.records.files import write_whole
 
 if TYPE_CHECKING:
     import torch
@@ -66,6 +69,6 @@ class Comparison:
                 if title != "clean":
                     label += f", PSNR {psnr_db(np.square(image - images[0]).mean()):.1f} dB"
                 axis.set_title(label, fontsize=12)
-        part = path.with_name(f".{path.name}.part")
-        FigureCanvasAgg(figure).print_png(part)
-        part.replace(path)
+        buffer = io.BytesIO()
+        FigureCanvasAgg(figure).print_png(buffer)
+        write_whole(path, buffer.getvalue())

@@ -49,6 +49,8 @@ LATENT_STRIDE = SHIPPED.size_multiple
 HEADS = SHIPPED.heads
 MLP_HIDDEN = SHIPPED.mlp_hidden
 CONTEXT_FRAMES = SHIPPED.context_frames
+MAX_SIDE = 16_384
+"""Pixels that the encoder of the output takes in each direction."""
 
 
 def default_clip() -> Path:
@@ -72,8 +74,9 @@ def check_plan(plan: Plan) -> None:
     What is wrong for any workload, a plan refuses by itself; the input file is ``clip.probe``'s to check.
 
     Raises:
-        PlanError: A size is not a multiple of ``LATENT_STRIDE``, or the mesh size does not divide the heads
-            and the MLP's channels (the launcher, before any rank starts).
+        PlanError: A size is not a multiple of ``LATENT_STRIDE``, a chunk is larger than a message may be, or
+            the mesh size does not divide the heads and the MLP's channels (the launcher, before any rank
+            starts).
     """
     if plan.width % LATENT_STRIDE or plan.height % LATENT_STRIDE:
         sides = (max(1, round(side / LATENT_STRIDE)) * LATENT_STRIDE for side in (plan.width, plan.height))
@@ -81,6 +84,16 @@ def check_plan(plan: Plan) -> None:
             f"The size {plan.width}x{plan.height} was asked for, but the codec takes only "
             f"multiples of {LATENT_STRIDE} pixels.",
             check_first=f"the option --size; the nearest size that works is {'x'.join(map(str, sides))}",
+        )
+    frames = plan.frames_per_chunk + (CONTEXT_FRAMES if plan.recompute_every else 0)
+    latents = plan.width * plan.height // SHIPPED.codec_stride**2
+    size = 4 * SHIPPED.latent_channels * latents * frames
+    if max(plan.width, plan.height) > MAX_SIDE or size > plan.max_message_bytes:
+        raise PlanError(
+            f"The size {plan.width}x{plan.height} was asked for: a side is at most {MAX_SIDE} pixels, and a "
+            f"chunk of {plan.frames_per_chunk} frames at most {plan.max_message_bytes >> 20} MiB of latents; "
+            f"this one has {size >> 20}.",
+            check_first="the options --size and --frames-per-chunk",
         )
     for name, value in (("attention heads", HEADS), ("MLP channels", MLP_HIDDEN)):
         if value % plan.mesh_size:

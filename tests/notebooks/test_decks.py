@@ -6,6 +6,7 @@ Its text is in the fonts that the deck brings, so that what fits here fits on a 
 from __future__ import annotations
 
 import re
+import shutil
 from collections import Counter
 
 import pytest
@@ -184,6 +185,27 @@ def test_the_speaker_view_opens_and_has_the_notes(deck):
     view.get_by_text("Every figure and number is from a run of").wait_for()
     frame = view.frame_locator("#current-slide iframe")
     frame.locator("section.present h1").wait_for()
+
+
+HOSTILE = (
+    "<img src='data:image/gif;base64,R0lGODlhAQABAAAAACwAAAAAAQABAAA=' onload='window.ran=1'>"
+    "<svg onload='window.ran=2'></svg><script>window.ran=3</script>"
+    "<iframe src='javascript:parent.ran=4'></iframe><iframe srcdoc='<script>parent.ran=5</script>'></iframe>"
+)
+
+
+def test_what_stands_in_the_text_of_a_deck_does_not_run(decks):
+    """An output that got past the check of outputs, or a deck that somebody changed."""
+    path = decks / "changed" / "deck.html"
+    path.parent.mkdir()
+    text = (decks / f"{HALF_DAYS[0].name}.html").read_text()
+    path.write_text(text.replace('<div class="body">', f'<div class="body">{HOSTILE}', 1))
+    with page_at((path.as_uri(),)) as seen:
+        seen.page.goto(path.as_uri())
+        seen.page.wait_for_function("() => window.Reveal && Reveal.isReady()")
+        assert seen.page.locator("iframe").count() == 2
+        assert seen.page.evaluate("() => window.ran") is None
+    shutil.rmtree(path.parent)
 
 
 def test_what_is_committed_is_what_the_lessons_say_today(decks):

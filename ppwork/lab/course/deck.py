@@ -8,8 +8,10 @@ every machine.
 from __future__ import annotations
 
 import base64
+import hashlib
 import html
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,10 +42,13 @@ LATIN_1 = (
 )
 """The signs in these files."""
 POLICY = (
-    "default-src 'none'; img-src data:; font-src data:; style-src 'unsafe-inline'; script-src "
-    "'unsafe-inline'; frame-src *"
+    "default-src 'none'; img-src data:; font-src data:; style-src 'unsafe-inline'; frame-src *; "
+    "base-uri 'none'; form-action 'none'; script-src"
 )
-"""A browser lets the deck load nothing. The frames are the speaker view's, of the deck itself."""
+"""A browser lets the deck load nothing, and run its own scripts only, whose hashes follow.
+
+The frames are the speaker view's, of the deck itself: a page in a file has no origin that could be named.
+"""
 KEYS = (
     "Keys: space and arrows turn the pages, `s` opens this view, `f` fills the screen, `o` shows all slides, "
     "`?` lists the rest. To print, add `?print-pdf` to the address."
@@ -74,9 +79,8 @@ def deck(half: HalfDay, lessons: Sequence[Lesson]) -> str:
     sections = [_section(page, number, len(pages)) for number, page in enumerate(pages, start=1)]
     sheets = [_font_faces(), *((FILES / name).read_text() for name in STYLES)]
     styles = "\n".join(f"<style>{sheet}</style>" for sheet in sheets)
-    scripts = "\n".join(
-        f"<script{kind}>{in_script((FILES / name).read_text())}</script>" for name, kind in SCRIPTS
-    )
+    texts = {in_script((FILES / name).read_text()): kind for name, kind in SCRIPTS}
+    scripts = "\n".join(f"<script{kind}>{text}</script>" for text, kind in texts.items())
     return "\n".join(
         [
             "<!doctype html>",
@@ -84,7 +88,7 @@ def deck(half: HalfDay, lessons: Sequence[Lesson]) -> str:
             f"<!-- reveal.js:\n{(FILES / 'reveal/LICENSE').read_text()}-->",
             f"<!-- IBM Plex:\n{(FILES / 'plex/LICENSE').read_text(encoding='utf-8')}-->",
             '<head><meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
+            f'<meta http-equiv="Content-Security-Policy" content="{policy([*texts, speaker_script()])}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>ppwork: {html.escape(half.title)}</title>",
             f'{styles}</head>\n<body><div class="reveal"><div class="slides">',
@@ -115,6 +119,19 @@ def in_script(text: str) -> str:
     "a = '<\\/script>'"
     """
     return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+def policy(scripts: Iterable[str]) -> str:
+    """Return the policy of a page that runs these scripts, and nothing that stands in its text."""
+    hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    return " ".join([POLICY, *(f"'sha256-{each}'" for each in hashes)])
+
+
+def speaker_script() -> str:
+    """Return the script of the speaker view, a page that the notes' script writes and that has our policy."""
+    _, _, rest = (FILES / "reveal/notes.js").read_text().partition("<script>")
+    script, _, _ = rest.partition("<\\/script>")
+    return str(json.loads(f'"{script}"'))
 
 
 def _font_faces() -> str:

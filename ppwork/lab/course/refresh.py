@@ -13,6 +13,7 @@ import msgspec
 import nbformat
 from nbclient import NotebookClient
 
+from ppwork.errors import PlanError, text_of
 from ppwork.lab.course.lessons import Ran
 from ppwork.lab.parameters import declared
 from ppwork.launcher.checks import choose_backend
@@ -29,9 +30,17 @@ def refresh(path: Path) -> None:
     """Execute a notebook in its own folder and write it back normalised.
 
     Raises:
+        PlanError: It is no notebook; nothing was run.
         nbclient.exceptions.CellExecutionError: A cell failed; the file is left as it was.
     """
-    notebook = nbformat.read(path, as_version=4)
+    try:
+        if not path.is_file():
+            raise FileNotFoundError(f"there is no file {path}")
+        notebook = nbformat.read(path, as_version=4)
+    except (OSError, ValueError, AttributeError, KeyError, TypeError, nbformat.ValidationError) as error:
+        raise PlanError(
+            f"The notebook {path} does not read: {text_of(error)}", check_first="is it an .ipynb file?"
+        ) from error
     os.environ["PPWORK_NONINTERACTIVE"] = "1"
     runs = path.parent / "runs"
     before = set(runs.glob("*"))

@@ -8,6 +8,7 @@ import io
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
+from html.parser import HTMLParser
 from typing import Any
 
 from PIL import Image
@@ -27,6 +28,12 @@ ENOUGH = 0.82
 """A picture has to get this part of the height that it would have alone."""
 TALL = 2.1
 """A picture that is not so many times as wide as it is high has its sentence beside it, not below."""
+PLAIN_TAGS = frozenset(
+    ("b", "br", "code", "div", "em", "figcaption", "figure", "h1", "h2", "h3", "h4", "i", "img", "li", "ol",
+     "p", "pre", "span", "strong", "sub", "sup", "table", "tbody", "td", "th", "thead", "tr", "ul", "wbr")
+)  # fmt: skip
+PLAIN_ATTRIBUTES = frozenset({"alt", "class", "colspan", "rowspan", "scope", "src", "style"})
+IMAGE = "data:image/"
 _TAG = re.compile(r"<[^>]*>")
 _PICTURE = re.compile(r'<img [^>]*src="data:image/\w+;base64,([^"]+)"')
 
@@ -150,10 +157,20 @@ def _output(output: Any) -> str:  # noqa: ANN401
         return _printed(f"{output['ename']}: {output['evalue']}")
     data = output["data"]
     if "text/html" in data:
-        if "<script" in data["text/html"].lower():
-            raise PlanError("An output has a script in it.", check_first="a picture or a table instead")
+        _Plain().feed(data["text/html"])
         return f'<div class="output">{data["text/html"]}</div>'
     return _printed(data.get("text/plain", ""))
+
+
+class _Plain(HTMLParser):
+    """Refuses HTML that is more than text, tables and pictures: a deck runs and loads nothing."""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        is_kept = tag in PLAIN_TAGS and values.keys() <= PLAIN_ATTRIBUTES
+        if not is_kept or not (values.get("src") or IMAGE).startswith(IMAGE):
+            shown = " ".join([tag, *values])
+            raise PlanError(f"An output has <{shown}> in it.", check_first="a picture or a table instead")
 
 
 def _printed(text: str) -> str:

@@ -62,6 +62,18 @@ BAD = {
     "unknown workload": (["--workload", "audio"], "workload"),
     "synthetic times that are none": (["--workload", "synthetic", "--stage0-ms", "a,b"], "times in ms"),
     "synthetic times below zero": (["--workload", "synthetic", "--stage1-ms", "-1"], "negative"),
+    "size beyond a message": (["--size", "16000x16000"], "MiB of latents"),
+    "size beyond any memory": (["--size", "1000000000x1000000000"], "MiB of latents"),
+    "size beyond the encoder": (["--size", "99999968x16"], "a side is at most 16384"),
+    "too many steps": (["--steps", "10001"], "at most 10000"),
+    "too much noise": (["--noise", "1e308"], "noise"),
+    "bound beyond a day": (["--timeout-s", "1e18"], "timeout_s"),
+    "payload beyond a message": (["--workload", "synthetic", "--payload-mb", "2000"], "payload_mb"),
+    "time beyond a day": (["--workload", "synthetic", "--stage1-ms", "1e300"], "stage1_ms"),
+    "half beyond a day": (["--workload", "synthetic", "--stage0-ms", "1e300"], "encode_ms"),
+    "jitter beyond the time": (["--workload", "synthetic", "--jitter", "1e9"], "jitter"),
+    "clip with a name that is no text": (["--input", "bad\udcff.mp4"], "UTF-8"),
+    "folder with a name that is no text": (["--chunks", "1", "--out", "bad\udcff"], "UTF-8"),
     "own stages without chunks": (["--stage0", "toy_stages:Counter"], "chunks"),
 }
 

@@ -119,7 +119,7 @@ def test_ctrl_c_keeps_what_is_done(swept, tmp_path):
 
 def test_papermill_dies_with_us(tmp_path):
     """What holds papermill is the lifeline of the ranks; here, that our program does hold it."""
-    command = sweeps.papermill_command(tmp_path / "any.ipynb", {}, tmp_path)[:3]
+    command = sweeps.papermill_command(tmp_path / "any.ipynb", {}, tmp_path)[:4]
     command[-1] = command[-1].replace(
         sweeps.PAPERMILL, "print('held', flush=True); import time; time.sleep(60)"
     )

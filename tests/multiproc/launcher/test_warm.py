@@ -21,7 +21,7 @@ from waiting import wait_for
 
 import ppwork as pp
 from ppwork.launcher.agent import is_torchrun
-from ppwork.process import WARM_VARIABLE
+from ppwork.process import SAFE_PATH_VARIABLE, WARM_VARIABLE
 from ppwork.protocol.plan import STORE_VARIABLE
 from ppwork.records.failure import read_records
 from ppwork.records.run import TORCHRUN_LOG
@@ -91,6 +91,9 @@ def test_a_program_sees_is_seen_and_ends_the_same(monkeypatch, tmp_path, end):
         sights = [json.loads(run.printed(rank)) for run in (warm, cold)]
         for sight in sights:
             assert sight["shown as"] == sight["started as"]
+            assert sight["shown variables"].pop(SAFE_PATH_VARIABLE) == "1", (
+                "for this process, not its children"
+            )
             assert sight["shown variables"] == sight["variables"]
             for name in OF_ONE_RUN:
                 sight["variables"].pop(name, None)

@@ -102,5 +102,17 @@ def test_the_version_is_said():
     assert (answer.exit_code, answer.output) == (0, f"ppwork {__version__}\n")
 
 
+@pytest.mark.parametrize(
+    "words", ["run --out", "simulate --out", "slides --out", "fault run F07 --keep", "claims --markdown"]
+)
+def test_an_empty_path_is_not_the_working_folder(tmp_path, monkeypatch, words):
+    """As of a variable that is not set; `.` says the working folder."""
+    monkeypatch.chdir(tmp_path)
+    answer = CliRunner().invoke(main.app, [*words.split(), ""])
+    assert answer.exit_code == 2
+    assert "variable unset" in answer.output
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_without_options_a_plan_is_the_default_one(planned):
     assert planned("") == Plan()

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -168,7 +169,7 @@ def test_own_stages_without_chunks_are_refused(gpus):
 def test_own_stages_are_checked_and_the_backend_is_decided(gpus, answer):
     commands = answer(stdout=b"[]\n")
     assert resolve(OWN) == OWN.replace(backend="gloo")
-    assert commands == [[sys.executable, "-m", "ppwork", "check-stages", OWN.stage0, OWN.stage1]]
+    assert commands == [[sys.executable, "-P", "-m", "ppwork", "check-stages", OWN.stage0, OWN.stage1]]
 
 
 def test_shipped_stages_that_only_take_time_start_no_subprocess(gpus, answer):
@@ -210,7 +211,7 @@ def test_mesh_that_the_denoiser_cannot_split_is_refused(gpus, clip):
 
 
 def test_what_the_subprocess_found_is_the_error(answer):
-    answer(returncode=2, stdout=b'a print of the module\n["It has no step.","add step"]\n')
+    answer(returncode=2, stdout=b'["It has no step.","add step"]\n')
     with pytest.raises(PlanError) as caught:
         check_stages(OWN)
     assert (caught.value.what, caught.value.check_first) == ("It has no step.", "add step")
@@ -266,7 +267,64 @@ def test_stages_that_passed_are_asked_again_only_when_their_file_has_changed(tmp
         check_stages(OWN)
 
 
+BEHAVES = {
+    "prints at its exit": ("import atexit; atexit.register(print, 'bye')", ""),
+    "prints like us": ('print(\'["a", "b"]\')', ""),
+    "leaves": ("import sys; sys.exit(0)", "does not import: SystemExit: 0"),
+    "leaves at once after words like ours": (
+        "import os; print('[]', flush=True); os._exit(0)",
+        "could not be imported (exit 0)",
+    ),
+}
+
+
+@pytest.mark.parametrize("behaviour", BEHAVES)
+def test_what_a_module_prints_or_does_is_not_taken_for_an_answer(tmp_path, monkeypatch, behaviour):
+    code, said = BEHAVES[behaviour]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_stages.py").write_text(f"{code}\n{STAGES}")
+    if not said:
+        check_stages(OWN)
+        return
+    with pytest.raises(PlanError, match=re.escape(said)):
+        check_stages(OWN)
+
+
+# Variables that every rank reads
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SCOPE_DIST_TIMEOUT_S", "abc"),
+        ("SCOPE_DIST_TIMEOUT_S", "nan"),
+        ("SCOPE_DIST_TIMEOUT_S", "1e9"),
+        ("PPWORK_LOG_LEVEL", "foo"),
+        ("GLOO_SOCKET_IFNAME", "nope"),
+        ("GLOO_SOCKET_IFNAME", "lo,nope"),
+    ],
+)
+def test_a_variable_that_every_rank_would_fail_on_is_refused_before_they_start(
+    gpus, answer, monkeypatch, name, value
+):
+    answer(stdout=b"[]")
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    monkeypatch.setenv("PPWORK_LOG_LEVEL", "DEBUG")
+    resolve(OWN)
+    monkeypatch.setenv(name, value)
+    with pytest.raises(PlanError, match=name):
+        resolve(OWN)
+
+
 # The run folder
+
+
+@pytest.mark.parametrize("name", ["", "bad\udcff"])
+def test_a_folder_without_a_name_in_utf_8_is_refused(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PlanError, match="no name, or one that is not UTF-8"):
+        new_run_dir(name)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_run_dir_is_made_with_its_parents_and_is_empty(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,8 @@ from ppwork.cli.runs import stop_runs
 from ppwork.errors import PlanError
 from ppwork.launcher import registry
 from ppwork.launcher.registry import own_runs, registered, stop
-from ppwork.records.identity import SAME_START_S, Identity
+from ppwork.records import identity
+from ppwork.records.identity import Identity
 
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(60)"]
 
@@ -58,7 +60,49 @@ def test_a_run_whose_torchrun_is_gone_is_dropped_from_the_list(own_list, agent, 
 def test_a_pid_that_was_used_again_is_another_process(agent):
     now = Identity.of(agent.pid)
     assert now.process() is not None
-    assert Identity(agent.pid, now.started - 2 * SAME_START_S).process() is None
+    assert Identity(agent.pid, now.started - 1, now.space).process() is None
+
+
+def test_a_clock_that_is_set_makes_no_process_another(own_list, agent, tmp_path, monkeypatch):
+    """psutil adds the boot's time of day, which moves with the clock; `ps` once forgot every run then."""
+    with registered(tmp_path, agent.pid):
+        real = psutil.Process.create_time
+        monkeypatch.setattr(psutil.Process, "create_time", lambda process: real(process) + 1.0)
+        assert [run.agent.pid for run in own_runs()] == [agent.pid]
+        assert len(list(own_list.iterdir())) == 1
+
+
+LISTED = "from ppwork.launcher.registry import own_runs; print([run.agent.pid for run in own_runs()])"
+LATER = "sed 's/^btime .*/btime 1/' /proc/stat > {0} && mount --bind {0} /proc/stat && exec "
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["another clock", "another pid namespace"])
+def test_the_list_outlives_a_look_from_outside(own_list, agent, tmp_path, elsewhere):
+    """The same two, for real: a boot time that moved, and the `ps` of a container."""
+    apart = [
+        "unshare",
+        "--map-root-user",
+        "--fork",
+        *(["--pid", "--mount-proc"] if elsewhere else ["--mount"]),
+    ]
+    if subprocess.run([*apart, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine allows no namespaces")
+    words = [sys.executable, "-c", LISTED]
+    if not elsewhere:
+        words = ["sh", "-c", f"{LATER.format(tmp_path / 'stat')} {shlex.join(words)}"]
+    with registered(tmp_path / "run", agent.pid):
+        told = subprocess.run([*apart, *words], capture_output=True, text=True, check=False)
+        assert (told.stdout.strip(), told.stderr) == (f"{[] if elsewhere else [agent.pid]}", "")
+        assert [run.agent.pid for run in own_runs()] == [agent.pid]
+
+
+def test_a_run_of_another_container_is_not_listed_and_stays(own_list, agent, tmp_path, monkeypatch):
+    with registered(tmp_path, agent.pid):
+        with monkeypatch.context() as there:
+            there.setattr(identity, "pid_space", lambda: "another")
+            assert own_runs() == []
+        assert len(own_runs()) == 1
 
 
 def test_an_entry_that_is_not_whole_is_dropped(own_list, agent, tmp_path):

@@ -324,3 +324,10 @@ def test_the_text_has_a_row_per_stream_and_none_without():
     (row,) = [line.split() for line in text.splitlines() if line.split()[:2] == ["0", "cuda:down_pg"]]
     assert row == ["0", "cuda:down_pg", "8", "6%", "8.00", "42.00"]
     assert "cuda:" not in timeline_files(plan, made(), "made")["timeline.txt"].decode()
+
+
+@pytest.mark.parametrize("name", [r"a$\frac{b$", "nb$x_{$y", "$"])
+def test_a_title_is_drawn_as_it_is_written(name):
+    """A folder's name with a `$` once was a formula that did not parse, and the run's result was lost."""
+    assert timeline(made(), title=name).png()
+    assert any(name in text for text in texts(timeline(made(), title=name).figure))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 
 import psutil
 import pytest
 
+from ppwork.records import identity
+from ppwork.records.identity import pid_space
 from ppwork.records.pulse import Pulse, PulseState, pulse_file, read_pulse
 
 IDS = {"call_id": 7, "chunk_index": 5, "cache_epoch": 1}
@@ -22,7 +23,7 @@ def test_a_beat_is_read_back_whole(tmp_path):
     assert (first.state, first.doing, dict(first.ids), first.exit_code) == (PulseState.STARTING, "", {}, None)
     pulse.beat(PulseState.BUSY, "generate", IDS, 123)
     view = read_pulse(tmp_path, 2)
-    assert (view.rank, view.pid, view.host) == (2, os.getpid(), socket.gethostname())
+    assert (view.rank, view.pid, view.space) == (2, os.getpid(), pid_space())
     assert (view.state, view.doing, dict(view.ids), view.since_ns) == (PulseState.BUSY, "generate", IDS, 123)
     assert view.beat == first.beat + 1
     assert view.process() == psutil.Process()
@@ -108,13 +109,21 @@ def test_the_process_is_known_while_it_lives_and_not_as_a_zombie_or_as_another(t
 def test_a_pid_that_was_given_to_another_process_is_not_taken_for_the_rank(tmp_path, monkeypatch):
     Pulse(tmp_path, 0)
     view = read_pulse(tmp_path, 0)
-    monkeypatch.setattr(psutil.Process, "create_time", lambda _: view.started + 60)
+    monkeypatch.setattr(identity, "_started", lambda _: view.started + 60)
     assert view.process() is None
+
+
+def test_a_clock_that_is_set_makes_no_rank_a_stranger(tmp_path, monkeypatch):
+    """A peer that is frozen must not be taken for one that is gone."""
+    Pulse(tmp_path, 0)
+    real = psutil.Process.create_time
+    monkeypatch.setattr(psutil.Process, "create_time", lambda process: real(process) + 1.0)
+    assert read_pulse(tmp_path, 0).process() == psutil.Process()
 
 
 def test_of_another_host_no_process_is_known(tmp_path, monkeypatch):
     Pulse(tmp_path, 0)
     view = read_pulse(tmp_path, 0)
-    monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
+    monkeypatch.setattr(identity, "pid_space", lambda: "elsewhere")
     assert not view.here
     assert view.process() is None

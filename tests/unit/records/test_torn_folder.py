@@ -13,7 +13,7 @@ from made_runs import made
 from ppwork.cli.main import timeline
 from ppwork.errors import PlanError, RecordError
 from ppwork.plan import Plan
-from ppwork.records.run import SUMMARY_FILE, Run
+from ppwork.records.run import SUMMARY_FILE, TORCHRUN_LOG, Run, rows_of
 from ppwork.records.spans import Recorder, read_entries, span_file
 
 FILLS_UP = """
@@ -95,6 +95,19 @@ def test_a_recorder_that_cannot_write_says_so_once_and_leaves_a_torn_line_at_the
     assert told.returncode == 0, told.stderr
     assert "could not be written: File too large" in told.stdout
     assert f"check first: free space on {tmp_path}" in told.stdout
+
+
+def test_a_torchrun_that_ended_before_any_rank_ran_is_not_called_well(tmp_path):
+    with pytest.raises(RecordError, match="ended with code 0, but rank 0 left no summary") as refused:
+        Run(tmp_path, 0).complete({"mesh_idle_ms": 1.0})
+    assert TORCHRUN_LOG in refused.value.check_first
+
+
+def test_a_quality_that_is_no_number_has_no_line(tmp_path):
+    """JSON has no infinity: it stands there as null."""
+    Plan().save(tmp_path)
+    (tmp_path / SUMMARY_FILE).write_text('{"psnr_noisy_db": null, "psnr_denoised_db": null}')
+    assert "PSNR" not in dict(rows_of(Run(tmp_path, 0)))
 
 
 def test_a_summary_that_cannot_be_completed_is_told_and_what_was_there_stays(tmp_path, monkeypatch):

@@ -16,6 +16,7 @@ import pytest
 from ppwork.errors import LocalProtocolError, PeerLostError, PeerTimeoutError, TerminalNotice
 from ppwork.process import FAILED, SECONDARY
 from ppwork.protocol.topology import Topology
+from ppwork.records.identity import Identity
 from ppwork.records.pulse import Pulse, PulseState, PulseView, read_pulse
 from ppwork.worker import farewell as module
 from ppwork.worker.farewell import Farewell, farewell_of, stay
@@ -49,8 +50,9 @@ def peer():
         process.kill()
 
 
-def pulse_of(process: psutil.Process, state: PulseState, host: str = "") -> PulseView:
-    return PulseView(1, process.pid, process.create_time(), host or socket.gethostname(), 1, state)
+def pulse_of(process: psutil.Process, state: PulseState, space: str = "") -> PulseView:
+    who = Identity.of(process.pid)
+    return PulseView(1, who.pid, who.started, space or who.space, 1, state)
 
 
 def timed(farewell, view, bound_s):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import socket
 import threading
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from ppwork.protocol.bounds import Bounds, bring_up_timeout_s
 from ppwork.protocol.envelope import Ids
 from ppwork.protocol.topology import Topology
 from ppwork.records.failure import read_records
+from ppwork.records.identity import pid_space
 from ppwork.records.pulse import PulseState, PulseView, pulse_file, read_pulse
 from ppwork.records.spans import Recorder
 from ppwork.worker import progress, watchdog
@@ -174,7 +174,7 @@ class Peer(PulseView):
 
 def peer(**changes) -> Peer:
     since_ns = int(97.0 * 1e9)
-    fields = {"rank": 2, "pid": 1234, "started": 1.0, "host": socket.gethostname(), "beat": 1}
+    fields = {"rank": 2, "pid": 1234, "started": 1, "space": pid_space(), "beat": 1}
     state = {"state": PulseState.BUSY, "doing": "generate", "ids": IDS.where(), "since_ns": since_ns}
     return Peer(**{**fields, **state, **changes})
 
@@ -245,7 +245,7 @@ def test_a_peer_that_beats_is_never_named(peers):
         peer(state=PulseState.LEFT),
         peer(status=None),
         peer(status="gone while asked"),
-        peer(host="elsewhere", status=psutil.STATUS_STOPPED),
+        peer(space="elsewhere", status=psutil.STATUS_STOPPED),
     ],
     ids=["never came", "left", "process gone", "goes while we look", "another host"],
 )
