@@ -33,6 +33,9 @@ class Finding:
     Attributes:
         ranks: Ranks to look at, the first one first.
         stack: Place of the first of them, if the log shows it.
+        unknown: Questions that the logs leave open.
+        seen: Evidence beside it, a line each.
+        weight: Strength of the evidence; the heaviest finding is the answer.
     """
 
     ranks: tuple[int, ...]
@@ -41,6 +44,8 @@ class Finding:
     check_first: str
     stack: Stack | None = None
     unknown: tuple[str, ...] = ()
+    seen: tuple[str, ...] = ()
+    weight: int = 0
 
 
 def source_lines(users: Frame | None) -> tuple[str, ...]:
@@ -59,6 +64,7 @@ class Diagnosis:
         cause: The record of what went wrong first, or ``None``: nothing failed.
         lines: The user's own file, line and source, if the cause came from there; shown first of all.
         log: The log of the rank that failed first.
+        seen: Evidence beside the headline, a line each.
         others: Records of the other ranks, by time.
         places: One line for each other rank, by time: where it was last.
         waits: Who waited for whom when it ended.
@@ -71,6 +77,7 @@ class Diagnosis:
     cause: FailureRecord | None = None
     lines: tuple[str, ...] = ()
     log: str = ""
+    seen: tuple[str, ...] = ()
     others: tuple[FailureRecord, ...] = ()
     places: dict[int, str] = field(default_factory=dict)
     waits: tuple[Wait, ...] = ()
@@ -102,7 +109,7 @@ class Diagnosis:
                 *self.lines,
                 self.sentence,
                 *([f"  log: {self.log}"] if self.log else []),
-                *(f"  {line}" for line in self.places.values()),
+                *(f"  {line}" for line in (*self.seen, *self.places.values())),
                 *(f"  {wait}" for wait in self.waits),
                 *(f"  flight recorder, {difference}" for difference in self.flight),
                 *(f"  not known: {question}" for question in self.unknown),

@@ -1,18 +1,35 @@
-"""Evidence of a torchrun job, anybody's: the end of each rank by its log, with its error, place and call.
+"""Evidence of a torchrun job, anybody's: what ended each rank, how sure that is, and where the rank was.
 
-Errors about a peer ("Connection closed by peer", "Timed out waiting") are symptoms on every rank that has
-one: they only say where that rank was.
+Three questions are answered of each rank before anything is concluded:
+
+1. *Did this exception end the process?* torch's own hook shows only exceptions that did (``[rank0]:``). Any
+   other traceback may have been logged: it counts if the exit code is 1, or unknown, and nothing stands below
+   it. A rank that torchrun ended did not die of what it had logged.
+2. *Is it about a peer?* Then it is a symptom, and only says where the rank was. The backend's texts count in
+   errors of the backend: ``timed out`` of a download is the rank's own. An error that was raised while the
+   rank's own one was handled (``finally: barrier()``) does not hide it.
+3. *Whom does it name?* The store's key has the number of the rank that is missing; ppwork's errors say
+   ``peer=``; gloo has host and port only, so the rank that was missing is read from where the others were.
 """
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterable
 
 from ppwork.diagnosis.findings import Wait
-from ppwork.diagnosis.logs import ENDED_BY_AGENT, JobLogs, RankLog, death, without_noise
-from ppwork.diagnosis.stacks import Stack
-from ppwork.errors import named_ranks, ranks_by_value
+from ppwork.diagnosis.logs import LINE, JobLogs, RankLog, without_noise
+from ppwork.diagnosis.report import ENDED_BY_AGENT, death, words_before
+from ppwork.diagnosis.stacks import Stack, tracebacks
+from ppwork.errors import (
+    PeerFrozenError,
+    PeerLostError,
+    PeerTimeoutError,
+    TerminalNotice,
+    named_ranks,
+    ranks_by_value,
+)
 from ppwork.protocol.backend_errors import LOST_TEXTS, TIMEOUT_TEXTS
 
 DETAIL = "run it once more with TORCH_DISTRIBUTED_DEBUG=DETAIL: it names ranks, calls and shapes"
@@ -20,20 +37,83 @@ STACKS = (
     "start with PYTHONFAULTHANDLER=1; in a hang stop torchrun (SIGSTOP), send SIGABRT to all ranks, let it "
     "go on (SIGCONT): each rank then shows its stack"
 )
-_ABOUT_OTHERS = ("Detected mismatch between collectives", "monitoredBarrier", "Watchdog caught")
+SURE, LIKELY, PERHAPS = 100, 70, 50
+"""How sure it is that an exception ended its rank: the exit code or torch's hook says so; it is the last in
+the log; it is, and a logger wrote it."""
+LAST_LINES = 5
+"""So many are shown of a rank that left no exception."""
+_BELOW = 3
+"""So many lines may stand below the exception that ended a rank."""
+_OURS = tuple(error.__name__ for error in (TerminalNotice, PeerLostError, PeerTimeoutError, PeerFrozenError))
+_BACKENDS = re.compile(
+    r"^(?:RuntimeError|TimeoutError|Error|error|DistributedError|Dist\w*Error|c10.*Error|std::.*|gloo::.*)$"
+)
+_BY_BACKEND = re.compile(
+    r"\.(?:cc|cpp):\d+\]|monitoredBarrier|Detected mismatch between collectives|Watchdog caught|NCCL"
+    r"|ncclUniqueId|pair closure|store based barrier|wait timeout after \d+ms|waiting for clients"
+    r"|client socket has timed out"
+)
+"""Words that nobody but the backend writes."""
+_ABOUT_PEERS = re.compile(
+    "|".join(
+        [
+            *map(re.escape, (*LOST_TEXTS, *TIMEOUT_TEXTS)), "Detected mismatch between collectives",
+            "monitoredBarrier", "Watchdog caught", "wait timeout after", "ncclUniqueId", "connectFullMesh",
+            "ncclRemoteError", "failed to recv, got 0 bytes", "waiting for clients", "store based barrier",
+            "NCCL operations have failed or timed out",
+        ]
+    ),
+    re.IGNORECASE,
+)  # fmt: skip
+_KEY = re.compile(r"wait timeout after \d+ms, keys: \S*?(?<!\d)(\d+)(?:\s|,|$)")
+_UNIQUE_ID = re.compile(r"ncclUniqueId from \[(\d+)\]")
+_PEER = re.compile(r"^\s*where: .*\bpeer=(\d+)", re.MULTILINE)
+_TORCHRUN = ("/torch/distributed/run.py", "/torch/distributed/elastic/", "/torch/distributed/launcher/")
+_ELSEWHERE = re.compile(r"root cause|stack ?trace|background process|child process", re.IGNORECASE)
+_SPAWNED = re.compile(r"-- Process (\d+) terminated with the following error")
+MISSED_BARRIER = re.compile(
+    r"(?:\[Rank (\d+)\]: )?Ranks? ([\d, ]+) failed to pass monitoredBarrier in \d+ ms"
+)
+_CALLED = re.compile(r"(\w+)\(")
 
 
 class JobEvidence:
-    """Each rank's log as far as it speaks of its end: its error, its place, its call."""
+    """Each rank's log as far as it speaks of its end: its error, its place, its call.
+
+    Attributes:
+        error: Exception that ended each rank, as far as it is known; ``certainty`` has how sure that is.
+        raised: Ranks whose exception is their own.
+        lost: Ranks whose peers were gone; ``late``: whose bound passed.
+        place: Where each rank was when it ended.
+        silent: Ranks of which neither is known.
+        nobodys: Exceptions on the console that bear no rank, without torchrun's own.
+        aborted_by_nccl: Ranks that the watchdog of NCCL ended: their SIGABRT is a symptom.
+    """
 
     def __init__(self, job: JobLogs) -> None:
         self.job, self.codes = job, job.report.codes
-        self.error: dict[int, Stack] = {r: log.errors[-1] for r, log in job.ranks.items() if log.errors}
-        self.raised = [r for r, e in self.error.items() if not _symptom(e) and e.error != "KeyboardInterrupt"]
-        self.lost = [r for r, e in self.error.items() if _says(e, LOST_TEXTS)]
-        self.late = [r for r, e in self.error.items() if _says(e, TIMEOUT_TEXTS) and r not in self.lost]
-        self.place = {r: stack for r, log in job.ranks.items() if (stack := _place(log)) is not None}
+        ends = {rank: end for rank, log in job.ranks.items() if (end := _end(log, self.codes.get(rank)))}
+        ends = {rank: end for rank, end in ends.items() if end[1] == SURE or not self._went_on(rank, end[0])}
+        self.error: dict[int, Stack] = {rank: error for rank, (error, _) in ends.items()}
+        self.certainty = {rank: certainty for rank, (_, certainty) in ends.items()}
+        self.raised = [
+            r for r, e in self.error.items() if own(e) is not None and e.error != "KeyboardInterrupt"
+        ]
+        symptoms = {rank: error for rank, error in self.error.items() if rank not in self.raised}
+        wraps = {_wrapped(error) for error in symptoms.values() if about_peer(error) is not error}
+        self.raised = [
+            r for r in self.raised if about_peer(self.error[r]) or _wrapped(self.error[r]) not in wraps
+        ]
+        self.lost = [r for r, e in symptoms.items() if _says(e, LOST_TEXTS)]
+        self.late = [r for r, e in symptoms.items() if r not in self.lost and (about_peer(e) is not None)]
+        self.place = {r: stack for r, log in job.ranks.items() if (stack := self._place(log)) is not None}
         self.silent = [r for r in job.ranks if r not in self.place and r not in self.error]
+        self.nobodys = [error for error in tracebacks(job.console) if not _torchruns(error)]
+        self.aborted_by_nccl = [
+            rank for rank, code in self.codes.items()
+            if code == -signal.SIGABRT
+            and ("Watchdog caught" in job.ranks[rank].text or f"[Rank {rank}] Watchdog caught" in job.console)
+        ]  # fmt: skip
 
     @property
     def asked(self) -> list[int]:
@@ -42,7 +122,7 @@ class JobEvidence:
         torchrun may have ended the rest before their handler ran, if it was not stopped meanwhile.
         """
         aborted = [rank for rank, code in self.codes.items() if code == -signal.SIGABRT]
-        blind = [r for r in aborted if r in self.place and self.place[r].blind and self.place[r].call]
+        blind = [r for r in aborted if r in self.place and self.place[r].blind and self.call(r)]
         rest = [rank for rank in self.codes if rank not in aborted]
         others = [r for r in aborted if r not in blind and r not in self.silent]
         others += [r for r in rest if self.codes[r] not in ENDED_BY_AGENT]
@@ -52,14 +132,22 @@ class JobEvidence:
         """Return ranks with the one that torchrun saw fail first at the front."""
         return tuple(sorted(ranks, key=lambda rank: (rank != self.job.report.first, rank)))
 
+    def call(self, rank: int) -> str:
+        """Return the call that a rank was in; C++ calls the backend without a frame, as in ``backward``."""
+        stack = self.place.get(rank)
+        if stack is None or stack.call or rank not in (*self.lost, *self.late):
+            return stack.call if stack is not None else ""
+        named = _CALLED.findall(stack.users.text) if stack.users is not None else []
+        return named[-1] if named else stack.frames[-1].function if stack.frames else ""
+
     def in_call(self, but: Iterable[int] = ()) -> dict[int, str]:
         """Return the call of each rank that was in one."""
-        return {r: stack.call for r, stack in self.place.items() if stack.call and r not in but}
+        return {rank: call for rank in self.place if rank not in but and (call := self.call(rank))}
 
     def doing(self, but: Iterable[int] = ()) -> str:
         """Say which ranks were in which call, as a part of a sentence."""
         return ", ".join(
-            f"{named_ranks(ranks)} {'were' if ranks[1:] else 'was'} in {call}"
+            f"{named_ranks(ranks)} {were(tuple(ranks))} in {call}"
             for call, ranks in ranks_by_value(self.in_call(but)).items()
         )
 
@@ -67,7 +155,7 @@ class JobEvidence:
         """Say where a rank was and how it ended."""
         stack, error, code = self.place.get(rank), self.error.get(rank), self.codes.get(rank)
         users = stack.users if stack is not None else None
-        at = f", in {stack.call or users.function} at {users.at}" if stack and users else ""
+        at = f", in {self.call(rank) or users.function} at {users.at}" if stack and users else ""
         if error is not None:
             return f"rank {rank}{at}: {said_of(error).splitlines()[0]}"
         return f"rank {rank}{at}: {'left no word' if code is None else death(code)}"
@@ -80,15 +168,119 @@ class JobEvidence:
             if (users := self.place[rank].users) is not None and culprits
         )
 
+    def hints(self, rank: int) -> tuple[str, ...]:
+        """Return what a rank had logged or lost in a thread, and others had not: it may be why."""
+        said = {r: {said_of(e).splitlines()[0] for e in log.errors} for r, log in self.job.ranks.items()}
+        others = set().union(*(texts for r, texts in said.items() if r != rank))
+        hints = []
+        for error in self.job.ranks[rank].errors if rank in said else ():
+            text = said_of(error).splitlines()[0]
+            if about_peer(error) is None and text not in others:
+                at = next((f" at {part.users.at}" for part in error.chain if part.users is not None), "")
+                where = "in a thread or child" if error.aside else "before"
+                hints.append(f"its log had {where}: {text}{at}")
+        return tuple(dict.fromkeys(hints))[-2:]
 
-def _symptom(error: Stack) -> bool:
-    texts = LOST_TEXTS + TIMEOUT_TEXTS + _ABOUT_OTHERS
-    errors = [cause.message for cause in error.chain if cause.error.endswith("Error")]
-    return any(text in message for message in errors for text in texts)
+    def last_lines(self, rank: int) -> tuple[str, ...]:
+        """Return the last lines of a rank; where it has none of its own, those that bear no rank."""
+        log = self.job.ranks.get(rank)
+        lines, whose = (log.last_lines(LAST_LINES) if log is not None else []), f"of rank {rank}"
+        if not lines and not self.job.complete:
+            words = words_before(self.job.console).splitlines()
+            lines, whose = [line[:LINE] for line in words if line.strip()][-LAST_LINES:], "that bear no rank"
+        return (f"last lines {whose}:", *(f"  {line}" for line in lines)) if lines else ()
+
+    def _went_on(self, rank: int, error: Stack) -> bool:
+        """Say whether another rank wrote the same and something else after it."""
+        others = [log.errors for other, log in self.job.ranks.items() if other != rank]
+        return any(said_of(error) == said_of(one) for errors in others for one in errors[:-1])
+
+    def _place(self, log: RankLog) -> Stack | None:
+        """Return where a rank was when it ended: its last exception, or its main thread's stack."""
+        error = self.error.get(log.rank)
+        if error is not None:
+            error = own(error) or error
+            return next((cause for cause in error.chain if cause.users is not None), error)
+        return next((stack for stack in reversed(log.threads) if stack.users is not None), None)
+
+
+def sentence(text: str) -> str:
+    """Return a text with a full stop at its end."""
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def _end(log: RankLog, code: int | None) -> tuple[Stack, int] | None:
+    """Return the exception that ended a rank, and how sure that is."""
+    errors = [error for error in log.errors if not error.aside]
+    if not errors:
+        # A child of no exit code may be the rank itself, as in vLLM.
+        children = [error for error in log.errors if error.above.startswith("Process ")]
+        return (children[-1], LIKELY) if children and code is None else None
+    last = errors[-1]
+    if last.uncaught:
+        return last, SURE
+    below = [line for line in log.text[last.end :].splitlines() if line.strip()]
+    if len(below) > _BELOW:
+        return None
+    if code in ENDED_BY_AGENT:
+        return (last, PERHAPS) if own(last) is None else None  # it only says where the rank was
+    if code not in (None, 1, -signal.SIGABRT):
+        return None
+    if code is not None:
+        return (last, SURE) if (code == 1) == bool(last.frames) else None
+    return last, PERHAPS if last.logged else LIKELY
+
+
+def own(error: Stack) -> Stack | None:
+    """Return the part of an exception that is the rank's own: all of it, what it began with, or nothing.
+
+    What begins with a peer is a symptom, whatever it was wrapped into.
+    """
+    first = error.chain[0]
+    if _is_about_peer(first):
+        return None
+    if about_peer(error) is None:
+        return error
+    return first if first.users is not None and first.frames[-1] == first.users else None
+
+
+def _wrapped(error: Stack) -> tuple[str, str]:
+    """Return what tells that two ranks raised the same, one of them ``from None``: type and line."""
+    return error.error, error.users.at if error.users is not None else ""
+
+
+def about_peer(error: Stack) -> Stack | None:
+    """Return the first part of an exception that speaks of a peer."""
+    return next((part for part in error.chain if _is_about_peer(part)), None)
+
+
+def _is_about_peer(error: Stack) -> bool:
+    if error.error in _OURS:
+        return True
+    if not _BACKENDS.match(error.error) or not _ABOUT_PEERS.search(error.message):
+        return False
+    file = error.frames[-1].file if error.frames else "/torch/"
+    by_torch = "/torch/" in file and "/torch/utils/" not in file
+    return by_torch or _BY_BACKEND.search(error.message) is not None
+
+
+def peer_in(error: Stack) -> int | None:
+    """Return the rank that an error about a peer names."""
+    for part in error.chain:
+        for names in (_PEER, _KEY, _UNIQUE_ID):
+            if _is_about_peer(part) and (named := names.search(part.message)) is not None:
+                return int(named[1])
+    return None
 
 
 def _says(error: Stack, texts: tuple[str, ...]) -> bool:
     return any(text in cause.message for cause in error.chain for text in texts)
+
+
+def _torchruns(error: Stack) -> bool:
+    """Say whether an exception is torchrun's own, which only tells that a rank failed."""
+    files = [frame.file for frame in error.frames]
+    return any(part in file for file in files for part in _TORCHRUN) or error.error == "ChildFailedError"
 
 
 def said_of(error: Stack) -> str:
@@ -97,11 +289,20 @@ def said_of(error: Stack) -> str:
     return f"{error.error}: {text}" if text else error.error
 
 
-def _place(log: RankLog) -> Stack | None:
-    """Return where a rank was when it ended: its last exception, or its main thread's stack."""
-    if log.errors:
-        return next((cause for cause in log.errors[-1].chain if cause.users is not None), log.errors[-1])
-    return next((stack for stack in reversed(log.threads) if stack.users is not None), None)
+def speaks_for_itself(error: Stack) -> bool:
+    """Say whether an exception is a cause: own, not a thread's, and none that only points at another."""
+    return own(error) is not None and not error.aside and not _ELSEWHERE.search(error.message)
+
+
+def spawned(error: Stack) -> int | None:
+    """Return the number of the process that ``torch.multiprocessing.spawn`` names above an exception."""
+    named = _SPAWNED.search(error.above)
+    return int(named[1]) if named is not None else None
+
+
+def were(ranks: tuple[int, ...]) -> str:
+    """Return the verb for one rank or several."""
+    return "were" if ranks[1:] else "was"
 
 
 def capital(ranks: tuple[int, ...]) -> str:

@@ -1,102 +1,47 @@
 """Logs of torchrun and its ranks, read back: any program's, not only ours.
 
-Two sources: the folder that ``--log-dir D --redirects 3`` fills (one folder per rank), and the console, where
-lines of ranks begin with ``[rank0]:`` (torch's own prefix of a traceback) or ``[default0]:`` (``--tee 3``).
-torchrun closes with a report of the ranks that failed; a rank that ended with code 0 is not in it.
+Two sources: the folder that ``--log-dir D --redirects 3`` fills (one folder per rank, one tree per host and
+attempt), and the console, where a rank's lines have ``[rank0]:`` in them (torch's own prefix of an exception
+that ended the program) or begin with ``[default0]:`` (``--tee 3``). torchrun closes with a report of the
+ranks that failed.
+
+Of a long log the end is read, and what stands at the last tracebacks before it.
 """
 
 from __future__ import annotations
 
 import re
-import signal
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ppwork.diagnosis.stacks import Stack, thread_stacks, tracebacks
+from ppwork.diagnosis.report import Report, attempts_of
+from ppwork.diagnosis.stacks import HEAD, Stack, thread_stacks, tracebacks
 from ppwork.errors import PlanError
 from ppwork.records.files import read_json
 
-MAX_BYTES = 4 << 20
+MAX_BYTES = 1 << 20
 """Bytes that are read of a log: the last ones."""
+AROUND_BYTES = 1 << 14
+"""Bytes that are read at a traceback before those."""
+EARLIER = 8
+"""Tracebacks before those, the last ones."""
+SEARCHED_BYTES = 1 << 28
+"""Bytes before those that are searched for tracebacks."""
 CONSOLE_SUFFIXES = (".log", ".txt", ".out", ".err")
-ENDED_BY_AGENT = (-signal.SIGTERM, -signal.SIGINT)
-"""Exit codes of ranks that torchrun ended because another one had failed, or because of a Ctrl-C."""
 LONGER = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
 """gloo's last words before it aborts a process that was sent more than the buffer it posted."""
-_ENDED = re.compile(
-    r"^\s*rank\s*:\s*(\d+)(?: \(local_rank: (\d+)\))?.*\n\s*exitcode\s*:\s*(-?\d+)", re.MULTILINE
-)
-"""Two lines of the report, one below the other; either alone may be somebody's print."""
-_ROOT = "Root Cause (first observed failure):"
-_STOPPED = re.compile(r"SignalException: Process \d+ got signal: (\d+)")
 _LOCAL = re.compile(r"^\[[A-Za-z_]+(\d+)\]:")
-_GLOBAL = re.compile(r"^\[rank(\d+)\]: ?")
+_GLOBAL = re.compile(r"\[rank(\d+)\]: ?")
+_OTHERS = re.compile(r"^.{0,60}\[rank=(\d+)\] \|\| |^\(\w+ rank=(\d+) pid=\d+\) ")
+"""Prefixes of other launchers and of vLLM, which prefix all that a rank prints."""
+_LINE_BEGINS = re.compile(r"^\[rank(\d+)\]: ?", re.MULTILINE)
+_BESIDE = re.compile(r"\[rank\d+\]: ?(?=(?:  \+ Exception Group )?Traceback \()")
+"""torch's prefix in mid-line: something before it had left its line open, such as a progress bar."""
 _NOISE = re.compile(r"\[/\S+\.cc:\d+\] | This is typically caused by.*$", re.MULTILINE)
+_ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?)")
 _ATTEMPT, _RANK_FOLDER = re.compile(r"^attempt_(\d+)$"), re.compile(r"^\d+$")
-_KILLED = re.compile(r"^ppwork: rank (\d+) .* was killed$", re.MULTILINE)
-_STOPPED_RANK = re.compile(
-    r"^ppwork: rank (\d+) \(pid \d+, stopped\) (was there)?.* was killed$", re.MULTILINE
-)
-
-
-@dataclass(frozen=True)
-class Report:
-    """torchrun's closing report.
-
-    Attributes:
-        codes: Exit code of each rank that failed or was ended; negative is a signal.
-        first: The rank that torchrun saw fail first, or ``None`` without a report.
-        ranks: Global rank of each local rank, as far as the report names them.
-        signal: Signal that ended torchrun itself from outside, or 0.
-    """
-
-    codes: dict[int, int] = field(default_factory=dict)
-    first: int | None = None
-    ranks: dict[int, int] = field(default_factory=dict)
-    signal: int = 0
-
-    @classmethod
-    def of(cls, text: str) -> Report:
-        """Read the report out of what torchrun printed; empty if it printed none."""
-        ended = _ENDED.findall(text)
-        root = _ENDED.search(text, text.find(_ROOT)) if _ROOT in text else None
-        stopped = _STOPPED.search(text)
-        return cls(
-            codes={int(rank): int(code) for rank, _, code in ended},
-            first=int(root[1]) if root is not None else None,
-            ranks={int(local): int(rank) for rank, local, _ in ended if local},
-            signal=int(stopped[1]) if stopped is not None else 0,
-        )
-
-
-def death(code: int) -> str:
-    """Say how a process ended, by its exit code.
-
-    >>> death(7), death(-9)
-    ('exited with code 7', 'was killed by SIGKILL')
-    """
-    if code >= 0:
-        return f"exited with code {code}"
-    try:
-        return f"was killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was killed by signal {-code}"
-
-
-def killed_by_us(torchrun_log: str) -> set[int]:
-    """Return the ranks that the launcher killed: their SIGKILL in torchrun's report is nobody's fault."""
-    return {int(rank) for rank in _KILLED.findall(torchrun_log)}
-
-
-def stopped_and_killed(torchrun_log: str) -> dict[int, bool]:
-    """Return the ranks that were stopped when the launcher killed them.
-
-    Returns:
-        ``True`` for a rank that only outstayed the first death: that came before anybody saw it stopped.
-        ``False`` for one that was killed because it did not go on.
-    """
-    return {int(rank): bool(late) for rank, late in _STOPPED_RANK.findall(torchrun_log)}
 
 
 @dataclass(frozen=True)
@@ -105,7 +50,7 @@ class RankLog:
 
     Attributes:
         text: Without the prefixes of torchrun and torch.
-        errors: Exceptions in the order of the log; the last one ended the process, if one did.
+        errors: Exceptions in the order of the log.
         threads: Stacks that faulthandler wrote.
         where: The file to look into.
     """
@@ -117,22 +62,44 @@ class RankLog:
     where: str
 
     @classmethod
-    def of(cls, rank: int, text: str, where: str, recorded: Stack | None = None) -> RankLog:
-        """Read a rank's text; ``recorded`` is the exception of its ``error.json``, if it left one."""
-        errors = tracebacks(text) or ([recorded] if recorded is not None else [])
-        return cls(rank, text, tuple(errors), tuple(thread_stacks(text)), where)
+    def of(
+        cls, rank: int, printed: str, last_words: str, where: str, recorded: Stack | None = None
+    ) -> RankLog:
+        """Read a rank's output.
+
+        Args:
+            rank: Its global number.
+            printed: Lines without torch's prefix.
+            last_words: Lines that had it.
+            where: The file to look into.
+            recorded: Exception of its ``error.json``, if it left one.
+        """
+        ended = [replace(error, uncaught=True) for error in tracebacks(last_words)]
+        errors = [*tracebacks(printed), *ended] or ([recorded] if recorded is not None else [])
+        return cls(
+            rank, f"{printed}\n{last_words}".strip("\n"), tuple(errors), tuple(thread_stacks(printed)), where
+        )
+
+    def last_lines(self, count: int) -> list[str]:
+        """Return its last lines that are not blank."""
+        return [line[:LINE] for line in self.text[-4096:].splitlines() if line.strip()][-count:]
+
+
+LINE = 160
+"""Characters of a line that is shown."""
 
 
 @dataclass(frozen=True)
 class JobLogs:
-    """Logs of one torchrun job.
+    """Logs of one attempt of a torchrun job.
 
     Attributes:
         source: The folder or file that was read.
         ranks: By global rank, all of them that left a file or a line, or are in the report.
         report: torchrun's closing report.
-        console: Lines that no rank can be named for: torchrun's, and those of C++.
+        console: Lines that no rank can be named for: torchrun's, those of C++, and those without any prefix.
         complete: Every rank had a file of its own, so an empty text means that it said nothing.
+        earlier: The attempts before this one, which is the last.
     """
 
     source: Path
@@ -140,6 +107,7 @@ class JobLogs:
     report: Report
     console: str
     complete: bool
+    earlier: tuple[JobLogs, ...] = ()
 
 
 def read_job(path: Path) -> JobLogs:
@@ -155,7 +123,7 @@ def read_job(path: Path) -> JobLogs:
         raise PlanError(
             f"{path} cannot be read: {error.strerror}.", check_first="the path, and whose file it is"
         ) from error
-    if not job.ranks and not job.report.signal:
+    if not job.ranks and not job.report.signal and HEAD not in job.console:
         raise PlanError(
             f"No rank of a torchrun job was found in {path}.",
             check_first="a run of ours, torchrun's --log-dir (with --redirects 3), or the log of its console",
@@ -163,77 +131,168 @@ def read_job(path: Path) -> JobLogs:
     return job
 
 
-def _console(path: Path) -> JobLogs:
-    text = tail(path)
+def _console(path: Path, text: str | None = None) -> JobLogs:
+    attempts = [_attempt(path, part) for part in attempts_of(tail(path) if text is None else text)]
+    return replace(attempts[-1], earlier=tuple(attempts[:-1]))
+
+
+def _attempt(path: Path, text: str) -> JobLogs:
     report = Report.of(text)
     lines, rest = split_by_rank(text, report.ranks)
     ranks = sorted({*lines, *report.codes})
-    logs = {rank: RankLog.of(rank, "\n".join(lines.get(rank, [])), str(path)) for rank in ranks}
+    texts = {rank: ["\n".join(part) for part in lines.get(rank, ([], []))] for rank in ranks}
+    logs = {rank: RankLog.of(rank, printed, last, str(path)) for rank, (printed, last) in texts.items()}
     return JobLogs(path, logs, report, "\n".join(rest), complete=False)
 
 
-def split_by_rank(text: str, ranks: dict[int, int]) -> tuple[dict[int, list[str]], list[str]]:
+def split_by_rank(
+    text: str, ranks: dict[int, int]
+) -> tuple[dict[int, tuple[list[str], list[str]]], list[str]]:
     """Sort the lines of a console by the rank that printed them.
 
     torchrun copies a rank's stdout and stderr in two threads, so a print may stand in the middle of a
-    traceback. Torch's own prefix tells the two apart: its lines come last, in one piece.
+    traceback. Torch's own prefix tells the two apart.
 
     Args:
         text: What the console showed.
         ranks: Global rank by local rank, where they differ: ``--tee`` prefixes the local one.
 
     Returns:
-        Lines by rank without their prefixes, and the lines that bear none.
+        Lines by rank without their prefixes, those without torch's prefix first; and the lines of no rank.
     """
-    printed: dict[int, list[str]] = {}
-    last_words: dict[int, list[str]] = {}
+    split: dict[int, tuple[list[str], list[str]]] = {}
     rest: list[str] = []
     for line in text.splitlines():
         rank, shown = None, line
-        if (named := _GLOBAL.match(shown)) is None and (local := _LOCAL.match(shown)) is not None:
-            number = int(local[1])
-            rank, shown = ranks.get(number, number), shown[local.end() :]
-            named = _GLOBAL.match(shown)
-        if named is not None:
-            rank, shown = int(named[1]), shown[named.end() :]
+        if (local := _LOCAL.match(line)) is not None and not line.startswith("[rank"):
+            rank, shown = ranks.get(int(local[1]), int(local[1])), line[local.end() :]
+        elif "rank=" in line and (other := _OTHERS.match(line)) is not None:
+            rank, shown = int(other[1] or other[2]), line[other.end() :]
+        if (named := _GLOBAL.search(shown)) is not None:
+            split.setdefault(int(named[1]), ([], []))[1].append(shown[named.end() :])
+            shown = shown[: named.start()]
+            if not shown.strip():
+                continue
         if rank is None:
-            rest.append(line)
+            rest.append(shown)
         else:
-            (printed if named is None else last_words).setdefault(rank, []).append(shown)
-    return {rank: printed.get(rank, []) + last_words.get(rank, []) for rank in printed | last_words}, rest
+            split.setdefault(rank, ([], []))[0].append(shown)
+    return split, rest
 
 
 def _folder(path: Path) -> JobLogs:
-    attempt = _last_attempt(path)
-    if attempt is None:
-        return JobLogs(path, {}, Report(), "", complete=True)
-    console = "\n".join(_consoles(path))
-    report = Report.of(console)
-    logs: dict[int, RankLog] = {}
-    for folder in sorted(attempt.iterdir(), key=lambda folder: folder.name):
-        if not _RANK_FOLDER.match(folder.name):
-            continue
-        lines = [line for name in ("stdout.log", "stderr.log") for line in tail(folder / name).splitlines()]
-        # On a second host the folder has the local rank; torch's prefix and the report have the global one.
-        named = next((int(match[1]) for match in map(_GLOBAL.match, lines) if match), int(folder.name))
-        rank = report.ranks.get(int(folder.name), named)
-        text = "\n".join(_GLOBAL.sub("", line) for line in lines)
-        logs[rank] = RankLog.of(rank, text, str(folder / "stderr.log"), _recorded(folder / "error.json"))
-    return JobLogs(path, dict(sorted(logs.items())), report, console, complete=True)
+    consoles = [_console(path, text) for text in _consoles(path)]
+    last = [console for console in consoles if console.report.codes or console.report.signal] or consoles
+    report = Report(
+        {rank: code for console in last for rank, code in console.report.codes.items()},
+        next((console.report.first for console in last if console.report.first is not None), None),
+        last[0].report.ranks if len(last) == 1 else {},
+        next((console.report.signal for console in last if console.report.signal), 0),
+    )
+    said = "\n".join(console.console for console in consoles)
+    by_number = _attempts(path)
+    if not by_number:
+        if len(consoles) == 1:
+            return consoles[0]  # --log-dir without --redirects: the ranks spoke on the console
+        ranks = {rank: log for console in consoles for rank, log in console.ranks.items()}
+        return JobLogs(path, ranks, report, said, complete=False)
+    jobs: list[JobLogs] = []
+    for number, folders in sorted(by_number.items()):
+        is_last = number == max(by_number)
+        of_attempt = report if is_last else _report_of(number, consoles)
+        logs = _rank_logs(folders, of_attempt)
+        if is_last:
+            # Whoever left no file is known by the console.
+            logs = {
+                rank: logs.get(rank) or RankLog.of(rank, "", "", str(path)) for rank in {*logs, *report.codes}
+            }
+        jobs.append(
+            JobLogs(path, dict(sorted(logs.items())), of_attempt, said if is_last else "", complete=True)
+        )
+    return replace(jobs[-1], earlier=tuple(jobs[:-1]))
 
 
-def _last_attempt(path: Path) -> Path | None:
-    """Return the newest attempt's folder: given itself, in its run's folder, or one level below."""
+def _report_of(number: int, consoles: list[JobLogs]) -> Report:
+    of_number = [console.earlier[number] for console in consoles if number < len(console.earlier)]
+    return of_number[0].report if len(of_number) == 1 else Report()
+
+
+def _attempts(path: Path) -> dict[int, list[Path]]:
+    """Return the folders of each attempt, one of each host, of the newest job below a path.
+
+    Each host's agent makes a folder of its own, named after the job. Those of one job were written at one
+    time.
+    """
     if _ATTEMPT.match(path.name):
-        return path
-    attempts = [folder for folder in (*path.glob("attempt_*"), *path.glob("*/attempt_*")) if folder.is_dir()]
-    return max(attempts, key=lambda folder: (folder.parent.stat().st_mtime_ns, folder.name), default=None)
+        return {0: [path]}
+    folders = [folder for folder in (*path.glob("attempt_*"), *path.glob("*/attempt_*")) if folder.is_dir()]
+    runs: dict[Path, list[Path]] = {}
+    for folder in folders:
+        if _ATTEMPT.match(folder.name):
+            runs.setdefault(folder.parent, []).append(folder)
+    if not runs:
+        return {}
+    newest = max(runs, key=lambda run: run.stat().st_mtime_ns)
+    began = min(folder.stat().st_mtime_ns for folder in runs[newest])
+    job = newest.name.rpartition("_")[0]
+    of_job = [
+        run for run in runs
+        if run == newest or (run.name.rpartition("_")[0] == job and _last_written(runs[run]) >= began)
+    ]  # fmt: skip
+    by_number: dict[int, list[Path]] = {}
+    for run in sorted(of_job):
+        for folder in runs[run]:
+            by_number.setdefault(int(folder.name.removeprefix("attempt_")), []).append(folder)
+    return by_number
+
+
+def _last_written(attempts: list[Path]) -> int:
+    logs = [log.stat().st_mtime_ns for attempt in attempts for log in attempt.glob("*/*.log")]
+    return max(logs, default=0)
+
+
+def _rank_logs(folders: list[Path], report: Report) -> dict[int, RankLog]:
+    """Read the ranks of one attempt.
+
+    On a second host a folder has the local rank; torch's prefix and the report have the global one, and the
+    ranks of one host follow each other.
+    """
+    logs: dict[int, RankLog] = {}
+    for attempt in folders:
+        texts: dict[int, str] = {}
+        for folder in attempt.iterdir():
+            if _RANK_FOLDER.match(folder.name):
+                texts[int(folder.name)] = "\n".join(
+                    tail(folder / f"{name}.log") for name in ("stdout", "stderr")
+                )
+        named = {local: int(m[1]) for local, text in texts.items() if (m := _LINE_BEGINS.search(text))}
+        first = next((rank - local for local, rank in named.items()), 0)
+        for local, text in sorted(texts.items()):
+            rank = report.ranks.get(local, named.get(local, first + local))
+            if rank in logs:
+                continue  # another job's, of the same name
+            folder = attempt / str(local)
+            printed, last_words = _told_apart(text)
+            recorded = _recorded(folder / "error.json")
+            logs[rank] = RankLog.of(rank, printed, last_words, str(folder / "stderr.log"), recorded)
+    return logs
+
+
+def _told_apart(text: str) -> tuple[str, str]:
+    """Return a rank's lines without torch's prefix, and those that have it."""
+    text = _BESIDE.sub(lambda prefix: f"\n{prefix[0]}", text)
+    if "[rank" not in text:
+        return text, ""
+    lines = text.splitlines()
+    printed = [line for line in lines if not line.startswith("[rank")]
+    set_apart = [line for line in lines if line.startswith("[rank")]
+    return "\n".join(printed), _LINE_BEGINS.sub("", "\n".join(set_apart))
 
 
 def _consoles(path: Path) -> list[str]:
     """Return the texts of console logs that somebody kept beside the folders."""
     files = [file for file in sorted(path.iterdir()) if file.is_file() and file.suffix in CONSOLE_SUFFIXES]
-    return [text for text in map(tail, files) if "torch/distributed/" in text or _ENDED.search(text)]
+    return [text for text in map(tail, files) if "torch/distributed/" in text or "exitcode" in text]
 
 
 def _recorded(path: Path) -> Stack | None:
@@ -243,7 +302,7 @@ def _recorded(path: Path) -> Stack | None:
         stacks = tracebacks(raw["message"]["extraInfo"]["py_callstack"])
     except (KeyError, TypeError, AttributeError):
         return None  # none was written, or cut by a kill
-    return stacks[-1] if stacks else None
+    return replace(stacks[-1], uncaught=True) if stacks else None
 
 
 def without_noise(text: str) -> str:
@@ -252,9 +311,27 @@ def without_noise(text: str) -> str:
 
 
 def tail(path: Path) -> str:
-    """Return the end of a log as text; empty if there is none, or no regular file: a pipe would not end."""
+    """Return the end of a log, below what stands at the last tracebacks before it; empty if there is none."""
     if not path.is_file():
         return ""
     with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - MAX_BYTES))
-        return file.read().decode(errors="replace")
+        size = file.seek(0, 2)
+        file.seek(max(0, size - MAX_BYTES))
+        end = file.read(MAX_BYTES)
+        if size > MAX_BYTES:
+            start = max(0, size - MAX_BYTES - SEARCHED_BYTES)
+            file.seek(start)
+            end = b"".join([*_earlier(file.read(size - MAX_BYTES - start)), end])
+    text = end.decode(errors="replace")
+    return _ESCAPES.sub("", text) if "\x1b" in text else text
+
+
+def _earlier(log: bytes) -> Iterable[bytes]:
+    """Return what stands at the last tracebacks of a log."""
+    parts: list[tuple[int, int]] = []
+    stop = len(log)
+    while len(parts) < EARLIER and (head := log.rfind(HEAD.encode(), 0, stop)) >= 0:
+        start = log.rfind(b"\n", 0, head) + 1
+        parts.append((start, min(start + AROUND_BYTES, stop)))
+        stop = start
+    return [log[start:end] + b"\n" for start, end in reversed(parts)]

@@ -3,7 +3,7 @@
 It is a thread of C++ in torch. When a collective does not end, it writes the number and kind, and how far
 its rank was; then, as after any other error, it says why and aborts the process, so that no rank of ours can
 write a record. The numbers count the works of one group on one rank, so the same number is the same place in
-the program: a rank that issued fewer is behind, and two kinds under one number are two different calls.
+the program: a rank that issued fewer is behind, and two kinds or sizes under one number are two calls.
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ from ppwork.records.flight import group_name
 
 _TIMED_OUT = re.compile(
     r"\[Rank (?P<rank>\d+)\] Watchdog caught collective operation timeout: "
-    r"WorkNCCL\(SeqNum=(?P<number>\d+), OpType=(?P<kind>\w+)"
+    r"WorkNCCL\(SeqNum=(?P<number>\d+), OpType=(?P<kind>\w+)(?:, NumelIn=(?P<numel>\d+))?"
 )
 _REACHED = re.compile(
-    r"\[PG (?:.*?GUID (?P<group>\w+))?.*? Rank (?P<rank>\d+)\]\s+(?:Exception .*|failure) detected by "
-    r"watchdog at work(?: sequence id)?: (?P<number>\d+).*?last enqueued (?:NCCL )?work: (?P<issued>-?\d+)"
+    r"\[PG (?:.*?GUID (?P<group>\w+))?.*? Rank (?P<rank>\d+)\]\s+"
+    r"(?:(?:Exception .*|failure) detected by watchdog at|Timeout at NCCL) work(?: sequence id)?: "
+    r"(?P<number>\d+).*?last enqueued (?:NCCL )?work: (?P<issued>-?\d+)"
 )
 """In the words of torch 2.8 and up, and of those before."""
 _ENDED = re.compile(
     r"\[PG .*?GUID (?P<group>\w+).*? Rank \d+\] .*watchdog thread terminated with exception: (?P<why>.+)"
 )
+_SAME_SIZE = ("ALLREDUCE", "BROADCAST", "REDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE")
 _TIMEOUT = "CollectiveTimeout"
 
 
@@ -87,7 +89,7 @@ def lagging(texts: Mapping[int, str], console: str = "") -> Finding | None:
     """
     works: dict[int, _Work] = {}
     for rank, line in _watchdog_lines(_TIMED_OUT, texts, console):
-        works.setdefault(rank, _Work(int(line["number"]), line["kind"]))
+        works.setdefault(rank, _Work(int(line["number"]), line["kind"], line["numel"] or ""))
     for rank, line in _watchdog_lines(_REACHED, texts, console):
         if rank in works and works[rank].number == int(line["number"]):
             works[rank].enqueued = int(line["issued"])
@@ -100,20 +102,23 @@ def lagging(texts: Mapping[int, str], console: str = "") -> Finding | None:
     absent = tuple(sorted({*texts, *works} - set(waiting)))
     issued = {rank: work.enqueued for rank, work in waiting.items() if work.enqueued >= 0}
     behind = tuple(rank for rank, last in issued.items() if last < max(issued.values()))
-    if len(kinds) > 1:
-        each = "; ".join(f"rank {rank} in {work.kind}" for rank, work in waiting.items())
+    if len(dict.fromkeys(work.call for work in waiting.values())) > 1:
+        each = "; ".join(f"rank {rank} in {work.call}" for rank, work in waiting.items())
         return Finding(
             ranks,
             _TIMEOUT,
             f"The ranks called different collectives as number {number}: {each}.",
             "what makes the order of calls differ between these ranks",
         )
+    sentence = f"{named_ranks(ranks).capitalize()} timed out in {collective}"
     if absent:
         whom = named_ranks(absent)
+        others = [f"rank {r} in {works[r].kind} number {works[r].number}" for r in absent if r in works]
+        later = f", but {', '.join(others)}" if others else ""
         return Finding(
             absent,
             _TIMEOUT,
-            f"{named_ranks(ranks).capitalize()} timed out in {collective}; {whom} did not.",
+            f"{sentence}; {whom} did not{later}.",
             f"where {whom} was at that time",
             unknown=(f"whether {whom} never called it: no timeout is no proof",),
         )
@@ -122,14 +127,14 @@ def lagging(texts: Mapping[int, str], console: str = "") -> Finding | None:
         return Finding(
             behind,
             _TIMEOUT,
-            f"All ranks timed out in {collective}, and {named_ranks(behind)} was behind: {each}.",
+            f"{sentence}, and {named_ranks(behind)} was behind: {each}.",
             f"what {named_ranks(behind)} does between calls",
         )
     return Finding(
         ranks,
         _TIMEOUT,
-        f"All ranks timed out in {collective}, and none is known to be behind.",
-        "the network and the GPUs: every rank was in the same call",
+        f"{sentence}, and none of them is known to be behind.",
+        "the network and the GPUs, if these are all the ranks; else where the others were",
         unknown=("which rank failed to take part",),
     )
 
@@ -140,7 +145,13 @@ class _Work:
 
     number: int
     kind: str
+    numel: str
     enqueued: int = -1
+
+    @property
+    def call(self) -> str:
+        """Its kind, with the number of elements where all ranks must have the same."""
+        return f"{self.kind} of {self.numel}" if self.kind in _SAME_SIZE and self.numel else self.kind
 
 
 def _watchdog_lines(

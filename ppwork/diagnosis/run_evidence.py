@@ -15,16 +15,9 @@ from typing import Any
 
 import msgspec
 
-from ppwork.diagnosis.logs import (
-    ENDED_BY_AGENT,
-    Report,
-    death,
-    killed_by_us,
-    split_by_rank,
-    stopped_and_killed,
-    tail,
-)
+from ppwork.diagnosis.logs import split_by_rank, tail
 from ppwork.diagnosis.nccl import End, ends_of
+from ppwork.diagnosis.report import ENDED_BY_AGENT, Report, death, killed_by_us, stopped_and_killed
 from ppwork.diagnosis.stacks import Stack, thread_stacks
 from ppwork.plan import Plan
 from ppwork.process import ORPHANED, SECONDARY, STUCK, UNWRITABLE
@@ -162,7 +155,8 @@ class RunEvidence:
         path = log_file(self.run_dir, rank)
         if path.exists():
             return tail(path)
-        return "\n".join(split_by_rank(self.torchrun_text, self.report.ranks)[0].get(rank, []))
+        printed, last_words = split_by_rank(self.torchrun_text, self.report.ranks)[0].get(rank, ([], []))
+        return "\n".join(printed + last_words)
 
     def last_point(self, rank: int) -> str:
         """Return a rank's newest step or commitment point with its chunk; what its pulse said before any."""

@@ -29,15 +29,9 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ppwork.diagnosis.findings import Diagnosis, Wait, source_lines
-from ppwork.diagnosis.logs import (
-    ENDED_BY_AGENT,
-    LONGER,
-    death,
-    killed_by_us,
-    stopped_and_killed,
-    without_noise,
-)
+from ppwork.diagnosis.logs import LONGER, without_noise
 from ppwork.diagnosis.nccl import End
+from ppwork.diagnosis.report import ENDED_BY_AGENT, death, killed_by_us, stopped_and_killed
 from ppwork.diagnosis.run_evidence import MEANINGS, RunEvidence
 from ppwork.diagnosis.stacks import Stack, frames_of, thread_stacks, tracebacks
 from ppwork.diagnosis.waits import roots, waits_of

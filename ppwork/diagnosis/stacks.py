@@ -1,25 +1,52 @@
 """Python tracebacks and thread stacks, read back from the text of a log.
 
-Two forms: what Python prints for an exception (outermost call first), and what faulthandler prints for a
-process that is stuck or aborted (innermost call first, and no source lines).
+Forms of an exception: Python's own (outermost call first), an ``ExceptionGroup`` with what is in it, those of
+rich and loguru, a ``SyntaxError`` without a head, and C++'s ``terminate called``. A head may stand behind a
+progress bar, or behind the prefix of a logger, which then stands before every line of the traceback.
+faulthandler's stacks, of a process that is stuck or aborted, have the innermost call first and no source.
+
+Every reader passes over the text once.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from ppwork.records.failure import is_users
 
-_HEAD = "Traceback (most recent call last):"
-_FRAME = re.compile(r'^ *File "(?P<file>.+)", line (?P<line>\d+)(?:,)? in (?P<function>\S+)')
-_ERROR = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
+HEAD = "Traceback (most recent call last)"
+_FRAME = re.compile(r'^[> ] *File "(?P<file>.+?)", line (?P<line>\d+)(?:,? in (?P<function>\S+))?')
+_ERROR = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)+\w+|[A-Z]\w*|\w+[Ee]rror)(?:: (?P<message>.*)|:?)$")
 _THREAD = re.compile(r"^(?:Current t|T)hread 0x[0-9a-f]+.*\(most recent call first\):")
 _BLIND = re.compile(r"^(Timeout \(\d+:\d\d:\d\d[.\d]*\)!|Fatal Python error: .*)")
 _CHAINED = ("The above exception was the direct cause of", "During handling of the above exception,")
+_ASIDE = ("Exception in thread", "Exception ignored in", "Process ")
+_LOGGED = re.compile(r"\b(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL)\b")
 _CALL = re.compile(r"\b(?:dist|distributed|c10d)\.(\w+)\(")
+_RICH_FRAME = re.compile(r"^\W*(?P<file>/\S+):(?P<line>\d+)(?: in (?P<function>\S+))?")
+_RICH_LINE = re.compile(r"^\W*❱ +\d+ (?P<text>.*?)[ │]*$")
+_SYNTAX_ERRORS = ("SyntaxError", "IndentationError", "TabError")
+_SYNTAX = re.compile(
+    r'^ +File "(?P<file>.+?)", line (?P<line>\d+)\n(?P<text> +.*)\n(?: +[\^~]+ *\n)?'
+    r"(?P<type>SyntaxError|IndentationError|TabError): (?P<message>.*)", re.MULTILINE)  # fmt: skip
+_TERMINATED = re.compile(
+    r"terminate called after throwing an instance of '(?P<type>[^']+)'(?:\n\s*what\(\): +(?P<message>.*))?"
+)
+_AFTER = re.compile(
+    r"[\[+]|[EWIF]\d{4} |.*\d%\||Original |Timeout \(\d|Fatal Python|terminate called|\d{4}-\d\d-\d\d"
+    r"|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b"
+)
+"""Beginnings of lines that are no more of a message."""
 _MESSAGE_LINES = 8
 """A message longer than this is cut: what follows it in a log cannot be told from it."""
+_FOREIGN_LINES = 20
+"""So many lines of other processes between two of a traceback are passed over."""
+_MOST = 200
+"""Tracebacks that are read of one log, the last ones: a loop that retries leaves thousands."""
+_LONGEST = 1 << 16
+"""Characters of one traceback."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +73,10 @@ class Stack:
         error: Type of the exception without its module, or faulthandler's headline; empty if it was asked.
         message: Text of the exception; empty for a thread.
         blind: faulthandler wrote it: Python could not run, or the process aborted.
+        because: The exception that this one was raised from, while it was handled, or that is inside it.
+        above: The line above its head.
+        end: Where it ends in the text.
+        uncaught: It ended the program: torch's own hook for that showed it.
     """
 
     frames: tuple[Frame, ...]
@@ -53,7 +84,9 @@ class Stack:
     message: str = ""
     blind: bool = False
     because: Stack | None = None
-    """The exception that this one was raised from, or while it was handled."""
+    above: str = ""
+    end: int = field(default=0, compare=False)
+    uncaught: bool = False
 
     @property
     def chain(self) -> list[Stack]:
@@ -70,11 +103,22 @@ class Stack:
         """The call of ``torch.distributed`` that the user's code was in, such as ``all_reduce``; or empty."""
         users = self.users
         inside = self.frames[self.frames.index(users) + 1 :] if users else ()
-        for frame in inside:
-            if "/torch/distributed/" in frame.file and not frame.file.endswith("c10d_logger.py"):
-                return frame.function
+        for part in ("/torch/distributed/distributed_c10d.py", "/torch/distributed/"):
+            for frame in inside:
+                if part in frame.file and not frame.file.endswith("c10d_logger.py"):
+                    return frame.function
         named = _CALL.search(users.text) if users and inside else None
         return named[1] if named else ""
+
+    @property
+    def aside(self) -> bool:
+        """Whether it ended a thread or a child, or nothing at all: the process itself went on."""
+        return self.above.startswith(_ASIDE)
+
+    @property
+    def logged(self) -> bool:
+        """Whether the line above is a logger's: somebody caught it."""
+        return _LOGGED.search(self.above) is not None
 
 
 def frames_of(text: str) -> list[Frame]:
@@ -90,45 +134,142 @@ def _frame(lines: list[str], number: int) -> Frame | None:
     # A call that Python shows without its source has another frame, or the error, on the next line.
     after = lines[number + 1] if number + 1 < len(lines) else ""
     text = after.strip() if after.startswith("    ") and not _FRAME.match(after) else ""
-    return Frame(call["file"], int(call["line"]), call["function"], text)
+    return Frame(call["file"], int(call["line"]), call["function"] or "<module>", text)
 
 
 def tracebacks(text: str) -> list[Stack]:
     """Return the exceptions that a log shows, in its order: causes come before what they caused."""
+    found: list[tuple[int, Stack]] = []
+    heads = [head.start() for head in re.finditer(re.escape(HEAD), text)][-_MOST:]
+    for head, after in pairwise([*heads, len(text)]):
+        start = text.rfind("\n", 0, head) + 1
+        stop = after if after == len(text) else text.rfind("\n", 0, after) + 1
+        body = text[head + len(HEAD) : max(head + len(HEAD), min(stop, head + _LONGEST))]
+        stack = _rich(body) if body[:2] == " ─" else _plain(text[start:head], body)
+        if stack is not None:
+            above = _above(text, start)
+            found.append((head, replace(stack, above=above, end=head + len(HEAD) + stack.end)))
+    if any(name in text for name in _SYNTAX_ERRORS):
+        whole = [(start, stack.end) for start, stack in found]
+        errors = [error for error in _SYNTAX.finditer(text)
+                  if not any(start < error.start() < end for start, end in whole)]  # fmt: skip
+        found += [(error.start(), _headless(error)) for error in errors[-_MOST:]]
+    found += [(match.start(), _terminated(match)) for match in [*_TERMINATED.finditer(text)][-_MOST:]]
+    return _linked(sorted(found, key=lambda one: one[0]), text)
+
+
+def _above(text: str, start: int) -> str:
+    """Return the line above a head, blank ones left out."""
+    lines = reversed(text[max(0, start - 500) : start].splitlines())
+    return next((line.strip() for line in lines if line.strip(" |")), "").lstrip("| ")
+
+
+def _linked(found: list[tuple[int, Stack]], text: str) -> list[Stack]:
+    """Join exceptions with those they came from, and with those that are inside them."""
     stacks: list[Stack] = []
-    lines = text.splitlines()
-    for start, line in enumerate(lines):
-        if line.strip() == _HEAD:
-            indent = line[: len(line) - len(line.lstrip())]
-            body = [below.removeprefix(indent) for below in lines[start + 1 :]]
-            if (stack := _traceback(body)) is not None:
-                before = next((above for above in reversed(lines[:start]) if above.strip()), "").strip()
-                is_chained = bool(stacks) and before.startswith(_CHAINED)
-                stacks.append(replace(stack, because=stacks[-1]) if is_chained else stack)
+    for start, stack in found:
+        line = text[text.rfind("\n", 0, start) + 1 : start]
+        if stacks and stack.above.startswith(_CHAINED):
+            stacks.append(replace(stack, because=stacks[-1]))
+        elif stacks and (line.endswith("Original ") or (stacks[-1].error.endswith("Group") and "|" in line)):
+            stacks[-1] = replace(stacks[-1], because=stack, end=stack.end)
+        else:
+            stacks.append(stack)
     return stacks
 
 
-def _traceback(lines: list[str]) -> Stack | None:
+def _plain(before: str, body: str) -> Stack | None:
+    """Read Python's own form, also of a group and of loguru.
+
+    Args:
+        before: Text on the head's line, before it.
+        body: Text after the head, as far as the next one.
+    """
     frames: list[Frame] = []
-    for number, line in enumerate(lines):
-        if (frame := _frame(lines, number)) is not None:
+    lines = body.splitlines(keepends=True)
+    prefix = _prefix(before, lines)
+    shown = [_without(prefix, line.rstrip("\r\n")) for line in lines]
+    foreign = 0
+    for number, line in enumerate(shown[1:], 1):
+        if line is None or _is_noise(line):
+            foreign += 1
+            if foreign > _FOREIGN_LINES:
+                return None
+            continue
+        if (frame := _frame([one or "" for one in shown[number : number + 2]], 0)) is not None:
             frames.append(frame)
-        elif not line.startswith("  "):
+        elif line.strip() and not line.startswith("  "):
             error = _ERROR.match(line)
             if error is None:
                 return None  # cut by a kill, or another process wrote into it
-            message = [error["message"] or "", *_rest_of_message(lines[number + 1 :])]
-            return Stack(tuple(frames), error["type"].rpartition(".")[2], "\n".join(message).rstrip())
+            rest = _rest_of_message(shown[number + 1 :])
+            message = "\n".join([error["message"] or "", *rest]).rstrip()
+            end = sum(map(len, lines[: number + 1 + len(rest)]))
+            return Stack(tuple(frames), error["type"].rpartition(".")[2], message, end=end)
     return None
 
 
-def _rest_of_message(lines: list[str]) -> list[str]:
+def _prefix(before: str, lines: list[str]) -> str:
+    """Return what stands before each line of a traceback: a logger's words, a group's bars, or nothing."""
+    first = next((line for line in lines[1:4] if 'File "' in line), "")
+    prefix = first[: first.find('File "')]
+    is_prefixed = prefix.strip() not in ("", ">") or before.isspace()
+    return prefix.removesuffix("> ").removesuffix("  ") if is_prefixed else ""
+
+
+def _without(prefix: str, line: str) -> str | None:
+    """Return a line without the prefix, ``None`` if it has another one; times in it may differ."""
+    if line.startswith(prefix):
+        return line[len(prefix) :]
+    if _shape(line[: len(prefix)]) == _shape(prefix):
+        return line[len(prefix) :]
+    return "" if line.rstrip() == prefix.rstrip() else None
+
+
+def _shape(text: str) -> str:
+    return re.sub(r"\d", "0", text)
+
+
+def _is_noise(line: str) -> bool:
+    """Say whether a line is one of C++, written between two of Python's."""
+    return re.match(r"\[[EWIF]\d", line) is not None
+
+
+def _rest_of_message(lines: list[str | None]) -> list[str]:
     rest: list[str] = []
     for line in lines[:_MESSAGE_LINES]:
-        if not line.strip() or line.strip() == _HEAD or _BLIND.match(line) or line.startswith("["):
+        if line is None or not line.strip() or _AFTER.match(line):
             break
         rest.append(line)
     return rest
+
+
+def _rich(body: str) -> Stack | None:
+    """Read rich's box: its calls, and the error below it."""
+    frames: list[Frame] = []
+    lines = body.splitlines(keepends=True)
+    for number, line in enumerate(lines[1:], 1):
+        if (call := _RICH_FRAME.match(line)) is not None:
+            frames.append(Frame(call["file"], int(call["line"]), call["function"] or ""))
+        elif (source := _RICH_LINE.match(line)) is not None and frames:
+            frames[-1] = replace(frames[-1], text=source["text"].lstrip("│ "))
+        elif "╰" in line:
+            error = _ERROR.match(lines[number + 1].strip()) if lines[number + 1 :] else None
+            if error is None:
+                return None
+            end = sum(map(len, lines[: number + 2]))
+            return Stack(tuple(frames), error["type"].rpartition(".")[2], error["message"] or "", end=end)
+    return None
+
+
+def _headless(error: re.Match[str]) -> Stack:
+    """Read a ``SyntaxError`` of the program itself: no call of it has begun, so it has no head."""
+    frame = Frame(error["file"], int(error["line"]), "<module>", error["text"].strip())
+    return Stack((frame,), error["type"], error["message"], end=error.end())
+
+
+def _terminated(words: re.Match[str]) -> Stack:
+    return Stack((), words["type"], words["message"] or "", end=words.end())
 
 
 def thread_stacks(text: str) -> list[Stack]:
@@ -136,10 +277,12 @@ def thread_stacks(text: str) -> list[Stack]:
     stacks: list[Stack] = []
     headline = ""
     frames: list[Frame] | None = None
+    if "(most recent call first)" not in text:
+        return stacks
     for line in [*text.splitlines(), ""]:
         frame = _FRAME.match(line)
         if frames is not None and frame is not None:
-            frames.append(Frame(frame["file"], int(frame["line"]), frame["function"]))
+            frames.append(Frame(frame["file"], int(frame["line"]), frame["function"] or ""))
             continue
         if frames is not None:
             stacks.append(Stack(tuple(reversed(frames)), headline, blind=True))

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ppwork.diagnosis.logs import Report, death, tail
+from ppwork.diagnosis.logs import tail
+from ppwork.diagnosis.report import Report, death
 from ppwork.errors import PlanError
 from ppwork.records.clocks import clock_offsets
 from ppwork.records.failure import read_records

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from ppwork.diagnosis.logs import Report, tail
+from ppwork.diagnosis.logs import tail
+from ppwork.diagnosis.report import Report
 from ppwork.diagnosis.runs import diagnose
 from ppwork.errors import PlanError, PPWorkError
 from ppwork.faults.catalogue import FAULTS, fault_of, small_plan, with_fault

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from ppwork.diagnosis.logs import death
+from ppwork.diagnosis.report import death
 from ppwork.diagnosis.runs import diagnose
 from ppwork.errors import RecordError, RunFailed
 from ppwork.launcher.checks import free_mb, new_run_dir, resolve

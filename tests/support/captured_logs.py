@@ -16,9 +16,9 @@ def console(name: str) -> Path:
     return CAPTURED / f"{name}.txt"
 
 
-def log_dir(name: str, folder: Path, *, ranks: int = 3, report: bool = True) -> Path:
+def log_dir(name: str | Path, folder: Path, *, ranks: int = 3, report: bool = True) -> Path:
     """The same job's ``--log-dir``: torchrun writes there what it shows with the prefix ``[default0]:``."""
-    text = console(name).read_text()
+    text = (name if isinstance(name, Path) else console(name)).read_text()
     for rank in range(ranks):
         of_rank = folder / "run_x1" / "attempt_0" / str(rank)
         of_rank.mkdir(parents=True)

@@ -13,7 +13,7 @@ import psutil
 import pytest
 from waiting import END_S, wait_for
 
-from ppwork.diagnosis.logs import killed_by_us
+from ppwork.diagnosis.report import killed_by_us
 from ppwork.launcher import agent
 from ppwork.launcher.agent import GRACE_S, ask_for_stacks, is_alive
 from ppwork.launcher.torchrun import torchrun

@@ -15,7 +15,7 @@ import pytest
 from launched_jobs import FREEZE_S, GONE_S, SCRIPT, agent_and_ranks, all_gone, kill, torchrun_of
 from waiting import END_S, wait_for
 
-from ppwork.diagnosis.logs import killed_by_us
+from ppwork.diagnosis.report import killed_by_us
 from ppwork.diagnosis.runs import diagnose
 from ppwork.records.run import Run
 from ppwork.records.spans import read_entries

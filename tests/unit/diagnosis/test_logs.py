@@ -8,7 +8,8 @@ import pytest
 from captured_logs import console, log_dir
 
 from ppwork.diagnosis.jobs import diagnose_job
-from ppwork.diagnosis.logs import MAX_BYTES, Report, death, read_job, split_by_rank
+from ppwork.diagnosis.logs import MAX_BYTES, read_job, split_by_rank
+from ppwork.diagnosis.report import Report, death
 from ppwork.errors import PlanError
 
 # What is read
@@ -41,7 +42,7 @@ def test_death_is_said_by_signal_or_code():
 
 def test_lines_are_sorted_by_the_prefixes_of_torchrun_and_torch():
     lines, rest = split_by_rank("[rank5]: a\n[default1]:b\n[trainer1]:[rank5]:   c\nd\n[a] e", {1: 5})
-    assert lines == {5: ["b", "a", "  c"]}
+    assert lines == {5: (["b"], ["a", "  c"])}
     assert rest == ["d", "[a] e"]
 
 
@@ -99,7 +100,9 @@ def test_newest_attempt_counts_and_it_may_be_named_itself(tmp_path):
     newest = folder / "run_x1" / "attempt_1" / "0"
     newest.mkdir(parents=True)
     (newest / "stderr.log").write_text("[rank0]: nothing wrong\n")
-    assert list(read_job(folder).ranks) == [0]
+    job = read_job(folder)
+    assert (job.ranks[0].text, job.ranks[1].text) == ("nothing wrong", "")
+    assert "bad sample" in job.earlier[0].ranks[1].text
     assert list(read_job(folder / "run_x1" / "attempt_0").ranks) == [0, 1, 2]
 
 
@@ -145,7 +148,7 @@ def test_rank_that_raised_is_named_with_its_line_first(tmp_path):
     assert found.text.splitlines()[:3] == [
         "/srv/me/raises.py:12, in load",
         '    raise ValueError("bad sample in shard 1")',
-        "Rank 1 raised ValueError: bad sample in shard 1",
+        "Rank 1 raised ValueError: bad sample in shard 1.",
     ]
     assert found.cause.source == "/srv/me/raises.py:12"
     assert waits(found) == {0: ("all_reduce", (1,)), 2: ("all_reduce", (1,))}
@@ -354,7 +357,7 @@ def test_two_ranks_in_two_calls_do_not_tell_who_is_wrong(tmp_path):
     folder = log_dir("miscount", tmp_path, ranks=2)
     found = diagnose_job(read_job(folder))
     assert found.cause.error_type == "CollectiveMismatch"
-    assert found.unknown == ("which of ranks 0 and 1 is the wrong one",)
+    assert found.unknown == ("which of ranks 0, 1 and 2 is the wrong one",)
 
 
 def test_several_ranks_that_raise_are_all_named_the_first_one_first(tmp_path):
@@ -387,4 +390,5 @@ def test_job_without_any_failure_says_so(tmp_path):
         log.write_text("all good\n")
     found = diagnose_job(read_job(folder))
     assert found.cause is None
-    assert found.text.startswith("Nothing failed")
+    assert "none has exit codes" in found.text
+    assert "rank 0: all good" in found.text

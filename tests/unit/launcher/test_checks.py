@@ -358,10 +358,10 @@ def test_file_in_the_way_of_the_run_dir_is_refused(tmp_path, below):
 def test_run_dir_on_a_disk_that_refuses_is_refused_in_its_words(tmp_path, monkeypatch):
     """Root may write anywhere, so the answer of the system is faked here."""
 
-    def refuse(path, data):
+    def refuse(path, **how):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr(Path, "write_bytes", refuse)
+    monkeypatch.setattr(Path, "touch", refuse)
     with pytest.raises(PlanError, match="cannot be used: Read-only file system"):
         new_run_dir(tmp_path / "out")
 

@@ -1,0 +1,246 @@
+"""Rules of a job's diagnosis: a rank was not where the others waited, by its name or by where they were."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from ppwork.diagnosis.findings import Finding
+from ppwork.diagnosis.job_evidence import (
+    DETAIL,
+    MISSED_BARRIER,
+    STACKS,
+    JobEvidence,
+    capital,
+    peer_in,
+    said_of,
+    sentence,
+    were,
+)
+from ppwork.diagnosis.report import ENDED_BY_AGENT
+from ppwork.diagnosis.stacks import Stack
+from ppwork.diagnosis.weights import NAMED, PLACES, SYMPTOMS
+from ppwork.errors import named_ranks
+
+NOBODY = -1
+"""The rank of an exception that bears none."""
+MORE_RANKS = "whether there were more ranks: one that printed nothing is not in this file"
+_POINT_TO_POINT = ("send", "recv", "isend", "irecv")
+
+
+def absent(evidence: JobEvidence) -> Finding | None:
+    """A rank that others name: by the store's key, by ``peer=`` of ppwork, by a monitored barrier."""
+    return _missed_barrier(evidence) or absent_of(evidence, evidence.error)
+
+
+def absent_of(evidence: JobEvidence, errors: dict[int, Stack]) -> Finding | None:
+    """Return the rank that errors about peers lead to, from name to name."""
+    named = {rank: peer for rank, error in errors.items() if (peer := peer_in(error)) is not None}
+    if not named:
+        return None
+    ends = {rank: _end_of(rank, named) for rank in named}
+    # Who waited as well is not the one, unless for its own number: it joined under another one.
+    there = {rank for rank in (*evidence.lost, *evidence.late) if named.get(rank) != rank}
+    counts = Counter(peer for rank, peer in ends.items() if peer != rank and peer not in there)
+    if not counts:
+        return None
+    peer = counts.most_common(1)[0][0]
+    others = tuple(sorted(rank for rank, end in ends.items() if end == peer))
+    key = errors[others[0]]
+    text = said_of(key).splitlines()[0]
+    calls = " and ".join(sorted({evidence.call(rank) for rank in others} - {""})) or "its start"
+    who = capital(others) if others != (NOBODY,) else "A rank"
+    what = sentence(f"{who} waited for rank {peer} in {calls}: {text}")
+    joining = "keys:" in key.message or "ncclUniqueId" in key.message
+    check_first = ("was it started, with this MASTER_ADDR, MASTER_PORT and WORLD_SIZE and a RANK of its own?"
+                   if joining else f"the log of rank {peer}; {STACKS}")  # fmt: skip
+    seen = (*evidence.hints(peer), *evidence.last_lines(peer))
+    return Finding((peer,), "NeverCame", what, check_first, evidence.place.get(peer), (), seen, NAMED)
+
+
+def _end_of(rank: int, named: dict[int, int]) -> int:
+    """Follow the names from rank to rank, to one that names nobody."""
+    path = [rank]
+    while (peer := named.get(path[-1])) is not None and peer not in path:
+        path.append(peer)
+    return path[-1]
+
+
+def _missed_barrier(evidence: JobEvidence) -> Finding | None:
+    """``monitored_barrier`` names who is missing; DETAIL has one before each collective."""
+    for rank, log in evidence.job.ranks.items():
+        missed = MISSED_BARRIER.search(log.text) if "monitoredBarrier" in log.text else None
+        # In a smaller group ranks have other numbers, and the log's own rank is not the bracket's.
+        if missed is None or (missed[1] is not None and int(missed[1]) != rank):
+            continue
+        ranks = tuple(sorted(map(int, re.findall(r"\d+", missed[2]))))
+        if rank in ranks:
+            continue
+        call = evidence.call(rank) or "monitored_barrier"
+        what = f"{capital(ranks)} never came to the {call} of rank {rank}."
+        check_first = f"where {named_ranks(ranks)} went instead; {STACKS}"
+        seen = tuple(hint for peer in ranks for hint in (*evidence.hints(peer), *evidence.last_lines(peer)))
+        return Finding(
+            ranks, "NeverCame", what, check_first, evidence.place.get(ranks[0]), (), seen, NAMED + 1
+        )
+    return None
+
+
+def outside_calls(evidence: JobEvidence) -> Finding | None:
+    """A rank whose stack shows it outside of any call, while others were in one or not."""
+    calls = evidence.in_call()
+    outside = tuple(r for r, stack in evidence.place.items()
+                    if r not in calls and r not in evidence.raised and stack.users is not None)  # fmt: skip
+    if not outside:
+        return None
+    doing = f"{evidence.doing()}." if calls else "nobody was."
+    what = f"{capital(outside)} {were(outside)} not in any call of torch.distributed; {doing}"
+    check_first = "why it stays at the line above, or took the branch that leads there"
+    return Finding(outside, "NeverCame", what, check_first, evidence.place[outside[0]], weight=PLACES)
+
+
+def left_early(evidence: JobEvidence) -> Finding | None:
+    """Connections broke, and one rank said nothing: it left before the others."""
+    # A rank that torchrun still had to end was there when the connections broke.
+    ranks = tuple(r for r in evidence.silent if evidence.codes.get(r) is None)
+    if not evidence.lost or not ranks:
+        return None
+    calls = evidence.doing()
+    seen = tuple(line for rank in ranks[:1] for line in (*evidence.hints(rank), *evidence.last_lines(rank)))
+    if evidence.codes:
+        what = f"{capital(ranks)} ended with code 0 while {calls}: torchrun's report lists the others only."
+        unknown: tuple[str, ...] = ()
+    else:
+        what = f"{capital(ranks)} left without a word while {calls}."
+        unknown = ("whether it ended well, was killed, or by which signal: torchrun's closing report has it",)
+    check_first = "which path of this rank ends the program early; its number of steps"
+    return Finding(ranks, "LeftEarly", what, check_first, None, unknown, seen, PLACES - 1)
+
+
+def missing(evidence: JobEvidence) -> Finding | None:
+    """One rank said nothing while the others waited until their timeout or were asked for stacks."""
+    ranks = tuple(evidence.silent)
+    waiting = [*evidence.late, *evidence.lost, *evidence.asked]
+    if not ranks or not waiting:
+        return None
+    ended = [rank for rank in ranks if evidence.codes.get(rank) in ENDED_BY_AGENT]
+    ending = "; it was still running when torchrun ended it" if len(ended) == len(ranks) else ""
+    seen = tuple(hint for rank in ranks for hint in (*evidence.hints(rank), *evidence.last_lines(rank)))
+    doing = evidence.doing()
+    unknown = (f"where {named_ranks(ranks)} {were(ranks)}: {'they' if ranks[1:] else 'it'} showed no stack",)
+    if ended and len(set(evidence.in_call().values())) > 1:
+        return None  # what differs is known better
+    if len(ranks) > len(waiting):
+        # Whoever waits as well has a bound that ends a moment later.
+        end = f"torchrun ended {named_ranks(ranks)} then" if ended else f"{named_ranks(ranks)} left no word"
+        what = f"{doing[:1].upper()}{doing[1:]}, and went first; {end}."
+        check_first = f"the line above: is it the call that all should be in? {STACKS}"
+        words = evidence.error.get(waiting[0])
+        said = (f"rank {waiting[0]} said: {said_of(words).splitlines()[0]}",) if words is not None else ()
+        stack = evidence.place.get(waiting[0])
+        return Finding((), "Timeout", what, check_first, stack, unknown, (*said, *seen), PLACES - 2)
+    what = f"{capital(ranks)} never came while {doing}{ending}."
+    check_first = f"which branch this rank took instead; {STACKS}"
+    return Finding(ranks, "NeverCame", what, check_first, None, unknown, seen, PLACES - 2)
+
+
+def unmatched(evidence: JobEvidence) -> Finding | None:
+    """Some ranks waited in a message, and the others went on to something else."""
+    if not (evidence.late or evidence.lost):
+        return None
+    calls = evidence.in_call()
+    ranks = evidence.first_of(rank for rank, call in calls.items() if call in _POINT_TO_POINT)
+    others = [rank for rank in calls if rank not in ranks]
+    if not ranks or not others or len(ranks) > 2:
+        return None
+    spots = " and ".join(f"rank {r} waited in {calls[r]} at {users.at}" for r in sorted(ranks)
+                         if (users := evidence.place[r].users) is not None)  # fmt: skip
+    what = f"{spots.capitalize()} for a message that nobody took or sent; {evidence.doing(but=ranks)}."
+    check_first = "peer and tag of that line, and which rank has the other half"
+    unknown = (
+        (f"which of {named_ranks(tuple(sorted(ranks)))} names the wrong peer or tag",) if ranks[1:] else ()
+    )
+    return Finding(
+        ranks, "Unmatched", what, check_first, evidence.place[ranks[0]], unknown, weight=PLACES + 1
+    )
+
+
+def one_sided(evidence: JobEvidence) -> Finding | None:
+    """Every rank waited in the same half of a message: all sent and nobody received, or the reverse."""
+    calls = evidence.in_call()
+    halves = set(calls.values())
+    if len(calls) < 2 or len(calls) < len(evidence.job.ranks) or not (evidence.late or evidence.lost):
+        return None
+    if halves not in ({"send"}, {"recv"}):
+        return None
+    half, other = ("send", "Received") if halves == {"send"} else ("recv", "Sent")
+    ranks = evidence.first_of(calls)
+    return Finding(
+        ranks,
+        f"Nobody{other}",
+        f"All ranks were in {half}, and nobody {other.lower()}: each waited for one that waited, too.",
+        "let one rank begin with the other half, or start both halves with isend and irecv and then wait",
+        evidence.place[ranks[0]],
+        () if evidence.job.complete else (MORE_RANKS,),
+        weight=PLACES - 4,
+    )
+
+
+def different_calls(evidence: JobEvidence) -> Finding | None:
+    """Every rank timed out, but not all in the same call: one made fewer or more calls than the others."""
+    if not (evidence.late or evidence.lost):
+        return None
+    spots = {r: (evidence.call(r), users.at) for r in evidence.in_call()
+             if (users := evidence.place[r].users) is not None}  # fmt: skip
+    if len(set(spots.values())) < 2:
+        return None
+    (usual, most), *_ = Counter(spots.values()).most_common()
+    odd = evidence.first_of(r for r, spot in spots.items() if spot != usual or most == 1)
+    lines = "; ".join(f"rank {r} in {call} at {at}" for r, (call, at) in sorted(spots.items()))
+    suspects = tuple(sorted({*odd, *evidence.silent})) if most == 1 or evidence.silent else odd
+    unknown = (f"which of {named_ranks(suspects)} is the wrong one",) if suspects[1:] else ()
+    return Finding(
+        () if evidence.silent else odd if most > 1 else odd[:1],
+        "CollectiveMismatch",
+        f"The ranks were in different calls: {lines}.",
+        f"why {named_ranks(suspects)} took another branch or made another number of calls before; {DETAIL}",
+        evidence.place[odd[0]],
+        unknown,
+        weight=PLACES - 6,
+    )
+
+
+def two_roots(evidence: JobEvidence) -> Finding | None:
+    """Every rank was in one broadcast, and two of them sent: they do not agree on the root."""
+    calls = evidence.in_call()
+    senders = evidence.first_of(r for r in evidence.late if "for send operation" in evidence.error[r].message)
+    others = tuple(sorted(set(calls) - set(senders)))
+    known = evidence.job.ranks if evidence.job.complete else evidence.codes
+    is_whole = sorted(known) == list(range(len(known))) == sorted(evidence.late) == sorted(calls)
+    if not is_whole or set(calls.values()) != {"broadcast"} or len(senders) != 2 or not others:
+        return None
+    both = tuple(sorted(senders))
+    sides = f"{named_ranks(both)} sent, {named_ranks(others)} received"
+    what = f"All ranks were in broadcast, and it did not end: {sides}."
+    check_first = f"do they agree on the root (`src`)? {DETAIL}"
+    unknown = (f"which of {named_ranks(both)} has the wrong root",)
+    stack = evidence.place[senders[0]]
+    return Finding(senders, "CollectiveMismatch", what, check_first, stack, unknown, weight=PLACES - 5)
+
+
+def symptoms_only(evidence: JobEvidence) -> Finding | None:
+    """All that the logs have is errors about peers, at the same line."""
+    ranks = evidence.first_of((*evidence.lost, *evidence.late))
+    return only_symptoms(evidence, ranks) if ranks else None
+
+
+def only_symptoms(evidence: JobEvidence, ranks: tuple[int, ...]) -> Finding:
+    """Say that these ranks had errors about peers, and with which words."""
+    doing = f": {evidence.doing()}" if evidence.doing() else ""
+    what = f"{capital(ranks)} had errors about their peers, and no log shows a cause{doing}."
+    unknown = ("which rank was the first", *(() if evidence.job.complete else (MORE_RANKS,)))
+    stack = evidence.place.get(ranks[0])
+    error = evidence.error.get(ranks[0]) or next(iter(evidence.nobodys[-1:]), None)
+    seen = (f"rank {ranks[0]} said: {said_of(error).splitlines()[0]}",) if error is not None else ()
+    check_first = f"do group, root and sizes agree there? the network between the hosts? {DETAIL}"
+    return Finding((), "OnlySymptoms", what, check_first, stack, unknown, seen, SYMPTOMS)

@@ -1,0 +1,168 @@
+"""Rules of a job's diagnosis: a rank ended by itself, by its own exception, a signal or an exit code."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+
+from ppwork.diagnosis.absences import NOBODY, absent_of, only_symptoms
+from ppwork.diagnosis.findings import Finding
+from ppwork.diagnosis.job_evidence import (
+    STACKS,
+    SURE,
+    JobEvidence,
+    about_peer,
+    capital,
+    own,
+    said_of,
+    sentence,
+    spawned,
+    speaks_for_itself,
+    were,
+)
+from ppwork.diagnosis.report import ENDED_BY_AGENT, death
+from ppwork.diagnosis.stacks import Stack
+from ppwork.diagnosis.weights import CAUGHT, DIED, DIED_FIRST, ENDED, PLACES, SYMPTOMS
+from ppwork.errors import named_ranks
+
+_LEFT_GROUP = "terminate called without an active exception"
+
+
+def raised(evidence: JobEvidence) -> Finding | None:
+    """A rank whose own exception is not about a peer."""
+    if not evidence.raised:
+        return None
+    surest = max(_weight(evidence, rank) for rank in evidence.raised)
+    ranks = evidence.first_of(rank for rank in evidence.raised if _weight(evidence, rank) == surest)
+    if evidence.job.report.first not in ranks:
+        # What many raised alike is more likely an answer to what one raised alone.
+        ranks = tuple(sorted(ranks, key=lambda rank: sum(_alike(evidence, rank, other) for other in ranks)))
+    first = evidence.error[ranks[0]]
+    alike = tuple(rank for rank in ranks[1:] if _alike(evidence, rank, ranks[0]))
+    others = [rank for rank in ranks[1:] if rank not in alike]
+    what = " ".join(
+        [
+            sentence(f"Rank {ranks[0]} raised {_in_full(first)}"),
+            *([f"So did {named_ranks(alike)}."] if alike else []),
+            *(sentence(f"Rank {rank} raised {_in_full(evidence.error[rank])}") for rank in others[:2]),
+        ]
+    )
+    unknown = (f"which of {named_ranks(tuple(sorted((ranks[0], *others))))} was the first",) if others else ()
+    stack = evidence.place[ranks[0]]
+    check_first = "the line above and the traceback in its log"
+    shown = (own(first) or first).error
+    return Finding(ranks[:1], shown, what, check_first, stack, unknown, weight=surest)
+
+
+def _weight(evidence: JobEvidence, rank: int) -> int:
+    """Return how much an exception weighs: less, if its rank had noticed before that a peer was gone."""
+    sure = evidence.certainty[rank]
+    noticed = about_peer(evidence.error[rank]) or "to pass monitoredBarrier" in evidence.job.ranks[rank].text
+    return min(CAUGHT, sure) if noticed else sure
+
+
+def _alike(evidence: JobEvidence, one: int, other: int) -> bool:
+    """Say whether two ranks raised the same: of one type, and with one text or at one line."""
+    errors, places = [own(evidence.error[r]) for r in (one, other)], [evidence.place[r] for r in (one, other)]
+    if errors[0] is None or errors[1] is None or errors[0].error != errors[1].error:
+        return False
+    users = [place.users.at if place.users is not None else "" for place in places]
+    return errors[0].message == errors[1].message or users[0] == users[1] != ""
+
+
+def _in_full(error: Stack) -> str:
+    """Return what a rank raised, with what it came from."""
+    error = own(error) or error
+    first = error.chain[0]
+    because = (
+        f" (from {said_of(first)})" if first is not error and said_of(first) not in said_of(error) else ""
+    )
+    return said_of(error) + because
+
+
+def died(evidence: JobEvidence) -> Finding | None:
+    """A rank that a signal or an exit code of its own ended without an exception."""
+    first = evidence.job.report.first
+    ranks = [
+        rank for rank in evidence.first_of(evidence.codes)
+        if rank not in (*evidence.error, *evidence.aborted_by_nccl) and evidence.codes[rank] != 0
+        and (evidence.codes[rank] not in ENDED_BY_AGENT or rank == first)
+    ]  # fmt: skip
+    if not ranks or evidence.asked or evidence.job.report.signal:
+        return None
+    rank = ranks[0]
+    aborts = [r for r in ranks if evidence.codes[r] == -signal.SIGABRT]
+    if len(aborts) == len(evidence.job.ranks) > 1:
+        return None  # somebody ended the whole job to see its stacks
+    if rank != first and (first is not None and not evidence.lost):
+        return None  # torchrun kills those that do not follow its SIGTERM
+    code = evidence.codes[rank]
+    if any(bool(error.frames) == (code == 1) for error in evidence.nobodys) and code in (1, -signal.SIGABRT):
+        return _nobodys_exception(evidence, rank)
+    stack, log = evidence.place.get(rank), evidence.job.ranks[rank]
+    crash = f" ({stack.error})" if stack is not None and stack.blind else ""
+    same = tuple(r for r in ranks[1:] if evidence.codes[r] == code)
+    what = f"{capital((rank, *same))} {death(code).replace('was', were((rank, *same)), 1)}{crash}"
+    logged = evidence.hints(rank)
+    what += "." if logged else "; there is no Python exception in the log."
+    check_first = "the end of its log"
+    if code == -signal.SIGKILL:
+        check_first += "; the kernel's log, if it was the out-of-memory killer"
+    if code in ENDED_BY_AGENT:
+        check_first = "who sent it: it came from outside, and before torchrun ended the others"
+    if _LEFT_GROUP in log.text:
+        check_first += "; did it exit without destroy_process_group? torch aborts such an exit at times"
+    seen = (*logged, *evidence.last_lines(rank))
+    weight = DIED_FIRST if rank == first else DIED
+    if code == 1 and evidence.job.complete and not log.text.strip():
+        weight = PLACES + 5  # its words were lost: what others say of it is better
+    unknown = tuple(
+        f"whether that came after rank {r} raised {said_of(evidence.error[r])}" for r in evidence.raised[:1]
+    )
+    return Finding((rank, *same), "RankDied", what, check_first, stack, unknown, seen, weight)
+
+
+def _nobodys_exception(evidence: JobEvidence, rank: int) -> Finding:
+    """An exit code of 1, and an exception without a rank: before a group exists torch does not write it."""
+    errors = list(filter(speaks_for_itself, evidence.nobodys)) or evidence.nobodys
+    error = errors[-1]
+    code = f"Rank {rank} {death(evidence.codes[rank])}"
+    if own(error) is None:
+        return absent_of(evidence, {rank: error}) or only_symptoms(evidence, (rank,))
+    what = sentence(f"{code}; an exception that bears no rank, probably its own: {_in_full(error)}")
+    stack = next((part for part in error.chain if part.users is not None), error)
+    others = {said_of(other) for other in errors} - {said_of(error)}
+    seen = tuple(f"also without a rank: {said}" for said in sorted(others)[:2])
+    weight = DIED if others else SURE
+    return Finding((rank,), error.error, what, "the line above", stack, (), seen, weight)
+
+
+def nobodys_words(evidence: JobEvidence) -> Finding | None:
+    """An exception on the console that bears no rank, and no exit code."""
+    errors = [error for error in evidence.nobodys if not error.aside]
+    if not errors or evidence.codes:
+        return None
+    if own(errors[-1]) is None:
+        what = sentence(f"A rank had an error about a peer: {said_of(errors[-1])}")
+        named = absent_of(evidence, {NOBODY: errors[-1]})
+        if named is not None:
+            return replace(named, weight=SYMPTOMS)
+        asked = ("which rank it was", "what the peer did")
+        return Finding((), "OnlySymptoms", what, "the logs of all ranks", errors[-1], asked, weight=SYMPTOMS)
+    error = next(filter(speaks_for_itself, reversed(errors)), errors[-1])
+    rank = spawned(error)
+    what = sentence(f"{'A rank' if rank is None else f'Rank {rank}'} raised {_in_full(error)}")
+    stack = next((part for part in error.chain if part.users is not None), error)
+    unknown = ("which rank it was",) if rank is None else ()
+    ranks = () if rank is None else (rank,)
+    return Finding(ranks, error.error, what, "the line above", stack, unknown, weight=SYMPTOMS + 1)
+
+
+def ended(evidence: JobEvidence) -> Finding | None:
+    """Somebody ended torchrun, and no rank said where it was."""
+    number = evidence.job.report.signal
+    if not number:
+        return None
+    what = f"torchrun was ended from outside by {signal.Signals(number).name}; no rank failed before."
+    unknown = ("where the ranks were: SIGTERM leaves no stack",)
+    return Finding((), "Stopped", what, STACKS, unknown=unknown, weight=ENDED)

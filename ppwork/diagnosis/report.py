@@ -1,0 +1,116 @@
+"""torchrun's closing report, and what our launcher writes beside it: how each rank's process ended."""
+
+from __future__ import annotations
+
+import re
+import signal
+from dataclasses import dataclass, field
+
+ENDED_BY_AGENT = (-signal.SIGTERM, -signal.SIGINT)
+"""Exit codes of ranks that torchrun ended because another one had failed, or because of a Ctrl-C."""
+ROOT = "Root Cause (first observed failure):"
+_ENDED = re.compile(
+    r"^.{0,80}?\brank[ \t]*:[ \t]*(\d+)(?: \(local_rank: (\d+)\))?.*\n.{0,80}?\bexitcode[ \t]*:[ \t]*(-?\d+)",
+    re.MULTILINE,
+)
+"""Two lines of the report, one below the other; either alone may be somebody's print."""
+_FIRST = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid")
+"""torchrun says so of each attempt, as soon as a rank has failed; the report is of the last attempt only."""
+_DEEPSPEED = re.compile(r"--local_rank=(\d+)'.* exits with return code = (-?\d+)")
+"""The same of DeepSpeed's own launcher, which names the rank that it saw fail first."""
+_SPAWNED = re.compile(r"\bprocess (\d+) terminated with (?:exit code (\d+)|signal (SIG\w+))")
+"""And of ``torch.multiprocessing.spawn``."""
+_OWN = re.compile(r"torch/distributed/elastic/|Sending process \d+ closing signal")
+_STOPPED = re.compile(r"SignalException: Process \d+ got signal: (\d+)")
+_KILLED = re.compile(r"^ppwork: rank (\d+) .* was killed$", re.MULTILINE)
+_STOPPED_RANK = re.compile(
+    r"^ppwork: rank (\d+) \(pid \d+, stopped\) (was there)?.* was killed$", re.MULTILINE
+)
+
+
+@dataclass(frozen=True)
+class Report:
+    """torchrun's closing report.
+
+    Attributes:
+        codes: Exit code of each rank that failed or was ended; negative is a signal.
+        first: The rank that torchrun saw fail first, or ``None`` without a report.
+        ranks: Global rank of each local rank, as far as the report names them.
+        signal: Signal that ended torchrun itself from outside, or 0.
+    """
+
+    codes: dict[int, int] = field(default_factory=dict)
+    first: int | None = None
+    ranks: dict[int, int] = field(default_factory=dict)
+    signal: int = 0
+
+    @classmethod
+    def of(cls, text: str) -> Report:
+        """Read the report out of what torchrun printed; empty if it printed none."""
+        ended = _ENDED.findall(text)
+        codes = {int(rank): int(code) for rank, _, code in ended}
+        ranks = {int(local): int(rank) for rank, local, _ in ended if local}
+        roots = [
+            int(root[1])
+            for start in re.finditer(re.escape(ROOT), text)
+            if (root := _ENDED.search(text, start.end()))
+        ]
+        if not ended:
+            # An earlier attempt, or a report that was cut off: local ranks are all that is known.
+            codes = {int(local): int(code) for code, local in _FIRST.findall(text)}
+            codes |= {int(local): int(code) for local, code in _DEEPSPEED.findall(text)}
+            codes |= {
+                int(n): int(code) if code else -signal.Signals[name]
+                for n, code, name in _SPAWNED.findall(text)
+            }
+            roots = list(codes)
+        # Of several hosts each has a report of its own; a host that only followed had its ranks ended.
+        first = next(
+            (rank for rank in roots if codes.get(rank) not in ENDED_BY_AGENT), next(iter(roots), None)
+        )
+        stopped = _STOPPED.search(text)
+        return cls(codes, first, ranks, int(stopped[1]) if stopped is not None else 0)
+
+
+def attempts_of(text: str) -> list[str]:
+    """Cut a console at torchrun's words that an attempt failed; several hosts in one file are not cut."""
+    ends = [match.end() for match in _FIRST.finditer(text)]
+    if len(ends) <= max(1, text.count(ROOT)):
+        return [text]
+    starts = [0, *ends[:-1]]
+    return [text[start:end] for start, end in zip(starts, [*ends[:-1], len(text)], strict=True)]
+
+
+def words_before(text: str) -> str:
+    """Return what stands on a console before torchrun's own words about a failure."""
+    own = _OWN.search(text)
+    return text[: text.rfind("\n", 0, own.start()) + 1] if own is not None else text
+
+
+def death(code: int) -> str:
+    """Say how a process ended, by its exit code.
+
+    >>> death(7), death(-9)
+    ('exited with code 7', 'was killed by SIGKILL')
+    """
+    if code >= 0:
+        return f"exited with code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"
+
+
+def killed_by_us(torchrun_log: str) -> set[int]:
+    """Return the ranks that the launcher killed: their SIGKILL in torchrun's report is nobody's fault."""
+    return {int(rank) for rank in _KILLED.findall(torchrun_log)}
+
+
+def stopped_and_killed(torchrun_log: str) -> dict[int, bool]:
+    """Return the ranks that were stopped when the launcher killed them.
+
+    Returns:
+        ``True`` for a rank that only outstayed the first death: that came before anybody saw it stopped.
+        ``False`` for one that was killed because it did not go on.
+    """
+    return {int(rank): bool(late) for rank, late in _STOPPED_RANK.findall(torchrun_log)}

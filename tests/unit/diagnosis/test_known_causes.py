@@ -1,0 +1,26 @@
+"""What is said of jobs whose cause is known: never wrong, and right as often as the page says."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from known_causes import MISHAPS, scores
+
+LEAST = {"mishaps": 0.9, "reports": 0.9, "set_aside": 0.9}
+"""Shares of right answers; the rest is vague."""
+
+
+@pytest.mark.parametrize("group", LEAST)
+def test_no_answer_is_wrong_and_nearly_all_are_right(group):
+    grades: Counter[str] = Counter()
+    for _, name, view, grade, answer in scores(group):
+        assert grade != "wrong", f"{name}, {view}:\n{answer}"
+        grades[grade] += 1
+    assert grades["right"] >= LEAST[group] * grades.total()
+
+
+def test_every_mishap_is_there_from_all_kinds_of_log():
+    views = Counter(view for _, _, view, _, _ in scores("mishaps"))
+    assert set(views) == {"console", "folder", "both", "untagged"}
+    assert min(views.values()) == max(views.values()) >= len(MISHAPS)
