@@ -97,8 +97,9 @@ def launch_script(
     shown = view(run_dir, nproc)
     code = STOPPED
     try:
+        program = ["-m", "ppwork", "rank", str(run_dir.absolute()), str(path), *arguments]
         code = torchrun(
-            ["--log-dir", str(run_dir), "--redirects", "3", "-m", "ppwork", "rank", str(path), *arguments],
+            ["--log-dir", str(run_dir), "--redirects", "3", *program],
             ranks=nproc,
             log=run_dir / TORCHRUN_LOG,
             limit_s=limit_s,
