@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ppwork.diagnosis.findings import Wait
@@ -37,14 +37,21 @@ class Standing:
             lines = [str(wait) for wait in self.waits if wait.rank in awaited and not wait.waits_for]
             never = [rank for rank in awaited if all(wait.rank != rank for wait in self.waits)]
             lines += [f"{named_ranks(never)} made no call"] if never else []
-            return f"{'; '.join(lines).capitalize()}."
+            return _sentence(lines)
         waiting = sorted(wait.rank for wait in self.waits if wait.waits_for)
-        return f"{named_ranks(waiting).capitalize()} wait for each other." if waiting else ""
+        if waiting:
+            return f"{named_ranks(waiting).capitalize()} wait for each other."
+        return _sentence(map(str, self.waits))
 
     @property
     def lines(self) -> list[str]:
         """Everything, a line each."""
         return [*self.mismatches, *map(str, self.waits)]
+
+
+def _sentence(lines: Iterable[str]) -> str:
+    text = "; ".join(lines)
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def standing(met: Meetings) -> Standing | None:
