@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ppwork.diagnosis.standing import Standing, standing, stood_in
-from ppwork.errors import PlanError, duration
+from ppwork.errors import PlanError, duration, named_ranks
 from ppwork.pictures import style
 from ppwork.pictures.picture import Picture
 from ppwork.pictures.tables import Table
@@ -292,6 +292,9 @@ class _Drawing:
         # Ranks that stand for ever stand to the right edge.
         axes.set_xlim(start - 0.01 * (end - start), end + (0.15 if self._end else 0.03) * (end - start))
         axes.set_ylim(self._height - 0.5, -0.5)
+        moments = [m for r in self._met.ranks.values() for c in r.calls for m in (c.start_ns, c.end_ns or 0)]
+        if window.start_ns > window.zero_ns or window.end_ns < max(moments):
+            title += f"{': ' * bool(title)}{start:.0f} to {end:.0f} of {window.ms(max(moments)):.0f} ms"
         axes.set_title(title, loc="left", fontsize=13, fontweight="bold")
         axes.set_xlabel("milliseconds from the first call after start-up", fontsize=11)
         axes.tick_params(axis="x", labelsize=11)
@@ -326,11 +329,22 @@ class _Drawing:
         for call in calls:
             if call.error and call.end_ns is not None:
                 axes.plot([self._window.ms(call.end_ns)], [row], zorder=7, clip_on=False, **_mark("P"))
-        if (stood := stood_in(of_rank)) is not None and self._end is not None:
-            style.beside(axes, 0.995, row - 0.42, stood.line, ha="right", va="center", fontsize=9, zorder=8,
-                         color=style.BAD, bbox=style.white_box(0.1))  # fmt: skip
+        if words := self._stands(rank, of_rank):
+            look = {"va": "center", "fontsize": 9, "zorder": 8, "bbox": style.white_box(0.1)}
+            style.beside(axes, 0.995, row - 0.44, words, ha="right", color=style.BAD, **look)
         if lent is not None:
             self._loans([loan for loan in self._met.loans if loan.call.rank == rank], lent)
+
+    def _stands(self, rank: int, of_rank: RankCalls) -> str:
+        """Return where a rank stood at the end, in a few words; nothing if all came to it."""
+        wait = next((wait for wait in self._end.waits if wait.rank == rank), None) if self._end else None
+        if wait is None:
+            return ""
+        stood = stood_in(of_rank)
+        if stood is not None:
+            whom = named_ranks(wait.waits_for) if wait.waits_for else "nobody"
+            return f"waits for {whom} ({stood.line})"
+        return "in code of its own" if of_rank.left is None else "its program has ended"
 
     def _loans(self, loans: list[Loan], row: int) -> None:
         """Draw loans that overlap above each other, up to four."""

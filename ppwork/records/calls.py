@@ -161,6 +161,7 @@ class CallWriter:
                 self._room -= len(data)
                 if self._room < 0:
                     self._turn()
+                    self._room -= len(data)
                 os.write(self._file, data)
             except OSError as error:
                 self._give_up(error)
