@@ -221,8 +221,15 @@ class Recorder:
             if inside.call:
                 return wait(work, *args, **kwargs)
             of, part = handles.get(id(work), (-1, ANY))
-            with self._ending(self._begin(WAIT, of=of, part=part)):
-                return wait(work, *args, **kwargs)
+            number = self._begin(WAIT, of=of, part=part)
+            try:
+                result = wait(work, *args, **kwargs)
+            except BaseException as error:
+                self._writer.write(Ended(number, time.monotonic_ns(), _text(error)))
+                _without_this_frame(error)
+                raise
+            self._writer.write(Ended(number, time.monotonic_ns()))
+            return result
 
         recorded.__name__, recorded.__doc__ = "wait", wait.__doc__
         return recorded
