@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+import pytest
 from made_calls import MadeCalls
 
 from ppwork.__main__ import main
@@ -17,7 +18,9 @@ def test_a_folder_of_calls_is_shown_and_gets_its_files(tmp_path, monkeypatch, ca
     for rank in range(2):
         made.left(rank, 40)
     monkeypatch.setattr(sys, "argv", ["ppwork", "trace", str(tmp_path / "calls")])
-    assert main() == 0
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 0
     shown = capsys.readouterr().out
     assert "Rank 1 stood 30 ms in recv (prog.py:1), until rank 0 called send (prog.py:1)." in shown
     assert {path.name for path in (tmp_path / "calls").glob("calls[.-][pt]*")} == {
