@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ppwork.diagnosis.findings import Wait
@@ -98,8 +98,9 @@ def _waits_for(met: Meetings, of_rank: RankCalls, call: Call) -> tuple[int, ...]
     meeting = next(
         (m for m in met.meetings if call.rank in m.ends and m.ends[call.rank].call.begun.number == key), None
     )
-    if meeting is None:
-        return ()
+    if meeting is None:  # calls were not kept, and what met this one is not known
+        group = of_rank.groups.get(origin.begun.group)
+        return tuple(rank for rank in group.ranks if rank != call.rank) if group is not None else ()
     elsewhere = [rank for rank, end in meeting.ends.items() if end.call.name != origin.name]
     return tuple(sorted({*meeting.missing, *elsewhere}))
 
@@ -140,27 +141,25 @@ def _must_agree(end: End) -> tuple[object, ...]:
 
 def _messages(met: Meetings) -> Iterator[str]:
     alone = [message for message in met.messages if message.sent is None or message.received is None]
-    for message in met.messages:
-        sent, received = message.sent, message.received
-        if sent is None or received is None:
-            continue
-        if (sent.part.dtype, sent.part.size) != (received.part.dtype, received.part.size):
-            yield (
-                f"A send of {_what(sent)} (rank {message.sender}, {sent.call.line}) met a receive of "
-                f"{_what(received)} (rank {message.receiver}, {received.call.line})."
-            )
+    both = [(m.sent, m.received) for m in met.messages if m.sent is not None and m.received is not None]
+    unlike = [(s, r) for s, r in both if (s.part.dtype, s.part.size) != (r.part.dtype, r.part.size)]
+    for sent, received in unlike[:1]:
+        yield (
+            f"A send of {_what(sent)} (rank {sent.call.rank}, {sent.call.line}) met a receive of "
+            f"{_what(received)} (rank {received.call.rank}, {received.call.line}){_more(unlike)}."
+        )
+    awaited = [message for message in alone if message.sent is None]
     told: set[int] = set()
     for message in alone:
         if message.sent is None:
             continue
-        other = next((o for o in alone if id(o) not in told and _almost(message, o)), None)
+        other = next((o for o in awaited if id(o) not in told and _almost(message, o)), None)
         if other is not None and other.received is not None:
             told |= {id(message), id(other)}
             yield _apart(message, message.sent, other, other.received)
-    for message in alone:
-        if message.sent is not None and id(message) not in told:
-            text, line = message.sent.call.text, message.sent.call.line
-            yield f"Nobody received what rank {message.sender} sent: {text} at {line}."
+    never = [message.sent.call for message in alone if message.sent is not None and id(message) not in told]
+    for call in never[:1]:
+        yield f"Nobody received what rank {call.rank} sent: {call.text} at {call.line}{_more(never)}."
 
 
 def _almost(message: Message, other: Message) -> bool:
@@ -176,6 +175,10 @@ def _apart(message: Message, sent: End, other: Message, received: End) -> str:
         f"Rank {message.sender} sent {ours} ({sent.call.line}), rank {message.receiver} awaited {theirs} "
         f"({received.call.line})."
     )
+
+
+def _more(found: Sequence[object]) -> str:
+    return f", and {len(found) - 1} more" if len(found) > 1 else ""
 
 
 def _what(end: End) -> str:

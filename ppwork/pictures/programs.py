@@ -242,8 +242,7 @@ def _end_of(met: Meetings, call: Call) -> str:
         return f"raised {call.error.partition(':')[0]}"
     if call.end_ns is None:
         return "never came back"
-    lent = [loan for loan in met.loans if loan.call is call] if call.lent else []
-    return "nobody waited for it" if lent and all(loan.wait is None for loan in lent) else ""
+    return "nobody waited for it" if id(call) in met.forgotten else ""
 
 
 class _Drawing:

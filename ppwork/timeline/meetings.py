@@ -6,9 +6,11 @@ itself goes by. Nothing here asks whether the two ends agree on what they send (
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from ppwork.records.calls import ANY, SEND, WAIT, Call, Part, RankCalls
 
@@ -119,11 +121,19 @@ class Meetings:
     def __init__(self, ranks: Mapping[int, RankCalls]) -> None:
         self.ranks = ranks
         self.loans = tuple(loan for of_rank in ranks.values() for loan in _loans(of_rank))
+        self._cut = any(of_rank.lost for of_rank in ranks.values())
         self._waits = {(loan.call.rank, loan.call.begun.number, loan.part): loan.wait for loan in self.loans}
-        self.messages = tuple(self._messages())
-        self.meetings = tuple(self._meetings())
+        # Order is what they meet by: past calls that were not kept, half of one tells nothing.
+        self.messages = tuple(m for m in self._messages() if not self._cut or (m.sent and m.received))
+        self.meetings = tuple(m for m in self._meetings() if not self._cut or not m.missing)
 
-    @property
+    @cached_property
+    def forgotten(self) -> set[int]:
+        """The calls (by ``id``) that returned handles, none of which was waited for."""
+        waited = {id(loan.call) for loan in self.loans if loan.wait is not None}
+        return {id(loan.call) for loan in self.loans} - waited
+
+    @cached_property
     def stalls(self) -> list[Stall]:
         """Every stall of the work, the longest first; what ranks wait for while they start is left out."""
         stalls = [stall for message in self.messages for stall in _of_message(message)]
@@ -185,7 +195,9 @@ class Meetings:
 
 
 def _that_count(of_rank: RankCalls) -> list[Call]:
-    return [call for call in of_rank.calls if not call.error.startswith(REFUSED)]
+    gap = next(n for n in itertools.count() if n not in of_rank.by_number)
+    kept = (call for call in of_rank.calls if call.begun.number < gap)
+    return [call for call in kept if not call.error.startswith(REFUSED)]
 
 
 def _loans(of_rank: RankCalls) -> Iterator[Loan]:

@@ -367,14 +367,14 @@ class _AfterImport:
 
 
 def start(folder: Path) -> Recorder | None:
-    """Record this process's calls from now on; ``None`` where ``PPWORK_TRACE`` is ``0``.
-
-    Raises:
-        OSError: There can be no file in the folder.
-    """
+    """Record this process's calls from now on; ``None``: ``PPWORK_TRACE`` is ``0``, or no file can be."""
     if os.environ.get(VARIABLE) == "0":
         return None
-    recorder = Recorder(folder, int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
+    try:
+        recorder = Recorder(folder, int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
+    except OSError as error:
+        sys.stderr.write(f"ppwork: this rank's calls are not recorded: {folder}: {error.strerror}\n")
+        return None
     recorder.install()
     return recorder
 
