@@ -117,18 +117,14 @@ def _collectives(met: Meetings) -> Iterator[str]:
 
 def _different(meeting: Meeting) -> str:
     names = {rank: end.call.name for rank, end in meeting.ends.items()}
-    shown = {rank: f"{_called(end)} ({end.call.line})" for rank, end in meeting.ends.items()}
+    shown = {rank: f"{end.call.text} ({end.call.line})" for rank, end in meeting.ends.items()}
     agreed = {rank: _must_agree(end) for rank, end in meeting.ends.items()}
     if len(set(agreed.values())) < 2:
         return ""
     if len(set(names.values())) == 1:  # the same line says it better without its place
-        shown = {rank: _called(end) for rank, end in meeting.ends.items()}
+        shown = {rank: end.call.text for rank, end in meeting.ends.items()}
     each = ", ".join(f"{named_ranks(ranks)} {what}" for what, ranks in ranks_by_value(shown).items())
     return f"Collective {meeting.number} of {meeting.group}: {each}."
-
-
-def _called(end: End) -> str:
-    return end.call.text
 
 
 def _must_agree(end: End) -> tuple[object, ...]:
@@ -163,8 +159,7 @@ def _messages(met: Meetings) -> Iterator[str]:
 
 
 def _almost(message: Message, other: Message) -> bool:
-    same = (message.sender, message.receiver) == (other.sender, other.receiver)
-    return same and other.sent is None and other.received is not None
+    return (message.sender, message.receiver) == (other.sender, other.receiver)
 
 
 def _apart(message: Message, sent: End, other: Message, received: End) -> str:

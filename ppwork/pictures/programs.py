@@ -114,9 +114,10 @@ def _window(met: Meetings, end: Standing | None, from_ms: float | None, until_ms
     zero = zero_of(met)
     every = [call for of_rank in met.ranks.values() for call in of_rank.calls]
     moments = [moment for call in every for moment in (call.start_ns, call.end_ns) if moment is not None]
-    # A rank that makes its groups when all the others have ended is not work, but worth a look.
     if from_ms is None and until_ms is None:
-        start_ns, end_ns = _stretch(met, end, min(zero, max(moments)), max(moments))
+        start_ns, end_ns = _stretch(
+            met, end, zero, _before_the_stand(met) if end is not None else max(moments)
+        )
     else:
         start_ns = zero if from_ms is None else zero + round(from_ms * 1e6)
         end_ns = max(moments) if until_ms is None else zero + round(until_ms * 1e6)
@@ -127,6 +128,16 @@ def _window(met: Meetings, end: Standing | None, from_ms: float | None, until_ms
             check_first=f"the program's last moment is {window.ms(max(moments)):.1f} ms",
         )
     return window
+
+
+def _before_the_stand(met: Meetings) -> int:
+    """Return the last moment but those at which ranks gave up: what they stood for would hide all before it."""
+    stood = {id(stood_in(of_rank)) for of_rank in met.ranks.values()}
+    return max(
+        call.start_ns if id(call) in stood or call.end_ns is None else call.end_ns
+        for of_rank in met.ranks.values()
+        for call in of_rank.calls
+    )
 
 
 def _stretch(met: Meetings, end: Standing | None, first_ns: int, last_ns: int) -> tuple[int, int]:
@@ -289,7 +300,10 @@ class _Drawing:
         axes, window = self._axes, self._window
         start, end = window.ms(window.start_ns), window.ms(window.end_ns)
         # Ranks that stand for ever stand to the right edge.
-        axes.set_xlim(start - 0.01 * (end - start), end + (0.15 if self._end else 0.03) * (end - start))
+        axes.set_xlim(
+            start - 0.01 * (end - start),
+            end + (0.3 if self._end and self._end.waits else 0.03) * (end - start),
+        )
         axes.set_ylim(self._height - 0.5, -0.5)
         moments = [m for r in self._met.ranks.values() for c in r.calls for m in (c.start_ns, c.end_ns or 0)]
         if window.start_ns > window.zero_ns or window.end_ns < max(moments):
@@ -317,16 +331,17 @@ class _Drawing:
         left = min(high, self._window.ms(of_rank.left.at_ns)) if of_rank.left is not None else high
         style.bar(axes, here, left, row, style.TALL, facecolor=style.PALE, zorder=1)
         calls = [call for call in of_rank.calls if self._window.shows(call)]
+        stood = stood_in(of_rank) if self._end is not None else None
         bars = []
         for call in calls:
             start = max(low, self._window.ms(call.start_ns))
             end = high if call.end_ns is None else min(high, self._window.ms(call.end_ns))
-            look = self._styles[call.name]
-            look = look | {"edgecolor": style.BAD, "linewidth": 2.2} if call.end_ns is None else look
+            edge = {"edgecolor": style.BAD, "linewidth": 2.2} if call is stood else {}
+            look = self._styles[call.name] | edge
             bars.append((start, end, call.name, look))
         style.worded_bars(axes, AXIS, row, bars)
         for call in calls:
-            if call.error and call.end_ns is not None:
+            if call.error and call.end_ns is not None and self._window.ms(call.end_ns) <= high:
                 axes.plot([self._window.ms(call.end_ns)], [row], zorder=7, clip_on=False, **_mark("P"))
         if words := self._stands(rank, of_rank):
             look = {"va": "center", "fontsize": 9, "zorder": 8, "bbox": style.white_box(0.1)}
@@ -342,7 +357,8 @@ class _Drawing:
         stood = stood_in(of_rank)
         if stood is not None:
             whom = named_ranks(wait.waits_for) if wait.waits_for else "nobody"
-            return f"waits for {whom} ({stood.line})"
+            took = f", {duration((stood.end_ns - stood.start_ns) / 1e9)}" if stood.end_ns is not None else ""
+            return f"waits for {whom} ({stood.line}{took})"
         return "in code of its own" if of_rank.left is None else "its program has ended"
 
     def _loans(self, loans: list[Loan], row: int) -> None:

@@ -28,7 +28,7 @@ class MadeCalls:
         """One call; an ``end`` of ``None`` never comes. Returns its number."""
         number = self._numbers[rank]
         self._numbers[rank] += 1
-        begun = Begun(number, round(start * MS), name, f"/home/me/prog.py:{line}", group, parts, **of)
+        begun = Begun(number, round(start * MS), name, f"/mine/prog.py:{line}", group, parts, **of)
         self._writers[rank].write(begun)
         if end is not None:
             self._writers[rank].write(Ended(number, round(end * MS), error, lent, came_from))

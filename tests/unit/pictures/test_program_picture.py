@@ -70,6 +70,19 @@ def test_a_rank_that_stands_is_drawn_to_the_edge_with_its_line_and_whom_it_await
     assert max(ends) == pytest.approx(edge)
 
 
+def test_a_stand_of_seconds_does_not_hide_the_milliseconds_before_it(tmp_path):
+    made = MadeCalls(tmp_path, 2)
+    for rank in range(2):
+        made.call(rank, "all_reduce", 0, 5, ONE, line=3)
+    made.recv(0, 1, 6, 3006, line=7, error="RuntimeError: Timed out waiting")
+    made.left(0, 3007, "RuntimeError: Timed out waiting")
+    made.left(1, 8)
+    picture = pp.pictures.program(tmp_path)
+    _, edge = picture.figure.axes[0].get_xlim()
+    assert edge < 20
+    assert "waits for rank 1 (prog.py:7, 3.0 s)" in texts(picture.figure)
+
+
 def long_program(tmp_path, count: int = 500) -> MadeCalls:
     made = MadeCalls(tmp_path, 2)
     for number in range(count):
