@@ -115,9 +115,8 @@ def _window(met: Meetings, end: Standing | None, from_ms: float | None, until_ms
     every = [call for of_rank in met.ranks.values() for call in of_rank.calls]
     moments = [moment for call in every for moment in (call.start_ns, call.end_ns) if moment is not None]
     if from_ms is None and until_ms is None:
-        start_ns, end_ns = _stretch(
-            met, end, zero, _before_the_stand(met) if end is not None else max(moments)
-        )
+        last_ns = _before_the_stand(met) if end is not None else max(moments)
+        start_ns, end_ns = _stretch(met, end, min(zero, last_ns), last_ns)
     else:
         start_ns = zero if from_ms is None else zero + round(from_ms * 1e6)
         end_ns = max(moments) if until_ms is None else zero + round(until_ms * 1e6)
