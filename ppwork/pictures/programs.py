@@ -130,7 +130,7 @@ def _window(met: Meetings, end: Standing | None, from_ms: float | None, until_ms
 
 
 def _before_the_stand(met: Meetings) -> int:
-    """Return the last moment but those at which ranks gave up: what they stood for would hide all before it."""
+    """Return the last moment but those at which ranks gave up: a long stand would hide all before it."""
     stood = {id(stood_in(of_rank)) for of_rank in met.ranks.values()}
     return max(
         call.start_ns if id(call) in stood or call.end_ns is None else call.end_ns
