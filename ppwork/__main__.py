@@ -29,10 +29,10 @@ def main() -> int:
             with process.importing():
                 from ppwork.worker import one_process
             return one_process.main(Path(run_dir))
-        case ["rank", program, *arguments]:
+        case ["rank", folder, program, *arguments]:
             from ppwork.worker import script
 
-            return script.main(program, arguments)
+            return script.main(folder, program, arguments)
         case _:
             from ppwork.cli import main as cli
 

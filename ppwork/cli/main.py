@@ -22,6 +22,7 @@ from ppwork.cli.screen import launch_with_bar, table
 from ppwork.cli.simulate import label_of, predict
 from ppwork.cli.slides import slides
 from ppwork.cli.sweep import sweep
+from ppwork.cli.trace import trace
 from ppwork.errors import PlanError, RunFailed
 from ppwork.launcher.launch import launch
 from ppwork.pictures.timelines import timeline_files
@@ -162,6 +163,7 @@ app.command("ps")(list_runs)
 app.command("stop")(stop_runs)
 app.command("sweep")(sweep)
 app.command("slides")(slides)
+app.command("trace")(trace)
 
 
 @app.command("check-stages", hidden=True)

@@ -27,6 +27,7 @@ from ppwork.launcher.launch import launch as launch_plan
 from ppwork.launcher.script import LIMIT_S, ScriptRun, rank_log
 from ppwork.launcher.script import launch_script as launch_program
 from ppwork.launcher.view import NoView, StopAsked, View
+from ppwork.pictures.programs import program
 from ppwork.pictures.style import STATE_COLOURS
 from ppwork.pictures.tables import APART, Table
 from ppwork.pictures.timelines import timeline
@@ -202,7 +203,8 @@ def launch_script(
     The arguments are those of ``launcher.script.launch_script``; ``live`` is that of ``launch``.
 
     Returns:
-        The finished program, which shows what its ranks printed, in the order of the ranks.
+        The finished program, which shows what its ranks printed, in the order of the ranks, and in a notebook
+        the picture of their calls.
 
     Raises:
         PlanError: There is no such file, or ``nproc`` is not positive; nothing was started.
@@ -216,9 +218,19 @@ def launch_script(
     def view(run_dir: Path, ranks: int) -> View:
         return view_of(ScriptProgress(run_dir, ranks), live=live)
 
-    return launch_program(
+    run = launch_program(
         script, nproc=nproc, arguments=arguments, out=out, check=check, limit_s=limit_s, view=view
     )
+    return DrawnRun(run.run_dir, run.exit_code, run.failure, nproc=run.nproc)
+
+
+class DrawnRun(ScriptRun):
+    """A finished program that also shows the calls of torch.distributed that its ranks made."""
+
+    def _repr_html_(self) -> str:
+        with contextlib.suppress(PlanError):  # it made none
+            return super()._repr_html_() + program(self)._repr_html_()
+        return super()._repr_html_()
 
 
 def view_of(facts: Facts, *, live: bool | None) -> View:

@@ -24,6 +24,8 @@ USAGE = "%%ranks N [--file NAME.py] [--limit SECONDS] [ARGUMENTS of the program]
 def ranks(line: str, cell: str) -> ScriptRun:
     """Write the cell to a file and run it on N ranks; ``line`` is what follows ``%%ranks``.
 
+    What the ranks printed and the picture of their calls stand under the cell, also when it fails.
+
     Raises:
         PlanError: The line does not say how many ranks, or the file cannot be written or is not a cell's;
             nothing was started.
@@ -42,7 +44,15 @@ def ranks(line: str, cell: str) -> ScriptRun:
             f"The cell could not be written to {options.file}: {error.strerror}.",
             check_first="--file: a name in a folder that you can write to",
         ) from error
-    return launch_script(options.file, nproc=options.nproc, arguments=tuple(arguments), limit_s=options.limit)
+    run = launch_script(
+        options.file, nproc=options.nproc, arguments=tuple(arguments), check=False, limit_s=options.limit
+    )
+    if run.failure is not None:
+        from IPython.display import display
+
+        display(run)  # type: ignore[no-untyped-call]
+        raise run.failure
+    return run
 
 
 def _signed(cell: bytes) -> bytes:

@@ -6,6 +6,7 @@ what a cell defines is not there for them.
 
 from __future__ import annotations
 
+import contextlib
 import html
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,13 +14,16 @@ from pathlib import Path
 
 from ppwork.diagnosis.jobs import diagnose_job
 from ppwork.diagnosis.logs import read_job
+from ppwork.diagnosis.standing import standing
 from ppwork.errors import PlanError, RunFailed
 from ppwork.launcher.checks import new_run_dir
 from ppwork.launcher.registry import registry
 from ppwork.launcher.torchrun import torchrun
 from ppwork.launcher.view import NoView, StopAsked, View
 from ppwork.process import PAST_LIMIT, STOPPED
+from ppwork.records.calls import read_calls
 from ppwork.records.run import TORCHRUN_LOG, FinishedProgram
+from ppwork.timeline.meetings import Meetings
 
 LIMIT_S = 120.0
 LINES = 40
@@ -97,8 +101,9 @@ def launch_script(
     shown = view(run_dir, nproc)
     code = STOPPED
     try:
+        program = ["-m", "ppwork", "rank", str(run_dir.absolute()), str(path), *arguments]
         code = torchrun(
-            ["--log-dir", str(run_dir), "--redirects", "3", "-m", "ppwork", "rank", str(path), *arguments],
+            ["--log-dir", str(run_dir), "--redirects", "3", *program],
             ranks=nproc,
             log=run_dir / TORCHRUN_LOG,
             limit_s=limit_s,
@@ -124,4 +129,11 @@ def _failure(run_dir: Path, code: int) -> RunFailed | None:
     except PlanError:  # it was over before a rank had a log
         log = run_dir / TORCHRUN_LOG
         return RunFailed(f"torchrun ended with code {code}, and no rank left a log.\n  log: {log}")
-    return failure if code != PAST_LIMIT else failure.below("The program passed its limit and was stopped.")
+    end = None
+    with contextlib.suppress(PlanError):  # the calls do not read
+        end = standing(Meetings(read_calls(run_dir)))
+    if code == PAST_LIMIT:
+        lines = end.lines if end is not None else []
+        return failure.below("\n  ".join(["The program passed its limit and was stopped.", *lines]))
+    what = "\n  ".join([failure.what, *(end.mismatches if end is not None else [])])
+    return RunFailed(what, where=failure.where, check_first=failure.check_first, headline=failure.headline)

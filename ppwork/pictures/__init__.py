@@ -10,6 +10,7 @@ from ppwork.pictures.failures import failure
 from ppwork.pictures.groups import topology
 from ppwork.pictures.measures import chunks, depths, mesh
 from ppwork.pictures.picture import Picture
+from ppwork.pictures.programs import program
 from ppwork.pictures.scenarios import scenario
 from ppwork.pictures.sequences import sequence
 from ppwork.pictures.state_machine import states
@@ -24,6 +25,7 @@ __all__ = [
     "failure",
     "mesh",
     "moments",
+    "program",
     "scenario",
     "sequence",
     "states",

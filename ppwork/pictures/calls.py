@@ -33,12 +33,7 @@ WIDTH, MARGINS, ROW = 11.0, (1.75, 0.35, 0.5, 1.05), 0.5
 """Of the figure, as ``style.stacked`` takes them, and of a row, in inches."""
 AXIS = WIDTH - MARGINS[0] - MARGINS[1]
 """Length of the time axis, in inches."""
-CHAR = 0.105
-"""Width of a character inside a bar, in inches."""
-TALL = 0.66
 ROWS = ("in the call", "buffer lent")
-NARROWEST = 0.004
-"""Width of the narrowest bar, as a part of the axis: a call of microseconds is to be seen."""
 
 
 @dataclass(frozen=True)
@@ -178,36 +173,17 @@ def _rank(
 
     of_torch = [call for call in calls if call.name not in TOUCHES]
     lent = {message: held_ns(calls, message) for message in dict.fromkeys(call.message for call in of_torch)}
-    _bars(axes, row, [(ms(c.entered_ns), ms(c.ended_ns), c.name, styles[c.message]) for c in of_torch])
-    _bars(axes, row + 1, [(ms(since), ms(until), m, styles[m]) for m, (since, until) in lent.items()])
+    style.worded_bars(
+        axes, AXIS, row, [(ms(c.entered_ns), ms(c.ended_ns), c.name, styles[c.message]) for c in of_torch]
+    )
+    style.worded_bars(
+        axes, AXIS, row + 1, [(ms(since), ms(until), m, styles[m]) for m, (since, until) in lent.items()]
+    )
     for call in calls:
         if call.raised:
             axes.plot([ms(call.ended_ns)], [row], zorder=6, clip_on=False, **_mark("P"))
         if call.name in TOUCHES:
             axes.plot([ms(call.entered_ns)], [row + 1], zorder=6, clip_on=False, **_mark("X"))
-
-
-def _bars(axes: Axes, row: int, bars: list[tuple[float, float, str, style.Style]]) -> None:
-    """Draw bars from the left to the right, each with its word in it, behind it or in front of it."""
-    low, high = axes.get_xlim()
-    inch = (high - low) / AXIS
-    clear = low
-    for number, (left, until, word, look) in enumerate(bars):
-        right = max(until, left + NARROWEST * (high - low))
-        style.bar(axes, left, right, row, TALL, zorder=3, **look)
-        after = bars[number + 1][0] if number + 1 < len(bars) else high
-        need = (len(word) * CHAR + 0.2) * inch
-        if need < right - left:
-            at, side = (left + right) / 2, "center"
-        elif need < after - right:
-            at, side = right + 0.07 * inch, "left"
-        elif need < left - clear:
-            at, side = left - 0.07 * inch, "right"
-        else:
-            at, side = 0.0, ""
-        if side:
-            axes.text(at, row, word, ha=side, va="center", fontsize=11, zorder=5, bbox=style.white_box())
-        clear = at + need if side == "left" else right
 
 
 def _mark(shape: str) -> style.Style:

@@ -29,6 +29,10 @@ BAD, BAD_PAPER = VERMILION, "#FBE3D6"
 DARK, GREY, LINE, MEDIUM, PALE, FAINT = "#555555", "#777777", "#999999", "#BBBBBB", "#E4E4E4", "#F6F6F6"
 STATE_COLOURS = {"busy": GREEN, "slow": ORANGE, "stuck": VERMILION}
 """Of a rank's state, besides the word and never instead of it."""
+TALL, CHAR = 0.66, 0.105
+"""Height of a bar that has a word, in rows, and width of a character of it, in inches."""
+NARROWEST = 0.004
+"""Width of the narrowest bar, as a part of the axis: a call of microseconds is to be seen."""
 CENTRED: Style = {"ha": "center", "va": "center"}
 
 
@@ -109,6 +113,38 @@ def bar(axes: Axes, start: float, end: float, middle: float, height: float, **st
 
     if end >= start:
         axes.add_patch(Rectangle((start, middle - height / 2), end - start, height, **style))
+
+
+def worded_bars(
+    axes: Axes, inches: float, row: float, bars: Sequence[tuple[float, float, str, Style]]
+) -> None:
+    """Draw bars from the left to the right, each with its word in it, behind it or in front of it.
+
+    Args:
+        axes: The axes, whose limits stand.
+        inches: Length of their time axis.
+        row: Middle of the bars.
+        bars: Start, end, word and style of each, by their starts; a word without room is left out.
+    """
+    low, high = axes.get_xlim()
+    inch = (high - low) / inches
+    clear = low
+    for number, (left, until, word, look) in enumerate(bars):
+        right = max(until, left + NARROWEST * (high - low))
+        bar(axes, left, right, row, TALL, zorder=3, **look)
+        after = bars[number + 1][0] if number + 1 < len(bars) else high
+        need = (len(word) * CHAR + 0.2) * inch
+        if need < right - left:
+            at, side = (left + right) / 2, "center"
+        elif need < after - right:
+            at, side = right + 0.07 * inch, "left"
+        elif need < left - clear:
+            at, side = left - 0.07 * inch, "right"
+        else:
+            at, side = 0.0, ""
+        if side:
+            axes.text(at, row, word, ha=side, va="center", fontsize=11, zorder=5, bbox=white_box())
+        clear = at + need if side == "left" else right
 
 
 def arrow(axes: Axes, tail: tuple[float, float], head: tuple[float, float], **style: Any) -> None:  # noqa: ANN401

@@ -103,7 +103,7 @@ def chrome_trace(entries_by_rank: EntriesByRank, plan: Plan) -> bytes:
         pid = PID_BASE + rank
         lanes = ["main", *sorted({entry.lane for entry in entries} - {"main"})]
         tids |= {(rank, lane): pid * LANES_PER_RANK + index for index, lane in enumerate(lanes)}
-        events += _rows(rank, f"rank {rank} {plan.topology.role(rank)}", lanes, tids)
+        events += rank_rows(rank, f"rank {rank} {plan.topology.role(rank)}", lanes, tids)
         ordered = sorted(entries, key=lambda entry: (_start(entry), -entry.end_ns))
         events += [_event(entry, pid, tids[rank, entry.lane], zero) for entry in ordered]
     for half in transfers(ranks):
@@ -129,7 +129,8 @@ def _start(entry: Entry) -> int:
     return entry.at_ns if isinstance(entry, Instant) else entry.start_ns
 
 
-def _rows(rank: int, name: str, lanes: list[str], tids: dict[tuple[int, str], int]) -> list[Event]:
+def rank_rows(rank: int, name: str, lanes: list[str], tids: dict[tuple[int, str], int]) -> list[Event]:
+    """Return names and places of a rank's rows; the ids of its lanes are in ``tids``."""
     pid, main = PID_BASE + rank, tids[rank, "main"]
     rows: list[Event] = [
         Metadata(name="process_name", pid=pid, tid=main, args={"name": name}),

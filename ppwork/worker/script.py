@@ -1,8 +1,9 @@
-"""The entry of one rank of somebody's own program: ``torchrun -m ppwork rank SCRIPT ARGS``.
+"""The entry of one rank of somebody's own program: ``torchrun -m ppwork rank FOLDER SCRIPT ARGS``.
 
-The program runs as it would under plain torchrun, with three things added: it never outlives its launcher,
-it answers with its stacks when the launcher's limit has passed, and on its way out the garbage collector does
-not look through all of torch once more, which takes longer than many a program of a lesson.
+The program runs as it would under plain torchrun, with four things added: it never outlives its launcher,
+its calls of torch.distributed are recorded in the folder, it answers with its stacks when the launcher's
+limit has passed, and on its way out the garbage collector does not look through all of torch once more, which
+takes longer than many a program of a lesson.
 """
 
 from __future__ import annotations
@@ -15,16 +16,22 @@ import sys
 from pathlib import Path
 
 from ppwork import process
+from ppwork.worker.trace import start
 
 
-def main(script: str, arguments: list[str]) -> int:
+def main(folder: str, script: str, arguments: list[str]) -> int:
     """Run the program as ``__main__``; what it raises ends this process as it would without us."""
     process.hold_if_asked()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     sys.argv = [script, *arguments]
     sys.path.insert(0, str(Path(script).resolve().parent))  # where Python looks for its neighbours
+    recorder = start(Path(folder))
     try:
         runpy.run_path(script, run_name="__main__")
+    except BaseException as error:
+        if recorder is not None and not (isinstance(error, SystemExit) and not error.code):
+            recorder.failed(error)
+        raise
     finally:
         gc.freeze()
     return 0

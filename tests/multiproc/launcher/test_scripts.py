@@ -70,5 +70,18 @@ def test_the_code_of_a_cell_runs_on_ranks_and_shows_what_they_printed(tmp_path):
     seen = messages_of(cell, XDG_RUNTIME_DIR=str(tmp_path))
     (result,) = [m["content"]["data"] for m in seen if m["msg_type"] == "execute_result"]
     assert result["text/plain"] == "rank 0: sum 1.0\nrank 1: sum 1.0"
+    # The picture of its calls stands below what it printed.
+    assert result["text/html"].startswith("<pre>rank 0: sum 1.0")
+    assert '<img alt="2 ranks, 6 calls.' in result["text/html"]
     assert (tmp_path / "cell.py").read_text().startswith(PROGRAM)
     wait_for((tmp_path / "runs").exists)
+
+
+def test_a_cell_that_fails_shows_where_its_ranks_stood_above_the_error(tmp_path):
+    cell = f"get_ipython().run_line_magic('load_ext', 'ppwork')\nimport os; os.chdir({str(tmp_path)!r})\n"
+    cell += f"get_ipython().run_cell_magic('ranks', '2 --file cell.py raise', {PROGRAM!r})"
+    seen = messages_of(cell, XDG_RUNTIME_DIR=str(tmp_path), PPWORK_NONINTERACTIVE="1")
+    (shown,) = [m["content"]["data"] for m in seen if m["msg_type"] == "display_data"]
+    assert "its program ended with ValueError: boom" in shown["text/html"]
+    (error,) = [m["content"] for m in seen if m["msg_type"] == "error"]
+    assert error["ename"] == "RunFailed"

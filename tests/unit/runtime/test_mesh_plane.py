@@ -19,6 +19,7 @@ from ppwork.runtime.messages import Incoming
 from ppwork.runtime.plane import Timed
 
 CPU = torch.device("cpu")
+OVER = "the test is over"
 BEGIN = None
 """What a follower's link returns for the leader's word."""
 
@@ -34,7 +35,10 @@ class Link:
         self.coming, self.heard = Link.coming, Link.heard
 
     def receive(self):
-        return self.coming.get(timeout=10.0)
+        item = self.coming.get(timeout=10.0)
+        if item is OVER:
+            raise RuntimeError("the test is over")
+        return item
 
     def pass_on(self, incoming):
         self.heard.append(incoming)
@@ -100,6 +104,8 @@ def plane_of(monkeypatch):
     for end in ("P2PReceiver", "P2PSender", "BroadcastRoot", "BroadcastReceiver"):
         monkeypatch.setattr(f"ppwork.runtime.mesh.{end}", Link)
 
+    planes = []
+
     def made(rank, depth=2, timeout_s=5.0, on_device=True):
         monkeypatch.setattr(Link, "coming", queue.Queue(), raising=False)
         monkeypatch.setattr(Link, "heard", [], raising=False)
@@ -109,9 +115,17 @@ def plane_of(monkeypatch):
         plane = PPControlPlane.join(PipelinePlan(mesh_size=2, in_flight_depth=depth), groups=groups)
         if on_device:
             plane.device, plane._lanes["device"] = Device(), Lane("device", CPU)
+        planes.append((plane, Link.coming))
         return plane
 
-    return made
+    yield made
+    for plane, coming in planes:
+        coming.put(OVER)
+        if plane.device is not None:
+            plane.device.free.set()
+            plane.device.taken.set()
+        for lane in plane._lanes.values():
+            lane.close(0.1)
 
 
 def incoming(k, call=None, action=PPAction.INFER, reason=None):

@@ -1,0 +1,36 @@
+"""``ppwork trace``: run anybody's program and see its calls, or see those that a folder has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ppwork.cli.output import write_files, write_text
+from ppwork.launcher.script import LIMIT_S, launch_script
+from ppwork.pictures.programs import program_files
+
+
+def trace(
+    program: Annotated[Path, typer.Argument(help="A program, or a folder that has recorded calls.")],
+    arguments: Annotated[list[str] | None, typer.Argument(help="The program's own.")] = None,
+    nproc: Annotated[int, typer.Option(help="Ranks.")] = 2,
+    limit: Annotated[float, typer.Option(help="Seconds until it is stopped.")] = LIMIT_S,
+    folder: Annotated[Path | None, typer.Option("--out", help="Run folder, new or empty.")] = None,
+) -> None:
+    """Record the calls of torch.distributed that a program makes: table, finding, picture, Perfetto trace."""
+    failure = None
+    if program.is_dir():
+        folder = program
+    else:
+        run = launch_script(
+            program, nproc=nproc, arguments=tuple(arguments or ()), out=folder, check=False, limit_s=limit
+        )
+        folder, failure = run.run_dir, run.failure
+        write_text(repr(run))
+    files = program_files(folder)
+    paths = write_files(folder, files, "is it yours?")
+    write_text("\n".join([files["calls.txt"].decode(), *map(str, paths)]))
+    if failure is not None:
+        raise failure

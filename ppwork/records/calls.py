@@ -1,0 +1,352 @@
+"""Calls of torch.distributed by anybody's program: a file for each rank, written as they happen.
+
+A call is a line when it begins and a line when it ends, so a rank that hangs or was killed leaves the call
+that it stands in. The first ``HEAD_BYTES`` of a rank stay; what follows goes round in two files of
+``TAIL_BYTES``, so that the end is there as well, and a program of days leaves a few megabytes.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import msgspec
+
+from ppwork.errors import PlanError
+
+HEAD_BYTES, TAIL_BYTES = 6 << 20, 2 << 20
+"""Some 15,000 calls at the beginning, and at least 5,000 at the end."""
+SEND, RECV = "send", "recv"
+ANY = -1
+"""The peer of a receive from any rank, and the root of a collective that has none."""
+WAIT = "wait"
+
+
+class Part(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A message of a call, or this rank's share of a collective.
+
+    Attributes:
+        kind: ``SEND``, ``RECV``, or nothing: a collective.
+        peer: The other rank, or the root; global.
+        dtype: Such as ``float32``; nothing: no tensor, such as an object.
+        shape: Of the tensor, or of the first one of a list.
+        tensors: Number of them.
+        size: Bytes of all of them.
+    """
+
+    kind: str = ""
+    peer: int = ANY
+    tag: int = 0
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    tensors: int = 1
+    size: int = 0
+
+    @property
+    def text(self) -> str:
+        """The tensor as one says it, such as ``float32[4, 2]`` or ``2 x int64[8]``."""
+        if not self.dtype:
+            return ""
+        times = f"{self.tensors} x " if self.tensors > 1 else ""
+        return f"{times}{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+class Head(msgspec.Struct, frozen=True, tag="head", tag_field="type"):
+    """The first line of a rank; ``clock`` is the name of the clock that its times are on."""
+
+    rank: int
+    world_size: int
+    clock: str
+    at_ns: int
+
+
+class Group(msgspec.Struct, frozen=True, tag="group", tag_field="type"):
+    """A process group, written when this rank first uses it; ``ranks`` are global."""
+
+    name: str
+    ranks: tuple[int, ...]
+    backend: str = ""
+
+
+class Begun(msgspec.Struct, frozen=True, omit_defaults=True, tag="begun", tag_field="type"):
+    """A rank enters a call.
+
+    Attributes:
+        number: Counts this rank's calls.
+        name: Of the function, or ``WAIT``.
+        site: File and line of the program; of the innermost frame that is not torch's.
+        op: The reduction, or another word of the call.
+        of: ``WAIT``: the number of the call that returned the handle.
+        part: ``WAIT``: which of that call's handles; ``ANY``: there is one for all.
+    """
+
+    number: int
+    at_ns: int
+    name: str
+    site: str
+    group: str = ""
+    parts: tuple[Part, ...] = ()
+    thread: str = ""
+    op: str = ""
+    of: int = -1
+    part: int = ANY
+
+
+class Ended(msgspec.Struct, frozen=True, omit_defaults=True, tag="ended", tag_field="type"):
+    """A rank leaves a call: with an exception, or with a handle (the buffer stays lent until its wait)."""
+
+    number: int
+    at_ns: int
+    error: str = ""
+    lent: bool = False
+    peer: int = ANY
+
+
+class Left(msgspec.Struct, frozen=True, omit_defaults=True, tag="left", tag_field="type"):
+    """The program of a rank came to its end; it is not there after a kill."""
+
+    at_ns: int
+    error: str = ""
+
+
+Line = Head | Group | Begun | Ended | Left
+_decoder = msgspec.json.Decoder(Line)
+
+
+def calls_file(folder: Path, rank: int, tail: int | None = None) -> Path:
+    """Return the path of a rank's calls, or of one of the two files in which its end goes round."""
+    return Path(folder) / f"calls-rank{rank}{'' if tail is None else f'.tail{tail}'}.jsonl"
+
+
+class CallWriter:
+    """Writes the lines of one rank, each whole and at once; safe from any thread.
+
+    Nothing here raises after the first line: a program must not end because it is recorded.
+
+    Args:
+        folder: Made if it is not there.
+        rank: Of this process.
+        head_bytes: What stays of the beginning.
+        tail_bytes: What each of the two files of the end holds.
+
+    Raises:
+        OSError: There can be no such file.
+    """
+
+    def __init__(
+        self, folder: Path, rank: int, *, head_bytes: int = HEAD_BYTES, tail_bytes: int = TAIL_BYTES
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for tail in (0, 1):
+            calls_file(folder, rank, tail).unlink(missing_ok=True)
+        self._folder, self._rank, self._tail_bytes = folder, rank, tail_bytes
+        self._head = self._file = _opened(calls_file(folder, rank))
+        self._room, self._tail = head_bytes, 0
+        self._encode = msgspec.json.Encoder().encode
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def write(self, line: Begun | Ended | Left) -> None:
+        """Write a line to the beginning, or to the end if that is full."""
+        if self._closed:
+            return
+        data = self._encode(line) + b"\n"
+        with self._lock:
+            try:
+                self._room -= len(data)
+                if self._room < 0:
+                    self._turn()
+                    self._room -= len(data)
+                os.write(self._file, data)
+            except OSError as error:
+                self._give_up(error)
+
+    def introduce(self, line: Head | Group) -> None:
+        """Write what the other lines refer to; it always goes to the beginning."""
+        if self._closed:
+            return
+        with self._lock:
+            try:
+                os.write(self._head, self._encode(line) + b"\n")
+            except OSError as error:
+                self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        self.close()
+        sys.stderr.write(f"ppwork: this rank's calls are no longer recorded: {error.strerror}\n")
+
+    def close(self) -> None:
+        """Write no more."""
+        self._closed = True
+
+    def _turn(self) -> None:
+        if self._file != self._head:
+            os.close(self._file)
+        self._file = _opened(calls_file(self._folder, self._rank, self._tail))
+        self._room, self._tail = self._tail_bytes, 1 - self._tail
+
+
+def _opened(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of one rank; times are that rank's clock.
+
+    Attributes:
+        end_ns: ``None``: the rank did not come out of it.
+        lent: It returned a handle.
+    """
+
+    rank: int
+    begun: Begun
+    end_ns: int | None = None
+    error: str = ""
+    lent: bool = False
+
+    @property
+    def name(self) -> str:
+        """Name of the function."""
+        return self.begun.name
+
+    @property
+    def start_ns(self) -> int:
+        """When the rank entered it."""
+        return self.begun.at_ns
+
+    @property
+    def line(self) -> str:
+        """File without its folder, and line."""
+        return self.begun.site.rpartition("/")[2]
+
+    @property
+    def text(self) -> str:
+        """The call with what it is about, such as ``send float32[4] to 1``."""
+        parts = self.begun.parts
+        if len(parts) == 1:
+            about = said_of(parts[0]).removeprefix(parts[0].kind).strip()
+        else:
+            about = ", ".join(map(said_of, parts[:3])) + (f", and {len(parts) - 3} more" if parts[3:] else "")
+        return " ".join(filter(None, (self.name, self.begun.op, about)))
+
+
+def said_of(part: Part) -> str:
+    """Return a part as one says it.
+
+    >>> said_of(Part("send", 1, 3, "float32", (4,)))
+    'send float32[4] to 1 tag 3'
+    """
+    way = {SEND: "to", RECV: "from", "": "root"}[part.kind]
+    whom = f"{way} {part.peer}" if part.peer != ANY else "from any" * (part.kind == RECV)
+    return " ".join(filter(None, (part.kind, part.text, whom, f"tag {part.tag}" if part.tag else "")))
+
+
+@dataclass(frozen=True)
+class RankCalls:
+    """What one rank left.
+
+    Attributes:
+        groups: The groups it used, by name.
+        calls: In the order in which it entered them.
+        left: How its program ended; ``None``: it was killed, or still runs.
+        lost: Number of calls in the middle that were not kept.
+    """
+
+    head: Head
+    groups: Mapping[str, Group]
+    calls: tuple[Call, ...]
+    left: Left | None
+    lost: int = 0
+
+    @cached_property
+    def by_number(self) -> dict[int, Call]:
+        """The calls by their numbers."""
+        return {call.begun.number: call for call in self.calls}
+
+    def origin(self, call: Call) -> Call:
+        """Return the call itself; of a wait the one that returned the handle, if that is known."""
+        return self.by_number.get(call.begun.of, call)
+
+    def text(self, call: Call) -> str:
+        """Return ``call.text``; of a wait also what it is for."""
+        origin = self.origin(call)
+        if origin is call:
+            return call.text
+        if call.begun.part == ANY or call.begun.part >= len(origin.begun.parts):
+            return f"{WAIT} for {origin.text}"
+        return f"{WAIT} for {said_of(origin.begun.parts[call.begun.part])}"
+
+    @property
+    def stands_in(self) -> Call | None:
+        """The call that this rank did not come out of."""
+        return next((call for call in reversed(self.calls) if call.end_ns is None), None)
+
+
+def read_calls(folder: Path | str) -> dict[int, RankCalls]:
+    """Read the calls of all ranks that left any, by rank; also while they still run.
+
+    Raises:
+        PlanError: A file does not read.
+    """
+    ranks: dict[int, RankCalls] = {}
+    for path in Path(folder).glob("calls-rank*[0-9].jsonl"):
+        if ".tail" in path.name:
+            continue
+        try:
+            of_rank = _read(path)
+        except (OSError, msgspec.MsgspecError) as error:
+            raise PlanError(
+                f"The calls in {path} do not read: {error}.", check_first="was the file changed by hand?"
+            ) from error
+        if of_rank is not None:
+            ranks[of_rank.head.rank] = of_rank
+    return dict(sorted(ranks.items()))
+
+
+def _lines(path: Path) -> list[Line]:
+    data = path.read_bytes() if path.exists() else b""
+    # A last line without its end was cut by a kill.
+    return [_decoder.decode(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]
+
+
+def _read(path: Path) -> RankCalls | None:
+    lines = _lines(path)
+    if not lines or not isinstance(lines[0], Head):
+        return None
+    head = lines[0]
+    tails = [_lines(calls_file(path.parent, head.rank, tail)) for tail in (0, 1)]
+    calls: dict[int, Call] = {}
+    groups: dict[str, Group] = {}
+    left: Left | None = None
+    for line in [*lines, *(line for tail in sorted(tails, key=_first) for line in tail)]:
+        match line:
+            case Begun():
+                calls[line.number] = Call(head.rank, line)
+            case Ended(number, at_ns, error, lent, peer) if number in calls:
+                call = calls[number]
+                begun = call.begun
+                if peer != ANY:  # a receive from any rank knows at its end who it was
+                    begun = msgspec.structs.replace(
+                        begun, parts=(msgspec.structs.replace(begun.parts[0], peer=peer),)
+                    )
+                calls[number] = replace(call, begun=begun, end_ns=at_ns, error=error, lent=lent)
+            case Group():
+                groups[line.name] = line
+            case Left():
+                left = line
+    lost = max(calls, default=-1) + 1 - len(calls)
+    if lost:
+        # The end of a call may be among the lines that were not kept. It has ended if its thread went on.
+        last = {call.begun.thread: number for number, call in calls.items()}
+        calls = {n: c for n, c in calls.items() if c.end_ns is not None or last[c.begun.thread] == n}
+    return RankCalls(head, groups, tuple(calls.values()), left, lost)
+
+
+def _first(lines: list[Line]) -> int:
+    return next((line.number for line in lines if isinstance(line, Begun | Ended)), 0)

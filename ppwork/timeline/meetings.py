@@ -1,0 +1,247 @@
+"""Calls that met: a send and its receive, the ranks of a collective; loans of buffers, and who waited.
+
+A message is known by group, sender, receiver, tag and order, a collective by its group and order: what torch
+itself goes by. Nothing here asks whether the two ends agree on what they send (``diagnosis.standing``).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from ppwork.records.calls import ANY, SEND, WAIT, Call, Part, RankCalls
+
+START = "init_process_group"
+MAKES_GROUPS = ("new_group", "new_subgroups", "new_subgroups_by_enumeration", "split_group", "shrink_group")
+ALONE = (WAIT, "wait_tensor", "destroy_process_group")
+"""Calls that no other rank has to make."""
+REFUSED = ("TypeError", "ValueError")
+"""Errors by which torch refuses arguments: nothing of such a call reached another rank."""
+
+
+@dataclass(frozen=True)
+class Loan:
+    """A buffer that torch had, from the call to the end of the wait; ``wait`` is ``None``: nobody waited."""
+
+    call: Call
+    part: int
+    wait: Call | None
+
+    @property
+    def end_ns(self) -> int | None:
+        """When the buffer was the program's again; ``None``: not within what is recorded."""
+        return self.wait.end_ns if self.wait is not None else None
+
+
+@dataclass(frozen=True)
+class End:
+    """One end of a message, or one rank's call of a collective.
+
+    Attributes:
+        blocking: The call in which its rank stood until it was done: its own, or the wait for its handle;
+            ``None``: nobody waited.
+    """
+
+    call: Call
+    part: Part
+    blocking: Call | None
+
+    @property
+    def done_ns(self) -> int | None:
+        """When its rank knew that it was done."""
+        return self.blocking.end_ns if self.blocking is not None else None
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message; an end that was never called is ``None``."""
+
+    group: str
+    sender: int
+    receiver: int
+    sent: End | None
+    received: End | None
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """A collective.
+
+    Attributes:
+        number: Counts the group's collectives, from 1.
+        members: All ranks that must come.
+        ends: Those that came.
+    """
+
+    group: str
+    number: int
+    members: tuple[int, ...]
+    ends: Mapping[int, End]
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Members that did not come."""
+        return tuple(rank for rank in self.members if rank not in self.ends)
+
+    @property
+    def last(self) -> int:
+        """The rank that came last."""
+        return max(self.ends, key=lambda rank: self.ends[rank].call.start_ns)
+
+    @property
+    def name(self) -> str:
+        """Of the function, as the first rank called it."""
+        return next(iter(self.ends.values())).call.name
+
+    @property
+    def is_start(self) -> bool:
+        """Whether it makes groups: ranks come to that as their processes start."""
+        return self.name in (START, *MAKES_GROUPS)
+
+
+@dataclass(frozen=True)
+class Stall:
+    """Time in which a rank stood in ``call`` because another had not made ``awaited`` yet."""
+
+    call: Call
+    awaited: Call
+    ns: int
+
+
+class Meetings:
+    """What met what in a program.
+
+    Args:
+        ranks: What the ranks left, by rank.
+    """
+
+    def __init__(self, ranks: Mapping[int, RankCalls]) -> None:
+        self.ranks = ranks
+        self.loans = tuple(loan for of_rank in ranks.values() for loan in _loans(of_rank))
+        self._cut = any(of_rank.lost for of_rank in ranks.values())
+        self._waits = {(loan.call.rank, loan.call.begun.number, loan.part): loan.wait for loan in self.loans}
+        # Order is what they meet by: past calls that were not kept, half of one tells nothing.
+        self.messages = tuple(m for m in self._messages() if not self._cut or (m.sent and m.received))
+        self.meetings = tuple(m for m in self._meetings() if not self._cut or not m.missing)
+
+    @cached_property
+    def forgotten(self) -> set[int]:
+        """The calls (by ``id``) that returned handles, none of which was waited for."""
+        waited = {id(loan.call) for loan in self.loans if loan.wait is not None}
+        return {id(loan.call) for loan in self.loans} - waited
+
+    @cached_property
+    def stalls(self) -> list[Stall]:
+        """Every stall of the work, the longest first; what ranks wait for while they start is left out."""
+        stalls = [stall for message in self.messages for stall in _of_message(message)]
+        stalls += [stall for m in self.meetings if not m.is_start for stall in _of_meeting(m)]
+        return sorted(stalls, key=lambda stall: -stall.ns)
+
+    def _end(self, call: Call, number: int, part: Part) -> End:
+        if not call.lent:
+            return End(call, part, call)
+        key = call.rank, call.begun.number
+        return End(call, part, self._waits.get((*key, number)) or self._waits.get((*key, ANY)))
+
+    def _messages(self) -> Iterator[Message]:
+        ends: dict[tuple[str, int, int, int], tuple[list[End], list[End]]] = defaultdict(lambda: ([], []))
+        from_any: list[End] = []
+        for rank, of_rank in self.ranks.items():
+            for call in _that_count(of_rank):
+                group = of_rank.groups.get(call.begun.group)
+                for number, part in enumerate(call.begun.parts):
+                    if not part.kind:
+                        continue
+                    end = self._end(call, number, part)
+                    # NCCL has no tags.
+                    tag = 0 if group is not None and group.backend == "nccl" else part.tag
+                    if part.kind == SEND:
+                        ends[call.begun.group, rank, part.peer, tag][0].append(end)
+                    elif part.peer != ANY:
+                        ends[call.begun.group, part.peer, rank, tag][1].append(end)
+                    else:
+                        from_any.append(end)
+        for (group_name, sender, receiver, _), (sent, received) in ends.items():
+            for n in range(max(len(sent), len(received))):
+                yield Message(
+                    group_name, sender, receiver, *(e[n] if n < len(e) else None for e in (sent, received))
+                )
+        for end in from_any:
+            yield Message(end.call.begun.group, ANY, end.call.rank, None, end)
+
+    def _meetings(self) -> Iterator[Meeting]:
+        ends: dict[tuple[str, tuple[int, ...]], dict[int, list[End]]] = defaultdict(lambda: defaultdict(list))
+        for rank, of_rank in self.ranks.items():
+            everybody = tuple(range(of_rank.head.world_size))
+            for call in _that_count(of_rank):
+                group = of_rank.groups.get(call.begun.group)
+                if call.name in ALONE or any(part.kind for part in call.begun.parts):
+                    continue
+                if call.name == START or call.name in MAKES_GROUPS:
+                    key = call.name, group.ranks if group is not None else everybody
+                elif group is not None:
+                    key = group.name, group.ranks
+                else:  # the call of a rank that is not in the group
+                    continue
+                part = call.begun.parts[0] if call.begun.parts else Part()
+                ends[key][rank].append(self._end(call, ANY, part))
+        for (name, members), of_group in ends.items():
+            for n in range(max(map(len, of_group.values()))):
+                came = {rank: calls[n] for rank, calls in of_group.items() if n < len(calls)}
+                yield Meeting(name, n + 1, members, came)
+
+
+def _that_count(of_rank: RankCalls) -> list[Call]:
+    gap = next(n for n in itertools.count() if n not in of_rank.by_number)
+    kept = (call for call in of_rank.calls if call.begun.number < gap)
+    return [call for call in kept if not call.error.startswith(REFUSED)]
+
+
+def _loans(of_rank: RankCalls) -> Iterator[Loan]:
+    waits: dict[tuple[int, int], Call] = {}
+    for call in of_rank.calls:
+        if call.name == WAIT:
+            waits.setdefault((call.begun.of, call.begun.part), call)
+    for call in of_rank.calls:
+        if call.lent:
+            number = call.begun.number
+            parts = (
+                [ANY] if (number, ANY) in waits or len(call.begun.parts) < 2 else range(len(call.begun.parts))
+            )
+            for part in parts:
+                yield Loan(call, part, waits.get((number, part)))
+
+
+def _of_message(message: Message) -> Iterator[Stall]:
+    if message.sent is None or message.received is None:
+        return
+    for end, other in ((message.sent, message.received), (message.received, message.sent)):
+        if (stall := _stall(end, other.call)) is not None:
+            yield stall
+
+
+def _of_meeting(meeting: Meeting) -> Iterator[Stall]:
+    if meeting.missing:
+        return
+    last = meeting.ends[meeting.last].call
+    for rank, end in meeting.ends.items():
+        if rank != meeting.last and (stall := _stall(end, last)) is not None:
+            yield stall
+
+
+def _stall(end: End, awaited: Call) -> Stall | None:
+    """Return how long one stood there before the other call began; nothing if it went on without it."""
+    stood = end.blocking
+    if stood is None or stood.end_ns is None or not stood.start_ns < awaited.start_ns <= stood.end_ns:
+        return None
+    return Stall(stood, awaited, awaited.start_ns - stood.start_ns)
+
+
+def own_end_ns(ranks: Mapping[int, RankCalls]) -> int:
+    """Return the last moment that any rank wrote down."""
+    every = [call for of_rank in ranks.values() for call in of_rank.calls]
+    ends = [call.start_ns if call.end_ns is None else call.end_ns for call in every]
+    return max(ends + [of_rank.left.at_ns for of_rank in ranks.values() if of_rank.left is not None])

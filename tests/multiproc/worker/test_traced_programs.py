@@ -1,0 +1,114 @@
+"""Calls of real programs on real ranks: all are recorded, and where ranks stand is said."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pytest
+from checkout import SUPPORT
+
+import ppwork as pp
+from ppwork.diagnosis.standing import standing
+from ppwork.process import PAST_LIMIT
+from ppwork.records.calls import read_calls
+from ppwork.timeline.meetings import Meetings
+from ppwork.worker.trace import VARIABLE
+
+pytestmark = pytest.mark.multiproc
+
+TRACED = SUPPORT / "traced"
+WELL = ("p2p", "handles", "batched", "collectives", "asynchronous", "objects", "groups", "ddp", "dtensor",
+        "functional", "threads", "caught")  # fmt: skip
+OWN_LINE = "import ppwork.worker.traced\n"
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory):
+    """All programs that end well, one after the other on two ranks."""
+    out = tmp_path_factory.mktemp("counted") / "run"
+    return pp.launch_script(TRACED / "counted.py", nproc=2, arguments=WELL, out=out)
+
+
+def recorded(run, rank: int) -> dict[str, Counter[str]]:
+    """Calls by program; a wait belongs to the program of its handle."""
+    of_rank = read_calls(run.run_dir)[rank]
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for call in of_rank.calls:
+        counts[Path(of_rank.origin(call).begun.site.rpartition(":")[0]).stem][call.name] += 1
+    return counts
+
+
+@pytest.mark.parametrize("program", WELL)
+def test_calls_recorded_are_the_calls_made(counted, program):
+    for rank in range(2):
+        line = next(line for line in counted.printed(rank).splitlines() if line.startswith("@made"))
+        made = Counter(json.loads(line.removeprefix("@made"))[program])
+        assert made
+        assert recorded(counted, rank)[program] == made
+
+
+def test_every_message_and_collective_has_all_its_ends(counted):
+    met = Meetings(read_calls(counted.run_dir))
+    assert standing(met) is None
+    assert len(met.messages) == 5 + 6 + 4 + 1
+    assert all(message.sent is not None and message.received is not None for message in met.messages)
+    alone = [meeting for meeting in met.meetings if len(meeting.members) == 1]
+    assert [meeting.name for meeting in alone] == ["all_reduce"]
+    assert not [meeting for meeting in met.meetings if meeting.missing]
+    assert all(loan.wait is not None for loan in met.loans)
+
+
+@pytest.mark.parametrize(
+    ("program", "ranks", "said"),
+    [
+        ("parted", 2, "Collective 7 of default_pg: rank 0 all_reduce SUM float32[4] (parted.py:13), "
+                      "rank 1 broadcast float32[4] root 0 (parted.py:16)."),
+        ("left", 3, "Rank 2 waits for nobody: its program came to its end, "
+                    "after all_reduce SUM float32[4] at left.py:9."),
+        ("ring", 3, "Ranks 0, 1 and 2 wait for each other."),
+        ("sizes", 2, "A send of float32[4] (rank 0, sizes.py:8) met a receive of float32[2] "
+                     "(rank 1, sizes.py:10)."),
+    ],
+)  # fmt: skip
+def test_a_program_that_does_not_end_says_where_its_ranks_stand(tmp_path, program, ranks, said):
+    run = pp.launch_script(TRACED / f"{program}.py", nproc=ranks, out=tmp_path / "run", check=False)
+    assert said in pp.pictures.program(run).finding
+    table = str(pp.pictures.program(run).table)
+    assert "raised" in table or "never came back" in table
+
+
+def test_ranks_that_are_killed_at_their_limit_leave_the_call_they_stand_in(tmp_path):
+    run = pp.launch_script(TRACED / "tags.py", nproc=2, out=tmp_path / "run", check=False, limit_s=12.0)
+    assert run.exit_code == PAST_LIMIT
+    ranks = read_calls(run.run_dir)
+    assert [of_rank.left for of_rank in ranks.values()] == [None, None]
+    assert [of_rank.stands_in.line for of_rank in ranks.values()] == ["tags.py:10", "tags.py:12"]
+    assert "Rank 0 sent tag 3 (tags.py:9), rank 1 awaited tag 4 (tags.py:12)." in run.failure.what
+    assert "never came back" in str(pp.pictures.program(run).table)
+
+
+def test_a_line_of_import_records_under_a_torchrun_of_ones_own(tmp_path):
+    program = tmp_path / "mine.py"
+    body = (TRACED / "asynchronous.py").read_text()
+    start = body.index("x, y")
+    program.write_text(
+        f'{body[:start]}{OWN_LINE}dist.init_process_group("gloo")\n{body[start:]}dist.destroy_process_group()\n'
+    )
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    environment = {**os.environ, VARIABLE: str(tmp_path / "calls"), "GLOO_SOCKET_IFNAME": "lo"}
+    subprocess.run([*command, str(program)], env=environment, check=True, timeout=60, capture_output=True)
+    names = [call.name for call in read_calls(tmp_path / "calls")[1].calls]
+    assert names == ["init_process_group", "all_reduce", "broadcast", "wait", "wait", "barrier", "wait",
+                     "destroy_process_group"]  # fmt: skip
+
+
+def test_a_program_that_is_not_to_be_recorded_is_not(tmp_path, monkeypatch):
+    monkeypatch.setenv(VARIABLE, "0")
+    run = pp.launch_script(TRACED / "left.py", nproc=2, out=tmp_path / "run")
+    assert read_calls(run.run_dir) == {}
+    assert "<img" not in run._repr_html_()

@@ -1,0 +1,36 @@
+"""``ppwork trace`` of a folder that has calls: table and finding on the screen, files beside the calls."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from made_calls import MadeCalls
+
+from ppwork.__main__ import main
+from ppwork.cli.main import BAD_INPUT
+
+
+def test_a_folder_of_calls_is_shown_and_gets_its_files(tmp_path, monkeypatch, capsys):
+    made = MadeCalls(tmp_path / "calls", 2)
+    made.recv(1, 0, 0, 31)
+    made.send(0, 1, 30, 31)
+    for rank in range(2):
+        made.left(rank, 40)
+    monkeypatch.setattr(sys, "argv", ["ppwork", "trace", str(tmp_path / "calls")])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 0
+    shown = capsys.readouterr().out
+    assert "Rank 1 stood 30 ms in recv (prog.py:1), until rank 0 called send (prog.py:1)." in shown
+    assert {path.name for path in (tmp_path / "calls").glob("calls[.-][pt]*")} == {
+        "calls.png",
+        "calls.txt",
+        "calls-trace.json",
+    }
+
+
+def test_a_folder_without_calls_is_bad_input(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["ppwork", "trace", str(tmp_path)])
+    assert main() == BAD_INPUT
+    assert "no call of torch.distributed" in capsys.readouterr().err

@@ -1,0 +1,113 @@
+"""Where the ranks of a program stand, on made-up calls: who waits for whom, and what does not fit."""
+
+from __future__ import annotations
+
+import pytest
+from made_calls import FLOATS, MadeCalls
+
+from ppwork.diagnosis.standing import standing
+from ppwork.records.calls import Part, read_calls
+from ppwork.timeline.meetings import Meetings
+
+ONE = Part(**FLOATS)
+
+
+@pytest.fixture
+def made(tmp_path):
+    return MadeCalls(tmp_path, 3)
+
+
+def end_of(made: MadeCalls):
+    return standing(Meetings(read_calls(made.folder)))
+
+
+def test_a_program_that_came_to_its_end_stands_nowhere(made):
+    for rank in range(3):
+        made.call(rank, "barrier", 0, 1)
+        made.left(rank, 2)
+    assert end_of(made) is None
+
+
+def test_who_waits_for_nobody_is_named_first(made):
+    made.call(0, "all_reduce", 0, None, ONE, line=4)
+    handle = made.recv(1, 0, 0, 1, name="irecv", lent=True)
+    made.wait(1, handle, 2, None, line=6)
+    made.call(2, "barrier", 0, 1, line=2)
+    end = end_of(made)
+    waits = {wait.rank: wait.waits_for for wait in end.waits}
+    # Rank 2's barrier met the all_reduce of rank 0: they parted there.
+    assert waits == {0: (1, 2), 1: (0,), 2: ()}
+    assert end.waits[1].call == "wait for irecv float32[4] from 0 at prog.py:6"
+    assert end.mismatches == (
+        "Collective 1 of default_pg: rank 0 all_reduce float32[4] (prog.py:4), rank 2 barrier (prog.py:2).",
+    )
+
+
+def test_a_rank_that_is_killed_in_its_own_code_is_said_to_be_there(made):
+    made.call(0, "barrier", 0, None, line=3)
+    made.call(1, "barrier", 0, None, line=3)
+    assert end_of(made).sentence == "Rank 2 waits for nobody: in code of its own, before its first call."
+
+
+def test_a_rank_that_ended_with_an_exception_has_it(made):
+    for rank in (0, 1):
+        made.call(rank, "barrier", 0, 5, line=3, error="RuntimeError: Connection closed by peer")
+        made.left(rank, 6, error="RuntimeError: Connection closed by peer")
+    made.left(2, 1, error="ValueError: boom")
+    end = end_of(made)
+    assert end.sentence == (
+        "Rank 2 waits for nobody: its program ended with ValueError: boom, before its first call."
+    )
+    assert [wait.waits_for for wait in end.waits] == [(2,), (2,), ()]
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"dtype": "float64", "shape": (4,), "size": 32}, "rank 1 all_reduce float64[4]"),
+        ({"dtype": "float32", "shape": (8,), "size": 32}, "rank 1 all_reduce float32[8]"),
+    ],
+)
+def test_ranks_that_reduce_different_tensors_are_told_apart(made, other, said):
+    for rank in (0, 2):
+        made.call(rank, "all_reduce", 0, None, ONE)
+    made.call(1, "all_reduce", 0, None, Part(**other))
+    (mismatch,) = end_of(made).mismatches
+    assert mismatch == f"Collective 1 of default_pg: ranks 0 and 2 all_reduce float32[4], {said}."
+
+
+def test_shapes_may_differ_where_they_hold_as_much(made):
+    made.call(0, "broadcast", 0, None, ONE)
+    made.call(1, "broadcast", 0, None, Part(dtype="float32", shape=(2, 2), size=16))
+    assert end_of(made).mismatches == ()
+
+
+@pytest.mark.parametrize(
+    ("sent", "received", "said"),
+    [
+        ({"tag": 3}, {"tag": 4}, "Rank 0 sent tag 3 (prog.py:1), rank 1 awaited tag 4 (prog.py:1)."),
+        ({}, {"group": "group 1"},
+         "Rank 0 sent on default_pg (prog.py:1), rank 1 awaited on group 1 (prog.py:1)."),
+    ],
+)  # fmt: skip
+def test_a_message_that_misses_its_receive_is_named_with_both(made, sent, received, said):
+    made.send(0, 1, 0, 1, **sent)
+    made.recv(1, 0, 0, None, **received)
+    assert end_of(made).mismatches == (said,)
+
+
+def test_what_nobody_received_is_said_also_of_a_program_that_ended(made):
+    made.send(0, 1, 0, 1, line=8)
+    for rank in range(3):
+        made.left(rank, 2)
+    end = end_of(made)
+    assert end.sentence == "Nobody received what rank 0 sent: send float32[4] to 1 at prog.py:8."
+    assert end.waits == ()
+
+
+def test_a_message_of_another_length_is_told_with_both_ends(made):
+    made.call(0, "send", 0, 1, Part("send", 1, **FLOATS), line=2)
+    made.call(1, "recv", 0, 1, Part("recv", 0, dtype="float32", shape=(2,), size=8), line=9)
+    assert end_of(made).mismatches == (
+        "A send of float32[4] (rank 0, prog.py:2) met a receive of float32[2] (rank 1, prog.py:9).",
+    )

@@ -1,0 +1,149 @@
+"""The picture of anybody's program, on made-up calls: sentence, table, window, and what is drawn."""
+
+from __future__ import annotations
+
+import pytest
+from drawn_timelines import texts
+from made_calls import FLOATS, MadeCalls
+from matplotlib.patches import FancyArrowPatch, Polygon
+
+import ppwork as pp
+from ppwork.pictures.programs import LISTED, SHOWN, program_files
+from ppwork.records.calls import Part
+
+ONE = Part(**FLOATS)
+
+
+@pytest.fixture
+def steps(tmp_path):
+    """Two ranks that send and reduce; rank 1 is late."""
+    made = MadeCalls(tmp_path, 2)
+    made.call(0, "init_process_group", -900, -1, group="")
+    made.call(1, "init_process_group", -2, -1, group="")
+    made.recv(1, 0, 1, 300, line=9)
+    made.send(0, 1, 0, 300, line=4)
+    made.call(0, "all_reduce", 301, 401, ONE, line=5)
+    made.call(1, "all_reduce", 400, 401, ONE, line=5)
+    for rank in range(2):
+        made.left(rank, 410)
+    return made
+
+
+def artists(picture: pp.Picture, kind: type) -> list[object]:
+    return [patch for patch in picture.figure.axes[0].patches if isinstance(patch, kind)]
+
+
+def test_sentence_and_table_say_who_stood_and_until_when(steps):
+    picture = pp.pictures.program(steps.folder)
+    assert picture.finding == (
+        "2 ranks, 6 calls. Rank 0 stood 99 ms in all_reduce (prog.py:5), until rank 1 called all_reduce "
+        "(prog.py:5)."
+    )
+    row = next(row for row in picture.table.rows if row[:2] == ["0", "all_reduce float32[4]"])
+    assert row[2:] == ["prog.py:5", "301.00", "100.00", "99.00", ""]
+
+
+def test_messages_are_arrows_collectives_are_bands_and_start_up_is_not_in_sight(steps):
+    picture = pp.pictures.program(steps.folder)
+    assert len(artists(picture, FancyArrowPatch)) == 1
+    assert len(artists(picture, Polygon)) >= 1
+    start, _ = picture.figure.axes[0].get_xlim()
+    assert start == pytest.approx(0, abs=10)
+    assert {"rank 0", "rank 1", "all_reduce", "send"} <= set(texts(picture.figure))
+    assert "came last" in texts(picture.figure)
+    assert "buffer lent" not in texts(picture.figure)
+
+
+def test_a_rank_that_stands_is_drawn_to_the_edge_with_its_line_and_whom_it_awaits(tmp_path):
+    made = MadeCalls(tmp_path, 2)
+    made.recv(0, 1, 0, None, line=7)
+    handle = made.call(1, "all_reduce", 0, 1, ONE, lent=True)
+    made.wait(1, handle, 2, None, line=8)
+    picture = pp.pictures.program(tmp_path)
+    said = texts(picture.figure)
+    assert "waits for rank 1 (prog.py:7)" in said
+    assert "waits for rank 0 (prog.py:8)" in said
+    assert "Ranks 0 and 1 wait for each other." in picture.finding
+    _, edge = picture.figure.axes[0].get_xlim()
+    ends = [patch.get_x() + patch.get_width() for patch in picture.figure.axes[0].patches[:8]
+            if hasattr(patch, "get_width")]  # fmt: skip
+    assert max(ends) == pytest.approx(edge)
+
+
+def test_a_stand_of_seconds_does_not_hide_the_milliseconds_before_it(tmp_path):
+    made = MadeCalls(tmp_path, 2)
+    for rank in range(2):
+        made.call(rank, "all_reduce", 0, 5, ONE, line=3)
+    made.recv(0, 1, 6, 3006, line=7, error="RuntimeError: Timed out waiting")
+    made.left(0, 3007, "RuntimeError: Timed out waiting")
+    made.left(1, 8)
+    picture = pp.pictures.program(tmp_path)
+    _, edge = picture.figure.axes[0].get_xlim()
+    assert edge < 20
+    assert "waits for rank 1 (prog.py:7, 3.0 s)" in texts(picture.figure)
+
+
+def long_program(tmp_path, count: int = 500) -> MadeCalls:
+    made = MadeCalls(tmp_path, 2)
+    for number in range(count):
+        late = 90 if number == 300 else 1
+        for rank in range(2):
+            made.call(rank, "all_reduce", 100 * number + rank * late, 100 * number + 95, ONE, line=5)
+    for rank in range(2):
+        made.left(rank, 100 * count)
+    return made
+
+
+def test_of_a_long_program_the_stretch_with_the_longest_stall_is_shown_and_the_table_is_folded(tmp_path):
+    long_program(tmp_path)
+    picture = pp.pictures.program(tmp_path, title="long")
+    start, end = picture.figure.axes[0].get_xlim()
+    assert start < 30_000 < end
+    assert end - start < (SHOWN + 2) * 100
+    assert any(text.startswith("long: ") and text.endswith(" of 49995 ms") for text in texts(picture.figure))
+    assert [row[:4] for row in picture.table.rows] == [
+        ["0", "all_reduce float32[4]", "prog.py:5", "500"],
+        ["1", "all_reduce float32[4]", "prog.py:5", "500"],
+    ]
+    assert "Rank 0 stood 90 ms" in picture.finding
+
+
+def test_a_window_shows_what_was_asked_for_and_an_empty_one_is_refused(tmp_path):
+    long_program(tmp_path, count=LISTED)
+    picture = pp.pictures.program(tmp_path, from_ms=1000, until_ms=1200)
+    assert picture.figure.axes[0].get_xlim() == pytest.approx((998, 1206))
+    with pytest.raises(pp.PlanError, match="no call between"):
+        pp.pictures.program(tmp_path, from_ms=1e6)
+
+
+def test_who_came_last_most_often_is_said(tmp_path):
+    made = MadeCalls(tmp_path, 2)
+    for number in range(4):
+        made.call(0, "all_reduce", 100 * number, 100 * number + 51, ONE)
+        made.call(1, "all_reduce", 100 * number + 50, 100 * number + 51, ONE)
+    assert "Rank 1 came last to 4 of 4 collectives" in pp.pictures.program(tmp_path).finding
+
+
+def test_what_the_files_cannot_tell_is_said(tmp_path):
+    made = MadeCalls(tmp_path, 2, clocks=("here", "there"), head_bytes=2000, tail_bytes=1000)
+    for number in range(100):
+        made.call(0, "barrier", number, number + 0.5)
+        made.send(1, 0, number, number + 0.5)
+    made.call(0, "barrier", 100, None)
+    finding = pp.pictures.program(tmp_path).finding
+    # What met what is not known past the gap, so nothing is said to be missing there.
+    assert "Nobody received" not in finding
+    assert "calls in the middle were not kept" in finding
+    assert "clocks of several hosts" in finding
+
+
+def test_a_program_without_a_call_is_refused(tmp_path):
+    with pytest.raises(pp.PlanError, match="no call of torch"):
+        pp.pictures.program(tmp_path)
+
+
+def test_files_are_the_picture_its_text_and_a_trace(steps):
+    files = program_files(steps.folder)
+    assert files["calls.png"].startswith(b"\x89PNG")
+    assert "Rank 0 stood 99 ms" in files["calls.txt"].decode()
+    assert b'"message"' in files["calls-trace.json"]

@@ -1,0 +1,83 @@
+"""Recorded calls: what a rank writes is read back, also of a rank that was killed or wrote too much."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+from made_calls import MadeCalls
+
+from ppwork.errors import PlanError
+from ppwork.records.calls import CallWriter, Ended, Part, calls_file, read_calls
+
+
+def test_a_rank_leaves_its_calls_and_the_one_that_it_stands_in(tmp_path):
+    made = MadeCalls(tmp_path, 2)
+    made.send(0, 1, 1.0, 1.5, line=3)
+    made.recv(0, 1, 2.0, None, tag=4, line=5)
+    made.left(1, 9.0)
+    ranks = read_calls(tmp_path)
+    first, last = ranks[0].calls
+    assert (first.text, first.line, first.end_ns) == ("send float32[4] to 1", "prog.py:3", 1_500_000)
+    assert ranks[0].stands_in is last
+    assert last.text == "recv float32[4] from 1 tag 4"
+    assert ranks[0].left is None
+    assert ranks[1].left.at_ns == 9_000_000
+    assert ranks[1].groups["default_pg"].ranks == (0, 1)
+
+
+def test_a_line_that_a_kill_cut_is_left_out(tmp_path):
+    made = MadeCalls(tmp_path, 1)
+    made.call(0, "barrier", 1.0, 2.0)
+    made.call(0, "all_reduce", 3.0, 4.0, Part(dtype="float32", shape=(2,), size=8))
+    path = calls_file(tmp_path, 0)
+    path.write_bytes(path.read_bytes()[:-5])
+    assert read_calls(tmp_path)[0].stands_in.name == "all_reduce"
+
+
+def test_a_rank_that_calls_for_days_leaves_its_beginning_and_its_end(tmp_path):
+    made = MadeCalls(tmp_path, 1, head_bytes=4000, tail_bytes=2000)
+    for number in range(500):
+        made.send(0, 1, number, number + 0.5)
+    made.recv(0, 1, 500.0, None)
+    sizes = [calls_file(tmp_path, 0, tail).stat().st_size for tail in (None, 0, 1)]
+    assert sizes[0] < 4500
+    assert max(sizes[1:]) <= 2000
+    (of_rank,) = read_calls(tmp_path).values()
+    numbers = [call.begun.number for call in of_rank.calls]
+    assert numbers[:10] == list(range(10))
+    assert numbers[-5:] == list(range(496, 501))
+    assert numbers == sorted(numbers)
+    # Every call that was not kept is counted, and none is taken for one that hangs.
+    assert [call.name for call in of_rank.calls if call.end_ns is None] == ["recv"]
+    assert 501 - of_rank.lost - len(numbers) in (0, 1)
+    assert of_rank.lost > 400
+
+
+def test_a_full_disk_ends_the_record_and_not_the_program(tmp_path, monkeypatch, capsys):
+    writer = CallWriter(tmp_path, 0)
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", full)
+    for number in range(3):
+        writer.write(Ended(number, 1))
+    monkeypatch.undo()
+    said = capsys.readouterr().err
+    assert said == "ppwork: this rank's calls are no longer recorded: No space left on device\n"
+
+
+def test_a_run_begins_its_record_anew(tmp_path):
+    made = MadeCalls(tmp_path, 1, head_bytes=100, tail_bytes=1000)
+    for number in range(20):
+        made.call(0, "barrier", number, number)
+    MadeCalls(tmp_path, 1)
+    assert read_calls(tmp_path)[0].calls == ()
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path):
+    calls_file(tmp_path, 0).write_text("not calls\n")
+    with pytest.raises(PlanError, match="do not read"):
+        read_calls(tmp_path)
