@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from ppwork.errors import PlanError
@@ -13,7 +15,12 @@ def launched(tmp_path, monkeypatch):
     """Programs as they would have run, in place of ranks."""
     texts: list[str] = []
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(magic, "launch_script", lambda file, **_: texts.append(file.read_text()))
+
+    def launch(file, **_):
+        texts.append(file.read_text())
+        return SimpleNamespace(failure=None)
+
+    monkeypatch.setattr(magic, "launch_script", launch)
     return texts
 
 
