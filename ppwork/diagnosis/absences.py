@@ -51,9 +51,14 @@ def absent_of(evidence: JobEvidence, errors: dict[int, Stack]) -> Finding | None
     calls = " and ".join(sorted({evidence.call(rank) for rank in others} - {""})) or "its start"
     who = capital(others) if others != (NOBODY,) else "A rank"
     what = sentence(f"{who} waited for rank {peer} in {calls}: {text}")
-    joining = "keys:" in key.message or "ncclUniqueId" in key.message
-    check_first = ("was it started, with this MASTER_ADDR, MASTER_PORT and WORLD_SIZE and a RANK of its own?"
-                   if joining else f"the log of rank {peer}; {STACKS}")  # fmt: skip
+    if "new_group" in calls:
+        check_first = "does every rank make all groups, members or not, in the same order?"
+    elif "keys:" in key.message or "ncclUniqueId" in key.message:
+        check_first = (
+            "was it started, with this MASTER_ADDR, MASTER_PORT and WORLD_SIZE and a RANK of its own?"
+        )
+    else:
+        check_first = f"the log of rank {peer}; {STACKS}"
     seen = (*evidence.hints(peer), *evidence.last_lines(peer))
     return Finding((peer,), "NeverCame", what, check_first, evidence.place.get(peer), (), seen, NAMED)
 
