@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ppwork.cli.options import path_of
 from ppwork.cli.output import write_files, write_text
 from ppwork.launcher.script import LIMIT_S, launch_script
 from ppwork.pictures.programs import program_files
@@ -17,7 +18,9 @@ def trace(
     arguments: Annotated[list[str] | None, typer.Argument(help="The program's own.")] = None,
     nproc: Annotated[int, typer.Option(help="Ranks.")] = 2,
     limit: Annotated[float, typer.Option(help="Seconds until it is stopped.")] = LIMIT_S,
-    folder: Annotated[Path | None, typer.Option("--out", help="Run folder, new or empty.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--out", parser=path_of, help="Run folder, new or empty.")
+    ] = None,
 ) -> None:
     """Record the calls of torch.distributed that a program makes: table, finding, picture, Perfetto trace."""
     failure = None
@@ -28,7 +31,8 @@ def trace(
             program, nproc=nproc, arguments=tuple(arguments or ()), out=folder, check=False, limit_s=limit
         )
         folder, failure = run.run_dir, run.failure
-        write_text(repr(run))
+        if any(run.printed(rank) for rank in range(nproc)):
+            write_text(repr(run))
     files = program_files(folder)
     paths = write_files(folder, files, "is it yours?")
     write_text("\n".join([files["calls.txt"].decode(), *map(str, paths)]))
