@@ -63,8 +63,9 @@ def names_of(run_dir: Path) -> set[str]:
 
 
 def comparable(text: str, run_dir: Path) -> str:
-    """A text without what differs from run to run: folders, processes, moments."""
+    """A text without what differs from run to run: folders, processes, moments, what a rank printed last."""
     text = text.replace(str(run_dir), "RUN")
+    text = re.sub(r"(last lines of rank \d+:)(\n    .*)+", r"\1", text)
     return re.sub(r"[0-9a-f]{32}\w*|\bpid:? \d+|\d+\.\d+ ?s|attempt_\d+|\d{4}-\d\d-\d\d_[\d:]+", "_", text)
 
 

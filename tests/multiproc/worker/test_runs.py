@@ -21,7 +21,7 @@ def test_worlds_of_two_three_and_five_give_the_right_outputs(tmp_path, mesh_size
     assert run.summary["backend"] == "gloo"
     left = {path.name for path in run.run_dir.iterdir()}
     ranks = range(mesh_size + 1)
-    assert left == {"plan.json", "summary.json", "torchrun.log", "reference.log"} | {
+    assert left == {"plan.json", "summary.json", "torchrun.log", "reference.log", "launch.json"} | {
         name for r in ranks for name in (f"rank{r}.log", f"spans-rank{r}.jsonl", f"pulse-rank{r}")
     }
 
