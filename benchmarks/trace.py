@@ -21,7 +21,7 @@ import common
 import torch
 import torch.distributed as dist
 
-from ppwork.worker.trace import Recorder
+from ppwork.worker.trace import CallRecorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +57,7 @@ def measured(folder: Path) -> list[tuple[str, float, float | None]]:
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     x = torch.ones(1000)
     real = {"all_reduce": loop_us(lambda: dist.all_reduce(x)), "barrier": loop_us(dist.barrier)}
-    recorder = Recorder(folder, 0, 1)
+    recorder = CallRecorder(folder, 0, 1)
     recorder.install()
 
     def send(tensor: object, dst: int | None = None, group: object = None, tag: int = 0) -> None:

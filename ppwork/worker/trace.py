@@ -99,7 +99,7 @@ class _Inside(threading.local):
     call = False
 
 
-class Recorder:
+class CallRecorder:
     """Records the calls of this process, which has one of these at most.
 
     Args:
@@ -366,12 +366,14 @@ class _AfterImport:
         return spec
 
 
-def start(folder: Path) -> Recorder | None:
+def start(folder: Path) -> CallRecorder | None:
     """Record this process's calls from now on; ``None``: ``PPWORK_TRACE`` is ``0``, or no file can be."""
     if os.environ.get(VARIABLE) == "0":
         return None
     try:
-        recorder = Recorder(folder, int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
+        recorder = CallRecorder(
+            folder, int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+        )
     except OSError as error:
         sys.stderr.write(f"ppwork: this rank's calls are not recorded: {folder}: {error.strerror}\n")
         return None
