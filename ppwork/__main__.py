@@ -6,6 +6,7 @@ The entries of processes that we start ourselves come first, so that a rank neve
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 
@@ -17,16 +18,11 @@ def main() -> int:
 
             return worker.main(Path(run_dir))
         case ["reference", run_dir]:
-            from ppwork import process
-
-            process.hold_if_asked()  # before an import that takes seconds
-            with process.importing():
+            with _held():
                 from ppwork.worker import reference
             return reference.main(Path(run_dir))
         case ["one-process", run_dir]:
-            from ppwork import process
-
-            with process.importing():
+            with _held():
                 from ppwork.worker import one_process
             return one_process.main(Path(run_dir))
         case ["rank", folder, program, *arguments]:
@@ -37,6 +33,14 @@ def main() -> int:
             from ppwork.cli import main as cli
 
             return cli.main()
+
+
+def _held() -> AbstractContextManager[None]:
+    """Tie this process to its launcher, and then import in the body: torch takes seconds."""
+    from ppwork import process
+
+    process.hold_if_asked()
+    return process.importing()
 
 
 if __name__ == "__main__":

@@ -59,8 +59,8 @@ def absent_of(evidence: JobEvidence, errors: dict[int, Stack]) -> Finding | None
         )
     else:
         check_first = f"the log of rank {peer}; {STACKS}"
-    seen = (*evidence.hints(peer), *evidence.last_lines(peer))
-    return Finding((peer,), "NeverCame", what, check_first, evidence.place.get(peer), (), seen, NAMED)
+    hints = (*evidence.hints(peer), *evidence.last_lines(peer))
+    return Finding((peer,), "NeverCame", what, check_first, evidence.place.get(peer), (), hints, NAMED)
 
 
 def _end_of(rank: int, named: dict[int, int]) -> int:
@@ -84,9 +84,9 @@ def _missed_barrier(evidence: JobEvidence) -> Finding | None:
         call = evidence.call(rank) or "monitored_barrier"
         what = f"{capital(ranks)} never came to the {call} of rank {rank}."
         check_first = f"where {named_ranks(ranks)} went instead; {STACKS}"
-        seen = tuple(hint for peer in ranks for hint in (*evidence.hints(peer), *evidence.last_lines(peer)))
+        hints = tuple(hint for peer in ranks for hint in (*evidence.hints(peer), *evidence.last_lines(peer)))
         return Finding(
-            ranks, "NeverCame", what, check_first, evidence.place.get(ranks[0]), (), seen, NAMED + 1
+            ranks, "NeverCame", what, check_first, evidence.place.get(ranks[0]), (), hints, NAMED + 1
         )
     return None
 
@@ -111,7 +111,7 @@ def left_early(evidence: JobEvidence) -> Finding | None:
     if not evidence.lost or not ranks:
         return None
     calls = evidence.doing()
-    seen = tuple(line for rank in ranks[:1] for line in (*evidence.hints(rank), *evidence.last_lines(rank)))
+    hints = tuple(line for rank in ranks[:1] for line in (*evidence.hints(rank), *evidence.last_lines(rank)))
     if evidence.codes:
         what = f"{capital(ranks)} ended with code 0 while {calls}: torchrun's report lists the others only."
         unknown: tuple[str, ...] = ()
@@ -119,7 +119,7 @@ def left_early(evidence: JobEvidence) -> Finding | None:
         what = f"{capital(ranks)} left without a word while {calls}."
         unknown = ("whether it ended well, was killed, or by which signal: torchrun's closing report has it",)
     check_first = "which path of this rank ends the program early; its number of steps"
-    return Finding(ranks, "LeftEarly", what, check_first, None, unknown, seen, PLACES - 1)
+    return Finding(ranks, "LeftEarly", what, check_first, None, unknown, hints, PLACES - 1)
 
 
 def missing(evidence: JobEvidence) -> Finding | None:
@@ -130,7 +130,7 @@ def missing(evidence: JobEvidence) -> Finding | None:
         return None
     ended = [rank for rank in ranks if evidence.codes.get(rank) in ENDED_BY_AGENT]
     ending = "; it was still running when torchrun ended it" if len(ended) == len(ranks) else ""
-    seen = tuple(hint for rank in ranks for hint in (*evidence.hints(rank), *evidence.last_lines(rank)))
+    hints = tuple(hint for rank in ranks for hint in (*evidence.hints(rank), *evidence.last_lines(rank)))
     doing = evidence.doing()
     unknown = (f"where {named_ranks(ranks)} {were(ranks)}: {'they' if ranks[1:] else 'it'} showed no stack",)
     if ended and len(set(evidence.in_call().values())) > 1:
@@ -143,10 +143,10 @@ def missing(evidence: JobEvidence) -> Finding | None:
         words = evidence.error.get(waiting[0])
         said = (f"rank {waiting[0]} said: {said_of(words).splitlines()[0]}",) if words is not None else ()
         stack = evidence.place.get(waiting[0])
-        return Finding((), "Timeout", what, check_first, stack, unknown, (*said, *seen), PLACES - 2)
+        return Finding((), "Timeout", what, check_first, stack, unknown, (*said, *hints), PLACES - 2)
     what = f"{capital(ranks)} never came while {doing}{ending}."
     check_first = f"which branch this rank took instead; {STACKS}"
-    return Finding(ranks, "NeverCame", what, check_first, None, unknown, seen, PLACES - 2)
+    return Finding(ranks, "NeverCame", what, check_first, None, unknown, hints, PLACES - 2)
 
 
 def unmatched(evidence: JobEvidence) -> Finding | None:
@@ -246,6 +246,6 @@ def only_symptoms(evidence: JobEvidence, ranks: tuple[int, ...]) -> Finding:
     unknown = ("which rank was the first", *(() if evidence.job.complete else (MORE_RANKS,)))
     stack = evidence.place.get(ranks[0])
     error = evidence.error.get(ranks[0]) or next(iter(evidence.nobodys[-1:]), None)
-    seen = (f"rank {ranks[0]} said: {said_of(error).splitlines()[0]}",) if error is not None else ()
+    hints = (f"rank {ranks[0]} said: {said_of(error).splitlines()[0]}",) if error is not None else ()
     check_first = f"do group, root and sizes agree there? the network between the hosts? {DETAIL}"
-    return Finding((), "OnlySymptoms", what, check_first, stack, unknown, seen, SYMPTOMS)
+    return Finding((), "OnlySymptoms", what, check_first, stack, unknown, hints, SYMPTOMS)

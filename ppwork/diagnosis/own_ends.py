@@ -112,14 +112,14 @@ def died(evidence: JobEvidence) -> Finding | None:
         check_first = "who sent it: it came from outside, and before torchrun ended the others"
     if _LEFT_GROUP in log.text:
         check_first += "; did it exit without destroy_process_group? torch aborts such an exit at times"
-    seen = (*logged, *evidence.last_lines(rank))
+    hints = (*logged, *evidence.last_lines(rank))
     weight = DIED_FIRST if rank == first else DIED
     if code == 1 and evidence.job.complete and not log.text.strip():
         weight = PLACES + 5  # its words were lost: what others say of it is better
     unknown = tuple(
         f"whether that came after rank {r} raised {said_of(evidence.error[r])}" for r in evidence.raised[:1]
     )
-    return Finding((rank, *same), "RankDied", what, check_first, stack, unknown, seen, weight)
+    return Finding((rank, *same), "RankDied", what, check_first, stack, unknown, hints, weight)
 
 
 def _nobodys_exception(evidence: JobEvidence, rank: int) -> Finding:
@@ -132,9 +132,9 @@ def _nobodys_exception(evidence: JobEvidence, rank: int) -> Finding:
     what = sentence(f"{code}; an exception that bears no rank, probably its own: {_in_full(error)}")
     stack = next((part for part in error.chain if part.users is not None), error)
     others = {said_of(other) for other in errors} - {said_of(error)}
-    seen = tuple(f"also without a rank: {said}" for said in sorted(others)[:2])
+    hints = tuple(f"also without a rank: {said}" for said in sorted(others)[:2])
     weight = DIED if others else SURE
-    return Finding((rank,), error.error, what, "the line above", stack, (), seen, weight)
+    return Finding((rank,), error.error, what, "the line above", stack, (), hints, weight)
 
 
 def nobodys_words(evidence: JobEvidence) -> Finding | None:

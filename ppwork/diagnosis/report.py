@@ -22,6 +22,7 @@ _SPAWNED = re.compile(r"\bprocess (\d+) terminated with (?:exit code (\d+)|signa
 """And of ``torch.multiprocessing.spawn``."""
 _OWN = re.compile(r"torch/distributed/elastic/|Sending process \d+ closing signal")
 _STOPPED = re.compile(r"SignalException: Process \d+ got signal: (\d+)")
+_PAUSE = re.compile(r"^ppwork: the launcher did not run for ([\d.]+) s$", re.MULTILINE)
 _KILLED = re.compile(r"^ppwork: rank (\d+) .* was killed$", re.MULTILINE)
 _STOPPED_RANK = re.compile(
     r"^ppwork: rank (\d+) \(pid \d+, stopped\) (was there)?.* was killed$", re.MULTILINE
@@ -104,6 +105,11 @@ def death(code: int) -> str:
 def killed_by_us(torchrun_log: str) -> set[int]:
     """Return the ranks that the launcher killed: their SIGKILL in torchrun's report is nobody's fault."""
     return {int(rank) for rank in _KILLED.findall(torchrun_log)}
+
+
+def longest_pause_s(torchrun_log: str) -> float:
+    """Return the longest time for which the launcher did not run, in seconds; 0 if it always did."""
+    return max((float(pause) for pause in _PAUSE.findall(torchrun_log)), default=0.0)
 
 
 def stopped_and_killed(torchrun_log: str) -> dict[int, bool]:

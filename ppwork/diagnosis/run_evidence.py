@@ -6,7 +6,6 @@ not read is named instead.
 
 from __future__ import annotations
 
-import re
 import time
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,7 +16,14 @@ import msgspec
 
 from ppwork.diagnosis.logs import split_by_rank, tail
 from ppwork.diagnosis.nccl import End, ends_of
-from ppwork.diagnosis.report import ENDED_BY_AGENT, Report, death, killed_by_us, stopped_and_killed
+from ppwork.diagnosis.report import (
+    ENDED_BY_AGENT,
+    Report,
+    death,
+    killed_by_us,
+    longest_pause_s,
+    stopped_and_killed,
+)
 from ppwork.diagnosis.stacks import Stack, thread_stacks
 from ppwork.plan import Plan
 from ppwork.process import ORPHANED, SECONDARY, STUCK, UNWRITABLE
@@ -37,7 +43,6 @@ MEANINGS = {
     UNWRITABLE: "left because it could not write its records",
 }
 """Meaning of our exit codes, as the second part of a sentence."""
-_PAUSE = re.compile(r"^ppwork: the launcher did not run for ([\d.]+) s$", re.MULTILINE)
 QUIET_NS = 500_000_000
 """Nanoseconds; less lies between the error that ends a span and the record that tells of it."""
 
@@ -138,7 +143,7 @@ class RunEvidence:
     @cached_property
     def paused_s(self) -> float:
         """Longest time for which the launcher did not run, in seconds: with its ranks, or alone (Ctrl-Z)."""
-        return max((float(pause) for pause in _PAUSE.findall(self.torchrun_text)), default=0.0)
+        return longest_pause_s(self.torchrun_text)
 
     @cached_property
     def summary(self) -> dict[str, Any] | None:

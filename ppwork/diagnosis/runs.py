@@ -76,18 +76,18 @@ def diagnose(run_dir: Path, exit_code: int | None = None) -> Diagnosis:
     waits = waits_of(evidence.topology, evidence.before_the_first_record())
     inferred = inferred_records(evidence)
     cause = first_cause([*evidence.records, *inferred])
-    said = [*evidence.records, *(record for record in inferred if record.rank in evidence.nccl_ends)]
+    statements = [*evidence.records, *(record for record in inferred if record.rank in evidence.nccl_ends)]
     if cause is None or cause.symptom:
-        cause = _inferred_cause(evidence, said, waits, cause, exit_code) or cause
+        cause = _inferred_cause(evidence, statements, waits, cause, exit_code) or cause
     if cause is None:
         return _without_cause(evidence, exit_code)
-    return _explained(evidence, said, cause, waits)
+    return _explained(evidence, statements, cause, waits)
 
 
 def _explained(
-    evidence: RunEvidence, said: list[FailureRecord], cause: FailureRecord, waits: tuple[Wait, ...]
+    evidence: RunEvidence, statements: list[FailureRecord], cause: FailureRecord, waits: tuple[Wait, ...]
 ) -> Diagnosis:
-    others = sorted((r for r in said if r.rank != cause.rank), key=lambda record: record.at_ns)
+    others = sorted((r for r in statements if r.rank != cause.rank), key=lambda record: record.at_ns)
     hang = any(record.error_type in HANGS for record in (cause, *others))
     waits = _for_the_cause(waits, cause, evidence) if hang else ()
     flights = evidence.flights
@@ -270,7 +270,7 @@ def _freeze_record(evidence: RunEvidence, rank: int) -> FailureRecord | None:
 
 def _inferred_cause(
     evidence: RunEvidence,
-    said: list[FailureRecord],
+    statements: list[FailureRecord],
     waits: tuple[Wait, ...],
     symptom: FailureRecord | None,
     exit_code: int | None,
@@ -279,7 +279,7 @@ def _inferred_cause(
     by_launcher = (PAST_LIMIT, TORCHRUN_STOPPED, TORCHRUN_HUNG)
     if exit_code is not None and (exit_code in by_launcher or exit_code < 0):
         return _stopped(evidence, waits, exit_code)
-    if symptom is None or (rank := _pointed_at(evidence, said, waits)) is None:
+    if symptom is None or (rank := _pointed_at(evidence, statements, waits)) is None:
         return None
     hint = f"rank {symptom.rank} said first: {_error(symptom)}"
     what = f"Rank {rank} {evidence.end_of(rank)} and left no record; {hint}"
@@ -287,10 +287,12 @@ def _inferred_cause(
     return _record(evidence, rank, "NoRecord", what, check)
 
 
-def _pointed_at(evidence: RunEvidence, said: list[FailureRecord], waits: tuple[Wait, ...]) -> int | None:
+def _pointed_at(
+    evidence: RunEvidence, statements: list[FailureRecord], waits: tuple[Wait, ...]
+) -> int | None:
     """Return the rank without a record that the others' errors lead to, or else the one they waited for."""
-    written = {record.rank: record for record in said}
-    for record in sorted(said, key=lambda record: record.at_ns):
+    written = {record.rank: record for record in statements}
+    for record in sorted(statements, key=lambda record: record.at_ns):
         path: list[int] = []
         peer = record.rank
         while peer in written and peer not in path:

@@ -20,7 +20,7 @@ import psutil
 
 from ppwork.errors import PlanError
 from ppwork.launcher.agent import end, ranks_of
-from ppwork.records.files import write_whole
+from ppwork.records.files import read_json, write_whole
 from ppwork.records.identity import Identity
 
 POLITE_S = 4.0
@@ -79,10 +79,9 @@ def scratch_folder() -> Iterator[Path]:
     """
     folder = registry()
     for owner in folder.glob(f"{SCRATCH}*/{OWNER}"):
-        with contextlib.suppress(OSError, msgspec.MsgspecError):
-            identity = msgspec.json.decode(owner.read_bytes(), type=Identity)
-            if identity.here and identity.process() is None:
-                shutil.rmtree(owner.parent, ignore_errors=True)
+        identity = read_json(owner, Identity)
+        if identity is not None and identity.here and identity.process() is None:
+            shutil.rmtree(owner.parent, ignore_errors=True)
     try:
         scratch = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=folder))
         write_whole(scratch / OWNER, msgspec.json.encode(Identity.of(os.getpid())))

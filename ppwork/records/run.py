@@ -54,10 +54,7 @@ class LaunchEnd(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def load(cls, run_dir: Path) -> LaunchEnd | None:
         """Read it; ``None`` if the run goes on, its launcher was killed, or the file does not read."""
-        try:
-            return msgspec.json.decode((run_dir / END_FILE).read_bytes(), type=cls)
-        except (OSError, msgspec.MsgspecError):
-            return None
+        return read_json(run_dir / END_FILE, cls)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from pathlib import Path
 import torch
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
-from ppwork import process
 from ppwork.plan import Plan
 from ppwork.process import SECONDARY, STUCK, UNWRITABLE
 from ppwork.protocol.bounds import Bounds
@@ -31,7 +30,6 @@ from ppwork.worker.main import leave, log_to, run_rank
 
 def main(run_dir: Path) -> int:
     """Run both ranks to their end and return the exit code; where one fails the process ends with it."""
-    process.hold_if_asked()
     plan = Plan.load(run_dir)
     bounds, store = Bounds.of(plan), HashStore()
     store.set_timeout(timedelta(seconds=bounds.timeout_s))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from ppwork.protocol.topology import Role
 from ppwork.records.clocks import CLOCK
 from ppwork.records.spans import Recorder
 from ppwork.runtime import Groups, MeshPlane, Stage0Plane
-from ppwork.runtime.groups import join
+from ppwork.runtime.groups import join, started_by_torchrun
 from ppwork.stage import STAGE0_METHODS, STAGE1_METHODS, NoTensorParallel, StageContext, load_stage
 from ppwork.version import __version__
 from ppwork.worker import progress
@@ -36,7 +35,7 @@ log = logging.getLogger(__name__)
 
 def bring_up(plan: Plan, rank: int) -> Groups:
     """Join the groups as torchrun's environment says; see ``groups.join``."""
-    local_rank, world_size = int(os.environ["LOCAL_RANK"]), int(os.environ["WORLD_SIZE"])
+    _, local_rank, world_size = started_by_torchrun()
     return join(plan, rank=rank, local_rank=local_rank, world_size=world_size)
 
 

@@ -12,20 +12,26 @@ from ppwork.records.failure import read_records
 pytestmark = pytest.mark.multiproc
 
 BUFFER = "which buffer is filled anew"
+# The ranks that make the mistake, what each says, and what to check first. Where both mesh ranks make it,
+# torchrun ends the second when the first has left, so that one record may be all there is.
 MISTAKES = {
-    "OneBuffer": (0, "The tensor 'large' of chunk 0 was written to before its result had come", BUFFER),
-    "OneOutput": (1, "'large' of the result of chunk 0 was written to before rank 0 had it", BUFFER),
+    "OneBuffer": ({0}, "The tensor 'large' of chunk 0 was written to before its result had come", BUFFER),
+    "OneOutput": ({1}, "'large' of the result of chunk 0 was written to before rank 0 had it", BUFFER),
     "dtensor_stages:GivesDTensor": (
-        1,
+        {1},
         "The tensor 'x' was a DTensor, which has no memory of its own",
         ".full_tensor()",
     ),
-    "MakesMesh": (1, "Stage code was about to make a process group", "context.tp.device_mesh"),
-    "SumsInConstructor": (1, "Stage code called a collective on the default group", "context.tp.group"),
-    "SumsOnWorld": (1, "Stage code called a collective on the default group", "context.tp.group"),
-    "Barrier": (0, "on the default group (world_pg); inside stage 0 none may be used", "stage 0 is one rank"),
+    "MakesMesh": ({1, 2}, "Stage code was about to make a process group", "context.tp.device_mesh"),
+    "SumsInConstructor": ({1, 2}, "Stage code called a collective on the default group", "context.tp.group"),
+    "SumsOnWorld": ({1, 2}, "Stage code called a collective on the default group", "context.tp.group"),
+    "Barrier": (
+        {0},
+        "on the default group (world_pg); inside stage 0 none may be used",
+        "stage 0 is one rank",
+    ),
     "OneRankSums": (
-        1,
+        {1, 2},
         "rank 1 ended chunk 0 after 1; rank 2 called all_reduce float32[4] as collective 2",
         "one rank",
     ),
@@ -34,17 +40,17 @@ MISTAKES = {
 
 @pytest.mark.parametrize("stage", MISTAKES)
 def test_the_mistake_is_named_on_its_rank_long_before_the_time_out(tmp_path, stage):
-    rank, what, check_first = MISTAKES[stage]
-    which = "stage0" if rank == 0 else "stage1"
+    ranks, what, check_first = MISTAKES[stage]
+    which = "stage0" if ranks == {0} else "stage1"
     path = stage if ":" in stage else f"mistaken_stages:{stage}"
     plan = toy(verify=False, timeout_s=60.0, in_flight_depth=3, **{which: path})
     run = pp.launch(plan, out=tmp_path / "run", check=False)
     assert run.failure is not None
     assert what in run.failure.what
     assert check_first in run.failure.check_first
-    record = next(r for r in read_records(run.run_dir, 3) if r.rank == rank)
-    assert record.error_type == "LocalProtocolError"
-    assert record.where["rank"] == rank
+    causes = [record for record in read_records(run.run_dir, 3) if not record.symptom]
+    assert run.failure.where["rank"] in {record.where["rank"] for record in causes} <= ranks
+    assert {record.error_type for record in causes} == {"LocalProtocolError"}
 
 
 def test_stage_code_runs_without_autograd_unless_its_class_says_otherwise(tmp_path):

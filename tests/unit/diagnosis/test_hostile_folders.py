@@ -17,7 +17,7 @@ from ppwork.errors import PlanError
 from ppwork.plan import Plan
 from ppwork.records.failure import failure_file
 from ppwork.records.pulse import Pulse, pulse_file, read_pulse
-from ppwork.records.run import SUMMARY_FILE, TORCHRUN_LOG, Run
+from ppwork.records.run import END_FILE, SUMMARY_FILE, TORCHRUN_LOG, Run
 from ppwork.records.spans import span_file
 
 pytestmark = pytest.mark.usefixtures("at_once")
@@ -68,7 +68,12 @@ def test_a_record_that_no_rank_wrote_is_named_and_passed_over(folder, fields):
 
 
 def test_json_that_is_nested_too_deep_does_not_read(folder):
-    for path in (failure_file(folder, 1), folder / SUMMARY_FILE, folder / "flight-rank1.json"):
+    for path in (
+        failure_file(folder, 1),
+        folder / SUMMARY_FILE,
+        folder / END_FILE,
+        folder / "flight-rank1.json",
+    ):
         path.write_bytes(b'{"rank": ' + DEEP + b"}")
     span_file(folder, 2).write_bytes(b'{"type": "span", "x": ' + DEEP + b"}\n")
     assert {failure_file(folder, 1).name, "spans-rank2.jsonl"} <= {
@@ -98,7 +103,13 @@ def test_a_record_that_does_not_read_is_named_where_there_is_no_other(tmp_path):
 
 
 def test_pipes_in_place_of_files_are_not_waited_for(folder):
-    for path in (failure_file(folder, 1), span_file(folder, 2), folder / TORCHRUN_LOG, folder / SUMMARY_FILE):
+    for path in (
+        failure_file(folder, 1),
+        span_file(folder, 2),
+        folder / TORCHRUN_LOG,
+        folder / SUMMARY_FILE,
+        folder / END_FILE,
+    ):
         path.unlink(missing_ok=True)
         os.mkfifo(path)
     os.mkfifo(pulse_file(folder, 2))
