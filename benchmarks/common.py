@@ -137,6 +137,22 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+def results_folder(text: str) -> Path:
+    """Return the folder for results, made now: a measurement of minutes is not lost at its end.
+
+    Raises:
+        argparse.ArgumentTypeError: It is no folder and cannot become one.
+    """
+    folder = Path(text)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise argparse.ArgumentTypeError(
+            f"{text} cannot be a folder for results: {error.strerror}"
+        ) from error
+    return folder
+
+
 def report(name: str, title: str, parts: Sequence[str], data: dict[str, Any], folder: Path) -> str:
     """Write ``NAME.md`` and ``NAME.json`` with the machine in both; return the markdown."""
     here = machine()

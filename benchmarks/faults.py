@@ -61,7 +61,7 @@ def main() -> int:
     parser.add_argument("--load", type=int, default=0, metavar="CORES")
     parser.add_argument("--mesh-size", type=int, default=2)
     parser.add_argument("--keep", type=Path, help="folder for the run folders")
-    parser.add_argument("--results", type=Path, default=common.RESULTS)
+    parser.add_argument("--results", type=common.results_folder, default=common.RESULTS)
     asked = parser.parse_args()
     with common.busy(asked.load):
         reports = series(names_of(asked.faults), asked.rounds, asked.mesh_size, asked.keep)

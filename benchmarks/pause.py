@@ -68,7 +68,7 @@ def worker(out: Path) -> None:
 def main() -> int:
     """Measure and write the table."""
     options = common.described(__doc__)
-    options.add_argument("--results", type=Path, default=common.RESULTS)
+    options.add_argument("--results", type=common.results_folder, default=common.RESULTS)
     options.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     given = options.parse_args()
     if given.worker:

@@ -421,7 +421,7 @@ def main() -> int:
     parser.add_argument("--load", type=int, default=0, metavar="CORES")
     parser.add_argument("--keep", type=Path, help="folder for the run folders of runs that went wrong")
     parser.add_argument("--json", action="store_true", help="print the outcomes as JSON")
-    parser.add_argument("--results", type=Path, default=common.RESULTS)
+    parser.add_argument("--results", type=common.results_folder, default=common.RESULTS)
     asked = parser.parse_args()
     cases = [case_of(asked.seed, index) for index in asked.only or range(asked.runs)]
     with common.busy(asked.load), common.Others() as others:

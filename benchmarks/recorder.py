@@ -154,7 +154,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--blocks", type=int, default=20, help=f"of {BLOCK} chunks, an even number")
-    parser.add_argument("--results", type=Path, default=common.RESULTS)
+    parser.add_argument("--results", type=common.results_folder, default=common.RESULTS)
     parser.add_argument("--ranks-of", type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.ranks_of is not None:

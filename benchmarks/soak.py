@@ -215,7 +215,7 @@ def main() -> int:
     )
     parser.add_argument("--chunks", type=int, default=10_000)
     parser.add_argument("--slow", choices=list(SLOW), nargs="+", default=list(SLOW))
-    parser.add_argument("--results", type=Path, default=common.RESULTS)
+    parser.add_argument("--results", type=common.results_folder, default=common.RESULTS)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="ppwork-") as scratch:
         found = [soak(slow, asked.chunks, Path(scratch, slow)) for slow in asked.slow]

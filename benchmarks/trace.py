@@ -88,7 +88,7 @@ def measured(folder: Path) -> list[tuple[str, float, float | None]]:
 def main() -> int:
     """Measure and write the table."""
     parser = common.described(__doc__)
-    parser.add_argument("--results", type=Path, default=common.RESULTS)
+    parser.add_argument("--results", type=common.results_folder, default=common.RESULTS)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="ppwork-") as scratch, common.Others() as others:
         rows = measured(Path(scratch))

@@ -311,7 +311,7 @@ def main() -> int:
     options = common.described(__doc__)
     options.add_argument("--rounds", type=int, default=15)
     options.add_argument("--limit-s", type=float, default=300.0)
-    options.add_argument("--results", type=Path, default=common.RESULTS)
+    options.add_argument("--results", type=common.results_folder, default=common.RESULTS)
     options.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     given = options.parse_args()
     if given.worker:

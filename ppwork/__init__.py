@@ -19,6 +19,7 @@ if _typing.TYPE_CHECKING:
     from ppwork.lab import lesson
     from ppwork.lab.doctor.doctor import doctor
     from ppwork.lab.exercises.check import check
+    from ppwork.lab.expectation import expect
     from ppwork.lab.live import launch, launch_script
     from ppwork.lab.what_if import what_if
     from ppwork.pictures.picture import Picture, show
@@ -48,6 +49,7 @@ __all__ = [
     "claims",
     "diagnose",
     "doctor",
+    "expect",
     "faults",
     "launch",
     "launch_script",
@@ -68,6 +70,7 @@ _HOMES = {
     "check": "lab.exercises.check",
     "diagnose": "diagnosis.runs",
     "doctor": "lab.doctor.doctor",
+    "expect": "lab.expectation",
     "launch": "lab.live",
     "launch_script": "lab.live",
     "open": "records.run",

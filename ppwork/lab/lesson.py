@@ -7,12 +7,11 @@ absolute times, no folders. ``exercises`` has the checks of the learner's own an
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ppwork.diagnosis.job_evidence import JobEvidence, said_of
 from ppwork.diagnosis.logs import read_job
-from ppwork.errors import PlanError
+from ppwork.lab.question import Question, predict
 from ppwork.launcher.script import ScriptRun
 from ppwork.pictures.source import lines_of, side_by_side, source_of
 from ppwork.protocol.topology import STAGE0_RANK
@@ -21,7 +20,7 @@ from ppwork.timeline.chunks import EntriesByRank, emissions, spans_of
 
 __all__ = [
     "End",
-    "Prediction",
+    "Question",
     "ends_of",
     "left_early",
     "lines_of",
@@ -30,53 +29,7 @@ __all__ = [
     "source_of",
     "stopwatch_ms",
 ]
-LETTERS = "abcdefgh"
 _ADDRESS = re.compile(r" ?<[\w.]+ object at 0x[0-9a-f]+>")  # another one in every run
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """A question with numbers to choose from, asked before the run that answers it."""
-
-    question: str
-    choices: Mapping[str, float]
-    """Text of each choice, and the number that it stands for."""
-    answer: str = ""
-    """The letter that was chosen; empty as long as none is."""
-
-    def __repr__(self) -> str:
-        lines = [f"  {letter}  {text}" for letter, text in zip(LETTERS, self.choices, strict=False)]
-        last = f"you say {self.answer}" if self.answer else "write your letter into answer= before you run on"
-        return "\n".join([self.question, *lines, last])
-
-    def compare(self, measured: float) -> str:
-        """Return which choice is nearest to the measured number, and whether it was the one chosen."""
-        values = list(self.choices.values())
-        nearest = min(range(len(values)), key=lambda number: abs(values[number] - measured))
-        letter = LETTERS[nearest]
-        text = f"the run says {letter}: {list(self.choices)[nearest]}"
-        if not self.answer:
-            return f"{text}. You had not answered"
-        return f"{text}. {'So did you' if self.answer == letter else f'You said {self.answer}'}"
-
-
-def predict(question: str, choices: Mapping[str, float], answer: str = "") -> Prediction:
-    """Ask for a prediction; its ``compare`` takes the measured number after the run.
-
-    Args:
-        question: What will be measured.
-        choices: Text of each choice, and the number it stands for in the unit of the measurement.
-        answer: The learner's letter, ``a`` for the first choice.
-
-    Raises:
-        PlanError: There are fewer than two choices or more than eight, or the letter is none of them.
-    """
-    letters = LETTERS[: len(choices)]
-    if not 2 <= len(choices) <= len(LETTERS):
-        raise PlanError(f"A prediction had {len(choices)} choices.", check_first="2 to 8 of them")
-    if answer and (len(answer) != 1 or answer not in letters):
-        raise PlanError(f"The answer was {answer!r}.", check_first=f"one letter of {', '.join(letters)}")
-    return Prediction(question, choices, answer)
 
 
 @dataclass(frozen=True)

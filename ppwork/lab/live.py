@@ -137,8 +137,8 @@ class LiveView:
             self._show()
 
     def end(self, finished: object) -> None:
-        """Put what stays in the place of the widgets: of a run ``Ended``, else what has ended itself."""
-        self._shown.update(Ended(finished) if isinstance(finished, Run) else finished)
+        """Put what stays in the place of the widgets: of a run ``Ended``, of a program its calls as well."""
+        self._shown.update(_shown_at_the_end(finished))
         _close(self._box)
 
     def _show(self) -> None:
@@ -221,7 +221,7 @@ def launch_script(
     run = launch_program(
         script, nproc=nproc, arguments=arguments, out=out, check=check, limit_s=limit_s, view=view
     )
-    return DrawnRun(run.run_dir, run.exit_code, run.failure, nproc=run.nproc)
+    return _drawn(run)
 
 
 class DrawnRun(ScriptRun):
@@ -231,6 +231,16 @@ class DrawnRun(ScriptRun):
         with contextlib.suppress(PlanError):  # it made none
             return super()._repr_html_() + program(self)._repr_html_()
         return super()._repr_html_()
+
+
+def _drawn(run: ScriptRun) -> DrawnRun:
+    return DrawnRun(run.run_dir, run.exit_code, run.failure, nproc=run.nproc)
+
+
+def _shown_at_the_end(finished: object) -> object:
+    if isinstance(finished, Run):
+        return Ended(finished)
+    return _drawn(finished) if isinstance(finished, ScriptRun) else finished
 
 
 def view_of(facts: Facts, *, live: bool | None) -> View:

@@ -13,46 +13,94 @@ from pathlib import Path
 from typing import NoReturn
 
 from ppwork.errors import PlanError
-from ppwork.lab.live import launch_script
+from ppwork.lab.live import in_notebook, launch_script
 from ppwork.launcher.script import LIMIT_S, ScriptRun
 from ppwork.records.files import write_whole
 
 SIGNATURE = b"# A cell wrote this file, and the next one with its name replaces it: "
-USAGE = "%%ranks N [--file NAME.py] [--limit SECONDS] [ARGUMENTS of the program]"
+USAGE = (
+    "%%ranks N [--file NAME.py] [--limit SECONDS] [--as NAME] [--may-fail | --check EXERCISE] "
+    "[ARGUMENTS of the program]"
+)
+EXERCISE_LIMIT_S = 30.0
+"""Of a learner's attempt: what has not ended by then hangs."""
 
 
-def ranks(line: str, cell: str) -> ScriptRun:
+def ranks(line: str, cell: str) -> object:
     """Write the cell to a file and run it on N ranks; ``line`` is what follows ``%%ranks``.
 
     What the ranks printed and the picture of their calls stand under the cell, also when it fails.
+    ``--as NAME`` gives the finished program this name in the notebook, ``--may-fail`` shows a failure in
+    place of raising it, ``--check EXERCISE`` takes the program for the answer to an exercise.
+
+    Returns:
+        With ``--check`` the verdict; else nothing, as the program has been shown.
 
     Raises:
-        PlanError: The line does not say how many ranks, or the file cannot be written or is not a cell's;
-            nothing was started.
-        RunFailed: A rank failed, or the program was stopped.
+        PlanError: The line does not say how many ranks, there is no such exercise, or the file cannot be
+            written or is not a cell's; nothing was started.
+        RunFailed: A rank failed, or the program was stopped (not with ``--may-fail`` or ``--check``).
     """
     options, arguments = _parser().parse_known_args(shlex.split(line))
+    if options.exercise:
+        from ppwork.lab.exercises.check import known
+
+        known(options.exercise, on_ranks=True)
+    limit_s = options.limit or (EXERCISE_LIMIT_S if options.exercise else LIMIT_S)
+    _write(options.file, cell)
+    run = launch_script(
+        options.file, nproc=options.nproc, arguments=tuple(arguments), check=False, limit_s=limit_s
+    )
+    if not in_notebook():  # there the live view has ended as the program
+        _show(run)
+    if options.name:
+        _give(options.name, run)
+    if options.exercise:
+        from ppwork.lab.exercises.check import check
+
+        return check(options.exercise, run)
+    if run.failure is not None and not options.may_fail:
+        raise run.failure
+    if run.failure is not None:
+        print(ending(run))  # noqa: T201  the cell's output
+    return None
+
+
+def ending(run: ScriptRun) -> str:
+    """Return how a failed program ended, the same in every run: without its folder and its log files."""
+    assert run.failure is not None  # noqa: S101  the caller has asked
+    lines = run.failure.what.splitlines()
+    told = "\n".join(line for line in lines if not line.startswith(("  log:", "  folder:")))
+    return f"exit code {run.exit_code}\n{told}\n  check first: {run.failure.check_first}"
+
+
+def _write(file: Path, cell: str) -> None:
     try:
-        if options.file.exists() and not (options.file.is_file() and _is_a_cells(options.file.read_bytes())):
+        if file.exists() and not (file.is_file() and _is_a_cells(file.read_bytes())):
             raise PlanError(
-                f"The file {options.file} is no cell's, or was changed by hand; it was not overwritten.",
+                f"The file {file} is no cell's, or was changed by hand; it was not overwritten.",
                 check_first="--file: another name; or remove it, if nobody needs it",
             )
-        write_whole(options.file, _signed(cell.encode()))
+        write_whole(file, _signed(cell.encode()))
     except OSError as error:
         raise PlanError(
-            f"The cell could not be written to {options.file}: {error.strerror}.",
+            f"The cell could not be written to {file}: {error.strerror}.",
             check_first="--file: a name in a folder that you can write to",
         ) from error
-    run = launch_script(
-        options.file, nproc=options.nproc, arguments=tuple(arguments), check=False, limit_s=options.limit
-    )
-    if run.failure is not None:
-        from IPython.display import display
 
-        display(run)  # type: ignore[no-untyped-call]
-        raise run.failure
-    return run
+
+def _show(run: ScriptRun) -> None:
+    from IPython.display import display
+
+    display(run)  # type: ignore[no-untyped-call]
+
+
+def _give(name: str, run: ScriptRun) -> None:
+    from IPython.core.getipython import get_ipython
+
+    shell = get_ipython()
+    if shell is not None:
+        shell.push({name: run})  # type: ignore[no-untyped-call]
 
 
 def _signed(cell: bytes) -> bytes:
@@ -70,8 +118,18 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="%%ranks", usage=USAGE, add_help=False, allow_abbrev=False)
     parser.add_argument("nproc", type=int)
     parser.add_argument("--file", type=Path, default=Path("my_ranks.py"))
-    parser.add_argument("--limit", type=float, default=LIMIT_S)
+    parser.add_argument("--limit", type=float)
+    parser.add_argument("--as", dest="name", type=_identifier)
+    ends = parser.add_mutually_exclusive_group()
+    ends.add_argument("--may-fail", action="store_true")
+    ends.add_argument("--check", dest="exercise")
     return parser
+
+
+def _identifier(text: str) -> str:
+    if not text.isidentifier():
+        raise argparse.ArgumentTypeError(f"{text!r} is no name of a variable")
+    return text
 
 
 class _Parser(argparse.ArgumentParser):

@@ -48,7 +48,7 @@ class ScriptRun(FinishedProgram):
     def __repr__(self) -> str:
         ends = {rank: self.printed(rank).splitlines()[-LINES:] for rank in range(self.nproc)}
         lines = [f"rank {rank}: {line}" for rank, end in ends.items() for line in end]
-        return "\n".join(lines) or f"ScriptRun({str(self.run_dir)!r}, exit_code={self.exit_code})"
+        return "\n".join(lines) or f"{self.nproc} ranks printed nothing; exit code {self.exit_code}"
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(repr(self))}</pre>"

@@ -23,8 +23,8 @@ from ppwork.records.pulse import read_pulse
 from ppwork.records.spans import read_entries
 
 pytestmark = [pytest.mark.notebook, pytest.mark.timeout(900)]
-OVERLAP = "05-how-do-i-overlap-and-prove-it.ipynb"
-FAILURES = "07-what-happens-when-something-dies.ipynb"
+OVERLAP = "05-how-do-i-overlap-and-how-do-i-know.ipynb"
+FAILURES = "08-what-happens-when-something-dies.ipynb"
 SECOND_HALF = {OVERLAP: "## Break it", FAILURES: "%%writefile my_naive_leader.py"}
 """Text in the first cell of it."""
 SLIDERS = "pp.what_if("

@@ -14,7 +14,7 @@ from ppwork.process import WARM_VARIABLE
 
 pytestmark = [pytest.mark.notebook, pytest.mark.timeout(420)]
 LIMIT_S = 400
-OVERLAP = "05-how-do-i-overlap-and-prove-it.ipynb"
+OVERLAP = "05-how-do-i-overlap-and-how-do-i-know.ipynb"
 
 
 def run_with(name: str, folder, **parameters) -> str:

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 Answer = Callable[..., Any]
 """The learner's function."""
+Functions = Mapping[str, Callable[[Answer], str]]
+"""Exercises of a lesson by number: each returns a hint about an answer, or nothing when it is right."""
 
 
 class Case(NamedTuple):

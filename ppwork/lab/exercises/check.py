@@ -1,30 +1,48 @@
 """Exercises of the lessons: each looks at an answer and says what to think of next, or that it is right.
 
-Answers are functions or values that a learner wrote in a cell. They are tried on cases; the expected values
-come from the library's own formulas. The lesson shows a solution, and a test runs it through the same check.
+An answer is a function, tried on cases whose expected values come from the library's own formulas; or a
+program of ranks, run, of which the facts are looked at: what was printed, which calls met. A notebook of
+solutions answers every one, and a test runs it through the same check.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from ppwork.errors import PlanError, text_of
-from ppwork.lab.exercises.answers import Answer
-from ppwork.lab.exercises.lesson00 import START
-from ppwork.lab.exercises.lesson01 import MESSAGES
-from ppwork.lab.exercises.lesson02 import GROUPS
-from ppwork.lab.exercises.lesson03 import ENVELOPE
-from ppwork.lab.exercises.lesson04_05 import PIPELINE
-from ppwork.lab.exercises.lesson06 import MESH
-from ppwork.lab.exercises.lesson07 import FAILURE
-from ppwork.lab.exercises.lesson13 import CLAIMS
+from ppwork.lab.exercises import (
+    lesson00,
+    lesson01,
+    lesson02,
+    lesson03,
+    lesson04,
+    lesson05,
+    lesson06,
+    lesson07,
+    lesson08,
+    lesson15,
+)
+from ppwork.lab.exercises.answers import Answer, Functions
+from ppwork.lab.exercises.attempts import Programs
+from ppwork.launcher.script import ScriptRun
 
-LESSONS = (START, MESSAGES, GROUPS, ENVELOPE, PIPELINE, MESH, FAILURE, CLAIMS)
-EXERCISES: dict[str, Callable[[Answer], str]] = {
-    number: hint_of for of_lesson in LESSONS for number, hint_of in of_lesson.items()
-}
-"""Lesson and number; each returns a hint, or nothing when the answer is right."""
+LESSONS = (lesson00, lesson01, lesson02, lesson03, lesson04, lesson05, lesson06, lesson07, lesson08, lesson15)
+EXERCISES: Functions = {number: hint for lesson in LESSONS for number, hint in lesson.FUNCTIONS.items()}
+ON_RANKS: Programs = {number: hint for lesson in LESSONS for number, hint in lesson.PROGRAMS.items()}
+
+
+def known(exercise: str, *, on_ranks: bool = False) -> None:
+    """Look an exercise up before anything runs.
+
+    Raises:
+        PlanError: There is none of this number, or none whose answer is a program of ranks.
+    """
+    names = ON_RANKS if on_ranks else {**EXERCISES, **ON_RANKS}
+    if exercise not in names:
+        what = "exercise on ranks" if on_ranks else "exercise"
+        raise PlanError(
+            f"There is no {what} {exercise!r}.", check_first=f"one of {', '.join(sorted(names)) or 'none'}"
+        )
 
 
 @dataclass(frozen=True)
@@ -44,16 +62,26 @@ class Verdict:
         return f"exercise {self.exercise}: {'right' if self.right else f'not yet. {self.hint}'}"
 
 
-def check(exercise: str, answer: Answer) -> Verdict:
-    """Try an answer on the cases of an exercise, such as ``check("04.1", period_ms)``.
+def check(exercise: str, answer: Answer | ScriptRun) -> Verdict:
+    """Look at an answer to an exercise, such as ``check("04.1", period_ms)``.
+
+    Args:
+        exercise: Lesson and number.
+        answer: The learner's function; or, of an exercise on ranks, the finished program, as
+            ``pp.launch_script(..., check=False)`` returns it and ``%%ranks N --check 01.2`` gives it.
 
     Raises:
-        PlanError: There is no such exercise, or the answer is not a function. An error inside the
-            learner's function is a hint, no exception.
+        PlanError: There is no such exercise, or the answer is not what it asks for. An error inside the
+            learner's function or program is a hint, no exception.
     """
-    if exercise not in EXERCISES:
-        names = ", ".join(EXERCISES)
-        raise PlanError(f"There is no exercise {exercise!r}.", check_first=f"one of {names}")
+    known(exercise)
+    if exercise in ON_RANKS:
+        if not isinstance(answer, ScriptRun):
+            raise PlanError(
+                f"The answer to exercise {exercise} was {answer!r}, not a finished program.",
+                check_first=f"%%ranks with --check {exercise} as the first line of the program's cell",
+            )
+        return Verdict(exercise, ON_RANKS[exercise](answer))
     if not callable(answer):
         raise PlanError(
             f"The answer to exercise {exercise} was {answer!r}, not a function.",

@@ -7,6 +7,7 @@ from itertools import product
 from typing import Any
 
 from ppwork.lab.exercises.answers import Case, exercise
+from ppwork.lab.exercises.attempts import Programs
 from ppwork.plan import Plan
 from ppwork.protocol.topology import GROUP_ORDER, Topology
 
@@ -65,4 +66,5 @@ def _is_right() -> Iterator[Case]:
         yield Case(f"For {summary} with a mesh of {mesh_size}", (summary, mesh_size), right, thought)
 
 
-START = {"00.1": _members, "00.2": _backend, "00.3": _is_right}
+FUNCTIONS = {"00.1": _members, "00.2": _backend, "00.3": _is_right}
+PROGRAMS: Programs = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ppwork.lab.exercises.answers import Case, exercise, number_case
+from ppwork.lab.exercises.attempts import Programs
 
 BLOCKS = {("gloo", "send"): True, ("gloo", "isend"): False, ("nccl", "send"): False, ("nccl", "isend"): False}
 """Whether a call is back only when the receiver has come (claim C01; of NCCL the documentation's word)."""
@@ -103,4 +104,5 @@ def _never_returns() -> Iterator[Case]:
         yield Case(f"For {first} and {second}", (first, second), right, thought)
 
 
-MESSAGES = {"01.1": _back_early, "01.2": _first_touch, "01.3": _buffers, "01.4": _never_returns}
+FUNCTIONS = {"01.1": _back_early, "01.2": _first_touch, "01.3": _buffers, "01.4": _never_returns}
+PROGRAMS: Programs = {}

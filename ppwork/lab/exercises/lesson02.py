@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from ppwork.lab.exercises.answers import Answer, Case, exercise
+from ppwork.lab.exercises.attempts import Programs
 from ppwork.protocol.topology import GROUP_ORDER, STAGE0_RANK, Role, Topology
 
 CASES: tuple[tuple[list[int], int], ...] = (([1, 2], 2), ([1, 2], 0), ([3, 1], 3), ([0, 1], 0))
@@ -99,4 +100,5 @@ def _behind() -> Iterator[Case]:
         yield Case(f"For {created}", (created,), right, thought)
 
 
-GROUPS = {"02.1": _group_rank, "02.2": _groups_of, "02.3": _number, "02.4": _behind}
+FUNCTIONS = {"02.1": _group_rank, "02.2": _groups_of, "02.3": _number, "02.4": _behind}
+PROGRAMS: Programs = {}

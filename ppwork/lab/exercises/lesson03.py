@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ppwork.errors import RemoteProtocolError
 from ppwork.lab.exercises.answers import Answer, Case, exercise
+from ppwork.lab.exercises.attempts import Programs
 from ppwork.protocol.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, TensorSpec
 from ppwork.protocol.header import HEADER_BYTES, Limits, body_room
 from ppwork.protocol.session import Session
@@ -161,4 +162,5 @@ def _accepts() -> Iterator[Case]:
         yield Case(text, (last, new, name, reset), right, thought)
 
 
-ENVELOPE = {"03.1": _rides, "03.2": _count, "03.3": _order, "03.4": _accepts}
+FUNCTIONS = {"03.1": _rides, "03.2": _count, "03.3": _order, "03.4": _accepts}
+PROGRAMS: Programs = {}

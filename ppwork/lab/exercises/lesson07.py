@@ -1,107 +1,62 @@
-"""Exercises of the lesson on failures (07)."""
+"""Exercises of the lesson on the way into the mesh (07)."""
 
 from __future__ import annotations
 
-import signal
+import math
 from collections.abc import Iterator
 from itertools import product
 
-from ppwork.errors import PeerLostError, TerminalNotice
 from ppwork.lab.exercises.answers import Case, exercise, number_case
-from ppwork.protocol.envelope import Ids
-from ppwork.protocol.notices import notices
-from ppwork.protocol.topology import Role
+from ppwork.lab.exercises.attempts import Programs
+from ppwork.protocol.topology import GROUP_ORDER, Topology
+from ppwork.timeline.costs import Costs, Hop
 
-BOUNDS_S = ((60.0, 5.0), (10.0, 2.0), (3.0, 5.0))
-"""Of a transfer, and of a stopped process."""
+SIZES = (2, 3, 4, 8, 9, 1)
+HOPS_MS = ((1.0, 4.0), (0.5, 2.0))
+"""One way between rank 0 and the leader, and a broadcast to a single follower."""
 
 
 @exercise
-def _known_within() -> Iterator[Case]:
-    closed = "The system closes the connections of a process that died; nobody waits for a bound."
-    for (timeout_s, freeze_s), watchdog in product(BOUNDS_S, (True, False)):
-        killed = ("killed", timeout_s, freeze_s, watchdog)
-        yield number_case(killed, 0.0, {timeout_s: closed, freeze_s: closed})
-        frozen = ("frozen", timeout_s, freeze_s, watchdog)
+def _rounds() -> Iterator[Case]:
+    model = Costs.of_links(Hop(), Hop(1.0))
+    for size in SIZES:
+        hop, stretch = model.broadcast_hop(size)
         habits = {
-            0.0: "The system keeps the connections of a stopped process open.",
-            timeout_s: "The watchdog is there, and its bound is the shorter one.",
-            freeze_s: "A transfer has its own bound, and here it passes first."
-            if watchdog
-            else "Nobody keeps that bound without a watchdog.",
+            size - 1.0: "One after the other it would be so many; but who has it can pass it on.",
+            float(size): "The leader has it already, and who has it can pass it on.",
+            math.log2(size): "Nobody sends in half a round: round up.",
+            1.0: "One call, and in one round the leader reaches a single rank.",
         }
-        yield number_case(frozen, min(freeze_s, timeout_s) if watchdog else timeout_s, habits)
-
-
-KILL, TERM = -int(signal.SIGKILL), -int(signal.SIGTERM)
-LEFT_BEHIND: dict[str, tuple[dict[int, tuple[float, str]], dict[int, int], int]] = {
-    "Who speaks first is who noticed first; a closed connection says that somebody else is in trouble.": (
-        {0: (5.001, "TerminalNotice"), 1: (5.0, "StageError"), 2: (4.998, "PeerLostError")},
-        {0: 3, 1: 1, 2: 3},
-        1,
-    ),
-    "All who spoke report symptoms. Is there a rank that could not speak?": (
-        {0: (7.02, "TerminalNotice"), 1: (7.0, "PeerLostError")},
-        {0: 3, 1: 3, 2: KILL},
-        2,
-    ),
-    "SIGTERM is torchrun's, for the survivors of the first failure: those ranks are in order.": (
-        {0: (9.0, "StageError")},
-        {0: 1, 1: TERM, 2: TERM},
-        0,
-    ),
-    "PeerFrozenError says that another rank stands still: one more symptom.": (
-        {0: (4.01, "PeerFrozenError"), 1: (4.0, "PeerFrozenError")},
-        {0: 3, 1: 3, 2: KILL},
-        2,
-    ),
-    "Two ranks are silent, and one of them got torchrun's SIGTERM: it was in order.": (
-        {0: (6.0, "PeerLostError")},
-        {0: 3, 1: TERM, 2: KILL},
-        2,
-    ),
-    "A rank that left with code 0 is suspect only where no silent one ended badly.": (
-        {1: (8.0, "PeerLostError")},
-        {0: 0, 1: 3, 2: KILL},
-        2,
-    ),
-}
-"""Records by rank (when, error), exit codes by rank, and the cause, by what to think of."""
+        yield number_case((size,), stretch * hop.ms(0), habits)
 
 
 @exercise
-def _cause() -> Iterator[Case]:
-    for thought, (records, codes, right) in LEFT_BEHIND.items():
-        yield Case(f"For records {records} and exit codes {codes}", (records, codes), right, thought)
-
-
-ANSWERED = "It was told; the leader has passed it on as it came. An answer is one message too many."
-
-
-@exercise
-def _whom_to_tell() -> Iterator[Case]:
-    errors = (ValueError("its own"), PeerLostError("lost"), TerminalNotice("told"))
-    thoughts = {
-        Role.LEADER: "Two sides wait for the leader: rank 0 for a result, the followers for a broadcast.",
-        Role.STAGE0: "Rank 0 has one link that leads away from it, and is in no group of the mesh.",
-        Role.FOLLOWER: "A follower has no link of its own; its closed connections are its notice.",
-    }
-    for role, error in product(Role, errors):
-        name = type(error).__name__
-        right = sorted(group for group, _ in notices(role, Ids(3, 3, 0), error))
-        thought = ANSWERED if name == "TerminalNotice" else thoughts[role]
-        yield Case(f"For the {role} with {name}", (str(role), name), right, thought)
+def _transport() -> Iterator[Case]:
+    for (hop_ms, broadcast_ms), size in product(HOPS_MS, SIZES):
+        right = Costs.of_links(Hop(hop_ms), Hop(broadcast_ms)).transport_ms(size)
+        habits = {
+            right - hop_ms: "A chunk goes down, through the mesh, and back up.",
+            2 * hop_ms + broadcast_ms: "In a mesh of one nothing is broadcast."
+            if size == 1
+            else "A larger mesh needs more rounds.",
+            2 * hop_ms + (size - 1) * broadcast_ms: "Who has it passes it on: count rounds, not followers.",
+            size * 2 * hop_ms + right - 2 * hop_ms: "Rank 0 talks to the leader only, whatever the size.",
+        }
+        yield number_case((size, hop_ms, broadcast_ms), right, habits)
 
 
 @exercise
-def _ranks_survive() -> Iterator[Case]:
-    thought = (
-        "The launcher holds the pipe's other end; the death signal comes when the parent dies: torchrun."
-    )
-    for case in product(("launcher", "torchrun"), (True, False), (True, False)):
-        killed, pipe, death_signal = case
-        text = f"With the {killed} killed, pipe={pipe} and death_signal={death_signal}"
-        yield Case(text, case, not (pipe if killed == "launcher" else death_signal), thought)
+def _missing() -> Iterator[Case]:
+    for mesh_size, group in product((2, 3), ("world_pg", *GROUP_ORDER[:2])):
+        topology = Topology(mesh_size)
+        right = sorted(set(topology.ranks(group)) - set(topology.mesh_ranks))
+        thought = (
+            "world_pg has all ranks in it, and rank 0 computes no stage 1."
+            if right
+            else "All members of that group are mesh ranks, and all of those make the call."
+        )
+        yield Case(f"For {group} and mesh_size={mesh_size}", (group, mesh_size), right, thought)
 
 
-FAILURE = {"07.1": _known_within, "07.2": _cause, "07.3": _whom_to_tell, "07.4": _ranks_survive}
+FUNCTIONS = {"07.1": _rounds, "07.2": _transport, "07.3": _missing}
+PROGRAMS: Programs = {}

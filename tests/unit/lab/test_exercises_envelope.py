@@ -1,4 +1,4 @@
-"""The checks of lessons 03 and 06: each usual mistake gets its hint; test_exercises has right ones."""
+"""The checks of lessons 03 and 07: each usual mistake gets its hint; test_exercises has right ones."""
 
 from __future__ import annotations
 
@@ -78,26 +78,26 @@ def leaves_out(wrong):
             "did not go up",
         ),
         ("03.4", leaves_out(lambda last, new, action, reset: new[2] < last[2]), "never does"),
-        ("06.1", lambda size: size - 1, "can pass it on"),
-        ("06.1", lambda size: size, "The leader has it already"),
-        ("06.1", lambda size: 1, "a single rank"),
-        ("06.1", math.log2, "round up"),
-        ("06.2", lambda size, hop, one: hop + math.ceil(math.log2(size)) * one, "and back up"),
-        ("06.2", lambda size, hop, one: 2 * hop + one, "needs more rounds"),
+        ("07.1", lambda size: size - 1, "can pass it on"),
+        ("07.1", lambda size: size, "The leader has it already"),
+        ("07.1", lambda size: 1, "a single rank"),
+        ("07.1", math.log2, "round up"),
+        ("07.2", lambda size, hop, one: hop + math.ceil(math.log2(size)) * one, "and back up"),
+        ("07.2", lambda size, hop, one: 2 * hop + one, "needs more rounds"),
         (
-            "06.2",
+            "07.2",
             lambda size, hop, one: 2 * hop + max(1, math.ceil(math.log2(size))) * one,
             "nothing is broadcast",
         ),
-        ("06.2", lambda size, hop, one: 2 * hop + (size - 1) * one, "not followers"),
+        ("07.2", lambda size, hop, one: 2 * hop + (size - 1) * one, "not followers"),
         (
-            "06.2",
+            "07.2",
             lambda size, hop, one: size * 2 * hop + math.ceil(math.log2(size)) * one,
             "whatever the size",
         ),
-        ("06.3", lambda group, size: [], "rank 0 computes no stage 1"),
-        ("06.3", lambda group, size: [0], "all of those make the call"),
-        ("06.3", lambda group, size: None, "gave None"),
+        ("07.3", lambda group, size: [], "rank 0 computes no stage 1"),
+        ("07.3", lambda group, size: [0], "all of those make the call"),
+        ("07.3", lambda group, size: None, "gave None"),
     ],
 )
 def test_usual_mistake_gets_its_hint(exercise, answer, hint):

@@ -1,4 +1,4 @@
-"""Questions, sources and what is read off a run; against runs made by hand (made_runs.py)."""
+"""Sources and what is read off a run; against runs made by hand (made_runs.py)."""
 
 from __future__ import annotations
 
@@ -6,43 +6,10 @@ import pytest
 from made_runs import at, made
 
 from ppwork.errors import PlanError
-from ppwork.lab.lesson import End, ends_of, left_early, predict, stopwatch_ms
+from ppwork.lab.lesson import End, ends_of, left_early, stopwatch_ms
 from ppwork.launcher.script import ScriptRun
 from ppwork.pictures.source import lines_of, side_by_side, source_of
 from ppwork.records.spans import Instant
-
-CHOICES = {"the longer stage": 30.0, "both, added up": 60.0}
-
-
-def test_question_shows_its_choices_and_what_is_still_to_do():
-    assert repr(predict("The period?", CHOICES)).splitlines() == [
-        "The period?",
-        "  a  the longer stage",
-        "  b  both, added up",
-        "write your letter into answer= before you run on",
-    ]
-    assert repr(predict("The period?", CHOICES, "b")).endswith("you say b")
-
-
-@pytest.mark.parametrize(
-    ("answer", "measured", "said"),
-    [
-        ("", 66.0, "the run says b: both, added up. You had not answered"),
-        ("b", 66.0, "the run says b: both, added up. So did you"),
-        ("a", 66.0, "the run says b: both, added up. You said a"),
-        ("a", 31.0, "the run says a: the longer stage. So did you"),
-    ],
-)
-def test_prediction_is_compared_with_the_nearest_choice(answer, measured, said):
-    assert predict("?", CHOICES, answer).compare(measured) == said
-
-
-def test_question_that_cannot_be_answered_is_refused():
-    with pytest.raises(PlanError, match="1 choices"):
-        predict("?", {"one": 1.0})
-    for answer in ("c", "ab", "A"):
-        with pytest.raises(PlanError, match="The answer was"):
-            predict("?", CHOICES, answer)
 
 
 def test_source_is_the_text_of_the_file_without_importing_it(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Exercises of the lesson on claims (13)."""
+"""Exercises of the lesson on claims (15)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from ppwork.lab.exercises.answers import Case, exercise
+from ppwork.lab.exercises.attempts import Programs
 
 Notes = dict[str, float]
 OBSERVATIONS: dict[str, tuple[Notes, Notes, str]] = {
@@ -83,4 +84,5 @@ def _habit(members: list[int], given: Any) -> str:  # noqa: ANN401  whatever a l
     return "`new_group` sorts the ranks: the first in your list need not be the first in the group."
 
 
-CLAIMS = {"13.1": _judge, "13.2": _first_crossed, "13.3": _roots}
+FUNCTIONS = {"15.1": _judge, "15.2": _first_crossed, "15.3": _roots}
+PROGRAMS: Programs = {}

@@ -1,0 +1,114 @@
+"""A learner's program of ranks, run: what its ranks printed and called, and hints on what it shows.
+
+An exercise is a function of an ``Attempt`` that yields hints, the most useful one first. A program that does
+not end or fails is answered before that, by the diagnosis that every failure gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ppwork.launcher.script import ScriptRun
+from ppwork.process import PAST_LIMIT, STOPPED
+from ppwork.records.calls import RECV, SEND, WAIT, Call, read_calls
+from ppwork.timeline.meetings import Meetings
+
+SHOWN = 3
+"""Lines of a failure that a hint repeats."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A program of ranks that ended well."""
+
+    run: ScriptRun
+
+    @property
+    def nproc(self) -> int:
+        """Number of ranks."""
+        return self.run.nproc
+
+    @cached_property
+    def met(self) -> Meetings:
+        """The calls of all ranks, and which of them met."""
+        return Meetings(read_calls(self.run.run_dir))
+
+    def lines(self, rank: int) -> list[str]:
+        """Return what a rank printed, without surrounding space."""
+        return [line.strip() for line in self.run.printed(rank).splitlines() if line.strip()]
+
+    def calls(self, rank: int, *names: str) -> list[Call]:
+        """Return the calls of a rank, in order; with names those of these functions."""
+        of_rank = self.met.ranks.get(rank)
+        return [call for call in (of_rank.calls if of_rank else ()) if not names or call.name in names]
+
+    def sent_bytes(self, rank: int) -> int:
+        """Return the bytes of all messages that a rank sent by p2p."""
+        return sum(part.size for call in self.calls(rank) for part in call.begun.parts if part.kind == SEND)
+
+    def received_bytes(self, rank: int) -> int:
+        """Return the bytes of all messages that a rank received by p2p."""
+        return sum(part.size for call in self.calls(rank) for part in call.begun.parts if part.kind == RECV)
+
+    def forgotten(self, rank: int) -> list[Call]:
+        """Return the calls of a rank that returned a handle nobody waited for."""
+        return [call for call in self.calls(rank) if id(call) in self.met.forgotten]
+
+    def lent_at_once(self, rank: int) -> int:
+        """Return how many buffers of a rank torch had at one time, at most."""
+        loans = [loan for loan in self.met.loans if loan.call.rank == rank]
+        moments = [(loan.call.start_ns, 1) for loan in loans]
+        moments += [(loan.end_ns, -1) for loan in loans if loan.end_ns is not None]
+        count = most = 0
+        for _, change in sorted(moments):
+            count += change
+            most = max(most, count)
+        return most
+
+    def order(self, rank: int) -> list[str]:
+        """Return a rank's calls by name, in order; a wait is ``wait``."""
+        return [WAIT if call.name == WAIT else call.name for call in self.calls(rank)]
+
+
+Hints = Callable[[Attempt], Iterable[str]]
+Programs = Mapping[str, Callable[[ScriptRun], str]]
+"""Exercises of a lesson by number: each returns a hint about a program that was run, or nothing."""
+
+
+def program(ranks: int) -> Callable[[Hints], Callable[[ScriptRun], str]]:
+    """Make the check of an exercise of a function that yields hints about a program that ended well.
+
+    Args:
+        ranks: The number of ranks that the exercise asks for; another one is the first hint.
+    """
+
+    def check_of(hints: Hints) -> Callable[[ScriptRun], str]:
+        def hint_of(run: ScriptRun) -> str:
+            if run.nproc != ranks:
+                return f"It ran on {run.nproc} ranks; this exercise asks for {ranks}."
+            if run.failure is not None:
+                return _failed(run)
+            return next(iter(hints(Attempt(run))), "")
+
+        return hint_of
+
+    return check_of
+
+
+def _failed(run: ScriptRun) -> str:
+    """Say how a program ended that did not end well, and what to look at."""
+    failure = run.failure
+    assert failure is not None  # noqa: S101  the caller has asked
+    if run.exit_code == STOPPED:
+        return "You stopped it."
+    said = failure.headline or failure.what.splitlines()[0]
+    if run.exit_code == PAST_LIMIT:
+        said = f"It did not end. {said}"
+    return f"{said} Check first: {failure.check_first}." if failure.check_first else said
+
+
+def missing(lines: Sequence[str], expected: Sequence[str]) -> list[str]:
+    """Return the expected lines that were not printed."""
+    return [line for line in expected if line not in lines]
