@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
@@ -24,6 +25,10 @@ from ppwork.version import __version__
 CELL_LIMIT_S = 120
 KEPT_CELL_METADATA = ("tags", "slideshow", "ppwork")
 KEPT_METADATA = ("ppwork",)
+CHECK_TAG = "check"
+"""A cell of a lesson that only holds its numbers to the prose: folded away."""
+_UNNAMED = re.compile(r"cell-\d+|[0-9a-f]{8}(-[0-9a-f-]+)?")
+"""Ids that nobody chose: ours, and those that Jupyter draws."""
 
 
 def refresh(path: Path) -> None:
@@ -88,8 +93,11 @@ def normalised(notebook: Any) -> Any:  # noqa: ANN401  an untyped library's node
         }
     )
     for number, cell in enumerate(notebook.cells):
-        cell["id"] = f"cell-{number:02d}"
+        if _UNNAMED.fullmatch(cell["id"]):
+            cell["id"] = f"cell-{number:02d}"
         kept = {name: value for name, value in cell.metadata.items() if name in KEPT_CELL_METADATA}
+        if CHECK_TAG in kept.get("tags", ()):
+            kept["jupyter"] = {"source_hidden": True}
         cell.metadata = nbformat.from_dict(kept)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     for count, cell in enumerate(code, start=1):
