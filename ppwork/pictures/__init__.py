@@ -11,6 +11,7 @@ from ppwork.pictures.groups import topology
 from ppwork.pictures.measures import chunks, depths, mesh
 from ppwork.pictures.picture import Picture
 from ppwork.pictures.programs import program
+from ppwork.pictures.rings import edges
 from ppwork.pictures.scenarios import scenario
 from ppwork.pictures.sequences import sequence
 from ppwork.pictures.state_machine import states
@@ -22,6 +23,7 @@ __all__ = [
     "Table",
     "chunks",
     "depths",
+    "edges",
     "failure",
     "mesh",
     "moments",
