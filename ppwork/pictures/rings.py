@@ -166,7 +166,7 @@ def _arrow(axes: Axes, wait: Wait, rows: dict[tuple[str, str], int]) -> None:
         linewidth=1.8,
         mutation_scale=12,
         zorder=5,
-        gid=f"{wait.edge} {wait.after.chunk}",
+        gid=f"edge {wait.edge} {wait.after.chunk}",
     )
 
 
