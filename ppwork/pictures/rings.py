@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ppwork.pictures import style
 from ppwork.pictures.picture import Picture
 from ppwork.pictures.tables import Table
-from ppwork.timeline.ring import EDGES, RECEIVER, SENDER, STREAMS, OnPaper, Wait, Work, on_paper
+from ppwork.timeline.ring import EDGES, RECEIVER, SENDER, STREAMS, OnPaper, SlotWork, Wait, on_paper
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -72,7 +72,7 @@ def _finding(paper: OnPaper, without: str) -> str:
 
 
 def _table(paper: OnPaper, without: str) -> Table:
-    held: dict[Work, list[str]] = {}
+    held: dict[SlotWork, list[str]] = {}
     for wait in paper.waits:
         left_out = " (left out)" if wait.edge == without else ""
         held.setdefault(wait.after, []).append(f"{wait.edge}: {wait.before}{left_out}")
@@ -123,15 +123,15 @@ def _draw(paper: OnPaper, without: str) -> Figure:
     return figure
 
 
-def _sorted(paper: OnPaper) -> list[Work]:
+def _sorted(paper: OnPaper) -> list[SlotWork]:
     return sorted(paper.works.values(), key=lambda work: list(STREAMS).index(work.name))
 
 
-def _place(work: Work) -> tuple[str, str]:
+def _place(work: SlotWork) -> tuple[str, str]:
     return work.side, work.stream
 
 
-def _box(axes: Axes, work: Work, row: int, inches_per_ms: float, *, torn: bool) -> None:
+def _box(axes: Axes, work: SlotWork, row: int, inches_per_ms: float, *, torn: bool) -> None:
     span = work.start_ms, work.end_ms, row, HIGH
     style.bar(axes, *span, zorder=3, gid=str(work), **style.solid(_hue(work.chunk), linewidth=0.6))
     if torn:

@@ -36,7 +36,7 @@ that is the slot's next message."""
 
 
 @dataclass(frozen=True)
-class Work:
+class SlotWork:
     """What one stream does for one message."""
 
     name: str
@@ -62,8 +62,8 @@ class Wait(NamedTuple):
     """A wait of one stream for another: in its place, or left out."""
 
     edge: str
-    before: Work
-    after: Work
+    before: SlotWork
+    after: SlotWork
 
     @property
     def missed(self) -> bool:
@@ -75,7 +75,7 @@ class Wait(NamedTuple):
 class OnPaper:
     """Messages through the rings."""
 
-    works: dict[tuple[str, int], Work]
+    works: dict[tuple[str, int], SlotWork]
     """By name and chunk."""
     waits: list[Wait]
     """All of them, those that were left out among them."""
@@ -119,7 +119,7 @@ def on_paper(*, chunks: int = 4, slots: int = 2, without: str = "", sides: str =
         )
     if chunks < 1 or slots < 1:
         raise PlanError(f"There were {chunks} chunks and {slots} slots.", check_first="at least one of each")
-    works: dict[tuple[str, int], Work] = {}
+    works: dict[tuple[str, int], SlotWork] = {}
     free: dict[tuple[str, str], float] = {}
     waits = []
     for names, chunk in _in_order(chunks, sides):
@@ -132,7 +132,7 @@ def on_paper(*, chunks: int = 4, slots: int = 2, without: str = "", sides: str =
         ready = [before.end_ms for edge, before, _ in of_these if edge != without]
         start = max([*ready, *(free.get(STREAMS[name], 0.0) for name in names)])
         for name in names:
-            works[name, chunk] = Work(name, chunk, start, start + TAKES_MS[name])
+            works[name, chunk] = SlotWork(name, chunk, start, start + TAKES_MS[name])
             free[STREAMS[name]] = start + TAKES_MS[name]
         waits += [Wait(edge, before, works[name, chunk]) for edge, before, name in of_these]
     return OnPaper(works, waits)
