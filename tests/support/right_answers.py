@@ -124,7 +124,7 @@ RIGHT = {
     "02.3": number_of_down,
     "02.4": behind,
     "04.3": lambda times: [k for k, ms in times.items() if ms > 3 * statistics.median(times.values())],
-    "05.2": lambda a, b, t: next(
+    "05.3": lambda a, b, t: next(
         d for d in range(1, 99) if law_period_ms(a, b, t, d) == law_period_ms(a, b, t, 99)
     ),
     "07.1": lambda size: math.ceil(math.log2(size)),
