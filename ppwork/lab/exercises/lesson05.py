@@ -84,7 +84,7 @@ def _posts_ahead(attempt: Attempt) -> Iterator[str]:
 
 
 def _back_ns(result: Message) -> int:
-    """Return when rank 0 knew that a result was there; that of a handle nobody waited for has had its hint."""
+    """Return when rank 0 knew that a result was there; a handle that nobody waited for has had its hint."""
     return (result.received.done_ns if result.received is not None else None) or 0
 
 

@@ -1,4 +1,4 @@
-"""Programs of ranks for the exercises of lesson 04: the right one passes, each usual mistake gets its hint."""
+"""The exercises of lesson 04 on ranks: the right program passes, each usual mistake gets its hint."""
 
 from __future__ import annotations
 
