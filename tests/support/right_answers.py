@@ -40,12 +40,6 @@ def behind(created):
     return [rank for rank, names in created.items() if every - set(names)]
 
 
-def next_step(encoded, left, more, depth):
-    if encoded:
-        return "send"
-    return "encode" if more and left < depth else "decode"
-
-
 SYMPTOMS = ("PeerLostError", "PeerFrozenError", "TerminalNotice")
 
 
@@ -129,15 +123,10 @@ RIGHT = {
     "02.2": groups_of,
     "02.3": number_of_down,
     "02.4": behind,
-    "04.1": lambda a, b, t: a + b + t,
-    "04.2": lambda a, b, t: b / (a + b + t),
     "04.3": lambda times: [k for k, ms in times.items() if ms > 3 * statistics.median(times.values())],
-    "05.1": law_period_ms,
-    "05.2": lambda a, b, t: next(
+    "05.3": lambda a, b, t: next(
         d for d in range(1, 99) if law_period_ms(a, b, t, d) == law_period_ms(a, b, t, 99)
     ),
-    "05.3": next_step,
-    "05.4": lambda flush, depth: list(range(max(0, flush - depth + 1), flush)),
     "06.1": lambda first, second: (
         first[0] != second[0] and first[1] == second[1] and "write" in (first[2], second[2])
     ),

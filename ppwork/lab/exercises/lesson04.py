@@ -4,51 +4,89 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
+from itertools import pairwise
 
-from ppwork.lab.exercises.answers import Case, exercise, number_case
-from ppwork.lab.exercises.attempts import Programs
-from ppwork.timeline.costs import law_period_ms
+from ppwork.lab.exercises.answers import Case, exercise
+from ppwork.lab.exercises.attempts import Attempt, Programs, program
+from ppwork.records.calls import RECV, SEND
 
-CASES_MS = ((20.0, 30.0, 2.0), (30.0, 30.0, 6.0), (60.0, 20.0, 1.0))
-"""Stage 0, stage 1 and transport."""
-
-
-@exercise
-def _sequential_period() -> Iterator[Case]:
-    for times in CASES_MS:
-        stage0, stage1, _ = times
-        habits = {
-            max(stage0, stage1): "The longer stage alone is what overlap reaches; here they take turns.",
-            stage0 + stage1: "Something of a chunk's way is in neither stage.",
-        }
-        yield number_case(times, law_period_ms(*times, depth=1), habits)
+GENERATE_MS, TIDY_MS, CHUNKS = 20.0, 10.0, 8
+"""Of the program that loses 10 ms; a sleep is never shorter than asked for, so lower limits are sharp."""
+BETWEEN_MS = GENERATE_MS + 0.8 * TIDY_MS
+"""Time between a receive and its result from which on the tidying must be in it."""
+STAGE_MS, WITHOUT_WAIT_MS = 40, 95
+"""Of the program that times a stage: the stage, and what nobody reaches who does not time rank 0, too."""
 
 
-@exercise
-def _mesh_share() -> Iterator[Case]:
-    for times in CASES_MS:
-        stage0, stage1, _ = times
-        period, longer = law_period_ms(*times, depth=1), max(stage0, stage1)
-        habits = {
-            1 - stage1 / period: "That is the idle share; asked is the busy one.",
-            stage1 / (stage0 + stage1): "The mesh also waits while a chunk travels.",
-            stage1 / longer: "The denominator is the period of PP0, and that is not the longer stage.",
-        }
-        yield number_case(times, stage1 / period, habits)
+@program(2)
+def _lost_ms(attempt: Attempt) -> Iterator[str]:
+    if f"tidied up {CHUNKS} times" not in attempt.lines(1):
+        yield f"Rank 1 must still print: tidied up {CHUNKS} times. The work has to be done, once a chunk."
+    if f"emitted {CHUNKS} chunks" not in attempt.lines(0):
+        yield f"Rank 0 must still print: emitted {CHUNKS} chunks."
+    inside, after = _gaps_ms(attempt)
+    if not inside or min(inside) < GENERATE_MS:
+        yield "Rank 1 answers before it has generated: receive, generate, send, in this order."
+    elif min(inside) > BETWEEN_MS:
+        yield (
+            f"On rank 1 at least {min(inside):.0f} ms pass between receiving a chunk and sending its result; "
+            f"generate is {GENERATE_MS:.0f} of them. What else stands there, and does rank 0 need it?"
+        )
+    elif not after or min(after) < 0.9 * TIDY_MS:
+        yield "The tidying is in no gap between a result and the next receive, where rank 1 waits anyway."
+
+
+def _gaps_ms(attempt: Attempt) -> tuple[list[float], list[float]]:
+    """Return rank 1's time from each receive to its send, and from there to the next receive."""
+    inside, after = [], []
+    for first, then in pairwise(attempt.calls(1, "send", "recv", "isend", "irecv", "wait")):
+        kinds = [{part.kind for part in call.begun.parts} for call in (first, then)]
+        gap_ms = (then.start_ns - (first.end_ns or first.start_ns)) / 1e6
+        if SEND in kinds[1]:
+            inside.append(gap_ms)
+        elif SEND in kinds[0] and RECV in kinds[1]:
+            after.append(gap_ms)
+    return inside, after
+
+
+@program(2)
+def _stage_ms(attempt: Attempt) -> Iterator[str]:
+    words = " ".join(attempt.lines(1)).split()
+    numbers = [word for word in words if word.replace(".", "", 1).replace("-", "", 1).isdigit()]
+    if not numbers:
+        yield f"Rank 1 prints no number. Its line should read such as: stage {STAGE_MS} ms."
+        return
+    ms = float(numbers[-1])
+    if ms < STAGE_MS / 2:
+        yield (
+            f"{ms:.0f} ms is the time of the launch: submit returns before the stage has run. Put one mark "
+            "into the stream before the stage and one behind it, and subtract their times."
+        )
+    elif ms > WITHOUT_WAIT_MS:
+        yield (
+            f"{ms:.0f} ms is more than the stage: rank 1 also stood in recv while rank 0 encoded. "
+            "Start after the chunk has come."
+        )
+    elif ms < STAGE_MS:
+        yield f"The stage takes at least {STAGE_MS} ms, and you print {ms:.0f}: where does your time begin?"
 
 
 @exercise
 def _slow_chunks() -> Iterator[Case]:
     steady = dict.fromkeys(range(8), 30.0)
     runs = {
-        "Compare each chunk with the median of all of them.": {**steady, 0: 500.0},
+        "Which number does one slow chunk hardly move? Compare each chunk with that.": {**steady, 0: 500.0},
         "In a steady run no chunk is slow.": steady,
-        "Chunk 0 pulls a mean up so far that chunk 5 hides; a median stays.": {**steady, 0: 2000.0, 5: 95.0},
+        "Chunk 0 is so slow that it moves your yardstick: behind it chunk 5 hides.": {
+            **steady,
+            0: 2000.0,
+            5: 95.0,
+        },
     }
     for thought, times in runs.items():
         right = [k for k, ms in times.items() if ms > 3 * statistics.median(times.values())]
         yield Case(f"For {times}", (times,), right, thought)
 
 
-FUNCTIONS = {"04.1": _sequential_period, "04.2": _mesh_share, "04.3": _slow_chunks}
-PROGRAMS: Programs = {}
+FUNCTIONS = {"04.3": _slow_chunks}
+PROGRAMS: Programs = {"04.1": _lost_ms, "04.2": _stage_ms}

@@ -4,90 +4,104 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from itertools import product
 
-from ppwork.lab.exercises.answers import Answer, Case, exercise, number_case
-from ppwork.lab.exercises.attempts import Programs
-from ppwork.timeline.costs import law_period_ms
+from ppwork.lab.exercises.answers import Case, exercise, number_case
+from ppwork.lab.exercises.attempts import Attempt, Programs, missing, program
+from ppwork.timeline.meetings import Message
 
-CASES_MS = ((20.0, 30.0, 2.0), (30.0, 30.0, 6.0), (60.0, 20.0, 1.0))
+CHUNKS, DEPTH = 4, 2
+AHEAD_MS = 15.0
+"""Part of the 20 ms of generating for which a receive has been posted: a sleep is never shorter."""
+RESULTS = [f"chunk {k} came back as {k + 100}" for k in range(CHUNKS)]
+
+
+def _messages(attempt: Attempt) -> tuple[list[Message], list[Message]]:
+    """Return envelopes and results, in their order."""
+    whole = [m for m in attempt.met.messages if m.sent is not None and m.received is not None]
+    return [m for m in whole if m.sender == 0], [m for m in whole if m.sender == 1]
+
+
+def _done_right(attempt: Attempt) -> Iterator[str]:
+    """Yield hints on what overlap must not change: results, and every handle waited for."""
+    if lost := missing(attempt.lines(0), RESULTS):
+        yield (
+            f"Rank 0 did not print {lost[0]!r}. Two messages under way need two buffers: was one written "
+            "to while torch still had it?"
+        )
+    for rank in (0, 1):
+        if calls := attempt.forgotten(rank):
+            yield (
+                f"Rank {rank} never waits for the handle of {calls[0].name} ({calls[0].line}). Keep it, with "
+                "its buffer, and wait for it before the buffer is used again."
+            )
+    envelopes, results = _messages(attempt)
+    if len(envelopes) != CHUNKS or len(results) != CHUNKS:
+        yield f"{len(envelopes)} envelopes and {len(results)} results went over; it should be {CHUNKS} each."
+
+
+@program(2)
+def _overlaps(attempt: Attempt) -> Iterator[str]:
+    yield from _done_right(attempt)
+    envelopes, results = _messages(attempt)
+    for k in range(CHUNKS - 1):
+        back_ns = _back_ns(results[k])
+        if envelopes[k + 1].sent.call.start_ns >= back_ns:  # type: ignore[union-attr]
+            waited = "isend whose wait comes at once is a send. " if attempt.calls(0, "isend") else ""
+            yield (
+                f"Envelope {k + 1} left only after result {k} was back: the two ranks still take turns. "
+                f"{waited}Encode and send chunk {k + 1} before you wait for result {k}."
+            )
+            return
+    for k in range(CHUNKS - DEPTH):
+        if envelopes[k + DEPTH].sent.call.start_ns < _back_ns(results[k]):  # type: ignore[union-attr]
+            yield (
+                f"Envelope {k + DEPTH} left before result {k} was back: more than {DEPTH} chunks are "
+                "unfinished, and without a bound the memory grows with the stream."
+            )
+            return
+
+
+@program(2)
+def _posts_ahead(attempt: Attempt) -> Iterator[str]:
+    yield from _done_right(attempt)
+    envelopes, results = _messages(attempt)
+    for k in range(CHUNKS - 1):
+        posted, answers = envelopes[k + 1].received, results[k].sent
+        assert posted is not None  # noqa: S101  whole messages only
+        assert answers is not None  # noqa: S101
+        if answers.call.start_ns - posted.call.start_ns < AHEAD_MS * 1e6:
+            yield (
+                f"Rank 1 posts the receive for chunk {k + 1} after it has generated chunk {k}, so the bytes "
+                "cannot move meanwhile. Which call must stand in front of generate?"
+            )
+            return
+        if posted.done_ns is not None and posted.done_ns < answers.call.start_ns - AHEAD_MS * 1e6:
+            yield (
+                f"Rank 1 waits for chunk {k + 1} before it generates chunk {k}: post the receive early, and "
+                "wait for it late."
+            )
+            return
+
+
+def _back_ns(result: Message) -> int:
+    """Return when rank 0 knew that a result was there; a handle that nobody waited for has had its hint."""
+    return (result.received.done_ns if result.received is not None else None) or 0
+
+
+CASES_MS = ((20.0, 30.0, 2.0), (30.0, 30.0, 6.0), (60.0, 20.0, 1.0), (10.0, 10.0, 40.0), (5.0, 60.0, 0.0))
 """Stage 0, stage 1 and transport."""
 
 
 @exercise
-def _law() -> Iterator[Case]:
-    for times, depth in product(CASES_MS, (1, 2, 3)):
-        stage0, stage1, transport = times
-        habits = {
-            max(stage0, stage1): "A chunk needs both stages and the way; what if few may be under way?",
-            (stage0 + stage1 + transport) / depth: "No depth makes a stage faster than its own work.",
-            (stage0 + stage1) / depth: "Transport is part of a chunk's time under way.",
-        }
-        yield number_case((*times, depth), law_period_ms(*times, depth), habits)
-
-
-@exercise
 def _smallest_depth() -> Iterator[Case]:
-    for stage0, stage1, transport in (*CASES_MS, (10.0, 10.0, 40.0), (5.0, 60.0, 0.0)):
+    for stage0, stage1, transport in CASES_MS:
         right = math.ceil((stage0 + stage1 + transport) / max(stage0, stage1))
         habits = {
             right - 1.0: "One less than needed: with that the law's third term is still the largest.",
-            right + 1.0: "One more than needed: deeper only adds latency and stale work.",
+            right + 1.0: "One more than needed: deeper only adds delay and stale work.",
         }
         yield number_case((stage0, stage1, transport), right, habits)
 
 
-STEPS = ("encode", "send", "decode")
-CHUNKS = 6
-
-
-def _next_step(answer: Answer) -> str:
-    for depth in (1, 2, 3):
-        encoded = left = made = 0
-        while made < CHUNKS or encoded or left:
-            more = made < CHUNKS
-            allowed = {"encode": more and encoded + left < depth, "send": encoded > 0, "decode": left > 0}
-            step = answer(encoded, left, more, depth)
-            state = f"With encoded={encoded}, left={left}, more={more}, depth={depth}"
-            if step not in STEPS:
-                return f"{state} you gave {step!r}; the steps are {', '.join(STEPS)}."
-            if not allowed[step]:
-                return f"{state} you gave {step!r}, which is not possible there. {_WHY_NOT[step]}"
-            if step == "decode" and encoded:
-                return f"{state} you decode while an encoded chunk waits: it leaves a whole decode too late."
-            if step == "decode" and allowed["encode"]:
-                hint = "although there is room for one more chunk; fill the pipeline first."
-                return f"{state} you decode {hint}"
-            made += step == "encode"
-            encoded += (step == "encode") - (step == "send")
-            left += (step == "send") - (step == "decode")
-    return ""
-
-
-_WHY_NOT = {
-    "encode": "There is no chunk left, or as many are unfinished as the depth allows.",
-    "send": "Nothing that is encoded waits.",
-    "decode": "Nothing has left, so no result can come.",
-}
-
-
-@exercise
-def _dropped() -> Iterator[Case]:
-    for flush, depth in ((10, 3), (10, 1), (5, 2), (1, 3)):
-        right = list(range(max(0, flush - depth + 1), flush))
-        yield Case(f"For a flush at chunk {flush} and depth {depth}", (flush, depth), right, _why_dropped)
-
-
-def _why_dropped(given: object) -> str:
-    if isinstance(given, list) and any(k < 0 for k in given):
-        return f"There is no chunk {min(given)}: they count from 0, and early there may be fewer."
-    return "Of `depth` unfinished chunks one is the flush itself; the others were sent before it."
-
-
-FUNCTIONS = {
-    "05.1": _law,
-    "05.2": _smallest_depth,
-    "05.3": _next_step,
-    "05.4": _dropped,
-}
-PROGRAMS: Programs = {}
+FUNCTIONS = {"05.3": _smallest_depth}
+PROGRAMS: Programs = {"05.1": _overlaps, "05.2": _posts_ahead}

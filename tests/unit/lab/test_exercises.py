@@ -65,43 +65,15 @@ def test_right_answer_is_right(exercise):
             lambda summary, size: is_right(summary, size) and summary["max_abs_diff"] != 1e-4,
             "the bound itself",
         ),
-        ("04.1", lambda a, b, t: max(a, b), "overlap reaches"),
-        ("04.1", lambda a, b, t: a + b, "in neither stage"),
-        ("04.1", lambda a, b, t: "52", "gave '52', expected 52."),
-        ("04.2", lambda a, b, t: 1 - b / (a + b + t), "idle share"),
-        ("04.2", lambda a, b, t: b / (a + b), "while a chunk travels"),
-        ("04.2", lambda a, b, t: b / max(a, b), "denominator"),
-        ("04.3", lambda times: [], "median of all"),
+        ("04.3", lambda times: [], "hardly move"),
         ("04.3", lambda times: [0], "no chunk is slow"),
         (
             "04.3",
             lambda times: [k for k, ms in times.items() if ms > 3 * statistics.mean(times.values())],
-            "pulls a mean up",
+            "moves your yardstick",
         ),
-        ("05.1", lambda a, b, t, d: max(a, b), "both stages and the way"),
-        ("05.1", lambda a, b, t, d: (a + b + t) / d, "No depth makes a stage faster"),
-        ("05.1", lambda a, b, t, d: (a + b) / d, "Transport"),
-        ("05.2", lambda a, b, t: 2, "One less"),
-        ("05.2", lambda a, b, t: RIGHT["05.2"](a, b, t) + 1, "One more"),
-        ("05.3", lambda *state: "wait", "the steps are"),
-        ("05.3", lambda encoded, left, more, depth: "encode", "not possible there. There is no chunk left"),
-        ("05.3", lambda encoded, left, more, depth: "send", "Nothing that is encoded waits"),
-        ("05.3", lambda encoded, left, more, depth: "decode", "Nothing has left"),
-        (
-            "05.3",
-            lambda encoded, left, more, depth: (
-                "encode" if more and encoded + left < depth else "decode" if left else "send"
-            ),
-            "leaves a whole decode too late",
-        ),
-        (
-            "05.3",
-            lambda encoded, left, more, depth: "send" if encoded else "decode" if left else "encode",
-            "room for one more",
-        ),
-        ("05.4", lambda flush, depth: list(range(flush - depth, flush)), "one is the flush itself"),
-        ("05.4", lambda flush, depth: list(range(flush - depth + 1, flush)), "There is no chunk -1"),
-        ("05.4", lambda flush, depth: depth - 1, "gave 2, expected [8, 9]"),
+        ("05.3", lambda a, b, t: 2, "One less"),
+        ("05.3", lambda a, b, t: RIGHT["05.3"](a, b, t) + 1, "One more"),
         ("08.1", lambda what, t, f, w: t, "closes the connections"),
         ("08.1", lambda what, t, f, w: f, "nobody waits for a bound"),
         ("08.1", lambda what, t, f, w: 0, "keeps the connections of a stopped process open"),
@@ -182,11 +154,11 @@ def test_usual_mistake_gets_its_hint(exercise, answer, hint):
 
 
 def test_error_in_the_learners_function_is_a_hint():
-    assert check("04.1", lambda a: a).hint.startswith("Your function raised TypeError")
+    assert check("05.3", lambda a: a).hint.startswith("Your function raised TypeError")
 
 
 def test_what_is_no_exercise_or_no_function_is_refused():
     with pytest.raises(PlanError, match=r"no exercise '99\.1'"):
         check("99.1", max)
     with pytest.raises(PlanError, match="not a function"):
-        check("04.1", 52.0)
+        check("05.3", 52.0)

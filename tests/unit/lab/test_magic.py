@@ -55,7 +55,7 @@ def test_a_file_that_no_cell_wrote_is_left_alone(launched, tmp_path, line, whose
     ("line", "said"),
     [
         ("2 --check 99.1", "There is no exercise on ranks '99.1'"),
-        ("2 --check 04.1", "There is no exercise on ranks '04.1'"),
+        ("2 --check 04.3", "There is no exercise on ranks '04.3'"),
         ("2 --as my-run", "'my-run' is no name of a variable"),
         ("2 --may-fail --check 01.1", "not allowed with argument"),
     ],

@@ -1,0 +1,59 @@
+"""The exercises of lesson 04 on ranks: the right program passes, each usual mistake gets its hint."""
+
+from __future__ import annotations
+
+import pytest
+from solved import right_program
+
+import ppwork as pp
+from ppwork.lab.exercises.check import Verdict
+
+LOST, TIMED = right_program("04.1"), right_program("04.2")
+TIDIES = "        time.sleep(0.010)  # tidy up: rank 0 decodes and encodes meanwhile\n"
+SENDS = "        dist.send(chunk, dst=0)\n"
+MARK = "stream.submit(time.monotonic)"
+
+
+def verdict_of(exercise: str, source: str, folder) -> Verdict:
+    path = folder / "my_program.py"
+    path.write_text(source)
+    return pp.check(exercise, pp.launch_script(path, nproc=2, out=folder / "run", check=False, limit_s=30))
+
+
+@pytest.mark.parametrize(
+    ("source", "hint"),
+    [
+        (LOST, ""),
+        (LOST.replace(SENDS + TIDIES, TIDIES + SENDS), "generate is 20 of them"),
+        (LOST.replace(TIDIES, ""), "in no gap"),
+        (LOST.replace("tidied += 1", "pass"), "must still print: tidied up 8 times"),
+    ],
+    ids=["right", "in the way", "left out", "not counted"],
+)
+def test_where_10_ms_went(tmp_path, source, hint):
+    verdict = verdict_of("04.1", source, tmp_path)
+    assert verdict.right is (hint == "")
+    assert hint in verdict.hint
+
+
+@pytest.mark.parametrize(
+    ("source", "hint"),
+    [
+        (TIMED, ""),
+        (
+            TIMED.replace("end.result() - begin.result()", "end - begin").replace(MARK, "time.monotonic()"),
+            "the time of the launch",
+        ),
+        (
+            TIMED.replace("        dist.recv(chunk, src=0)\n", "        begin = time.monotonic()\n" * 2)
+            .replace(f"        begin = {MARK}", "        dist.recv(chunk, src=0)")
+            .replace("begin.result()", "begin"),
+            "stood in recv",
+        ),
+    ],
+    ids=["right", "the launch", "rank 0, too"],
+)
+def test_time_of_a_stage_that_was_only_launched(tmp_path, source, hint):
+    verdict = verdict_of("04.2", source, tmp_path)
+    assert verdict.right is (hint == "")
+    assert hint in verdict.hint

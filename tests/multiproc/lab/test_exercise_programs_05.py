@@ -1,0 +1,64 @@
+"""The exercises of lesson 05 on ranks: the right program passes, each usual mistake gets its hint."""
+
+from __future__ import annotations
+
+import pytest
+from solved import right_program
+
+import ppwork as pp
+
+OVERLAPS, AHEAD = right_program("05.1"), right_program("05.2")
+GENERATES, TAKES = "        time.sleep(0.020)  # generate\n", "        posted.wait()\n"
+
+
+def changed(source: str, *changes: tuple[str, str]) -> str:
+    """The program with these changes; each has to find its place."""
+    for old, new in changes:
+        assert old in source
+        source = source.replace(old, new)
+    return source
+
+
+@pytest.mark.parametrize(
+    ("exercise", "source", "hint"),
+    [
+        ("05.1", OVERLAPS, ""),
+        ("05.1", changed(OVERLAPS, ("if k > 0:", "if k < CHUNKS:"), ("k - 1,", "k,")), "take turns"),
+        (
+            "05.1",
+            changed(OVERLAPS, ("(CHUNKS + 1)", "(CHUNKS + 2)"), ("k > 0", "k > 1"), ("k - 1,", "k - 2,")),
+            "more than 2 chunks",
+        ),
+        (
+            "05.1",
+            changed(OVERLAPS, ("            leaving.wait()\n", "")),
+            "never waits for the handle of isend",
+        ),
+        (
+            "05.1",
+            changed(
+                OVERLAPS,
+                ("dist.isend(", "dist.send("),
+                ("leaving.wait()", "pass"),
+                ("coming = dist.irecv(result, src=1)", "coming = None"),
+                ("coming.wait()", "dist.recv(result, src=1)"),
+            ),
+            "All ranks were in send",
+        ),
+        ("05.2", AHEAD, ""),
+        (
+            "05.2",
+            changed(AHEAD, ("torch.empty(SIZE), torch.empty(SIZE)]", "torch.empty(SIZE)] * 2")),
+            "two buffers",
+        ),
+        ("05.2", changed(AHEAD, (GENERATES, ""), (TAKES, TAKES + GENERATES)), "after it has generated"),
+    ],
+    ids=["right", "in turns", "too deep", "forgotten", "both send", "ahead", "one buffer", "not ahead"],
+)
+def test_program_and_its_hint(tmp_path, exercise, source, hint):
+    path = tmp_path / "my_program.py"
+    path.write_text(source)
+    run = pp.launch_script(path, nproc=2, out=tmp_path / "run", check=False, limit_s=30)
+    verdict = pp.check(exercise, run)
+    assert verdict.right is (hint == "")
+    assert hint in verdict.hint
