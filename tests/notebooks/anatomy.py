@@ -538,7 +538,7 @@ def _slide(slide, cells):
     if unknown:
         yield f"it has {', '.join(sorted(unknown))}"
     title = slide.get("title", "")
-    if len(title.split()) < 3 or not title.endswith((".", "?", "!")):
+    if len(title.split()) < 4:
         yield f"its title {title!r} is no sentence"
     if len(slide.get("note", "").split()) < 15:
         yield "its note is shorter than two sentences"

@@ -255,7 +255,7 @@ LISTED = "guess = pp.lesson.predict('What?', options)"
         (lambda nb: swap(markdown(nb, "## Mend"), "### Exercise: both", "### Both"), "stands below"),
         (lambda nb: swap(markdown(nb, "(solutions/"), "(solutions/", "(../"), "no link to solutions/"),
         (lambda nb: nb.metadata.ppwork.update(slides=[]), "0 slides"),
-        (lambda nb: slide(nb, 0, title="Sending"), "is no sentence"),
+        (lambda nb: slide(nb, 0, title="Sending it"), "is no sentence"),
         (lambda nb: slide(nb, 0, note="Ask."), "its note"),
         (lambda nb: slide(nb, 0, text="Too."), "neither show nor text"),
         (lambda nb: slide(nb, 0, show=["nowhere"]), "no cell 'nowhere'"),
