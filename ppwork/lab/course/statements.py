@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -63,7 +64,7 @@ def _blocks(cell: Any, statement: Statement) -> Iterator[Block]:  # noqa: ANN401
     if statement.part in ("source", "both"):
         lines = cell["source"].splitlines()
         first, last = statement.lines or (1, len(lines))
-        yield source("\n".join(lines[first - 1 : last]).strip("\n"))
+        yield source(textwrap.dedent("\n".join(lines[first - 1 : last])).strip("\n"))
     if statement.part in ("output", "both"):
         yield from outputs(cell)
 

@@ -59,6 +59,11 @@ def test_a_slide_has_its_statement_the_lines_of_the_source_and_no_output():
     assert "42" not in html
 
 
+def test_lines_from_within_a_block_begin_at_the_left():
+    (html,) = shown(cell("if a:\n    b\n    c"), part="source", lines=[2, 3])
+    assert '<code><span class="n">b</span>\n<span class="n">c</span></code>' in html
+
+
 def test_code_is_text_whatever_stands_in_it():
     (html,) = shown(cell(PROGRAM), part="source")
     assert "a &lt; b" in html
