@@ -12,7 +12,7 @@ TIMED := $(wildcard notebooks/0[456]-*.ipynb)
 # No torch and no processes of their own: unit tests alone reach every line that matters.
 PURE := ppwork/protocol/*,ppwork/records/*,ppwork/timeline/*,ppwork/diagnosis/*,ppwork/pictures/*,ppwork/claims/themes/*,ppwork/*.py
 
-.PHONY: demo test check fix compat lab slides screenshots bench mutants gpu-kit gpu clean
+.PHONY: demo test check fix compat lab slides site screenshots bench mutants gpu-kit gpu clean
 
 demo: .venv/.run  ## set up, then the main job: the shipped clip, denoised by a mesh of two
 	$(BIN)/ppwork run --verify
@@ -61,6 +61,9 @@ lab: .venv/.dev  ## JupyterLab on the lessons, on loopback
 
 slides: .venv/.dev  ## decks and instructor's notes from the lessons as they stand; runs nothing
 	$(BIN)/ppwork slides
+
+site: .venv/.dev  ## lessons as they were executed, docs and API as one static site with search, in build/site
+	$(BIN)/python docs/site/build.py
 
 screenshots: .venv/.dev  ## lessons in JupyterLab in a browser, as pictures in screenshots/
 	PPWORK_SCREENSHOTS=screenshots $(BIN)/python -m pytest tests/notebooks/test_in_jupyterlab.py
