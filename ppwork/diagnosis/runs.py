@@ -48,6 +48,7 @@ from ppwork.process import (
 from ppwork.protocol.bounds import Bounds
 from ppwork.records.failure import FailureRecord, first_cause
 from ppwork.records.flight import differences
+from ppwork.records.run import FinishedProgram
 from ppwork.records.spans import Instant
 
 HANGS = ("PeerTimeoutError", "PeerFrozenError", "StuckError", "PastLimit", "NoRecord")
@@ -58,17 +59,17 @@ NOBODY = -1
 """In place of a rank, where none is to blame."""
 
 
-def diagnose(run_dir: Path, exit_code: int | None = None) -> Diagnosis:
+def diagnose(run: FinishedProgram | Path | str, exit_code: int | None = None) -> Diagnosis:
     """Say why a run failed; from its folder alone, so also later and elsewhere.
 
     Args:
-        run_dir: The run's folder.
+        run: What ``pp.launch`` returns, or the run's folder.
         exit_code: torchrun's; ``None`` takes it from what the launcher wrote down.
 
     Raises:
         PlanError: The folder is not one of a run.
     """
-    evidence = RunEvidence.read(run_dir)
+    evidence = RunEvidence.read(run.run_dir if isinstance(run, FinishedProgram) else Path(run))
     if exit_code is None and evidence.end is not None:
         exit_code = evidence.end.exit_code
     if exit_code is None and evidence.past_limit:

@@ -25,7 +25,7 @@ from ppwork.protocol.topology import Topology
 from ppwork.records.failure import FailureRecord, failure_file, record_of, write_record
 from ppwork.records.flight import flight_file, flight_of
 from ppwork.records.pulse import Pulse, PulseState
-from ppwork.records.run import SUMMARY_FILE, TORCHRUN_LOG, LaunchEnd, log_file
+from ppwork.records.run import SUMMARY_FILE, TORCHRUN_LOG, LaunchEnd, Run, log_file
 from ppwork.records.spans import Recorder, Span, span_file
 
 REPORT = console("killed").read_text()
@@ -666,3 +666,9 @@ def test_a_rank_that_encodes_is_at_its_chunk_which_has_no_call_yet(chunk_index, 
         pulses={0: SimpleNamespace(ids={"chunk_index": chunk_index})}, entries={0: [entry]}
     )
     assert RunEvidence.ids_of(evidence, 0)["chunk_index"] == max(chunk_index, newest)
+
+
+def test_a_run_its_folder_and_the_folders_name_get_one_diagnosis(run):
+    write_record(run, symptom(0, at_ns=7))
+    texts = {diagnose(what, 1).text for what in (run, str(run), Run(run, 1))}
+    assert len(texts) == 1
