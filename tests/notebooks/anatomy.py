@@ -28,7 +28,7 @@ WITH_EXERCISES_ON_RANKS = range(1, 8)
 ON_RANKS = 0.4
 ENDING = ["Key points", "Words"]
 FACTS = ("lesson", "question", "minutes", "exercise_minutes", "ranks", "runs_on", "goals", "needs", "expect",
-         "card_step", "slides")  # fmt: skip
+         "card_step", "slides", "ran")  # fmt: skip
 MAX_LINES, MAX_QUESTION_LINES, MAX_WIDTH = 20, 40, 99
 PROGRAM_LINES = range(6, 41)
 """Of a whole program, without empty ones."""

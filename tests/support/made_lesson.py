@@ -122,6 +122,7 @@ def lesson() -> Any:
         "needs": "lesson 01",
         "expect": ["they forget the receiver", "they send twice"],
         "card_step": "A0",
+        "ran": {"backend": "gloo", "device": "cpu"},
         "slides": [
             {"title": f"Rank 0 sends, time {n}.", "show": [name], "part": "source", "lines": [1, 4]}
             for n, name in enumerate(show)

@@ -27,7 +27,8 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
     def text(self) -> str:
         """The origin in one line, for the foot of a slide."""
         versions = f"ppwork {self.ppwork} · torch {self.torch} · Python {self.python}"
-        return f"{versions} · {self.backend} on {self.device}"
+        backend = self.backend.replace("copies", "one process")
+        return f"{versions} · {backend} on {self.device}"
 
 
 class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import html
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ppwork.errors import PlanError
@@ -16,6 +19,7 @@ ROWS_BESIDE_PICTURE = 7
 """With more text than that a picture would be too small below it, and has a slide of its own."""
 COLUMNS = 104
 """Of two texts side by side."""
+QUESTION, TAG = re.compile(r'<p class="question">(.*?)</p>'), re.compile(r"<[^>]*>")
 
 
 def statements(lesson: Lesson) -> list[Slide]:
@@ -42,7 +46,7 @@ def _slides(statement: Statement, cells: dict[str, Any]) -> Iterator[Slide]:
     for name in statement.show:
         if name not in cells:
             raise PlanError(f"There is no cell {name!r}.", check_first="the ids of the lesson's cells")
-        blocks += _blocks(cells[name], statement)
+        blocks += [_once(block, statement.title) for block in _blocks(cells[name], statement)]
     if not blocks:
         raise PlanError("It shows nothing.", check_first="`show`, `part` and `text` of the slide")
     title = Part(f'<h2 class="statement">{inline_html(statement.title)}</h2>')
@@ -69,9 +73,17 @@ def _blocks(cell: Any, statement: Statement) -> Iterator[Block]:  # noqa: ANN401
         yield from outputs(cell)
 
 
+def _once(block: Block, title: str) -> Block:
+    """Take the text of a question away where the slide's title is the same."""
+    found = QUESTION.match(block.html)
+    if found and html.unescape(TAG.sub("", found[1])).strip() == title.replace("`", "").strip():
+        return replace(block, html=block.html[found.end() :])
+    return block
+
+
 def _rows(blocks: Sequence[Block]) -> int:
-    """Return the height of texts in lines of code; words are larger."""
-    return sum(block.rows or 4 for block in blocks)
+    """Return the height of texts in lines of code, each with a margin; words are larger."""
+    return sum((block.rows or 4) + 1 for block in blocks)
 
 
 def _texts(blocks: Sequence[Block]) -> Iterator[Part]:

@@ -103,6 +103,13 @@ def test_a_question_is_prose_with_its_options():
     assert "answer=" not in html
 
 
+def test_a_question_that_is_the_title_is_not_said_twice():
+    asked = cell("guess = pp.lesson.predict(...)\nguess", output(repr(ASKED)))
+    (html,) = shown(asked, part="output", title="Who `waits`?")
+    assert html.count("waits") == 1
+    assert "rank 1" in html
+
+
 def test_an_answer_is_the_reply_to_the_right_option_and_the_others_are_the_speakers():
     compared = ASKED.compare("1")
     answer = cell("guess.compare('1')", output(repr(compared), compared._repr_html_()))
