@@ -10,6 +10,7 @@ from typing import Any
 from docutils import nodes
 from latex2mathml.converter import convert
 
+from ppwork.lab.course.shown import CellLexer
 from ppwork.version import __version__
 
 project, author, release = "ppwork", "", __version__
@@ -55,7 +56,8 @@ def _math(writer: Any, node: nodes.Element, display: str) -> None:  # noqa: ANN4
 
 
 def setup(app: Any) -> None:  # noqa: ANN401
-    """Register formulas as MathML: browsers draw it themselves."""
+    """Register formulas as MathML, which browsers draw themselves, and the colours of cells."""
+    app.add_lexer("cell", CellLexer)
     app.add_html_math_renderer(
         "mathml",
         (lambda writer, node: _math(writer, node, "inline"), None),

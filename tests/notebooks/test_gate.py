@@ -65,7 +65,7 @@ def problems(notebook) -> list[str]:
 
 
 def is_solutions(notebook) -> bool:
-    return notebook.metadata.ppwork.get("solutions", False)
+    return notebook.metadata.get("ppwork", {}).get("solutions", False)
 
 
 def test_there_is_a_lesson_to_check():

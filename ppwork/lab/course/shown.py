@@ -7,10 +7,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html.parser import HTMLParser
-from typing import Any
+from typing import Any, ClassVar
 
 from pygments.formatters import HtmlFormatter
+from pygments.lexer import inherit
 from pygments.lexers import PythonLexer
+from pygments.token import Comment
 
 from ppwork.errors import PlanError
 from ppwork.lab.course.text import inline_html
@@ -43,22 +45,22 @@ class Block:
     """HTML for the speaker."""
 
 
+class CellLexer(PythonLexer):  # type: ignore[misc]  pygments has no types
+    """Python with the lines of a notebook that are none: ``%%ranks 2``, ``!torchrun``."""
+
+    name = "cell"
+    aliases: ClassVar = ["cell"]
+    tokens: ClassVar = {"root": [(r"^[%!].*$", Comment.Special), inherit]}
+
+
 def source(text: str) -> Block:
-    """Return code, in colours; a cell's magic is what it says, not Python."""
-    first, line_end, rest = text.partition("\n")
-    if first.startswith("%"):
-        coloured = f'<span class="magic">{html.escape(first)}</span>{line_end}{_coloured(rest)}'
-    else:
-        coloured = _coloured(text)
+    """Return the code of a cell, in colours."""
+    tokens = CellLexer(stripnl=False, ensurenl=False).get_tokens(text)
+    pieces: list[str] = []
+    HtmlFormatter(nowrap=True).format(tokens, _Pieces(pieces))
+    coloured = "".join(pieces).rstrip("\n")
     lines = text.splitlines()
     return Block(SOURCE, f"<pre><code>{coloured}</code></pre>", len(lines), max(map(len, lines), default=0))
-
-
-def _coloured(text: str) -> str:
-    tokens = PythonLexer(stripnl=False, ensurenl=False).get_tokens(text)
-    lines: list[str] = []
-    HtmlFormatter(nowrap=True).format(tokens, _Pieces(lines))
-    return "".join(lines).rstrip("\n")
 
 
 class _Pieces:

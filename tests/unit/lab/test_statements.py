@@ -54,7 +54,7 @@ def shown(*cells, **slide):
 def test_a_slide_has_its_statement_the_lines_of_the_source_and_no_output():
     (html,) = shown(cell(PROGRAM, printed("42")), part="source", lines=[1, 2])
     assert html.startswith('<h2 class="statement">Rank 0 sends first</h2>')
-    assert '<span class="magic">%%ranks 2 --file my_a.py</span>\n<span class="kn">import</span>' in html
+    assert '<span class="cs">%%ranks 2 --file my_a.py</span>\n<span class="kn">import</span>' in html
     assert "print" not in html
     assert "42" not in html
 
