@@ -75,7 +75,7 @@ def _shown(path: Path, kept: set[Path], folder: Path) -> nbformat.NotebookNode:
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             cell.source = _linked(cell.source, path, kept, folder)
-    notebook.metadata.language_info["pygments_lexer"] = "cell"
+    notebook.metadata["language_info"] = nbformat.from_dict({"name": "python", "pygments_lexer": "cell"})
     notebook.cells[0].source += RUN_IT.format(path.relative_to(ROOT))
     return notebook
 

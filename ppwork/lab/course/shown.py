@@ -45,7 +45,7 @@ class Block:
     """HTML for the speaker."""
 
 
-class CellLexer(PythonLexer):  # type: ignore[misc]  pygments has no types
+class CellLexer(PythonLexer):  # type: ignore[misc]
     """Python with the lines of a notebook that are none: ``%%ranks 2``, ``!torchrun``."""
 
     name = "cell"
