@@ -23,6 +23,7 @@ goes through; it is shown for hangs only. What does not read is named as not kno
 
 from __future__ import annotations
 
+import signal
 from itertools import pairwise
 from pathlib import Path
 
@@ -223,7 +224,9 @@ def _inferred_record(evidence: RunEvidence, rank: int) -> FailureRecord | None:
     if blind.startswith("Fatal Python error") and code is not None and code < 0:
         what = f"Rank {rank} {death(code)} and left no record: {blind}."
         return _record(evidence, rank, RANK_DIED, what, "the stack in its log", stack)
-    if code in ENDED_BY_AGENT and evidence.report.first == rank:
+    # torchrun passes SIGINT on only when it got one itself; a SIGTERM may be its own, unless it saw it first.
+    interrupted = code == -signal.SIGINT and not evidence.report.signal
+    if code in ENDED_BY_AGENT and (interrupted or evidence.report.first == rank):
         what = f"Rank {rank} was ended by {death(code).removeprefix('was killed by ')} from outside."
         check = "who sends it? a batch system, an out-of-memory daemon, a `kill` by hand"
         return _record(evidence, rank, RANK_DIED, what, check)

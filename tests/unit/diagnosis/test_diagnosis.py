@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from ppwork.cli.main import app
 from ppwork.cli.runs import explain
+from ppwork.diagnosis.report import Report
 from ppwork.diagnosis.run_evidence import RunEvidence
 from ppwork.diagnosis.runs import diagnose
 from ppwork.diagnosis.waits import roots, waits_of
@@ -614,6 +615,18 @@ def test_rank_that_was_ended_from_outside_is_told_from_those_that_torchrun_ended
     found = diagnose(run, 1)
     assert "Rank 1 was ended by SIGTERM from outside" in found.text
     assert "rank 2 was ended by torchrun" in found.text
+
+
+def test_rank_that_was_interrupted_is_told_also_when_torchrun_saw_another_one_first(run):
+    """A slow torchrun finds several ranks gone at one look; it sends SIGINT only if it got one itself."""
+    report = REPORT.replace("exitcode  : -15", "exitcode  : -2", 1)
+    (run / TORCHRUN_LOG).write_text(report.replace("exitcode  : -9", "exitcode  : 70"))
+    interrupted = next(rank for rank, code in Report.of(report).codes.items() if code == -2)
+    write_record(run, symptom(1, interrupted))
+    assert f"Rank {interrupted} was ended by SIGINT from outside" in diagnose(run, 1).text
+    signalled = "SignalException: Process 7 got signal: 2\n"
+    (run / TORCHRUN_LOG).write_text(signalled + (run / TORCHRUN_LOG).read_text())
+    assert "from outside" not in diagnose(run, 1).text
 
 
 def test_run_that_goes_on_or_lost_its_launcher_is_not_called_failed_by_a_rank(run):
