@@ -582,5 +582,5 @@ def _part(cell, part, lines):
 
 
 FEW_RULES = (parameters, sources, exercises, links)
-RULES = (card, minutes, parameters, beginning, cells, checks, programs, questions, answers, broken, ending, pictures,
-         sources, exercises, places_of_exercises, links, slides)  # fmt: skip
+RULES = (card, minutes, parameters, beginning, cells, checks, programs, questions, answers, broken, ending,
+         pictures, sources, exercises, places_of_exercises, links, slides)  # fmt: skip
