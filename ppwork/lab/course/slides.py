@@ -6,7 +6,6 @@ A lesson that declares its slides has them from ``statements``; marks are for th
 from __future__ import annotations
 
 import base64
-import html
 import io
 import re
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from PIL import Image
 
 from ppwork.errors import PlanError
 from ppwork.lab.course.lessons import Lesson
-from ppwork.lab.course.shown import printed_text, refuse_more_than_plain
+from ppwork.lab.course.shown import outputs
 from ppwork.lab.course.shown import source as shown_source
 from ppwork.lab.course.text import divided, html_of, last_section
 
@@ -132,26 +131,15 @@ def _text(cell: Any) -> Shown:  # noqa: ANN401  an untyped library's node
 
 def _code(cell: Any) -> Shown:  # noqa: ANN401
     """Return outputs and, if there is room for it, the source; beside a picture there is none."""
-    if cell["execution_count"] is None:
-        raise PlanError("The cell was never executed.", check_first="`ppwork nb refresh` with the lesson")
-    shown = "".join(map(_output, cell["outputs"]))
+    blocks = list(outputs(cell))
+    shown = "".join(block.html for block in blocks)
     if "<img " not in shown and len(cell["source"].splitlines()) <= SOURCE_LINES:
         shown = f"{shown_source(cell['source']).html}{shown}"
     if not shown:
         raise PlanError("The cell has no output, and too long a source.", check_first="mark another cell")
-    return shown, [_notes(cell)], None
+    return shown, [_notes(cell), *(block.note for block in blocks)], None
 
 
 def _notes(cell: Any) -> str:  # noqa: ANN401
     """Return the speaker's notes of the cell's metadata."""
     return html_of(cell["metadata"].get("ppwork", {}).get("notes", ""))
-
-
-def _output(output: Any) -> str:  # noqa: ANN401
-    """Return one output as HTML."""
-    data = output.get("data", {})
-    if "text/html" in data:
-        refuse_more_than_plain(data["text/html"])
-        return f'<div class="output">{data["text/html"]}</div>'
-    text = printed_text(output)
-    return f'<pre class="printed">{html.escape(text.rstrip())}</pre>' if text else ""

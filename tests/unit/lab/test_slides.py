@@ -21,6 +21,7 @@ from ppwork.lab.course.lessons import HALF_DAYS, Card, Lesson, by_half_day, less
 from ppwork.lab.course.refresh import ran
 from ppwork.lab.course.slides import slides_of
 from ppwork.lab.course.text import divided
+from ppwork.lab.question import Option, Question
 from ppwork.pictures.picture import Picture
 
 RAN = {"ppwork": "0.1.0", "torch": "2.13.0", "python": "3.11.2", "backend": "gloo", "device": "cpu"}
@@ -210,6 +211,13 @@ def test_widgets_and_stderr_are_left_out_and_errors_say_what_they_are():
     found = shown(code("1", printed("noise", "stderr"), displayed(**{view: {}}), error))
     assert "noise" not in found
     assert "PlanError: no &lt;GPU&gt;" in found
+
+
+def test_an_answer_in_a_marked_cell_is_the_right_reply():
+    compared = Question("Who?", (Option("a rank", 0, "It sends."), Option("none", 1, "So it is."))).compare(1)
+    found = shown(code("1", displayed(text_plain=repr(compared), text_html=compared._repr_html_())))
+    assert "<strong>b</strong> none: So it is." in found
+    assert "It sends." not in found
 
 
 def test_fragments_come_later_on_the_slide_before_them_and_unmarked_cells_never():

@@ -13,13 +13,14 @@ from ppwork.errors import PlanError
 from ppwork.lab.course.deck import deck
 from ppwork.lab.course.lessons import HALF_DAYS, Card, Lesson
 from ppwork.lab.course.statements import statements
-from ppwork.lab.question import predict
+from ppwork.lab.question import Option, Question
 from ppwork.pictures.picture import Picture
 
 RAN = {"ppwork": "0.1.0", "torch": "2.13.0", "python": "3.11.2", "backend": "gloo", "device": "cpu"}
 CARD = {"lesson": 5, "question": "How?", "minutes": 40, "ranks": 3, "runs_on": ["cpu"], "ran": RAN}
 PROGRAM = '%%ranks 2 --file my_a.py\nimport os\n\nprint("a < b", 42)  # says so\n'
-ASKED = predict("Who `waits`?", {"rank 0": ("0", "It sends."), "rank 1": ("1", "It receives.")})
+OPTIONS = Option("rank 0", "0", "It sends."), Option("rank 1", "1", "It receives.")
+ASKED = Question("Who `waits`?", OPTIONS)
 
 
 def cell(source, *outputs, name="shown"):
