@@ -76,7 +76,7 @@ gpu: $(if $(filter gloo,$(BACKEND)),.venv/.dev)  ## on a GPU machine: make gpu O
 	runs/gpu/venv/bin/python scripts/gpu/run.py --out $(OUT) $(if $(BACKEND),--backend $(BACKEND)) $(if $(STAGES),--stages $(STAGES))
 
 clean:
-	rm -rf .venv runs gpu-kit .coverage*
+	rm -rf .venv runs build gpu-kit .coverage*
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
