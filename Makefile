@@ -12,7 +12,7 @@ TIMED := $(wildcard notebooks/0[456]-*.ipynb)
 # No torch and no processes of their own: unit tests alone reach every line that matters.
 PURE := ppwork/protocol/*,ppwork/records/*,ppwork/timeline/*,ppwork/diagnosis/*,ppwork/pictures/*,ppwork/claims/themes/*,ppwork/*.py
 
-.PHONY: demo test check fix compat lab slides screenshots bench mutants gpu-kit gpu clean
+.PHONY: demo test check fix compat lab slides site screenshots bench mutants gpu-kit gpu clean
 
 demo: .venv/.run  ## set up, then the main job: the shipped clip, denoised by a mesh of two
 	$(BIN)/ppwork run --verify
@@ -62,6 +62,9 @@ lab: .venv/.dev  ## JupyterLab on the lessons, on loopback
 slides: .venv/.dev  ## decks and instructor's notes from the lessons as they stand; runs nothing
 	$(BIN)/ppwork slides
 
+site: .venv/.dev  ## lessons as they were executed, docs and API as one static site with search, in build/site
+	$(BIN)/python docs/site/build.py
+
 screenshots: .venv/.dev  ## lessons in JupyterLab in a browser, as pictures in screenshots/
 	PPWORK_SCREENSHOTS=screenshots $(BIN)/python -m pytest tests/notebooks/test_in_jupyterlab.py
 
@@ -73,7 +76,7 @@ gpu: $(if $(filter gloo,$(BACKEND)),.venv/.dev)  ## on a GPU machine: make gpu O
 	runs/gpu/venv/bin/python scripts/gpu/run.py --out $(OUT) $(if $(BACKEND),--backend $(BACKEND)) $(if $(STAGES),--stages $(STAGES))
 
 clean:
-	rm -rf .venv runs gpu-kit .coverage*
+	rm -rf .venv runs build gpu-kit .coverage*
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

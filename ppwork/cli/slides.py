@@ -24,7 +24,7 @@ def slides(
         "notebooks"
     ),
 ) -> None:
-    """Write one deck per half-day from the marked cells of the executed lessons, and the instructor's notes.
+    """Write one deck per half-day from the slides of the executed lessons, and the instructor's notes.
 
     Nothing is run: figures and numbers are those in the notebooks, and each slide says what they come from.
     """

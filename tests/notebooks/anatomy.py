@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +13,15 @@ from checkout import ROOT
 
 from ppwork.claims.catalogue import claim_of
 from ppwork.lab.course.refresh import CHECK_TAG
+from ppwork.lab.question import FOLDER as QUESTIONS
+from ppwork.lab.question import questions_of
 from ppwork.pictures import source as sources_of_today
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
+
+    from ppwork.lab.question import Asked
 
 FOLDER = ROOT / "notebooks"
 SOLUTIONS = FOLDER / "solutions"
@@ -28,8 +33,8 @@ WITH_EXERCISES_ON_RANKS = range(1, 8)
 ON_RANKS = 0.4
 ENDING = ["Key points", "Words"]
 FACTS = ("lesson", "question", "minutes", "exercise_minutes", "ranks", "runs_on", "goals", "needs", "expect",
-         "card_step", "slides")  # fmt: skip
-MAX_LINES, MAX_QUESTION_LINES, MAX_WIDTH = 20, 40, 99
+         "card_step", "slides", "ran")  # fmt: skip
+MAX_LINES, MAX_WIDTH = 20, 99
 PROGRAM_LINES = range(6, 41)
 """Of a whole program, without empty ones."""
 MINUTES_A_QUESTION = 8
@@ -53,6 +58,8 @@ class Page:
     file: str
     solutions: Any = None
     folder: Path = FOLDER
+    questions: Mapping[str, Asked] = field(default_factory=dict)
+    """By their whole names."""
 
     @property
     def known(self) -> dict[str, Any]:
@@ -89,7 +96,10 @@ class Page:
 def read(path: Path) -> Page:
     solutions = SOLUTIONS / path.name
     answers = nbformat.read(solutions, as_version=4) if solutions.is_file() else None
-    return Page(nbformat.read(path, as_version=4), path.name, answers)
+    number = path.name[:2]
+    asked = questions_of(number) if (QUESTIONS / f"{number}.toml").is_file() else {}
+    questions = {f"{number}.{name}": question for name, question in asked.items()}
+    return Page(nbformat.read(path, as_version=4), path.name, answers, questions=questions)
 
 
 def code_cells(notebook):
@@ -203,7 +213,8 @@ def minutes(page):
     known = page.known
     attempts = [id(cell) for cell in page.attempts.values()]
     code = [c for c in page.code if id(c) not in attempts and CHECK_TAG not in tags_of(c)]
-    words = len(re.findall(r"\w[\w'-]*", re.sub(r"\]\([^)]*\)", "]", page.prose())))
+    text = " ".join([re.sub(r"\]\([^)]*\)", "]", page.prose()), *map(_said, page.questions.values())])
+    words = len(re.findall(r"\w[\w'-]*", text))
     runs = known.get("run_minutes", 0)
     reading = words / WORDS_A_MINUTE + sum(len(lines_in(cell)) for cell in code) * LINE_S / 60 + runs
     on_ranks = sum(is_program(cell) for cell in page.attempts.values())
@@ -214,6 +225,10 @@ def minutes(page):
             yield f"metadata.ppwork.{name} is {said}, and computed it is {computed:.0f}"
     if known.get("minutes", 0) > MAX_MINUTES:
         yield f"it takes {known['minutes']} minutes, more than {MAX_MINUTES}"
+
+
+def _said(question: Asked) -> str:
+    return " ".join([question.question, *(f"{each.text} {each.reply}" for each in question.options)])
 
 
 def parameters(page):
@@ -263,9 +278,8 @@ def cells(page):
         for line in cell.source.splitlines():
             if len(line) > MAX_WIDTH:
                 yield f"cell {number} has a line of {len(line)} characters: {line[:40]}"
-        most = MAX_QUESTION_LINES if ".predict(" in text else MAX_LINES
-        if not is_program(cell) and len(lines_in(cell)) > most:
-            yield f"cell {number} has {len(lines_in(cell))} lines, more than {most}"
+        if not is_program(cell) and len(lines_in(cell)) > MAX_LINES:
+            yield f"cell {number} has {len(lines_in(cell))} lines, more than {MAX_LINES}"
         if not is_program(cell) and re.search(r"\b(True|False)$", shown(cell), re.MULTILINE):
             yield f"cell {number} prints True or False; a number says more"
 
@@ -323,45 +337,39 @@ def _functions(name, body):
 
 
 def questions(page):
-    """Asked often enough, with a reply for every option, and compared with what came out."""
+    """Asked often enough, each from the lesson's file, with a reply for every option."""
+    names: set[str] = set()
+    for number, cell in enumerate(page.code, start=1):
+        for name in [] if is_program(cell) else re.findall(r'lesson\.predict\(\s*"([^"]+)"', cell.source):
+            names.add(name)
+            if name not in page.questions:
+                yield f"cell {number}: there is no question {name!r} of this lesson"
+    for name in sorted(page.questions.keys() - names):
+        yield f"the question {name} is not asked"
+    wanted = max(1, page.known.get("minutes", 0) // MINUTES_A_QUESTION)
+    if len(names) < wanted:
+        yield f"it asks {len(names)} questions in {page.known.get('minutes')} minutes, less than {wanted}"
+    for name, question in page.questions.items():
+        if question.problem():
+            yield f"question {name}: {question.problem()}"
+        for option in question.options:
+            if not option.reply.rstrip().endswith((".", "!", "?")) or len(option.reply.split()) < 5:
+                yield f"question {name}: the option {option.text!r} has no whole sentence for a reply"
+
+
+def answers(page):
+    """Every question is compared with what came out; the answer is folded, as nobody has chosen."""
     asked: dict[str, int] = {}
     for number, cell in enumerate(page.code, start=1):
-        if ".predict(" in cell.source and not is_program(cell):
-            tree = tree_of(cell.source)
-            for node in ast.walk(tree):
-                if isinstance(node, ast.Assign) and ".predict(" in ast.unparse(node.value):
-                    asked[ast.unparse(node.targets[0])] = number
-            calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call)]
-            for call in calls:
-                if ast.unparse(call.func).endswith("lesson.predict"):
-                    yield from _options(number, call)
-        for name, at in list(asked.items()):
-            if re.search(rf"\b{re.escape(name)}\.compare\(", cell.source) and number > at:
+        for name in list(asked):
+            if re.search(rf"\b{re.escape(name)}\.compare\(", cell.source):
                 del asked[name]
                 if "<details>" not in html_of(cell) or "You said " in shown(cell):
                     yield f"cell {number}: the answer is not folded, as of a reader who has not answered"
+        for name in [] if is_program(cell) else re.findall(r"(\w+) = \S*lesson\.predict\(", cell.source):
+            asked[name] = number
     for name, at in asked.items():
         yield f"the question of cell {at} is not compared with anything: no {name}.compare( in a later cell"
-    wanted = max(1, page.known.get("minutes", 0) // MINUTES_A_QUESTION)
-    many = sum(".predict(" in cell.source for cell in page.code)
-    if many < wanted:
-        yield f"it asks {many} questions in {page.known.get('minutes')} minutes, less than {wanted}"
-
-
-def _options(number, call):
-    options = call.args[1] if len(call.args) > 1 else None
-    if not isinstance(options, ast.Dict):
-        yield f"cell {number}: the options of the question are no dict in the call itself"
-        return
-    for key, value in zip(options.keys, options.values, strict=True):
-        reply = value.elts[1] if isinstance(value, ast.Tuple) and len(value.elts) == 2 else None
-        text = reply.value if isinstance(reply, ast.Constant) else ast.unparse(reply) if reply else ""
-        if (
-            reply is None
-            or not str(text).rstrip("'\"").endswith((".", "!", "?"))
-            or len(str(text).split()) < 5
-        ):
-            yield f"cell {number}: the option {ast.unparse(key)} has no whole sentence for a reply"
 
 
 def broken(page):
@@ -538,7 +546,7 @@ def _slide(slide, cells):
     if unknown:
         yield f"it has {', '.join(sorted(unknown))}"
     title = slide.get("title", "")
-    if len(title.split()) < 3 or not title.endswith((".", "?", "!")):
+    if len(title.split()) < 4:
         yield f"its title {title!r} is no sentence"
     if len(slide.get("note", "").split()) < 15:
         yield "its note is shorter than two sentences"
@@ -574,5 +582,5 @@ def _part(cell, part, lines):
 
 
 FEW_RULES = (parameters, sources, exercises, links)
-RULES = (card, minutes, parameters, beginning, cells, checks, programs, questions, broken, ending, pictures,
-         sources, exercises, places_of_exercises, links, slides)  # fmt: skip
+RULES = (card, minutes, parameters, beginning, cells, checks, programs, questions, answers, broken, ending,
+         pictures, sources, exercises, places_of_exercises, links, slides)  # fmt: skip

@@ -19,6 +19,7 @@ from anatomy import read as page_of
 from wording import wording_problems
 
 from ppwork.lab.course.refresh import dump, normalised
+from ppwork.lab.question import Asked, Option
 
 LESSONS = sorted(FOLDER.glob("*.ipynb"))
 SOLVED = sorted(SOLUTIONS.glob("*.ipynb"))
@@ -65,7 +66,7 @@ def problems(notebook) -> list[str]:
 
 
 def is_solutions(notebook) -> bool:
-    return notebook.metadata.ppwork.get("solutions", False)
+    return notebook.cells[0].source.startswith("# Solutions: ")
 
 
 def test_there_is_a_lesson_to_check():
@@ -107,7 +108,8 @@ def test_lesson_speaks_as_the_field_does(path):
 @pytest.fixture
 def page():
     """A lesson that breaks no rule, to be spoilt."""
-    return Page(made_lesson.lesson(), made_lesson.FILE, made_lesson.solutions())
+    questions = dict(made_lesson.QUESTIONS)
+    return Page(made_lesson.lesson(), made_lesson.FILE, made_lesson.solutions(), questions=questions)
 
 
 def test_the_made_lesson_breaks_no_rule(page):
@@ -176,7 +178,6 @@ def without(notebook, name):
 
 
 OF_ITS_OWN = "def outer():\n    def inner():\n        pass"
-LISTED = "guess = pp.lesson.predict('What?', options)"
 
 
 @pytest.mark.parametrize(
@@ -222,11 +223,8 @@ LISTED = "guess = pp.lesson.predict('What?', options)"
         (lambda nb: add(nb, "first", OF_ITS_OWN), "inner stands in another"),
         (lambda nb: add(nb, "first", "def send():\n    pass"), "a name of torch's"),
         (lambda nb: add(nb, "source", "print(1)\n" * 200), "are programs of ranks, less than 40%"),
-        (
-            lambda nb: swap(named(nb, "question"), "waits in recv until the number has", ""),
-            "no whole sentence",
-        ),
-        (lambda nb: named(nb, "question").update(source=LISTED), "no dict in the call"),
+        (lambda nb: swap(named(nb, "question"), "02.first", "02.last"), "no question '02.last'"),
+        (lambda nb: swap(named(nb, "question"), "02.first", "02.last"), "question 02.first is not asked"),
         (lambda nb: swap(named(nb, "answer"), "guess", "other"), "not compared with anything"),
         (lambda nb: named(nb, "answer").update(outputs=[]), "answer is not folded"),
         (lambda nb: nb.metadata.ppwork.update(minutes=16), "asks 1 questions"),
@@ -255,7 +253,7 @@ LISTED = "guess = pp.lesson.predict('What?', options)"
         (lambda nb: swap(markdown(nb, "## Mend"), "### Exercise: both", "### Both"), "stands below"),
         (lambda nb: swap(markdown(nb, "(solutions/"), "(solutions/", "(../"), "no link to solutions/"),
         (lambda nb: nb.metadata.ppwork.update(slides=[]), "0 slides"),
-        (lambda nb: slide(nb, 0, title="Sending"), "is no sentence"),
+        (lambda nb: slide(nb, 0, title="Sending it"), "is no sentence"),
         (lambda nb: slide(nb, 0, note="Ask."), "its note"),
         (lambda nb: slide(nb, 0, text="Too."), "neither show nor text"),
         (lambda nb: slide(nb, 0, show=["nowhere"]), "no cell 'nowhere'"),
@@ -272,6 +270,17 @@ LISTED = "guess = pp.lesson.predict('What?', options)"
 )
 def test_gate_rejects_a_lesson_without_its_anatomy(page, spoil, said):
     spoil(page.notebook)
+    found = anatomy_problems(page)
+    assert any(said in problem for problem in found), found
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"), [("Yes.", "no whole sentence for a reply"), ("", "has no reply")], ids=["word", "none"]
+)
+def test_gate_rejects_a_question_that_does_not_reply(page, reply, said):
+    asked = page.questions["02.first"]
+    options = (asked.options[0], Option("0", 0, reply))
+    page.questions["02.first"] = Asked(asked.question, options)
     found = anatomy_problems(page)
     assert any(said in problem for problem in found), found
 

@@ -46,23 +46,20 @@ def test_start_page_runs_under_papermill_with_another_mesh_size(tmp_path):
 
 
 def test_sequential_lesson_holds_for_another_mesh_and_other_times(tmp_path):
-    """Its own asserts are the test."""
+    """What its cells expect is the test."""
     times = {"encode_ms": 30.0, "decode_ms": 10.0, "stage1_ms": 60.0, "payload_mb": 0.1}
     name = "04-what-does-the-sequential-pipeline-cost.ipynb"
     text = run_with(name, tmp_path, mesh_size=1, chunks=8, **times)
     assert "depth: 1 ranks: 2" in text
-    assert "the run says b: both stages, added up" in text
-    assert (tmp_path / "my_lazy_stage.py").exists()
+    assert (tmp_path / "my_sequential.py").exists()
 
 
 def test_overlap_lesson_holds_for_another_mesh_and_without_a_third_depth(tmp_path):
-    """Its own asserts are the test."""
+    """What its cells expect is the test."""
     few = {"chunks": 8, "video_chunks": 3}
     text = run_with(OVERLAP, tmp_path, mesh_size=3, in_flight_depth=1, **few)
-    assert "ranks: 4" in text
-    assert "depth 2 takes less than 0.75 of the time of depth 1: True" in text
-    assert "simulator and runs agree, within 0.8 to 1.6: True" in text
-    assert "cut at 2 flush at 5 dropped [3, 4]" in text
+    assert "ranks: 4 depths: [1, 2]" in text
+    assert "chunks compared: 3" in text
 
 
 def test_a_lesson_refuses_a_parameter_that_it_does_not_have(tmp_path):

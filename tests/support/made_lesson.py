@@ -7,6 +7,8 @@ from typing import Any
 from checkout import ROOT
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
+from ppwork.lab.question import Asked, Option
+
 BEFORE, FILE, NEXT = (
     next(path.name for path in (ROOT / "notebooks").glob(f"{number:02d}-*.ipynb")) for number in (1, 2, 3)
 )
@@ -44,16 +46,16 @@ print("rank", rank, "has", int(number))
 
 dist.destroy_process_group()
 """
-QUESTION = """\
-guess = pp.lesson.predict(
-    "What does rank 1 print?",
-    {
-        "42": (42, "It waits in recv until the number has come."),
-        "0": (0, "It would be so if recv did not wait; it does."),
-    },
-    answer="",
-)
-guess"""
+QUESTION = 'guess = pp.lesson.predict("02.first", answer="")\nguess'
+QUESTIONS = {
+    "02.first": Asked(
+        "What does rank 1 print?",
+        (
+            Option("42", 42, "It waits in recv until the number has come."),
+            Option("0", 0, "It would be so if recv did not wait; it does."),
+        ),
+    )
+}
 COMPARED = "<p>x</p><details><summary>Choose first; then open this</summary><p>The run says a.</p></details>"
 PICTURE = '<figure><img alt="rank 1 stands in recv until rank 0 sends" src="data:,"/></figure>'
 HINT = "exercise {}: not yet. Rank 1 prints nothing."
@@ -122,8 +124,9 @@ def lesson() -> Any:
         "needs": "lesson 01",
         "expect": ["they forget the receiver", "they send twice"],
         "card_step": "A0",
+        "ran": {"backend": "gloo", "device": "cpu"},
         "slides": [
-            {"title": f"Rank 0 sends, time {n}.", "show": [name], "part": "source", "lines": [1, 4]}
+            {"title": f"Rank 0 sends, time {n}.", "show": [name], "part": "source", "lines": [1, 2]}
             for n, name in enumerate(show)
         ],
     }

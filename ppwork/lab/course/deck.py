@@ -18,6 +18,7 @@ from pathlib import Path
 from ppwork.errors import PlanError
 from ppwork.lab.course.lessons import HalfDay, Lesson, Ran
 from ppwork.lab.course.slides import TALL, Part, Slide, slides_of
+from ppwork.lab.course.statements import statements
 from ppwork.lab.course.text import html_of, inline_html
 
 FILES = Path(__file__).parent / "deck_files"
@@ -75,7 +76,8 @@ def deck(half: HalfDay, lessons: Sequence[Lesson]) -> str:
     for lesson in lessons:
         foot = f"{lesson.card.number} · {inline_html(lesson.card.question)}"
         ran = html.escape(ran_of(lesson).text)
-        pages += [_Page(_parts(slide), "".join(slide.notes), foot, ran) for slide in slides_of(lesson)]
+        slides = statements(lesson) if lesson.card.slides else slides_of(lesson)
+        pages += [_Page(_parts(slide), "".join(slide.notes), foot, ran) for slide in slides]
     sections = [_section(page, number, len(pages)) for number, page in enumerate(pages, start=1)]
     sheets = [_font_faces(), *((FILES / name).read_text() for name in STYLES)]
     styles = "\n".join(f"<style>{sheet}</style>" for sheet in sheets)
@@ -148,6 +150,8 @@ def _font_faces() -> str:
 
 def _cover(half: HalfDay, lessons: Sequence[Lesson]) -> _Page:
     minutes = sum(lesson.card.minutes for lesson in lessons)
+    exercises = sum(lesson.card.exercise_minutes for lesson in lessons)
+    of_exercises = f", and {exercises} for the exercises" if exercises else ""
     rows = "".join(
         f"<tr><td>{card.number}</td><td>{inline_html(card.question)}</td><td>{card.minutes} min</td></tr>"
         for card in (lesson.card for lesson in lessons)
@@ -155,7 +159,7 @@ def _cover(half: HalfDay, lessons: Sequence[Lesson]) -> _Page:
     shown = (
         f"<h1>{html.escape(half.title)}</h1><p>Pipeline-parallel inference on torch.distributed: see it "
         f"work, break it, measure it. {len(lessons)} {'lesson' if len(lessons) == 1 else 'lessons'}, "
-        f"{minutes} minutes.</p>"
+        f"{minutes} minutes{of_exercises}.</p>"
         f'<table class="lessons">{rows}</table>'
     )
     ran = html.escape("; ".join(sorted({ran_of(lesson).text for lesson in lessons})))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 from pathlib import Path
 from string import Template
 
-from ppwork.lab.course.lessons import Lesson
+from ppwork.lab.course.lessons import Lesson, by_half_day
 from ppwork.pictures.tables import Table
 
 TEMPLATE = Path(__file__).parent / "deck_files" / "instructor.md"
@@ -17,10 +16,14 @@ def notes(lessons: Sequence[Lesson]) -> str:
     """Return the instructor's notes of all lessons of the course, as Markdown."""
     cards = [lesson.card for lesson in lessons]
     rows = []
-    for card, total in zip(cards, accumulate(card.minutes for card in cards), strict=True):
+    totals: dict[str, int] = {}
+    for lesson, card in zip(lessons, cards, strict=True):
+        half = next(each.title for each, members in by_half_day([lesson]).items() if members)
+        total = totals[half] = totals.get(half, 0) + card.minutes + card.exercise_minutes
         so_far = f"{total // 60}:{total % 60:02d}"
-        rows.append([f"{card.number} {card.question}", str(card.minutes), so_far, str(card.ranks)])
-    day = Table(["lesson", "minutes", "so far", "ranks"], rows).markdown().rstrip()
+        times = [str(card.minutes), str(card.exercise_minutes)]
+        rows.append([half, f"{card.number} {card.question}", *times, so_far, str(card.ranks)])
+    day = Table(["when", "lesson", "minutes", "exercises", "so far", "ranks"], rows).markdown().rstrip()
     parts = {"day": day, "lessons": "\n\n".join(map(_about, lessons))}
     return Template(TEMPLATE.read_text()).substitute(parts)
 
@@ -29,7 +32,9 @@ def _about(lesson: Lesson) -> str:
     card = lesson.card
     where = " or ".join(device.upper() for device in card.runs_on)
     link = f"[{lesson.file}](../notebooks/{lesson.file})"
-    facts = f"{link}: {card.minutes} minutes, {card.ranks} ranks, {where}."
+    minutes = f"{card.minutes} minutes"
+    minutes += f", {card.exercise_minutes} for the exercises" if card.exercise_minutes else ""
+    facts = f"{link}: {minutes}, {card.ranks} ranks, {where}."
     parts = [f"### {card.number} {card.question}", facts]
     parts += [f"Needs: {card.needs}."] if card.needs else []
     for title, items in (("Goals:", card.goals), ("Expect this to go wrong:", card.expect)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -27,7 +27,24 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
     def text(self) -> str:
         """The origin in one line, for the foot of a slide."""
         versions = f"ppwork {self.ppwork} · torch {self.torch} · Python {self.python}"
-        return f"{versions} · {self.backend} on {self.device}"
+        backend = self.backend.replace("copies", "one process")
+        return f"{versions} · {backend} on {self.device}"
+
+
+class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One slide, as a lesson declares it."""
+
+    title: str
+    """A statement, as a sentence."""
+    show: tuple[str, ...] = ()
+    """Ids of cells."""
+    part: Literal["source", "output", "both"] = "both"
+    lines: tuple[int, int] | None = None
+    """First and last line of the source, from 1; ``None``: all of it."""
+    text: str = ""
+    """Markdown, in place of a cell."""
+    note: str = ""
+    """Markdown, for the speaker."""
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,12 +53,17 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     lesson: int
     question: str
     minutes: int
+    """Reading and running."""
+    exercise_minutes: int = 0
     ranks: int
     runs_on: tuple[str, ...]
     goals: tuple[str, ...] = ()
     needs: str = ""
     expect: tuple[str, ...] = ()
     """Usual mistakes of learners."""
+    card_step: str = ""
+    slides: tuple[Statement, ...] = ()
+    """Empty: its cells are marked instead."""
     ran: Ran | None = None
     """``None``: never refreshed since this is written down."""
 
@@ -72,8 +94,10 @@ class HalfDay:
 
 
 HALF_DAYS = (
-    HalfDay("first-half-day", "First half-day", range(8)),
-    HalfDay("second-half-day", "Second half-day", range(8, 15)),
+    HalfDay("day-1-morning", "Day 1, morning", range(4)),
+    HalfDay("day-1-afternoon", "Day 1, afternoon", range(4, 8)),
+    HalfDay("day-2-morning", "Day 2, morning", range(8, 12)),
+    HalfDay("day-2-afternoon", "Day 2, afternoon", range(12, 17)),
 )
 
 

@@ -1,20 +1,23 @@
-"""Slides from an executed lesson: the cells that are marked, as parts that come one after another."""
+"""Slides from an executed lesson: the cells that are marked, as parts that come one after another.
+
+A lesson that declares its slides has them from ``statements``; marks are for those that do not yet.
+"""
 
 from __future__ import annotations
 
 import base64
-import html
 import io
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
-from html.parser import HTMLParser
 from typing import Any
 
 from PIL import Image
 
 from ppwork.errors import PlanError
 from ppwork.lab.course.lessons import Lesson
+from ppwork.lab.course.shown import outputs
+from ppwork.lab.course.shown import source as shown_source
 from ppwork.lab.course.text import divided, html_of, last_section
 
 MARKS = ("slide", "fragment")
@@ -28,12 +31,6 @@ ENOUGH = 0.82
 """A picture has to get this part of the height that it would have alone."""
 TALL = 2.1
 """A picture that is not so many times as wide as it is high has its sentence beside it, not below."""
-PLAIN_TAGS = frozenset(
-    ("b", "br", "code", "div", "em", "figcaption", "figure", "h1", "h2", "h3", "h4", "i", "img", "li", "ol",
-     "p", "pre", "span", "strong", "sub", "sup", "table", "tbody", "td", "th", "thead", "tr", "ul", "wbr")
-)  # fmt: skip
-PLAIN_ATTRIBUTES = frozenset({"alt", "class", "colspan", "rowspan", "scope", "src", "style"})
-IMAGE = "data:image/"
 _TAG = re.compile(r"<[^>]*>")
 _PICTURE = re.compile(r'<img [^>]*src="data:image/\w+;base64,([^"]+)"')
 
@@ -134,44 +131,15 @@ def _text(cell: Any) -> Shown:  # noqa: ANN401  an untyped library's node
 
 def _code(cell: Any) -> Shown:  # noqa: ANN401
     """Return outputs and, if there is room for it, the source; beside a picture there is none."""
-    if cell["execution_count"] is None:
-        raise PlanError("The cell was never executed.", check_first="`ppwork nb refresh` with the lesson")
-    shown = "".join(map(_output, cell["outputs"]))
+    blocks = list(outputs(cell))
+    shown = "".join(block.html for block in blocks)
     if "<img " not in shown and len(cell["source"].splitlines()) <= SOURCE_LINES:
-        shown = f"<pre><code>{html.escape(cell['source'])}</code></pre>{shown}"
+        shown = f"{shown_source(cell['source']).html}{shown}"
     if not shown:
         raise PlanError("The cell has no output, and too long a source.", check_first="mark another cell")
-    return shown, [_notes(cell)], None
+    return shown, [_notes(cell), *(block.note for block in blocks)], None
 
 
 def _notes(cell: Any) -> str:  # noqa: ANN401
     """Return the speaker's notes of the cell's metadata."""
     return html_of(cell["metadata"].get("ppwork", {}).get("notes", ""))
-
-
-def _output(output: Any) -> str:  # noqa: ANN401
-    """Return one output; a widget shows nothing without a kernel, and stderr is for who runs it."""
-    if output["output_type"] == "stream":
-        return _printed(output["text"]) if output["name"] == "stdout" else ""
-    if output["output_type"] == "error":
-        return _printed(f"{output['ename']}: {output['evalue']}")
-    data = output["data"]
-    if "text/html" in data:
-        _Plain().feed(data["text/html"])
-        return f'<div class="output">{data["text/html"]}</div>'
-    return _printed(data.get("text/plain", ""))
-
-
-class _Plain(HTMLParser):
-    """Refuses HTML that is more than text, tables and pictures: a deck runs and loads nothing."""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        values = dict(attrs)
-        is_kept = tag in PLAIN_TAGS and values.keys() <= PLAIN_ATTRIBUTES
-        if not is_kept or not (values.get("src") or IMAGE).startswith(IMAGE):
-            shown = " ".join([tag, *values])
-            raise PlanError(f"An output has <{shown}> in it.", check_first="a picture or a table instead")
-
-
-def _printed(text: str) -> str:
-    return f'<pre class="printed">{html.escape(text.rstrip())}</pre>'

@@ -82,6 +82,11 @@ def inline_html(text: str) -> str:
     return _rendered(child for block in _parsed(text) for child in block.get("children", ()))
 
 
+def without_headings(text: str) -> str:
+    """Return Markdown without its headings: the slide's title stands in their place."""
+    return "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+
+
 def last_section(text: str) -> str | None:
     """Return the last ``##`` heading of a Markdown text as HTML, if it has one."""
     heads = [b for b in _parsed(text) if b["type"] == "heading" and b["attrs"]["level"] == 2]

@@ -21,6 +21,7 @@ from ppwork.lab.course.lessons import HALF_DAYS, Card, Lesson, by_half_day, less
 from ppwork.lab.course.refresh import ran
 from ppwork.lab.course.slides import slides_of
 from ppwork.lab.course.text import divided
+from ppwork.lab.question import Option, Question
 from ppwork.pictures.picture import Picture
 
 RAN = {"ppwork": "0.1.0", "torch": "2.13.0", "python": "3.11.2", "backend": "gloo", "device": "cpu"}
@@ -161,7 +162,7 @@ def test_a_deck_runs_the_scripts_that_it_came_with_and_no_other():
 
 
 def test_a_short_source_is_shown_a_long_one_only_by_its_output():
-    assert "<code>a = 1</code>" in shown(code("a = 1"))
+    assert '<code><span class="n">a</span>' in shown(code("a = 1"))
     long = "\n".join(["a = 1"] * 9)
     found = shown(code(long, printed("42\n")))
     assert "a = 1" not in found
@@ -210,6 +211,13 @@ def test_widgets_and_stderr_are_left_out_and_errors_say_what_they_are():
     found = shown(code("1", printed("noise", "stderr"), displayed(**{view: {}}), error))
     assert "noise" not in found
     assert "PlanError: no &lt;GPU&gt;" in found
+
+
+def test_an_answer_in_a_marked_cell_is_the_right_reply():
+    compared = Question("Who?", (Option("a rank", 0, "It sends."), Option("none", 1, "So it is."))).compare(1)
+    found = shown(code("1", displayed(text_plain=repr(compared), text_html=compared._repr_html_())))
+    assert "<strong>b</strong> none: So it is." in found
+    assert "It sends." not in found
 
 
 def test_fragments_come_later_on_the_slide_before_them_and_unmarked_cells_never():
@@ -280,17 +288,18 @@ def test_script_that_is_put_into_a_page_cannot_end_its_element():
 
 
 def test_the_day_has_the_lessons_in_order_with_minutes_that_add_up():
-    lessons = [lesson(lesson=number, minutes=minutes) for number, minutes in ((0, 20), (4, 45), (13, 60))]
+    numbers = ((0, 20), (1, 45), (4, 60))
+    lessons = [lesson(lesson=number, minutes=minutes, exercise_minutes=10) for number, minutes in numbers]
     assert [line for line in notes(lessons).splitlines() if line.startswith("| ") and "How" in line] == [
-        "| 00 How < fast? | 20 | 0:20 | 3 |",
-        "| 04 How < fast? | 45 | 1:05 | 3 |",
-        "| 13 How < fast? | 60 | 2:05 | 3 |",
+        "| Day 1, morning | 00 How < fast? | 20 | 10 | 0:30 | 3 |",
+        "| Day 1, morning | 01 How < fast? | 45 | 10 | 1:25 | 3 |",
+        "| Day 1, afternoon | 04 How < fast? | 60 | 10 | 1:10 | 3 |",
     ]
 
 
 def test_the_notes_have_the_day_the_goals_and_what_goes_wrong():
     found = notes([lesson(goals=["overlap"], needs="lesson 04", expect=["they guess late"])])
-    assert "| 05 How < fast? | 40 | 0:40 | 3 |" in found
+    assert "| Day 1, afternoon | 05 How < fast? | 40 | 0 | 0:40 | 3 |" in found
     for words in (
         "- overlap",
         "Needs: lesson 04.",
@@ -312,9 +321,9 @@ def test_lessons_are_read_in_order_and_each_half_day_has_a_file(tmp_path):
     (tmp_path / "notes.ipynb").write_text("no lesson")
     found = lessons_in(tmp_path)
     assert [one.card.number for one in found] == ["05", "13"]
-    assert [half.name for half in by_half_day(found)] == ["first-half-day", "second-half-day"]
+    assert [half.name for half in by_half_day(found)] == ["day-1-afternoon", "day-2-afternoon"]
     files = built(tmp_path)
-    assert list(files) == ["first-half-day.html", "second-half-day.html", "INSTRUCTOR.md"]
+    assert list(files) == ["day-1-afternoon.html", "day-2-afternoon.html", "INSTRUCTOR.md"]
     assert built(tmp_path) == files
 
 
@@ -332,7 +341,7 @@ def test_a_folder_without_lessons_and_files_that_are_none_are_refused(tmp_path):
 def test_the_command_writes_all_files_and_says_how_large_they_are(tmp_path, capsys):
     write(tmp_path, "05-how.ipynb", [text("# A")])
     slides(tmp_path / "new" / "slides", tmp_path)
-    assert (tmp_path / "new" / "slides" / "first-half-day.html").read_text().startswith("<!doctype html>")
+    assert (tmp_path / "new" / "slides" / "day-1-afternoon.html").read_text().startswith("<!doctype html>")
     assert "INSTRUCTOR.md  0.0" in capsys.readouterr().out
     (tmp_path / "file").touch()
     with pytest.raises(PlanError, match="cannot be written"):

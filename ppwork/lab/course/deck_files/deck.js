@@ -1,12 +1,13 @@
-// Text as large as its slide allows: prose 28 px down to 16 pt; what was printed, and tables of outputs, 22 px
-// down to 12 pt. A slide that is still too full overflows, and the tests of the decks say so.
-const SIZES = { "--text": [28, 21.4], "--fixed": [22, 16] }, STEPS = 12;
+// Text as large as its slide allows: prose 28 px down to 16 pt; what was printed, and tables of outputs, 25 px
+// (22 px beside a picture) down to 12 pt. A slide that is still too full overflows, and the tests of the decks say so.
+const BESIDE_PICTURE = 22, SIZES = { "--text": [28, 21.4], "--fixed": [25, 16] }, STEPS = 12;
 const tooWide = (body) =>
   [body, ...body.querySelectorAll("pre, .output")].some((one) => one.scrollWidth > one.clientWidth + 1);
 const tooHigh = (body) => body.scrollHeight > body.clientHeight + 1;
 
 function shrink(body, name, isTooLarge) {
-  const [large, small] = SIZES[name];
+  const [most, small] = SIZES[name];
+  const large = name === "--fixed" && body.querySelector(".picture") ? BESIDE_PICTURE : most;
   for (let step = 0; step <= STEPS && (step === 0 || isTooLarge(body)); step++) {
     const size = Math.min(large - (step * (large - small)) / STEPS, body[name] ?? large);
     body.style.setProperty(name, `${size}px`);

@@ -1,0 +1,139 @@
+"""The course, the docs and the API as one static site: ``make site``, into ``build/site``.
+
+The pages are laid out in a folder of their own as they lie in the repository, so that their links hold.
+Lessons are shown as they were last executed; nothing is run.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import nbformat
+from sphinx.cmd.build import main as sphinx
+
+from ppwork.lab.course.lessons import Lesson, by_half_day, lessons_in
+from ppwork.lab.course.refresh import CHECK_TAG
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+OUT = ROOT / "build" / "site"
+RESULTS = ROOT / "benchmarks" / "results"
+PAGES = ("GLOSSARY.md", "CONTRIBUTING.md", "CHANGELOG.md", "README.md", "slides/INSTRUCTOR.md")
+LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s:#]+)(#[^)\s]*)?\)")
+RUN_IT = "\n\n*To change this page and run it: `make lab` in the repository, then open `{}` in JupyterLab.*"
+API = {
+    "ppwork": "The face: what a notebook imports",
+    "ppwork.lab.lesson": "Parts of lessons",
+    "ppwork.pictures": "Pictures",
+    "ppwork.runtime": "The runtime: what a rank imports",
+    "ppwork.protocol": "The protocol",
+}
+ELSEWHERE = {"ppwork.pictures": "Picture", "ppwork.protocol": "Topology"}
+"""Names of a room that are the face's, too, and stand there."""
+CODE_PAGE = """\
+# {title}
+
+```{{eval-rst}}
+.. automodule:: {module}
+   :imported-members:
+   :exclude-members: {but}
+```
+"""
+
+
+def laid_out(folder: Path) -> None:
+    """Lay all pages out in a new folder, as Sphinx wants them."""
+    shutil.copytree(HERE / "_static", folder / "_static")
+    pages = [ROOT / name for name in PAGES]
+    pages += [page for name in ("docs", "benchmarks/results") for page in (ROOT / name).glob("*.md")]
+    pages += [*(ROOT / "notebooks").rglob("[0-9][0-9]-*.ipynb")]
+    kept = {page.resolve() for page in pages}
+    for page in pages:
+        place = folder / page.relative_to(ROOT)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if page.suffix == ".md":
+            place.write_text(_linked(page.read_text(), page, kept, folder))
+        else:
+            nbformat.write(_shown(page, kept, folder), place)
+    for picture in (ROOT / "docs").glob("*.png"):
+        shutil.copy(picture, folder / "docs")
+    for module, title in API.items():
+        (folder / "api").mkdir(exist_ok=True)
+        text = CODE_PAGE.format(title=title, module=module, but=ELSEWHERE.get(module, ""))
+        (folder / "api" / f"{module}.md").write_text(text)
+    (folder / "index.md").write_text(_index(lessons_in(ROOT / "notebooks")))
+
+
+def _shown(path: Path, kept: set[Path], folder: Path) -> nbformat.NotebookNode:
+    """Return a notebook as the site shows it: cells that only check are not there."""
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells = [cell for cell in notebook.cells if CHECK_TAG not in cell.metadata.get("tags", [])]
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = _linked(cell.source, path, kept, folder)
+    notebook.metadata["language_info"] = nbformat.from_dict({"name": "python", "pygments_lexer": "cell"})
+    notebook.cells[0].source += RUN_IT.format(path.relative_to(ROOT))
+    return notebook
+
+
+def _linked(text: str, page: Path, kept: set[Path], folder: Path) -> str:
+    """Return Markdown of which every link leads somewhere: to a page, or to a file that is brought along."""
+
+    def link(found: re.Match[str]) -> str:
+        target = (page.parent / found[2]).resolve()
+        if target in kept:
+            return found[0]
+        if not target.is_file() or not target.is_relative_to(ROOT):
+            return found[1]
+        place = folder / target.relative_to(ROOT)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(target, place)
+        return f"[{found[1]}]({found[2]})"
+
+    return LINK.sub(link, text)
+
+
+def _index(lessons: list[Lesson]) -> str:
+    parts = [(HERE / "index.md").read_text()]
+    for half, members in by_half_day(lessons).items():
+        entries = [
+            f"{each.card.number} {each.card.question.replace('`', '')} <notebooks/{each.file[:-6]}>"
+            for each in members
+        ]
+        parts.append(_toctree(half.title, entries))
+    answers = [f"{each.card.number} Solutions <notebooks/solutions/{each.file[:-6]}>" for each in lessons]
+    docs = [f"docs/{page.stem}" for page in sorted((ROOT / "docs").glob("*.md"))]
+    more = ["About <README>", "GLOSSARY", *docs, "slides/INSTRUCTOR", "CONTRIBUTING", "CHANGELOG"]
+    measured = [f"benchmarks/results/{page.stem}" for page in sorted(RESULTS.glob("*.md"))]
+    parts.append(_toctree("Solutions", answers))
+    parts.append(_toctree("Reference", more))
+    parts.append(_toctree("Measured", measured))
+    parts.append(_toctree("API", [f"{module} <api/{module}>" for module in API]))
+    return "\n\n".join(parts)
+
+
+def _toctree(caption: str, entries: list[str]) -> str:
+    return "\n".join(["```{toctree}", f":caption: {caption}", ":maxdepth: 1", "", *entries, "```"])
+
+
+def build(out: Path = OUT) -> int:
+    """Make the site; returns the exit status of Sphinx, which is not 0 after a warning."""
+    shutil.rmtree(out, ignore_errors=True)
+    with tempfile.TemporaryDirectory() as made:
+        pages, cache = Path(made, "pages"), Path(made, "cache")
+        laid_out(pages)
+        options = ["-q", "-W", "--keep-going", "-b", "html", f"-c{HERE}", f"-d{cache}"]
+        status = int(sphinx([*options, str(pages), str(out)]))
+    for deck in (ROOT / "slides").glob("*.html"):
+        shutil.copy(deck, out / "slides")
+    return status
+
+
+if __name__ == "__main__":
+    status = build(*map(Path, sys.argv[1:2]))
+    print("the warnings above are errors" if status else f"open {OUT / 'index.html'} in a browser")
+    raise SystemExit(status)

@@ -1,0 +1,169 @@
+"""What a slide shows of a code cell, as HTML: its source, and its outputs as they were last executed."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from typing import Any, ClassVar
+
+from pygments.formatters import HtmlFormatter
+from pygments.lexer import inherit
+from pygments.lexers import PythonLexer
+from pygments.token import Comment
+
+from ppwork.errors import PlanError
+from ppwork.lab.course.text import inline_html
+
+PLAIN_TAGS = frozenset(
+    ("b", "br", "code", "div", "em", "figcaption", "figure", "h1", "h2", "h3", "h4", "i", "img", "li", "ol",
+     "p", "pre", "span", "strong", "sub", "sup", "table", "tbody", "td", "th", "thead", "tr", "ul", "wbr")
+)  # fmt: skip
+PLAIN_ATTRIBUTES = frozenset({"alt", "class", "colspan", "rowspan", "scope", "src", "style"})
+IMAGE = "data:image/"
+SOURCE, PRINTED, PICTURE, WORDS = "source", "printed", "picture", "words"
+MAX_ROWS, MAX_COLUMNS = 22, 116
+"""What was printed is cut there; a longer line counts for as many rows as it will take."""
+_FIGURE = re.compile(r"(<figure>.*?</figure>)", re.DOTALL)
+_PRE = re.compile(r"\s*<pre>(.*?)</pre>\s*", re.DOTALL)
+_OPTION = re.compile(r"^ {2}([a-h]) {2}(.+)$", re.MULTILINE)
+_REPLY = re.compile(r"^([a-h]) {2}(.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Block:
+    """One thing that a cell shows."""
+
+    kind: str
+    html: str
+    rows: int = 0
+    columns: int = 0
+    """Of text with lines of its own; else nothing."""
+    note: str = ""
+    """HTML for the speaker."""
+
+
+class CellLexer(PythonLexer):  # type: ignore[misc]
+    """Python with the lines of a notebook that are none: ``%%ranks 2``, ``!torchrun``."""
+
+    name = "cell"
+    aliases: ClassVar = ["cell"]
+    tokens: ClassVar = {"root": [(r"^[%!].*$", Comment.Special), inherit]}
+
+
+def source(text: str) -> Block:
+    """Return the code of a cell, in colours."""
+    tokens = CellLexer(stripnl=False, ensurenl=False).get_tokens(text)
+    pieces: list[str] = []
+    HtmlFormatter(nowrap=True).format(tokens, _Pieces(pieces))
+    coloured = "".join(pieces).rstrip("\n")
+    lines = text.splitlines()
+    return Block(SOURCE, f"<pre><code>{coloured}</code></pre>", len(lines), max(map(len, lines), default=0))
+
+
+class _Pieces:
+    """A file of the formatter's that keeps what it is given."""
+
+    def __init__(self, pieces: list[str]) -> None:
+        self.write = pieces.append
+
+
+def outputs(cell: Any) -> Iterator[Block]:  # noqa: ANN401  an untyped library's node
+    """Yield what a cell has shown: text, pictures, a question with its options, an answer.
+
+    Raises:
+        PlanError: It was never executed, or an output would run or load something.
+    """
+    if cell["execution_count"] is None:
+        raise PlanError("The cell was never executed.", check_first="`ppwork nb refresh` with the lesson")
+    for output in cell["outputs"]:
+        data = output.get("data", {})
+        plain = data.get("text/plain", "")
+        if "<details>" in data.get("text/html", "") and "says" in plain.partition("\n")[0]:
+            yield _answer(plain)
+        elif "lesson.predict(" in cell["source"] and _OPTION.search(plain):
+            yield _question(plain)
+        elif "text/html" in data:
+            yield from _divided(data["text/html"])
+        elif text := printed_text(output):
+            yield _printed(text)
+
+
+def printed_text(output: Any) -> str:  # noqa: ANN401
+    """Return the text of an output; a widget has none without a kernel, and stderr is for who runs it."""
+    if output["output_type"] == "stream":
+        return str(output["text"]) if output["name"] == "stdout" else ""
+    if output["output_type"] == "error":
+        return f"{output['ename']}: {output['evalue']}"
+    return str(output["data"].get("text/plain", ""))
+
+
+def refuse_more_than_plain(text: str) -> None:
+    """Refuse HTML that is more than text, tables and pictures: a deck runs and loads nothing.
+
+    Raises:
+        PlanError: It has another tag or attribute, or a picture from elsewhere.
+    """
+    _Plain().feed(text)
+
+
+class _Plain(HTMLParser):
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        is_kept = tag in PLAIN_TAGS and values.keys() <= PLAIN_ATTRIBUTES
+        if not is_kept or not (values.get("src") or IMAGE).startswith(IMAGE):
+            shown = " ".join([tag, *values])
+            raise PlanError(f"An output has <{shown}> in it.", check_first="a picture or a table instead")
+
+
+def _divided(text: str) -> Iterator[Block]:
+    """Divide an output into its pictures and what stands between them."""
+    refuse_more_than_plain(text)
+    for piece in _FIGURE.split(text):
+        if piece.startswith("<figure>"):
+            yield Block(PICTURE, f'<div class="output">{piece}</div>')
+        elif only := _PRE.fullmatch(piece):
+            yield _printed(html.unescape(only[1]))
+        elif piece.strip():
+            yield Block(WORDS, f'<div class="output">{piece}</div>')
+
+
+def _printed(text: str) -> Block:
+    lines = text.rstrip().splitlines()
+    kept: list[str] = []
+    rows = 0
+    for line in lines:
+        rows += max(1, -(-len(line) // MAX_COLUMNS))
+        if rows > MAX_ROWS:
+            kept.append("\N{HORIZONTAL ELLIPSIS}")
+            break
+        kept.append(line)
+    columns = max(map(len, kept), default=0)
+    return Block(
+        PRINTED,
+        f'<pre class="printed">{html.escape(chr(10).join(kept))}</pre>',
+        min(rows, MAX_ROWS + 1),
+        min(columns, MAX_COLUMNS),
+    )
+
+
+def _question(plain: str) -> Block:
+    rows = "".join(
+        f"<tr><td><strong>{letter}</strong></td><td>{inline_html(text)}</td></tr>"
+        for letter, text in _OPTION.findall(plain)
+    )
+    text = inline_html(plain.partition("\n  a  ")[0].replace("\n", " "))
+    return Block(WORDS, f'<p class="question">{text}</p><table class="options">{rows}</table>')
+
+
+def _answer(plain: str) -> Block:
+    """Show the reply to the right option; those to the others are the speaker's."""
+    first, _, rest = plain.partition("\n")
+    said = re.search(r"says ([a-h])\b", first)
+    replies = {letter: inline_html(text) for letter, text in _REPLY.findall(rest)}
+    right = said[1] if said else ""
+    shown = f'<p class="answer"><strong>{right}</strong> {replies.pop(right, "")}</p>'
+    others = "".join(f"<li><strong>{letter}</strong> {text}</li>" for letter, text in replies.items())
+    return Block(WORDS, shown, note=f"<ul>{others}</ul>" if others else "")

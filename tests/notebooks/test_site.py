@@ -1,0 +1,132 @@
+"""The site in a browser without a network: navigation, search, code, folded answers, a narrow window."""
+
+from __future__ import annotations
+
+import html
+import re
+import subprocess
+import sys
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from anatomy import FOLDER
+from browser import page_at
+
+pytestmark = [pytest.mark.notebook, pytest.mark.timeout(300)]
+BUILD = FOLDER.parent / "docs" / "site" / "build.py"
+LIMIT_S = 200
+NARROW, WIDE = {"width": 400, "height": 800}, {"width": 1280, "height": 900}
+LESSON = next(path.stem for path in FOLDER.glob("01-*.ipynb"))
+TOO_WIDE = "() => document.documentElement.scrollWidth > window.innerWidth"
+LINK = re.compile(r'<(?:a|img|script|link)\b[^>]*?\b(?:href|src)="([^"]+)"')
+COLOURS = """() => new Set([...document.querySelectorAll(".cell_input pre span")].map(
+  (one) => getComputedStyle(one).color)).size"""
+FONTS = """() => [...document.querySelectorAll("pre, code")].map((one) => getComputedStyle(one).fontFamily)"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The site of today's lessons; Sphinx has nothing to say about it."""
+    folder = tmp_path_factory.mktemp("site") / "site"
+    command = [sys.executable, str(BUILD), str(folder)]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def seen(site):
+    with page_at((site.as_uri(),)) as seen:
+        seen.said = []
+        seen.page.on("console", lambda one: seen.said.append(one.text) if one.type == "error" else None)
+        yield seen
+
+
+@pytest.fixture
+def page(seen):
+    """A page that in the end has asked for no address but the site's, and had no error."""
+    seen.page.set_viewport_size(WIDE)
+    yield seen.page
+    assert (seen.outside, seen.errors, seen.said) == ([], [], [])
+
+
+def pages(site):
+    """All pages but the decks, which have their own test."""
+    return [p for p in site.rglob("*.html") if "_static" not in p.parts and not p.name.startswith("day-")]
+
+
+def test_every_lesson_with_its_solutions_the_docs_and_the_api_are_there(site):
+    for notebook in FOLDER.rglob("[0-9][0-9]-*.ipynb"):
+        assert (site / notebook.relative_to(FOLDER.parent)).with_suffix(".html").is_file()
+    for name in ("GLOSSARY", "docs/architecture", "slides/INSTRUCTOR", "slides/day-1-morning"):
+        assert (site / f"{name}.html").is_file()
+    for name, said in (("ppwork", "launch_script"), ("ppwork.runtime", "receive_result")):
+        assert said in (site / "api" / f"{name}.html").read_text()
+
+
+def test_every_link_of_every_page_leads_to_a_file_of_the_site(site):
+    """And to a place in it that is there; what a page loads is never another host's."""
+    ids = {path: set(re.findall(r'\bid="([^"]+)"', path.read_text())) for path in pages(site)}
+    missing = set()
+    for path in ids:
+        for link in map(html.unescape, LINK.findall(path.read_text())):
+            parts = urlsplit(link)
+            if parts.scheme or link.startswith(("#", "javascript")):
+                continue
+            target = (path.parent / unquote(parts.path)).resolve()
+            places = ids.get(target, {parts.fragment})
+            if not target.exists() or (parts.fragment and unquote(parts.fragment) not in places):
+                missing.add((path.name, link))
+    assert missing == set()
+
+
+def test_the_navigation_goes_from_lesson_to_lesson(site, page):
+    page.goto((site / "index.html").as_uri())
+    page.locator(".bd-sidebar-primary a", has_text="00 ").first.click()
+    page.wait_for_url("**/notebooks/00-*.html")
+    page.locator("a.right-next").click()
+    page.wait_for_url("**/notebooks/01-*.html")
+    page.locator("a.left-prev").click()
+    page.wait_for_url("**/notebooks/00-*.html")
+
+
+def test_the_search_finds_a_word_and_leads_to_its_page(site, page):
+    page.goto((site / "search.html").as_uri() + "?q=rendezvous")
+    found = page.locator("#search-results li a")
+    found.first.wait_for()
+    assert "Glossary" in " ".join(found.all_inner_texts())
+    page.locator("#search-results li a", has_text="Glossary").first.click()
+    page.wait_for_url("**/GLOSSARY.html*")
+
+
+def test_code_is_monospace_and_coloured_and_what_only_checks_is_not_there(site, page):
+    page.goto((site / "notebooks" / f"{LESSON}.html").as_uri())
+    fonts = page.evaluate(FONTS)
+    assert len(fonts) > 20
+    assert {"mono" in font.lower() for font in fonts} == {True}
+    assert page.evaluate(COLOURS) > 3
+    assert "pp.expect(" not in page.content()
+    pictures = page.locator(".cell_output img").all()
+    assert pictures
+    assert all(len(picture.get_attribute("alt")) > 20 for picture in pictures)
+
+
+def test_answers_are_folded_and_open(site, page):
+    lessons = [path for path in (site / "notebooks").glob("*.html") if "<details>" in path.read_text()]
+    for path in lessons:
+        page.goto(path.as_uri())
+        folded = page.locator(".cell_output details").first
+        inside = folded.locator("p").first
+        assert not inside.is_visible()
+        folded.locator("summary").click()
+        assert inside.is_visible()
+    assert lessons
+
+
+def test_no_page_is_wider_than_a_narrow_window(site, page):
+    page.set_viewport_size(NARROW)
+    wide = []
+    for path in pages(site):
+        page.goto(path.as_uri())
+        wide += [path.name] if page.evaluate(TOO_WIDE) else []
+    assert wide == []

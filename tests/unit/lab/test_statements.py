@@ -1,0 +1,175 @@
+"""Slides that a lesson declares: one statement, one thing to look at, and what the speaker says."""
+
+from __future__ import annotations
+
+import io
+
+import msgspec
+import nbformat
+import pytest
+from PIL import Image
+
+from ppwork.errors import PlanError
+from ppwork.lab.course.deck import deck
+from ppwork.lab.course.lessons import HALF_DAYS, Card, Lesson
+from ppwork.lab.course.statements import statements
+from ppwork.lab.question import Option, Question
+from ppwork.pictures.picture import Picture
+
+RAN = {"ppwork": "0.1.0", "torch": "2.13.0", "python": "3.11.2", "backend": "gloo", "device": "cpu"}
+CARD = {"lesson": 5, "question": "How?", "minutes": 40, "ranks": 3, "runs_on": ["cpu"], "ran": RAN}
+PROGRAM = '%%ranks 2 --file my_a.py\nimport os\n\nprint("a < b", 42)  # says so\n'
+OPTIONS = Option("rank 0", "0", "It sends."), Option("rank 1", "1", "It receives.")
+ASKED = Question("Who `waits`?", OPTIONS)
+
+
+def cell(source, *outputs, name="shown"):
+    return nbformat.v4.new_code_cell(source, id=name, outputs=list(outputs), execution_count=1)
+
+
+def output(plain, html=""):
+    data = {"text/plain": plain, **({"text/html": html} if html else {})}
+    return nbformat.v4.new_output("display_data", data=data)
+
+
+def printed(words):
+    return nbformat.v4.new_output("stream", text=words)
+
+
+def drawn():
+    file = io.BytesIO()
+    Image.new("RGB", (400, 100)).save(file, format="PNG")
+    return Picture("rank 2 idles", file=file.getvalue())._repr_html_()
+
+
+def lesson(*cells, **slide):
+    made = {"title": "Rank 0 sends first", **({} if "text" in slide else {"show": ["shown"]}), **slide}
+    return Lesson("05-how.ipynb", msgspec.convert({**CARD, "slides": [made]}, Card), cells)
+
+
+def shown(*cells, **slide):
+    """All that the slides of these cells show."""
+    return ["".join(part.html for part in each.parts) for each in statements(lesson(*cells, **slide))]
+
+
+def test_a_slide_has_its_statement_the_lines_of_the_source_and_no_output():
+    (html,) = shown(cell(PROGRAM, printed("42")), part="source", lines=[1, 2])
+    assert html.startswith('<h2 class="statement">Rank 0 sends first</h2>')
+    assert '<span class="cs">%%ranks 2 --file my_a.py</span>\n<span class="kn">import</span>' in html
+    assert "print" not in html
+    assert "42" not in html
+
+
+def test_lines_from_within_a_block_begin_at_the_left():
+    (html,) = shown(cell("if a:\n    b\n    c"), part="source", lines=[2, 3])
+    assert '<code><span class="n">b</span>\n<span class="n">c</span></code>' in html
+
+
+def test_code_is_text_whatever_stands_in_it():
+    (html,) = shown(cell(PROGRAM), part="source")
+    assert "a &lt; b" in html
+    assert '<span class="c1"># says so</span>' in html
+
+
+def test_a_slide_shows_the_outputs_alone():
+    (html,) = shown(cell(PROGRAM, printed("42\n")), part="output")
+    assert '<pre class="printed">42</pre>' in html
+    assert "import" not in html
+
+
+def test_two_narrow_texts_stand_side_by_side_and_wide_ones_below_each_other():
+    (html,) = shown(cell(PROGRAM, printed("42\n")))
+    assert html.count('<div class="beside">') == 1
+    (html,) = shown(cell(PROGRAM, printed(100 * "x")))
+    assert "beside" not in html
+
+
+def test_text_in_place_of_a_cell():
+    (html,) = shown(text="Two *ranks*.")
+    assert "<em>ranks</em>" in html
+
+
+def test_a_markdown_cell_comes_without_its_heading():
+    text = nbformat.v4.new_markdown_cell("## Old title\n\nOne sentence.", id="shown")
+    (html,) = shown(text)
+    assert "Old title" not in html
+    assert "<p>One sentence.</p>" in html
+
+
+def test_a_question_is_prose_with_its_options():
+    source = "guess = pp.lesson.predict(...)\nguess"
+    (html,) = shown(cell(source, output(repr(ASKED))), part="output")
+    assert '<p class="question">Who <code>waits</code>?</p>' in html
+    assert "<td><strong>b</strong></td><td>rank 1</td>" in html
+    assert "answer=" not in html
+
+
+def test_a_question_that_is_the_title_is_not_said_twice():
+    asked = cell("guess = pp.lesson.predict(...)\nguess", output(repr(ASKED)))
+    (html,) = shown(asked, part="output", title="Who `waits`?")
+    assert html.count("waits") == 1
+    assert "rank 1" in html
+
+
+def test_an_answer_is_the_reply_to_the_right_option_and_the_others_are_the_speakers():
+    compared = ASKED.compare("1")
+    answer = cell("guess.compare('1')", output(repr(compared), compared._repr_html_()))
+    made = lesson(answer, part="output", note="Ask again.")
+    (slide,) = statements(made)
+    html = "".join(part.html for part in slide.parts)
+    assert "<strong>b</strong> rank 1: It receives." in html
+    assert "It sends." not in html
+    assert "It sends." in "".join(slide.notes)
+    assert "Ask again." in slide.notes[0]
+
+
+def test_a_picture_stands_below_a_few_lines_and_alone_after_many():
+    few = output("a", f"<pre>rank 0: &lt;1&gt;</pre>{drawn()}")
+    (html,) = shown(cell(PROGRAM, few), part="output")
+    assert '<pre class="printed">rank 0: &lt;1&gt;</pre>' in html
+    assert 'alt="rank 2 idles"' in html
+    many = output("a", "<pre>" + 12 * "line\n" + "</pre>" + drawn())
+    first, second = shown(cell(PROGRAM, many), part="output")
+    assert "<img" not in first
+    assert second.startswith('<h2 class="statement">Rank 0 sends first</h2>')
+    assert "<img" in second
+
+
+def test_long_outputs_are_cut_and_say_so():
+    (html,) = shown(cell(PROGRAM, printed("line\n" * 60)), part="output")
+    assert html.count("line") == 22
+    assert "\N{HORIZONTAL ELLIPSIS}</pre>" in html
+
+
+@pytest.mark.parametrize(
+    ("slide", "said"),
+    [
+        ({"show": ["nowhere"]}, "no cell 'nowhere'"),
+        ({"show": []}, "shows nothing"),
+        ({"part": "output"}, "shows nothing"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused_with_its_slide(slide, said):
+    with pytest.raises(PlanError, match=rf"05-how.ipynb, slide 1 \(Rank 0 sends first\): .*{said}"):
+        statements(lesson(cell(PROGRAM), **slide))
+
+
+def test_an_output_that_would_run_something_and_a_cell_that_never_ran_are_refused():
+    with pytest.raises(PlanError, match="An output has <script>"):
+        statements(lesson(cell("1", output("a", "<script>1</script>"))))
+    never = cell("1")
+    never.execution_count = None
+    with pytest.raises(PlanError, match="never executed"):
+        statements(lesson(never))
+
+
+def test_a_slide_with_a_word_too_many_in_its_metadata_is_refused():
+    with pytest.raises(msgspec.ValidationError, match="unknown field"):
+        lesson(cell("1"), colour="red")
+
+
+def test_the_deck_takes_what_is_declared_and_leaves_the_marks():
+    marked = nbformat.v4.new_markdown_cell("# Marked", metadata={"slideshow": {"slide_type": "slide"}})
+    html = deck(HALF_DAYS[1], [lesson(marked, cell(PROGRAM))])
+    assert "Rank 0 sends first" in html
+    assert "Marked" not in html
