@@ -22,20 +22,12 @@ def stands_still(first, second):
     return len(first) != len(second) or any(a == b for a, b in zip(first, second, strict=True))
 
 
-def group_rank(members, rank):
-    return sorted(members).index(rank) if rank in members else -1
+def group_rank(ranks, rank, sort_ranks):
+    order = sorted(ranks) if sort_ranks else ranks
+    return order.index(rank) if rank in order else -1
 
 
-def groups_of(rank, mesh_size):
-    links, mesh = ["down_pg", "up_pg"], ["mesh_pg", "tp_pg"]
-    return ["world_pg", *(links if rank <= 1 else []), *(mesh if rank >= 1 else [])]
-
-
-def number_of_down(created):
-    return created.index("down_pg") + 1
-
-
-def behind(created):
+def left_one_out(created):
     every = {name for names in created.values() for name in names}
     return [rank for rank, names in created.items() if every - set(names)]
 
@@ -126,9 +118,7 @@ RIGHT = {
     "01.3": buffers_needed,
     "01.4": stands_still,
     "02.1": group_rank,
-    "02.2": groups_of,
-    "02.3": number_of_down,
-    "02.4": behind,
+    "02.3": left_one_out,
     "04.1": lambda a, b, t: a + b + t,
     "04.2": lambda a, b, t: b / (a + b + t),
     "04.3": lambda times: [k for k, ms in times.items() if ms > 3 * statistics.median(times.values())],
