@@ -22,20 +22,12 @@ def stands_still(first, second):
     return len(first) != len(second) or any(a == b for a, b in zip(first, second, strict=True))
 
 
-def group_rank(members, rank):
-    return sorted(members).index(rank) if rank in members else -1
+def group_rank(ranks, rank, sort_ranks):
+    order = sorted(ranks) if sort_ranks else ranks
+    return order.index(rank) if rank in order else -1
 
 
-def groups_of(rank, mesh_size):
-    links, mesh = ["down_pg", "up_pg"], ["mesh_pg", "tp_pg"]
-    return ["world_pg", *(links if rank <= 1 else []), *(mesh if rank >= 1 else [])]
-
-
-def number_of_down(created):
-    return created.index("down_pg") + 1
-
-
-def behind(created):
+def left_one_out(created):
     every = {name for names in created.values() for name in names}
     return [rank for rank, names in created.items() if every - set(names)]
 
@@ -86,43 +78,17 @@ def is_right(summary, mesh_size):
     return summary["max_abs_diff"] <= (0.0 if mesh_size == 1 else 1e-4)
 
 
-def in_the_frame(sizes):
-    cursor, rides = 2048, []
-    for size in sizes:
-        start = -(-cursor // 64) * 64
-        rides.append(start + size <= 8192)
-        cursor = start + size if rides[-1] else cursor
-    return rides
-
-
-def count(actions):
-    infers = [action.startswith("INFER") for action in actions]
-    cuts = [action.endswith("cut") for action in actions]
-    return [(n, sum(infers[: n + 1]) - 1, sum(cuts[: n + 1])) for n in range(len(actions))]
-
-
-def accepts(last, new, action, reset_cache):
-    call, chunk, epoch = (after - before for before, after in zip(last, new, strict=True))
-    infer = action == "INFER"
-    return call == 1 and chunk == int(infer) and epoch == int(infer and reset_cache)
-
-
 RIGHT = {
     "00.1": members,
     "00.2": backend,
     "00.3": is_right,
-    "03.1": in_the_frame,
-    "03.2": count,
-    "03.3": lambda steps: [name for wanted in ("check", "send") for name, kind in steps if kind == wanted],
-    "03.4": accepts,
+    "03.2": lambda steps: [name for wanted in ("check", "send") for name, kind in steps if kind == wanted],
     "01.1": back_early,
     "01.2": touch_in_flight,
     "01.3": buffers_needed,
     "01.4": stands_still,
     "02.1": group_rank,
-    "02.2": groups_of,
-    "02.3": number_of_down,
-    "02.4": behind,
+    "02.3": left_one_out,
     "04.3": lambda times: [k for k, ms in times.items() if ms > 3 * statistics.median(times.values())],
     "05.3": lambda a, b, t: next(
         d for d in range(1, 99) if law_period_ms(a, b, t, d) == law_period_ms(a, b, t, 99)

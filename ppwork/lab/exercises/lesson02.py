@@ -2,103 +2,139 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
-from ppwork.lab.exercises.answers import Answer, Case, exercise
-from ppwork.lab.exercises.attempts import Programs
-from ppwork.protocol.topology import GROUP_ORDER, STAGE0_RANK, Role, Topology
+from ppwork.lab.exercises.answers import Case, exercise
+from ppwork.lab.exercises.attempts import Attempt, Programs, program
+from ppwork.launcher.script import ScriptRun
 
-CASES: tuple[tuple[list[int], int], ...] = (([1, 2], 2), ([1, 2], 0), ([3, 1], 3), ([0, 1], 0))
-"""Ranks that ``new_group`` is given, and the one that asks for its number in that group."""
+CASES: tuple[tuple[list[int], int, bool], ...] = (
+    ([1, 2], 2, True),
+    ([1, 2], 0, True),
+    ([3, 1], 3, True),
+    ([3, 1], 3, False),
+    ([0, 1], 0, True),
+)
+"""Ranks that ``new_group`` is given, the one that asks for its number in that group, and ``sort_ranks``."""
 
 
 @exercise
 def _group_rank() -> Iterator[Case]:
-    for members, rank in CASES:
-        right = sorted(members).index(rank) if rank in members else -1
-        thought = partial(_group_rank_thought, members, rank)
-        yield Case(f"For new_group({members}) and rank {rank}", (members, rank), right, thought)
+    for ranks, rank, sort_ranks in CASES:
+        order = sorted(ranks) if sort_ranks else ranks
+        right = order.index(rank) if rank in ranks else -1
+        thought = partial(_group_rank_thought, ranks, rank, sort_ranks)
+        text = f"For new_group({ranks}, sort_ranks={sort_ranks}) and rank {rank}"
+        yield Case(text, (ranks, rank, sort_ranks), right, thought)
 
 
-def _group_rank_thought(members: list[int], rank: int, given: object) -> str:
-    if rank not in members:
+def _group_rank_thought(ranks: list[int], rank: int, sort_ranks: bool, given: object) -> str:
+    if rank not in ranks:
         return "A rank that is not in the group has the rank -1 in it."
-    if given == members.index(rank):
-        return "`new_group` sorts the ranks: the first of your list need not be the first of the group."
+    if sort_ranks and given == ranks.index(rank):
+        return "With sort_ranks=True, the default, the first of your list need not be the first of the group."
+    if not sort_ranks and given == sorted(ranks).index(rank):
+        return "With sort_ranks=False the order of your list stays."
     return "The numbers within a group begin at 0."
-
-
-def _groups_of(answer: Answer) -> str:
-    thoughts = {
-        Role.STAGE0: "Rank 0 has its two links, and is in no group of the mesh.",
-        Role.LEADER: "The leader is on both sides: it has the links to rank 0, and it is in the mesh.",
-        Role.FOLLOWER: "A follower has no link to rank 0; what it gets comes from the leader.",
-    }
-    for mesh_size in (2, 4):
-        of = Topology(mesh_size)
-        for rank in (STAGE0_RANK, *of.mesh_ranks):
-            right = [name for name in ("world_pg", *GROUP_ORDER) if rank in of.ranks(name)]
-            given = answer(rank, mesh_size)
-            if not isinstance(given, list | tuple | set) or set(given) != set(right):
-                thought = _thought(given) or thoughts[of.role(rank)]
-                return f"For rank {rank}, mesh_size={mesh_size} you gave {given!r}. {thought}"
-    return ""
-
-
-def _thought(given: object) -> str:
-    if not isinstance(given, list | tuple | set):
-        return "Return a list of the groups' names."
-    unknown = sorted(set(given) - {"world_pg", *GROUP_ORDER})
-    if unknown:
-        return f"There is no {unknown[0]!r}: the groups are world_pg, {', '.join(GROUP_ORDER)}."
-    return "" if "world_pg" in given else "Every rank is in world_pg."
-
-
-LISTS: tuple[list[str], ...] = (list(GROUP_ORDER), ["down_pg", "up_pg"], ["tp_pg", "down_pg", "up_pg"])
-"""Groups that a rank has created, in order, ``down_pg`` among them."""
-
-
-@exercise
-def _number() -> Iterator[Case]:
-    for created in LISTS:
-        right = created.index("down_pg") + 1
-        yield Case(f"For {created}", (created,), right, partial(_numbering, created))
-
-
-def _numbering(created: list[str], given: object) -> str:
-    if given == created.index("down_pg"):
-        return "Number 0 is the default group, which `init_process_group` makes."
-    if given == len(created):
-        return "What is created after it does not count."
-    if given == GROUP_ORDER.index("down_pg") + 1:
-        return "A rank counts its own calls; what the others have created does not come into it."
-    return "Groups are numbered as this rank creates them."
 
 
 BOTH = ["mesh_pg", "down_pg"]
 CREATED = {
-    "Rank 0 is no member of mesh_pg; it has to create it all the same.": {0: ["down_pg"], 1: BOTH, 2: BOTH},
-    "Nobody is behind.": {0: BOTH, 1: BOTH, 2: BOTH},
-    "Rank 2 is no member of down_pg; it has to create it all the same.": {0: BOTH, 1: BOTH, 2: ["mesh_pg"]},
-    "Ranks 0 and 3 have left out a group each, and not the same one.": {
+    "Rank 0 is no member of mesh_pg; it has to make it all the same.": {0: ["down_pg"], 1: BOTH, 2: BOTH},
+    "Nobody left one out.": {0: BOTH, 1: BOTH, 2: BOTH},
+    "Each of them left one out, and both lists have the same length: look at names, not at lengths.": {
+        0: ["down_pg"],
+        1: ["mesh_pg"],
+    },
+    "Rank 2 is no member of down_pg; it has to make it all the same.": {0: BOTH, 1: BOTH, 2: ["mesh_pg"]},
+    "Ranks 0 and 3 left out a group each, and not the same one.": {
         0: ["mesh_pg"],
         1: ["mesh_pg", "tp_pg"],
         2: ["mesh_pg", "tp_pg"],
         3: ["tp_pg"],
     },
-    "The order of rank 0 is wrong, too, but it has left nothing out.": {0: BOTH[::-1], 1: BOTH, 2: BOTH},
+    "The order of rank 0 is wrong, too, but it left nothing out.": {0: BOTH[::-1], 1: BOTH, 2: BOTH},
 }
-"""Names of the groups that each rank creates, in order, by what to think of."""
+"""Names of the groups that each rank made, in order, by what to think of."""
 
 
 @exercise
-def _behind() -> Iterator[Case]:
+def _left_one_out() -> Iterator[Case]:
     for thought, created in CREATED.items():
         every = {name for names in created.values() for name in names}
         right = [rank for rank, names in created.items() if every - set(names)]
         yield Case(f"For {created}", (created,), right, thought)
 
 
-FUNCTIONS = {"02.1": _group_rank, "02.2": _groups_of, "02.3": _number, "02.4": _behind}
-PROGRAMS: Programs = {}
+FUNCTIONS = {"02.1": _group_rank, "02.3": _left_one_out}
+
+
+def _first(*looks: Callable[[ScriptRun], str]) -> Callable[[ScriptRun], str]:
+    """Return a check that asks one look after the other, and ends at the first hint."""
+    return lambda run: next(filter(None, (look(run) for look in looks)), "")
+
+
+def _same_groups(run: ScriptRun) -> str:
+    """Compare where the ranks make their first group: of a program that hung, too, it is in the records."""
+    if run.failure is None:
+        return ""
+    attempt = Attempt(run)
+    firsts = {rank: calls[0].line for rank in range(run.nproc) if (calls := attempt.calls(rank, "new_group"))}
+    if len(set(firsts.values())) < 2:
+        return ""
+    places = ", ".join(f"rank {rank} at {line}" for rank, line in firsts.items())
+    return (
+        f"The ranks do not begin with the same group: {places}. Each rank counts the groups that it makes, "
+        "so all ranks have to make all groups, in one order."
+    )
+
+
+@program(3)
+def _mended(attempt: Attempt) -> Iterator[str]:
+    if "received 7" not in attempt.lines(1):
+        yield f"Rank 1 should print `received 7`; it printed {attempt.lines(1)}."
+    for rank in (1, 2):
+        if "sum 2" not in attempt.lines(rank):
+            yield (
+                f"Rank {rank} should print `sum 2`; it printed {attempt.lines(rank)}. Is the sum in the mesh?"
+            )
+
+
+MESH = (1, 2, 3)
+
+
+def _no_collective_of_all(run: ScriptRun) -> str:
+    """Look at the group of each broadcast, also in a program that hung."""
+    attempt = Attempt(run)
+    if attempt.calls(0, "broadcast"):
+        return (
+            "Rank 0 called broadcast. It sends to rank 1, and is not in the mesh: leave it out of the call."
+        )
+    for rank in range(run.nproc):
+        for call in attempt.calls(rank, "broadcast"):
+            group = attempt.met.ranks[rank].groups.get(call.begun.group)
+            if group is not None and 0 in group.ranks:
+                return (
+                    f"The broadcast at {call.line} is for ranks {list(group.ranks)}, so it waits for rank 0, "
+                    "which does not come. Which group do you mean?"
+                )
+    return ""
+
+
+@program(4)
+def _fanned_out(attempt: Attempt) -> Iterator[str]:
+    if not attempt.calls(1, "broadcast"):
+        yield "Rank 1 should pass the numbers on by one broadcast, not by a message to each rank."
+    for rank in MESH:
+        if "has [1.0, 2.0, 3.0]" not in attempt.lines(rank):
+            yield (
+                f"Rank {rank} printed {attempt.lines(rank)}. Whose numbers did the broadcast bring? "
+                "`src` is a rank of the world, `group_src` one of the group; the leader is 1 in the world."
+            )
+
+
+PROGRAMS: Programs = {
+    "02.2": _first(_same_groups, _mended),
+    "02.4": _first(_no_collective_of_all, _fanned_out),
+}

@@ -1,95 +1,13 @@
-"""Exercises of the lesson on envelopes (03)."""
+"""Exercises of the lesson on messages that say what they are (03)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 
-from ppwork.errors import RemoteProtocolError
-from ppwork.lab.exercises.answers import Answer, Case, exercise
-from ppwork.lab.exercises.attempts import Programs
-from ppwork.protocol.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, TensorSpec
-from ppwork.protocol.header import HEADER_BYTES, Limits, body_room
-from ppwork.protocol.session import Session
-from ppwork.protocol.topology import Role
-from ppwork.protocol.wire import ALIGN, lay_out
-
-FRAME = Limits().frame_bytes
-SIZES = ((8192,), (6145,), (6144,), (1, 6100), (8000, 100), (4096, 4096))
-"""CPU tensors of some messages, in bytes."""
-
-
-def packed(sizes: Sequence[int], *, start: int, align: int = 1, go_on: bool = True) -> list[bool]:
-    """Return which tensors fit behind ``start``, by a rule that may be another than the library's."""
-    fits: list[bool] = []
-    cursor = start
-    for size in sizes:
-        begin = -(-cursor // align) * align
-        fits.append(begin + size <= FRAME and (go_on or all(fits)))
-        cursor = begin + size if fits[-1] else cursor
-    return fits
-
-
-def _rides(answer: Answer) -> str:
-    room = body_room(FRAME)
-    for sizes in SIZES:
-        specs = [TensorSpec(f"t{n}", "uint8", (size,)) for n, size in enumerate(sizes)]
-        right = [offset is not None for offset in lay_out(specs, FRAME).inline]
-        given = answer(list(sizes))
-        if given == right:
-            continue
-        short = f"Header and body have the first {room} bytes for themselves, however short they are."
-        habits = {
-            f"Each tensor begins at a multiple of {ALIGN} bytes.": packed(sizes, start=room),
-            short: packed(sizes, start=HEADER_BYTES, align=ALIGN),
-            "The header and the body are in the frame, too.": packed(sizes, start=0, align=ALIGN),
-            "One that is too large goes alone; the ones behind it may still fit.": packed(
-                sizes, start=room, align=ALIGN, go_on=False
-            ),
-        }
-        thought = next((hint for hint, fits in habits.items() if fits == given), "")
-        return f"For {list(sizes)} you gave {given!r}, expected {right}. {thought}".rstrip()
-    return ""
-
-
-CUT = "INFER, cut"
-ACTIONS = (
-    ["INFER", "INFER"],
-    ["INFER", "NOOP", "INFER"],
-    ["INFER", "INFER", CUT, "INFER", CUT],
-    ["NOOP", "INFER"],
-)
-COUNTS = {
-    "call_id": "`call_id` counts every action, from 0.",
-    "chunk_index": "`chunk_index` counts INFER only; a NOOP repeats it, and -1 stands before the first.",
-    "cache_epoch": "`cache_epoch` counts cuts: it goes up by one, and stays.",
-}
-
-
-def _ids_of(actions: Sequence[str]) -> list[PPEnvelope]:
-    """Return what rank 0 would send for these actions."""
-    session, sent = Session(0, Role.STAGE0, len(actions)), []
-    session.joined()
-    for name in actions:
-        action, cut = PPAction[name.partition(",")[0]], name == CUT
-        plan = ChunkPlan.of(1, reset_cache=cut) if action is PPAction.INFER else None
-        sent.append(PPEnvelope(action, session.next_ids(action, hard_cut=cut), plan))
-        session.sent(sent[-1])
-    return sent
-
-
-def _count(answer: Answer) -> str:
-    for actions in ACTIONS:
-        given = answer(list(actions))
-        right = [tuple(envelope.ids.where().values()) for envelope in _ids_of(actions)]
-        if not isinstance(given, list) or len(given) != len(right):
-            return f"For {actions} you gave {given!r}; return a list with three numbers for each action."
-        for action, numbers, expected in zip(actions, given, right, strict=True):
-            for counter, number, wanted in zip(COUNTS, numbers, expected, strict=True):
-                if number != wanted:
-                    case = f"For the {action} in {actions} you gave {numbers!r}, expected {expected}."
-                    return f"{case} {COUNTS[counter]}"
-    return ""
-
+from ppwork.lab.exercises.answers import Answer
+from ppwork.lab.exercises.attempts import Attempt, Programs, program
+from ppwork.launcher.script import ScriptRun
 
 SENDS = (
     [
@@ -127,40 +45,87 @@ def _order(answer: Answer) -> str:
     return ""
 
 
-TWO = ["INFER", "INFER"]
-ARRIVALS: dict[str, tuple[list[str], tuple[int, int, int], str, bool]] = {
-    "Each counter is one further: nothing is wrong.": (TWO, (2, 2, 0), "INFER", False),
-    "A call is missing between the last one and this.": (TWO, (3, 3, 0), "INFER", False),
-    "This call has been here before.": (TWO, (1, 1, 0), "INFER", False),
-    "A NOOP is a call, and no chunk.": (TWO, (2, 1, 0), "NOOP", False),
-    "A NOOP must not take a chunk's number.": (TWO, (2, 2, 0), "NOOP", False),
-    "A call is missing, even if it was no chunk.": (TWO, (3, 2, 0), "INFER", False),
-    "A cut: the epoch goes up, and the plan resets the cache.": (TWO, (2, 2, 1), "INFER", True),
-    "The epoch went up, and the plan does not reset the cache.": (TWO, (2, 2, 1), "INFER", False),
-    "The plan resets the cache, and the epoch did not go up.": (TWO, (2, 2, 0), "INFER", True),
-    "The epoch went down; it never does.": (["INFER", CUT], (2, 2, 0), "INFER", False),
+FUNCTIONS = {"03.2": _order}
+
+LIST = ("torch.int32 [2, 3] 6", "torch.float32 [5] 5")
+"""What rank 1 prints of the list that it receives."""
+
+
+def _too_long(run: ScriptRun) -> str:
+    """Look for a message that was longer than its buffer: the receiver is gone, its calls are not."""
+    attempt = Attempt(run)
+    met = zip(attempt.calls(0, "send"), attempt.calls(1, "recv"), strict=False)
+    for number, (send, recv) in enumerate(met, start=1):
+        sent, room = send.begun.parts[0], recv.begun.parts[0]
+        if sent.size > room.size:
+            return (
+                f"Message {number} has {sent.size} bytes ({sent.text}), and rank 1 received it into "
+                f"{room.size} ({room.text}) at {recv.line}. gloo ends the receiver then."
+            )
+    return ""
+
+
+def _one_of_two(run: ScriptRun) -> str:
+    """A receiver that stops early leaves the sender in its next send; the diagnosis says only that."""
+    if run.failure is None:
+        return ""
+    received = len(Attempt(run).calls(1, "recv"))
+    if received == 3:
+        return (
+            "Rank 1 took the count, one header and one tensor, and stopped. Rank 0 still sends; the count "
+            "says how many tensors there are."
+        )
+    return ""
+
+
+@program(2)
+def _received(attempt: Attempt) -> Iterator[str]:
+    lines = attempt.lines(1)
+    if len(lines) < len(LIST):
+        yield f"Rank 0 sends 2 tensors, and rank 1 printed {len(lines)}. The count says how many there are."
+    for line, wanted in zip(lines, LIST, strict=False):
+        if line.split()[:1] != wanted.split()[:1]:
+            yield (
+                f"Rank 1 printed `{line}`; that tensor was sent as {wanted.split()[0]}. The first number of "
+                "the header is the place of the dtype in DTYPES."
+            )
+        if line != wanted:
+            yield f"Rank 1 printed `{line}` in place of `{wanted}`."
+
+
+SENDS_OF_CHUNKS = 5
+"""Header and pixels of two chunks, and the end."""
+HOLE = "The chunk with the hole"
+
+
+def _header_left(run: ScriptRun) -> str:
+    """Look for a header that no pixels follow, also in a program that did not end."""
+    kinds = [call.begun.parts[0].dtype for call in Attempt(run).calls(0, "send")]
+    if any(pair == ("int64", "int64") for pair in pairwise(kinds)):
+        return (
+            f"{HOLE} stranded rank 1: its header left, and the next message of rank 0 was another header. "
+            "Make the pixels before the header leaves."
+        )
+    return ""
+
+
+@program(2)
+def _reordered(attempt: Attempt) -> Iterator[str]:
+    wanted = ["received chunk 0 [0.25, 0.5]", "received chunk 2 [0.5, 0.75]"]
+    if any(line.startswith("received chunk 1") for line in attempt.lines(1)):
+        yield f"{HOLE} was sent all the same. Leave it out: rank 0 says so, and goes on with the next one."
+    if attempt.lines(1) != wanted:
+        yield f"Rank 1 printed {attempt.lines(1)} in place of {wanted}."
+    if len(attempt.calls(0, "send")) != SENDS_OF_CHUNKS:
+        yield f"Rank 0 made {len(attempt.calls(0, 'send'))} sends; two chunks and the end take 5."
+
+
+def _first(*looks: Callable[[ScriptRun], str]) -> Callable[[ScriptRun], str]:
+    """Return a check that asks one look after the other, and ends at the first hint."""
+    return lambda run: next(filter(None, (look(run) for look in looks)), "")
+
+
+PROGRAMS: Programs = {
+    "03.1": _first(_too_long, _one_of_two, _received),
+    "03.3": _first(_header_left, _too_long, _reordered),
 }
-"""Received actions, the ids that come, their action, and whether the plan resets the cache, by the reason."""
-
-
-@exercise
-def _accepts() -> Iterator[Case]:
-    for thought, (history, new, name, reset) in ARRIVALS.items():
-        session = Session(1, Role.LEADER, len(history) + 1)
-        session.joined()
-        for envelope in _ids_of(history):
-            session.received(envelope)
-        last = tuple(session.last_ids.where().values())
-        action = PPAction[name]
-        plan = ChunkPlan.of(1, reset_cache=reset) if action is PPAction.INFER else None
-        try:
-            session.received(PPEnvelope(action, Ids(*new), plan))
-            right = True
-        except RemoteProtocolError:
-            right = False
-        text = f"After {last} came {new} with {name}, reset_cache={reset}:"
-        yield Case(text, (last, new, name, reset), right, thought)
-
-
-FUNCTIONS = {"03.1": _rides, "03.2": _count, "03.3": _order, "03.4": _accepts}
-PROGRAMS: Programs = {}

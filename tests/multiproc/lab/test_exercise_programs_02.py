@@ -1,0 +1,100 @@
+"""Programs that answer the exercises of lesson 02, on real ranks: right, and the usual mistakes."""
+
+from __future__ import annotations
+
+import pytest
+
+import ppwork as pp
+
+pytestmark = pytest.mark.multiproc
+
+HEAD = """\
+import datetime
+
+import torch
+import torch.distributed as dist
+
+limit = datetime.timedelta(seconds=2)
+dist.init_process_group("gloo", timeout=limit)
+rank = dist.get_rank()
+"""
+MESH, DOWN = (
+    "mesh = dist.new_group([1, 2], timeout=limit)\n",
+    "down = dist.new_group([0, 1], timeout=limit)\n",
+)
+USE = """
+x = torch.zeros(1)
+if rank == 0:
+    dist.send(x + 7, group=down, group_dst=1)
+if rank == 1:
+    dist.recv(x, group=down, group_src=0)
+    print("received", int(x))
+one = torch.ones(1)
+if rank > 0:
+    dist.all_reduce(one, group=mesh)
+    print("sum", int(one))
+"""
+FAN_OUT = """
+mesh = dist.new_group([1, 2, 3], timeout=limit)
+x = torch.zeros(3)
+if rank == 0:
+    dist.send(torch.tensor([1.0, 2.0, 3.0]), 1)
+if rank == 1:
+    dist.recv(x, 0)
+"""
+MESH_ONLY = "if rank > 0:\n    {}\n    print('has', x.tolist())"
+BY_MESSAGES = """
+if rank == 1:
+    dist.send(x, 2)
+    dist.send(x, 3)
+if rank > 1:
+    dist.recv(x, 1)
+if rank > 0:
+    print("has", x.tolist())
+"""
+
+
+@pytest.mark.parametrize(
+    ("exercise", "ranks", "program", "hint"),
+    [
+        ("02.2", 3, MESH + DOWN + USE, ""),
+        (
+            "02.2",
+            3,
+            "if rank > 0:\n    mesh = dist.new_group([1, 2], use_local_synchronization=True)\n" + DOWN + USE,
+            "",
+        ),
+        ("02.2", 3, f"if rank > 0:\n    {MESH}{DOWN}{USE}", "do not begin with the same group"),
+        (
+            "02.2",
+            3,
+            MESH + DOWN + USE.replace("all_reduce(one, group=mesh)", "all_reduce(one)"),
+            "all_reduce",
+        ),
+        ("02.2", 3, MESH + DOWN + USE.replace("sum", "total"), "`sum 2`"),
+        ("02.2", 2, "", "asks for 3"),
+        ("02.4", 4, FAN_OUT + MESH_ONLY.format("dist.broadcast(x, src=1, group=mesh)"), ""),
+        ("02.4", 4, FAN_OUT + MESH_ONLY.format("dist.broadcast(x, group_src=0, group=mesh)"), ""),
+        (
+            "02.4",
+            4,
+            FAN_OUT + MESH_ONLY.format("dist.broadcast(x, group_src=1, group=mesh)"),
+            "Whose numbers",
+        ),
+        ("02.4", 4, FAN_OUT + MESH_ONLY.format("dist.broadcast(x, src=1)"), "so it waits for rank 0"),
+        (
+            "02.4",
+            4,
+            FAN_OUT + "dist.broadcast(x, src=1)\nprint('has', x.tolist())",
+            "leave it out of the call",
+        ),
+        ("02.4", 4, FAN_OUT + BY_MESSAGES, "by one broadcast"),
+    ],
+)
+def test_program_gets_the_hint_of_its_mistake(exercise, ranks, program, hint, tmp_path):
+    script = tmp_path / "answer.py"
+    script.write_text(f"{HEAD}{program}\ndist.barrier()\ndist.destroy_process_group()\n")
+    run = pp.launch_script(script, nproc=ranks, out=tmp_path / "run", check=False, limit_s=30)
+    verdict = pp.check(exercise, run)
+    assert verdict.right == (not hint)
+    assert hint in verdict.hint
