@@ -98,8 +98,6 @@ RIGHT = {
     ),
     "06.4": lambda k, slots: k - slots if k >= slots else None,
     "07.1": lambda size: math.ceil(math.log2(size)),
-    "07.2": lambda size, hop_ms, round_ms: 2 * hop_ms + math.ceil(math.log2(size)) * round_ms,
-    "07.3": lambda group, size: [0] if group == "world_pg" else [],
     "08.1": known_within,
     "08.2": cause,
     "08.3": whom_to_tell,

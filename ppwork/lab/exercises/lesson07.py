@@ -1,19 +1,16 @@
-"""Exercises of the lesson on the way into the mesh (07)."""
+"""Exercises of the lesson on the mesh (07): rounds of a broadcast, a linear layer split over two ranks."""
 
 from __future__ import annotations
 
+import ast
 import math
-from collections.abc import Iterator
-from itertools import product
+from collections.abc import Iterator, Mapping
 
 from ppwork.lab.exercises.answers import Case, exercise, number_case
-from ppwork.lab.exercises.attempts import Programs
-from ppwork.protocol.topology import GROUP_ORDER, Topology
+from ppwork.lab.exercises.attempts import Attempt, Programs, program
 from ppwork.timeline.costs import Costs, Hop
 
 SIZES = (2, 3, 4, 8, 9, 1)
-HOPS_MS = ((1.0, 4.0), (0.5, 2.0))
-"""One way between rank 0 and the leader, and a broadcast to a single follower."""
 
 
 @exercise
@@ -22,41 +19,129 @@ def _rounds() -> Iterator[Case]:
     for size in SIZES:
         hop, stretch = model.broadcast_hop(size)
         habits = {
-            size - 1.0: "One after the other it would be so many; but who has it can pass it on.",
-            float(size): "The leader has it already, and who has it can pass it on.",
-            math.log2(size): "Nobody sends in half a round: round up.",
-            1.0: "One call, and in one round the leader reaches a single rank.",
+            size - 1.0: "The root alone would need that many; but each rank that has the data passes it on.",
+            float(size): "The root has the data before the first round, and others pass it on as well.",
+            math.log2(size): "There is no half a round: round up.",
+            1.0: "It is one call, but in one round the root reaches a single rank.",
         }
         yield number_case((size,), stretch * hop.ms(0), habits)
 
 
-@exercise
-def _transport() -> Iterator[Case]:
-    for (hop_ms, broadcast_ms), size in product(HOPS_MS, SIZES):
-        right = Costs.of_links(Hop(hop_ms), Hop(broadcast_ms)).transport_ms(size)
-        habits = {
-            right - hop_ms: "A chunk goes down, through the mesh, and back up.",
-            2 * hop_ms + broadcast_ms: "In a mesh of one nothing is broadcast."
-            if size == 1
-            else "A larger mesh needs more rounds.",
-            2 * hop_ms + (size - 1) * broadcast_ms: "Who has it passes it on: count rounds, not followers.",
-            size * 2 * hop_ms + right - 2 * hop_ms: "Rank 0 talks to the leader only, whatever the size.",
-        }
-        yield number_case((size, hop_ms, broadcast_ms), right, habits)
+Matrix = list[list[float]]
+X: Matrix = [[1.0, 2.0, 3.0, 4.0], [0.0, 1.0, 0.0, 2.0]]
+"""The input of both programs: two rows of four features."""
+WEIGHT: Matrix = [[float(4 * row + column) for column in range(4)] for row in range(4)]
+BIAS = [1.0, 2.0, 3.0, 4.0]
+COLLECTED = ("all_gather", "all_gather_into_tensor", "all_gather_single", "all_gather_object", "gather")
+SUMMED = ("all_reduce", "reduce", "reduce_scatter", "reduce_scatter_tensor", "reduce_scatter_single")
+PART_BYTES = 16
+"""Of the outputs that one of two ranks computes: two rows of two float32."""
 
 
-@exercise
-def _missing() -> Iterator[Case]:
-    for mesh_size, group in product((2, 3), ("world_pg", *GROUP_ORDER[:2])):
-        topology = Topology(mesh_size)
-        right = sorted(set(topology.ranks(group)) - set(topology.mesh_ranks))
-        thought = (
-            "world_pg has all ranks in it, and rank 0 computes no stage 1."
-            if right
-            else "All members of that group are mesh ranks, and all of those make the call."
-        )
-        yield Case(f"For {group} and mesh_size={mesh_size}", (group, mesh_size), right, thought)
+def _linear(x: Matrix, weight: Matrix, bias: list[float]) -> Matrix:
+    return [[sum(map(float.__mul__, row, w)) + b for w, b in zip(weight, bias, strict=True)] for row in x]
 
 
-FUNCTIONS = {"07.1": _rounds, "07.2": _transport, "07.3": _missing}
-PROGRAMS: Programs = {}
+def _columns(matrix: Matrix, half: int) -> Matrix:
+    return [row[2 * half : 2 * half + 2] for row in matrix]
+
+
+def _added(left: Matrix, right: Matrix) -> Matrix:
+    return [[a + b for a, b in zip(*rows, strict=True)] for rows in zip(left, right, strict=True)]
+
+
+NO_BIAS = [0.0] * 4
+Y = _linear(X, WEIGHT, BIAS)
+"""What both programs have to print."""
+
+
+def _given(attempt: Attempt, rank: int) -> object:
+    """Return what a rank printed after ``y``, read as Python; nothing when it printed none."""
+    for line in attempt.lines(rank):
+        if line.startswith("y "):
+            try:
+                return ast.literal_eval(line[2:])
+            except (ValueError, SyntaxError):
+                return line[2:]
+    return None
+
+
+def _looked_at(attempt: Attempt, habits: Mapping[str, list[object]]) -> Iterator[str]:
+    """Yield a hint for each rank whose ``y`` is not the whole layer's.
+
+    Args:
+        attempt: The program that was run.
+        habits: What to think of, and the wrong results that it explains: one, or one of each rank.
+    """
+    for rank in range(attempt.nproc):
+        given = _given(attempt, rank)
+        if given is None:
+            yield f"Rank {rank} printed no line that begins with `y`: keep the program's last lines."
+        elif given != Y:
+            why = next((hint for hint, results in habits.items() if given in results), "")
+            yield f"Rank {rank} has y = {given}; the whole layer gives {Y}. {why}".rstrip()
+
+
+@program(ranks=2)
+def _by_columns(attempt: Attempt) -> Iterator[str]:
+    parts = [_columns(Y, half) for half in (0, 1)]
+    whole = _linear(X, WEIGHT, NO_BIAS)
+    transposed = [list(column) for column in zip(*WEIGHT, strict=True)]
+    yield from _looked_at(
+        attempt,
+        {
+            "The parts lie below each other. Each rank has two outputs of every row of x: put the parts side "
+            "by side, with `dim=1`.": [parts[0] + parts[1]],
+            "That is this rank's half of the outputs: collect the other half with `all_gather`.": [*parts],
+            "The halves were added; they are different outputs and belong side by side: `all_gather`, not "
+            "`all_reduce`.": [_added(*parts)],
+            "The bias is missing: each rank adds the entries of its own outputs, `bias[mine]`.": [whole],
+            "The outputs are those of the transposed weight: `F.linear` takes a row of it for each output.": [
+                _linear(X, transposed, BIAS)
+            ],
+            "The halves changed places: rank 0 has the first outputs.": [
+                [right + left for left, right in zip(*parts, strict=True)]
+            ],
+        },
+    )
+    for rank in range(attempt.nproc):
+        collected = attempt.calls(rank, *COLLECTED)
+        if not collected:
+            yield (
+                f"y is right, but rank {rank} called no `all_gather`: it computed the whole layer itself. "
+                "Let each rank compute its two outputs only."
+            )
+        elif any(part.size > PART_BYTES for part in collected[0].begun.parts):
+            yield f"y is right, but rank {rank} gave more than its two outputs to `{collected[0].name}`."
+
+
+@program(ranks=2)
+def _by_rows(attempt: Attempt) -> Iterator[str]:
+    parts = [_linear(_columns(X, half), _columns(WEIGHT, half), NO_BIAS) for half in (0, 1)]
+    zero = [[0.0] * 4] * 2
+    bias = _linear(zero, WEIGHT, BIAS)
+    yield from _looked_at(
+        attempt,
+        {
+            "The bias is in it twice: each rank added it before the sum. Add it once, after the sum.": [
+                _added(Y, bias)
+            ],
+            "The bias is missing: add it once, after the sum.": [_linear(X, WEIGHT, NO_BIAS)],
+            "That is this rank's share of the outputs: add the shares of both ranks with `all_reduce`.": [
+                part for share in parts for part in (share, _added(share, bias))
+            ],
+        },
+    )
+    for rank in range(attempt.nproc):
+        sums = attempt.calls(rank, *SUMMED)
+        if not sums:
+            yield (
+                f"y is right, but rank {rank} called no `all_reduce`: it computed the whole layer itself. "
+                "Let each rank use its two inputs only."
+            )
+        elif len(sums) > 1:
+            yield f"y is right, but rank {rank} summed {len(sums)} times: one sum is enough."
+
+
+FUNCTIONS = {"07.1": _rounds}
+PROGRAMS: Programs = {"07.2": _by_columns, "07.3": _by_rows}

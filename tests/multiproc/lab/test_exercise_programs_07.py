@@ -1,0 +1,52 @@
+"""The programs of lesson 07's exercises on ranks: each usual mistake gets its hint, the right ones none."""
+
+from __future__ import annotations
+
+import pytest
+
+import ppwork as pp
+
+pytestmark = pytest.mark.multiproc
+
+HEAD = """
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+x = torch.tensor([[1.0, 2.0, 3.0, 4.0], [0.0, 1.0, 0.0, 2.0]])
+weight = torch.arange(16.0).view(4, 4)
+bias = torch.tensor([1.0, 2.0, 3.0, 4.0])
+mine = slice(2 * rank, 2 * rank + 2)
+"""
+TAIL = """
+print("y", y.tolist())
+dist.destroy_process_group()
+"""
+PART = "part = F.linear(x, weight[mine], bias[mine])\n"
+GATHER = "parts = [torch.empty_like(part) for _ in range(2)]\ndist.all_gather(parts, part)\n"
+SHARE = "y = F.linear(x[:, mine], weight[:, mine])\n"
+SUM = "dist.all_reduce(y)\n"
+
+
+@pytest.mark.parametrize(
+    ("exercise", "body", "hint"),
+    [
+        ("07.2", PART + GATHER + "y = torch.cat(parts)", "side by side"),
+        ("07.2", PART + "y = part", "collect the other half"),
+        ("07.2", PART + "dist.all_reduce(part)\ny = part", "The halves were added"),
+        ("07.2", "y = F.linear(x, weight, bias)", "computed the whole layer"),
+        ("07.3", SHARE.replace("mine])\n", "mine], bias)\n") + SUM, "in it twice"),
+        ("07.3", SHARE + "y = y + bias", "this rank's share"),
+        ("07.3", "y = F.linear(x, weight, bias)", "computed the whole layer"),
+        ("07.3", SHARE + "y = y + bias if rank == 0 else y\n" + SUM, ""),
+    ],
+)
+def test_a_split_layer_gets_its_hint(tmp_path, exercise, body, hint):
+    program = tmp_path / "my_layer.py"
+    program.write_text(f"{HEAD}{body}\n{TAIL}")
+    run = pp.launch_script(program, nproc=2, check=False, limit_s=30)
+    said = pp.check(exercise, run).hint
+    assert hint in said
+    assert bool(hint) == bool(said)
