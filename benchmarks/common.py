@@ -12,6 +12,7 @@ import os
 import platform
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -21,13 +22,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import psutil
 
+from ppwork.launcher.torchrun import torchrun
 from ppwork.records.files import write_whole
 from ppwork.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-RESULTS = Path(__file__).parent / "results"
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results"
 BUSY_SHARE = 0.15
 """Of all cores; when others take more, a figure is repeated, and marked if that does not help."""
 LOOK_S = 0.5
@@ -131,6 +134,23 @@ def machine() -> dict[str, Any]:
     }
 
 
+def measured_by_ranks(script: str, *arguments: str, ranks: int, limit_s: float) -> Any:  # noqa: ANN401
+    """Run a benchmark's own file with ``--worker OUT`` as ranks; return what rank 0 wrote to OUT, as JSON.
+
+    Raises:
+        SystemExit: The job failed; the end of its log is the message.
+    """
+    with tempfile.TemporaryDirectory(prefix="ppwork-") as scratch:
+        out, log = Path(scratch, "measured.json"), Path(scratch, "log")
+        program = [str(Path(script).resolve()), "--worker", str(out), *arguments]
+        # Ranks have a safe path, on which the folder of a script is not.
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
+        code = torchrun(program, ranks=ranks, log=log, limit_s=limit_s)
+        if code != 0:
+            raise SystemExit(f"the job ended with {code}:\n{log.read_text()[-4000:]}")
+        return msgspec.json.decode(out.read_bytes())
+
+
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return a markdown table; numbers with three digits after the point, nothing as ``-``."""
     lines = [columns, ["---"] * len(columns), *([_cell(value) for value in row] for row in rows)]
@@ -147,9 +167,7 @@ def results_folder(text: str) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise argparse.ArgumentTypeError(
-            f"{text} cannot be a folder for results: {error.strerror}"
-        ) from error
+        raise argparse.ArgumentTypeError(f"{text} can be no folder for results: {error.strerror}") from error
     return folder
 
 

@@ -11,7 +11,6 @@ import json
 import os
 import statistics
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -20,7 +19,6 @@ import torch
 import torch.distributed as dist
 
 from ppwork import process
-from ppwork.launcher.torchrun import torchrun
 from ppwork.plan import Plan
 from ppwork.runtime import groups as live
 
@@ -74,13 +72,8 @@ def main() -> int:
     if given.worker:
         worker(given.worker)
         return 0
-    with tempfile.TemporaryDirectory(prefix="ppwork-") as scratch, common.Others() as others:
-        out, log = Path(scratch, "found.json"), Path(scratch, "log")
-        program = [str(Path(__file__).resolve()), "--worker", str(out)]
-        code = torchrun(program, ranks=2, log=log, limit_s=120.0)
-        if code != 0:
-            raise SystemExit(f"the job ended with {code}:\n{log.read_text()[-4000:]}")
-        rows = json.loads(out.read_text())
+    with common.Others() as others:
+        rows = common.measured_by_ranks(__file__, ranks=2, limit_s=120.0)
     cells = [(row["buffers"], f"{row['pause_ms']:g}", row["ms"]) for row in rows]
     parts = [
         __doc__ or "",

@@ -15,7 +15,6 @@ import json
 import os
 import statistics
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +26,6 @@ import torch.distributed as dist
 from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 
 from ppwork import process
-from ppwork.launcher.torchrun import torchrun
 from ppwork.plan import Plan
 from ppwork.protocol.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPResult
 from ppwork.protocol.topology import Role
@@ -252,22 +250,6 @@ def worker(out: Path, rounds: int) -> None:
             plane.acknowledge()
 
 
-def run_case(mesh_size: int, rounds: int, limit_s: float) -> dict[str, Any]:
-    """Run one job and return its rounds.
-
-    Raises:
-        SystemExit: The job failed; the end of its log is the message.
-    """
-    with tempfile.TemporaryDirectory(prefix="ppwork-") as scratch:
-        out, log = Path(scratch, "found.json"), Path(scratch, "log")
-        program = [str(Path(__file__).resolve()), "--worker", str(out), "--rounds", str(rounds)]
-        code = torchrun(program, ranks=mesh_size + 1, log=log, limit_s=limit_s)
-        if code != 0:
-            raise SystemExit(f"the job ended with {code}:\n{log.read_text()[-4000:]}")
-        found: dict[str, Any] = json.loads(out.read_text())
-        return found
-
-
 def rows_of(case: str, parts: dict[str, Any]) -> list[dict[str, Any]]:
     """Return one row for each way: at each size the median time, and the median of the rounds' ratios."""
     rows = []
@@ -320,7 +302,9 @@ def main() -> int:
     rows, others = [], {}
     for mesh_size, case in CASES.items():
         parts, others[case] = common.measured_quietly(
-            lambda _, size=mesh_size: run_case(size, given.rounds, given.limit_s)
+            lambda _, ranks=mesh_size + 1: common.measured_by_ranks(
+                __file__, "--rounds", str(given.rounds), ranks=ranks, limit_s=given.limit_s
+            )
         )
         rows += rows_of(case, parts)
     said = ", ".join(f"{case}: {share:.0%}" for case, share in others.items())

@@ -15,9 +15,6 @@ from ppwork.process import PAST_LIMIT, STOPPED
 from ppwork.records.calls import RECV, SEND, WAIT, Call, read_calls
 from ppwork.timeline.meetings import Meetings
 
-SHOWN = 3
-"""Lines of a failure that a hint repeats."""
-
 
 @dataclass(frozen=True)
 class Attempt:

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from ppwork.errors import PlanError
+from ppwork.errors import PlanError, RunFailed
 from ppwork.lab import magic
+from ppwork.launcher.script import ScriptRun
 
 
 @pytest.fixture
@@ -48,3 +49,25 @@ def test_a_file_that_no_cell_wrote_is_left_alone(launched, tmp_path, line, whose
         magic.ranks(line, "print(2)\n")
     assert path.read_text() == text
     assert launched == []
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("2 --check 99.1", "There is no exercise on ranks '99.1'"),
+        ("2 --check 04.1", "There is no exercise on ranks '04.1'"),
+        ("2 --as my-run", "'my-run' is no name of a variable"),
+        ("2 --may-fail --check 01.1", "not allowed with argument"),
+    ],
+)
+def test_what_a_line_asks_for_and_cannot_have_is_refused_before_anything_runs(launched, tmp_path, line, said):
+    with pytest.raises(PlanError, match=said):
+        magic.ranks(line, "print(1)\n")
+    assert launched == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_cell_ends_with_its_diagnosis_without_folders(tmp_path):
+    failure = RunFailed("Rank 1 left.\n  log: /x/runs/1\n  folder: /x", check_first="the branch of rank 1")
+    run = ScriptRun(tmp_path, 1, failure, nproc=2)
+    assert magic.ending(run) == "exit code 1\nRank 1 left.\n  check first: the branch of rank 1"
