@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ppwork.diagnosis.job_evidence import JobEvidence, said_of
 from ppwork.diagnosis.logs import read_job
+from ppwork.lab.parameters import only_known_parameters
 from ppwork.lab.question import Question, predict
 from ppwork.launcher.script import ScriptRun
 from ppwork.pictures.source import lines_of, side_by_side, source_of
@@ -24,6 +25,7 @@ __all__ = [
     "ends_of",
     "left_early",
     "lines_of",
+    "only_known_parameters",
     "predict",
     "side_by_side",
     "source_of",

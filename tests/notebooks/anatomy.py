@@ -4,26 +4,92 @@ from __future__ import annotations
 
 import ast
 import re
-from pathlib import Path
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import nbformat
 from checkout import ROOT
 
 from ppwork.claims.catalogue import claim_of
-from ppwork.pictures import source
+from ppwork.lab.course.refresh import CHECK_TAG
+from ppwork.pictures import source as sources_of_today
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FOLDER = ROOT / "notebooks"
 SOLUTIONS = FOLDER / "solutions"
-LOOP = ["Predict", "Run", "Compare", "Explain"]
-ENDING = ["Exercises", "Key points", "Words"]
-MAX_LINES, MAX_POINTS = 15, 5
-MIN_SLIDES, MAX_SLIDES = 6, 12
+FIRST_EDITION = (8, 15)
+"""Lessons that are not written anew yet: their parameters, sources, exercises and links are held in order,
+and nothing else is asked of them. Take a number out when its lesson comes."""
+WITH_EXERCISES_ON_RANKS = range(1, 8)
+"""Their subject is a program of ranks: so are two of their exercises, and so much of their code."""
+ON_RANKS = 0.4
+ENDING = ["Key points", "Words"]
+FACTS = ("lesson", "question", "minutes", "exercise_minutes", "ranks", "runs_on", "goals", "needs", "expect",
+         "card_step", "slides")  # fmt: skip
+MAX_LINES, MAX_QUESTION_LINES, MAX_WIDTH = 20, 40, 99
+PROGRAM_LINES = range(6, 41)
+"""Of a whole program, without empty ones."""
+MINUTES_A_QUESTION = 8
+WORDS_A_MINUTE, LINE_S, PROGRAM_MINUTES, FUNCTION_MINUTES = 180, 6, 3, 1.5
+SLACK, SLACK_MINUTES = 0.3, 5
+MAX_MINUTES = 32
+MIN_SLIDES, MAX_SLIDES, SLIDE_LINES, SLIDE_WORDS = 8, 10, 14, 40
+TORCHS = {"send", "recv", "isend", "irecv", "broadcast", "all_reduce", "all_gather", "barrier", "scatter"}
 PARAMETER = re.compile(r"\w+: (int|float|str|bool) = \S+  # \S.*")
-SHOWN_SOURCE = re.compile(r'"(ppwork[\w.]*:[\w.]+)"')
-CHECK = re.compile(r'pp\.check\("(\d\d\.\d)", (\w+)\)')
+CHECK = re.compile(r'pp\.check\(\s*"(\d\d\.\d+)"|^%%ranks .*--check (\d\d\.\d+)')
 OPENED = re.compile(r'open_up\(\w+\["(\w+)"\]((?:, "[^"]+")*)\)')
-STARTS = ("pp.launch(", "pp.launch_script(", "pp.claims.run_all(")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#([^)\s]+))?\)")
+IMAGE = re.compile(r"<img ([^>]*)>")
+
+
+@dataclass(frozen=True)
+class Page:
+    """A lesson, the name of its file, and its solutions."""
+
+    notebook: Any
+    file: str
+    solutions: Any = None
+    folder: Path = FOLDER
+
+    @property
+    def known(self) -> dict[str, Any]:
+        return self.notebook.metadata.get("ppwork", {})
+
+    @property
+    def number(self) -> int:
+        return self.known.get("lesson", -1)
+
+    @cached_property
+    def code(self) -> list[Any]:
+        return code_cells(self.notebook)
+
+    @cached_property
+    def programs(self) -> list[Any]:
+        """Cells that are whole programs of ranks."""
+        return [cell for cell in self.code if is_program(cell)]
+
+    @cached_property
+    def attempts(self) -> dict[str, Any]:
+        """Cells that try an exercise, by its number."""
+        return {number: cell for cell in self.code if (number := exercise_of(cell))}
+
+    def prose(self, end: str = "") -> str:
+        """The text of the page, up to the section of this name."""
+        texts = []
+        for name, cells in sections(self.notebook).items():
+            if end and name == end:
+                break
+            texts += [f"## {name}", *(text for cell, text in cells if cell.cell_type == "markdown")]
+        return "\n\n".join(texts)
+
+
+def read(path: Path) -> Page:
+    solutions = SOLUTIONS / path.name
+    answers = nbformat.read(solutions, as_version=4) if solutions.is_file() else None
+    return Page(nbformat.read(path, as_version=4), path.name, answers)
 
 
 def code_cells(notebook):
@@ -32,6 +98,49 @@ def code_cells(notebook):
 
 def tags_of(cell):
     return cell.metadata.get("tags", [])
+
+
+def is_program(cell) -> bool:
+    return cell.source.startswith("%%ranks") or (
+        cell.source.startswith("%%writefile") and "init_process_group" in cell.source
+    )
+
+
+def exercise_of(cell) -> str:
+    """The exercise that a cell tries, or nothing."""
+    found = CHECK.search(cell.source)
+    return (found[1] or found[2]) if found else ""
+
+
+def lines_in(cell) -> list[str]:
+    """The lines of code in a cell: no empty ones, no comments."""
+    lines = [line.strip() for line in cell.source.splitlines()]
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def plain(text: str) -> str:
+    """The Python of a cell: its magics become empty lines, another language is left out."""
+    if text.startswith("%%") and not text.startswith(("%%ranks", "%%writefile")):
+        return ""
+    return "\n".join("" if line.startswith(("%", "!")) else line for line in text.splitlines())
+
+
+def tree_of(text: str) -> ast.Module:
+    """The Python of a cell; an empty one of what is none, which ``cells`` reports."""
+    try:
+        return ast.parse(plain(text))
+    except SyntaxError:
+        return ast.Module(body=[], type_ignores=[])
+
+
+def shown(cell) -> str:
+    """What a cell printed and showed, as text."""
+    texts = [o.get("text", "") + o.get("data", {}).get("text/plain", "") for o in cell.outputs]
+    return "".join(texts)
+
+
+def html_of(cell) -> str:
+    return "".join(output.get("data", {}).get("text/html", "") for output in cell.outputs)
 
 
 def sections(notebook) -> dict[str, list]:
@@ -51,193 +160,353 @@ def _parts(text: str) -> list[tuple[str | None, str]]:
     return [(None, first), *zip(rest[::2], rest[1::2], strict=True)]
 
 
-def headings(cells, level: str) -> list[str]:
-    text = "\n".join(text for cell, text in cells if cell.cell_type == "markdown")
-    return re.findall(rf"^{level} (.+)$", text, flags=re.MULTILINE)
-
-
-def anatomy_problems(notebook) -> list[str]:
+def anatomy_problems(page: Page) -> list[str]:
     """Say what is missing in a lesson, or not in its place."""
-    rules = (card, parameters, loops, ending, cells, slides, pictures, sources, exercises, links)
-    return [problem for rule in rules for problem in rule(notebook)]
+    rules = FEW_RULES if page.number in FIRST_EDITION else RULES
+    return [problem for rule in rules for problem in rule(page)]
 
 
-def card(notebook):
+def card(page):
     """The title is the question, and the card says what the metadata say."""
-    known, first = notebook.metadata.get("ppwork", {}), notebook.cells[0].source
-    if first.splitlines()[0] != f"# {known.get('question')}" or not first.splitlines()[0].endswith("?"):
+    known, first = page.known, page.notebook.cells[0].source
+    for name in FACTS:
+        if name not in known:
+            yield f"metadata.ppwork has no {name}"
+    lines = first.splitlines()
+    if lines[0] != f"# {known.get('question')}" or not lines[0].endswith("?"):
         yield "the title is not the question of the metadata"
-    rows = dict(re.findall(r"^\| \*\*(.+?)\*\* \| (.+) \|$", first, flags=re.MULTILINE))
+    promise = next((line for line in lines[1:] if line.strip()), "")
+    if promise.startswith(("|", "#")) or not promise.rstrip().endswith("."):
+        yield "below the title there is no sentence that promises something"
+    rows = dict(re.findall(r"^\| \*\*(.+?)\*\* \| (.+?) *\|$", first, flags=re.MULTILINE))
+    minutes = f"{known.get('minutes')}, and {known.get('exercise_minutes')} for the exercises"
     expected = {
         "Goals": known.get("goals"),
         "Needs": [known.get("needs")],
-        "Minutes": [str(known.get("minutes"))],
+        "Minutes": [minutes],
         "Ranks": [str(known.get("ranks"))],
         "Runs on": [where.upper() for where in known.get("runs_on", [])],
+        "Card step": [known.get("card_step")],
     }
     for row, words in expected.items():
         if not words or not all(word and word in rows.get(row, "") for word in words):
-            yield f"the card's row {row} is not what the metadata say: {words}"
+            yield f"the card's row {row} is {rows.get(row)!r}, and not what the metadata say: {words}"
+    if not re.search(r"\bA[0-5]\b|^none", str(known.get("card_step"))):
+        yield f"the card step is {known.get('card_step')!r}, and neither A0 to A5 nor none"
+    many = len(known.get("expect", []))
+    if not 2 <= many <= 4:
+        yield f"metadata.ppwork.expect has {many} lines on what goes wrong for learners, not 2 to 4"
 
 
-def parameters(notebook):
-    for cell in code_cells(notebook):
+def minutes(page):
+    """The card's minutes are those that words, code and exercises take."""
+    known = page.known
+    attempts = [id(cell) for cell in page.attempts.values()]
+    code = [c for c in page.code if id(c) not in attempts and CHECK_TAG not in tags_of(c)]
+    words = len(re.findall(r"\w[\w'-]*", re.sub(r"\]\([^)]*\)", "]", page.prose())))
+    runs = known.get("run_minutes", 0)
+    reading = words / WORDS_A_MINUTE + sum(len(lines_in(cell)) for cell in code) * LINE_S / 60 + runs
+    on_ranks = sum(is_program(cell) for cell in page.attempts.values())
+    trying = on_ranks * PROGRAM_MINUTES + (len(attempts) - on_ranks) * FUNCTION_MINUTES
+    for name, computed in (("minutes", reading), ("exercise_minutes", trying)):
+        said = known.get(name, 0)
+        if abs(said - computed) > max(SLACK * computed, SLACK_MINUTES):
+            yield f"metadata.ppwork.{name} is {said}, and computed it is {computed:.0f}"
+    if known.get("minutes", 0) > MAX_MINUTES:
+        yield f"it takes {known['minutes']} minutes, more than {MAX_MINUTES}"
+
+
+def parameters(page):
+    for cell in page.code:
         if "parameters" in tags_of(cell):
             for line in cell.source.splitlines():
                 if not PARAMETER.fullmatch(line):
                     yield f"parameter without type or comment: {line}"
-    if not code_cells(notebook)[1].source.endswith("\nonly_known_parameters()"):
-        yield "the cell after the parameters does not end with only_known_parameters()"
 
 
-def loops(notebook):
-    """Predict, run, compare, explain, once and in this order; ranks are started, something is asserted."""
-    found = {name: cells for name, cells in sections(notebook).items() if headings(cells, "###")}
-    if not found:
-        yield "nothing is predicted, run, compared and explained"
-    for name, cells in found.items():
-        if headings(cells, "###") != LOOP:
-            yield f"section {name!r} has {headings(cells, '###')} and not {LOOP}"
-        source = "\n".join(text for cell, text in cells if cell.cell_type == "code")
-        if not any(start in source for start in STARTS):
-            yield f"section {name!r} has no {' and no '.join(STARTS)}"
-        for needed in ("lesson.predict(", ".compare(", "assert "):
-            if needed not in source:
-                yield f"section {name!r} has no {needed}"
-    names = list(sections(notebook))
-    broken = [name for name in names if name.startswith("Break it")]
-    if not broken or not any(name.startswith("Mend it") for name in names[names.index(broken[0]) :]):
+def beginning(page):
+    """Card, parameters, imports: in this order; a library's run can be put on another backend."""
+    cells = page.notebook.cells
+    if len(cells) < 3 or "parameters" not in tags_of(cells[1]):
+        yield "the second cell is not the one with the parameters"
+        return
+    start = cells[2]
+    for line in ("import ppwork as pp", "%load_ext ppwork"):
+        if start.cell_type != "code" or line not in start.source.splitlines():
+            yield f"the third cell has no line {line!r}"
+    if not start.source.rstrip().endswith("\npp.lesson.only_known_parameters()"):
+        yield "the third cell does not end with pp.lesson.only_known_parameters()"
+    if any("pp.Plan(" in cell.source for cell in page.code):
+        for name in ("backend: str", "share_gpu: bool"):
+            if f"{name} = " not in cells[1].source:
+                yield f"it has a pp.Plan, and no parameter {name}"
+
+
+def cells(page):
+    """No test code, nothing but ppwork imported, nothing too long or too wide to read."""
+    for number, cell in enumerate(page.code, start=1):
+        text = plain(cell.source)
+        try:
+            tree = ast.parse(text)
+        except SyntaxError:
+            yield f"cell {number} is no Python"
+            continue
+        imports = [n for n in ast.walk(tree) if isinstance(n, ast.Import | ast.ImportFrom)]
+        for one in map(ast.unparse, imports):
+            is_file = cell.source.startswith(("%%ranks", "%%writefile"))
+            if one.startswith(("from ppwork", "import ppwork")) if is_file else one != "import ppwork as pp":
+                yield f"cell {number} has {one!r}"
+        if any(isinstance(node, ast.Assert) for node in ast.walk(tree)):
+            yield f"cell {number} has an assert; pp.expect in a cell tagged check does it"
+        if "plt." in text:
+            yield f"cell {number} draws with plt; pp.pictures has the figure, with its sentence"
+        for line in cell.source.splitlines():
+            if len(line) > MAX_WIDTH:
+                yield f"cell {number} has a line of {len(line)} characters: {line[:40]}"
+        most = MAX_QUESTION_LINES if ".predict(" in text else MAX_LINES
+        if not is_program(cell) and len(lines_in(cell)) > most:
+            yield f"cell {number} has {len(lines_in(cell))} lines, more than {most}"
+        if not is_program(cell) and re.search(r"\b(True|False)$", shown(cell), re.MULTILINE):
+            yield f"cell {number} prints True or False; a number says more"
+
+
+def checks(page):
+    """Numbers that the prose relies on are held in cells of their own, which show nothing."""
+    for number, cell in enumerate(page.code, start=1):
+        holds = "pp.expect(" in cell.source
+        is_check = CHECK_TAG in tags_of(cell)
+        if holds != is_check:
+            yield f"cell {number}: pp.expect stands in a cell tagged {CHECK_TAG}, and nothing else does"
+        if is_check and cell.outputs:
+            yield f"cell {number} is tagged {CHECK_TAG} and shows something"
+
+
+def programs(page):
+    """Whole programs of plain torch.distributed, each in a cell and a file of its own."""
+    names: set[str] = set()
+    for cell in page.programs:
+        first, *rest = cell.source.splitlines()
+        if not first.startswith("%%ranks"):
+            continue
+        named = re.search(r"--file (my_\w+\.py)", first)
+        name = named[1] if named else first
+        if named is None or name in names:
+            yield f"program {name}: no file my_... of its own (--file)"
+        names.add(name)
+        body = plain("\n".join(rest))
+        few = sum(bool(line.strip()) for line in rest)
+        if few not in PROGRAM_LINES:
+            yield f"program {name} has {few} lines, not {PROGRAM_LINES[0]} to {PROGRAM_LINES[-1]}"
+        is_loose = "--may-fail" in first or "--check" in first
+        for needed in ("init_process_group", "destroy_process_group", "print("):
+            if needed not in body and "dist." in body and not is_loose:
+                yield f"program {name} has no {needed}"
+        if re.search(r"""['"]nccl['"]""", body) and "set_device" not in body:
+            yield f"program {name} takes nccl without torch.cuda.set_device"
+        yield from _functions(name, body)
+    lines = {id(cell): len(lines_in(cell)) for cell in page.code if CHECK_TAG not in tags_of(cell)}
+    on_ranks, total = sum(lines.get(id(cell), 0) for cell in page.programs), sum(lines.values())
+    if page.number in WITH_EXERCISES_ON_RANKS and on_ranks < ON_RANKS * total:
+        yield f"{on_ranks} of {total} lines of code are programs of ranks, less than {ON_RANKS:.0%}"
+    if not page.programs:
+        yield "no program of ranks"
+
+
+def _functions(name, body):
+    functions = [node for node in ast.walk(tree_of(body)) if isinstance(node, ast.FunctionDef)]
+    for function in functions:
+        if function.name in TORCHS:
+            yield f"program {name}: its function {function.name} has a name of torch's"
+        for inner in ast.walk(function):
+            if isinstance(inner, ast.FunctionDef) and inner is not function:
+                yield f"program {name}: the function {inner.name} stands in another one"
+
+
+def questions(page):
+    """Asked often enough, with a reply for every option, and compared with what came out."""
+    asked: dict[str, int] = {}
+    for number, cell in enumerate(page.code, start=1):
+        if ".predict(" in cell.source and not is_program(cell):
+            tree = tree_of(cell.source)
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Assign) and ".predict(" in ast.unparse(node.value):
+                    asked[ast.unparse(node.targets[0])] = number
+            calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call)]
+            for call in calls:
+                if ast.unparse(call.func).endswith("lesson.predict"):
+                    yield from _options(number, call)
+        for name, at in list(asked.items()):
+            if re.search(rf"\b{re.escape(name)}\.compare\(", cell.source) and number > at:
+                del asked[name]
+                if "<details>" not in html_of(cell) or "You said " in shown(cell):
+                    yield f"cell {number}: the answer is not folded, as of a reader who has not answered"
+    for name, at in asked.items():
+        yield f"the question of cell {at} is not compared with anything: no {name}.compare( in a later cell"
+    wanted = max(1, page.known.get("minutes", 0) // MINUTES_A_QUESTION)
+    many = sum(".predict(" in cell.source for cell in page.code)
+    if many < wanted:
+        yield f"it asks {many} questions in {page.known.get('minutes')} minutes, less than {wanted}"
+
+
+def _options(number, call):
+    options = call.args[1] if len(call.args) > 1 else None
+    if not isinstance(options, ast.Dict):
+        yield f"cell {number}: the options of the question are no dict in the call itself"
+        return
+    for key, value in zip(options.keys, options.values, strict=True):
+        reply = value.elts[1] if isinstance(value, ast.Tuple) and len(value.elts) == 2 else None
+        text = reply.value if isinstance(reply, ast.Constant) else ast.unparse(reply) if reply else ""
+        if (
+            reply is None
+            or not str(text).rstrip("'\"").endswith((".", "!", "?"))
+            or len(str(text).split()) < 5
+        ):
+            yield f"cell {number}: the option {ast.unparse(key)} has no whole sentence for a reply"
+
+
+def broken(page):
+    names = list(sections(page.notebook))
+    breaks = [n for n, name in enumerate(names) if name.startswith("Break it")]
+    if not breaks or not any(name.startswith("Mend it") for name in names[breaks[0] :]):
         yield "nothing is broken and mended"
 
 
-def ending(notebook):
-    found = sections(notebook)
-    if list(found)[-3:] != ENDING:
+def ending(page):
+    found = sections(page.notebook)
+    if list(found)[-2:] != ENDING:
         yield f"it does not end with {', '.join(ENDING)}"
     points = re.findall(r"^- ", "".join(text for _, text in found.get("Key points", [])), flags=re.MULTILINE)
-    if not 1 <= len(points) <= MAX_POINTS:
-        yield f"it has {len(points)} key points"
-    if "GLOSSARY.md#" not in "".join(text for _, text in found.get("Words", [])):
+    if not 3 <= len(points) <= 5:
+        yield f"it has {len(points)} key points, not 3 to 5"
+    words = "".join(text for _, text in found.get("Words", []))
+    anchors_of_words = re.findall(r"GLOSSARY\.md#([\w-]+)", words)
+    if not anchors_of_words:
         yield "no word is linked to the glossary"
+    earlier = page.prose(end="Words")
+    for anchor in anchors_of_words:
+        if f"GLOSSARY.md#{anchor})" not in earlier:
+            yield f"the word {anchor} is not linked where the prose has it first"
+    numbers = sorted(int(path.name[:2]) for path in page.folder.glob("[0-9][0-9]-*.ipynb"))
+    around = {
+        "Before": max((n for n in numbers if n < page.number), default=None),
+        "Next": min((n for n in numbers if n > page.number), default=None),
+    }
+    for name, neighbour in around.items():
+        if neighbour is not None and not re.search(
+            rf"\b{name}:[^\n]*\]\({neighbour:02d}-[^)]*\.ipynb\)", words
+        ):
+            yield f"its last lines have no link {name}: to lesson {neighbour:02d}"
 
 
-def cells(notebook):
-    for number, cell in enumerate(code_cells(notebook), start=1):
-        if len(cell.source.splitlines()) > MAX_LINES:
-            yield f"cell {number} has more than {MAX_LINES} lines"
+def pictures(page):
+    """Every picture has a sentence, and the sentence comes from data."""
+    for number, cell in enumerate(page.code, start=1):
+        for attributes in IMAGE.findall(html_of(cell)):
+            alt = re.search(r'alt="([^"]*)"', attributes)
+            if alt is None or len(alt[1]) < 20:
+                yield f"cell {number}: a picture without a sentence"
         if cell.source.startswith("%%"):
             continue
-        if re.search(r"^\s*(import|from) torch", cell.source, re.MULTILINE):
-            yield f"cell {number} imports torch"
-        launches = [line for line in ast.parse(cell.source).body if "pp.launch" in ast.unparse(line)]
-        if len(launches) > 1:
-            yield f"cell {number} launches twice; runs to be compared go into one dict"
-
-
-def slides(notebook):
-    """Enough cells are marked for the deck, the card among them; the instructor knows what to expect."""
-    kinds = [cell.metadata.get("slideshow", {}).get("slide_type") for cell in notebook.cells]
-    many = kinds.count("slide")
-    if kinds[0] != "slide" or not MIN_SLIDES <= many <= MAX_SLIDES:
-        yield f"it has {many} slides, not {MIN_SLIDES} to {MAX_SLIDES} that begin with the card"
-    if set(kinds) - {"slide", "fragment", None}:
-        yield f"its slides are marked with {set(kinds)}"
-    expected = notebook.metadata.get("ppwork", {}).get("expect", [])
-    if not 2 <= len(expected) <= 4:
-        yield f"metadata.ppwork.expect has {len(expected)} lines on what goes wrong for learners, not 2 to 4"
-
-
-def pictures(notebook):
-    """The sentence of a picture comes from data; a timeline has its table in the next code cell."""
-    code = code_cells(notebook)
-    for number, cell in enumerate(code, start=1):
-        if cell.source.startswith("%%"):
-            continue
-        for node in ast.walk(ast.parse(cell.source)):
+        for node in ast.walk(tree_of(cell.source)):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "pp.show":
-                (alt,) = [word.value for word in node.keywords if word.arg == "alt"]
-                if isinstance(alt, ast.Constant):
+                alts = [word.value for word in node.keywords if word.arg == "alt"]
+                if not alts or isinstance(alts[0], ast.Constant):
                     yield f"cell {number}: the picture's sentence does not come from data"
-        drawn = "pp.pictures.timeline(" in cell.source and ".table" not in cell.source
-        if drawn and not (number < len(code) and ".table" in code[number].source):
-            yield f"cell {number}: a timeline without its table"
 
 
-def sources(notebook):
+def sources(page):
     """Source that is shown is the source of today."""
-    for number, cell in enumerate(code_cells(notebook), start=1):
-        shown = "".join(o.get("text", "") + o.get("data", {}).get("text/plain", "") for o in cell.outputs)
-        for path in [*SHOWN_SOURCE.findall(cell.source), *programs_opened(cell.source)]:
-            if source.source_of(path) not in shown:
+    for number, cell in enumerate(page.code, start=1):
+        for path, text in sources_in(cell.source):
+            if text not in shown(cell):
                 yield f"cell {number} shows another {path} than the file has: `ppwork nb refresh`"
 
 
-def programs_opened(source: str) -> list[str]:
-    """The programs of the claims that a cell opens up; those it does not name are all shown."""
-    found = []
-    for claim_id, names in OPENED.findall(source):
-        programs = claim_of(claim_id).programs
-        chosen = re.findall(r'"([^"]+)"', names) or programs
-        found += [f"ppwork.claims.programs.{programs[name].path}" for name in chosen]
-    return found
-
-
-def exercises(notebook):
-    """Every attempt gets a hint here, and every one has its answer in the notebook of solutions."""
-    attempts = set()
-    for cell in code_cells(notebook):
-        called = CHECK.search(cell.source)
-        if called is None:
+def sources_in(text: str):
+    """The sources that a cell shows, with their text of today."""
+    for claim_id, names in OPENED.findall(text):
+        opened = claim_of(claim_id).programs
+        for name in re.findall(r'"([^"]+)"', names) or opened:
+            path = f"ppwork.claims.programs.{opened[name].path}"
+            yield path, sources_of_today.source_of(path)
+    if text.startswith("%%"):
+        return
+    for node in ast.walk(tree_of(text)):
+        if not isinstance(node, ast.Call) or not all(isinstance(a, ast.Constant) for a in node.args):
             continue
-        attempts.add(called[1])
-        if f"exercise {called[1]}: not yet. " not in shown(cell):
-            yield f"exercise {called[1]}: its cell shows no hint"
-    if not attempts:
+        name = ast.unparse(node.func).rpartition(".")[2]
+        values = [word.value for word in node.args]
+        if name == "lines_of" and len(values) == 3:
+            yield " ".join(map(str, values)), sources_of_today.lines_of(*values)
+        elif name in ("source_of", "side_by_side"):
+            for path in values:
+                yield path, sources_of_today.source_of(path)
+
+
+def exercises(page):
+    """Every attempt gets a hint here, and every one has its answer in the notebook of solutions."""
+    for number, cell in page.attempts.items():
+        if not number.startswith(f"{page.number:02d}."):
+            yield f"exercise {number} has another lesson's number"
+        if f"exercise {number}: not yet. " not in shown(cell):
+            yield f"exercise {number}: its cell shows no hint"
+    if not page.attempts:
         yield "no exercise"
-    name = file_of(notebook)
-    if f"(solutions/{name})" not in "".join(text for _, text in sections(notebook).get("Exercises", [])):
-        yield f"the exercises do not end with a link to solutions/{name}"
-    path = SOLUTIONS / name
-    solved = solutions_of(nbformat.read(path, as_version=4)) if path.is_file() else set()
-    for missing in sorted(attempts ^ solved):
+    solved = solutions_of(page.solutions) if page.solutions else set()
+    for missing in sorted(page.attempts.keys() ^ solved):
         yield f"exercise {missing} is not in both notebooks, the lesson and its solutions"
+
+
+def places_of_exercises(page):
+    """Two of them are programs of ranks; each has its heading, where it is needed; the link comes last."""
+    on_ranks = sum(cell.source.startswith("%%ranks") for cell in page.attempts.values())
+    wanted = 2 if page.number in WITH_EXERCISES_ON_RANKS else 1
+    if on_ranks < wanted:
+        yield f"{on_ranks} exercises are programs of ranks, less than {wanted}"
+    places, heading, after = set(), "", ""
+    attempts = {id(cell): number for number, cell in page.attempts.items()}
+    for name, members in sections(page.notebook).items():
+        heading = name
+        for cell, text in members:
+            if cell.cell_type == "markdown":
+                after += text
+                heading = (re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE) or [heading])[-1]
+            elif id(cell) in attempts:
+                places.add(name)
+                after = ""
+                if not heading.startswith("Exercise"):
+                    yield f"exercise {attempts[id(cell)]} stands below {heading!r}, not '### Exercise: ...'"
+    if len(attempts) > 2 and len(places) < 2:
+        yield "all exercises stand in one section, not where they are needed"
+    if f"(solutions/{page.file})" not in after:
+        yield f"after the last exercise there is no link to solutions/{page.file}"
 
 
 def solutions_of(notebook) -> set[str]:
     """The exercises that this notebook answers."""
-    called = [CHECK.search(cell.source) for cell in code_cells(notebook)]
-    return {found[1] for found in called if found}
+    return {number for cell in code_cells(notebook) if (number := exercise_of(cell))}
 
 
-def solution_problems(notebook) -> list[str]:
+def solution_problems(notebook, lesson_file: str) -> list[str]:
     """Say what is wrong with a notebook of solutions; what is shown is run again by nbval, and here."""
     found = []
-    lesson_file = file_of(notebook)
     first = notebook.cells[0].source
     if not first.startswith("# Solutions: ") or f"(../{lesson_file})" not in first:
         found.append(f"it does not begin with its question and a link to ../{lesson_file}")
     for cell in code_cells(notebook):
-        called = CHECK.search(cell.source)
-        if called and f"exercise {called[1]}: right" not in shown(cell):
-            found.append(f"exercise {called[1]}: its solution was not right when it was run")
+        number = exercise_of(cell)
+        if number and f"exercise {number}: right" not in shown(cell):
+            found.append(f"exercise {number}: its solution was not right when it was run")
     return found
 
 
-def shown(cell) -> str:
-    return "".join(output.get("data", {}).get("text/plain", "") for output in cell.outputs)
-
-
-def file_of(notebook) -> str:
-    """The file of a lesson, which is also that of its solutions; only the number is in the notebook."""
-    number = notebook.metadata.get("ppwork", {}).get("lesson", -1)
-    return next((path.name for path in FOLDER.glob(f"{number:02d}-*.ipynb")), f"{number:02d}-")
-
-
-def links(notebook, folder=FOLDER):
+def links(page):
     """Every file and heading that is linked exists."""
-    for cell in notebook.cells:
+    for cell in page.notebook.cells:
         for target, anchor in LINK.findall(cell.source) if cell.cell_type == "markdown" else ():
-            path = (folder / target).resolve()
+            if ":" in target:
+                continue
+            path = (page.folder / target).resolve()
             if not path.is_file():
                 yield f"link to {target}, which is not there"
             elif anchor and anchor not in anchors(path):
@@ -245,5 +514,65 @@ def links(notebook, folder=FOLDER):
 
 
 def anchors(path: Path) -> set[str]:
-    found = re.findall(r"^#+ (.+)$", path.read_text(), flags=re.MULTILINE)
+    text = path.read_text()
+    if path.suffix == ".ipynb":
+        notebook = nbformat.reads(text, as_version=4)
+        text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    found = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in found}
+
+
+def slides(page):
+    """Each slide has a statement for a title, and one thing to look at that fits it."""
+    found = page.known.get("slides", [])
+    if not MIN_SLIDES <= len(found) <= MAX_SLIDES:
+        yield f"it has {len(found)} slides, not {MIN_SLIDES} to {MAX_SLIDES}"
+    cells = {cell.id: cell for cell in page.notebook.cells}
+    for number, slide in enumerate(found, start=1):
+        for problem in _slide(slide, cells):
+            yield f"slide {number}: {problem}"
+
+
+def _slide(slide, cells):
+    unknown = set(slide) - {"title", "show", "part", "lines", "text", "note"}
+    if unknown:
+        yield f"it has {', '.join(sorted(unknown))}"
+    title = slide.get("title", "")
+    if len(title.split()) < 3 or not title.endswith((".", "?", "!")):
+        yield f"its title {title!r} is no sentence"
+    if len(slide.get("note", "").split()) < 15:
+        yield "its note is shorter than two sentences"
+    if ("show" in slide) == ("text" in slide):
+        yield "it has neither show nor text, or both"
+    if len(slide.get("text", "").split()) > SLIDE_WORDS:
+        yield f"its text has more than {SLIDE_WORDS} words"
+    part = slide.get("part", "both")
+    if part not in ("source", "output", "both"):
+        yield f"its part is {part!r}"
+    for name in slide.get("show", []):
+        if name not in cells:
+            yield f"there is no cell {name!r}"
+        elif re.fullmatch(r"cell-\d+|[0-9a-f]{8}(-[0-9a-f-]+)?", name):
+            yield f"the cell {name!r} has no name of its own"
+        else:
+            yield from _part(cells[name], part, slide.get("lines"))
+
+
+def _part(cell, part, lines):
+    if cell.cell_type == "markdown":
+        if len(cell.source.split()) > SLIDE_WORDS:
+            yield f"the cell {cell.id!r} has more than {SLIDE_WORDS} words"
+        return
+    source = cell.source.splitlines()
+    first, last = lines or (1, len(source))
+    if not 1 <= first <= last <= len(source):
+        yield f"lines {lines} of {cell.id!r}, which has {len(source)}"
+    elif part in ("source", "both") and last - first + 1 > SLIDE_LINES:
+        yield f"{last - first + 1} lines of {cell.id!r}, more than {SLIDE_LINES}"
+    if part in ("output", "both") and not cell.outputs:
+        yield f"the cell {cell.id!r} shows nothing"
+
+
+FEW_RULES = (parameters, sources, exercises, links)
+RULES = (card, minutes, parameters, beginning, cells, checks, programs, questions, broken, ending, pictures,
+         sources, exercises, places_of_exercises, links, slides)  # fmt: skip
