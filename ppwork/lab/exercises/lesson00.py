@@ -37,7 +37,7 @@ def _is_right() -> Iterator[Case]:
         yield Case(f"For {summary} with a mesh of {mesh_size}", (summary, mesh_size), right, thought)
 
 
-NEIGHBOURS = [f"rank {rank}: my neighbour's number is {11 - rank}" for rank in (0, 1)]
+NEIGHBOURS = [f"my neighbour's number is {11 - rank}" for rank in (0, 1)]
 """What the ranks print when each has the other's number; rank r's own is 10 + r."""
 
 

@@ -22,7 +22,7 @@ rank = dist.get_rank()
 NEIGHBOURS = """\
 mine, neighbours = torch.tensor([10.0 + rank]), torch.zeros(1)
 {}
-print(f"rank {{rank}}: my neighbour's number is {{neighbours.item():g}}")
+print(f"my neighbour's number is {{neighbours.item():g}}")
 """
 IN_TURN = """\
 if rank == 0:
