@@ -42,7 +42,7 @@ def _draw(of: Topology) -> Figure:
     tall = rows * TALL + (rows - 1) * GAP
     width = MESH_X + BOX + 2 * MARGIN
     paper, axes = style.page(width, TOP + tall + MARGIN + BOTTOM)
-    pale = {"facecolor": style.PALE, "edgecolor": style.GREY, "linewidth": 0.8, "zorder": 0}
+    pale: style.Style = {"facecolor": style.PALE, "edgecolor": style.GREY, "linewidth": 0.8, "zorder": 0}
     for x, name in ((STAGE0_X, f"rank {STAGE0_RANK}, stage 0"), (MESH_X, "mesh, stage 1")):
         axes.add_patch(Rectangle((x - MARGIN, TOP - MARGIN), BOX + 2 * MARGIN, tall + 2 * MARGIN, **pale))
         axes.text(x + BOX / 2, 0.3, name, fontsize=13, fontweight="bold", **style.CENTRED)
@@ -81,7 +81,7 @@ def _draw(of: Topology) -> Figure:
 def _box(axes: Axes, x: float, y: float, text: str, colour: str) -> None:
     from matplotlib.patches import Rectangle
 
-    look = {"facecolor": colour, "edgecolor": "black", "linewidth": 1.0, "zorder": 3}
+    look: style.Style = {"facecolor": colour, "edgecolor": "black", "linewidth": 1.0, "zorder": 3}
     axes.add_patch(Rectangle((x, y - TALL / 2), BOX, TALL, **look))
     axes.text(x + BOX / 2, y, text, fontsize=12, zorder=5, **style.CENTRED)
 
