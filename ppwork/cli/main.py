@@ -21,6 +21,7 @@ from ppwork.cli.runs import diagnose_command, list_runs, stop_runs
 from ppwork.cli.screen import launch_with_bar, table
 from ppwork.cli.simulate import label_of, predict
 from ppwork.cli.slides import slides
+from ppwork.cli.starter import lessons, new
 from ppwork.cli.sweep import sweep
 from ppwork.cli.trace import trace
 from ppwork.errors import PlanError, RunFailed
@@ -164,6 +165,8 @@ app.command("stop")(stop_runs)
 app.command("sweep")(sweep)
 app.command("slides")(slides)
 app.command("trace")(trace)
+app.command("new")(new)
+app.command("lessons")(lessons)
 
 
 @app.command("check-stages", hidden=True)

@@ -23,6 +23,7 @@ goes through; it is shown for hangs only. What does not read is named as not kno
 
 from __future__ import annotations
 
+import signal
 from itertools import pairwise
 from pathlib import Path
 
@@ -48,6 +49,7 @@ from ppwork.process import (
 from ppwork.protocol.bounds import Bounds
 from ppwork.records.failure import FailureRecord, first_cause
 from ppwork.records.flight import differences
+from ppwork.records.run import FinishedProgram
 from ppwork.records.spans import Instant
 
 HANGS = ("PeerTimeoutError", "PeerFrozenError", "StuckError", "PastLimit", "NoRecord")
@@ -58,17 +60,17 @@ NOBODY = -1
 """In place of a rank, where none is to blame."""
 
 
-def diagnose(run_dir: Path, exit_code: int | None = None) -> Diagnosis:
+def diagnose(run: FinishedProgram | Path | str, exit_code: int | None = None) -> Diagnosis:
     """Say why a run failed; from its folder alone, so also later and elsewhere.
 
     Args:
-        run_dir: The run's folder.
+        run: What ``pp.launch`` returns, or the run's folder.
         exit_code: torchrun's; ``None`` takes it from what the launcher wrote down.
 
     Raises:
         PlanError: The folder is not one of a run.
     """
-    evidence = RunEvidence.read(run_dir)
+    evidence = RunEvidence.read(run.run_dir if isinstance(run, FinishedProgram) else Path(run))
     if exit_code is None and evidence.end is not None:
         exit_code = evidence.end.exit_code
     if exit_code is None and evidence.past_limit:
@@ -222,7 +224,9 @@ def _inferred_record(evidence: RunEvidence, rank: int) -> FailureRecord | None:
     if blind.startswith("Fatal Python error") and code is not None and code < 0:
         what = f"Rank {rank} {death(code)} and left no record: {blind}."
         return _record(evidence, rank, RANK_DIED, what, "the stack in its log", stack)
-    if code in ENDED_BY_AGENT and evidence.report.first == rank:
+    # torchrun passes SIGINT on only when it got one itself; a SIGTERM may be its own, unless it saw it first.
+    interrupted = code == -signal.SIGINT and not evidence.report.signal
+    if code in ENDED_BY_AGENT and (interrupted or evidence.report.first == rank):
         what = f"Rank {rank} was ended by {death(code).removeprefix('was killed by ')} from outside."
         check = "who sends it? a batch system, an out-of-memory daemon, a `kill` by hand"
         return _record(evidence, rank, RANK_DIED, what, check)

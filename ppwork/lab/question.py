@@ -1,7 +1,7 @@
 """A question before a run: options to choose from, and a reply to each one after the run.
 
-An option stands for an outcome, and its reply says why somebody might expect it and what is so. A reader who
-has not chosen finds all replies folded.
+The questions of a lesson stand in ``questions/NN.toml`` and not in its cells, because their replies are the
+answers. An option stands for an outcome; its reply says why somebody might expect it and what is so.
 """
 
 from __future__ import annotations
@@ -9,11 +9,46 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from ppwork.errors import PlanError
 
+FOLDER = Path(__file__).parent / "questions"
 LETTERS = "abcdefgh"
 Outcome = float | str
+
+
+class Option(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One answer to choose.
+
+    Attributes:
+        text: What it says; ``{name}`` is a value that the lesson gives.
+        outcome: What the run must show for it to be right: a number, a text, or ``"{name}"`` for a value.
+        reply: To a reader who chose it.
+    """
+
+    text: str
+    outcome: Outcome
+    reply: str
+
+
+class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A question as its file has it."""
+
+    question: str
+    options: tuple[Option, ...]
+
+    def problem(self) -> str:
+        """Say what is wrong with it; nothing: it can be asked."""
+        if not 2 <= len(self.options) <= len(LETTERS):
+            return f"it has {len(self.options)} options, not 2 to {len(LETTERS)}"
+        if len({option.outcome for option in self.options}) < len(self.options):
+            return "two of its options stand for one outcome"
+        silent = [option.text for option in self.options if not option.reply.strip()]
+        return f"the option {silent[0]!r} has no reply" if silent else ""
 
 
 @dataclass(frozen=True)
@@ -21,13 +56,12 @@ class Question:
     """A question with options; the bare value at the end of a cell shows it."""
 
     text: str
-    options: Mapping[str, tuple[Outcome, str]]
-    """Text of each option: the outcome that it stands for, and the reply to a reader who chose it."""
+    options: tuple[Option, ...]
     answer: str = ""
     """The letter that was chosen; empty as long as none is."""
 
     def __repr__(self) -> str:
-        lines = [f"  {letter}  {text}" for letter, text in zip(LETTERS, self.options, strict=False)]
+        lines = [f"  {letter}  {option.text}" for letter, option in zip(LETTERS, self.options, strict=False)]
         last = f"you say {self.answer}" if self.answer else "write your letter into answer= before you run on"
         return "\n".join([self.text, *lines, last])
 
@@ -40,7 +74,7 @@ class Question:
         Raises:
             PlanError: No option stands for this outcome.
         """
-        outcomes = [value for value, _ in self.options.values()]
+        outcomes = [option.outcome for option in self.options]
         if isinstance(outcome, str):
             right = outcomes.index(outcome) if outcome in outcomes else None
         else:
@@ -68,8 +102,6 @@ class Comparison:
     def _repr_html_(self) -> str:
         shown = "".join(f"<p>{html.escape(line)}</p>" for line in self._open())
         folded = "".join(f"<p>{html.escape(line)}</p>" for line in self._folded())
-        if not folded:
-            return shown
         title = "The other options" if self.question.answer else "Choose first; then open this"
         return f"{shown}<details><summary>{title}</summary>{folded}</details>"
 
@@ -86,31 +118,58 @@ class Comparison:
         return others if self.question.answer else [f"The run says {self.right}.", *others]
 
     def _reply(self, letter: str) -> str:
-        text = list(self.question.options)[LETTERS.index(letter)]
-        return f"{letter}  {text}: {self.question.options[text][1]}"
+        option = self.question.options[LETTERS.index(letter)]
+        return f"{letter}  {option.text}: {option.reply}"
 
 
-def predict(question: str, options: Mapping[str, tuple[Outcome, str]], answer: str = "") -> Question:
+def questions_of(lesson: str) -> dict[str, Asked]:
+    """Return the questions of a lesson, such as ``"01"``, by name.
+
+    Raises:
+        PlanError: It has none.
+    """
+    path = FOLDER / f"{lesson}.toml"
+    if not path.is_file():
+        names = ", ".join(sorted(file.stem for file in FOLDER.glob("*.toml")))
+        raise PlanError(f"There are no questions of a lesson {lesson!r}.", check_first=f"one of {names}")
+    return msgspec.toml.decode(path.read_bytes(), type=dict[str, Asked])
+
+
+def predict(name: str, answer: str = "", **values: Any) -> Question:  # noqa: ANN401  whatever a lesson counts
     """Ask before a run; ``compare`` of what it returns takes the outcome after the run.
 
     Args:
-        question: What will be seen.
-        options: Text of each option: the outcome that it stands for (a number in the unit of the measurement,
-            or a text), and the reply to a reader who chose it.
+        name: Lesson and question, such as ``"01.late"``.
         answer: The reader's letter, ``a`` for the first option.
+        values: The lesson's values that the question speaks of by name.
 
     Raises:
-        PlanError: There are fewer than two options or more than eight, two stand for one outcome, one has no
-            reply, or the letter is none of them.
+        PlanError: There is no such question, a value that it speaks of is not given, or the letter is none of
+            its options'.
     """
+    lesson, _, own = name.partition(".")
+    asked = questions_of(lesson)
+    if own not in asked:
+        raise PlanError(
+            f"There is no question {name!r}.",
+            check_first=f"one of {', '.join(f'{lesson}.{known}' for known in asked)}",
+        )
+    try:
+        options = tuple(_filled(option, values) for option in asked[own].options)
+        text = asked[own].question.format_map(values)
+    except KeyError as error:
+        raise PlanError(
+            f"The question {name!r} speaks of {error.args[0]!r}, which was not given.",
+            check_first=f"predict({name!r}, {error.args[0]}=...)",
+        ) from error
     letters = LETTERS[: len(options)]
-    if not 2 <= len(options) <= len(LETTERS):
-        raise PlanError(f"A question had {len(options)} options.", check_first="2 to 8 of them")
-    if len({outcome for outcome, _ in options.values()}) < len(options):
-        raise PlanError(f"Two options of {question!r} stand for one outcome.", check_first="their outcomes")
-    for text, (_, reply) in options.items():
-        if not reply:
-            raise PlanError(f"The option {text!r} has no reply.", check_first="why one might choose it")
     if answer and (len(answer) != 1 or answer not in letters):
         raise PlanError(f"The answer was {answer!r}.", check_first=f"one letter of {', '.join(letters)}")
-    return Question(question, options, answer)
+    return Question(text, options, answer)
+
+
+def _filled(option: Option, values: Mapping[str, Any]) -> Option:
+    outcome = option.outcome
+    if isinstance(outcome, str) and outcome.startswith("{") and outcome.endswith("}"):
+        outcome = values[outcome[1:-1]]
+    return Option(option.text.format_map(values), outcome, option.reply.format_map(values))

@@ -118,7 +118,11 @@ def followed(
         Until it has ended, at most ``limit_s``; the caller ends it past a bound (``running``).
     """
     deadline, look = time.monotonic() + limit_s, watch or (lambda: None)
-    agent = psutil.Process(process.pid)
+    try:
+        agent = psutil.Process(process.pid)
+    except psutil.NoSuchProcess:  # forked, and ended already: the warm launcher has waited for it
+        look()
+        return process.wait(POLITE_S)
     watched = TorchrunWatch(agent, Path(log.name), freeze_s, lambda line: _say(log, line))
     while (code := process.poll()) is None:
         look()

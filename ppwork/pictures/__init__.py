@@ -12,6 +12,7 @@ from ppwork.pictures.journey import journey
 from ppwork.pictures.measures import chunks, depths, mesh
 from ppwork.pictures.picture import Picture
 from ppwork.pictures.programs import program
+from ppwork.pictures.rings import edges
 from ppwork.pictures.scenarios import scenario
 from ppwork.pictures.sequences import sequence
 from ppwork.pictures.state_machine import states
@@ -23,6 +24,7 @@ __all__ = [
     "Table",
     "chunks",
     "depths",
+    "edges",
     "failure",
     "journey",
     "mesh",

@@ -160,8 +160,9 @@ def _finding(met: Meetings, end: Standing | None) -> str:
     if end is not None:
         parts.append(end.sentence)
     stalls = [stall for stall in met.stalls if stall.ns >= STOOD_MS * 1e6]
-    parts += [f"{_stood(met, stall)}." for stall in stalls[:1]]
-    if not stalls and end is None:
+    raised = _raised(met) if end is None else ""
+    parts += [raised] if raised else [f"{_stood(met, stall)}." for stall in stalls[:1]]
+    if not stalls and not raised and end is None:
         parts.append(f"Nobody stood longer than {STOOD_MS:g} ms for another.")
     parts += _last_comer(met)
     for rank, of_rank in met.ranks.items():
@@ -178,6 +179,16 @@ def _stood(met: Meetings, stall: Stall) -> str:
         f"Rank {stall.call.rank} stood {duration(stall.ns / 1e9)} in {what} ({stall.call.line}), until rank "
         f"{stall.awaited.rank} called {stall.awaited.name} ({stall.awaited.line})"
     )
+
+
+def _raised(met: Meetings) -> str:
+    """Say in which call a rank stood longest that then raised, though the program went on; or nothing."""
+    calls = [call for of_rank in met.ranks.values() for call in of_rank.calls if call.error and call.end_ns]
+    longest = max(calls, key=lambda call: (call.end_ns or 0) - call.start_ns, default=None)
+    if longest is None or (ns := (longest.end_ns or 0) - longest.start_ns) < STOOD_MS * 1e6:
+        return ""
+    stood = f"stood {duration(ns / 1e9)} in {_name(met, longest)} ({longest.line})"
+    return f"Rank {longest.rank} {stood}, and got {longest.error.partition(':')[0]}."
 
 
 def _name(met: Meetings, call: Call) -> str:
@@ -413,7 +424,7 @@ class _Drawing:
         if sent is None or not self._window.shows(sent.call):
             return
         tail = self._window.ms(sent.call.start_ns), self._rows[message.sender][0]
-        if received is None:
+        if received is None or received.raised:
             self._axes.plot([tail[0]], [tail[1] + style.TALL / 2], zorder=7, **_mark("X"))
             return
         _, high = self._axes.get_xlim()

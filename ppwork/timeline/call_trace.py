@@ -72,7 +72,7 @@ def _arrows(met: Meetings, tids: dict[tuple[int, str], int], zero: int) -> Itera
         if message.sent is None or message.received is None or message.received.blocking is None:
             continue
         sent, done = message.sent.call, message.received.blocking
-        if done.end_ns is None or done.end_ns < sent.start_ns:
+        if done.end_ns is None or done.end_ns < sent.start_ns or message.received.raised:
             continue
         about: dict[str, Any] = {"name": "message", "cat": "message", "id": number}
         leaves, comes = sent.start_ns, max(done.start_ns, done.end_ns - 1)

@@ -54,6 +54,11 @@ class End:
         """When its rank knew that it was done."""
         return self.blocking.end_ns if self.blocking is not None else None
 
+    @property
+    def raised(self) -> bool:
+        """Whether its rank got an exception in place of it."""
+        return self.blocking is not None and bool(self.blocking.error)
+
 
 @dataclass(frozen=True)
 class Message:

@@ -109,6 +109,10 @@ RIGHT = {
     ),
     "05.3": next_step,
     "05.4": lambda flush, depth: list(range(max(0, flush - depth + 1), flush)),
+    "06.1": lambda first, second: (
+        first[0] != second[0] and first[1] == second[1] and "write" in (first[2], second[2])
+    ),
+    "06.4": lambda k, slots: k - slots if k >= slots else None,
     "07.1": lambda size: math.ceil(math.log2(size)),
     "07.2": lambda size, hop_ms, round_ms: 2 * hop_ms + math.ceil(math.log2(size)) * round_ms,
     "07.3": lambda group, size: [0] if group == "world_pg" else [],

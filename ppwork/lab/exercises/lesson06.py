@@ -2,8 +2,138 @@
 
 from __future__ import annotations
 
-from ppwork.lab.exercises.answers import Functions
-from ppwork.lab.exercises.attempts import Programs
+from collections.abc import Iterator
+from itertools import pairwise, product
 
-FUNCTIONS: Functions = {}
-PROGRAMS: Programs = {}
+from ppwork.lab.exercises.answers import Case, exercise
+from ppwork.lab.exercises.attempts import Attempt, Programs, program
+from ppwork.timeline.ring import behind
+
+FRAMES = 3
+LATE_NS = 200_000_000
+"""A receiver is late if so much lies between a message and its next receive."""
+
+# A wait between two works
+
+
+@exercise
+def _needs_wait() -> Iterator[Case]:
+    for streams, buffers, does in product(
+        (("compute", "link"), ("link", "link")),
+        (("slot 0", "slot 0"), ("slot 0", "slot 1")),
+        (("write", "read"), ("read", "write"), ("write", "write"), ("read", "read")),
+    ):
+        first, second = zip(streams, buffers, does, strict=True)
+        right = streams[0] != streams[1] and buffers[0] == buffers[1] and "write" in does
+        yield Case(
+            f"For {first} and then {second}", (first, second), right, _why_wait(streams, buffers, does)
+        )
+
+
+def _why_wait(streams: tuple[str, str], buffers: tuple[str, str], does: tuple[str, str]) -> str:
+    if streams[0] == streams[1]:
+        return "One stream runs its work in order; what could a wait add?"
+    if buffers[0] != buffers[1]:
+        return "They use different memory: neither can harm the other."
+    if "write" not in does:
+        return "Both only read: the bytes are the same in either order."
+    if does == ("read", "write"):
+        return "The second one writes over bytes that the first one may still have to read."
+    return "They may run in any order, and at least one of them writes."
+
+
+# The ring
+
+
+@exercise
+def _behind() -> Iterator[Case]:
+    for slots, frame in product((1, 2, 4), range(6)):
+        found = behind("refill", frame, slots)
+        right = found[1] if found is not None else None
+        text = f"For frame {frame} and a ring of {slots} slot{'' if slots == 1 else 's'}"
+        yield Case(text, (frame, slots), right, _why_behind(frame, slots))
+
+
+def _why_behind(frame: int, slots: int) -> str:
+    if frame < slots:
+        return "Its slot is new, nobody has sent from it: there is nothing to wait for, so return None."
+    return f"Frames {frame - slots} and {frame} use the same slot: the ring comes round after {slots}."
+
+
+# The sender: a buffer that is filled again
+
+
+def _frame(number: int) -> str:
+    return str([float(number)] * 4)
+
+
+def _came(attempt: Attempt, rank: int, word: str) -> list[str]:
+    return [line.removeprefix(word).strip() for line in attempt.lines(rank) if line.startswith(word)]
+
+
+def _stood(attempt: Attempt, rank: int, word: str) -> str:
+    """Say whether the host waited before it had launched everything: its line has a number at its end."""
+    lines = [line for line in attempt.lines(rank) if line.startswith("all is launched")]
+    if not lines:
+        return f"Leave the line `all is launched ...` of rank {rank} in: it shows whether the host waited."
+    count = lines[0].split()[-1]
+    if count != "0":
+        return (
+            f"{count} of the frames were {word} before the host had launched everything: the host waited. "
+            f"Put the wait into a stream's queue with submit, and the host goes on."
+        )
+    return ""
+
+
+@program(ranks=2)
+def _refill(attempt: Attempt) -> Iterator[str]:
+    came = _came(attempt, 1, "arrived")
+    if len(came) != FRAMES:
+        yield f"Rank 1 printed {len(came)} lines that begin with `arrived`, not {FRAMES}."
+    for number, frame in enumerate(came, start=1):
+        if frame == _frame(0):
+            yield (
+                f"Frame {number} left before it was filled. The wait that was there has to stay: link waits "
+                "for filled, and compute waits for something else."
+            )
+        if frame != _frame(number):
+            yield (
+                f"Frame {number} arrived as {frame}: compute had filled the buffer again before link had "
+                "sent it. Which stream has to wait, and for which event? At which place in its queue?"
+            )
+    if stood := _stood(attempt, 0, "sent"):
+        yield stood
+    receives = attempt.calls(1, "recv")
+    gaps = [after.start_ns - (before.end_ns or 0) for before, after in pairwise(receives)]
+    if not gaps or min(gaps) < LATE_NS:
+        yield "Leave rank 1 late: with a quick receiver a missing wait does no harm, by luck."
+
+
+# The receiver: read too early, and overwritten too early
+
+
+@program(ranks=2)
+def _take(attempt: Attempt) -> Iterator[str]:
+    took = _came(attempt, 1, "took")
+    if len(took) != FRAMES:
+        yield f"Rank 1 printed {len(took)} lines that begin with `took`, not {FRAMES}."
+    for number, frame in enumerate(took, start=1):
+        if frame == _frame(0) and all(other == _frame(0) for other in took):
+            yield (
+                f"Compute took {frame} for frame {number}: it read the buffer before anything had come. "
+                "Compute has to wait for an event of link, before each take."
+            )
+        if frame == _frame(0):
+            yield f"Compute read the buffer for frame {number} before it had come: one wait for each frame."
+        if frame != _frame(number):
+            yield (
+                f"Compute took {frame} for frame {number}: link received the next frame into the buffer "
+                "while compute was still copying. Link has to wait, too: from the second receive on, for "
+                "the take before it."
+            )
+    if stood := _stood(attempt, 1, "taken"):
+        yield stood
+
+
+FUNCTIONS = {"06.1": _needs_wait, "06.4": _behind}
+PROGRAMS: Programs = {"06.2": _refill, "06.3": _take}

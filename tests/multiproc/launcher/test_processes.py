@@ -21,6 +21,8 @@ from ppwork.records.run import Run
 from ppwork.records.spans import read_entries
 
 pytestmark = [pytest.mark.multiproc, pytest.mark.cold]
+CLEAN_UP_S = 4.0
+"""1 s politely and 3 s after the kill, as docs/reliability.md promises."""
 
 
 class Job:
@@ -153,7 +155,7 @@ def test_a_terminal_that_closes_and_ctrl_c_end_the_run_and_leave_nothing(tmp_pat
         children = [child for rank in ranks for child in rank.children()]
         assert len(children) == 2
         launcher.send_signal(sent)
-        assert all_gone([agent, *ranks, *children], GONE_S) == []
+        assert all_gone([agent, *ranks, *children], CLEAN_UP_S) == []
         assert launcher.wait(END_S) == 128 + sent
     finally:
         launcher.kill()

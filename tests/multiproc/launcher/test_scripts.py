@@ -68,7 +68,9 @@ def test_the_code_of_a_cell_runs_on_ranks_and_shows_what_they_printed(tmp_path):
     cell = f"get_ipython().run_line_magic('load_ext', 'ppwork')\nimport os; os.chdir({str(tmp_path)!r})\n"
     cell += f"get_ipython().run_cell_magic('ranks', '2 --file cell.py', {PROGRAM!r})"
     seen = messages_of(cell, XDG_RUNTIME_DIR=str(tmp_path))
-    (result,) = [m["content"]["data"] for m in seen if m["msg_type"] == "execute_result"]
+    # The live view's place has the program at its end; there is no second copy of it.
+    (result,) = [m["content"]["data"] for m in seen if m["msg_type"] == "update_display_data"]
+    assert not [m for m in seen if m["msg_type"] == "execute_result"]
     assert result["text/plain"] == "rank 0: sum 1.0\nrank 1: sum 1.0"
     # The picture of its calls stands below what it printed.
     assert result["text/html"].startswith("<pre>rank 0: sum 1.0")

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from ppwork.cli.main import app
 from ppwork.cli.runs import explain
+from ppwork.diagnosis.report import Report
 from ppwork.diagnosis.run_evidence import RunEvidence
 from ppwork.diagnosis.runs import diagnose
 from ppwork.diagnosis.waits import roots, waits_of
@@ -25,7 +26,7 @@ from ppwork.protocol.topology import Topology
 from ppwork.records.failure import FailureRecord, failure_file, record_of, write_record
 from ppwork.records.flight import flight_file, flight_of
 from ppwork.records.pulse import Pulse, PulseState
-from ppwork.records.run import SUMMARY_FILE, TORCHRUN_LOG, LaunchEnd, log_file
+from ppwork.records.run import SUMMARY_FILE, TORCHRUN_LOG, LaunchEnd, Run, log_file
 from ppwork.records.spans import Recorder, Span, span_file
 
 REPORT = console("killed").read_text()
@@ -616,6 +617,18 @@ def test_rank_that_was_ended_from_outside_is_told_from_those_that_torchrun_ended
     assert "rank 2 was ended by torchrun" in found.text
 
 
+def test_rank_that_was_interrupted_is_told_also_when_torchrun_saw_another_one_first(run):
+    """A slow torchrun finds several ranks gone at one look; it sends SIGINT only if it got one itself."""
+    report = REPORT.replace("exitcode  : -15", "exitcode  : -2", 1)
+    (run / TORCHRUN_LOG).write_text(report.replace("exitcode  : -9", "exitcode  : 70"))
+    interrupted = next(rank for rank, code in Report.of(report).codes.items() if code == -2)
+    write_record(run, symptom(1, interrupted))
+    assert f"Rank {interrupted} was ended by SIGINT from outside" in diagnose(run, 1).text
+    signalled = "SignalException: Process 7 got signal: 2\n"
+    (run / TORCHRUN_LOG).write_text(signalled + (run / TORCHRUN_LOG).read_text())
+    assert "from outside" not in diagnose(run, 1).text
+
+
 def test_run_that_goes_on_or_lost_its_launcher_is_not_called_failed_by_a_rank(run):
     (run / SUMMARY_FILE).write_text("{cut")
     found = diagnose(run)
@@ -666,3 +679,9 @@ def test_a_rank_that_encodes_is_at_its_chunk_which_has_no_call_yet(chunk_index, 
         pulses={0: SimpleNamespace(ids={"chunk_index": chunk_index})}, entries={0: [entry]}
     )
     assert RunEvidence.ids_of(evidence, 0)["chunk_index"] == max(chunk_index, newest)
+
+
+def test_a_run_its_folder_and_the_folders_name_get_one_diagnosis(run):
+    write_record(run, symptom(0, at_ns=7))
+    texts = {diagnose(what, 1).text for what in (run, str(run), Run(run, 1))}
+    assert len(texts) == 1

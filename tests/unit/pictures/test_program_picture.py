@@ -70,6 +70,21 @@ def test_a_rank_that_stands_is_drawn_to_the_edge_with_its_line_and_whom_it_await
     assert max(ends) == pytest.approx(edge)
 
 
+def test_a_receive_that_raised_got_nothing_though_its_send_was_called(tmp_path):
+    """The program caught the error and went on; on gloo the message was lost with its handle."""
+    made = MadeCalls(tmp_path, 2)
+    made.send(0, 1, 0, 1, name="isend", lent=True, line=4)
+    made.recv(1, 0, 500, 2500, error="RuntimeError: timed out", line=9)
+    for rank in range(2):
+        made.left(rank, 3000)
+    picture = pp.pictures.program(tmp_path)
+    assert (
+        picture.finding == "2 ranks, 2 calls. Rank 1 stood 2.0 s in recv (prog.py:9), and got RuntimeError."
+    )
+    assert artists(picture, FancyArrowPatch) == []
+    assert "never received" in texts(picture.figure)
+
+
 def test_a_stand_of_seconds_does_not_hide_the_milliseconds_before_it(tmp_path):
     made = MadeCalls(tmp_path, 2)
     for rank in range(2):

@@ -1,0 +1,69 @@
+"""What a newcomer takes away: a project of two stages to change, and the course that fits this version."""
+
+from __future__ import annotations
+
+import shutil
+import sysconfig
+from pathlib import Path
+
+from ppwork.errors import PlanError
+
+PROJECT = Path(__file__).parent / "starter_files"
+FILES = ("README.md", "stages.py", "own_torchrun.py", "test_pipeline.py", "pipeline.ipynb")
+CHECKOUT = Path(__file__).parent.parent.parent
+INSTALLED = Path(sysconfig.get_path("data")) / "share" / "ppwork"
+"""Where a wheel puts the course."""
+COURSE = ("GLOSSARY.md", "notebooks/*.ipynb", "notebooks/solutions/*.ipynb", "docs/*.md", "docs/*.png")
+
+
+def new_project(folder: Path) -> list[Path]:
+    """Write a project that runs at once into a folder; return its files.
+
+    Raises:
+        PlanError: The folder is there and not empty, or cannot be written; nothing was changed in it.
+    """
+    _must_be_free(folder)
+    name = folder.resolve().name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in FILES:
+            text = (PROJECT / file).read_text()
+            (folder / file).write_text(text.replace("# NAME", f"# {name}", 1))
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    return [folder / file for file in FILES]
+
+
+def copy_course(folder: Path) -> list[Path]:
+    """Copy the lessons, their solutions, the glossary and the pages they link to; return the lessons.
+
+    Raises:
+        PlanError: The folder is there and not empty or cannot be written, or this installation has no course.
+    """
+    _must_be_free(folder)
+    home = next((home for home in (CHECKOUT, INSTALLED) if list(home.glob(COURSE[1]))), None)
+    if home is None:
+        raise PlanError(
+            "This installation of ppwork has no lessons.", check_first=f"a wheel puts them into {INSTALLED}"
+        )
+    try:
+        for source in sorted(path for pattern in COURSE for path in home.glob(pattern)):
+            target = folder / source.relative_to(home)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    return sorted(folder.glob(COURSE[1]))
+
+
+def _must_be_free(folder: Path) -> None:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise PlanError(
+            f"{folder} is there, and is no empty folder.", check_first="a name that is not taken yet"
+        )
+
+
+def _unwritable(folder: Path, error: OSError) -> PlanError:
+    return PlanError(
+        f"The folder {folder} cannot be written: {error.strerror}.", check_first="its parent folder"
+    )

@@ -1,0 +1,187 @@
+"""The rings of slots on paper: a row per stream, a box per work, an arrow per wait of one stream for another.
+
+Nothing here was recorded: ``timeline.ring`` makes the times, and the title says so. A recorded run is
+``timeline``'s.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ppwork.pictures import style
+from ppwork.pictures.picture import Picture
+from ppwork.pictures.tables import Table
+from ppwork.timeline.ring import EDGES, RECEIVER, SENDER, STREAMS, OnPaper, SlotWork, Wait, on_paper
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDTH, MARGINS, ROW, HIGH = 12.0, (2.75, 0.25, 0.5, 1.15), 0.72, 0.4
+"""Of the figure, its margins, a row and the part of it that a box takes, in inches (the last in rows)."""
+RANKS = {SENDER: "rank 0\nstage0", RECEIVER: "rank 1\nleader"}
+LOOKS = {
+    "send": (style.BLUE, "solid"),
+    "refill": (style.DARK, "dashed"),
+    "relay": (style.PURPLE, "solid"),
+    "take": (style.GREEN, "solid"),
+    "reuse": (style.ORANGE, "dashed"),
+}
+"""Colour and line of an edge; those that give a slot back are dashed."""
+SHORT = {"fill": "f", "broadcast": "b", "take": "t", "generate": "g", "send": "s", "receive": "r"}
+"""Where a box has no room for the word."""
+CHAR = 0.08
+"""Width of a character, in inches."""
+
+
+def edges(*, without: str = "", chunks: int = 4, slots: int = 2, sides: str = "both") -> Picture:
+    """Return the works of the rings on paper, with an arrow for each wait of one stream for another.
+
+    Args:
+        without: An edge to leave out: ``send``, ``refill``, ``relay``, ``take`` or ``reuse``. What then
+            touches a slot too early has a thick frame.
+        chunks: Messages.
+        slots: Length of each ring.
+        sides: ``both``, ``sender`` or ``receiver``.
+
+    Raises:
+        PlanError: There is no such edge on these sides, or nothing to show.
+    """
+    paper = on_paper(chunks=chunks, slots=slots, without=without, sides=sides)
+    return Picture(_finding(paper, without), lambda: _draw(paper, without), _table(paper, without))
+
+
+def _finding(paper: OnPaper, without: str) -> str:
+    length = max(work.end_ms for work in paper.works.values())
+    if not without:
+        return (
+            f"On paper, with every wait in its place: {len(paper.waits)} waits, and no work touches a slot "
+            f"too early. It takes {length:g} ms."
+        )
+    if not paper.torn:
+        return (
+            f"On paper, without the edge {without}: nothing is touched too early with these times, by luck."
+        )
+    first = paper.torn[0]
+    return (
+        f"On paper, without the edge {without}: {first.after} begins at {first.after.start_ms:g} ms, and "
+        f"{first.before} ends at {first.before.end_ms:g} ms. {len(paper.torn)} of {len(paper.works)} "
+        "works touch a slot too early."
+    )
+
+
+def _table(paper: OnPaper, without: str) -> Table:
+    held: dict[SlotWork, list[str]] = {}
+    for wait in paper.waits:
+        left_out = " (left out)" if wait.edge == without else ""
+        held.setdefault(wait.after, []).append(f"{wait.edge}: {wait.before}{left_out}")
+    rows = [
+        [
+            RANKS[work.side].partition("\n")[0],
+            work.stream,
+            str(work),
+            f"{work.start_ms:g}",
+            f"{work.end_ms:g}",
+            ", ".join(held.get(work, ["-"])),
+        ]
+        for work in sorted(
+            paper.works.values(), key=lambda work: (list(STREAMS).index(work.name), work.chunk)
+        )
+    ]
+    head = ["rank", "stream", "work", "from, ms", "to, ms", "waits for"]
+    return Table(head, rows, above="the rings on paper; made times, nothing was recorded")
+
+
+def _draw(paper: OnPaper, without: str) -> Figure:
+    rows = {place: row for row, place in enumerate(dict.fromkeys(_place(work) for work in _sorted(paper)))}
+    length = max(work.end_ms for work in paper.works.values())
+    inches = WIDTH - MARGINS[0] - MARGINS[1]
+    figure, (axes,) = style.stacked([len(rows) * ROW], WIDTH, MARGINS)
+    axes.set_xlim(0, length * 1.01)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_yticks(list(rows.values()), [stream for _, stream in rows], fontsize=11)
+    axes.set_xlabel("made milliseconds", fontsize=10)
+    style.open_frame(axes)
+    title = f"without the edge {without}" if without else "every wait in its place"
+    short = "; b broadcast, t take" if len(rows) > 3 else ""
+    axes.set_title(f"On paper, not recorded: {title}. A row is a stream{short}.", loc="left", fontsize=12)
+    torn = {id(work) for wait in paper.torn for work in (wait.before, wait.after)}
+    for work in paper.works.values():
+        _box(axes, work, rows[_place(work)], inches / length, torn=id(work) in torn)
+    for wait in paper.waits:
+        if wait.edge != without:
+            _arrow(axes, wait, rows)
+    for side in (SENDER, RECEIVER):
+        of_side = [row for (owner, _), row in rows.items() if owner == side]
+        if of_side:
+            look: style.Style = {"va": "center", "fontsize": 11, "fontweight": "bold"}
+            style.beside(axes, style.margin(axes), (of_side[0] + of_side[-1]) / 2, RANKS[side], **look)
+    if len({side for side, _ in rows}) > 1:
+        axes.axhline(1.5, color=style.LINE, linewidth=1.0)
+    _legend(figure, paper, without)
+    return figure
+
+
+def _sorted(paper: OnPaper) -> list[SlotWork]:
+    return sorted(paper.works.values(), key=lambda work: list(STREAMS).index(work.name))
+
+
+def _place(work: SlotWork) -> tuple[str, str]:
+    return work.side, work.stream
+
+
+def _box(axes: Axes, work: SlotWork, row: int, inches_per_ms: float, *, torn: bool) -> None:
+    span = work.start_ms, work.end_ms, row, HIGH
+    style.bar(axes, *span, zorder=3, gid=str(work), **style.solid(_hue(work.chunk), linewidth=0.6))
+    if torn:
+        style.bar(axes, *span, zorder=4, fill=False, edgecolor=style.BAD, linewidth=3.5)
+    room = (work.end_ms - work.start_ms) * inches_per_ms - 0.06
+    words = [str(work), f"{SHORT[work.name]}{work.chunk}"]
+    words = [mark + word for word in words for mark in (("! ", "!", "") if torn else ("",))]
+    word = next((word for word in words if len(word) * CHAR < room), "")
+    if word:
+        middle = (work.start_ms + work.end_ms) / 2
+        axes.text(middle, row, word, fontsize=9, zorder=6, bbox=style.white_box(0.1), **style.CENTRED)
+
+
+def _hue(chunk: int) -> int:
+    """Return a number whose colour is not that of what went wrong."""
+    number = chunk
+    while style.chunk_style(number)[0] == style.BAD:
+        number += len(style.COLOURS) + 1
+    return number
+
+
+def _arrow(axes: Axes, wait: Wait, rows: dict[tuple[str, str], int]) -> None:
+    first, then = rows[_place(wait.before)], rows[_place(wait.after)]
+    way = HIGH / 2 if first < then else -HIGH / 2
+    colour, line = LOOKS[wait.edge]
+    style.arrow(
+        axes,
+        (wait.before.end_ms, first + way),
+        (wait.after.start_ms, then - way),
+        color=colour,
+        linestyle=line,
+        linewidth=1.8,
+        mutation_scale=12,
+        zorder=5,
+        gid=f"edge {wait.edge} {wait.after.chunk}",
+    )
+
+
+def _legend(figure: Figure, paper: OnPaper, without: str) -> None:
+    shown = [edge for edge in EDGES if edge != without and any(wait.edge == edge for wait in paper.waits)]
+    keys: list[Artist] = [
+        style.line_key(
+            f"{edge}: {EDGES[edge][1]} waits for {EDGES[edge][0]}",
+            color=LOOKS[edge][0],
+            linestyle=LOOKS[edge][1],
+            linewidth=2,
+        )
+        for edge in shown
+    ]
+    if paper.torn:
+        frame: style.Style = {"facecolor": "white", "edgecolor": style.BAD, "linewidth": 3.0}
+        keys.append(style.patch_key("! in one slot at the wrong time", **frame))
+    style.legend_below(figure, keys, ncols=3, fontsize=10)

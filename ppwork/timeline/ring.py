@@ -1,0 +1,148 @@
+"""The rings of slots on paper: which stream does what, when, and which wait holds it back until then.
+
+Times are made, not measured: each work takes as long as ``TAKES_MS`` says, starts as soon as its stream is
+free and all its waits are over, and no two streams disturb each other. With a wait left out the same rules
+show which work then touches a slot too early.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ppwork.errors import PlanError
+
+SENDER, RECEIVER = "sender", "receiver"
+STREAMS = {
+    "fill": (SENDER, "compute"),
+    "send": (SENDER, "link to the leader"),
+    "receive": (RECEIVER, "link from rank 0"),
+    "broadcast": (RECEIVER, "link to the mesh"),
+    "take": (RECEIVER, "compute"),
+    "generate": (RECEIVER, "compute"),
+}
+"""Side and stream of each work, in the order of a message's life."""
+TAKES_MS = {"fill": 5.0, "send": 7.0, "receive": 7.0, "broadcast": 4.0, "take": 3.0, "generate": 12.0}
+EDGES = {
+    "send": ("fill", "send", False),
+    "refill": ("send", "fill", True),
+    "relay": ("receive", "broadcast", False),
+    "take": ("broadcast", "take", False),
+    "reuse": ("take", "receive", True),
+}
+"""Of each edge of ``runtime.cuda_links``: the work that comes first, the one that waits for it, and whether
+that is the slot's next message."""
+
+
+@dataclass(frozen=True)
+class SlotWork:
+    """What one stream does for one message."""
+
+    name: str
+    chunk: int
+    start_ms: float
+    end_ms: float
+
+    @property
+    def side(self) -> str:
+        """The rank, by what it does with the message."""
+        return STREAMS[self.name][0]
+
+    @property
+    def stream(self) -> str:
+        """Where it runs."""
+        return STREAMS[self.name][1]
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.chunk}"
+
+
+class Wait(NamedTuple):
+    """A wait of one stream for another: in its place, or left out."""
+
+    edge: str
+    before: SlotWork
+    after: SlotWork
+
+    @property
+    def missed(self) -> bool:
+        """Whether the second work began before the first had ended."""
+        return self.after.start_ms < self.before.end_ms
+
+
+@dataclass(frozen=True)
+class OnPaper:
+    """Messages through the rings."""
+
+    works: dict[tuple[str, int], SlotWork]
+    """By name and chunk."""
+    waits: list[Wait]
+    """All of them, those that were left out among them."""
+
+    @property
+    def torn(self) -> list[Wait]:
+        """The waits that were missed: somebody reads or writes a slot too early."""
+        return [wait for wait in self.waits if wait.missed]
+
+
+def behind(edge: str, chunk: int, slots: int) -> tuple[str, int] | None:
+    """Return the work that an edge waits for, by name and chunk; ``None`` where the slot is new.
+
+    Args:
+        edge: One of ``EDGES``.
+        chunk: Of the work that waits.
+        slots: Length of the ring.
+    """
+    first, _, is_next = EDGES[edge]
+    of = chunk - slots if is_next else chunk
+    return (first, of) if of >= 0 else None
+
+
+def on_paper(*, chunks: int = 4, slots: int = 2, without: str = "", sides: str = "both") -> OnPaper:
+    """Return who does what and when.
+
+    Args:
+        chunks: Messages.
+        slots: Length of each ring.
+        without: An edge to leave out, or none.
+        sides: ``sender``, ``receiver`` (every message there at the start), or ``both``.
+
+    Raises:
+        PlanError: There is no such edge on these sides, or nothing to show.
+    """
+    edges = [edge for edge in EDGES if sides in ("both", STREAMS[EDGES[edge][0]][0])]
+    if not edges or (without and without not in edges):
+        raise PlanError(
+            f"There is no edge {without!r} with sides={sides!r}.",
+            check_first=f"edges: {', '.join(edges or EDGES)}; sides: both, {SENDER}, {RECEIVER}",
+        )
+    if chunks < 1 or slots < 1:
+        raise PlanError(f"There were {chunks} chunks and {slots} slots.", check_first="at least one of each")
+    works: dict[tuple[str, int], SlotWork] = {}
+    free: dict[tuple[str, str], float] = {}
+    waits = []
+    for names, chunk in _in_order(chunks, sides):
+        of_these = [
+            (edge, works[first], name)
+            for name in names
+            for edge in edges
+            if EDGES[edge][1] == name and (first := behind(edge, chunk, slots)) is not None
+        ]
+        ready = [before.end_ms for edge, before, _ in of_these if edge != without]
+        start = max([*ready, *(free.get(STREAMS[name], 0.0) for name in names)])
+        for name in names:
+            works[name, chunk] = SlotWork(name, chunk, start, start + TAKES_MS[name])
+            free[STREAMS[name]] = start + TAKES_MS[name]
+        waits += [Wait(edge, before, works[name, chunk]) for edge, before, name in of_these]
+    return OnPaper(works, waits)
+
+
+def _in_order(chunks: int, sides: str) -> Iterator[tuple[tuple[str, ...], int]]:
+    """Yield works so that none comes before what it waits for; the two halves of a transfer are together."""
+    steps = ("fill", "send receive", "broadcast", "take", "generate")
+    for chunk in range(chunks):
+        for step in steps:
+            names = tuple(name for name in step.split() if sides in ("both", STREAMS[name][0]))
+            if names:
+                yield names, chunk

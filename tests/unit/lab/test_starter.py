@@ -1,0 +1,42 @@
+"""``ppwork new`` and ``ppwork lessons`` write into a free folder, whole or not at all."""
+
+from __future__ import annotations
+
+import nbformat
+import pytest
+
+from ppwork.errors import PlanError
+from ppwork.lab import starter
+from ppwork.lab.starter import FILES, PROJECT, copy_course, new_project
+
+
+def test_a_new_project_has_every_file_and_its_own_name(tmp_path):
+    assert [path.name for path in new_project(tmp_path / "my-pipeline")] == list(FILES)
+    assert (tmp_path / "my-pipeline" / "README.md").read_text().startswith("# my-pipeline\n")
+    assert sorted(path.name for path in PROJECT.iterdir() if path.is_file()) == sorted(FILES)
+    nbformat.validate(nbformat.read(tmp_path / "my-pipeline" / "pipeline.ipynb", as_version=4))
+
+
+@pytest.mark.parametrize("write", [new_project, copy_course])
+def test_a_folder_with_something_in_it_is_left_alone(tmp_path, write):
+    (tmp_path / "mine.txt").write_text("mine")
+    for folder in (tmp_path, tmp_path / "mine.txt"):
+        with pytest.raises(PlanError, match="no empty folder"):
+            write(folder)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_the_course_comes_with_what_its_pages_link_to(tmp_path):
+    lessons = copy_course(tmp_path / "course")
+    assert lessons[0].name == "00-start-here.ipynb"
+    solutions = {path.name for path in (tmp_path / "course" / "notebooks" / "solutions").iterdir()}
+    assert solutions == {path.name for path in lessons if path.name[0].isdigit()}
+    assert (tmp_path / "course" / "GLOSSARY.md").is_file()
+
+
+def test_an_installation_without_lessons_says_where_they_would_be(tmp_path, monkeypatch):
+    monkeypatch.setattr(starter, "CHECKOUT", tmp_path / "a")
+    monkeypatch.setattr(starter, "INSTALLED", tmp_path / "b")
+    with pytest.raises(PlanError, match="has no lessons"):
+        copy_course(tmp_path / "course")
+    assert not (tmp_path / "course").exists()

@@ -1,0 +1,75 @@
+"""The picture of the rings on paper: works are boxes, waits are arrows, and what went wrong is marked."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from drawn_timelines import by_gid
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
+
+from ppwork.errors import PlanError
+from ppwork.pictures.rings import LOOKS, edges
+from ppwork.timeline.ring import EDGES, on_paper
+
+
+def test_every_work_is_a_box_and_every_wait_an_arrow():
+    paper = on_paper()
+    found = by_gid(edges().figure)
+    for work in paper.works.values():
+        (box,) = found[str(work)]
+        assert (box.get_x(), box.get_width()) == pytest.approx((work.start_ms, work.end_ms - work.start_ms))
+    assert {f"edge {wait.edge} {wait.after.chunk}" for wait in paper.waits} <= set(found)
+
+
+def test_the_edge_that_is_left_out_has_no_arrow_and_no_place_in_the_legend():
+    figure = edges(without="reuse").figure
+    keys = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert not any(key.startswith("reuse:") for key in keys)
+    assert "! in one slot at the wrong time" in keys
+    assert {text.get_text() for text in figure.axes[0].texts} >= {"!t1"}
+
+
+def test_sentence_says_what_begins_too_early():
+    assert edges().finding == (
+        "On paper, with every wait in its place: 16 waits, and no work touches a slot too early. "
+        "It takes 76 ms."
+    )
+    assert edges(without="reuse").finding == (
+        "On paper, without the edge reuse: receive 3 begins at 26 ms, and take 1 ends at 34 ms. "
+        "1 of 24 works touch a slot too early."
+    )
+    assert "by luck" in edges(without="reuse", chunks=2).finding
+
+
+def test_table_has_a_line_for_each_work_and_says_what_was_left_out():
+    table = str(edges(without="send", sides="sender", slots=1, chunks=2).table)
+    assert "nothing was recorded" in table
+    assert "send: fill 0 (left out)" in table
+    assert len(table.splitlines()) == 2 + 4
+
+
+def test_every_edge_has_a_look():
+    assert set(LOOKS) == set(EDGES)
+
+
+@pytest.mark.parametrize("without", ["", *EDGES])
+def test_text_is_large_enough_and_nowhere_on_top_of_other_text(without):
+    figure = edges(without=without).figure
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    shown = [text for text in figure.findobj(Text) if text.get_text() and text.get_visible()]
+    low, high = figure.axes[0].get_xlim()
+    ticks = figure.axes[0].get_xticklabels()
+    shown = [text for text in shown if text not in ticks or low <= text.get_position()[0] <= high]
+    assert min(text.get_fontsize() for text in shown) >= 9
+    boxes = [(text.get_text(), text.get_window_extent(canvas.get_renderer())) for text in shown]
+    for (one, box), (other, far) in itertools.combinations(boxes, 2):
+        apart = box.x1 <= far.x0, far.x1 <= box.x0, box.y1 <= far.y0, far.y1 <= box.y0
+        assert any(apart), (one, other)
+
+
+def test_an_edge_that_is_not_there_is_refused():
+    with pytest.raises(PlanError, match="no edge 'wait'"):
+        edges(without="wait")
