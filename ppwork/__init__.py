@@ -85,7 +85,9 @@ def __dir__() -> list[str]:
 
 
 def load_ipython_extension(shell: _typing.Any) -> None:  # noqa: ANN401  IPython's shell, not imported for a type
-    """Give a notebook the cell magic ``%%ranks`` (IPython calls this at ``%load_ext ppwork``)."""
-    from ppwork.lab.magic import ranks
+    """Give a notebook the cell magic ``%%ranks``, and its ``!torchrun`` (at ``%load_ext ppwork``)."""
+    from ppwork.lab.magic import own_programs_first, ranks
+
+    own_programs_first()
 
     shell.register_magic_function(ranks, "cell")

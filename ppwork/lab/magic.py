@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import os
 import shlex
+import sys
 from pathlib import Path
 from typing import NoReturn
 
@@ -64,6 +66,13 @@ def ranks(line: str, cell: str) -> object:
     if run.failure is not None:
         print(ending(run))  # noqa: T201  the cell's output
     return None
+
+
+def own_programs_first() -> None:
+    """Let ``!torchrun`` in a cell be that of this Python, also when its environment is not activated."""
+    own, known = str(Path(sys.executable).parent), os.environ.get("PATH", "").split(os.pathsep)
+    if known[0] != own:
+        os.environ["PATH"] = os.pathsep.join([own, *known])
 
 
 def ending(run: ScriptRun) -> str:

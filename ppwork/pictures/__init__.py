@@ -8,6 +8,7 @@ May import: ``diagnosis``, ``timeline``, ``records``, ``plan``, ``protocol``, ``
 from ppwork.pictures.calls import moments
 from ppwork.pictures.failures import failure
 from ppwork.pictures.groups import topology
+from ppwork.pictures.journey import journey
 from ppwork.pictures.measures import chunks, depths, mesh
 from ppwork.pictures.picture import Picture
 from ppwork.pictures.programs import program
@@ -25,6 +26,7 @@ __all__ = [
     "depths",
     "edges",
     "failure",
+    "journey",
     "mesh",
     "moments",
     "program",

@@ -1,42 +1,13 @@
-"""Exercises of the first lesson (00): who is in which group, which backend a run takes, what is right."""
+"""Exercises of the first lesson (00): two numbers change places, a pipeline gets a stage, a run is judged."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
 from typing import Any
 
 from ppwork.lab.exercises.answers import Case, exercise
-from ppwork.lab.exercises.attempts import Programs
+from ppwork.lab.exercises.attempts import Attempt, Programs, program
 from ppwork.plan import Plan
-from ppwork.protocol.topology import GROUP_ORDER, Topology
-
-
-@exercise
-def _members() -> Iterator[Case]:
-    thoughts = dict.fromkeys(("mesh_pg", "tp_pg"), "Rank 0 is outside the mesh, which begins with rank 1.")
-    thoughts |= dict.fromkeys(("down_pg", "up_pg"), "A link has two ends: rank 0, and the leader.")
-    thoughts["world_pg"] = "The world is rank 0 and the mesh: one larger than the mesh."
-    for group, mesh_size in product(("world_pg", *GROUP_ORDER), (1, 2, 4)):
-        right = list(Topology(mesh_size).ranks(group))
-        yield Case(f"For {group} with a mesh of {mesh_size}", (group, mesh_size), right, thoughts[group])
-
-
-BACKENDS = {
-    "Every rank has its own GPU, and auto takes NCCL then.": ("auto", 3, 3, "nccl"),
-    "gloo needs no GPU at all.": ("auto", 3, 0, "gloo"),
-    "Two ranks would have to share a GPU: a GPU for each rank, rank 0 too, or none.": ("auto", 3, 2, "gloo"),
-    "Who asks for gloo gets gloo.": ("gloo", 3, 8, "gloo"),
-    "It was asked for, and it can be had.": ("nccl", 3, 4, "nccl"),
-    "It was asked for by name and cannot be had: another one would be a surprise.": ("nccl", 3, 2, "refused"),
-}
-"""The asked backend, ranks, GPUs, and what the launcher does, by the reason."""
-
-
-@exercise
-def _backend() -> Iterator[Case]:
-    for thought, (asked, ranks, gpus, right) in BACKENDS.items():
-        yield Case(f"For {asked!r}, {ranks} ranks and {gpus} GPUs", (asked, ranks, gpus), right, thought)
 
 
 def _summary(max_abs_diff: float | None, verified: int = 6) -> dict[str, Any]:
@@ -66,5 +37,46 @@ def _is_right() -> Iterator[Case]:
         yield Case(f"For {summary} with a mesh of {mesh_size}", (summary, mesh_size), right, thought)
 
 
-FUNCTIONS = {"00.1": _members, "00.2": _backend, "00.3": _is_right}
-PROGRAMS: Programs = {}
+NEIGHBOURS = [f"my neighbour's number is {11 - rank}" for rank in (0, 1)]
+"""What the ranks print when each has the other's number; rank r's own is 10 + r."""
+
+
+@program(ranks=2)
+def _neighbours(attempt: Attempt) -> Iterator[str]:
+    printed = {rank: attempt.lines(rank) for rank in (0, 1)}
+    for rank in (0, 1):
+        peer = 1 - rank
+        if NEIGHBOURS[rank] in printed[rank]:
+            continue
+        if not attempt.received_bytes(rank):
+            yield (
+                f"Rank {rank} has received nothing. Rank {peer} must call `dist.send`, and rank {rank} "
+                f"`dist.recv`; mind who sends first."
+            )
+        if any(line.endswith(f" {10 + rank}") for line in printed[rank]):
+            yield (
+                f"Rank {rank} has its own number: it printed `mine`, or rank {peer} received into the tensor "
+                "that it sent afterwards. Receive into `neighbours`."
+            )
+        yield f"Rank {rank} printed {printed[rank]}; expected {NEIGHBOURS[rank]!r}."
+
+
+RESULT = "the result is 10"
+
+
+@program(ranks=3)
+def _third_stage(attempt: Attempt) -> Iterator[str]:
+    lines = attempt.lines(0)
+    if "the result is 9" in lines:
+        yield (
+            "Rank 0 has 9, the square alone: rank 1 still sends it to rank 0. It has to go to rank 2, and "
+            "rank 0 receives from rank 2."
+        )
+    if RESULT not in lines:
+        yield f"Rank 0 printed {lines}; expected {RESULT!r}: 3 squared, and 1 more."
+    if not attempt.received_bytes(2) or not attempt.sent_bytes(2):
+        yield "The number is right, and rank 2 did nothing: it is rank 2 that adds 1."
+
+
+FUNCTIONS = {"00.3": _is_right}
+PROGRAMS: Programs = {"00.1": _neighbours, "00.2": _third_stage}

@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from ppwork.lab.exercises.answers import Case, exercise, number_case
-from ppwork.lab.exercises.attempts import Programs
-
-BLOCKS = {("gloo", "send"): True, ("gloo", "isend"): False, ("nccl", "send"): False, ("nccl", "isend"): False}
-"""Whether a call is back only when the receiver has come (claim C01; of NCCL the documentation's word)."""
-
-
-@exercise
-def _back_early() -> Iterator[Case]:
-    thoughts = {
-        ("gloo", "send"): "On gloo a send of any size waits for its receiver.",
-        ("gloo", "isend"): "The i stands for immediate: it is `wait` that waits.",
-        ("nccl", "send"): "NCCL puts the transfer into a CUDA stream; the CPU does not wait for it.",
-        ("nccl", "isend"): "What `send` does not wait for, `isend` does not either.",
-    }
-    for call, thought in thoughts.items():
-        yield Case(f"For {call}", call, not BLOCKS[call], thought)
-
+from ppwork.lab.exercises.answers import Case, exercise
+from ppwork.lab.exercises.attempts import Attempt, Programs, program
+from ppwork.launcher.script import ScriptRun
+from ppwork.process import STOPPED
+from ppwork.records.calls import Call
 
 Steps = list[tuple[str, str]]
 
@@ -62,47 +49,75 @@ def _first_touch() -> Iterator[Case]:
         yield Case(f"For {steps}", (steps,), touch_in_flight(steps), thought)
 
 
-IN_FLIGHT = {
-    "The third message leaves when the first one's buffer has come back.": (
-        ["isend", "isend", "wait", "isend", "wait", "wait"]
-    ),
-    "One after the other: the same buffer does for both.": ["isend", "wait", "isend", "wait"],
-    "All of them are in flight before the first wait.": ["isend"] * 3 + ["wait"] * 3,
+PAIR = 2
+THREE = [f"rank 1 received {number}" for number in (1, 2, 3)]
+
+
+@program(ranks=PAIR)
+def _three_at_once(attempt: Attempt) -> Iterator[str]:
+    lines = attempt.lines(1)
+    lost = attempt.forgotten(0)
+    if lost:
+        yield f"Nobody waited for {_named(lost[0])}. Wait for each handle once."
+    if lines == THREE[2:] * 3:
+        yield (
+            "All three messages were 3s: the loop filled the one buffer again while gloo still had to read "
+            "it. Each message in flight needs a buffer of its own."
+        )
+    if lines != THREE:
+        yield f"Rank 1 printed {lines}; expected {THREE}."
+    most = attempt.lent_at_once(0)
+    if most < len(THREE):
+        yield (
+            f"The numbers are right, but at most {most} of the three was under way at a time: there is a "
+            "`wait` (or a `send`) before the next `isend`. Start all three, then wait."
+        )
+
+
+RING = 3
+
+
+@program(ranks=RING)
+def _ring(attempt: Attempt) -> Iterator[str]:
+    for rank in range(RING):
+        left, right = (rank - 1) % RING, (rank + 1) % RING
+        lines, expected = attempt.lines(rank), f"rank {rank} has what rank {left} sent"
+        if expected in lines:
+            continue
+        if any(line.endswith(" -1 sent") for line in lines):
+            yield (
+                f"Rank {rank} looked into `theirs` before the message was there: wait for the handle of the "
+                "`irecv` first."
+            )
+        if any(line.endswith(f" {right} sent") for line in lines):
+            yield f"Rank {rank} has the tensor of rank {right}: the ring turns the other way, to the right."
+        yield f"Rank {rank} printed {lines}; expected {expected!r}."
+    for rank in range(RING):
+        lost = attempt.forgotten(rank)
+        if lost:
+            yield f"It came out right by luck: nobody waited for {_named(lost[0])} of rank {rank}."
+
+
+def _named(call: Call) -> str:
+    return f"the {call.name} at {call.begun.site.rpartition('/')[2]}"
+
+
+def _handles_first(run: ScriptRun, rest: Callable[[ScriptRun], str]) -> str:
+    """Answer a program that hangs because a handle was let go; its diagnosis names the receiver only."""
+    if run.failure is None or run.exit_code == STOPPED:
+        return rest(run)
+    attempt = Attempt(run)
+    lost = [call for rank in range(run.nproc) for call in attempt.forgotten(rank) if call.name == "isend"]
+    if not lost:
+        return rest(run)
+    return (
+        f"A message was lost: the handle of {_named(lost[0])} was let go before the message had left. Keep "
+        "every handle until you have waited for it; for several messages, in a list."
+    )
+
+
+FUNCTIONS = {"01.1": _first_touch}
+PROGRAMS: Programs = {
+    "01.2": lambda run: _handles_first(run, _three_at_once),
+    "01.3": lambda run: _handles_first(run, _ring),
 }
-"""Calls of a rank, each ``wait`` for the oldest message; none reuses a buffer before its wait."""
-
-
-@exercise
-def _buffers() -> Iterator[Case]:
-    for thought, calls in IN_FLIGHT.items():
-        lent = [calls[: n + 1].count("isend") - calls[: n + 1].count("wait") for n in range(len(calls))]
-        habits = {
-            float(max(lent) - 1): "A message is in flight from its `isend` on, the newest one too.",
-            1.0: "One buffer for two messages in flight: the second overwrites the first.",
-            float(calls.count("isend")): f"Not every message needs one of its own. {thought}",
-        }
-        yield number_case((calls,), max(lent), habits)
-
-
-ORDERS = {
-    "Each send meets its receive.": (["send", "recv"], ["recv", "send"]),
-    "Both are in `send`, and nobody receives.": (["send", "recv"], ["send", "recv"]),
-    "Both are in `recv`, and nobody sends.": (["recv", "send"], ["recv", "send"]),
-    "The second send has nobody who receives it.": (["send", "send"], ["recv"]),
-    "The first two calls of each meet; look at the third ones.": (
-        ["send", "recv", "recv"],
-        ["recv", "send", "recv"],
-    ),
-}
-"""Blocking calls of two ranks that talk to each other only, in order, by what to think of."""
-
-
-@exercise
-def _never_returns() -> Iterator[Case]:
-    for thought, (first, second) in ORDERS.items():
-        right = len(first) != len(second) or any(a == b for a, b in zip(first, second, strict=True))
-        yield Case(f"For {first} and {second}", (first, second), right, thought)
-
-
-FUNCTIONS = {"01.1": _back_early, "01.2": _first_touch, "01.3": _buffers, "01.4": _never_returns}
-PROGRAMS: Programs = {}

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from ppwork.errors import PlanError, RunFailed
 from ppwork.lab import magic
+from ppwork.lab.magic import own_programs_first
 from ppwork.launcher.script import ScriptRun
 
 
@@ -71,3 +75,10 @@ def test_a_failed_cell_ends_with_its_diagnosis_without_folders(tmp_path):
     failure = RunFailed("Rank 1 left.\n  log: /x/runs/1\n  folder: /x", check_first="the branch of rank 1")
     run = ScriptRun(tmp_path, 1, failure, nproc=2)
     assert magic.ending(run) == "exit code 1\nRank 1 left.\n  check first: the branch of rank 1"
+
+
+def test_torchrun_of_a_cell_is_that_of_this_python(monkeypatch):
+    monkeypatch.setenv("PATH", "/usr/bin")
+    own_programs_first()
+    own_programs_first()
+    assert os.environ["PATH"].split(os.pathsep) == [str(Path(sys.executable).parent), "/usr/bin"]
