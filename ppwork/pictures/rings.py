@@ -63,11 +63,11 @@ def _finding(paper: OnPaper, without: str) -> str:
         return (
             f"On paper, without the edge {without}: nothing is touched too early with these times, by luck."
         )
-    first = paper.torn[0]
+    first, count = paper.torn[0], len(paper.torn)
     return (
         f"On paper, without the edge {without}: {first.after} begins at {first.after.start_ms:g} ms, and "
-        f"{first.before} ends at {first.before.end_ms:g} ms. {len(paper.torn)} of {len(paper.works)} "
-        "works touch a slot too early."
+        f"{first.before} ends at {first.before.end_ms:g} ms. "
+        f"{count} collision{'' if count == 1 else 's'}; both works of each are marked."
     )
 
 
@@ -90,7 +90,7 @@ def _table(paper: OnPaper, without: str) -> Table:
         )
     ]
     head = ["rank", "stream", "work", "from, ms", "to, ms", "waits for"]
-    return Table(head, rows, above="the rings on paper; made times, nothing was recorded")
+    return Table(head, rows, above="the rings on paper; made-up times, nothing was recorded")
 
 
 def _draw(paper: OnPaper, without: str) -> Figure:
@@ -101,7 +101,8 @@ def _draw(paper: OnPaper, without: str) -> Figure:
     axes.set_xlim(0, length * 1.01)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_yticks(list(rows.values()), [stream for _, stream in rows], fontsize=11)
-    axes.set_xlabel("made milliseconds", fontsize=10)
+    place = "one slot" if paper.slots == 1 else f"chunk k is in slot k mod {paper.slots}"
+    axes.set_xlabel(f"made-up milliseconds; {place}", fontsize=10)
     style.open_frame(axes)
     title = f"without the edge {without}" if without else "every wait in its place"
     short = "; b broadcast, t take" if len(rows) > 3 else ""

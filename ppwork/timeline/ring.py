@@ -79,6 +79,8 @@ class OnPaper:
     """By name and chunk."""
     waits: list[Wait]
     """All of them, those that were left out among them."""
+    slots: int
+    """Length of each ring: chunk k is in slot k mod this."""
 
     @property
     def torn(self) -> list[Wait]:
@@ -135,7 +137,7 @@ def on_paper(*, chunks: int = 4, slots: int = 2, without: str = "", sides: str =
             works[name, chunk] = SlotWork(name, chunk, start, start + TAKES_MS[name])
             free[STREAMS[name]] = start + TAKES_MS[name]
         waits += [Wait(edge, before, works[name, chunk]) for edge, before, name in of_these]
-    return OnPaper(works, waits)
+    return OnPaper(works, waits, slots)
 
 
 def _in_order(chunks: int, sides: str) -> Iterator[tuple[tuple[str, ...], int]]:

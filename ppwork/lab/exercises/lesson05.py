@@ -49,7 +49,7 @@ def _overlaps(attempt: Attempt) -> Iterator[str]:
             waited = "isend whose wait comes at once is a send. " if attempt.calls(0, "isend") else ""
             yield (
                 f"Envelope {k + 1} left only after result {k} was back: the two ranks still take turns. "
-                f"{waited}Encode and send chunk {k + 1} before you wait for result {k}."
+                f"{waited}What could rank 0 do while rank 1 generates chunk {k}?"
             )
             return
     for k in range(CHUNKS - DEPTH):

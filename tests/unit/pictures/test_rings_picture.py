@@ -38,9 +38,17 @@ def test_sentence_says_what_begins_too_early():
     )
     assert edges(without="reuse").finding == (
         "On paper, without the edge reuse: receive 3 begins at 26 ms, and take 1 ends at 34 ms. "
-        "1 of 24 works touch a slot too early."
+        "1 collision; both works of each are marked."
     )
+    torn = edges(sides="sender", slots=1, chunks=3, without="send")
+    assert torn.finding.endswith("3 collisions; both works of each are marked.")
     assert "by luck" in edges(without="reuse", chunks=2).finding
+
+
+@pytest.mark.parametrize(("slots", "said"), [(1, "one slot"), (2, "chunk k is in slot k mod 2")])
+def test_axis_says_which_slot_a_chunk_is_in(slots, said):
+    axes = edges(slots=slots).figure.axes[0]
+    assert axes.get_xlabel() == f"made-up milliseconds; {said}"
 
 
 def test_table_has_a_line_for_each_work_and_says_what_was_left_out():
