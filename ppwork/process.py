@@ -19,7 +19,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -60,38 +60,51 @@ def hold_if_asked() -> None:
         hold()
 
 
-def hold() -> None:
-    """Tie this process to its parent and to the launcher's pipe; call first thing in a rank."""
+def hold(number: int = signal.SIGKILL) -> None:
+    """Tie this process to its parent and to the launcher's pipe; call first thing in a rank.
+
+    Args:
+        number: What the kernel sends when the parent is gone.
+    """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    die_with_parent()
+    die_with_parent(number=number)
     threading.Thread(target=_leave_at_end_of_input, name="lifeline", daemon=True).start()
 
 
-def die_with_parent(parent: int | None = None) -> None:
-    """Have the kernel kill this process when the thread that started it ends (Linux).
+def hold_agent() -> None:
+    """Tie torchrun to the launcher.
+
+    A SIGKILL at the launcher's end would end the ranks at once by their tie to torchrun, before anybody had
+    ended the children of their stages. So the kernel asks politely, and the end of the pipe ends all of it.
+    """
+    hold(signal.SIGTERM)
+
+
+def die_with_parent(parent: int | None = None, number: int = signal.SIGKILL) -> None:
+    """Have the kernel signal this process when the thread that started it ends (Linux).
 
     Args:
         parent: The pid that must still be our parent; ``None`` takes the current one.
+        number: The signal.
     """
     parent = os.getppid() if parent is None else parent
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
         # The parent may have died before the line above took effect.
         if os.getppid() != parent:
             os._exit(ORPHANED)
 
 
-def held(code: str, *, by_pipe: bool = True) -> list[str]:
+def held(code: str, *, tie: Callable[[], None] = hold) -> list[str]:
     """Return the command of a Python process that is tied to us before it runs ``code``.
 
     Args:
         code: Statements, each on a line of its own.
-        by_pipe: Its standard input is a pipe that ends with us (``torchrun.running``); else only the kernel
-            ties it to its parent.
+        tie: ``hold``, ``hold_agent``: its standard input is a pipe that ends with us (``torchrun.running``);
+            ``die_with_parent``: only the kernel ties it to its parent.
     """
-    tie = "hold" if by_pipe else "die_with_parent"
-    return [sys.executable, "-P", "-c", f"from ppwork import process; process.{tie}()\n{code}"]
+    return [sys.executable, "-P", "-c", f"from ppwork import process; process.{tie.__name__}()\n{code}"]
 
 
 def _leave_at_end_of_input() -> None:
@@ -100,6 +113,7 @@ def _leave_at_end_of_input() -> None:
             pass
     except OSError:
         pass  # a closed descriptor is an end of file too
+    _kill_a_stopped_parent()
     # A rank leads a process group (torchrun starts it so), and what its program started is in it. The rank
     # ends all of it; torchrun does so for ranks that its own death would end before they can.
     for child in _children():
@@ -108,6 +122,15 @@ def _leave_at_end_of_input() -> None:
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(ORPHANED)
+
+
+def _kill_a_stopped_parent() -> None:
+    """End a torchrun that is stopped (SIGSTOP): it cannot see that its launcher is gone."""
+    parent = os.getppid()
+    with suppress(OSError):
+        state = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[0]
+        if state == "T" and parent > 1 and os.environ.get("TORCHELASTIC_RUN_ID"):
+            os.kill(parent, signal.SIGKILL)
 
 
 def _children() -> list[int]:

@@ -27,6 +27,7 @@ from ppwork.process import (
     TORCHRUN_HUNG,
     TORCHRUN_STOPPED,
     held,
+    hold_agent,
 )
 from ppwork.protocol.plan import STORE_VARIABLE
 
@@ -147,7 +148,7 @@ def _say(log: BinaryIO, line: str) -> None:
 def _torchrun_command(ranks: int, scratch: Path) -> list[str]:
     """Return torchrun's part of the command line; the rendezvous is a file, so nothing listens for it."""
     return [
-        *held(TORCHRUN),
+        *held(TORCHRUN, tie=hold_agent),
         "--nnodes", "1", "--nproc-per-node", str(ranks),
         "--rdzv-backend", "c10d", "--rdzv-conf", "store_type=file",
         "--rdzv-endpoint", str(scratch / "rendezvous"), "--rdzv-id", uuid.uuid4().hex,

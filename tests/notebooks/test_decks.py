@@ -143,7 +143,8 @@ def test_every_slide_fits_its_page_and_is_legible(deck):
     for number, slide in enumerate(seen, start=1):
         assert f"{number} / {total}" in slide["foot"]
         assert re.search(
-            r"ppwork .* · torch .* · Python .* · (gloo|nccl|one process) on (cpu|cuda)", slide["foot"]
+            r"ppwork .* · torch .* · Python .* · ((gloo|nccl|one process)( and )?)+ on (cpu|cuda)",
+            slide["foot"],
         )
     assert sum(bool(slide["notes"]) for slide in seen) > total / 2
 

@@ -22,7 +22,7 @@ import msgspec
 import psutil
 
 from ppwork.launcher.checks import free_mb
-from ppwork.process import held
+from ppwork.process import die_with_parent, held
 
 PROBE_LIMIT_S = 30.0
 """torch from a cold disk may take ten seconds; one that takes longer says nothing any more."""
@@ -166,7 +166,7 @@ def probe(limit_s: float, command: list[str] | None = None) -> Probed:
     """
     try:
         answer = subprocess.run(
-            command or held(PROBE, by_pipe=False), capture_output=True, timeout=limit_s, check=False
+            command or held(PROBE, tie=die_with_parent), capture_output=True, timeout=limit_s, check=False
         )
     except subprocess.TimeoutExpired:
         return Probed(errors={"torch": f"no answer within {limit_s:g} s"})

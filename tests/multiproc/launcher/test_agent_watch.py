@@ -127,9 +127,16 @@ def test_a_program_past_its_limit_is_stopped(tmp_path):
 
 
 REMOVES_THE_STORE = """
-import os, shutil
+import os, shutil, sys, time
 from pathlib import Path
-if os.environ["RANK"] == "0":
+began = Path(sys.argv[1])
+if os.environ["RANK"] == "1":
+    began.touch()
+else:  # not before torchrun has started both: the second one's log is in that folder, too
+    end = time.monotonic() + 60
+    while not began.exists() and time.monotonic() < end:
+        time.sleep(0.01)
+    time.sleep(1)  # its work: the launcher looks every 50 ms, and has seen that there are ranks
     shutil.rmtree(Path(os.environ["PPWORK_STORE"]).parent)
 """
 LEAVES_A_CHILD = """
@@ -144,7 +151,7 @@ sys.exit(3)
 def test_torchrun_that_does_not_leave_after_its_ranks_is_ended(tmp_path, monkeypatch):
     """It waits for ever for a store that somebody removed, as one cleans /tmp."""
     monkeypatch.setattr(agent, "LEAVE_S", 1.0)
-    code, log = run(tmp_path, REMOVES_THE_STORE)
+    code, log = run(tmp_path, REMOVES_THE_STORE, str(tmp_path / "began"))
     assert code == TORCHRUN_HUNG
     assert "torchrun did not leave after its ranks" in log
 

@@ -148,7 +148,10 @@ def test_a_terminal_that_closes_and_ctrl_c_end_the_run_and_leave_nothing(tmp_pat
     stages = ["--stage0", "toy_stages:Counter", "--stage1", "toy_stages:Parent", "--backend", "gloo"]
     said = tmp_path / "said"
     with said.open("wb") as file:
+        # Under nohup it would be inherited as ignored, and rightly obeyed.
+        before = signal.signal(sent, signal.default_int_handler if sent == signal.SIGINT else signal.SIG_DFL)
         launcher = subprocess.Popen([*command, *stages], env=environment, stderr=file)
+        signal.signal(sent, before)
     try:
         wait_for(lambda: any(entry.name == "emit" for entry in read_entries(tmp_path / "run", 0)), 2 * END_S)
         agent, ranks = agent_and_ranks(launcher.pid)
