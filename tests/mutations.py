@@ -224,7 +224,7 @@ MUTATIONS = (
     ),
     Mutation(
         "parent-death-signal", "F18", "ppwork/process.py",
-        "        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)\n", "",
+        "        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)\n", "",
         (f"{RANKS}/launcher/test_lifeline.py::test_the_death_of_its_parent_ends_a_rank_whose_pipe_is_still_open",),
     ),
     Mutation(

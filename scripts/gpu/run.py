@@ -31,7 +31,7 @@ from stages import FOLDER, ROOT, RUN, Stage, Step, stages
 from ppwork.launcher.agent import end
 from ppwork.launcher.checks import count_gpus
 from ppwork.pictures.tables import Table
-from ppwork.process import held
+from ppwork.process import die_with_parent, held
 from ppwork.records.files import write_whole
 
 OK, FAILED, TOO_LONG, NOT_RUN = "ok", "failed", "past its limit", "not run"
@@ -158,7 +158,7 @@ def run_command(
         Its exit code, ``None`` past the limit; and what did not leave after an end of its own.
     """
     with (folder / "out.txt").open("ab") as out, (folder / "log.txt").open("ab") as log:
-        held_command = [*held(PROGRAM, by_pipe=False), *command]
+        held_command = [*held(PROGRAM, tie=die_with_parent), *command]
         files = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": log}
         process = subprocess.Popen(held_command, cwd=ROOT, env=environment, **files)
         try:
