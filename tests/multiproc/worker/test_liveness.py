@@ -159,7 +159,10 @@ def test_a_stopped_rank_is_named_by_its_peers_and_a_pause_of_all_of_them_by_nobo
         assert f"process {live.ranks[2].pid}, was stopped (SIGSTOP)" in record.what
         # Counted from the last beat, which came up to a tick before the stop.
         assert FREEZE_S - 2 * TICK_S <= left_s(run_dir, record.rank) - stopped_s < FREEZE_S + MARGIN_S
-        assert read_pulse(run_dir, record.rank).exit_code == SECONDARY
+    # Two may name it, and torchrun may end the later one (SIGTERM) between its record and its leaving.
+    codes = [read_pulse(run_dir, record.rank).exit_code for record in named]
+    assert SECONDARY in codes
+    assert set(codes) <= {SECONDARY, None}
     assert 2 not in records
     assert not any(psutil.pid_exists(rank.pid) and rank.is_running() for rank in live.ranks)
     assert run.failure is not None
