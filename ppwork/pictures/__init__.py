@@ -5,7 +5,6 @@
 May import: ``diagnosis``, ``timeline``, ``records``, ``plan``, ``protocol``, ``errors``.
 """
 
-from ppwork.pictures.calls import moments
 from ppwork.pictures.failures import failure
 from ppwork.pictures.groups import topology
 from ppwork.pictures.journey import journey
@@ -28,7 +27,6 @@ __all__ = [
     "failure",
     "journey",
     "mesh",
-    "moments",
     "program",
     "scenario",
     "sequence",

@@ -1,9 +1,14 @@
-"""Programs of ranks that answer an exercise, as the notebooks of solutions have them."""
+"""Programs of ranks that answer an exercise: as the notebooks of solutions have them, run, and judged."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import nbformat
 from checkout import ROOT
+
+import ppwork as pp
+from ppwork.lab.exercises.check import Verdict
 
 
 def right_program(exercise: str) -> str:
@@ -14,3 +19,12 @@ def right_program(exercise: str) -> str:
         if first.startswith("%%ranks") and f"--check {exercise}" in first:
             return program + "\n"
     raise LookupError(f"no program in {path.name} answers {exercise}")
+
+
+def verdict_of(exercise: str, program: str, folder: Path, *, ranks: int = 2) -> Verdict:
+    """What the exercise says of a program, run in this folder."""
+    path = folder / "my_program.py"
+    path.write_text(program)
+    return pp.check(
+        exercise, pp.launch_script(path, nproc=ranks, out=folder / "run", check=False, limit_s=30)
+    )

@@ -6,13 +6,13 @@ not end or fails is answered before that, by the diagnosis that every failure ge
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from ppwork.launcher.script import ScriptRun
 from ppwork.process import PAST_LIMIT, STOPPED
-from ppwork.records.calls import RECV, SEND, WAIT, Call, read_calls
+from ppwork.records.calls import RECV, SEND, Call, read_calls
 from ppwork.timeline.meetings import Meetings
 
 
@@ -64,10 +64,6 @@ class Attempt:
             most = max(most, count)
         return most
 
-    def order(self, rank: int) -> list[str]:
-        """Return a rank's calls by name, in order; a wait is ``wait``."""
-        return [WAIT if call.name == WAIT else call.name for call in self.calls(rank)]
-
 
 Hints = Callable[[Attempt], Iterable[str]]
 Programs = Mapping[str, Callable[[ScriptRun], str]]
@@ -94,6 +90,11 @@ def program(ranks: int) -> Callable[[Hints], Callable[[ScriptRun], str]]:
     return check_of
 
 
+def first_of(*looks: Callable[[ScriptRun], str]) -> Callable[[ScriptRun], str]:
+    """Return a check that asks one look after the other, and ends at the first hint."""
+    return lambda run: next(filter(None, (look(run) for look in looks)), "")
+
+
 def _failed(run: ScriptRun) -> str:
     """Say how a program ended that did not end well, and what to look at."""
     failure = run.failure
@@ -104,8 +105,3 @@ def _failed(run: ScriptRun) -> str:
     if run.exit_code == PAST_LIMIT:
         said = f"It did not end. {said}"
     return f"{said} Check first: {failure.check_first}." if failure.check_first else said
-
-
-def missing(lines: Sequence[str], expected: Sequence[str]) -> list[str]:
-    """Return the expected lines that were not printed."""
-    return [line for line in expected if line not in lines]

@@ -63,7 +63,7 @@ class Verdict:
 
 
 def check(exercise: str, answer: Answer | ScriptRun) -> Verdict:
-    """Look at an answer to an exercise, such as ``check("04.1", period_ms)``.
+    """Look at an answer to an exercise, such as ``check("01.1", first_touch)``.
 
     Args:
         exercise: Lesson and number.

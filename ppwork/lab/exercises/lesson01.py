@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from ppwork.lab.exercises.answers import Case, exercise
-from ppwork.lab.exercises.attempts import Attempt, Programs, program
+from ppwork.lab.exercises.attempts import Attempt, Programs, first_of, program
 from ppwork.launcher.script import ScriptRun
 from ppwork.process import STOPPED
 from ppwork.records.calls import Call
@@ -102,14 +102,14 @@ def _named(call: Call) -> str:
     return f"the {call.name} at {call.begun.site.rpartition('/')[2]}"
 
 
-def _handles_first(run: ScriptRun, rest: Callable[[ScriptRun], str]) -> str:
-    """Answer a program that hangs because a handle was let go; its diagnosis names the receiver only."""
+def _message_lost(run: ScriptRun) -> str:
+    """Look for a handle that was let go: the diagnosis of such a hang names the receiver only."""
     if run.failure is None or run.exit_code == STOPPED:
-        return rest(run)
+        return ""
     attempt = Attempt(run)
     lost = [call for rank in range(run.nproc) for call in attempt.forgotten(rank) if call.name == "isend"]
     if not lost:
-        return rest(run)
+        return ""
     return (
         f"A message was lost: the handle of {_named(lost[0])} was let go before the message had left. Keep "
         "every handle until you have waited for it; for several messages, in a list."
@@ -118,6 +118,6 @@ def _handles_first(run: ScriptRun, rest: Callable[[ScriptRun], str]) -> str:
 
 FUNCTIONS = {"01.1": _first_touch}
 PROGRAMS: Programs = {
-    "01.2": lambda run: _handles_first(run, _three_at_once),
-    "01.3": lambda run: _handles_first(run, _ring),
+    "01.2": first_of(_message_lost, _three_at_once),
+    "01.3": first_of(_message_lost, _ring),
 }

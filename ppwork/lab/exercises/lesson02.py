@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 from ppwork.lab.exercises.answers import Case, exercise
-from ppwork.lab.exercises.attempts import Attempt, Programs, program
+from ppwork.lab.exercises.attempts import Attempt, Programs, first_of, program
 from ppwork.launcher.script import ScriptRun
 
 CASES: tuple[tuple[list[int], int, bool], ...] = (
@@ -70,11 +70,6 @@ def _left_one_out() -> Iterator[Case]:
 FUNCTIONS = {"02.1": _group_rank, "02.3": _left_one_out}
 
 
-def _first(*looks: Callable[[ScriptRun], str]) -> Callable[[ScriptRun], str]:
-    """Return a check that asks one look after the other, and ends at the first hint."""
-    return lambda run: next(filter(None, (look(run) for look in looks)), "")
-
-
 def _same_groups(run: ScriptRun) -> str:
     """Compare where the ranks make their first group: of a program that hung, too, it is in the records."""
     if run.failure is None:
@@ -135,6 +130,6 @@ def _fanned_out(attempt: Attempt) -> Iterator[str]:
 
 
 PROGRAMS: Programs = {
-    "02.2": _first(_same_groups, _mended),
-    "02.4": _first(_no_collective_of_all, _fanned_out),
+    "02.2": first_of(_same_groups, _mended),
+    "02.4": first_of(_no_collective_of_all, _fanned_out),
 }

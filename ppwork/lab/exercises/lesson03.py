@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 
 from ppwork.lab.exercises.answers import Answer
-from ppwork.lab.exercises.attempts import Attempt, Programs, program
+from ppwork.lab.exercises.attempts import Attempt, Programs, first_of, program
 from ppwork.launcher.script import ScriptRun
 
 SENDS = (
@@ -120,12 +120,7 @@ def _reordered(attempt: Attempt) -> Iterator[str]:
         yield f"Rank 0 made {len(attempt.calls(0, 'send'))} sends; two chunks and the end take 5."
 
 
-def _first(*looks: Callable[[ScriptRun], str]) -> Callable[[ScriptRun], str]:
-    """Return a check that asks one look after the other, and ends at the first hint."""
-    return lambda run: next(filter(None, (look(run) for look in looks)), "")
-
-
 PROGRAMS: Programs = {
-    "03.1": _first(_too_long, _one_of_two, _received),
-    "03.3": _first(_header_left, _too_long, _reordered),
+    "03.1": first_of(_too_long, _one_of_two, _received),
+    "03.3": first_of(_header_left, _too_long, _reordered),
 }

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from ppwork.lab.exercises.answers import Case, exercise, number_case
-from ppwork.lab.exercises.attempts import Attempt, Programs, missing, program
+from ppwork.lab.exercises.attempts import Attempt, Programs, program
 from ppwork.timeline.meetings import Message
 
 CHUNKS, DEPTH = 4, 2
@@ -23,7 +23,7 @@ def _messages(attempt: Attempt) -> tuple[list[Message], list[Message]]:
 
 def _done_right(attempt: Attempt) -> Iterator[str]:
     """Yield hints on what overlap must not change: results, and every handle waited for."""
-    if lost := missing(attempt.lines(0), RESULTS):
+    if lost := [line for line in RESULTS if line not in attempt.lines(0)]:
         yield (
             f"Rank 0 did not print {lost[0]!r}. Two messages under way need two buffers: was one written "
             "to while torch still had it?"

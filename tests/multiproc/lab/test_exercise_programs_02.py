@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-import ppwork as pp
+from solved import verdict_of
 
 pytestmark = pytest.mark.multiproc
 
@@ -92,9 +91,7 @@ if rank > 0:
     ],
 )
 def test_program_gets_the_hint_of_its_mistake(exercise, ranks, program, hint, tmp_path):
-    script = tmp_path / "answer.py"
-    script.write_text(f"{HEAD}{program}\ndist.barrier()\ndist.destroy_process_group()\n")
-    run = pp.launch_script(script, nproc=ranks, out=tmp_path / "run", check=False, limit_s=30)
-    verdict = pp.check(exercise, run)
+    source = f"{HEAD}{program}\ndist.barrier()\ndist.destroy_process_group()\n"
+    verdict = verdict_of(exercise, source, tmp_path, ranks=ranks)
     assert verdict.right == (not hint)
     assert hint in verdict.hint

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-import ppwork as pp
+from solved import verdict_of
 
 pytestmark = pytest.mark.multiproc
 
@@ -89,9 +88,7 @@ def received(**wrong):
     ],
 )
 def test_program_gets_the_hint_of_its_mistake(exercise, program, hint, tmp_path):
-    script = tmp_path / "answer.py"
-    script.write_text(f"{HEAD}{program}\ndist.destroy_process_group()\n")
-    run = pp.launch_script(script, nproc=2, out=tmp_path / "run", check=False, limit_s=30)
-    verdict = pp.check(exercise, run)
+    source = f"{HEAD}{program}\ndist.destroy_process_group()\n"
+    verdict = verdict_of(exercise, source, tmp_path)
     assert verdict.right == (not hint)
     assert hint in verdict.hint

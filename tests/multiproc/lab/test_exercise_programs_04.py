@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from solved import right_program
-
-import ppwork as pp
-from ppwork.lab.exercises.check import Verdict
+from solved import right_program, verdict_of
 
 LOST, TIMED = right_program("04.1"), right_program("04.2")
 TIDIES = "        time.sleep(0.010)  # tidy up: rank 0 decodes and encodes meanwhile\n"
 SENDS = "        dist.send(chunk, dst=0)\n"
 MARK = "stream.submit(time.monotonic)"
-
-
-def verdict_of(exercise: str, source: str, folder) -> Verdict:
-    path = folder / "my_program.py"
-    path.write_text(source)
-    return pp.check(exercise, pp.launch_script(path, nproc=2, out=folder / "run", check=False, limit_s=30))
 
 
 @pytest.mark.parametrize(

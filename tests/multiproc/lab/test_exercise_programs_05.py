@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from solved import right_program
-
-import ppwork as pp
+from solved import right_program, verdict_of
 
 OVERLAPS, AHEAD = right_program("05.1"), right_program("05.2")
 GENERATES, TAKES = "        time.sleep(0.020)  # generate\n", "        posted.wait()\n"
@@ -56,9 +54,6 @@ def changed(source: str, *changes: tuple[str, str]) -> str:
     ids=["right", "in turns", "too deep", "forgotten", "both send", "ahead", "one buffer", "not ahead"],
 )
 def test_program_and_its_hint(tmp_path, exercise, source, hint):
-    path = tmp_path / "my_program.py"
-    path.write_text(source)
-    run = pp.launch_script(path, nproc=2, out=tmp_path / "run", check=False, limit_s=30)
-    verdict = pp.check(exercise, run)
+    verdict = verdict_of(exercise, source, tmp_path)
     assert verdict.right is (hint == "")
     assert hint in verdict.hint

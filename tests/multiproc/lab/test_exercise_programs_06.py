@@ -5,6 +5,7 @@ from __future__ import annotations
 import nbformat
 import pytest
 from checkout import ROOT
+from solved import verdict_of
 
 import ppwork as pp
 
@@ -29,16 +30,9 @@ def changed(exercise, *changes, solved=False):
     return text
 
 
-def hint(exercise, text, folder):
-    path = folder / "answer.py"
-    path.write_text(text)
-    run = pp.launch_script(path, nproc=2, out=folder / "run", check=False, limit_s=30)
-    return pp.check(exercise, run).hint
-
-
 @pytest.mark.parametrize("exercise", ["06.2", "06.3"])
 def test_solution_is_right(exercise, tmp_path):
-    assert hint(exercise, program(exercise, solved=True), tmp_path) == ""
+    assert verdict_of(exercise, program(exercise, solved=True), tmp_path).right
 
 
 ON_HOST = ("            compute.submit(sent[k - 1].wait)", "            sent[k - 1].wait()")
@@ -61,7 +55,7 @@ NO_REUSE = ("            link.submit(taken[k - 1].wait)", "            pass")
     ids=["refill", "on the host", "not late", "first wait taken out", "take", "no reuse"],
 )
 def test_usual_mistake_gets_its_hint(exercise, solved, changes, said, tmp_path):
-    assert said in hint(exercise, changed(exercise, *changes, solved=solved), tmp_path)
+    assert said in verdict_of(exercise, changed(exercise, *changes, solved=solved), tmp_path).hint
 
 
 def test_wait_for_an_event_of_the_same_round_never_ends(tmp_path):
