@@ -73,7 +73,7 @@ gpu-kit: .venv/.run  ## wheels for a GPU machine without a network, into gpu-kit
 
 gpu: $(if $(filter gloo,$(BACKEND)),.venv/.dev)  ## on a GPU machine: make gpu OUT=folder [STAGES=a,b]; without one BACKEND=gloo
 	$(if $(filter gloo,$(BACKEND)),$(BIN)/python,$(PYTHON)) scripts/gpu/kit.py install runs/gpu/venv
-	runs/gpu/venv/bin/python scripts/gpu/run.py --out $(OUT) $(if $(BACKEND),--backend $(BACKEND)) $(if $(STAGES),--stages $(STAGES))
+	runs/gpu/venv/bin/python scripts/gpu/run.py --out $(or $(OUT),runs/gpu/out) $(if $(BACKEND),--backend $(BACKEND)) $(if $(STAGES),--stages $(STAGES))
 
 clean:
 	rm -rf .venv runs build gpu-kit .coverage*

@@ -6,6 +6,7 @@ May import: ``diagnosis``, ``timeline``, ``records``, ``plan``, ``protocol``, ``
 """
 
 from ppwork.pictures.failures import failure
+from ppwork.pictures.frames import frame
 from ppwork.pictures.groups import topology
 from ppwork.pictures.journey import journey
 from ppwork.pictures.measures import chunks, depths, mesh
@@ -25,6 +26,7 @@ __all__ = [
     "depths",
     "edges",
     "failure",
+    "frame",
     "journey",
     "mesh",
     "program",

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 from drawn_timelines import by_gid
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.text import Text
+from legible import assert_legible
 
 from ppwork.errors import PlanError
 from ppwork.pictures.rings import LOOKS, edges
@@ -64,18 +61,7 @@ def test_every_edge_has_a_look():
 
 @pytest.mark.parametrize("without", ["", *EDGES])
 def test_text_is_large_enough_and_nowhere_on_top_of_other_text(without):
-    figure = edges(without=without).figure
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    shown = [text for text in figure.findobj(Text) if text.get_text() and text.get_visible()]
-    low, high = figure.axes[0].get_xlim()
-    ticks = figure.axes[0].get_xticklabels()
-    shown = [text for text in shown if text not in ticks or low <= text.get_position()[0] <= high]
-    assert min(text.get_fontsize() for text in shown) >= 9
-    boxes = [(text.get_text(), text.get_window_extent(canvas.get_renderer())) for text in shown]
-    for (one, box), (other, far) in itertools.combinations(boxes, 2):
-        apart = box.x1 <= far.x0, far.x1 <= box.x0, box.y1 <= far.y0, far.y1 <= box.y0
-        assert any(apart), (one, other)
+    assert_legible(edges(without=without).figure)
 
 
 def test_an_edge_that_is_not_there_is_refused():

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 from failed_runs import KILLED, failed_run, record
+from legible import assert_legible
 from made_runs import at, made
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.patches import FancyArrowPatch, Rectangle
 from matplotlib.path import Path
-from matplotlib.text import Text
 
 import ppwork as pp
 from ppwork.errors import PlanError
@@ -264,21 +262,7 @@ def test_text_is_large_enough_and_nowhere_on_top_of_other_text(tmp_path, kind):
         "struck": lambda: struck(tmp_path),
         "killed": lambda: failed_run(tmp_path, **KILLED),
     }[kind]()
-    figure = sequence(run, chunk_index=3).figure
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    shown = [text for text in figure.findobj(Text) if text.get_text() and text.get_visible()]
-    shown = [text for text in shown if text.axes is not None or text in figure.legends[0].get_texts()]
-    ticks = {*figure.axes[0].get_xticklabels(), *figure.axes[0].get_yticklabels()}
-    shown = [text for text in shown if text not in ticks]
-    assert min(text.get_fontsize() for text in shown) >= 9
-    boxes = [(text.get_text(), text.get_window_extent(canvas.get_renderer())) for text in shown]
-    for text, box in boxes:
-        assert figure.bbox.x0 <= box.x0 <= box.x1 <= figure.bbox.x1, text
-        assert figure.bbox.y0 <= box.y0 <= box.y1 <= figure.bbox.y1, text
-    for (one, box), (other, far) in itertools.combinations(boxes, 2):
-        apart = box.x1 <= far.x0, far.x1 <= box.x0, box.y1 <= far.y0, far.y1 <= box.y0
-        assert any(apart), (one, other)
+    assert_legible(sequence(run, chunk_index=3).figure)
 
 
 def words_and_shapes(figure):

@@ -6,11 +6,10 @@ import itertools
 import matplotlib as mpl
 import pytest
 from drawn_timelines import by_gid, drawn, texts
+from legible import assert_legible
 from made_runs import MS, at, made, moved
 from made_streams import made_on_cuda
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex, to_rgba
-from matplotlib.text import Text
 
 from ppwork.errors import PlanError
 from ppwork.pictures.style import chunk_style
@@ -131,32 +130,8 @@ def test_two_runs_share_one_time_axis_and_show_the_same_chunks():
     "second", [made(), made(overlapped=True), made_on_cuda()], ids=["plain", "overlapped", "cuda"]
 )
 def test_text_is_large_enough_and_nowhere_on_top_of_other_text(second):
-    for figure in (
-        drawn(second, title="a run"),
-        compared(made(), second, ("first", "second")),
-    ):
-        canvas = FigureCanvasAgg(figure)
-        canvas.draw()
-        page = figure.bbox
-        beyond = {
-            label
-            for axes in figure.axes
-            for label in axes.get_xticklabels()
-            if label.get_position()[0] > axes.get_xlim()[1] or axes is not figure.axes[-1]
-        }  # matplotlib keeps them and does not draw them
-        shown = [
-            text
-            for text in figure.findobj(Text)
-            if text.get_text() and text.get_visible() and text not in beyond
-        ]
-        assert min(text.get_fontsize() for text in shown) >= 9
-        boxes = [(text.get_text(), text.get_window_extent(canvas.get_renderer())) for text in shown]
-        for text, box in boxes:
-            inside = page.x0 <= box.x0, box.x1 <= page.x1, page.y0 <= box.y0, box.y1 <= page.y1
-            assert all(inside), text
-        for (one, box), (other, far) in itertools.combinations(boxes, 2):
-            apart = box.x1 <= far.x0, far.x1 <= box.x0, box.y1 <= far.y0, far.y1 <= box.y0
-            assert any(apart), (one, other)
+    for figure in (drawn(second, title="a run"), compared(made(), second, ("first", "second"))):
+        assert_legible(figure)
 
 
 def test_file_carries_the_sentence_for_those_who_cannot_see_it():
