@@ -1,4 +1,4 @@
-"""Digests of what must be the same on all mesh ranks: replicated weights, each chunk's input and result (F11).
+"""Digests of what must be the same on all mesh ranks: replicated weights, inputs and results of chunks (F11).
 
 Replicas that drift apart raise nothing: the sums are wrong, and nobody is to blame. With ``digests`` in the
 plan each mesh rank says what it holds, before anything is computed with it.
@@ -23,7 +23,8 @@ from ppwork.errors import LocalProtocolError, ParityError, named_ranks
 from ppwork.plan import Plan
 from ppwork.protocol.envelope import Ids, PPEnvelope
 from ppwork.protocol.parity import decode_facts, differing_keys, encode_facts, spelt_out
-from ppwork.runtime.groups import Groups, gather
+from ppwork.runtime.groups import Groups
+from ppwork.runtime.seat import gather
 from ppwork.runtime.tensors import digest_of, dtype_name, specs_of
 from ppwork.stage import Result
 from ppwork.worker.collectives import exchange
