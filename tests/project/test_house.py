@@ -24,8 +24,8 @@ device's clock is set again in mid-run); what gave wrong data or no name in a pr
 happens (lent buffers, tensors without memory, a block left early, a result that was never sent); errors spell
 out what would command a terminal, and a plan refuses what only its ranks would have refused. To 5,400 lines:
 a pipeline on some ranks of a job, beside others and beside the job's own groups, sessions one after another
-that leave no group, thread or descriptor, a mesh that is there already (``seat``, ``groups``), and the answer of
-an own loop in one call (``chunks``, ``reply``).
+that leave no group, thread or descriptor, a mesh that is there already (``seat``, ``groups``), and the answer
+of an own loop in one call (``chunks``, ``reply``).
 """
 TOP_PACKAGES, TOP_FILES = 13, 8
 """The eighth file is ``ranks``, the one place from which a prototype imports."""

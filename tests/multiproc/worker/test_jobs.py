@@ -43,14 +43,18 @@ def test_two_pipelines_live_in_one_job_one_session_after_another(tmp_path, seen)
 
 
 def test_a_pipeline_that_fails_is_named_in_its_own_folder_and_the_other_goes_on(tmp_path, seen):
+    """In its second session: the first was good, and stays so."""
     by_rank = seen("one fails", JOB)
-    assert [sessions for sessions, _ in by_rank[:3]][2] == ["ValueError"]
-    assert all(sessions != [[], []] for sessions, _ in by_rank[:3])
+    came = [[2.0 * k, 0] for k in range(3)]
+    assert [sessions[0] for sessions, _ in by_rank[:3]] == [came, [], []]
+    assert by_rank[2][0][1] == "ValueError"
+    assert all(isinstance(sessions[1], str) for sessions, _ in by_rank[:3])
     assert by_rank[3][0] == [[[k + 3.0, 0] for k in range(3)]] * 2
-    causes = [record for record in read_records(tmp_path / "0-0", 3) if not record.symptom]
+    causes = [record for record in read_records(tmp_path / "0-1", 3) if not record.symptom]
     assert [(record.rank, record.what) for record in causes] == [(2, "my bug on the follower")]
-    assert "Rank 2 (follower) failed first: ValueError" in pp.diagnose(tmp_path / "0-0").text
-    assert read_records(tmp_path / "3-0", 2) == read_records(tmp_path / "3-1", 2) == []
+    assert "Rank 2 (follower) failed first: ValueError" in pp.diagnose(tmp_path / "0-1").text
+    for name, ranks in {"0-0": 3, "3-0": 2, "3-1": 2}.items():
+        assert read_records(tmp_path / name, ranks) == []
 
 
 def test_sessions_follow_each_other_in_one_process_and_leave_nothing(seen):
