@@ -33,6 +33,7 @@ from ppwork.runtime import LeaderPlane, MeshPlane, PPControlPlane, Stage0Plane
 from ppwork.runtime import groups as live
 from ppwork.runtime.links import BroadcastReceiver, BroadcastRoot, P2PReceiver, P2PSender
 from ppwork.runtime.messages import Preflight, limits_of
+from ppwork.runtime.seat import Seat
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -205,7 +206,7 @@ def worker(out: Path, rounds: int) -> None:
     torch.set_num_threads(1)
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     plan = Plan(mesh_size=world_size - 1, backend="gloo", chunks=1)
-    groups = live.join(plan, rank=rank, local_rank=rank, world_size=world_size)
+    groups = live.join(plan, Seat(rank, world_size, tuple(range(world_size)), rank))
     clock = Clock(rank, world_size)
     raw_down, raw_mesh = dist.new_group([0, 1]), dist.new_group(list(range(1, world_size)))
     ways = Ways(plan, groups, raw_down, raw_mesh)

@@ -12,7 +12,17 @@ from ppwork.protocol.plan import PipelinePlan
 from ppwork.protocol.topology import Role
 from ppwork.records.spans import Recorder, span_file
 from ppwork.runtime import FollowerPlane, LeaderPlane, MeshPlane, PPControlPlane, Stage0Plane
-from ppwork.stage import NOT_YET, Chunk, Emission, Generator, Stage0, StageContext, TensorParallel, Tensors
+from ppwork.stage import (
+    NOT_YET,
+    Chunk,
+    Emission,
+    Generator,
+    Result,
+    Stage0,
+    StageContext,
+    TensorParallel,
+    Tensors,
+)
 from ppwork.worker.own_job import join, run_mesh, run_stage0, stage_context
 
 __all__ = [
@@ -32,6 +42,7 @@ __all__ = [
     "PipelinePlan",
     "Plan",
     "Recorder",
+    "Result",
     "Role",
     "Stage0",
     "Stage0Plane",

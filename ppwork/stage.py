@@ -146,6 +146,21 @@ class Chunk:
     steps: int | None = None
 
 
+@dataclass(frozen=True)
+class Result:
+    """What ``step`` may return in place of tensors: a result that says more than they do.
+
+    Attributes:
+        tensors: By name.
+        metadata: Plain data, as a chunk's: a token, a score, a reason to stop. It reaches ``decode`` where
+            that has a parameter ``result_metadata``. Of several steps all that they say arrives, and of one
+            name the latest.
+    """
+
+    tensors: Tensors
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
 class Stage0(Protocol):
     """Rank 0's part: source, encode, decode, emit. Built once, after all groups exist and are warm.
 
@@ -181,7 +196,8 @@ class Stage0(Protocol):
     def decode(self, chunk_index: int, tensors: Tensors) -> Emission | None:
         """Decode the mesh's result of ``chunk_index`` and emit it; ``None`` emits nothing.
 
-        Called in order, but not for a chunk that a flush dropped: forget then what was kept for it.
+        Called in order, but not for a chunk that a flush dropped: forget then what was kept for it. Where
+        it has the parameters, ``metadata`` is the chunk's and ``result_metadata`` what ``step`` said.
         """
 
     def finish(self) -> Mapping[str, object]:
@@ -212,7 +228,7 @@ class Generator(Protocol):
         Default: nothing.
         """
 
-    def step(self, tensors: Tensors, step_index: int, num_steps: int) -> Tensors:
+    def step(self, tensors: Tensors, step_index: int, num_steps: int) -> Tensors | Result:
         """Run one denoise step; counts as one generator call, whoever makes it: also the stage itself.
 
         ``tensors`` are the envelope's for step 0 and the previous step's result after that. The result of

@@ -71,7 +71,7 @@ MUTATIONS = (
     ),
     Mutation(
         "input-digests", "F11", "ppwork/worker/loops.py",
-        "if plan.digests:", "if False:",
+        "if plan.digests:\n            compare_inputs", "if False:\n            compare_inputs",
         (f"{DIFFERENCE}[input]",),
     ),
     Mutation(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from ppwork.ranks import LeaderPlane, MeshPlane, PipelinePlan, PPAction, PPControlPlane, PPResult, Stage0Plane
+from ppwork.ranks import MeshPlane, PipelinePlan, PPControlPlane, Stage0Plane
 
 PLAN = PipelinePlan(mesh_size=2, backend="gloo", timeout_s=30)
 
@@ -21,20 +21,16 @@ def drive(plane: Stage0Plane) -> None:
             plane.heartbeat()  # the source pauses: a NOOP, which counts as a call and not as a chunk
         plane.send({"x": torch.full((3,), float(k))}, metadata={"note": f"chunk {k}"}, hard_cut=k == 2)
         result, good = plane.receive_result()
-        print(result.ids, result.tensors["x"].tolist(), "good" if good else "stale", flush=True)
+        said = f"{result.metadata['note']}, {'good' if good else 'stale'}"
+        print(result.ids, result.tensors["x"].tolist(), said, flush=True)
     plane.shutdown()
 
 
 def serve(plane: MeshPlane) -> None:
-    """Mesh: every rank gets the same envelope; the leader answers."""
-    while (envelope := plane.receive()).action is not PPAction.SHUTDOWN:
-        if envelope.action is PPAction.NOOP:
-            continue
-        x = envelope.tensors["x"] * 2  # your generator; its collectives go over plane.groups["tp_pg"]
-        ids = plane.computed(observed_calls=1)
-        if isinstance(plane, LeaderPlane):
-            plane.send_result(PPResult(PPAction.INFER, ids, observed_calls=1, tensors={"x": x}))
-    plane.acknowledge()
+    """Mesh: every rank gets the same chunk and calls ``reply``; what the leader passes is sent."""
+    for chunk in plane.chunks():  # heartbeats are passed over, the end is acknowledged
+        x = chunk.tensors["x"] * 2  # your generator; its collectives go over plane.groups["tp_pg"]
+        plane.reply({"x": x}, metadata={"note": chunk.metadata["note"] + ", doubled"})
 
 
 if __name__ == "__main__":

@@ -185,20 +185,21 @@ class Encoder:
             raise LocalProtocolError(
                 problem,
                 where=message.ids.where(),
-                check_first="what encode() of stage 0 returned; nothing was sent",
+                check_first=f"what {'encode' if is_envelope else 'step'} returned; nothing was sent",
             )
 
     def _body(self, message: PPEnvelope | PPResult, specs: tuple[TensorSpec, ...] | None) -> bytes:
         calls = (message.observed_calls, message.stage1_ns) if isinstance(message, PPResult) else (0, 0)
         plan = message.plan if isinstance(message, PPEnvelope) else None
         try:
-            check_plain(message.metadata)
+            _check_named(message.metadata)
             body = self._msgpack.encode(Body(dict(message.metadata), plan, specs, message.reason, *calls))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise LocalProtocolError(
                 f"The metadata could not be serialised: {error}.",
                 where=message.ids.where(),
-                check_first="metadata takes str, numbers, bool, None, bytes, lists, and dicts with str keys",
+                check_first="metadata takes str, numbers, bool, None, bytes, lists (a tuple arrives as one), "
+                "and dicts with str keys",
             ) from error
         if len(body) > self.limits.max_body_bytes:
             raise LocalProtocolError(
@@ -366,6 +367,16 @@ def check_plain(value: object) -> None:
             check_plain(item)
     else:
         raise TypeError(f"an object of type {type(value).__name__} would not come back as one")
+
+
+def _check_named(metadata: Mapping[str, object]) -> None:
+    """Check as ``check_plain``, and say under which name what was refused is."""
+    for name, value in metadata.items():
+        try:
+            check_plain({name: None})
+            check_plain(value)
+        except TypeError as error:
+            raise TypeError(f"under {name!r} {error}") from None
 
 
 def to_message(decoded: Decoded, tensors: Mapping[str, Any]) -> PPEnvelope | PPResult:

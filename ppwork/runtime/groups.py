@@ -1,4 +1,4 @@
-"""Live process groups: device, store, parity, groups, warm edges; and the way out.
+"""Live process groups: device, parity, groups, warm edges; and the way out.
 
 Every rank makes every group, in ``topology.GROUP_ORDER``, before anything is sent (rule R6). This is the only
 place that knows which backend carries what: gloo the CPU bytes, NCCL the CUDA tensors, both under one handle.
@@ -7,6 +7,10 @@ gloo lets anybody in who reaches a rank's port and guesses a small number; a str
 peer takes its place. So each edge is begun with a token that only the ranks of this run can make, from a
 secret in the run's store; it also makes the connection, so that no chunk pays for one. Our launcher's store
 is a file that no other user can read; torchrun's own is open to all who reach it.
+
+In a job that has a default group of its own (``seat``) a pipeline adds its groups to it. Only their members
+make them, in the same one order, under names that no other pipeline or session has: torch's own names follow
+from how many groups a process has made, which ranks of one job may differ in.
 """
 
 from __future__ import annotations
@@ -14,6 +18,8 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
@@ -21,35 +27,20 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.distributed_c10d import PrefixStore, Store
-from torch.distributed.rendezvous import rendezvous
 
 from ppwork.errors import LocalProtocolError, PeerTimeoutError, PlanError, RemoteProtocolError
 from ppwork.protocol.backend_errors import naming_peers
 from ppwork.protocol.bounds import bring_up_timeout_s
 from ppwork.protocol.parity import check_parity, decode_facts, encode_facts, facts_of
-from ppwork.protocol.plan import STORE_VARIABLE, PipelinePlan
+from ppwork.protocol.plan import PipelinePlan
 from ppwork.protocol.topology import GROUP_ORDER, LEADER_GROUP_RANK, LEADER_RANK, Role, Topology
 from ppwork.runtime import nccl
+from ppwork.runtime.seat import Seat, gather, open_store
 
 TOKEN_BYTES = 64
-
-
-def started_by_torchrun() -> tuple[int, int, int]:
-    """Return this process's rank, its rank on this host, and the world size.
-
-    Raises:
-        PlanError: The environment does not have them (this process).
-    """
-    try:
-        rank, local_rank, world = (int(os.environ[name]) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"))
-    except KeyError as missing:
-        raise PlanError(
-            f"The environment has no {missing.args[0]}: torchrun has not started this process.",
-            check_first="torchrun --standalone --nproc-per-node 3 and your script, for a mesh of 2",
-        ) from None
-    return rank, local_rank, world
 
 
 def pick_device(plan: PipelinePlan, rank: int, local_rank: int, ranks_here: int) -> torch.device:
@@ -75,85 +66,6 @@ def pick_device(plan: PipelinePlan, rank: int, local_rank: int, ranks_here: int)
     return torch.device("cuda", index)
 
 
-def open_store(rank: int, world_size: int, timeout_s: float) -> Store:
-    """Return the store of this job, under a prefix of this run and attempt.
-
-    A restart reads no keys of the attempt before, nor a run those of another one in a store file that was
-    left behind (F21). Without torchrun runs cannot be told apart; then what was left is refused.
-
-    Raises:
-        PlanError: The port that torchrun's variables name cannot be opened (rank 0); or this rank has been in
-            the store before, because the file was left by a crash or two ranks have one number (that rank).
-        PeerTimeoutError: Nobody answers at that port (other ranks).
-    """
-    path = os.environ.get(STORE_VARIABLE)
-    if path:
-        store: Store = dist.FileStore(path, world_size)  # type: ignore[attr-defined]
-    else:
-        store = _torchruns_store(rank, world_size, timeout_s)
-    store.set_timeout(timedelta(seconds=timeout_s))
-    run_id = os.environ.get("TORCHELASTIC_RUN_ID", "")
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    store = PrefixStore(f"ppwork/{run_id}/{attempt}", store)
-    if _has(store, f"came/{rank}"):
-        raise PlanError(
-            f"Rank {rank} has been in the store {path or 'at MASTER_ADDR'} before.",
-            where={"rank": rank},
-            check_first=f"was it left by another run? give all ranks a new {STORE_VARIABLE}; "
-            f"or do two ranks have RANK={rank}?",
-        )
-    store.set(f"came/{rank}", "")
-    return store
-
-
-def _torchruns_store(rank: int, world_size: int, timeout_s: float) -> Store:
-    try:
-        opened = rendezvous("env://", rank, world_size, timeout=timedelta(seconds=timeout_s))
-        store: Store = next(iter(opened))[0]
-    except dist.DistNetworkError as error:
-        port = os.environ.get("MASTER_PORT")
-        text = str(error).partition("\n")[0]
-        what = f"The store at {os.environ.get('MASTER_ADDR')}:{port} could not be opened: {text}"
-        if rank == 0:
-            check = f"is port {port} in use (`ss -ltnp`)? give all ranks another MASTER_PORT"
-            raise PlanError(what, where={"rank": rank}, check_first=check) from error
-        check = f"rank 0's log: did it open port {port}, or does somebody else listen there?"
-        raise PeerTimeoutError(what, where={"rank": rank, "peer": 0}, check_first=check) from error
-    return store
-
-
-def gather(store: Store, key: str, value: bytes, rank: int, world_size: int) -> list[bytes]:
-    """Exchange one value per rank, UTF-8 text, through the store.
-
-    Raises:
-        PeerTimeoutError: Some ranks did not come within the store's timeout; names them (every rank
-            that came).
-
-    Blocks:
-        Until every rank has called it with the same key.
-    """
-    store.set(f"{key}/{rank}", value.decode())
-    values: list[bytes] = []
-    for peer in range(world_size):
-        try:
-            values.append(store.get(f"{key}/{peer}"))
-        except RuntimeError as error:  # DistStoreError; DistNetworkError when the store's host is gone
-            missing = [r for r in range(peer, world_size) if not _has(store, f"{key}/{r}")]
-            raise PeerTimeoutError(
-                f"Ranks {missing} did not reach {key!r} at start-up in time.",
-                where={"rank": rank, "peer": peer},
-                check_first="the logs of those ranks: did they start, and did they fail before this?",
-            ) from error
-    return values
-
-
-def _has(store: Store, key: str) -> bool:
-    try:
-        return bool(store.check([key]))
-    except RuntimeError:  # the store is gone: nobody can be said to have come
-        return False
-
-
 @dataclass
 class Groups:
     """This rank's live groups.
@@ -161,6 +73,9 @@ class Groups:
     Attributes:
         device: Where this rank computes.
         timeout_s: Bound on every wait, in seconds.
+        store: Of this pipeline and session.
+        seat: This process's place in the job; ``None`` where ranks are threads.
+        mesh: The caller's ``DeviceMesh``, whose group is ``tp_pg`` and stays.
     """
 
     topology: Topology
@@ -169,6 +84,9 @@ class Groups:
     timeout_s: float
     store: Store
     _handles: dict[str, Any] = field(default_factory=dict)
+    seat: Seat | None = None
+    mesh: DeviceMesh | None = None
+    _mesh_timeout: timedelta | None = None
 
     @property
     def role(self) -> Role:
@@ -179,8 +97,14 @@ class Groups:
         """Return a group's handle.
 
         Raises:
-            LocalProtocolError: This rank is not in the group (rule R6).
+            LocalProtocolError: This rank is not in the group (rule R6), or the groups are closed.
         """
+        if not self._handles:
+            raise LocalProtocolError(
+                f"Rank {self.rank} asked for {name} of a session that has ended.",
+                where={"rank": self.rank, "role": str(self.role), "group": name},
+                check_first="a stage that outlives its session takes `tp` from the new one's context",
+            )
         if self.rank not in self.topology.ranks(name):
             raise LocalProtocolError(
                 f"Rank {self.rank} asked for {name}, whose ranks are {self.topology.ranks(name)}.",
@@ -198,40 +122,54 @@ class Groups:
     def device_mesh(self) -> DeviceMesh:
         """The mesh ranks as a ``DeviceMesh`` of one dimension, for DTensor and ``parallelize_module``.
 
+        It is the one that was given to ``join``, if one was.
+
         Raises:
             LocalProtocolError: This rank is rank 0, which is not in the mesh.
 
         Collective:
             None: it is made of ``tp_pg``.
         """
-        return DeviceMesh.from_group(self["tp_pg"], self.device.type, mesh_dim_names=("tp",))
+        tp = self["tp_pg"]
+        if self.mesh is not None:
+            return self.mesh
+        return DeviceMesh.from_group(tp, self.device.type, mesh_dim_names=("tp",))
 
     def close(self) -> None:
-        """Leave: ``destroy_process_group`` on this rank (rule R10).
+        """Leave: ``destroy_process_group`` on this rank (rule R10); what the caller brought stays.
 
         Collective:
             All groups, all ranks, after SHUTDOWN was acknowledged.
         """
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-        self._handles.clear()
-        if dist.is_initialized():  # not where both ranks are one process: torch knows none of its groups
+        handles, self._handles = self._handles, {}
+        self.__dict__.pop("device_mesh", None)
+        if self.mesh is not None and (tp := handles.pop("tp_pg")) is not None:
+            c10d._set_pg_timeout(self._mesh_timeout, tp)  # type: ignore[arg-type]  # there with ``mesh``
+        if self.seat is None:
+            return  # both ranks are one process: torch knows none of its groups
+        if self.seat.in_group:
+            for handle in reversed(list(filter(None, handles.values()))):
+                dist.destroy_process_group(handle)
+        else:
             dist.destroy_process_group()
+        del self.store
+        self.seat.end()
 
 
-def join(plan: PipelinePlan, *, rank: int, local_rank: int, world_size: int) -> Groups:
+def join(plan: PipelinePlan, seat: Seat, mesh: DeviceMesh | None = None) -> Groups:
     """Bring this rank up: device, parity, groups, warm edges.
 
     Args:
         plan: What all ranks must agree on.
-        rank: Global rank, from torchrun's ``RANK``.
-        local_rank: Rank on this host; the CUDA device's index.
-        world_size: torchrun's ``WORLD_SIZE``.
+        seat: ``Seat.here()``.
+        mesh: The mesh ranks as a ``DeviceMesh`` of one dimension, on each of them; then its group is
+            ``tp_pg``, with the plan's bound until the groups are closed. Rank 0's is not looked at.
 
     Raises:
-        PlanError: World size, device, driver or a variable do not fit the plan (every rank, after parity);
-            too few devices (the ranks of that host, at once); somebody has called ``init_process_group``
-            (that rank, at once).
+        PlanError: World size, device, driver, a variable or ``mesh`` do not fit the plan (every rank, after
+            parity); too few devices (the ranks of that host); as ``Seat.begin`` (that rank, at once).
         ParityError: Ranks differ in plan or environment (every rank, same text).
         PeerTimeoutError: A rank did not come in time (every rank that came).
         RemoteProtocolError: A stranger has taken a peer's place (the rank that it talks to).
@@ -242,26 +180,48 @@ def join(plan: PipelinePlan, *, rank: int, local_rank: int, world_size: int) -> 
     Blocks:
         Until all ranks have come; at most the plan's ``timeout_s`` for each step.
     """
-    if dist.is_initialized():
-        raise PlanError(
-            f"Rank {rank} has a default process group already.",
-            where={"rank": rank},
-            check_first="leave `init_process_group` out: join makes the groups, from torchrun's environment",
-        )
-    device = pick_device(plan, rank, local_rank, int(os.environ.get("LOCAL_WORLD_SIZE", world_size)))
+    session = seat.begin()
+    try:
+        agreed = _agree(plan, seat, session, mesh)
+    except BaseException:
+        seat.end()
+        raise
+    return _bring_up(plan, seat, session, mesh, *agreed)
+
+
+def _agree(
+    plan: PipelinePlan, seat: Seat, session: int, mesh: DeviceMesh | None
+) -> tuple[torch.device, float, Store]:
+    """Return this rank's device, bound and store, once all ranks agree; nothing has been made."""
+    rank, world_size = seat.rank, seat.world_size
+    device = pick_device(plan, rank, seat.local_rank, int(os.environ.get("LOCAL_WORLD_SIZE", world_size)))
     on_cuda = device.type == "cuda"
     why_sequential = nccl.sequential(os.environ) if on_cuda and plan.in_flight_depth > 1 else None
     timeout_s = bring_up_timeout_s(plan)
-    store = open_store(rank, world_size, timeout_s)
+    store = open_store(seat, session, timeout_s)
     here = {"version.torch": str(torch.__version__), "device": device.type, "sequential": why_sequential}
+    here["mesh"] = None if rank == 0 else _described(mesh)
     facts = facts_of(plan, os.environ, **here)
-    facts_by_rank = gather(store, "parity", encode_facts(facts), rank, world_size)
-    check_parity([decode_facts(raw) for raw in facts_by_rank])
+    try:
+        raw_by_rank = gather(store, "parity", encode_facts(facts), rank, world_size)
+    except PeerTimeoutError as error:
+        raise seat.explained(error, store) from None
+    facts_by_rank = [decode_facts(raw) for raw in raw_by_rank]
+    facts_by_rank[0]["mesh"] = facts_by_rank[-1]["mesh"]  # rank 0 is not in it
+    check_parity(facts_by_rank)
     if world_size != plan.world_size:
         raise PlanError(
             f"{world_size} ranks were started; the plan's mesh of {plan.mesh_size} needs {plan.world_size}.",
             where={"rank": rank},
             check_first=f"torchrun --nproc-per-node {plan.world_size}",
+        )
+    wanted = f"{device.type}{list(seat.ranks[1:])}"
+    if (given := facts_by_rank[-1]["mesh"]) not in (None, wanted):
+        raise PlanError(
+            f"The DeviceMesh given was {given}; this pipeline's is {wanted}.",
+            where={"rank": rank},
+            check_first="a mesh of one dimension, of all ranks but the first: `mesh['tp']` of a larger one; "
+            "on CUDA of init_process_group('cpu:gloo,cuda:nccl')",
         )
     if why_sequential is not None:
         raise PlanError(
@@ -269,22 +229,80 @@ def join(plan: PipelinePlan, *, rank: int, local_rank: int, world_size: int) -> 
             where={"rank": rank},
             check_first="--depth 1, which is where to look for a CUDA error; or unset it, or a newer driver",
         )
-    timeout = timedelta(seconds=timeout_s)
-    dist.init_process_group(
-        "cpu:gloo,cuda:nccl" if on_cuda else "gloo",
-        store=PrefixStore("groups", store),
-        rank=rank,
-        world_size=world_size,
-        timeout=timeout,
-        device_id=device if on_cuda else None,
-    )
-    groups = Groups(plan.topology, rank, device, timeout_s, store, {"world_pg": dist.group.WORLD})
-    for name in GROUP_ORDER:
-        ranks = list(plan.topology.ranks(name))
-        groups._handles[name] = dist.new_group(ranks, timeout=timeout, group_desc=name)
+    return device, timeout_s, store
+
+
+def _described(mesh: DeviceMesh | None) -> str | None:
+    if mesh is None:
+        return None
+    # Ranks compare what they are about to do on the CPU's side of the group.
+    bare = mesh.ndim == 1 and mesh.get_coordinate() is not None and "gloo" not in _backends(mesh.get_group())
+    return f"{mesh.device_type}{mesh.mesh.tolist()}{' without gloo' if bare else ''}"
+
+
+def _backends(group: dist.ProcessGroup) -> str:
+    return str(dist.get_backend_config(group))
+
+
+def _bring_up(
+    plan: PipelinePlan,
+    seat: Seat,
+    session: int,
+    mesh: DeviceMesh | None,
+    device: torch.device,
+    timeout_s: float,
+    store: Store,
+) -> Groups:
+    timeout, rank = timedelta(seconds=timeout_s), seat.rank
+    groups = Groups(plan.topology, rank, device, timeout_s, store, {}, seat, mesh if rank else None)
+    handles = groups._handles
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    if seat.in_group:
+        prefix = f"ppwork/{'-'.join(map(str, seat.ranks))}/{session}"
+        for name in ("world_pg", *GROUP_ORDER):
+            members = [seat.ranks[member] for member in plan.topology.ranks(name)]
+            if name == "tp_pg" and groups.mesh is not None:
+                handles[name] = groups.mesh.get_group()
+                cpu = handles[name]._get_backend(torch.device("cpu"))
+                groups._mesh_timeout = cpu.options._timeout
+                c10d._set_pg_timeout(timeout, handles[name])
+            elif seat.job_rank in members:
+                with _naming(f"{prefix}/{name}"):
+                    handles[name] = dist.new_group(
+                        members,
+                        timeout,
+                        backend,
+                        use_local_synchronization=True,
+                        group_desc=name,
+                    )
+    else:
+        dist.init_process_group(
+            backend,
+            store=PrefixStore("groups", store),
+            rank=rank,
+            world_size=seat.world_size,
+            timeout=timeout,
+            device_id=device if device.type == "cuda" else None,
+        )
+        seat.owns_default_group()
+        handles["world_pg"] = dist.group.WORLD
+        for name in GROUP_ORDER:
+            ranks = list(plan.topology.ranks(name))
+            groups._handles[name] = dist.new_group(ranks, timeout=timeout, group_desc=name)
     secret = secrets.token_hex(32).encode() if rank == 0 else b""
-    warm_up(groups, gather(store, "secret", secret, rank, world_size)[0])
+    warm_up(groups, gather(store, "secret", secret, rank, seat.world_size)[0])
     return groups
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Have torch give the next group this name: the ranks of a job may have made other numbers of groups."""
+    naming = c10d._process_group_name
+    c10d._process_group_name = lambda *_, **__: name  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        c10d._process_group_name = naming
 
 
 def token(secret: bytes, group: str, rank: int) -> bytes:

@@ -43,8 +43,12 @@ class Link:
     """A group, and errors that name rank, group and peer."""
 
     def __init__(self, groups: Groups, name: str, peer: int | None) -> None:
-        self._handle = groups[name]
+        self._handle: Any = groups[name]
         self._where = {"rank": groups.rank, "role": str(groups.role), "group": name, "peer": peer}
+
+    def close(self) -> None:
+        """Let the group go, whose threads and connections else stay until the garbage is collected."""
+        self._handle = None
 
     def _call(self, what: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         try:
@@ -136,6 +140,11 @@ class P2PReceiver(_P2PLink):
         incoming = reader.message(posted.recv_buffer)  # made while its payload is still on the way
         self._wait(posted.works)
         return incoming
+
+    def close(self) -> None:
+        """Let the group go, and what is posted for messages that will not come."""
+        self._ahead.clear()
+        super().close()
 
     def _look_ahead(self, header: Header) -> None:
         """Choose what is posted before the next frame."""

@@ -37,7 +37,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from enum import Enum
 from functools import partial
@@ -92,6 +92,7 @@ class MeshPlane(PPControlPlane):
         """Those of them whose broadcast is not issued."""
         self._computing = False
         """Whether the device computes a result that is still to be sent."""
+        self._since_ns = 0
         if self.device is not None:
             self._lanes["device"] = Lane("device", groups.device)
 
@@ -120,6 +121,53 @@ class MeshPlane(PPControlPlane):
         # Not before it is returned: what is launched after this waits for this chunk's tensors.
         whole: PPEnvelope = self.device.complete(self._inbound, self._next_on_device(self.device))
         return whole
+
+    def chunks(self) -> Iterator[PPEnvelope]:
+        """Yield each chunk, to be answered by ``reply`` before the next; then acknowledge the end.
+
+        Heartbeats are passed over. Raises, collective and blocks: as ``receive`` and ``acknowledge``.
+        """
+        while (envelope := self.receive()).action is not PPAction.SHUTDOWN:
+            if envelope.action is PPAction.INFER:
+                self._since_ns = time.monotonic_ns()
+                yield envelope
+        self.acknowledge()
+
+    def reply(
+        self,
+        tensors: Mapping[str, torch.Tensor],
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        calls: int | None = None,
+        copy: bool = False,
+    ) -> Ids:
+        """Answer the oldest chunk: every mesh rank calls it, and what the leader passes goes to rank 0.
+
+        It is ``computed`` and, on the leader, ``send_result`` with the time since ``chunks`` yielded.
+
+        Args:
+            tensors: As for ``send_result``.
+            metadata: Anything plain that msgpack carries: rank 0 has it as ``result.metadata``.
+            calls: Generator calls made; default: as many as the plan of the chunk says.
+            copy: As for ``send_result``.
+
+        Returns:
+            The ids of the chunk.
+
+        Raises:
+            LocalProtocolError: No chunk waits for its answer, or the count is not the plan's (this mesh
+                rank); else as ``send_result`` (leader).
+        """
+        self._one_caller("reply")
+        if calls is None:
+            calls = self.session.in_flight[0].plan.expected_calls if self.session.in_flight else 0
+        ids = self.computed(calls)
+        took_ns = time.monotonic_ns() - self._since_ns if self._since_ns else 0
+        self._answer(PPResult(PPAction.INFER, ids, calls, took_ns, metadata or {}, tensors), copy=copy)
+        return ids
+
+    def _answer(self, result: PPResult, *, copy: bool) -> None:
+        """Send a result, where that is this rank's part."""
 
     def computed(self, observed_calls: int) -> Ids:
         """Check the call count of the oldest chunk on this mesh rank and return its ids (rule R4).
@@ -311,6 +359,9 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
         self._computing = True
         then = partial(self._send_computed, result, took)
         self._lanes["device"].submit(partial(self._await_device, end, then))
+
+    def _answer(self, result: PPResult, *, copy: bool) -> None:
+        self.send_result(result, copy=copy)
 
     def _unanswered(self) -> LocalProtocolError:
         return LocalProtocolError(

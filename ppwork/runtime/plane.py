@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -33,9 +33,10 @@ from ppwork.protocol.topology import Role
 from ppwork.records.spans import Recorder, WhichChunk
 from ppwork.runtime.cuda_links import CudaLinks
 from ppwork.runtime.cuda_spans import DeviceSpan
-from ppwork.runtime.groups import Groups, join, started_by_torchrun
+from ppwork.runtime.groups import Groups, join
 from ppwork.runtime.lanes import Lane, LaneStatistics, result_of
 from ppwork.runtime.messages import Incoming, Outgoing, Preflight, limits_of
+from ppwork.runtime.seat import Seat
 
 log = logging.getLogger(__name__)
 
@@ -135,32 +136,40 @@ class PPControlPlane:
         cls,
         plan: PipelinePlan,
         *,
+        ranks: Sequence[int] | None = None,
+        mesh: DeviceMesh | None = None,
         groups: Groups | None = None,
         recorder: Recorder | None = None,
         hook: Hook | None = None,
         on_failure: OnFailure | None = None,
     ) -> PPControlPlane:
-        """Bring up this process as the rank that torchrun's environment says it is; see ``groups.join``.
+        """Bring up this process as a rank of a pipeline; see ``groups.join``.
+
+        The job's ranks are those of the default group, where the caller has made one, else torchrun's. They
+        may hold several pipelines, each with ranks of its own, and one after another on the same ranks.
 
         Args:
             plan: As for the class, like ``hook`` and ``on_failure``.
+            ranks: Of the job, ascending: stage 0, then the mesh. Default: all. Inside the pipeline they count
+                from 0, in errors and records, too.
+            mesh: The mesh ranks as the caller's ``DeviceMesh``, on each of them: its group is used and stays.
             groups: This rank's, where they are up already.
             recorder: Default: nothing is kept.
             hook: See above.
             on_failure: See above.
 
         Raises:
-            PlanError: torchrun has not started this process (this rank).
+            PlanError: ``ranks`` or ``mesh`` do not fit, torchrun has not started this process, or it is in a
+                pipeline that it has not left (see ``Seat`` and ``groups.join`` for the ranks).
 
         Returns:
             A ``Stage0Plane`` on rank 0, a ``MeshPlane`` on the mesh ranks: ask with ``isinstance``.
 
         Collective:
-            All ranks, once, before anything else of ``torch.distributed``; none with ``groups``.
+            All ranks of the pipeline, and no other; none with ``groups``.
         """
         if groups is None:
-            rank, local_rank, world = started_by_torchrun()
-            groups = join(plan, rank=rank, local_rank=local_rank, world_size=world)
+            groups = join(plan, Seat.here(ranks), mesh)
         kind = cls._kinds[groups.role]
         return kind(plan, groups, recorder or Recorder(None), hook=hook, on_failure=on_failure)
 
@@ -208,6 +217,8 @@ class PPControlPlane:
                     where={"rank": self.groups.rank, "role": str(self.role), "group": name},
                     check_first=SILENT_PEER_CHECK,
                 )
+        for link in self.links.values():
+            link.close()
         # On a thread: neither torch's destroy nor CUDA's synchronize has a bound of its own.
         last = Lane("leaving", self.groups.device, bound=1)
         leaving = last.submit(self.groups.close)

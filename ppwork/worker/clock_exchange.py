@@ -8,7 +8,8 @@ import torch.distributed as dist
 from ppwork.protocol.backend_errors import naming_peers
 from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.clocks import SAME, Clock, Offset, Round, best, ranks_elsewhere
-from ppwork.runtime.groups import Groups, gather
+from ppwork.runtime.groups import Groups
+from ppwork.runtime.seat import gather
 
 ROUNDS = 16
 """The first pays for the connection; of the others some meet no delay."""

@@ -45,8 +45,16 @@ class TPGroup:
     def __init__(self, groups: Groups) -> None:
         self.size = groups.topology.mesh_size
         self.group_rank = groups.topology.mesh_ranks.index(groups.rank)
-        self.group = groups["tp_pg"]
         self._groups = groups
+
+    @property
+    def group(self) -> dist.ProcessGroup:
+        """The mesh's process group.
+
+        Raises:
+            LocalProtocolError: Its session has ended (this mesh rank).
+        """
+        return self._groups["tp_pg"]
 
     @property
     def device_mesh(self) -> DeviceMesh:
@@ -211,7 +219,7 @@ def _check(group: Any) -> None:  # noqa: ANN401  a ProcessGroup, None, or the no
         return
     names = {id(h): group_name for group_name, h in groups.handles().items()}
     used = names.get(id(group), "another group")
-    if group is None or used == "world_pg":
+    if group is None or group is dist.group.WORLD or used == "world_pg":
         used = "the default group (world_pg)"
     raise LocalProtocolError(
         f"Stage code called a collective on {used}; inside "

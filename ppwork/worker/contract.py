@@ -15,7 +15,8 @@ import msgspec
 import torch
 
 from ppwork.errors import StageError
-from ppwork.stage import Chunk, Emission, Pause, Tensors
+from ppwork.protocol.envelope import MAX_STEPS
+from ppwork.stage import Chunk, Emission, Pause, Result, Tensors
 
 
 def optional(stage: object, name: str) -> Callable[..., Any]:
@@ -23,9 +24,10 @@ def optional(stage: object, name: str) -> Callable[..., Any]:
     return getattr(stage, name, _nothing)
 
 
-def with_metadata(method: Callable[..., Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the chunk's metadata as a keyword, for a method that has such a parameter."""
-    return {"metadata": metadata} if _takes_metadata(getattr(method, "__func__", method)) else {}
+def wanted(method: Callable[..., Any], **offered: Any) -> dict[str, Any]:  # noqa: ANN401  plain data
+    """Return as keywords those of the values for which the method has a parameter."""
+    names = _parameters_of(getattr(method, "__func__", method))
+    return {name: value for name, value in offered.items() if name in names}
 
 
 def chunk_of(stage: object, returned: object) -> Chunk | Pause | None:
@@ -38,7 +40,26 @@ def chunk_of(stage: object, returned: object) -> Chunk | Pause | None:
         return returned
     chunk = returned if isinstance(returned, Chunk) else Chunk(tensors_of(stage, "encode", returned))
     tensors_of(stage, "encode", chunk.tensors)
+    _metadata_of(stage, "encode", chunk.metadata)
+    for name, given in {"hard_cut": chunk.hard_cut, "flush": chunk.flush}.items():
+        if not isinstance(given, bool):
+            _refuse(stage, "encode", f"True or False as a chunk's {name}", repr(given))
+    steps = chunk.steps
+    if steps is not None and (type(steps) is not int or not 1 <= steps <= MAX_STEPS):
+        _refuse(stage, "encode", f"1 to {MAX_STEPS} as a chunk's steps, or None", repr(steps))
     return chunk
+
+
+def result_of_step(stage: object, returned: object) -> Result:
+    """Return what ``step`` returned, as a result.
+
+    Raises:
+        StageError: It is nothing that ``step`` may return (the mesh rank that ran it).
+    """
+    result = returned if isinstance(returned, Result) else Result(tensors_of(stage, "step", returned))
+    tensors_of(stage, "step", result.tensors)
+    _metadata_of(stage, "step", result.metadata)
+    return result
 
 
 def tensors_of(stage: object, method: str, returned: object) -> Tensors:
@@ -102,9 +123,15 @@ def _nothing(*_: object) -> dict[str, Any]:
     return {}
 
 
+def _metadata_of(stage: object, method: str, metadata: object) -> None:
+    # What is in it is left to the wire, which knows what can travel.
+    if not isinstance(metadata, Mapping):
+        _refuse(stage, method, "metadata by name", f"a {type(metadata).__name__}")
+
+
 @lru_cache
-def _takes_metadata(method: Callable[..., Any]) -> bool:
-    return "metadata" in inspect.signature(method).parameters
+def _parameters_of(method: Callable[..., Any]) -> frozenset[str]:
+    return frozenset(inspect.signature(method).parameters)
 
 
 def _refuse(stage: object, method: str, need: str, returned: str) -> NoReturn:

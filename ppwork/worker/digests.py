@@ -1,4 +1,4 @@
-"""Digests of what must be the same on all mesh ranks: replicated weights, and the input of each chunk (F11).
+"""Digests of what must be the same on all mesh ranks: replicated weights, inputs and results of chunks (F11).
 
 Replicas that drift apart raise nothing: the sums are wrong, and nobody is to blame. With ``digests`` in the
 plan each mesh rank says what it holds, before anything is computed with it.
@@ -15,18 +15,19 @@ import os
 import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from ppwork.errors import LocalProtocolError, ParityError, named_ranks
 from ppwork.plan import Plan
-from ppwork.protocol.envelope import PPEnvelope
+from ppwork.protocol.envelope import Ids, PPEnvelope
 from ppwork.protocol.parity import decode_facts, differing_keys, encode_facts, spelt_out
-from ppwork.runtime.groups import Groups, gather
-from ppwork.runtime.tensors import digest_of, dtype_name
+from ppwork.runtime.groups import Groups
+from ppwork.runtime.seat import gather
+from ppwork.runtime.tensors import digest_of, dtype_name, specs_of
+from ppwork.stage import Result
 from ppwork.worker.collectives import exchange
-
-if TYPE_CHECKING:
-    import torch
 
 SUM = struct.Struct("<I")
 WHOLE = struct.Struct("<II")
@@ -92,7 +93,21 @@ def check_loaded(facts_by_rank: Mapping[int, Mapping[str, Any]]) -> None:
 
 
 def compare_inputs(groups: Groups, envelope: PPEnvelope) -> None:
-    """Compare the tensors of a chunk over the mesh; the leader, which has validated them, is right.
+    """Compare the tensors of a chunk over the mesh; see ``_compare``."""
+    check = "does anything write to the envelope's tensors on that rank? else its memory or network"
+    _compare(groups, envelope.ids, "input", envelope.tensors, check)
+
+
+def compare_results(groups: Groups, ids: Ids, result: Result) -> None:
+    """Compare what the mesh ranks are about to return for a chunk, metadata included; see ``_compare``."""
+    check = "is a sum missing, or a random number another one on that rank? the leader's result is sent"
+    specs_of(result.tensors, groups.device)  # refuses by name what has no bytes to be summed
+    said = torch.frombuffer(bytearray(repr(result.metadata).encode()), dtype=torch.uint8)
+    _compare(groups, ids, "result", {**result.tensors, "metadata": said}, check)
+
+
+def _compare(groups: Groups, ids: Ids, what: str, tensors: Mapping[str, torch.Tensor], check: str) -> None:
+    """Compare tensors over the mesh, where the leader is right.
 
     Raises:
         LocalProtocolError: A rank holds other ones; names it and them (every mesh rank, with the same text).
@@ -103,8 +118,8 @@ def compare_inputs(groups: Groups, envelope: PPEnvelope) -> None:
     Blocks:
         Until every mesh rank has come; at most the group's timeout.
     """
-    sums = b"".join(SUM.pack(digest_of(tensor)) for tensor in envelope.tensors.values())
-    whole = exchange(groups, WHOLE.pack(len(envelope.tensors), zlib.crc32(sums)))
+    sums = b"".join(SUM.pack(digest_of(tensor)) for tensor in tensors.values())
+    whole = exchange(groups, WHOLE.pack(len(tensors), zlib.crc32(sums)))
     if len(set(whole)) == 1:
         return
     counts = [WHOLE.unpack(raw)[0] for raw in whole]
@@ -112,11 +127,11 @@ def compare_inputs(groups: Groups, envelope: PPEnvelope) -> None:
         differences = [f"the mesh ranks had {counts} tensors"]
     else:
         every = exchange(groups, sums)
-        differences = different_inputs(list(envelope.tensors), every, groups.topology.mesh_ranks)
+        differences = different_inputs(list(tensors), every, groups.topology.mesh_ranks)
     raise LocalProtocolError(
-        f"The input of a chunk was not the leader's on all mesh ranks: {'; '.join(differences)}.",
-        where={"rank": groups.rank, "role": str(groups.role), "group": "tp_pg", **envelope.ids.where()},
-        check_first="does anything write to the envelope's tensors on that rank? else its memory or network",
+        f"The {what} of a chunk was not the leader's on all mesh ranks: {'; '.join(differences)}.",
+        where={"rank": groups.rank, "role": str(groups.role), "group": "tp_pg", **ids.where()},
+        check_first=check,
     )
 
 

@@ -24,10 +24,10 @@ from ppwork.protocol.envelope import CONTEXT_PREFIX, ChunkPlan, PPAction, PPEnve
 from ppwork.records.spans import WhichChunk
 from ppwork.runtime import FollowerPlane, LeaderPlane, MeshPlane, Stage0Plane
 from ppwork.runtime.plane import Timed
-from ppwork.stage import Chunk, Emission, Generator, Pause, Stage0, Tensors
+from ppwork.stage import Chunk, Emission, Generator, Pause, Result, Stage0, Tensors
 from ppwork.worker.collectives import counting
-from ppwork.worker.contract import chunk_of, emission_of, optional, tensors_of, with_metadata
-from ppwork.worker.digests import compare_inputs
+from ppwork.worker.contract import chunk_of, emission_of, optional, result_of_step, tensors_of, wanted
+from ppwork.worker.digests import compare_inputs, compare_results
 from ppwork.worker.stage_code import stage_code
 from ppwork.worker.tally import Tally
 
@@ -228,7 +228,8 @@ class Stage0Steps:
     def _emit(self, result: PPResult, metadata: Mapping[str, Any]) -> None:
         index, which, recorder = result.ids.chunk_index, result.ids.where(), self.plane.recorder
         with self.plane.timed("decode", which), self._stage_code("decode", which):
-            emission = decode_chunk(self._stage0, index, result.tensors, metadata, verify=self.plan.verify)
+            computed = Result(result.tensors, result.metadata)
+            emission = decode_chunk(self._stage0, index, computed, metadata, verify=self.plan.verify)
         figures = {"stage1_ms": result.stage1_ns / 1e6, **emission.metrics}
         recorder.instant("emit", figures=figures, ids=which)
         # Not at INFO: the span file has it, and a line in the log costs 70 us of every period.
@@ -267,11 +268,14 @@ def generate(
         if plan.digests:
             compare_inputs(groups, envelope)
         with counting(groups, tally, envelope) as chunk_plan:
-            tensors, calls = run_chunk(generator, chunk_plan, envelope.tensors, envelope.metadata)
+            result, calls = run_chunk(generator, chunk_plan, envelope.tensors, envelope.metadata)
             if getattr(generator, "calls_are_counted", False):
                 calls = tally.calls
+            if plan.digests:
+                compare_results(groups, envelope.ids, result)
             plane.computed(calls)
-    return PPResult(PPAction.INFER, envelope.ids, calls, took.host_ns, {}, tensors), took
+    took_ns = took.host_ns
+    return PPResult(PPAction.INFER, envelope.ids, calls, took_ns, result.metadata, result.tensors), took
 
 
 def recompute_at(every: int, chunk_index: int) -> bool:
@@ -295,13 +299,13 @@ def resets_at(plan: Plan, chunk_index: int, chunk: Chunk) -> tuple[bool, bool]:
 
 def run_chunk(
     generator: Generator, plan: ChunkPlan, tensors: Tensors, metadata: Mapping[str, Any]
-) -> tuple[Tensors, int]:
+) -> tuple[Result, int]:
     """Carry out a chunk's plan on one rank; the pipeline and the single-process reference both do this.
 
     Of the envelope's tensors those named ``context.*`` are for recompute only.
 
     Returns:
-        The last step's tensors, and the number of generator calls made.
+        The last step's tensors with what all steps said, and the number of generator calls made.
     """
     calls = 0
     if plan.reset_cache:
@@ -309,10 +313,12 @@ def run_chunk(
     if plan.recompute:
         optional(generator, "recompute")({k: v for k, v in tensors.items() if k.startswith(CONTEXT_PREFIX)})
         calls += 1
-    current: Mapping[str, Any] = {k: v for k, v in tensors.items() if not k.startswith(CONTEXT_PREFIX)}
-    more = with_metadata(generator.step, metadata)
+    current = Result({k: v for k, v in tensors.items() if not k.startswith(CONTEXT_PREFIX)})
+    more = wanted(generator.step, metadata=metadata)
     for step_index in range(plan.steps):
-        current = tensors_of(generator, "step", generator.step(current, step_index, plan.steps, **more))
+        returned = generator.step(current.tensors, step_index, plan.steps, **more)
+        result = result_of_step(generator, returned)
+        current = Result(result.tensors, {**current.metadata, **result.metadata})
         calls += 1
     return current, calls
 
@@ -327,8 +333,9 @@ def encode_chunk(stage0: Stage0, chunk_index: int, *, recompute: bool) -> Chunk 
 
 
 def decode_chunk(
-    stage0: Stage0, chunk_index: int, tensors: Tensors, metadata: Mapping[str, Any], *, verify: bool
+    stage0: Stage0, chunk_index: int, result: Result, metadata: Mapping[str, Any], *, verify: bool
 ) -> Emission:
-    """Decode a result; shared with the reference."""
-    decoded = stage0.decode(chunk_index, tensors, **with_metadata(stage0.decode, metadata))
+    """Decode the result of a chunk that had this metadata; shared with the reference."""
+    more = wanted(stage0.decode, metadata=metadata, result_metadata=result.metadata)
+    decoded = stage0.decode(chunk_index, result.tensors, **more)
     return emission_of(stage0, decoded, verify=verify)

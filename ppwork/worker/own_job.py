@@ -7,13 +7,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import msgspec
+from torch.distributed.device_mesh import DeviceMesh
 
 from ppwork.errors import PlanError
 from ppwork.launcher.checks import new_run_dir
@@ -26,7 +28,7 @@ from ppwork.records.run import QUEUE, SUMMARY_FILE
 from ppwork.records.spans import Recorder, span_file
 from ppwork.runtime import FollowerPlane, Groups, Hook, LeaderPlane, MeshPlane, PPControlPlane, Stage0Plane
 from ppwork.runtime.groups import join as join_groups
-from ppwork.runtime.groups import started_by_torchrun
+from ppwork.runtime.seat import Seat
 from ppwork.stage import Generator, NoTensorParallel, Stage0, StageContext
 from ppwork.worker.clock_exchange import estimate_offset
 from ppwork.worker.collectives import TPGroup
@@ -39,35 +41,49 @@ from ppwork.worker.summary import OWN_FIGURES, write_summary
 from ppwork.worker.tally import Tally
 from ppwork.worker.watchdog import Watchdog
 
+log = logging.getLogger(__name__)
+
 
 @contextmanager
-def join(plan: Plan, *, run_dir: Path | str | None = None) -> Iterator[PPControlPlane]:
+def join(
+    plan: Plan,
+    *,
+    run_dir: Path | str | None = None,
+    ranks: Sequence[int] | None = None,
+    mesh: DeviceMesh | None = None,
+) -> Iterator[PPControlPlane]:
     """Bring this process up as a rank of the job, and keep the records that it leaves.
 
     Args:
         plan: The same on all ranks.
         run_dir: Folder for plan, spans, pulses, failure records and summary, the same for all ranks, new or
             empty; they are written from the moment at which all ranks have joined. ``None``: nothing is kept,
-            and no watchdog runs.
+            and no watchdog runs. Each pipeline of a job, and each session, has its own.
+        ranks: Those of this pipeline, as ranks of the job, ascending: stage 0, then the mesh; default: all.
+            In folder and errors they count from 0. Other ranks of the job do not take part.
+        mesh: The mesh ranks as a ``DeviceMesh`` of the caller's, on each of them: what stages sum over, and
+            what outlives the session.
 
     Raises:
-        PlanError: torchrun has not started this process (this rank); the folder cannot be used (rank 0,
-            before anything starts).
+        PlanError: torchrun has not started this process, ``ranks`` do not fit, or it is in a pipeline
+            that it has not left (this rank); the folder cannot be used (rank 0); all before anything starts.
         PPWorkError: As ``PPControlPlane.join``, and whatever ends the block.
 
     Collective:
-        All ranks, once, before anything else of ``torch.distributed``.
+        All ranks of the pipeline; a process that is in several joins them one after another, in one order.
     """
     if run_dir is None:
-        with PPControlPlane.join(plan) as plane:
+        with PPControlPlane.join(plan, ranks=ranks, mesh=mesh) as plane:
             yield plane
         return
-    rank, local_rank, world_size = started_by_torchrun()
-    folder = Path(run_dir).absolute()
+    seat = Seat.here(ranks)
+    rank, folder = seat.rank, Path(run_dir).absolute()
     if rank == STAGE0_RANK:
         plan.save(new_run_dir(folder))
     os.environ.setdefault(NCCL_DUMP_VARIABLE, str(folder / "nccl-trace-rank"))
-    groups = join_groups(plan, rank=rank, local_rank=local_rank, world_size=world_size)
+    groups = join_groups(plan, seat, mesh)
+    if seat.job_rank != rank:
+        log.info("rank %d of the job is rank %d (%s) of %s", seat.job_rank, rank, groups.role, folder.name)
     recorder, pulse = Recorder(span_file(folder, rank)), Pulse(folder, rank)
     words = FailureWriter(folder, rank, recorder)
     words.also = partial(write_flight, folder, rank)
@@ -110,6 +126,8 @@ def recorded(
 
 def stage_context(plane: PPControlPlane) -> StageContext:
     """Return what a stage of this rank gets; ``tp`` has the mesh's sum, group and ``DeviceMesh``.
+
+    It is of this session: a stage that stays for the next one takes ``tp`` from the next one's.
 
     Raises:
         PlanError: The plan is not one of stages (this rank).

@@ -15,7 +15,8 @@ from ppwork.protocol.topology import Role
 from ppwork.records.clocks import CLOCK
 from ppwork.records.spans import Recorder
 from ppwork.runtime import Groups, MeshPlane, Stage0Plane
-from ppwork.runtime.groups import join, started_by_torchrun
+from ppwork.runtime.groups import join
+from ppwork.runtime.seat import Seat
 from ppwork.stage import STAGE0_METHODS, STAGE1_METHODS, NoTensorParallel, StageContext, load_stage
 from ppwork.version import __version__
 from ppwork.worker import progress
@@ -33,10 +34,9 @@ from ppwork.worker.watchdog import Watchdog
 log = logging.getLogger(__name__)
 
 
-def bring_up(plan: Plan, rank: int) -> Groups:
+def bring_up(plan: Plan, rank: int) -> Groups:  # noqa: ARG001  of those that bring up ranks in threads
     """Join the groups as torchrun's environment says; see ``groups.join``."""
-    _, local_rank, world_size = started_by_torchrun()
-    return join(plan, rank=rank, local_rank=local_rank, world_size=world_size)
+    return join(plan, Seat.here())
 
 
 def play(

@@ -1,10 +1,10 @@
-"""The shortest pair of stages, whose source decides about steps, cuts and metadata chunk by chunk."""
+"""The shortest pair of stages that talk: the source of steps, cuts and prompts, the mesh of its scene."""
 
 from __future__ import annotations
 
 import torch
 
-from ppwork.stage import Chunk, Emission
+from ppwork.stage import Chunk, Emission, Result
 
 
 class Director:
@@ -21,9 +21,9 @@ class Director:
             steps=3 if chunk_index == 1 else None,
         )
 
-    def decode(self, chunk_index, tensors, metadata):
+    def decode(self, chunk_index, tensors, metadata, result_metadata):
         assert metadata["prompt"]["plus"] == chunk_index * self.scale
-        return Emission(tensors["x"], {"x": tensors["x"][0].item()})
+        return Emission(tensors["x"], {"x": tensors["x"][0].item(), "seen": result_metadata["scene"]["seen"]})
 
 
 class Actor:
@@ -37,4 +37,12 @@ class Actor:
 
     def step(self, tensors, step_index, num_steps, metadata):
         self.seen += step_index == 0
-        return {"x": tensors["x"] + metadata["prompt"]["plus"] + 100 * self.seen * (step_index == 0)}
+        x = tensors["x"] + metadata["prompt"]["plus"] + 100 * self.seen * (step_index == 0)
+        return Result({"x": x}, {"scene": {"seen": self.seen}})
+
+
+class Chatterbox(Actor):
+    """Says what no message can carry."""
+
+    def step(self, tensors, step_index, num_steps, metadata):
+        return Result(super().step(tensors, step_index, num_steps, metadata).tensors, {"me": {"is": self}})

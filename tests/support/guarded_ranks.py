@@ -22,6 +22,7 @@ from ppwork.plan import Plan
 from ppwork.protocol.envelope import ChunkPlan, Ids, PPAction, PPEnvelope
 from ppwork.runtime import groups as live
 from ppwork.runtime.plane import Timed
+from ppwork.runtime.seat import Seat
 from ppwork.worker.collectives import TPGroup
 from ppwork.worker.loops import generate
 from ppwork.worker.tally import Tally, counted
@@ -69,7 +70,7 @@ class Summing:
 
 def main(plan: Plan, out: str) -> None:
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    groups = live.join(plan, rank=rank, local_rank=rank, world_size=world)
+    groups = live.join(plan, Seat(rank, world, tuple(range(world)), rank))
     if rank > 0:
         reached = []
 

@@ -39,3 +39,13 @@ class Loaded(Scaler):
     def replicated(self):
         odd = float(os.environ.get("TOY_WEIGHT", "1"))
         return {"norm": torch.ones(3), "embed": torch.full((2, 2), odd)}
+
+
+class Drifts(Scaler):
+    """One rank leaves what it adds to chunk 1 to itself."""
+
+    def step(self, tensors, step_index, num_steps):
+        result = super().step(tensors, step_index, num_steps)
+        self.chunks = getattr(self, "chunks", -1) + 1
+        odd = 1e-3 * (self.chunks == 1 and self.tp.group_rank == 1)
+        return {**result, "small": result["small"] + odd}

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.multiproc
 RANK = """
 import json, os, sys, time
 from ppwork.runtime import groups as live
+from ppwork.runtime.seat import Seat
 from ppwork.worker.clock_exchange import estimate_offset
 from ppwork.records.clocks import Clock
 from ppwork.plan import Plan
@@ -33,7 +34,7 @@ def now_ns():
     read += 1
     return time.monotonic_ns() + ahead_ns[rank]
 
-groups = live.join(plan, rank=rank, local_rank=rank, world_size=world)
+groups = live.join(plan, Seat(rank, world, tuple(range(world)), rank))
 found = estimate_offset(groups, Clock(f"host {ahead_ns[rank]}", now_ns))
 live.gather(groups.store, "told", b"", rank, world)
 groups.close()

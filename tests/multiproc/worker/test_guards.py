@@ -156,6 +156,16 @@ def test_weights_and_variables_of_the_stage_that_differ_are_named_before_any_chu
     assert "encode" not in (run_dir / "spans-rank0.jsonl").read_text()
 
 
+def test_a_result_that_one_mesh_rank_has_otherwise_is_named_before_it_leaves(tmp_path):
+    """F11: the leader's is the one that is sent, so nobody else would ever see the other."""
+    run, records = failed(tmp_path, digests=True, stage1="guarded_stages:Drifts")
+    what = "The result of a chunk was not the leader's on all mesh ranks: rank 2 had another 'small'."
+    assert what in run.failure.what
+    assert [record.what for record in records if record.error_type == "LocalProtocolError"][:1] == [what]
+    assert run.failure.where["chunk_index"] == 1
+    assert [e.chunk_index for e in run.entries(1) if e.name == "result.send"] == [0]
+
+
 def test_a_second_caller_of_the_transport_is_refused_and_the_run_goes_on(tmp_path, start_ranks):
     """F22."""
     plan = toy(mesh_size=1).to_json().decode()

@@ -56,7 +56,8 @@ def test_a_loop_that_ends_wrongly_is_named_on_the_rank_that_left(tmp_path, start
 
 def test_the_page_and_the_examples_import_from_one_place():
     page = (ROOT / "docs" / "prototype.md").read_text()
-    texts = [page, *((EXAMPLES / name).read_text() for name in ("own_loop.py", "prototype.py"))]
+    names = ("own_loop", "prototype", "two_pipelines", "live_source", "llama_dtensor", "porting/own_loop")
+    texts = [page, *((EXAMPLES / f"{name}.py").read_text() for name in names)]
     for text in texts:
         ours = [line for line in text.splitlines() if line.startswith("from ppwork")]
         assert ours

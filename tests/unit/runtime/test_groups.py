@@ -10,19 +10,31 @@ import pytest
 import torch
 
 from ppwork.errors import PeerTimeoutError, PlanError
-from ppwork.protocol.plan import PipelinePlan
-from ppwork.runtime import groups, nccl
-from ppwork.runtime.groups import STORE_VARIABLE, join, open_store, pick_device
+from ppwork.protocol.plan import STORE_VARIABLE, PipelinePlan
+from ppwork.runtime import groups, nccl, seat
+from ppwork.runtime.groups import join, pick_device
+from ppwork.runtime.seat import Seat, open_store
+
+
+@pytest.fixture(autouse=True)
+def fresh_process(monkeypatch):
+    """What a process remembers of its sessions; one that starts has none."""
+    for name in ("_stores", "_sessions", "_open"):
+        monkeypatch.setattr(seat, name, {})
+
+
+def seated(rank, size):
+    return Seat(rank, size, tuple(range(size)), rank)
 
 
 def test_a_store_file_that_another_run_left_is_refused(tmp_path, monkeypatch):
     """Old keys must not be taken for those of ranks that are still to come."""
     monkeypatch.setenv(STORE_VARIABLE, str(tmp_path / "store"))
-    left = [open_store(rank, 2, 1.0) for rank in range(2)]
+    left = [open_store(seated(rank, 2), 0, 1.0) for rank in range(2)]
     left[0].set("parity/1", "of a rank that crashed")
     for rank in range(2):
         with pytest.raises(PlanError) as refused:
-            open_store(rank, 2, 1.0)
+            open_store(seated(rank, 2), 0, 1.0)
         assert str(tmp_path / "store") in refused.value.what
         assert STORE_VARIABLE in refused.value.check_first
         assert refused.value.where == {"rank": rank}
@@ -30,9 +42,9 @@ def test_a_store_file_that_another_run_left_is_refused(tmp_path, monkeypatch):
 
 def test_a_restarted_attempt_has_keys_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setenv(STORE_VARIABLE, str(tmp_path / "store"))
-    open_store(0, 1, 1.0).set("parity/0", "of the attempt before")
+    open_store(seated(0, 1), 0, 1.0).set("parity/0", "of the attempt before")
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    assert not open_store(0, 1, 1.0).check(["parity/0"])
+    assert not open_store(seated(0, 1), 0, 1.0).check(["parity/0"])
 
 
 @pytest.mark.parametrize(("rank", "error"), [(0, PlanError), (1, PeerTimeoutError)])
@@ -46,7 +58,7 @@ def test_a_port_that_somebody_else_has_is_named_with_the_remedy(monkeypatch, ran
         for name, value in {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}.items():
             monkeypatch.setenv(name, value)
         with pytest.raises(error) as refused:
-            open_store(rank, 2, 1.0)
+            open_store(seated(rank, 2), 0, 1.0)
     assert port in refused.value.what
     assert port in refused.value.check_first
     assert refused.value.where["rank"] == rank
@@ -122,7 +134,7 @@ def test_what_blocks_the_host_is_refused_on_all_ranks_where_chunks_overlap(tmp_p
 
     def come(rank):
         with pytest.raises(PlanError if depth > 1 else Reached) as refused:
-            join(plan, rank=rank, local_rank=rank, world_size=3)
+            join(plan, seated(rank, 3))
         return refused.value
 
     with ThreadPoolExecutor(3) as ranks:
@@ -136,8 +148,47 @@ def test_what_blocks_the_host_is_refused_on_all_ranks_where_chunks_overlap(tmp_p
         assert "--depth 1" in refusals[0].check_first
 
 
-def test_a_process_that_has_its_groups_already_is_refused(monkeypatch):
-    monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
-    with pytest.raises(PlanError, match="Rank 1 has a default process group already") as caught:
-        join(PipelinePlan(mesh_size=1), rank=1, local_rank=1, world_size=2)
-    assert "leave `init_process_group` out" in caught.value.check_first
+# The seat
+
+
+@pytest.fixture
+def torchrun(monkeypatch):
+    for name, value in {"RANK": "4", "LOCAL_RANK": "0", "WORLD_SIZE": "6"}.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_a_rank_of_a_pipeline_counts_from_its_first_rank_in_the_job(torchrun):
+    here = Seat.here([1, 4, 5])
+    assert (here.rank, here.world_size, here.job_rank, here.local_rank) == (1, 3, 4, 0)
+    assert Seat.here().rank == 4
+
+
+@pytest.mark.parametrize(
+    ("ranks", "said"),
+    [
+        ([4, 3], "The pipeline's ranks were [4, 3]; they must ascend, and the job has 0..5."),
+        ([3, 4, 4], "The pipeline's ranks were [3, 4, 4]; they must ascend, and the job has 0..5."),
+        ([4, 6], "The pipeline's ranks were [4, 6]; they must ascend, and the job has 0..5."),
+        ([0, 1, 2], "Rank 4 of the job joined a pipeline of the ranks [0, 1, 2]."),
+    ],
+)
+def test_ranks_that_make_no_pipeline_are_refused_at_once(torchrun, ranks, said):
+    with pytest.raises(PlanError) as refused:
+        Seat.here(ranks)
+    assert refused.value.what == said
+    assert refused.value.where == {"rank": 4}
+
+
+def test_a_process_that_torchrun_has_not_started_is_told_so(monkeypatch):
+    monkeypatch.delenv("RANK", raising=False)
+    with pytest.raises(PlanError, match="no RANK: torchrun has not started this process"):
+        Seat.here()
+
+
+def test_a_session_is_left_before_the_next_begins(torchrun):
+    here = Seat.here([4, 5])
+    assert here.begin() == 0
+    with pytest.raises(PlanError, match="Rank 4 is in a pipeline that it has not left"):
+        here.begin()
+    here.end()
+    assert here.begin() == 1

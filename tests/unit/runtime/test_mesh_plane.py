@@ -428,3 +428,48 @@ def test_a_follower_sends_no_result(plane_of):
     with pytest.raises(LocalProtocolError, match="send_result was called on the follower; only leader may"):
         plane.send_result(PPResult(PPAction.INFER, plane.computed(1), 1))
     assert [fill.name for fill in plane.statistics()] == ["mesh_pg", "ready"]
+
+
+# An own loop's answer in one call
+
+
+def test_reply_counts_by_the_plan_and_the_leader_sends_what_it_was_given(plane_of):
+    plane = plane_of(1)
+    sent = []
+    plane.send_result = lambda result, copy: sent.append((result, copy))
+    for k in range(2):
+        Link.coming.put(incoming(k))
+    Link.coming.put(incoming(1, 2, PPAction.NOOP))
+    Link.coming.put(incoming(1, 3, PPAction.SHUTDOWN))
+    x = torch.ones(2)
+    plane.acknowledge = lambda: sent.append("acknowledged")
+    for envelope in plane.chunks():
+        k = envelope.ids.chunk_index
+        assert plane.reply({"x": x}, metadata={"k": k}, copy=k == 1) == envelope.ids
+    (first, first_copied), (second, second_copied), last = sent
+    assert (first.ids, first.observed_calls, first.metadata) == (Ids(0, 0, 0), 1, {"k": 0})
+    assert first.tensors["x"] is x
+    assert first.stage1_ns > 0
+    assert (first_copied, second.metadata, second_copied, last) == (False, {"k": 1}, True, "acknowledged")
+
+
+def test_a_followers_reply_checks_its_count_and_sends_nothing(plane_of):
+    plane = plane_of(2, on_device=False)
+    for k in range(2):
+        Link.coming.put(incoming(k))
+    chunks = plane.chunks()
+    ids = next(chunks).ids
+    assert plane.reply({}) == ids
+    next(chunks)
+    with pytest.raises(LocalProtocolError, match="2 generator calls were made; the chunk's plan expected 1"):
+        plane.reply({}, calls=2)
+
+
+def test_a_reply_without_a_chunk_is_refused(plane_of):
+    plane = plane_of(1)
+    Link.coming.put(incoming(0))
+    plane.send_result = lambda result, copy: None
+    next(plane.chunks())
+    plane.reply({})
+    with pytest.raises(LocalProtocolError, match="came in state"):
+        plane.reply({})

@@ -37,7 +37,8 @@ def registered(monkeypatch):
     found = []
     monkeypatch.setattr(atexit, "register", found.append)
     for end in ("P2PSender", "P2PReceiver"):
-        monkeypatch.setattr(f"ppwork.runtime.stage0.{end}", lambda *args: None)
+        link = SimpleNamespace(close=lambda: None)
+        monkeypatch.setattr(f"ppwork.runtime.stage0.{end}", lambda *args, link=link: link)
     monkeypatch.setattr(plane, "NOTICE_TIMEOUT_S", 0.2)
     return found
 

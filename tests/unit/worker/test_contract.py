@@ -7,7 +7,7 @@ import torch
 
 from ppwork.errors import StageError
 from ppwork.protocol.envelope import ChunkPlan
-from ppwork.stage import NOT_YET, Chunk, Emission
+from ppwork.stage import NOT_YET, Chunk, Emission, Result
 from ppwork.worker.contract import chunk_of, emission_of, figures_of
 from ppwork.worker.loops import decode_chunk, encode_chunk, run_chunk
 
@@ -53,9 +53,49 @@ def test_step_returns_tensors_by_name(returned, said):
     assert what == f"The stage's step must return tensors by name; it returned {said}."
 
 
+@pytest.mark.parametrize(
+    ("chunk", "said"),
+    [
+        (Chunk({"x": X}, metadata=["a cat"]), "metadata by name; it returned a list."),
+        (Chunk({"x": X}, hard_cut=1), "True or False as a chunk's hard_cut; it returned 1."),
+        (Chunk({"x": X}, flush="yes"), "True or False as a chunk's flush; it returned 'yes'."),
+        (Chunk({"x": X}, steps=0), "1 to 10000 as a chunk's steps, or None; it returned 0."),
+        (Chunk({"x": X}, steps=2.0), "1 to 10000 as a chunk's steps, or None; it returned 2.0."),
+    ],
+)
+def test_what_a_chunk_says_besides_its_tensors_is_checked_where_it_is_returned(chunk, said):
+    what = refused(lambda: encode_chunk(Odd(chunk), 0, recompute=False), "encode")
+    assert what == f"The stage's encode must return {said}"
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        (Result(X), "tensors by name; it returned a Tensor."),
+        (Result({"x": X}, "good"), "metadata by name; it returned a str."),
+    ],
+)
+def test_what_a_result_says_is_checked_where_it_is_returned(result, said):
+    what = refused(lambda: run_chunk(Odd(result), ChunkPlan.of(1), {"x": X}, {}), "step")
+    assert what == f"The stage's step must return {said}"
+
+
+def test_what_all_steps_say_goes_with_the_result_and_the_latest_of_one_name():
+    class Talks:
+        def step(self, tensors, step_index, num_steps):
+            return Result(tensors, {"step": step_index, f"at {step_index}": True})
+
+        def decode(self, chunk_index, tensors, result_metadata):
+            return Emission(X, {"step": result_metadata["step"]})
+
+    result, _ = run_chunk(Talks(), ChunkPlan.of(2), {"x": X}, {})
+    assert result.metadata == {"step": 1, "at 0": True, "at 1": True}
+    assert decode_chunk(Talks(), 0, result, {"a": "chunk's"}, verify=False).metrics == {"step": 1}
+
+
 def test_decode_returns_an_emission_of_numbers_or_nothing_at_all():
     def decode(returned, verify=False):
-        return decode_chunk(Odd(returned), 0, {}, {}, verify=verify)
+        return decode_chunk(Odd(returned), 0, Result({}), {}, verify=verify)
 
     assert decode(None).metrics == {}
     assert decode(Emission(X, {"psnr": X[0]})).output is X
@@ -93,8 +133,8 @@ def test_a_stage_has_the_methods_that_it_needs_and_no_more():
         def step(self, tensors, step_index, num_steps, metadata):
             return {"x": tensors["x"] * metadata["scale"]}
 
-    tensors, calls = run_chunk(
+    result, calls = run_chunk(
         Short(), ChunkPlan.of(2, recompute=True, reset_cache=True), {"x": X}, {"scale": 3}
     )
-    assert (tensors["x"].tolist(), calls) == ([9.0, 9.0], 3)
+    assert (result.tensors["x"].tolist(), result.metadata, calls) == ([9.0, 9.0], {}, 3)
     assert set(encode_chunk(Short(), 0, recompute=True).tensors) == {"x"}

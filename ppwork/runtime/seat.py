@@ -1,0 +1,241 @@
+"""This process's seat in a pipeline, and the store through which the pipeline's ranks find each other.
+
+A pipeline is on all ranks of a job or on some. In a job without a default group it makes one of its own
+ranks; in one that has its own it adds groups, and takes only those away again (``groups``). Its keys in the
+store are under a prefix of the run, the attempt, its ranks, and the session: how often this process has
+joined with these ranks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
+
+from ppwork.errors import PeerTimeoutError, PlanError
+from ppwork.protocol.plan import STORE_VARIABLE
+
+_stores: dict[tuple[str, int], Store] = {}
+"""Opened by this process, by address and rank of the job: a later session uses the same connection."""
+_sessions: dict[Seat, int] = {}
+"""Number of sessions that this process has begun, by its seat in them."""
+_open: dict[Seat, bool] = {}
+"""Those that it has not closed, and whether the default group is theirs."""
+
+
+@dataclass(frozen=True)
+class Seat:
+    """This process's place: in the job that it is part of, and in the pipeline that it joins.
+
+    Attributes:
+        job_rank: Rank in the job: that of the default group where there is one, else torchrun's.
+        job_size: Ranks of the job.
+        ranks: The pipeline's, as ranks of the job, ascending: stage 0 first, then the mesh.
+        local_rank: Rank on this host; the CUDA device's index.
+        in_group: Whether the job has a default group of its own.
+    """
+
+    job_rank: int
+    job_size: int
+    ranks: tuple[int, ...]
+    local_rank: int
+    in_group: bool = False
+
+    @property
+    def rank(self) -> int:
+        """Rank in the pipeline. A bare ``rank`` is this one everywhere else."""
+        return self.ranks.index(self.job_rank)
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the pipeline."""
+        return len(self.ranks)
+
+    @classmethod
+    def here(cls, ranks: Sequence[int] | None = None) -> Seat:
+        """Return this process's seat in a pipeline of these ranks of the job; default: of all.
+
+        Raises:
+            PlanError: torchrun has not started this process, and it has no default group; ``ranks`` do not
+                ascend, or are not of the job; or this process is none of them (this process, at once).
+        """
+        in_group = dist.is_initialized() and not any(_open.values())
+        job_rank, local_rank, job_size = _of_default_group() if in_group else _of_torchrun()
+        chosen = list(range(job_size) if ranks is None else ranks)
+        if chosen != sorted({*chosen} & {*range(job_size)}):
+            raise PlanError(
+                f"The pipeline's ranks were {chosen}; they must ascend, and the job has 0..{job_size - 1}.",
+                where={"rank": job_rank},
+                check_first="`ranks` of join: stage 0 first, then the mesh",
+            )
+        if job_rank not in chosen:
+            raise PlanError(
+                f"Rank {job_rank} of the job joined a pipeline of the ranks {chosen}.",
+                where={"rank": job_rank},
+                check_first="each rank calls join with the ranks of its own pipeline, or does not call it",
+            )
+        return cls(job_rank, job_size, tuple(chosen), local_rank, in_group)
+
+    def begin(self) -> int:
+        """Begin a session here, and return its number among those with these ranks.
+
+        Raises:
+            PlanError: This process is in a session with them, or in one that has made the default group; or
+                that group is bound to a device (this process, at once).
+        """
+        if self in _open or any(_open.values()):
+            raise PlanError(
+                f"Rank {self.job_rank} is in a pipeline that it has not left.",
+                where={"rank": self.rank},
+                check_first="its `with` block ends before the next join; for two pipelines at once call "
+                "`init_process_group` first",
+            )
+        if self.in_group and c10d._get_default_group().bound_device_id is not None:
+            raise PlanError(
+                "The default group is bound to a device: torch would have all ranks of the job make each "
+                "group of some.",
+                where={"rank": self.rank},
+                check_first="leave `device_id` of init_process_group out",
+            )
+        session = _sessions.get(self, 0)
+        _sessions[self] = session + 1
+        _open[self] = False
+        return session
+
+    def explained(self, error: PeerTimeoutError, store: Store) -> PeerTimeoutError:
+        """Return the error of ranks that did not come, with where they are instead, if they said so."""
+        of_job = store.underlying_store  # type: ignore[attr-defined]  # which has no session in its prefix
+        said = {rank: _said(of_job, rank) for rank in self.ranks}
+        others = [
+            f"rank {rank} of the job joined {s}"
+            for rank, s in said.items()
+            if s not in (None, said[self.job_rank])
+        ]
+        if not others:
+            return error
+        what = f"{error.what} This rank joined {said[self.job_rank]}; {'; '.join(others)}."
+        check = "do all ranks of a pipeline give the same `ranks`, and join equally often?"
+        return PeerTimeoutError(what, where=error.where, check_first=check)
+
+    def owns_default_group(self) -> None:
+        """Say that the session has made the default group of this process."""
+        _open[self] = True
+
+    def end(self) -> None:
+        """Say that the session has left nothing behind."""
+        _open.pop(self, None)
+
+
+def _of_torchrun() -> tuple[int, int, int]:
+    try:
+        rank, local_rank, world = (int(os.environ[name]) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"))
+    except KeyError as missing:
+        raise PlanError(
+            f"The environment has no {missing.args[0]}: torchrun has not started this process.",
+            check_first="torchrun --standalone --nproc-per-node 3 and your script, for a mesh of 2",
+        ) from None
+    return rank, local_rank, world
+
+
+def _of_default_group() -> tuple[int, int, int]:
+    return dist.get_rank(), int(os.environ.get("LOCAL_RANK", dist.get_rank())), dist.get_world_size()
+
+
+def open_store(seat: Seat, session: int, timeout_s: float) -> Store:
+    """Return the store of this pipeline, under a prefix of this run, attempt and session.
+
+    A restart reads no keys of the attempt before, nor a run those of another one in a store file that was
+    left behind (F21). Without torchrun runs cannot be told apart; then what was left is refused.
+
+    Raises:
+        PlanError: The port that torchrun's variables name cannot be opened (rank 0); or this rank has been in
+            the store before, because the file was left by a crash or two ranks have one number (that rank).
+        PeerTimeoutError: Nobody answers at that port (other ranks).
+    """
+    path = os.environ.get(STORE_VARIABLE)
+    if seat.in_group:
+        store: Store = c10d._get_default_store().clone()  # type: ignore[attr-defined]  # with its own bound
+    else:
+        address = path or f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+        key = (address, seat.job_rank)
+        # Never closed: the file goes with its last user, and torchrun's store may be rank 0's.
+        store = _stores.get(key) or (
+            dist.FileStore(path, seat.job_size)  # type: ignore[attr-defined]
+            if path
+            else _torchruns_store(seat.job_rank, seat.job_size, timeout_s)
+        )
+        _stores[key] = store
+    store.set_timeout(timedelta(seconds=timeout_s))
+    run_id = os.environ.get("TORCHELASTIC_RUN_ID", "")
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    members = "-".join(map(str, seat.ranks))
+    store = PrefixStore(f"ppwork/{run_id}/{attempt}", store)
+    store.set(f"of/{seat.job_rank}", f"{list(seat.ranks)}, session {session}")
+    store = PrefixStore(f"{members}/{session}", store)
+    if _has(store, f"came/{seat.rank}"):
+        raise PlanError(
+            f"Rank {seat.job_rank} has been in the store {path or 'at MASTER_ADDR'} before.",
+            where={"rank": seat.rank},
+            check_first=f"was it left by another run? give all ranks a new {STORE_VARIABLE}; "
+            f"or do two ranks have RANK={seat.job_rank}?",
+        )
+    store.set(f"came/{seat.rank}", "")
+    return store
+
+
+def _torchruns_store(rank: int, world_size: int, timeout_s: float) -> Store:
+    try:
+        opened = rendezvous("env://", rank, world_size, timeout=timedelta(seconds=timeout_s))
+        store: Store = next(iter(opened))[0]
+    except dist.DistNetworkError as error:
+        port = os.environ.get("MASTER_PORT")
+        text = str(error).partition("\n")[0]
+        what = f"The store at {os.environ.get('MASTER_ADDR')}:{port} could not be opened: {text}"
+        if rank == 0:
+            check = f"is port {port} in use (`ss -ltnp`)? give all ranks another MASTER_PORT"
+            raise PlanError(what, where={"rank": rank}, check_first=check) from error
+        check = f"rank 0's log: did it open port {port}, or does somebody else listen there?"
+        raise PeerTimeoutError(what, where={"rank": rank, "peer": 0}, check_first=check) from error
+    return store
+
+
+def gather(store: Store, key: str, value: bytes, rank: int, world_size: int) -> list[bytes]:
+    """Exchange one value per rank, UTF-8 text, through the store.
+
+    Raises:
+        PeerTimeoutError: Some ranks did not come within the store's timeout; names them (every rank
+            that came).
+
+    Blocks:
+        Until every rank has called it with the same key.
+    """
+    store.set(f"{key}/{rank}", value.decode())
+    values: list[bytes] = []
+    for peer in range(world_size):
+        try:
+            values.append(store.get(f"{key}/{peer}"))
+        except RuntimeError as error:  # DistStoreError; DistNetworkError when the store's host is gone
+            missing = [r for r in range(peer, world_size) if not _has(store, f"{key}/{r}")]
+            raise PeerTimeoutError(
+                f"Ranks {missing} did not reach {key!r} at start-up in time.",
+                where={"rank": rank, "peer": peer},
+                check_first="the logs of those ranks: did they start, and did they fail before this?",
+            ) from error
+    return values
+
+
+def _said(store: Store, rank: int) -> str | None:
+    return store.get(f"of/{rank}").decode() if _has(store, f"of/{rank}") else None
+
+
+def _has(store: Store, key: str) -> bool:
+    try:
+        return bool(store.check([key]))
+    except RuntimeError:  # the store is gone: nobody can be said to have come
+        return False
