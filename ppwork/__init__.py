@@ -21,9 +21,9 @@ if _typing.TYPE_CHECKING:
     from ppwork.lab.exercises.check import check
     from ppwork.lab.expectation import expect
     from ppwork.lab.live import launch, launch_script
+    from ppwork.lab.run import Run, open  # noqa: A004
     from ppwork.lab.what_if import what_if
     from ppwork.pictures.picture import Picture, show
-    from ppwork.records.run import Run, open  # noqa: A004
     from ppwork.timeline.simulate import simulate
 else:
 
@@ -66,14 +66,14 @@ _ROOMS = {"claims": "claims", "faults": "faults", "lesson": "lab.lesson", "pictu
 _HOMES = {
     **_ROOMS,
     "Picture": "pictures.picture",
-    "Run": "records.run",
+    "Run": "lab.run",
     "check": "lab.exercises.check",
     "diagnose": "diagnosis.runs",
     "doctor": "lab.doctor.doctor",
     "expect": "lab.expectation",
     "launch": "lab.live",
     "launch_script": "lab.live",
-    "open": "records.run",
+    "open": "lab.run",
     "show": "pictures.picture",
     "simulate": "timeline.simulate",
     "what_if": "lab.what_if",
