@@ -85,9 +85,11 @@ def __dir__() -> list[str]:
 
 
 def load_ipython_extension(shell: _typing.Any) -> None:  # noqa: ANN401  IPython's shell, not imported for a type
-    """Give a notebook the cell magic ``%%ranks``, and its ``!torchrun`` (at ``%load_ext ppwork``)."""
+    """Give a notebook ``%%ranks``, ``%%stages``, and its own ``!torchrun`` (at ``%load_ext ppwork``)."""
     from ppwork.lab.magic import own_programs_first, ranks
+    from ppwork.lab.stages_cell import stages
 
     own_programs_first()
 
     shell.register_magic_function(ranks, "cell")
+    shell.register_magic_function(stages, "cell")

@@ -84,6 +84,16 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """Refuse what cannot work whatever the workload and the machine."""
+        for field in ("stage0", "stage1"):
+            path = getattr(self, field)
+            if isinstance(path, type) or str(path).startswith("__main__:"):
+                need = "an import path such as my_stages:Source: ranks are processes of their own"
+                refuse(
+                    field,
+                    path,
+                    need,
+                    "a cell that begins with %%stages my_stages.py writes its classes to that file",
+                )
         if isinstance(self.options, dict):
             msgspec.structs.force_setattr(self, "options", _plain(self.options, "options"))
         super().__post_init__()

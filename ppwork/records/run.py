@@ -161,7 +161,7 @@ class Run(FinishedProgram):
                     check_first=f"safetensors.torch.load_file({str(path)!r})",
                 )
             outputs[int(name)] = values.reshape(view["shape"])
-        return outputs
+        return dict(sorted(outputs.items()))  # the file has an order of its own
 
     def complete(self, figures: dict[str, Any]) -> None:
         """Add what only the launcher knows to the summary that rank 0 wrote.

@@ -11,6 +11,7 @@ import pytest
 from toy_runs import toy
 
 import ppwork as pp
+from ppwork.lab import stages_cell
 from ppwork.records.run import log_file, rows_of
 
 pytestmark = pytest.mark.multiproc
@@ -75,6 +76,42 @@ def test_outputs_are_there_and_two_runs_are_compared(run, tmp_path):
     assert "first is chunk 1" in compared.finding
     assert np.array_equal(pp.open(str(again.run_dir)).outputs[1], np.full(3, 5.0))
     assert run.timeline(again).finding
+
+
+CELL = """
+import torch
+
+from ppwork.stage import Emission
+
+
+class Source:
+    def __init__(self, context):
+        pass
+
+    def encode(self, chunk_index):
+        return {"x": torch.full((2,), float(chunk_index))} if chunk_index < 3 else None
+
+    def decode(self, chunk_index, tensors):
+        return Emission(tensors["x"])
+
+
+class Block:
+    def __init__(self, context):
+        self.tp = context.tp
+
+    def step(self, tensors, step_index, num_steps):
+        return {"x": self.tp.all_reduce(tensors["x"] + 1)}
+"""
+
+
+def test_stages_of_a_cell_run_on_real_ranks_and_so_does_the_cell_when_it_was_changed(tmp_path, monkeypatch):
+    given = {}
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(stages_cell, "give", lambda name, value: given.update({name: value}))
+    for plus, name in ((1.0, "one"), (5.0, "five")):
+        stages_cell.stages("cell_stages.py", CELL.replace("+ 1", f"+ {plus}"))
+        run = pp.launch(toy(chunks=None, keep_outputs=True, verify=False, **given["stages"]), out=name)
+        assert [output[0] for output in run.outputs.values()] == [2 * (k + plus) for k in range(3)]
 
 
 def test_a_difference_names_its_first_chunk_dtype_and_the_option_and_passes_with_it(tmp_path):
