@@ -67,7 +67,7 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     heartbeat_s: float | None = None
     """Seconds after the last envelope at which a pausing source sends a NOOP; ``None``: a quarter timeout."""
     digests: bool = False
-    """Compare inputs and replicated weights over the mesh: at start, and for every chunk."""
+    """Compare replicated weights over the mesh at start, inputs and results for every chunk."""
     one_process: bool = False
     """Rank 0 and a mesh of one as threads of one process, copies for links: true times of one card."""
     fault: str = ""
@@ -146,16 +146,16 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 f"The plan does not read: {error}.", check_first="was it written by this version of ppwork?"
             ) from error
 
-    def save(self, run_dir: Path) -> None:
+    def save(self, run_dir: Path | str) -> None:
         """Write ``plan.json`` into a run folder, for every rank and reader; before any of them starts.
 
         Raises:
             OSError: It cannot be written.
         """
-        (run_dir / self.FILE_NAME).write_bytes(msgspec.json.format(self.to_json(), indent=2))
+        (Path(run_dir) / self.FILE_NAME).write_bytes(msgspec.json.format(self.to_json(), indent=2))
 
     @classmethod
-    def load(cls, run_dir: Path) -> Plan:
+    def load(cls, run_dir: Path | str) -> Plan:
         """Read ``plan.json`` of a run folder.
 
         Raises:

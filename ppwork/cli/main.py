@@ -123,7 +123,7 @@ def run(
         int, typer.Option(help="First chunks whose mesh sums are compared before each; -1 always, 0 never.")
     ] = 2,
     digests: Annotated[
-        bool, typer.Option(help="Compare whole weights and all inputs over the mesh.")
+        bool, typer.Option(help="Compare whole weights, all inputs and results over the mesh.")
     ] = False,
     out_dir: Annotated[
         Path | None, typer.Option("--out", parser=path_of, help="Run folder, new or empty.")

@@ -5,6 +5,7 @@ No torch, no processes.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -187,6 +188,11 @@ class Run(FinishedProgram):
     def __repr__(self) -> str:
         state = "failed" if self.failure else "ok" if self.exit_code is not None else "read back"
         return f"Run({str(self.run_dir)!r}, {state}, chunks={self.summary.get('chunks')})"
+
+
+def as_run(run: Run | os.PathLike[str] | str) -> Run:
+    """Return a run, given itself or its folder."""
+    return run if isinstance(run, Run) else Run(Path(run), None)
 
 
 def queues_of(entries: Iterable[Entry]) -> list[dict[str, str | int]]:

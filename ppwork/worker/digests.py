@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ppwork.errors import LocalProtocolError, ParityError, named_ranks
 from ppwork.plan import Plan
-from ppwork.protocol.envelope import PPEnvelope
+from ppwork.protocol.envelope import Ids, PPEnvelope
 from ppwork.protocol.parity import decode_facts, differing_keys, encode_facts, spelt_out
 from ppwork.runtime.groups import Groups, gather
 from ppwork.runtime.tensors import digest_of, dtype_name
@@ -94,6 +94,26 @@ def check_loaded(facts_by_rank: Mapping[int, Mapping[str, Any]]) -> None:
 def compare_inputs(groups: Groups, envelope: PPEnvelope) -> None:
     """Compare the tensors of a chunk over the mesh; the leader, which has validated them, is right.
 
+    Collective, Blocks, Raises: As ``compare_tensors``.
+    """
+    cause = "does anything write to the envelope's tensors on that rank? else its memory or network"
+    compare_tensors(groups, "input", envelope.tensors, envelope.ids, cause)
+
+
+def compare_results(groups: Groups, tensors: Mapping[str, torch.Tensor], ids: Ids) -> None:
+    """Compare what the last step of a chunk returned over the mesh; the leader's is what is sent.
+
+    Collective, Blocks, Raises: As ``compare_tensors``.
+    """
+    cause = "what differs by rank in the generator: `group_rank`, a random number, a sum that is missing?"
+    compare_tensors(groups, "result", tensors, ids, cause)
+
+
+def compare_tensors(
+    groups: Groups, what: str, tensors: Mapping[str, torch.Tensor], ids: Ids, check_first: str
+) -> None:
+    """Compare tensors of a chunk over the mesh.
+
     Raises:
         LocalProtocolError: A rank holds other ones; names it and them (every mesh rank, with the same text).
 
@@ -103,8 +123,8 @@ def compare_inputs(groups: Groups, envelope: PPEnvelope) -> None:
     Blocks:
         Until every mesh rank has come; at most the group's timeout.
     """
-    sums = b"".join(SUM.pack(digest_of(tensor)) for tensor in envelope.tensors.values())
-    whole = exchange(groups, WHOLE.pack(len(envelope.tensors), zlib.crc32(sums)))
+    sums = b"".join(SUM.pack(digest_of(tensor)) for tensor in tensors.values())
+    whole = exchange(groups, WHOLE.pack(len(tensors), zlib.crc32(sums)))
     if len(set(whole)) == 1:
         return
     counts = [WHOLE.unpack(raw)[0] for raw in whole]
@@ -112,11 +132,11 @@ def compare_inputs(groups: Groups, envelope: PPEnvelope) -> None:
         differences = [f"the mesh ranks had {counts} tensors"]
     else:
         every = exchange(groups, sums)
-        differences = different_inputs(list(envelope.tensors), every, groups.topology.mesh_ranks)
+        differences = different_inputs(list(tensors), every, groups.topology.mesh_ranks)
     raise LocalProtocolError(
-        f"The input of a chunk was not the leader's on all mesh ranks: {'; '.join(differences)}.",
-        where={"rank": groups.rank, "role": str(groups.role), "group": "tp_pg", **envelope.ids.where()},
-        check_first="does anything write to the envelope's tensors on that rank? else its memory or network",
+        f"The {what} of a chunk was not the leader's on all mesh ranks: {'; '.join(differences)}.",
+        where={"rank": groups.rank, "role": str(groups.role), "group": "tp_pg", **ids.where()},
+        check_first=check_first,
     )
 
 

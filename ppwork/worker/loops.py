@@ -26,7 +26,7 @@ from ppwork.runtime.plane import Timed
 from ppwork.stage import Chunk, Emission, Generator, Pause, Stage0, Tensors
 from ppwork.worker.collectives import counting
 from ppwork.worker.contract import chunk_of, emission_of, optional, tensors_of, with_metadata
-from ppwork.worker.digests import compare_inputs
+from ppwork.worker.digests import compare_inputs, compare_results
 from ppwork.worker.stage_code import stage_code
 from ppwork.worker.tally import Tally
 
@@ -265,6 +265,8 @@ def generate(
             if getattr(generator, "calls_are_counted", False):
                 calls = tally.calls
             plane.computed(calls)
+        if plan.digests:
+            compare_results(groups, tensors, envelope.ids)
     return PPResult(PPAction.INFER, envelope.ids, calls, took.host_ns, {}, tensors), took
 
 
