@@ -82,7 +82,7 @@ clean:
 	$(PYTHON) -m venv .venv
 
 .venv/.run: .venv/bin/python pyproject.toml constraints.txt
-	$(PIP) -e .
+	$(PIP) -e ".[run]"
 	touch $@
 
 .venv/.dev: .venv/.run

@@ -21,9 +21,9 @@ if _typing.TYPE_CHECKING:
     from ppwork.lab.exercises.check import check
     from ppwork.lab.expectation import expect
     from ppwork.lab.live import launch, launch_script
+    from ppwork.lab.run import Run, open  # noqa: A004
     from ppwork.lab.what_if import what_if
     from ppwork.pictures.picture import Picture, show
-    from ppwork.records.run import Run, open  # noqa: A004
     from ppwork.timeline.simulate import simulate
 else:
 
@@ -66,14 +66,14 @@ _ROOMS = {"claims": "claims", "faults": "faults", "lesson": "lab.lesson", "pictu
 _HOMES = {
     **_ROOMS,
     "Picture": "pictures.picture",
-    "Run": "records.run",
+    "Run": "lab.run",
     "check": "lab.exercises.check",
     "diagnose": "diagnosis.runs",
     "doctor": "lab.doctor.doctor",
     "expect": "lab.expectation",
     "launch": "lab.live",
     "launch_script": "lab.live",
-    "open": "records.run",
+    "open": "lab.run",
     "show": "pictures.picture",
     "simulate": "timeline.simulate",
     "what_if": "lab.what_if",
@@ -85,9 +85,11 @@ def __dir__() -> list[str]:
 
 
 def load_ipython_extension(shell: _typing.Any) -> None:  # noqa: ANN401  IPython's shell, not imported for a type
-    """Give a notebook the cell magic ``%%ranks``, and its ``!torchrun`` (at ``%load_ext ppwork``)."""
+    """Give a notebook ``%%ranks``, ``%%stages``, and its own ``!torchrun`` (at ``%load_ext ppwork``)."""
     from ppwork.lab.magic import own_programs_first, ranks
+    from ppwork.lab.stages_cell import stages
 
     own_programs_first()
 
     shell.register_magic_function(ranks, "cell")
+    shell.register_magic_function(stages, "cell")

@@ -30,8 +30,13 @@ def main() -> int:
 
             return script.main(folder, program, arguments)
         case _:
-            from ppwork.cli import main as cli
-
+            try:
+                from ppwork.cli import main as cli
+            except ModuleNotFoundError as error:
+                if error.name is None or error.name.startswith("ppwork"):
+                    raise
+                sys.stderr.write(f'the command line needs {error.name}: pip install "ppwork[run]"\n')
+                return 2
             return cli.main()
 
 

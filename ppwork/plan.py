@@ -11,9 +11,10 @@ the launcher, just before the ranks start.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from errno import EINVAL
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -30,8 +31,6 @@ MAX_NOISE = 2550.0
 """Ten times full scale: nothing of the clip is left."""
 SCHEDULES = ("overlap", "send-after-decode")
 
-Scalar = str | int | float | bool
-
 
 class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One run, agreed by all ranks: the pipeline, and what its stages compute.
@@ -44,7 +43,7 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
 
     chunks: int | None = None
-    """Chunks to run; ``None`` is resolved by the launcher to all the input has."""
+    """Chunks to run; ``None``: all that the clip has; of own stages, until ``encode`` returns ``None``."""
     frames_per_chunk: int = 4
     input: str = ""
     """Path of the clip; empty is the one that ships with the package."""
@@ -63,12 +62,12 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When envelope k+1 leaves: ``overlap``, or ``send-after-decode``, the classic mistake (for teaching)."""
     stage0: str = VIDEO_STAGE0
     stage1: str = VIDEO_STAGE1
-    options: dict[str, Scalar] = {}  # noqa: RUF012  msgspec copies it
-    """Free options of user stages."""
+    options: dict[str, Any] = {}  # noqa: RUF012  msgspec copies it
+    """Free options of user stages: whatever JSON has a word for."""
     heartbeat_s: float | None = None
     """Seconds after the last envelope at which a pausing source sends a NOOP; ``None``: a quarter timeout."""
     digests: bool = False
-    """Compare inputs and replicated weights over the mesh: at start, and for every chunk."""
+    """Compare replicated weights over the mesh at start, inputs and results for every chunk."""
     one_process: bool = False
     """Rank 0 and a mesh of one as threads of one process, copies for links: true times of one card."""
     fault: str = ""
@@ -76,6 +75,8 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     threads_per_rank: int = 1
     verify: bool = False
     """Keep what rank 0 emitted, to be compared with the single-process reference."""
+    keep_outputs: bool = False
+    """Keep what rank 0 emitted, in its memory until the end and then in the folder: ``Run.outputs``."""
     tolerance: float = 1e-4
     """Largest absolute difference that ``verify`` allows in a mesh of 2 and more; a mesh of 1 gets 0."""
 
@@ -83,6 +84,18 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """Refuse what cannot work whatever the workload and the machine."""
+        for field in ("stage0", "stage1"):
+            path = getattr(self, field)
+            if isinstance(path, type) or str(path).startswith("__main__:"):
+                need = "an import path such as my_stages:Source: ranks are processes of their own"
+                refuse(
+                    field,
+                    path,
+                    need,
+                    "a cell that begins with %%stages my_stages.py writes its classes to that file",
+                )
+        if isinstance(self.options, dict):
+            msgspec.structs.force_setattr(self, "options", _plain(self.options, "options"))
         super().__post_init__()
         at_least(self, 1, "frames_per_chunk", "width", "height", "threads_per_rank")
         at_least(self, 0, "recompute_every", "seed")
@@ -91,9 +104,6 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
         finite_from(self, 0, "noise", "tolerance")
         if self.noise > MAX_NOISE:
             refuse("noise", self.noise, f"at most {MAX_NOISE:g}", "--noise, in units of 1/255")
-        for name, option in self.options.items():
-            if isinstance(option, float) and not math.isfinite(option):
-                refuse("options", {name: option}, "finite: JSON has no word for it", f"the option {name}")
         if self.heartbeat_s is not None and not 0 < self.heartbeat_s < self.timeout_s / 2:
             need = f"above 0 and under half of timeout_s, {self.timeout_s / 2:g}"
             refuse(
@@ -106,6 +116,11 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 if getattr(self, field) != only:
                     refuse(field, getattr(self, field), f"{only!r} with one_process", "--one-process")
         _check_cuts(self)
+
+    @property
+    def allowed_difference(self) -> float:
+        """Largest absolute difference that ``verify`` lets pass: a mesh of 1 sums over nobody."""
+        return self.tolerance if self.mesh_size > 1 else 0.0
 
     @property
     def is_video(self) -> bool:
@@ -131,16 +146,16 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 f"The plan does not read: {error}.", check_first="was it written by this version of ppwork?"
             ) from error
 
-    def save(self, run_dir: Path) -> None:
+    def save(self, run_dir: Path | str) -> None:
         """Write ``plan.json`` into a run folder, for every rank and reader; before any of them starts.
 
         Raises:
             OSError: It cannot be written.
         """
-        (run_dir / self.FILE_NAME).write_bytes(msgspec.json.format(self.to_json(), indent=2))
+        (Path(run_dir) / self.FILE_NAME).write_bytes(msgspec.json.format(self.to_json(), indent=2))
 
     @classmethod
-    def load(cls, run_dir: Path) -> Plan:
+    def load(cls, run_dir: Path | str) -> Plan:
         """Read ``plan.json`` of a run folder.
 
         Raises:
@@ -202,6 +217,23 @@ def synthetic(
         stage1=SYNTHETIC_STAGE1,
         options={**plan.options, **options},
     )
+
+
+def _plain(value: object, place: str) -> object:
+    """Return what the ranks will read back of an option, which is JSON by then."""
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {key: _plain(member, f"{place}[{key!r}]") for key, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(member, f"{place}[{index}]") for index, member in enumerate(value)]
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, float) and not math.isfinite(value):
+        refuse(place, value, "finite: JSON has no word for it", "the options of the stages")
+    for kind in (str, int, float):  # numpy's numbers are of kinds of their own
+        if isinstance(value, kind):
+            return kind(value)
+    need = "text, a number, true, false, none, a list, or a dict by text: ranks read it from a file"
+    return refuse(place, value, need, "the options of the stages")
 
 
 def _check_cuts(plan: Plan) -> None:

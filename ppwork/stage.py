@@ -119,7 +119,8 @@ class Emission:
 
     Attributes:
         output: The decoded chunk, on the CPU. ``--verify`` compares it with the single-process run.
-        metrics: Figures of this chunk for the progress line, such as ``psnr_db``.
+        metrics: Figures of this chunk, such as ``psnr_db``: beside the progress bar, and their medians in the
+            summary.
     """
 
     output: torch.Tensor
@@ -281,6 +282,6 @@ def load_stage(path: str, methods: tuple[str, ...], *, search: Path | None = Non
     if missing:
         raise PlanError(
             f"The stage {path!r} lacks the contract's methods {', '.join(missing)}.",
-            check_first=f"a stage needs {', '.join(methods)}; docs/stages.md has an example",
+            check_first=f"a stage needs {', '.join(methods)}; `ppwork new` writes an example",
         )
     return stage

@@ -38,5 +38,5 @@ def report_table(report: Report) -> Table:
     def cells(row: Row) -> list[Cell]:
         return [row.what, row.found, (row.verdict.value, STYLES[row.verdict]), row.todo]
 
-    parts: list[list[Cell]] = [[""], [("what will run here", BOLD)]]
+    parts: list[list[Cell]] = [[""] * 4, [("what will run here", BOLD), "", "", ""]]
     return Table(HEAD, [*map(cells, report.here), *parts, *map(cells, report.runs)])

@@ -25,7 +25,7 @@ from ppwork.cli.starter import lessons, new
 from ppwork.cli.sweep import sweep
 from ppwork.cli.trace import trace
 from ppwork.errors import PlanError, RunFailed
-from ppwork.launcher.launch import launch
+from ppwork.launcher.launch import DEFAULT_LIMIT_S, launch
 from ppwork.pictures.timelines import timeline_files
 from ppwork.plan import VIDEO_STAGE0, VIDEO_STAGE1, Plan, synthetic
 from ppwork.records.run import Run
@@ -63,7 +63,9 @@ def run(
         int | None,
         typer.Option(help="Ranks of stage 1, the world is one larger; default 2, in one process 1."),
     ] = None,
-    chunks: Annotated[int | None, typer.Option(help="Chunks to run; default: the whole clip.")] = None,
+    chunks: Annotated[
+        int | None, typer.Option(help="Chunks to run; default: all that the source has.")
+    ] = None,
     frames_per_chunk: Annotated[int, typer.Option()] = 4,
     size: Annotated[str, typer.Option(help="WxH in pixels.")] = "160x96",
     noise: Annotated[float, typer.Option(help="Standard deviation of the added noise, in 1/255.")] = 25.0,
@@ -95,9 +97,25 @@ def run(
     payload_mb: Annotated[float, typer.Option(help="Synthetic: MB of a chunk, each way.")] = 1.0,
     jitter: Annotated[float, typer.Option(help="Synthetic: relative spread of the times.")] = 0.0,
     option: Annotated[
-        list[str] | None, typer.Option("--option", "-o", help="KEY=VALUE for own stages; repeat.")
+        list[str] | None,
+        typer.Option("--option", "-o", help="KEY=VALUE for own stages, VALUE may be JSON; repeat."),
     ] = None,
+    options: Annotated[
+        Path | None, typer.Option(help="JSON file of such options; -o comes before it.")
+    ] = None,
+    threads: Annotated[int, typer.Option(help="Threads of torch on each rank.")] = 1,
     timeout_s: Annotated[float, typer.Option(help="Longest wait for a peer, in seconds.")] = 60.0,
+    stall_s: Annotated[
+        float | None,
+        typer.Option(help="Longest step of a stage, loading included; default: 0.8 of the timeout."),
+    ] = None,
+    freeze_s: Annotated[float, typer.Option(help="A process may be stopped so long.")] = 5.0,
+    limit_s: Annotated[
+        float, typer.Option(min=1, help="Hard limit on the whole run, in seconds.")
+    ] = DEFAULT_LIMIT_S,
+    max_message_mb: Annotated[
+        float, typer.Option(min=0, help="Largest message, in MB of 2**20 bytes.")
+    ] = 1024.0,
     heartbeat_s: Annotated[
         float | None, typer.Option(help="A pausing source sends a NOOP so often; default: timeout / 4.")
     ] = None,
@@ -105,12 +123,16 @@ def run(
         int, typer.Option(help="First chunks whose mesh sums are compared before each; -1 always, 0 never.")
     ] = 2,
     digests: Annotated[
-        bool, typer.Option(help="Compare whole weights and all inputs over the mesh.")
+        bool, typer.Option(help="Compare whole weights, all inputs and results over the mesh.")
     ] = False,
     out_dir: Annotated[
         Path | None, typer.Option("--out", parser=path_of, help="Run folder, new or empty.")
     ] = None,
     verify: Annotated[bool, typer.Option(help="Compare with a single-process run.")] = False,
+    tolerance: Annotated[
+        float, typer.Option(help="Largest difference that --verify lets pass in a mesh of 2 and more.")
+    ] = 1e-4,
+    keep_outputs: Annotated[bool, typer.Option(help="Keep what stage 0 emitted: `run.outputs`.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON only.")] = False,
 ) -> None:
     """Send a clip through rank 0, the leader and the mesh, and write it back denoised."""
@@ -137,12 +159,18 @@ def run(
         one_process=one_process,
         stage0=stage0,
         stage1=stage1,
-        options=options_of(option or []),
+        options=options_of(option or [], options),
+        threads_per_rank=threads,
         timeout_s=timeout_s,
+        stall_s=stall_s,
+        freeze_s=freeze_s,
+        max_message_bytes=int(max_message_mb * (1 << 20)),
         heartbeat_s=heartbeat_s,
         compare_collectives=compare_collectives,
         digests=digests,
         verify=verify,
+        tolerance=tolerance,
+        keep_outputs=keep_outputs,
     )
     if workload == "synthetic":
         encode_ms, decode_ms = halves_of(stage0_ms)
@@ -151,9 +179,9 @@ def run(
     elif workload != "video":
         raise PlanError(f"The workload was {workload!r}.", check_first="--workload video or synthetic")
     if as_json:
-        write_json(launch(plan, out=out_dir).summary)
+        write_json(launch(plan, out=out_dir, limit_s=limit_s).summary)
         return
-    out.print(table(launch_with_bar(plan, out_dir, err)))
+    out.print(table(launch_with_bar(plan, out_dir, err, limit_s)))
 
 
 app.command("simulate")(predict)

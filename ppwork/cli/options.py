@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import typer
 
 from ppwork.errors import PlanError
-from ppwork.plan import Scalar
 
 
 def path_of(text: str) -> Path:
@@ -62,13 +62,17 @@ def chunk_range(text: str) -> tuple[int | None, int | None]:
     return int(first), int(last)
 
 
-def options_of(pairs: list[str]) -> dict[str, Scalar]:
-    """Return the options of own stages of ``KEY=VALUE`` each; what JSON knows as a number or truth is one.
+def options_of(pairs: list[str], file: Path | None = None) -> dict[str, Any]:
+    """Return the options of own stages.
+
+    Args:
+        pairs: ``KEY=VALUE`` each; a value that is JSON (a number, a list) is that, any other is text.
+        file: JSON, an object of options; a pair of the same key comes before it.
 
     Raises:
-        PlanError: One is not of that form, or a key comes twice.
+        PlanError: A pair is not of that form, or a key comes twice; the file does not read, or is no object.
     """
-    options: dict[str, Scalar] = {}
+    options: dict[str, Any] = {}
     for pair in pairs:
         key, separator, text = pair.partition("=")
         if not separator or not key or key in options:
@@ -77,10 +81,24 @@ def options_of(pairs: list[str]) -> dict[str, Scalar]:
                 check_first="-o rate=0.5 -o name=fast",
             )
         try:
-            options[key] = msgspec.json.decode(text, type=bool | int | float)
+            options[key] = msgspec.json.decode(text)
         except msgspec.MsgspecError:
             options[key] = text
-    return options
+    return options if file is None else {**_options_in(file), **options}
+
+
+def _options_in(file: Path) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+    except OSError as error:
+        raise PlanError(
+            f"The file of options {file} cannot be read: {error.strerror}.", check_first="--options"
+        ) from error
+    except msgspec.MsgspecError as error:
+        raise PlanError(
+            f"The file of options {file} is no JSON object: {error}.",
+            check_first='it looks like {"rate": 0.5}',
+        ) from error
 
 
 def halves_of(text: str) -> tuple[float, float]:

@@ -12,14 +12,17 @@ from ppwork.launcher.launch import launch
 from ppwork.pictures.tables import Table
 from ppwork.plan import Plan
 from ppwork.records.run import Run, rows_of
-from ppwork.records.spans import Entry, Instant
+from ppwork.records.spans import STAGE1_MS, Entry, Instant
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+MOST_METRICS = 3
+"""As many fit beside the bar."""
 
-def launch_with_bar(plan: Plan, out_dir: Path | None, console: Console) -> Run:
-    """Launch a plan and show chunk, period and PSNR while it runs; raises as ``launch``."""
+
+def launch_with_bar(plan: Plan, out_dir: Path | None, console: Console, limit_s: float) -> Run:
+    """Launch a plan and show chunk, period and the stage's metrics while it runs; raises as ``launch``."""
     before = (TextColumn("{task.description}"), BarColumn(bar_width=24))
     after = (MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[figures]}"))
     progress = Progress(*before, *after, console=console)
@@ -36,14 +39,14 @@ def launch_with_bar(plan: Plan, out_dir: Path | None, console: Console) -> Run:
             return
         period = f"period {(entry.at_ns - last_ns) / 1e6:.0f} ms" if last_ns else ""
         last_ns = entry.at_ns
-        quality = entry.figures.get("psnr_denoised_db")
-        figures = period + (f"  PSNR {quality:.1f} dB" if quality is not None else "")
+        metrics = [f"{name} {value:.4g}" for name, value in entry.figures.items() if name != STAGE1_MS]
+        figures = "  ".join([period, *metrics[:MOST_METRICS]])
         number = entry.chunk_index + 1
         doing = "verifying" if plan.verify and number == progress.tasks[0].total else "chunks"
         progress.update(task, completed=number, description=doing, figures=figures)
 
     with contextlib.ExitStack() as shown:
-        return launch(plan, out=out_dir, started=begin, progress=show)
+        return launch(plan, out=out_dir, started=begin, progress=show, limit_s=limit_s)
 
 
 def table(finished: Run) -> Table:

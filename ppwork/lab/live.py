@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ppwork.errors import PlanError
+from ppwork.lab.run import Run
 from ppwork.launcher.launch import DEFAULT_LIMIT_S, Progress
 from ppwork.launcher.launch import launch as launch_plan
 from ppwork.launcher.script import LIMIT_S, ScriptRun, rank_log
@@ -33,8 +34,9 @@ from ppwork.pictures.tables import APART, Table
 from ppwork.pictures.timelines import timeline
 from ppwork.plan import Plan
 from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK
+from ppwork.records import run as records
 from ppwork.records.pulse import PulseState, read_pulse
-from ppwork.records.run import Run, log_file, rows_of
+from ppwork.records.run import log_file, rows_of
 from ppwork.records.spans import span_file
 from ppwork.records.tail import SpanTail, last_lines
 
@@ -146,8 +148,11 @@ class LiveView:
         self._looked = time.monotonic()
         self._head.value = f"{html.escape(self._facts.name)}, {self._looked - self._start:.0f} s"
         for step, bar in self._bars.items():
+            if not self._facts.total:  # the source says when it has ended: nothing says how far it is
+                bar.max = max(bar.max, self._facts.done[step])
             bar.value = self._facts.done[step]
-            self._counts[step].value = f"{bar.value} of {bar.max} chunks"
+            total = f" of {bar.max}" if self._facts.total else ""
+            self._counts[step].value = f"{bar.value}{total} chunks"
         self._ranks.value = rank_table(ranks)
         self._logs.value = log_lines(ranks)
 
@@ -183,9 +188,10 @@ def launch(
     def view(resolved: Plan, run_dir: Path) -> View:
         return view_of(RunProgress(resolved, run_dir), live=live)
 
-    return launch_plan(
+    run = launch_plan(
         plan, out=out, check=check, started=started, progress=progress, limit_s=limit_s, view=view
     )
+    return Run(run.run_dir, run.exit_code, run.failure)
 
 
 def launch_script(
@@ -238,7 +244,7 @@ def _drawn(run: ScriptRun) -> DrawnRun:
 
 
 def _shown_at_the_end(finished: object) -> object:
-    if isinstance(finished, Run):
+    if isinstance(finished, records.Run):
         return Ended(finished)
     return _drawn(finished) if isinstance(finished, ScriptRun) else finished
 
@@ -252,7 +258,7 @@ def view_of(facts: Facts, *, live: bool | None) -> View:
 class Ended:
     """Rest of a run's view: its figures, its timeline, and the last of each rank."""
 
-    run: Run
+    run: records.Run
 
     def _repr_html_(self) -> str:
         parts = [Table((), rows_of(self.run)).html()] if self.run.summary else []

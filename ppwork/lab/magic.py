@@ -49,14 +49,14 @@ def ranks(line: str, cell: str) -> object:
 
         known(options.exercise, on_ranks=True)
     limit_s = options.limit or (EXERCISE_LIMIT_S if options.exercise else LIMIT_S)
-    _write(options.file, cell)
+    write_cell(options.file, cell)
     run = launch_script(
         options.file, nproc=options.nproc, arguments=tuple(arguments), check=False, limit_s=limit_s
     )
     if not in_notebook():  # there the live view has ended as the program
         _show(run)
     if options.name:
-        _give(options.name, run)
+        give(options.name, run)
     if options.exercise:
         from ppwork.lab.exercises.check import check
 
@@ -83,7 +83,12 @@ def ending(run: ScriptRun) -> str:
     return f"exit code {run.exit_code}\n{told}\n  check first: {run.failure.check_first}"
 
 
-def _write(file: Path, cell: str) -> None:
+def write_cell(file: Path, cell: str) -> None:
+    """Write a cell to its file, in place of what a cell wrote there before.
+
+    Raises:
+        PlanError: The file is somebody else's, or cannot be written.
+    """
     try:
         if file.exists() and not (file.is_file() and _is_a_cells(file.read_bytes())):
             raise PlanError(
@@ -104,12 +109,13 @@ def _show(run: ScriptRun) -> None:
     display(run)  # type: ignore[no-untyped-call]
 
 
-def _give(name: str, run: ScriptRun) -> None:
+def give(name: str, value: object) -> None:
+    """Give the notebook a variable."""
     from IPython.core.getipython import get_ipython
 
     shell = get_ipython()
     if shell is not None:
-        shell.push({name: run})  # type: ignore[no-untyped-call]
+        shell.push({name: value})  # type: ignore[no-untyped-call]
 
 
 def _signed(cell: bytes) -> bytes:
@@ -124,23 +130,31 @@ def _is_a_cells(data: bytes) -> bool:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="%%ranks", usage=USAGE, add_help=False, allow_abbrev=False)
+    parser = LineParser(prog="%%ranks", usage=USAGE, add_help=False, allow_abbrev=False)
     parser.add_argument("nproc", type=int)
     parser.add_argument("--file", type=Path, default=Path("my_ranks.py"))
     parser.add_argument("--limit", type=float)
-    parser.add_argument("--as", dest="name", type=_identifier)
+    parser.add_argument("--as", dest="name", type=identifier)
     ends = parser.add_mutually_exclusive_group()
     ends.add_argument("--may-fail", action="store_true")
     ends.add_argument("--check", dest="exercise")
     return parser
 
 
-def _identifier(text: str) -> str:
+def identifier(text: str) -> str:
+    """Return the name of a variable or class.
+
+    Raises:
+        argparse.ArgumentTypeError: It is none.
+    """
     if not text.isidentifier():
         raise argparse.ArgumentTypeError(f"{text!r} is no name of a variable")
     return text
 
 
-class _Parser(argparse.ArgumentParser):
+class LineParser(argparse.ArgumentParser):
+    """The line of a magic; what it does not understand is a ``PlanError``."""
+
     def error(self, message: str) -> NoReturn:
-        raise PlanError(f"%%ranks did not understand its line: {message}.", check_first=USAGE)
+        """Refuse the line."""
+        raise PlanError(f"{self.prog} did not understand its line: {message}.", check_first=str(self.usage))

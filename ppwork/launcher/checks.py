@@ -33,7 +33,7 @@ def resolve(plan: Plan) -> Plan:
     """Check a plan against this machine and fill in what was left open.
 
     Returns:
-        The plan with ``chunks`` and ``backend`` decided, as every rank will read it.
+        The plan with ``backend`` decided, and of the shipped video ``chunks``, as every rank will read it.
 
     Raises:
         PlanError: The clip, size, mesh size, stages or GPUs do not fit; nothing has started.
@@ -42,11 +42,6 @@ def resolve(plan: Plan) -> Plan:
     if plan.is_video:
         check_plan(plan)
         plan = _with_clip_and_chunks(plan)
-    elif plan.chunks is None:
-        raise PlanError(
-            "The number of chunks was not given.",
-            check_first="own stages need --chunks; stage 0 may still end earlier by returning None",
-        )
     elif not plan.is_synthetic:  # ours; asking would take as long as starting a rank
         check_stages(plan)
     return plan.replace(backend=backend_of_one_process(plan) if plan.one_process else choose_backend(plan))

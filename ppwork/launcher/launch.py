@@ -213,15 +213,18 @@ def _verify(run: Run, deadline: float) -> RunFailed | None:
         )
     figures = msgspec.json.decode((run_dir / VERIFY_FILE).read_bytes(), type=dict[str, Any])
     (run_dir / VERIFY_FILE).unlink()
+    first, dtype = figures.pop("first_different"), figures.pop("dtype")
     run.complete(figures)
-    allowed = plan.tolerance if plan.mesh_size > 1 else 0.0
+    allowed = plan.allowed_difference
     worst = figures["max_abs_diff"]
     if worst is None or worst > allowed:  # JSON has no infinity: shapes or counts differed
         return RunFailed(
-            f"The pipeline's output differed from the single-process reference by {worst}; "
+            f"The pipeline's output ({dtype}) differed from the single-process reference by {worst}, "
+            f"{'in number' if first is None else f'first in chunk {first}'}; "
             f"{allowed:g} is allowed at mesh size {plan.mesh_size}.",
             check_first=f"{run_dir / SUMMARY_FILE}; do the stages use anything but their context and inputs? "
-            "sums of bfloat16 round, and need a larger tolerance",
+            "sums round, those of bfloat16 by far more: --tolerance (a plan's `tolerance`)",
         )
-    (run_dir / OUTPUTS_FILE).unlink()  # kept only for who wants to know why they differ
+    if not plan.keep_outputs:
+        (run_dir / OUTPUTS_FILE).unlink()  # kept only for who wants to know why they differ
     return None

@@ -183,6 +183,7 @@ def _bars(series: Series, *, numbers: bool = True) -> tuple[Figure, Axes]:
 def _measured(value: float | None, depth: int) -> float:
     if value is None:
         raise PlanError(
-            f"The run at depth {depth} has no measures.", check_first="has it two chunks or more?"
+            f"The run at depth {depth} has no measures.",
+            check_first="has it two chunks or more, and stages of 1 ms or more?",
         )
     return value

@@ -7,6 +7,7 @@ done stands under its line. Texts come last, each as near to its place as it is 
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from ppwork.pictures.picture import Picture
 from ppwork.pictures.tables import Table
 from ppwork.pictures.timelines import MARKERS
 from ppwork.protocol.topology import STAGE0_RANK
-from ppwork.records.run import Run
+from ppwork.records.run import Run, as_run
 from ppwork.timeline.call import CallStory, LastWord, Message, Step, call_story
 from ppwork.timeline.chunks import TRANSFER_AT
 
@@ -61,17 +62,17 @@ class SequenceChart(Picture):
     """Steps, messages, commitment points and last words of the call."""
 
 
-def sequence(run: Run, *, chunk_index: int) -> SequenceChart:
+def sequence(run: Run | os.PathLike[str] | str, *, chunk_index: int) -> SequenceChart:
     """Return the messages between ranks for one chunk of a run, from its encode to its emission.
 
     Args:
-        run: A finished run, failed or not.
+        run: A finished run, failed or not, or its folder.
         chunk_index: The chunk.
 
     Raises:
         PlanError: The run has not begun that chunk.
     """
-    story = call_story(run, chunk_index)
+    story = call_story(as_run(run), chunk_index)
     return SequenceChart(_finding(story), lambda: _Chart(story).draw(), _table(story), story=story)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,7 +21,7 @@ from ppwork.pictures.streams import stream_tables
 from ppwork.pictures.tables import Table
 from ppwork.plan import Plan
 from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK, Topology
-from ppwork.records.run import Run
+from ppwork.records.run import Run, as_run
 from ppwork.records.spans import DEVICE_LANE, Instant, Span
 from ppwork.timeline.chunks import (
     STAGE0_SPANS,
@@ -69,10 +70,10 @@ HEIGHTS = {**dict.fromkeys(WORK, 0.76), **dict.fromkeys(TRANSFERS, 0.3), **dict.
 
 
 def timeline(
-    run: Run | EntriesByRank,
+    run: Run | Path | str | EntriesByRank,
     *,
     title: str = "",
-    compare: Run | EntriesByRank | None = None,
+    compare: Run | Path | str | EntriesByRank | None = None,
     compare_title: str = "",
     first_chunk: int | None = None,
     last_chunk: int | None = None,
@@ -83,7 +84,7 @@ def timeline(
     same chunks where they can: those asked for, else an ordinary stretch of the first run.
 
     Args:
-        run: A run, or the entries of every rank.
+        run: A run, its folder, or the entries of every rank.
         title: Name of the run; the shown chunks are added.
         compare: A second run, drawn below the first.
         compare_title: Its name.
@@ -142,8 +143,8 @@ def timeline_files(
     }
 
 
-def _entries(run: Run | EntriesByRank) -> EntriesByRank:
-    return run if isinstance(run, Mapping) else run.entries_by_rank
+def _entries(run: Run | Path | str | EntriesByRank) -> EntriesByRank:
+    return run if isinstance(run, Mapping) else as_run(run).entries_by_rank
 
 
 def _draw(windows: list[Window], titles: list[str]) -> Figure:

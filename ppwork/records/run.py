@@ -5,12 +5,13 @@ No torch, no processes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
@@ -19,12 +20,21 @@ from ppwork.plan import Plan
 from ppwork.records.files import read_json, write_whole
 from ppwork.records.spans import Entry, Instant, Span, read_entries
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 TORCHRUN_LOG = "torchrun.log"
 SUMMARY_FILE = "summary.json"
 OUTPUTS_FILE = "outputs.safetensors"
-"""Output of rank 0, chunk by chunk; there only with ``verify``, until it was found equal."""
+"""Output of rank 0, chunk by chunk; with ``keep_outputs``, and with ``verify`` until it was found equal."""
+NUMPY_NAMES = {"BOOL": "bool", "C64": "complex64", "F16": "float16", "F32": "float32", "F64": "float64"}
+NUMPY_NAMES |= {f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)}
+NUMPY_NAMES |= {f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)}
+"""Dtypes of a safetensors file, as numpy names them."""
 VERIFY_FILE = "verify.json"
 END_FILE = "launch.json"
+LONGEST = 60
+"""Characters of a figure that stand in the table; all of it is in the summary."""
 QUEUE = "queue."
 """A rank's last instants are named so, one for each queue: its bound, its largest fill, what went through."""
 
@@ -71,13 +81,17 @@ class FinishedProgram:
     exit_code: int | None
     failure: RunFailed | None = None
 
+    def __post_init__(self) -> None:
+        """Take a folder that is given as text, too."""
+        object.__setattr__(self, "run_dir", Path(self.run_dir))
+
 
 @dataclass(frozen=True, repr=False)
 class Run(FinishedProgram):
     """One finished run of a plan."""
 
     @classmethod
-    def load(cls, run_dir: Path) -> Run:
+    def load(cls, run_dir: Path | str) -> Self:
         """Read back a run that has recorded at least a chunk.
 
         Raises:
@@ -119,6 +133,37 @@ class Run(FinishedProgram):
         """Spans and instants of one rank."""
         return read_entries(self.run_dir, rank)
 
+    @property
+    def outputs(self) -> dict[int, NDArray[Any]]:
+        """What rank 0 emitted, by chunk index, in the dtype of the stage; bfloat16 comes as float32.
+
+        Raises:
+            PlanError: They were not kept, or numpy has no such dtype.
+        """
+        import numpy as np
+        from safetensors import deserialize
+
+        path = self.run_dir / OUTPUTS_FILE
+        if not path.is_file():
+            raise PlanError(
+                f"The run {self.run_dir} kept no outputs.",
+                check_first="Plan(keep_outputs=True), or --keep-outputs",
+            )
+        outputs: dict[int, NDArray[Any]] = {}
+        for name, view in deserialize(path.read_bytes()):  # type: ignore[no-untyped-call]
+            if view["dtype"] == "BF16":  # the upper half of a float32
+                halves = np.frombuffer(view["data"], np.uint16).astype(np.uint32)
+                values: NDArray[Any] = (halves << 16).view(np.float32)
+            elif (dtype := NUMPY_NAMES.get(view["dtype"])) is not None:
+                values = np.frombuffer(view["data"], dtype)
+            else:
+                raise PlanError(
+                    f"The outputs of {self.run_dir} are {view['dtype']}, which numpy does not have.",
+                    check_first=f"safetensors.torch.load_file({str(path)!r})",
+                )
+            outputs[int(name)] = values.reshape(view["shape"])
+        return dict(sorted(outputs.items()))  # the file has an order of its own
+
     def complete(self, figures: dict[str, Any]) -> None:
         """Add what only the launcher knows to the summary that rank 0 wrote.
 
@@ -145,13 +190,9 @@ class Run(FinishedProgram):
         return f"Run({str(self.run_dir)!r}, {state}, chunks={self.summary.get('chunks')})"
 
 
-def open(run_dir: Path | str) -> Run:  # noqa: A001  as ``pp.open``
-    """Read back a run that has ended, also of a torchrun of one's own: ``pp.open("runs/mine")``.
-
-    Raises:
-        PlanError: As ``Run.load``.
-    """
-    return Run.load(Path(run_dir))
+def as_run(run: Run | os.PathLike[str] | str) -> Run:
+    """Return a run, given itself or its folder."""
+    return run if isinstance(run, Run) else Run(Path(run), None)
 
 
 def queues_of(entries: Iterable[Entry]) -> list[dict[str, str | int]]:
@@ -178,6 +219,21 @@ def transport_of(finished: Run) -> str:
     return f"one process, copies on {'the GPU' if on_gpu else 'the CPU: no streams'}"
 
 
+def in_words(figures: Mapping[str, object]) -> str:
+    """Return figures of a stage in one line: ``words 3, rate 0.5123``."""
+    texts = {
+        name: f"{figure:.4g}"
+        if isinstance(figure, float)
+        else figure
+        if isinstance(figure, str)
+        else msgspec.json.encode(figure).decode()
+        for name, figure in figures.items()
+    }
+    return ", ".join(
+        f"{name} {text if len(text) <= LONGEST else f'{text[:LONGEST]}...'}" for name, text in texts.items()
+    )
+
+
 def rows_of(finished: Run) -> list[tuple[str, str]]:
     """Return name and text of each line; what the run did not measure has none."""
     summary, plan = finished.summary, finished.plan
@@ -186,9 +242,13 @@ def rows_of(finished: Run) -> list[tuple[str, str]]:
         ("ranks", f"{plan.world_size} (stage 0 + mesh of {plan.mesh_size}), {transport_of(finished)}"),
         ("chunks", f"{summary.get('chunks')}, {depth_of(plan)}"),
     ]
-    noisy, clean = summary.get("psnr_noisy_db"), summary.get("psnr_denoised_db")
-    if noisy is not None and clean is not None:
-        rows.append(("PSNR", f"noisy {noisy:.2f} dB, denoised {clean:.2f} dB ({clean - noisy:+.2f} dB)"))
+    if plan.is_video:
+        noisy, clean = (summary.get("figures", {}).get(f"psnr_{name}_db") for name in ("noisy", "denoised"))
+        if noisy is not None and clean is not None:
+            rows.append(("PSNR", f"noisy {noisy:.2f} dB, denoised {clean:.2f} dB ({clean - noisy:+.2f} dB)"))
+    else:
+        own = {name: in_words(summary.get(name) or {}) for name in ("figures", "metrics")}
+        rows += [(name, text) for name, text in own.items() if text]
     if summary.get("period_ms") is not None:
         stage0, stage1 = f"stage 0 {summary['stage0_ms']:.1f} ms", f"stage 1 {summary['stage1_ms']:.1f} ms"
         rows.append(("period", f"{summary['period_ms']:.1f} ms ({stage0}, {stage1})"))
@@ -196,11 +256,14 @@ def rows_of(finished: Run) -> list[tuple[str, str]]:
         dropped = ", ".join(map(str, summary.get("dropped_chunks", ())))
         text = f"dropped {dropped}" if dropped else "nothing was in flight, nothing dropped"
         rows.append(("flushed", f"at chunk {', '.join(map(str, sorted(plan.flushes)))}: {text}"))
-    if summary.get("overlap_score") is not None and plan.in_flight_depth > 1:
-        idle_ms = summary.get("mesh_idle_ms")
-        idle = "" if idle_ms is None else f", mesh idle {idle_ms:.1f} ms"
-        scores = f"score {summary['overlap_score']:.2f}, efficiency {summary['efficiency']:.2f}"
-        rows.append(("overlap", scores + idle))
+    if summary.get("period_ms") is not None and plan.in_flight_depth > 1:
+        score, efficiency, idle_ms = (
+            summary.get(name) for name in ("overlap_score", "efficiency", "mesh_idle_ms")
+        )
+        texts = ["a stage is too short for a score" if score is None else f"score {score:.2f}"]
+        texts += [] if efficiency is None else [f"efficiency {efficiency:.2f}"]
+        texts += [] if idle_ms is None else [f"mesh idle {idle_ms:.1f} ms"]
+        rows.append(("overlap", ", ".join(texts)))
     if "max_abs_diff" in summary:
         rows.append(("verified", f"max_abs_diff {summary['max_abs_diff']:g} to one process"))
     rows.append(("versions", f"ppwork {versions.get('ppwork')}, torch {versions.get('torch')}"))

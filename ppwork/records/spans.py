@@ -57,6 +57,8 @@ DEVICE_LANE = f"{STREAM}compute"
 """The lane of what stages do on a CUDA device."""
 INJECTED = "fault.injected"
 """The instant that an injector writes at the moment of the injection."""
+STAGE1_MS = "stage1_ms"
+"""The one figure of an emission that is ours, the generator's time; the others are the stage's metrics."""
 WhichChunk = dict[str, int]
 """Any of ``call_id``, ``chunk_index``, ``cache_epoch``."""
 _decoder = msgspec.json.Decoder(Entry)

@@ -10,6 +10,7 @@ from typing import NoReturn
 import msgspec
 
 from ppwork.errors import PlanError
+from ppwork.records.run import Run
 from ppwork.records.spans import Entry
 from ppwork.timeline.steps import ChunkSteps
 
@@ -142,7 +143,7 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
         return cls(encode_ms=0.0, decode_ms=0.0, stage1_ms=0.0, down=hop, broadcast={2: broadcast}, up=hop)
 
     @classmethod
-    def from_run(cls, entries_by_rank: Mapping[int, Sequence[Entry]], *, warm_up: int = 1) -> Costs:
+    def from_run(cls, run: Run | Mapping[int, Sequence[Entry]], *, warm_up: int = 1) -> Costs:
         """Take the costs from the spans of a run, as samples in the order of its chunks.
 
         Each rank's clock is used alone. Hops have the bytes of that run in them and do not scale with
@@ -150,12 +151,14 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
         sender a receiver is done, and deeper a sender may wait for its receiver.
 
         Args:
-            entries_by_rank: Rank 0's, the leader's, and as many more as the mesh has (only counted).
+            run: A run, or the entries of its ranks: rank 0's, the leader's, and as many more as the mesh has
+                (only counted).
             warm_up: Chunks left out at the start.
 
         Raises:
             PlanError: No chunk has all its spans.
         """
+        entries_by_rank = run.entries_by_rank if isinstance(run, Run) else run
         steps = ChunkSteps(entries_by_rank)
         calls = steps.whole_chunks()[warm_up:]
         if not calls:

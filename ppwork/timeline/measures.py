@@ -12,17 +12,31 @@ from itertools import pairwise
 import msgspec
 
 from ppwork.protocol.topology import STAGE0_RANK
-from ppwork.records.spans import Entry, Instant
+from ppwork.records.spans import STAGE1_MS, Entry, Instant
 from ppwork.timeline.chunks import STAGE0_SPANS, chunk_durations, emissions, steps_of
+
+FLOOR_MS = 1.0
+"""A stage that takes less is not scored."""
 
 
 def stage1_ms_of(stage0_entries: Iterable[Entry]) -> dict[int, float]:
     """Return the generator time per chunk that the results brought back to rank 0, in milliseconds."""
     return {
-        entry.chunk_index: entry.figures["stage1_ms"]
+        entry.chunk_index: entry.figures[STAGE1_MS]
         for entry in stage0_entries
-        if isinstance(entry, Instant) and entry.name == "emit" and "stage1_ms" in entry.figures
+        if isinstance(entry, Instant) and entry.name == "emit" and STAGE1_MS in entry.figures
     }
+
+
+def metrics_of(stage0_entries: Iterable[Entry]) -> dict[str, float]:
+    """Return the median of each metric that the stage gave its emissions, over the chunks that have it."""
+    values: dict[str, list[float]] = {}
+    for entry in stage0_entries:
+        if isinstance(entry, Instant) and entry.name == "emit":
+            for name, figure in entry.figures.items():
+                if name != STAGE1_MS:
+                    values.setdefault(name, []).append(figure)
+    return {name: statistics.median(figures) for name, figures in values.items()}
 
 
 def dropped_chunks(stage0_entries: Iterable[Entry]) -> list[int]:
@@ -42,7 +56,9 @@ class Measures(msgspec.Struct, frozen=True):
     ``stage0 = A + C`` (encode, preflight; decode and emit), ``stage1 = B`` (generator),
     ``period = (emit_k - emit_(k-depth)) / depth``, ``hidden = max(0, stage0 + stage1 - period)``,
     ``overlap_score = median(hidden / min(stage0, stage1))``,
-    ``efficiency = max(median stage0, median stage1) / median period``.
+    ``efficiency = max(median stage0, median stage1) / median period``; both are 1 at most.
+    A stage under ``FLOOR_MS`` is as short as what a scheduler puts between two chunks: beside a shorter stage
+    under it there is no score, beside a longer one no efficiency.
     """
 
     chunks: int
@@ -81,15 +97,25 @@ def measure(
     period = statistics.median(periods.values())
     stage0 = statistics.median(stage0_ms[k] for k in steady)
     stage1 = statistics.median(stage1_ms[k] for k in steady)
-    shares = [
-        max(0.0, stage0_ms[k] + stage1_ms[k] - periods[k]) / max(min(stage0_ms[k], stage1_ms[k]), 1e-9)
-        for k in steady
-    ]
+    shares = [_hidden(stage0_ms[k], stage1_ms[k], periods[k]) for k in steady]
     return Measures(
         chunks=len(emits),
         period_ms=round(period, 3),
         stage0_ms=round(stage0, 3),
         stage1_ms=round(stage1, 3),
-        overlap_score=round(statistics.median(shares), 4),
-        efficiency=round(max(stage0, stage1) / max(period, 1e-9), 4),
+        overlap_score=round(statistics.median(shares), 4) if min(stage0, stage1) >= FLOOR_MS else None,
+        efficiency=round(min(1.0, max(stage0, stage1) / period), 4)
+        if max(stage0, stage1) >= FLOOR_MS
+        else None,
     )
+
+
+def score_text(score: float | None) -> str:
+    """Return a score as text: ``0.97``, or why there is none."""
+    return f"no measure of stages under {FLOOR_MS:g} ms" if score is None else f"{score:.2f}"
+
+
+def _hidden(stage0_ms: float, stage1_ms: float, period_ms: float) -> float:
+    """Return the part of the shorter stage that was hidden; not more than all of it."""
+    shorter = max(min(stage0_ms, stage1_ms), 1e-9)
+    return min(max(0.0, stage0_ms + stage1_ms - period_ms), shorter) / shorter

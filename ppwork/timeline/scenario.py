@@ -9,6 +9,7 @@ import msgspec
 
 from ppwork.plan import Plan
 from ppwork.timeline.costs import Costs, Hop, law_bounds_ms, median_of
+from ppwork.timeline.measures import score_text
 from ppwork.timeline.simulate import Simulation, simulate
 
 CHUNKS = 32
@@ -135,8 +136,8 @@ class Played:
         return {
             "period": f"{self.period_ms:.1f} ms",
             "which bound": self.holds,
-            "overlap score": f"{measures.overlap_score or 0.0:.2f}",
-            "efficiency": f"{measures.efficiency or 0.0:.2f}",
+            "overlap score": score_text(measures.overlap_score),
+            "efficiency": score_text(measures.efficiency),
             "mesh idle": f"{self.idle_ms:.1f} ms",
         }
 

@@ -7,7 +7,7 @@ not where somebody trips over it later.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NoReturn
 
@@ -16,6 +16,7 @@ import torch
 
 from ppwork.errors import StageError
 from ppwork.protocol.envelope import MAX_STEPS
+from ppwork.records.spans import STAGE1_MS
 from ppwork.stage import Chunk, Emission, Pause, Result, Tensors
 
 
@@ -80,13 +81,16 @@ def emission_of(stage: object, returned: object, *, verify: bool) -> Emission:
     """Return what ``decode`` returned; ``None``, which emits nothing, as an empty emission.
 
     Raises:
-        StageError: It is no ``Emission`` though ``verify`` compares it, or a metric is no number (rank 0).
+        StageError: It is no ``Emission`` though ``verify`` compares it, or a metric is no number, or has the
+            name of one of ours (rank 0).
     """
     if returned is None and not verify:
         return Emission(torch.empty(0))
     if not isinstance(returned, Emission):
         _refuse(stage, "decode", "an Emission", f"a {type(returned).__name__}")
     for name, figure in returned.metrics.items():
+        if name == STAGE1_MS:
+            _refuse(stage, "decode", "metrics under names of their own", repr(name))
         try:
             float(figure)
         except (TypeError, ValueError):
@@ -94,24 +98,19 @@ def emission_of(stage: object, returned: object, *, verify: bool) -> Emission:
     return returned
 
 
-def figures_of(stage: object, returned: object, taken: Collection[str]) -> dict[str, object]:
+def figures_of(stage: object, returned: object) -> dict[str, object]:
     """Return what ``finish`` returned.
 
-    Args:
-        stage: The stage.
-        returned: By the stage.
-        taken: Names that the summary has itself.
-
     Raises:
-        StageError: It is no mapping of JSON types, or has a name that is taken (rank 0).
+        StageError: It is no mapping of JSON types by text (rank 0).
     """
     if returned is None:
         return {}
     if not isinstance(returned, Mapping):
         _refuse(stage, "finish", "figures by name", f"a {type(returned).__name__}")
     for name, figure in returned.items():
-        if name in taken:
-            _refuse(stage, "finish", "names that the summary does not have itself", repr(name))
+        if not isinstance(name, str):
+            _refuse(stage, "finish", "figures by name", f"one by the name {name!r}")
         try:
             msgspec.json.encode(figure)
         except (TypeError, ValueError):

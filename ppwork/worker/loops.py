@@ -18,10 +18,9 @@ from typing import Any
 
 import torch
 
-from ppwork.errors import PlanError
 from ppwork.plan import Plan
 from ppwork.protocol.envelope import CONTEXT_PREFIX, ChunkPlan, PPAction, PPEnvelope, PPResult
-from ppwork.records.spans import WhichChunk
+from ppwork.records.spans import STAGE1_MS, WhichChunk
 from ppwork.runtime import FollowerPlane, LeaderPlane, MeshPlane, Stage0Plane
 from ppwork.runtime.plane import Timed
 from ppwork.stage import Chunk, Emission, Generator, Pause, Result, Stage0, Tensors
@@ -41,16 +40,8 @@ def stage0_loop(plane: Stage0Plane, plan: Plan, stage0: Stage0) -> Outputs:
     """Rank 0: run the plan's schedule, then shut down.
 
     Returns:
-        What was emitted, by chunk index, if the plan says ``verify``; else nothing is kept.
-
-    Raises:
-        PlanError: The plan does not say how many chunks; nothing was sent.
+        What was emitted, by chunk index, if the plan says ``verify`` or ``keep_outputs``; else nothing.
     """
-    if plan.chunks is None:
-        raise PlanError(
-            "The plan's chunks was None, so there was nothing to run.",
-            check_first="Plan(chunks=...); `encode` may end the stream earlier by returning None",
-        )
     steps = Stage0Steps(plane, plan, stage0)
     if plan.in_flight_depth == 1:
         run_sequential(steps)
@@ -134,11 +125,14 @@ class Stage0Steps:
     def __init__(self, plane: Stage0Plane, plan: Plan, stage0: Stage0) -> None:
         self.plane, self.plan = plane, plan
         self.outputs: Outputs = {}
-        """Emitted tensors, if the plan says ``verify``; else nothing is kept."""
+        """Emitted tensors, if the plan says ``verify`` or ``keep_outputs``; else nothing is kept."""
+        self._keeps = plan.verify or plan.keep_outputs
         self._stage0 = stage0
         self._encoded: deque[Encoded] = deque()
         self._metadata: dict[int, Mapping[str, Any]] = {}
-        self._next, self._chunks = 0, plan.chunks or 0
+        self._next = 0
+        self._chunks = plan.chunks
+        """So many at most; ``None`` until the source says that it has ended."""
         timeout_s = plane.groups.timeout_s  # the environment may have made it shorter than the plan's
         self._heartbeat_s = min(plan.heartbeat_s or timeout_s / 4, timeout_s / 2)
         self._last_sent_s = time.monotonic()
@@ -146,7 +140,7 @@ class Stage0Steps:
     @property
     def has_more(self) -> bool:
         """Whether the source may have another chunk."""
-        return self._next < self._chunks
+        return self._chunks is None or self._next < self._chunks
 
     @property
     def encoded(self) -> int:
@@ -230,11 +224,11 @@ class Stage0Steps:
         with self.plane.timed("decode", which), self._stage_code("decode", which):
             computed = Result(result.tensors, result.metadata)
             emission = decode_chunk(self._stage0, index, computed, metadata, verify=self.plan.verify)
-        figures = {"stage1_ms": result.stage1_ns / 1e6, **emission.metrics}
+        figures = {STAGE1_MS: result.stage1_ns / 1e6, **emission.metrics}
         recorder.instant("emit", figures=figures, ids=which)
         # Not at INFO: the span file has it, and a line in the log costs 70 us of every period.
-        log.debug("chunk %d emitted, stage 1 took %.1f ms", index, figures["stage1_ms"])
-        if self.plan.verify:
+        log.debug("chunk %d emitted, stage 1 took %.1f ms", index, figures[STAGE1_MS])
+        if self._keeps:
             self.outputs[index] = emission.output
 
     def _stage_code(self, step: str, which: WhichChunk) -> AbstractContextManager[None]:

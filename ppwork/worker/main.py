@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -84,10 +85,19 @@ def leave(exit_code: int) -> int:
 def log_to(path: Path, who: str) -> None:
     """Send all that this process prints, C++ included, to its log, and its stacks when the launcher asks.
 
+    So does what any logger says, a stage's too, with rank and milliseconds since this call. The level of all
+    is ``LOG_LEVEL_VARIABLE``.
+
     Args:
         path: Of the log.
         who: Stands in each line, in the format of ``logging``.
     """
+    began_s = time.time()
+
+    def since(record: logging.LogRecord) -> bool:
+        record.since_ms = (record.created - began_s) * 1e3
+        return True
+
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
@@ -95,9 +105,10 @@ def log_to(path: Path, who: str) -> None:
     # The launcher asks ranks that hang for their stacks; C code, so it answers in a blocked call, too.
     faulthandler.register(signal.SIGUSR1, file=sys.stderr, all_threads=True)
     handler = logging.StreamHandler(sys.stderr)
-    line = f"+%(relativeCreated)dms {who} %(levelname)s %(name)s | %(message)s"
+    line = f"+%(since_ms)dms {who} %(levelname)s %(name)s | %(message)s"
     handler.setFormatter(logging.Formatter(line))
-    logger = logging.getLogger("ppwork")
+    handler.addFilter(since)  # a warm launcher's process began long before
+    logger = logging.getLogger()
     logger.addHandler(handler)
     logger.setLevel(os.environ.get(LOG_LEVEL_VARIABLE, "INFO"))
 

@@ -37,7 +37,7 @@ from ppwork.worker.farewell import farewell_of
 from ppwork.worker.last_words import FailureWriter, write_flight
 from ppwork.worker.loops import follower_loop, leader_loop, stage0_loop
 from ppwork.worker.stage_code import stage_code
-from ppwork.worker.summary import OWN_FIGURES, write_summary
+from ppwork.worker.summary import write_summary
 from ppwork.worker.tally import Tally
 from ppwork.worker.watchdog import Watchdog
 
@@ -144,13 +144,12 @@ def run_stage0(plane: Stage0Plane, stage0: Stage0) -> dict[str, object]:
         What ``finish`` gave; the summary has it, too.
 
     Raises:
-        PlanError: The plan does not say how many chunks; nothing was sent (rank 0).
         PPWorkError: Whatever ends the run.
     """
     plan = _plan_of(plane)
     outputs = stage0_loop(plane, plan, stage0)
     with stage_code("finish", stage0, plane.groups, plane.session.last_ids.where()):
-        figures = figures_of(stage0, optional(stage0, "finish")(), OWN_FIGURES)
+        figures = figures_of(stage0, optional(stage0, "finish")())
     if plane.run_dir is not None:
         write_summary(plan, plane.run_dir, plane.groups.device.type, figures, outputs)
     return figures

@@ -25,6 +25,7 @@ from ppwork.records.files import write_whole
 from ppwork.records.run import OUTPUTS_FILE, VERIFY_FILE
 from ppwork.records.spans import read_entries
 from ppwork.runtime.groups import pick_device
+from ppwork.runtime.tensors import dtype_name
 from ppwork.stage import STAGE0_METHODS, STAGE1_METHODS, NoTensorParallel, Pause, StageContext, load_stage
 from ppwork.timeline.measures import dropped_chunks
 from ppwork.worker.loops import (
@@ -71,7 +72,7 @@ class MeshOfOne(NoTensorParallel):
 
 def compare(
     plan: Plan, kept: Callable[[int], torch.Tensor], emitted: Collection[int], dropped: Collection[int] = ()
-) -> dict[str, float | int]:
+) -> dict[str, float | int | str | None]:
     """Compute every chunk in this process and return the largest absolute difference to what was kept.
 
     Args:
@@ -82,7 +83,8 @@ def compare(
 
     Returns:
         ``max_abs_diff`` (infinite when shapes differ, or a chunk was neither emitted nor dropped, or both)
-        and ``verified_chunks``.
+        ``verified_chunks``, ``first_different`` (the first chunk that differs by more than is allowed)
+        and ``dtype`` of what was compared.
     """
     device = pick_device(plan, 0, 0, 1)
     context = StageContext(plan, device, MeshOfOne(device))
@@ -91,8 +93,11 @@ def compare(
     faulthandler.dump_traceback_later(stall_s, exit=True)
     stage0 = _load(plan.stage0, STAGE0_METHODS, context)
     generator = _load(plan.stage1, STAGE1_METHODS, context)
-    worst, index, verified = 0.0, 0, 0
-    while index < (plan.chunks or 0):
+    worst, index, verified, dtype = 0.0, 0, 0, ""
+    first: int | None = None
+    # A source without a number is asked once more than it had chunks: it should say that it has ended.
+    chunks = len(set(emitted) | set(dropped)) + 1 if plan.chunks is None else plan.chunks
+    while index < chunks:
         faulthandler.dump_traceback_later(stall_s, exit=True)
         recompute = recompute_at(plan.recompute_every, index)
         with without_autograd(stage0):
@@ -109,13 +114,17 @@ def compare(
         if index not in dropped:
             with without_autograd(stage0):
                 output = decode_chunk(stage0, index, result, chunk.metadata, verify=True).output.cpu()
-            worst = max(worst, difference(output, kept(index)) if index in emitted else float("inf"))
+            dtype = dtype_name(output.dtype)
+            far = difference(output, kept(index)) if index in emitted else float("inf")
+            if first is None and far > plan.allowed_difference:
+                first = index
+            worst = max(worst, far)
             verified += 1
         index += 1
     faulthandler.cancel_dump_traceback_later()
     if set(emitted) | set(dropped) != set(range(index)) or set(emitted) & set(dropped):
         worst = float("inf")
-    return {"max_abs_diff": worst, "verified_chunks": verified}
+    return {"max_abs_diff": worst, "verified_chunks": verified, "first_different": first, "dtype": dtype}
 
 
 def _load(path: str, methods: tuple[str, ...], context: StageContext) -> Any:  # noqa: ANN401  user code

@@ -13,19 +13,8 @@ from ppwork.plan import Plan
 from ppwork.records.files import write_whole
 from ppwork.records.run import OUTPUTS_FILE, SUMMARY_FILE
 from ppwork.records.spans import read_entries
-from ppwork.timeline.measures import Measures, dropped_chunks, measure, stage1_ms_of
+from ppwork.timeline.measures import dropped_chunks, measure, metrics_of, stage1_ms_of
 from ppwork.version import __version__
-
-OWN_FIGURES = (
-    *Measures.__struct_fields__,
-    "dropped_chunks",
-    "backend",
-    "device",
-    "versions",
-    "plan_digest",
-    "plan",
-)
-"""Names that the summary has itself."""
 
 
 def write_summary(
@@ -35,19 +24,19 @@ def write_summary(
     figures: Mapping[str, object] | None = None,
     outputs: Mapping[int, torch.Tensor] | None = None,
 ) -> None:
-    """Write ``summary.json``, and with ``verify`` what was emitted, one tensor a chunk.
+    """Write ``summary.json``, and with ``verify`` or ``keep_outputs`` what was emitted, one tensor a chunk.
 
     Args:
         plan: Of the run.
         run_dir: Its folder; rank 0's spans in it are measured.
         device: ``cpu`` or ``cuda``.
         figures: What ``finish`` gave.
-        outputs: What was emitted, by chunk index; read with ``verify`` only.
+        outputs: What was emitted, by chunk index; read with ``verify`` or ``keep_outputs`` only.
 
     Raises:
         OSError: It cannot be written.
     """
-    if plan.verify:
+    if plan.verify or plan.keep_outputs:
         from safetensors.torch import save_file
 
         tensors = {f"{index:06d}": output.contiguous().cpu() for index, output in (outputs or {}).items()}
@@ -58,7 +47,8 @@ def write_summary(
     summary = {
         **msgspec.to_builtins(measures),
         "dropped_chunks": dropped_chunks(entries),
-        **(figures or {}),
+        "figures": dict(figures or {}),
+        "metrics": metrics_of(entries),
         "backend": "copies" if plan.one_process else "nccl" if device == "cuda" else "gloo",
         "device": device,
         "versions": versions,

@@ -48,10 +48,11 @@ def machine(folder: Path) -> Finding:
 
 def verified(folder: Path) -> Finding:
     """Read a run that was compared with one process."""
-    names = ("device", "backend", "chunks", "max_abs_diff", "psnr_noisy_db", "psnr_denoised_db")
+    names = ("device", "backend", "chunks", "max_abs_diff")
     summary = Run(folder / "run", None).summary
-    figures = {name: summary[name] for name in names}
-    gain = figures["psnr_denoised_db"] - figures["psnr_noisy_db"]
+    psnr = {name: summary["figures"][name] for name in ("psnr_noisy_db", "psnr_denoised_db")}
+    figures = {**{name: summary[name] for name in names}, **psnr}
+    gain = psnr["psnr_denoised_db"] - psnr["psnr_noisy_db"]
     where = f"{figures['device']} over {figures['backend']}, {figures['chunks']} chunks"
     text = f"{where}: max_abs_diff {figures['max_abs_diff']:g} to one process, PSNR {gain:+.2f} dB"
     return Finding(text, figures)

@@ -35,4 +35,4 @@ def test_the_shipped_clip_on_nccl_equals_one_process(tmp_path, mesh_size, depth)
     run = pp.launch(plan, out=tmp_path / "run", limit_s=HARD_LIMIT_S)
     assert run.summary["backend"] == "nccl"
     assert run.summary["device"] == "cuda"
-    assert run.summary["psnr_denoised_db"] - run.summary["psnr_noisy_db"] > 5.5
+    assert run.summary["figures"]["psnr_denoised_db"] - run.summary["figures"]["psnr_noisy_db"] > 5.5

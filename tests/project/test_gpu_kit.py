@@ -85,7 +85,7 @@ class TestReaders:
     def test_run_that_was_compared(self, read, tmp_path):
         figures = {"device": "cuda", "backend": "nccl", "chunks": 4, "max_abs_diff": 3e-07}
         psnr = {"psnr_noisy_db": 20.0, "psnr_denoised_db": 26.5}
-        found = read.verified(with_run(tmp_path, made(), **figures, **psnr, period_ms=1.0))
+        found = read.verified(with_run(tmp_path, made(), **figures, figures=psnr, period_ms=1.0))
         assert found.text == "cuda over nccl, 4 chunks: max_abs_diff 3e-07 to one process, PSNR +6.50 dB"
         assert found.figures == figures | psnr  # and no time: ranks share a card
 

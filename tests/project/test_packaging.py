@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -22,7 +23,9 @@ def own(requirements: list[str]) -> set[str]:
 def test_environment_yml_is_true_to_pyproject():
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
     listed = next(item["pip"] for item in environment if isinstance(item, dict))
-    wanted = own(PROJECT["project"]["dependencies"]) | own(PROJECT["project"]["optional-dependencies"]["lab"])
+    wanted = own(PROJECT["project"]["dependencies"])
+    for extra in ("run", "lab"):
+        wanted |= own(PROJECT["project"]["optional-dependencies"][extra])
     assert own([item for item in listed if not item.startswith("-")]) == wanted
     assert f"python{PROJECT['project']['requires-python']}" in environment
 
@@ -44,6 +47,55 @@ def test_import_ppwork_touches_nothing_that_takes_long():
     script = f"import sys, ppwork; print([m for m in {heavy} if m in sys.modules])"
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "[]"
+
+
+WITHOUT_EXTRAS = """
+import sys
+from importlib.abc import MetaPathFinder
+
+
+class Absent(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {absent}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+
+sys.meta_path.insert(0, Absent())
+"""
+
+
+def extras() -> set[str]:
+    """Modules of every package that is not among the dependencies."""
+    optional = PROJECT["project"]["optional-dependencies"]
+    packages = {NAME.match(text)[0].lower() for extra in optional.values() for text in own(extra)}
+    packages |= {"scipy", "ipython", "rich", "click", "skimage", "sklearn", "skvideo"}
+    return {{"pillow": "PIL"}.get(name, name.replace("-", "_")) for name in packages}
+
+
+def test_a_program_of_ones_own_needs_torch_numpy_msgspec_and_psutil_only(tmp_path):
+    names = {NAME.match(text)[0] for text in PROJECT["project"]["dependencies"]}
+    assert names == {"torch", "numpy", "msgspec", "psutil"}
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT_EXTRAS.format(absent=extras()))
+    program = ROOT / "docs" / "examples" / "prototype.py"
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"]
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{program.parent}"}
+    answer = subprocess.run(
+        [sys.executable, *torchrun, str(program), str(tmp_path / "run")],
+        env=environment, capture_output=True, text=True, check=False, timeout=110,
+    )  # fmt: skip
+    assert answer.returncode == 0, answer.stderr
+    assert (tmp_path / "run" / "summary.json").is_file()
+    command = [sys.executable, "-m", "ppwork", "ps"]
+    answer = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert answer.returncode == 2
+    assert 'pip install "ppwork[run]"' in answer.stderr
+
+
+def test_the_page_of_the_package_index_has_nothing_that_breaks_there():
+    """Pictures and links that are relative to the repository lead nowhere on another site."""
+    page = (ROOT / PROJECT["project"]["readme"]).read_text()
+    assert "![" not in page
+    assert [link for link in re.findall(r"\]\(([^)]*)\)", page) if not link.startswith("https://")] == []
 
 
 FACE = """

@@ -129,15 +129,17 @@ def _packages(machine: Machine) -> Row:
     poor = [package for package in machine.packages if not package.is_enough]
     other = [p for p in machine.packages if p.is_enough and not p.is_pinned]
     if not machine.packages:
-        return Row("packages", "ppwork is not installed", MISSING, "pip install -c constraints.txt -e .")
+        return Row(
+            "packages", "ppwork is not installed", MISSING, 'pip install -c constraints.txt -e ".[run]"'
+        )
     if poor:
         bare = any(not package.extra for package in poor)
-        what = "-e ." if bare else '-e ".[lab]"'
+        what = '-e ".[run]"' if bare else '-e ".[lab]"'
         verdict = MISSING if bare else LIMITED
         return Row("packages", _listed(poor), verdict, f"pip install -c constraints.txt {what}")
     if other:
         text = "; ".join(f"{p.name} {p.found}, CI has {p.pinned}" for p in other)
-        return Row("packages", text, FINE, "for what CI has: pip install -c constraints.txt -e .")
+        return Row("packages", text, FINE, 'for what CI has: pip install -c constraints.txt -e ".[run]"')
     pinned = sum(bool(package.pinned) for package in machine.packages)
     as_ci = ", as in constraints.txt" if pinned == len(machine.packages) else ""
     return Row("packages", f"all {len(machine.packages)} that the runs and the lessons need{as_ci}", FINE)
@@ -153,7 +155,7 @@ def _torch(machine: Machine) -> Row:
     probed = machine.probed
     if not probed.torch:
         text = probed.errors.get("torch", "nothing was said")
-        return Row("torch", text, MISSING, "pip install -c constraints.txt -e .")
+        return Row("torch", text, MISSING, 'pip install -c constraints.txt -e ".[run]"')
     built = f"for CUDA {probed.cuda_built}" if probed.cuda_built else "for CPUs"
     return Row("torch", f"{probed.torch}, built {built}; its import took {probed.import_s:g} s", FINE)
 
@@ -310,7 +312,7 @@ def _on_nccl(machine: Machine) -> Row:
 def _lessons(machine: Machine, main: Row) -> Row:
     numbers = ", ".join(name[:2] for name in machine.lessons)
     if not machine.lessons:
-        return Row("lessons", "none beside this installation", LIMITED, "they are in the repository")
+        return Row("lessons", "none beside this installation", LIMITED, "`ppwork lessons` copies them")
     jupyter = _jupyter(machine)
     if main.verdict is MISSING:
         return Row("lessons", f"{numbers}: not here", MISSING, "see the main job")

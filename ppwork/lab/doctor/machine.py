@@ -178,13 +178,13 @@ def probe(limit_s: float, command: list[str] | None = None) -> Probed:
 
 
 def packages() -> list[Package]:
-    """Return what ppwork itself and its extra ``lab`` require, with what is installed."""
+    """Return what ppwork and its extras ``run`` and ``lab`` require, with what is installed."""
     required = []
     pins = _pins()
     for text in requires("ppwork") or []:
         match = FLOOR.match(text)
-        if match is not None and match[3] in (None, "lab"):
-            name, floor, extra = match[1], match[2], match[3] or ""
+        if match is not None and match[3] in (None, "run", "lab"):
+            name, floor, extra = match[1], match[2], "lab" if match[3] == "lab" else ""
             pinned = pins.get(name.lower(), "")
             required.append(Package(name=name, floor=floor, found=_version(name), extra=extra, pinned=pinned))
     return required

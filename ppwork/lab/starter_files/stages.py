@@ -1,6 +1,6 @@
 """Two stages to begin with: rank 0 makes signals, the mesh runs an MLP that is split over its ranks.
 
-Replace their insides with your own. The rules of a stage: docs/stages.md of ppwork.
+Replace their insides with your own. The rules of a stage: docs/stages.md, which `ppwork lessons` copies.
 """
 
 from __future__ import annotations

@@ -147,7 +147,8 @@ def _steps(runs: Sequence[Run], swept: Collection[str]) -> list[tuple[str, int]]
 
 def _row(run: Run, number: int, folder: Path) -> Row:
     summary = run.summary
-    measures = {name: summary[name] for name in MEASURES if name in summary}
+    known = {**summary.get("figures", {}), **summary}
+    measures = {name: known[name] for name in MEASURES if name in known}
     return Row(
         run=number,
         run_dir=str(run.run_dir.relative_to(folder)),

@@ -57,8 +57,8 @@ def test_the_shipped_denoiser_survives_a_cut_and_a_flush_at_depth_3(tmp_path):
     run = pp.launch(plan, out=tmp_path / "run")
     assert run.summary["max_abs_diff"] == 0.0
     assert run.summary["dropped_chunks"] == [3, 4]
-    assert (run.summary["verified_chunks"], run.summary["frames"]) == (6, 24)
+    assert (run.summary["verified_chunks"], run.summary["figures"]["frames"]) == (6, 24)
     with av.open(str(run.run_dir / "denoised.mp4")) as video:
         assert sum(1 for _ in video.decode(video=0)) == 24
-    assert run.summary["psnr_denoised_db"] > run.summary["psnr_noisy_db"]
+    assert run.summary["figures"]["psnr_denoised_db"] > run.summary["figures"]["psnr_noisy_db"]
     assert (run.run_dir / "side_by_side.png").exists()

@@ -30,7 +30,7 @@ def test_long_streams_with_cuts_stay_within_rounding_of_one_process(tmp_path, me
 def test_the_default_size_gains_what_the_readme_says_and_leaves_video_and_picture(tmp_path):
     plan = pp.Plan(mesh_size=2, chunks=4, backend="gloo", recompute_every=2, verify=True)
     run = pp.launch(plan, out=tmp_path / "run")
-    assert run.summary["psnr_denoised_db"] - run.summary["psnr_noisy_db"] > 7.0
+    assert run.summary["figures"]["psnr_denoised_db"] - run.summary["figures"]["psnr_noisy_db"] > 7.0
     assert run.summary["max_abs_diff"] <= 1e-4
     with av.open(str(run.run_dir / "denoised.mp4")) as video:
         frames = sum(1 for _ in video.decode(video=0))

@@ -28,7 +28,7 @@ def test_the_example_leaves_a_run_that_the_notebook_side_reads(tmp_path):
     total = 4 * sum(10 * k + k + 1 for k in range(6))
     assert ast.literal_eval(done.stdout) == {"total": total}
     run = pp.open(str(tmp_path / "run"))
-    assert (run.summary["chunks"], run.summary["total"]) == (6, total)
+    assert (run.summary["chunks"], run.summary["figures"]["total"]) == (6, total)
     assert run.summary["plan"]["in_flight_depth"] == 2
     assert "Nothing failed" in pp.diagnose(run.run_dir).text
     assert "median" in timeline_files(run.plan, run.entries_by_rank, "mine")["timeline.txt"].decode()

@@ -39,19 +39,20 @@ OPTIONS = {
         {"encode_ms": 30.0, "decode_ms": 10.0, "stage1_ms": 60.0, "payload_mb": 2.0, "jitter": 0.1},
     ),
     "timeout_s": ("--timeout-s 20", 20.0),
+    "stall_s": ("--stall-s 9", 9.0),
+    "freeze_s": ("--freeze-s 9", 9.0),
+    "threads_per_rank": ("--threads 2", 2),
+    "max_message_bytes": ("--max-message-mb 1.5", 3 << 19),
+    "tolerance": ("--tolerance 0.1", 0.1),
+    "keep_outputs": ("--keep-outputs", True),
     "heartbeat_s": ("--heartbeat-s 2", 2.0),
     "compare_collectives": ("--compare-collectives -1", -1),
     "digests": ("--digests", True),
     "verify": ("--verify", True),
 }
 LEFT_TO_PYTHON = {
-    "stall_s": "it follows from --timeout-s",
-    "freeze_s": "the detection of stopped processes is shortened by tests and the fault catalogue only",
     "fault": "`ppwork fault run` injects faults, with what each case needs of a plan",
     "frame_bytes": "it goes with the schema of user stages, which are chosen in Python",
-    "max_message_bytes": "it goes with the sizes of user stages, which are chosen in Python",
-    "threads_per_rank": "ranks share the cores of this machine; more than one each is for measurements",
-    "tolerance": "it belongs to the arithmetic of a stage, not to a run of it",
 }
 
 
@@ -85,10 +86,51 @@ def test_an_option_reaches_its_field(planned, field):
     assert getattr(Plan(), field) != value
 
 
-def test_options_of_own_stages_are_numbers_truths_or_text(planned):
-    options = planned("-o rate=0.5 -o steps=3 -o fast=true --option name=a=b").options
-    assert options == {"rate": 0.5, "steps": 3, "fast": True, "name": "a=b"}
+def test_options_of_own_stages_are_json_or_text(planned):
+    options = planned(
+        "-o rate=0.5 -o steps=3 -o fast=true --option name=a=b -o shape=[2,3] -o nan=NaN"
+    ).options
+    assert options == {
+        "rate": 0.5, "steps": 3, "fast": True, "name": "a=b", "shape": [2, 3], "nan": "NaN"
+    }  # fmt: skip
     assert planned("--workload synthetic -o cache=true").options["cache"] is True
+
+
+def test_options_come_from_a_file_and_a_pair_comes_before_it(planned, tmp_path):
+    file = tmp_path / "model.json"
+    file.write_text('{"rate": 0.5, "model": {"width": 64, "layers": [1, 2]}}')
+    options = planned(f"--options {file} -o rate=1").options
+    assert options == {"rate": 1, "model": {"width": 64, "layers": [1, 2]}}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("[1]", "no JSON object"), ("{", "no JSON object"), (None, "be read")]
+)
+def test_a_file_that_holds_no_options_is_refused(tmp_path, text, said):
+    file = tmp_path / "model.json"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(PlanError, match=said):
+        options_of([], file)
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        ({"a": [1, {2: 3}]}, r"options\['model'\]\['a'\]\[1\]"),
+        (object(), "model"),
+        ([float("nan")], r"\[0\]"),
+    ],
+)
+def test_an_option_that_no_file_can_hold_is_refused_by_its_place(value, place):
+    with pytest.raises(PlanError, match=place):
+        Plan(options={"model": value})
+
+
+def test_an_option_is_kept_as_the_ranks_will_read_it():
+    plan = Plan(options={"sizes": (1, 2), "deep": {"x": None}})
+    assert plan.options == {"sizes": [1, 2], "deep": {"x": None}}
+    assert Plan.from_json(plan.to_json()) == plan
 
 
 @pytest.mark.parametrize("pairs", [["rate"], ["=3"], ["rate=1", "rate=2"]])

@@ -33,6 +33,24 @@ def test_a_run_without_a_flush_says_nothing_of_it(tmp_path):
     assert rows["chunks"] == "4, depth 1"
 
 
+def test_figures_and_metrics_of_own_stages_stand_in_the_table(tmp_path):
+    plan = Plan(stage0="mine:Source", stage1="mine:Block")
+    figures = {"words": 3, "rate": 0.512345, "name": "abc", "shape": [2, 3], "period_ms": "fast"}
+    rows = shown(tmp_path, plan, figures=figures, metrics={"loss": 0.25})
+    assert rows["figures"] == "words 3, rate 0.5123, name abc, shape [2,3], period_ms fast"
+    assert rows["metrics"] == "loss 0.25"
+    long = shown(tmp_path, plan, figures={"text": "x" * 500}, metrics={})
+    assert len(long["figures"]) < 80
+    assert "metrics" not in long
+
+
+def test_a_score_that_was_not_taken_is_told(tmp_path):
+    plan = Plan(in_flight_depth=2)
+    period = {"period_ms": 20.0, "stage0_ms": 0.4, "stage1_ms": 19.0}
+    rows = shown(tmp_path, plan, **period, overlap_score=None, efficiency=0.95, mesh_idle_ms=1.0)
+    assert rows["overlap"] == "a stage is too short for a score, efficiency 0.95, mesh idle 1.0 ms"
+
+
 def test_a_split_depth_and_the_classic_mistake_are_named(tmp_path):
     plan = Plan(d_in=2, d_out=1, schedule="send-after-decode")
     assert shown(tmp_path, plan)["chunks"] == "4, depth 3 (d_in 2, d_out 1), send-after-decode"

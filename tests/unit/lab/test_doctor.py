@@ -7,7 +7,9 @@ import re
 import msgspec
 import pytest
 import torch
+from rich.console import Console
 
+from ppwork.cli.doctor import report_table
 from ppwork.lab.doctor import probe
 from ppwork.lab.doctor.doctor import FINE, LIMITED, MISSING, NEEDED, Report, Wants, machine_rows, will_run
 from ppwork.lab.doctor.machine import PORTS_TRIED, Gpu, Machine, Package, Probed
@@ -37,6 +39,15 @@ LAPTOP = Machine(
     lessons=["00-start-here.ipynb", "04-what.ipynb"],
 )
 H200 = Gpu(name="NVIDIA H200", gib=139.8, capability="9.0")
+
+
+def test_the_command_shows_both_parts_in_one_table():
+    report = Report(here=machine_rows(LAPTOP), runs=will_run(LAPTOP, WANTS), machine=LAPTOP)
+    console = Console(width=300)
+    with console.capture() as captured:
+        console.print(report_table(report))
+    assert re.search(r"what will run here *\n", captured.get())
+    assert "packages" in captured.get()
 
 
 def gpus(number: int) -> dict:

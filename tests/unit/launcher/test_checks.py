@@ -160,10 +160,9 @@ def test_gpus_are_counted_by_a_subprocess_that_may_fail(monkeypatch, answer, out
 # Resolving
 
 
-def test_own_stages_without_chunks_are_refused(gpus):
-    with pytest.raises(PlanError, match="number of chunks was not given") as caught:
-        resolve(OWN.replace(chunks=None))
-    assert "--chunks" in caught.value.check_first
+def test_own_stages_without_chunks_stay_without_a_number(gpus, answer):
+    answer(stdout=b"[]\n")
+    assert resolve(OWN.replace(chunks=None)).chunks is None
 
 
 def test_own_stages_are_checked_and_the_backend_is_decided(gpus, answer):

@@ -6,7 +6,7 @@ import pytest
 
 from ppwork.records.spans import Instant, Recorder, Span, parse_entries, read_entries, span_file
 from ppwork.timeline.chunks import chunk_durations
-from ppwork.timeline.measures import Measures, dropped_chunks, measure, mesh_idle_ms, stage1_ms_of
+from ppwork.timeline.measures import Measures, dropped_chunks, measure, mesh_idle_ms, metrics_of, stage1_ms_of
 
 MS = 1_000_000
 
@@ -213,6 +213,26 @@ def test_rounds_start_after_the_warm_up():
 def test_stall_is_no_negative_overlap():
     found = measure(example([300.0] * 3), dict.fromkeys(range(4), 20.0))
     assert found.overlap_score == 0.0
+
+
+def test_a_score_is_never_above_all_of_it():
+    """A period that scatters below the longer stage: hidden would be 12 of 10."""
+    found = measure(example([18.0] * 4), dict.fromkeys(range(5), 20.0))
+    assert (found.overlap_score, found.efficiency) == (1.0, 1.0)
+
+
+def test_a_stage_as_short_as_what_lies_between_chunks_is_not_scored():
+    short = example([21.0] * 4, encode=0.3, preflight=0.1, decode=0.1)
+    found = measure(short, dict.fromkeys(range(5), 20.0))
+    assert (found.overlap_score, found.efficiency) == (None, round(20 / 21, 4))
+    found = measure(short, dict.fromkeys(range(5), 0.4))
+    assert (found.overlap_score, found.efficiency) == (None, None)
+
+
+def test_metrics_of_a_stage_are_medians_over_the_chunks_that_have_them():
+    figures = [{"stage1_ms": 1.0, "loss": 3.0}, {"stage1_ms": 1.0, "loss": 1.0, "rate": 7.0}, {"loss": 2.0}]
+    entries = [Instant("emit", "main", at, figures=of) for at, of in enumerate(figures)]
+    assert metrics_of(entries) == {"loss": 2.0, "rate": 7.0}
 
 
 def test_median_is_taken_over_chunks_not_over_sums():

@@ -106,7 +106,7 @@ def test_a_torchrun_that_ended_before_any_rank_ran_is_not_called_well(tmp_path):
 def test_a_quality_that_is_no_number_has_no_line(tmp_path):
     """JSON has no infinity: it stands there as null."""
     Plan().save(tmp_path)
-    (tmp_path / SUMMARY_FILE).write_text('{"psnr_noisy_db": null, "psnr_denoised_db": null}')
+    (tmp_path / SUMMARY_FILE).write_text('{"figures": {"psnr_noisy_db": null, "psnr_denoised_db": null}}')
     assert "PSNR" not in dict(rows_of(Run(tmp_path, 0)))
 
 

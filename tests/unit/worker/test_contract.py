@@ -101,6 +101,7 @@ def test_decode_returns_an_emission_of_numbers_or_nothing_at_all():
     assert decode(Emission(X, {"psnr": X[0]})).output is X
     assert "it returned a NoneType" in refused(lambda: decode(None, verify=True), "decode")
     assert "it returned a Tensor" in refused(lambda: decode(X), "decode")
+    assert "'stage1_ms'" in refused(lambda: decode(Emission(X, {"stage1_ms": 3})), "decode")
     assert "'note': 'good'" in refused(lambda: decode(Emission(X, {"note": "good"})), "decode")
 
 
@@ -109,11 +110,11 @@ def test_finish_returns_what_json_carries_under_names_of_its_own():
         def finish(self):
             """Only its place is asked for."""
 
-    assert figures_of(Ends(), None, ()) == {}
-    assert figures_of(Ends(), {"total": 3}, ("chunks",)) == {"total": 3}
-    for returned, said in {"'weights': a Tensor": {"weights": X}, "'chunks'": {"chunks": 3}}.items():
+    assert figures_of(Ends(), None) == {}
+    assert figures_of(Ends(), {"chunks": 3, "name": "x"}) == {"chunks": 3, "name": "x"}
+    for returned, said in {"'weights': a Tensor": {"weights": X}, "one by the name 3": {3: 3}}.items():
         with pytest.raises(StageError, match=returned):
-            figures_of(Ends(), said, ("chunks",))
+            figures_of(Ends(), said)
 
 
 def test_a_chunk_says_more_than_its_tensors_and_pauses_and_ends_pass():

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from ppwork.errors import LocalProtocolError, PlanError
+from ppwork.errors import LocalProtocolError
 from ppwork.plan import SCHEDULES, Plan
 from ppwork.protocol.envelope import ChunkPlan, PPAction, PPEnvelope, PPResult
 from ppwork.protocol.session import Session
@@ -183,9 +183,9 @@ def test_ranks_and_reference_settle_that_before_anything_is_computed(monkeypatch
         role.play(Plan(chunks=1), tmp_path, 0, Recorder(None), None, None, None)
 
 
-def test_a_plan_that_names_no_number_of_chunks_is_refused_before_anything_is_sent():
-    """Under the launcher a clip has one; in a program of one's own nothing else would say it."""
-    paper = Paper(Plan())
-    with pytest.raises(PlanError, match="chunks was None"):
-        paper.run()
-    assert paper.acts == []
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_without_a_number_of_chunks_the_source_says_when_it_has_ended(depth, monkeypatch):
+    paper = Paper(Plan(in_flight_depth=depth))
+    encode = paper.encode
+    monkeypatch.setattr(paper, "encode", lambda index: None if index == 4 else encode(index))
+    assert paper.run() == Paper(Plan(in_flight_depth=depth, chunks=4)).run()

@@ -1,0 +1,142 @@
+"""A run as a notebook has it: read back, drawn, and compared with another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ppwork.pictures.picture import Picture
+from ppwork.pictures.tables import Table
+from ppwork.pictures.timelines import timeline
+from ppwork.records import run as records
+from ppwork.records.run import OUTPUTS_FILE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class Run(records.Run):
+    """One finished run of a plan and what a notebook asks of it; ``pp.launch`` and ``pp.open`` return it."""
+
+    def timeline(self, compare: records.Run | None = None, **options: Any) -> Picture:  # noqa: ANN401  as there
+        """Return what every rank did: ``pp.pictures.timeline`` of this run, titled by its folder.
+
+        Args:
+            compare: A second run, drawn below on the same time axis.
+            options: Further arguments of ``pp.pictures.timeline``.
+
+        Raises:
+            PlanError: There is nothing to draw.
+        """
+        titles = {"title": self.run_dir.name, "compare_title": compare.run_dir.name if compare else ""}
+        return timeline(self, compare=compare, **{**titles, **options})
+
+    def compare(self, other: records.Run | Path | str) -> Comparison:
+        """Put another run beside this one: plan, measures, own figures, and outputs where both kept them.
+
+        Args:
+            other: A run, or its folder.
+
+        Raises:
+            PlanError: The other folder is not one of a run.
+        """
+        return Comparison(self, other if isinstance(other, records.Run) else open(other))
+
+
+def open(run_dir: Path | str) -> Run:  # noqa: A001  as ``pp.open``
+    """Read back a run that has ended, also of a torchrun of one's own: ``pp.open("runs/mine")``.
+
+    Raises:
+        PlanError: As ``Run.load``.
+    """
+    return Run.load(Path(run_dir))
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """Two runs side by side; a notebook shows the table."""
+
+    first: records.Run
+    second: records.Run
+
+    @property
+    def differences(self) -> dict[int, float] | None:
+        """Largest absolute difference of the outputs, by chunk; infinite where only one run has the chunk.
+
+        Or where shapes differ, or a NaN is in one. ``None``: not both runs kept their outputs
+        (``keep_outputs`` of the plan).
+        """
+        if not all((run.run_dir / OUTPUTS_FILE).is_file() for run in (self.first, self.second)):
+            return None
+        ours, theirs = self.first.outputs, self.second.outputs
+        return {
+            index: _distance(ours[index], theirs[index])
+            if index in ours and index in theirs
+            else float("inf")
+            for index in sorted({*ours, *theirs})
+        }
+
+    @property
+    def max_abs_diff(self) -> float | None:
+        """Largest of ``differences``; ``None`` if there are none."""
+        return max((self.differences or {}).values(), default=None)
+
+    @property
+    def finding(self) -> str:
+        """How far the outputs are apart, in a sentence."""
+        differences = self.differences
+        if differences is None:
+            return "Outputs were not kept by both: Plan(keep_outputs=True)."
+        apart = [index for index, far in differences.items() if far > 0]
+        if not apart:
+            return f"The outputs of all {len(differences)} chunks are equal."
+        return (
+            f"The outputs of {len(apart)} of {len(differences)} chunks differ, by "
+            f"{max(differences.values()):g} at most; the first is chunk {apart[0]}."
+        )
+
+    @property
+    def table(self) -> Table:
+        """Where the plans differ, then each figure of both."""
+        names = [run.run_dir.name for run in (self.first, self.second)]
+        rows = [[name, _text(a), _text(b), _ratio(a, b)] for name, a, b in self._facts()]
+        return Table(["", *names, "second / first"], rows, below=self.finding)
+
+    def _facts(self) -> Iterator[tuple[str, object, object]]:
+        plans = [run.plan.to_dict() for run in (self.first, self.second)]
+        yield from ((f"plan.{key}", a, plans[1][key]) for key, a in plans[0].items() if a != plans[1][key])
+        ours, theirs = (_figures(run.summary) for run in (self.first, self.second))
+        yield from ((name, ours.get(name), theirs.get(name)) for name in {**ours, **theirs})
+
+    def __repr__(self) -> str:
+        return str(self.table)
+
+    def _repr_html_(self) -> str:
+        return self.table._repr_html_()
+
+
+def _figures(summary: dict[str, Any]) -> dict[str, object]:
+    own = {f"{key}.{name}": v for key in ("figures", "metrics") for name, v in summary.get(key, {}).items()}
+    known = {name: value for name, value in summary.items() if isinstance(value, int | float)}
+    return {**known, **{name: value for name, value in own.items() if isinstance(value, int | float | str)}}
+
+
+def _distance(ours: NDArray[Any], theirs: NDArray[Any]) -> float:
+    if ours.shape != theirs.shape:
+        return float("inf")
+    if ours.size == 0:
+        return 0.0
+    kind = "complex128" if "c" in (ours.dtype.kind, theirs.dtype.kind) else "float64"
+    far = float(abs(ours.astype(kind) - theirs.astype(kind)).max())
+    return far if far == far else float("inf")  # noqa: PLR0124  NaN
+
+
+def _text(value: object) -> str:
+    return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _ratio(first: object, second: object) -> str:
+    numbers = [value for value in (first, second) if isinstance(value, float)]
+    return f"{numbers[1] / numbers[0]:.2f}" if len(numbers) == 2 and numbers[0] else "-"

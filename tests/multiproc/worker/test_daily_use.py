@@ -1,0 +1,147 @@
+"""What an adopter does on the first day: a source without a number, logs, figures, outputs, tolerance."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from toy_runs import toy
+
+import ppwork as pp
+from ppwork.lab import stages_cell
+from ppwork.records.run import log_file, rows_of
+
+pytestmark = pytest.mark.multiproc
+
+OPTIONS = {"source": {"ends": 5}, "scales": [1.0, 2.0]}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, request):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(request.config.rootpath / "tests" / "support")
+        plan = toy(
+            chunks=None,
+            in_flight_depth=2,
+            options=OPTIONS,
+            stage0="daily_stages:Words",
+            stage1="daily_stages:Doubled",
+            keep_outputs=True,
+            threads_per_rank=2,
+        )
+        yield pp.launch(plan, out=str(tmp_path_factory.mktemp("daily") / "run"))
+
+
+def test_a_source_without_a_number_of_chunks_ends_by_itself_and_equals_one_process(run):
+    assert run.plan.chunks is None
+    assert (run.summary["chunks"], run.summary["verified_chunks"], run.summary["max_abs_diff"]) == (5, 5, 0.0)
+
+
+def test_what_a_stage_logs_stands_once_in_its_ranks_log_with_rank_and_time(run):
+    lines = log_file(run.run_dir, 0).read_text().splitlines()
+    assert len([line for line in lines if "read chunk" in line]) == 5
+    (first,) = [line for line in lines if "read chunk 0" in line]
+    found = re.fullmatch(r"\+(\d+)ms r0 INFO adopter.stages \| read chunk 0", first)
+    assert found is not None
+    assert int(found[1]) < 600_000  # since this rank began, whatever it was forked from
+    unnamed = [line for line in lines if "said without a name" in line]
+    assert len(unnamed) == 5
+    assert all(re.match(r"\+\d+ms r0 WARNING root \| ", line) for line in unnamed)
+    assert len([line for line in lines if "joined as stage0" in line]) == 1
+
+
+def test_threads_are_those_of_the_plan(run):
+    assert "threads 2" in log_file(run.run_dir, 2).read_text()
+
+
+def test_metrics_and_figures_have_keys_of_their_own_and_stand_in_the_table(run):
+    assert run.summary["figures"] == {"words": 3, "period_ms": "fast"}
+    assert run.summary["metrics"] == {"tokens_per_s": 12.0}
+    assert isinstance(run.summary["period_ms"], float)
+    rows = dict(rows_of(run))
+    assert rows["figures"] == "words 3, period_ms fast"
+    assert rows["metrics"] == "tokens_per_s 12"
+
+
+def test_outputs_are_there_and_two_runs_are_compared(run, tmp_path):
+    assert {index: output.tolist() for index, output in run.outputs.items()} == {
+        index: [2.0 + 2.0 * (index % 2)] * 3 for index in range(5)
+    }
+    again = pp.launch(run.plan.replace(options={**OPTIONS, "scales": [1.0, 2.5]}), out=tmp_path / "again")
+    compared = run.compare(str(again.run_dir))
+    assert compared.differences == {0: 0.0, 1: 1.0, 2: 0.0, 3: 1.0, 4: 0.0}
+    assert "first is chunk 1" in compared.finding
+    assert np.array_equal(pp.open(str(again.run_dir)).outputs[1], np.full(3, 5.0))
+    assert run.timeline(again).finding
+
+
+def test_a_result_that_differs_over_the_mesh_is_named_with_digests(tmp_path):
+    plan = toy(
+        options=OPTIONS, stage0="daily_stages:Words", stage1="daily_stages:Unlike", digests=True, verify=False
+    )
+    failed = pp.launch(plan, out=tmp_path / "run", check=False).failure
+    assert (
+        "The result of a chunk was not the leader's on all mesh ranks: rank 2 had another 'y'." in failed.what
+    )
+    assert failed.where["chunk_index"] == 1  # in chunk 0 both are equal
+
+
+CELL = """
+import torch
+
+from ppwork.stage import Emission
+
+
+class Source:
+    def __init__(self, context):
+        pass
+
+    def encode(self, chunk_index):
+        return {"x": torch.full((2,), float(chunk_index))} if chunk_index < 3 else None
+
+    def decode(self, chunk_index, tensors):
+        return Emission(tensors["x"])
+
+
+class Block:
+    def __init__(self, context):
+        self.tp = context.tp
+
+    def step(self, tensors, step_index, num_steps):
+        return {"x": self.tp.all_reduce(tensors["x"] + 1)}
+"""
+
+
+def test_stages_of_a_cell_run_on_real_ranks_and_so_does_the_cell_when_it_was_changed(tmp_path, monkeypatch):
+    given = {}
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(stages_cell, "give", lambda name, value: given.update({name: value}))
+    for plus, name in ((1.0, "one"), (5.0, "five")):
+        stages_cell.stages("cell_stages.py", CELL.replace("+ 1", f"+ {plus}"))
+        run = pp.launch(toy(chunks=None, keep_outputs=True, verify=False, **given["stages"]), out=name)
+        assert [output[0] for output in run.outputs.values()] == [2 * (k + plus) for k in range(3)]
+
+
+def test_a_difference_names_its_first_chunk_dtype_and_the_option_and_passes_with_it(tmp_path):
+    plan = toy(
+        chunks=3,
+        options={"source": {"ends": 9}, "scales": [0.0, 1.0]},  # chunk 0 is all zeros
+        stage0="daily_stages:Words",
+        stage1="daily_stages:Rounded",
+    )
+    failed = pp.launch(plan, out=tmp_path / "strict", check=False).failure
+    assert "output (bfloat16) differed" in failed.what
+    assert "first in chunk 1" in failed.what
+    assert "--tolerance" in failed.check_first
+    words = ["run", "--stage0", plan.stage0, "--stage1", plan.stage1, "--chunks", "3", "--timeout-s", "20"]
+    options = ["--verify", "--tolerance", "0.1", "-o", 'source={"ends": 9}', "-o", "scales=[0.0, 1.0]"]
+    done = subprocess.run(
+        [sys.executable, "-m", "ppwork", *words, *options, "--out", str(tmp_path / "loose")],
+        capture_output=True, text=True, check=False, timeout=100,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "max_abs_diff" in done.stdout
+    assert "tokens_per_s" in done.stdout

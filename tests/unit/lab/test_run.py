@@ -1,0 +1,89 @@
+"""A run as a notebook has it: its outputs, and two runs side by side."""
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import ppwork as pp
+from ppwork.records.run import OUTPUTS_FILE, SUMMARY_FILE
+
+
+def run_of(folder, outputs=None, summary=None, **fields):
+    folder.mkdir()
+    pp.Plan(chunks=3, **fields).save(folder)
+    (folder / SUMMARY_FILE).write_bytes(msgspec.json.encode(summary or {}))
+    if outputs is not None:
+        save_file({f"{index:06d}": tensor for index, tensor in outputs.items()}, folder / OUTPUTS_FILE)
+    return pp.Run(str(folder), 0)
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.tensor([[1.5, -2.0]]),
+        torch.tensor([3, 4], dtype=torch.int64),
+        torch.tensor([True, False]),
+        torch.tensor([1 + 2j]),
+        torch.tensor(0.5, dtype=torch.float16),
+        torch.empty(0, 3, dtype=torch.uint8),
+    ],
+    ids=lambda tensor: str(tensor.dtype),
+)
+def test_outputs_come_back_in_their_dtype(tmp_path, tensor):
+    (found,) = run_of(tmp_path / "a", {7: tensor}).outputs.items()
+    assert found[0] == 7
+    assert found[1].dtype == tensor.numpy().dtype
+    assert np.array_equal(found[1], tensor.numpy())
+
+
+def test_bfloat16_comes_as_float32_with_every_bit(tmp_path):
+    values = torch.randn(5).to(torch.bfloat16)
+    outputs = run_of(tmp_path / "a", {0: values}).outputs
+    assert np.array_equal(outputs[0], values.float().numpy())
+
+
+def test_outputs_that_are_not_there_are_refused_with_the_option(tmp_path):
+    with pytest.raises(pp.PlanError, match="kept no outputs") as refused:
+        _ = run_of(tmp_path / "a").outputs
+    assert "keep_outputs" in refused.value.check_first
+    with pytest.raises(pp.PlanError, match="F8_E4M3"):
+        _ = run_of(tmp_path / "b", {0: torch.ones(1).to(torch.float8_e4m3fn)}).outputs
+
+
+def test_two_runs_stand_side_by_side_with_what_differs(tmp_path):
+    ones = {index: torch.ones(2) for index in range(3)}
+    a = run_of(tmp_path / "a", ones, {"period_ms": 40.0, "figures": {"words": 3}, "metrics": {"loss": 0.5}})
+    b = run_of(
+        tmp_path / "b",
+        {**ones, 1: torch.tensor([1.0, 1.25])},
+        {"period_ms": 20.0, "figures": {"words": 4}, "metrics": {"loss": 0.25}},
+        in_flight_depth=2,
+    )
+    compared = a.compare(b)
+    assert compared.max_abs_diff == 0.25
+    assert compared.differences == {0: 0.0, 1: 0.25, 2: 0.0}
+    assert "The outputs of 1 of 3 chunks differ, by 0.25 at most; the first is chunk 1." in repr(compared)
+    rows = {row[0]: row[1:] for row in compared.table.rows}
+    assert rows == {
+        "plan.in_flight_depth": ["1", "2", "-"],
+        "period_ms": ["40", "20", "0.50"],
+        "figures.words": ["3", "4", "-"],
+        "metrics.loss": ["0.5", "0.25", "0.50"],
+    }
+    assert "<table>" in compared._repr_html_()
+
+
+@pytest.mark.parametrize("other", [torch.ones(3), torch.tensor([1.0, float("nan")]), None], ids=str)
+def test_outputs_that_cannot_be_compared_are_infinitely_far(tmp_path, other):
+    a = run_of(tmp_path / "a", {0: torch.ones(2)})
+    b = run_of(tmp_path / "b", {1: torch.ones(2)} if other is None else {0: other})
+    assert a.compare(b).max_abs_diff == float("inf")
+
+
+def test_without_kept_outputs_the_figures_are_compared_all_the_same(tmp_path):
+    compared = run_of(tmp_path / "a", summary={"period_ms": 1.0}).compare(run_of(tmp_path / "b"))
+    assert compared.max_abs_diff is None
+    assert "keep_outputs=True" in compared.finding
+    assert compared.table.rows == [["period_ms", "1", "-", "-"]]
