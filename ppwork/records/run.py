@@ -181,28 +181,31 @@ def transport_of(finished: Run) -> str:
 def rows_of(finished: Run) -> list[tuple[str, str]]:
     """Return name and text of each line; what the run did not measure has none."""
     summary, plan = finished.summary, finished.plan
-    versions = summary.get("versions", {})
+    figures = {name: float(value) for name, value in summary.items() if isinstance(value, int | float)}
+    versions = summary.get("versions")
+    versions = versions if isinstance(versions, dict) else {}
     rows = [
         ("ranks", f"{plan.world_size} (stage 0 + mesh of {plan.mesh_size}), {transport_of(finished)}"),
         ("chunks", f"{summary.get('chunks')}, {depth_of(plan)}"),
     ]
-    noisy, clean = summary.get("psnr_noisy_db"), summary.get("psnr_denoised_db")
+    noisy, clean = figures.get("psnr_noisy_db"), figures.get("psnr_denoised_db")
     if noisy is not None and clean is not None:
         rows.append(("PSNR", f"noisy {noisy:.2f} dB, denoised {clean:.2f} dB ({clean - noisy:+.2f} dB)"))
-    if summary.get("period_ms") is not None:
-        stage0, stage1 = f"stage 0 {summary['stage0_ms']:.1f} ms", f"stage 1 {summary['stage1_ms']:.1f} ms"
-        rows.append(("period", f"{summary['period_ms']:.1f} ms ({stage0}, {stage1})"))
+    if {"period_ms", "stage0_ms", "stage1_ms"} <= figures.keys():
+        stage0, stage1 = f"stage 0 {figures['stage0_ms']:.1f} ms", f"stage 1 {figures['stage1_ms']:.1f} ms"
+        rows.append(("period", f"{figures['period_ms']:.1f} ms ({stage0}, {stage1})"))
     if plan.flushes:
-        dropped = ", ".join(map(str, summary.get("dropped_chunks", ())))
+        chunks = summary.get("dropped_chunks")
+        dropped = ", ".join(map(str, chunks)) if isinstance(chunks, list) else ""
         text = f"dropped {dropped}" if dropped else "nothing was in flight, nothing dropped"
         rows.append(("flushed", f"at chunk {', '.join(map(str, sorted(plan.flushes)))}: {text}"))
-    if summary.get("overlap_score") is not None and plan.in_flight_depth > 1:
-        idle_ms = summary.get("mesh_idle_ms")
+    if {"overlap_score", "efficiency"} <= figures.keys() and plan.in_flight_depth > 1:
+        idle_ms = figures.get("mesh_idle_ms")
         idle = "" if idle_ms is None else f", mesh idle {idle_ms:.1f} ms"
-        scores = f"score {summary['overlap_score']:.2f}, efficiency {summary['efficiency']:.2f}"
+        scores = f"score {figures['overlap_score']:.2f}, efficiency {figures['efficiency']:.2f}"
         rows.append(("overlap", scores + idle))
-    if "max_abs_diff" in summary:
-        rows.append(("verified", f"max_abs_diff {summary['max_abs_diff']:g} to one process"))
+    if "max_abs_diff" in figures:
+        rows.append(("verified", f"max_abs_diff {figures['max_abs_diff']:g} to one process"))
     rows.append(("versions", f"ppwork {versions.get('ppwork')}, torch {versions.get('torch')}"))
     rows.append(("folder", str(finished.run_dir)))
     return rows
