@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 ENDED_BY_AGENT = (-signal.SIGTERM, -signal.SIGINT)
@@ -16,13 +17,23 @@ _ENDED = re.compile(
 """Two lines of the report, one below the other; either alone may be somebody's print."""
 _FIRST = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid")
 """torchrun says so of each attempt, as soon as a rank has failed; the report is of the last attempt only."""
-_DEEPSPEED = re.compile(r"--local_rank=(\d+)'.* exits with return code = (-?\d+)")
-"""The same of DeepSpeed's own launcher, which names the rank that it saw fail first."""
+_LOCAL_RANK = re.compile(r"--local[_-]rank=(\d+)'")
+_LAUNCHERS = re.compile(
+    r" exits with return code = (?P<deepspeeds>-?\d+)|' returned non-zero exit status (?P<torchs>\d+)"
+    r"|' died with <Signals\.(?P<signal>SIG\w+)"
+)
+"""The same of DeepSpeed's own launcher and of the first ``torch.distributed.launch``, each below the command
+of the rank that it saw fail first."""
 _SPAWNED = re.compile(r"\bprocess (\d+) terminated with (?:exit code (\d+)|signal (SIG\w+))")
 """And of ``torch.multiprocessing.spawn``."""
-_OWN = re.compile(r"torch/distributed/elastic/|Sending process \d+ closing signal")
+_RECORDED = re.compile(
+    r"^[ \t]*rank[ \t]*: (\d+) .*\n(?:[ \t]*(?:exitcode|error_file).*\n){1,2}[ \t]*traceback : "
+    r"(Traceback .*\n(?:[ \t]+.*\n|[ \t]*\n)*)", re.MULTILINE)  # fmt: skip
+"""The exception that ``@record`` handed over stands in the report itself, two columns further in."""
+_INDENT = re.compile(r"^  ", re.MULTILINE)
+_OWN = re.compile(r"torch[/.]distributed[/.]elastic|Sending process \d+ closing signal")
 _STOPPED = re.compile(r"SignalException: Process \d+ got signal: (\d+)")
-_PAUSE = re.compile(r"^ppwork: the launcher did not run for ([\d.]+) s$", re.MULTILINE)
+_PAUSE = re.compile(r"^ppwork: the launcher did not run for (\d+(?:\.\d+)?) s$", re.MULTILINE)
 _KILLED = re.compile(r"^ppwork: rank (\d+) .* was killed$", re.MULTILINE)
 _STOPPED_RANK = re.compile(
     r"^ppwork: rank (\d+) \(pid \d+, stopped\) (was there)?.* was killed$", re.MULTILINE
@@ -59,10 +70,11 @@ class Report:
         if not ended:
             # An earlier attempt, or a report that was cut off: local ranks are all that is known.
             codes = {int(local): int(code) for code, local in _FIRST.findall(text)}
-            codes |= {int(local): int(code) for local, code in _DEEPSPEED.findall(text)}
+            codes |= dict(_of_launchers(text))
             codes |= {
                 int(n): int(code) if code else -signal.Signals[name]
                 for n, code, name in _SPAWNED.findall(text)
+                if code or name in signal.Signals.__members__
             }
             roots = list(codes)
         # Of several hosts each has a report of its own; a host that only followed had its ranks ended.
@@ -71,6 +83,23 @@ class Report:
         )
         stopped = _STOPPED.search(text)
         return cls(codes, first, ranks, int(stopped[1]) if stopped is not None else 0)
+
+
+def _of_launchers(text: str) -> Iterator[tuple[int, int]]:
+    """Yield rank and exit code from the closing lines of other launchers."""
+    for line in text.splitlines():
+        if "--local" not in line or (end := _LAUNCHERS.search(line)) is None:
+            continue
+        rank = _LOCAL_RANK.search(line)
+        if rank is not None and end["signal"] is None:
+            yield int(rank[1]), int(end["deepspeeds"] or end["torchs"])
+        elif rank is not None and end["signal"] in signal.Signals.__members__:
+            yield int(rank[1]), -signal.Signals[end["signal"]]
+
+
+def recorded(text: str) -> dict[int, str]:
+    """Return the traceback of each rank as the report shows it, of those whose program has ``@record``."""
+    return {int(rank): _INDENT.sub("", shown) for rank, shown in _RECORDED.findall(text)}
 
 
 def attempts_of(text: str) -> list[str]:
@@ -94,12 +123,15 @@ def death(code: int) -> str:
     >>> death(7), death(-9)
     ('exited with code 7', 'was killed by SIGKILL')
     """
-    if code >= 0:
-        return f"exited with code {code}"
+    return f"exited with code {code}" if code >= 0 else f"was killed by {signal_name(-code)}"
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal; of one that this system does not know, its number."""
     try:
-        return f"was killed by {signal.Signals(-code).name}"
+        return signal.Signals(number).name
     except ValueError:
-        return f"was killed by signal {-code}"
+        return f"signal {number}"
 
 
 def killed_by_us(torchrun_log: str) -> set[int]:
