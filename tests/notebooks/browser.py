@@ -75,9 +75,9 @@ def browser() -> Iterator[Browser]:
 
 
 @contextmanager
-def page_at(started: Browser, ours: tuple[str, ...]) -> Iterator[Seen]:
+def page_at(started: Browser, ours: tuple[str, ...], *, scripts: bool = True) -> Iterator[Seen]:
     """Open an empty page that may ask only for addresses that begin with one of ``ours``."""
-    context = started.new_context(viewport=SIZE)
+    context = started.new_context(viewport=SIZE, java_script_enabled=scripts)
     try:
         seen = Seen(context.new_page())
 

@@ -32,7 +32,7 @@ class Notebook:
     def come_to_mid_run(self, run_dir):
         self.client.execute(SCRIPT.replace("sys.argv[1]", repr(str(run_dir))))
         wait_for(lambda: any(entry.name == "emit" for entry in read_entries(run_dir, 0)), 2 * END_S)
-        self.agent, self.ranks = agent_and_ranks(self.kernel.pid)
+        self.agent, self.ranks = agent_and_ranks(run_dir)
 
     def error(self) -> str:
         """The name of the exception that the cell ends with."""
