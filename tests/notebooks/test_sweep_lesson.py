@@ -37,7 +37,7 @@ LIMIT_S = 200
 @pytest.fixture(autouse=True)
 def lesson(tmp_path):
     notebook = nbformat.v4.new_notebook(
-        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     )
     notebook.cells = [nbformat.v4.new_code_cell(source) for source in (PARAMETERS, RUNS)]
     notebook.cells[0].metadata["tags"] = ["parameters"]
