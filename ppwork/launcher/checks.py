@@ -12,6 +12,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,6 +20,7 @@ from pathlib import Path
 import msgspec
 
 from ppwork.errors import PlanError
+from ppwork.launcher.torchrun import child_environment, running
 from ppwork.plan import Plan
 from ppwork.process import LOG_LEVEL_VARIABLE
 from ppwork.protocol.bounds import bring_up_timeout_s
@@ -122,7 +124,7 @@ def count_gpus() -> int:
 
 
 def check_stages(plan: Plan) -> None:
-    """Let a subprocess import the stages and check their contract, as the ranks will.
+    """Let a subprocess import the stages and check their contract, as the ranks will: warm where they are.
 
     Stages that passed are not imported again while their files stay as they are: it takes as long as torch.
 
@@ -134,7 +136,7 @@ def check_stages(plan: Plan) -> None:
         return
     command = [sys.executable, "-P", "-m", "ppwork", "check-stages", plan.stage0, plan.stage1]
     try:
-        answer = subprocess.run(command, capture_output=True, timeout=SUBPROCESS_LIMIT_S, check=False)
+        answer = _answer_of(command)
     except subprocess.TimeoutExpired as error:
         raise PlanError(
             f"Importing the stages {plan.stage0} and {plan.stage1} took over {SUBPROCESS_LIMIT_S:g} s.",
@@ -151,6 +153,15 @@ def check_stages(plan: Plan) -> None:
         what = f"The stages could not be imported (exit {answer.returncode}): {' '.join(tail)}"
         check_first = f"run `{' '.join(command[1:])}`"
     raise PlanError(what, check_first=check_first)
+
+
+def _answer_of(command: list[str]) -> subprocess.CompletedProcess[bytes]:
+    with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as errors:
+        with running(command, child_environment(1), answer, errors=errors, warm=True) as process:
+            code = process.wait(SUBPROCESS_LIMIT_S)
+        answer.seek(0)
+        errors.seek(0)
+        return subprocess.CompletedProcess(command, code, answer.read(), errors.read())
 
 
 _passed: dict[tuple[str | None, ...], dict[str, int | None]] = {}

@@ -181,7 +181,13 @@ def child_environment(threads: int) -> dict[str, str]:
 
 @contextlib.contextmanager
 def running(
-    command: list[str], environment: dict[str, str], log: BinaryIO, *, warm: bool = False, seats: int = 0
+    command: list[str],
+    environment: dict[str, str],
+    log: BinaryIO,
+    *,
+    errors: BinaryIO | None = None,
+    warm: bool = False,
+    seats: int = 0,
 ) -> Iterator[Started]:
     """Start a process whose standard input is a lifeline; on the way out nothing of it is left.
 
@@ -189,18 +195,19 @@ def running(
         command: The program and its arguments.
         environment: All of it.
         log: Gets what it prints.
+        errors: Gets what it prints to standard error; without it, ``log`` does.
         warm: It needs torch: where warm launches are asked for it is forked (``warm``).
         seats: torchrun: the ranks that it will start.
     """
     process: Started | None = None
     if warm:
         try:
-            process = start_if_warm(command, environment, log, seats=seats)
+            process = start_if_warm(command, environment, log, errors, seats=seats)
         except NotWarm as reason:
-            _say(log, f"ppwork: started cold: {reason}")
+            _say(errors or log, f"ppwork: started cold: {reason}")
     if process is None:
         process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT
+            command, env=environment, stdin=subprocess.PIPE, stdout=log, stderr=errors or subprocess.STDOUT
         )
     try:
         yield process

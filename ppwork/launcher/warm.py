@@ -240,7 +240,12 @@ _starting = threading.Lock()
 
 
 def start_if_warm(
-    command: Sequence[str], environment: Mapping[str, str], log: BinaryIO, *, seats: int = 0
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    log: BinaryIO,
+    errors: BinaryIO | None = None,
+    *,
+    seats: int = 0,
 ) -> WarmProcess | None:
     """Start a program warm, with its standard input a pipe from here and its output into a file.
 
@@ -248,6 +253,7 @@ def start_if_warm(
         command: As for ``exec``; the first word is Python.
         environment: All of it.
         log: Gets what it prints.
+        errors: Gets what it prints to standard error; without it, ``log`` does.
         seats: The ranks that it will start, if it is torchrun.
 
     Returns:
@@ -267,7 +273,7 @@ def start_if_warm(
     reading, writing = os.pipe()
     lifeline = os.fdopen(writing, "wb", buffering=0)
     try:
-        return start_warm(start, (reading, log.fileno(), log.fileno()), lifeline)
+        return start_warm(start, (reading, log.fileno(), (errors or log).fileno()), lifeline)
     except BaseException:
         lifeline.close()
         raise

@@ -17,7 +17,7 @@ from ppwork.lab.doctor.machine import BROWSERS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from playwright.sync_api import Page, Route
+    from playwright.sync_api import Browser, Page, Route
 
 FLAGS = [
     "--no-sandbox",  # root in a container has no other way; the pages are our own
@@ -64,24 +64,34 @@ def _found() -> str | None:
 
 
 @contextmanager
-def page_at(ours: tuple[str, ...]) -> Iterator[Seen]:
-    """Open an empty page that may ask only for addresses that begin with one of ``ours``."""
+def browser() -> Iterator[Browser]:
+    """Start a browser; each page of ``page_at`` in it has storage and windows of its own."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium(), headless=True, args=FLAGS)
+        started = playwright.chromium.launch(executable_path=chromium(), headless=True, args=FLAGS)
         try:
-            seen = Seen(browser.new_page(viewport=SIZE))
-
-            def gate(route: Route) -> None:
-                if route.request.url.startswith((*ours, "data:", "blob:")):
-                    route.continue_()
-                else:
-                    seen.outside.append(route.request.url)
-                    route.abort()
-
-            seen.page.route("**/*", gate)
-            sockets = tuple(address.replace("http:", "ws:") for address in ours)
-            seen.page.on("websocket", lambda ws: ws.url.startswith(sockets) or seen.outside.append(ws.url))
-            seen.page.on("pageerror", lambda error: seen.errors.append(str(error)))
-            yield seen
+            yield started
         finally:
-            browser.close()
+            started.close()
+
+
+@contextmanager
+def page_at(started: Browser, ours: tuple[str, ...], *, scripts: bool = True) -> Iterator[Seen]:
+    """Open an empty page that may ask only for addresses that begin with one of ``ours``."""
+    context = started.new_context(viewport=SIZE, java_script_enabled=scripts)
+    try:
+        seen = Seen(context.new_page())
+
+        def gate(route: Route) -> None:
+            if route.request.url.startswith((*ours, "data:", "blob:")):
+                route.continue_()
+            else:
+                seen.outside.append(route.request.url)
+                route.abort()
+
+        seen.page.route("**/*", gate)
+        sockets = tuple(address.replace("http:", "ws:") for address in ours)
+        seen.page.on("websocket", lambda ws: ws.url.startswith(sockets) or seen.outside.append(ws.url))
+        seen.page.on("pageerror", lambda error: seen.errors.append(str(error)))
+        yield seen
+    finally:
+        context.close()

@@ -39,12 +39,6 @@ def run_with(name: str, folder, **parameters) -> str:
     )
 
 
-def test_start_page_runs_under_papermill_with_another_mesh_size(tmp_path):
-    text = run_with("00-start-here.ipynb", tmp_path, mesh_size=1, chunks=3)
-    assert "ranks: 2 chunks: 3 frames: 12" in text
-    assert "largest difference to one process is within 0.0" in text
-
-
 def test_sequential_lesson_holds_for_another_mesh_and_other_times(tmp_path):
     """What its cells expect is the test."""
     times = {"encode_ms": 30.0, "decode_ms": 10.0, "stage1_ms": 60.0, "payload_mb": 0.1}

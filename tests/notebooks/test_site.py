@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from anatomy import FOLDER
-from browser import page_at
+from browser import browser, page_at
 
 pytestmark = [pytest.mark.notebook, pytest.mark.timeout(300)]
 BUILD = FOLDER.parent / "docs" / "site" / "build.py"
@@ -35,8 +35,14 @@ def site(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def seen(site):
-    with page_at((site.as_uri(),)) as seen:
+def chromium():
+    with browser() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def seen(site, chromium):
+    with page_at(chromium, (site.as_uri(),)) as seen:
         seen.said = []
         seen.page.on("console", lambda one: seen.said.append(one.text) if one.type == "error" else None)
         yield seen
@@ -112,21 +118,24 @@ def test_code_is_monospace_and_coloured_and_what_only_checks_is_not_there(site, 
 
 
 def test_answers_are_folded_and_open(site, page):
-    lessons = [path for path in (site / "notebooks").glob("*.html") if "<details>" in path.read_text()]
-    for path in lessons:
-        page.goto(path.as_uri())
-        folded = page.locator(".cell_output details").first
-        inside = folded.locator("p").first
-        assert not inside.is_visible()
-        folded.locator("summary").click()
-        assert inside.is_visible()
-    assert lessons
+    lessons = {path: path.read_text() for path in (site / "notebooks").glob("*.html")}
+    folded = [path for path, text in lessons.items() if "<details>" in text]
+    assert folded
+    assert not [path.name for path, text in lessons.items() if "<details open" in text]
+    page.goto(folded[0].as_uri())
+    answer = page.locator(".cell_output details").first
+    inside = answer.locator("p").first
+    assert not inside.is_visible()
+    answer.locator("summary").click()
+    assert inside.is_visible()
 
 
-def test_no_page_is_wider_than_a_narrow_window(site, page):
-    page.set_viewport_size(NARROW)
-    wide = []
-    for path in pages(site):
-        page.goto(path.as_uri())
-        wide += [path.name] if page.evaluate(TOO_WIDE) else []
+def test_no_page_is_wider_than_a_narrow_window(site, chromium):
+    """Without the pages' scripts, which do not lay anything out."""
+    with page_at(chromium, (site.as_uri(),), scripts=False) as seen:
+        seen.page.set_viewport_size(NARROW)
+        wide = []
+        for path in pages(site):
+            seen.page.goto(path.as_uri())
+            wide += [path.name] if seen.page.evaluate(TOO_WIDE) else []
     assert wide == []

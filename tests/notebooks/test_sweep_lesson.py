@@ -1,4 +1,4 @@
-"""A real sweep over the first lesson, interrupted and continued; what papermill alone does of a typo."""
+"""A real sweep over a small notebook, interrupted and continued."""
 
 from __future__ import annotations
 
@@ -12,20 +12,41 @@ import time
 import nbformat
 import psutil
 import pytest
-from anatomy import FOLDER
 
 from ppwork.process import WARM_VARIABLE
 
 pytestmark = pytest.mark.notebook
 
-LESSON = FOLDER / "00-start-here.ipynb"
-CHECK = "from ppwork.lab.parameters import only_known_parameters\n\nonly_known_parameters()\n"
+PARAMETERS = """\
+mesh_size: int = 2  # ranks of stage 1
+chunks: int = 2  # of each run"""
+RUNS = """\
+import ppwork as pp
+
+pp.lesson.only_known_parameters()
+times = {"encode_ms": 15.0, "decode_ms": 15.0, "stage1_ms": 30.0, "payload_mb": 0.1}
+plan = pp.synthetic(pp.Plan(mesh_size=mesh_size, chunks=chunks, backend="gloo"), **times)
+for depth in (1, 2):
+    pp.launch(plan.replace(in_flight_depth=depth))"""
+"""Two runs, as a lesson has several; that lessons run under papermill is in ``test_papermill.py``."""
+LONG = 40
+"""Chunks of the second point: more than two seconds in which Ctrl-C comes upon its first run."""
 LIMIT_S = 200
 
 
+@pytest.fixture(autouse=True)
+def lesson(tmp_path):
+    notebook = nbformat.v4.new_notebook(
+        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    )
+    notebook.cells = [nbformat.v4.new_code_cell(source) for source in (PARAMETERS, RUNS)]
+    notebook.cells[0].metadata["tags"] = ["parameters"]
+    nbformat.write(notebook, tmp_path / "lesson.ipynb")
+
+
 def start(folder) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "ppwork", "sweep", str(LESSON), "--out", "mine"]
-    command += ["--grid", "chunks=2,3", "--set", "mesh_size=1"]
+    command = [sys.executable, "-m", "ppwork", "sweep", "lesson.ipynb", "--out", "mine"]
+    command += ["--grid", f"chunks=2,{LONG}", "--set", "mesh_size=1"]
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job inherits it ignored
     warm = {**os.environ, WARM_VARIABLE: "1"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -47,7 +68,7 @@ def wait_for(fact, process) -> None:
 
 @pytest.mark.timeout(480)
 def test_a_sweep_goes_on_where_ctrl_c_ended_it(tmp_path):
-    second = tmp_path / "mine" / "02-chunks=3"
+    second = tmp_path / "mine" / f"02-chunks={LONG}"
     with start(tmp_path) as first:
         wait_for(lambda: list(second.glob("runs/*/spans-rank0.jsonl")), first)
         family = psutil.Process(first.pid).children(recursive=True)
@@ -58,7 +79,7 @@ def test_a_sweep_goes_on_where_ctrl_c_ended_it(tmp_path):
     assert not alive
     assert len(family) >= 4  # papermill, kernel, torchrun, ranks
     rows = table(tmp_path)
-    assert [row["point_state"] for row in rows] == ["ok", "ok", "interrupted"]  # the lesson has two runs
+    assert [row["point_state"] for row in rows] == ["ok", "ok", "interrupted"]
     period_ms = float(rows[0]["period_ms"])
 
     with start(tmp_path) as again:
@@ -70,30 +91,17 @@ def test_a_sweep_goes_on_where_ctrl_c_ended_it(tmp_path):
     assert [(row["param.chunks"], row["point_state"], row["finished"]) for row in rows] == [
         ("2", "ok", "True"),
         ("2", "ok", "True"),
-        ("3", "ok", "True"),
-        ("3", "ok", "True"),
+        (str(LONG), "ok", "True"),
+        (str(LONG), "ok", "True"),
     ]
     assert float(rows[0]["period_ms"]) == period_ms  # the first point did not run again
-    assert (tmp_path / "mine" / "02-chunks=3.before-1" / "runs").is_dir()
+    assert (tmp_path / "mine" / f"02-chunks={LONG}.before-1" / "runs").is_dir()
     assert (tmp_path / "mine" / "sweep.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_sweep_refuses_a_wrong_name_before_anything_starts(tmp_path):
-    command = [sys.executable, "-m", "ppwork", "sweep", str(LESSON), "--grid", "mesh_siz=1,2"]
+    command = [sys.executable, "-m", "ppwork", "sweep", "lesson.ipynb", "--grid", "mesh_siz=1,2"]
     answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=30)
     assert answer.returncode == 2
     assert "did you mean 'mesh_size'?" in answer.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(("name", "fails"), [("mesh_siz", True), ("mesh_size", False)])
-def test_plain_papermill_ends_with_an_error_where_a_notebook_checks_its_names(tmp_path, name, fails):
-    """papermill alone warns and goes on with the defaults; one line in the notebook makes it fail."""
-    notebook = nbformat.read(LESSON, as_version=4)
-    place = next(n for n, cell in enumerate(notebook.cells) if "parameters" in cell.metadata.get("tags", []))
-    notebook.cells = [notebook.cells[place], nbformat.v4.new_code_cell(CHECK)]
-    nbformat.write(notebook, tmp_path / "in.ipynb")
-    command = [sys.executable, "-m", "papermill", "in.ipynb", "out.ipynb", "-k", "python3", "-p", name, "1"]
-    answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
-    assert (answer.returncode != 0) == fails
-    assert ("There is no parameter 'mesh_siz' in this notebook" in answer.stderr) == fails
+    assert [path.name for path in tmp_path.iterdir()] == ["lesson.ipynb"]

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+from typing import TYPE_CHECKING
 
 import psutil
 
 from ppwork.launcher.agent import is_torchrun
+from ppwork.records.pulse import read_pulse
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FREEZE_S = 1.0
 SCRIPT = f"""
@@ -29,12 +34,10 @@ def torchrun_of(launcher_pid: int) -> psutil.Process | None:
     return None
 
 
-def agent_and_ranks(launcher_pid: int) -> tuple[psutil.Process, list[psutil.Process]]:
-    """The torchrun under a launcher, and its three ranks in order."""
-    agent = torchrun_of(launcher_pid)
-    ranks = sorted(agent.children(), key=lambda rank: int(rank.environ()["RANK"]))
-    assert len(ranks) == 3
-    return agent, ranks
+def agent_and_ranks(run_dir: Path) -> tuple[psutil.Process, list[psutil.Process]]:
+    """The torchrun of a run that has begun, and its three ranks in order, as their pulses say."""
+    ranks = [read_pulse(run_dir, rank).process() for rank in range(3)]
+    return ranks[0].parent(), ranks
 
 
 def kill(*processes: psutil.Process | None) -> None:

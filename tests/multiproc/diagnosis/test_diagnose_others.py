@@ -47,12 +47,14 @@ JOBS = {
     "killed": ("killed.py", {}),
     "hang": ("missing.py", {"PYTHONFAULTHANDLER": "1"}),
 }
+COLD = tuple(name for name, (_, more) in JOBS.items() if more)
+"""What a fork of a warm launcher cannot have is in these: variables that torch and Python read at import."""
 STAYS = ("missing",)
 """In these rank 2 does not end by itself: torchrun does it."""
 
 
 @pytest.fixture(scope="module")
-def jobs(tmp_path_factory):
+def jobs(tmp_path_factory, warm_unless_marked_cold):
     """Run all jobs to their ends, two at a time; their ``--log-dir`` and the log of the console beside it."""
     folder = tmp_path_factory.mktemp("jobs")
     with ThreadPoolExecutor(2) as pool:
@@ -75,7 +77,7 @@ def run_job(name: str, folder: Path) -> None:
     alone = {"GLOO_SOCKET_IFNAME": "lo", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", **more}
     with (
         (folder / "console.log").open("wb") as console,
-        running(command, {**child_environment(1), **alone}, console) as agent,
+        running(command, {**child_environment(1), **alone}, console, warm=name not in COLD) as agent,
     ):
         with torchrun_held(agent) as ranks:
             if name == "hang":

@@ -19,7 +19,6 @@ from ppwork.launcher.agent import GRACE_S, ask_for_stacks, is_alive
 from ppwork.launcher.torchrun import torchrun
 from ppwork.process import PAST_LIMIT, TORCHRUN_HUNG
 
-pytestmark = [pytest.mark.multiproc, pytest.mark.cold]
 if TYPE_CHECKING:
     from pathlib import Path
 

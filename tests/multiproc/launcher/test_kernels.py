@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 
 import psutil
 import pytest
@@ -32,7 +31,7 @@ class Notebook:
     def come_to_mid_run(self, run_dir):
         self.client.execute(SCRIPT.replace("sys.argv[1]", repr(str(run_dir))))
         wait_for(lambda: any(entry.name == "emit" for entry in read_entries(run_dir, 0)), 2 * END_S)
-        self.agent, self.ranks = agent_and_ranks(self.kernel.pid)
+        self.agent, self.ranks = agent_and_ranks(run_dir)
 
     def error(self) -> str:
         """The name of the exception that the cell ends with."""
@@ -58,13 +57,11 @@ def notebook(tmp_path):
 
 
 def test_interrupt_shows_keyboard_interrupt_and_leaves_no_rank_and_a_living_kernel(notebook):
-    start = time.monotonic()
     notebook.manager.interrupt_kernel()
+    # What docs/reliability.md promises: a second to leave, then what killing takes. How long the kernel
+    # takes to write the traceback after that is its own.
+    assert all_gone([notebook.agent, *notebook.ranks], POLITE_S + KILL_S) == []
     assert notebook.error() == "KeyboardInterrupt"
-    assert all_gone([notebook.agent, *notebook.ranks], 0.0) == []
-    # The launcher promises (docs/reliability.md) a second to leave, then what killing takes. The ranks are
-    # gone already; the rest is the kernel's, which writes the traceback.
-    assert time.monotonic() - start < POLITE_S + KILL_S + 1.0
     assert notebook.manager.is_alive()
 
 

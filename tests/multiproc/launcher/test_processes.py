@@ -8,15 +8,16 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import psutil
 import pytest
 from launched_jobs import FREEZE_S, GONE_S, SCRIPT, agent_and_ranks, all_gone, kill, torchrun_of
-from waiting import END_S, wait_for
+from waiting import END_S, descendants, wait_for
 
 from ppwork.diagnosis.report import killed_by_us
 from ppwork.diagnosis.runs import diagnose
+from ppwork.process import WARM_VARIABLE
 from ppwork.records.run import Run
 from ppwork.records.spans import read_entries
 
@@ -41,7 +42,7 @@ class Job:
     def come_to_mid_run(self):
         wait_for(lambda: self.emitted() or self.launcher.poll() is not None, 2 * END_S)
         assert self.emitted(), self.said.read_text()
-        self.agent, self.ranks = agent_and_ranks(self.launcher.pid)
+        self.agent, self.ranks = agent_and_ranks(self.run_dir)
 
     def emitted(self) -> int:
         return sum(entry.name == "emit" for entry in read_entries(self.run_dir, 0))
@@ -63,9 +64,9 @@ def environment(tmp_path):
     return {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path), "COLUMNS": "300"}
 
 
-@pytest.fixture
-def job(tmp_path, environment):
-    started = Job(tmp_path / "run", environment)
+@contextmanager
+def in_mid_run(folder, environment, source=SCRIPT):
+    started = Job(folder / "run", environment, source)
     try:
         started.come_to_mid_run()
         yield started
@@ -73,16 +74,43 @@ def job(tmp_path, environment):
         started.close()
 
 
-def test_launcher_killed_hard_leaves_no_rank(job):
+@pytest.fixture
+def job(tmp_path, environment):
+    with in_mid_run(tmp_path, environment) as started:
+        yield started
+
+
+@pytest.fixture
+def warm(environment, warm_launcher):
+    """For tests whose subject is not who ends with whom: torchrun and ranks are forked."""
+    return {**environment, WARM_VARIABLE: str(warm_launcher.address)}
+
+
+@pytest.fixture
+def warm_job(tmp_path, warm):
+    with in_mid_run(tmp_path, warm) as started:
+        yield started
+
+
+def test_launcher_killed_hard_leaves_no_rank_and_no_child_of_a_stage(tmp_path, environment):
     """F18: the lifeline's end of file. F20: what was written reads."""
-    job.launcher.kill()
-    job.launcher.wait()
-    assert all_gone([job.agent, *job.ranks], GONE_S) == []
+    source = SCRIPT.replace("toy_stages:Slow", "toy_stages:Parent").replace('options={"step_s": 0.05}, ', "")
+    with in_mid_run(tmp_path, environment, source) as job:
+        children = [child for rank in job.ranks for child in rank.children()]
+        assert len(children) == 2
+        job.launcher.kill()
+        job.launcher.wait()
+        assert all_gone([job.agent, *job.ranks, *children], GONE_S) == []
     assert Run(job.run_dir, -9).summary == {}
     run = Run.load(job.run_dir)
     plan, entries = run.plan, run.entries_by_rank
     assert plan.chunks == 2000
     assert all(found for found in entries.values())
+    # What the dead launcher could not remove, the next one does.
+    assert len(list((tmp_path / "ppwork").glob("scratch-*"))) == 1
+    code = "from ppwork.launcher.registry import scratch_folder\nwith scratch_folder(): pass"
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    assert list((tmp_path / "ppwork").glob("scratch-*")) == []
 
 
 def test_launcher_killed_while_torchrun_starts_leaves_no_torchrun(tmp_path, environment):
@@ -116,29 +144,29 @@ def test_an_interrupted_launcher_takes_its_ranks_with_it_also_from_a_blocked_rec
     assert ("KeyboardInterrupt" in job.said.read_text()) == (sent == signal.SIGINT)
 
 
-def test_a_rank_killed_hard_ends_the_job_with_a_stopped_one_and_is_named(job):
+def test_a_rank_killed_hard_ends_the_job_with_a_stopped_one_and_is_named(warm_job):
     """F13; torchrun alone would wait 30 s for the stopped rank."""
-    suspend(job.ranks[2])
-    job.ranks[0].kill()
-    assert all_gone(job.ranks, GONE_S) == []
-    assert job.launcher.wait(END_S) == 1
-    assert killed_by_us((job.run_dir / "torchrun.log").read_text()) == {2}
-    assert "Rank 0 (stage0) failed first" in job.said.read_text()
+    suspend(warm_job.ranks[2])
+    warm_job.ranks[0].kill()
+    assert all_gone(warm_job.ranks, GONE_S) == []
+    assert warm_job.launcher.wait(END_S) == 1
+    assert killed_by_us((warm_job.run_dir / "torchrun.log").read_text()) == {2}
+    assert "Rank 0 (stage0) failed first" in warm_job.said.read_text()
 
 
-def test_a_rank_that_somebody_interrupts_is_named_with_the_signal(job):
+def test_a_rank_that_somebody_interrupts_is_named_with_the_signal(warm_job):
     """Batch systems and out-of-memory daemons send SIGTERM, and torchrun sends the same to the others."""
-    job.ranks[2].send_signal(signal.SIGINT)
-    assert job.launcher.wait(END_S) == 1
-    assert "Rank 2 was ended by SIGINT from outside" in job.said.read_text()
+    warm_job.ranks[2].send_signal(signal.SIGINT)
+    assert warm_job.launcher.wait(END_S) == 1
+    assert "Rank 2 was ended by SIGINT from outside" in warm_job.said.read_text()
 
 
-def test_a_run_folder_that_is_moved_away_in_mid_run_is_told_when_the_run_ends(job):
-    job.run_dir.rename(job.run_dir.with_name("moved"))
-    job.ranks[2].kill()
-    assert job.launcher.wait(END_S) == 1
-    assert all_gone([job.agent, *job.ranks], GONE_S) == []
-    assert f"The run folder {job.run_dir} was moved or removed" in job.said.read_text()
+def test_a_run_folder_that_is_moved_away_in_mid_run_is_told_when_the_run_ends(warm_job):
+    warm_job.run_dir.rename(warm_job.run_dir.with_name("moved"))
+    warm_job.ranks[2].kill()
+    assert warm_job.launcher.wait(END_S) == 1
+    assert all_gone([warm_job.agent, *warm_job.ranks], GONE_S) == []
+    assert f"The run folder {warm_job.run_dir} was moved or removed" in warm_job.said.read_text()
 
 
 @pytest.mark.parametrize("sent", [signal.SIGHUP, signal.SIGINT])
@@ -154,7 +182,7 @@ def test_a_terminal_that_closes_and_ctrl_c_end_the_run_and_leave_nothing(tmp_pat
         signal.signal(sent, before)
     try:
         wait_for(lambda: any(entry.name == "emit" for entry in read_entries(tmp_path / "run", 0)), 2 * END_S)
-        agent, ranks = agent_and_ranks(launcher.pid)
+        agent, ranks = agent_and_ranks(tmp_path / "run")
         children = [child for rank in ranks for child in rank.children()]
         assert len(children) == 2
         launcher.send_signal(sent)
@@ -168,29 +196,11 @@ def test_a_terminal_that_closes_and_ctrl_c_end_the_run_and_leave_nothing(tmp_pat
     assert "interrupted" in diagnose(tmp_path / "run").text
 
 
-def test_children_of_a_stage_do_not_outlive_a_launcher_that_is_killed(tmp_path, environment):
-    source = SCRIPT.replace("toy_stages:Slow", "toy_stages:Parent").replace('options={"step_s": 0.05}, ', "")
-    job = Job(tmp_path / "run", environment, source)
+def test_a_reference_that_is_stopped_ends_the_verification(tmp_path, warm):
+    source = SCRIPT.replace("chunks=2000", "chunks=30, verify=True")
+    job = Job(tmp_path / "run", warm, source)
     try:
-        job.come_to_mid_run()
-        children = [child for rank in job.ranks for child in rank.children()]
-        assert len(children) == 2
-        job.launcher.kill()
-        assert all_gone([job.agent, *job.ranks, *children], GONE_S) == []
-    finally:
-        job.close()
-    # What the dead launcher could not remove, the next one does.
-    assert len(list((tmp_path / "ppwork").glob("scratch-*"))) == 1
-    code = "from ppwork.launcher.registry import scratch_folder\nwith scratch_folder(): pass"
-    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
-    assert list((tmp_path / "ppwork").glob("scratch-*")) == []
-
-
-def test_a_reference_that_is_stopped_ends_the_verification(tmp_path, environment):
-    source = SCRIPT.replace("chunks=2000", "chunks=3, verify=True")
-    job = Job(tmp_path / "run", environment, source)
-    try:
-        reference = wait_for(lambda: reference_of(job.launcher.pid), 4 * END_S)
+        reference = wait_for(lambda: reference_of(job.run_dir), 4 * END_S)
         suspend(reference)
         assert job.launcher.wait(END_S) == 1
         assert all_gone([reference], GONE_S) == []
@@ -200,43 +210,43 @@ def test_a_reference_that_is_stopped_ends_the_verification(tmp_path, environment
     assert "was stopped (SIGSTOP)" in diagnose(job.run_dir).text
 
 
-def reference_of(launcher_pid: int) -> psutil.Process | None:
-    for child in psutil.Process(launcher_pid).children():
+def reference_of(run_dir) -> psutil.Process | None:
+    for process in descendants():
         with suppress(psutil.Error):
-            if "reference" in child.cmdline():
-                return child
+            if process.cmdline()[-2:] == ["reference", str(run_dir)]:
+                return process
     return None
 
 
-def test_torchrun_that_stands_still_ends_the_run(job):
-    suspend(job.agent)
+def test_torchrun_that_stands_still_ends_the_run(warm_job):
+    suspend(warm_job.agent)
     start = time.monotonic()
-    assert job.launcher.wait(END_S) == 1
+    assert warm_job.launcher.wait(END_S) == 1
     assert time.monotonic() - start >= FREEZE_S
-    assert all_gone([job.agent, *job.ranks], GONE_S) == []
-    assert "torchrun was stopped" in job.said.read_text()
+    assert all_gone([warm_job.agent, *warm_job.ranks], GONE_S) == []
+    assert "torchrun was stopped" in warm_job.said.read_text()
 
 
-def test_a_run_outlives_ctrl_z_is_listed_and_is_stopped_by_its_folder(job, environment):
+def test_a_run_outlives_ctrl_z_is_listed_and_is_stopped_by_its_folder(warm_job, warm):
     """Ctrl-Z stops launcher and torchrun at once, longer than torchrun alone may stand still."""
 
     def ppwork(*arguments):
         command = [sys.executable, "-m", "ppwork", *arguments]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+        return subprocess.run(command, env=warm, capture_output=True, text=True, check=True).stdout
 
-    for process in (psutil.Process(job.launcher.pid), job.agent):
+    for process in (psutil.Process(warm_job.launcher.pid), warm_job.agent):
         suspend(process)
     time.sleep(FREEZE_S + 0.5)  # how long the user looks at something else
-    emitted = job.emitted()
-    for process in (psutil.Process(job.launcher.pid), job.agent):
+    emitted = warm_job.emitted()
+    for process in (psutil.Process(warm_job.launcher.pid), warm_job.agent):
         process.resume()
-    wait_for(lambda: job.emitted() > emitted + 5)
+    wait_for(lambda: warm_job.emitted() > emitted + 5)
     (listed,) = json.loads(ppwork("ps", "--json"))
-    assert listed["run_dir"] == str(job.run_dir)
-    assert (listed["launcher"], listed["torchrun"]) == (job.launcher.pid, job.agent.pid)
+    assert listed["run_dir"] == str(warm_job.run_dir)
+    assert (listed["launcher"], listed["torchrun"]) == (warm_job.launcher.pid, warm_job.agent.pid)
     assert [rank["rank"] for rank in listed["ranks"]] == [0, 1, 2]
-    assert str(job.run_dir) in ppwork("ps")
-    assert f"stopped {job.run_dir}" in ppwork("stop", str(job.run_dir))
-    assert all_gone([job.agent, *job.ranks], 0.1) == []
-    assert job.launcher.wait(END_S) == 1
+    assert str(warm_job.run_dir) in ppwork("ps")
+    assert f"stopped {warm_job.run_dir}" in ppwork("stop", str(warm_job.run_dir))
+    assert all_gone([warm_job.agent, *warm_job.ranks], 0.1) == []
+    assert warm_job.launcher.wait(END_S) == 1
     assert json.loads(ppwork("ps", "--json")) == []

@@ -63,6 +63,8 @@ def answer(monkeypatch):
             return subprocess.CompletedProcess(command, returncode, stdout, stderr)
 
         monkeypatch.setattr(checks.subprocess, "run", run)
+        options = {"timeout": checks.SUBPROCESS_LIMIT_S, "check": False}
+        monkeypatch.setattr(checks, "_answer_of", lambda command: run(command, **options))
         return commands
 
     return set_to
@@ -254,8 +256,8 @@ class Denoiser:
 def test_stages_that_passed_are_asked_again_only_when_their_file_has_changed(tmp_path, monkeypatch):
     """The import takes as long as torch's, and lessons launch the same stages many times."""
     monkeypatch.chdir(tmp_path)
-    file, asked, run = tmp_path / "my_stages.py", [], subprocess.run
-    monkeypatch.setattr(subprocess, "run", lambda *args, **kwargs: asked.append(1) or run(*args, **kwargs))
+    file, asked, ask = tmp_path / "my_stages.py", [], checks._answer_of
+    monkeypatch.setattr(checks, "_answer_of", lambda command: asked.append(1) or ask(command))
     file.write_text(STAGES)
     check_stages(OWN)
     check_stages(OWN)
