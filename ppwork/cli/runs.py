@@ -9,9 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from ppwork.cli.output import out, write_json, write_text
-from ppwork.diagnosis.findings import Diagnosis
-from ppwork.diagnosis.jobs import diagnose_job
-from ppwork.diagnosis.logs import read_job
 from ppwork.diagnosis.runs import diagnose
 from ppwork.errors import PlanError
 from ppwork.launcher.registry import RunEntry, own_runs, stop
@@ -76,15 +73,6 @@ def _ranks(run_dir: Path) -> list[dict[str, Any]]:
     ]
 
 
-def explain(path: Path) -> Diagnosis:
-    """Explain a run folder of ours, torchrun's ``--log-dir``, or the log of a console.
-
-    Raises:
-        PlanError: The path is none of these, or cannot be read.
-    """
-    return diagnose(path) if (path / Plan.FILE_NAME).exists() else diagnose_job(read_job(path))
-
-
 def diagnose_command(
     run: Annotated[
         Path, typer.Argument(metavar="RUN", help="Run folder, torchrun's --log-dir, or a console's log.")
@@ -92,7 +80,7 @@ def diagnose_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Say which rank failed first and why, who waited for whom, and what to check first."""
-    diagnosis = explain(run)
+    diagnosis = diagnose(run)
     if as_json:
         write_json(diagnosis.to_dict())
     else:

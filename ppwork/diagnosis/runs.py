@@ -30,13 +30,15 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ppwork.diagnosis.findings import Diagnosis, Wait, source_lines
-from ppwork.diagnosis.logs import LONGER, without_noise
+from ppwork.diagnosis.jobs import diagnose_job
+from ppwork.diagnosis.logs import LONGER, read_job, without_noise
 from ppwork.diagnosis.nccl import End
 from ppwork.diagnosis.report import ENDED_BY_AGENT, death, killed_by_us, stopped_and_killed
 from ppwork.diagnosis.run_evidence import MEANINGS, RunEvidence
 from ppwork.diagnosis.stacks import Stack, frames_of, thread_stacks, tracebacks
 from ppwork.diagnosis.waits import roots, waits_of
 from ppwork.errors import PeerFrozenError, StuckError, named_ranks
+from ppwork.plan import Plan
 from ppwork.process import (
     FAILED,
     ORPHANED,
@@ -61,16 +63,20 @@ NOBODY = -1
 
 
 def diagnose(run: FinishedProgram | Path | str, exit_code: int | None = None) -> Diagnosis:
-    """Say why a run failed; from its folder alone, so also later and elsewhere.
+    """Say why a run or a job failed; from what it left on disk alone, so also later and elsewhere.
 
     Args:
-        run: What ``pp.launch`` returns, or the run's folder.
-        exit_code: torchrun's; ``None`` takes it from what the launcher wrote down.
+        run: What ``pp.launch`` or ``pp.launch_script`` returns; a run's folder; torchrun's ``--log-dir``; the
+            log of a console.
+        exit_code: Of a run, torchrun's; ``None`` takes it from what the launcher wrote down.
 
     Raises:
-        PlanError: The folder is not one of a run.
+        PlanError: The path is none of these, or cannot be read.
     """
-    evidence = RunEvidence.read(run.run_dir if isinstance(run, FinishedProgram) else Path(run))
+    path = run.run_dir if isinstance(run, FinishedProgram) else Path(run)
+    if not (path / Plan.FILE_NAME).exists():
+        return diagnose_job(read_job(path))
+    evidence = RunEvidence.read(path)
     if exit_code is None and evidence.end is not None:
         exit_code = evidence.end.exit_code
     if exit_code is None and evidence.past_limit:

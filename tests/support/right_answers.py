@@ -54,6 +54,16 @@ def is_right(summary, mesh_size):
     return summary["max_abs_diff"] <= (0.0 if mesh_size == 1 else 1e-4)
 
 
+def to_blame(waits, start):
+    met = set()
+    while waits[start]:
+        if start in met:
+            return None
+        met.add(start)
+        start = min(waits[start])
+    return start
+
+
 RIGHT = {
     "00.3": is_right,
     "03.2": lambda steps: [name for wanted in ("check", "send") for name, kind in steps if kind == wanted],
@@ -73,6 +83,7 @@ RIGHT = {
     "08.2": cause,
     "08.3": whom_to_tell,
     "08.4": lambda killed, pipe, signal: not (pipe if killed == "launcher" else signal),
+    "09.4": to_blame,
     "15.1": judge,
     "15.2": first_crossed,
     "15.3": lambda members: (min(members), 0),

@@ -20,7 +20,7 @@ import pytest
 from checkout import SUPPORT
 from waiting import END_S, wait_for
 
-from ppwork.cli.runs import explain
+from ppwork.diagnosis.runs import diagnose
 from ppwork.launcher.torchrun import child_environment, running
 
 if TYPE_CHECKING:
@@ -125,14 +125,14 @@ def line_of(program: str, text: str) -> str:
 
 def both(jobs: Path, name: str) -> list[Diagnosis]:
     """What is said of the ranks' logs alone, and of the console's log alone."""
-    return [explain(jobs / name / "logs"), explain(jobs / name / "console.log")]
+    return [diagnose(jobs / name / "logs"), diagnose(jobs / name / "console.log")]
 
 
 def with_report(jobs: Path, name: str) -> Diagnosis:
     """What is said of the ranks' logs with the console's beside them."""
     logs = jobs / name / "logs"
     (logs / "console.log").write_bytes((jobs / name / "console.log").read_bytes())
-    return explain(logs)
+    return diagnose(logs)
 
 
 def calls(found: Diagnosis) -> dict[int, tuple[str, tuple[int, ...]]]:

@@ -14,7 +14,6 @@ from made_runs import MS, ZERO, made
 from typer.testing import CliRunner
 
 from ppwork.cli.main import app
-from ppwork.cli.runs import explain
 from ppwork.diagnosis.report import Report
 from ppwork.diagnosis.run_evidence import RunEvidence
 from ppwork.diagnosis.runs import diagnose
@@ -641,21 +640,21 @@ def test_run_that_goes_on_or_lost_its_launcher_is_not_called_failed_by_a_rank(ru
 
 def test_command_takes_a_run_a_log_folder_or_a_console(run, tmp_path):
     write_record(run, record(1))
-    assert explain(run).cause.rank == 1
-    assert explain(console("raises")).cause.rank == 1
-    assert explain(console("raises")).to_dict()["waits"][0] == {
+    assert diagnose(run).cause.rank == 1
+    assert diagnose(console("raises")).cause.rank == 1
+    assert diagnose(console("raises")).to_dict()["waits"][0] == {
         "rank": 0,
         "call": "all_reduce at /srv/me/raises.py:18",
         "waits_for": (1,),
     }
     with pytest.raises(PlanError):
-        explain(tmp_path / "nowhere")
+        diagnose(tmp_path / "nowhere")
     with pytest.raises(PlanError):
         diagnose(tmp_path / "nowhere")
 
 
 def test_command_prints_text_or_json_and_refuses_what_is_none_of_these(tmp_path):
-    found = explain(console("raises"))
+    found = diagnose(console("raises"))
     done = CliRunner().invoke(app, ["diagnose", str(console("raises"))])
     assert (done.exit_code, done.output) == (0, found.text + "\n")
     done = CliRunner().invoke(app, ["diagnose", str(console("raises")), "--json"])

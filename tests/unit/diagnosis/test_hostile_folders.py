@@ -11,7 +11,6 @@ import pytest
 from failed_runs import KILLED, failed_run
 
 from ppwork.cli.main import timeline
-from ppwork.cli.runs import explain
 from ppwork.diagnosis.runs import diagnose
 from ppwork.errors import PlanError
 from ppwork.plan import Plan
@@ -84,7 +83,7 @@ def test_json_that_is_nested_too_deep_does_not_read(folder):
         Run.load(folder)
     (folder / Plan.FILE_NAME).write_bytes(b'{"options": ' + DEEP + b"}")
     with pytest.raises(PlanError, match="plan does not read"):
-        explain(folder)
+        diagnose(folder)
 
 
 def test_a_pulse_of_no_state_is_none(tmp_path):
@@ -116,7 +115,7 @@ def test_pipes_in_place_of_files_are_not_waited_for(folder):
     assert diagnose(folder).cause is not None
     (folder / Plan.FILE_NAME).unlink()
     os.mkfifo(folder / Plan.FILE_NAME)
-    for read in (explain, lambda path: timeline(path, None, "")):
+    for read in (diagnose, lambda path: timeline(path, None, "")):
         with pytest.raises(PlanError, match="no regular file"):
             read(folder)
 
@@ -129,7 +128,7 @@ def test_a_console_that_does_not_end_is_refused(tmp_path, made):
     else:
         path.symlink_to("/dev/zero")
     with pytest.raises(PlanError, match="No rank"):
-        explain(path)
+        diagnose(path)
 
 
 def test_pipes_in_a_jobs_folder_are_not_waited_for(tmp_path):
@@ -139,4 +138,4 @@ def test_pipes_in_a_jobs_folder_are_not_waited_for(tmp_path):
     os.mkfifo(rank / "stderr.log")
     os.mkfifo(rank / "error.json")
     os.mkfifo(tmp_path / "console.log")
-    assert explain(tmp_path).text
+    assert diagnose(tmp_path).text

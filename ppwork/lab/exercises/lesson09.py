@@ -1,0 +1,94 @@
+"""Exercises of the lesson on hangs (09): three programs that stand still, and who is to blame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ppwork.lab.exercises.answers import Case, exercise
+from ppwork.lab.exercises.attempts import Attempt, Programs, first_of, program
+from ppwork.launcher.script import ScriptRun
+
+WAITS = {
+    "Rank 0 waits for rank 2, which waits for rank 1: go on until a rank waits for nobody.": (
+        {0: [2], 1: [], 2: [1]},
+        0,
+        1,
+    ),
+    "A rank that waits for nobody is itself at the end.": ({0: [], 1: [0]}, 0, 0),
+    "Rank 0 waits for nobody, too, but nobody waits for it: follow the arrows.": (
+        {0: [], 1: [2], 2: []},
+        1,
+        2,
+    ),
+    "0 waits for 1, and 1 for 0: nobody is at the end.": ({0: [1], 1: [0]}, 0, None),
+    "The circle need not contain the rank where you began: note the ranks that you have met.": (
+        {0: [1], 1: [2], 2: [1]},
+        0,
+        None,
+    ),
+    "Of several ranks follow the lowest one.": ({0: [3, 1], 1: [], 2: [0], 3: []}, 2, 1),
+}
+"""Who waits for whom, where to begin, and the rank at the end, by the thought."""
+
+
+@exercise
+def _to_blame() -> Iterator[Case]:
+    for thought, (waits, start, end) in WAITS.items():
+        yield Case(f"For {waits}, from rank {start},", (waits, start), end, thought)
+
+
+def _stands(advice: str) -> Callable[[ScriptRun], str]:
+    """Return a look at how a program ended: not its diagnosis, because finding the cause is the exercise."""
+
+    def hint_of(run: ScriptRun) -> str:
+        return f"It does not end well. {advice}" if run.failure is not None else ""
+
+    return hint_of
+
+
+@program(ranks=3)
+def _same_total(attempt: Attempt) -> Iterator[str]:
+    totals = {rank: attempt.lines(rank)[-1:] for rank in range(3)}
+    if any(lines == ["total 10"] for lines in totals.values()):
+        yield "A batch was left out: rank 0 and rank 1 have two, and both of them count."
+    wrong = [rank for rank, lines in totals.items() if lines != ["total 15"]]
+    if wrong:
+        yield f"Rank {wrong[0]} printed {totals[wrong[0]]}; expected 'total 15'."
+
+
+MEANS = [f"step {step} mean loss {step + 1.0}" for step in range(3)]
+
+
+@program(ranks=3)
+def _means(attempt: Attempt) -> Iterator[str]:
+    if attempt.lines(0) != MEANS:
+        yield f"Rank 0 printed {attempt.lines(0)}; expected {MEANS}."
+    if any(attempt.lines(rank) for rank in (1, 2)):
+        yield "Only rank 0 is to print."
+
+
+@program(ranks=3)
+def _two_numbers(attempt: Attempt) -> Iterator[str]:
+    wanted = ["received 23 and 11"]
+    if attempt.lines(0) != wanted:
+        yield f"Rank 0 printed {attempt.lines(0)}; expected {wanted}. All four messages are to stay."
+    if attempt.received_bytes(0) != 16 or attempt.received_bytes(2) != 8:
+        yield "All four messages are to stay: move lines, and leave none out."
+
+
+FUNCTIONS: dict[str, Callable[[Any], str]] = {"09.4": _to_blame}
+PROGRAMS: Programs = {
+    "09.1": first_of(
+        _stands("Which rank makes fewer calls of `all_reduce`? How can all agree on a number?"),
+        _same_total,
+    ),
+    "09.2": first_of(
+        _stands("In which line does rank 0 stand, in which rank 1? What does `mean` call?"),
+        _means,
+    ),
+    "09.3": first_of(
+        _stands("Draw an arrow from each rank to the one it waits for. A `send` on gloo waits, too."),
+        _two_numbers,
+    ),
+}
