@@ -9,10 +9,12 @@ from ppwork.diagnosis.findings import Wait
 from ppwork.diagnosis.waits import roots
 from ppwork.errors import named_ranks, ranks_by_value
 from ppwork.records.calls import ANY, Call, RankCalls
-from ppwork.timeline.meetings import REFUSED, End, Meeting, Meetings, Message
+from ppwork.timeline.meetings import REFUSED, End, Meeting, Meetings, Message, kind_of
 
-ALIKE = ("all_reduce", "all_gather", "all_gather_into_tensor", "broadcast", "gather", "reduce",
-         "reduce_scatter", "reduce_scatter_tensor", "scatter")  # fmt: skip
+ALIKE = tuple(map(kind_of, (
+    "all_reduce", "all_gather", "all_gather_into_tensor", "broadcast", "gather", "reduce",
+    "reduce_scatter", "reduce_scatter_tensor", "scatter",
+)))  # fmt: skip
 """Collectives in which all ranks bring, or get, as many bytes of one type."""
 
 
@@ -101,7 +103,7 @@ def _waits_for(met: Meetings, of_rank: RankCalls, call: Call) -> tuple[int, ...]
     if meeting is None:  # calls were not kept, and what met this one is not known
         group = of_rank.groups.get(origin.begun.group)
         return tuple(rank for rank in group.ranks if rank != call.rank) if group is not None else ()
-    elsewhere = [rank for rank, end in meeting.ends.items() if end.call.name != origin.name]
+    elsewhere = [rank for rank, end in meeting.ends.items() if kind_of(end.call.name) != kind_of(origin.name)]
     return tuple(sorted({*meeting.missing, *elsewhere}))
 
 
@@ -119,6 +121,8 @@ def _different(meeting: Meeting) -> str:
     names = {rank: end.call.name for rank, end in meeting.ends.items()}
     shown = {rank: f"{end.call.text} ({end.call.line})" for rank, end in meeting.ends.items()}
     agreed = {rank: _must_agree(end) for rank, end in meeting.ends.items()}
+    if len(set(names.values())) > 1:  # an operator and a function say the same in other words
+        agreed = {rank: (kind_of(name),) for rank, name in names.items()}
     if len(set(agreed.values())) < 2:
         return ""
     if len(set(names.values())) == 1:  # the same line says it better without its place
@@ -128,11 +132,11 @@ def _different(meeting: Meeting) -> str:
 
 
 def _must_agree(end: End) -> tuple[object, ...]:
-    call, part = end.call, end.part
-    if call.name not in ALIKE:
-        return (call.name,)
+    call, part, kind = end.call, end.part, kind_of(end.call.name)
+    if kind not in ALIKE:
+        return (kind,)
     # Who scatters has the parts in a list, and each rank's own in a tensor, as the others.
-    return call.name, call.begun.op, part.peer, part.dtype, part.size
+    return kind, call.begun.op, part.peer, part.dtype, part.size
 
 
 def _messages(met: Meetings) -> Iterator[str]:

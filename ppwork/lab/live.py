@@ -196,6 +196,7 @@ def launch_script(
     out: Path | str | None = None,
     check: bool = True,
     limit_s: float = LIMIT_S,
+    ops: bool = False,
     live: bool | None = None,
 ) -> ScriptRun:
     """Run a program in plain ``torch.distributed`` on ``nproc`` ranks of this machine, in view of the cell.
@@ -219,7 +220,7 @@ def launch_script(
         return view_of(ScriptProgress(run_dir, ranks), live=live)
 
     run = launch_program(
-        script, nproc=nproc, arguments=arguments, out=out, check=check, limit_s=limit_s, view=view
+        script, nproc=nproc, arguments=arguments, out=out, check=check, limit_s=limit_s, ops=ops, view=view
     )
     return _drawn(run)
 

@@ -67,6 +67,7 @@ def launch_script(
     out: Path | str | None = None,
     check: bool = True,
     limit_s: float = LIMIT_S,
+    ops: bool = False,
     view: Callable[[Path, int], View] = NoView,
 ) -> ScriptRun:
     """Run a program on ``nproc`` ranks of this machine and wait for the end.
@@ -78,6 +79,7 @@ def launch_script(
         out: Run folder, new or empty; ``None`` makes one under ``runs/``.
         check: Raise if the program fails; else the failure is in ``ScriptRun.failure``.
         limit_s: Hard limit on the whole program, in seconds.
+        ops: Record operators of torch, too: what DDP, compiled code and methods of ``ProcessGroup`` call.
         view: Makes what shows the program while it goes, of the run folder and the number of ranks.
 
     Returns:
@@ -101,7 +103,14 @@ def launch_script(
     shown = view(run_dir, nproc)
     code = STOPPED
     try:
-        program = ["-m", "ppwork", "rank", str(run_dir.absolute()), str(path), *arguments]
+        program = [
+            "-m",
+            "ppwork",
+            "rank-ops" if ops else "rank",
+            str(run_dir.absolute()),
+            str(path),
+            *arguments,
+        ]
         code = torchrun(
             ["--log-dir", str(run_dir), "--redirects", "3", *program],
             ranks=nproc,

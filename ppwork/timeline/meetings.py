@@ -18,6 +18,8 @@ START = "init_process_group"
 MAKES_GROUPS = ("new_group", "new_subgroups", "new_subgroups_by_enumeration", "split_group", "shrink_group")
 ALONE = (WAIT, "wait_tensor", "destroy_process_group")
 """Calls that no other rank has to make."""
+ALSO_CALLED = {"allgatherbase": "allgatherintotensor", "reducescatterbase": "reducescattertensor",
+               "alltoallbase": "alltoallsingle"}  # fmt: skip
 REFUSED = ("TypeError", "ValueError")
 """Errors by which torch refuses arguments: nothing of such a call reached another rank."""
 
@@ -116,6 +118,16 @@ class Stall:
     ns: int
 
 
+def kind_of(name: str) -> str:
+    """Return what a function or an operator does, in one word: ranks of one collective agree on it.
+
+    >>> kind_of("c10d::_allgather_base_") == kind_of("all_gather_into_tensor")
+    True
+    """
+    word = name.rpartition("::")[2].replace("_", "")
+    return ALSO_CALLED.get(word, word)
+
+
 class Meetings:
     """What met what in a program.
 
@@ -183,7 +195,7 @@ class Meetings:
             everybody = tuple(range(of_rank.head.world_size))
             for call in _that_count(of_rank):
                 group = of_rank.groups.get(call.begun.group)
-                if call.name in ALONE or any(part.kind for part in call.begun.parts):
+                if call.name.rpartition("::")[2] in ALONE or any(part.kind for part in call.begun.parts):
                     continue
                 if call.name == START or call.name in MAKES_GROUPS:
                     key = call.name, group.ranks if group is not None else everybody

@@ -107,6 +107,25 @@ def test_a_line_of_import_records_under_a_torchrun_of_ones_own(tmp_path):
                      "destroy_process_group"]  # fmt: skip
 
 
+def test_operators_are_recorded_where_that_is_asked_for_and_compiled_code_runs_as_it_would(tmp_path):
+    def names(ops: bool) -> Counter[str]:
+        out = tmp_path / ("ops" if ops else "plain")
+        run = pp.launch_script(TRACED / "operators.py", nproc=2, out=out, ops=ops)
+        ranks = read_calls(run.run_dir)
+        assert standing(Meetings(ranks)) is None
+        helpers = [call for call in ranks[0].calls if call.begun.thread]
+        assert [call.line for call in helpers] == ["operators.py:16"]  # no line of Python's threading
+        return Counter(call.name for call in ranks[0].calls)
+
+    plain, ops = names(ops=False), names(ops=True)
+    assert not [name for name in plain if "::" in name]
+    assert plain["wait"] == 2
+    assert not plain - ops
+    more = ops - plain
+    assert more.pop("_c10d_functional::wait_tensor") >= 2  # torch waits again where it is not sure
+    assert more == {"c10d::allreduce_": 1 + 1, "c10d::send": 1, "_c10d_functional::all_reduce": 2}
+
+
 def test_a_program_that_is_not_to_be_recorded_is_not(tmp_path, monkeypatch):
     monkeypatch.setenv(VARIABLE, "0")
     run = pp.launch_script(TRACED / "left.py", nproc=2, out=tmp_path / "run")
