@@ -26,6 +26,8 @@ from ppwork.records.run import TORCHRUN_LOG, FinishedProgram
 from ppwork.timeline.meetings import Meetings
 
 LIMIT_S = 120.0
+FROM_PLACES = ("CollectiveMismatch", "LeftEarly", "NeverCame", "OnlySymptoms", "Timeout", "Unmatched")
+"""What the logs are read to say where nothing but the places of the ranks is known: their calls tell more."""
 LINES = 40
 """Last lines of each rank's output that are shown; all of it is in the run folder."""
 
@@ -134,7 +136,8 @@ def _failure(run_dir: Path, code: int) -> RunFailed | None:
     if code == STOPPED:
         return RunFailed(f"The program was stopped; no rank is left.\n  folder: {run_dir}")
     try:
-        failure = diagnose_job(read_job(run_dir)).as_error()
+        found = diagnose_job(read_job(run_dir))
+        failure = found.as_error()
     except PlanError:  # it was over before a rank had a log
         log = run_dir / TORCHRUN_LOG
         return RunFailed(f"torchrun ended with code {code}, and no rank left a log.\n  log: {log}")
@@ -144,5 +147,10 @@ def _failure(run_dir: Path, code: int) -> RunFailed | None:
     if code == PAST_LIMIT:
         lines = end.lines if end is not None else []
         return failure.below("\n  ".join(["The program passed its limit and was stopped.", *lines]))
+    if end is not None and found.cause is not None and found.cause.error_type in FROM_PLACES:
+        known = end.rank is not None and end.rank == found.cause.rank
+        lines = [*(found.lines if known else ()), "\n  ".join([end.sentence, *map(str, end.waits)])]
+        where = {} if end.rank is None else {"rank": end.rank}
+        return RunFailed("\n".join(lines), where=where, check_first=end.check_first, headline=end.sentence)
     what = "\n  ".join([failure.what, *(end.mismatches if end is not None else [])])
     return RunFailed(what, where=failure.where, check_first=failure.check_first, headline=failure.headline)

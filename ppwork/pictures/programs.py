@@ -7,7 +7,9 @@ the moment at which its receiver has it. A tinted band joins the ranks of a coll
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +33,13 @@ KEYS, KEYS_HIGH = 6, 0.24
 """Entries of the legend beside each other, and the height of one, in inches."""
 AXIS = WIDTH - LEFT - RIGHT
 """Length of the time axis, in inches."""
+COMMON = (
+    "send", "recv", "all_reduce", "broadcast", "isend", "irecv", "barrier", "all_gather", "batch_isend_irecv",
+    "init_process_group", "destroy_process_group", "new_group", "backward of DDP", "DistributedDataParallel",
+    "reduce_scatter", "all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single", "gather",
+    "scatter", "reduce", "wait_tensor",
+)  # fmt: skip
+"""Calls that look the same in all pictures."""
 SHOWN = 30
 """Calls of one rank that the figure shows at most, where nobody says what to show."""
 LISTED = 60
@@ -159,12 +168,14 @@ def _finding(met: Meetings, end: Standing | None) -> str:
     parts = [f"{len(met.ranks)} rank{'s' if len(met.ranks) > 1 else ''}, {calls} calls."]
     if end is not None:
         parts.append(end.sentence)
-    stalls = [stall for stall in met.stalls if stall.ns >= STOOD_MS * 1e6]
+    # Beside an end that ranks did not reach, some milliseconds of an earlier call tell nothing.
+    stands = end is not None and any(wait.waits_for for wait in end.waits)
+    stalls = [stall for stall in met.stalls if stall.ns >= STOOD_MS * 1e6 and not stands]
     raised = _raised(met) if end is None else ""
     parts += [raised] if raised else [f"{_stood(met, stall)}." for stall in stalls[:1]]
     if not stalls and not raised and end is None:
         parts.append(f"Nobody stood longer than {STOOD_MS:g} ms for another.")
-    parts += _last_comer(met)
+    parts += [] if stands else _last_comer(met)
     for rank, of_rank in met.ranks.items():
         if of_rank.lost:
             parts.append(f"Of rank {rank}, {of_rank.lost} calls in the middle were not kept.")
@@ -277,7 +288,7 @@ class _Drawing:
         legend = -(-(len(names) + 5) // KEYS) * KEYS_HIGH
         margins = (LEFT, RIGHT, ABOVE, BELOW + legend)
         self.paper, (self._axes,) = style.stacked([self._height * ROW], WIDTH, margins)
-        self._styles = {name: style.solid(number) for number, name in enumerate(names)}
+        self._styles = _styles(names)
         self._styles[WAIT] = {
             "facecolor": "white",
             "hatch": "////",
@@ -317,7 +328,8 @@ class _Drawing:
         axes.set_ylim(self._height - 0.5, -0.5)
         moments = [m for r in self._met.ranks.values() for c in r.calls for m in (c.start_ns, c.end_ns or 0)]
         if window.start_ns > window.zero_ns or window.end_ns < max(moments):
-            title += f"{': ' * bool(title)}{start:.0f} to {end:.0f} of {window.ms(max(moments)):.0f} ms"
+            after = f"{_nice(start)} to {_nice(end)} ms of {_nice(window.ms(max(moments)))}"
+            title += f"{', ' * bool(title)}{after}"
         axes.set_title(title, loc="left", fontsize=13, fontweight="bold")
         axes.set_xlabel("milliseconds from the first call after start-up", fontsize=11)
         axes.tick_params(axis="x", labelsize=11)
@@ -450,6 +462,29 @@ class _Drawing:
         ]
         handles += [style.line_key(word, **look) for word, there, look in marks if there]
         style.legend_below(self.paper, handles, ncols=KEYS, fontsize=10, handleheight=1.2)
+
+
+def _nice(ms: float) -> str:
+    """Return milliseconds with as many digits as tell something.
+
+    >>> _nice(2.345), _nice(3024.3)
+    ('2.3', '3024')
+    """
+    return f"{ms:.1f}" if abs(ms) < 10 else f"{ms:.0f}"
+
+
+def colour_of(name: str) -> str:
+    """Return the colour of a call, where nothing but that fits; that of a wait is grey."""
+    if name == WAIT or name not in COMMON:
+        return style.MEDIUM
+    return style.chunk_style(COMMON.index(name))[0]
+
+
+def _styles(names: Iterable[str]) -> dict[str, style.Style]:
+    """Return the look of each call by its name, for ``COMMON`` the same in every picture."""
+    known = {name: number for number, name in enumerate(COMMON)}
+    free = itertools.count(len(COMMON))
+    return {name: style.solid(known[name] if name in known else next(free)) for name in names}
 
 
 def _mark(shape: str) -> style.Style:

@@ -24,7 +24,20 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
-from ppwork.records.calls import ANY, RECV, SEND, WAIT, Begun, CallWriter, Ended, Group, Head, Left, Part
+from ppwork.records.calls import (
+    ANY,
+    LOCAL,
+    RECV,
+    SEND,
+    WAIT,
+    Begun,
+    CallWriter,
+    Ended,
+    Group,
+    Head,
+    Left,
+    Part,
+)
 from ppwork.records.clocks import Clock
 from ppwork.records.failure import is_users
 
@@ -94,7 +107,7 @@ class Parameters(NamedTuple):
 
         return cls(
             first(*TENSORS), first("src", "dst"), first("group_src", "group_dst"), first("tag"),
-            first("op", "reduceOp", "backend", "ranks"), first("group", "process_group", "parent_pg"),
+            first("op", "reduceOp", "ranks", "backend"), first("group", "process_group", "parent_pg"),
         )  # fmt: skip
 
 
@@ -348,7 +361,8 @@ class CallRecorder:
                     ENDS.get(name, ""), _given(places.tensor, args, kwargs), int(peer), int(tag or 0)
                 )
                 parts = (part,) if part != NOTHING else ()
-            return group.name if group else "", parts, self._text_of(op)
+            local = LOCAL if kwargs.get("use_local_synchronization") else ""
+            return group.name if group else "", parts, f"{local}{self._text_of(op)}"
         except Exception:  # noqa: BLE001  its own error is the one to see
             return "", (), ""
 
@@ -369,8 +383,8 @@ class CallRecorder:
     def _text_of(self, value: Any) -> str:  # noqa: ANN401  dtype, reduction, name, list of ranks
         if value is None or value is inspect.Parameter.empty:
             return ""
-        if isinstance(value, str | list):
-            return str(value)
+        if isinstance(value, str | list | tuple | range):
+            return value if isinstance(value, str) else str(list(value))
         text = self._texts.get(value)
         if text is None:
             text = self._texts[value] = str(value).rpartition(".")[2]
