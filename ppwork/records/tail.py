@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import replace
 from pathlib import Path
 
-from ppwork.records.calls import Begun, Call, Ended, calls_file, parse_lines
+from ppwork.records.calls import Begun, Call, Ended, Line, calls_file, parse_lines
 from ppwork.records.spans import Entry, parse_entries
 
 CALLS = 40
@@ -56,6 +56,7 @@ class CallTail:
 
     def read(self) -> list[Call]:
         """Return the last calls by their begin, also those that the rank is in."""
+        lines: list[Line] = []
         for path, (offset, begin) in self._offsets.items():
             if not path.exists():
                 continue
@@ -65,11 +66,12 @@ class CallTail:
                 start, data = file.tell(), file.read()
             used = data.rfind(b"\n") + 1
             self._offsets[path] = start + used, now
-            for line in parse_lines(data[:used]):
-                if isinstance(line, Begun):
-                    self._open[line.number] = Call(self._rank, line)
-                elif isinstance(line, Ended) and (call := self._open.pop(line.number, None)) is not None:
-                    self._ended.append(replace(call, end_ns=line.at_ns, error=line.error, lent=line.lent))
+            lines += parse_lines(data[:used])
+        # Of a call the begin may stand in the one file of the end, and its own end in the other.
+        self._open |= {line.number: Call(self._rank, line) for line in lines if isinstance(line, Begun)}
+        for line in lines:
+            if isinstance(line, Ended) and (call := self._open.pop(line.number, None)) is not None:
+                self._ended.append(replace(call, end_ns=line.at_ns, error=line.error, lent=line.lent))
         return sorted([*self._ended, *self._open.values()], key=lambda call: call.start_ns)
 
 

@@ -30,7 +30,7 @@ def test_the_present_is_at_the_right_and_what_goes_on_reaches_it():
     assert float(going["x"]) + float(going["width"]) == edge
     assert float(ended["x"]) == LEFT
     assert float(ended["x"]) + float(ended["width"]) == LEFT + (edge - LEFT) / 2
-    assert going["y"] > ended["y"]
+    assert int(going["y"]) > int(ended["y"])
     assert "recv &lt;1&gt;" in svg
     assert 'aria-label="rank 0 after send; rank 1 in recv &lt;1&gt;"' in svg
     assert "2 s ago" in svg
