@@ -34,8 +34,8 @@ KEYS, KEYS_HIGH = 6, 0.24
 AXIS = WIDTH - LEFT - RIGHT
 """Length of the time axis, in inches."""
 COMMON = (
-    "send", "recv", "all_reduce", "broadcast", "isend", "irecv", "barrier", "all_gather", "batch_isend_irecv",
-    "init_process_group", "destroy_process_group", "new_group", "backward of DDP", "DistributedDataParallel",
+    "send", "recv", "all_reduce", "broadcast", "isend", "irecv", "barrier", "batch_isend_irecv", "all_gather",
+    "backward of DDP", "DistributedDataParallel", "init_process_group", "destroy_process_group", "new_group",
     "reduce_scatter", "all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single", "gather",
     "scatter", "reduce", "wait_tensor",
 )  # fmt: skip
