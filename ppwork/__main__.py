@@ -25,10 +25,10 @@ def main() -> int:
             with _held():
                 from ppwork.worker import one_process
             return one_process.main(Path(run_dir))
-        case ["rank", folder, program, *arguments]:
+        case [("rank" | "rank-ops") as entry, folder, program, *arguments]:
             from ppwork.worker import script
 
-            return script.main(folder, program, arguments)
+            return script.main(folder, program, arguments, ops=entry == "rank-ops")
         case _:
             try:
                 from ppwork.cli import main as cli

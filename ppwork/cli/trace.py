@@ -18,6 +18,9 @@ def trace(
     arguments: Annotated[list[str] | None, typer.Argument(help="The program's own.")] = None,
     nproc: Annotated[int, typer.Option(help="Ranks.")] = 2,
     limit: Annotated[float, typer.Option(help="Seconds until it is stopped.")] = LIMIT_S,
+    ops: Annotated[
+        bool, typer.Option("--ops", help="Operators, too: what DDP and compiled code call. Slower.")
+    ] = False,
     folder: Annotated[
         Path | None, typer.Option("--out", parser=path_of, help="Run folder, new or empty.")
     ] = None,
@@ -27,8 +30,9 @@ def trace(
     if program.is_dir():
         folder = program
     else:
+        given = tuple(arguments or ())
         run = launch_script(
-            program, nproc=nproc, arguments=tuple(arguments or ()), out=folder, check=False, limit_s=limit
+            program, nproc=nproc, arguments=given, out=folder, check=False, limit_s=limit, ops=ops
         )
         folder, failure = run.run_dir, run.failure
         if any(run.printed(rank) for rank in range(nproc)):

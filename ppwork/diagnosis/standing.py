@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ppwork.diagnosis.causes import Cause, cause_of
@@ -10,10 +10,12 @@ from ppwork.diagnosis.findings import Wait
 from ppwork.diagnosis.waits import roots
 from ppwork.errors import named_ranks, ranks_by_value
 from ppwork.records.calls import ANY, Call, RankCalls
-from ppwork.timeline.meetings import REFUSED, End, Meeting, Meetings, Message
+from ppwork.timeline.meetings import BACKWARD, MAKES_GROUPS, REFUSED, End, Meeting, Meetings, Message, kind_of
 
-ALIKE = ("all_reduce", "all_gather", "all_gather_into_tensor", "broadcast", "gather", "reduce",
-         "reduce_scatter", "reduce_scatter_tensor", "scatter")  # fmt: skip
+ALIKE = tuple(map(kind_of, (
+    "all_reduce", "all_gather", "all_gather_into_tensor", "broadcast", "gather", "reduce",
+    "reduce_scatter", "reduce_scatter_tensor", "scatter",
+)))  # fmt: skip
 """Collectives in which all ranks bring, or get, as many bytes of one type."""
 
 
@@ -43,15 +45,53 @@ class Standing:
             never = [rank for rank in awaited if all(wait.rank != rank for wait in self.waits)]
             lines += [f"{named_ranks(never)} made no call"] if never else []
             return _sentence(lines)
-        waiting = sorted(wait.rank for wait in self.waits if wait.waits_for)
-        if waiting:
-            return f"{named_ranks(waiting).capitalize()} wait for each other."
+        if circle := self.circle:
+            calls = {wait.rank: wait.call for wait in self.waits if wait.rank in circle}
+            each = (f"{named_ranks(ranks)} in {call}" for call, ranks in ranks_by_value(calls).items())
+            return f"{named_ranks(circle).capitalize()} wait for each other: {', '.join(each)}."
         return _sentence(map(str, self.waits))
+
+    @property
+    def circle(self) -> tuple[int, ...]:
+        """The ranks that wait, over others or at once, for themselves."""
+        awaited = {wait.rank: wait.waits_for for wait in self.waits}
+        return tuple(rank for rank in sorted(awaited) if rank in _reached(rank, awaited))
+
+    @property
+    def rank(self) -> int | None:
+        """The rank that the others wait for, if it is one and nothing else is to be said."""
+        if self.cause is not None:
+            return self.cause.rank
+        awaited = () if self.mismatches else roots(self.waits)
+        return awaited[0] if len(awaited) == 1 else None
+
+    @property
+    def check_first(self) -> str:
+        """Where to look, by what the sentence says."""
+        if self.cause is not None:
+            return self.cause.check_first
+        if self.mismatches:
+            return "which of the two calls is meant, and what made that rank differ just before it"
+        if awaited := roots(self.waits):
+            return (
+                f"why {named_ranks(awaited)} did not come: a branch, a count, an exit, or long work before it"
+            )
+        return "which of these ranks should go first: in another order, or with calls that return a handle"
 
     @property
     def lines(self) -> list[str]:
         """Everything, a line each."""
         return [*self.mismatches, *map(str, self.waits)]
+
+
+def _reached(rank: int, awaited: Mapping[int, Sequence[int]]) -> set[int]:
+    reached: set[int] = set()
+    to_see = [*awaited[rank]]
+    while to_see:
+        if (other := to_see.pop()) not in reached:
+            reached.add(other)
+            to_see += awaited.get(other, ())
+    return reached
 
 
 def _sentence(lines: Iterable[str]) -> str:
@@ -61,8 +101,12 @@ def _sentence(lines: Iterable[str]) -> str:
 
 def standing(met: Meetings) -> Standing | None:
     """Say where the ranks of a program stand; ``None``: all came to the end, and their calls fitted."""
-    mismatches = (*_collectives(met), *_messages(met))
     all_left = all(of_rank.left is not None and not of_rank.left.error for of_rank in met.ranks.values())
+    mismatches = (
+        *_collectives(met, all_left=all_left),
+        *_messages(met),
+        *(() if all_left else _lost_handle(met)),
+    )
     if all_left and not mismatches:
         return None
     waits = () if all_left else tuple(_wait(met, rank, of_rank) for rank, of_rank in met.ranks.items())
@@ -90,7 +134,9 @@ def _wait(met: Meetings, rank: int, of_rank: RankCalls) -> Wait:
 
 
 def _said(of_rank: RankCalls, call: Call) -> str:
-    return f"{of_rank.text(call)} at {call.line}"
+    group = of_rank.origin(call).begun.group
+    on = f" on {group}" if group not in ("", "default_pg") else ""
+    return f"{of_rank.text(call)}{on} at {call.line}"
 
 
 def _waits_for(met: Meetings, of_rank: RankCalls, call: Call) -> tuple[int, ...]:
@@ -107,24 +153,42 @@ def _waits_for(met: Meetings, of_rank: RankCalls, call: Call) -> tuple[int, ...]
     if meeting is None:  # calls were not kept, and what met this one is not known
         group = of_rank.groups.get(origin.begun.group)
         return tuple(rank for rank in group.ranks if rank != call.rank) if group is not None else ()
-    elsewhere = [rank for rank, end in meeting.ends.items() if end.call.name != origin.name]
+    elsewhere = [rank for rank, end in meeting.ends.items() if kind_of(end.call.name) != kind_of(origin.name)]
     return tuple(sorted({*meeting.missing, *elsewhere}))
 
 
-def _collectives(met: Meetings) -> Iterator[str]:
-    """Say of each group at which collective its ranks parted: what comes later follows from it."""
+def _collectives(met: Meetings, *, all_left: bool) -> Iterator[str]:
+    """Say of each group at which collective its ranks parted: what comes later follows from it.
+
+    What a backward of DDP calls is not known. If it came to its end, the order there is not the order here.
+    """
     told: set[tuple[str, tuple[int, ...]]] = set()
     for meeting in met.meetings:
         key = meeting.group, meeting.members
-        if key not in told and (different := _different(meeting)):
+        if all_left and any(end.call.name == BACKWARD for end in meeting.ends.values()):
+            told |= {key} if len({end.call.name for end in meeting.ends.values()}) > 1 else set()
+        elif key not in told and (different := _left_out(met, meeting) or _different(meeting)):
             told.add(key)
             yield different
+
+
+def _left_out(met: Meetings, meeting: Meeting) -> str:
+    """Say who makes a group without the others; nothing if it was made, or all came to it."""
+    if not (meeting.makes_groups and meeting.missing and any(map(_stands, meeting.ends.values()))):
+        return ""
+    came = {rank: f"{end.call.text} ({end.call.line})" for rank, end in meeting.ends.items()}
+    calls = {rank: stood_in(met.ranks[rank]) for rank in meeting.missing if rank in met.ranks}
+    instead = {rank: f"{call.text} ({call.line})" for rank, call in calls.items() if call is not None}
+    each = [f"{named_ranks(ranks)} in {what}" for what, ranks in ranks_by_value(came | instead).items()]
+    return f"All ranks have to make a group, and {named_ranks(meeting.missing)} did not: {', '.join(each)}."
 
 
 def _different(meeting: Meeting) -> str:
     names = {rank: end.call.name for rank, end in meeting.ends.items()}
     shown = {rank: f"{end.call.text} ({end.call.line})" for rank, end in meeting.ends.items()}
     agreed = {rank: _must_agree(end) for rank, end in meeting.ends.items()}
+    if len(set(names.values())) > 1:  # an operator and a function say the same in other words
+        agreed = {rank: (kind_of(name),) for rank, name in names.items()}
     if len(set(agreed.values())) < 2:
         return ""
     if len(set(names.values())) == 1:  # the same line says it better without its place
@@ -134,11 +198,11 @@ def _different(meeting: Meeting) -> str:
 
 
 def _must_agree(end: End) -> tuple[object, ...]:
-    call, part = end.call, end.part
-    if call.name not in ALIKE:
-        return (call.name,)
+    call, part, kind = end.call, end.part, kind_of(end.call.name)
+    if kind not in ALIKE:
+        return (kind, call.begun.op) if call.name in MAKES_GROUPS else (kind,)  # the members
     # Who scatters has the parts in a list, and each rank's own in a tensor, as the others.
-    return call.name, call.begun.op, part.peer, part.dtype, part.size
+    return kind, call.begun.op, part.peer, part.dtype, part.size
 
 
 def _messages(met: Meetings) -> Iterator[str]:
@@ -155,7 +219,8 @@ def _messages(met: Meetings) -> Iterator[str]:
     for message in alone:
         if message.sent is None:
             continue
-        other = next((o for o in awaited if id(o) not in told and _almost(message, o)), None)
+        left = [o for o in awaited if id(o) not in told]
+        other = next((o for how in (_almost, _half) for o in left if how(message, o)), None)
         if other is not None and other.received is not None:
             told |= {id(message), id(other)}
             yield _apart(message, message.sent, other, other.received)
@@ -164,11 +229,38 @@ def _messages(met: Meetings) -> Iterator[str]:
         yield f"Nobody received what rank {call.rank} sent: {call.text} at {call.line}{_more(never)}."
 
 
+def _lost_handle(met: Meetings) -> Iterator[str]:
+    """Say of a message that its sender went on without its handle, and its receiver got nothing."""
+    for message in met.messages:
+        sent, received = message.sent, message.received
+        if sent is None or received is None or sent.blocking is not None or not _stands(received):
+            continue
+        if stood_in(met.ranks[sent.call.rank]) is None:
+            yield (
+                f"Rank {sent.call.rank} never waited for its {sent.call.name} ({sent.call.line}), and rank "
+                f"{received.call.rank} did not receive it ({received.call.line}): was the handle kept?"
+            )
+            return
+
+
+def _stands(end: End) -> bool:
+    """Whether its rank did not get what it waited for."""
+    return end.raised or (end.blocking is not None and end.done_ns is None)
+
+
 def _almost(message: Message, other: Message) -> bool:
     return (message.sender, message.receiver) == (other.sender, other.receiver)
 
 
+def _half(message: Message, other: Message) -> bool:
+    """Whether one rank names another peer than the one that named it."""
+    return other.sender != ANY and (message.sender == other.sender) != (message.receiver == other.receiver)
+
+
 def _apart(message: Message, sent: End, other: Message, received: End) -> str:
+    if not _almost(message, other):
+        ours = f"Rank {message.sender} sent to rank {message.receiver} ({sent.call.line})"
+        return f"{ours}, rank {other.receiver} awaited rank {other.sender} ({received.call.line})."
     ways = [("tag", sent.part.tag, received.part.tag), ("on", message.group, other.group)]
     said = [(f"{word} {ours}", f"{word} {theirs}") for word, ours, theirs in ways if ours != theirs]
     ours, theirs = (", ".join(texts) for texts in zip(*said, strict=True)) if said else ("", "")

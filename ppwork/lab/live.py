@@ -1,4 +1,4 @@
-"""A run in a notebook cell while it goes: progress of the stages, a line for each rank, and a Stop button.
+"""A run in a notebook cell while it goes: progress, what the ranks did last as moving lanes, a Stop button.
 
 What is shown is read from the files that the ranks write anyway; nothing is asked of them, so that a look
 costs them nothing. All of it is the value of a widget, set from the cell's own thread: no output is captured
@@ -15,6 +15,7 @@ import os
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -28,21 +29,26 @@ from ppwork.launcher.launch import launch as launch_plan
 from ppwork.launcher.script import LIMIT_S, ScriptRun, rank_log
 from ppwork.launcher.script import launch_script as launch_program
 from ppwork.launcher.view import NoView, StopAsked, View
+from ppwork.pictures.lanes import Bar, moving_lanes
 from ppwork.pictures.programs import program
-from ppwork.pictures.style import STATE_COLOURS
+from ppwork.pictures.style import STATE_COLOURS, call_colour, chunk_style
 from ppwork.pictures.tables import APART, Table
 from ppwork.pictures.timelines import timeline
 from ppwork.plan import Plan
 from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK
 from ppwork.records import run as records
+from ppwork.records.calls import Call
 from ppwork.records.pulse import PulseState, read_pulse
 from ppwork.records.run import log_file, rows_of
-from ppwork.records.spans import span_file
-from ppwork.records.tail import SpanTail, last_lines
+from ppwork.records.spans import Span, span_file
+from ppwork.records.tail import CallTail, SpanTail, last_lines
+from ppwork.timeline.chunks import WORK
 
 QUIET_VARIABLE = "PPWORK_NONINTERACTIVE"
 EVERY_S = 0.25
 """A rank's pulse is as coarse."""
+SPANS = 40
+"""Of each rank, for the moving lanes."""
 LOG_LINES = 2
 """Of each rank; all of it is in the run folder."""
 STEPS = {
@@ -77,6 +83,8 @@ class Facts(Protocol):
     total: int
     done: dict[str, int]
     """Number out of ``total`` that have passed each step, by its title; empty: there is nothing to count."""
+    bars: list[Bar]
+    """What the ranks did last, as of the last look."""
 
     def look(self) -> list[RankState]:
         """Read what is new, and return every rank as it is now."""
@@ -107,7 +115,7 @@ class LiveView:
         self._facts, self._start = facts, time.monotonic()
         self._looked = 0.0
         self._stop = threading.Event()
-        self._head, self._ranks, self._logs = widgets.HTML(), widgets.HTML(), widgets.HTML()
+        self._head, self._lanes, self._ranks, self._logs = (widgets.HTML() for _ in range(4))
         self._bars = {
             step: widgets.IntProgress(max=facts.total, description=step, style={"description_width": "9em"})
             for step in facts.done
@@ -118,7 +126,8 @@ class LiveView:
         button.add_class("ppwork-stop")
         bars = [widgets.HBox([bar, self._counts[step]]) for step, bar in self._bars.items()]
         self._box = widgets.VBox(
-            [widgets.HBox([button, self._head]), *bars, self._ranks, self._logs], _dom_classes=["ppwork-live"]
+            [widgets.HBox([button, self._head]), *bars, self._lanes, self._ranks, self._logs],
+            _dom_classes=["ppwork-live"],
         )
         self._show()
         self._shown = display(self._box, display_id=True)
@@ -153,6 +162,7 @@ class LiveView:
             bar.value = self._facts.done[step]
             total = f" of {bar.max}" if self._facts.total else ""
             self._counts[step].value = f"{bar.value}{total} chunks"
+        self._lanes.value = moving_lanes(self._facts.bars, len(ranks), time.monotonic_ns())
         self._ranks.value = rank_table(ranks)
         self._logs.value = log_lines(ranks)
 
@@ -202,6 +212,7 @@ def launch_script(
     out: Path | str | None = None,
     check: bool = True,
     limit_s: float = LIMIT_S,
+    ops: bool = False,
     live: bool | None = None,
 ) -> ScriptRun:
     """Run a program in plain ``torch.distributed`` on ``nproc`` ranks of this machine, in view of the cell.
@@ -225,7 +236,7 @@ def launch_script(
         return view_of(ScriptProgress(run_dir, ranks), live=live)
 
     run = launch_program(
-        script, nproc=nproc, arguments=arguments, out=out, check=check, limit_s=limit_s, view=view
+        script, nproc=nproc, arguments=arguments, out=out, check=check, limit_s=limit_s, ops=ops, view=view
     )
     return _drawn(run)
 
@@ -301,7 +312,9 @@ class RunProgress(Facts):
 
     def __init__(self, plan: Plan, run_dir: Path) -> None:
         self._plan, self._run_dir = plan, run_dir
-        self._tails = {rank: SpanTail(span_file(run_dir, rank)) for rank in (STAGE0_RANK, LEADER_RANK)}
+        self._tails = {rank: SpanTail(span_file(run_dir, rank)) for rank in range(plan.world_size)}
+        self._spans: dict[int, deque[Span]] = {rank: deque(maxlen=SPANS) for rank in self._tails}
+        self.bars: list[Bar] = []
         self.name, self.total = run_dir.name, plan.chunks or 0
         self.done = dict.fromkeys(STEPS.values(), 0)
 
@@ -311,6 +324,9 @@ class RunProgress(Facts):
             for entry in tail.read():
                 if title := STEPS.get((entry.name, rank)):
                     self.done[title] = max(self.done[title], entry.chunk_index + 1)
+                if isinstance(entry, Span) and entry.name in WORK and entry.chunk_index >= 0:
+                    self._spans[rank].append(entry)
+        self.bars = [_bar(rank, span) for rank, spans in self._spans.items() for span in spans]
         return [self._rank(rank) for rank in range(self._plan.world_size)]
 
     def _rank(self, rank: int) -> RankState:
@@ -319,9 +335,15 @@ class RunProgress(Facts):
         pulse = read_pulse(self._run_dir, rank)
         if pulse is None:
             return RankState(rank, role, "not started", "", log)
-        doing = pulse.doing
+        doing, chunk = pulse.doing, pulse.ids.get("chunk_index", -1)
+        newest = self._spans[rank][-1] if self._spans[rank] else None
+        if doing and newest is not None and newest.chunk_index > chunk >= 0:
+            # A pulse beats a few times a second: what the rank has written meanwhile is newer.
+            doing, chunk = newest.name, newest.chunk_index
+        elif doing and pulse.here and pulse.since_ns and chunk >= 0:
+            self.bars.append(Bar(rank, pulse.since_ns, None, f"{doing} {chunk}", chunk_style(chunk)[0]))
         if doing and "chunk_index" in pulse.ids:
-            doing += f", chunk {pulse.ids['chunk_index']}"
+            doing += f", chunk {chunk}"
         if pulse.state is PulseState.LEFT:
             doing = f"code {pulse.exit_code}"
         elif pulse.here and pulse.process() is None:
@@ -331,19 +353,34 @@ class RunProgress(Facts):
         return RankState(rank, role, pulse.state.value, doing, log)
 
 
+def _bar(rank: int, span: Span) -> Bar:
+    colour, _ = chunk_style(span.chunk_index)
+    return Bar(rank, span.start_ns, span.end_ns, f"{span.name} {span.chunk_index}", colour)
+
+
 class ScriptProgress(Facts):
-    """Follows the output of a program: the ends of its ranks' output."""
+    """Follows a program: the ends of its ranks' output, and the calls that they make."""
 
     def __init__(self, run_dir: Path, nproc: int) -> None:
         self._run_dir, self._nproc = run_dir, nproc
+        self._tails = {rank: CallTail(run_dir, rank) for rank in range(nproc)}
+        self.bars: list[Bar] = []
         self.name, self.total = run_dir.name, 0
         self.done: dict[str, int] = {}
 
     def look(self) -> list[RankState]:
         """Return every rank as it is now."""
-        return [self._rank(rank) for rank in range(self._nproc)]
+        calls = {rank: tail.read() for rank, tail in self._tails.items()}
+        self.bars = [
+            Bar(rank, call.start_ns, call.end_ns, call.name, call_colour(call.name))
+            for rank, of_rank in calls.items()
+            for call in of_rank
+        ]
+        return [self._rank(rank, calls[rank]) for rank in range(self._nproc)]
 
-    def _rank(self, rank: int) -> RankState:
+    def _rank(self, rank: int, calls: list[Call]) -> RankState:
         paths = [rank_log(self._run_dir, rank, stream) for stream in ("stdout", "stderr")]
         log = [line for path in paths if path is not None for line in last_lines(path, LOG_LINES)]
-        return RankState(rank, "", "started" if any(paths) else "not started", "", tuple(log))
+        stands = next((call for call in reversed(calls) if call.end_ns is None), None)
+        doing = f"{stands.text} ({stands.line})" if stands is not None else ""
+        return RankState(rank, "", "started" if any(paths) else "not started", doing, tuple(log))

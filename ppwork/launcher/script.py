@@ -70,6 +70,7 @@ def launch_script(
     out: Path | str | None = None,
     check: bool = True,
     limit_s: float = LIMIT_S,
+    ops: bool = False,
     view: Callable[[Path, int], View] = NoView,
 ) -> ScriptRun:
     """Run a program on ``nproc`` ranks of this machine and wait for the end.
@@ -81,6 +82,7 @@ def launch_script(
         out: Run folder, new or empty; ``None`` makes one under ``runs/``.
         check: Raise if the program fails; else the failure is in ``ScriptRun.failure``.
         limit_s: Hard limit on the whole program, in seconds.
+        ops: Record operators of torch, too: what DDP, compiled code and methods of ``ProcessGroup`` call.
         view: Makes what shows the program while it goes, of the run folder and the number of ranks.
 
     Returns:
@@ -104,7 +106,14 @@ def launch_script(
     shown = view(run_dir, nproc)
     code = STOPPED
     try:
-        program = ["-m", "ppwork", "rank", str(run_dir.absolute()), str(path), *arguments]
+        program = [
+            "-m",
+            "ppwork",
+            "rank-ops" if ops else "rank",
+            str(run_dir.absolute()),
+            str(path),
+            *arguments,
+        ]
         code = torchrun(
             ["--log-dir", str(run_dir), "--redirects", "3", *program],
             ranks=nproc,
@@ -139,10 +148,10 @@ def _failure(run_dir: Path, code: int) -> RunFailed | None:
     if code == PAST_LIMIT:
         lines = end.lines if end is not None else []
         return failure.below("\n  ".join(["The program passed its limit and was stopped.", *lines]))
-    if end is not None and end.cause is not None and found.cause and found.cause.error_type in FROM_PLACES:
-        told, place = end.cause, [f"log: {found.log}"] if found.log else []
-        text = "\n  ".join([told.what, *place, *(str(wait) for wait in end.waits if wait.waits_for)])
-        where = {"rank": told.rank}
-        return RunFailed(text, where=where, check_first=told.check_first, headline=told.what)
+    if end is not None and found.cause is not None and found.cause.error_type in FROM_PLACES:
+        known = end.rank is not None and end.rank == found.cause.rank
+        lines = [*(found.lines if known else ()), "\n  ".join([end.sentence, *map(str, end.waits)])]
+        where = {} if end.rank is None else {"rank": end.rank}
+        return RunFailed("\n".join(lines), where=where, check_first=end.check_first, headline=end.sentence)
     what = "\n  ".join([failure.what, *(end.mismatches if end is not None else [])])
     return RunFailed(what, where=failure.where, check_first=failure.check_first, headline=failure.headline)

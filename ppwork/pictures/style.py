@@ -73,6 +73,11 @@ def call(name: str) -> Style:
     return {"facecolor": colour, "hatch": hatch, "edgecolor": edge, "linewidth": 0.7}
 
 
+def call_colour(name: str) -> str:
+    """Return the colour of a call alone, for lanes without hatches."""
+    return str(call(name)["facecolor"])
+
+
 def mark(shape: str, size: float, colour: str = "black", edge: float = 0.8) -> Style:
     """Return the style of a marker with a white edge, which stands clear of what is below it."""
     edges = {"markeredgecolor": "white", "markeredgewidth": edge, "linestyle": "none"}

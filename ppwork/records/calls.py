@@ -314,10 +314,19 @@ def read_calls(folder: Path | str) -> dict[int, RankCalls]:
     return dict(sorted(ranks.items()))
 
 
+def parse_lines(data: bytes) -> list[Line]:
+    """Return the lines of a file of calls, or of a part of one.
+
+    Raises:
+        msgspec.MsgspecError: A line does not read.
+    """
+    return [_decoder.decode(line) for line in data.splitlines()]
+
+
 def _lines(path: Path) -> list[Line]:
     data = path.read_bytes() if path.exists() else b""
     # A last line without its end was cut by a kill.
-    return [_decoder.decode(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]
+    return parse_lines(data[: data.rfind(b"\n") + 1])
 
 
 def _read(path: Path) -> RankCalls | None:

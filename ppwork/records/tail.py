@@ -1,11 +1,18 @@
-"""Files that grow while they are read: the spans of a rank, the last lines of its log."""
+"""Files that grow while they are read: the spans of a rank, its calls, the last lines of its log."""
 
 from __future__ import annotations
 
+from collections import deque
+from dataclasses import replace
 from pathlib import Path
 
+from ppwork.records.calls import Begun, Call, Ended, Line, calls_file, parse_lines
 from ppwork.records.spans import Entry, parse_entries
 
+CALLS = 40
+"""Calls of a rank that a ``CallTail`` keeps."""
+BEGIN = 64
+"""Bytes by which one knows that a file was begun anew: its first line has a number and a time."""
 LOG_BYTES = 4096
 """Bytes of a log's end that are read for its last lines."""
 
@@ -30,6 +37,42 @@ class SpanTail:
             entries, used = parse_entries(file.read())
         self._offset += used
         return entries
+
+
+class CallTail:
+    """Reads the growing calls of a rank and keeps the last of them.
+
+    Args:
+        folder: The run's; the rank need not have begun.
+        rank: Which.
+    """
+
+    def __init__(self, folder: Path, rank: int) -> None:
+        self._rank = rank
+        self._offsets = {calls_file(folder, rank, tail): (0, b"") for tail in (None, 0, 1)}
+        """How far each file was read, and how it begins: those of the end go round."""
+        self._open: dict[int, Call] = {}
+        self._ended: deque[Call] = deque(maxlen=CALLS)
+
+    def read(self) -> list[Call]:
+        """Return the last calls by their begin, also those that the rank is in."""
+        lines: list[Line] = []
+        for path, (offset, begin) in self._offsets.items():
+            if not path.exists():
+                continue
+            with path.open("rb") as file:
+                now = file.read(BEGIN)
+                file.seek(offset if now.startswith(begin) else 0)
+                start, data = file.tell(), file.read()
+            used = data.rfind(b"\n") + 1
+            self._offsets[path] = start + used, now
+            lines += parse_lines(data[:used])
+        # Of a call the begin may stand in the one file of the end, and its own end in the other.
+        self._open |= {line.number: Call(self._rank, line) for line in lines if isinstance(line, Begun)}
+        for line in lines:
+            if isinstance(line, Ended) and (call := self._open.pop(line.number, None)) is not None:
+                self._ended.append(replace(call, end_ns=line.at_ns, error=line.error, lent=line.lent))
+        return sorted([*self._ended, *self._open.values()], key=lambda call: call.start_ns)
 
 
 def last_lines(path: Path, count: int) -> list[str]:

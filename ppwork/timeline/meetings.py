@@ -12,12 +12,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from ppwork.records.calls import ANY, SEND, WAIT, Call, Part, RankCalls
+from ppwork.records.calls import ANY, LOCAL, SEND, WAIT, Call, Part, RankCalls
 
-START = "init_process_group"
+START, BACKWARD = "init_process_group", "backward of DDP"
 MAKES_GROUPS = ("new_group", "new_subgroups", "new_subgroups_by_enumeration", "split_group", "shrink_group")
 ALONE = (WAIT, "wait_tensor", "destroy_process_group")
 """Calls that no other rank has to make."""
+ALSO_CALLED = {"allgatherbase": "allgatherintotensor", "reducescatterbase": "reducescattertensor",
+               "alltoallbase": "alltoallsingle"}  # fmt: skip
 REFUSED = ("TypeError", "ValueError")
 """Errors by which torch refuses arguments: nothing of such a call reached another rank."""
 
@@ -102,9 +104,14 @@ class Meeting:
         return next(iter(self.ends.values())).call.name
 
     @property
+    def makes_groups(self) -> bool:
+        """Whether it makes groups besides the default one."""
+        return self.name in MAKES_GROUPS
+
+    @property
     def is_start(self) -> bool:
         """Whether it makes groups: ranks come to that as their processes start."""
-        return self.name in (START, *MAKES_GROUPS)
+        return self.name == START or self.makes_groups
 
 
 @dataclass(frozen=True)
@@ -114,6 +121,16 @@ class Stall:
     call: Call
     awaited: Call
     ns: int
+
+
+def kind_of(name: str) -> str:
+    """Return what a function or an operator does, in one word: ranks of one collective agree on it.
+
+    >>> kind_of("c10d::_allgather_base_") == kind_of("all_gather_into_tensor")
+    True
+    """
+    word = name.rpartition("::")[2].replace("_", "")
+    return ALSO_CALLED.get(word, word)
 
 
 class Meetings:
@@ -183,7 +200,9 @@ class Meetings:
             everybody = tuple(range(of_rank.head.world_size))
             for call in _that_count(of_rank):
                 group = of_rank.groups.get(call.begun.group)
-                if call.name in ALONE or any(part.kind for part in call.begun.parts):
+                if call.name.rpartition("::")[2] in ALONE or any(part.kind for part in call.begun.parts):
+                    continue
+                if call.begun.op.startswith(LOCAL):  # the others need not come, and none waits for them
                     continue
                 if call.name == START or call.name in MAKES_GROUPS:
                     key = call.name, group.ranks if group is not None else everybody

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -27,12 +27,11 @@ from ppwork.protocol.backend_errors import naming_peers
 from ppwork.protocol.envelope import ChunkPlan, PPEnvelope
 from ppwork.runtime.groups import Groups
 from ppwork.runtime.tensors import dtype_name
+from ppwork.worker import operators
 from ppwork.worker.tally import CollectiveCall, Tally, compare_calls
 
 QUERIES = ("get_backend_config", "get_backend", "_set_pg_timeout", "get_rank", "get_world_size")
 """Callers of the membership test that talk to nobody; torch asks them itself when it logs an exception."""
-COLLECTIVES = ("c10d", "_c10d_functional", "_c10d_functional_autograd")
-"""Namespaces of torch's operators that talk to other ranks."""
 P2P = ("send", "recv", "recv_any_source")
 """Operators that two ranks call and the others do not."""
 
@@ -147,37 +146,21 @@ def seeing(groups: Groups, tally: Tally | None) -> TorchDispatchMode:
         tally: The mesh ranks' collectives on ``tp_pg`` are counted here and compared; ``None`` on rank 0.
     """
 
-    class Seeing(TorchDispatchMode):  # type: ignore[no-untyped-call]
-        @classmethod
-        def ignore_compile_internals(cls) -> bool:
-            return True  # or nothing would be compiled before the last chunk of these
+    def meet(func: Any, named: dict[str, Any], call: Callable[[], Any]) -> Any:  # noqa: ANN401
+        if "process_group" in named:
+            group = dist.ProcessGroup.unbox(named["process_group"])
+        elif "group_name" in named:
+            group = c10d._resolve_process_group(named["group_name"])  # type: ignore[attr-defined]
+        else:
+            return call()  # it waits, or wraps
+        _check(group)
+        name = func._schema.name.partition("::")[2].strip("_")
+        if tally is not None and name not in P2P:
+            tally.collectives += 1
+            compare(groups, tally, _operation(name, named))
+        return call()
 
-        @classmethod
-        def _should_skip_dynamo(cls) -> bool:
-            return False  # it would import the compiler, 800 modules and some seconds, at the first operation
-
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
-            if any(kind.__name__ == "DTensor" for kind in types):
-                return NotImplemented  # it comes again, as what it does on this rank
-            # Other subclasses are traced and not computed (FakeTensor), or have been seen before.
-            if not types and func.namespace in COLLECTIVES:
-                self.meet(func, dict(zip([a.name for a in func._schema.arguments], args, strict=False)))
-            return func(*args, **(kwargs or {}))
-
-        def meet(self, func: Any, named: dict[str, Any]) -> None:  # noqa: ANN401
-            if "process_group" in named:
-                group = dist.ProcessGroup.unbox(named["process_group"])
-            elif "group_name" in named:
-                group = c10d._resolve_process_group(named["group_name"])  # type: ignore[attr-defined]
-            else:
-                return  # it waits, or wraps
-            _check(group)
-            name = func._schema.name.partition("::")[2].strip("_")
-            if tally is not None and name not in P2P:
-                tally.collectives += 1
-                compare(groups, tally, _operation(name, named))
-
-    return Seeing()  # type: ignore[no-untyped-call]
+    return operators.seeing(meet)
 
 
 def _operation(name: str, named: dict[str, Any]) -> str:

@@ -19,13 +19,20 @@ from ppwork import process
 from ppwork.worker.trace import start
 
 
-def main(folder: str, script: str, arguments: list[str]) -> int:
-    """Run the program as ``__main__``; what it raises ends this process as it would without us."""
+def main(folder: str, script: str, arguments: list[str], *, ops: bool = False) -> int:
+    """Run the program as ``__main__``; what it raises ends this process as it would without us.
+
+    Args:
+        folder: Gets the calls.
+        script: The program.
+        arguments: Its own.
+        ops: Record operators of torch, too.
+    """
     process.hold_if_asked()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     sys.argv = [script, *arguments]
     sys.path.insert(0, str(Path(script).resolve().parent))  # where Python looks for its neighbours
-    recorder = start(Path(folder))
+    recorder = start(Path(folder), ops=ops)
     try:
         runpy.run_path(script, run_name="__main__")
     except BaseException as error:

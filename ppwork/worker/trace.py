@@ -14,11 +14,12 @@ import importlib.machinery
 import inspect
 import itertools
 import os
+import re
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple
@@ -42,10 +43,14 @@ from ppwork.records.failure import is_users
 
 VARIABLE = "PPWORK_TRACE"
 """A folder, which gets the calls (``worker.traced``); ``0``: record nowhere, also under our launcher."""
+OPS_VARIABLE = "PPWORK_TRACE_OPS"
+"""``1``: record operators, too, of the thread that makes the default group."""
 ENDS = {"send": SEND, "isend": SEND, "send_object_list": SEND, "recv": RECV, "irecv": RECV,
         "recv_object_list": RECV}  # fmt: skip
 """Functions of one message, and which end of it they are."""
-BATCH = "batch_isend_irecv"
+OPERATOR_ENDS = {"send": SEND, "isend": SEND, "recv": RECV, "irecv": RECV, "recv_any_source": RECV}
+"""The same of operators, without the mark of those that write to their arguments."""
+BATCH, START = "batch_isend_irecv", "init_process_group"
 PUBLIC = (
     *ENDS, BATCH,
     "all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_object", "all_gather_single",
@@ -63,8 +68,15 @@ FUNCTIONAL = (
 """Functions of ``_functional_collectives``, which DTensor calls."""
 TENSORS = ("tensor", "input_tensor", "input", "self", "output", "tensors", "input_tensor_list", "inputs")
 """Parameters that say what a rank brings, or gets where it brings nothing; the first that a function has."""
+OPERANDS = ("tensor", "input", "inputs", "input_tensor", "input_tensors", "input_list", "tensors")
+"""The same of operators."""
 TEXT = 200
 """Characters that are kept of an exception."""
+
+STARTED = "_ppwork_started_at"
+"""Attribute of a thread: file and line of the program that started it."""
+_COMPILED = re.compile(r"/torchinductor[_/]|/c[0-9a-z]{51}\.py$")
+"""Files that torch's compiler wrote."""
 
 NOTHING = Part()
 
@@ -119,12 +131,13 @@ class CallRecorder:
         folder: Gets a file of this rank.
         rank: Of this process in its world.
         world_size: Number of ranks.
+        ops: Record operators, too.
 
     Raises:
         OSError: There can be no such file.
     """
 
-    def __init__(self, folder: Path, rank: int, world_size: int) -> None:
+    def __init__(self, folder: Path, rank: int, world_size: int, *, ops: bool = False) -> None:
         self._writer = CallWriter(folder, rank)
         self._writer.introduce(Head(rank, world_size, Clock.of_this_host().name, time.monotonic_ns()))
         self._numbers = itertools.count()
@@ -137,6 +150,7 @@ class CallRecorder:
         self._sites: dict[tuple[CodeType, int], str] = {}
         self._is_users: dict[CodeType, bool] = {}
         self._main = threading.main_thread().ident
+        self._ops = ops
         self._error = ""
         os.register_at_fork(after_in_child=self._writer.close)  # it is not this rank
         atexit.register(self._leave)
@@ -155,6 +169,13 @@ class CallRecorder:
             "torch.distributed._functional_collectives": self._replace_functional,
             "torch.nn.parallel.distributed": self._replace_ddp,
         }
+        begin = threading.Thread.start
+
+        def start(thread: threading.Thread) -> None:
+            setattr(thread, STARTED, self._site())
+            begin(thread)
+
+        threading.Thread.start = functools.wraps(begin)(start)  # type: ignore[assignment,method-assign]
         sys.meta_path.insert(0, _AfterImport(homes))  # type: ignore[arg-type]
         for name in [name for name in homes if name in sys.modules]:
             homes.pop(name)(sys.modules[name])
@@ -191,8 +212,8 @@ class CallRecorder:
                 return backward(*args, **kwargs)
 
         ddp.__init__ = self._wrapped(ddp.__init__, "DistributedDataParallel")
-        ddp.forward = functools.wraps(forward)(forward_noted)
-        torch.autograd.backward = functools.wraps(backward)(backward_recorded)
+        ddp.forward = _compiled_as(functools.wraps(forward)(forward_noted), forward)
+        torch.autograd.backward = _compiled_as(functools.wraps(backward)(backward_recorded), backward)
 
     def _replace(self, module: ModuleType, name: str) -> None:
         function = getattr(module, name, None)
@@ -221,11 +242,13 @@ class CallRecorder:
                     _without_this_frame(error)
                     raise
                 self._end(name, number, result)
+                if name == START and self._ops:
+                    self.see_operators()
                 return result
             finally:
                 inside.call = False
 
-        return recorded
+        return _compiled_as(recorded, function)
 
     def _wait(self, wait: Callable[..., Any]) -> Callable[..., Any]:
         inside, handles = self._inside, self._handles
@@ -245,7 +268,48 @@ class CallRecorder:
             return result
 
         recorded.__name__, recorded.__doc__ = "wait", wait.__doc__
-        return recorded
+        return _compiled_as(recorded, wait)
+
+    def see_operators(self) -> None:
+        """Record this thread's operators, once and from now on."""
+        from ppwork.worker.operators import seeing
+
+        self._ops = False
+        seeing(self._operator).__enter__()  # type: ignore[no-untyped-call]
+
+    def _operator(self, func: Any, named: dict[str, Any], call: Callable[[], Any]) -> Any:  # noqa: ANN401
+        name = func._schema.name
+        waits = name.endswith("::wait_tensor")
+        if self._inside.call or not (waits or "process_group" in named or "group_name" in named):
+            return call()
+        described: tuple[str, tuple[Part, ...], str] = "", (), ""
+        with suppress(Exception):  # another version of torch may say it otherwise: its name is known
+            described = described if waits else self._operands(name, named)
+        with self._ending(self._begin(name, *described)):
+            return call()
+
+    def _operands(self, name: str, named: dict[str, Any]) -> tuple[str, tuple[Part, ...], str]:
+        """Return group, parts and operation of an operator."""
+        boxed, given = named.get("process_group"), named.get("group_name")
+        if boxed is not None:
+            given = self._c10d.ProcessGroup.unbox(boxed)
+        elif isinstance(given, str):
+            given = self._c10d._resolve_process_group(given)
+        group = self._group(given)
+        ranks = group.ranks if group is not None else ()
+        op = named.get("reduce_op")
+        text = op if isinstance(op, str) else ""
+        if "op_list" in named:
+            each = zip(*(named[n] for n in ("op_list", "tensors", "peer_list", "tag_list")), strict=True)
+            parts = tuple(self._part(OPERATOR_ENDS[kind], *about) for kind, *about in each)
+            return group.name if group else "", parts, text
+        kind = OPERATOR_ENDS.get(name.partition("::")[2].rstrip("_"), "")
+        peer = next((named[n] for n in ("dst", "src", "root_rank") if n in named), ANY)
+        if peer != ANY and not (kind and boxed is None):  # messages of functional ones go by global ranks
+            peer = ranks[peer]
+        tensor = next((named[n] for n in OPERANDS if n in named and "barrier" not in name), None)
+        part = self._part(kind, tensor, peer, named.get("tag", 0))
+        return group.name if group else "", (part,) if part != NOTHING else (), text
 
     @contextmanager
     def _ending(self, number: int) -> Iterator[None]:
@@ -281,7 +345,7 @@ class CallRecorder:
             self._handles[id(handle)] = number, place if len(handles) > 1 else ANY
         peer = result if name == "recv" and isinstance(result, int) else ANY
         self._writer.write(Ended(number, at_ns, "", bool(handles), peer))
-        if name in ("init_process_group", "destroy_process_group"):
+        if name in (START, "destroy_process_group"):
             self._groups.clear()
 
     def _described(
@@ -311,6 +375,8 @@ class CallRecorder:
 
     def _part(self, kind: str, tensor: Any, peer: int, tag: int) -> Part:  # noqa: ANN401  whatever was given
         tensors, size = 1, 0
+        if isinstance(tensor, list | tuple) and len(tensor) == 1:
+            (tensor,) = tensor
         if isinstance(tensor, list | tuple):
             tensors, size = len(tensor), sum(getattr(each, "nbytes", 0) for each in tensor)
             tensor = tensor[0] if tensor else None
@@ -324,8 +390,8 @@ class CallRecorder:
     def _text_of(self, value: Any) -> str:  # noqa: ANN401  dtype, reduction, name, list of ranks
         if value is None or value is inspect.Parameter.empty:
             return ""
-        if isinstance(value, str | list):
-            return str(value)
+        if isinstance(value, str | list | tuple | range):
+            return value if isinstance(value, str) else str(list(value))
         text = self._texts.get(value)
         if text is None:
             text = self._texts[value] = str(value).rpartition(".")[2]
@@ -351,15 +417,21 @@ class CallRecorder:
         return known
 
     def _site(self) -> str:
-        """Return file and line of the innermost frame that is the program's own."""
+        """Return file and line of the innermost frame that is the program's own.
+
+        A thread that has none, as its target is a function of torch, is that of the line that started it.
+        """
         frame, known = sys._getframe(2), self._is_users
         while frame.f_back is not None:
             code = frame.f_code
             if code not in known:
-                known[code] = is_users(code.co_filename)
+                known[code] = is_users(code.co_filename) and not _COMPILED.search(code.co_filename)
             if known[code]:
                 break
             frame = frame.f_back
+        else:
+            if started := getattr(threading.current_thread(), STARTED, ""):
+                return str(started)
         place = frame.f_code, frame.f_lineno
         if place not in self._sites:
             self._sites[place] = f"{frame.f_code.co_filename}:{frame.f_lineno}"
@@ -387,14 +459,20 @@ class _AfterImport:
         return spec
 
 
-def start(folder: Path) -> CallRecorder | None:
-    """Record this process's calls from now on; ``None``: ``PPWORK_TRACE`` is ``0``, or no file can be."""
+def start(folder: Path, *, ops: bool = False) -> CallRecorder | None:
+    """Record this process's calls from now on; ``None``: ``PPWORK_TRACE`` is ``0``, or no file can be.
+
+    Args:
+        folder: Gets a file of this rank.
+        ops: Record operators, too, as ``PPWORK_TRACE_OPS`` asks for.
+    """
     if os.environ.get(VARIABLE) == "0":
         return None
+    rank, size = (
+        int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1"))
+    )
     try:
-        recorder = CallRecorder(
-            folder, int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-        )
+        recorder = CallRecorder(folder, rank, size, ops=ops or os.environ.get(OPS_VARIABLE) == "1")
     except OSError as error:
         sys.stderr.write(f"ppwork: this rank's calls are not recorded: {folder}: {error.strerror}\n")
         return None
@@ -402,8 +480,15 @@ def start(folder: Path) -> CallRecorder | None:
     return recorder
 
 
+def _compiled_as(wrapper: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let torch's compiler take the function where it meets the wrapper: it cannot compile a recorder."""
+    wrapper._torchdynamo_inline = function  # type: ignore[attr-defined]
+    return wrapper
+
+
 def _text(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:TEXT].encode(errors="backslashreplace").decode()
+    first = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {first}"[:TEXT].encode(errors="backslashreplace").decode()
 
 
 def _without_this_frame(error: BaseException) -> None:

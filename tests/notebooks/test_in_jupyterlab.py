@@ -47,6 +47,14 @@ LONG = """\
 long = pp.launch(plan.replace(chunks=2000, in_flight_depth=2), out="long", check=False)
 print(long.failure.what)
 """
+SUMS = """\
+%%ranks 2
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+print("sums begin", flush=True)
+while True:
+    dist.all_reduce(torch.ones(4))
+"""
 COUNT, NAME = re.compile(r"(\d+) of \d+ chunks"), re.compile(r"(\S+), \d+ s")
 
 
@@ -112,6 +120,12 @@ def test_the_lesson_on_overlap(lab, seen, shots):
     ranks = [read_pulse(lab.root / "long", rank).process() for rank in range(3)]
     assert all(ranks)
     page.wait_for_function("n => window.views.length > n + 3", arg=before)
+    lanes = page.locator(".ppwork-live svg.ppwork-lanes")
+    drawn = lanes.inner_html()
+    assert "generate" in drawn
+    page.wait_for_function(
+        "was => document.querySelector('.ppwork-live svg.ppwork-lanes').innerHTML !== was", arg=drawn
+    )
     page.locator(".ppwork-live").screenshot(path=shots / "05-live-view.png")
     page.locator(".ppwork-stop").click()
 
@@ -152,5 +166,36 @@ def test_the_lesson_on_failures(lab, seen, shots):
     # Of ranks that go; which of these a look comes upon is chance, the stages take 20 ms.
     assert any(state in view for view in views for state in ("busy", "idle", "slow"))
     take_figures(page, shots, FAILURES)
+    assert seen.outside == []
+    assert seen.errors == []
+
+
+def test_a_cell_on_ranks(lab, seen, shots):
+    """Its lanes move while it goes, Stop ends it, and its output and picture stay."""
+    name = "ranks.ipynb"
+    cells = ["%load_ext ppwork", SUMS]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in cells])
+    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    nbformat.write(notebook, lab.root / name)
+    page = seen.page
+    open_notebook(page, lab, name)
+    run_all(page)
+    lanes = page.locator(".ppwork-live svg.ppwork-lanes")
+    lanes.wait_for(timeout=LIMIT_S * 1000)
+    page.wait_for_function(
+        "() => document.querySelector('.ppwork-live svg.ppwork-lanes')?.innerHTML.includes('all_reduce')"
+    )
+    drawn = lanes.inner_html()
+    page.wait_for_function(
+        "was => document.querySelector('.ppwork-live svg.ppwork-lanes').innerHTML !== was", arg=drawn
+    )
+    page.locator(".ppwork-live").screenshot(path=shots / "ranks-live-view.png")
+    page.locator(".ppwork-stop").click()
+    outputs = wait_for_end(page, LIMIT_S)
+    (error,) = errors_in(outputs)
+    assert "was stopped" in str(error)
+    assert "sums begin" in str(outputs)
+    page.locator("figure img").screenshot(path=shots / "ranks-picture.png")
+    assert "all_reduce" in page.locator("figure img").get_attribute("alt")
     assert seen.outside == []
     assert seen.errors == []

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from checkout import SUPPORT
+from hanging.said import SAID
 
 import ppwork as pp
 from ppwork.diagnosis.standing import standing
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.multiproc
 TRACED = SUPPORT / "traced"
 WELL = ("p2p", "handles", "batched", "collectives", "asynchronous", "objects", "groups", "ddp", "dtensor",
         "functional", "threads", "caught")  # fmt: skip
+OTHERS = ("ring_sum", "by_hand", "tensor_parallel", "sharded", "gpipe", "one_f_one_b", "halo", "split_batch")
 OWN_LINE = "import ppwork.worker.traced\n"
 
 
@@ -31,7 +33,7 @@ OWN_LINE = "import ppwork.worker.traced\n"
 def counted(tmp_path_factory):
     """All programs that end well, one after the other on two ranks."""
     out = tmp_path_factory.mktemp("counted") / "run"
-    return pp.launch_script(TRACED / "counted.py", nproc=2, arguments=WELL, out=out)
+    return pp.launch_script(TRACED / "counted.py", nproc=2, arguments=(*WELL, *OTHERS), out=out)
 
 
 def recorded(run, rank: int) -> dict[str, Counter[str]]:
@@ -43,7 +45,7 @@ def recorded(run, rank: int) -> dict[str, Counter[str]]:
     return counts
 
 
-@pytest.mark.parametrize("program", WELL)
+@pytest.mark.parametrize("program", [*WELL, *OTHERS])
 def test_calls_recorded_are_the_calls_made(counted, program):
     for rank in range(2):
         line = next(line for line in counted.printed(rank).splitlines() if line.startswith("@made"))
@@ -55,7 +57,7 @@ def test_calls_recorded_are_the_calls_made(counted, program):
 def test_every_message_and_collective_has_all_its_ends(counted):
     met = Meetings(read_calls(counted.run_dir))
     assert standing(met) is None
-    assert len(met.messages) == 5 + 6 + 4 + 1
+    assert len([m for m in met.messages if m.sent.call.line.partition(".")[0] in WELL]) == 5 + 6 + 4 + 1
     assert all(message.sent is not None and message.received is not None for message in met.messages)
     alone = [meeting for meeting in met.meetings if len(meeting.members) == 1]
     assert [meeting.name for meeting in alone] == ["all_reduce"]
@@ -70,7 +72,7 @@ def test_every_message_and_collective_has_all_its_ends(counted):
                       "rank 1 broadcast float32[4] root 0 (parted.py:16)."),
         ("left", 3, "Rank 2 waits for nobody: its program came to its end, "
                     "after all_reduce SUM float32[4] at left.py:9."),
-        ("ring", 3, "Ranks 0, 1 and 2 wait for each other."),
+        ("ring", 3, "Ranks 0, 1 and 2 wait for each other: rank 0 in recv float32[4] from 2 at ring.py:11,"),
         ("sizes", 2, "A send of float32[4] (rank 0, sizes.py:8) met a receive of float32[2] "
                      "(rank 1, sizes.py:10)."),
     ],
@@ -80,6 +82,18 @@ def test_a_program_that_does_not_end_says_where_its_ranks_stand(tmp_path, progra
     assert said in pp.pictures.program(run).finding
     table = str(pp.pictures.program(run).table)
     assert "raised" in table or "never came back" in table
+
+
+@pytest.mark.parametrize("program", ["left_out_group", "circle", "other_source", "two_orders"])
+def test_of_a_program_that_hangs_who_where_and_why_are_said_by_the_picture_and_by_the_error(
+    tmp_path, program
+):
+    hanging = SUPPORT / "hanging" / "programs.py"
+    run = pp.launch_script(hanging, nproc=3, arguments=(program,), out=tmp_path / "run", check=False)
+    finding = pp.pictures.program(run).finding
+    for words in SAID[program]:
+        assert words in finding
+        assert words in run.failure.headline
 
 
 def test_ranks_that_are_killed_at_their_limit_leave_the_call_they_stand_in(tmp_path):
@@ -105,6 +119,25 @@ def test_a_line_of_import_records_under_a_torchrun_of_ones_own(tmp_path):
     names = [call.name for call in read_calls(tmp_path / "calls")[1].calls]
     assert names == ["init_process_group", "all_reduce", "broadcast", "wait", "wait", "barrier", "wait",
                      "destroy_process_group"]  # fmt: skip
+
+
+def test_operators_are_recorded_where_that_is_asked_for_and_compiled_code_runs_as_it_would(tmp_path):
+    def names(ops: bool) -> Counter[str]:
+        out = tmp_path / ("ops" if ops else "plain")
+        run = pp.launch_script(TRACED / "operators.py", nproc=2, out=out, ops=ops)
+        ranks = read_calls(run.run_dir)
+        assert standing(Meetings(ranks)) is None
+        helpers = [call for call in ranks[0].calls if call.begun.thread]
+        assert [call.line for call in helpers] == ["operators.py:16"]  # no line of Python's threading
+        return Counter(call.name for call in ranks[0].calls)
+
+    plain, ops = names(ops=False), names(ops=True)
+    assert not [name for name in plain if "::" in name]
+    assert plain["wait"] == 2
+    assert not plain - ops
+    more = ops - plain
+    assert more.pop("_c10d_functional::wait_tensor") >= 2  # torch waits again where it is not sure
+    assert more == {"c10d::allreduce_": 1 + 1, "c10d::send": 1, "_c10d_functional::all_reduce": 2}
 
 
 def test_a_program_that_is_not_to_be_recorded_is_not(tmp_path, monkeypatch):

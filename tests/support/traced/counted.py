@@ -22,14 +22,21 @@ from ppwork.worker.trace import FUNCTIONAL, PUBLIC
 functions = [(getattr(dist, name, None), name) for name in PUBLIC]
 functions += [(getattr(funcol, name, None), name) for name in FUNCTIONAL]
 functions += [(DistributedDataParallel.__init__, "DistributedDataParallel")]
-functions += [(torch.autograd.backward, "backward of DDP")]
 codes = {inspect.unwrap(function).__code__: name for function, name in functions if function}
+backward = inspect.unwrap(torch.autograd.backward).__code__
+forward = inspect.unwrap(DistributedDataParallel.forward).__code__
+steps: list[bool] = []
 made: Counter[str] = Counter()
 depth = threading.local()
 wait = dist.Work.wait
 
 
 def profile(frame, event, _):
+    if event == "call" and frame.f_code is forward:
+        steps[:] = [torch.is_grad_enabled() and frame.f_locals["self"].require_backward_grad_sync]
+    if event == "call" and frame.f_code is backward and any(steps):
+        steps.clear()
+        made["backward of DDP"] += 1  # and what its hooks call counts, too
     if event in ("call", "return") and frame.f_code in codes:
         now = getattr(depth, "calls", 0)
         if event == "call" and now == 0:

@@ -160,3 +160,74 @@ def test_a_rank_that_ends_without_destroying_has_not_closed_them_so(made):
     for rank in (1, 2):
         made.left(rank, 3)
     assert end_of(made).cause is None
+
+
+def test_a_rank_that_leaves_a_group_out_is_named_and_not_those_that_make_it(made):
+    for rank in (0, 1):
+        made.call(rank, "new_group", 0, None, line=3, op="[0, 1, 2]")
+    made.call(2, "all_reduce", 0, None, ONE, line=5)
+    assert end_of(made).sentence == (
+        "All ranks have to make a group, and rank 2 did not: ranks 0 and 1 in new_group [0, 1, 2] "
+        "(prog.py:3), rank 2 in all_reduce float32[4] (prog.py:5)."
+    )
+
+
+def test_groups_with_other_members_are_a_mismatch_and_those_of_members_alone_are_not(made):
+    for rank, op in enumerate(("[0, 1]", "[1, 2]", "[1, 2]")):
+        made.call(rank, "new_group", 0, None, line=3, op=op)
+    assert end_of(made).sentence == (
+        "Collective 1 of new_group: rank 0 new_group [0, 1], ranks 1 and 2 new_group [1, 2]."
+    )
+
+
+def test_a_group_that_its_members_alone_make_misses_nobody(made):
+    for rank in (0, 1):
+        made.call(rank, "new_group", 0, 1, line=3, op="only [0, 1]")
+    for rank in range(3):
+        made.call(rank, "new_group", 2, 3, line=4, op="[0, 1, 2]")
+        made.left(rank, 4)
+    assert end_of(made) is None
+
+
+def test_a_circle_names_its_own_ranks_and_what_each_stands_in(made):
+    made.recv(0, 1, 0, None, line=4)
+    made.recv(1, 0, 0, None, line=4)
+    made.call(2, "barrier", 0, None, line=8)
+    end = end_of(made)
+    assert end.circle == (0, 1)
+    assert end.sentence == (
+        "Ranks 0 and 1 wait for each other: rank 0 in recv float32[4] from 1 at prog.py:4, rank 1 in recv "
+        "float32[4] from 0 at prog.py:4."
+    )
+    assert "go first" in end.check_first
+
+
+def test_two_groups_in_two_orders_are_a_circle_that_names_the_groups(made):
+    made.call(0, "all_reduce", 0, None, ONE, line=4, group="group 1")
+    for rank in (1, 2):
+        made.call(rank, "all_reduce", 0, None, ONE, line=4)
+    assert "rank 0 in all_reduce float32[4] on group 1" in end_of(made).sentence
+
+
+def test_a_message_to_one_and_a_receive_from_another_are_said_together(made):
+    made.send(0, 1, 0, None, line=4)
+    made.recv(1, 2, 0, None, line=6)
+    assert end_of(made).sentence == "Rank 0 sent to rank 1 (prog.py:4), rank 1 awaited rank 2 (prog.py:6)."
+
+
+def test_a_handle_that_nobody_kept_is_named_where_its_receiver_stands(made):
+    made.send(0, 1, 0, 1, name="isend", lent=True, line=4)
+    made.recv(1, 0, 0, None, line=6)
+    assert end_of(made).sentence == (
+        "Rank 0 never waited for its isend (prog.py:4), and rank 1 did not receive it (prog.py:6): was the "
+        "handle kept?"
+    )
+
+
+def test_an_operator_and_a_function_that_do_the_same_meet(made):
+    made.call(0, "c10d::allreduce_", 0, 1, ONE)
+    for rank in (1, 2):
+        made.call(rank, "all_reduce", 0, 1, ONE, op="SUM")
+    for rank in range(3):
+        made.left(rank, 2)
+    assert end_of(made) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from made_calls import MS, MadeCalls
 
 from ppwork.lab import live
 from ppwork.lab.live import RunProgress
@@ -11,7 +12,7 @@ from ppwork.plan import Plan
 from ppwork.records.pulse import Pulse, PulseState, PulseView
 from ppwork.records.run import Run, log_file
 from ppwork.records.spans import Recorder, span_file
-from ppwork.records.tail import LOG_BYTES, SpanTail, last_lines
+from ppwork.records.tail import CALLS, LOG_BYTES, SpanTail, last_lines
 
 PLAN = Plan(mesh_size=2, chunks=8)
 
@@ -87,3 +88,31 @@ def test_what_stays_of_a_run_that_never_began_is_its_ranks(tmp_path):
 
 def test_outside_a_notebook_nothing_is_shown(tmp_path):
     assert isinstance(live.view_of(RunProgress(PLAN, tmp_path), live=None), NoView)
+
+
+def test_lanes_and_table_show_the_same_chunk_though_the_pulse_is_older(tmp_path, recorder):
+    leader = Pulse(tmp_path, 1)
+    leader.beat(PulseState.BUSY, "generate", {"call_id": 2, "chunk_index": 2, "cache_epoch": 0}, since_ns=1)
+    facts = RunProgress(PLAN, tmp_path)
+    assert facts.look()[1].doing == "generate, chunk 2"
+    assert [(bar.word, bar.end_ns) for bar in facts.bars] == [("generate 2", None)]
+    for chunk in (2, 3, 4):
+        generated(recorder, chunk)
+    assert facts.look()[1].doing == "generate, chunk 4"
+    assert facts.done["stage 1, generate"] == 5
+    assert [bar.word for bar in facts.bars] == ["generate 2", "generate 3", "generate 4"]
+
+
+def test_a_programs_lanes_are_its_last_calls_and_its_table_the_one_it_stands_in(tmp_path):
+    facts = live.ScriptProgress(tmp_path, 2)
+    facts.look()
+    assert facts.bars == []
+    made = MadeCalls(tmp_path, 2, head_bytes=4000, tail_bytes=2000)
+    for number in range(100):  # more than the files hold
+        made.send(0, 1, number, number + 0.5)
+        facts.look()
+    made.recv(1, 0, 100, None, line=9)
+    first, second = facts.look()
+    assert (first.doing, second.doing) == ("", "recv float32[4] from 0 (prog.py:9)")
+    assert [bar.start_ns for bar in facts.bars if bar.rank == 0] == [n * MS for n in range(100 - CALLS, 100)]
+    assert [(bar.word, bar.end_ns) for bar in facts.bars if bar.rank == 1] == [("recv", None)]

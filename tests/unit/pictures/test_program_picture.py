@@ -65,7 +65,10 @@ def test_a_rank_that_stands_is_drawn_to_the_edge_with_its_line_and_whom_it_await
     said = texts(picture.figure)
     assert "waits for rank 1 (prog.py:7)" in said
     assert "waits for rank 0 (prog.py:8)" in said
-    assert "Ranks 0 and 1 wait for each other." in picture.finding
+    assert (
+        "Ranks 0 and 1 wait for each other: rank 0 in recv float32[4] from 1 at prog.py:7, rank 1 in "
+        "wait for all_reduce float32[4] at prog.py:8." in picture.finding
+    )
     _, edge = picture.figure.axes[0].get_xlim()
     ends = [patch.get_x() + patch.get_width() for patch in picture.figure.axes[0].patches[:8]
             if hasattr(patch, "get_width")]  # fmt: skip
@@ -121,7 +124,7 @@ def test_of_a_long_program_the_stretch_with_the_longest_stall_is_shown_and_the_t
     start, end = picture.figure.axes[0].get_xlim()
     assert start < 30_000 < end
     assert end - start < (SHOWN + 2) * 100
-    assert any(text.startswith("long: ") and text.endswith(" of 49995 ms") for text in texts(picture.figure))
+    assert any(text.startswith("long, ") and text.endswith(" ms of 49995") for text in texts(picture.figure))
     assert [row[:4] for row in picture.table.rows] == [
         ["0", "all_reduce float32[4]", "prog.py:5", "500"],
         ["1", "all_reduce float32[4]", "prog.py:5", "500"],
