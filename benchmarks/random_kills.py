@@ -1,29 +1,27 @@
-"""Kill or stop somebody of a run at a random moment: nothing hangs, nothing is left, the right one is named.
+"""Strike a run at a random moment: nothing hangs, nothing is left, the right one is named.
 
 Each run is a small synthetic one, launched in a process of its own. At a moment drawn between its start and
-its usual end (start-up is a third of the draws) a victim gets SIGKILL or SIGSTOP: a rank, torchrun, or the
-launcher. A victim that does not exist yet is struck when it does; one that has left well is no failure, and
-the run must have ended well. Then:
+its usual end (start-up is a third of the draws) something is done to it (``strikes``): SIGKILL, SIGSTOP or a
+signal from outside to a rank, torchrun or the launcher; a pause of all of them; the loss of its run folder or
+of its scratch folder. A victim that does not exist yet is struck when it does; one that has left well is no
+failure, and the run must have ended well. Then:
 
-- all ranks are gone within the bound, and torchrun soon after: 2 s after a kill, the plan's ``freeze_s``
-  and 1 s more after a stop;
-- the launcher says that the run failed, and names the rank, or torchrun; a stopped launcher does not stop
-  the run, and reports it rightly once it goes on;
-- no process is left.
+- all ranks are gone within the bound, and torchrun soon after: 2 s after a kill or a signal, the plan's
+  ``freeze_s`` and 1 s more after a stop; a run that may go on must end as if nothing had been, or so late
+  that the wait which was cut off has ended;
+- the launcher says that the run failed, and names the rank, torchrun, the pause or the folder; a stopped
+  launcher does not stop the run, and reports it rightly once it goes on;
+- no process is left, and no scratch folder of a launcher that could remove it.
 
-``python benchmarks/random_kills.py --runs 100 --seed 0`` writes ``random_kills.md`` and exits with 1 if a run
+``python benchmarks/random_kills.py --runs 200 --seed 0`` writes ``random_kills.md`` and exits with 1 if a run
 did anything else. ``--load 2`` keeps two cores busy meanwhile; ``--only 17`` repeats one run of the series.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import random
 import shutil
-import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -34,22 +32,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import common
-import psutil
+from strikes import (
+    CHUNKS,
+    LOSSES,
+    MESH_SIZES,
+    POLL_S,
+    SIGNALS,
+    STRIKES,
+    Case,
+    Family,
+    Moment,
+    Usual,
+    case_of,
+    strike,
+)
 
-from ppwork.launcher.agent import is_torchrun
+from ppwork.launcher.agent import LEAVE_S
 from ppwork.records.spans import Span, read_entries
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-MESH_SIZES = (2, 3)
-CHUNKS = 100
-STARTING = 1 / 3
-"""Share of the draws that fall into start-up."""
-ENDING, END_S = 0.1, 0.5
-"""Draws for the end, as a share of those for the chunks; and how long it lasts."""
-CHUNK_S = 0.04
-"""About the period."""
 TIMEOUT_S, FREEZE_S, STALL_S = 10.0, 2.0, 3.0
 GONE_S = 2.0
 """From a kill until no rank is left; issue and DESIGN promise it."""
@@ -61,9 +64,14 @@ REPORT_S = 5.0
 """From the end of the last rank until the launcher has reported and left."""
 PATIENCE_S = 30.0
 """Past the bound, until we give a run up, kill it and call it a hang."""
-POLL_S = 0.02
+WORDS = {"all": "was paused", "run folder": "was moved or removed", "scratch": "store"}
+"""What must be said of what is no process; no rank is to be named."""
 LAUNCHER = """
-import json, sys, ppwork as pp
+import signal, sys
+for number in (signal.SIGTERM, signal.SIGHUP):  # as the command line
+    signal.signal(number, lambda number, _: sys.exit(128 + number))
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a series in the background has it ignored
+import json, ppwork as pp
 from ppwork.plan import SYNTHETIC_STAGE0, SYNTHETIC_STAGE1
 run_dir, mesh_size, chunks, timeout_s, freeze_s, stall_s = sys.argv[1], *map(json.loads, sys.argv[2:])
 plan = pp.Plan(
@@ -74,27 +82,9 @@ plan = pp.Plan(
 run = pp.launch(plan, out=run_dir, check=False)
 said = str(run.failure) if run.failure else ""
 where = run.failure.where if run.failure else {}
-print(json.dumps({"said": said, "where": where, "chunks": run.summary.get("chunks")}))
+chunks = None if said else run.summary.get("chunks")
+print(json.dumps({"said": said, "where": where, "chunks": chunks}))
 """
-
-
-@dataclass(frozen=True)
-class Case:
-    """What shall happen in one run; follows from the seed and the number of the run."""
-
-    index: int
-    mesh_size: int
-    victim: str
-    """``rank 0`` and so on, ``torchrun`` or ``launcher``."""
-    sent: str
-    """``SIGKILL`` or ``SIGSTOP``."""
-    at: float
-    """The moment, in 0..1: below ``STARTING`` a share of the usual start-up, else of chunks and end."""
-
-    @property
-    def rank(self) -> int | None:
-        """The victim's rank, if it is one."""
-        return int(self.victim.removeprefix("rank ")) if self.victim.startswith("rank ") else None
 
 
 @dataclass
@@ -126,72 +116,10 @@ class Outcome:
     wrong: list[str] = field(default_factory=list)
 
 
-class Family:
-    """All processes of one run, found by the run folder in their command lines and never by name."""
-
-    def __init__(self, run_dir: Path, script: list[str]) -> None:
-        self._run_dir, self._others = str(run_dir), set(psutil.pids())
-        self.popen = subprocess.Popen(script, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        self.members: dict[str, psutil.Process] = {"launcher": psutil.Process(self.popen.pid)}
-
-    def look(self) -> None:
-        """Find who has been started since."""
-        known = {member.pid for member in self.members.values()}
-        for pid in set(psutil.pids()) - self._others - known:
-            with contextlib.suppress(psutil.Error):
-                process = psutil.Process(pid)
-                command = process.cmdline()
-                if self._run_dir not in command:
-                    continue  # not ours, or between fork and exec
-                # Between fork and exec a child shows its parent's command: torchrun is the first that has it,
-                # and a child of the launcher that is neither is looked at again.
-                if is_torchrun(command):
-                    self.members.setdefault("torchrun", process)
-                elif (rank := process.environ().get("RANK")) is not None:
-                    self.members[f"rank {rank}"] = process
-
-    def alive(self, *names: str) -> list[str]:
-        """Return who of these, or of all, is there and no zombie."""
-        return [name for name, p in self.members.items() if (not names or name in names) and is_there(p)]
-
-    def end(self) -> None:
-        """Kill what is left, and reap the launcher."""
-        for process in self.members.values():
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-        self.popen.wait()
-
-
-def is_there(process: psutil.Process) -> bool:
-    """Return whether a process runs or is stopped; a zombie is gone, only its parent has not looked."""
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def case_of(seed: int, index: int) -> Case:
-    """Draw the case of one run."""
-    draw = random.Random(f"{seed} {index}")  # noqa: S311  to be repeated, not to be secret
-    mesh_size = draw.choice(MESH_SIZES)
-    # A rank in half of the runs, so that each kind of victim is seen often in a hundred.
-    ranks = [f"rank {rank}" for rank in range(mesh_size + 1)]
-    victim = draw.choice([draw.choice(ranks), draw.choice(ranks), "torchrun", "launcher"])
-    return Case(index, mesh_size, victim, draw.choice(("SIGKILL", "SIGSTOP")), draw.random())
-
-
 def start(run_dir: Path, mesh_size: int) -> Family:
     """Launch a run in a process of its own."""
     figures = (mesh_size, CHUNKS, TIMEOUT_S, FREEZE_S, STALL_S)
     return Family(run_dir, [sys.executable, "-c", LAUNCHER, str(run_dir), *map(str, figures)])
-
-
-@dataclass(frozen=True)
-class Usual:
-    """How long an undisturbed run takes, in seconds."""
-
-    start_s: float
-    run_s: float
 
 
 def usual_of(mesh_size: int, scratch: Path) -> Usual:
@@ -224,50 +152,30 @@ def play(case: Case, usual: dict[int, Usual], scratch: Path) -> Outcome:
     family = start(run_dir, case.mesh_size)
     try:
         due = Moment(case, began, usual[case.mesh_size], run_dir)
-        struck_at, struck_ns = _strike(family, case, outcome, due)
+        struck_at = _strike(family, case, outcome, due)
         outcome.struck_s = struck_at - began
-        outcome.phase = phase_of(run_dir, case.mesh_size + 1, struck_ns)
         outcome.bound_s = bound_of(case, usual[case.mesh_size])
         _follow(family, outcome, struck_at)
         outcome.left = family.alive()
+        if family.scratch is not None and not (case.ends_the_launcher and case.sent == "SIGKILL"):
+            outcome.left.append("scratch folder")
     finally:
         family.end()
     judge(outcome, family.popen.stdout.read() if family.popen.stdout else b"", family.popen.returncode)
     return outcome
 
 
-class Moment:
-    """When a case's signal is due: after a time at start-up, else after a chunk."""
-
-    def __init__(self, case: Case, began: float, usual: Usual, run_dir: Path) -> None:
-        share = (case.at - STARTING) / (1 - STARTING) * (1 + ENDING)
-        chunk = share * CHUNKS
-        self._chunk, self._after_s = int(chunk), (chunk - int(chunk)) * CHUNK_S
-        if share >= 1:
-            self._chunk, self._after_s = CHUNKS, (share - 1) / ENDING * END_S
-        self._run_dir = run_dir
-        self._at = began + case.at / STARTING * usual.start_s if case.at < STARTING else None
-
-    def has_come(self) -> bool:
-        """Look whether it is due."""
-        if self._at is None:
-            emits = [e.at_ns for e in read_entries(self._run_dir, 0) if e.name == "emit"]
-            if len(emits) >= max(self._chunk, 1):
-                self._at = emits[max(self._chunk, 1) - 1] / 1e9 + self._after_s
-        return self._at is not None and time.monotonic() > self._at
-
-
-def _strike(family: Family, case: Case, outcome: Outcome, due: Moment) -> tuple[float, int]:
-    """Send the signal when it is due and the victim exists; return the moment on two clocks."""
-    while family.popen.poll() is None and (case.victim not in family.members or not due.has_come()):
+def _strike(family: Family, case: Case, outcome: Outcome, due: Moment) -> float:
+    """Strike when it is due and the victim exists; return the moment, the end of a pause."""
+    while family.popen.poll() is None and not (family.has(case.victim) and due.has_come()):
         family.look()
         time.sleep(POLL_S)  # the interval of looking
-    victim = family.members.get(case.victim)
-    outcome.existed = victim is not None and is_there(victim)
-    if victim is not None and outcome.existed:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            victim.send_signal(signal.Signals[case.sent])
-    return time.monotonic(), time.monotonic_ns()
+    world_size, now_ns = case.mesh_size + 1, time.monotonic_ns()
+    if case.victim == "run folder":  # it cannot be read any more afterwards
+        outcome.phase = phase_of(family.run_dir, world_size, now_ns)
+    outcome.existed = strike(case, family)
+    outcome.phase = outcome.phase or phase_of(family.run_dir, world_size, now_ns)
+    return time.monotonic()
 
 
 def _follow(family: Family, outcome: Outcome, struck_at: float) -> None:
@@ -305,31 +213,39 @@ def phase_of(run_dir: Path, world_size: int, at_ns: int) -> str:
 
 
 def bound_of(case: Case, usual: Usual) -> float:
-    """Return how long a rank may be there after the signal."""
-    if case.victim == "launcher" and case.sent == "SIGSTOP":
-        return (
-            2 * (usual.start_s + usual.run_s) + FREEZE_S
-        )  # the run goes on to its end once the launcher does
-    if case.sent == "SIGKILL":
-        return GONE_S
-    return FREEZE_S + NOTICE_S + GONE_S
+    """Return how long a rank may be there after the strike."""
+    if case.goes_on:
+        waits = TIMEOUT_S if case.victim in ("run folder", "scratch") else FREEZE_S
+        return 2 * (usual.start_s + usual.run_s) + waits
+    if case.sent == "SIGSTOP":
+        return FREEZE_S + NOTICE_S + GONE_S
+    return GONE_S
 
 
 def judge(outcome: Outcome, printed: bytes, code: int) -> None:
     """Fill in what the launcher said, and what was wrong."""
-    case, wrong, late_s = outcome.case, outcome.wrong, outcome.over_s - outcome.gone_s
+    _judge_words(outcome, printed, code)
     if past_bound(outcome):
-        wrong.append(f"ranks were there for {outcome.ranks_s:.1f} s, torchrun for {outcome.gone_s:.1f} s")
+        outcome.wrong.append(
+            f"ranks were there for {outcome.ranks_s:.1f} s, torchrun for {outcome.gone_s:.1f} s"
+        )
     if outcome.left:
-        wrong.append(f"left running: {outcome.left}")
-    if case.victim == "launcher" and case.sent == "SIGKILL" and outcome.existed:
+        outcome.wrong.append(f"left: {outcome.left}")
+
+
+def _judge_words(outcome: Outcome, printed: bytes, code: int) -> None:
+    case, wrong, late_s = outcome.case, outcome.wrong, outcome.over_s - outcome.gone_s
+    lines = printed.decode(errors="replace").splitlines()
+    if case.ends_the_launcher and outcome.existed and not _is_json(lines):
+        if "Traceback (most recent call last):" in lines and lines[-1] != "KeyboardInterrupt":
+            wrong.append(f"the launcher ended with code {code}: {chr(10).join(lines[-8:])}")
         return
     if late_s > REPORT_S:
         wrong.append(f"the launcher took {late_s:.1f} s to report")
     try:
-        said: dict[str, Any] = json.loads(printed.splitlines()[-1])
+        said: dict[str, Any] = json.loads(lines[-1])
     except (IndexError, ValueError):
-        wrong.append(f"the launcher ended with code {code}: {printed[-600:].decode(errors='replace')}")
+        wrong.append(f"the launcher ended with code {code}: {chr(10).join(lines[-8:])}")
         return
     outcome.said, outcome.well = said["said"], not said["said"]
     if outcome.said:
@@ -340,39 +256,47 @@ def judge(outcome: Outcome, printed: bytes, code: int) -> None:
             wrong.append(f"another one was named: {outcome.said}")
     elif said["chunks"] != CHUNKS:
         wrong.append(f"the run ended well with {said['chunks']} chunks")
-    elif outcome.existed and outcome.phase == "run" and case.victim != "launcher":
+    elif outcome.existed and outcome.phase == "run" and not case.goes_on and not case.ends_the_launcher:
         wrong.append("the victim was struck in mid-run, and the run ended well")
 
 
 def past_bound(outcome: Outcome) -> bool:
     """Return whether ranks or torchrun were there for too long."""
-    ranks_late = outcome.ranks_s > outcome.bound_s
-    return ranks_late or outcome.gone_s > outcome.bound_s + TORCHRUN_END_S
+    if outcome.well and outcome.phase == "start" and outcome.case.sent == "SIGINT":
+        return False  # Python passes over an interrupt that comes in a callback of its own imports
+    end_s = TORCHRUN_END_S + (LEAVE_S if outcome.case.victim == "scratch" else 0.0)
+    return outcome.ranks_s > outcome.bound_s or outcome.gone_s > outcome.bound_s + end_s
+
+
+def _is_json(lines: list[str]) -> bool:
+    return bool(lines) and lines[-1].startswith('{"said"')
 
 
 def _names(case: Case, said: str, where: dict[str, Any]) -> bool:
     if case.rank is not None:
         return bool(where.get("rank") == case.rank)
+    if case.victim in WORDS:
+        return WORDS[case.victim] in said and "rank" not in where
     return "torchrun" in said.splitlines()[0] and "rank" not in where
 
 
 def rows_of(outcomes: list[Outcome]) -> Iterator[tuple[object, ...]]:
     """Yield one row for each kind of victim and signal."""
     kinds = ("rank 0", "leader", "follower", "torchrun", "launcher")
-    for kind in kinds:
-        for sent in ("SIGKILL", "SIGSTOP"):
-            those = [o for o in outcomes if kind_of(o.case) == kind and o.case.sent == sent]
-            if not those:
-                continue
-            struck = [o for o in those if o.existed]
-            judged = [o for o in struck if o.named is not None]
-            gone = [o.ranks_s for o in struck if o.said or (kind == "launcher" and sent == "SIGKILL")]
-            yield (
-                kind, sent, len(those), sum(o.well for o in those),
-                sum(past_bound(o) for o in those), sum(bool(o.left) for o in those),
-                f"{sum(o.named is True for o in judged)} of {len(judged)}" if judged else None,
-                statistics.median(gone) if gone else None, max(gone, default=None),
-            )  # fmt: skip
+    struck_by = [(kind, sent) for kind in kinds for sent in (*STRIKES, *SIGNALS)]
+    for kind, sent in [*struck_by, ("all", "pause"), *LOSSES]:
+        those = [o for o in outcomes if kind_of(o.case) == kind and o.case.sent == sent]
+        if not those:
+            continue
+        struck = [o for o in those if o.existed]
+        judged = [o for o in struck if o.named is not None]
+        gone = [o.ranks_s for o in struck if o.said or (o.case.ends_the_launcher and not o.well)]
+        yield (
+            kind, sent, len(those), sum(o.well for o in those),
+            sum(past_bound(o) for o in those), sum(bool(o.left) for o in those),
+            f"{sum(o.named is True for o in judged)} of {len(judged)}" if judged else None,
+            statistics.median(gone) if gone else None, max(gone, default=None),
+        )  # fmt: skip
 
 
 def kind_of(case: Case) -> str:
@@ -414,7 +338,7 @@ def told(outcome: Outcome) -> None:
 def main() -> int:
     """Play the series asked for."""
     parser = common.described(__doc__)
-    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, nargs="+", help="numbers of runs of the series")
     parser.add_argument("--parallel", type=int, default=2)
@@ -427,7 +351,7 @@ def main() -> int:
     with common.busy(asked.load), common.Others() as others:
         outcomes, usual = series(cases, asked.parallel, asked.keep)
     columns = (
-        "victim", "signal", "runs", "ended well", "past bound", "left",
+        "victim", "what", "runs", "ended well", "past bound", "left",
         "named right", "ranks gone, median s", "worst s",
     )  # fmt: skip
     wrong = [outcome for outcome in outcomes if outcome.wrong]

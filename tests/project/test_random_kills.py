@@ -27,13 +27,16 @@ def judged(kills, outcome, said="", where=None, chunks=None):
     return outcome.wrong
 
 
-def test_series_follows_from_its_seed_and_meets_every_victim_with_both_signals(kills):
-    cases = [kills.case_of(7, index) for index in range(100)]
-    assert cases == [kills.case_of(7, index) for index in range(100)]
-    assert cases != [kills.case_of(8, index) for index in range(100)]
+def test_series_follows_from_its_seed_and_meets_every_victim_with_everything(kills):
+    cases = [kills.case_of(7, index) for index in range(400)]
+    assert cases == [kills.case_of(7, index) for index in range(400)]
+    assert cases != [kills.case_of(8, index) for index in range(400)]
     met = {(kills.kind_of(case), case.sent) for case in cases}
-    assert len(met) == 2 * len({"rank 0", "leader", "follower", "torchrun", "launcher"})
+    processes = ("rank 0", "leader", "follower", "torchrun", "launcher")
+    sent = {(kind, sent) for kind in processes for sent in (*kills.STRIKES, *kills.SIGNALS)}
+    assert met == {*sent, *kills.LOSSES, ("all", "pause")}
     assert all(case.rank is None or case.rank <= case.mesh_size for case in cases)
+    assert all((case.pause_s > 0) == (case.victim == "all") for case in cases)
 
 
 def test_rank_that_is_named_in_time_is_right(kills):
@@ -48,7 +51,7 @@ def test_rank_that_is_named_in_time_is_right(kills):
         ({}, "Rank 0 failed first", {"rank": 0}, "another one was named"),
         ({"ranks_s": 2.1}, "Rank 1 failed first", {"rank": 1}, "ranks were there for 2.1 s"),
         ({"gone_s": 5.1, "over_s": 5.2}, "Rank 1", {"rank": 1}, "torchrun for 5.1 s"),
-        ({"left": ["rank 2"]}, "Rank 1 failed first", {"rank": 1}, "left running: ['rank 2']"),
+        ({"left": ["rank 2"]}, "Rank 1 failed first", {"rank": 1}, "left: ['rank 2']"),
         ({"over_s": 9.0}, "Rank 1 failed first", {"rank": 1}, "took 8.0 s to report"),
         ({"existed": False}, "Rank 1 failed first", {"rank": 1}, "nothing had been done"),
         ({"victim": "torchrun"}, "Rank 1 failed first", {"rank": 1}, "another one was named"),
@@ -76,6 +79,29 @@ def test_launcher_that_says_nothing_is_wrong_unless_it_was_killed(kills):
     kills.judge(killed, b"", -9)
     assert "ended with code 1: Traceback: boom" in silent.wrong[0]
     assert killed.wrong == []
+
+
+@pytest.mark.parametrize(
+    ("victim", "sent", "said"),
+    [
+        ("all", "pause", "The job was paused for 6.9 s"),
+        ("run folder", "moved", "The run folder x was moved or removed"),
+        ("scratch", "removed", "All ranks had ended, and torchrun did not leave: was its store removed?"),
+    ],
+)
+def test_what_is_no_process_must_be_told_or_the_run_end_well(kills, victim, sent, said):
+    assert judged(kills, outcome_of(kills, victim, sent), said) == []
+    assert judged(kills, outcome_of(kills, victim, sent), chunks=kills.CHUNKS) == []
+    assert "another one was named" in judged(kills, outcome_of(kills, victim, sent), said, {"rank": 1})[0]
+    assert "another one was named" in judged(kills, outcome_of(kills, victim, sent), "Rank 1 failed")[0]
+
+
+def test_launcher_that_was_ended_politely_says_nothing_but_how(kills):
+    for printed, wrong in ((b"", 0), (b"Traceback (most recent call last):\nKeyboardInterrupt", 0),
+                           (b"Traceback (most recent call last):\nOSError: x", 1)):  # fmt: skip
+        outcome = outcome_of(kills, victim="launcher", sent="SIGINT")
+        kills.judge(outcome, printed, 130)
+        assert len(outcome.wrong) == wrong
 
 
 def test_table_has_a_row_for_each_kind_of_victim_and_signal(kills):
