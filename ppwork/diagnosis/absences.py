@@ -242,7 +242,8 @@ def symptoms_only(evidence: JobEvidence) -> Finding | None:
 def only_symptoms(evidence: JobEvidence, ranks: tuple[int, ...]) -> Finding:
     """Say that these ranks had errors about peers, and with which words."""
     doing = f": {evidence.doing()}" if evidence.doing() else ""
-    what = f"{capital(ranks)} had errors about their peers, and no log shows a cause{doing}."
+    whose = "their" if ranks[1:] else "its"
+    what = f"{capital(ranks)} had errors about {whose} peers, and no log shows a cause{doing}."
     unknown = ("which rank was the first", *(() if evidence.job.complete else (MORE_RANKS,)))
     stack = evidence.place.get(ranks[0])
     error = evidence.error.get(ranks[0]) or next(iter(evidence.nobodys[-1:]), None)

@@ -68,7 +68,8 @@ _ABOUT_PEERS = re.compile(
 _KEY = re.compile(r"wait timeout after \d+ms, keys: \S*?(?<!\d)(\d+)(?:\s|,|$)")
 _UNIQUE_ID = re.compile(r"ncclUniqueId from \[(\d+)\]")
 _PEER = re.compile(r"^\s*where: .*\bpeer=(\d+)", re.MULTILINE)
-_TORCHRUN = ("/torch/distributed/run.py", "/torch/distributed/elastic/", "/torch/distributed/launcher/")
+_TORCHRUN = ("/torch/distributed/run.py", "/torch/distributed/elastic/", "/torch/distributed/launcher/",
+             "/torch/distributed/launch.py")  # fmt: skip
 _ELSEWHERE = re.compile(r"root cause|stack ?trace|background process|child process", re.IGNORECASE)
 _SPAWNED = re.compile(r"-- Process (\d+) terminated with the following error")
 MISSED_BARRIER = re.compile(
@@ -158,7 +159,8 @@ class JobEvidence:
         at = f", in {self.call(rank) or users.function} at {users.at}" if stack and users else ""
         if error is not None:
             return f"rank {rank}{at}: {said_of(error).splitlines()[0]}"
-        return f"rank {rank}{at}: {'left no word' if code is None else death(code)}"
+        word = "showed no exception" if self.job.ranks[rank].text else "left no word"
+        return f"rank {rank}{at}: {word if code is None else death(code)}"
 
     def waits(self, culprits: tuple[int, ...]) -> tuple[Wait, ...]:
         """Return the calls in which the other ranks waited for the culprits."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ppwork.diagnosis.report import Report, attempts_of
+from ppwork.diagnosis.report import Report, attempts_of, recorded
 from ppwork.diagnosis.stacks import HEAD, Stack, thread_stacks, tracebacks
 from ppwork.errors import PlanError
 from ppwork.records.files import read_json
@@ -32,6 +32,8 @@ SEARCHED_BYTES = 1 << 28
 CONSOLE_SUFFIXES = (".log", ".txt", ".out", ".err")
 LONGER = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
 """gloo's last words before it aborts a process that was sent more than the buffer it posted."""
+SIGNS = (HEAD, "Watchdog caught", "watchdog thread terminated", "terminate called after")
+"""Words of a job that failed, where no line names a rank."""
 _LOCAL = re.compile(r"^\[[A-Za-z_]+(\d+)\]:")
 _GLOBAL = re.compile(r"\[rank(\d+)\]: ?")
 _OTHERS = re.compile(r"^.{0,60}\[rank=(\d+)\] \|\| |^\(\w+ rank=(\d+) pid=\d+\) ")
@@ -41,6 +43,8 @@ _BESIDE = re.compile(r"\[rank\d+\]: ?(?=(?:  \+ Exception Group )?Traceback \()"
 """torch's prefix in mid-line: something before it had left its line open, such as a progress bar."""
 _NOISE = re.compile(r"\[/\S+\.cc:\d+\] | This is typically caused by.*$", re.MULTILINE)
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?)")
+_DIGITS = re.compile(r"(?<!\d)\d{1000,}")
+"""No number: Python refuses to read thousands of digits as one."""
 _ATTEMPT, _RANK_FOLDER = re.compile(r"^attempt_(\d+)$"), re.compile(r"^\d+$")
 
 
@@ -123,7 +127,7 @@ def read_job(path: Path) -> JobLogs:
         raise PlanError(
             f"{path} cannot be read: {error.strerror}.", check_first="the path, and whose file it is"
         ) from error
-    if not job.ranks and not job.report.signal and HEAD not in job.console:
+    if not job.ranks and not job.report.signal and not any(sign in job.console for sign in SIGNS):
         raise PlanError(
             f"No rank of a torchrun job was found in {path}.",
             check_first="a run of ours, torchrun's --log-dir (with --redirects 3), or the log of its console",
@@ -141,7 +145,11 @@ def _attempt(path: Path, text: str) -> JobLogs:
     lines, rest = split_by_rank(text, report.ranks)
     ranks = sorted({*lines, *report.codes})
     texts = {rank: ["\n".join(part) for part in lines.get(rank, ([], []))] for rank in ranks}
-    logs = {rank: RankLog.of(rank, printed, last, str(path)) for rank, (printed, last) in texts.items()}
+    shown = recorded(text)
+    logs = {
+        rank: RankLog.of(rank, printed, last or shown.get(rank, ""), str(path))
+        for rank, (printed, last) in texts.items()
+    }
     return JobLogs(path, logs, report, "\n".join(rest), complete=False)
 
 
@@ -201,11 +209,10 @@ def _folder(path: Path) -> JobLogs:
         is_last = number == max(by_number)
         of_attempt = report if is_last else _report_of(number, consoles)
         logs = _rank_logs(folders, of_attempt)
-        if is_last:
-            # Whoever left no file is known by the console.
-            logs = {
-                rank: logs.get(rank) or RankLog.of(rank, "", "", str(path)) for rank in {*logs, *report.codes}
-            }
+        # Whoever left no file is known by the console.
+        logs = {
+            rank: logs.get(rank) or RankLog.of(rank, "", "", str(path)) for rank in {*logs, *of_attempt.codes}
+        }
         jobs.append(
             JobLogs(path, dict(sorted(logs.items())), of_attempt, said if is_last else "", complete=True)
         )
@@ -322,7 +329,7 @@ def tail(path: Path) -> str:
             start = max(0, size - MAX_BYTES - SEARCHED_BYTES)
             file.seek(start)
             end = b"".join([*_earlier(file.read(size - MAX_BYTES - start)), end])
-    text = end.decode(errors="replace")
+    text = _DIGITS.sub("0", end.decode(errors="replace"))
     return _ESCAPES.sub("", text) if "\x1b" in text else text
 
 

@@ -10,8 +10,8 @@ from dataclasses import replace
 from ppwork.diagnosis.findings import Finding
 from ppwork.diagnosis.job_evidence import DETAIL, JobEvidence, capital
 from ppwork.diagnosis.logs import LONGER
-from ppwork.diagnosis.nccl import lagging
-from ppwork.diagnosis.weights import COMPARED, DIED, DIED_FIRST, WATCHED
+from ppwork.diagnosis.nccl import lagging, terminated
+from ppwork.diagnosis.weights import COMPARED, DIED, DIED_FIRST, SYMPTOMS, WATCHED
 from ppwork.errors import named_ranks
 
 WHY_ODD = "what makes this rank's branch, count or shape differ just before this call"
@@ -28,6 +28,7 @@ def mismatch(evidence: JobEvidence) -> Finding | None:
     """DETAIL: each rank tells its own call; what it says of others may be a call of DETAIL itself."""
     prints: dict[int, Fingerprint] = {}
     blamed: dict[int, int] = {}
+    told: dict[int, Fingerprint] = {}
     for log in evidence.job.ranks.values():
         if "CollectiveFingerPrint" not in log.text:
             continue
@@ -37,8 +38,12 @@ def mismatch(evidence: JobEvidence) -> Finding | None:
         other = _OTHER.search(log.text)
         if own is not None and other is not None:
             blamed[int(own[1])] = int(other[1])
+            theirs = _PRINT.search(log.text, own.end())
+            # Another operation may be one of DETAIL itself.
+            if theirs is not None and theirs[1] == other[1] and theirs[3] == own[3] and theirs[4]:
+                told[int(other[1])] = theirs.groups()[1:]
     if len(set(prints.values())) < 2:
-        return _half_told(evidence, prints, blamed)
+        return _half_told(evidence, prints, blamed, told)
     (usual, most), *_ = Counter(prints.values()).most_common()
     odd = evidence.first_of(rank for rank, call in prints.items() if call != usual or most == 1)
     others = tuple(rank for rank in prints if rank not in odd) or odd[1:]
@@ -50,7 +55,10 @@ def mismatch(evidence: JobEvidence) -> Finding | None:
 
 
 def _half_told(
-    evidence: JobEvidence, prints: dict[int, Fingerprint], blamed: dict[int, int]
+    evidence: JobEvidence,
+    prints: dict[int, Fingerprint],
+    blamed: dict[int, int],
+    told: dict[int, Fingerprint],
 ) -> Finding | None:
     """DETAIL, and the rank that differed was ended before it could tell its call: the others name it."""
     spoke = tuple(sorted(rank for rank, other in blamed.items() if other not in prints))
@@ -58,8 +66,9 @@ def _half_told(
         return None
     odd = blamed[spoke[0]]
     ranks = (odd, *spoke) if spoke[1:] else tuple(sorted((odd, *spoke)))
-    what = f"{capital(spoke)} called {_call(prints[spoke[0]])} where rank {odd} called something else."
-    unknown = [f"which call rank {odd} made instead: its log does not tell"]
+    instead = _call(told[odd]) if odd in told else "something else"
+    what = f"{capital(spoke)} called {_call(prints[spoke[0]])} where rank {odd} called {instead}."
+    unknown = [] if odd in told else [f"which call rank {odd} made instead: its log does not tell"]
     if not spoke[1:]:
         unknown.append(f"which of {named_ranks(ranks)} is the wrong one")
     stack = evidence.place.get(spoke[0])
@@ -105,10 +114,26 @@ def aborted(evidence: JobEvidence) -> Finding | None:
 
 
 def watchdog(evidence: JobEvidence) -> Finding | None:
-    """NCCL's watchdog names the operation that did not end, by number."""
-    found = lagging({rank: log.text for rank, log in evidence.job.ranks.items()}, evidence.job.console)
+    """NCCL's watchdog names the operation that did not end, by number; or it says why it ends the process."""
+    texts = {rank: log.text for rank, log in evidence.job.ranks.items()}
+    found = lagging(texts, evidence.job.console)
     if found is None:
-        return None
+        return _ended_by_nccl(terminated(texts, evidence.job.console))
     # Whoever waits is not to blame: where none is behind, nobody is named.
     ranks = () if "which rank failed to take part" in found.unknown else found.ranks
     return replace(found, ranks=ranks, weight=WATCHED)
+
+
+def _ended_by_nccl(ends: dict[int, tuple[str, bool]]) -> Finding | None:
+    """Return the ranks that the watchdog ended for an error of their own, or else for one about a peer."""
+    if not ends:
+        return None
+    own = tuple(sorted(rank for rank, (_, is_about_peer) in ends.items() if not is_about_peer))
+    if not own:
+        what = f"NCCL ended {named_ranks(tuple(sorted(ends)))} because of a peer, and no log shows a cause: "
+        what += f"{next(iter(ends.values()))[0]}."
+        unknown = ("which peer it was, and what it did",)
+        return Finding((), "OnlySymptoms", what, "the logs of all ranks", unknown=unknown, weight=SYMPTOMS)
+    what = f"NCCL ended {named_ranks(own)}: {ends[own[0]][0]}."
+    check_first = "CUDA_LAUNCH_BLOCKING=1: the traceback is then that of the call"
+    return Finding(own[:1], "RankDied", what, check_first, weight=WATCHED)

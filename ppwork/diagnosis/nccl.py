@@ -31,6 +31,10 @@ _REACHED = re.compile(
 _ENDED = re.compile(
     r"\[PG .*?GUID (?P<group>\w+).*? Rank \d+\] .*watchdog thread terminated with exception: (?P<why>.+)"
 )
+_LAST_WORDS = re.compile(
+    r"Rank (?P<rank>\d+)\] .*watchdog thread terminated with exception: "
+    r"(?P<why>(?!\[Rank).+(?:\nnccl\w+: .+)?)"
+)
 _SAME_SIZE = ("ALLREDUCE", "BROADCAST", "REDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE")
 _TIMEOUT = "CollectiveTimeout"
 
@@ -137,6 +141,15 @@ def lagging(texts: Mapping[int, str], console: str = "") -> Finding | None:
         "the network and the GPUs, if these are all the ranks; else where the others were",
         unknown=("which rank failed to take part",),
     )
+
+
+def terminated(texts: Mapping[int, str], console: str = "") -> dict[int, tuple[str, bool]]:
+    """Return why the watchdog ended each rank, if not for a timeout, and whether that is about a peer."""
+    ends: dict[int, tuple[str, bool]] = {}
+    for rank, line in _watchdog_lines(_LAST_WORDS, texts, console):
+        is_about_peer = as_peer_error(RuntimeError(line["why"]), "its work") is not None
+        ends.setdefault(rank, (line["why"].splitlines()[0], is_about_peer))
+    return ends
 
 
 @dataclass

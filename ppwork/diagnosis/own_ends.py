@@ -20,7 +20,7 @@ from ppwork.diagnosis.job_evidence import (
     speaks_for_itself,
     were,
 )
-from ppwork.diagnosis.report import ENDED_BY_AGENT, death
+from ppwork.diagnosis.report import ENDED_BY_AGENT, death, signal_name
 from ppwork.diagnosis.stacks import Stack
 from ppwork.diagnosis.weights import CAUGHT, DIED, DIED_FIRST, ENDED, PLACES, SYMPTOMS
 from ppwork.errors import named_ranks
@@ -163,6 +163,11 @@ def ended(evidence: JobEvidence) -> Finding | None:
     number = evidence.job.report.signal
     if not number:
         return None
-    what = f"torchrun was ended from outside by {signal.Signals(number).name}; no rank failed before."
-    unknown = ("where the ranks were: SIGTERM leaves no stack",)
-    return Finding((), "Stopped", what, STACKS, unknown=unknown, weight=ENDED)
+    name = signal_name(number)
+    what = f"torchrun was ended from outside by {name}; no rank failed before."
+    unknown = (f"where the ranks were: {name} leaves no stack",)
+    closed = (
+        "was a terminal or an ssh session closed? torchrun handles SIGHUP also under nohup; tmux keeps it"
+    )
+    check_first = closed if number == signal.SIGHUP else STACKS
+    return Finding((), "Stopped", what, check_first, unknown=unknown, weight=ENDED)

@@ -18,11 +18,20 @@ _FIRST = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid")
 """torchrun says so of each attempt, as soon as a rank has failed; the report is of the last attempt only."""
 _DEEPSPEED = re.compile(r"--local_rank=(\d+)'.* exits with return code = (-?\d+)")
 """The same of DeepSpeed's own launcher, which names the rank that it saw fail first."""
+_LAUNCHED = re.compile(
+    r"--local[_-]rank=(\d+)'.*' (?:returned non-zero exit status (\d+)|died with <Signals\.(SIG\w+))"
+)
+"""And of the first ``torch.distributed.launch``."""
 _SPAWNED = re.compile(r"\bprocess (\d+) terminated with (?:exit code (\d+)|signal (SIG\w+))")
 """And of ``torch.multiprocessing.spawn``."""
-_OWN = re.compile(r"torch/distributed/elastic/|Sending process \d+ closing signal")
+_RECORDED = re.compile(
+    r"^[ \t]*rank[ \t]*: (\d+) .*\n(?:[ \t]*(?:exitcode|error_file).*\n){1,2}[ \t]*traceback : "
+    r"(Traceback .*\n(?:[ \t]+.*\n|[ \t]*\n)*)", re.MULTILINE)  # fmt: skip
+"""The exception that ``@record`` handed over stands in the report itself, two columns further in."""
+_INDENT = re.compile(r"^  ", re.MULTILINE)
+_OWN = re.compile(r"torch[/.]distributed[/.]elastic|Sending process \d+ closing signal")
 _STOPPED = re.compile(r"SignalException: Process \d+ got signal: (\d+)")
-_PAUSE = re.compile(r"^ppwork: the launcher did not run for ([\d.]+) s$", re.MULTILINE)
+_PAUSE = re.compile(r"^ppwork: the launcher did not run for (\d+(?:\.\d+)?) s$", re.MULTILINE)
 _KILLED = re.compile(r"^ppwork: rank (\d+) .* was killed$", re.MULTILINE)
 _STOPPED_RANK = re.compile(
     r"^ppwork: rank (\d+) \(pid \d+, stopped\) (was there)?.* was killed$", re.MULTILINE
@@ -62,7 +71,8 @@ class Report:
             codes |= {int(local): int(code) for local, code in _DEEPSPEED.findall(text)}
             codes |= {
                 int(n): int(code) if code else -signal.Signals[name]
-                for n, code, name in _SPAWNED.findall(text)
+                for n, code, name in (*_SPAWNED.findall(text), *_LAUNCHED.findall(text))
+                if code or name in signal.Signals.__members__
             }
             roots = list(codes)
         # Of several hosts each has a report of its own; a host that only followed had its ranks ended.
@@ -71,6 +81,11 @@ class Report:
         )
         stopped = _STOPPED.search(text)
         return cls(codes, first, ranks, int(stopped[1]) if stopped is not None else 0)
+
+
+def recorded(text: str) -> dict[int, str]:
+    """Return the traceback of each rank as the report shows it, of those whose program has ``@record``."""
+    return {int(rank): _INDENT.sub("", shown) for rank, shown in _RECORDED.findall(text)}
 
 
 def attempts_of(text: str) -> list[str]:
@@ -94,12 +109,15 @@ def death(code: int) -> str:
     >>> death(7), death(-9)
     ('exited with code 7', 'was killed by SIGKILL')
     """
-    if code >= 0:
-        return f"exited with code {code}"
+    return f"exited with code {code}" if code >= 0 else f"was killed by {signal_name(-code)}"
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal; of one that this system does not know, its number."""
     try:
-        return f"was killed by {signal.Signals(-code).name}"
+        return signal.Signals(number).name
     except ValueError:
-        return f"was killed by signal {-code}"
+        return f"signal {number}"
 
 
 def killed_by_us(torchrun_log: str) -> set[int]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from functools import cache
 from typing import Any, NoReturn, Self
 
 import msgspec
@@ -142,10 +143,13 @@ class PipelinePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return hashlib.sha256(self.to_json()).hexdigest()[:16]
 
 
+_fields = cache(msgspec.structs.fields)  # milliseconds: it evaluates every annotation
+
+
 def _check_types(plan: PipelinePlan) -> None:
     # A plan made in Python passes no decoder, but every rank reads it from JSON: what is kept here is what
     # they will read (25 becomes 25.0, a list a tuple), so that plan and digest are the same on both sides.
-    for field in msgspec.structs.fields(plan):
+    for field in _fields(type(plan)):
         value = getattr(plan, field.name)
         try:
             msgspec.structs.force_setattr(plan, field.name, msgspec.convert(value, field.type))

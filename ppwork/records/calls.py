@@ -23,6 +23,7 @@ HEAD_BYTES, TAIL_BYTES = 6 << 20, 2 << 20
 """Some 15,000 calls at the beginning, and at least 5,000 at the end."""
 SEND, RECV = "send", "recv"
 ANY = -1
+MOST_RANKS = 1 << 16
 """The peer of a receive from any rank, and the root of a collective that has none."""
 WAIT = "wait"
 LOCAL = "only "
@@ -246,7 +247,7 @@ def said_of(part: Part) -> str:
     >>> said_of(Part("send", 1, 3, "float32", (4,)))
     'send float32[4] to 1 tag 3'
     """
-    way = {SEND: "to", RECV: "from", "": "root"}[part.kind]
+    way = {SEND: "to", RECV: "from", "": "root"}.get(part.kind, "with")
     whom = f"{way} {part.peer}" if part.peer != ANY else "from any" * (part.kind == RECV)
     return " ".join(filter(None, (part.kind, part.text, whom, f"tag {part.tag}" if part.tag else "")))
 
@@ -282,7 +283,7 @@ class RankCalls:
         origin = self.origin(call)
         if origin is call:
             return call.text
-        if call.begun.part == ANY or call.begun.part >= len(origin.begun.parts):
+        if call.begun.part not in range(len(origin.begun.parts)):
             return f"{WAIT} for {origin.text}"
         return f"{WAIT} for {said_of(origin.begun.parts[call.begun.part])}"
 
@@ -304,7 +305,7 @@ def read_calls(folder: Path | str) -> dict[int, RankCalls]:
             continue
         try:
             of_rank = _read(path)
-        except (OSError, msgspec.MsgspecError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise PlanError(
                 f"The calls in {path} do not read: {error}.", check_first="was the file changed by hand?"
             ) from error
@@ -324,6 +325,8 @@ def _read(path: Path) -> RankCalls | None:
     if not lines or not isinstance(lines[0], Head):
         return None
     head = lines[0]
+    if not 0 <= head.rank < head.world_size <= MOST_RANKS:
+        raise ValueError(f"rank {head.rank} of {head.world_size}")
     tails = [_lines(calls_file(path.parent, head.rank, tail)) for tail in (0, 1)]
     calls: dict[int, Call] = {}
     groups: dict[str, Group] = {}
@@ -335,7 +338,7 @@ def _read(path: Path) -> RankCalls | None:
             case Ended(number, at_ns, error, lent, peer) if number in calls:
                 call = calls[number]
                 begun = call.begun
-                if peer != ANY:  # a receive from any rank knows at its end who it was
+                if peer != ANY and begun.parts:  # a receive from any rank knows at its end who it was
                     begun = msgspec.structs.replace(
                         begun, parts=(msgspec.structs.replace(begun.parts[0], peer=peer),)
                     )

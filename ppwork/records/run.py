@@ -234,38 +234,49 @@ def in_words(figures: Mapping[str, object]) -> str:
     )
 
 
+def _mapping(value: object) -> dict[str, Any]:
+    """Return a value of a summary from anywhere if it is a mapping, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
+
+
 def rows_of(finished: Run) -> list[tuple[str, str]]:
     """Return name and text of each line; what the run did not measure has none."""
     summary, plan = finished.summary, finished.plan
-    versions = summary.get("versions", {})
+    figures, versions = _numbers(summary), _mapping(summary.get("versions"))
     rows = [
         ("ranks", f"{plan.world_size} (stage 0 + mesh of {plan.mesh_size}), {transport_of(finished)}"),
         ("chunks", f"{summary.get('chunks')}, {depth_of(plan)}"),
     ]
     if plan.is_video:
-        noisy, clean = (summary.get("figures", {}).get(f"psnr_{name}_db") for name in ("noisy", "denoised"))
+        of_stage = _numbers(_mapping(summary.get("figures")))
+        noisy, clean = (of_stage.get(f"psnr_{name}_db") for name in ("noisy", "denoised"))
         if noisy is not None and clean is not None:
             rows.append(("PSNR", f"noisy {noisy:.2f} dB, denoised {clean:.2f} dB ({clean - noisy:+.2f} dB)"))
     else:
-        own = {name: in_words(summary.get(name) or {}) for name in ("figures", "metrics")}
+        own = {name: in_words(_mapping(summary.get(name))) for name in ("figures", "metrics")}
         rows += [(name, text) for name, text in own.items() if text]
-    if summary.get("period_ms") is not None:
-        stage0, stage1 = f"stage 0 {summary['stage0_ms']:.1f} ms", f"stage 1 {summary['stage1_ms']:.1f} ms"
-        rows.append(("period", f"{summary['period_ms']:.1f} ms ({stage0}, {stage1})"))
+    if {"period_ms", "stage0_ms", "stage1_ms"} <= figures.keys():
+        stage0, stage1 = f"stage 0 {figures['stage0_ms']:.1f} ms", f"stage 1 {figures['stage1_ms']:.1f} ms"
+        rows.append(("period", f"{figures['period_ms']:.1f} ms ({stage0}, {stage1})"))
     if plan.flushes:
-        dropped = ", ".join(map(str, summary.get("dropped_chunks", ())))
+        chunks = summary.get("dropped_chunks")
+        dropped = ", ".join(map(str, chunks)) if isinstance(chunks, list) else ""
         text = f"dropped {dropped}" if dropped else "nothing was in flight, nothing dropped"
         rows.append(("flushed", f"at chunk {', '.join(map(str, sorted(plan.flushes)))}: {text}"))
-    if summary.get("period_ms") is not None and plan.in_flight_depth > 1:
+    if "period_ms" in figures and plan.in_flight_depth > 1:
         score, efficiency, idle_ms = (
-            summary.get(name) for name in ("overlap_score", "efficiency", "mesh_idle_ms")
+            figures.get(name) for name in ("overlap_score", "efficiency", "mesh_idle_ms")
         )
         texts = ["a stage is too short for a score" if score is None else f"score {score:.2f}"]
         texts += [] if efficiency is None else [f"efficiency {efficiency:.2f}"]
         texts += [] if idle_ms is None else [f"mesh idle {idle_ms:.1f} ms"]
         rows.append(("overlap", ", ".join(texts)))
-    if "max_abs_diff" in summary:
-        rows.append(("verified", f"max_abs_diff {summary['max_abs_diff']:g} to one process"))
+    if "max_abs_diff" in figures:
+        rows.append(("verified", f"max_abs_diff {figures['max_abs_diff']:g} to one process"))
     rows.append(("versions", f"ppwork {versions.get('ppwork')}, torch {versions.get('torch')}"))
     rows.append(("folder", str(finished.run_dir)))
     return rows
