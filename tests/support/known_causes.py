@@ -1,8 +1,8 @@
 """Jobs whose cause is known, and the score of what is said of them from each kind of log.
 
 ``mishaps``: consoles of ``broken/mishaps.py``, run under torchrun (``capture.py``). ``reports``: logs built
-after public bug reports, each with its address; ``set_aside``: such that were collected after the rules were
-written.
+after public bug reports, each with its address in ``truth.json``; ``set_aside`` and then ``held_out``: such
+that were scored once, after the rules were written.
 
 ``python tests/support/known_causes.py`` prints the table.
 """
@@ -21,6 +21,7 @@ from captured_logs import CAPTURED, TEED, log_dir
 
 from ppwork.diagnosis.jobs import diagnose_job
 from ppwork.diagnosis.logs import read_job
+from ppwork.errors import PlanError
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def jobs() -> Iterator[tuple[str, str, Path, Truth]]:
     for path in sorted((CAPTURED / "mishaps").glob("*.txt")):
         truth = MISHAPS.get(path.stem) or MISHAPS[path.stem.removesuffix("-detail")]
         yield "mishaps", path.stem, path, truth
-    for group in ("reports", "set_aside"):
+    for group in ("reports", "set_aside", "held_out"):
         for name, told in json.loads((CAPTURED / group / "truth.json").read_text()).items():
             yield (
                 group,
@@ -121,10 +122,13 @@ def views(console: Path, group: str, folder: Path) -> Iterator[tuple[str, Path]]
 
 
 def graded(path: Path, truth: Truth) -> tuple[str, str]:
-    """Return ``right``, ``vague`` or ``wrong``, and the answer."""
-    found = diagnose_job(read_job(path))
+    """Return ``right``, ``vague``, ``wrong`` or ``denied``, and the answer."""
+    try:
+        found = diagnose_job(read_job(path))
+    except PlanError as error:
+        return "denied", str(error)
     named = found.cause.where.get("rank") if found.cause is not None else None
-    if found.text.startswith("Nothing failed") or (named is not None and named not in truth.ranks):
+    if found.text.startswith("Nothing") or (named is not None and named not in truth.ranks):
         return "wrong", found.text
     is_right = any(word in found.text for word in truth.words) and (
         named is not None or not truth.needs_a_rank
@@ -148,5 +152,5 @@ if __name__ == "__main__":
         if grade != "right":
             sys.stdout.write(f"{grade}: {name}, {view}\n" + (f"{answer}\n\n" if sys.argv[2:] else ""))
     for (group, view), of_view in counts.items():
-        shown = ", ".join(f"{of_view[grade]} {grade}" for grade in ("right", "vague", "wrong"))
+        shown = ", ".join(f"{of_view[grade]} {grade}" for grade in ("right", "vague", "wrong", "denied"))
         sys.stdout.write(f"{group}, {view}: {shown}\n")

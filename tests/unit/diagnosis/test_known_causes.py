@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from known_causes import MISHAPS, scores
 
-LEAST = {"mishaps": 0.9, "reports": 0.9, "set_aside": 0.9}
+LEAST = {"mishaps": 0.9, "reports": 0.9, "set_aside": 0.9, "held_out": 0.9}
 """Shares of right answers; the rest is vague."""
 
 
@@ -15,7 +15,7 @@ LEAST = {"mishaps": 0.9, "reports": 0.9, "set_aside": 0.9}
 def test_no_answer_is_wrong_and_nearly_all_are_right(group):
     grades: Counter[str] = Counter()
     for _, name, view, grade, answer in scores(group):
-        assert grade != "wrong", f"{name}, {view}:\n{answer}"
+        assert grade in ("right", "vague"), f"{grade}: {name}, {view}:\n{answer}"
         grades[grade] += 1
     assert grades["right"] >= LEAST[group] * grades.total()
 
