@@ -76,6 +76,7 @@ class TorchrunWatch:
             self._stopped_ranks.clear()
             self._say(f"ppwork: the launcher did not run for {now - self._looked:.1f} s")
         self._looked = now
+        self._had_ranks |= _has_children(self._agent)
         if self._closing_since is None and self._says_closing():
             self._closing_since = now
         if self._closing_since is not None and now - self._closing_since > GRACE_S:
@@ -178,6 +179,17 @@ def ranks_of(agent: psutil.Process) -> list[psutil.Process]:
     except psutil.NoSuchProcess:
         return []
     return ranks
+
+
+def _has_children(agent: psutil.Process) -> bool:
+    """Say whether torchrun has ranks, ended ones too, which it takes ten times a second.
+
+    A rank may live for less than ``RANKS_S``; this is quick enough to be asked each time.
+    """
+    try:
+        return bool(Path(f"/proc/{agent.pid}/task/{agent.pid}/children").read_bytes())
+    except OSError:  # it is gone; or this is no Linux, or its kernel does not tell
+        return False
 
 
 def end_orphans(store: Path) -> None:
