@@ -21,7 +21,7 @@ _PRINT = re.compile(
     r"Rank (\d+) is running collective: CollectiveFingerPrint\(SequenceNumber=(\d+)(?:, )?OpType=(\w+)"
     r"(?:, TensorShape=\[([^\]]*)\], TensorDtypes=(\w+))?"
 )
-_OTHER = re.compile(r"CollectiveFingerPrint\(.*but Rank (\d+) is running collective")
+_OTHER = re.compile(r"CollectiveFingerPrint\(.{0,800}?but Rank (\d+) is running collective")
 
 
 def mismatch(evidence: JobEvidence) -> Finding | None:

@@ -23,16 +23,17 @@ _TIMED_OUT = re.compile(
     r"WorkNCCL\(SeqNum=(?P<number>\d+), OpType=(?P<kind>\w+)(?:, NumelIn=(?P<numel>\d+))?"
 )
 _REACHED = re.compile(
-    r"\[PG (?:.*?GUID (?P<group>\w+))?.*? Rank (?P<rank>\d+)\]\s+"
-    r"(?:(?:Exception .*|failure) detected by watchdog at|Timeout at NCCL) work(?: sequence id)?: "
-    r"(?P<number>\d+).*?last enqueued (?:NCCL )?work: (?P<issued>-?\d+)"
+    r"\[PG (?:[^\[\]]{0,120}?GUID (?P<group>\w+))?[^\[\]]{0,120}? Rank (?P<rank>\d+)\]\s{1,9}"
+    r"(?:(?:Exception .{0,120}?|failure) detected by watchdog at|Timeout at NCCL) work(?: sequence id)?: "
+    r"(?P<number>\d+).{0,200}?last enqueued (?:NCCL )?work: (?P<issued>-?\d+)"
 )
-"""In the words of torch 2.8 and up, and of those before."""
+"""In the words of torch 2.8 and up, and of those before. All is bounded: a line may be very long."""
 _ENDED = re.compile(
-    r"\[PG .*?GUID (?P<group>\w+).*? Rank \d+\] .*watchdog thread terminated with exception: (?P<why>.+)"
+    r"\[PG [^\[\]]{0,120}?GUID (?P<group>\w+)[^\[\]]{0,120}? Rank \d+\] .{0,120}?"
+    r"watchdog thread terminated with exception: (?P<why>.+)"
 )
 _LAST_WORDS = re.compile(
-    r"Rank (?P<rank>\d+)\] .*watchdog thread terminated with exception: "
+    r"Rank (?P<rank>\d+)\] .{0,120}?watchdog thread terminated with exception: "
     r"(?P<why>(?!\[Rank).+(?:\nnccl\w+: .+)?)"
 )
 _SAME_SIZE = ("ALLREDUCE", "BROADCAST", "REDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE")

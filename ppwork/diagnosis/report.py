@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 ENDED_BY_AGENT = (-signal.SIGTERM, -signal.SIGINT)
@@ -16,12 +17,13 @@ _ENDED = re.compile(
 """Two lines of the report, one below the other; either alone may be somebody's print."""
 _FIRST = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid")
 """torchrun says so of each attempt, as soon as a rank has failed; the report is of the last attempt only."""
-_DEEPSPEED = re.compile(r"--local_rank=(\d+)'.* exits with return code = (-?\d+)")
-"""The same of DeepSpeed's own launcher, which names the rank that it saw fail first."""
-_LAUNCHED = re.compile(
-    r"--local[_-]rank=(\d+)'.*' (?:returned non-zero exit status (\d+)|died with <Signals\.(SIG\w+))"
+_LOCAL_RANK = re.compile(r"--local[_-]rank=(\d+)'")
+_LAUNCHERS = re.compile(
+    r" exits with return code = (?P<deepspeeds>-?\d+)|' returned non-zero exit status (?P<torchs>\d+)"
+    r"|' died with <Signals\.(?P<signal>SIG\w+)"
 )
-"""And of the first ``torch.distributed.launch``."""
+"""The same of DeepSpeed's own launcher and of the first ``torch.distributed.launch``, each below the command
+of the rank that it saw fail first."""
 _SPAWNED = re.compile(r"\bprocess (\d+) terminated with (?:exit code (\d+)|signal (SIG\w+))")
 """And of ``torch.multiprocessing.spawn``."""
 _RECORDED = re.compile(
@@ -68,10 +70,10 @@ class Report:
         if not ended:
             # An earlier attempt, or a report that was cut off: local ranks are all that is known.
             codes = {int(local): int(code) for code, local in _FIRST.findall(text)}
-            codes |= {int(local): int(code) for local, code in _DEEPSPEED.findall(text)}
+            codes |= dict(_of_launchers(text))
             codes |= {
                 int(n): int(code) if code else -signal.Signals[name]
-                for n, code, name in (*_SPAWNED.findall(text), *_LAUNCHED.findall(text))
+                for n, code, name in _SPAWNED.findall(text)
                 if code or name in signal.Signals.__members__
             }
             roots = list(codes)
@@ -81,6 +83,18 @@ class Report:
         )
         stopped = _STOPPED.search(text)
         return cls(codes, first, ranks, int(stopped[1]) if stopped is not None else 0)
+
+
+def _of_launchers(text: str) -> Iterator[tuple[int, int]]:
+    """Yield rank and exit code from the closing lines of other launchers."""
+    for line in text.splitlines():
+        if "--local" not in line or (end := _LAUNCHERS.search(line)) is None:
+            continue
+        rank = _LOCAL_RANK.search(line)
+        if rank is not None and end["signal"] is None:
+            yield int(rank[1]), int(end["deepspeeds"] or end["torchs"])
+        elif rank is not None and end["signal"] in signal.Signals.__members__:
+            yield int(rank[1]), -signal.Signals[end["signal"]]
 
 
 def recorded(text: str) -> dict[int, str]:

@@ -241,8 +241,10 @@ def test_a12_a_message_that_nobody_took_is_named_with_its_line(tmp_path):
         "terminate called after throwing an instance of 'a'\n" * 100_000,
         '  File "a.py", line 1\n' * 200_000,
         "x" * 4_000_000,
+        "[PG 0 GUID 0 Rank 1] failure detected by watchdog at work: 1 " * 40_000 + "\n",
+        "[Rank 1] watchdog CollectiveFingerPrint( --local_rank=1' " * 40_000 + "\n",
     ],
-    ids=["retries", "blank lines", "heads", "report", "terminate", "frames", "one line"],
+    ids=["retries", "blank lines", "heads", "report", "terminate", "frames", "one line", "watchdog", "words"],
 )
 def test_a13_readers_are_linear(tmp_path, text):
     log = tmp_path / "a.log"
