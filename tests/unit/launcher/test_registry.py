@@ -16,7 +16,7 @@ import pytest
 from ppwork.cli.runs import stop_runs
 from ppwork.errors import PlanError
 from ppwork.launcher import registry
-from ppwork.launcher.registry import own_runs, registered, stop
+from ppwork.launcher.registry import OWNER, SCRATCH, own_runs, registered, scratch_folder, stop
 from ppwork.records import identity
 from ppwork.records.identity import Identity
 
@@ -180,3 +180,21 @@ def test_an_entry_is_plain_json_with_known_fields(own_list, agent, tmp_path):
     with registered(tmp_path, agent.pid):
         (path,) = own_list.glob("*.json")
         assert set(msgspec.json.decode(path.read_bytes())) == {"run_dir", "launcher", "agent", "at"}
+
+
+def test_scratch_of_a_launcher_that_was_killed_is_removed_by_the_next(own_list, agent):
+    """And no other: that of one that lives, or of another container, is in use."""
+    living = Identity.of(agent.pid)
+    owners = {
+        "killed": msgspec.structs.replace(living, started=living.started - 1),
+        "living": living,
+        "elsewhere": msgspec.structs.replace(living, space="another boot", started=1),
+    }
+    own_list.mkdir(mode=0o700)
+    for name, owner in owners.items():
+        (own_list / f"{SCRATCH}{name}").mkdir()
+        (own_list / f"{SCRATCH}{name}" / OWNER).write_bytes(msgspec.json.encode(owner))
+    with scratch_folder() as ours:
+        left = {path.name.removeprefix(SCRATCH) for path in own_list.glob(f"{SCRATCH}*")}
+        assert left == {"living", "elsewhere", ours.name.removeprefix(SCRATCH)}
+    assert not ours.exists()
