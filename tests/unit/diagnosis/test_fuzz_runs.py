@@ -23,7 +23,7 @@ from ppwork.records.calls import Begun, CallWriter, Ended, Head, calls_file, rea
 from ppwork.records.run import SUMMARY_FILE, Run, rows_of
 from ppwork.timeline.meetings import Meetings
 
-MUTATIONS = 1500
+MUTATIONS = 700
 
 
 @pytest.fixture(scope="module")
