@@ -14,7 +14,7 @@ import ppwork as pp
 from ppwork.lab import stages_cell
 from ppwork.records.run import log_file, rows_of
 
-pytestmark = pytest.mark.multiproc
+pytestmark = [pytest.mark.multiproc, pytest.mark.timeout(240)]  # a launch, its reference, a cold start
 
 OPTIONS = {"source": {"ends": 5}, "scales": [1.0, 2.0]}
 
@@ -75,7 +75,7 @@ def test_outputs_are_there_and_two_runs_are_compared(run, tmp_path):
     assert compared.differences == {0: 0.0, 1: 1.0, 2: 0.0, 3: 1.0, 4: 0.0}
     assert "first is chunk 1" in compared.finding
     assert np.array_equal(pp.open(str(again.run_dir)).outputs[1], np.full(3, 5.0))
-    assert run.timeline(again).finding
+    assert run.timeline(again).finding == run.timeline(str(again.run_dir)).finding
 
 
 def test_a_result_that_differs_over_the_mesh_is_named_with_digests(tmp_path):
