@@ -11,7 +11,7 @@ from ppwork.pictures.picture import Picture
 from ppwork.pictures.tables import Table
 from ppwork.pictures.timelines import timeline
 from ppwork.records import run as records
-from ppwork.records.run import OUTPUTS_FILE
+from ppwork.records.run import OUTPUTS_FILE, as_run
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,18 +20,23 @@ if TYPE_CHECKING:
 class Run(records.Run):
     """One finished run of a plan and what a notebook asks of it; ``pp.launch`` and ``pp.open`` return it."""
 
-    def timeline(self, compare: records.Run | None = None, **options: Any) -> Picture:  # noqa: ANN401  as there
+    def timeline(
+        self,
+        compare: records.Run | Path | str | None = None,
+        **options: Any,  # noqa: ANN401  as there
+    ) -> Picture:
         """Return what every rank did: ``pp.pictures.timeline`` of this run, titled by its folder.
 
         Args:
-            compare: A second run, drawn below on the same time axis.
+            compare: A second run or its folder, drawn below on the same time axis.
             options: Further arguments of ``pp.pictures.timeline``.
 
         Raises:
             PlanError: There is nothing to draw.
         """
-        titles = {"title": self.run_dir.name, "compare_title": compare.run_dir.name if compare else ""}
-        return timeline(self, compare=compare, **{**titles, **options})
+        other = None if compare is None else as_run(compare)
+        titles = {"title": self.run_dir.name, "compare_title": other.run_dir.name if other else ""}
+        return timeline(self, compare=other, **{**titles, **options})
 
     def compare(self, other: records.Run | Path | str) -> Comparison:
         """Put another run beside this one: plan, measures, own figures, and outputs where both kept them.

@@ -49,10 +49,3 @@ class Rounded(Doubled):
     def step(self, tensors, step_index, num_steps):
         third = (tensors["x"] / 3 / self.tp.size * (1 + 0.01 * self.tp.group_rank)).to(torch.bfloat16)
         return {"x": self.tp.all_reduce(third).float()}
-
-
-class Unlike(Doubled):
-    """Rank 2 forgets to sum, in the second chunk."""
-
-    def step(self, tensors, step_index, num_steps):
-        return {"x": tensors["x"], "y": tensors["x"] + self.tp.group_rank * (tensors["x"] - 1)}

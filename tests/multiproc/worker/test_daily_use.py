@@ -14,7 +14,7 @@ import ppwork as pp
 from ppwork.lab import stages_cell
 from ppwork.records.run import log_file, rows_of
 
-pytestmark = pytest.mark.multiproc
+pytestmark = [pytest.mark.multiproc, pytest.mark.timeout(240)]  # a launch, its reference, a cold start
 
 OPTIONS = {"source": {"ends": 5}, "scales": [1.0, 2.0]}
 
@@ -75,18 +75,7 @@ def test_outputs_are_there_and_two_runs_are_compared(run, tmp_path):
     assert compared.differences == {0: 0.0, 1: 1.0, 2: 0.0, 3: 1.0, 4: 0.0}
     assert "first is chunk 1" in compared.finding
     assert np.array_equal(pp.open(str(again.run_dir)).outputs[1], np.full(3, 5.0))
-    assert run.timeline(again).finding
-
-
-def test_a_result_that_differs_over_the_mesh_is_named_with_digests(tmp_path):
-    plan = toy(
-        options=OPTIONS, stage0="daily_stages:Words", stage1="daily_stages:Unlike", digests=True, verify=False
-    )
-    failed = pp.launch(plan, out=tmp_path / "run", check=False).failure
-    assert (
-        "The result of a chunk was not the leader's on all mesh ranks: rank 2 had another 'y'." in failed.what
-    )
-    assert failed.where["chunk_index"] == 1  # in chunk 0 both are equal
+    assert run.timeline(again).finding == run.timeline(str(again.run_dir)).finding
 
 
 CELL = """
