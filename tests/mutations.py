@@ -45,7 +45,7 @@ class Mutation:
 MUTATIONS = (
     Mutation(
         "parity", "F04", "ppwork/runtime/groups.py",
-        "    check_parity([decode_facts(raw) for raw in facts_by_rank])\n", "",
+        "    check_parity(facts_by_rank)\n", "",
         (f"{RANKS}/runtime/test_startup.py::test_a_differing_environment_is_refused_with_the_variable_named",),
     ),
     Mutation(
