@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -115,6 +116,9 @@ def recorded(
         symptom = words.record is not None and words.record.symptom
         computing = bool(plane.session.in_flight)
         words.farewell = farewell_of(groups.rank, plan.topology, error, symptom=symptom, computing=computing)
+        if groups.seat is not None and groups.seat.in_group:
+            # To hang up would close the job's own connections, too; the end of this process closes ours.
+            words.farewell = replace(words.farewell, deaf=())
 
     plane = PPControlPlane.join(plan, groups=groups, recorder=recorder, hook=hook, on_failure=on_failure)
     with plane:

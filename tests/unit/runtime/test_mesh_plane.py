@@ -434,18 +434,25 @@ def test_a_follower_sends_no_result(plane_of):
 
 
 def test_reply_counts_by_the_plan_and_the_leader_sends_what_it_was_given(plane_of):
-    plane = plane_of(1)
+    plane = plane_of(1, on_device=False)
     sent = []
-    plane.send_result = lambda result, copy: sent.append((result, copy))
+    send = plane.send_result
+
+    def sending(result, *, copy):
+        sent.append((result, copy))
+        send(result, copy=copy)
+
+    plane.send_result = sending
     for k in range(2):
         Link.coming.put(incoming(k))
-    Link.coming.put(incoming(1, 2, PPAction.NOOP))
-    Link.coming.put(incoming(1, 3, PPAction.SHUTDOWN))
     x = torch.ones(2)
     plane.acknowledge = lambda: sent.append("acknowledged")
     for envelope in plane.chunks():
         k = envelope.ids.chunk_index
         assert plane.reply({"x": x}, metadata={"k": k}, copy=k == 1) == envelope.ids
+        if k == 1:
+            Link.coming.put(incoming(1, 2, PPAction.NOOP))
+            Link.coming.put(incoming(1, 3, PPAction.SHUTDOWN))
     (first, first_copied), (second, second_copied), last = sent
     assert (first.ids, first.observed_calls, first.metadata) == (Ids(0, 0, 0), 1, {"k": 0})
     assert first.tensors["x"] is x
