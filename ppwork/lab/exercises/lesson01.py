@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from ppwork.lab.exercises.answers import Case, exercise
@@ -23,6 +24,9 @@ TOUCHED = {
     "After its `wait` the buffer is yours again.": _steps("isend a, wait a, write a"),
     "Another buffer than the one that is lent.": _steps("isend a, write b, wait a"),
     "Each buffer has a `wait` of its own.": _steps("isend a, isend b, wait a, write a, write b, wait b"),
+    "Sent twice, it is lent twice: each `isend` needs a `wait` of its own.": _steps(
+        "isend a, isend a, wait a, write a, wait a"
+    ),
     "The second `isend` lends it a second time.": _steps(
         "write a, isend a, wait a, isend a, write a, wait a"
     ),
@@ -32,14 +36,11 @@ TOUCHED = {
 
 def touch_in_flight(steps: Steps) -> int | None:
     """Return the number of the first step that writes to a buffer which is lent; ``None`` if none does."""
-    lent: set[str] = set()
+    lent: Counter[str] = Counter()
     for number, (what, buffer) in enumerate(steps):
-        if what == "write" and buffer in lent:
+        if what == "write" and lent[buffer]:
             return number
-        if what == "isend":
-            lent.add(buffer)
-        elif what == "wait":
-            lent.discard(buffer)
+        lent[buffer] += {"isend": 1, "wait": -1}.get(what, 0)
     return None
 
 
