@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -77,9 +77,18 @@ class CallRows:
         end: Where its ranks stand; ``None``: all came to the end.
         shown: The time to draw.
         title: Name of the program.
+        aborted: Ranks whose process was aborted in a call.
     """
 
-    def __init__(self, met: Meetings, end: Standing | None, shown: ShownTime, title: str) -> None:
+    def __init__(
+        self,
+        met: Meetings,
+        end: Standing | None,
+        shown: ShownTime,
+        title: str,
+        aborted: Collection[int] = (),
+    ) -> None:
+        self._aborted = aborted
         self._met, self._end, self._shown = met, end, shown
         self._low, self._high = shown.limits
         self._inch = (self._high - self._low) / AXIS
@@ -223,9 +232,19 @@ class CallRows:
                 return f"ended with {left.error.partition(':')[0]}"
             return "" if left.at_ns > self._shown.end_ns else "its program has ended"
         whom = named_ranks(wait.waits_for) if wait.waits_for else "nobody"
+        if stood.end_ns is None and rank in self._aborted:
+            return f"its process was aborted here ({stood.line}{self._too_long(stood)})"
         if stood.end_ns is None:
             return f"waits for {whom} ({stood.line})"
         return f"waited for {whom} ({stood.line}, {duration((stood.end_ns - stood.start_ns) / 1e9)})"
+
+    def _too_long(self, call: Call) -> str:
+        """Say that a call was sent more than it took, if it was."""
+        both = (
+            (m.sent, m.received) for m in self._met.messages if m.sent is not None and m.received is not None
+        )
+        sizes = ((sent.part.size, got.part.size) for sent, got in both if got.call is call)
+        return next((f": {came} bytes came, {room} expected" for came, room in sizes if came > room), "")
 
     def _leaves(self, rank: int) -> float:
         left = self._met.ranks[rank].left
@@ -279,6 +298,9 @@ class CallRows:
                 axes.text(at, row, text, **style.CENTRED, **look)
             if call.error and call.end_ns is not None and self._shown.x(call.end_ns) <= self._high:
                 axes.plot([right], [row + style.TALL / 2], zorder=7, clip_on=False, **_mark("P"))
+        stood = self._stood.get(lane.rank)
+        if lane.rank in self._aborted and stood is not None and stood.end_ns is None and stood in lane.calls:
+            axes.plot([self._sides(stood)[1]], [row], zorder=9, clip_on=False, **_mark("8"))
         bold: style.Style = {
             "fontsize": SMALL,
             "va": "center",
@@ -444,6 +466,7 @@ class CallRows:
             ("came last", "v", style.mark("v", 9)),
             ("never received", "X", _mark("X")),
             ("raised", "P", _mark("P")),
+            ("aborted", "8", _mark("8")),
         ]
         drawn = {line.get_marker() for line in self._axes.lines}
         handles += [style.line_key(word, **look) for word, shape, look in marks if shape in drawn]
