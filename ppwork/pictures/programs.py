@@ -7,9 +7,12 @@ the moment at which its receiver has it. A tinted band joins the ranks of a coll
 
 from __future__ import annotations
 
+import contextlib
+import signal
 from collections import defaultdict
 from pathlib import Path
 
+from ppwork.diagnosis.logs import read_job
 from ppwork.diagnosis.standing import Standing, standing
 from ppwork.errors import PlanError, duration
 from ppwork.pictures.call_rows import CallRows
@@ -55,7 +58,18 @@ def program(
         )
     end = standing(met)
     shown = ShownTime.of(met, end, from_ms, until_ms)
-    return Picture(_finding(met, end), lambda: CallRows(met, end, shown, title).paper, _table(met))
+    aborted = _aborted(folder, met)
+    return Picture(_finding(met, end), lambda: CallRows(met, end, shown, title, aborted).paper, _table(met))
+
+
+def _aborted(folder: Path, met: Meetings) -> frozenset[int]:
+    """Return the ranks that ended in mid-call by SIGABRT, as torchrun's report has them, if there is one."""
+    if all(of_rank.left is not None for of_rank in met.ranks.values()):
+        return frozenset()
+    with contextlib.suppress(PlanError):  # a folder of calls alone
+        codes = read_job(folder).report.codes
+        return frozenset(rank for rank, code in codes.items() if code == -signal.SIGABRT)
+    return frozenset()
 
 
 def program_files(folder: Path) -> dict[str, bytes]:
@@ -77,12 +91,14 @@ def _finding(met: Meetings, end: Standing | None) -> str:
     parts = [f"{len(met.ranks)} rank{'s' if len(met.ranks) > 1 else ''}, {calls} calls."]
     if end is not None:
         parts.append(end.sentence)
-    stalls = [stall for stall in met.stalls if stall.ns >= STOOD_MS * 1e6]
+    # Beside an end that ranks did not reach, some milliseconds of an earlier call tell nothing.
+    stands = end is not None and any(wait.waits_for for wait in end.waits)
+    stalls = [stall for stall in met.stalls if stall.ns >= STOOD_MS * 1e6 and not stands]
     raised = _raised(met) if end is None else ""
     parts += [raised] if raised else [f"{_stood(met, stall)}." for stall in stalls[:1]]
     if not stalls and not raised and end is None:
         parts.append(f"Nobody stood longer than {STOOD_MS:g} ms for another.")
-    parts += _last_comer(met)
+    parts += [] if stands else _last_comer(met)
     for rank, of_rank in met.ranks.items():
         if of_rank.lost:
             parts.append(f"Of rank {rank}, {of_rank.lost} calls in the middle were not kept.")

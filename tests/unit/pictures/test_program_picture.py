@@ -168,3 +168,78 @@ def test_files_are_the_picture_its_text_and_a_trace(steps):
     assert files["calls.png"].startswith(b"\x89PNG")
     assert "Rank 0 stood 99 ms" in files["calls.txt"].decode()
     assert b'"message"' in files["calls-trace.json"]
+
+
+def test_the_shut_down_is_cut_unless_somebody_is_left_in_a_call(tmp_path):
+    made = MadeCalls(tmp_path, 2)
+    made.send(0, 1, 0, 10, line=4)
+    made.recv(1, 0, 2, 10, line=9)
+    for rank in range(2):
+        made.call(rank, "destroy_process_group", 10.1, 100)
+        made.left(rank, 101)
+    picture = pp.pictures.program(tmp_path)
+    assert picture.figure.axes[0].get_xlim()[1] == pytest.approx(10.5)
+    assert "shut-down, cut" in texts(picture.figure)
+    assert_legible(picture.figure)
+    made = MadeCalls(tmp_path, 2)
+    made.recv(0, 1, 0, 20, line=4, error="RuntimeError: Connection closed by peer")
+    made.left(0, 21, "RuntimeError: Connection closed by peer")
+    made.call(1, "destroy_process_group", 10, 100)
+    made.left(1, 101)
+    picture = pp.pictures.program(tmp_path)
+    assert picture.figure.axes[0].get_xlim()[1] > 100
+    assert "shut-down" in texts(picture.figure)
+
+
+def test_a_group_that_could_not_be_made_is_shown_with_its_name_on_each_rank(tmp_path):
+    made = MadeCalls(tmp_path, 2)
+    for rank in range(2):
+        made.call(rank, "init_process_group", -100, -1, group="")
+    made.call(1, "new_group", 0, 1, op="[1]", makes="1", line=9)
+    made.call(0, "new_group", 0, 3000, op="[0, 1]", makes="1", line=13, error="DistStoreError: timeout")
+    made.call(1, "new_group", 1, 3001, op="[0, 1]", makes="2", line=13, error="DistStoreError: timeout")
+    for rank in range(2):
+        made.call(rank, "barrier", 3002, 3003)
+        made.left(rank, 3004)
+    picture = pp.pictures.program(tmp_path)
+    said = texts(picture.figure)
+    assert {"new_group 1: [0, 1]", "new_group 2: [0, 1]", "raised"} <= set(said)
+    # Each of them made another group: they did not meet.
+    assert "one call of all its ranks" in said
+    assert len(artists(picture, Polygon)) == 1 + 3  # the band of the barrier, and the break in rows and axis
+    assert_legible(picture.figure)
+
+
+def test_a_call_looks_the_same_in_every_picture(tmp_path):
+    faces = []
+    for name in ("one", "two"):
+        made = MadeCalls(tmp_path / name, 2)
+        if name == "two":
+            made.call(0, "barrier", 0, 1)
+            made.call(1, "barrier", 0, 1)
+        made.send(0, 1, 2, 10)
+        made.recv(1, 0, 2, 10)
+        figure = pp.pictures.program(tmp_path / name).figure
+        keys = zip(figure.legends[0].get_texts(), figure.legends[0].get_patches(), strict=False)
+        faces.append({text.get_text(): patch.get_facecolor() for text, patch in keys})
+    assert faces[0]["send"] == faces[1]["send"] != faces[0]["recv"] == faces[1]["recv"]
+
+
+def test_many_lent_buffers_are_counted(tmp_path):
+    made = MadeCalls(tmp_path, 2)
+    handles = [made.send(0, 1, 10 * n, 10 * n + 1, name="isend", lent=True) for n in range(6)]
+    for n, handle in enumerate(handles):
+        made.recv(1, 0, 60 + 10 * n, 61 + 10 * n)
+        made.wait(0, handle, 100 + n, 101 + n)
+    said = texts(pp.pictures.program(tmp_path).figure)
+    assert "6" in said
+
+
+def test_a_helper_thread_has_a_row_of_its_own(tmp_path):
+    made = MadeCalls(tmp_path, 2)
+    made.recv(0, 1, 0, 100)
+    made.send(0, 1, 50, 90, thread="Thread-1 (lane) 4711")
+    made.recv(1, 0, 50, 90)
+    made.send(1, 0, 90, 100)
+    said = texts(pp.pictures.program(tmp_path).figure)
+    assert {"main", "lane", "in a call"} <= set(said)
