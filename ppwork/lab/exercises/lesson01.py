@@ -24,11 +24,11 @@ TOUCHED = {
     "After its `wait` the buffer is yours again.": _steps("isend a, wait a, write a"),
     "Another buffer than the one that is lent.": _steps("isend a, write b, wait a"),
     "Each buffer has a `wait` of its own.": _steps("isend a, isend b, wait a, write a, write b, wait b"),
-    "Sent twice, it is lent twice: each `isend` needs a `wait` of its own.": _steps(
-        "isend a, isend a, wait a, write a, wait a"
-    ),
     "The second `isend` lends it a second time.": _steps(
         "write a, isend a, wait a, isend a, write a, wait a"
+    ),
+    "Sent twice, it is lent twice: each `isend` needs a `wait` of its own.": _steps(
+        "isend a, isend a, wait a, write a, wait a"
     ),
 }
 """Steps of a rank with its buffers, by what to think of."""
