@@ -21,7 +21,8 @@ from ppwork.records.files import write_whole
 
 SIGNATURE = b"# A cell wrote this file, and the next one with its name replaces it: "
 USAGE = (
-    "%%ranks N [--file NAME.py] [--limit SECONDS] [--as NAME] [--ops] [--may-fail | --check EXERCISE] "
+    "%%ranks N [--file NAME.py] [--limit SECONDS] [--as NAME] [--ops] [--no-picture] "
+    "[--may-fail | --check EXERCISE] "
     "[ARGUMENTS of the program]"
 )
 EXERCISE_LIMIT_S = 30.0
@@ -35,6 +36,7 @@ def ranks(line: str, cell: str) -> object:
     ``--as NAME`` gives the finished program this name in the notebook, ``--may-fail`` shows a failure in
     place of raising it, ``--check EXERCISE`` takes the program for the answer to an exercise. ``--ops``
     records operators of torch, too: what DDP, compiled code and methods of ``ProcessGroup`` call.
+    ``--no-picture`` leaves the picture out where the printed lines say all.
 
     Returns:
         With ``--check`` the verdict; else nothing, as the program has been shown.
@@ -58,6 +60,7 @@ def ranks(line: str, cell: str) -> object:
         check=False,
         limit_s=limit_s,
         ops=options.ops,
+        picture=options.picture,
     )
     if not in_notebook():  # there the live view has ended as the program
         _show(run)
@@ -142,6 +145,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--limit", type=float)
     parser.add_argument("--as", dest="name", type=identifier)
     parser.add_argument("--ops", action="store_true")
+    parser.add_argument("--no-picture", dest="picture", action="store_false")
     ends = parser.add_mutually_exclusive_group()
     ends.add_argument("--may-fail", action="store_true")
     ends.add_argument("--check", dest="exercise")

@@ -64,9 +64,14 @@ def to_blame(waits, start):
     return start
 
 
+def left_waiting(steps):
+    sends = [number for number, step in enumerate(steps) if step.startswith("send")]
+    return steps[sends[0] + 1 : sends[-1] + 1] if sends else []
+
+
 RIGHT = {
     "00.3": is_right,
-    "03.2": lambda steps: [name for wanted in ("check", "send") for name, kind in steps if kind == wanted],
+    "03.2": left_waiting,
     "01.1": touch_in_flight,
     "02.1": group_rank,
     "02.3": left_one_out,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from ppwork.lab.exercises.answers import Case, exercise
@@ -26,20 +27,20 @@ TOUCHED = {
     "The second `isend` lends it a second time.": _steps(
         "write a, isend a, wait a, isend a, write a, wait a"
     ),
+    "Sent twice, it is lent twice: each `isend` needs a `wait` of its own.": _steps(
+        "isend a, isend a, wait a, write a, wait a"
+    ),
 }
 """Steps of a rank with its buffers, by what to think of."""
 
 
 def touch_in_flight(steps: Steps) -> int | None:
     """Return the number of the first step that writes to a buffer which is lent; ``None`` if none does."""
-    lent: set[str] = set()
+    lent: Counter[str] = Counter()
     for number, (what, buffer) in enumerate(steps):
-        if what == "write" and buffer in lent:
+        if what == "write" and lent[buffer]:
             return number
-        if what == "isend":
-            lent.add(buffer)
-        elif what == "wait":
-            lent.discard(buffer)
+        lent[buffer] += {"isend": 1, "wait": -1}.get(what, 0)
     return None
 
 

@@ -71,18 +71,20 @@ FUNCTIONS = {"02.1": _group_rank, "02.3": _left_one_out}
 
 
 def _same_groups(run: ScriptRun) -> str:
-    """Compare where the ranks make their first group: of a program that hung, too, it is in the records."""
+    """Compare where the ranks make their groups: of a program that hung, too, it is in the records."""
     if run.failure is None:
         return ""
     attempt = Attempt(run)
-    firsts = {rank: calls[0].line for rank in range(run.nproc) if (calls := attempt.calls(rank, "new_group"))}
-    if len(set(firsts.values())) < 2:
-        return ""
-    places = ", ".join(f"rank {rank} at {line}" for rank, line in firsts.items())
-    return (
-        f"The ranks do not begin with the same group: {places}. Each rank counts the groups that it makes, "
-        "so all ranks have to make all groups, in one order."
-    )
+    made = {rank: [call.line for call in attempt.calls(rank, "new_group")] for rank in range(run.nproc)}
+    for number in range(max(map(len, made.values()))):
+        lines = {rank: of_rank[number] for rank, of_rank in made.items() if len(of_rank) > number}
+        if len(set(lines.values())) > 1:
+            places = ", ".join(f"rank {rank} at {line}" for rank, line in lines.items())
+            return (
+                f"The ranks do not make the same group as their number {number + 1}: {places}. Each rank "
+                "counts the groups that it makes, so all ranks have to make all groups, in one order."
+            )
+    return ""
 
 
 @program(3)
@@ -94,6 +96,8 @@ def _mended(attempt: Attempt) -> Iterator[str]:
             yield (
                 f"Rank {rank} should print `sum 2`; it printed {attempt.lines(rank)}. Is the sum in the mesh?"
             )
+    if "result 2" not in attempt.lines(0):
+        yield f"Rank 0 should print `result 2`; it printed {attempt.lines(0)}. What does rank 1 send in `up`?"
 
 
 MESH = (1, 2, 3)

@@ -5,47 +5,39 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from ppwork.lab.exercises.answers import Answer
+from ppwork.lab.exercises.answers import Case, exercise
 from ppwork.lab.exercises.attempts import Attempt, Programs, first_of, program
 from ppwork.launcher.script import ScriptRun
 
-SENDS = (
-    [
-        ("serialise metadata", "check"),
-        ("send header", "send"),
-        ("check dtypes", "check"),
-        ("send tensors", "send"),
-    ],
-    [
-        ("header leaves", "send"),
-        ("sender's turn", "check"),
-        ("body leaves", "send"),
-        ("tensors leave", "send"),
-    ],
-)
-"""Somebody's send, step by step: what may raise, and what leaves."""
+WAITING = {
+    "Before the first send nobody waits; after the last one nobody waits any more.": (
+        ["convert", "send header", "log", "send payload", "log again"],
+        ["log", "send payload"],
+    ),
+    "All that can raise comes before the only send: nobody is ever left waiting.": (
+        ["convert", "check layout", "send all"],
+        [],
+    ),
+    "If a send raises, nothing of it has left: the first one strands nobody, and the second one does.": (
+        ["send header", "send payload"],
+        ["send payload"],
+    ),
+    "From the first send to the last the receiver waits for the rest, whatever stands between.": (
+        ["preflight", "send header", "convert", "send specs", "check layout", "send tensors", "emit"],
+        ["convert", "send specs", "check layout", "send tensors"],
+    ),
+    "Nothing is sent, so nobody waits.": (["convert", "log"], []),
+}
+"""Steps of somebody's send, and those that leave the receiver waiting if they raise, by what to think of."""
 
 
-def _order(answer: Answer) -> str:
-    for steps in SENDS:
-        given = answer([list(step) for step in steps])
-        kinds = dict(steps)
-        if not isinstance(given, list) or sorted(map(str, given)) != sorted(kinds):
-            return f"You gave {given!r}; return the names of all steps, each once: {', '.join(kinds)}."
-        gone = ""
-        for name in given:
-            if gone and kinds[name] == "check":
-                return f"In {given} {name!r} may raise when {gone!r} has left: the peer waits for the rest."
-            gone = gone or (name if kinds[name] == "send" else "")
-        parts = [name for name in given if kinds[name] == "send"]
-        if parts != [name for name in kinds if kinds[name] == "send"]:
-            return (
-                f"In {given} the parts leave as {parts}; the receiver reads them as they stood, header first."
-            )
-    return ""
+@exercise
+def _left_waiting() -> Iterator[Case]:
+    for thought, (steps, waiting) in WAITING.items():
+        yield Case(f"For {steps}", (steps,), sorted(waiting), thought)
 
 
-FUNCTIONS = {"03.2": _order}
+FUNCTIONS = {"03.2": _left_waiting}
 
 LIST = ("torch.int32 [2, 3] 6", "torch.float32 [5] 5")
 """What rank 1 prints of the list that it receives."""
@@ -103,8 +95,8 @@ def _header_left(run: ScriptRun) -> str:
     kinds = [call.begun.parts[0].dtype for call in Attempt(run).calls(0, "send")]
     if any(pair == ("int64", "int64") for pair in pairwise(kinds)):
         return (
-            f"{HOLE} stranded rank 1: its header left, and the next message of rank 0 was another header. "
-            "Make the pixels before the header leaves."
+            f"{HOLE} stranded rank 1: a header of 16 bytes came where it expected 8 bytes of pixels, and "
+            "gloo aborted it. Which of the three lines of `send_chunk` can raise, and what has left by then?"
         )
     return ""
 

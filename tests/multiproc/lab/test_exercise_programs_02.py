@@ -17,10 +17,10 @@ limit = datetime.timedelta(seconds=2)
 dist.init_process_group("gloo", timeout=limit)
 rank = dist.get_rank()
 """
-MESH, DOWN = (
-    "mesh = dist.new_group([1, 2], timeout=limit)\n",
-    "down = dist.new_group([0, 1], timeout=limit)\n",
-)
+MESH = "mesh = dist.new_group([1, 2], timeout=limit)\n"
+DOWN, UP = (f"{name} = dist.new_group([0, 1], timeout=limit)\n" for name in ("down", "up"))
+BOTH = DOWN + UP
+CROSSED = f"if rank == 0:\n    {DOWN}    {UP}else:\n    {UP}    {DOWN}"
 USE = """
 x = torch.zeros(1)
 if rank == 0:
@@ -32,6 +32,11 @@ one = torch.ones(1)
 if rank > 0:
     dist.all_reduce(one, group=mesh)
     print("sum", int(one))
+if rank == 1:
+    dist.send(one, group=up, group_dst=0)
+if rank == 0:
+    dist.recv(one, group=up, group_src=1)
+    print("result", int(one))
 """
 FAN_OUT = """
 mesh = dist.new_group([1, 2, 3], timeout=limit)
@@ -56,21 +61,22 @@ if rank > 0:
 @pytest.mark.parametrize(
     ("exercise", "ranks", "program", "hint"),
     [
-        ("02.2", 3, MESH + DOWN + USE, ""),
+        ("02.2", 3, MESH + BOTH + USE, ""),
         (
             "02.2",
             3,
-            "if rank > 0:\n    mesh = dist.new_group([1, 2], use_local_synchronization=True)\n" + DOWN + USE,
+            "if rank > 0:\n    mesh = dist.new_group([1, 2], use_local_synchronization=True)\n" + BOTH + USE,
             "",
         ),
-        ("02.2", 3, f"if rank > 0:\n    {MESH}{DOWN}{USE}", "do not begin with the same group"),
+        ("02.2", 3, f"if rank > 0:\n    {MESH}{BOTH}{USE}", "the same group as their number 1"),
+        ("02.2", 3, MESH + CROSSED + USE, "the same group as their number 2"),
         (
             "02.2",
             3,
-            MESH + DOWN + USE.replace("all_reduce(one, group=mesh)", "all_reduce(one)"),
+            MESH + BOTH + USE.replace("all_reduce(one, group=mesh)", "all_reduce(one)"),
             "all_reduce",
         ),
-        ("02.2", 3, MESH + DOWN + USE.replace("sum", "total"), "`sum 2`"),
+        ("02.2", 3, MESH + BOTH + USE.replace("sum", "total"), "`sum 2`"),
         ("02.2", 2, "", "asks for 3"),
         ("02.4", 4, FAN_OUT + MESH_ONLY.format("dist.broadcast(x, src=1, group=mesh)"), ""),
         ("02.4", 4, FAN_OUT + MESH_ONLY.format("dist.broadcast(x, group_src=0, group=mesh)"), ""),

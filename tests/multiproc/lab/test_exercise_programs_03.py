@@ -82,7 +82,7 @@ def received(**wrong):
         ("03.1", received(header=4), "gloo ends the receiver"),
         ("03.1", received(sizes="sizes"), "gloo ends the receiver"),
         ("03.3", chunks(PIXELS, HEADER, PAYLOAD), ""),
-        ("03.3", chunks(HEADER, PIXELS, PAYLOAD), "before the header leaves"),
+        ("03.3", chunks(HEADER, PIXELS, PAYLOAD), "what has left by then"),
         ("03.3", chunks(NO_HOLES, PIXELS, HEADER, PAYLOAD), "sent all the same"),
         ("03.3", chunks(PIXELS, PAYLOAD, HEADER), "gloo ends the receiver"),
     ],

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from ppwork.errors import PlanError, RunFailed
-from ppwork.lab import magic
+from ppwork.lab import live, magic
 from ppwork.lab.magic import own_programs_first
 from ppwork.launcher.script import ScriptRun
 
@@ -75,6 +75,17 @@ def test_a_failed_cell_ends_with_its_diagnosis_without_folders(tmp_path):
     failure = RunFailed("Rank 1 left.\n  log: /x/runs/1\n  folder: /x", check_first="the branch of rank 1")
     run = ScriptRun(tmp_path, 1, failure, nproc=2)
     assert magic.ending(run) == "exit code 1\nRank 1 left.\n  check first: the branch of rank 1"
+
+
+@pytest.mark.parametrize(("option", "drawn"), [("", True), ("--no-picture", False)])
+def test_a_cell_can_leave_the_picture_of_its_calls_out(tmp_path, monkeypatch, option, drawn):
+    shown = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(live, "launch_program", lambda *_, **__: ScriptRun(tmp_path, 0, None, nproc=2))
+    monkeypatch.setattr(live, "program", lambda _: SimpleNamespace(_repr_html_=lambda: "<img>"))
+    monkeypatch.setattr(magic, "_show", shown.append)
+    magic.ranks(f"2 {option}", "print(1)\n")
+    assert [run._repr_html_().endswith("<img>") for run in shown] == [drawn]
 
 
 def test_torchrun_of_a_cell_is_that_of_this_python(monkeypatch):
