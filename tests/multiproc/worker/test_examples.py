@@ -40,7 +40,7 @@ def test_two_pipelines_in_one_job_have_a_folder_each_and_leave_the_jobs_group_al
     total = 4 * sum(10 * k + k + 1 for k in range(4))
     assert said == [f"both pipelines: {2.0 * total}"]
     for name in ("first", "second"):
-        assert pp.open(tmp_path / name).summary["total"] == total
+        assert pp.open(tmp_path / name).summary["figures"]["total"] == total
 
 
 def test_a_live_source_decides_about_cuts_flushes_steps_and_the_end():
