@@ -162,7 +162,7 @@ MUTATIONS = (
     ),
     Mutation(
         "handshake-of-shapes", "F05", "ppwork/worker/collectives.py",
-        "                compare(groups, tally, _operation(name, named))\n", "                pass\n",
+        "            compare(groups, tally, _operation(name, named))\n", "            pass\n",
         (f"{DIFFERENCE}[dtype]",),
     ),
     Mutation(

@@ -111,7 +111,7 @@ def test_a_plan_gives_the_same_outputs_records_and_files(monkeypatch, tmp_path, 
         lambda out: pp.launch(toy(**stages), out=out, check=False),
     )
     assert warm.exit_code == cold.exit_code == (1 if fault else 0)
-    assert warm.summary.get("outputs") == cold.summary.get("outputs")
+    assert warm.summary.get("figures") == cold.summary.get("figures")
     assert names_of(warm.run_dir) == names_of(cold.run_dir)
     records = [
         [

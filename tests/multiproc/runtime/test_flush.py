@@ -18,7 +18,7 @@ def test_a_flush_at_depth_3_drops_the_two_chunks_in_flight_and_a_cut_none(tmp_pa
     summary, stage0 = run.summary, run.entries(0)
     assert summary["dropped_chunks"] == [3, 4]
     every = expected(12, cuts=(5, 9))
-    assert summary["outputs"] == every[:3] + every[5:]
+    assert summary["figures"]["outputs"] == every[:3] + every[5:]
     assert (summary["max_abs_diff"], summary["verified_chunks"], summary["chunks"]) == (0.0, 10, 10)
     drops = {e.chunk_index: e for e in stage0 if isinstance(e, Instant) and e.name == "drop"}
     assert {k: (e.call_id, e.cache_epoch) for k, e in drops.items()} == {3: (3, 0), 4: (4, 0)}

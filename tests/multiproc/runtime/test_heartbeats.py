@@ -25,7 +25,7 @@ def pausing(**options) -> pp.Plan:
 def test_a_source_that_pauses_longer_than_the_timeout_is_carried_by_noops(tmp_path):
     """R12: no wait of the mesh reaches its bound while the source pauses."""
     run = pp.launch(pausing(patience_s=0.02), out=tmp_path / "run")
-    assert run.summary["outputs"] == expected(6)
+    assert run.summary["figures"]["outputs"] == expected(6)
     leader, stage0 = run.entries(1), run.entries(0)
     received = {
         e.call_id for e in leader if isinstance(e, Span) and (e.name, e.lane) == ("receive", "down_pg")

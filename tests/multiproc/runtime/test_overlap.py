@@ -17,7 +17,7 @@ pytestmark = pytest.mark.multiproc
 def test_outputs_are_the_same_at_every_depth_also_with_a_cut(tmp_path, depth):
     """R3: a cut loses nothing, whatever is in flight around it."""
     run = pp.launch(toy(in_flight_depth=depth, chunks=12, hard_cuts=(5,)), out=tmp_path / "run")
-    assert run.summary["outputs"] == expected(12, cuts=(5,))
+    assert run.summary["figures"]["outputs"] == expected(12, cuts=(5,))
     assert run.summary["max_abs_diff"] == 0.0
 
 
@@ -94,7 +94,7 @@ def test_both_halves_of_a_split_depth_are_kept_and_used(tmp_path, d_in, d_out, t
 def test_the_classic_mistake_gives_the_same_results_and_a_flush_finds_nothing_in_flight(tmp_path):
     plan = toy(schedule="send-after-decode", in_flight_depth=3, chunks=8, hard_cuts=(2,), flushes=(5,))
     run = pp.launch(plan, out=tmp_path / "run")
-    assert run.summary["outputs"] == expected(8, cuts=(2, 5))
+    assert run.summary["figures"]["outputs"] == expected(8, cuts=(2, 5))
     assert (run.summary["max_abs_diff"], run.summary["dropped_chunks"]) == (0.0, [])
     assert "flush at chunk 5: in flight, now stale: none" in log_file(run.run_dir, 0).read_text()
     left, emitted, encodes = (moments_of(run, name) for name in ("envelope.send", "emit", "encode"))

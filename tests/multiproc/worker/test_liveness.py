@@ -101,7 +101,7 @@ def test_code_that_keeps_the_interpreter_is_ended_with_a_stack_in_its_log(run_di
 
 def test_a_stage_that_is_only_slow_gets_one_warning_with_a_stack_and_the_run_succeeds(run_dir):
     run = pp.launch(misbehaving("slow"), out=run_dir)
-    assert run.summary["outputs"] == expected(6)
+    assert run.summary["figures"]["outputs"] == expected(6)
     log = log_file(run_dir, 2).read_text()
     assert log.count("slow: generate") == 1
     assert "toy_hangs.py" in log

@@ -56,7 +56,7 @@ def test_the_mistake_is_named_on_its_rank_long_before_the_time_out(tmp_path, sta
 def test_stage_code_runs_without_autograd_unless_its_class_says_otherwise(tmp_path):
     for stage, grad in {"KeepsGraph": 0.0, "WantsGraph": 1.0}.items():
         plan = toy(chunks=1, verify=False, stage0="mistaken_stages:Shown", stage1=f"mistaken_stages:{stage}")
-        assert pp.launch(plan, out=tmp_path / stage).summary["outputs"] == [[grad] * 4]
+        assert pp.launch(plan, out=tmp_path / stage).summary["figures"]["outputs"] == [[grad] * 4]
 
 
 def test_a_model_split_by_dtensor_over_the_contexts_mesh_equals_the_whole_one(tmp_path):
@@ -67,6 +67,6 @@ def test_a_model_split_by_dtensor_over_the_contexts_mesh_equals_the_whole_one(tm
     block = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 4))
     with torch.no_grad():
         whole = [(block(torch.full((4,), float(k))) + 28.0).tolist() for k in range(4)]
-    for mine, theirs in zip(run.summary["outputs"], whole, strict=True):
+    for mine, theirs in zip(run.summary["figures"]["outputs"], whole, strict=True):
         assert mine == pytest.approx(theirs, abs=1e-4)
     assert run.summary["verified_chunks"] == 4

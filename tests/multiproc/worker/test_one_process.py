@@ -46,7 +46,7 @@ def both(tmp_path_factory):
 
 def test_outputs_are_those_of_two_processes(both):
     one, two = both
-    assert one.summary["outputs"] == two.summary["outputs"] == expected(6, cuts=(3,))
+    assert one.summary["figures"]["outputs"] == two.summary["outputs"] == expected(6, cuts=(3,))
     assert (one.summary["max_abs_diff"], one.summary["verified_chunks"]) == (0.0, 6)
     assert (one.summary["backend"], one.summary["device"]) == ("copies", "cpu")
 
@@ -69,7 +69,7 @@ def test_the_timeline_command_reads_it_and_says_what_it_was(both):
 def test_every_dtype_and_awkward_shape_is_copied_in_the_frame_and_alone(tmp_path):
     plan = in_one(stage0="toy_stages:AllDtypes", stage1="toy_stages:Echo")
     run = pp.launch(plan, out=tmp_path / "run")
-    assert run.summary["outputs"] == [24] * 6
+    assert run.summary["figures"]["outputs"] == [24] * 6
 
 
 def test_a_flush_drops_what_is_in_flight(tmp_path):

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.multiproc
 @pytest.mark.parametrize("mesh_size", [1, 2, 4])
 def test_worlds_of_two_three_and_five_give_the_right_outputs(tmp_path, mesh_size):
     run = pp.launch(toy(mesh_size=mesh_size, hard_cuts=(3,)), out=tmp_path / "run")
-    assert run.summary["outputs"] == expected(6, cuts=(3,))
+    assert run.summary["figures"]["outputs"] == expected(6, cuts=(3,))
     assert run.summary["max_abs_diff"] == 0.0
     assert run.summary["verified_chunks"] == run.summary["chunks"] == 6
     assert run.summary["backend"] == "gloo"
@@ -30,7 +30,7 @@ def test_every_dtype_and_awkward_shape_survives_both_links_and_the_broadcast(tmp
     """Chunks alternate between two schemas, one inline in the frame and one sent alone."""
     plan = toy(stage0="toy_stages:AllDtypes", stage1="toy_stages:Echo", chunks=5)
     run = pp.launch(plan, out=tmp_path / "run")
-    assert run.summary["outputs"] == [24] * 5  # 21 dtypes and three shapes
+    assert run.summary["figures"]["outputs"] == [24] * 5  # 21 dtypes and three shapes
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def test_recompute_rebuilds_the_cache_from_context_frames_on_every_rank(tmp_path
     """R4: the plan of the chunk travels; the reference computes the same."""
     run = pp.launch(toy(recompute_every=2, chunks=5), out=tmp_path / "run")
     # before chunk 2 the cache is rebuilt to (2 - 1) + 0.5, before chunk 4 to (4 - 1) + 0.5
-    assert [row[0] for row in run.summary["outputs"]] == [100.0, 210.0, 270.0, 380.0, 490.0]
+    assert [row[0] for row in run.summary["figures"]["outputs"]] == [100.0, 210.0, 270.0, 380.0, 490.0]
     assert run.summary["max_abs_diff"] == 0.0
 
 

@@ -124,7 +124,7 @@ def test_of_a_long_program_the_stretch_with_the_longest_stall_is_shown_and_the_t
     start, end = picture.figure.axes[0].get_xlim()
     assert start < 30_000 < end
     assert end - start < (SHOWN + 2) * 100
-    assert any(text.startswith("long, ") and text.endswith(" ms of 49995") for text in texts(picture.figure))
+    assert any(text.startswith("long: ") and text.endswith(" of 49995 ms") for text in texts(picture.figure))
     assert [row[:4] for row in picture.table.rows] == [
         ["0", "all_reduce float32[4]", "prog.py:5", "500"],
         ["1", "all_reduce float32[4]", "prog.py:5", "500"],
