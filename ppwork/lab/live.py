@@ -96,13 +96,15 @@ class LiveView:
 
     Args:
         facts: Where to look.
+        picture: Whether a program's calls are drawn at the end.
     """
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Facts, *, picture: bool = True) -> None:
         import ipywidgets as widgets
         from IPython.display import display
 
         self._facts, self._start = facts, time.monotonic()
+        self._picture = picture
         self._looked = 0.0
         self._stop = threading.Event()
         self._head, self._ranks, self._logs = widgets.HTML(), widgets.HTML(), widgets.HTML()
@@ -138,7 +140,7 @@ class LiveView:
 
     def end(self, finished: object) -> None:
         """Put what stays in the place of the widgets: of a run ``Ended``, of a program its calls as well."""
-        self._shown.update(_shown_at_the_end(finished))
+        self._shown.update(_shown_at_the_end(finished, picture=self._picture))
         _close(self._box)
 
     def _show(self) -> None:
@@ -197,10 +199,12 @@ def launch_script(
     check: bool = True,
     limit_s: float = LIMIT_S,
     live: bool | None = None,
+    picture: bool = True,
 ) -> ScriptRun:
     """Run a program in plain ``torch.distributed`` on ``nproc`` ranks of this machine, in view of the cell.
 
-    The arguments are those of ``launcher.script.launch_script``; ``live`` is that of ``launch``.
+    The arguments are those of ``launcher.script.launch_script``; ``live`` is that of ``launch``. With
+    ``picture=False`` the calls are recorded and not drawn.
 
     Returns:
         The finished program, which shows what its ranks printed, in the order of the ranks, and in a notebook
@@ -216,12 +220,12 @@ def launch_script(
     """
 
     def view(run_dir: Path, ranks: int) -> View:
-        return view_of(ScriptProgress(run_dir, ranks), live=live)
+        return view_of(ScriptProgress(run_dir, ranks), live=live, picture=picture)
 
     run = launch_program(
         script, nproc=nproc, arguments=arguments, out=out, check=check, limit_s=limit_s, view=view
     )
-    return _drawn(run)
+    return _drawn(run) if picture else run
 
 
 class DrawnRun(ScriptRun):
@@ -237,15 +241,15 @@ def _drawn(run: ScriptRun) -> DrawnRun:
     return DrawnRun(run.run_dir, run.exit_code, run.failure, nproc=run.nproc)
 
 
-def _shown_at_the_end(finished: object) -> object:
+def _shown_at_the_end(finished: object, *, picture: bool) -> object:
     if isinstance(finished, Run):
         return Ended(finished)
-    return _drawn(finished) if isinstance(finished, ScriptRun) else finished
+    return _drawn(finished) if picture and isinstance(finished, ScriptRun) else finished
 
 
-def view_of(facts: Facts, *, live: bool | None) -> View:
+def view_of(facts: Facts, *, live: bool | None, picture: bool = True) -> View:
     """Return the view of what begins: a real one in a notebook, unless ``live`` says otherwise."""
-    return LiveView(facts) if (in_notebook() if live is None else live) else NoView()
+    return LiveView(facts, picture=picture) if (in_notebook() if live is None else live) else NoView()
 
 
 @dataclass(frozen=True)

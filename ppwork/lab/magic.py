@@ -21,8 +21,8 @@ from ppwork.records.files import write_whole
 
 SIGNATURE = b"# A cell wrote this file, and the next one with its name replaces it: "
 USAGE = (
-    "%%ranks N [--file NAME.py] [--limit SECONDS] [--as NAME] [--may-fail | --check EXERCISE] "
-    "[ARGUMENTS of the program]"
+    "%%ranks N [--file NAME.py] [--limit SECONDS] [--as NAME] [--no-picture] "
+    "[--may-fail | --check EXERCISE] [ARGUMENTS of the program]"
 )
 EXERCISE_LIMIT_S = 30.0
 """Of a learner's attempt: what has not ended by then hangs."""
@@ -32,8 +32,9 @@ def ranks(line: str, cell: str) -> object:
     """Write the cell to a file and run it on N ranks; ``line`` is what follows ``%%ranks``.
 
     What the ranks printed and the picture of their calls stand under the cell, also when it fails.
-    ``--as NAME`` gives the finished program this name in the notebook, ``--may-fail`` shows a failure in
-    place of raising it, ``--check EXERCISE`` takes the program for the answer to an exercise.
+    ``--as NAME`` gives the finished program this name in the notebook, ``--no-picture`` leaves the picture
+    out where the calls are not the point, ``--may-fail`` shows a failure in place of raising it, ``--check
+    EXERCISE`` takes the program for the answer to an exercise.
 
     Returns:
         With ``--check`` the verdict; else nothing, as the program has been shown.
@@ -51,7 +52,12 @@ def ranks(line: str, cell: str) -> object:
     limit_s = options.limit or (EXERCISE_LIMIT_S if options.exercise else LIMIT_S)
     _write(options.file, cell)
     run = launch_script(
-        options.file, nproc=options.nproc, arguments=tuple(arguments), check=False, limit_s=limit_s
+        options.file,
+        nproc=options.nproc,
+        arguments=tuple(arguments),
+        check=False,
+        limit_s=limit_s,
+        picture=options.picture,
     )
     if not in_notebook():  # there the live view has ended as the program
         _show(run)
@@ -129,6 +135,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--file", type=Path, default=Path("my_ranks.py"))
     parser.add_argument("--limit", type=float)
     parser.add_argument("--as", dest="name", type=_identifier)
+    parser.add_argument("--no-picture", dest="picture", action="store_false")
     ends = parser.add_mutually_exclusive_group()
     ends.add_argument("--may-fail", action="store_true")
     ends.add_argument("--check", dest="exercise")

@@ -67,7 +67,7 @@ RIGHT = {
     "06.1": lambda first, second: (
         first[0] != second[0] and first[1] == second[1] and "write" in (first[2], second[2])
     ),
-    "06.4": lambda k, slots: k - slots if k >= slots else None,
+    "06.4": lambda calls: (calls[1] == ("isend", "compute"), calls[2] == ("wait", "compute")),
     "07.1": lambda size: math.ceil(math.log2(size)),
     "08.1": known_within,
     "08.2": cause,
