@@ -23,9 +23,12 @@ BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 SKY, PURPLE, YELLOW = "#56B4E9", "#CC79A7", "#F0E442"
 COLOURS = (BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, YELLOW)
 """Okabe and Ito's, without black; neighbours far apart."""
+BROWN = "#8C6D46"
 HATCHES = ("", "///", "...", "\\\\\\", "xx")
 BAD, BAD_PAPER = VERMILION, "#FBE3D6"
 """The colour of what went wrong, which has a shape or a line of its own besides, and the paper below it."""
+ALARM = "#8B1A00"
+"""Of what is said of a rank that stands: on white, where ``BAD`` is too pale to be read."""
 DARK, GREY, LINE, MEDIUM, PALE, FAINT = "#555555", "#777777", "#999999", "#BBBBBB", "#E4E4E4", "#F6F6F6"
 STATE_COLOURS = {"busy": GREEN, "slow": ORANGE, "stuck": VERMILION}
 """Of a rank's state, besides the word and never instead of it."""
@@ -34,6 +37,18 @@ TALL, CHAR = 0.66, 0.105
 NARROWEST = 0.004
 """Width of the narrowest bar, as a part of the axis: a call of microseconds is to be seen."""
 CENTRED: Style = {"ha": "center", "va": "center"}
+CALLS: dict[str, tuple[str, str]] = {
+    "send": (BLUE, ""), "isend": (BLUE, "///"), "batch_isend_irecv": (BLUE, "xx"),
+    "recv": (GREEN, "..."), "irecv": (GREEN, "\\\\\\"),
+    "broadcast": (ORANGE, ""), "scatter": (ORANGE, "///"),
+    "all_reduce": (PURPLE, ""), "reduce": (PURPLE, "///"), "reduce_scatter": (PURPLE, "xx"),
+    "all_gather": (SKY, "xx"), "gather": (SKY, "///"), "all_to_all": (SKY, "..."),
+    "barrier": (YELLOW, ""), "monitored_barrier": (YELLOW, "///"),
+    "new_group": (BROWN, ""), "wait": ("white", "////"),
+    "init_process_group": (MEDIUM, ""), "destroy_process_group": (MEDIUM, ""),
+}  # fmt: skip
+"""Of a call of torch.distributed the same in every figure; those of ``groups.GROUPS`` agree with it."""
+OTHER_CALLS = (FAINT, "++")
 
 
 def chunk_style(number: int) -> tuple[str, str]:
@@ -45,6 +60,17 @@ def solid(number: int, linewidth: float = 0.8) -> Style:
     """Return the style of a filled patch in a chunk's colour and hatch."""
     colour, hatch = chunk_style(number)
     return {"facecolor": colour, "hatch": hatch, "edgecolor": "black", "linewidth": linewidth}
+
+
+def call(name: str) -> Style:
+    """Return the style of a call, by its function or its operator: ``c10d::allreduce_`` is ``all_reduce``."""
+    word = name.rpartition("::")[2].replace("_", "")
+    if word.startswith(("new", "split", "shrink")):
+        word = "newgroup"
+    kinds = [kind for kind in CALLS if word.startswith(kind.replace("_", ""))]
+    colour, hatch = CALLS[max(kinds, key=len)] if kinds else OTHER_CALLS
+    edge = LINE if colour == "white" else "black"
+    return {"facecolor": colour, "hatch": hatch, "edgecolor": edge, "linewidth": 0.7}
 
 
 def mark(shape: str, size: float, colour: str = "black", edge: float = 0.8) -> Style:
@@ -113,38 +139,6 @@ def bar(axes: Axes, start: float, end: float, middle: float, height: float, **st
 
     if end >= start:
         axes.add_patch(Rectangle((start, middle - height / 2), end - start, height, **style))
-
-
-def worded_bars(
-    axes: Axes, inches: float, row: float, bars: Sequence[tuple[float, float, str, Style]]
-) -> None:
-    """Draw bars from the left to the right, each with its word in it, behind it or in front of it.
-
-    Args:
-        axes: The axes, whose limits stand.
-        inches: Length of their time axis.
-        row: Middle of the bars.
-        bars: Start, end, word and style of each, by their starts; a word without room is left out.
-    """
-    low, high = axes.get_xlim()
-    inch = (high - low) / inches
-    clear = low
-    for number, (left, until, word, look) in enumerate(bars):
-        right = max(until, left + NARROWEST * (high - low))
-        bar(axes, left, right, row, TALL, zorder=3, **look)
-        after = bars[number + 1][0] if number + 1 < len(bars) else high
-        need = (len(word) * CHAR + 0.2) * inch
-        if need < right - left:
-            at, side = (left + right) / 2, "center"
-        elif need < after - right:
-            at, side = right + 0.07 * inch, "left"
-        elif need < left - clear:
-            at, side = left - 0.07 * inch, "right"
-        else:
-            at, side = 0.0, ""
-        if side:
-            axes.text(at, row, word, ha=side, va="center", fontsize=11, zorder=5, bbox=white_box())
-        clear = at + need if side == "left" else right
 
 
 def arrow(axes: Axes, tail: tuple[float, float], head: tuple[float, float], **style: Any) -> None:  # noqa: ANN401

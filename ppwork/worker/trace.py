@@ -275,6 +275,7 @@ class CallRecorder:
                 parts = tuple(self._part(ENDS[o.op.__name__], o.tensor, o.peer, o.tag) for o in ops)
             else:
                 group, op = self._group(_given(places.group, args, kwargs)), _given(places.op, args, kwargs)
+                op = self._made(args, kwargs) if name == "new_group" else op
                 peer = _given(places.peer, args, kwargs)
                 tag = _given(places.tag, args, kwargs) if name in ENDS else 0  # DTensor's are texts
                 if peer is None:
@@ -287,6 +288,13 @@ class CallRecorder:
             return group.name if group else "", parts, self._text_of(op)
         except Exception:  # noqa: BLE001  its own error is the one to see
             return "", (), ""
+
+    def _made(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """Return what a new group will be: this rank's name for it, which is a count, and its ranks."""
+        given = inspect.signature(self._c10d.new_group).bind(*args, **kwargs).arguments
+        name = "" if given.get("use_local_synchronization") else str(self._c10d._world.group_count)
+        ranks = given.get("ranks")
+        return " of ".join(filter(None, (name, "" if ranks is None else str(sorted(ranks)))))
 
     def _part(self, kind: str, tensor: Any, peer: int, tag: int) -> Part:  # noqa: ANN401  whatever was given
         tensors, size = 1, 0

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 from drawn_timelines import texts
+from legible import assert_legible
 from made_calls import FLOATS, MadeCalls
 from matplotlib.patches import FancyArrowPatch, Polygon
 
 import ppwork as pp
-from ppwork.pictures.programs import LISTED, SHOWN, program_files
+from ppwork.pictures.programs import LISTED, program_files
+from ppwork.pictures.shown_time import SHOWN
 from ppwork.records.calls import Part
 
 ONE = Part(**FLOATS)
@@ -95,7 +97,11 @@ def test_a_stand_of_seconds_does_not_hide_the_milliseconds_before_it(tmp_path):
     picture = pp.pictures.program(tmp_path)
     _, edge = picture.figure.axes[0].get_xlim()
     assert edge < 20
-    assert "waits for rank 1 (prog.py:7, 3.0 s)" in texts(picture.figure)
+    said = texts(picture.figure)
+    assert "waited for rank 1 (prog.py:7, 3.0 s)" in said
+    assert any(text.startswith("3006 ms; 2998 of them are left out") for text in said)
+    assert "3006" in said  # the true end stands at the axis
+    assert_legible(picture.figure)
 
 
 def long_program(tmp_path, count: int = 500) -> MadeCalls:
@@ -126,7 +132,7 @@ def test_of_a_long_program_the_stretch_with_the_longest_stall_is_shown_and_the_t
 def test_a_window_shows_what_was_asked_for_and_an_empty_one_is_refused(tmp_path):
     long_program(tmp_path, count=LISTED)
     picture = pp.pictures.program(tmp_path, from_ms=1000, until_ms=1200)
-    assert picture.figure.axes[0].get_xlim() == pytest.approx((998, 1206))
+    assert picture.figure.axes[0].get_xlim() == pytest.approx((998, 1200))
     with pytest.raises(pp.PlanError, match="no call between"):
         pp.pictures.program(tmp_path, from_ms=1e6)
 

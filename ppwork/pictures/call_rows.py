@@ -1,0 +1,474 @@
+"""The figure of a program's calls: rows of bars for each rank, messages between them, words beside them.
+
+A word stands in its bar, or above it at the end of a short line; where there is no room for either, colour
+and hatch say it, which are the same in every figure. Above the bars of a rank that stood is room for where.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ppwork.diagnosis.standing import Standing, stood_in
+from ppwork.errors import duration, named_ranks
+from ppwork.pictures import style
+from ppwork.pictures.shown_time import END, ShownTime
+from ppwork.records.calls import ANY, WAIT, Call
+from ppwork.timeline.meetings import MAKES_GROUPS, START, Loan, Meeting, Meetings, Message
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+
+WIDTH, LEFT, RIGHT, ABOVE, BELOW, ROW, HEAD = 12.0, 1.75, 0.35, 0.45, 0.75, 0.5, 0.56
+"""Of the figure, of its margins (below without the legend), and of a row, in inches; of a head, in rows."""
+KEYS, KEYS_HIGH = 6, 0.24
+"""Entries of the legend beside each other, and the height of one, in inches."""
+AXIS = WIDTH - LEFT - RIGHT
+"""Length of the time axis, in inches."""
+WORD, SMALL = 11, 9
+"""Sizes of a word in its bar, and of one above it, in points."""
+SLOTS = 4
+"""Buffers that are drawn above each other; more are counted."""
+NUMBERED = 4
+"""Waits of one rank that get numbers."""
+NAME = 10
+"""Characters of a thread's name."""
+LATE = 0.03
+"""Part of the shown time from which on it is said who came last."""
+CUT = (START, END)
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word above a bar, and the moment that it belongs to; all in milliseconds of the axis."""
+
+    at: float
+    start: float
+    end: float
+    text: str
+
+
+@dataclass
+class Lane:
+    """The calls of one thread of a rank, and where they are drawn.
+
+    Attributes:
+        row: Middle of its bars.
+        words: What is said above them.
+        stands: What is said of its rank at the end; nothing if all came to it.
+    """
+
+    rank: int
+    thread: str
+    calls: list[Call]
+    row: float = 0.0
+    words: list[Word] = field(default_factory=list)
+    stands: str = ""
+
+
+class CallRows:
+    """One figure, made as this is made.
+
+    Args:
+        met: What met what in the program.
+        end: Where its ranks stand; ``None``: all came to the end.
+        shown: The time to draw.
+        title: Name of the program.
+    """
+
+    def __init__(self, met: Meetings, end: Standing | None, shown: ShownTime, title: str) -> None:
+        self._met, self._end, self._shown = met, end, shown
+        self._low, self._high = shown.limits
+        self._inch = (self._high - self._low) / AXIS
+        self._stood = {rank: stood_in(of) for rank, of in met.ranks.items()} if end is not None else {}
+        self._calls = [c for of in met.ranks.values() for c in of.calls if shown.shows(c)]
+        self._names = self._words_of_calls()
+        self._loans = [loan for loan in met.loans if shown.shows(loan.call) and self._span(loan) is not None]
+        self._lanes = self._threads()
+        self._lent: dict[int, float] = {}
+        height = self._places()
+        self._keys = self._key_styles()
+        rows = -(-(len(self._keys) + 6) // KEYS)
+        margins = (LEFT, RIGHT, ABOVE, BELOW + rows * KEYS_HIGH)
+        self.paper, (self._axes,) = style.stacked([height * ROW], WIDTH, margins)
+        self._limits(title, height)
+        self._bands = [meeting for meeting in met.meetings if self._band(meeting)]
+        for lane in self._lanes:
+            self._bars(lane)
+        for rank in met.ranks:
+            self._rank(rank)
+        self._arrows = [arrow for message in met.messages if (arrow := self._message(message))]
+        if shown.gap is not None:
+            self._broken()
+        self._legend()
+
+    def _x(self, at_ns: int | None) -> float:
+        """Return where a moment is on the axis; what never came is at its end, as is what comes later."""
+        return self._high if at_ns is None else min(self._high, max(self._low, self._shown.x(at_ns)))
+
+    def _sides(self, call: Call) -> tuple[float, float]:
+        left = self._x(call.start_ns)
+        return left, max(self._x(call.end_ns), left + style.NARROWEST * (self._high - self._low))
+
+    def _span(self, loan: Loan) -> tuple[float, float] | None:
+        start, end = self._shown.x(loan.call.start_ns), loan.end_ns
+        if start > self._high or (end is not None and self._shown.x(end) < self._low):
+            return None
+        return max(self._low, start), self._x(end)
+
+    def _threads(self) -> list[Lane]:
+        lanes = []
+        for rank, of_rank in self._met.ranks.items():
+            threads = sorted({call.begun.thread for call in self._calls if call.rank == rank}) or [""]
+            for thread in threads:
+                calls = [c for c in of_rank.calls if c.begun.thread == thread and self._shown.shows(c)]
+                lanes.append(Lane(rank, thread, calls))
+            if self._end is not None:
+                stood = self._stood[rank]
+                where = (
+                    stood.begun.thread if stood is not None and stood.begun.thread in threads else threads[0]
+                )
+                next(ln for ln in lanes if (ln.rank, ln.thread) == (rank, where)).stands = self._stands(rank)
+        return lanes
+
+    def _places(self) -> float:
+        """Give every lane its words and its row, and return the height of all."""
+        top = 0.0
+        for rank in self._met.ranks:
+            for lane in (lane for lane in self._lanes if lane.rank == rank):
+                self._say(lane)
+                lane.row = top + 0.5 + HEAD * bool(lane.words)
+                top = lane.row + 0.5
+            if any(loan.call.rank == rank for loan in self._loans):
+                self._lent[rank] = top + 0.5
+                top += 1
+        return top
+
+    def _lane_of(self, call: Call) -> Lane:
+        return next(ln for ln in self._lanes if (ln.rank, ln.thread) == (call.rank, call.begun.thread))
+
+    # The words.
+
+    def _words_of_calls(self) -> dict[int, tuple[str, ...]]:
+        """Return what is said of each call by its ``id``, the longest first."""
+        words: dict[int, tuple[str, ...]] = {}
+        for rank in self._met.ranks:
+            calls = [call for call in self._calls if call.rank == rank]
+            waits = [call for call in calls if call.name == WAIT]
+            for call in calls:
+                name, _, ranks = call.begun.op.partition("of ") if call.name in MAKES_GROUPS else ("", "", "")
+                short = f"{call.name} {name}".strip()
+                words[id(call)] = (f"{short}: {ranks}", short) if ranks else (short,)
+            for number, call in enumerate(waits, 1):
+                same = [w for w in waits if (w.begun.of, w.begun.part) == (call.begun.of, call.begun.part)]
+                if len(same) > 1 and call.begun.of >= 0:
+                    words[id(call)] = (f"{_nth(same.index(call) + 1)} wait",)
+                elif 1 < len(waits) <= NUMBERED:
+                    words[id(call)] = (f"wait {number}",)
+        return words
+
+    def _wide(self, word: str, size: float) -> float:
+        """Return the length of a word, in milliseconds of the axis."""
+        return len(word) * style.CHAR * size / WORD * self._inch
+
+    def _say(self, lane: Lane) -> None:
+        """Find the places of the words above a lane."""
+        stood = self._stood.get(lane.rank)
+        if lane.stands:
+            wide = self._wide(lane.stands, SMALL)
+            left = self._sides(stood)[0] if stood is not None else self._leaves(lane.rank)
+            if stood is not None or left + wide + 0.1 * self._inch > self._high:
+                start = max(self._low, min(left, self._high - wide))
+                lane.words.append(Word(start, start, start + wide, lane.stands))
+        said = {self._inside(call)[0] for call in lane.calls}
+        for call in lane.calls:
+            text = self._names[id(call)][-1]
+            if self._inside(call)[0] or call.name in CUT or text in said:
+                continue
+            at, wide, away = sum(self._sides(call)) / 2, self._wide(text, SMALL), 0.06 * self._inch
+            start = at + away if at + away + wide <= self._high else at - away - wide
+            if all(max(at, start + wide) <= word.start or min(at, start) >= word.end for word in lane.words):
+                lane.words.append(Word(at, start, start + wide, text))
+                said.add(text)
+
+    def _inside(self, call: Call) -> tuple[str, float]:
+        """Return the longest of a call's words for which its bar has room, and where: not on a break."""
+        sides = [self._sides(call)]
+        if self._shown.gap is not None:
+            (left, right), middle = sides[0], sum(self._shown.x(at) for at in self._shown.gap) / 2
+            sides = [(left, min(right, middle)), (max(left, middle), right)]
+        left, right = max(sides, key=lambda side: side[1] - side[0])
+        room = right - left - 0.16 * self._inch
+        fits = (word for word in self._names[id(call)] if self._wide(word, WORD) < room)
+        return next(fits, ""), (left + right) / 2
+
+    def _stands(self, rank: int) -> str:
+        """Return where a rank stood at the end, in a few words; nothing if all came to it."""
+        wait = next((wait for wait in self._end.waits if wait.rank == rank), None) if self._end else None
+        if wait is None:
+            return ""
+        stood = self._stood[rank]
+        if stood is None:
+            left = self._met.ranks[rank].left
+            if left is None:
+                return "in code of its own"
+            if left.error:
+                return f"ended with {left.error.partition(':')[0]}"
+            return "" if left.at_ns > self._shown.end_ns else "its program has ended"
+        whom = named_ranks(wait.waits_for) if wait.waits_for else "nobody"
+        if stood.end_ns is None:
+            return f"waits for {whom} ({stood.line})"
+        return f"waited for {whom} ({stood.line}, {duration((stood.end_ns - stood.start_ns) / 1e9)})"
+
+    def _leaves(self, rank: int) -> float:
+        left = self._met.ranks[rank].left
+        return self._x(left.at_ns if left is not None else None)
+
+    # What is drawn.
+
+    def _limits(self, title: str, height: float) -> None:
+        axes, shown = self._axes, self._shown
+        axes.set_xlim(self._low, self._high)
+        axes.set_ylim(height, 0)
+        title += f"{': ' * bool(title and shown.words)}{shown.words}"
+        axes.set_title(title, loc="left", fontsize=13, fontweight="bold")
+        axes.set_xlabel("milliseconds from the first call after start-up", fontsize=11)
+        axes.tick_params(axis="x", labelsize=11)
+        if shown.gap is not None:
+            ticks = [tick for tick in axes.get_xticks() if self._low <= tick < shown.x(shown.gap[0])]
+            last = shown.x(shown.last_ns)
+            axes.set_xticks([*ticks, last], [*(f"{t:g}" for t in ticks), f"{shown.ms(shown.last_ns):.0f}"])
+        several = {rank for rank, n in Counter(lane.rank for lane in self._lanes).items() if n > 1}
+        labels = {
+            lane.row: _thread(lane.thread) if lane.rank in several else "in a call" for lane in self._lanes
+        }
+        labels |= dict.fromkeys(self._lent.values(), "buffer lent")
+        axes.set_yticks(list(labels), list(labels.values()), fontsize=10)
+        style.open_frame(axes)
+
+    def _bars(self, lane: Lane) -> None:
+        axes, row = self._axes, lane.row
+        here = self._x(self._met.ranks[lane.rank].head.at_ns)
+        style.bar(axes, here, self._leaves(lane.rank), row, style.TALL, facecolor=style.PALE, zorder=1)
+        for call in lane.calls:
+            left, right = self._sides(call)
+            look = style.call(call.name)
+            style.bar(axes, left, right, row, style.TALL, zorder=3, **look)
+            if call is self._stood.get(lane.rank):
+                frame = {"facecolor": "none", "edgecolor": style.ALARM, "linewidth": 2.8}
+                style.bar(axes, left, right, row, style.TALL, zorder=4, **frame)
+            text, at = self._inside(call)
+            if text:
+                look = {"fontsize": WORD, "zorder": 5, "bbox": style.white_box(0.12)}
+                axes.text(at, row, text, **style.CENTRED, **look)
+            if call.error and call.end_ns is not None and self._shown.x(call.end_ns) <= self._high:
+                axes.plot([right], [row + style.TALL / 2], zorder=7, clip_on=False, **_mark("P"))
+        bold: style.Style = {
+            "fontsize": SMALL,
+            "va": "center",
+            "color": style.ALARM,
+            "fontweight": "bold",
+            "zorder": 8,
+        }
+        for word in lane.words:
+            look = bold if word.text == lane.stands else {"fontsize": SMALL, "va": "center", "zorder": 8}
+            top = row - style.TALL / 2
+            axes.text(word.start, top - 0.42, word.text, bbox=style.white_box(0.05), **look)
+            if word.text != lane.stands:
+                axes.plot([word.at, word.at], [top - 0.5, top], color=style.DARK, linewidth=0.8, zorder=5)
+        if lane.stands and all(word.text != lane.stands for word in lane.words):
+            axes.text(self._leaves(lane.rank) + 0.08 * self._inch, row, lane.stands, **bold)
+
+    def _rank(self, rank: int) -> None:
+        rows = [lane.row for lane in self._lanes if lane.rank == rank] + [self._lent.get(rank)]
+        known = [row for row in rows if row is not None]
+        bold = {"va": "center", "fontsize": 12, "fontweight": "bold"}
+        style.beside(self._axes, style.margin(self._axes), (known[0] + known[-1]) / 2, f"rank {rank}", **bold)
+        if rank != next(iter(self._met.ranks)):
+            first = next(lane for lane in self._lanes if lane.rank == rank)
+            edge = first.row - 0.5 - HEAD * bool(first.words)
+            self._axes.axhline(edge, color=style.MEDIUM, linewidth=0.8, zorder=0)
+        if rank in self._lent:
+            self._lent_row([loan for loan in self._loans if loan.call.rank == rank], self._lent[rank])
+
+    def _lent_row(self, loans: Sequence[Loan], row: float) -> None:
+        """Draw loans that overlap above each other; where they are many, say how many."""
+        spans = [(*span, loan) for loan in loans if (span := self._span(loan)) is not None]
+        free: list[float] = []
+        placed = []
+        for start, end, loan in spans:
+            slot = next((n for n, until in enumerate(free) if until <= start), len(free))
+            free[slot : slot + 1] = [end]
+            placed.append((slot, start, end, loan))
+        if len(free) > SLOTS:
+            self._counted([(start, end) for start, end, _ in spans], len(free), row)
+            return
+        height = style.TALL / max(1, len(free))
+        for slot, start, end, loan in placed:
+            middle = row - style.TALL / 2 + (slot + 0.5) * height
+            until = max(end, start + style.NARROWEST * (self._high - self._low))
+            kind = _lent_as(loan)
+            style.bar(self._axes, start, until, middle, height * 0.9, zorder=3, **style.call(kind))
+            size = WORD if len(free) == 1 else SMALL
+            if len(free) < 3 and self._wide(kind, size) < until - start - 0.16 * self._inch:
+                box = style.white_box(0.08 if size == WORD else 0.0)
+                self._axes.text(
+                    (start + until) / 2, middle, kind, fontsize=size, zorder=5, bbox=box, **style.CENTRED
+                )
+
+    def _counted(self, spans: Sequence[tuple[float, float]], most: int, row: float) -> None:
+        for left, right in itertools.pairwise(sorted({side for span in spans for side in span})):
+            number = sum(start <= left and right <= end for start, end in spans)
+            height = style.TALL * number / most
+            look = {"facecolor": style.MEDIUM, "edgecolor": style.DARK, "linewidth": 0.5, "zorder": 3}
+            style.bar(self._axes, left, right, row + (style.TALL - height) / 2, height, **look)
+            if number and self._wide(str(number), SMALL) < right - left:
+                at = (left + right) / 2, row
+                self._axes.text(
+                    *at, str(number), fontsize=SMALL, zorder=5, bbox=style.white_box(0.05), **style.CENTRED
+                )
+
+    def _band(self, meeting: Meeting) -> bool:
+        from matplotlib.patches import Polygon
+
+        if len(meeting.ends) < 2 or not any(self._shown.shows(e.call) for e in meeting.ends.values()):
+            return False
+        if meeting.name == START or (meeting.is_start and not _agreed(meeting)):
+            return False
+        left, right = [], []
+        for _, end in sorted(meeting.ends.items()):
+            if not self._shown.shows(end.call):
+                continue
+            row = self._lane_of(end.call).row
+            edges = (row - style.TALL / 2, row + style.TALL / 2)
+            left += [(self._x(end.call.start_ns), edge) for edge in edges]
+            done = end.call.end_ns if end.blocking is None else end.done_ns
+            right += [(self._x(done), edge) for edge in edges]
+        colour = style.call(meeting.name)["facecolor"]
+        band = Polygon([*left, *reversed(right)], facecolor=colour, alpha=0.25, edgecolor="none", zorder=2)
+        self._axes.add_patch(band)
+        last = meeting.ends[meeting.last].call
+        late_ns = last.start_ns - min(end.call.start_ns for end in meeting.ends.values())
+        shown_ns = self._shown.end_ns - self._shown.start_ns
+        if late_ns > LATE * shown_ns and not meeting.is_start and self._shown.shows(last):
+            top = self._lane_of(last).row - style.TALL / 2
+            self._axes.plot([self._x(last.start_ns)], [top], zorder=9, **style.mark("v", 9))
+        return True
+
+    def _message(self, message: Message) -> str:
+        """Draw a message, and return what it is: ``message``, or ``other`` if its receiver wants another."""
+        sent, received = message.sent, message.received
+        if sent is None or not self._shown.shows(sent.call):
+            return ""
+        tail = self._x(sent.call.start_ns), self._lane_of(sent.call).row
+        if received is None or received.raised:
+            self._axes.plot([tail[0]], [tail[1] + style.TALL / 2], zorder=7, **_mark("X"))
+            return ""
+        done = received.done_ns or received.call.end_ns
+        rows = [ln.row for ln in self._lanes if ln.rank == message.receiver]
+        known = [ln.row for ln in self._lanes if received.call in ln.calls]
+        head = self._x(done), (known or rows)[0]
+        down = style.TALL / 2 if head[1] > tail[1] else -style.TALL / 2
+        fits = (sent.part.dtype, sent.part.size) == (received.part.dtype, received.part.size)
+        look: style.Style = (
+            {"color": "black", "linewidth": 1.0} if fits else {"color": style.BAD, "linewidth": 1.8}
+        )
+        ends = (tail[0], tail[1] + down), (head[0], head[1] - down)
+        style.arrow(self._axes, *ends, mutation_scale=11, zorder=6, linestyle="-" if done else ":", **look)
+        return "message" if fits else "other"
+
+    def _broken(self) -> None:
+        """Draw the break: two slanted lines through every row and the axis."""
+        assert self._shown.gap is not None  # noqa: S101  the caller has asked
+        middle = sum(self._shown.x(at) for at in self._shown.gap) / 2
+        lean, apart = 0.06 * self._inch, 0.07 * self._inch
+        bottom, _ = self._axes.get_ylim()
+        rows = [*(lane.row for lane in self._lanes), *self._lent.values()]
+        for top, foot in [(row - 0.42, row + 0.42) for row in rows] + [(bottom - 0.12, bottom + 0.12)]:
+            sides = (middle - apart / 2, middle + apart / 2)
+            self._axes.fill(
+                [sides[0] + lean, sides[1] + lean, sides[1] - lean, sides[0] - lean], [top, top, foot, foot],
+                color="white", zorder=6, clip_on=False,
+            )  # fmt: skip
+            for side in sides:
+                ends = [side + lean, side - lean], [top, foot]
+                self._axes.plot(*ends, color="black", linewidth=1.2, zorder=7, clip_on=False)
+
+    # The legend.
+
+    def _key_styles(self) -> dict[str, style.Style]:
+        names = [call.name for call in self._calls if call.name not in CUT]
+        names += [_lent_as(loan) for loan in self._loans]
+        known = {name: style.call(name) for name in dict.fromkeys(names)}
+        return dict(sorted(known.items(), key=lambda one: _order(one[0])))
+
+    def _legend(self) -> None:
+        handles: list[Artist] = [style.patch_key(name, **look) for name, look in self._keys.items()]
+        ends = [name for name, word in ((START, "start-up"), (END, "shut-down"))
+                if any(call.name == name for call in self._calls)]  # fmt: skip
+        words = {START: "start-up", END: "shut-down, cut" if self._shown.cut_end else "shut-down"}
+        if ends:
+            handles.append(style.patch_key("; ".join(words[name] for name in ends), **style.call(START)))
+        handles.append(style.patch_key("the program's own code", facecolor=style.PALE))
+        if self._bands:
+            colour = style.call(self._bands[0].name)["facecolor"]
+            handles.append(style.patch_key("one call of all its ranks", facecolor=colour, alpha=0.25))
+        arrow = {"linestyle": "-", "marker": ">", "markersize": 5}
+        if "message" in self._arrows:
+            handles.append(style.line_key("message", color="black", linewidth=1.0, **arrow))
+        if "other" in self._arrows:
+            handles.append(
+                style.line_key("message of another size or type", color=style.BAD, linewidth=1.8, **arrow)
+            )
+        if any(call is self._stood.get(call.rank) for call in self._calls):
+            handles.append(
+                style.patch_key("stood here", facecolor="none", edgecolor=style.ALARM, linewidth=2.4)
+            )
+        marks = [
+            ("came last", "v", style.mark("v", 9)),
+            ("never received", "X", _mark("X")),
+            ("raised", "P", _mark("P")),
+        ]
+        drawn = {line.get_marker() for line in self._axes.lines}
+        handles += [style.line_key(word, **look) for word, shape, look in marks if shape in drawn]
+        columns = -(-len(handles) // -(-len(handles) // KEYS))
+        style.legend_below(
+            self.paper, handles, ncols=columns, fontsize=10, handleheight=1.2, columnspacing=1.4
+        )
+
+
+def _mark(shape: str) -> style.Style:
+    return style.mark(shape, 12, style.BAD, edge=1.2)
+
+
+def _nth(number: int) -> str:
+    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number, 'th') }"
+
+
+def _thread(thread: str) -> str:
+    """Return a thread's own name, or what its program calls it by, as the margin has room for it."""
+    name = thread.rpartition(" ")[0] or "main"
+    if name.endswith(")"):  # its target
+        return name.rpartition("(")[2][:-1][:NAME]
+    return "helper" if name.startswith(("Thread-", "ThreadPoolExecutor-")) else name[:NAME]
+
+
+def _lent_as(loan: Loan) -> str:
+    """Return the function that lends a buffer so: of a batch what this message would be alone."""
+    parts = loan.call.begun.parts
+    if loan.part == ANY or loan.part >= len(parts) or not parts[loan.part].kind:
+        return loan.call.name
+    return f"i{parts[loan.part].kind}"
+
+
+def _agreed(meeting: Meeting) -> bool:
+    """Say whether all ranks make the same group there."""
+    ranks = {end.call.begun.op.rpartition("of ")[2] for end in meeting.ends.values()}
+    return not meeting.missing and len(ranks) == 1
+
+
+def _order(name: str) -> tuple[int, str]:
+    return next((n for n, known in enumerate(style.CALLS) if name == known), len(style.CALLS)), name
