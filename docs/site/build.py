@@ -23,6 +23,7 @@ ROOT = HERE.parent.parent
 OUT = ROOT / "build" / "site"
 RESULTS = ROOT / "benchmarks" / "results"
 PAGES = ("GLOSSARY.md", "CONTRIBUTING.md", "CHANGELOG.md", "README.md", "slides/INSTRUCTOR.md")
+APPENDICES = sorted((ROOT / "notebooks").glob("appendix-*.ipynb"))
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s:#]+)(#[^)\s]*)?\)")
 RUN_IT = "\n\n*To change this page and run it: `make lab` in the repository, then open `{}` in JupyterLab.*"
 API = {
@@ -50,7 +51,7 @@ def laid_out(folder: Path) -> None:
     shutil.copytree(HERE / "_static", folder / "_static")
     pages = [ROOT / name for name in PAGES]
     pages += [page for name in ("docs", "benchmarks/results") for page in (ROOT / name).glob("*.md")]
-    pages += [*(ROOT / "notebooks").rglob("[0-9][0-9]-*.ipynb")]
+    pages += [*(ROOT / "notebooks").rglob("[0-9][0-9]-*.ipynb"), *APPENDICES]
     kept = {page.resolve() for page in pages}
     for page in pages:
         place = folder / page.relative_to(ROOT)
@@ -107,10 +108,11 @@ def _index(lessons: list[Lesson]) -> str:
         parts.append(_toctree(half.title, entries))
     answers = [f"{each.card.number} Solutions <notebooks/solutions/{each.file[:-6]}>" for each in lessons]
     docs = [f"docs/{page.stem}" for page in sorted((ROOT / "docs").glob("*.md"))]
-    more = ["About <README>", "GLOSSARY", *docs, "slides/INSTRUCTOR", "CONTRIBUTING", "CHANGELOG"]
+    appendices = [f"notebooks/{page.stem}" for page in APPENDICES]
+    pages = [*appendices, *docs, "slides/INSTRUCTOR", "CONTRIBUTING", "CHANGELOG"]
     measured = [f"benchmarks/results/{page.stem}" for page in sorted(RESULTS.glob("*.md"))]
     parts.append(_toctree("Solutions", answers))
-    parts.append(_toctree("Reference", more))
+    parts.append(_toctree("Reference", ["About <README>", "GLOSSARY", *pages]))
     parts.append(_toctree("Measured", measured))
     parts.append(_toctree("API", [f"{module} <api/{module}>" for module in API]))
     return "\n\n".join(parts)

@@ -13,7 +13,11 @@ FILES = ("README.md", "stages.py", "own_torchrun.py", "test_pipeline.py", "pipel
 CHECKOUT = Path(__file__).parent.parent.parent
 INSTALLED = Path(sysconfig.get_path("data")) / "share" / "ppwork"
 """Where a wheel puts the course."""
-COURSE = ("GLOSSARY.md", "notebooks/*.ipynb", "notebooks/solutions/*.ipynb", "docs/*.md", "docs/*.png")
+LESSONS = "notebooks/[0-9][0-9]-*.ipynb"
+COURSE = (
+    LESSONS, "notebooks/appendix-*.ipynb", "notebooks/solutions/*.ipynb",
+    "GLOSSARY.md", "docs/*.md", "docs/*.png",
+)  # fmt: skip
 
 
 def new_project(folder: Path) -> list[Path]:
@@ -41,7 +45,7 @@ def copy_course(folder: Path) -> list[Path]:
         PlanError: The folder is there and not empty or cannot be written, or this installation has no course.
     """
     _must_be_free(folder)
-    home = next((home for home in (CHECKOUT, INSTALLED) if list(home.glob(COURSE[1]))), None)
+    home = next((home for home in (CHECKOUT, INSTALLED) if list(home.glob(LESSONS))), None)
     if home is None:
         raise PlanError(
             "This installation of ppwork has no lessons.", check_first=f"a wheel puts them into {INSTALLED}"
@@ -53,7 +57,7 @@ def copy_course(folder: Path) -> list[Path]:
             shutil.copyfile(source, target)
     except OSError as error:
         raise _unwritable(folder, error) from error
-    return sorted(folder.glob(COURSE[1]))
+    return sorted(folder.glob(LESSONS))
 
 
 def _must_be_free(folder: Path) -> None:

@@ -156,7 +156,7 @@ def stages(backend: str, gpus: int) -> dict[str, Stage]:
         "timelines": Stage(60, [Step(f"depth {n}", [planned(n), drawn], findings.drawn) for n in (1, 3)]),
         "claims": Stage(120, [Step("all", [claims], findings.claimed, limit_s=120.0)]),
         "faults": Stage(120, [*map(fault, BROKEN), blocking()]),
-        "lessons": Stage(120, [lesson(number, nccl=nccl) for number in ("01", "02", "05", "07", "08")]),
+        "lessons": Stage(120, [lesson(number, nccl=nccl) for number in ("06", "01", "02", "05", "07", "08")]),
         "sanitizer": Stage(60, [sanitized(tool) for tool in ("memcheck", "racecheck")]),
     }
     if nccl and not gpus:

@@ -21,12 +21,13 @@ from wording import wording_problems
 from ppwork.lab.course.refresh import dump, normalised
 from ppwork.lab.question import Asked, Option
 
-LESSONS = sorted(FOLDER.glob("*.ipynb"))
+LESSONS = sorted(FOLDER.glob("[0-9][0-9]-*.ipynb"))
+APPENDICES = sorted(FOLDER.glob("appendix-*.ipynb"))
 SOLVED = sorted(SOLUTIONS.glob("*.ipynb"))
 MAX_BYTES = 300_000
 
 
-@pytest.fixture(params=[*LESSONS, *SOLVED], ids=lambda path: f"{path.parent.name}/{path.name}")
+@pytest.fixture(params=[*LESSONS, *SOLVED, *APPENDICES], ids=lambda path: f"{path.parent.name}/{path.name}")
 def notebook_file(request):
     return request.param
 

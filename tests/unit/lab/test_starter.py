@@ -30,8 +30,9 @@ def test_the_course_comes_with_what_its_pages_link_to(tmp_path):
     lessons = copy_course(tmp_path / "course")
     assert lessons[0].name == "00-start-here.ipynb"
     solutions = {path.name for path in (tmp_path / "course" / "notebooks" / "solutions").iterdir()}
-    assert solutions == {path.name for path in lessons if path.name[0].isdigit()}
+    assert solutions == {path.name for path in lessons}
     assert (tmp_path / "course" / "GLOSSARY.md").is_file()
+    assert list((tmp_path / "course" / "notebooks").glob("appendix-*.ipynb"))
 
 
 def test_an_installation_without_lessons_says_where_they_would_be(tmp_path, monkeypatch):
