@@ -163,7 +163,7 @@ def _told(run: ScriptRun) -> str:
         )
     if ENDED[0] not in said[2]:
         return (
-            "Rank 2 was not told that chunk 0 is refused. It waits in a broadcast of the group `mesh`: no other "
+            "Rank 2 was not told that chunk 0 is refused. It waits in a broadcast of `mesh`: no other "
             "call can reach it. What can the leader broadcast, for a good envelope and for a bad one?"
         )
     if ENDED[0] not in said[0]:
