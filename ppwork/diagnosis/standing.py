@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from ppwork.diagnosis.causes import Cause, cause_of
 from ppwork.diagnosis.findings import Wait
 from ppwork.diagnosis.waits import roots
 from ppwork.errors import named_ranks, ranks_by_value
@@ -22,17 +23,21 @@ class Standing:
 
     Attributes:
         waits: A line for each rank; one that waits for nobody left, was killed, or is in code of its own.
+        cause: What its calls tell of why.
         mismatches: Calls that met and do not fit, or did not meet and should have, in sentences.
     """
 
     waits: tuple[Wait, ...]
     mismatches: tuple[str, ...]
+    cause: Cause | None = None
 
     @property
     def sentence(self) -> str:
         """The mismatches, or who is waited for."""
         if self.mismatches:
             return " ".join(self.mismatches)
+        if self.cause is not None:
+            return self.cause.what
         if awaited := roots(self.waits):
             lines = [str(wait) for wait in self.waits if wait.rank in awaited and not wait.waits_for]
             never = [rank for rank in awaited if all(wait.rank != rank for wait in self.waits)]
@@ -61,7 +66,8 @@ def standing(met: Meetings) -> Standing | None:
     if all_left and not mismatches:
         return None
     waits = () if all_left else tuple(_wait(met, rank, of_rank) for rank, of_rank in met.ranks.items())
-    return Standing(waits, mismatches)
+    stood = {rank: stood_in(of_rank) for rank, of_rank in met.ranks.items()}
+    return Standing(waits, mismatches, None if all_left or mismatches else cause_of(met, stood))
 
 
 def stood_in(of_rank: RankCalls) -> Call | None:

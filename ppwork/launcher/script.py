@@ -26,6 +26,8 @@ from ppwork.records.run import TORCHRUN_LOG, FinishedProgram
 from ppwork.timeline.meetings import Meetings
 
 LIMIT_S = 120.0
+FROM_PLACES = ("CollectiveMismatch", "LeftEarly", "NeverCame", "OnlySymptoms", "Timeout", "Unmatched")
+"""What the logs are read to say where nothing but the places of the ranks is known: their calls tell more."""
 LINES = 40
 """Last lines of each rank's output that are shown; all of it is in the run folder."""
 
@@ -48,7 +50,8 @@ class ScriptRun(FinishedProgram):
     def __repr__(self) -> str:
         ends = {rank: self.printed(rank).splitlines()[-LINES:] for rank in range(self.nproc)}
         lines = [f"rank {rank}: {line}" for rank, end in ends.items() for line in end]
-        return "\n".join(lines) or f"{self.nproc} ranks printed nothing; exit code {self.exit_code}"
+        nobody = "neither rank" if self.nproc == 2 else "no rank"
+        return "\n".join(lines) or f"{nobody} printed anything; exit code {self.exit_code}"
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(repr(self))}</pre>"
@@ -125,7 +128,8 @@ def _failure(run_dir: Path, code: int) -> RunFailed | None:
     if code == STOPPED:
         return RunFailed(f"The program was stopped; no rank is left.\n  folder: {run_dir}")
     try:
-        failure = diagnose_job(read_job(run_dir)).as_error()
+        found = diagnose_job(read_job(run_dir))
+        failure = found.as_error()
     except PlanError:  # it was over before a rank had a log
         log = run_dir / TORCHRUN_LOG
         return RunFailed(f"torchrun ended with code {code}, and no rank left a log.\n  log: {log}")
@@ -135,5 +139,10 @@ def _failure(run_dir: Path, code: int) -> RunFailed | None:
     if code == PAST_LIMIT:
         lines = end.lines if end is not None else []
         return failure.below("\n  ".join(["The program passed its limit and was stopped.", *lines]))
+    if end is not None and end.cause is not None and found.cause and found.cause.error_type in FROM_PLACES:
+        told, place = end.cause, [f"log: {found.log}"] if found.log else []
+        text = "\n  ".join([told.what, *place, *(str(wait) for wait in end.waits if wait.waits_for)])
+        where = {"rank": told.rank}
+        return RunFailed(text, where=where, check_first=told.check_first, headline=told.what)
     what = "\n  ".join([failure.what, *(end.mismatches if end is not None else [])])
     return RunFailed(what, where=failure.where, check_first=failure.check_first, headline=failure.headline)

@@ -159,8 +159,8 @@ class CallRows:
             calls = [call for call in self._calls if call.rank == rank]
             waits = [call for call in calls if call.name == WAIT]
             for call in calls:
-                name, _, ranks = call.begun.op.partition("of ") if call.name in MAKES_GROUPS else ("", "", "")
-                short = f"{call.name} {name}".strip()
+                short = f"{call.name} {call.begun.makes}".strip()
+                ranks = call.begun.op if call.name in MAKES_GROUPS else ""
                 words[id(call)] = (f"{short}: {ranks}", short) if ranks else (short,)
             for number, call in enumerate(waits, 1):
                 same = [w for w in waits if (w.begun.of, w.begun.part) == (call.begun.of, call.begun.part)]
@@ -185,14 +185,18 @@ class CallRows:
                 lane.words.append(Word(start, start, start + wide, lane.stands))
         said = {self._inside(call)[0] for call in lane.calls}
         for call in lane.calls:
-            text = self._names[id(call)][-1]
-            if self._inside(call)[0] or call.name in CUT or text in said:
+            if self._inside(call)[0] or call.name in CUT:
                 continue
-            at, wide, away = sum(self._sides(call)) / 2, self._wide(text, SMALL), 0.06 * self._inch
-            start = at + away if at + away + wide <= self._high else at - away - wide
-            if all(max(at, start + wide) <= word.start or min(at, start) >= word.end for word in lane.words):
+            at, away = sum(self._sides(call)) / 2, 0.06 * self._inch
+            for text in self._names[id(call)]:
+                wide = self._wide(text, SMALL)
+                start = at + away if at + away + wide <= self._high else at - away - wide
+                sides = min(at, start), max(at, start + wide)
+                if text in said or any(sides[0] < word.end and word.start < sides[1] for word in lane.words):
+                    continue
                 lane.words.append(Word(at, start, start + wide, text))
-                said.add(text)
+                said |= set(self._names[id(call)])
+                break
 
     def _inside(self, call: Call) -> tuple[str, float]:
         """Return the longest of a call's words for which its bar has room, and where: not on a break."""
@@ -238,9 +242,7 @@ class CallRows:
         axes.set_xlabel("milliseconds from the first call after start-up", fontsize=11)
         axes.tick_params(axis="x", labelsize=11)
         if shown.gap is not None:
-            ticks = [tick for tick in axes.get_xticks() if self._low <= tick < shown.x(shown.gap[0])]
-            last = shown.x(shown.last_ns)
-            axes.set_xticks([*ticks, last], [*(f"{t:g}" for t in ticks), f"{shown.ms(shown.last_ns):.0f}"])
+            axes.set_xticks(*self._ticks())
         several = {rank for rank, n in Counter(lane.rank for lane in self._lanes).items() if n > 1}
         labels = {
             lane.row: _thread(lane.thread) if lane.rank in several else "in a call" for lane in self._lanes
@@ -248,6 +250,17 @@ class CallRows:
         labels |= dict.fromkeys(self._lent.values(), "buffer lent")
         axes.set_yticks(list(labels), list(labels.values()), fontsize=10)
         style.open_frame(axes)
+
+    def _ticks(self) -> tuple[list[float], list[str]]:
+        """Return ticks on both sides of the break, and the true end of the time behind it."""
+        assert self._shown.gap is not None  # noqa: S101  the caller has asked
+        shown, (first, then), every = self._shown, self._shown.gap, self._axes.get_xticks()
+        before = [float(tick) for tick in every if self._low <= tick < shown.x(first)]
+        step, last = float(every[1] - every[0]), shown.ms(shown.last_ns)
+        number = int(shown.ms(then) // step) + 1
+        after = [n * step for n in range(number, int(last // step) + 1) if last - n * step > 0.6 * self._inch]
+        behind = [shown.x(shown.zero_ns + round(ms * 1e6)) for ms in (*after, last)]
+        return [*before, *behind], [f"{ms:g}" for ms in (*before, *after)] + [f"{last:.0f}"]
 
     def _bars(self, lane: Lane) -> None:
         axes, row = self._axes, lane.row
@@ -466,7 +479,7 @@ def _lent_as(loan: Loan) -> str:
 
 def _agreed(meeting: Meeting) -> bool:
     """Say whether all ranks make the same group there."""
-    ranks = {end.call.begun.op.rpartition("of ")[2] for end in meeting.ends.values()}
+    ranks = {end.call.begun.op for end in meeting.ends.values()}
     return not meeting.missing and len(ranks) == 1
 
 

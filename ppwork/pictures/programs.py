@@ -77,12 +77,14 @@ def _finding(met: Meetings, end: Standing | None) -> str:
     parts = [f"{len(met.ranks)} rank{'s' if len(met.ranks) > 1 else ''}, {calls} calls."]
     if end is not None:
         parts.append(end.sentence)
-    stalls = [stall for stall in met.stalls if stall.ns >= STOOD_MS * 1e6]
+    # Beside an end that ranks did not reach, some milliseconds of an earlier call tell nothing.
+    stands = end is not None and any(wait.waits_for for wait in end.waits)
+    stalls = [stall for stall in met.stalls if stall.ns >= STOOD_MS * 1e6 and not stands]
     raised = _raised(met) if end is None else ""
     parts += [raised] if raised else [f"{_stood(met, stall)}." for stall in stalls[:1]]
     if not stalls and not raised and end is None:
         parts.append(f"Nobody stood longer than {STOOD_MS:g} ms for another.")
-    parts += _last_comer(met)
+    parts += [] if stands else _last_comer(met)
     for rank, of_rank in met.ranks.items():
         if of_rank.lost:
             parts.append(f"Of rank {rank}, {of_rank.lost} calls in the middle were not kept.")

@@ -25,6 +25,8 @@ SEND, RECV = "send", "recv"
 ANY = -1
 """The peer of a receive from any rank, and the root of a collective that has none."""
 WAIT = "wait"
+LOCAL = "only "
+"""Begins the ``op`` of a ``new_group`` that its members alone make."""
 
 
 class Part(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -81,6 +83,7 @@ class Begun(msgspec.Struct, frozen=True, omit_defaults=True, tag="begun", tag_fi
         name: Of the function, or ``WAIT``.
         site: File and line of the program; of the innermost frame that is not torch's.
         op: The reduction, or another word of the call.
+        makes: Of ``new_group``: the name of the group on this rank, a count; nothing where it is a hash.
         of: ``WAIT``: the number of the call that returned the handle.
         part: ``WAIT``: which of that call's handles; ``ANY``: there is one for all.
     """
@@ -93,6 +96,7 @@ class Begun(msgspec.Struct, frozen=True, omit_defaults=True, tag="begun", tag_fi
     parts: tuple[Part, ...] = ()
     thread: str = ""
     op: str = ""
+    makes: str = ""
     of: int = -1
     part: int = ANY
 

@@ -23,7 +23,20 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
-from ppwork.records.calls import ANY, RECV, SEND, WAIT, Begun, CallWriter, Ended, Group, Head, Left, Part
+from ppwork.records.calls import (
+    ANY,
+    LOCAL,
+    RECV,
+    SEND,
+    WAIT,
+    Begun,
+    CallWriter,
+    Ended,
+    Group,
+    Head,
+    Left,
+    Part,
+)
 from ppwork.records.clocks import Clock
 from ppwork.records.failure import is_users
 
@@ -82,7 +95,7 @@ class Parameters(NamedTuple):
 
         return cls(
             first(*TENSORS), first("src", "dst"), first("group_src", "group_dst"), first("tag"),
-            first("op", "reduceOp", "backend", "ranks"), first("group", "process_group", "parent_pg"),
+            first("op", "reduceOp", "ranks", "backend"), first("group", "process_group", "parent_pg"),
         )  # fmt: skip
 
 
@@ -251,8 +264,15 @@ class CallRecorder:
         number, site = next(self._numbers), self._site()
         ident = threading.get_ident()
         thread = "" if ident == self._main else f"{threading.current_thread().name} {ident}"
-        self._writer.write(Begun(number, time.monotonic_ns(), name, site, group, parts, thread, op, **of))
+        makes = self._next_group() if name == "new_group" and not op.startswith(LOCAL) else ""
+        self._writer.write(
+            Begun(number, time.monotonic_ns(), name, site, group, parts, thread, op, makes, **of)
+        )
         return number
+
+    def _next_group(self) -> str:
+        """Return the name that torch gives to the next group here: a count, which is this rank's own."""
+        return str(getattr(getattr(self._c10d, "_world", None), "group_count", ""))
 
     def _end(self, name: str, number: int, result: Any) -> None:  # noqa: ANN401  of a function of torch
         at_ns = time.monotonic_ns()
@@ -275,7 +295,6 @@ class CallRecorder:
                 parts = tuple(self._part(ENDS[o.op.__name__], o.tensor, o.peer, o.tag) for o in ops)
             else:
                 group, op = self._group(_given(places.group, args, kwargs)), _given(places.op, args, kwargs)
-                op = self._made(args, kwargs) if name == "new_group" else op
                 peer = _given(places.peer, args, kwargs)
                 tag = _given(places.tag, args, kwargs) if name in ENDS else 0  # DTensor's are texts
                 if peer is None:
@@ -285,16 +304,10 @@ class CallRecorder:
                     ENDS.get(name, ""), _given(places.tensor, args, kwargs), int(peer), int(tag or 0)
                 )
                 parts = (part,) if part != NOTHING else ()
-            return group.name if group else "", parts, self._text_of(op)
+            local = LOCAL if kwargs.get("use_local_synchronization") else ""
+            return group.name if group else "", parts, f"{local}{self._text_of(op)}"
         except Exception:  # noqa: BLE001  its own error is the one to see
             return "", (), ""
-
-    def _made(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        """Return what a new group will be: this rank's name for it, which is a count, and its ranks."""
-        given = inspect.signature(self._c10d.new_group).bind(*args, **kwargs).arguments
-        name = "" if given.get("use_local_synchronization") else str(self._c10d._world.group_count)
-        ranks = given.get("ranks")
-        return " of ".join(filter(None, (name, "" if ranks is None else str(sorted(ranks)))))
 
     def _part(self, kind: str, tensor: Any, peer: int, tag: int) -> Part:  # noqa: ANN401  whatever was given
         tensors, size = 1, 0

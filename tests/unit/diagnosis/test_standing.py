@@ -111,3 +111,52 @@ def test_a_message_of_another_length_is_told_with_both_ends(made):
     assert end_of(made).mismatches == (
         "A send of float32[4] (rank 0, prog.py:2) met a receive of float32[2] (rank 1, prog.py:9).",
     )
+
+
+def test_a_collective_that_names_no_group_is_told_before_its_victims(made):
+    """Rank 0 has no part in the group that was meant: its receive waits, and is not to blame."""
+    for rank in range(3):
+        made.call(rank, "new_group", 0, 1, op="[1, 2]", makes="1", line=7)
+    made.recv(0, 1, 2, 3002, line=14, error="RuntimeError: Timed out waiting 3000ms for recv operation")
+    for rank in (1, 2):
+        made.call(rank, "all_reduce", 2, 3002, ONE, line=11, error="RuntimeError: Timed out waiting 3000ms")
+    for rank in range(3):
+        made.left(rank, 3003, error="RuntimeError: Timed out waiting")
+    end = end_of(made)
+    assert end.sentence == (
+        "Ranks 1 and 2 were in all_reduce on the default group (prog.py:11), which rank 0 did not call: it "
+        "was in recv, waiting for rank 1 (prog.py:14)."
+    )
+    assert end.cause.check_first == "is `group=` missing at prog.py:11?"
+
+
+def test_without_other_groups_no_group_was_meant(made):
+    made.recv(0, 1, 2, 3002, line=14, error="RuntimeError: Timed out waiting 3000ms for recv operation")
+    for rank in (1, 2):
+        made.call(rank, "all_reduce", 2, 3002, ONE, line=11, error="RuntimeError: Timed out waiting 3000ms")
+    assert end_of(made).cause is None
+
+
+CLOSED = "RuntimeError: [pair.cc:553] Connection closed by peer [127.0.0.1]:403"
+
+
+def test_who_destroys_its_groups_closes_the_connections_before_it_ends(made):
+    made.recv(0, 1, 0, 14, line=11, error=CLOSED)
+    made.call(1, "destroy_process_group", 3, 23, line=16)
+    made.left(0, 15, error=CLOSED)
+    for rank in (1, 2):
+        made.left(rank, 24)
+    end = end_of(made)
+    assert end.sentence == (
+        "Rank 1 closed its connections in destroy_process_group (prog.py:16) while rank 0 was in recv "
+        "(prog.py:11), waiting for it."
+    )
+    assert end.cause.rank == 1
+
+
+def test_a_rank_that_ends_without_destroying_has_not_closed_them_so(made):
+    made.recv(0, 1, 0, 14, line=11, error=CLOSED)
+    made.left(0, 15, error=CLOSED)
+    for rank in (1, 2):
+        made.left(rank, 3)
+    assert end_of(made).cause is None

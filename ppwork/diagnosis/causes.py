@@ -1,0 +1,97 @@
+"""Causes that a program's calls show, and its logs do not: who closed a connection, which group was meant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ppwork.diagnosis.job_evidence import capital, were
+from ppwork.errors import named_ranks
+from ppwork.protocol.backend_errors import LOST_TEXTS
+from ppwork.records.calls import RECV, SEND, Call
+from ppwork.timeline.meetings import MAKES_GROUPS, Meeting, Meetings
+
+DEFAULT, CLOSES = "default_pg", "destroy_process_group"
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What went wrong, as far as the calls of all ranks tell it.
+
+    Attributes:
+        rank: The rank to look at.
+        what: A sentence.
+        check_first: Where to look.
+    """
+
+    rank: int
+    what: str
+    check_first: str
+
+
+def cause_of(met: Meetings, stood: Mapping[int, Call | None]) -> Cause | None:
+    """Return the cause of the end that a program came to; ``None``: its calls do not tell it.
+
+    Args:
+        met: What met what in it.
+        stood: The call that each rank did not come out of, or that raised at its end.
+    """
+    return _other_group(met, stood) or _closed(met, stood)
+
+
+def _other_group(met: Meetings, stood: Mapping[int, Call | None]) -> Cause | None:
+    """Some are in a collective of all ranks, and the others await messages of theirs: was a group meant?"""
+    for meeting in met.meetings:
+        calls = [stood.get(rank) for rank in meeting.ends]
+        is_all = meeting.group == DEFAULT and not meeting.is_start and meeting.missing
+        if not is_all or any(
+            end.call is not call for end, call in zip(meeting.ends.values(), calls, strict=True)
+        ):
+            continue
+        makes = any(call.name in MAKES_GROUPS for rank in meeting.ends for call in met.ranks[rank].calls)
+        instead = {rank: call for rank in meeting.missing if (call := stood.get(rank)) is not None}
+        if (
+            makes
+            and len(instead) == len(meeting.missing)
+            and all(_with(call, meeting) for call in instead.values())
+        ):
+            return _no_group(meeting, instead)
+    return None
+
+
+def _with(call: Call, meeting: Meeting) -> bool:
+    """Say whether a call is a message with a rank of a collective."""
+    return any(part.kind and part.peer in meeting.ends for part in call.begun.parts)
+
+
+def _no_group(meeting: Meeting, instead: Mapping[int, Call]) -> Cause:
+    came = tuple(sorted(meeting.ends))
+    call = meeting.ends[came[0]].call
+    rank, other = next(iter(instead.items()))
+    peers = named_ranks(sorted({part.peer for part in other.begun.parts if part.kind}))
+    never = named_ranks(meeting.missing)
+    return Cause(
+        came[0],
+        f"{capital(came)} {were(came)} in {call.name} on the default group ({call.line}), which {never} did "
+        f"not call: {'it' if len(instead) == 1 else f'rank {rank}'} was in {other.name}, waiting for {peers} "
+        f"({other.line}).",
+        f"is `group=` missing at {call.line}?",
+    )
+
+
+def _closed(met: Meetings, stood: Mapping[int, Call | None]) -> Cause | None:
+    """A peer had begun to destroy its groups when a call lost its connection."""
+    for rank, call in stood.items():
+        if call is None or call.end_ns is None or not any(text in call.error for text in LOST_TEXTS):
+            continue
+        for peer in sorted({part.peer for part in call.begun.parts if part.kind in (SEND, RECV)}):
+            calls = met.ranks[peer].calls if peer in met.ranks else ()
+            closes = next((c for c in calls if c.name == CLOSES and c.start_ns <= (call.end_ns or 0)), None)
+            if closes is not None and stood.get(peer) in (None, closes):
+                return Cause(
+                    peer,
+                    f"Rank {peer} closed its connections in {CLOSES} ({closes.line}) while rank {rank} was "
+                    f"in {call.name} ({call.line}), waiting for it.",
+                    f"does rank {peer} make as many calls as rank {rank} before it leaves?",
+                )
+    return None
