@@ -125,7 +125,7 @@ def wait_arrow(
         dashed: Whether it gives a buffer back.
     """
     way = HIGH / 2 if tail[1] < head[1] else -HIGH / 2
-    bend = 0.0 if abs(tail[1] - head[1]) <= 1 else 0.22
+    bend = 0.0 if abs(tail[1] - head[1]) <= 1 else -0.22
     style.arrow(
         axes,
         (tail[0], tail[1] + way),
@@ -190,14 +190,16 @@ def _draw(rows: list[str], placed: Mapping[str, Placed], waits: Pairs, torn: set
         row = rows.index(queue)
         if start == end:
             axes.plot([start], [row], clip_on=False, zorder=6, gid=name, **style.mark("D", 9))
-            style_of_word = {"fontsize": 10, "va": "center", "ha": "left"}
+            style_of_word: style.Style = {"fontsize": 10, "va": "center", "ha": "left"}
             axes.text(start + 0.12 / inches, row, name, **style_of_word)
         else:
             box(axes, (start, end, row), [name], inches, torn=name in torn, gid=name)
     for number, (first, second) in enumerate(waits):
         tail, head = placed[first], placed[second]
-        places = (tail.end_ms, rows.index(tail.queue)), (head.start_ms, rows.index(head.queue))
-        wait_arrow(axes, *places, gid=f"wait {number}")
+        at, to_row = float(rows.index(tail.queue)), float(rows.index(head.queue))
+        if tail.start_ms == tail.end_ms:  # a mark is not as high as a box
+            at += 0.1 if at > to_row else -0.1
+        wait_arrow(axes, (tail.end_ms, at), (head.start_ms, to_row), gid=f"wait {number}")
     if torn:
         frame: style.Style = {"facecolor": "white", "edgecolor": style.BAD, "linewidth": 3.0}
         style.legend_below(figure, [style.patch_key(TORN, **frame)], fontsize=10)
