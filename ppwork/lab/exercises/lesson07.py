@@ -158,6 +158,8 @@ def _told(run: ScriptRun) -> str:
         return ""
     said = {rank: Attempt(run).lines(rank) for rank in range(MESHED)}
     if ENDED[0] not in said[1]:
+        if run.failure is not None:
+            return ""  # its diagnosis says more
         return (
             "The leader, rank 1, printed no `chunk 0 refused`: keep the `try`, and the last line of the loop."
         )
