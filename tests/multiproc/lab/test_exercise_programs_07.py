@@ -21,6 +21,7 @@ mine = slice(2 * rank, 2 * rank + 2)
 """
 TAIL = """
 print("y", y.tolist())
+dist.barrier()
 dist.destroy_process_group()
 """
 PART = "part = F.linear(x, weight[mine], bias[mine])\n"
