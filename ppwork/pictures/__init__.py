@@ -12,12 +12,14 @@ from ppwork.pictures.journey import journey
 from ppwork.pictures.measures import chunks, depths, mesh
 from ppwork.pictures.picture import Picture
 from ppwork.pictures.programs import program
+from ppwork.pictures.queues import queues
 from ppwork.pictures.rings import edges
 from ppwork.pictures.scenarios import scenario
 from ppwork.pictures.sequences import sequence
 from ppwork.pictures.state_machine import states
 from ppwork.pictures.tables import Table
 from ppwork.pictures.timelines import timeline
+from ppwork.pictures.trees import tree
 
 __all__ = [
     "Picture",
@@ -30,11 +32,13 @@ __all__ = [
     "journey",
     "mesh",
     "program",
+    "queues",
     "scenario",
     "sequence",
     "states",
     "timeline",
     "topology",
+    "tree",
 ]
 
 

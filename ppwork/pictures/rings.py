@@ -1,4 +1,4 @@
-"""The rings of slots on paper: a row per stream, a box per work, an arrow per wait of one stream for another.
+"""The rings of slots on paper: a row per stream, a box per operation, an arrow per wait of one for another.
 
 Nothing here was recorded: ``timeline.ring`` makes the times, and the title says so. A recorded run is
 ``timeline``'s.
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ppwork.pictures import style
 from ppwork.pictures.picture import Picture
+from ppwork.pictures.queues import TORN, box, wait_arrow
 from ppwork.pictures.tables import Table
 from ppwork.timeline.ring import EDGES, RECEIVER, SENDER, STREAMS, OnPaper, SlotWork, Wait, on_paper
 
@@ -18,25 +19,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WIDTH, MARGINS, ROW, HIGH = 12.0, (2.75, 0.25, 0.5, 1.15), 0.72, 0.4
-"""Of the figure, its margins, a row and the part of it that a box takes, in inches (the last in rows)."""
+WIDTH, MARGINS, ROW = 12.0, (2.75, 0.25, 0.5, 1.15), 0.78
+"""Of the figure, its margins and a row, in inches."""
 RANKS = {SENDER: "rank 0\nstage0", RECEIVER: "rank 1\nleader"}
-LOOKS = {
-    "send": (style.BLUE, "solid"),
-    "refill": (style.DARK, "dashed"),
-    "relay": (style.PURPLE, "solid"),
-    "take": (style.GREEN, "solid"),
-    "reuse": (style.ORANGE, "dashed"),
-}
-"""Colour and line of an edge; those that give a slot back are dashed."""
 SHORT = {"fill": "f", "broadcast": "b", "take": "t", "generate": "g", "send": "s", "receive": "r"}
 """Where a box has no room for the word."""
-CHAR = 0.08
-"""Width of a character, in inches."""
+SHADES = ("white", style.PALE, style.MEDIUM)
+"""Of boxes, by their slot."""
 
 
 def edges(*, without: str = "", chunks: int = 4, slots: int = 2, sides: str = "both") -> Picture:
-    """Return the works of the rings on paper, with an arrow for each wait of one stream for another.
+    """Return the operations of the rings on paper, with an arrow for each wait of one stream for another.
 
     Args:
         without: An edge to leave out: ``send``, ``refill``, ``relay``, ``take`` or ``reuse``. What then
@@ -56,8 +49,8 @@ def _finding(paper: OnPaper, without: str) -> str:
     length = max(work.end_ms for work in paper.works.values())
     if not without:
         return (
-            f"On paper, with every wait in its place: {len(paper.waits)} waits, and no work touches a slot "
-            f"too early. It takes {length:g} ms."
+            f"On paper, with every wait in its place: {len(paper.waits)} waits, and no operation touches a "
+            f"slot too early. It takes {length:g} ms."
         )
     if not paper.torn:
         return (
@@ -67,7 +60,7 @@ def _finding(paper: OnPaper, without: str) -> str:
     return (
         f"On paper, without the edge {without}: {first.after} begins at {first.after.start_ms:g} ms, and "
         f"{first.before} ends at {first.before.end_ms:g} ms. "
-        f"{count} collision{'' if count == 1 else 's'}; both works of each are marked."
+        f"{count} collision{'' if count == 1 else 's'}; both operations of each are marked."
     )
 
 
@@ -89,7 +82,7 @@ def _table(paper: OnPaper, without: str) -> Table:
             paper.works.values(), key=lambda work: (list(STREAMS).index(work.name), work.chunk)
         )
     ]
-    head = ["rank", "stream", "work", "from, ms", "to, ms", "waits for"]
+    head = ["rank", "stream", "operation", "from, ms", "to, ms", "waits for"]
     return Table(head, rows, above="the rings on paper; made-up times, nothing was recorded")
 
 
@@ -109,7 +102,8 @@ def _draw(paper: OnPaper, without: str) -> Figure:
     axes.set_title(f"On paper, not recorded: {title}. A row is a stream{short}.", loc="left", fontsize=12)
     torn = {id(work) for wait in paper.torn for work in (wait.before, wait.after)}
     for work in paper.works.values():
-        _box(axes, work, rows[_place(work)], inches / length, torn=id(work) in torn)
+        is_torn = id(work) in torn
+        _box(axes, work, rows[_place(work)], inches / length, slots=paper.slots, torn=is_torn)
     for wait in paper.waits:
         if wait.edge != without:
             _arrow(axes, wait, rows)
@@ -132,43 +126,20 @@ def _place(work: SlotWork) -> tuple[str, str]:
     return work.side, work.stream
 
 
-def _box(axes: Axes, work: SlotWork, row: int, inches_per_ms: float, *, torn: bool) -> None:
-    span = work.start_ms, work.end_ms, row, HIGH
-    style.bar(axes, *span, zorder=3, gid=str(work), **style.solid(_hue(work.chunk), linewidth=0.6))
-    if torn:
-        style.bar(axes, *span, zorder=4, fill=False, edgecolor=style.BAD, linewidth=3.5)
-    room = (work.end_ms - work.start_ms) * inches_per_ms - 0.06
-    words = [str(work), f"{SHORT[work.name]}{work.chunk}"]
-    words = [mark + word for word in words for mark in (("! ", "!", "") if torn else ("",))]
-    word = next((word for word in words if len(word) * CHAR < room), "")
-    if word:
-        middle = (work.start_ms + work.end_ms) / 2
-        axes.text(middle, row, word, fontsize=9, zorder=6, bbox=style.white_box(0.1), **style.CENTRED)
-
-
-def _hue(chunk: int) -> int:
-    """Return a number whose colour is not that of what went wrong."""
-    number = chunk
-    while style.chunk_style(number)[0] == style.BAD:
-        number += len(style.COLOURS) + 1
-    return number
+def _box(axes: Axes, work: SlotWork, row: int, inches_per_ms: float, *, slots: int, torn: bool) -> None:
+    slot, short = work.chunk % slots, f"{SHORT[work.name]}{work.chunk}"
+    words = [str(work), short]
+    if slots > 1:
+        words = [f"{work}\nslot {slot}", f"{short}\nslot {slot}", f"{short}\ns{slot}"]
+    span = work.start_ms, work.end_ms, row
+    box(axes, span, words, inches_per_ms, torn=torn, gid=str(work), shade=SHADES[slot % len(SHADES)])
 
 
 def _arrow(axes: Axes, wait: Wait, rows: dict[tuple[str, str], int]) -> None:
-    first, then = rows[_place(wait.before)], rows[_place(wait.after)]
-    way = HIGH / 2 if first < then else -HIGH / 2
-    colour, line = LOOKS[wait.edge]
-    style.arrow(
-        axes,
-        (wait.before.end_ms, first + way),
-        (wait.after.start_ms, then - way),
-        color=colour,
-        linestyle=line,
-        linewidth=1.8,
-        mutation_scale=12,
-        zorder=5,
-        gid=f"edge {wait.edge} {wait.after.chunk}",
-    )
+    tail = wait.before.end_ms, rows[_place(wait.before)]
+    head = wait.after.start_ms, rows[_place(wait.after)]
+    gid = f"edge {wait.edge} {wait.after.chunk}"
+    wait_arrow(axes, tail, head, gid=gid, dashed=EDGES[wait.edge][2])
 
 
 def _legend(figure: Figure, paper: OnPaper, without: str) -> None:
@@ -176,13 +147,13 @@ def _legend(figure: Figure, paper: OnPaper, without: str) -> None:
     keys: list[Artist] = [
         style.line_key(
             f"{edge}: {EDGES[edge][1]} waits for {EDGES[edge][0]}",
-            color=LOOKS[edge][0],
-            linestyle=LOOKS[edge][1],
+            color=style.DARK if EDGES[edge][2] else "black",
+            linestyle="dashed" if EDGES[edge][2] else "solid",
             linewidth=2,
         )
         for edge in shown
     ]
     if paper.torn:
         frame: style.Style = {"facecolor": "white", "edgecolor": style.BAD, "linewidth": 3.0}
-        keys.append(style.patch_key("! in one slot at the wrong time", **frame))
+        keys.append(style.patch_key(TORN, **frame))
     style.legend_below(figure, keys, ncols=3, fontsize=10)

@@ -40,7 +40,11 @@ def test_depth_3_returns_what_depth_1_returns_over_copies_on_streams(tmp_path, m
         depth: launched(plan.replace(in_flight_depth=depth), tmp_path / f"depth{depth}") for depth in (1, 3)
     }
     expected = [[float(sum(range(7 * (k >= 7), k + 1)))] * 2 for k in range(12)]
-    assert {depth: run.summary["figures"]["outputs"] for depth, run in runs.items()} == {1: expected, 3: expected}
+    outputs = {depth: run.summary["figures"]["outputs"] for depth, run in runs.items()}
+    assert outputs == {
+        1: expected,
+        3: expected,
+    }
 
 
 @pytest.mark.timeout(HARD_LIMIT_S + 30)

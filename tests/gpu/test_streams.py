@@ -285,7 +285,8 @@ def test_transfers_end_behind_a_generator_with_sums_from_depth_3_on(tmp_path, mo
     runs = {depth: run_at(depth, tmp_path / f"depth{depth}") for depth in (1, 3, 4, 6)}
     # Sums of 0..k since the cut; min and max of 4 MB agree only if no byte of another chunk is in between.
     expected = [[float(sum(range(7 * (k >= 7), k + 1)))] * 2 for k in range(12)]
-    assert {depth: run.summary["figures"]["outputs"] for depth, run in runs.items()} == dict.fromkeys(runs, expected)
+    outputs = {depth: run.summary["figures"]["outputs"] for depth, run in runs.items()}
+    assert outputs == dict.fromkeys(runs, expected)
     assert hidden_transfers(runs[1]) == set()
     assert all(len(hidden_transfers(run)) >= 6 for depth, run in runs.items() if depth >= 3)
 

@@ -76,13 +76,14 @@ RIGHT = {
     "02.1": group_rank,
     "02.3": left_one_out,
     "04.3": lambda times: [k for k, ms in times.items() if ms > 3 * statistics.median(times.values())],
-    "05.3": lambda a, b, t: next(
+    "04.4": lambda period, *stages: (period + sum(stages)) / 2,
+    "05.2": lambda a, b, t: next(
         d for d in range(1, 99) if law_period_ms(a, b, t, d) == law_period_ms(a, b, t, 99)
     ),
     "06.1": lambda first, second: (
         first[0] != second[0] and first[1] == second[1] and "write" in (first[2], second[2])
     ),
-    "06.4": lambda k, slots: k - slots if k >= slots else None,
+    "06.4": lambda calls: (calls[1] == ("isend", "compute"), calls[2] == ("wait", "compute")),
     "07.1": lambda size: math.ceil(math.log2(size)),
     "08.1": known_within,
     "08.2": cause,

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator
 from itertools import pairwise
 
-from ppwork.lab.exercises.answers import Case, exercise
+from ppwork.lab.exercises.answers import Case, exercise, number_case
 from ppwork.lab.exercises.attempts import Attempt, Programs, program
 from ppwork.records.calls import RECV, SEND
 
@@ -88,5 +88,23 @@ def _slow_chunks() -> Iterator[Case]:
         yield Case(f"For {times}", (times,), right, thought)
 
 
-FUNCTIONS = {"04.3": _slow_chunks}
+MEASURED_MS = ((92.0, 14.0, 50.0, 16.0), (80.0, 15.0, 45.0, 15.0), (63.0, 5.0, 50.0, 5.0))
+"""Period, encode, generate and decode."""
+
+
+@exercise
+def _faster_network() -> Iterator[Case]:
+    for period, encode, generate, decode in MEASURED_MS:
+        stages = encode + generate + decode
+        transport = period - stages
+        habits = {
+            period / 2: "The stages take as long as before: only transport gets shorter.",
+            transport: "That is the transport as it is. A period has the stages in it as well.",
+            transport / 2: "That is the new transport. A period has the stages in it as well.",
+            (period + generate) / 2: "Encode and decode are work of rank 0, not transport.",
+        }
+        yield number_case((period, encode, generate, decode), stages + transport / 2, habits)
+
+
+FUNCTIONS = {"04.3": _slow_chunks, "04.4": _faster_network}
 PROGRAMS: Programs = {"04.1": _lost_ms, "04.2": _stage_ms}

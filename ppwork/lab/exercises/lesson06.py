@@ -1,4 +1,4 @@
-"""Exercises of the lesson on streams (06)."""
+"""Exercises of the lesson on streams (06): which wait is needed, and which one is made by itself."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from itertools import pairwise, product
 
 from ppwork.lab.exercises.answers import Case, exercise
 from ppwork.lab.exercises.attempts import Attempt, Programs, program
-from ppwork.timeline.ring import behind
 
 FRAMES = 3
 LATE_NS = 200_000_000
 """A receiver is late if so much lies between a message and its next receive."""
 
-# A wait between two works
+# A wait between two operations
 
 
 @exercise
@@ -32,7 +31,7 @@ def _needs_wait() -> Iterator[Case]:
 
 def _why_wait(streams: tuple[str, str], buffers: tuple[str, str], does: tuple[str, str]) -> str:
     if streams[0] == streams[1]:
-        return "One stream runs its work in order; what could a wait add?"
+        return "One stream runs its operations in order; what could a wait add?"
     if buffers[0] != buffers[1]:
         return "They use different memory: neither can harm the other."
     if "write" not in does:
@@ -42,22 +41,39 @@ def _why_wait(streams: tuple[str, str], buffers: tuple[str, str], does: tuple[st
     return "They may run in any order, and at least one of them writes."
 
 
-# The ring
+# What an NCCL group waits for
+
+Calls = list[tuple[str, str]]
+ONE, SIDE, FILL, SEND = "compute", "side", ("fill", "compute"), "isend"
+LAUNCHED: list[tuple[Calls, str]] = [
+    ([FILL, (SEND, ONE), ("wait", ONE), FILL], ""),
+    (
+        [FILL, (SEND, SIDE), ("wait", ONE), FILL],
+        "isend waits for the stream that is current when it is called.",
+    ),
+    (
+        [FILL, (SEND, ONE), ("wait", SIDE), FILL],
+        "`wait` holds back the stream that is current when it is called; the fill is in another one.",
+    ),
+    (
+        [FILL, (SEND, SIDE), ("wait", SIDE), FILL],
+        "Both calls speak of `side`, and both fills are in compute.",
+    ),
+    ([FILL, (SEND, ONE), FILL], "Without `wait` nothing holds the next fill back."),
+    (
+        [FILL, (SEND, ONE), FILL, ("wait", ONE)],
+        "The next fill was launched before the `wait`: too late for it.",
+    ),
+]
+"""Calls of a host, each with the stream that is current at it; and what to think of."""
 
 
 @exercise
-def _behind() -> Iterator[Case]:
-    for slots, frame in product((1, 2, 4), range(6)):
-        found = behind("refill", frame, slots)
-        right = found[1] if found is not None else None
-        text = f"For frame {frame} and a ring of {slots} slot{'' if slots == 1 else 's'}"
-        yield Case(text, (frame, slots), right, _why_behind(frame, slots))
-
-
-def _why_behind(frame: int, slots: int) -> str:
-    if frame < slots:
-        return "Its slot is new, nobody has sent from it: there is nothing to wait for, so return None."
-    return f"Frames {frame - slots} and {frame} use the same slot: the ring comes round after {slots}."
+def _waits() -> Iterator[Case]:
+    for calls, hint in LAUNCHED:
+        sent = calls[1][1] == ONE
+        before_fill = calls[2] == ("wait", ONE)
+        yield Case(f"For {calls}", (list(calls),), (sent, before_fill), hint or "Here both waits are there.")
 
 
 # The sender: a buffer that is filled again
@@ -135,5 +151,5 @@ def _take(attempt: Attempt) -> Iterator[str]:
         yield stood
 
 
-FUNCTIONS = {"06.1": _needs_wait, "06.4": _behind}
+FUNCTIONS = {"06.1": _needs_wait, "06.4": _waits}
 PROGRAMS: Programs = {"06.2": _refill, "06.3": _take}

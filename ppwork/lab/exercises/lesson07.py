@@ -1,4 +1,4 @@
-"""Exercises of the lesson on the mesh (07): rounds of a broadcast, a linear layer split over two ranks."""
+"""Exercises of the lesson on the mesh (07): rounds, a layer split over two ranks, a refusal all hear of."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import math
 from collections.abc import Iterator, Mapping
 
 from ppwork.lab.exercises.answers import Case, exercise, number_case
-from ppwork.lab.exercises.attempts import Attempt, Programs, program
+from ppwork.lab.exercises.attempts import Attempt, Programs, first_of, program
+from ppwork.launcher.script import ScriptRun
 from ppwork.timeline.costs import Costs, Hop
 
 SIZES = (2, 3, 4, 8, 9, 1)
+MESHED = 3
+"""Ranks of the program with a leader and a follower."""
 
 
 @exercise
@@ -90,8 +93,9 @@ def _by_columns(attempt: Attempt) -> Iterator[str]:
     yield from _looked_at(
         attempt,
         {
-            "The parts lie below each other. Each rank has two outputs of every row of x: put the parts side "
-            "by side, with `dim=1`.": [parts[0] + parts[1]],
+            "The parts lie below each other; each rank has two outputs of every row of x.": [
+                parts[0] + parts[1]
+            ],
             "That is this rank's half of the outputs: collect the other half with `all_gather`.": [*parts],
             "The halves were added; they are different outputs and belong side by side: `all_gather`, not "
             "`all_reduce`.": [_added(*parts)],
@@ -108,8 +112,8 @@ def _by_columns(attempt: Attempt) -> Iterator[str]:
         collected = attempt.calls(rank, *COLLECTED)
         if not collected:
             yield (
-                f"y is right, but rank {rank} called no `all_gather`: it computed the whole layer itself. "
-                "Let each rank compute its two outputs only."
+                f"y is right, but rank {rank} called no `all_gather`: both ranks computed all four outputs. "
+                "Rank r shall use rows 2r and 2r + 1 of `weight`, and their bias."
             )
         elif any(part.size > PART_BYTES for part in collected[0].begun.parts):
             yield f"y is right, but rank {rank} gave more than its two outputs to `{collected[0].name}`."
@@ -123,10 +127,11 @@ def _by_rows(attempt: Attempt) -> Iterator[str]:
     yield from _looked_at(
         attempt,
         {
-            "The bias is in it twice: each rank added it before the sum. Add it once, after the sum.": [
-                _added(Y, bias)
+            "Every output is too large by its bias. How often was it added?": [_added(Y, bias)],
+            "Every output is too small by its bias.": [_linear(X, WEIGHT, NO_BIAS)],
+            "Twice the whole layer: both ranks computed all of it, and then the sum added them.": [
+                _added(Y, Y)
             ],
-            "The bias is missing: add it once, after the sum.": [_linear(X, WEIGHT, NO_BIAS)],
             "That is this rank's share of the outputs: add the shares of both ranks with `all_reduce`.": [
                 part for share in parts for part in (share, _added(share, bias))
             ],
@@ -136,12 +141,47 @@ def _by_rows(attempt: Attempt) -> Iterator[str]:
         sums = attempt.calls(rank, *SUMMED)
         if not sums:
             yield (
-                f"y is right, but rank {rank} called no `all_reduce`: it computed the whole layer itself. "
-                "Let each rank use its two inputs only."
+                f"y is right, but rank {rank} called no `all_reduce`: both ranks used all four inputs. "
+                "Rank r shall use columns 2r and 2r + 1, of `x` and of `weight`."
             )
         elif len(sums) > 1:
             yield f"y is right, but rank {rank} summed {len(sums)} times: one sum is enough."
 
 
+ENDED = ["chunk 0 refused", "chunk 1 done"]
+"""What each rank of the mended program prints."""
+
+
+def _told(run: ScriptRun) -> str:
+    """Say who was not told that chunk 0 was refused; this is asked of programs that stand still as well."""
+    if run.nproc != MESHED:
+        return ""
+    said = {rank: Attempt(run).lines(rank) for rank in range(MESHED)}
+    if ENDED[0] not in said[1]:
+        if run.failure is not None:
+            return ""  # its diagnosis says more
+        return (
+            "The leader, rank 1, printed no `chunk 0 refused`: keep the `try`, and the last line of the loop."
+        )
+    if ENDED[0] not in said[2]:
+        return (
+            "Rank 2 was not told that chunk 0 is refused. It waits in a broadcast of `mesh`: no other "
+            "call can reach it. What can the leader broadcast, for a good envelope and for a bad one?"
+        )
+    if ENDED[0] not in said[0]:
+        return (
+            "Rank 2 knows. Rank 0 was not told: it waits in `recv` for a message of rank 1. Which message "
+            "can always come first?"
+        )
+    return ""
+
+
+@program(ranks=MESHED)
+def _ends(attempt: Attempt) -> Iterator[str]:
+    for rank in range(MESHED):
+        if attempt.lines(rank) != ENDED:
+            yield f"Rank {rank} printed {attempt.lines(rank)}, not {ENDED}."
+
+
 FUNCTIONS = {"07.1": _rounds}
-PROGRAMS: Programs = {"07.2": _by_columns, "07.3": _by_rows}
+PROGRAMS: Programs = {"07.2": _by_columns, "07.3": _by_rows, "07.4": first_of(_told, _ends)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from solved import right_program, verdict_of
 
-OVERLAPS, AHEAD = right_program("05.1"), right_program("05.2")
+OVERLAPS, AHEAD = right_program("05.3"), right_program("05.1")
 GENERATES, TAKES = "        time.sleep(0.020)  # generate\n", "        posted.wait()\n"
 
 
@@ -20,20 +20,24 @@ def changed(source: str, *changes: tuple[str, str]) -> str:
 @pytest.mark.parametrize(
     ("exercise", "source", "hint"),
     [
-        ("05.1", OVERLAPS, ""),
-        ("05.1", changed(OVERLAPS, ("if k > 0:", "if k < CHUNKS:"), ("k - 1,", "k,")), "take turns"),
+        ("05.3", OVERLAPS, ""),
         (
-            "05.1",
+            "05.3",
+            changed(OVERLAPS, ("if k > 0:", "if k < CHUNKS:"), ("k - 1,", "k,")),
+            "had nothing to do until then",
+        ),
+        (
+            "05.3",
             changed(OVERLAPS, ("(CHUNKS + 1)", "(CHUNKS + 2)"), ("k > 0", "k > 1"), ("k - 1,", "k - 2,")),
             "more than 2 chunks",
         ),
         (
-            "05.1",
+            "05.3",
             changed(OVERLAPS, ("            leaving.wait()\n", "")),
             "never waits for the handle of isend",
         ),
         (
-            "05.1",
+            "05.3",
             changed(
                 OVERLAPS,
                 ("dist.isend(", "dist.send("),
@@ -43,13 +47,13 @@ def changed(source: str, *changes: tuple[str, str]) -> str:
             ),
             "All ranks were in send",
         ),
-        ("05.2", AHEAD, ""),
+        ("05.1", AHEAD, ""),
         (
-            "05.2",
+            "05.1",
             changed(AHEAD, ("torch.empty(SIZE), torch.empty(SIZE)]", "torch.empty(SIZE)] * 2")),
             "two buffers",
         ),
-        ("05.2", changed(AHEAD, (GENERATES, ""), (TAKES, TAKES + GENERATES)), "after it has generated"),
+        ("05.1", changed(AHEAD, (GENERATES, ""), (TAKES, TAKES + GENERATES)), "after it has generated"),
     ],
     ids=["right", "in turns", "too deep", "forgotten", "both send", "ahead", "one buffer", "not ahead"],
 )

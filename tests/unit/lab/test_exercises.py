@@ -59,8 +59,11 @@ def test_right_answer_is_right(exercise):
             lambda times: [k for k, ms in times.items() if ms > 3 * statistics.mean(times.values())],
             "moves your yardstick",
         ),
-        ("05.3", lambda a, b, t: 2, "One less"),
-        ("05.3", lambda a, b, t: RIGHT["05.3"](a, b, t) + 1, "One more"),
+        ("04.4", lambda period, *stages: period / 2, "only transport gets shorter"),
+        ("04.4", lambda period, *stages: (period - sum(stages)) / 2, "new transport"),
+        ("04.4", lambda period, e, g, d: (period + g) / 2, "work of rank 0"),
+        ("05.2", lambda a, b, t: 2, "One less"),
+        ("05.2", lambda a, b, t: RIGHT["05.2"](a, b, t) + 1, "One more"),
         ("08.1", lambda what, t, f, w: t, "closes the connections"),
         ("08.1", lambda what, t, f, w: f, "nobody waits for a bound"),
         ("08.1", lambda what, t, f, w: 0, "keeps the connections of a stopped process open"),
@@ -141,11 +144,11 @@ def test_usual_mistake_gets_its_hint(exercise, answer, hint):
 
 
 def test_error_in_the_learners_function_is_a_hint():
-    assert check("05.3", lambda a: a).hint.startswith("Your function raised TypeError")
+    assert check("05.2", lambda a: a).hint.startswith("Your function raised TypeError")
 
 
 def test_what_is_no_exercise_or_no_function_is_refused():
     with pytest.raises(PlanError, match=r"no exercise '99\.1'"):
         check("99.1", max)
     with pytest.raises(PlanError, match="not a function"):
-        check("05.3", 52.0)
+        check("05.2", 52.0)

@@ -21,8 +21,8 @@ def launched(tmp_path, monkeypatch):
     texts: list[str] = []
     monkeypatch.chdir(tmp_path)
 
-    def launch(file, **_):
-        texts.append(file.read_text())
+    def launch(file, *, picture, **_):
+        texts.append(file.read_text() + ("" if picture else "no picture"))
         return SimpleNamespace(failure=None)
 
     monkeypatch.setattr(magic, "launch_script", launch)
@@ -37,6 +37,12 @@ def test_the_next_cell_replaces_the_file_of_the_one_before(launched, tmp_path, c
     assert launched[0] == launched[2]
     assert launched[0].startswith(cell)
     assert [path.name for path in tmp_path.iterdir()] == ["my_ranks.py"]
+
+
+def test_a_picture_can_be_left_out(launched):
+    magic.ranks("2", "print(1)\n")
+    magic.ranks("2 --no-picture", "print(1)\n")
+    assert [text.endswith("no picture") for text in launched] == [False, True]
 
 
 @pytest.mark.parametrize("line", ["2", "2 --file train.py"])

@@ -1,4 +1,4 @@
-"""The picture of the rings on paper: works are boxes, waits are arrows, and what went wrong is marked."""
+"""The picture of the rings on paper: operations are boxes, waits are arrows, and what is torn is marked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from drawn_timelines import by_gid
 from legible import assert_legible
 
 from ppwork.errors import PlanError
-from ppwork.pictures.rings import LOOKS, edges
+from ppwork.pictures.queues import TORN
+from ppwork.pictures.rings import edges
 from ppwork.timeline.ring import EDGES, on_paper
 
 
@@ -24,21 +25,21 @@ def test_the_edge_that_is_left_out_has_no_arrow_and_no_place_in_the_legend():
     figure = edges(without="reuse").figure
     keys = [text.get_text() for text in figure.legends[0].get_texts()]
     assert not any(key.startswith("reuse:") for key in keys)
-    assert "! in one slot at the wrong time" in keys
-    assert {text.get_text() for text in figure.axes[0].texts} >= {"!t1"}
+    assert TORN in keys
+    assert {text.get_text() for text in figure.axes[0].texts} >= {"!t1\ns1"}
 
 
 def test_sentence_says_what_begins_too_early():
     assert edges().finding == (
-        "On paper, with every wait in its place: 16 waits, and no work touches a slot too early. "
+        "On paper, with every wait in its place: 16 waits, and no operation touches a slot too early. "
         "It takes 76 ms."
     )
     assert edges(without="reuse").finding == (
         "On paper, without the edge reuse: receive 3 begins at 26 ms, and take 1 ends at 34 ms. "
-        "1 collision; both works of each are marked."
+        "1 collision; both operations of each are marked."
     )
     torn = edges(sides="sender", slots=1, chunks=3, without="send")
-    assert torn.finding.endswith("3 collisions; both works of each are marked.")
+    assert torn.finding.endswith("3 collisions; both operations of each are marked.")
     assert "by luck" in edges(without="reuse", chunks=2).finding
 
 
@@ -55,8 +56,10 @@ def test_table_has_a_line_for_each_work_and_says_what_was_left_out():
     assert len(table.splitlines()) == 2 + 4
 
 
-def test_every_edge_has_a_look():
-    assert set(LOOKS) == set(EDGES)
+def test_an_edge_that_gives_a_slot_back_is_dashed():
+    found = by_gid(edges().figure)
+    (forth,), (back,) = found["edge take 1"], found["edge reuse 3"]
+    assert (forth.get_linestyle(), back.get_linestyle()) == ("solid", "dashed")
 
 
 @pytest.mark.parametrize("without", ["", *EDGES])
