@@ -74,7 +74,6 @@ BAD = {
     "jitter beyond the time": (["--workload", "synthetic", "--jitter", "1e9"], "jitter"),
     "clip with a name that is no text": (["--input", "bad\udcff.mp4"], "UTF-8"),
     "folder with a name that is no text": (["--chunks", "1", "--out", "bad\udcff"], "UTF-8"),
-    "own stages without chunks": (["--stage0", "toy_stages:Counter"], "chunks"),
 }
 
 
@@ -155,4 +154,4 @@ def test_the_example_of_the_docs_runs(tmp_path):
     done = ppwork("run", *stages, *size, "--json", "--out", tmp_path / "run", cwd=EXAMPLES)
     assert done.returncode == 0, done.stderr
     # chunk k: 4 elements of 10 k plus the k + 1 chunks seen
-    assert json.loads(done.stdout)["total"] == sum(4 * (10 * k + k + 1) for k in range(6))
+    assert json.loads(done.stdout)["figures"]["total"] == sum(4 * (10 * k + k + 1) for k in range(6))

@@ -32,6 +32,6 @@ def changed(source: str, before: str, after: str) -> str:
     ],
 )  # fmt: skip
 def test_program_and_its_hint(tmp_path, exercise, source, hint):
-    verdict = verdict_of(exercise, source, tmp_path)
+    verdict = verdict_of(exercise, source, tmp_path, ranks=3)
     assert hint in verdict.hint
     assert verdict.right == (not hint)

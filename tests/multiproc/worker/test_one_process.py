@@ -45,8 +45,9 @@ def both(tmp_path_factory):
 
 
 def test_outputs_are_those_of_two_processes(both):
-    one, two = both
-    assert one.summary["figures"]["outputs"] == two.summary["outputs"] == expected(6, cuts=(3,))
+    one, _ = both
+    outputs = [run.summary["figures"]["outputs"] for run in both]
+    assert outputs == [expected(6, cuts=(3,))] * 2
     assert (one.summary["max_abs_diff"], one.summary["verified_chunks"]) == (0.0, 6)
     assert (one.summary["backend"], one.summary["device"]) == ("copies", "cpu")
 
