@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ppwork.diagnosis.causes import Cause, cause_of
 from ppwork.diagnosis.findings import Wait
@@ -102,16 +102,34 @@ def _sentence(lines: Iterable[str]) -> str:
 def standing(met: Meetings) -> Standing | None:
     """Say where the ranks of a program stand; ``None``: all came to the end, and their calls fitted."""
     all_left = all(of_rank.left is not None and not of_rank.left.error for of_rank in met.ranks.values())
+    met = met if all_left else _when_the_first_gave_up(met)
+    waits = () if all_left else tuple(_wait(met, rank, of_rank) for rank, of_rank in met.ranks.items())
     mismatches = (
         *_collectives(met, all_left=all_left),
-        *_messages(met),
+        *_messages(met, Standing(waits, ()).circle),
         *(() if all_left else _lost_handle(met)),
     )
     if all_left and not mismatches:
         return None
-    waits = () if all_left else tuple(_wait(met, rank, of_rank) for rank, of_rank in met.ranks.items())
     stood = {rank: stood_in(of_rank) for rank, of_rank in met.ranks.items()}
     return Standing(waits, mismatches, None if all_left or mismatches else cause_of(met, stood))
+
+
+def _when_the_first_gave_up(met: Meetings) -> Meetings:
+    """Return the calls up to the first exception that ended a rank: what came later was no cause of it.
+
+    A rank that came late may call into a group whose other rank has just left; it stood elsewhere.
+    """
+    last = [call for of_rank in met.ranks.values() if (call := stood_in(of_rank)) is not None and call.error]
+    if not last or len({of_rank.head.clock for of_rank in met.ranks.values()}) > 1:
+        return met
+    first_ns = min(call.end_ns or call.start_ns for call in last)
+    ranks = {}
+    for rank, of_rank in met.ranks.items():
+        calls = tuple(call for call in of_rank.calls if call.start_ns <= first_ns)
+        is_whole = len(calls) == len(of_rank.calls)
+        ranks[rank] = of_rank if is_whole else replace(of_rank, calls=calls, left=None)
+    return met if ranks == met.ranks else Meetings(ranks)
 
 
 def stood_in(of_rank: RankCalls) -> Call | None:
@@ -205,7 +223,8 @@ def _must_agree(end: End) -> tuple[object, ...]:
     return kind, call.begun.op, part.peer, part.dtype, part.size
 
 
-def _messages(met: Meetings) -> Iterator[str]:
+def _messages(met: Meetings, circle: Sequence[int]) -> Iterator[str]:
+    """Say which messages did not meet, or not as they should: those of ranks in a circle would meet later."""
     alone = [message for message in met.messages if message.sent is None or message.received is None]
     both = [(m.sent, m.received) for m in met.messages if m.sent is not None and m.received is not None]
     unlike = [(s, r) for s, r in both if (s.part.dtype, s.part.size) != (r.part.dtype, r.part.size)]
@@ -220,10 +239,14 @@ def _messages(met: Meetings) -> Iterator[str]:
         if message.sent is None:
             continue
         left = [o for o in awaited if id(o) not in told]
-        other = next((o for how in (_almost, _half) for o in left if how(message, o)), None)
+        in_circle = {message.sender, message.receiver} <= {*circle}
+        ways = (_almost,) if in_circle else (_almost, _half)
+        other = next((o for how in ways for o in left if how(message, o)), None)
         if other is not None and other.received is not None:
             told |= {id(message), id(other)}
             yield _apart(message, message.sent, other, other.received)
+        elif in_circle:
+            told.add(id(message))
     never = [message.sent.call for message in alone if message.sent is not None and id(message) not in told]
     for call in never[:1]:
         yield f"Nobody received what rank {call.rank} sent: {call.text} at {call.line}{_more(never)}."

@@ -231,3 +231,28 @@ def test_an_operator_and_a_function_that_do_the_same_meet(made):
     for rank in range(3):
         made.left(rank, 2)
     assert end_of(made) is None
+
+
+def test_a_rank_that_came_after_the_first_had_given_up_stood_in_its_own_code(made):
+    """A lock, a slow disk: it called send when the receiver had left, and nothing of that was a cause."""
+    for rank in range(3):
+        made.call(rank, "barrier", 0, 1, line=3)
+    made.recv(0, 1, 2, 3002, line=8, error="RuntimeError: Timed out waiting 3000ms for recv operation")
+    made.left(0, 3003, error="RuntimeError: Timed out waiting")
+    made.send(1, 0, 3005, 3006, line=11, error="RuntimeError: [pair.cc:553] Connection closed by peer")
+    made.left(1, 3007, error="RuntimeError: Connection closed by peer")
+    made.left(2, 5)
+    end = end_of(made)
+    assert end.mismatches == ()
+    assert end.sentence == "Rank 1 waits for nobody: in code of its own, after barrier at prog.py:3."
+    assert end.rank == 1
+
+
+def test_a_circle_of_messages_that_would_meet_later_is_no_wrong_peer(made):
+    made.recv(0, 2, 0, None, line=4)
+    made.send(1, 0, 0, None, line=6)
+    made.recv(2, 1, 0, None, line=8)
+    end = end_of(made)
+    assert end.mismatches == ()
+    assert end.circle == (0, 1, 2)
+    assert end.sentence.startswith("Ranks 0, 1 and 2 wait for each other: rank 0 in recv float32[4] from 2")
