@@ -106,13 +106,23 @@ def standing(met: Meetings) -> Standing | None:
     waits = () if all_left else tuple(_wait(met, rank, of_rank) for rank, of_rank in met.ranks.items())
     mismatches = (
         *_collectives(met, all_left=all_left),
-        *_messages(met, Standing(waits, ()).circle),
+        *_messages(met, _circle_of_messages(met, waits)),
         *(() if all_left else _lost_handle(met)),
     )
     if all_left and not mismatches:
         return None
     stood = {rank: stood_in(of_rank) for rank, of_rank in met.ranks.items()}
     return Standing(waits, mismatches, None if all_left or mismatches else cause_of(met, stood))
+
+
+def _circle_of_messages(met: Meetings, waits: tuple[Wait, ...]) -> tuple[int, ...]:
+    """Return the ranks that wait for themselves, if all of them stand in messages."""
+    circle = Standing(waits, ()).circle
+    for rank in circle:
+        call = stood_in(met.ranks[rank])
+        if call is None or not any(part.kind for part in met.ranks[rank].origin(call).begun.parts):
+            return ()
+    return circle
 
 
 def _when_the_first_gave_up(met: Meetings) -> Meetings:

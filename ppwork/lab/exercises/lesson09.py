@@ -72,9 +72,9 @@ def _means(attempt: Attempt) -> Iterator[str]:
 def _two_numbers(attempt: Attempt) -> Iterator[str]:
     wanted = ["received 23 and 11"]
     if attempt.lines(0) != wanted:
-        yield f"Rank 0 printed {attempt.lines(0)}; expected {wanted}. All four messages are to stay."
+        yield f"Rank 0 printed {attempt.lines(0)}; expected {wanted}. All three messages are to stay."
     if attempt.received_bytes(0) != 16 or attempt.received_bytes(2) != 8:
-        yield "All four messages are to stay: move lines, and leave none out."
+        yield "All three messages are to stay: move lines, and leave none out."
 
 
 FUNCTIONS: dict[str, Callable[[Any], str]] = {"09.4": _to_blame}

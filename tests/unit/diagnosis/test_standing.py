@@ -256,3 +256,10 @@ def test_a_circle_of_messages_that_would_meet_later_is_no_wrong_peer(made):
     assert end.mismatches == ()
     assert end.circle == (0, 1, 2)
     assert end.sentence.startswith("Ranks 0, 1 and 2 wait for each other: rank 0 in recv float32[4] from 2")
+
+
+def test_a_wrong_source_is_told_also_where_a_collective_closes_the_circle(made):
+    made.send(0, 1, 0, None, line=4)
+    made.recv(1, 2, 0, None, line=6)
+    made.call(2, "barrier", 0, None, line=8)
+    assert end_of(made).sentence == "Rank 0 sent to rank 1 (prog.py:4), rank 1 awaited rank 2 (prog.py:6)."
