@@ -23,8 +23,9 @@ HEAD_BYTES, TAIL_BYTES = 6 << 20, 2 << 20
 """Some 15,000 calls at the beginning, and at least 5,000 at the end."""
 SEND, RECV = "send", "recv"
 ANY = -1
-MOST_RANKS = 1 << 16
 """The peer of a receive from any rank, and the root of a collective that has none."""
+MOST_RANKS = 1 << 16
+"""Ranks that a record may claim: a folder may come from anybody."""
 WAIT = "wait"
 LOCAL = "only "
 """Begins the ``op`` of a ``new_group`` that its members alone make."""
