@@ -41,6 +41,7 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True):
         shape: Of the tensor, or of the first one of a list.
         tensors: Number of them.
         size: Bytes of all of them.
+        at: Address of the tensor in its process; 0: a list, an object, or no memory of its own.
     """
 
     kind: str = ""
@@ -50,6 +51,7 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True):
     shape: tuple[int, ...] = ()
     tensors: int = 1
     size: int = 0
+    at: int = 0
 
     @property
     def text(self) -> str:

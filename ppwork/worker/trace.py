@@ -384,7 +384,14 @@ class CallRecorder:
         if dtype is None:
             return Part(kind, peer, tag)
         return Part(
-            kind, peer, tag, self._text_of(dtype), tuple(tensor.shape), tensors, size or tensor.nbytes
+            kind,
+            peer,
+            tag,
+            self._text_of(dtype),
+            tuple(tensor.shape),
+            tensors,
+            size or tensor.nbytes,
+            _address(tensor) if tensors == 1 else 0,
         )
 
     def _text_of(self, value: Any) -> str:  # noqa: ANN401  dtype, reduction, name, list of ranks
@@ -484,6 +491,14 @@ def _compiled_as(wrapper: Callable[..., Any], function: Callable[..., Any]) -> C
     """Let torch's compiler take the function where it meets the wrapper: it cannot compile a recorder."""
     wrapper._torchdynamo_inline = function  # type: ignore[attr-defined]
     return wrapper
+
+
+def _address(tensor: Any) -> int:  # noqa: ANN401
+    """Return where a tensor lies; 0: it has no memory of its own."""
+    try:
+        return int(tensor.data_ptr())
+    except Exception:  # noqa: BLE001  of a wrapper, a compiler's stand-in
+        return 0
 
 
 def _text(error: BaseException) -> str:

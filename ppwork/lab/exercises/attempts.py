@@ -12,7 +12,7 @@ from functools import cached_property
 
 from ppwork.launcher.script import ScriptRun
 from ppwork.process import PAST_LIMIT, STOPPED
-from ppwork.records.calls import RECV, SEND, Call, read_calls
+from ppwork.records.calls import ANY, RECV, SEND, Call, Part, read_calls
 from ppwork.timeline.meetings import Meetings
 
 
@@ -53,6 +53,26 @@ class Attempt:
         """Return the calls of a rank that returned a handle nobody waited for."""
         return [call for call in self.calls(rank) if id(call) in self.met.forgotten]
 
+    def shared(self, rank: int) -> list[tuple[Call, Call]]:
+        """Return pairs of calls of a rank: the second was given a buffer that torch still had from the first.
+
+        Two that only read it, such as two sends, are no pair. It follows from the order of the rank's own
+        calls, whenever the bytes moved.
+        """
+        pairs = []
+        for loan in self.met.loans:
+            first, end_ns = loan.call, loan.end_ns
+            if first.rank != rank or end_ns is None:
+                continue
+            held = [first.begun.parts[loan.part]] if loan.part != ANY else first.begun.parts
+            pairs += [
+                (first, call)
+                for call in self.calls(rank)
+                if first.start_ns < call.start_ns < end_ns
+                and any(_clash(one, other) for one in held for other in call.begun.parts)
+            ]
+        return pairs
+
     def lent_at_once(self, rank: int) -> int:
         """Return how many buffers of a rank torch had at one time, at most."""
         loans = [loan for loan in self.met.loans if loan.call.rank == rank]
@@ -63,6 +83,12 @@ class Attempt:
             count += change
             most = max(most, count)
         return most
+
+
+def _clash(one: Part, other: Part) -> bool:
+    """Whether two calls were given the same bytes, and one of them writes to them."""
+    overlap = one.at and other.at and one.at < other.at + other.size and other.at < one.at + one.size
+    return bool(overlap) and not one.kind == other.kind == SEND
 
 
 Hints = Callable[[Attempt], Iterable[str]]

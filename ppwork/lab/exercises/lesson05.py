@@ -22,11 +22,18 @@ def _messages(attempt: Attempt) -> tuple[list[Message], list[Message]]:
 
 
 def _done_right(attempt: Attempt) -> Iterator[str]:
-    """Yield hints on what overlap must not change: results, and every handle waited for."""
+    """Yield hints on what overlap must not change: whose a buffer is, results, every handle waited for."""
+    for rank in (0, 1):
+        if pairs := attempt.shared(rank):
+            (first, second), *_ = pairs
+            yield (
+                f"Rank {rank} gives {second.name} ({second.line}) the buffer that torch still has from "
+                f"{first.name} ({first.line}): two messages under way need two buffers."
+            )
     if lost := [line for line in RESULTS if line not in attempt.lines(0)]:
         yield (
-            f"Rank 0 did not print {lost[0]!r}. Two messages under way need two buffers: was one written "
-            "to while torch still had it?"
+            f"Rank 0 did not print {lost[0]!r}. Was a buffer written to while torch still had it? Two "
+            "messages under way need two buffers."
         )
     for rank in (0, 1):
         if calls := attempt.forgotten(rank):

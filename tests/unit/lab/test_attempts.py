@@ -10,6 +10,7 @@ from ppwork.lab.exercises.attempts import Attempt, program
 from ppwork.lab.exercises.check import check
 from ppwork.launcher.script import ScriptRun
 from ppwork.process import PAST_LIMIT
+from ppwork.records.calls import RECV, SEND, Part
 
 
 def finished(folder, nproc=2, code=0, failure=None) -> ScriptRun:
@@ -44,6 +45,28 @@ def test_buffers_that_change_hands_at_one_moment_are_not_lent_at_once(tmp_path):
     for start in (0, 2):
         made.wait(0, made.send(0, 1, start, start + 1, name="isend", lent=True), start + 1, start + 2)
     assert Attempt(finished(tmp_path)).lent_at_once(0) == 1
+
+
+def test_a_buffer_that_is_given_away_twice_is_seen_by_its_address_whenever_the_bytes_moved(tmp_path):
+    made = MadeCalls(tmp_path, 2)
+
+    def given(name, start, at, *, kind=RECV, lent=False):
+        part = Part(kind, 1, dtype="float32", shape=(4,), size=16, at=at)
+        return made.call(0, name, start, start + 1, part, lent=lent, line=start)
+
+    torn = given("irecv", 0, 1000, lent=True)
+    given("send", 2, 1008, kind=SEND)  # its second half is the first half of what is received into
+    given("send", 4, 1016, kind=SEND)
+    made.wait(0, torn, 6, 7)
+    given("send", 8, 1000, kind=SEND)
+    read = given("isend", 10, 2000, kind=SEND, lent=True)
+    given("send", 12, 2000, kind=SEND)  # two that read do no harm
+    made.wait(0, read, 14, 15)
+    given("irecv", 16, 3000, lent=True)
+    given("recv", 18, 3000)  # nobody waits for the first: that is another mistake
+    given("irecv", 20, 0, lent=True)
+    pairs = Attempt(finished(tmp_path)).shared(0)
+    assert [(first.line, second.line) for first, second in pairs] == [("prog.py:0", "prog.py:2")]
 
 
 def test_the_first_hint_counts_and_none_is_right(tmp_path):
