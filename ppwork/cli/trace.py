@@ -9,6 +9,7 @@ import typer
 
 from ppwork.cli.options import path_of
 from ppwork.cli.output import write_files, write_text
+from ppwork.errors import PlanError
 from ppwork.launcher.script import LIMIT_S, launch_script
 from ppwork.pictures.programs import program_files
 
@@ -37,7 +38,12 @@ def trace(
         folder, failure = run.run_dir, run.failure
         if any(run.printed(rank) for rank in range(nproc)):
             write_text(repr(run))
-    files = program_files(folder)
+    try:
+        files = program_files(folder)
+    except PlanError:
+        if failure is not None:  # before its first call
+            raise failure from None
+        raise
     paths = write_files(folder, files, "is it yours?")
     write_text("\n".join([files["calls.txt"].decode(), *map(str, paths)]))
     if failure is not None:

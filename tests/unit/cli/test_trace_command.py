@@ -9,6 +9,8 @@ from made_calls import MadeCalls
 
 from ppwork.__main__ import main
 from ppwork.cli.main import BAD_INPUT
+from ppwork.errors import RunFailed
+from ppwork.launcher.script import ScriptRun
 
 
 def test_a_folder_of_calls_is_shown_and_gets_its_files(tmp_path, monkeypatch, capsys):
@@ -28,6 +30,17 @@ def test_a_folder_of_calls_is_shown_and_gets_its_files(tmp_path, monkeypatch, ca
         "calls.txt",
         "calls-trace.json",
     }
+
+
+def test_a_program_that_fails_before_its_first_call_is_a_failure_and_no_bad_input(
+    tmp_path, monkeypatch, capsys
+):
+    failed = RunFailed("Rank 0 raised ValueError.", where={"rank": 0})
+    run = ScriptRun(tmp_path, 1, failed, nproc=2)
+    monkeypatch.setattr("ppwork.cli.trace.launch_script", lambda *_, **__: run)
+    monkeypatch.setattr(sys, "argv", ["ppwork", "trace", "prog.py"])
+    assert main() == 1
+    assert "Rank 0 raised ValueError." in capsys.readouterr().err
 
 
 def test_a_folder_without_calls_is_bad_input(tmp_path, monkeypatch, capsys):
