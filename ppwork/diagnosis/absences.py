@@ -9,6 +9,7 @@ from ppwork.diagnosis.findings import Finding
 from ppwork.diagnosis.job_evidence import (
     DETAIL,
     MISSED_BARRIER,
+    POINT_TO_POINT,
     STACKS,
     JobEvidence,
     capital,
@@ -25,7 +26,6 @@ from ppwork.errors import named_ranks
 NOBODY = -1
 """The rank of an exception that bears none."""
 MORE_RANKS = "whether there were more ranks: one that printed nothing is not in this file"
-_POINT_TO_POINT = ("send", "recv", "isend", "irecv")
 
 
 def absent(evidence: JobEvidence) -> Finding | None:
@@ -73,10 +73,14 @@ def _end_of(rank: int, named: dict[int, int]) -> int:
 
 def _missed_barrier(evidence: JobEvidence) -> Finding | None:
     """``monitored_barrier`` names who is missing; DETAIL has one before each collective."""
-    for rank, log in evidence.job.ranks.items():
-        missed = MISSED_BARRIER.search(log.text) if "monitoredBarrier" in log.text else None
+    texts = [*((rank, log.text) for rank, log in evidence.job.ranks.items()), (NOBODY, evidence.job.console)]
+    for of_rank, text in texts:
+        missed = MISSED_BARRIER.search(text) if "monitoredBarrier" in text else None
+        if missed is None:
+            continue
+        rank = int(missed[1] or 0) if of_rank == NOBODY else of_rank  # rank 0 of a group asks the others
         # In a smaller group ranks have other numbers, and the log's own rank is not the bracket's.
-        if missed is None or (missed[1] is not None and int(missed[1]) != rank):
+        if missed[1] is not None and int(missed[1]) != rank:
             continue
         ranks = tuple(sorted(map(int, re.findall(r"\d+", missed[2]))))
         if rank in ranks:
@@ -119,6 +123,12 @@ def left_early(evidence: JobEvidence) -> Finding | None:
         what = f"{capital(ranks)} left without a word while {calls}."
         unknown = ("whether it ended well, was killed, or by which signal: torchrun's closing report has it",)
     check_first = "which path of this rank ends the program early; its number of steps"
+    if ranks[1:] and not evidence.codes:
+        # torchrun ends the rest a moment after the first death.
+        unknown = (
+            f"which of {named_ranks(ranks)} was the first, and how it ended: torchrun's report has it",
+        )
+        return Finding((), "LeftEarly", what, check_first, None, unknown, hints, PLACES - 1)
     return Finding(ranks, "LeftEarly", what, check_first, None, unknown, hints, PLACES - 1)
 
 
@@ -154,13 +164,16 @@ def unmatched(evidence: JobEvidence) -> Finding | None:
     if not (evidence.late or evidence.lost):
         return None
     calls = evidence.in_call()
-    ranks = evidence.first_of(rank for rank, call in calls.items() if call in _POINT_TO_POINT)
+    ranks = evidence.first_of(rank for rank, call in calls.items() if call in POINT_TO_POINT)
     others = [rank for rank in calls if rank not in ranks]
     if not ranks or not others or len(ranks) > 2:
         return None
-    spots = " and ".join(f"rank {r} waited in {calls[r]} at {users.at}" for r in sorted(ranks)
-                         if (users := evidence.place[r].users) is not None)  # fmt: skip
-    what = f"{spots.capitalize()} for a message that nobody took or sent; {evidence.doing(but=ranks)}."
+    spots = " and ".join(
+        f"rank {r} waited in {calls[r]} at {users.at} for a message that nobody "
+        f"{'took' if 'send' in calls[r] else 'sent'}"
+        for r in sorted(ranks) if (users := evidence.place[r].users) is not None
+    )  # fmt: skip
+    what = f"{spots[:1].upper()}{spots[1:]}; {evidence.doing(but=ranks)}."
     check_first = "peer and tag of that line, and which rank has the other half"
     unknown = (
         (f"which of {named_ranks(tuple(sorted(ranks)))} names the wrong peer or tag",) if ranks[1:] else ()
@@ -204,6 +217,11 @@ def different_calls(evidence: JobEvidence) -> Finding | None:
     lines = "; ".join(f"rank {r} in {call} at {at}" for r, (call, at) in sorted(spots.items()))
     suspects = tuple(sorted({*odd, *evidence.silent})) if most == 1 or evidence.silent else odd
     unknown = (f"which of {named_ranks(suspects)} is the wrong one",) if suspects[1:] else ()
+    if 1 < most <= len(spots) // 2:
+        suspects, unknown = (
+            tuple(sorted(spots)),
+            ("which of these calls is meant: no more were in one than not",),
+        )
     return Finding(
         () if evidence.silent else odd if most > 1 else odd[:1],
         "CollectiveMismatch",

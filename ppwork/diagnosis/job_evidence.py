@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from ppwork.diagnosis.findings import Wait
 from ppwork.diagnosis.logs import LINE, JobLogs, RankLog, without_noise
 from ppwork.diagnosis.report import ENDED_BY_AGENT, death, words_before
-from ppwork.diagnosis.stacks import Stack, tracebacks
+from ppwork.diagnosis.stacks import Stack, fragments, tracebacks
 from ppwork.errors import (
     PeerFrozenError,
     PeerLostError,
@@ -31,6 +31,7 @@ from ppwork.errors import (
     ranks_by_value,
 )
 from ppwork.protocol.backend_errors import LOST_TEXTS, TIMEOUT_TEXTS
+from ppwork.records.failure import is_users
 
 DETAIL = "run it once more with TORCH_DISTRIBUTED_DEBUG=DETAIL: it names ranks, calls and shapes"
 STACKS = (
@@ -40,6 +41,7 @@ STACKS = (
 SURE, LIKELY, PERHAPS = 100, 70, 50
 """How sure it is that an exception ended its rank: the exit code or torch's hook says so; it is the last in
 the log; it is, and a logger wrote it."""
+POINT_TO_POINT = ("send", "recv", "isend", "irecv")
 LAST_LINES = 5
 """So many are shown of a rank that left no exception."""
 _BELOW = 3
@@ -70,8 +72,11 @@ _UNIQUE_ID = re.compile(r"ncclUniqueId from \[(\d+)\]")
 _PEER = re.compile(r"^\s*where: .*\bpeer=(\d+)", re.MULTILINE)
 _TORCHRUN = ("/torch/distributed/run.py", "/torch/distributed/elastic/", "/torch/distributed/launcher/",
              "/torch/distributed/launch.py")  # fmt: skip
+_AGENTS = ("ChildFailedError", "SignalException")
 _ELSEWHERE = re.compile(r"root cause|stack ?trace|background process|child process", re.IGNORECASE)
-_SPAWNED = re.compile(r"-- Process (\d+) terminated with the following error")
+_SPAWNED = re.compile(r"-- Process (\d+) terminated with the following error|^\(RANK (\d+)\)$")
+_OF_RANK = re.compile(r"which did not receive grad for rank (\d+):")
+"""Words by which an exception says of which rank it speaks: its own."""
 MISSED_BARRIER = re.compile(
     r"(?:\[Rank (\d+)\]: )?Ranks? ([\d, ]+) failed to pass monitoredBarrier in \d+ ms"
 )
@@ -88,6 +93,7 @@ class JobEvidence:
         place: Where each rank was when it ended.
         silent: Ranks of which neither is known.
         nobodys: Exceptions on the console that bear no rank, without torchrun's own.
+        agents: Those of torchrun itself, but for what it says when a rank failed or a signal came.
         aborted_by_nccl: Ranks that the watchdog of NCCL ended: their SIGABRT is a symptom.
     """
 
@@ -109,7 +115,11 @@ class JobEvidence:
         self.late = [r for r, e in symptoms.items() if r not in self.lost and (about_peer(e) is not None)]
         self.place = {r: stack for r, log in job.ranks.items() if (stack := self._place(log)) is not None}
         self.silent = [r for r in job.ranks if r not in self.place and r not in self.error]
-        self.nobodys = [error for error in tracebacks(job.console) if not _torchruns(error)]
+        shown = tracebacks(job.console)
+        if all(error.aside for error in shown):
+            shown += fragments(job.console)
+        self.nobodys = [error for error in shown if not _torchruns(error)]
+        self.agents = [error for error in shown if _torchruns(error) and error.error not in _AGENTS]
         self.aborted_by_nccl = [
             rank for rank, code in self.codes.items()
             if code == -signal.SIGABRT
@@ -280,9 +290,15 @@ def _says(error: Stack, texts: tuple[str, ...]) -> bool:
 
 
 def _torchruns(error: Stack) -> bool:
-    """Say whether an exception is torchrun's own, which only tells that a rank failed."""
-    files = [frame.file for frame in error.frames]
-    return any(part in file for file in files for part in _TORCHRUN) or error.error == "ChildFailedError"
+    """Say whether an exception is torchrun's own: no call of the program stands below torchrun's last one.
+
+    ``@record`` is a call of torchrun around the program's.
+    """
+    if error.error in _AGENTS or error.error.startswith("Rendezvous"):
+        return True
+    by_torchrun = [any(part in frame.file for part in _TORCHRUN) for frame in error.frames]
+    last = max((number for number, own_call in enumerate(by_torchrun) if own_call), default=-1)
+    return last >= 0 and not any(is_users(frame.file) for frame in error.frames[last + 1 :])
 
 
 def said_of(error: Stack) -> str:
@@ -296,10 +312,10 @@ def speaks_for_itself(error: Stack) -> bool:
     return own(error) is not None and not error.aside and not _ELSEWHERE.search(error.message)
 
 
-def spawned(error: Stack) -> int | None:
-    """Return the number of the process that ``torch.multiprocessing.spawn`` names above an exception."""
-    named = _SPAWNED.search(error.above)
-    return int(named[1]) if named is not None else None
+def rank_of(error: Stack) -> int | None:
+    """Return the rank that an exception names as its own, or that torch names at its head."""
+    named = _SPAWNED.search(error.above) or _OF_RANK.search(error.message)
+    return int(named[named.lastindex or 1]) if named is not None else None
 
 
 def were(ranks: tuple[int, ...]) -> str:

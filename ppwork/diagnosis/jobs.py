@@ -34,12 +34,14 @@ from ppwork.diagnosis.findings import Diagnosis, Finding, source_lines
 from ppwork.diagnosis.job_evidence import JobEvidence
 from ppwork.diagnosis.logs import JobLogs
 from ppwork.diagnosis.mismatches import aborted, mismatch, watchdog
-from ppwork.diagnosis.own_ends import died, ended, nobodys_words, raised
+from ppwork.diagnosis.own_ends import agent_failed, died, ended, interrupted, nobodys_words, raised
+from ppwork.diagnosis.testimony import joined, unreachable, worker_died
 from ppwork.records.failure import FailureRecord
 
 RULES: tuple[Callable[[JobEvidence], Finding | None], ...] = (
-    raised, died, aborted, mismatch, absent, watchdog, outside_calls, left_early, missing, unmatched,
-    one_sided, two_roots, different_calls, symptoms_only, nobodys_words, ended,
+    raised, died, interrupted, aborted, mismatch, absent, watchdog, joined, outside_calls, left_early,
+    missing, unmatched, one_sided, two_roots, different_calls, unreachable, worker_died, symptoms_only,
+    nobodys_words, agent_failed, ended,
 )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ppwork.diagnosis.report import Report, attempts_of, recorded
-from ppwork.diagnosis.stacks import HEAD, Stack, thread_stacks, tracebacks
+from ppwork.diagnosis.stacks import HEAD, Stack, fragments, thread_stacks, tracebacks
 from ppwork.errors import PlanError
 from ppwork.records.files import read_json
 
@@ -32,7 +32,10 @@ SEARCHED_BYTES = 1 << 28
 CONSOLE_SUFFIXES = (".log", ".txt", ".out", ".err")
 LONGER = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
 """gloo's last words before it aborts a process that was sent more than the buffer it posted."""
-SIGNS = (HEAD, "Watchdog caught", "watchdog thread terminated", "terminate called after")
+SIGNS = (
+    HEAD, "Watchdog caught", "watchdog thread terminated", "terminate called after", "store based barrier",
+    "monitoredBarrier", "CollectiveFingerPrint", "connectFullMesh", "died unexpectedly",
+)  # fmt: skip
 """Words of a job that failed, where no line names a rank."""
 _LOCAL = re.compile(r"^\[[A-Za-z_]+(\d+)\]:")
 _GLOBAL = re.compile(r"\[rank(\d+)\]: ?")
@@ -78,7 +81,8 @@ class RankLog:
             where: The file to look into.
             recorded: Exception of its ``error.json``, if it left one.
         """
-        ended = [replace(error, uncaught=True) for error in tracebacks(last_words)]
+        # torch writes its prefix only before what ended the program, also where the beginning was cut off.
+        ended = [replace(e, uncaught=True) for e in tracebacks(last_words) or fragments(last_words)[-1:]]
         errors = [*tracebacks(printed), *ended] or ([recorded] if recorded is not None else [])
         return cls(
             rank, f"{printed}\n{last_words}".strip("\n"), tuple(errors), tuple(thread_stacks(printed)), where
@@ -127,9 +131,10 @@ def read_job(path: Path) -> JobLogs:
         raise PlanError(
             f"{path} cannot be read: {error.strerror}.", check_first="the path, and whose file it is"
         ) from error
-    if not job.ranks and not job.report.signal and not any(sign in job.console for sign in SIGNS):
+    is_signed = job.ranks or job.report.signal or any(sign in job.console for sign in SIGNS)
+    if not is_signed and not fragments(job.console):
         raise PlanError(
-            f"No rank of a torchrun job was found in {path}.",
+            f"No rank of a torchrun job and no exception was found in {path}.",
             check_first="a run of ours, torchrun's --log-dir (with --redirects 3), or the log of its console",
         )
     return job

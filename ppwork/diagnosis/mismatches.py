@@ -8,17 +8,20 @@ from collections import Counter
 from dataclasses import replace
 
 from ppwork.diagnosis.findings import Finding
-from ppwork.diagnosis.job_evidence import DETAIL, JobEvidence, capital
+from ppwork.diagnosis.job_evidence import DETAIL, POINT_TO_POINT, JobEvidence, capital
 from ppwork.diagnosis.logs import LONGER
 from ppwork.diagnosis.nccl import lagging, terminated
+from ppwork.diagnosis.stacks import Frame
 from ppwork.diagnosis.weights import COMPARED, DIED, DIED_FIRST, SYMPTOMS, WATCHED
 from ppwork.errors import named_ranks
 
+SIZES = "shape and dtype on both sides of that message: of send and recv nobody compares them"
+_FROM = re.compile(r"\bsrc ?= ?(\d+)\b|\brecv\(\w+, (\d+)\b")
 WHY_ODD = "what makes this rank's branch, count or shape differ just before this call"
 Fingerprint = tuple[str | None, ...]
 """Number, operation, shape and type of a call, as ``TORCH_DISTRIBUTED_DEBUG=DETAIL`` shows it."""
 _PRINT = re.compile(
-    r"Rank (\d+) is running collective: CollectiveFingerPrint\(SequenceNumber=(\d+)(?:, )?OpType=(\w+)"
+    r"Rank (\d+) is running collective: CollectiveFingerPrint\((?:SequenceNumber=(\d+))?(?:, )?OpType=(\w+)"
     r"(?:, TensorShape=\[([^\]]*)\], TensorDtypes=(\w+))?"
 )
 _OTHER = re.compile(r"CollectiveFingerPrint\(.{0,800}?but Rank (\d+) is running collective")
@@ -29,18 +32,16 @@ def mismatch(evidence: JobEvidence) -> Finding | None:
     prints: dict[int, Fingerprint] = {}
     blamed: dict[int, int] = {}
     told: dict[int, Fingerprint] = {}
-    for log in evidence.job.ranks.values():
-        if "CollectiveFingerPrint" not in log.text:
+    of_nobody = evidence.job.console.split("Detected mismatch between collectives")[1:]
+    for text in (*(log.text for log in evidence.job.ranks.values()), *of_nobody):
+        own = _PRINT.search(text) if "CollectiveFingerPrint" in text else None
+        if own is None:
             continue
-        own = _PRINT.search(log.text)
-        if own is not None:
-            prints.setdefault(int(own[1]), own.groups()[1:])
-        other = _OTHER.search(log.text)
-        if own is not None and other is not None:
+        prints.setdefault(int(own[1]), own.groups()[1:])
+        if (other := _OTHER.search(text)) is not None:
             blamed[int(own[1])] = int(other[1])
-            theirs = _PRINT.search(log.text, own.end())
-            # Another operation may be one of DETAIL itself.
-            if theirs is not None and theirs[1] == other[1] and theirs[3] == own[3] and theirs[4]:
+            theirs = _PRINT.search(text, own.end())
+            if theirs is not None and theirs[1] == other[1]:
                 told[int(other[1])] = theirs.groups()[1:]
     if len(set(prints.values())) < 2:
         return _half_told(evidence, prints, blamed, told)
@@ -66,9 +67,15 @@ def _half_told(
         return None
     odd = blamed[spoke[0]]
     ranks = (odd, *spoke) if spoke[1:] else tuple(sorted((odd, *spoke)))
-    instead = _call(told[odd]) if odd in told else "something else"
+    theirs = told.get(odd)
+    is_sure = theirs is not None and theirs[1] == prints[spoke[0]][1] and bool(theirs[2])
+    # Another operation may be one of DETAIL itself.
+    instead = _call(theirs) if theirs is not None and is_sure else "something else"
     what = f"{capital(spoke)} called {_call(prints[spoke[0]])} where rank {odd} called {instead}."
-    unknown = [] if odd in told else [f"which call rank {odd} made instead: its log does not tell"]
+    unknown = []
+    if not is_sure:
+        heard = f"; torch heard {_call(theirs)}, which may be DETAIL's own" if theirs is not None else ""
+        unknown = [f"which call rank {odd} made instead: its log does not tell{heard}"]
     if not spoke[1:]:
         unknown.append(f"which of {named_ranks(ranks)} is the wrong one")
     stack = evidence.place.get(spoke[0])
@@ -77,7 +84,8 @@ def _half_told(
 
 def _call(fingerprint: Fingerprint) -> str:
     number, op, shape, dtype = fingerprint
-    return f"{op} number {number}" + (f" on [{shape}] {dtype}" if shape is not None else "")
+    counted = f" number {number}" if number is not None else ""
+    return f"{op}{counted}" + (f" on [{shape}] {dtype}" if shape is not None else "")
 
 
 def aborted(evidence: JobEvidence) -> Finding | None:
@@ -90,27 +98,46 @@ def aborted(evidence: JobEvidence) -> Finding | None:
     ((rank, text),) = sizes.items()
     world = len(evidence.job.ranks)
     sent = f"a message of {text[1]} bytes where it expected {text[2]}"
-    if set(evidence.in_call().values()) == {"all_reduce"}:
-        # gloo's ring: each rank takes its shares from the next one, so these two are certain to differ.
-        ranks: tuple[int, ...] = (rank, (rank + 1) % world)
-        what = f"{capital(ranks)} called all_reduce with different sizes: rank {rank} was sent {sent}"
-        unknown: tuple[str, ...] = (f"which of {named_ranks(ranks)} has the wrong size",)
-    else:
-        ranks = (rank,)
-        what = f"Rank {rank} was sent {sent}"
-        unknown = ("which rank sent it",)
     stack = evidence.place.get(rank)
     # The others' line is its own only if all were at one.
     spots = {
         place.users.at: place for r in evidence.in_call() if (place := evidence.place[r]).users is not None
     }
-    if (stack is None or stack.users is None) and len(spots) == 1:
+    is_own = stack is not None and stack.users is not None
+    if not is_own and len(spots) == 1:
         stack = next(iter(spots.values()))
-    elif len(spots) > 1:
+    call = evidence.call(rank) or (stack.call if stack is not None else "")
+    sender = _sender(evidence, rank, stack.users if stack is not None else None)
+    ranks: tuple[int, ...] = (rank,)
+    unknown: tuple[str, ...] = ()
+    if set(evidence.in_call().values()) == {"all_reduce"}:
+        # gloo's ring: each rank takes its shares from the next one, so these two are certain to differ.
+        ranks = (rank, (rank + 1) % world)
+        what = f"{capital(ranks)} called all_reduce with different sizes: rank {rank} was sent {sent}"
+        unknown = (f"which of {named_ranks(ranks)} has the wrong size",)
+    elif sender is not None:
+        ranks = (rank, sender)
+        what = f"Rank {rank} was sent {sent}, by rank {sender}"
+    else:
+        what = f"Rank {rank} was sent {sent}"
+        unknown = ("which rank sent it",)
+    if not is_own and len(spots) > 1:
         unknown = (*unknown, f"in which call it was: {evidence.doing()}")
     what = f"{what}, and gloo aborted it."
     weight = DIED_FIRST + 1 if evidence.job.report.first == rank else DIED + 1
-    return Finding(ranks, "SizeMismatch", what, DETAIL, stack, unknown, weight=weight)
+    check_first = (
+        SIZES if call in POINT_TO_POINT else DETAIL if call else f"{SIZES}; of collectives, {DETAIL}"
+    )
+    return Finding(ranks, "SizeMismatch", what, check_first, stack, unknown, weight=weight)
+
+
+def _sender(evidence: JobEvidence, rank: int, line: Frame | None) -> int | None:
+    """Return the rank that the line names as where a message comes from; of two ranks it is the other one."""
+    others = [other for other in evidence.job.ranks if other != rank]
+    named = _FROM.search(line.text) if line is not None else None
+    if named is not None and (sender := int(named[1] or named[2])) in others:
+        return sender
+    return others[0] if evidence.job.complete and len(others) == 1 else None
 
 
 def watchdog(evidence: JobEvidence) -> Finding | None:

@@ -20,8 +20,9 @@ from ppwork.records.flight import group_name
 
 _TIMED_OUT = re.compile(
     r"\[Rank (?P<rank>\d+)\] Watchdog caught collective operation timeout: "
-    r"WorkNCCL\(SeqNum=(?P<number>\d+), OpType=(?P<kind>\w+)(?:, NumelIn=(?P<numel>\d+))?"
+    r"WorkNCCL\((?:SeqNum=(?P<number>\d+), )?OpType=(?P<kind>\w+)(?:, NumelIn=(?P<numel>\d+))?"
 )
+"""torch before 1.13 writes no number."""
 _REACHED = re.compile(
     r"\[PG (?:[^\[\]]{0,120}?GUID (?P<group>\w+))?[^\[\]]{0,120}? Rank (?P<rank>\d+)\]\s{1,9}"
     r"(?:(?:Exception .{0,120}?|failure) detected by watchdog at|Timeout at NCCL) work(?: sequence id)?: "
@@ -94,7 +95,7 @@ def lagging(texts: Mapping[int, str], console: str = "") -> Finding | None:
     """
     works: dict[int, _Work] = {}
     for rank, line in _watchdog_lines(_TIMED_OUT, texts, console):
-        works.setdefault(rank, _Work(int(line["number"]), line["kind"], line["numel"] or ""))
+        works.setdefault(rank, _Work(int(line["number"] or -1), line["kind"], line["numel"] or ""))
     for rank, line in _watchdog_lines(_REACHED, texts, console):
         if rank in works and works[rank].number == int(line["number"]):
             works[rank].enqueued = int(line["issued"])
@@ -103,11 +104,11 @@ def lagging(texts: Mapping[int, str], console: str = "") -> Finding | None:
     number = min(work.number for work in works.values())
     waiting = {rank: work for rank, work in sorted(works.items()) if work.number == number}
     kinds = dict.fromkeys(work.kind for work in waiting.values())
-    ranks, collective = tuple(waiting), f"{'/'.join(kinds)} number {number}"
+    ranks, collective = tuple(waiting), "/".join(kinds) + (f" number {number}" if number >= 0 else "")
     absent = tuple(sorted({*texts, *works} - set(waiting)))
     issued = {rank: work.enqueued for rank, work in waiting.items() if work.enqueued >= 0}
     behind = tuple(rank for rank, last in issued.items() if last < max(issued.values()))
-    if len(dict.fromkeys(work.call for work in waiting.values())) > 1:
+    if number >= 0 and len(dict.fromkeys(work.call for work in waiting.values())) > 1:
         each = "; ".join(f"rank {rank} in {work.call}" for rank, work in waiting.items())
         return Finding(
             ranks,
@@ -135,10 +136,11 @@ def lagging(texts: Mapping[int, str], console: str = "") -> Finding | None:
             f"{sentence}, and {named_ranks(behind)} was behind: {each}.",
             f"what {named_ranks(behind)} does between calls",
         )
+    none = "none of them" if ranks[1:] else "nobody"
     return Finding(
         ranks,
         _TIMEOUT,
-        f"{sentence}, and none of them is known to be behind.",
+        f"{sentence}, and {none} is known to be behind.",
         "the network and the GPUs, if these are all the ranks; else where the others were",
         unknown=("which rank failed to take part",),
     )

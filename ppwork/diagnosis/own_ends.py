@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from dataclasses import replace
 
@@ -14,9 +15,9 @@ from ppwork.diagnosis.job_evidence import (
     about_peer,
     capital,
     own,
+    rank_of,
     said_of,
     sentence,
-    spawned,
     speaks_for_itself,
     were,
 )
@@ -25,6 +26,8 @@ from ppwork.diagnosis.stacks import Stack
 from ppwork.diagnosis.weights import CAUGHT, DIED, DIED_FIRST, ENDED, PLACES, SYMPTOMS
 from ppwork.errors import named_ranks
 
+_ONE_GPU = re.compile(r"Duplicate GPU detected : rank (\d+) and rank (\d+)")
+_SOCKET = re.compile(r"The (?:client|server) socket has .{0,200}")
 _LEFT_GROUP = "terminate called without an active exception"
 
 
@@ -37,7 +40,8 @@ def raised(evidence: JobEvidence) -> Finding | None:
     if evidence.job.report.first not in ranks:
         # What many raised alike is more likely an answer to what one raised alone.
         ranks = tuple(sorted(ranks, key=lambda rank: sum(_alike(evidence, rank, other) for other in ranks)))
-    first = evidence.error[ranks[0]]
+    first_told = ranks[0]
+    first = evidence.error[first_told]
     alike = tuple(rank for rank in ranks[1:] if _alike(evidence, rank, ranks[0]))
     others = [rank for rank in ranks[1:] if rank not in alike]
     what = " ".join(
@@ -51,7 +55,11 @@ def raised(evidence: JobEvidence) -> Finding | None:
     stack = evidence.place[ranks[0]]
     check_first = "the line above and the traceback in its log"
     shown = (own(first) or first).error
-    return Finding(ranks[:1], shown, what, check_first, stack, unknown, weight=surest)
+    seen: tuple[str, ...] = ()
+    if (origin := rank_of(first)) is not None and origin != ranks[0]:
+        what, ranks = sentence(f"Rank {origin} raised {_in_full(first)}"), (origin,)
+        seen = (f"rank {first_told} tells it: torch's checkpoint passes errors on",)
+    return Finding(ranks[:1], shown, what, check_first, stack, unknown, seen, weight=surest)
 
 
 def _weight(evidence: JobEvidence, rank: int) -> int:
@@ -122,6 +130,24 @@ def died(evidence: JobEvidence) -> Finding | None:
     return Finding((rank, *same), "RankDied", what, check_first, stack, unknown, hints, weight)
 
 
+def interrupted(evidence: JobEvidence) -> Finding | None:
+    """One rank alone got a SIGINT, and the others lost it: somebody interrupted it, not the job."""
+    ranks = [rank for rank, error in evidence.error.items() if error.error == "KeyboardInterrupt"]
+    first = evidence.job.report.first
+    if len(ranks) != 1 or evidence.job.report.signal or first not in (None, *ranks) or not evidence.lost:
+        return None
+    (rank,) = ranks
+    stack = evidence.place.get(rank)
+    doing = evidence.doing(but=ranks)
+    what = sentence(f"Rank {rank} was interrupted by SIGINT" + (f"; {doing}" if doing else ""))
+    if first is not None:
+        check_first = "who sent it: it came from outside, to this rank alone"
+        return Finding((rank,), "RankDied", what, check_first, stack, weight=DIED)
+    check_first = "who sent it, and to whom"
+    unknown = ("whether the whole job was interrupted (Ctrl-C): torchrun's closing report has it",)
+    return Finding((rank,), "RankDied", what, check_first, stack, unknown, weight=PLACES + 1)
+
+
 def _nobodys_exception(evidence: JobEvidence, rank: int) -> Finding:
     """An exit code of 1, and an exception without a rank: before a group exists torch does not write it."""
     errors = list(filter(speaks_for_itself, evidence.nobodys)) or evidence.nobodys
@@ -150,12 +176,34 @@ def nobodys_words(evidence: JobEvidence) -> Finding | None:
         asked = ("which rank it was", "what the peer did")
         return Finding((), "OnlySymptoms", what, "the logs of all ranks", errors[-1], asked, weight=SYMPTOMS)
     error = next(filter(speaks_for_itself, reversed(errors)), errors[-1])
-    rank = spawned(error)
+    rank = rank_of(error)
     what = sentence(f"{'A rank' if rank is None else f'Rank {rank}'} raised {_in_full(error)}")
     stack = next((part for part in error.chain if part.users is not None), error)
     unknown = ("which rank it was",) if rank is None else ()
-    ranks = () if rank is None else (rank,)
-    return Finding(ranks, error.error, what, "the line above", stack, unknown, weight=SYMPTOMS + 1)
+    ranks: tuple[int, ...] = () if rank is None else (rank,)
+    check_first = "the line above" if stack.users is not None else "what stands above it in the whole log"
+    if (one_gpu := _ONE_GPU.search(error.message)) is not None:
+        ranks, unknown = (int(one_gpu[1]), int(one_gpu[2])), ()
+        check_first = "does each rank call torch.cuda.set_device with its LOCAL_RANK, before its first call?"
+    return Finding(ranks, error.error, what, check_first, stack, unknown, weight=SYMPTOMS + 1)
+
+
+def agent_failed(evidence: JobEvidence) -> Finding | None:
+    """An exception of torchrun itself, and no rank had ended: it could not start them."""
+    if not evidence.agents or evidence.codes:
+        return None
+    error = evidence.agents[-1]
+    text = f"{error.message}\n{evidence.job.console}"
+    sockets = [line[0].strip() for line in _SOCKET.finditer(text)]
+    what = sentence(f"torchrun itself failed, not a rank: {said_of(error.chain[0])}")
+    is_taken = "EADDRINUSE" in text or "ddress already in use" in text
+    check_first = (
+        "what else holds that port: an earlier job that still runs? --standalone takes a free one"
+        if is_taken
+        else "the same endpoint on all hosts, its host up first, its port open between them"
+    )
+    seen = tuple(f"torch said: {line}" for line in dict.fromkeys(sockets) if line not in what)[-2:]
+    return Finding((), error.error, what, check_first, seen=seen, weight=SYMPTOMS + 1)
 
 
 def ended(evidence: JobEvidence) -> Finding | None:

@@ -9,12 +9,16 @@ from dataclasses import dataclass, field
 
 ENDED_BY_AGENT = (-signal.SIGTERM, -signal.SIGINT)
 """Exit codes of ranks that torchrun ended because another one had failed, or because of a Ctrl-C."""
-ROOT = "Root Cause (first observed failure):"
+ROOT = re.compile(r"Root Cause \(first observed failure\) ?:")
 _ENDED = re.compile(
     r"^.{0,80}?\brank[ \t]*:[ \t]*(\d+)(?: \(local_rank: (\d+)\))?.*\n.{0,80}?\bexitcode[ \t]*:[ \t]*(-?\d+)",
     re.MULTILINE,
 )
 """Two lines of the report, one below the other; either alone may be somebody's print."""
+_ON_ONE_LINE = re.compile(
+    r"\brank ?:? ?(\d+) ?\(local[_ ]rank: ?(\d+)\)[ \t]{0,4}\n?[ \t]{0,4}exitcode ?: ?(-?\d+)"
+)
+"""The same two lines of a picture's text, or of a web page that lost most of the space."""
 _FIRST = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid")
 """torchrun says so of each attempt, as soon as a rank has failed; the report is of the last attempt only."""
 _LOCAL_RANK = re.compile(r"--local[_-]rank=(\d+)'")
@@ -59,13 +63,13 @@ class Report:
     @classmethod
     def of(cls, text: str) -> Report:
         """Read the report out of what torchrun printed; empty if it printed none."""
-        ended = _ENDED.findall(text)
+        ended = _ENDED.findall(text) or _ON_ONE_LINE.findall(text)
         codes = {int(rank): int(code) for rank, _, code in ended}
         ranks = {int(local): int(rank) for rank, local, _ in ended if local}
         roots = [
             int(root[1])
-            for start in re.finditer(re.escape(ROOT), text)
-            if (root := _ENDED.search(text, start.end()))
+            for start in ROOT.finditer(text)
+            if (root := _ENDED.search(text, start.end()) or _ON_ONE_LINE.search(text, start.end()))
         ]
         if not ended:
             # An earlier attempt, or a report that was cut off: local ranks are all that is known.
@@ -105,7 +109,7 @@ def recorded(text: str) -> dict[int, str]:
 def attempts_of(text: str) -> list[str]:
     """Cut a console at torchrun's words that an attempt failed; several hosts in one file are not cut."""
     ends = [match.end() for match in _FIRST.finditer(text)]
-    if len(ends) <= max(1, text.count(ROOT)):
+    if len(ends) <= max(1, len(ROOT.findall(text))):
         return [text]
     starts = [0, *ends[:-1]]
     return [text[start:end] for start, end in zip(starts, [*ends[:-1], len(text)], strict=True)]

@@ -2,7 +2,8 @@
 
 Forms of an exception: Python's own (outermost call first), an ``ExceptionGroup`` with what is in it, those of
 rich and loguru, a ``SyntaxError`` without a head, and C++'s ``terminate called``. A head may stand behind a
-progress bar, or behind the prefix of a logger, which then stands before every line of the traceback.
+progress bar, or behind the prefix of a logger, which then stands before every line of the traceback. Of a log
+that somebody cut out, the head may be missing: ``fragments`` reads what is left.
 faulthandler's stacks, of a process that is stuck or aborted, have the innermost call first and no source.
 
 Every reader passes over the text once.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from ppwork.records.failure import is_users
 
@@ -25,6 +26,14 @@ _CHAINED = ("The above exception was the direct cause of", "During handling of t
 _ASIDE = ("Exception in thread", "Exception ignored in", "Process ")
 _LOGGED = re.compile(r"\b(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL)\b")
 _CALL = re.compile(r"\b(?:dist|distributed|c10d)\.(\w+)\(")
+_CUT_ERROR = re.compile(
+    r"^(?P<type>(?:[A-Za-z_]\w*\.)*_?[A-Z]\w*(?:Error|Exception|Interrupt|Failure))(?:: (?P<message>.*)|:?)$",
+    re.MULTILINE,
+)
+"""The line of an exception without its head: only what is named like one is taken for it."""
+_UNINDENTED = re.compile(r"^[^\s|]", re.MULTILINE)
+_TOLD = re.compile(r":? (\(RANK \d+\))\n")
+"""Behind the head: torch's checkpoints show what another rank raised."""
 _RICH_FRAME = re.compile(r"^\W*(?P<file>/\S+):(?P<line>\d+)(?: in (?P<function>\S+))?")
 _RICH_LINE = re.compile(r"^\W*❱ +\d+ (?P<text>.*?)[ │]*$")
 _SYNTAX_ERRORS = ("SyntaxError", "IndentationError", "TabError")
@@ -36,6 +45,7 @@ _TERMINATED = re.compile(
 )
 _AFTER = re.compile(
     r"[\[+]|[EWIF]\d{4} |.*\d%\||Original |Timeout \(\d|Fatal Python|terminate called|\d{4}-\d\d-\d\d"
+    r"|Exception ignored in"
     r"|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b"
 )
 """Beginnings of lines that are no more of a message."""
@@ -74,7 +84,7 @@ class Stack:
         message: Text of the exception; empty for a thread.
         blind: faulthandler wrote it: Python could not run, or the process aborted.
         because: The exception that this one was raised from, while it was handled, or that is inside it.
-        above: The line above its head.
+        above: The line above its head, or the rank that stands behind it.
         end: Where it ends in the text.
         uncaught: It ended the program: torch's own hook for that showed it.
     """
@@ -144,10 +154,11 @@ def tracebacks(text: str) -> list[Stack]:
     for head, after in pairwise([*heads, len(text)]):
         start = text.rfind("\n", 0, head) + 1
         stop = after if after == len(text) else text.rfind("\n", 0, after) + 1
-        body = text[head + len(HEAD) : max(head + len(HEAD), min(stop, head + _LONGEST))]
+        body = _body(text, head + len(HEAD), stop)
         stack = _rich(body) if body[:2] == " ─" else _plain(text[start:head], body)
         if stack is not None:
-            above = _above(text, start)
+            told = _TOLD.match(body)
+            above = told[1] if told is not None else _above(text, start)
             found.append((head, replace(stack, above=above, end=head + len(HEAD) + stack.end)))
     if any(name in text for name in _SYNTAX_ERRORS):
         whole = [(start, stack.end) for start, stack in found]
@@ -156,6 +167,58 @@ def tracebacks(text: str) -> list[Stack]:
         found += [(error.start(), _headless(error)) for error in errors[-_MOST:]]
     found += [(match.start(), _terminated(match)) for match in [*_TERMINATED.finditer(text)][-_MOST:]]
     return _linked(sorted(found, key=lambda one: one[0]), text)
+
+
+def _body(text: str, start: int, stop: int) -> str:
+    """Return a traceback below its head; of one that is very long, as of a recursion, both its ends."""
+    if stop - start <= _LONGEST:
+        return text[start : max(start, stop)]
+    end = _UNINDENTED.search(text, start + 1, stop)
+    if end is None or end.start() - start < _LONGEST // 2:
+        return text[start : start + _LONGEST]
+    first = text[start : start + _LONGEST // 4]
+    last = text[max(start, end.start() - _LONGEST // 4) : end.start() + _LONGEST // 4]
+    return f"{first[: first.rfind(chr(10)) + 1]}{last[last.find(chr(10)) + 1 :]}"
+
+
+def fragments(text: str) -> list[Stack]:
+    """Return the exceptions whose head the log does not have: the calls above the line of the error, if any.
+
+    Where nothing stands above it, calls right below are its own: some paste the error first.
+    """
+    ends = [error.end() for error in _CUT_ERROR.finditer(text)]
+    if not ends:
+        return []
+    found: list[Stack] = []
+    frames: list[Frame] = []
+    is_whole, lines = False, text[ends[-_MOST - 1] if ends[_MOST:] else 0 :].splitlines()
+    for number, line in enumerate(lines):
+        if HEAD in line:
+            is_whole, frames = True, []
+        elif (frame := _frame(lines, number)) is not None:
+            frames.append(frame)
+        elif (error := _CUT_ERROR.match(line)) is not None:
+            if not is_whole:
+                after = takewhile(
+                    lambda one: not _CUT_ERROR.match(one), lines[number + 1 : number + 1 + _MESSAGE_LINES]
+                )
+                rest = _rest_of_message([*after])
+                calls = frames or _below(lines, number + 1 + len(rest))
+                message = "\n".join([error["message"] or "", *rest]).rstrip()
+                found.append(Stack(tuple(calls), error["type"].rpartition(".")[2], message))
+            is_whole, frames = False, []
+        elif line.strip() and not line.startswith("    "):
+            frames = []
+    return found
+
+
+def _below(lines: list[str], number: int) -> list[Frame]:
+    """Return the calls that stand from this line on, up to the first line that is none."""
+    frames: list[Frame] = []
+    while number < len(lines) and (frame := _frame(lines, number)) is not None:
+        frames.append(frame)
+        number += 2 if frame.text else 1
+    return frames
 
 
 def _above(text: str, start: int) -> str:
@@ -213,7 +276,9 @@ def _prefix(before: str, lines: list[str]) -> str:
     """Return what stands before each line of a traceback: a logger's words, a group's bars, or nothing."""
     first = next((line for line in lines[1:4] if 'File "' in line), "")
     prefix = first[: first.find('File "')]
-    is_prefixed = prefix.strip() not in ("", ">") or before.isspace()
+    # Python's own calls are two columns in: more, and all of it was moved.
+    is_moved = before.isspace() or (prefix.isspace() and len(prefix) > len("  "))
+    is_prefixed = prefix.strip() not in ("", ">") or is_moved
     return prefix.removesuffix("> ").removesuffix("  ") if is_prefixed else ""
 
 
@@ -238,7 +303,9 @@ def _is_noise(line: str) -> bool:
 def _rest_of_message(lines: list[str | None]) -> list[str]:
     rest: list[str] = []
     for line in lines[:_MESSAGE_LINES]:
-        if line is None or not line.strip() or _AFTER.match(line):
+        if line is None or not line.strip() or _AFTER.match(line) or HEAD in line or _FRAME.match(line):
+            break
+        if line.startswith(_CHAINED):
             break
         rest.append(line)
     return rest

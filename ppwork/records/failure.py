@@ -21,7 +21,9 @@ from ppwork.records.files import read_json, write_whole
 
 OWN = str(Path(__file__).parent.parent) + "/"
 WORKLOADS = OWN + "workloads/"
-_LIBRARY = re.compile(r"^<|/(site|dist)-packages/|/lib(64)?/python3[.\d]*/|/torch/(distributed|nn|utils)/")
+_LIBRARY = re.compile(
+    r"^<|/(site|dist)-packages/|/lib(64)?/python3[.\d]*/|/torch/(distributed|nn|utils|cuda)/"
+)
 SYMPTOMS = (TerminalNotice, PeerLostError, PeerTimeoutError)
 """Errors that say a peer is gone: the rank that made it go has the cause, if it could still speak.
 

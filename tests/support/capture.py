@@ -1,11 +1,12 @@
-"""Run programs of ``broken/mishaps.py`` under torchrun, keep their consoles: ``capture.py FOLDER NAME ...``.
+"""Run programs of ``broken/mishaps.py`` and ``broken/posted`` under torchrun, keep their consoles.
 
-The console is torchrun's own with ``--redirects 3 --tee 3``; only paths are shortened. A name that ends in
-``-detail`` is run with ``TORCH_DISTRIBUTED_DEBUG=DETAIL``.
+``capture.py FOLDER NAME ...``; the console is torchrun's own with ``--redirects 3 --tee 3``; only paths are
+shortened. A name that ends in ``-detail`` is run with ``TORCH_DISTRIBUTED_DEBUG=DETAIL``.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -14,6 +15,7 @@ import tempfile
 import threading
 from pathlib import Path
 
+from captured_logs import CAPTURED
 from checkout import SUPPORT
 
 MORE = {"restarts": ["--max-restarts", "1"]}
@@ -21,7 +23,7 @@ LIMIT_S = 40
 _PATHS = (
     (re.compile(r"[^\s\"]*/site-packages/"), "/site-packages/"),
     (re.compile(r"/\S*/lib/python3\.\d+/"), "/usr/lib/python3/"),
-    (re.compile(r"/\S*/tests/support/broken/"), "/srv/me/"),
+    (re.compile(r"/\S*/tests/support/broken/(?:posted/)?"), "/srv/me/"),
     (re.compile(r"/tmp/\w+/"), "/scratch/"),
     (re.compile(rf"{re.escape(sys.prefix)}/bin/"), "/usr/bin/"),
 )
@@ -31,12 +33,16 @@ def capture(name: str, to: Path) -> str:
     """Run one program to its end and write what torchrun showed."""
     program = name.removesuffix("-detail")
     detail = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"} if name.endswith("-detail") else {}
+    posted = SUPPORT / "broken/posted" / f"{program}.py"
+    whole = [str(posted)] if posted.exists() else [str(SUPPORT / "broken/mishaps.py"), program]
+    told = json.loads((CAPTURED / "posted/truth.json").read_text())
+    nproc = told[program]["nproc"] if posted.exists() else 3
     with tempfile.TemporaryDirectory() as folder:
         command = [
-            sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "3",
+            sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(nproc),
             "--monitor-interval", "0.1", "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0",
             *MORE.get(program, []), "--log-dir", folder, "--redirects", "3", "--tee", "3",
-            str(SUPPORT / "broken/mishaps.py"), program,
+            *whole,
         ]  # fmt: skip
         environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", **detail}
         agent = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)

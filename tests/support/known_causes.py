@@ -1,8 +1,9 @@
 """Jobs whose cause is known, and the score of what is said of them from each kind of log.
 
 ``mishaps``: consoles of ``broken/mishaps.py``, run under torchrun (``capture.py``). ``reports``: logs built
-after public bug reports, each with its address in ``truth.json``; ``set_aside`` and then ``held_out``: such
-that were scored once, after the rules were written.
+after public bug reports, each with its address in ``truth.json``; ``set_aside``, ``held_out`` and ``blind``:
+such that were scored once, after the rules were written. ``posted``: consoles of ``broken/posted``, programs
+that were written and run by somebody who had not read the rules.
 
 ``python tests/support/known_causes.py`` prints the table.
 """
@@ -31,10 +32,12 @@ class Truth:
     Attributes:
         ranks: Ranks of which one must be named first; empty: nobody in particular.
         words: One of them must be in the answer, else it is only vague.
+        nproc: Ranks of the job, where it was run here.
     """
 
     ranks: tuple[int, ...]
     words: tuple[str, ...]
+    nproc: int = 3
 
     @property
     def needs_a_rank(self) -> bool:
@@ -100,22 +103,18 @@ def jobs() -> Iterator[tuple[str, str, Path, Truth]]:
     for path in sorted((CAPTURED / "mishaps").glob("*.txt")):
         truth = MISHAPS.get(path.stem) or MISHAPS[path.stem.removesuffix("-detail")]
         yield "mishaps", path.stem, path, truth
-    for group in ("reports", "set_aside", "held_out"):
+    for group in ("reports", "set_aside", "held_out", "blind", "posted"):
         for name, told in json.loads((CAPTURED / group / "truth.json").read_text()).items():
-            yield (
-                group,
-                name,
-                CAPTURED / group / f"{name}.txt",
-                Truth(tuple(told["ranks"]), tuple(told["words"])),
-            )
+            truth = Truth(tuple(told["ranks"]), tuple(told["words"]), told.get("nproc", 3))
+            yield group, name, CAPTURED / group / f"{name}.txt", truth
 
 
-def views(console: Path, group: str, folder: Path) -> Iterator[tuple[str, Path]]:
+def views(console: Path, group: str, folder: Path, nproc: int) -> Iterator[tuple[str, Path]]:
     """Lay a job's console out as each of the kinds of log that people keep."""
     yield "console", console
-    if group == "mishaps":
-        yield "folder", log_dir(console, folder / "alone", report=False)
-        yield "both", log_dir(console, folder / "both")
+    if group in ("mishaps", "posted"):
+        yield "folder", log_dir(console, folder / "alone", ranks=nproc, report=False)
+        yield "both", log_dir(console, folder / "both", ranks=nproc)
         untagged = folder / "untagged.log"
         untagged.write_text(TEED.sub(r"\2", console.read_text()))
         yield "untagged", untagged
@@ -141,7 +140,7 @@ def scores(wanted: str = "") -> Iterator[tuple[str, str, str, str, str]]:
     for group, name, console, truth in jobs():
         if wanted in (group, name, ""):
             with tempfile.TemporaryDirectory() as folder:
-                for view, path in views(console, group, Path(folder)):
+                for view, path in views(console, group, Path(folder), truth.nproc):
                     yield group, name, view, *graded(path, truth)
 
 

@@ -228,6 +228,8 @@ def test_a12_a_message_that_nobody_took_is_named_with_its_line(tmp_path):
     found = said(log_dir(CAPTURED / "mishaps" / "tags.txt", tmp_path))
     assert found.cause.error_type == "Unmatched"
     assert set(found.cause.where.values()) == {0, 1}
+    assert "for a message that nobody took" in found.sentence
+    assert "for a message that nobody sent" in found.sentence
     assert "tag" in found.check_first
 
 
@@ -243,9 +245,14 @@ def test_a12_a_message_that_nobody_took_is_named_with_its_line(tmp_path):
         "x" * 4_000_000,
         "[PG 0 GUID 0 Rank 1] failure detected by watchdog at work: 1 " * 40_000 + "\n",
         "[Rank 1] watchdog CollectiveFingerPrint( --local_rank=1' " * 40_000 + "\n",
+        "ValueError: no\n" * 200_000,
+        'ValueError: no\n  File "a.py", line 1\n' * 100_000,
+        'Traceback (most recent call last):\n  File "a.py", line 1\n' + '  File "a.py", line 2\n' * 200_000,
+        "in store based barrier connectFullMesh failed with remote=[ Worker proc a" * 40_000 + "\n",
     ],
-    ids=["retries", "blank lines", "heads", "report", "terminate", "frames", "one line", "watchdog", "words"],
-)
+    ids=["retries", "blank lines", "heads", "report", "terminate", "frames", "one line", "watchdog", "words",
+         "cut errors", "cut tracebacks", "recursion", "words of torch"],
+)  # fmt: skip
 def test_a13_readers_are_linear(tmp_path, text):
     log = tmp_path / "a.log"
     log.write_text(text + report(1, r1=1))

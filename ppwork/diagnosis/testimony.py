@@ -1,0 +1,93 @@
+"""Rules of a job's diagnosis: words of torch and of launchers that count or name ranks, whoever printed them.
+
+They stand in lines of C++ or of a logger, which bear no rank of their own, and often are all that somebody
+kept of a log.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ppwork.diagnosis.findings import Finding
+from ppwork.diagnosis.job_evidence import JobEvidence, capital, sentence, were
+from ppwork.diagnosis.weights import NAMED, SYMPTOMS
+from ppwork.errors import named_ranks
+
+_JOINED = re.compile(
+    r"store based barrier[\w ]{0,40} rank: (?P<rank>\d+), (?:for )?key: store_based_barrier_key:(?P<key>\d+) "
+    r"\(world_size=(?P<size>\d+), worker_count=(?P<came>\d+)"
+)
+_ALL_CAME = re.compile(r"Completed store-based barrier for key:store_based_barrier_key:(\d+)")
+_UNREACHABLE = re.compile(
+    r"connectFullMesh failed with (?P<why>.{0,400}?remote=\[(?P<host>[^\]]{1,60})\][^(]{0,40}"
+    r"\(rank=(?P<rank>\d+), size=(?P<size>\d+))", re.DOTALL)  # fmt: skip
+_DIED = re.compile(r"(?:WorkerProc rank=\[?|Worker proc \w{1,40}-)(\d+)\]? died unexpectedly")
+_LOOPBACK = ("127.", "::1", "localhost")
+_MOST_SHOWN, _MOST_RANKS = 8, 1 << 16
+
+
+def joined(evidence: JobEvidence) -> Finding | None:
+    """The barrier at the start of a group counts who came: too few, or more than there can be."""
+    texts = _texts(evidence)
+    whole = {int(done[1]) for text in texts for done in _ALL_CAME.finditer(text)}
+    told = [line for text in texts for line in _JOINED.finditer(text) if int(line["key"]) not in whole]
+    if not told:
+        return None
+    key = max(int(line["key"]) for line in told)
+    of_key = [line for line in told if int(line["key"]) == key]
+    size, came = (max(int(line[name]) for line in of_key) for name in ("size", "came"))
+    waiting = tuple(sorted({int(line["rank"]) for line in of_key}))
+    call = ("init_process_group" if key == 1 else f"the making of group {key}") + " (store based barrier)"
+    if came > size:
+        what = f"{came} processes came to {call}, and it is for {size}: {named_ranks(waiting)} waited on."
+        check_first = (
+            "what an earlier run left in the store (remove the file of a file:// init_method); another job "
+            "on the same MASTER_PORT; is WORLD_SIZE the number of processes?"
+        )
+        return Finding((), "TooMany", what, check_first, weight=NAMED - 2)
+    if came == size:
+        return None
+    others = tuple(sorted(set(range(min(size, _MOST_RANKS))) - set(waiting)))
+    what = f"{came} of {size} ranks came to {call}; {named_ranks(waiting[:_MOST_SHOWN])} waited there"
+    whom = f"the {size - len(waiting)} others" if others[_MOST_SHOWN:] else named_ranks(others)
+    if len(others) == size - came:
+        what += f", and {whom} never came."
+        check_first = f"the log of {whom}: was it started, and what did it do first?"
+        return Finding(others, "NeverCame", what, check_first, weight=NAMED - 2)
+    check_first = "the logs of the ranks that did not wait: were they started, and what did they do first?"
+    return Finding(
+        (), "NeverCame", f"{what}.", check_first, unknown=(f"which of {whom} did not",), weight=NAMED - 2
+    )
+
+
+def unreachable(evidence: JobEvidence) -> Finding | None:
+    """Gloo could not connect two ranks, and says to which address."""
+    told = next((line for text in _texts(evidence) if (line := _UNREACHABLE.search(text))), None)
+    if told is None:
+        return None
+    rank, host = int(told["rank"]), told["host"]
+    why = " ".join(told["why"].split()).partition(" (rank=")[0]
+    what = sentence(f"Rank {rank} of {told['size']} could not connect to a peer at {host}: {why}")
+    check_first = "is that peer's process there, and its port open between the hosts?"
+    if host.startswith(_LOOPBACK):
+        check_first = (
+            f"on several hosts: {host} is no address for others; what does the host name resolve to there? "
+            "GLOO_SOCKET_IFNAME names the interface. On one host: the peer's own log"
+        )
+    return Finding((rank,), "Unreachable", what, check_first, weight=SYMPTOMS + 2)
+
+
+def worker_died(evidence: JobEvidence) -> Finding | None:
+    """An executor says that a worker is gone, and the worker says nothing."""
+    told = [line for text in _texts(evidence) for line in _DIED.finditer(text)]
+    if not told:
+        return None
+    ranks = tuple(dict.fromkeys(int(line[1]) for line in told))[:_MOST_SHOWN]
+    what = f"{capital(ranks)} died: the executor says so, and nothing here says of what."
+    check_first = f"exit code and last lines of {named_ranks(ranks)}; the kernel's log, if memory ran out"
+    unknown = (f"why {named_ranks(ranks)} {were(ranks)} gone: it left no words",)
+    return Finding(ranks, "WorkerDied", what, check_first, unknown=unknown, weight=SYMPTOMS + 2)
+
+
+def _texts(evidence: JobEvidence) -> list[str]:
+    return [*(log.text for log in evidence.job.ranks.values()), evidence.job.console]

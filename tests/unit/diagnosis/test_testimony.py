@@ -1,0 +1,92 @@
+"""Words of torch and of launchers that count or name ranks, in lines that bear none."""
+
+from __future__ import annotations
+
+import pytest
+
+from ppwork.diagnosis.jobs import diagnose_job
+from ppwork.diagnosis.logs import read_job
+
+BARRIER = (
+    "Waiting in store based barrier to initialize process group for rank: {rank}, "
+    "key: store_based_barrier_key:{key} (world_size={size}, worker_count={came}, timeout=0:30:00)\n"
+)
+
+
+def waiting(rank, size, came, key=1):
+    return BARRIER.format(rank=rank, size=size, came=came, key=key)
+
+
+def said(tmp_path, text):
+    log = tmp_path / "posted.txt"
+    log.write_text(text)
+    return diagnose_job(read_job(log))
+
+
+def test_who_came_to_the_start_of_a_group_is_counted(tmp_path):
+    found = said(tmp_path, waiting(0, 3, 2) + waiting(2, 3, 2))
+    assert found.cause.rank == 1
+    assert found.sentence.startswith("2 of 3 ranks came to init_process_group")
+    found = said(tmp_path, waiting(2, 8, 7, key=2) + waiting(7, 8, 7, key=2))
+    assert found.cause.rank == -1
+    assert found.unknown == ("which of ranks 0, 1, 3, 4, 5 and 6 did not",)
+    found = said(tmp_path, waiting(5, 2048, 1))
+    assert "the 2047 others never came" in found.sentence
+
+
+def test_more_than_the_group_is_for_is_an_old_store_and_nobodys_absence(tmp_path):
+    found = said(tmp_path, waiting(0, 2, 4))
+    assert found.sentence.startswith("4 processes came to init_process_group")
+    assert "earlier run" in found.check_first
+
+
+def test_a_barrier_that_everybody_came_to_is_no_cause(tmp_path):
+    done = "Rank 0: Completed store-based barrier for key:store_based_barrier_key:1 with 2 nodes.\n"
+    found = said(tmp_path, f"{waiting(0, 2, 1)}{done}ValueError: no\n")
+    assert found.sentence == "A rank raised ValueError: no."
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ERROR 07-04 17:35:16 [multiproc_executor.py:140] Worker proc VllmWorker-1 died unexpectedly.",
+        "ERROR 08-20 [multiproc_executor.py:273] RayWorkerProc rank=[1] died unexpectedly, gone.",
+    ],
+)
+def test_a_worker_that_its_executor_misses_is_named(tmp_path, line):
+    found = said(tmp_path, f"{line}\n")
+    assert found.cause.rank == 1
+    assert found.unknown == ("why rank 1 was gone: it left no words",)
+
+
+def test_gloos_address_of_a_peer_is_told_and_a_loopback_is_no_address_for_another_host(tmp_path):
+    text = (
+        "RuntimeError: Gloo connectFullMesh failed with [/gloo/pair.cc:152] timed out connecting: "
+        "SO_ERROR: Connection refused, remote=[{}]:37455\n  (rank=8, size=16, local=[127.0.0.1])\n"
+    )
+    found = said(tmp_path, text.format("127.0.0.1"))
+    assert found.cause.rank == 8
+    assert "Connection refused" in found.sentence
+    assert "GLOO_SOCKET_IFNAME" in found.check_first
+    assert "GLOO_SOCKET_IFNAME" not in said(tmp_path, text.format("10.0.0.7")).check_first
+
+
+def test_an_exception_of_torchrun_itself_is_not_a_ranks(tmp_path):
+    text = (
+        '  File "/site-packages/torch/distributed/elastic/rendezvous/static.py", line 67, in next\n'
+        "    self._store = TCPStore(\n"
+        "torch.distributed.DistNetworkError: The server socket has failed to listen. name: EADDRINUSE\n"
+    )
+    found = said(tmp_path, text)
+    assert found.sentence.startswith("torchrun itself failed, not a rank: DistNetworkError")
+    assert "--standalone" in found.check_first
+
+
+def test_a_monitored_barrier_on_the_console_names_who_missed_it(tmp_path):
+    text = (
+        "[E ProcessGroupGloo.cpp:138] Rank 3 successfully reached monitoredBarrier, but received errors.\n"
+        "[E ProcessGroupGloo.cpp:138] [Rank 0]: Rank 2 failed to pass monitoredBarrier in 30000 ms\n"
+    )
+    found = said(tmp_path, text)
+    assert found.cause.rank == 2
+    assert found.sentence == "Rank 2 never came to the monitored_barrier of rank 0."
