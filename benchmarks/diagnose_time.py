@@ -46,6 +46,7 @@ def main() -> None:
             "console, a loop of retries": repeated(RETRIED),
             "console, blank lines": repeated("\n") + RAISED,
             "console, one line": RAISED + "x" * BYTES,
+            "console of no rank, errors without heads": repeated('ValueError: no\n  File "a.py", line 1\n'),
         }.items():
             paths[name] = folder / f"{name}.log"
             paths[name].write_text(text)
