@@ -34,14 +34,22 @@ from ppwork.diagnosis.findings import Diagnosis, Finding, source_lines
 from ppwork.diagnosis.job_evidence import JobEvidence
 from ppwork.diagnosis.logs import JobLogs
 from ppwork.diagnosis.mismatches import aborted, mismatch, watchdog
-from ppwork.diagnosis.own_ends import agent_failed, died, ended, interrupted, nobodys_words, raised
-from ppwork.diagnosis.testimony import joined, unreachable, worker_died
+from ppwork.diagnosis.own_ends import (
+    agent_failed,
+    all_aborted,
+    died,
+    ended,
+    interrupted,
+    nobodys_words,
+    raised,
+)
+from ppwork.diagnosis.testimony import joined, last_resort, store_lost, stuck, unreachable, worker_died
 from ppwork.records.failure import FailureRecord
 
 RULES: tuple[Callable[[JobEvidence], Finding | None], ...] = (
     raised, died, interrupted, aborted, mismatch, absent, watchdog, joined, outside_calls, left_early,
     missing, unmatched, one_sided, two_roots, different_calls, unreachable, worker_died, symptoms_only,
-    nobodys_words, agent_failed, ended,
+    nobodys_words, agent_failed, stuck, store_lost, last_resort, all_aborted, ended,
 )  # fmt: skip
 
 

@@ -34,13 +34,17 @@ LONGER = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
 """gloo's last words before it aborts a process that was sent more than the buffer it posted."""
 SIGNS = (
     HEAD, "Watchdog caught", "watchdog thread terminated", "terminate called after", "store based barrier",
-    "monitoredBarrier", "CollectiveFingerPrint", "connectFullMesh", "died unexpectedly",
+    "monitoredBarrier", "CollectiveFingerPrint", "connectFullMesh", "died unexpectedly", "NCCL WARN",
+    "CUDA error: ", "socket has failed to listen",
 )  # fmt: skip
 """Words of a job that failed, where no line names a rank."""
 _LOCAL = re.compile(r"^\[[A-Za-z_]+(\d+)\]:")
 _GLOBAL = re.compile(r"\[rank(\d+)\]: ?")
 _OTHERS = re.compile(r"^.{0,60}\[rank=(\d+)\] \|\| |^\(\w+ rank=(\d+) pid=\d+\) ")
 """Prefixes of other launchers and of vLLM, which prefix all that a rank prints."""
+_PROCESS = re.compile(r"^\(\w+ pid=\d+(?:, ip=[\d.]+)?\) ")
+"""Ray's prefix: of a process, and not of a rank."""
+_QUOTE = re.compile(r"^> ?", re.MULTILINE)
 _LINE_BEGINS = re.compile(r"^\[rank(\d+)\]: ?", re.MULTILINE)
 _BESIDE = re.compile(r"\[rank\d+\]: ?(?=(?:  \+ Exception Group )?Traceback \()")
 """torch's prefix in mid-line: something before it had left its line open, such as a progress bar."""
@@ -141,8 +145,16 @@ def read_job(path: Path) -> JobLogs:
 
 
 def _console(path: Path, text: str | None = None) -> JobLogs:
-    attempts = [_attempt(path, part) for part in attempts_of(tail(path) if text is None else text)]
+    attempts = [_attempt(path, part) for part in attempts_of(_unquoted(tail(path) if text is None else text))]
     return replace(attempts[-1], earlier=tuple(attempts[:-1]))
+
+
+def _unquoted(text: str) -> str:
+    """Return a text without the marks of a quotation, if all of its lines have one."""
+    if not text.startswith(">"):
+        return text
+    lines = [line for line in text.splitlines() if line.strip()]
+    return _QUOTE.sub("", text) if all(line.startswith(">") for line in lines) else text
 
 
 def _attempt(path: Path, text: str) -> JobLogs:
@@ -174,7 +186,7 @@ def split_by_rank(
         Lines by rank without their prefixes, those without torch's prefix first; and the lines of no rank.
     """
     split: dict[int, tuple[list[str], list[str]]] = {}
-    rest: list[str] = []
+    of_process: dict[str, list[str]] = {"": []}
     for line in text.splitlines():
         rank, shown = None, line
         if (local := _LOCAL.match(line)) is not None and not line.startswith("[rank"):
@@ -186,11 +198,13 @@ def split_by_rank(
             shown = shown[: named.start()]
             if not shown.strip():
                 continue
-        if rank is None:
-            rest.append(shown)
-        else:
+        if rank is not None:
             split.setdefault(rank, ([], []))[0].append(shown)
-    return split, rest
+        elif shown.startswith("(") and (process := _PROCESS.match(shown)) is not None:
+            of_process.setdefault(process[0], []).append(shown[process.end() :])
+        else:
+            of_process[""].append(shown)
+    return split, [line for lines in of_process.values() for line in lines]
 
 
 def _folder(path: Path) -> JobLogs:

@@ -117,6 +117,16 @@ def lagging(texts: Mapping[int, str], console: str = "") -> Finding | None:
             "what makes the order of calls differ between these ranks",
         )
     sentence = f"{named_ranks(ranks).capitalize()} timed out in {collective}"
+    if absent and all(rank in works for rank in absent):
+        # Whoever is further on has made this call: the numbers are of other groups, or the order differs.
+        each = ", ".join(f"rank {r} in {works[r].kind} number {works[r].number}" for r in absent)
+        return Finding(
+            (),
+            _TIMEOUT,
+            f"{sentence}, {each}.",
+            "are these one group? then what makes the order of calls differ between these ranks",
+            unknown=("which of them is at fault: the numbers count the calls of one group on one rank",),
+        )
     if absent:
         whom = named_ranks(absent)
         others = [f"rank {r} in {works[r].kind} number {works[r].number}" for r in absent if r in works]

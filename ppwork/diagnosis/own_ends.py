@@ -130,6 +130,19 @@ def died(evidence: JobEvidence) -> Finding | None:
     return Finding((rank, *same), "RankDied", what, check_first, stack, unknown, hints, weight)
 
 
+def all_aborted(evidence: JobEvidence) -> Finding | None:
+    """Every rank was aborted, and none says of what: somebody who wants stacks does that, or C++ does."""
+    ranks = evidence.first_of(rank for rank, code in evidence.codes.items() if code == -signal.SIGABRT)
+    if len(ranks) < 2 or len(ranks) != len(evidence.job.ranks):
+        return None
+    what = f"{capital(tuple(sorted(ranks)))} were killed by SIGABRT; torchrun saw rank {ranks[0]} first, and "
+    what += "there is no Python exception in the log."
+    check_first = (
+        "what stands before it: C++ aborts after an assertion, CUDA's or its own; who wants stacks, too"
+    )
+    return Finding(ranks[:1], "RankDied", what, check_first, seen=evidence.last_lines(ranks[0]), weight=ENDED)
+
+
 def interrupted(evidence: JobEvidence) -> Finding | None:
     """One rank alone got a SIGINT, and the others lost it: somebody interrupted it, not the job."""
     ranks = [rank for rank, error in evidence.error.items() if error.error == "KeyboardInterrupt"]

@@ -22,6 +22,15 @@ _UNREACHABLE = re.compile(
     r"connectFullMesh failed with (?P<why>.{0,400}?remote=\[(?P<host>[^\]]{1,60})\][^(]{0,40}"
     r"\(rank=(?P<rank>\d+), size=(?P<size>\d+))", re.DOTALL)  # fmt: skip
 _DIED = re.compile(r"(?:WorkerProc rank=\[?|Worker proc \w{1,40}-)(\d+)\]? died unexpectedly")
+_STUCK = re.compile(r"Rank (\d+)\] .{0,80}?watchdog got stuck for (\d+) seconds")
+_STORE_LOST = re.compile(r'Rank (\d+)\] Failed to check the "should dump" flag on TCPStore')
+_STORE_SILENT = re.compile(r"TCPStore\.cpp:\d+\] \[c10d\] (?:recvValue|sendBytes) failed")
+_RESORTS = (
+    re.compile(r"(The server socket has failed to (?:listen|bind).{0,160})"),
+    re.compile(r"NCCL WARN (\S.{0,200})"),
+    re.compile(r"(CUDA error: [\w ]{1,80})"),
+)
+"""What a library says of an error without an exception that can be read, the surest first."""
 _LOOPBACK = ("127.", "::1", "localhost")
 _MOST_SHOWN, _MOST_RANKS = 8, 1 << 16
 
@@ -79,7 +88,8 @@ def unreachable(evidence: JobEvidence) -> Finding | None:
 
 def worker_died(evidence: JobEvidence) -> Finding | None:
     """An executor says that a worker is gone, and the worker says nothing."""
-    told = [line for text in _texts(evidence) for line in _DIED.finditer(text)]
+    texts = [text for text in _texts(evidence) if "died unexpectedly" in text]
+    told = [line for text in texts for line in _DIED.finditer(text)]
     if not told:
         return None
     ranks = tuple(dict.fromkeys(int(line[1]) for line in told))[:_MOST_SHOWN]
@@ -87,6 +97,60 @@ def worker_died(evidence: JobEvidence) -> Finding | None:
     check_first = f"exit code and last lines of {named_ranks(ranks)}; the kernel's log, if memory ran out"
     unknown = (f"why {named_ranks(ranks)} {were(ranks)} gone: it left no words",)
     return Finding(ranks, "WorkerDied", what, check_first, unknown=unknown, weight=SYMPTOMS + 2)
+
+
+def stuck(evidence: JobEvidence) -> Finding | None:
+    """NCCL's watchdog itself stood still, and ended its process for that."""
+    told = {int(line[1]): line[2] for text in _texts(evidence) for line in _STUCK.finditer(text)}
+    if not told:
+        return None
+    ranks = tuple(sorted(told))
+    shown = named_ranks(ranks[:_MOST_SHOWN])
+    what = f"NCCL's watchdog was stuck for {told[ranks[0]]} s in {shown}, and ends the process for that."
+    check_first = (
+        "a call of CUDA or NCCL that does not come back, or a thread that keeps Python's lock: py-spy dump"
+    )
+    unknown = ("in which call it stood: nothing here shows a stack",)
+    return Finding(
+        ranks[:1] if len(ranks) == 1 else (), "Stuck", what, check_first, unknown=unknown, weight=SYMPTOMS
+    )
+
+
+def store_lost(evidence: JobEvidence) -> Finding | None:
+    """Ranks cannot reach the store any more: whoever holds it was gone before."""
+    told = {int(line[1]) for text in _texts(evidence) for line in _STORE_LOST.finditer(text)}
+    told |= {rank for rank, log in evidence.job.ranks.items() if _STORE_SILENT.search(log.text)}
+    if not told:
+        return None
+    ranks = tuple(sorted(told))
+    what = (
+        f"{capital(ranks[:_MOST_SHOWN])} lost the TCPStore: the process that holds it was gone before, most "
+    )
+    what += "often rank 0's or its launcher's."
+    unknown = ("why that process was gone: these are symptoms only",)
+    return Finding((), "OnlySymptoms", what, "the log of rank 0", unknown=unknown, weight=SYMPTOMS - 1)
+
+
+def last_resort(evidence: JobEvidence) -> Finding | None:
+    """Nothing better is there: what torch's sockets, NCCL or CUDA say of an error, in lines of any kind."""
+    for number, words in enumerate(_RESORTS):
+        told = [line[1].strip() for text in _texts(evidence) for line in words.finditer(text)]
+        if told:
+            said = tuple(dict.fromkeys(told))
+            what = sentence(f"The log tells of an error, and shows no exception: {said[0]}")
+            seen = tuple(f"also: {line}" for line in said[1:3])
+            unknown = ("which rank it was",)
+            check_first = "the whole log: the lines before and after it"
+            return Finding(
+                (),
+                "OnlySymptoms",
+                what,
+                check_first,
+                unknown=unknown,
+                seen=seen,
+                weight=SYMPTOMS - 2 - number,
+            )
+    return None
 
 
 def _texts(evidence: JobEvidence) -> list[str]:

@@ -1,9 +1,9 @@
 """Jobs whose cause is known, and the score of what is said of them from each kind of log.
 
 ``mishaps``: consoles of ``broken/mishaps.py``, run under torchrun (``capture.py``). ``reports``: logs built
-after public bug reports, each with its address in ``truth.json``; ``set_aside``, ``held_out`` and ``blind``:
-such that were scored once, after the rules were written. ``posted``: consoles of ``broken/posted``, programs
-that were written and run by somebody who had not read the rules.
+after public bug reports, each with its address in ``truth.json``; ``set_aside``, ``held_out``, ``blind`` and
+``unseen``: such that were scored once, after the rules were written. ``posted``: consoles of
+``broken/posted``, programs that were written and run by somebody who had not read the rules.
 
 ``python tests/support/known_causes.py`` prints the table.
 """
@@ -103,7 +103,7 @@ def jobs() -> Iterator[tuple[str, str, Path, Truth]]:
     for path in sorted((CAPTURED / "mishaps").glob("*.txt")):
         truth = MISHAPS.get(path.stem) or MISHAPS[path.stem.removesuffix("-detail")]
         yield "mishaps", path.stem, path, truth
-    for group in ("reports", "set_aside", "held_out", "blind", "posted"):
+    for group in ("reports", "set_aside", "held_out", "blind", "unseen", "posted"):
         for name, told in json.loads((CAPTURED / group / "truth.json").read_text()).items():
             truth = Truth(tuple(told["ranks"]), tuple(told["words"]), told.get("nproc", 3))
             yield group, name, CAPTURED / group / f"{name}.txt", truth

@@ -90,3 +90,59 @@ def test_a_monitored_barrier_on_the_console_names_who_missed_it(tmp_path):
     found = said(tmp_path, text)
     assert found.cause.rank == 2
     assert found.sentence == "Rank 2 never came to the monitored_barrier of rank 0."
+
+
+def test_ranks_that_lost_the_store_are_told_and_not_blamed(tmp_path):
+    text = (
+        '[rank8]:[W318 ProcessGroupNCCL.cpp:1771] [PG ID 0 Rank 8] Failed to check the "should dump" flag '
+        "on TCPStore, with error: Connection reset by peer\n"
+        "[rank12]:[W318 10:00:41 TCPStore.cpp:125] [c10d] recvValue failed on SocketImpl(fd=135)\n"
+    )
+    found = said(tmp_path, text)
+    assert found.cause.rank == -1
+    assert found.sentence.startswith("Ranks 8 and 12 lost the TCPStore")
+
+
+def test_numbers_of_a_watchdog_that_are_far_apart_blame_nobody(tmp_path):
+    late = (
+        "[Rank {}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={}, OpType=ALLREDUCE) ran\n"
+    )
+    found = said(tmp_path, late.format(7, 64088) + late.format(0, 96120))
+    assert found.cause.rank == -1
+    assert found.sentence == "Rank 7 timed out in ALLREDUCE number 64088, rank 0 in ALLREDUCE number 96120."
+    assert "which of them is at fault" in found.unknown[0]
+
+
+def test_a_quotation_and_the_lines_of_several_processes_are_read(tmp_path):
+    quoted = (
+        '> Traceback (most recent call last):\n>   File "/me/a.py", line 3, in f\n>     g()\n> KeyError: 7\n'
+    )
+    assert said(tmp_path, quoted).sentence == "A rank raised KeyError: 7."
+    mixed = "".join(
+        f"(Worker pid={pid}, ip=10.0.0.{pid}) {line}\n"
+        for line in (
+            "Traceback (most recent call last):",
+            '  File "/me/a.py", line 3, in f',
+            "    g()",
+            "KeyError: 7",
+        )
+        for pid in (4, 5)
+    )
+    assert said(tmp_path, mixed).lines[0].startswith("/me/a.py:3")
+
+
+def test_what_a_library_says_without_an_exception_is_the_last_resort_and_no_denial(tmp_path):
+    warned = "nd20-01:27:27 [0] misc/socket.cc:379 NCCL WARN Call to bind failed : Cannot assign address\n"
+    assert "Call to bind failed" in said(tmp_path, warned).sentence
+    assert said(tmp_path, f"{warned}ValueError: no\n").sentence == "A rank raised ValueError: no."
+
+
+def test_a_job_whose_ranks_were_all_aborted_has_failed(tmp_path):
+    ends = "".join(
+        f"  rank      : {rank} (local_rank: {rank})\n  exitcode  : -6 (pid: 2)\n" for rank in (1, 2)
+    )
+    root = (
+        "Root Cause (first observed failure):\n  rank      : 0 (local_rank: 0)\n  exitcode  : -6 (pid: 1)\n"
+    )
+    found = said(tmp_path, f"{ends}{root}")
+    assert found.sentence.startswith("Ranks 0, 1 and 2 were killed by SIGABRT; torchrun saw rank 0 first")
