@@ -209,7 +209,7 @@ def agent_failed(evidence: JobEvidence) -> Finding | None:
     text = f"{error.message}\n{evidence.job.console}"
     sockets = [line[0].strip() for line in _SOCKET.finditer(text)]
     what = sentence(f"torchrun itself failed, not a rank: {said_of(error.chain[0])}")
-    is_taken = "EADDRINUSE" in text or "ddress already in use" in text
+    is_taken = "EADDRINUSE" in text or "already in use" in text
     check_first = (
         "what else holds that port: an earlier job that still runs? --standalone takes a free one"
         if is_taken
