@@ -16,7 +16,7 @@ from ppwork.diagnosis.standing import Standing, stood_in
 from ppwork.errors import duration, named_ranks
 from ppwork.pictures import style
 from ppwork.pictures.shown_time import END, ShownTime
-from ppwork.records.calls import ANY, WAIT, Call
+from ppwork.records.calls import ANY, WAITS, Call
 from ppwork.timeline.meetings import MAKES_GROUPS, START, Loan, Meeting, Meetings, Message
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class CallRows:
         words: dict[int, tuple[str, ...]] = {}
         for rank in self._met.ranks:
             calls = [call for call in self._calls if call.rank == rank]
-            waits = [call for call in calls if call.name == WAIT]
+            waits = [call for call in calls if call.name in WAITS]
             for call in calls:
                 short = f"{call.name} {call.begun.makes}".strip()
                 ranks = call.begun.op if call.name in MAKES_GROUPS else ""
