@@ -140,6 +140,7 @@ def _finding(met: Meetings, end: Standing | None) -> str:
     if not stalls and not raised and end is None:
         parts.append(f"Nobody stood longer than {STOOD_MS:g} ms for another.")
     parts += [] if stands else _last_comer(met)
+    parts += _ahead(met)
     for rank, of_rank in met.ranks.items():
         if of_rank.lost:
             parts.append(f"Of rank {rank}, {of_rank.lost} calls in the middle were not kept.")
@@ -170,6 +171,22 @@ def _name(met: Meetings, call: Call) -> str:
     """Return the call's name; of a wait also whose handle it is for."""
     origin = met.ranks[call.rank].origin(call)
     return call.name if origin is call else f"the wait of its {origin.name}"
+
+
+def _ahead(met: Meetings) -> list[str]:
+    """Say how long before its stream had a call a rank's host went on, where it was long."""
+    waits = {id(loan.call): loan.end_ns for loan in met.loans}
+    calls = [call for of_rank in met.ranks.values() for call in of_rank.calls]
+    ahead = [
+        (call.device.end_ns - end_ns, call)
+        for call in calls
+        if call.device is not None and (end_ns := waits.get(id(call), call.end_ns)) is not None
+    ]
+    ns, call = max(ahead, key=lambda one: one[0], default=(0, None))
+    if call is None or call.device is None or ns < STOOD_MS * 1e6:
+        return []
+    went = f"Rank {call.rank} went on {duration(ns / 1e9)} before its device had {call.name} ({call.line})"
+    return [f"{went}, on {call.device.stream}."]
 
 
 def _last_comer(met: Meetings) -> list[str]:

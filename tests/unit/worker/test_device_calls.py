@@ -1,4 +1,4 @@
-"""When recorded calls ran on CUDA streams, on streams and events that write down who was called in which order.
+"""When recorded calls ran on CUDA streams: on streams and events that write down their calls, in order.
 
 The same cases on a card, with NCCL, are in ``tests/gpu/test_device_calls.py``.
 """
@@ -62,11 +62,10 @@ class Tensor:
 
 
 class Work:
+    calls: list[str]
+
     def wait(self):
-        CALLS.append("waits")
-
-
-CALLS: list[str] = []
+        self.calls.append("waits")
 
 
 class Group:
@@ -114,8 +113,7 @@ def cuda(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: cuda.capturing)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(device_calls, "EVERY_NS", 0)
-    global CALLS
-    CALLS = cuda.calls
+    monkeypatch.setattr(Work, "calls", cuda.calls)
     return cuda
 
 
