@@ -227,7 +227,7 @@ def _different(meeting: Meeting) -> str:
 
 
 def _agree(one: End, other: End) -> bool:
-    """Whether two ranks' calls of a collective fit; an operator and a function say the same in other words."""
+    """Whether two ranks' calls of a collective fit; an operator says the same in other words."""
     if one.call.name != other.call.name:
         return kind_of(one.call.name) == kind_of(other.call.name)
     return _must_agree(one) == _must_agree(other)

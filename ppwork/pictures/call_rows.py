@@ -352,7 +352,7 @@ class CallRows:
         right = max(right, left + style.NARROWEST * (self._high - self._low))
         style.bar(self._axes, left, right, row, style.TALL, zorder=3, **style.call(call.name))
         if self._wide(call.name, WORD) < right - left - 0.16 * self._inch:
-            look = {"fontsize": WORD, "zorder": 5, "bbox": style.white_box(0.12)}
+            look: style.Style = {"fontsize": WORD, "zorder": 5, "bbox": style.white_box(0.12)}
             self._axes.text((left + right) / 2, row, call.name, **style.CENTRED, **look)
 
     def _band(self, meeting: Meeting) -> bool:

@@ -341,9 +341,9 @@ def read_calls(folder: Path | str) -> dict[int, RankCalls]:
     Raises:
         PlanError: A file does not read.
     """
-    ranks = _ranks_of(folder)
+    ranks = calls_of(folder)
     inside = [] if any(of_rank.calls for of_rank in ranks.values()) else worlds_inside(folder)
-    return _ranks_of(inside[-1]) if inside else ranks
+    return calls_of(inside[-1]) if inside else ranks
 
 
 def worlds_inside(folder: Path | str) -> list[Path]:
@@ -351,7 +351,12 @@ def worlds_inside(folder: Path | str) -> list[Path]:
     return sorted(path for path in Path(folder).glob(f"{INSIDE}*") if any(path.glob("calls-rank*.jsonl")))
 
 
-def _ranks_of(folder: Path | str) -> dict[int, RankCalls]:
+def calls_of(folder: Path | str) -> dict[int, RankCalls]:
+    """Read the calls of the ranks whose files stand in a folder itself, by rank.
+
+    Raises:
+        PlanError: A file does not read.
+    """
     ranks: dict[int, RankCalls] = {}
     for path in Path(folder).glob("calls-rank*[0-9].jsonl"):
         if ".tail" in path.name:

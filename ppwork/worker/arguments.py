@@ -65,23 +65,11 @@ def given(place: Place | None, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     return args[number] if number < len(args) else kwargs.get(name, default)
 
 
-class About(NamedTuple):
-    """What a call is about.
-
-    Attributes:
-        group: Name of it; nothing: none, or not known.
-        parts: Its messages, or this rank's share.
-        op: The reduction, or another word.
-        tensor: A tensor of it, if there is one.
-    """
-
-    group: str = ""
-    parts: tuple[Part, ...] = ()
-    op: str = ""
-    tensor: Any = None
-
-
-UNKNOWN = About()
+About = tuple[str, tuple[Part, ...], str, Any]
+"""What a call is about: the name of its group, its messages or this rank's share, the reduction or another
+word, and a tensor of it; what there is not, or is not known, is nothing. A bare tuple: it is made each time.
+"""
+UNKNOWN: About = "", (), "", None
 
 
 class Arguments:
@@ -95,7 +83,7 @@ class Arguments:
     def __init__(self, c10d: Any, introduce: Callable[[Group], None]) -> None:  # noqa: ANN401  torch's own
         self._c10d, self._introduce = c10d, introduce
         self._groups: dict[Any, Group | None] = {}
-        """By the address of a group, with its name: another one may come to stand there."""
+        """By address and name, as another group may come to stand there; the default one by ``None``."""
         self._texts: dict[Any, str] = {}
         """Of dtypes and reductions."""
 
@@ -122,7 +110,7 @@ class Arguments:
                 part = self._part(ENDS.get(name, ""), tensor, int(peer), int(tag or 0))
                 parts = (part,) if part != NOTHING else ()
             local = LOCAL if kwargs.get("use_local_synchronization") else ""
-            return About(group.name if group else "", parts, f"{local}{self._text_of(op)}", tensor)
+            return group.name if group else "", parts, f"{local}{self._text_of(op)}", tensor
         except Exception:  # noqa: BLE001  its own error is the one to see
             return UNKNOWN
 
@@ -144,14 +132,14 @@ class Arguments:
         if "op_list" in named:
             each = zip(*(named[n] for n in ("op_list", "tensors", "peer_list", "tag_list")), strict=True)
             parts = tuple(self._part(OPERATOR_ENDS[kind], *about) for kind, *about in each)
-            return About(group.name if group else "", parts, text)
+            return group.name if group else "", parts, text, None
         kind = OPERATOR_ENDS.get(name.partition("::")[2].rstrip("_"), "")
         peer = next((named[n] for n in ("dst", "src", "root_rank") if n in named), ANY)
         if peer != ANY and not (kind and boxed is None):  # messages of functional ones go by global ranks
             peer = ranks[peer]
         tensor = next((named[n] for n in OPERANDS if n in named and "barrier" not in name), None)
         part = self._part(kind, tensor, peer, named.get("tag", 0))
-        return About(group.name if group else "", (part,) if part != NOTHING else (), text)
+        return group.name if group else "", (part,) if part != NOTHING else (), text, tensor
 
     def _part(self, kind: str, tensor: Any, peer: int, tag: int) -> Part:  # noqa: ANN401  whatever was given
         tensors, size = 1, 0
@@ -180,17 +168,22 @@ class Arguments:
     def group(self, stated: Any) -> Group | None:  # noqa: ANN401  a group, or what DTensor has for one
         """Return a group that a call names; ``None``: before the start, or of other ranks."""
         default = self._c10d.GroupMember.WORLD
-        group = default if stated is None or stated is inspect.Parameter.empty else stated
-        if group is None or isinstance(group, int):
+        if stated is None or stated is inspect.Parameter.empty or stated is default:
+            if default is None:
+                return None
+            if None not in self._groups:
+                self._groups[None] = self._known(default, is_default=True)
+            return self._groups[None]
+        group = stated
+        if isinstance(group, int):
             return None
-        if group is not default and not isinstance(group, self._c10d.ProcessGroup):
+        if not isinstance(group, self._c10d.ProcessGroup):
             if not isinstance(group, str):  # a mesh, or one dimension of it
                 group = sys.modules["torch.distributed._functional_collectives"]._resolve_group(group)
             group = self._c10d._resolve_process_group(group) if isinstance(group, str) else group
-        is_default = group is default
-        key = id(group), "" if is_default else group.group_name
+        key = id(group), group.group_name
         if key not in self._groups:
-            self._groups[key] = self._known(group, is_default=is_default)
+            self._groups[key] = self._known(group, is_default=group is default)
         return self._groups[key]
 
     def _known(self, group: Any, *, is_default: bool) -> Group:  # noqa: ANN401

@@ -307,7 +307,7 @@ class CallRecorder:
         return _compiled_as(recorded, wait)
 
     def _waited(self, name: str, of: int, part: int, wait: Callable[[], Any]) -> Any:  # noqa: ANN401
-        number = self._begin(name, of=of, part=part)
+        number = self._begin(name, "", (), "", of, part)
         try:
             result = wait()
         except BaseException as error:
@@ -339,8 +339,8 @@ class CallRecorder:
         waits = name.endswith("::wait_tensor")
         if self._inside.call or not (waits or "process_group" in named or "group_name" in named):
             return call()
-        about = UNKNOWN if waits else self._arguments.of_operator(name, named)
-        with self._ending(self._begin(name, about.group, about.parts, about.op)):
+        group, parts, op, _ = UNKNOWN if waits else self._arguments.of_operator(name, named)
+        with self._ending(self._begin(name, group, parts, op)):
             return call()
 
     @contextmanager
@@ -355,13 +355,15 @@ class CallRecorder:
             self._write(Ended(number, time.monotonic_ns(), error))
 
     def _begin(
-        self, name: str, group: str = "", parts: tuple[Part, ...] = (), op: str = "", **of: int
+        self, name: str, group: str, parts: tuple[Part, ...] = (), op: str = "", of: int = -1, part: int = ANY
     ) -> int:
         number, site = next(self._numbers), self._site()
         ident = threading.get_ident()
         thread = "" if ident == self._main else f"{threading.current_thread().name} {ident}"
         makes = self._next_group() if name == "new_group" and not op.startswith(LOCAL) else ""
-        self._write(Begun(number, time.monotonic_ns(), name, site, group, parts, thread, op, makes, **of))
+        if (writer := self._writer) is not None:
+            at_ns = time.monotonic_ns()
+            writer.write(Begun(number, at_ns, name, site, group, parts, thread, op, makes, of, part))
         return number
 
     def _next_group(self) -> str:
@@ -388,9 +390,10 @@ class CallRecorder:
 
         A thread that has none, as its target is a function of torch, is that of the line that started it.
         """
-        frame = sys._getframe(2)
+        frame, known = sys._getframe(2), self._is_users
         while frame.f_back is not None:
-            if self._is_the_users(frame.f_code):
+            code = frame.f_code
+            if known[code] if code in known else self._is_the_users(code):
                 break
             frame = frame.f_back
         else:

@@ -103,7 +103,8 @@ class AfterImport:
     """Begins when torch.distributed has its functions."""
 
     @staticmethod
-    def find_spec(name, path, target=None):
+    def find_spec(name, path, _=None):
+        """Return where the module is, if it is the one."""
         if name != "torch.distributed.distributed_c10d":
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path)
