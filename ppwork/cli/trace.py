@@ -36,7 +36,7 @@ def trace(
             program, nproc=nproc, arguments=given, out=folder, check=False, limit_s=limit, ops=ops
         )
         folder, failure = run.run_dir, run.failure
-        if any(run.printed(rank) for rank in range(nproc)):
+        if run.has_printed:
             write_text(repr(run))
     try:
         files = program_files(folder)

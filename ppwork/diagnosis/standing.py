@@ -181,7 +181,8 @@ def _waits_for(met: Meetings, of_rank: RankCalls, call: Call) -> tuple[int, ...]
     if meeting is None:  # calls were not kept, and what met this one is not known
         group = of_rank.groups.get(origin.begun.group)
         return tuple(rank for rank in group.ranks if rank != call.rank) if group is not None else ()
-    elsewhere = [rank for rank, end in meeting.ends.items() if kind_of(end.call.name) != kind_of(origin.name)]
+    own = meeting.ends[call.rank]
+    elsewhere = [rank for rank, end in meeting.ends.items() if not _agree(own, end)]
     return tuple(sorted({*meeting.missing, *elsewhere}))
 
 
@@ -223,6 +224,13 @@ def _different(meeting: Meeting) -> str:
         shown = {rank: end.call.text for rank, end in meeting.ends.items()}
     each = ", ".join(f"{named_ranks(ranks)} {what}" for what, ranks in ranks_by_value(shown).items())
     return f"Collective {meeting.number} of {meeting.group}: {each}."
+
+
+def _agree(one: End, other: End) -> bool:
+    """Whether two ranks' calls of a collective fit; an operator says the same in other words."""
+    if one.call.name != other.call.name:
+        return kind_of(one.call.name) == kind_of(other.call.name)
+    return _must_agree(one) == _must_agree(other)
 
 
 def _must_agree(end: End) -> tuple[object, ...]:

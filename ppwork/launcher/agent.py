@@ -12,7 +12,7 @@ import contextlib
 import re
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import psutil
@@ -51,10 +51,15 @@ class TorchrunWatch:
         freeze_s: Seconds that torchrun may be stopped (SIGSTOP) while we run; a rank ``GRACE_S``
             longer, because its peers tell more of it.
         say: Gets a line for each rank that was killed.
+
+    Attributes:
+        family: Processes below torchrun that were seen. One that leaves its session, its parent and its
+            environment behind is known by nothing else.
     """
 
     def __init__(self, agent: psutil.Process, log: Path, freeze_s: float, say: Callable[[str], None]) -> None:
         self._agent, self._log, self._freeze_s, self._say = agent, log, freeze_s, say
+        self.family: set[psutil.Process] = set()
         self._read = 0
         self._looked = time.monotonic()
         self._closing_since: float | None = None
@@ -84,6 +89,7 @@ class TorchrunWatch:
                 self._kill(rank, f"was there {GRACE_S:g} s after the first death")
         elif now - self._ranks_looked > RANKS_S:
             self._ranks_looked = now
+            self._see_family()
             self._kill_stopped_ranks(now)
             self._see_ranks(now)
         if _state(self._agent) != psutil.STATUS_STOPPED:
@@ -95,6 +101,10 @@ class TorchrunWatch:
         if self._alone_since is not None and now - self._alone_since > LEAVE_S:
             return TORCHRUN_HUNG
         return None
+
+    def _see_family(self) -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            self.family.update(self._agent.children(recursive=True))
 
     def _see_ranks(self, now: float) -> None:
         alive = any(map(is_alive, ranks_of(self._agent)))
@@ -192,13 +202,18 @@ def _has_children(agent: psutil.Process) -> bool:
         return False
 
 
-def end_orphans(store: Path) -> None:
-    """End what programs of a run's ranks started and left behind: it has the run's store in its environment.
+def end_orphans(store: Path, family: Iterable[psutil.Process] = ()) -> None:
+    """End what programs of a run's ranks started and left behind.
+
+    Args:
+        store: The run's, which a process has in its environment if its program did not take it out.
+        family: Processes that were seen below torchrun.
 
     Blocks:
         Only if there is any; at most ``GRACE_S`` and ``KILL_S``.
     """
     orphans = [process for process in psutil.process_iter() if _store_of(process) == str(store)]
+    orphans += [process for process in family if process not in orphans and is_alive(process)]
     for process in orphans:
         with contextlib.suppress(psutil.Error):
             process.terminate()

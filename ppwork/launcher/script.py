@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import html
+import os
+import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 
 from ppwork.diagnosis.jobs import diagnose_job
@@ -28,8 +32,20 @@ from ppwork.timeline.meetings import Meetings
 LIMIT_S = 120.0
 FROM_PLACES = ("CollectiveMismatch", "LeftEarly", "NeverCame", "OnlySymptoms", "Timeout", "Unmatched")
 """What the logs are read to say where nothing but the places of the ranks is known: their calls tell more."""
-LINES = 40
-"""Last lines of each rank's output that are shown; all of it is in the run folder."""
+DIED = "RankDied"
+"""What the logs are read to say where a rank ended and showed no exception."""
+LINES, LONGEST = 40, 400
+"""Last lines of each rank's output that are shown, and characters of one; all of it is in the run folder."""
+SHOWN_BYTES = 1 << 16
+"""Of the end of each rank's output, in which those lines are looked for."""
+PRINTED_BYTES = 4 << 20
+"""What ``ScriptRun.printed`` returns of a rank at most."""
+MOST_PRINTED = 1 << 30
+"""Bytes of one stream of a rank past which the program is stopped: it would fill the disk."""
+PRINTED_EVERY_S = 0.25
+"""Between two looks at how much that is."""
+NOT_TEXT = (b"PK\x03\x04", b"\x7fELF")
+"""Beginnings of files that Python runs, or does not, without compiling them: archives; programs of others."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -43,12 +59,36 @@ class ScriptRun(FinishedProgram):
     nproc: int = field(kw_only=True)
 
     def printed(self, rank: int) -> str:
-        """Return what a rank printed to its standard output."""
+        """Return what a rank printed to its standard output; of very much the end, below a word on it."""
+        text, left_out = self._end_of(rank, PRINTED_BYTES)
+        return f"{left_out}\n{text}" if left_out else text
+
+    @property
+    def has_printed(self) -> bool:
+        """Whether any rank printed anything."""
+        return any(self._end_of(rank, 1)[0] for rank in range(self.nproc))
+
+    def _end_of(self, rank: int, most: int) -> tuple[str, str]:
+        """Return the end of what a rank printed, and a word on what stands before it, if anything does."""
         path = rank_log(self.run_dir, rank, "stdout")
-        return path.read_text(errors="replace") if path is not None else ""
+        if path is None:
+            return "", ""
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - most))
+            text = file.read(most).decode(errors="replace")
+        return text, f"({(size - most) / 1e6:.1f} MB before this are in {path})" if size > most else ""
+
+    def _shown_of(self, rank: int) -> list[str]:
+        text, left_out = self._end_of(rank, SHOWN_BYTES)
+        lines = [
+            line if len(line) <= LONGEST else f"{line[:LONGEST]}... ({len(line)} characters)"
+            for line in text.splitlines()[-LINES:]
+        ]
+        return [left_out, *lines] if left_out else lines
 
     def __repr__(self) -> str:
-        ends = {rank: self.printed(rank).splitlines()[-LINES:] for rank in range(self.nproc)}
+        ends = {rank: self._shown_of(rank) for rank in range(self.nproc)}
         lines = [f"rank {rank}: {line}" for rank, end in ends.items() for line in end]
         nobody = "neither rank" if self.nproc == 2 else "no rank"
         return "\n".join(lines) or f"{nobody} printed anything; exit code {self.exit_code}"
@@ -89,7 +129,7 @@ def launch_script(
         The finished program, which shows what its ranks printed, in the order of the ranks.
 
     Raises:
-        PlanError: There is no such file, or ``nproc`` is not positive; nothing was started.
+        PlanError: There is no such file, it is no Python, or ``nproc`` is not positive; nothing was started.
         RunFailed: A rank failed, or the program was stopped (only with ``check``); says the cause first.
         KeyboardInterrupt: As pressed; no rank is left.
 
@@ -97,14 +137,18 @@ def launch_script(
         Until all ranks have ended; at most ``limit_s`` plus a few seconds of clean-up.
     """
     path = Path(script)
-    if not path.is_file():
-        raise PlanError(f"There is no program {path}.", check_first=f"is it in {Path.cwd()}?")
+    check_program(path)
     if nproc < 1:
         raise PlanError(f"A program was to run on {nproc} ranks.", check_first="nproc: one or more")
     registry()
     run_dir = new_run_dir(out)
     shown = view(run_dir, nproc)
-    code = STOPPED
+    code, printed = STOPPED, _Printed(run_dir)
+
+    def look() -> None:
+        printed.look()
+        shown.look()
+
     try:
         program = [
             "-m",
@@ -119,19 +163,92 @@ def launch_script(
             ranks=nproc,
             log=run_dir / TORCHRUN_LOG,
             limit_s=limit_s,
-            watch=shown.look,
+            watch=look,
         )
-    except StopAsked:
+    except (StopAsked, _PrintsTooMuch):
         pass
     finally:
-        finished = ScriptRun(run_dir, code, _failure(run_dir, code), nproc=nproc)
+        failure = printed.failure or _failure(run_dir, code, limit_s)
+        finished = ScriptRun(run_dir, code, failure, nproc=nproc)
         shown.end(finished)
     if finished.failure is not None and check:
         raise finished.failure
     return finished
 
 
-def _failure(run_dir: Path, code: int) -> RunFailed | None:
+def check_program(path: Path) -> None:
+    """Refuse a file that Python would not run.
+
+    Raises:
+        PlanError: There is no such file, it cannot be read, or it does not compile: says where and why.
+    """
+    if path.is_dir():
+        raise PlanError(f"{path} is a folder and no program.", check_first="which file of it is the program?")
+    if not path.is_file():
+        raise PlanError(f"There is no program {path}.", check_first=f"is it in {Path.cwd()}?")
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise PlanError(
+            f"The program {path} cannot be read: {error.strerror}.", check_first=f"`ls -l {path}`"
+        ) from error
+    if source.startswith((*NOT_TEXT, MAGIC_NUMBER)):
+        return
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the ranks will have them
+            compile(source, str(path), "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        at = f"{path}:{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else str(path)
+        text = error.msg if isinstance(error, SyntaxError) else str(error) or "it nests too deeply"
+        line = (getattr(error, "text", "") or "").strip()[:LONGEST]
+        is_text = bool(line) and not ("codec" in text or "encoding" in text)
+        check_first = "that line" if is_text else "is it Python, saved as UTF-8?"
+        if line.startswith(("!", "%")):
+            check_first = "ranks run plain Python: no `!` and no `%` of notebooks"
+        shown = f"\n    {line}" if line else ""
+        raise PlanError(f"{at} is not Python: {text}.{shown}", check_first=check_first) from error
+
+
+class _PrintsTooMuch(Exception):
+    """The program prints more than a disk should hold."""
+
+
+class _Printed:
+    """Looks how much the ranks print, now and then.
+
+    Attributes:
+        failure: What is said of a rank that printed too much.
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir, self._looked = run_dir, 0.0
+        self.failure: RunFailed | None = None
+
+    def look(self) -> None:
+        """Look, a few times a second.
+
+        Raises:
+            _PrintsTooMuch: A stream of a rank is past ``MOST_PRINTED``.
+        """
+        if time.monotonic() - self._looked < PRINTED_EVERY_S:
+            return
+        self._looked = time.monotonic()
+        for path in self._run_dir.glob("*/attempt_0/*/std*.log"):
+            if path.stat().st_size > MOST_PRINTED:
+                rank = int(path.parent.name)
+                most = f"{MOST_PRINTED / 1e6:.0f} MB"
+                what = f"Rank {rank} printed more than {most}, and the program was stopped."
+                self.failure = RunFailed(
+                    f"{what}\n  log: {path}",
+                    where={"rank": rank},
+                    check_first="a print in a loop without end?",
+                    headline=what,
+                )
+                raise _PrintsTooMuch
+
+
+def _failure(run_dir: Path, code: int, limit_s: float) -> RunFailed | None:
     if code == 0:
         return None
     if code == STOPPED:
@@ -142,12 +259,25 @@ def _failure(run_dir: Path, code: int) -> RunFailed | None:
     except PlanError:  # it was over before a rank had a log
         log = run_dir / TORCHRUN_LOG
         return RunFailed(f"torchrun ended with code {code}, and no rank left a log.\n  log: {log}")
-    end = None
+    met = Meetings({})
     with contextlib.suppress(PlanError):  # the calls do not read
-        end = standing(Meetings(read_calls(run_dir)))
+        met = Meetings(read_calls(run_dir))
+    end = standing(met) if met.ranks else None
     if code == PAST_LIMIT:
         lines = end.lines if end is not None else []
-        return failure.below("\n  ".join(["The program passed its limit and was stopped.", *lines]))
+        passed = "\n  ".join([f"The program passed its limit of {limit_s:g} s and was stopped.", *lines])
+        if end is not None and found.cause is None:  # the logs tell nothing
+            where = {} if end.rank is None else {"rank": end.rank}
+            return RunFailed(passed, where=where, check_first=end.check_first, headline=end.sentence)
+        return failure.below(passed)
+    died = found.cause is not None and found.cause.error_type == DIED
+    if died and (unsaid := _unsaid(met, {*failure.where.values()})):
+        return unsaid
+    if found.cause is not None and found.cause.error_type == EOFError.__name__:
+        check_first = "a rank has no keyboard: give it what it asks for as an argument"
+        return RunFailed(
+            failure.what, where=failure.where, check_first=check_first, headline=failure.headline
+        )
     if end is not None and found.cause is not None and found.cause.error_type in FROM_PLACES:
         known = end.rank is not None and end.rank == found.cause.rank
         lines = [*(found.lines if known else ()), "\n  ".join([end.sentence, *map(str, end.waits)])]
@@ -155,3 +285,24 @@ def _failure(run_dir: Path, code: int) -> RunFailed | None:
         return RunFailed("\n".join(lines), where=where, check_first=end.check_first, headline=end.sentence)
     what = "\n  ".join([failure.what, *(end.mismatches if end is not None else [])])
     return RunFailed(what, where=failure.where, check_first=failure.check_first, headline=failure.headline)
+
+
+def _unsaid(met: Meetings, ranks: set[int]) -> RunFailed | None:
+    """Return what ended one of these ranks as its calls have it: a hook of its own may have shown nothing."""
+    ends = [
+        (of_rank.left, rank)
+        for rank, of_rank in met.ranks.items()
+        if rank in ranks
+        if of_rank.left is not None and of_rank.left.error and of_rank.left.site
+        # Else it is the answer to what another rank did.
+        if not of_rank.calls or of_rank.calls[-1].error != of_rank.left.error
+    ]
+    if not ends:
+        return None
+    left, rank = min(ends, key=lambda end: end[0].at_ns)
+    return RunFailed(
+        f"{left.site}\nRank {rank} raised {left.error}, and showed nothing of it.",
+        where={"rank": rank},
+        check_first="sys.excepthook: the program has put another one there, or closed its output",
+        headline=f"Rank {rank} raised {left.error}.",
+    )

@@ -87,13 +87,14 @@ def torchrun(
         Until all ranks have ended; at most ``limit_s`` plus a few seconds of clean-up.
     """
     with scratch_folder() as scratch, contextlib.ExitStack() as stack:
-        stack.callback(end_orphans, scratch / STORE)
+        family: set[psutil.Process] = set()
+        stack.callback(end_orphans, scratch / STORE, family)
         command = [*_torchrun_command(ranks, scratch), *program]
         file = stack.enter_context(log.open("wb", buffering=0))
         environment = _rank_environment(threads, scratch)
         agent = stack.enter_context(running(command, environment, file, warm=warm, seats=ranks))
         stack.enter_context(registered(log.parent, agent.pid))
-        return followed(agent, file, limit_s, freeze_s, watch)
+        return followed(agent, file, limit_s, freeze_s, watch, family)
 
 
 def followed(
@@ -102,6 +103,7 @@ def followed(
     limit_s: float,
     freeze_s: float,
     watch: Callable[[], None] | None = None,
+    family: set[psutil.Process] | None = None,
 ) -> int:
     """Wait for a process of ours, and end it past its bounds.
 
@@ -111,6 +113,7 @@ def followed(
         limit_s: Seconds that it may take.
         freeze_s: Seconds that it may be stopped while we run.
         watch: Called about every 50 ms meanwhile, and once after the end.
+        family: Gets the processes that are seen below it.
 
     Returns:
         Its exit code, or ours: a key of ``ENDINGS``.
@@ -125,6 +128,7 @@ def followed(
         look()
         return process.wait(POLITE_S)
     watched = TorchrunWatch(agent, Path(log.name), freeze_s, lambda line: _say(log, line))
+    watched.family = set() if family is None else family
     while (code := process.poll()) is None:
         look()
         ending = watched.look()

@@ -6,39 +6,31 @@ and hatch say it, which are the same in every figure. Above the bars of a rank t
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ppwork.diagnosis.standing import Standing, stood_in
 from ppwork.errors import duration, named_ranks
 from ppwork.pictures import style
-from ppwork.pictures.shown_time import END, ShownTime
-from ppwork.records.calls import ANY, WAIT, Call
+from ppwork.pictures.call_legend import CUT, height_of, keys_of, mark_of, put_legend
+from ppwork.pictures.lent_row import SMALL, WORD, lent_as, lent_row, word_ms
+from ppwork.pictures.shown_time import ShownTime
+from ppwork.records.calls import WAITS, Call
 from ppwork.timeline.meetings import MAKES_GROUPS, START, Loan, Meeting, Meetings, Message
-
-if TYPE_CHECKING:
-    from matplotlib.artist import Artist
 
 WIDTH, LEFT, RIGHT, ABOVE, BELOW, ROW, HEAD = 12.0, 1.75, 0.35, 0.45, 0.75, 0.5, 0.56
 """Of the figure, of its margins (below without the legend), and of a row, in inches; of a head, in rows."""
-KEYS, KEYS_HIGH = 6, 0.24
-"""Entries of the legend beside each other, and the height of one, in inches."""
 AXIS = WIDTH - LEFT - RIGHT
 """Length of the time axis, in inches."""
-WORD, SMALL = 11, 9
-"""Sizes of a word in its bar, and of one above it, in points."""
-SLOTS = 4
-"""Buffers that are drawn above each other; more are counted."""
 NUMBERED = 4
 """Waits of one rank that get numbers."""
 NAME = 10
 """Characters of a thread's name."""
+MISMATCH = "Detected mismatch"
+"""Begins torch's word of a call that does not fit, under ``TORCH_DISTRIBUTED_DEBUG=DETAIL``."""
 LATE = 0.03
 """Part of the shown time from which on it is said who came last."""
-CUT = (START, END)
 
 
 @dataclass(frozen=True)
@@ -98,21 +90,27 @@ class CallRows:
         self._loans = [loan for loan in met.loans if shown.shows(loan.call) and self._span(loan) is not None]
         self._lanes = self._threads()
         self._lent: dict[int, float] = {}
+        self._streams: dict[tuple[int, str], float] = {}
+        """Rows of CUDA streams, by rank and name."""
         height = self._places()
-        self._keys = self._key_styles()
-        rows = -(-(len(self._keys) + 6) // KEYS)
-        margins = (LEFT, RIGHT, ABOVE, BELOW + rows * KEYS_HIGH)
+        keys = keys_of([*(call.name for call in self._calls), *map(lent_as, self._loans)])
+        margins = (LEFT, RIGHT, ABOVE, BELOW + height_of(keys))
         self.paper, (self._axes,) = style.stacked([height * ROW], WIDTH, margins)
         self._limits(title, height)
-        self._bands = [meeting for meeting in met.meetings if self._band(meeting)]
+        bands = [meeting.name for meeting in met.meetings if self._band(meeting)]
         for lane in self._lanes:
             self._bars(lane)
         for rank in met.ranks:
             self._rank(rank)
-        self._arrows = [arrow for message in met.messages if (arrow := self._message(message))]
+        messages = {self._message(message) for message in met.messages}
         if shown.gap is not None:
             self._broken()
-        self._legend()
+        ends = {call.name for call in self._calls} & {*CUT}
+        stood = any(call is self._stood.get(call.rank) for call in self._calls)
+        put_legend(
+            self.paper, keys, ends=ends, cut_end=shown.cut_end, band=bands[0] if bands else None,
+            messages=messages, stood=stood,
+        )  # fmt: skip
 
     def _x(self, at_ns: int | None) -> float:
         """Return where a moment is on the axis; what never came is at its end, as is what comes later."""
@@ -154,6 +152,11 @@ class CallRows:
             if any(loan.call.rank == rank for loan in self._loans):
                 self._lent[rank] = top + 0.5
                 top += 1
+            for name in dict.fromkeys(
+                call.device.stream for call in self._calls if call.rank == rank and call.device is not None
+            ):
+                self._streams[rank, name] = top + 0.5
+                top += 1
         return top
 
     def _lane_of(self, call: Call) -> Lane:
@@ -166,7 +169,7 @@ class CallRows:
         words: dict[int, tuple[str, ...]] = {}
         for rank in self._met.ranks:
             calls = [call for call in self._calls if call.rank == rank]
-            waits = [call for call in calls if call.name == WAIT]
+            waits = [call for call in calls if call.name in WAITS]
             for call in calls:
                 short = f"{call.name} {call.begun.makes}".strip()
                 ranks = call.begun.op if call.name in MAKES_GROUPS else ""
@@ -181,7 +184,7 @@ class CallRows:
 
     def _wide(self, word: str, size: float) -> float:
         """Return the length of a word, in milliseconds of the axis."""
-        return len(word) * style.CHAR * size / WORD * self._inch
+        return word_ms(word, size, self._inch)
 
     def _say(self, lane: Lane) -> None:
         """Find the places of the words above a lane."""
@@ -236,6 +239,8 @@ class CallRows:
             return f"its process was aborted here ({stood.line}{self._too_long(stood)})"
         if stood.end_ns is None:
             return f"waits for {whom} ({stood.line})"
+        if MISMATCH in stood.error:
+            return f"does not fit the call of {whom} ({stood.line})"
         return f"waited for {whom} ({stood.line}, {duration((stood.end_ns - stood.start_ns) / 1e9)})"
 
     def _too_long(self, call: Call) -> str:
@@ -267,6 +272,7 @@ class CallRows:
             lane.row: _thread(lane.thread) if lane.rank in several else "in a call" for lane in self._lanes
         }
         labels |= dict.fromkeys(self._lent.values(), "buffer lent")
+        labels |= {row: f"on {name}" for (_, name), row in self._streams.items()}
         axes.set_yticks(list(labels), list(labels.values()), fontsize=10)
         style.open_frame(axes)
 
@@ -297,10 +303,10 @@ class CallRows:
                 look = {"fontsize": WORD, "zorder": 5, "bbox": style.white_box(0.12)}
                 axes.text(at, row, text, **style.CENTRED, **look)
             if call.error and call.end_ns is not None and self._shown.x(call.end_ns) <= self._high:
-                axes.plot([right], [row + style.TALL / 2], zorder=7, clip_on=False, **_mark("P"))
+                axes.plot([right], [row + style.TALL / 2], zorder=7, clip_on=False, **mark_of("P"))
         stood = self._stood.get(lane.rank)
         if lane.rank in self._aborted and stood is not None and stood.end_ns is None and stood in lane.calls:
-            axes.plot([self._sides(stood)[1]], [row], zorder=9, clip_on=False, **_mark("8"))
+            axes.plot([self._sides(stood)[1]], [row], zorder=9, clip_on=False, **mark_of("8"))
         bold: style.Style = {
             "fontsize": SMALL,
             "va": "center",
@@ -318,8 +324,9 @@ class CallRows:
             axes.text(self._leaves(lane.rank) + 0.08 * self._inch, row, lane.stands, **bold)
 
     def _rank(self, rank: int) -> None:
-        rows = [lane.row for lane in self._lanes if lane.rank == rank] + [self._lent.get(rank)]
-        known = [row for row in rows if row is not None]
+        known = [lane.row for lane in self._lanes if lane.rank == rank]
+        known += [self._lent[rank]] if rank in self._lent else []
+        known += [row for (of, _), row in self._streams.items() if of == rank]
         bold = {"va": "center", "fontsize": 12, "fontweight": "bold"}
         style.beside(self._axes, style.margin(self._axes), (known[0] + known[-1]) / 2, f"rank {rank}", **bold)
         if rank != next(iter(self._met.ranks)):
@@ -327,44 +334,26 @@ class CallRows:
             edge = first.row - 0.5 - HEAD * bool(first.words)
             self._axes.axhline(edge, color=style.MEDIUM, linewidth=0.8, zorder=0)
         if rank in self._lent:
-            self._lent_row([loan for loan in self._loans if loan.call.rank == rank], self._lent[rank])
+            loans = [
+                (*span, loan)
+                for loan in self._loans
+                if loan.call.rank == rank and (span := self._span(loan)) is not None
+            ]
+            lent_row(self._axes, loans, self._lent[rank], self._inch)
+        for call in self._calls:
+            if call.rank == rank and call.device is not None:
+                self._on_device(call)
 
-    def _lent_row(self, loans: Sequence[Loan], row: float) -> None:
-        """Draw loans that overlap above each other; where they are many, say how many."""
-        spans = [(*span, loan) for loan in loans if (span := self._span(loan)) is not None]
-        free: list[float] = []
-        placed = []
-        for start, end, loan in spans:
-            slot = next((n for n, until in enumerate(free) if until <= start), len(free))
-            free[slot : slot + 1] = [end]
-            placed.append((slot, start, end, loan))
-        if len(free) > SLOTS:
-            self._counted([(start, end) for start, end, _ in spans], len(free), row)
-            return
-        height = style.TALL / max(1, len(free))
-        for slot, start, end, loan in placed:
-            middle = row - style.TALL / 2 + (slot + 0.5) * height
-            until = max(end, start + style.NARROWEST * (self._high - self._low))
-            kind = _lent_as(loan)
-            style.bar(self._axes, start, until, middle, height * 0.9, zorder=3, **style.call(kind))
-            size = WORD if len(free) == 1 else SMALL
-            if len(free) < 3 and self._wide(kind, size) < until - start - 0.16 * self._inch:
-                box = style.white_box(0.08 if size == WORD else 0.0)
-                self._axes.text(
-                    (start + until) / 2, middle, kind, fontsize=size, zorder=5, bbox=box, **style.CENTRED
-                )
-
-    def _counted(self, spans: Sequence[tuple[float, float]], most: int, row: float) -> None:
-        for left, right in itertools.pairwise(sorted({side for span in spans for side in span})):
-            number = sum(start <= left and right <= end for start, end in spans)
-            height = style.TALL * number / most
-            look = {"facecolor": style.MEDIUM, "edgecolor": style.DARK, "linewidth": 0.5, "zorder": 3}
-            style.bar(self._axes, left, right, row + (style.TALL - height) / 2, height, **look)
-            if number and self._wide(str(number), SMALL) < right - left:
-                at = (left + right) / 2, row
-                self._axes.text(
-                    *at, str(number), fontsize=SMALL, zorder=5, bbox=style.white_box(0.05), **style.CENTRED
-                )
+    def _on_device(self, call: Call) -> None:
+        """Draw when a call ran on its stream."""
+        assert call.device is not None  # noqa: S101  the caller has asked
+        row = self._streams[call.rank, call.device.stream]
+        left, right = self._x(call.device.start_ns), self._x(call.device.end_ns)
+        right = max(right, left + style.NARROWEST * (self._high - self._low))
+        style.bar(self._axes, left, right, row, style.TALL, zorder=3, **style.call(call.name))
+        if self._wide(call.name, WORD) < right - left - 0.16 * self._inch:
+            look: style.Style = {"fontsize": WORD, "zorder": 5, "bbox": style.white_box(0.12)}
+            self._axes.text((left + right) / 2, row, call.name, **style.CENTRED, **look)
 
     def _band(self, meeting: Meeting) -> bool:
         from matplotlib.patches import Polygon
@@ -390,7 +379,7 @@ class CallRows:
         shown_ns = self._shown.end_ns - self._shown.start_ns
         if late_ns > LATE * shown_ns and not meeting.is_start and self._shown.shows(last):
             top = self._lane_of(last).row - style.TALL / 2
-            self._axes.plot([self._x(last.start_ns)], [top], zorder=9, **style.mark("v", 9))
+            self._axes.plot([self._x(last.start_ns)], [top], zorder=9, **mark_of("v"))
         return True
 
     def _message(self, message: Message) -> str:
@@ -400,7 +389,7 @@ class CallRows:
             return ""
         tail = self._x(sent.call.start_ns), self._lane_of(sent.call).row
         if received is None or received.raised:
-            self._axes.plot([tail[0]], [tail[1] + style.TALL / 2], zorder=7, **_mark("X"))
+            self._axes.plot([tail[0]], [tail[1] + style.TALL / 2], zorder=7, **mark_of("X"))
             return ""
         done = received.done_ns or received.call.end_ns
         rows = [ln.row for ln in self._lanes if ln.rank == message.receiver]
@@ -421,7 +410,7 @@ class CallRows:
         middle = sum(self._shown.x(at) for at in self._shown.gap) / 2
         lean, apart = 0.06 * self._inch, 0.07 * self._inch
         bottom, _ = self._axes.get_ylim()
-        rows = [*(lane.row for lane in self._lanes), *self._lent.values()]
+        rows = [*(lane.row for lane in self._lanes), *self._lent.values(), *self._streams.values()]
         for top, foot in [(row - 0.42, row + 0.42) for row in rows] + [(bottom - 0.12, bottom + 0.12)]:
             sides = (middle - apart / 2, middle + apart / 2)
             self._axes.fill(
@@ -431,53 +420,6 @@ class CallRows:
             for side in sides:
                 ends = [side + lean, side - lean], [top, foot]
                 self._axes.plot(*ends, color="black", linewidth=1.2, zorder=7, clip_on=False)
-
-    # The legend.
-
-    def _key_styles(self) -> dict[str, style.Style]:
-        names = [call.name for call in self._calls if call.name not in CUT]
-        names += [_lent_as(loan) for loan in self._loans]
-        known = {name: style.call(name) for name in dict.fromkeys(names)}
-        return dict(sorted(known.items(), key=lambda one: _order(one[0])))
-
-    def _legend(self) -> None:
-        handles: list[Artist] = [style.patch_key(name, **look) for name, look in self._keys.items()]
-        ends = [name for name, word in ((START, "start-up"), (END, "shut-down"))
-                if any(call.name == name for call in self._calls)]  # fmt: skip
-        words = {START: "start-up", END: "shut-down, cut" if self._shown.cut_end else "shut-down"}
-        if ends:
-            handles.append(style.patch_key("; ".join(words[name] for name in ends), **style.call(START)))
-        handles.append(style.patch_key("the program's own code", facecolor=style.PALE))
-        if self._bands:
-            colour = style.call(self._bands[0].name)["facecolor"]
-            handles.append(style.patch_key("one call of all its ranks", facecolor=colour, alpha=0.25))
-        arrow = {"linestyle": "-", "marker": ">", "markersize": 5}
-        if "message" in self._arrows:
-            handles.append(style.line_key("message", color="black", linewidth=1.0, **arrow))
-        if "other" in self._arrows:
-            handles.append(
-                style.line_key("message of another size or type", color=style.BAD, linewidth=1.8, **arrow)
-            )
-        if any(call is self._stood.get(call.rank) for call in self._calls):
-            handles.append(
-                style.patch_key("stood here", facecolor="none", edgecolor=style.ALARM, linewidth=2.4)
-            )
-        marks = [
-            ("came last", "v", style.mark("v", 9)),
-            ("never received", "X", _mark("X")),
-            ("raised", "P", _mark("P")),
-            ("aborted", "8", _mark("8")),
-        ]
-        drawn = {line.get_marker() for line in self._axes.lines}
-        handles += [style.line_key(word, **look) for word, shape, look in marks if shape in drawn]
-        columns = -(-len(handles) // -(-len(handles) // KEYS))
-        style.legend_below(
-            self.paper, handles, ncols=columns, fontsize=10, handleheight=1.2, columnspacing=1.4
-        )
-
-
-def _mark(shape: str) -> style.Style:
-    return style.mark(shape, 12, style.BAD, edge=1.2)
 
 
 def _nth(number: int) -> str:
@@ -492,19 +434,7 @@ def _thread(thread: str) -> str:
     return "helper" if name.startswith(("Thread-", "ThreadPoolExecutor-")) else name[:NAME]
 
 
-def _lent_as(loan: Loan) -> str:
-    """Return the function that lends a buffer so: of a batch what this message would be alone."""
-    parts = loan.call.begun.parts
-    if loan.part == ANY or loan.part >= len(parts) or not parts[loan.part].kind:
-        return loan.call.name
-    return f"i{parts[loan.part].kind}"
-
-
 def _agreed(meeting: Meeting) -> bool:
     """Say whether all ranks make the same group there."""
     ranks = {end.call.begun.op for end in meeting.ends.values()}
     return not meeting.missing and len(ranks) == 1
-
-
-def _order(name: str) -> tuple[int, str]:
-    return next((n for n, known in enumerate(style.CALLS) if name == known), len(style.CALLS)), name

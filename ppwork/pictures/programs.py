@@ -10,16 +10,18 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from ppwork.diagnosis.logs import read_job
 from ppwork.diagnosis.standing import Standing, standing
-from ppwork.errors import PlanError, duration
+from ppwork.errors import PlanError, duration, named_ranks, ranks_by_value
 from ppwork.pictures.call_rows import CallRows
 from ppwork.pictures.picture import Picture
 from ppwork.pictures.shown_time import ShownTime, zero_of
 from ppwork.pictures.tables import Table
-from ppwork.records.calls import Call, read_calls
+from ppwork.records.calls import Call, Left, RankCalls, read_calls, worlds_inside
 from ppwork.records.run import FinishedProgram
 from ppwork.timeline.call_trace import call_trace
 from ppwork.timeline.meetings import Meetings, Stall
@@ -50,7 +52,9 @@ def program(
         PlanError: No rank left a call, the calls do not read, or there is none in the time to show.
     """
     folder = run.run_dir if isinstance(run, FinishedProgram) else Path(run)
-    met = Meetings(read_calls(folder))
+    ranks = read_calls(folder)
+    unkept = _ended_unseen(ranks) if isinstance(run, FinishedProgram) and run.exit_code == 0 else {}
+    met = Meetings(ranks | unkept)
     if not any(of_rank.calls for of_rank in met.ranks.values()):
         raise PlanError(
             "There is no call of torch.distributed to draw.",
@@ -59,7 +63,44 @@ def program(
     end = standing(met)
     shown = ShownTime.of(met, end, from_ms, until_ms)
     aborted = _aborted(folder, met)
-    return Picture(_finding(met, end), lambda: CallRows(met, end, shown, title, aborted).paper, _table(met))
+    finding = " ".join([_finding(met, end), *map(_unkept, unkept.values()), *_worlds(met, folder)])
+    return Picture(finding, lambda: CallRows(met, end, shown, title, aborted).paper, _table(met))
+
+
+def _ended_unseen(ranks: Mapping[int, RankCalls]) -> dict[int, RankCalls]:
+    """Return the ranks of a program that ended well whose own end was not recorded, with one."""
+    unseen = {rank: of_rank for rank, of_rank in ranks.items() if of_rank.left is None and of_rank.calls}
+    return {
+        rank: replace(of_rank, left=Left(last.end_ns or last.start_ns))
+        for rank, of_rank in unseen.items()
+        for last in of_rank.calls[-1:]
+    }
+
+
+def _unkept(of_rank: RankCalls) -> str:
+    last = of_rank.calls[-1]
+    return (
+        f"What rank {of_rank.head.rank} called after {last.name} ({last.line}) was not recorded: its program "
+        f"closed the recorder's file, or became another."
+    )
+
+
+def _worlds(met: Meetings, folder: Path) -> list[str]:
+    """Say what is not seen by itself: functions that were replaced, and other worlds of the same program."""
+    said = []
+    replaced = {rank: ", ".join(of.left.replaced) for rank, of in met.ranks.items() if of.left is not None}
+    for names, ranks in ranks_by_value({rank: names for rank, names in replaced.items() if names}).items():
+        said.append(
+            f"The program of {named_ranks(ranks)} puts functions of its own in place of {names}: their calls "
+            f"are seen where they come to torch's own."
+        )
+    inside = worlds_inside(folder)
+    if inside and inside[1:]:
+        said.append(
+            f"The program started {len(inside)} worlds of ranks, one after another; this is the last, "
+            f"the first is in {inside[0].name}."
+        )
+    return said
 
 
 def _aborted(folder: Path, met: Meetings) -> frozenset[int]:
@@ -99,6 +140,7 @@ def _finding(met: Meetings, end: Standing | None) -> str:
     if not stalls and not raised and end is None:
         parts.append(f"Nobody stood longer than {STOOD_MS:g} ms for another.")
     parts += [] if stands else _last_comer(met)
+    parts += _ahead(met)
     for rank, of_rank in met.ranks.items():
         if of_rank.lost:
             parts.append(f"Of rank {rank}, {of_rank.lost} calls in the middle were not kept.")
@@ -129,6 +171,22 @@ def _name(met: Meetings, call: Call) -> str:
     """Return the call's name; of a wait also whose handle it is for."""
     origin = met.ranks[call.rank].origin(call)
     return call.name if origin is call else f"the wait of its {origin.name}"
+
+
+def _ahead(met: Meetings) -> list[str]:
+    """Say how long before its stream had a call a rank's host went on, where it was long."""
+    waits = {id(loan.call): loan.end_ns for loan in met.loans}
+    calls = [call for of_rank in met.ranks.values() for call in of_rank.calls]
+    ahead = [
+        (call.device.end_ns - end_ns, call)
+        for call in calls
+        if call.device is not None and (end_ns := waits.get(id(call), call.end_ns)) is not None
+    ]
+    ns, call = max(ahead, key=lambda one: one[0], default=(0, None))
+    if call is None or call.device is None or ns < STOOD_MS * 1e6:
+        return []
+    went = f"Rank {call.rank} went on {duration(ns / 1e9)} before its device had {call.name} ({call.line})"
+    return [f"{went}, on {call.device.stream}."]
 
 
 def _last_comer(met: Meetings) -> list[str]:

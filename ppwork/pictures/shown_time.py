@@ -7,7 +7,7 @@ nothing of the program, and take longer than it. A stand of seconds after millis
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from ppwork.diagnosis.standing import Standing
@@ -136,8 +136,9 @@ def _every(met: Meetings) -> list[Call]:
     return [call for of_rank in met.ranks.values() for call in of_rank.calls]
 
 
-def _moments(calls: Iterable[Call]) -> list[int]:
-    return [moment for call in calls for moment in (call.start_ns, call.end_ns) if moment is not None]
+def _moments(calls: Collection[Call]) -> list[int]:
+    moments = [moment for call in calls for moment in (call.start_ns, call.end_ns) if moment is not None]
+    return moments + [call.device.end_ns for call in calls if call.device is not None]
 
 
 def _is_subject(met: Meetings, end: Standing | None) -> bool:

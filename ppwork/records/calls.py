@@ -3,10 +3,13 @@
 A call is a line when it begins and a line when it ends, so a rank that hangs or was killed leaves the call
 that it stands in. The first ``HEAD_BYTES`` of a rank stay; what follows goes round in two files of
 ``TAIL_BYTES``, so that the end is there as well, and a program of days leaves a few megabytes.
+
+Ranks that a program starts by itself (``torch.multiprocessing.spawn``, ``os.fork``) have a folder inside.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -26,9 +29,13 @@ ANY = -1
 """The peer of a receive from any rank, and the root of a collective that has none."""
 MOST_RANKS = 1 << 16
 """Ranks that a record may claim: a folder may come from anybody."""
-WAIT = "wait"
+WAIT, WAIT_TENSOR = "wait", "wait_tensor"
+WAITS = (WAIT, WAIT_TENSOR)
+"""Waits for a handle, and for what a functional call returned."""
 LOCAL = "only "
 """Begins the ``op`` of a ``new_group`` that its members alone make."""
+INSIDE = "inside-rank"
+"""Begins the name of a folder with the calls of ranks that a rank has started by itself."""
 
 
 class Part(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -84,12 +91,12 @@ class Begun(msgspec.Struct, frozen=True, omit_defaults=True, tag="begun", tag_fi
 
     Attributes:
         number: Counts this rank's calls.
-        name: Of the function, or ``WAIT``.
+        name: Of the function, or one of ``WAITS``.
         site: File and line of the program; of the innermost frame that is not torch's.
         op: The reduction, or another word of the call.
         makes: Of ``new_group``: the name of the group on this rank, a count; nothing where it is a hash.
-        of: ``WAIT``: the number of the call that returned the handle.
-        part: ``WAIT``: which of that call's handles; ``ANY``: there is one for all.
+        of: A wait: the number of the call that returned the handle.
+        part: A wait: which of that call's handles; ``ANY``: there is one for all.
     """
 
     number: int
@@ -115,14 +122,38 @@ class Ended(msgspec.Struct, frozen=True, omit_defaults=True, tag="ended", tag_fi
     peer: int = ANY
 
 
+class OnDevice(msgspec.Struct, frozen=True, tag="device", tag_field="type"):
+    """What a call launched on a CUDA stream has passed; written some time after that.
+
+    Attributes:
+        number: Of the call.
+        stream: That was current at the call: ``cuda`` is the default one.
+        start_ns: When the stream came to it, on the clock of the rank.
+        end_ns: When the stream had it: of a call with a handle, what was current at the wait.
+    """
+
+    number: int
+    stream: str
+    start_ns: int
+    end_ns: int
+
+
 class Left(msgspec.Struct, frozen=True, omit_defaults=True, tag="left", tag_field="type"):
-    """The program of a rank came to its end; it is not there after a kill."""
+    """The program of a rank came to its end; it is not there after a kill.
+
+    Attributes:
+        error: What ended it, if it was not well.
+        site: File and line of the program that raised it.
+        replaced: Functions of torch.distributed in whose place the program has put others.
+    """
 
     at_ns: int
     error: str = ""
+    site: str = ""
+    replaced: tuple[str, ...] = ()
 
 
-Line = Head | Group | Begun | Ended | Left
+Line = Head | Group | Begun | Ended | OnDevice | Left
 _decoder = msgspec.json.Decoder(Line)
 
 
@@ -159,7 +190,12 @@ class CallWriter:
         self._lock = threading.Lock()
         self._closed = False
 
-    def write(self, line: Begun | Ended | Left) -> None:
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is written any more."""
+        return self._closed
+
+    def write(self, line: Begun | Ended | OnDevice | Left) -> None:
         """Write a line to the beginning, or to the end if that is full."""
         if self._closed:
             return
@@ -186,7 +222,8 @@ class CallWriter:
 
     def _give_up(self, error: OSError) -> None:
         self.close()
-        sys.stderr.write(f"ppwork: this rank's calls are no longer recorded: {error.strerror}\n")
+        with contextlib.suppress(Exception):  # the program may have closed it, or put anything in its place
+            sys.stderr.write(f"ppwork: this rank's calls are no longer recorded: {error.strerror}\n")
 
     def close(self) -> None:
         """Write no more."""
@@ -210,6 +247,7 @@ class Call:
     Attributes:
         end_ns: ``None``: the rank did not come out of it.
         lent: It returned a handle.
+        device: When it ran on a CUDA stream, where that is known.
     """
 
     rank: int
@@ -217,6 +255,7 @@ class Call:
     end_ns: int | None = None
     error: str = ""
     lent: bool = False
+    device: OnDevice | None = None
 
     @property
     def name(self) -> str:
@@ -299,6 +338,25 @@ class RankCalls:
 def read_calls(folder: Path | str) -> dict[int, RankCalls]:
     """Read the calls of all ranks that left any, by rank; also while they still run.
 
+    Where torchrun's ranks made no call, and one of them started ranks of its own, it is those: the last ones,
+    if it did so several times (``worlds_inside``).
+
+    Raises:
+        PlanError: A file does not read.
+    """
+    ranks = calls_of(folder)
+    inside = [] if any(of_rank.calls for of_rank in ranks.values()) else worlds_inside(folder)
+    return calls_of(inside[-1]) if inside else ranks
+
+
+def worlds_inside(folder: Path | str) -> list[Path]:
+    """Return the folders with the calls of ranks that ranks have started by themselves, in their order."""
+    return sorted(path for path in Path(folder).glob(f"{INSIDE}*") if any(path.glob("calls-rank*.jsonl")))
+
+
+def calls_of(folder: Path | str) -> dict[int, RankCalls]:
+    """Read the calls of the ranks whose files stand in a folder itself, by rank.
+
     Raises:
         PlanError: A file does not read.
     """
@@ -355,6 +413,8 @@ def _read(path: Path) -> RankCalls | None:
                         begun, parts=(msgspec.structs.replace(begun.parts[0], peer=peer),)
                     )
                 calls[number] = replace(call, begun=begun, end_ns=at_ns, error=error, lent=lent)
+            case OnDevice(number) if number in calls:
+                calls[number] = replace(calls[number], device=line)
             case Group():
                 groups[line.name] = line
             case Left():

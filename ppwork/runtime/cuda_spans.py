@@ -28,18 +28,25 @@ class CudaClock:
 
     Calibrated when made, and again each time its zero moves: the two clocks drift apart.
 
+    Args:
+        device: This rank's device.
+        idle: Wait until the device is idle, as one can at start-up. Else it is somebody's in mid-run: the
+            clock is as good as the device is quiet (``uncertainty_ns``).
+
     Attributes:
         uncertainty_ns: Width of the host's interval in which the calibrating event passed, in nanoseconds.
 
     Blocks:
-        Until the device is idle; make it at start-up.
+        Until the device is idle; else some milliseconds.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        torch.cuda.synchronize(device)
+    def __init__(self, device: torch.device, *, idle: bool = True) -> None:
+        if idle:
+            torch.cuda.synchronize(device)
         # Its own, so that a calibrating event has nothing to wait for but the device itself.
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        tries = [_calibrate(self._stream, PATIENCE_NS) for _ in range(CALIBRATIONS)]
+        patience_ns = PATIENCE_NS if idle else PATIENCE_MID_RUN_NS
+        tries = [_calibrate(self._stream, patience_ns) for _ in range(CALIBRATIONS)]
         self.uncertainty_ns, self._zero_ns, self._zero = min(tries, key=itemgetter(0))
 
     def at_ns(self, event: torch.cuda.Event) -> int:
@@ -91,13 +98,21 @@ class CudaSpans:
     Args:
         write: Takes a finished span: the recorder's.
         device: This rank's device.
+        clock: Of that device; ``None`` makes one, which waits until the device is idle.
     """
 
-    def __init__(self, write: Callable[[Span], None], device: torch.device) -> None:
+    def __init__(
+        self, write: Callable[[Span], None], device: torch.device, clock: CudaClock | None = None
+    ) -> None:
         self._write = write
         self._device = device
-        self._clock = CudaClock(device)
+        self._clock = clock or CudaClock(device)
         self._running: list[DeviceSpan] = []
+
+    @property
+    def running(self) -> int:
+        """Number of spans that are not written yet."""
+        return len(self._running)
 
     @contextmanager
     def span(
@@ -107,14 +122,23 @@ class CudaSpans:
 
         A body that raises leaves no span: nobody knows what it launched.
         """
-        stream = stream or torch.cuda.current_stream(self._device)
+        span = self.begin(name, lane=lane, stream=stream, ids=ids)
+        yield span
+        self.end(span, stream)
+
+    def begin(
+        self, name: str, *, lane: str, stream: torch.cuda.Stream | None = None, ids: WhichChunk | None = None
+    ) -> DeviceSpan:
+        """Return a span that begins where a stream (``None``: the current one) is now."""
         start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         # Blocking: a helper that waits for it sleeps and does not spin.
         end = torch.cuda.Event(enable_timing=True, blocking=True)  # type: ignore[no-untyped-call]
-        span = DeviceSpan(name, lane, start, end, ids or {})
-        start.record(stream)
-        yield span
-        end.record(stream)
+        start.record(stream or torch.cuda.current_stream(self._device))
+        return DeviceSpan(name, lane, start, end, ids or {})
+
+    def end(self, span: DeviceSpan, stream: torch.cuda.Stream | None = None) -> None:
+        """End a span where a stream (``None``: the current one) is now; one that is not ended is nothing."""
+        span.end.record(stream or torch.cuda.current_stream(self._device))
         self._running.append(span)
 
     def poll(self) -> None:

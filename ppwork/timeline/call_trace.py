@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -40,7 +41,9 @@ def call_trace(met: Meetings) -> bytes:
 
     for rank, of_rank in met.ranks.items():
         slots = list(_slots([loan for loan in met.loans if loan.call.rank == rank], until))
-        lanes = list(dict.fromkeys([MAIN, *map(_lane, of_rank.calls), *(lane for lane, _ in slots)]))
+        on_device = [(call, call.device) for call in of_rank.calls if call.device is not None]
+        lanes = [MAIN, *map(_lane, of_rank.calls), *(lane for lane, _ in slots)]
+        lanes = list(dict.fromkeys([*lanes, *(device.stream for _, device in on_device)]))
         first = (PID_BASE + rank) * LANES_PER_RANK
         tids |= {(rank, lane): first + index for index, lane in enumerate(lanes)}
         events += rank_rows(rank, f"rank {rank}", lanes, tids)
@@ -50,6 +53,10 @@ def call_trace(met: Meetings) -> bytes:
             args |= {"came back": "never"} if call.end_ns is None else {}
             events.append(shown(call, _lane(call), "call", call.end_ns, args))
         events += [shown(loan.call, lane, "loan", loan.end_ns, {}) for lane, loan in slots]
+        for call, device in on_device:
+            lane, args = device.stream, {"call": of_rank.text(call), "line": call.begun.site}
+            launched = replace(call, begun=msgspec.structs.replace(call.begun, at_ns=device.start_ns))
+            events.append(shown(launched, lane, "device", device.end_ns, args))
     events += _arrows(met, tids, zero)
     return msgspec.json.encode({"traceEvents": events, "displayTimeUnit": "ms"})
 

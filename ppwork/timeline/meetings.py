@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from ppwork.records.calls import ANY, LOCAL, SEND, WAIT, Call, Part, RankCalls
+from ppwork.records.calls import ANY, LOCAL, SEND, WAITS, Call, Part, RankCalls
 
 START, BACKWARD = "init_process_group", "backward of DDP"
 MAKES_GROUPS = ("new_group", "new_subgroups", "new_subgroups_by_enumeration", "split_group", "shrink_group")
-ALONE = (WAIT, "wait_tensor", "destroy_process_group")
+ALONE = (*WAITS, "destroy_process_group")
 """Calls that no other rank has to make."""
 ALSO_CALLED = {"allgatherbase": "allgatherintotensor", "reducescatterbase": "reducescattertensor",
                "alltoallbase": "alltoallsingle"}  # fmt: skip
@@ -227,7 +227,7 @@ def _that_count(of_rank: RankCalls) -> list[Call]:
 def _loans(of_rank: RankCalls) -> Iterator[Loan]:
     waits: dict[tuple[int, int], Call] = {}
     for call in of_rank.calls:
-        if call.name == WAIT:
+        if call.name in WAITS and call.begun.of >= 0:
             waits.setdefault((call.begun.of, call.begun.part), call)
     for call in of_rank.calls:
         if call.lent:

@@ -1,15 +1,16 @@
 """The entry of one rank of somebody's own program: ``torchrun -m ppwork rank FOLDER SCRIPT ARGS``.
 
-The program runs as it would under plain torchrun, with four things added: it never outlives its launcher,
+The program runs as it would under plain torchrun, with five things added: it never outlives its launcher,
 its calls of torch.distributed are recorded in the folder, it answers with its stacks when the launcher's
-limit has passed, and on its way out the garbage collector does not look through all of torch once more, which
-takes longer than many a program of a lesson.
+limit has passed, it has an empty input instead of the launcher's lifeline, and on its way out the garbage
+collector does not look through all of torch once more, which takes longer than many a program of a lesson.
 """
 
 from __future__ import annotations
 
 import faulthandler
 import gc
+import os
 import runpy
 import signal
 import sys
@@ -30,6 +31,7 @@ def main(folder: str, script: str, arguments: list[str], *, ops: bool = False) -
     """
     process.hold_if_asked()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
+    sys.stdin = Path(os.devnull).open()  # noqa: SIM115  of this process, as long as it lives
     sys.argv = [script, *arguments]
     sys.path.insert(0, str(Path(script).resolve().parent))  # where Python looks for its neighbours
     recorder = start(Path(folder), ops=ops)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import atexit
 import functools
 import importlib.machinery
-import inspect
 import itertools
 import os
 import re
@@ -20,37 +19,36 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import CodeType, ModuleType
-from typing import Any, NamedTuple
+from types import CodeType, ModuleType, TracebackType
+from typing import Any
 
 from ppwork.records.calls import (
     ANY,
     LOCAL,
-    RECV,
-    SEND,
     WAIT,
+    WAIT_TENSOR,
     Begun,
     CallWriter,
     Ended,
     Group,
     Head,
     Left,
+    OnDevice,
     Part,
 )
 from ppwork.records.clocks import Clock
 from ppwork.records.failure import is_users
+from ppwork.worker.arguments import BATCH, ENDS, UNKNOWN, Arguments, Parameters
+from ppwork.worker.device_calls import DeviceCalls
+from ppwork.worker.inner_ranks import InnerRanks, free_folder, place_of
 
 VARIABLE = "PPWORK_TRACE"
 """A folder, which gets the calls (``worker.traced``); ``0``: record nowhere, also under our launcher."""
 OPS_VARIABLE = "PPWORK_TRACE_OPS"
 """``1``: record operators, too, of the thread that makes the default group."""
-ENDS = {"send": SEND, "isend": SEND, "send_object_list": SEND, "recv": RECV, "irecv": RECV,
-        "recv_object_list": RECV}  # fmt: skip
-"""Functions of one message, and which end of it they are."""
-OPERATOR_ENDS = {"send": SEND, "isend": SEND, "recv": RECV, "irecv": RECV, "recv_any_source": RECV}
-"""The same of operators, without the mark of those that write to their arguments."""
-BATCH, START = "batch_isend_irecv", "init_process_group"
+START = "init_process_group"
 PUBLIC = (
     *ENDS, BATCH,
     "all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_object", "all_gather_single",
@@ -63,13 +61,9 @@ PUBLIC = (
 FUNCTIONAL = (
     "all_gather_into_tensor_coalesced", "all_gather_single", "all_gather_tensor", "all_reduce",
     "all_reduce_coalesced", "all_to_all_single", "broadcast", "reduce_scatter_single",
-    "reduce_scatter_tensor", "reduce_scatter_tensor_coalesced", "wait_tensor",
+    "reduce_scatter_tensor", "reduce_scatter_tensor_coalesced", WAIT_TENSOR,
 )  # fmt: skip
 """Functions of ``_functional_collectives``, which DTensor calls."""
-TENSORS = ("tensor", "input_tensor", "input", "self", "output", "tensors", "input_tensor_list", "inputs")
-"""Parameters that say what a rank brings, or gets where it brings nothing; the first that a function has."""
-OPERANDS = ("tensor", "input", "inputs", "input_tensor", "input_tensors", "input_list", "tensors")
-"""The same of operators."""
 TEXT = 200
 """Characters that are kept of an exception."""
 
@@ -77,45 +71,6 @@ STARTED = "_ppwork_started_at"
 """Attribute of a thread: file and line of the program that started it."""
 _COMPILED = re.compile(r"/torchinductor[_/]|/c[0-9a-z]{51}\.py$")
 """Files that torch's compiler wrote."""
-
-NOTHING = Part()
-
-Place = tuple[int, str, Any]
-"""Position, name and default of a parameter."""
-
-
-class Parameters(NamedTuple):
-    """The parameters of a function that are recorded, ``None`` where it has no such one."""
-
-    tensor: Place | None
-    peer: Place | None
-    group_peer: Place | None
-    tag: Place | None
-    op: Place | None
-    group: Place | None
-
-    @classmethod
-    def of(cls, function: Callable[..., Any]) -> Parameters:
-        """Find them by their names."""
-        places = {
-            p.name: (n, p.name, p.default)
-            for n, p in enumerate(inspect.signature(function).parameters.values())
-        }
-
-        def first(*names: str) -> Place | None:
-            return next((places[name] for name in names if name in places), None)
-
-        return cls(
-            first(*TENSORS), first("src", "dst"), first("group_src", "group_dst"), first("tag"),
-            first("op", "reduceOp", "ranks", "backend"), first("group", "process_group", "parent_pg"),
-        )  # fmt: skip
-
-
-def _given(place: Place | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
-    if place is None:
-        return None
-    number, name, default = place
-    return args[number] if number < len(args) else kwargs.get(name, default)
 
 
 class _Inside(threading.local):
@@ -129,7 +84,8 @@ class CallRecorder:
 
     Args:
         folder: Gets a file of this rank.
-        rank: Of this process in its world.
+        rank: Of this process in its world; ``None``: its program has started it, and it says at
+            ``init_process_group`` which rank it is. Until then nothing is recorded.
         world_size: Number of ranks.
         ops: Record operators, too.
 
@@ -137,30 +93,74 @@ class CallRecorder:
         OSError: There can be no such file.
     """
 
-    def __init__(self, folder: Path, rank: int, world_size: int, *, ops: bool = False) -> None:
-        self._writer = CallWriter(folder, rank)
-        self._writer.introduce(Head(rank, world_size, Clock.of_this_host().name, time.monotonic_ns()))
+    def __init__(self, folder: Path, rank: int | None, world_size: int, *, ops: bool = False) -> None:
+        self._writer: CallWriter | None = None
+        self._inner, self._folder = InnerRanks(folder, rank), folder
         self._numbers = itertools.count()
         self._inside = _Inside()
         self._handles: dict[int, tuple[int, int]] = {}
         """Number of the call and place of the handle, by its address; a new handle there takes its place."""
-        self._groups: dict[int, Group | None] = {}
-        self._texts: dict[Any, str] = {}
-        """Of dtypes and reductions."""
+        self._results: dict[int, int] = {}
+        """Number of the functional call, by the address of what it returned and torch has not waited for."""
         self._sites: dict[tuple[CodeType, int], str] = {}
         self._is_users: dict[CodeType, bool] = {}
+        self._put: list[tuple[ModuleType, str, Callable[..., Any]]] = []
+        """Where our functions were put in place of torch's."""
+        self._later: type | None = None
+        """What a functional call returns that torch has not waited for."""
+        self._devices: DeviceCalls | None = None
         self._main = threading.main_thread().ident
-        self._ops = ops
-        self._error = ""
-        os.register_at_fork(after_in_child=self._writer.close)  # it is not this rank
+        self._asks_ops, self._ops = ops, ops
+        self._left = Left(0)
+        self._is_open = False
+        if rank is not None:
+            self._open(folder, rank, world_size)
+        os.register_at_fork(after_in_child=self._forked)
         atexit.register(self._leave)
+
+    def _open(self, folder: Path, rank: int, world_size: int) -> None:
+        self._writer = CallWriter(folder, rank)
+        self._writer.introduce(Head(rank, world_size, Clock.of_this_host().name, time.monotonic_ns()))
+        self._numbers, self._left, self._is_open = itertools.count(), Left(0), True
+
+    def _forked(self) -> None:
+        """Be no longer this rank, but perhaps one of those that it starts."""
+        if self._writer is not None:
+            self._writer.close()
+        self._writer, self._is_open, self._devices, self._ops = None, False, None, self._asks_ops
+        self._folder, self._main = self._inner.folder, threading.main_thread().ident
+        self._inside.call = False
+        self._handles.clear()
+        self._results.clear()
+
+    def _join(self, start: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Be the rank that this process, which a rank has started, is about to become."""
+        with suppress(Exception):  # its own error is the one to see; without a file it is not recorded
+            rank, size = place_of(start, args, kwargs)
+            if 0 <= rank < size:
+                self._open(free_folder(self._folder, rank), rank, size)
+
+    def _write(self, line: Begun | Ended | OnDevice | Left) -> None:
+        if self._writer is not None:
+            self._writer.write(line)
+
+    def _introduce(self, group: Group) -> None:
+        if self._writer is not None:
+            self._writer.introduce(group)
 
     def failed(self, error: BaseException) -> None:
         """Note the exception that the program ends with."""
-        self._error = _text(error)
+        self._left = Left(0, _text(error), self._site_of(error.__traceback__))
 
     def _leave(self) -> None:
-        self._writer.write(Left(time.monotonic_ns(), self._error))
+        if not self._is_open:
+            return
+        self._is_open = False
+        if self._devices is not None:
+            self._devices.leave()
+        others = {name for module, name, ours in self._put if getattr(module, name, None) is not ours}
+        left = self._left
+        self._write(Left(time.monotonic_ns(), left.error, left.site, tuple(sorted(others))))
 
     def install(self) -> None:
         """Replace the functions: now, or once the program has imported them."""
@@ -169,25 +169,44 @@ class CallRecorder:
             "torch.distributed._functional_collectives": self._replace_functional,
             "torch.nn.parallel.distributed": self._replace_ddp,
         }
-        begin = threading.Thread.start
+        begin, exit_now, bootstrap = threading.Thread.start, os._exit, BaseProcess._bootstrap  # type: ignore[attr-defined]
 
         def start(thread: threading.Thread) -> None:
             setattr(thread, STARTED, self._site())
             begin(thread)
 
+        def leave(status: int) -> None:
+            if status and not self._left.error:
+                self._left = Left(0, f"os._exit({status})")
+            self._leave()
+            exit_now(status)
+
+        def run(process: BaseProcess, *args: Any, **kwargs: Any) -> int:  # noqa: ANN401
+            code: int = bootstrap(process, *args, **kwargs)
+            if code and not self._left.error:
+                self._left = Left(0, f"exit code {code}")
+            return code
+
         threading.Thread.start = functools.wraps(begin)(start)  # type: ignore[assignment,method-assign]
+        os._exit = functools.wraps(exit_now)(leave)  # type: ignore[assignment]
+        BaseProcess._bootstrap = functools.wraps(bootstrap)(run)  # type: ignore[attr-defined]
+        self._inner.follow(follow, ops=self._asks_ops)
         sys.meta_path.insert(0, _AfterImport(homes))  # type: ignore[arg-type]
         for name in [name for name in homes if name in sys.modules]:
             homes.pop(name)(sys.modules[name])
 
     def _replace_public(self, module: ModuleType) -> None:
         self._c10d = module.distributed_c10d
+        self._arguments = Arguments(self._c10d, self._introduce)
         for name in PUBLIC:
             self._replace(self._c10d, name)
+            if (ours := self._c10d.__dict__.get(name)) is not None:
+                self._put += [(home, name, ours) for home in (self._c10d, module) if hasattr(home, name)]
         work = self._c10d.Work
         work.wait = self._wait(work.wait)
 
     def _replace_functional(self, module: ModuleType) -> None:
+        self._later = module.AsyncCollectiveTensor
         for name in FUNCTIONAL:
             self._replace(module, name)
 
@@ -206,7 +225,7 @@ class CallRecorder:
         def backward_recorded(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
             if not awaited:
                 return backward(*args, **kwargs)
-            group = self._group(awaited.pop())
+            group = self._arguments.group(awaited.pop())
             # Not `inside`: hooks of the program's own may call torch.distributed meanwhile.
             with self._ending(self._begin("backward of DDP", group.name if group else "")):
                 return backward(*args, **kwargs)
@@ -219,14 +238,14 @@ class CallRecorder:
         function = getattr(module, name, None)
         if function is None:  # another version of torch
             return
-        wrapper = self._wrapped(function, name)
+        wrapper = self._waiting(function) if name == WAIT_TENSOR else self._wrapped(function, name)
         for other in list(sys.modules.values()):
             names = getattr(other, "__dict__", {})
             if names.get(name) is function:
                 names[name] = wrapper
 
     def _wrapped(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
-        places, inside = Parameters.of(function), self._inside
+        places, inside, starts = Parameters.of(function), self._inside, name == START
 
         @functools.wraps(function)
         def recorded(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
@@ -234,16 +253,24 @@ class CallRecorder:
                 return function(*args, **kwargs)
             inside.call = True
             try:
-                number = self._begin(name, *self._described(name, places, args, kwargs))
+                if starts and self._writer is None:
+                    self._join(function, args, kwargs)
+                group, parts, op, tensor = self._arguments.of_function(name, places, args, kwargs)
+                number = self._begin(name, group, parts, op)
+                devices = self._devices
+                if devices is not None and _on_cuda(tensor):
+                    devices.begin(number, tensor[0] if isinstance(tensor, list | tuple) else tensor)
                 try:
                     result = function(*args, **kwargs)
                 except BaseException as error:
-                    self._writer.write(Ended(number, time.monotonic_ns(), _text(error)))
+                    self._write(Ended(number, time.monotonic_ns(), _text(error)))
+                    if devices is not None:
+                        devices.dropped(number)
                     _without_this_frame(error)
                     raise
                 self._end(name, number, result)
-                if name == START and self._ops:
-                    self.see_operators()
+                if starts:
+                    self._started()
                 return result
             finally:
                 inside.call = False
@@ -257,18 +284,48 @@ class CallRecorder:
             if inside.call:
                 return wait(work, *args, **kwargs)
             of, part = handles.get(id(work), (-1, ANY))
-            number = self._begin(WAIT, of=of, part=part)
-            try:
-                result = wait(work, *args, **kwargs)
-            except BaseException as error:
-                self._writer.write(Ended(number, time.monotonic_ns(), _text(error)))
-                _without_this_frame(error)
-                raise
-            self._writer.write(Ended(number, time.monotonic_ns()))
-            return result
+            return self._waited(WAIT, of, part, lambda: wait(work, *args, **kwargs))
 
         recorded.__name__, recorded.__doc__ = "wait", wait.__doc__
         return _compiled_as(recorded, wait)
+
+    def _waiting(self, wait: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap the wait for what a functional call returned."""
+        inside = self._inside
+
+        @functools.wraps(wait)
+        def recorded(tensor: Any) -> Any:  # noqa: ANN401
+            if inside.call:
+                return wait(tensor)
+            inside.call = True
+            try:
+                of = self._results.pop(_address(tensor), -1) if self._results else -1
+                return self._waited(WAIT_TENSOR, of, ANY, lambda: wait(tensor))
+            finally:
+                inside.call = False
+
+        return _compiled_as(recorded, wait)
+
+    def _waited(self, name: str, of: int, part: int, wait: Callable[[], Any]) -> Any:  # noqa: ANN401
+        number = self._begin(name, "", (), "", of, part)
+        try:
+            result = wait()
+        except BaseException as error:
+            self._write(Ended(number, time.monotonic_ns(), _text(error)))
+            _without_this_frame(error, 2)
+            raise
+        self._write(Ended(number, time.monotonic_ns()))
+        if self._devices is not None:
+            self._devices.waited(of, part)
+        return result
+
+    def _started(self) -> None:
+        """Begin what needs the default group, and a torch that has been imported whole."""
+        if self._devices is None and sys.modules["torch"].version.cuda is not None:
+            with suppress(Exception):  # another version of torch may have it elsewhere
+                self._devices = DeviceCalls(self._write)
+        if self._ops:
+            self.see_operators()
 
     def see_operators(self) -> None:
         """Record this thread's operators, once and from now on."""
@@ -282,34 +339,9 @@ class CallRecorder:
         waits = name.endswith("::wait_tensor")
         if self._inside.call or not (waits or "process_group" in named or "group_name" in named):
             return call()
-        described: tuple[str, tuple[Part, ...], str] = "", (), ""
-        with suppress(Exception):  # another version of torch may say it otherwise: its name is known
-            described = described if waits else self._operands(name, named)
-        with self._ending(self._begin(name, *described)):
+        group, parts, op, _ = UNKNOWN if waits else self._arguments.of_operator(name, named)
+        with self._ending(self._begin(name, group, parts, op)):
             return call()
-
-    def _operands(self, name: str, named: dict[str, Any]) -> tuple[str, tuple[Part, ...], str]:
-        """Return group, parts and operation of an operator."""
-        boxed, given = named.get("process_group"), named.get("group_name")
-        if boxed is not None:
-            given = self._c10d.ProcessGroup.unbox(boxed)
-        elif isinstance(given, str):
-            given = self._c10d._resolve_process_group(given)
-        group = self._group(given)
-        ranks = group.ranks if group is not None else ()
-        op = named.get("reduce_op")
-        text = op if isinstance(op, str) else ""
-        if "op_list" in named:
-            each = zip(*(named[n] for n in ("op_list", "tensors", "peer_list", "tag_list")), strict=True)
-            parts = tuple(self._part(OPERATOR_ENDS[kind], *about) for kind, *about in each)
-            return group.name if group else "", parts, text
-        kind = OPERATOR_ENDS.get(name.partition("::")[2].rstrip("_"), "")
-        peer = next((named[n] for n in ("dst", "src", "root_rank") if n in named), ANY)
-        if peer != ANY and not (kind and boxed is None):  # messages of functional ones go by global ranks
-            peer = ranks[peer]
-        tensor = next((named[n] for n in OPERANDS if n in named and "barrier" not in name), None)
-        part = self._part(kind, tensor, peer, named.get("tag", 0))
-        return group.name if group else "", (part,) if part != NOTHING else (), text
 
     @contextmanager
     def _ending(self, number: int) -> Iterator[None]:
@@ -320,18 +352,18 @@ class CallRecorder:
             error = _text(raised)
             raise
         finally:
-            self._writer.write(Ended(number, time.monotonic_ns(), error))
+            self._write(Ended(number, time.monotonic_ns(), error))
 
     def _begin(
-        self, name: str, group: str = "", parts: tuple[Part, ...] = (), op: str = "", **of: int
+        self, name: str, group: str, parts: tuple[Part, ...] = (), op: str = "", of: int = -1, part: int = ANY
     ) -> int:
         number, site = next(self._numbers), self._site()
         ident = threading.get_ident()
         thread = "" if ident == self._main else f"{threading.current_thread().name} {ident}"
         makes = self._next_group() if name == "new_group" and not op.startswith(LOCAL) else ""
-        self._writer.write(
-            Begun(number, time.monotonic_ns(), name, site, group, parts, thread, op, makes, **of)
-        )
+        if (writer := self._writer) is not None:
+            at_ns = time.monotonic_ns()
+            writer.write(Begun(number, at_ns, name, site, group, parts, thread, op, makes, of, part))
         return number
 
     def _next_group(self) -> str:
@@ -343,85 +375,15 @@ class CallRecorder:
         handles = result if name == BATCH else [result] if isinstance(result, self._c10d.Work) else []
         for place, handle in enumerate(handles):
             self._handles[id(handle)] = number, place if len(handles) > 1 else ANY
+        later = self._later is not None and isinstance(result, self._later)
+        if later:
+            self._results[_address(result)] = number
         peer = result if name == "recv" and isinstance(result, int) else ANY
-        self._writer.write(Ended(number, at_ns, "", bool(handles), peer))
+        self._write(Ended(number, at_ns, "", bool(handles) or later, peer))
+        if self._devices is not None:
+            self._devices.end(number, len(handles) or later)
         if name in (START, "destroy_process_group"):
-            self._groups.clear()
-
-    def _described(
-        self, name: str, places: Parameters, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[str, tuple[Part, ...], str]:
-        """Return group, parts and operation of a call; what torch is about to refuse may have none."""
-        try:
-            if name == BATCH:
-                ops = args[0] if args else kwargs["p2p_op_list"]
-                group, op = self._group(ops[0].group), None
-                parts = tuple(self._part(ENDS[o.op.__name__], o.tensor, o.peer, o.tag) for o in ops)
-            else:
-                group, op = self._group(_given(places.group, args, kwargs)), _given(places.op, args, kwargs)
-                peer = _given(places.peer, args, kwargs)
-                tag = _given(places.tag, args, kwargs) if name in ENDS else 0  # DTensor's are texts
-                if peer is None:
-                    of_group = _given(places.group_peer, args, kwargs)
-                    peer = ANY if group is None or of_group is None else group.ranks[of_group]
-                part = self._part(
-                    ENDS.get(name, ""), _given(places.tensor, args, kwargs), int(peer), int(tag or 0)
-                )
-                parts = (part,) if part != NOTHING else ()
-            local = LOCAL if kwargs.get("use_local_synchronization") else ""
-            return group.name if group else "", parts, f"{local}{self._text_of(op)}"
-        except Exception:  # noqa: BLE001  its own error is the one to see
-            return "", (), ""
-
-    def _part(self, kind: str, tensor: Any, peer: int, tag: int) -> Part:  # noqa: ANN401  whatever was given
-        tensors, size = 1, 0
-        if isinstance(tensor, list | tuple) and len(tensor) == 1:
-            (tensor,) = tensor
-        if isinstance(tensor, list | tuple):
-            tensors, size = len(tensor), sum(getattr(each, "nbytes", 0) for each in tensor)
-            tensor = tensor[0] if tensor else None
-        dtype = getattr(tensor, "dtype", None)
-        if dtype is None:
-            return Part(kind, peer, tag)
-        return Part(
-            kind,
-            peer,
-            tag,
-            self._text_of(dtype),
-            tuple(tensor.shape),
-            tensors,
-            size or tensor.nbytes,
-            _address(tensor) if tensors == 1 else 0,
-        )
-
-    def _text_of(self, value: Any) -> str:  # noqa: ANN401  dtype, reduction, name, list of ranks
-        if value is None or value is inspect.Parameter.empty:
-            return ""
-        if isinstance(value, str | list | tuple | range):
-            return value if isinstance(value, str) else str(list(value))
-        text = self._texts.get(value)
-        if text is None:
-            text = self._texts[value] = str(value).rpartition(".")[2]
-        return text
-
-    def _group(self, given: Any) -> Group | None:  # noqa: ANN401  a group, or what DTensor has for one
-        default = self._c10d.GroupMember.WORLD
-        group = default if given is None or given is inspect.Parameter.empty else given
-        key = id(group)
-        if key not in self._groups:
-            self._groups[key] = self._known(group, is_default=group is default)
-        return self._groups[key]
-
-    def _known(self, group: Any, *, is_default: bool) -> Group | None:  # noqa: ANN401
-        if group is None or isinstance(group, int):  # before the start, or of another rank
-            return None
-        if not isinstance(group, self._c10d.ProcessGroup):
-            group = sys.modules["torch.distributed._functional_collectives"]._resolve_group(group)
-        about = "group" if group.group_desc in ("", "undefined") else group.group_desc
-        name = "default_pg" if is_default or about == "default_pg" else f"{about} {group.group_name}"
-        known = Group(name, tuple(self._c10d.get_process_group_ranks(group)), self._c10d.get_backend(group))
-        self._writer.introduce(known)
-        return known
+            self._arguments.forget()
 
     def _site(self) -> str:
         """Return file and line of the innermost frame that is the program's own.
@@ -431,9 +393,7 @@ class CallRecorder:
         frame, known = sys._getframe(2), self._is_users
         while frame.f_back is not None:
             code = frame.f_code
-            if code not in known:
-                known[code] = is_users(code.co_filename) and not _COMPILED.search(code.co_filename)
-            if known[code]:
+            if known[code] if code in known else self._is_the_users(code):
                 break
             frame = frame.f_back
         else:
@@ -443,6 +403,21 @@ class CallRecorder:
         if place not in self._sites:
             self._sites[place] = f"{frame.f_code.co_filename}:{frame.f_lineno}"
         return self._sites[place]
+
+    def _site_of(self, trace: TracebackType | None) -> str:
+        """Return file and line of the innermost frame of a traceback that is the program's own."""
+        site = ""
+        while trace is not None:
+            code = trace.tb_frame.f_code
+            site = f"{code.co_filename}:{trace.tb_lineno}" if self._is_the_users(code) else site
+            trace = trace.tb_next
+        return site
+
+    def _is_the_users(self, code: CodeType) -> bool:
+        known = self._is_users
+        if code not in known:
+            known[code] = is_users(code.co_filename) and not _COMPILED.search(code.co_filename)
+        return known[code]
 
 
 class _AfterImport:
@@ -493,12 +468,26 @@ def _compiled_as(wrapper: Callable[..., Any], function: Callable[..., Any]) -> C
     return wrapper
 
 
-def _address(tensor: Any) -> int:  # noqa: ANN401
-    """Return where a tensor lies; 0: it has no memory of its own."""
-    try:
-        return int(tensor.data_ptr())
-    except Exception:  # noqa: BLE001  of a wrapper, a compiler's stand-in
-        return 0
+def follow(folder: str, ops: bool) -> None:
+    """Record the calls of this process, which a rank has just started, if it becomes a rank itself.
+
+    Args:
+        folder: Of the ranks that are started together.
+        ops: Record operators, too.
+    """
+    with suppress(Exception):  # the process must not fail for it
+        CallRecorder(Path(folder), None, 0, ops=ops).install()
+
+
+def _on_cuda(tensor: Any) -> bool:  # noqa: ANN401  of torch, a list of them, or anything
+    if isinstance(tensor, list | tuple):
+        tensor = tensor[0] if tensor else None
+    return getattr(tensor, "is_cuda", False) is True
+
+
+def _address(tensor: Any) -> int:  # noqa: ANN401  of torch, or its wrapper of one that is not waited for
+    tensor = getattr(tensor, "elem", tensor)
+    return int(tensor.untyped_storage().data_ptr())
 
 
 def _text(error: BaseException) -> str:
@@ -506,7 +495,8 @@ def _text(error: BaseException) -> str:
     return f"{type(error).__name__}: {first}"[:TEXT].encode(errors="backslashreplace").decode()
 
 
-def _without_this_frame(error: BaseException) -> None:
-    """Take the wrapper's frame out of a traceback: it has to look as it would without us."""
-    if error.__traceback__ is not None:
-        error.__traceback__ = error.__traceback__.tb_next
+def _without_this_frame(error: BaseException, frames: int = 1) -> None:
+    """Take the wrapper's frames out of a traceback: it has to look as it would without us."""
+    for _ in range(frames):
+        if error.__traceback__ is not None:
+            error.__traceback__ = error.__traceback__.tb_next

@@ -404,10 +404,9 @@ def _leave(code: int) -> NoReturn:
     """
     threading._shutdown()  # type: ignore[attr-defined]  # it waits for threads that are no daemons
     atexit._run_exitfuncs()
-    with contextlib.suppress(OSError, ValueError):  # a full disk; a closed stream
-        sys.stdout.flush()
-    with contextlib.suppress(OSError, ValueError):
-        sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # a full disk; a closed stream; whatever the program put there
+            stream.flush()
     os._exit(code)
 
 

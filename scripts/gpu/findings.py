@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ppwork.protocol.topology import LEADER_RANK
+from ppwork.records.calls import read_calls
 from ppwork.records.run import Run
 from ppwork.records.spans import Span
 from ppwork.timeline.chunks import calls_with_chunks, is_of_chunk, steps_of
+from ppwork.timeline.meetings import Meetings
 
 GROUPS = ("down_pg", "mesh_pg")
 """The next chunk comes to the leader over the first, and to its mesh over the second."""
@@ -117,6 +119,20 @@ def drawn(folder: Path) -> Finding:
     text = (
         f"{len(lanes)} lanes of the device, a trace of {figures['events']} events, {len(trace) / 1e6:.2f} MB"
     )
+    return Finding(text, figures)
+
+
+def recorded(folder: Path) -> Finding:
+    """Read when the calls of a program ran on its streams, and how often its host was ahead of them."""
+    met = Meetings(read_calls(folder / "run"))
+    calls = [call for of_rank in met.ranks.values() for call in of_rank.calls]
+    waits = {id(loan.call): loan.end_ns for loan in met.loans}
+    ran = [(call, call.device) for call in calls if call.device is not None]
+    ahead = sum(device.end_ns > (waits.get(id(call)) or call.end_ns or 0) for call, device in ran)
+    figures = {"calls": len(calls), "on_device": len(ran), "host_ahead": ahead}
+    figures |= {"streams": sorted({device.stream for _, device in ran})}
+    where = ", ".join(figures["streams"]) or "no stream"
+    text = f"{len(ran)} of {len(calls)} calls have times of {where}, in {ahead} the host was ahead"
     return Finding(text, figures)
 
 

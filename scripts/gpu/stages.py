@@ -131,6 +131,11 @@ def stages(backend: str, gpus: int) -> dict[str, Stage]:
         command = run("--one-process", *STEADY, *ranks[:2], "--mesh-size", "1", "--depth", depth)
         return Step(f"depth {depth}", [command, drawn], findings.steady, no_one_process)
 
+    def recorded() -> Step:
+        program = str(HERE / "own_streams.py")
+        command = module("ppwork", "trace", "--nproc", "2", "--limit", "45", "--out", RUN, program)
+        return Step("own streams", [command], findings.recorded, no_card)
+
     def blocking() -> Step:
         # Refused at the start; else two ranks wait for each other.
         command = run(*ranks, "--depth", "3", "--chunks", "6", "--timeout-s", "15")
@@ -154,6 +159,7 @@ def stages(backend: str, gpus: int) -> dict[str, Stage]:
         "pipeline": Stage(90, [clip(size, "--depth", "3") for size in ("1", "2")]),
         "one-process": Stage(60, [one_process(depth) for depth in ("1", "3")]),
         "timelines": Stage(60, [Step(f"depth {n}", [planned(n), drawn], findings.drawn) for n in (1, 3)]),
+        "programs": Stage(60, [recorded()]),
         "claims": Stage(120, [Step("all", [claims], findings.claimed, limit_s=120.0)]),
         "faults": Stage(120, [*map(fault, BROKEN), blocking()]),
         "lessons": Stage(120, [lesson(number, nccl=nccl) for number in ("06", "01", "02", "05", "07", "08")]),

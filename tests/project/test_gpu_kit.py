@@ -13,6 +13,7 @@ import psutil
 import pytest
 from checkout import ROOT, SCRIPTS, SUPPORT
 from claim_reports import report as claim_report
+from made_calls import MadeCalls
 from made_runs import made
 from waiting import wait_for
 
@@ -128,6 +129,19 @@ class TestReaders:
             "trace_bytes": 25,
         }
 
+    def test_recorded_program_with_a_host_that_is_ahead_of_its_device(self, read, tmp_path):
+        calls = MadeCalls(tmp_path / "run", 2, backend="nccl")
+        for rank in range(2):
+            number = calls.call(rank, "all_reduce", 0, 1)
+            calls.on_device(rank, number, 5, 30)
+            handle = calls.call(rank, "all_reduce", 2, 3, lent=True)
+            calls.wait(rank, handle, 40, 41)
+            calls.on_device(rank, handle, 31, 40, "stream 1")
+            calls.left(rank, 50)
+        text, figures = read.recorded(tmp_path)
+        assert figures == {"calls": 6, "on_device": 4, "host_ahead": 2, "streams": ["cuda", "stream 1"]}
+        assert text == "4 of 6 calls have times of cuda, stream 1, in 2 the host was ahead"
+
     def test_claims_as_the_command_tells_them(self, read, tmp_path, capsys):
         for claim in (claim_report("C01"), claim_report("C02"), claim_report("C04", Verdict.ERROR)):
             tell_claim(claim)
@@ -189,7 +203,7 @@ class TestTable:
             (name, step.name) for name in table for step in table[name].steps if step.name[:5] == "tests"
         }
         assert {name for name, _ in tests} == {"streams", "overlap"}
-        assert only == {*tests, *faults, *tools}
+        assert only == {*tests, *faults, *tools, ("programs", "own streams")}
         assert all(
             name == "one-process" for (name, _), reason in lacks.items() if reason and (name, _) not in only
         )

@@ -34,6 +34,7 @@ class FakeCuda:
     class Stream:
         def __init__(self, cuda, name):
             self.cuda, self.name = cuda, name
+            self.cuda_stream = 0 if name == "compute" else id(self)
 
         def wait_event(self, event):
             self.cuda.calls.append(f"{self.name} waits for {event.name}")

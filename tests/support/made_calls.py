@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from ppwork.records.calls import RECV, SEND, WAIT, Begun, CallWriter, Ended, Group, Head, Left, Part
+from ppwork.records.calls import (
+    RECV,
+    SEND,
+    WAIT,
+    Begun,
+    CallWriter,
+    Ended,
+    Group,
+    Head,
+    Left,
+    OnDevice,
+    Part,
+)
 
 MS = 1_000_000
 FLOATS = {"dtype": "float32", "shape": (4,), "size": 16}
@@ -47,5 +59,9 @@ class MadeCalls:
     def wait(self, rank: int, of: int, start: float, end: float | None, *, part: int = -1, **more):
         return self.call(rank, WAIT, start, end, of=of, part=part, group="", **more)
 
-    def left(self, rank: int, at: float, error: str = "") -> None:
-        self._writers[rank].write(Left(round(at * MS), error))
+    def on_device(self, rank: int, number: int, start: float, end: float, stream: str = "cuda") -> None:
+        """When a call ran on its stream."""
+        self._writers[rank].write(OnDevice(number, stream, round(start * MS), round(end * MS)))
+
+    def left(self, rank: int, at: float, error: str = "", replaced: tuple[str, ...] = ()) -> None:
+        self._writers[rank].write(Left(round(at * MS), error, replaced=replaced))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import re
+
 import pytest
 
 import ppwork as pp
@@ -15,6 +19,50 @@ def test_a_program_that_is_not_there_is_refused(tmp_path, monkeypatch):
     with pytest.raises(pp.PlanError, match=r"There is no program missing\.py"):
         pp.launch_script("missing.py", nproc=2)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "said", "check_first"),
+    [
+        (b"x = 1\nif x\n    pass\n", r"mine\.py:2 is not Python: expected ':'\.\n    if x\n", "that line"),
+        (b"!ls\n", r"mine\.py:1 is not Python", "no `!` and no `%`"),
+        (b"x = 1\0\n", r"mine\.py.* is not Python: .*null bytes", "UTF-8"),
+        (b"name = 'caf\xe9'\n", r"mine\.py.* is not Python: .*utf-8", "UTF-8"),
+        (b"# coding: klingon\n", r"mine\.py.* is not Python: .*klingon", "UTF-8"),
+        (b"(" * 300 + b")" * 300, r"mine\.py:1 is not Python: too many nested", "UTF-8|that line"),
+    ],
+)
+def test_what_python_would_not_run_is_refused_before_anything_starts(
+    tmp_path, monkeypatch, source, said, check_first
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_bytes(source)
+    with pytest.raises(pp.PlanError, match=said) as refused:
+        pp.launch_script("mine.py", nproc=2)
+    assert re.search(check_first, refused.value.check_first)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_folder_and_a_file_that_cannot_be_read_are_no_programs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(pp.PlanError, match="is a folder and no program"):
+        pp.launch_script(tmp_path, nproc=2)
+    (tmp_path / "mine.py").write_text("")
+    monkeypatch.setattr("pathlib.Path.read_bytes", refuse)
+    with pytest.raises(pp.PlanError, match="cannot be read: Permission denied"):
+        pp.launch_script("mine.py", nproc=2)
+    assert not (tmp_path / "runs").exists()
+
+
+def refuse(path):
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def test_a_cell_that_is_not_python_is_refused_with_its_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(pp.PlanError, match=r"my_ranks\.py:2 is not Python"):
+        ranks("2", "x = 1\n%time x\n")
+    assert not (tmp_path / "runs").exists()
 
 
 def test_no_ranks_are_refused(tmp_path, monkeypatch):

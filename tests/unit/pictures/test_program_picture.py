@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from drawn_timelines import texts
 from legible import assert_legible
@@ -246,3 +248,62 @@ def test_a_helper_thread_has_a_row_of_its_own(tmp_path):
     made.send(1, 0, 90, 100)
     said = texts(pp.pictures.program(tmp_path).figure)
     assert {"main", "lane", "in a call"} <= set(said)
+
+
+def test_a_stream_has_a_row_that_shows_when_a_call_ran_and_not_when_it_was_launched(tmp_path):
+    made = MadeCalls(tmp_path, 2, backend="nccl")
+    for rank in range(2):
+        number = made.call(rank, "all_reduce", 0, 0.2, ONE, line=4)
+        made.on_device(rank, number, 30, 70)
+        handle = made.call(rank, "broadcast", 1, 1.2, ONE, lent=True, line=5)
+        made.wait(rank, handle, 2, 2.1)
+        made.on_device(rank, handle, 75, 95, "stream 1")
+        made.left(rank, 3)
+    picture = pp.pictures.program(tmp_path)
+    said = texts(picture.figure)
+    assert {"on cuda", "on stream 1"} <= set(said)
+    assert said.count("all_reduce") >= 2 + 1  # in its row of each rank, and in the legend
+    assert picture.figure.axes[0].get_xlim()[1] > 95
+    assert "Rank 0 went on 93 ms before its device had broadcast (prog.py:5), on stream 1." in picture.finding
+    assert_legible(picture.figure)
+    trace = json.loads(program_files(tmp_path)["calls-trace.json"])["traceEvents"]
+    ran, _ = [e for e in trace if e.get("cat") == "device" and e["name"] == "all_reduce"]
+    assert (ran["ts"], ran["dur"]) == (30_000, 40_000)
+    assert "stream 1" in [e["args"]["name"] for e in trace if e["name"] == "thread_name"]
+
+
+def test_functions_that_a_program_replaces_are_said(tmp_path):
+    made = MadeCalls(tmp_path, 2)
+    for rank in range(2):
+        made.call(rank, "barrier", 0, 1)
+        made.left(rank, 2, replaced=("recv", "send") if rank else ())
+    finding = pp.pictures.program(tmp_path).finding
+    assert "The program of rank 1 puts functions of its own in place of recv, send:" in finding
+
+
+def test_what_a_functional_call_lends_is_lent_until_torch_waits_for_it(tmp_path):
+    made = MadeCalls(tmp_path, 2)
+    for rank in range(2):
+        number = made.call(rank, "all_reduce", 0, 1, ONE, lent=True, line=4)
+        made.call(rank, "wait_tensor", 50, 60, line=6, group="", of=number)
+        made.left(rank, 61)
+    picture = pp.pictures.program(tmp_path)
+    assert "wait for all_reduce float32[4]" in str(picture.table)
+    assert "buffer lent" in texts(picture.figure)
+    (band,) = artists(picture, Polygon)
+    assert max(x for x, _ in band.get_xy()) == pytest.approx(60)
+
+
+def test_a_mismatch_that_torch_found_is_no_wait_for_nobody(tmp_path):
+    """``TORCH_DISTRIBUTED_DEBUG=DETAIL``: both ranks raise at once."""
+    made = MadeCalls(tmp_path, 2)
+    for rank in range(2):
+        part = Part("", **(FLOATS | {"shape": (4 + rank,), "size": 16 + 4 * rank}))
+        error = "RuntimeError: Detected mismatch between collectives on ranks."
+        made.call(rank, "all_reduce", 0, 30, part, line=7, error=error)
+        made.left(rank, 31, error)
+    picture = pp.pictures.program(tmp_path)
+    said = texts(picture.figure)
+    assert "does not fit the call of rank 1 (prog.py:7)" in said
+    assert "does not fit the call of rank 0 (prog.py:7)" in said
+    assert "Collective 1 of default_pg: rank 0 all_reduce float32[4], rank 1" in picture.finding

@@ -1,0 +1,78 @@
+"""The row of a rank's lent buffers in the figure of a program's calls."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ppwork.pictures import style
+from ppwork.records.calls import ANY
+from ppwork.timeline.meetings import Loan
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+WORD, SMALL = 11, 9
+"""Sizes of a word in its bar, and of one above it, in points."""
+SLOTS = 4
+"""Buffers that are drawn above each other; more are counted."""
+Lent = tuple[float, float, Loan]
+"""From when to when a buffer is lent, in milliseconds of the axis."""
+
+
+def word_ms(word: str, size: float, inch: float) -> float:
+    """Return the length of a word, in milliseconds of an axis that has ``inch`` of them in an inch."""
+    return len(word) * style.CHAR * size / WORD * inch
+
+
+def lent_row(axes: Axes, loans: Sequence[Lent], row: float, inch: float) -> None:
+    """Draw loans that overlap above each other; where they are many, say how many.
+
+    Args:
+        axes: The figure's.
+        loans: Of one rank.
+        row: Middle of their bars.
+        inch: Milliseconds of the axis in an inch.
+    """
+    free: list[float] = []
+    placed = []
+    for start, end, loan in loans:
+        slot = next((n for n, until in enumerate(free) if until <= start), len(free))
+        free[slot : slot + 1] = [end]
+        placed.append((slot, start, end, loan))
+    if len(free) > SLOTS:
+        _counted(axes, [(start, end) for start, end, _ in loans], len(free), row, inch)
+        return
+    low, high = axes.get_xlim()
+    height = style.TALL / max(1, len(free))
+    for slot, start, end, loan in placed:
+        middle = row - style.TALL / 2 + (slot + 0.5) * height
+        until = max(end, start + style.NARROWEST * (high - low))
+        kind = lent_as(loan)
+        style.bar(axes, start, until, middle, height * 0.9, zorder=3, **style.call(kind))
+        size = WORD if len(free) == 1 else SMALL
+        if len(free) < 3 and word_ms(kind, size, inch) < until - start - 0.16 * inch:
+            box = style.white_box(0.08 if size == WORD else 0.0)
+            axes.text((start + until) / 2, middle, kind, fontsize=size, zorder=5, bbox=box, **style.CENTRED)
+
+
+def _counted(axes: Axes, spans: Sequence[tuple[float, float]], most: int, row: float, inch: float) -> None:
+    for left, right in itertools.pairwise(sorted({side for span in spans for side in span})):
+        number = sum(start <= left and right <= end for start, end in spans)
+        height = style.TALL * number / most
+        look = {"facecolor": style.MEDIUM, "edgecolor": style.DARK, "linewidth": 0.5, "zorder": 3}
+        style.bar(axes, left, right, row + (style.TALL - height) / 2, height, **look)
+        if number and word_ms(str(number), SMALL, inch) < right - left:
+            box = style.white_box(0.05)
+            axes.text(
+                (left + right) / 2, row, str(number), fontsize=SMALL, zorder=5, bbox=box, **style.CENTRED
+            )
+
+
+def lent_as(loan: Loan) -> str:
+    """Return the function that lends a buffer so: of a batch what this message would be alone."""
+    parts = loan.call.begun.parts
+    if loan.part == ANY or loan.part >= len(parts) or not parts[loan.part].kind:
+        return loan.call.name
+    return f"i{parts[loan.part].kind}"
