@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ppwork.diagnosis.called import FROM_PLACES
 from ppwork.diagnosis.jobs import diagnose_job
 from ppwork.diagnosis.logs import read_job
 from ppwork.diagnosis.standing import standing
@@ -26,8 +27,6 @@ from ppwork.records.run import TORCHRUN_LOG, FinishedProgram
 from ppwork.timeline.meetings import Meetings
 
 LIMIT_S = 120.0
-FROM_PLACES = ("CollectiveMismatch", "LeftEarly", "NeverCame", "OnlySymptoms", "Timeout", "Unmatched")
-"""What the logs are read to say where nothing but the places of the ranks is known: their calls tell more."""
 LINES = 40
 """Last lines of each rank's output that are shown; all of it is in the run folder."""
 
