@@ -102,7 +102,7 @@ def _draw(graphs: Mapping[str, Waits], unseen: set[tuple[int, int]]) -> Figure:
 
 def _of_rank(*, free: bool) -> style.Style:
     if free:
-        return {"facecolor": style.BAD_PAPER, "edgecolor": style.BAD, "linewidth": 3.0}
+        return {"facecolor": style.BAD_PAPER, "edgecolor": style.ALARM, "linewidth": 2.6}
     return {"facecolor": "white", "edgecolor": "black", "linewidth": 1.2}
 
 
