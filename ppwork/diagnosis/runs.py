@@ -29,6 +29,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from ppwork.diagnosis.called import with_calls
 from ppwork.diagnosis.findings import Diagnosis, Wait, source_lines
 from ppwork.diagnosis.jobs import diagnose_job
 from ppwork.diagnosis.logs import LONGER, read_job, without_noise
@@ -75,7 +76,7 @@ def diagnose(run: FinishedProgram | Path | str, exit_code: int | None = None) ->
     """
     path = run.run_dir if isinstance(run, FinishedProgram) else Path(run)
     if not (path / Plan.FILE_NAME).exists():
-        return diagnose_job(read_job(path))
+        return with_calls(diagnose_job(read_job(path)), path)
     evidence = RunEvidence.read(path)
     if exit_code is None and evidence.end is not None:
         exit_code = evidence.end.exit_code

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ppwork.diagnosis.causes import Cause, cause_of
 from ppwork.diagnosis.findings import Wait
@@ -27,11 +27,13 @@ class Standing:
         waits: A line for each rank; one that waits for nobody left, was killed, or is in code of its own.
         cause: What its calls tell of why.
         mismatches: Calls that met and do not fit, or did not meet and should have, in sentences.
+        ranks: The calls that this is about: those up to the first exception that ended a rank.
     """
 
     waits: tuple[Wait, ...]
     mismatches: tuple[str, ...]
     cause: Cause | None = None
+    ranks: Mapping[int, RankCalls] = field(default_factory=dict)
 
     @property
     def sentence(self) -> str:
@@ -112,7 +114,8 @@ def standing(met: Meetings) -> Standing | None:
     if all_left and not mismatches:
         return None
     stood = {rank: stood_in(of_rank) for rank, of_rank in met.ranks.items()}
-    return Standing(waits, mismatches, None if all_left or mismatches else cause_of(met, stood))
+    cause = None if all_left or mismatches else cause_of(met, stood)
+    return Standing(waits, mismatches, cause, met.ranks)
 
 
 def _circle_of_messages(met: Meetings, waits: tuple[Wait, ...]) -> tuple[int, ...]:
@@ -210,6 +213,11 @@ def _left_out(met: Meetings, meeting: Meeting) -> str:
     instead = {rank: f"{call.text} ({call.line})" for rank, call in calls.items() if call is not None}
     each = [f"{named_ranks(ranks)} in {what}" for what, ranks in ranks_by_value(came | instead).items()]
     return f"All ranks have to make a group, and {named_ranks(meeting.missing)} did not: {', '.join(each)}."
+
+
+def parted(meeting: Meeting) -> bool:
+    """Say whether the ranks were in different calls of one number; what DDP calls is not known."""
+    return bool(_different(meeting)) and all(end.call.name != BACKWARD for end in meeting.ends.values())
 
 
 def _different(meeting: Meeting) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 
+from ppwork.diagnosis.called import FROM_PLACES
 from ppwork.diagnosis.jobs import diagnose_job
 from ppwork.diagnosis.logs import read_job
 from ppwork.diagnosis.standing import standing
@@ -30,8 +31,6 @@ from ppwork.records.run import TORCHRUN_LOG, FinishedProgram
 from ppwork.timeline.meetings import Meetings
 
 LIMIT_S = 120.0
-FROM_PLACES = ("CollectiveMismatch", "LeftEarly", "NeverCame", "OnlySymptoms", "Timeout", "Unmatched")
-"""What the logs are read to say where nothing but the places of the ranks is known: their calls tell more."""
 DIED = "RankDied"
 """What the logs are read to say where a rank ended and showed no exception."""
 LINES, LONGEST = 40, 400

@@ -20,6 +20,7 @@ from ppwork.pictures.state_machine import states
 from ppwork.pictures.tables import Table
 from ppwork.pictures.timelines import timeline
 from ppwork.pictures.trees import tree
+from ppwork.pictures.wait_graphs import waits
 
 __all__ = [
     "Picture",
@@ -39,6 +40,7 @@ __all__ = [
     "timeline",
     "topology",
     "tree",
+    "waits",
 ]
 
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 KEYS, KEYS_HIGH = 6, 0.24
 """Entries of the legend beside each other, and the height of one, in inches."""
 CUT = (START, END)
+FRAME: style.Style = {"facecolor": "none", "edgecolor": style.ALARM, "linewidth": 2.6}
+"""Of where a rank stood at the end."""
 MARKS = (("came last", "v"), ("never received", "X"), ("raised", "P"), ("aborted", "8"))
 """Words of the markers, by their shapes."""
 
@@ -42,7 +44,7 @@ def put_legend(
     *,
     ends: Collection[str],
     cut_end: bool,
-    band: str | None,
+    bands: Iterable[Artist],
     messages: Collection[str],
     stood: bool,
 ) -> None:
@@ -53,18 +55,16 @@ def put_legend(
         keys: The calls.
         ends: Calls that start up and shut down, where there are any.
         cut_end: Whether those that shut down are out of sight.
-        band: Name of a call that has a band, if there is one.
+        bands: Entries of the bands.
         messages: Kinds of messages that are drawn.
-        stood: Whether a call is framed in which a rank stood.
+        stood: Whether a place is framed where a rank stood.
     """
     handles: list[Artist] = [style.patch_key(name, **look) for name, look in keys.items()]
     words = {START: "start-up", END: "shut-down, cut" if cut_end else "shut-down"}
     if said := "; ".join(words[name] for name in CUT if name in ends):
         handles.append(style.patch_key(said, **style.call(START)))
     handles.append(style.patch_key("the program's own code", facecolor=style.PALE))
-    if band is not None:
-        colour = style.call(band)["facecolor"]
-        handles.append(style.patch_key("one call of all its ranks", facecolor=colour, alpha=0.25))
+    handles += bands
     arrow = {"linestyle": "-", "marker": ">", "markersize": 5}
     if "message" in messages:
         handles.append(style.line_key("message", color="black", linewidth=1.0, **arrow))
@@ -73,8 +73,7 @@ def put_legend(
             style.line_key("message of another size or type", color=style.BAD, linewidth=1.8, **arrow)
         )
     if stood:
-        frame = {"facecolor": "none", "edgecolor": style.ALARM, "linewidth": 2.4}
-        handles.append(style.patch_key("stood here", **frame))
+        handles.append(style.patch_key("stood here", **FRAME))
     drawn = {line.get_marker() for axes in paper.axes for line in axes.lines}
     handles += [style.line_key(word, **mark_of(shape)) for word, shape in MARKS if shape in drawn]
     columns = -(-len(handles) // -(-len(handles) // KEYS))

@@ -10,27 +10,23 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from ppwork.diagnosis.standing import Standing, stood_in
-from ppwork.errors import duration, named_ranks
+from ppwork.diagnosis.standing import Standing, parted
 from ppwork.pictures import style
-from ppwork.pictures.call_legend import CUT, height_of, keys_of, mark_of, put_legend
+from ppwork.pictures.call_bands import CallBands
+from ppwork.pictures.call_legend import CUT, FRAME, height_of, keys_of, mark_of, put_legend
+from ppwork.pictures.call_stands import Stand, stands
+from ppwork.pictures.call_words import words_of_calls
 from ppwork.pictures.lent_row import SMALL, WORD, lent_as, lent_row, word_ms
 from ppwork.pictures.shown_time import ShownTime
-from ppwork.records.calls import WAITS, Call
-from ppwork.timeline.meetings import MAKES_GROUPS, START, Loan, Meeting, Meetings, Message
+from ppwork.records.calls import Call
+from ppwork.timeline.meetings import Loan, Meetings, Message
 
 WIDTH, LEFT, RIGHT, ABOVE, BELOW, ROW, HEAD = 12.0, 1.75, 0.35, 0.45, 0.75, 0.5, 0.56
 """Of the figure, of its margins (below without the legend), and of a row, in inches; of a head, in rows."""
 AXIS = WIDTH - LEFT - RIGHT
 """Length of the time axis, in inches."""
-NUMBERED = 4
-"""Waits of one rank that get numbers."""
 NAME = 10
 """Characters of a thread's name."""
-MISMATCH = "Detected mismatch"
-"""Begins torch's word of a call that does not fit, under ``TORCH_DISTRIBUTED_DEBUG=DETAIL``."""
-LATE = 0.03
-"""Part of the shown time from which on it is said who came last."""
 
 
 @dataclass(frozen=True)
@@ -81,12 +77,13 @@ class CallRows:
         aborted: Collection[int] = (),
     ) -> None:
         self._aborted = aborted
-        self._met, self._end, self._shown = met, end, shown
+        self._met, self._shown = met, shown
         self._low, self._high = shown.limits
         self._inch = (self._high - self._low) / AXIS
-        self._stood = {rank: stood_in(of) for rank, of in met.ranks.items()} if end is not None else {}
+        self._stands = stands(met, end, shown.end_ns, aborted)
         self._calls = [c for of in met.ranks.values() for c in of.calls if shown.shows(c)]
-        self._names = self._words_of_calls()
+        apart = {meeting.group for meeting in met.meetings if parted(meeting)}
+        self._names = words_of_calls(met, self._calls, apart)
         self._loans = [loan for loan in met.loans if shown.shows(loan.call) and self._span(loan) is not None]
         self._lanes = self._threads()
         self._lent: dict[int, float] = {}
@@ -97,7 +94,9 @@ class CallRows:
         margins = (LEFT, RIGHT, ABOVE, BELOW + height_of(keys))
         self.paper, (self._axes,) = style.stacked([height * ROW], WIDTH, margins)
         self._limits(title, height)
-        bands = [meeting.name for meeting in met.meetings if self._band(meeting)]
+        bands = CallBands(self._axes, shown, self._x, lambda call: self._lane_of(call).row)
+        for meeting in met.meetings:
+            bands.draw(meeting)
         for lane in self._lanes:
             self._bars(lane)
         for rank in met.ranks:
@@ -106,10 +105,10 @@ class CallRows:
         if shown.gap is not None:
             self._broken()
         ends = {call.name for call in self._calls} & {*CUT}
-        stood = any(call is self._stood.get(call.rank) for call in self._calls)
+        stood = any(of.own or (of.framed and of.call in self._calls) for of in self._stands.values())
         put_legend(
-            self.paper, keys, ends=ends, cut_end=shown.cut_end, band=bands[0] if bands else None,
-            messages=messages, stood=stood,
+            self.paper, keys, ends=ends, cut_end=shown.cut_end, bands=bands.keys, messages=messages,
+            stood=stood,
         )  # fmt: skip
 
     def _x(self, at_ns: int | None) -> float:
@@ -133,13 +132,13 @@ class CallRows:
             for thread in threads:
                 calls = [c for c in of_rank.calls if c.begun.thread == thread and self._shown.shows(c)]
                 lanes.append(Lane(rank, thread, calls))
-            if self._end is not None:
-                stood = self._stood[rank]
-                where = (
-                    stood.begun.thread if stood is not None and stood.begun.thread in threads else threads[0]
-                )
-                next(ln for ln in lanes if (ln.rank, ln.thread) == (rank, where)).stands = self._stands(rank)
+            stood = self._stand(rank).call
+            where = stood.begun.thread if stood is not None and stood.begun.thread in threads else threads[0]
+            next(ln for ln in lanes if (ln.rank, ln.thread) == (rank, where)).stands = self._stand(rank).text
         return lanes
+
+    def _stand(self, rank: int) -> Stand:
+        return self._stands.get(rank, Stand())
 
     def _places(self) -> float:
         """Give every lane its words and its row, and return the height of all."""
@@ -164,35 +163,21 @@ class CallRows:
 
     # The words.
 
-    def _words_of_calls(self) -> dict[int, tuple[str, ...]]:
-        """Return what is said of each call by its ``id``, the longest first."""
-        words: dict[int, tuple[str, ...]] = {}
-        for rank in self._met.ranks:
-            calls = [call for call in self._calls if call.rank == rank]
-            waits = [call for call in calls if call.name in WAITS]
-            for call in calls:
-                short = f"{call.name} {call.begun.makes}".strip()
-                ranks = call.begun.op if call.name in MAKES_GROUPS else ""
-                words[id(call)] = (f"{short}: {ranks}", short) if ranks else (short,)
-            for number, call in enumerate(waits, 1):
-                same = [w for w in waits if (w.begun.of, w.begun.part) == (call.begun.of, call.begun.part)]
-                if len(same) > 1 and call.begun.of >= 0:
-                    words[id(call)] = (f"{_nth(same.index(call) + 1)} wait",)
-                elif 1 < len(waits) <= NUMBERED:
-                    words[id(call)] = (f"wait {number}",)
-        return words
-
     def _wide(self, word: str, size: float) -> float:
         """Return the length of a word, in milliseconds of the axis."""
         return word_ms(word, size, self._inch)
 
     def _say(self, lane: Lane) -> None:
         """Find the places of the words above a lane."""
-        stood = self._stood.get(lane.rank)
+        stand = self._stand(lane.rank)
         if lane.stands:
             wide = self._wide(lane.stands, SMALL)
-            left = self._sides(stood)[0] if stood is not None else self._leaves(lane.rank)
-            if stood is not None or left + wide + 0.1 * self._inch > self._high:
+            left = self._leaves(lane.rank)
+            if stand.call is not None:
+                left = self._sides(stand.call)[0]
+            elif stand.own is not None:
+                left = self._x(stand.own[0])
+            if stand.call is not None or stand.own or left + wide + 0.1 * self._inch > self._high:
                 start = max(self._low, min(left, self._high - wide))
                 lane.words.append(Word(start, start, start + wide, lane.stands))
         said = {self._inside(call)[0] for call in lane.calls}
@@ -212,44 +197,18 @@ class CallRows:
 
     def _inside(self, call: Call) -> tuple[str, float]:
         """Return the longest of a call's words for which its bar has room, and where: not on a break."""
-        sides = [self._sides(call)]
-        if self._shown.gap is not None:
-            (left, right), middle = sides[0], sum(self._shown.x(at) for at in self._shown.gap) / 2
-            sides = [(left, min(right, middle)), (max(left, middle), right)]
-        left, right = max(sides, key=lambda side: side[1] - side[0])
+        left, right = self._whole(*self._sides(call))
         room = right - left - 0.16 * self._inch
         fits = (word for word in self._names[id(call)] if self._wide(word, WORD) < room)
         return next(fits, ""), (left + right) / 2
 
-    def _stands(self, rank: int) -> str:
-        """Return where a rank stood at the end, in a few words; nothing if all came to it."""
-        wait = next((wait for wait in self._end.waits if wait.rank == rank), None) if self._end else None
-        if wait is None:
-            return ""
-        stood = self._stood[rank]
-        if stood is None:
-            left = self._met.ranks[rank].left
-            if left is None:
-                return "in code of its own"
-            if left.error:
-                return f"ended with {left.error.partition(':')[0]}"
-            return "" if left.at_ns > self._shown.end_ns else "its program has ended"
-        whom = named_ranks(wait.waits_for) if wait.waits_for else "nobody"
-        if stood.end_ns is None and rank in self._aborted:
-            return f"its process was aborted here ({stood.line}{self._too_long(stood)})"
-        if stood.end_ns is None:
-            return f"waits for {whom} ({stood.line})"
-        if MISMATCH in stood.error:
-            return f"does not fit the call of {whom} ({stood.line})"
-        return f"waited for {whom} ({stood.line}, {duration((stood.end_ns - stood.start_ns) / 1e9)})"
-
-    def _too_long(self, call: Call) -> str:
-        """Say that a call was sent more than it took, if it was."""
-        both = (
-            (m.sent, m.received) for m in self._met.messages if m.sent is not None and m.received is not None
-        )
-        sizes = ((sent.part.size, got.part.size) for sent, got in both if got.call is call)
-        return next((f": {came} bytes came, {room} expected" for came, room in sizes if came > room), "")
+    def _whole(self, left: float, right: float) -> tuple[float, float]:
+        """Return the longer side of a bar beside the break, if that is in it."""
+        if self._shown.gap is None:
+            return left, right
+        middle = sum(self._shown.x(at) for at in self._shown.gap) / 2
+        sides = (left, min(right, middle)), (max(left, middle), right)
+        return max(sides, key=lambda side: side[1] - side[0])
 
     def _leaves(self, rank: int) -> float:
         left = self._met.ranks[rank].left
@@ -291,22 +250,24 @@ class CallRows:
         axes, row = self._axes, lane.row
         here = self._x(self._met.ranks[lane.rank].head.at_ns)
         style.bar(axes, here, self._leaves(lane.rank), row, style.TALL, facecolor=style.PALE, zorder=1)
+        stand = self._stand(lane.rank)
+        if stand.own is not None and lane.stands:
+            start, until = self._x(stand.own[0]), self._x(stand.own[1])
+            style.bar(axes, start, until, row, style.TALL, zorder=4, **FRAME)
         for call in lane.calls:
             left, right = self._sides(call)
             look = style.call(call.name)
             style.bar(axes, left, right, row, style.TALL, zorder=3, **look)
-            if call is self._stood.get(lane.rank):
-                frame = {"facecolor": "none", "edgecolor": style.ALARM, "linewidth": 2.8}
-                style.bar(axes, left, right, row, style.TALL, zorder=4, **frame)
+            if call is stand.call and stand.framed:
+                style.bar(axes, left, right, row, style.TALL, zorder=4, **FRAME)
             text, at = self._inside(call)
             if text:
                 look = {"fontsize": WORD, "zorder": 5, "bbox": style.white_box(0.12)}
                 axes.text(at, row, text, **style.CENTRED, **look)
             if call.error and call.end_ns is not None and self._shown.x(call.end_ns) <= self._high:
                 axes.plot([right], [row + style.TALL / 2], zorder=7, clip_on=False, **mark_of("P"))
-        stood = self._stood.get(lane.rank)
-        if lane.rank in self._aborted and stood is not None and stood.end_ns is None and stood in lane.calls:
-            axes.plot([self._sides(stood)[1]], [row], zorder=9, clip_on=False, **mark_of("8"))
+        if lane.rank in self._aborted and stand.call in lane.calls and stand.call.end_ns is None:
+            axes.plot([self._sides(stand.call)[1]], [row], zorder=9, clip_on=False, **mark_of("8"))
         bold: style.Style = {
             "fontsize": SMALL,
             "va": "center",
@@ -339,7 +300,7 @@ class CallRows:
                 for loan in self._loans
                 if loan.call.rank == rank and (span := self._span(loan)) is not None
             ]
-            lent_row(self._axes, loans, self._lent[rank], self._inch)
+            lent_row(self._axes, loans, self._lent[rank], self._inch, self._whole)
         for call in self._calls:
             if call.rank == rank and call.device is not None:
                 self._on_device(call)
@@ -354,33 +315,6 @@ class CallRows:
         if self._wide(call.name, WORD) < right - left - 0.16 * self._inch:
             look: style.Style = {"fontsize": WORD, "zorder": 5, "bbox": style.white_box(0.12)}
             self._axes.text((left + right) / 2, row, call.name, **style.CENTRED, **look)
-
-    def _band(self, meeting: Meeting) -> bool:
-        from matplotlib.patches import Polygon
-
-        if len(meeting.ends) < 2 or not any(self._shown.shows(e.call) for e in meeting.ends.values()):
-            return False
-        if meeting.name == START or (meeting.is_start and not _agreed(meeting)):
-            return False
-        left, right = [], []
-        for _, end in sorted(meeting.ends.items()):
-            if not self._shown.shows(end.call):
-                continue
-            row = self._lane_of(end.call).row
-            edges = (row - style.TALL / 2, row + style.TALL / 2)
-            left += [(self._x(end.call.start_ns), edge) for edge in edges]
-            done = end.call.end_ns if end.blocking is None else end.done_ns
-            right += [(self._x(done), edge) for edge in edges]
-        colour = style.call(meeting.name)["facecolor"]
-        band = Polygon([*left, *reversed(right)], facecolor=colour, alpha=0.25, edgecolor="none", zorder=2)
-        self._axes.add_patch(band)
-        last = meeting.ends[meeting.last].call
-        late_ns = last.start_ns - min(end.call.start_ns for end in meeting.ends.values())
-        shown_ns = self._shown.end_ns - self._shown.start_ns
-        if late_ns > LATE * shown_ns and not meeting.is_start and self._shown.shows(last):
-            top = self._lane_of(last).row - style.TALL / 2
-            self._axes.plot([self._x(last.start_ns)], [top], zorder=9, **mark_of("v"))
-        return True
 
     def _message(self, message: Message) -> str:
         """Draw a message, and return what it is: ``message``, or ``other`` if its receiver wants another."""
@@ -422,19 +356,9 @@ class CallRows:
                 self._axes.plot(*ends, color="black", linewidth=1.2, zorder=7, clip_on=False)
 
 
-def _nth(number: int) -> str:
-    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number, 'th') }"
-
-
 def _thread(thread: str) -> str:
     """Return a thread's own name, or what its program calls it by, as the margin has room for it."""
     name = thread.rpartition(" ")[0] or "main"
     if name.endswith(")"):  # its target
         return name.rpartition("(")[2][:-1][:NAME]
     return "helper" if name.startswith(("Thread-", "ThreadPoolExecutor-")) else name[:NAME]
-
-
-def _agreed(meeting: Meeting) -> bool:
-    """Say whether all ranks make the same group there."""
-    ranks = {end.call.begun.op for end in meeting.ends.values()}
-    return not meeting.missing and len(ranks) == 1

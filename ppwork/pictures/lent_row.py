@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ppwork.pictures import style
@@ -26,7 +26,13 @@ def word_ms(word: str, size: float, inch: float) -> float:
     return len(word) * style.CHAR * size / WORD * inch
 
 
-def lent_row(axes: Axes, loans: Sequence[Lent], row: float, inch: float) -> None:
+def lent_row(
+    axes: Axes,
+    loans: Sequence[Lent],
+    row: float,
+    inch: float,
+    whole: Callable[[float, float], tuple[float, float]],
+) -> None:
     """Draw loans that overlap above each other; where they are many, say how many.
 
     Args:
@@ -34,6 +40,7 @@ def lent_row(axes: Axes, loans: Sequence[Lent], row: float, inch: float) -> None
         loans: Of one rank.
         row: Middle of their bars.
         inch: Milliseconds of the axis in an inch.
+        whole: Returns the part of a bar that has room for a word: one side of a break.
     """
     free: list[float] = []
     placed = []
@@ -52,9 +59,10 @@ def lent_row(axes: Axes, loans: Sequence[Lent], row: float, inch: float) -> None
         kind = lent_as(loan)
         style.bar(axes, start, until, middle, height * 0.9, zorder=3, **style.call(kind))
         size = WORD if len(free) == 1 else SMALL
-        if len(free) < 3 and word_ms(kind, size, inch) < until - start - 0.16 * inch:
+        left, right = whole(start, until)
+        if len(free) < 3 and word_ms(kind, size, inch) < right - left - 0.16 * inch:
             box = style.white_box(0.08 if size == WORD else 0.0)
-            axes.text((start + until) / 2, middle, kind, fontsize=size, zorder=5, bbox=box, **style.CENTRED)
+            axes.text((left + right) / 2, middle, kind, fontsize=size, zorder=5, bbox=box, **style.CENTRED)
 
 
 def _counted(axes: Axes, spans: Sequence[tuple[float, float]], most: int, row: float, inch: float) -> None:

@@ -2,7 +2,8 @@
 
 A row for each rank shows the calls it is in, on grey for the program's own code; where a rank has handles, a
 row below shows the buffers that torch has meanwhile. An arrow is a message, from the call that sends it to
-the moment at which its receiver has it. A tinted band joins the ranks of a collective.
+the moment at which its receiver has it. A tinted band joins the ranks of a collective; it is hatched where
+the ranks called different things under one number.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ def program(
     title: str = "",
     from_ms: float | None = None,
     until_ms: float | None = None,
+    after: str = "",
 ) -> Picture:
     """Return what every rank of a program did with torch.distributed, in milliseconds from its first work.
 
@@ -47,9 +49,12 @@ def program(
         from_ms: Begin of the time to show; default: all of a short program. Of a long one it is a stretch
             about its end if that went badly, else about the longest time for which a rank stood.
         until_ms: End of the time to show.
+        after: A function, such as ``new_group``: what comes before a rank has left its last call of it is not
+            shown.
 
     Raises:
-        PlanError: No rank left a call, the calls do not read, or there is none in the time to show.
+        PlanError: No rank left a call, the calls do not read, or there is none in the time to show or of
+            this function.
     """
     folder = run.run_dir if isinstance(run, FinishedProgram) else Path(run)
     ranks = read_calls(folder)
@@ -61,7 +66,7 @@ def program(
             check_first=f"did a rank of the program make one? {folder} has no calls",
         )
     end = standing(met)
-    shown = ShownTime.of(met, end, from_ms, until_ms)
+    shown = ShownTime.of(met, end, from_ms, until_ms, after)
     aborted = _aborted(folder, met)
     finding = " ".join([_finding(met, end), *map(_unkept, unkept.values()), *_worlds(met, folder)])
     return Picture(finding, lambda: CallRows(met, end, shown, title, aborted).paper, _table(met))

@@ -23,7 +23,7 @@ WIDTH, MARGINS, ROW, HIGH = 12.0, (2.0, 0.25, 0.5, 1.0), 0.72, 0.5
 CHAR = 0.08
 """Width of a character, in inches."""
 TAKES_MS = 5.0
-TORN = "! use one buffer without a wait"
+TORN = "! collision: one buffer, and no wait between them"
 Pairs = Sequence[tuple[str, str]]
 
 
@@ -97,7 +97,7 @@ def box(
         span: Start, end and row.
         words: Texts, the longest first.
         inches_per_ms: Of the time axis.
-        torn: Whether it has a thick frame and a ``!``.
+        torn: Whether it has a thick border and a ``!``.
         gid: Name of the box in the figure.
         shade: Its colour.
     """
@@ -113,7 +113,13 @@ def box(
 
 
 def wait_arrow(
-    axes: Axes, tail: tuple[float, float], head: tuple[float, float], *, gid: str, dashed: bool = False
+    axes: Axes,
+    tail: tuple[float, float],
+    head: tuple[float, float],
+    *,
+    gid: str,
+    dashed: bool = False,
+    mark: bool = False,
 ) -> None:
     """Draw a wait: from the end of an operation to the beginning of the one that waits for it.
 
@@ -123,12 +129,13 @@ def wait_arrow(
         head: Start and row of the second one; over more than one row the arrow is bent around what is there.
         gid: Name of the arrow in the figure.
         dashed: Whether it gives a buffer back.
+        mark: Whether the first operation is a mark, which has no height.
     """
     way = HIGH / 2 if tail[1] < head[1] else -HIGH / 2
     bend = 0.0 if abs(tail[1] - head[1]) <= 1 else -0.22
     style.arrow(
         axes,
-        (tail[0], tail[1] + way),
+        (tail[0], tail[1] if mark else tail[1] + way),
         (head[0], head[1] - way),
         color=style.DARK if dashed else "black",
         linestyle="dashed" if dashed else "solid",
@@ -190,16 +197,15 @@ def _draw(rows: list[str], placed: Mapping[str, Placed], waits: Pairs, torn: set
         row = rows.index(queue)
         if start == end:
             axes.plot([start], [row], clip_on=False, zorder=6, gid=name, **style.mark("D", 9))
-            style_of_word: style.Style = {"fontsize": 10, "va": "center", "ha": "left"}
-            axes.text(start + 0.12 / inches, row, name, **style_of_word)
+            axes.text(start, row - 0.16, name, fontsize=10, va="bottom", ha="left")
         else:
             box(axes, (start, end, row), [name], inches, torn=name in torn, gid=name)
     for number, (first, second) in enumerate(waits):
         tail, head = placed[first], placed[second]
-        at, to_row = float(rows.index(tail.queue)), float(rows.index(head.queue))
-        if tail.start_ms == tail.end_ms:  # a mark is not as high as a box
-            at += 0.1 if at > to_row else -0.1
-        wait_arrow(axes, (tail.end_ms, at), (head.start_ms, to_row), gid=f"wait {number}")
+        at, to_row = rows.index(tail.queue), rows.index(head.queue)
+        is_mark = tail.start_ms == tail.end_ms
+        start_ms = tail.end_ms + (0.07 / inches if is_mark else 0.0)  # of a mark its right corner
+        wait_arrow(axes, (start_ms, at), (head.start_ms, to_row), gid=f"wait {number}", mark=is_mark)
     if torn:
         frame: style.Style = {"facecolor": "white", "edgecolor": style.BAD, "linewidth": 3.0}
         style.legend_below(figure, [style.patch_key(TORN, **frame)], fontsize=10)

@@ -24,6 +24,8 @@ WIDTH, MARGINS, ROW = 12.0, (2.75, 0.25, 0.5, 1.15), 0.78
 RANKS = {SENDER: "rank 0\nstage0", RECEIVER: "rank 1\nleader"}
 SHORT = {"fill": "f", "broadcast": "b", "take": "t", "generate": "g", "send": "s", "receive": "r"}
 """Where a box has no room for the word."""
+OF_NO_SLOT = "generate"
+"""It works on what ``take`` has copied out of the slot."""
 SHADES = ("white", style.PALE, style.MEDIUM)
 """Of boxes, by their slot."""
 
@@ -33,7 +35,7 @@ def edges(*, without: str = "", chunks: int = 4, slots: int = 2, sides: str = "b
 
     Args:
         without: An edge to leave out: ``send``, ``refill``, ``relay``, ``take`` or ``reuse``. What then
-            touches a slot too early has a thick frame.
+            touches a slot too early has a thick border.
         chunks: Messages.
         slots: Length of each ring.
         sides: ``both``, ``sender`` or ``receiver``.
@@ -91,7 +93,7 @@ def _draw(paper: OnPaper, without: str) -> Figure:
     length = max(work.end_ms for work in paper.works.values())
     inches = WIDTH - MARGINS[0] - MARGINS[1]
     figure, (axes,) = style.stacked([len(rows) * ROW], WIDTH, MARGINS)
-    axes.set_xlim(0, length * 1.01)
+    axes.set_xlim(-0.004 * length, length * 1.01)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_yticks(list(rows.values()), [stream for _, stream in rows], fontsize=11)
     place = "one slot" if paper.slots == 1 else f"chunk k is in slot k mod {paper.slots}"
@@ -131,8 +133,11 @@ def _box(axes: Axes, work: SlotWork, row: int, inches_per_ms: float, *, slots: i
     words = [str(work), short]
     if slots > 1:
         words = [f"{work}\nslot {slot}", f"{short}\nslot {slot}", f"{short}\ns{slot}"]
+    shade = SHADES[slot % len(SHADES)]
+    if work.name == OF_NO_SLOT:
+        words, shade = [str(work), short], "white"
     span = work.start_ms, work.end_ms, row
-    box(axes, span, words, inches_per_ms, torn=torn, gid=str(work), shade=SHADES[slot % len(SHADES)])
+    box(axes, span, words, inches_per_ms, torn=torn, gid=str(work), shade=shade)
 
 
 def _arrow(axes: Axes, wait: Wait, rows: dict[tuple[str, str], int]) -> None:
@@ -144,16 +149,13 @@ def _arrow(axes: Axes, wait: Wait, rows: dict[tuple[str, str], int]) -> None:
 
 def _legend(figure: Figure, paper: OnPaper, without: str) -> None:
     shown = [edge for edge in EDGES if edge != without and any(wait.edge == edge for wait in paper.waits)]
-    keys: list[Artist] = [
-        style.line_key(
-            f"{edge}: {EDGES[edge][1]} waits for {EDGES[edge][0]}",
-            color=style.DARK if EDGES[edge][2] else "black",
-            linestyle="dashed" if EDGES[edge][2] else "solid",
-            linewidth=2,
-        )
-        for edge in shown
-    ]
+    keys: list[Artist] = []
+    for text, gives_back in (("the reader waits for full", False), ("the writer waits for empty", True)):
+        if names := [edge for edge in shown if EDGES[edge][2] == gives_back]:
+            look: style.Style = {"color": style.DARK if gives_back else "black", "linewidth": 2}
+            dashes = "dashed" if gives_back else "solid"
+            keys.append(style.line_key(f"{text} ({', '.join(names)})", linestyle=dashes, **look))
     if paper.torn:
         frame: style.Style = {"facecolor": "white", "edgecolor": style.BAD, "linewidth": 3.0}
         keys.append(style.patch_key(TORN, **frame))
-    style.legend_below(figure, keys, ncols=3, fontsize=10)
+    style.legend_below(figure, keys, ncols=2, fontsize=10)

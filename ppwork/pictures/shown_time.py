@@ -48,12 +48,24 @@ class ShownTime:
 
     @classmethod
     def of(
-        cls, met: Meetings, end: Standing | None, from_ms: float | None, until_ms: float | None
+        cls,
+        met: Meetings,
+        end: Standing | None,
+        from_ms: float | None = None,
+        until_ms: float | None = None,
+        after: str = "",
     ) -> ShownTime:
         """Choose it, or take what somebody asks for.
 
+        Args:
+            met: The program's calls.
+            end: Where its ranks stand.
+            from_ms: Begin that somebody asks for.
+            until_ms: End that somebody asks for.
+            after: A function: what comes before a rank has left its last call of it is not shown.
+
         Raises:
-            PlanError: There is no call in it.
+            PlanError: There is no call in it, or none of this function.
         """
         zero, every = zero_of(met), _every(met)
         cut_end = not _is_subject(met, end) and any(call.name != END for call in every)
@@ -65,7 +77,8 @@ class ShownTime:
             cut_end = cut_end and until_ms is None
             shown = cls(zero, start_ns, max(end_ns, start_ns + 1000), last_ns, None, cut_end)
         else:
-            start_ns, end_ns = _stretch(met, end, min(zero, last_ns), last_ns)
+            first_ns = _end_of(after, every) if after else min(zero, last_ns)
+            start_ns, end_ns = _stretch(met, end, first_ns, last_ns)
             gap = _gap(counted, start_ns, end_ns)
             seen = end_ns - start_ns - (gap[1] - gap[0] if gap else 0)
             stands = any(call.end_ns is None for call in counted) and end_ns == last_ns
@@ -134,6 +147,20 @@ def zero_of(met: Meetings) -> int:
 
 def _every(met: Meetings) -> list[Call]:
     return [call for of_rank in met.ranks.values() for call in of_rank.calls]
+
+
+def _end_of(name: str, every: list[Call]) -> int:
+    """Return when the first rank came out of its last call of a function."""
+    ends: dict[int, int] = {}
+    for call in every:
+        if call.name == name and call.end_ns is not None:
+            ends[call.rank] = max(call.end_ns, ends.get(call.rank, 0))
+    if not ends:
+        raise PlanError(
+            f"No call of {name} came to its end.",
+            check_first=f"after: one of {', '.join(sorted({call.name for call in every}))}",
+        )
+    return min(ends.values())
 
 
 def _moments(calls: Collection[Call]) -> list[int]:

@@ -90,14 +90,14 @@ def _draw(ranks: int, late: int | None, held: set[int]) -> Figure:
         if rank == late:
             look = {"facecolor": style.MEDIUM, "edgecolor": "black", "linewidth": 1.2, "hatch": "///"}
         elif rank in held:
-            look = {"facecolor": style.BAD_PAPER, "edgecolor": style.BAD, "linewidth": 3.0}
+            look = {"facecolor": style.BAD_PAPER, "edgecolor": style.ALARM, "linewidth": 2.6}
         axes.add_patch(Circle(place, RADIUS, gid=f"rank {rank}", zorder=3, **look))
         axes.text(*place, str(rank), fontsize=12, zorder=4, bbox=style.white_box(0.1), **style.CENTRED)
     if late is not None:
         keys = [
             style.patch_key(f"rank {late}, late", facecolor=style.MEDIUM, hatch="///", edgecolor="black"),
             style.patch_key(
-                "comes back late with it", facecolor=style.BAD_PAPER, edgecolor=style.BAD, linewidth=2.5
+                "comes back late, too", facecolor=style.BAD_PAPER, edgecolor=style.ALARM, linewidth=2.6
             ),
         ]
         style.legend_below(paper, keys)

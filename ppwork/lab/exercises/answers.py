@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from ppwork.errors import text_of
+
 Answer = Callable[..., Any]
 """The learner's function."""
 Functions = Mapping[str, Callable[[Answer], str]]
@@ -33,7 +35,10 @@ def exercise(cases: Callable[[], Iterable[Case]]) -> Callable[[Answer], str]:
 def first_wrong(answer: Answer, cases: Iterable[Case]) -> str:
     """Try an answer; return a hint about the first case that is wrong, or nothing when all are right."""
     for case in cases:
-        given = answer(*copy.deepcopy(case.arguments))
+        try:
+            given = answer(*copy.deepcopy(case.arguments))
+        except Exception as error:  # noqa: BLE001  whatever a learner's function raises is news for the learner
+            return f"{case.text} your function raised {text_of(error)}"
         if not is_right(given, case.right):
             right = f"{case.right:g}" if isinstance(case.right, float) else repr(case.right)
             thought = case.thought if isinstance(case.thought, str) else case.thought(given)

@@ -144,7 +144,10 @@ def test_usual_mistake_gets_its_hint(exercise, answer, hint):
 
 
 def test_error_in_the_learners_function_is_a_hint():
-    assert check("05.2", lambda a: a).hint.startswith("Your function raised TypeError")
+    """It says on which case, too."""
+    assert "your function raised TypeError" in check("05.2", lambda a: a).hint
+    hint = check("06.4", lambda calls: calls[4]).hint
+    assert hint.startswith("For [('fill', 'compute'), ('isend', 'compute'), ('wait', 'compute'), ")
 
 
 def test_what_is_no_exercise_or_no_function_is_refused():

@@ -8,7 +8,7 @@ import pytest
 from drawn_timelines import texts
 from legible import assert_legible
 from made_calls import FLOATS, MadeCalls
-from matplotlib.patches import FancyArrowPatch, Polygon
+from matplotlib.patches import FancyArrowPatch, Polygon, Rectangle
 
 import ppwork as pp
 from ppwork.pictures.programs import LISTED, program_files
@@ -304,6 +304,82 @@ def test_a_mismatch_that_torch_found_is_no_wait_for_nobody(tmp_path):
         made.left(rank, 31, error)
     picture = pp.pictures.program(tmp_path)
     said = texts(picture.figure)
+    assert "stood here" not in said
     assert "does not fit the call of rank 1 (prog.py:7)" in said
     assert "does not fit the call of rank 0 (prog.py:7)" in said
     assert "Collective 1 of default_pg: rank 0 all_reduce float32[4], rank 1" in picture.finding
+
+
+def hatched(picture: pp.Picture) -> list[object]:
+    return [band for band in artists(picture, Polygon) if band.get_hatch()]
+
+
+@pytest.fixture
+def skipped(tmp_path):
+    """Rank 1 made a call less: its barrier has the number of the other's last sum."""
+    made = MadeCalls(tmp_path, 2)
+    for n in range(2):
+        for rank in range(2):
+            made.call(rank, "all_reduce", 500 * n, 500 * n + 400, ONE, line=5)
+    made.call(0, "all_reduce", 1000, 4000, ONE, line=5, error="RuntimeError: Timed out")
+    made.call(1, "barrier", 1000, 4000, line=8, error="RuntimeError: Timed out")
+    for rank in range(2):
+        made.left(rank, 4001, "RuntimeError: Timed out")
+    return pp.pictures.program(tmp_path)
+
+
+def test_calls_of_one_number_that_differ_are_no_call_of_all_ranks(skipped):
+    said = texts(skipped.figure)
+    assert {"#1", "#2", "all_reduce #3", "barrier #3"} <= set(said)
+    assert "same number (#), not the same call" in said
+    assert len(hatched(skipped)) == 1
+    assert_legible(skipped.figure)
+
+
+def test_where_all_calls_fit_there_is_no_number(steps):
+    picture = pp.pictures.program(steps.folder)
+    assert hatched(picture) == []
+    assert not any("#" in text for text in texts(picture.figure))
+
+
+def test_a_rank_in_code_of_its_own_is_framed_there_and_not_in_the_call_it_made_afterwards(tmp_path):
+    made = MadeCalls(tmp_path, 2)
+    for rank in range(2):
+        made.call(rank, "barrier", 0, 10, line=3)
+    made.recv(0, 1, 11, 3011, line=7, error="RuntimeError: Timed out")
+    made.left(0, 3012, "RuntimeError: Timed out")
+    made.send(1, 0, 3110, 3111, line=9, error="RuntimeError: Connection closed by peer")
+    made.left(1, 3112, "RuntimeError: Connection closed by peer")
+    picture = pp.pictures.program(tmp_path)
+    said = texts(picture.figure)
+    assert "in code of its own, 3.1 s" in said
+    assert "waited for rank 1 (prog.py:7, 3.0 s)" in said
+    assert not any("nobody" in text for text in said)
+    frames = [bar for bar in artists(picture, Rectangle) if bar.get_linewidth() > 2]
+    assert len(frames) == 2
+    assert_legible(picture.figure)
+
+
+def test_a_rank_that_was_ended_in_code_of_its_own_is_framed_to_the_edge(tmp_path):
+    made = MadeCalls(tmp_path, 2)
+    made.call(0, "monitored_barrier", 0, 2000, line=7, error="RuntimeError: Ranks 1 failed to pass")
+    made.left(0, 2001, "RuntimeError: Ranks 1 failed to pass")
+    made.call(1, "init_process_group", -10, 0, group="")
+    picture = pp.pictures.program(tmp_path)
+    assert "in code of its own" in texts(picture.figure)
+    _, edge = picture.figure.axes[0].get_xlim()
+    frames = [bar for bar in artists(picture, Rectangle) if bar.get_linewidth() > 2]
+    assert max(bar.get_x() + bar.get_width() for bar in frames) == pytest.approx(edge)
+
+
+def test_a_picture_can_begin_after_the_groups_are_made(tmp_path):
+    made = MadeCalls(tmp_path, 2)
+    for rank in range(2):
+        made.call(rank, "new_group", 0, 100, op="[0, 1]", makes="1")
+        made.call(rank, "barrier", 101, 105)
+        made.left(rank, 106)
+    assert "new_group 1: [0, 1]" in texts(pp.pictures.program(tmp_path).figure)
+    picture = pp.pictures.program(tmp_path, after="new_group")
+    assert picture.figure.axes[0].get_xlim()[0] == pytest.approx(100, abs=1)
+    with pytest.raises(pp.PlanError, match="No call of split_group"):
+        pp.pictures.program(tmp_path, after="split_group")

@@ -24,7 +24,7 @@ def test_every_work_is_a_box_and_every_wait_an_arrow():
 def test_the_edge_that_is_left_out_has_no_arrow_and_no_place_in_the_legend():
     figure = edges(without="reuse").figure
     keys = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert not any(key.startswith("reuse:") for key in keys)
+    assert "the writer waits for empty (refill)" in keys
     assert TORN in keys
     assert {text.get_text() for text in figure.axes[0].texts} >= {"!t1\ns1"}
 
@@ -41,6 +41,13 @@ def test_sentence_says_what_begins_too_early():
     torn = edges(sides="sender", slots=1, chunks=3, without="send")
     assert torn.finding.endswith("3 collisions; both operations of each are marked.")
     assert "by luck" in edges(without="reuse", chunks=2).finding
+
+
+def test_a_generated_chunk_is_in_no_slot():
+    """Else receive 2 would seem to run over it."""
+    said = [text.get_text() for text in edges().figure.axes[0].texts]
+    assert "generate 0" in said
+    assert not any(text.startswith("generate") and "slot" in text for text in said)
 
 
 @pytest.mark.parametrize(("slots", "said"), [(1, "one slot"), (2, "chunk k is in slot k mod 2")])

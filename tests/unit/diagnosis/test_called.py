@@ -1,0 +1,61 @@
+"""What the calls of a program add to the diagnosis of its logs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from made_calls import FLOATS, MadeCalls
+
+from ppwork.diagnosis.called import with_calls
+from ppwork.diagnosis.findings import Diagnosis
+from ppwork.records.calls import Part
+from ppwork.records.failure import FailureRecord
+
+ONE = Part(**FLOATS)
+
+
+def from_logs(error_type: str) -> Diagnosis:
+    cause = FailureRecord(
+        rank=1, error_type=error_type, what="The ranks were in different calls.", where={},
+        check_first="the logs", symptom=False, at_ns=0, traceback="",
+    )  # fmt: skip
+    return Diagnosis(Path("logs"), cause, unknown=("which rank is the wrong one",), headline=cause.what)
+
+
+@pytest.fixture
+def skipped(tmp_path):
+    made = MadeCalls(tmp_path, 2)
+    made.call(0, "all_reduce", 0, 3000, ONE, line=5, error="RuntimeError: Timed out")
+    made.call(1, "barrier", 0, 3000, line=8, error="RuntimeError: Timed out")
+    for rank in range(2):
+        made.left(rank, 3001, "RuntimeError: Timed out")
+    return tmp_path
+
+
+def test_calls_say_what_the_places_in_the_logs_do_not(skipped):
+    found = with_calls(from_logs("Timeout"), skipped)
+    assert found.headline.startswith("Collective 1 of default_pg: rank 0 all_reduce")
+    assert [wait.waits_for for wait in found.waits] == [(1,), (0,)]
+    assert found.check_first.startswith("which of the two calls is meant")
+    assert found.unknown == ("which rank is the wrong one",)
+
+
+def test_an_exception_of_a_ranks_own_says_more_than_its_calls(skipped):
+    found = from_logs("ValueError")
+    assert with_calls(found, skipped) == found
+
+
+def test_a_folder_without_calls_changes_nothing(tmp_path):
+    found = from_logs("Timeout")
+    assert with_calls(found, tmp_path) == found
+    assert with_calls(found, tmp_path / "job.log") == found
+
+
+def test_a_rank_that_is_known_leaves_no_question(tmp_path):
+    made = MadeCalls(tmp_path, 2)
+    made.recv(0, 1, 0, 3000, line=5, error="RuntimeError: Timed out")
+    made.left(0, 3001, "RuntimeError: Timed out")
+    made.call(1, "barrier", -1, 0, line=3)
+    found = with_calls(from_logs("Timeout"), tmp_path)
+    assert (found.cause.rank, found.unknown) == (1, ())
