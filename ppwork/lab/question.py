@@ -40,6 +40,8 @@ class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     question: str
     options: tuple[Option, ...]
+    judge: str = "run"
+    """Says which option is right: the run, or sums that the lesson does by hand."""
 
     def problem(self) -> str:
         """Say what is wrong with it; nothing: it can be asked."""
@@ -57,6 +59,7 @@ class Question:
 
     text: str
     options: tuple[Option, ...]
+    judge: str = "run"
     answer: str = ""
     """The letter that was chosen; empty as long as none is."""
 
@@ -109,13 +112,18 @@ class Comparison:
         answer = self.question.answer
         if not answer:
             return []
-        verdict = "right" if answer == self.right else f"the run says {self.right}"
+        verdict = "right" if answer == self.right else f"the {self._says}"
         return [f"You said {answer}: {verdict}.", self._reply(answer)]
 
     def _folded(self) -> list[str]:
         letters = LETTERS[: len(self.question.options)]
         others = [self._reply(letter) for letter in letters if letter != self.question.answer]
-        return others if self.question.answer else [f"The run says {self.right}.", *others]
+        return others if self.question.answer else [f"The {self._says}.", *others]
+
+    @property
+    def _says(self) -> str:
+        judge = self.question.judge
+        return f"{judge} {'say' if judge.endswith('s') else 'says'} {self.right}"
 
     def _reply(self, letter: str) -> str:
         option = self.question.options[LETTERS.index(letter)]
@@ -165,7 +173,7 @@ def predict(name: str, answer: str = "", **values: Any) -> Question:  # noqa: AN
     letters = LETTERS[: len(options)]
     if answer and (len(answer) != 1 or answer not in letters):
         raise PlanError(f"The answer was {answer!r}.", check_first=f"one letter of {', '.join(letters)}")
-    return Question(text, options, answer)
+    return Question(text, options, asked[own].judge, answer)
 
 
 def _filled(option: Option, values: Mapping[str, Any]) -> Option:

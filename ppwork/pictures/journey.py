@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 MOST = 4
 """Ranks of the mesh that are drawn; of a larger one the last stands for those between."""
-STAGE0_X, MESH_X, BOX, TALL, GAP = 2.1, 6.6, 2.3, 0.78, 0.3
+STAGE0_X, MESH_X, BOX, TALL, GAP = 2.1, 6.6, 2.3, 0.78, 0.5
 """Left sides of rank 0 and of the mesh, width of a box, height of one, and room between two, in inches."""
 TOP, BOTTOM, MARGIN = 0.75, 0.2, 0.2
 
@@ -56,7 +56,8 @@ def _draw(of: Topology) -> Figure:
     for upper, lower, rank in zip(ys, ys[1:], drawn[1:], strict=False):
         x = MESH_X + BOX * 0.35
         _arrow(axes, (x, upper + TALL / 2), (x, lower - TALL / 2), style.ORANGE)
-        axes.plot([x + 0.7] * 2, [upper + TALL / 2, lower - TALL / 2], color=style.PURPLE, linewidth=4)
+        ends = (x + 0.7, upper + TALL / 2), (x + 0.7, lower - TALL / 2)
+        _arrow(axes, *ends, style.PURPLE, "<|-|>")
         if rank - 1 not in drawn:
             axes.text(x + 1.3, (upper + lower) / 2, "…", fontsize=16, **style.CENTRED)
     between = STAGE0_X + BOX, MESH_X
@@ -71,7 +72,7 @@ def _draw(of: Topology) -> Figure:
     _arrow(axes, (STAGE0_X, last), (1.25, last), "black")
     if len(drawn) > 1:
         broadcast = style.line_key("the leader's broadcast", color=style.ORANGE, linewidth=3)
-        sums = style.line_key("sums of the slices", color=style.PURPLE, linewidth=4)
+        sums = style.line_key("sums of the slices, both ways", color=style.PURPLE, linewidth=3)
         paper.set_figheight(paper.get_figheight() + 0.45)
         axes.set_ylim(TOP + tall + MARGIN + BOTTOM + 0.45, 0)
         style.legend_below(paper, [broadcast, sums], ncols=2)
@@ -86,8 +87,11 @@ def _box(axes: Axes, x: float, y: float, text: str, colour: str) -> None:
     axes.text(x + BOX / 2, y, text, fontsize=12, zorder=5, **style.CENTRED)
 
 
-def _arrow(axes: Axes, tail: tuple[float, float], head: tuple[float, float], colour: str) -> None:
-    style.arrow(axes, tail, head, color=colour, linewidth=3.0, mutation_scale=18, zorder=4)
+def _arrow(
+    axes: Axes, tail: tuple[float, float], head: tuple[float, float], colour: str, heads: str = "-|>"
+) -> None:
+    look: style.Style = {"linewidth": 3.0, "mutation_scale": 18, "zorder": 4, "arrowstyle": heads}
+    style.arrow(axes, tail, head, color=colour, **look)
 
 
 def _table(of: Topology) -> Table:

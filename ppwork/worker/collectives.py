@@ -237,7 +237,7 @@ def _install() -> None:
     if getattr(original, "_ppwork", False):
         return
 
-    def checked(group: Any) -> bool:  # noqa: ANN401
+    def checked(group: c10d.ProcessGroup | None) -> bool:
         if sys._getframe(1).f_code.co_name not in QUERIES:
             _check(group)
         return bool(original(group))

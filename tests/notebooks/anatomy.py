@@ -196,7 +196,7 @@ def card(page):
         "Minutes": [minutes],
         "Ranks": [str(known.get("ranks"))],
         "Runs on": [where.upper() for where in known.get("runs_on", [])],
-        "Card step": [known.get("card_step")],
+        "Step of the plan": [known.get("card_step")],
     }
     for row, words in expected.items():
         if not words or not all(word and word in rows.get(row, "") for word in words):

@@ -24,7 +24,7 @@ You leave with two ranks that speak in turn.
 | **Minutes** | 6, and 8 for the exercises |
 | **Ranks** | 2 |
 | **Runs on** | CPU, GPU |
-| **Card step** | A0 |
+| **Step of the plan** | A0 |
 """
 PARAMETERS = 'backend: str = "gloo"  # or nccl\nshare_gpu: bool = False  # all ranks on one GPU'
 START = "import ppwork as pp\n\n%load_ext ppwork\n\npp.lesson.only_known_parameters()"

@@ -74,7 +74,7 @@ RIGHT = {
     "03.2": left_waiting,
     "01.1": touch_in_flight,
     "02.1": group_rank,
-    "02.3": left_one_out,
+    "02.4": left_one_out,
     "04.3": lambda times: [k for k, ms in times.items() if ms > 3 * statistics.median(times.values())],
     "04.4": lambda period, *stages: (period + sum(stages)) / 2,
     "05.2": lambda a, b, t: next(

@@ -102,10 +102,23 @@ def normalised(notebook: Any) -> Any:  # noqa: ANN401  an untyped library's node
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     for count, cell in enumerate(code, start=1):
         cell.execution_count = count
+        cell.outputs = _joined(cell.outputs)
         for output in cell.outputs:
             if "execution_count" in output:
                 output.execution_count = count
     return notebook
+
+
+def _joined(outputs: Iterable[Any]) -> list[Any]:
+    """Join neighbours of one stream: where the kernel cut what was printed differs from run to run."""
+    joined: list[Any] = []
+    for output in outputs:
+        last = joined[-1] if joined else {}
+        if output["output_type"] == "stream" and output.get("name") == last.get("name"):
+            last["text"] += output["text"]
+        else:
+            joined.append(output)
+    return joined
 
 
 def dump(notebook: Any) -> str:  # noqa: ANN401

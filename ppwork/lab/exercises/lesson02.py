@@ -67,7 +67,7 @@ def _left_one_out() -> Iterator[Case]:
         yield Case(f"For {created}", (created,), right, thought)
 
 
-FUNCTIONS = {"02.1": _group_rank, "02.3": _left_one_out}
+FUNCTIONS = {"02.1": _group_rank, "02.4": _left_one_out}
 
 
 def _same_groups(run: ScriptRun) -> str:
@@ -134,6 +134,6 @@ def _fanned_out(attempt: Attempt) -> Iterator[str]:
 
 
 PROGRAMS: Programs = {
-    "02.2": first_of(_same_groups, _mended),
-    "02.4": first_of(_no_collective_of_all, _fanned_out),
+    "02.2": first_of(_no_collective_of_all, _fanned_out),
+    "02.3": first_of(_same_groups, _mended),
 }

@@ -54,7 +54,7 @@ else:
     frame = torch.zeros(1000)
     for _ in range(3):
         dist.recv(frame, src=0)
-        print("rank 1 received", int(frame[0]))
+        print("received", int(frame[0]))
 """
 ONE_BUFFER = "frame = torch.zeros(1000)\n    for number in (1, 2, 3):\n        frame.fill_(number)\n        "
 OWN_BUFFERS = "frames = [torch.full((1000,), float(n)) for n in (1, 2, 3)]\n    "
@@ -65,7 +65,7 @@ RING = """\
 right, left = (rank + 1) % 3, (rank - 1) % 3
 mine, theirs = torch.full((1000,), float(rank)), torch.full((1000,), -1.0)
 {}
-print("rank", rank, "has what rank", int(theirs[0]), "sent")
+print("has what rank", int(theirs[0]), "sent")
 """
 
 

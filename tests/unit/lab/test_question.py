@@ -19,6 +19,7 @@ options = [
 
 [sum]
 question = "What happens?"
+judge = "sums"
 options = [
   {text = "it waits", outcome = "waits", reply = "nobody comes"},
   {text = "an error", outcome = "error", reply = "none is checked"},
@@ -73,6 +74,11 @@ def test_who_has_not_chosen_finds_every_reply_folded():
     assert LONGER in page
     assert BOTH in page
     assert repr(comparison).splitlines()[0] == "The run says a."
+
+
+def test_sums_done_by_hand_are_not_called_a_run():
+    assert repr(predict("99.sum").compare("error")).splitlines()[0] == "The sums say b."
+    assert repr(predict("99.sum", "a").compare("error")).splitlines()[0] == "You said a: the sums say b."
 
 
 def test_an_outcome_in_words_is_the_option_of_these_words():

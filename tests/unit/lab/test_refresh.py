@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 
+import nbformat
 import pytest
 
 from ppwork.errors import PlanError
-from ppwork.lab.course.refresh import refresh
+from ppwork.lab.course.refresh import normalised, refresh
 
 
 @pytest.mark.parametrize(
@@ -23,3 +24,14 @@ def test_what_is_no_notebook_is_refused(tmp_path, content):
         path.write_bytes(content.encode("latin-1"))
     with pytest.raises(PlanError, match=r"The notebook .*it\.ipynb does not read"):
         refresh(path)
+
+
+def _said(text, name="stdout"):
+    return nbformat.v4.new_output("stream", name=name, text=text)
+
+
+def test_what_one_stream_printed_in_pieces_is_one_output():
+    pieces = [_said("rank 0 "), _said("is done\n"), _said("x\n", "stderr"), _said("y\n")]
+    cell = nbformat.v4.new_code_cell("1", outputs=pieces)
+    (found,) = normalised(nbformat.v4.new_notebook(cells=[cell])).cells
+    assert [each.text for each in found.outputs] == ["rank 0 is done\n", "x\n", "y\n"]
