@@ -37,17 +37,25 @@ class LaneStatistics:
     """Jobs that ever waited at the same time."""
 
 
+def tokens(number: int) -> queue.SimpleQueue[None]:
+    """Return a queue of so many tokens: who may do a thing takes one, and who is done puts it back."""
+    made: queue.SimpleQueue[None] = queue.SimpleQueue()
+    for _ in range(number):
+        made.put(None)
+    return made
+
+
 class WatchedQueue(Generic[T]):
     """A bounded queue for one taker that remembers how full it ever was and how much went through it.
 
-    ``queue.Queue`` wakes its taker through a condition written in Python, which then waits for the mutex of
-    whoever woke it; ``SimpleQueue`` through one lock in C.
+    ``queue.Queue`` and semaphores are conditions written in Python, and wake a thread that then waits for the
+    mutex of whoever woke it; a ``SimpleQueue`` is one lock in C, and counts free places as well.
     """
 
     def __init__(self, bound: int) -> None:
         self.bound, self.most, self.done = bound, 0, 0
         self._items: queue.SimpleQueue[T] = queue.SimpleQueue()
-        self._room = threading.Semaphore(bound)
+        self._room = tokens(bound)
 
     def put(self, item: T, timeout: float | None = None) -> None:
         """Add an item; ``queue.Full`` if there was no room for ``timeout`` seconds."""
@@ -56,8 +64,10 @@ class WatchedQueue(Generic[T]):
 
     def reserve(self, timeout: float | None = 0.0) -> None:
         """Take room for an item, which ``fill`` then adds; ``queue.Full`` as ``put``."""
-        if not self._room.acquire(timeout=timeout):
-            raise queue.Full
+        try:
+            self._room.get(timeout=timeout)
+        except queue.Empty:
+            raise queue.Full from None
 
     def fill(self, item: T) -> None:
         """Add the item for which there is room."""
@@ -68,7 +78,7 @@ class WatchedQueue(Generic[T]):
         """Take the oldest item; ``queue.Empty`` if none came for ``timeout`` seconds."""
         item = self._items.get(timeout=timeout)
         self.done += 1
-        self._room.release()
+        self._room.put(None)
         return item
 
     def waiting(self) -> int:

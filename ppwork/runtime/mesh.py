@@ -10,7 +10,7 @@ Theory of operation: who runs ahead of whom.
       follower                                  mesh_pg lane  -> _ready ->  main thread
 
 - A small envelope is broadcast by the lane that has it, unless another is before it: to hand it over would
-  take longer than to send it. A large one is not, for the next one comes in meanwhile; nor is any on CUDA,
+  take longer than to send it. A large one is not, where the next one comes in meanwhile; nor is any on CUDA,
   whose marks have their place among them. ``_turn`` keeps both lanes out of ``mesh_pg`` at once (rule R7).
 - Each queue is bounded by the depth, so a slow mesh holds back rank 0 and not the other way round. A put that
   finds no room within its bound is an error like any other.
@@ -62,6 +62,8 @@ from ppwork.runtime.links import BroadcastReceiver, BroadcastRoot, P2PReceiver, 
 from ppwork.runtime.messages import Incoming, Outgoing
 from ppwork.runtime.plane import PPControlPlane, Timed
 
+AT_ONCE_BYTES = 256 << 10
+"""Payload that the lane which received it passes on; a longer broadcast would keep the next one waiting."""
 LAST = (PPAction.SHUTDOWN, PPAction.ERROR)
 """After these nothing comes any more."""
 
@@ -298,6 +300,7 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
         self.links.update(down_pg=self._down, mesh_pg=self._mesh, up_pg=self._up)
         bound = plan.in_flight_depth + 2  # and the SHUTDOWN behind the last chunk, and BEGIN
         self._arrived: WatchedQueue[Item] = WatchedQueue(bound)
+        self._at_once_bytes = AT_ONCE_BYTES if plan.in_flight_depth > 1 else plan.max_message_bytes
         self._left = self._passed = 0
         """Items that the ``down_pg`` lane has left to that of ``mesh_pg``, and those that this has passed."""
         self._turn, self._told = threading.Lock(), False

@@ -58,19 +58,11 @@ class Timed:
     on_device: DeviceSpan | None = None
 
 
-AT_ONCE_BYTES = 256 << 10
-"""Payload that the thread which has a message moves itself, and no lane. gloo copies it to the peer then and
-there: 1 MB took 0.35 ms, and to wake a lane takes a third of that. At depth 1 the thread has nothing else to
-do, and no size is too large."""
-
-
 class Sending:
-    """A message on its way out: posted by the thread that has it or by its lane, waited for by the lane."""
+    """A message on its way out: posted by the thread that has it or by a lane, waited for by the lane."""
 
     def __init__(self, link: Any, outgoing: Outgoing) -> None:  # noqa: ANN401  a sending end
         self.which = outgoing.message.ids.where()
-        self.payload_bytes = sum(part.numel() for part in outgoing.payload)
-        self.posted = False
         self.start_ns = 0
         self._link, self._outgoing = link, outgoing
         self._works: list[Any] = []
@@ -84,11 +76,10 @@ class Sending:
         except Exception as error:  # noqa: BLE001
             self._error = error
         del self._outgoing  # its works keep what is on its way
-        self.posted = True
 
     def wait(self) -> None:
         """Wait until the peer has taken it, and post it before if nobody has; see ``P2PSender``."""
-        if not self.posted:
+        if not self.start_ns:
             self.post()
         if self._error is not None:
             raise self._error
@@ -166,9 +157,6 @@ class PPControlPlane:
         self._lanes = {
             name: Lane(name, groups.device, bound=bound) for name in groups.topology.links(groups.rank)
         }
-        self._at_once_bytes = AT_ONCE_BYTES if plan.in_flight_depth > 1 else plan.max_message_bytes
-        self._handed: dict[str, Sending] = {}
-        """The last message on each link that its lane had to post."""
         self._failing = threading.Lock()
         self._caller: dict[str, threading.Thread] = {}
         self.session.joined()
@@ -371,16 +359,14 @@ class PPControlPlane:
             self._hook(point, ids)
 
     def _send_out(self, name: str, span: str, outgoing: Outgoing) -> Future[None]:
-        """Send a message of this role: posted here and now where that is quick, waited for by the lane.
+        """Send a message of this role; the lane waits for it, and posts it where chunks overlap.
 
-        The main thread's own posting is over before the lane's next one begins, and the other way round.
+        To post is to copy, as far as the peer has posted its end. At depth 1 this thread has nothing else to
+        do, and would wait for the lane to wake; deeper it has a stage to compute, and the lane beside it.
+        On CUDA it has NCCL's operations to issue.
         """
         sending = Sending(self.links[name], outgoing)
-        before, first = self._handed.get(name), None
-        if sending.payload_bytes <= self._at_once_bytes and (before is None or before.posted):
-            first = sending.post
-        else:
-            self._handed[name] = sending
+        first = sending.post if self.plan.in_flight_depth == 1 and self.device is None else None
         return self._lanes[name].submit(partial(self._await_sent, name, span, sending), first=first)
 
     def _await_sent(self, name: str, span: str, sending: Sending) -> None:

@@ -8,7 +8,6 @@ that wakes the main thread: answers, and the word that a send broke.
 from __future__ import annotations
 
 import queue
-import threading
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -22,7 +21,7 @@ from ppwork.protocol.notices import notice_of
 from ppwork.protocol.plan import PipelinePlan
 from ppwork.protocol.topology import Role
 from ppwork.runtime.groups import Groups
-from ppwork.runtime.lanes import LaneStatistics, WatchedQueue, result_of
+from ppwork.runtime.lanes import LaneStatistics, WatchedQueue, result_of, tokens
 from ppwork.runtime.lent import Lent, copies
 from ppwork.runtime.links import P2PReceiver, P2PSender
 from ppwork.runtime.messages import Incoming
@@ -52,7 +51,7 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         """Those of them that the main thread has seen and not taken."""
         self.lent = Lent(plan.compare_collectives, "chunk", "its result had come")
         """What `encode` has returned, until the mesh's answer: nobody may write to it."""
-        self._room = threading.Semaphore(plan.bounds[1])
+        self._room = tokens(plan.bounds[1])
         self._holding = False
         self._asked_ns = 0
         self._lanes["up_pg"].submit(self._take_answers)
@@ -152,7 +151,7 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         self._one_caller("release_result")
         if self._holding:
             self._holding = False
-            self._room.release()
+            self._room.put(None)
 
     def shutdown(self) -> None:
         """Say that the stream has ended and wait for the acknowledgement (rule R10).
@@ -212,12 +211,14 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
 
     def _receive_answer(self) -> Incoming:
         """Take the next answer, once fewer than ``d_out`` results wait for their decode."""
-        if not self._room.acquire(timeout=self._patience_s):
+        try:
+            self._room.get(timeout=self._patience_s)
+        except queue.Empty:
             raise PeerTimeoutError(
                 f"No result was decoded within {self._patience_s:g} s, so none could be received.",
                 where={"group": "up_pg"},
                 check_first="how long does stage 0 take to decode?",
-            )
+            ) from None
         incoming = self._up.receive()
         self.recorder.instant("arrive", lane="up_pg", ids=incoming.message.ids.where())
         return incoming
@@ -276,7 +277,8 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
 
     def _prefer_notice(self, error: BaseException) -> None:
         """A broken send is a symptom; if the leader managed to say why, that is the news."""
-        self._room.release(self._unanswered or 1)  # nothing will be decoded any more
+        for _ in range(self._unanswered):  # nothing will be decoded any more
+            self._room.put(None)
         deadline = time.monotonic() + NOTICE_TIMEOUT_S
         while self._unanswered:
             remaining_s = max(0.0, deadline - time.monotonic())
