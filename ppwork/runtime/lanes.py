@@ -1,7 +1,8 @@
-"""A lane: the one helper thread of a rank that calls ``torch.distributed`` on one group (rule R7).
+"""A lane: the one helper thread of a rank that waits in ``torch.distributed`` on one group (rule R7).
 
 Blocking receives sit here, so the main thread stays free for signals and for its bound: gloo's p2p works
-cannot be polled, and a receive that blocks the main thread would also block Ctrl-C until it ends.
+cannot be polled, and a receive that blocks the main thread would also block Ctrl-C until it ends. To hand
+something to another thread costs more than to send it, so a lane gets only what somebody has to wait for.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 
@@ -36,23 +37,57 @@ class LaneStatistics:
     """Jobs that ever waited at the same time."""
 
 
-class WatchedQueue(queue.Queue[T]):
-    """A bounded queue that remembers how full it ever was and how much went through it."""
+def tokens(number: int) -> queue.SimpleQueue[None]:
+    """Return a queue of so many tokens: who may do a thing takes one, and who is done puts it back."""
+    made: queue.SimpleQueue[None] = queue.SimpleQueue()
+    for _ in range(number):
+        made.put(None)
+    return made
 
-    most = 0
-    done = 0
 
-    def _put(self, item: T) -> None:
-        super()._put(item)
-        self.most = max(self.most, self._qsize())
+class WatchedQueue(Generic[T]):
+    """A bounded queue for one taker that remembers how full it ever was and how much went through it.
 
-    def _get(self) -> T:
+    ``queue.Queue`` and semaphores are conditions written in Python, and wake a thread that then waits for the
+    mutex of whoever woke it; a ``SimpleQueue`` is one lock in C, and counts free places as well.
+    """
+
+    def __init__(self, bound: int) -> None:
+        self.bound, self.most, self.done = bound, 0, 0
+        self._items: queue.SimpleQueue[T] = queue.SimpleQueue()
+        self._room = tokens(bound)
+
+    def put(self, item: T, timeout: float | None = None) -> None:
+        """Add an item; ``queue.Full`` if there was no room for ``timeout`` seconds."""
+        self.reserve(timeout)
+        self.fill(item)
+
+    def reserve(self, timeout: float | None = 0.0) -> None:
+        """Take room for an item, which ``fill`` then adds; ``queue.Full`` as ``put``."""
+        try:
+            self._room.get(timeout=timeout)
+        except queue.Empty:
+            raise queue.Full from None
+
+    def fill(self, item: T) -> None:
+        """Add the item for which there is room."""
+        self.most = max(self.most, self._items.qsize() + 1)
+        self._items.put(item)
+
+    def get(self, timeout: float | None = None) -> T:
+        """Take the oldest item; ``queue.Empty`` if none came for ``timeout`` seconds."""
+        item = self._items.get(timeout=timeout)
         self.done += 1
-        return super()._get()
+        self._room.put(None)
+        return item
+
+    def waiting(self) -> int:
+        """Return how many items are there."""
+        return self._items.qsize()
 
     def statistics(self, name: str) -> LaneStatistics:
         """Return how full the queue is and was; ``done`` counts what was taken."""
-        return LaneStatistics(name, self.qsize(), self.maxsize, self.done, self.most)
+        return LaneStatistics(name, self.waiting(), self.bound, self.done, self.most)
 
 
 class Lane:
@@ -72,21 +107,28 @@ class Lane:
         self._thread = threading.Thread(target=self._work, name=f"lane-{name}", daemon=True)
         self._thread.start()
 
-    def submit(self, job: Callable[[], T]) -> Future[T]:
+    def submit(self, job: Callable[[], T], *, first: Callable[[], None] | None = None) -> Future[T]:
         """Queue a job; its outcome or exception is in the future.
+
+        Args:
+            job: For the lane.
+            first: Done by the caller's thread, once the job has its place and before the lane has it.
 
         Raises:
             LocalProtocolError: The queue is at its bound (this rank; nothing was sent).
         """
-        future: Future[T] = Future()
         try:
-            self._jobs.put_nowait((future, job))
+            self._jobs.reserve()
         except queue.Full:
             raise LocalProtocolError(
-                f"The lane {self.name} had {self._jobs.maxsize} jobs waiting; one more was refused.",
+                f"The lane {self.name} had {self._jobs.bound} jobs waiting; one more was refused.",
                 where={"group": self.name},
                 check_first="does anything wait for the jobs already queued? a larger bound only hides it",
             ) from None
+        if first is not None:
+            first()
+        future: Future[T] = Future()
+        self._jobs.fill((future, job))
         return future
 
     def statistics(self) -> LaneStatistics:
@@ -108,10 +150,14 @@ class Lane:
         while (job := self._jobs.get()) is not None:
             future, run = job
             try:
-                future.set_result(run())
+                result = run()
             except BaseException as error:  # noqa: BLE001
+                self._done += 1
                 future.set_exception(error)
-            self._done += 1
+            else:
+                self._done += 1
+                future.set_result(result)
+            del job, future, run  # what they hold shall not stay until the next one comes
 
 
 def result_of(future: Future[T], timeout_s: float, *, what: str, **where: Any) -> T:  # noqa: ANN401
@@ -121,19 +167,9 @@ def result_of(future: Future[T], timeout_s: float, *, what: str, **where: Any) -
         PeerTimeoutError: The bound passed (this rank; ``where`` names the group and the peer).
         Exception: Whatever the job raised.
     """
-    first_done([future], timeout_s, what=what, **where)
-    return future.result()
-
-
-def first_done(futures: list[Future[Any]], timeout_s: float, *, what: str, **where: Any) -> Future[Any]:  # noqa: ANN401  as ``where``
-    """Wait until one of the jobs has ended and return it; the first in the list wins a draw.
-
-    Raises:
-        PeerTimeoutError: The bound passed (this rank).
-    """
-    done, _ = wait(futures, timeout_s, return_when=FIRST_COMPLETED)
+    done, _ = wait([future], timeout_s)
     if not done:
         raise PeerTimeoutError(
             f"The {what} did not end within {timeout_s:g} s.", where=where, check_first=SILENT_PEER_CHECK
         )
-    return next(future for future in futures if future in done)
+    return future.result()

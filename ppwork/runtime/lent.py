@@ -50,8 +50,10 @@ class Lent:
             LocalProtocolError: A tensor was written to; names it and its chunk (this rank).
         """
         for chunk_index, tensors in self._chunks.items():
-            for name, tensor, mark in tensors:
-                if mark != _mark(tensor, summed=mark[1] >= 0):
+            for name, tensor, (writes, digest) in tensors:
+                if (writes >= 0 and writes != tensor._version) or (
+                    digest >= 0 and digest != digest_of(tensor)
+                ):
                     raise LocalProtocolError(
                         f"The tensor {name!r} of {self._what} {chunk_index} was written to before "
                         f"{self._until}.",

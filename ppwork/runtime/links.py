@@ -1,7 +1,7 @@
 """The moving ends of each link: p2p sender and receiver, root and receivers of the mesh broadcast.
 
 Every ``Work`` is kept and waited for exactly once: a dropped gloo isend loses its message, and a second wait
-blocks for ever. All of it blocks, so it runs on the lane of its group.
+blocks for ever. Waiting blocks, so it is done on the lane of the group; to post a send does not.
 
 Receives are posted ahead: a gloo send that finds its receive there saves a round trip, a third of the time of
 1 MB. The frame's size never changes, so its receive is always there. Payload receives are posted ahead once
@@ -15,6 +15,7 @@ a schema has repeated, and stay safe when the next message is another one:
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -80,8 +81,31 @@ class _P2PLink(Link):
 class P2PSender(_P2PLink):
     """The sending end of ``down_pg`` or ``up_pg``."""
 
+    def __init__(self, groups: Groups, name: str) -> None:
+        super().__init__(groups, name)
+        self._turn = threading.Lock()
+
     def send(self, outgoing: Outgoing) -> None:
-        """Start all transfers of a message, then wait for each once.
+        """Start all transfers of a message, then wait for each once; raises and blocks as ``wait``."""
+        self.wait(self.post(outgoing))
+
+    def post(self, outgoing: Outgoing) -> list[Any]:
+        """Start all transfers of a message, and return the works that ``wait`` takes.
+
+        Raises:
+            PeerLostError: The peer is gone (this rank).
+
+        Blocks:
+            Never for the peer. What it has posted already is copied to it by this thread, as far as the
+            connection takes it.
+        """
+        with self._turn:  # whoever has a message may post it, one at a time (rule R7)
+            works = [self.start(part, HEAD_TAG) for part in outgoing.head]
+            works += [self.start(part, outgoing.tag) for part in outgoing.payload]
+        return works
+
+    def wait(self, works: list[Any]) -> None:
+        """Wait for the works of ``post``, once.
 
         Raises:
             PeerLostError, PeerTimeoutError: The peer is gone or silent (this rank).
@@ -89,8 +113,6 @@ class P2PSender(_P2PLink):
         Blocks:
             Until the peer has taken all of it; at most the group's timeout for each part.
         """
-        works = [self.start(part, HEAD_TAG) for part in outgoing.head]
-        works += [self.start(part, outgoing.tag) for part in outgoing.payload]
         self._wait(works)
 
     def start(self, part: torch.Tensor, tag: int) -> Any:  # noqa: ANN401  a Work

@@ -9,6 +9,9 @@ Theory of operation: who runs ahead of whom.
       leader      down_pg lane  -> _arrived ->  mesh_pg lane  -> _ready ->  main thread  ->  up_pg lane
       follower                                  mesh_pg lane  -> _ready ->  main thread
 
+- A small envelope is broadcast by the lane that has it, unless another is before it: to hand it over would
+  take longer than to send it. A large one is not, where the next one comes in meanwhile; nor is any on CUDA,
+  whose marks have their place among them. ``_turn`` keeps both lanes out of ``mesh_pg`` at once (rule R7).
 - Each queue is bounded by the depth, so a slow mesh holds back rank 0 and not the other way round. A put that
   finds no room within its bound is an error like any other.
 - The leader checks an envelope on its lane, before any follower can see it: at most one rank has refused it,
@@ -59,6 +62,8 @@ from ppwork.runtime.links import BroadcastReceiver, BroadcastRoot, P2PReceiver, 
 from ppwork.runtime.messages import Incoming, Outgoing
 from ppwork.runtime.plane import PPControlPlane, Timed
 
+AT_ONCE_BYTES = 256 << 10
+"""Payload that the lane which received it passes on; a longer broadcast would keep the next one waiting."""
 LAST = (PPAction.SHUTDOWN, PPAction.ERROR)
 """After these nothing comes any more."""
 
@@ -209,24 +214,32 @@ class MeshPlane(PPControlPlane):
         """Have the next chunk begun if it is time, and say whether it was; the leader's to say."""
         return False
 
-    def _take_ahead(self, name: str, receive: Callable[[], Incoming | None], into: WatchedQueue[Any]) -> None:
+    def _take_ahead(self, name: str, receive: Callable[[], Incoming | None]) -> None:
         """Lane job: take envelopes one after another until the last one or an error."""
         try:
             while True:
                 start_ns = time.monotonic_ns()
                 if (incoming := receive()) is None:
-                    into.put(Mark.BEGIN, timeout=self._patience_s)
+                    self._hand_on(Mark.BEGIN)
                     continue
                 envelope: PPEnvelope = self._only_kind(incoming, PPEnvelope)
                 # A notice is for the main thread alone: the chunk that it is computing is still in order.
                 if envelope.action is not PPAction.ERROR:
                     self._own(incoming)
-                self.recorder.add_span("receive", start_ns, lane=name, ids=envelope.ids.where())
-                into.put(incoming, timeout=self._patience_s)
+                end_ns = time.monotonic_ns()
+                try:
+                    self._hand_on(incoming)
+                finally:  # what somebody waits for comes before what is written down
+                    ids = envelope.ids.where()
+                    self.recorder.add_span("receive", start_ns, end_ns=end_ns, lane=name, ids=ids)
                 if envelope.action in LAST:
                     return
         except BaseException as error:  # noqa: BLE001
-            into.put(error, timeout=self._patience_s)
+            self._hand_on(error)
+
+    def _hand_on(self, item: Item) -> None:
+        """Hand on what was taken ahead; on the lane that took it."""
+        self._ready.put(item, timeout=self._patience_s)
 
     def _next_on_device(self, device: CudaLinks) -> Incoming:
         """Return the next envelope; a chunk once it begins and no result is left to send.
@@ -286,14 +299,18 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
         self._mesh = BroadcastRoot(groups)
         self.links.update(down_pg=self._down, mesh_pg=self._mesh, up_pg=self._up)
         bound = plan.in_flight_depth + 2  # and the SHUTDOWN behind the last chunk, and BEGIN
-        self._arrived: WatchedQueue[Incoming | BaseException | Mark] = WatchedQueue(bound)
+        self._arrived: WatchedQueue[Item] = WatchedQueue(bound)
+        self._at_once_bytes = AT_ONCE_BYTES if plan.in_flight_depth > 1 else plan.max_message_bytes
+        self._left = self._passed = 0
+        """Items that the ``down_pg`` lane has left to that of ``mesh_pg``, and those that this has passed."""
+        self._turn, self._told = threading.Lock(), False
         self._results: deque[Future[None]] = deque()
         self._owed: list[int] = []
         """Chunks that were handed out and whose result was not sent."""
         self._lent = Lent(plan.compare_collectives, "the result of chunk", "rank 0 had it")
         self._session_lock = threading.Lock()
         self._refused: RemoteProtocolError | None = None
-        self._lanes["down_pg"].submit(partial(self._take_ahead, "down_pg", self._down.receive, self._arrived))
+        self._lanes["down_pg"].submit(partial(self._take_ahead, "down_pg", self._down.receive))
         self._lanes["mesh_pg"].submit(self._pass_on_ahead)
 
     def computed(self, observed_calls: int) -> Ids:
@@ -414,8 +431,7 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
         outgoing = self.preflight(result)
         self._await_results(self.plan.in_flight_depth)
         self._commit("result.send", result.ids)
-        job = partial(self._send_on_lane, "up_pg", "send_result", outgoing)
-        self._results.append(self._lanes["up_pg"].submit(job))
+        self._results.append(self._send_out("up_pg", "send_result", outgoing))
         if self.device is not None:
             self.device.send("up_pg", outgoing, self._up.issue)
 
@@ -446,42 +462,65 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
         if self._computing and len(self._ahead) < enough:
             return False
         try:
-            self._arrived.put_nowait(Mark.BEGIN)
+            self._arrived.put(Mark.BEGIN, timeout=0.0)
         except queue.Full:
             return False  # then an item is on its way to the main thread, which asks again behind it
         return True
 
+    def _hand_on(self, item: Item) -> None:
+        """Broadcast here what is small and has nothing before it; leave all else to the ``mesh_pg`` lane."""
+        payload = item.recv_buffer if isinstance(item, Incoming) else None
+        is_large = payload is not None and payload.numel() > self._at_once_bytes
+        if self.device is not None or is_large or self._passed < self._left:
+            self._left += 1
+            self._arrived.put(item, timeout=self._patience_s)
+        elif isinstance(item, Incoming):
+            self._pass_on(item)
+        else:
+            self._ready.put(item, timeout=self._patience_s)
+
     def _pass_on_ahead(self) -> None:
-        """Lane job: broadcast what has arrived and been checked; commitment point 2."""
+        """Lane job: broadcast what has arrived and was left to this lane."""
         try:
-            while (incoming := self._arrived.get()) is not Mark.STOP:
-                if isinstance(incoming, Mark):
-                    self._mesh.begin(self.plan.frame_bytes)
-                    self._ready.put(incoming, timeout=self._patience_s)
-                    continue
-                if isinstance(incoming, BaseException):
-                    self._ready.put(incoming, timeout=self._patience_s)
-                    return
-                ids = incoming.message.ids
-                self._commit("mesh.broadcast", ids)
-                with self.recorder.span("broadcast", lane="mesh_pg", ids=ids.where()):
-                    self._mesh.pass_on(incoming)
-                self._ready.put(incoming, timeout=self._patience_s)
-                if incoming.message.action in LAST:
+            while (item := self._arrived.get()) is not Mark.STOP:
+                if isinstance(item, Incoming):
+                    self._pass_on(item)
+                else:
+                    if isinstance(item, Mark):
+                        self._mesh.begin(self.plan.frame_bytes)
+                    self._ready.put(item, timeout=self._patience_s)
+                self._passed += 1
+                if isinstance(item, BaseException):
                     return
         except BaseException as error:  # noqa: BLE001
             self._ready.put(error, timeout=self._patience_s)
 
+    def _pass_on(self, incoming: Incoming) -> None:
+        """Broadcast what has been checked (commitment point 2), and give it to the main thread."""
+        ids = incoming.message.ids
+        self._commit("mesh.broadcast", ids)
+        start_ns, end_ns = time.monotonic_ns(), 0
+        try:
+            with self._turn:
+                if not self._told:
+                    self._mesh.pass_on(incoming)
+            end_ns = time.monotonic_ns()
+            self._ready.put(incoming, timeout=self._patience_s)
+        finally:
+            self.recorder.add_span("broadcast", start_ns, end_ns=end_ns, lane="mesh_pg", ids=ids.where())
+
     def _notify(self, name: str, outgoing: Outgoing) -> None:
         if name == "mesh_pg":
-            self._mesh.notify(outgoing.head)
+            with self._turn:
+                self._told = True
+                self._mesh.notify(outgoing.head)
         else:
             super()._notify(name, outgoing)
 
     def _stop_ahead(self) -> None:
         # A full queue needs no mark: the broadcast of what is in it ends or fails by itself.
         with contextlib.suppress(queue.Full):
-            self._arrived.put_nowait(Mark.STOP)
+            self._arrived.put(Mark.STOP, timeout=0.0)
 
 
 class FollowerPlane(MeshPlane, role=Role.FOLLOWER):
@@ -494,7 +533,7 @@ class FollowerPlane(MeshPlane, role=Role.FOLLOWER):
         self._mesh = BroadcastReceiver(groups, plan)
         self.links.update(mesh_pg=self._mesh)
         self._launched: deque[Future[None]] = deque()
-        self._lanes["mesh_pg"].submit(partial(self._take_ahead, "mesh_pg", self._mesh.receive, self._ready))
+        self._lanes["mesh_pg"].submit(partial(self._take_ahead, "mesh_pg", self._mesh.receive))
 
     def computed(self, observed_calls: int) -> Ids:
         """Check as ``MeshPlane.computed``."""

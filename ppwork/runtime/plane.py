@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -55,6 +56,35 @@ class Timed:
 
     host_ns: int = 0
     on_device: DeviceSpan | None = None
+
+
+class Sending:
+    """A message on its way out: posted by the thread that has it or by a lane, waited for by the lane."""
+
+    def __init__(self, link: Any, outgoing: Outgoing) -> None:  # noqa: ANN401  a sending end
+        self.which = outgoing.message.ids.where()
+        self.start_ns = 0
+        self._link, self._outgoing = link, outgoing
+        self._works: list[Any] = []
+        self._error: Exception | None = None
+
+    def post(self) -> None:
+        """Post it, once; what breaks is kept for ``wait``, whose caller reports it."""
+        self.start_ns = time.monotonic_ns()
+        try:
+            self._works = self._link.post(self._outgoing)
+        except Exception as error:  # noqa: BLE001
+            self._error = error
+        del self._outgoing  # its works keep what is on its way
+
+    def wait(self) -> None:
+        """Wait until the peer has taken it, and post it before if nobody has; see ``P2PSender``."""
+        if not self.start_ns:
+            self.post()
+        if self._error is not None:
+            raise self._error
+        self._link.wait(self._works)
+        self._works = []
 
 
 def leave_hard() -> NoReturn:
@@ -210,6 +240,7 @@ class PPControlPlane:
     def _leave(self) -> None:
         if self.device is not None:
             self.device.spans.flush()
+        self._stop_ahead()
         for name, lane in self._lanes.items():
             if not lane.close(NOTICE_TIMEOUT_S):  # it may be in the group that is about to be destroyed
                 raise PeerTimeoutError(
@@ -270,7 +301,7 @@ class PPControlPlane:
         self.links[name].send(outgoing)
 
     def _stop_ahead(self) -> None:
-        """End whatever runs ahead on the lanes, so that a notice can use them."""
+        """End whatever runs ahead on the lanes, so that a notice can use them, or they can stop."""
 
     @contextmanager
     def timed(self, name: str, which: WhichChunk) -> Iterator[Timed]:
@@ -327,10 +358,23 @@ class PPControlPlane:
         if self._hook is not None:
             self._hook(point, ids)
 
-    def _send_on_lane(self, name: str, span: str, outgoing: Outgoing) -> None:
-        """Lane job: send a message of this role, and record how long it took to leave."""
-        with self.recorder.span(span, lane=name, ids=outgoing.message.ids.where()):
-            self.links[name].send(outgoing)
+    def _send_out(self, name: str, span: str, outgoing: Outgoing) -> Future[None]:
+        """Send a message of this role; the lane waits for it, and posts it where chunks overlap.
+
+        To post is to copy, as far as the peer has posted its end. At depth 1 this thread has nothing else to
+        do, and would wait for the lane to wake; deeper it has a stage to compute, and the lane beside it.
+        On CUDA it has NCCL's operations to issue.
+        """
+        sending = Sending(self.links[name], outgoing)
+        first = sending.post if self.plan.in_flight_depth == 1 and self.device is None else None
+        return self._lanes[name].submit(partial(self._await_sent, name, span, sending), first=first)
+
+    def _await_sent(self, name: str, span: str, sending: Sending) -> None:
+        """Lane job: wait until a message has left, and record how long it took."""
+        try:
+            sending.wait()
+        finally:
+            self.recorder.add_span(span, sending.start_ns, lane=name, ids=sending.which)
 
     def _refuse_notice(self, incoming: Incoming) -> None:
         if incoming.message.action is PPAction.ERROR and incoming.message.reason is not None:

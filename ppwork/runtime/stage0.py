@@ -1,26 +1,27 @@
 """Stage 0's end of the control plane: send chunks, receive results, drain and shut down.
 
-Sends run on the ``down_pg`` lane and receives on the ``up_pg`` lane, so up to ``in_flight_depth`` chunks are
-on their way while the main thread encodes and decodes. At depth 1 a send follows the last result anyway.
+Up to ``in_flight_depth`` chunks are on their way while the main thread encodes and decodes. It posts sends
+itself and the ``down_pg`` lane waits for them; the ``up_pg`` lane takes one answer for each. ``_news`` is all
+that wakes the main thread: answers, and the word that a send broke.
 """
 
 from __future__ import annotations
 
-import threading
+import queue
 import time
 from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ppwork.errors import LocalProtocolError, PeerTimeoutError, PPWorkError
+from ppwork.errors import LocalProtocolError, PeerTimeoutError
+from ppwork.protocol.backend_errors import SILENT_PEER_CHECK
 from ppwork.protocol.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPResult
 from ppwork.protocol.notices import notice_of
 from ppwork.protocol.plan import PipelinePlan
 from ppwork.protocol.topology import Role
 from ppwork.runtime.groups import Groups
-from ppwork.runtime.lanes import first_done, result_of
+from ppwork.runtime.lanes import LaneStatistics, WatchedQueue, result_of, tokens
 from ppwork.runtime.lent import Lent, copies
 from ppwork.runtime.links import P2PReceiver, P2PSender
 from ppwork.runtime.messages import Incoming
@@ -40,12 +41,20 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         self._down, self._up = P2PSender(groups, "down_pg"), P2PReceiver(groups, "up_pg", plan)
         self.links.update(down_pg=self._down, up_pg=self._up)
         self._sends: deque[Future[None]] = deque()
-        self._answers: deque[Future[Incoming]] = deque()
+        self._unanswered = 0
+        """Envelopes that have left and whose answer was not taken."""
+        self._owed: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        """For the ``up_pg`` lane: an answer is to come; false: none any more."""
+        self._news: WatchedQueue[Incoming | BaseException | None] = WatchedQueue(2 * plan.in_flight_depth + 4)
+        """Answers, what ended their lane, and ``None`` where a send broke."""
+        self._answers: deque[Incoming | BaseException] = deque()
+        """Those of them that the main thread has seen and not taken."""
         self.lent = Lent(plan.compare_collectives, "chunk", "its result had come")
         """What `encode` has returned, until the mesh's answer: nobody may write to it."""
-        self._room = threading.Semaphore(plan.bounds[1])
+        self._room = tokens(plan.bounds[1])
         self._holding = False
         self._asked_ns = 0
+        self._lanes["up_pg"].submit(self._take_answers)
 
     def send(
         self,
@@ -89,8 +98,8 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         chunk_plan = ChunkPlan.of(steps or self.plan.denoise_steps, recompute=recompute, reset_cache=cut)
         if copy:
             tensors = copies(tensors)
-        self.lent.lend(ids.chunk_index, tensors)
         self._send(PPEnvelope(PPAction.INFER, ids, chunk_plan, metadata or {}, tensors), flush=flush)
+        self.lent.lend(ids.chunk_index, tensors)
         return ids
 
     def heartbeat(self) -> None:
@@ -127,7 +136,7 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
     @property
     def results_ready(self) -> int:
         """Number of results that have arrived at rank 0 and were not taken."""
-        return sum(answer.done() for answer in self._answers)
+        return len(self._answers) + self._news.waiting()
 
     @property
     def sending(self) -> bool:
@@ -142,7 +151,7 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         self._one_caller("release_result")
         if self._holding:
             self._holding = False
-            self._room.release()
+            self._room.put(None)
 
     def shutdown(self) -> None:
         """Say that the stream has ended and wait for the acknowledgement (rule R10).
@@ -155,6 +164,13 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         self._one_caller("shutdown")
         self._send(PPEnvelope(PPAction.SHUTDOWN, self.session.next_ids(PPAction.SHUTDOWN)))
         self.session.acknowledged(self._take_answer())
+        for sent in self._sends:
+            result_of(sent, self._patience_s, what="send", group="down_pg", peer=1)
+
+    def statistics(self) -> tuple[LaneStatistics, ...]:
+        """Return how full each lane is; that of ``up_pg`` is filled by answers."""
+        down, _ = super().statistics()
+        return down, self._news.statistics("up_pg")
 
     def _send(self, envelope: PPEnvelope, *, flush: bool = False) -> None:
         ids = envelope.ids
@@ -166,50 +182,79 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
             except LocalProtocolError as error:
                 error.at(rank=self.groups.rank, role=str(self.role), **ids.where())
                 raise
-        if envelope.action is not PPAction.NOOP:
-            # Before the send: if the leader refuses this envelope, its notice must find a receiver while our
-            # send still waits for its tensors to be taken. A heartbeat has no answer, and a receive posted
-            # for it would run into its bound while the source pauses.
-            self._answers.append(self._lanes["up_pg"].submit(self._receive_answer))
         self._commit("envelope.send", ids)
-        job = partial(self._send_on_lane, "down_pg", "send", outgoing)
-        self._sends.append(self._lanes["down_pg"].submit(job))
+        sent = self._send_out("down_pg", "send", outgoing)
+        self._sends.append(sent)
+        if envelope.action is not PPAction.NOOP:
+            # While the send waits for its tensors to be taken: if the leader refuses this envelope, its
+            # notice must find a receiver. A heartbeat has no answer, and a receive posted for it would run
+            # into its bound while the source pauses.
+            self._unanswered += 1
+            self._owed.put(True)
+        sent.add_done_callback(self._tell_if_broken)
         if self.device is not None:
             self.device.send("down_pg", outgoing, self._down.issue)
         self.session.sent(envelope, flush=flush)
 
+    def _tell_if_broken(self, sent: Future[None]) -> None:
+        # A send that breaks must be heard at once, not when the answer's own bound passes.
+        if sent.exception() is not None:
+            self._news.put(None, timeout=self._patience_s)
+
+    def _take_answers(self) -> None:
+        """Lane job: take the answers one after another."""
+        try:
+            while self._owed.get():
+                self._news.put(self._receive_answer(), timeout=self._patience_s)
+        except BaseException as error:  # noqa: BLE001
+            self._news.put(error, timeout=self._patience_s)
+
     def _receive_answer(self) -> Incoming:
-        """Lane job: take the next answer, once fewer than ``d_out`` results wait for their decode."""
-        if not self._room.acquire(timeout=self._patience_s):
+        """Take the next answer, once fewer than ``d_out`` results wait for their decode."""
+        try:
+            self._room.get(timeout=self._patience_s)
+        except queue.Empty:
             raise PeerTimeoutError(
                 f"No result was decoded within {self._patience_s:g} s, so none could be received.",
                 where={"group": "up_pg"},
                 check_first="how long does stage 0 take to decode?",
-            )
+            ) from None
         incoming = self._up.receive()
         self.recorder.instant("arrive", lane="up_pg", ids=incoming.message.ids.where())
         return incoming
 
-    def _await_answer(self) -> Future[Incoming]:
+    def _stop_ahead(self) -> None:
+        self._owed.put(False)
+
+    def _await_answer(self) -> None:
         self.release_result()
-        if not self._answers:
+        if not self._unanswered:
             raise LocalProtocolError(
                 "A result was asked for, but nothing was in flight.",
                 where={"rank": self.groups.rank, "role": str(self.role)},
                 check_first="each receive_result needs a send before it",
             )
-        answer, self._asked_ns = self._answers[0], self._asked_ns or time.monotonic_ns()
-        while not answer.done():
-            # A send that breaks must be heard at once, not when the answer's own bound passes.
-            watched: list[Future[Any]] = [answer, *self._sends]
-            first_done(watched, self._patience_s, what="receive", group="up_pg", peer=1)
-            self._report_broken_sends()
-        return answer
+        self._asked_ns = self._asked_ns or time.monotonic_ns()
+        while not self._answers:
+            try:
+                news = self._news.get(self._patience_s)
+            except queue.Empty:
+                raise PeerTimeoutError(
+                    f"The receive did not end within {self._patience_s:g} s.",
+                    where={"group": "up_pg", "peer": 1},
+                    check_first=SILENT_PEER_CHECK,
+                ) from None
+            if news is not None:
+                self._answers.append(news)
+            if not isinstance(news, Incoming):
+                self._report_broken_sends()
 
     def _take_answer(self) -> PPResult:
-        answer = self._await_answer()
+        self._await_answer()
+        if isinstance(incoming := self._answers[0], BaseException):
+            raise incoming  # and again, whoever asks again
         self._answers.popleft()
-        incoming = answer.result()
+        self._unanswered -= 1
         start_ns, self._asked_ns = self._asked_ns, 0
         self.recorder.add_span("receive", start_ns, lane="up_pg", ids=incoming.message.ids.where())
         self._refuse_notice(incoming)
@@ -232,14 +277,19 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
 
     def _prefer_notice(self, error: BaseException) -> None:
         """A broken send is a symptom; if the leader managed to say why, that is the news."""
-        self._room.release(len(self._answers) or 1)  # nothing will be decoded any more
+        for _ in range(self._unanswered):  # nothing will be decoded any more
+            self._room.put(None)
         deadline = time.monotonic() + NOTICE_TIMEOUT_S
-        while self._answers:
+        while self._unanswered:
             remaining_s = max(0.0, deadline - time.monotonic())
             try:
-                answer = self._answers.popleft()
-                incoming = result_of(answer, remaining_s, what="notice", group="up_pg", peer=1)
-            except PPWorkError:
+                news = self._answers.popleft() if self._answers else self._news.get(remaining_s)
+            except queue.Empty:
+                return
+            if isinstance(news, BaseException):
                 return  # the leader is gone without a word: the broken send stays the news
-            if incoming.message.reason is not None:
-                raise notice_of(incoming.message.reason, self.groups.rank, self.role) from error
+            if news is None:
+                continue
+            self._unanswered -= 1
+            if news.message.reason is not None:
+                raise notice_of(news.message.reason, self.groups.rank, self.role) from error

@@ -102,20 +102,21 @@ class BadFrame(CaseInjector):
     """F06 and F16: what leaves rank 0 is not what its own checks have seen."""
 
     def plane(self, plane: PPControlPlane) -> None:
-        """Change the frame of a chunk on its lane, after everything that could refuse it."""
+        """Change the frame of a chunk as it is posted, after everything that could refuse it."""
         down = plane.links["down_pg"]
-        send = down.send
+        post = down.post
 
-        def sent(outgoing: Outgoing) -> None:
+        def posted(outgoing: Outgoing) -> list[Any]:
             ids = outgoing.message.ids
             if outgoing.message.action is PPAction.INFER and self.due(ids.chunk_index):
                 frame = bytes(outgoing.head[0].numpy())
                 self.injected(ids)
                 spoilt = bytearray(self._spoilt(frame, ids))
                 outgoing.head[0] = torch.frombuffer(spoilt, dtype=torch.uint8)
-            send(outgoing)
+            works: list[Any] = post(outgoing)
+            return works
 
-        put(down, "send", sent)
+        put(down, "post", posted)
 
     def _spoilt(self, frame: bytes, ids: Ids) -> bytes:
         if self.case == "truncated":

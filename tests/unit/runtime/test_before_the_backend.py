@@ -35,7 +35,7 @@ def groups():
         role=Role.LEADER,
         handles=lambda: handles,
         device=torch.device("cpu"),
-        topology=SimpleNamespace(links=lambda rank: ()),
+        topology=SimpleNamespace(links=lambda rank: ("down_pg", "up_pg")),
         timeout_s=1.0,
     )
 

@@ -14,7 +14,7 @@ def test_a_queue_remembers_its_largest_fill_and_what_went_through():
     for item in "abc":
         watched.put(item)
     with pytest.raises(queue.Full):
-        watched.put_nowait("d")
+        watched.put("d", timeout=0.0)
     assert [watched.get(), watched.get()] == ["a", "b"]
     watched.put("e")
     assert watched.statistics("q") == LaneStatistics("q", waiting=2, bound=3, done=2, most=3)

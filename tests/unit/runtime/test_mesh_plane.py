@@ -49,7 +49,10 @@ class Link:
     def issue(self, raw):
         pass
 
-    def send(self, outgoing):
+    def post(self, outgoing):
+        return []
+
+    def wait(self, works):
         pass
 
 

@@ -15,11 +15,11 @@ from ppwork.runtime import PPControlPlane, Stage0Plane
 
 @pytest.fixture
 def plane(monkeypatch):
-    """Rank 0's end with no lane behind it."""
+    """Rank 0's end with no link behind its lanes."""
     import torch
 
     plan = PipelinePlan(mesh_size=1)
-    topology = SimpleNamespace(links=lambda rank: ())
+    topology = SimpleNamespace(links=lambda rank: ("down_pg", "up_pg"))
     groups = SimpleNamespace(
         rank=0, role=Role.STAGE0, topology=topology, device=torch.device("cpu"), timeout_s=1
     )

@@ -1,0 +1,233 @@
+"""Which thread moves a message, and who hears of it: rank 0's sends and answers, the leader's broadcast."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from ppwork.errors import LocalProtocolError, PeerLostError, TerminalNotice
+from ppwork.protocol.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPResult, Reason
+from ppwork.protocol.plan import PipelinePlan
+from ppwork.protocol.topology import Role, Topology
+from ppwork.runtime import PPControlPlane
+from ppwork.runtime.mesh import AT_ONCE_BYTES
+from ppwork.runtime.messages import Incoming
+
+MAIN = threading.current_thread().name
+X = {"x": torch.ones(3)}
+
+
+class Link:
+    """An end of a link: ``coming`` is what it receives, ``acts`` what it was asked and by which thread."""
+
+    def __init__(self, *args):
+        self.coming, self.acts, self.may_leave = queue.Queue(), [], threading.Event()
+        self.may_leave.set()
+        self.breaks: Exception | None = None
+        self.passing = threading.Event()
+
+    def act(self, what):
+        self.acts.append((what, threading.current_thread().name))
+
+    def post(self, outgoing):
+        self.act("post")
+        return [outgoing]
+
+    def wait(self, works):
+        self.act("wait")
+        assert self.may_leave.wait(10.0)
+        if self.breaks is not None:
+            raise self.breaks
+
+    def send(self, outgoing):
+        self.wait(self.post(outgoing))
+
+    def receive(self):
+        item = self.coming.get(timeout=10.0)
+        if isinstance(item, Exception):
+            raise item
+        return item
+
+    def pass_on(self, incoming):
+        self.act(incoming.message.ids.chunk_index)
+        self.passing.set()
+        assert self.may_leave.wait(10.0)
+
+    def notify(self, head):
+        self.act("notice")
+
+
+@pytest.fixture
+def plane_of(monkeypatch):
+    for module, ends in (
+        ("stage0", ("P2PReceiver", "P2PSender")),
+        ("mesh", ("P2PReceiver", "P2PSender", "BroadcastRoot")),
+    ):
+        for end in ends:
+            monkeypatch.setattr(f"ppwork.runtime.{module}.{end}", Link)
+    planes = []
+
+    def made(role, depth):
+        topology = Topology(2)
+        groups = SimpleNamespace(
+            rank=[Role.STAGE0, Role.LEADER].index(role), role=role, topology=topology,
+            device=torch.device("cpu"), timeout_s=5.0,
+        )  # fmt: skip
+        planes.append(PPControlPlane.join(PipelinePlan(mesh_size=2, in_flight_depth=depth), groups=groups))
+        return planes[-1]
+
+    yield made
+    for plane in planes:
+        plane._stop_ahead()
+        for link in plane.links.values():
+            link.may_leave.set()
+            link.coming.put(RuntimeError("the test is over"))
+        for lane in plane._lanes.values():
+            assert lane.close(5.0)
+
+
+def answer(k, action=PPAction.INFER, reason=None):
+    return Incoming(PPResult(action, Ids(k, k, 0), 1, reason=reason), None, [], None, None)
+
+
+def envelope(k, payload_bytes=0):
+    message = PPEnvelope(PPAction.INFER, Ids(k, k, 0), ChunkPlan.of(1))
+    payload = torch.empty(payload_bytes, dtype=torch.uint8) if payload_bytes else None
+    return Incoming(message, None, [], payload, None)
+
+
+def until(fact):
+    """Wait for what a lane does."""
+    assert any(fact() or threading.Event().wait(0.01) for _ in range(1000))
+
+
+@pytest.mark.parametrize(("depth", "poster"), [(1, MAIN), (2, "lane-down_pg")])
+def test_rank_0_posts_at_depth_1_and_its_lane_where_chunks_overlap(plane_of, depth, poster):
+    """R7; and what is posted is waited for once."""
+    plane = plane_of(Role.STAGE0, depth)
+    down, up = plane.links["down_pg"], plane.links["up_pg"]
+    plane.send(X)
+    up.coming.put(answer(0))
+    plane.receive_result()
+    until(lambda: not plane.sending)
+    assert down.acts == [("post", poster), ("wait", "lane-down_pg")]
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_send_never_waits_for_the_peer(plane_of, depth):
+    plane = plane_of(Role.STAGE0, depth)
+    plane.links["down_pg"].may_leave.clear()
+    plane.send(X)
+    assert plane.sending
+
+
+@pytest.mark.parametrize("when", ["posted", "waited for"])
+def test_a_send_that_breaks_is_heard_while_its_answer_is_awaited(plane_of, when):
+    """At once, not at the bound of the answer, and by the next call, not by ``send``."""
+    plane = plane_of(Role.STAGE0, 1)
+    down, up = plane.links["down_pg"], plane.links["up_pg"]
+    lost = PeerLostError("gone", where={"group": "down_pg"}, check_first="")
+
+    def breaking(*args):
+        raise lost
+
+    if when == "posted":
+        down.post = breaking
+    else:
+        down.may_leave.clear()
+        down.breaks = lost
+    plane.send(X)
+    threading.Timer(0.1, down.may_leave.set).start()
+    threading.Timer(0.3, up.coming.put, [PeerLostError("gone, too", where={}, check_first="")]).start()
+    began = time.monotonic()
+    with pytest.raises(PeerLostError, match="gone") as caught:
+        plane.receive_result()
+    assert caught.value is lost
+    assert time.monotonic() - began < 4.0  # the bound is 7 s
+
+
+def test_a_notice_is_preferred_to_the_send_that_broke(plane_of):
+    plane = plane_of(Role.STAGE0, 2)
+    down, up = plane.links["down_pg"], plane.links["up_pg"]
+    down.breaks = PeerLostError("gone", where={}, check_first="")
+    plane.send(X)
+    up.coming.put(answer(0, PPAction.ERROR, Reason("ValueError", "why", {}, "")))
+    with pytest.raises(TerminalNotice, match="why"):
+        plane.receive_result()
+
+
+def test_what_ended_the_answers_is_said_to_everybody_who_asks_again(plane_of):
+    plane = plane_of(Role.STAGE0, 2)
+    plane.send(X)
+    plane.links["up_pg"].coming.put(PeerLostError("gone", where={}, check_first=""))
+    for _ in range(2):
+        with pytest.raises(PeerLostError, match="gone"):
+            plane.receive_result()
+
+
+def test_a_lane_at_its_bound_refuses_before_anything_is_posted(plane_of):
+    plane = plane_of(Role.STAGE0, 1)
+    down = plane.links["down_pg"]
+    down.may_leave.clear()
+    refused = 0
+    for _ in range(9):
+        try:
+            plane.heartbeat()
+        except LocalProtocolError as error:
+            refused += "one more was refused" in error.what
+    assert refused > 0
+    posted = [act for act in down.acts if act[0] == "post"]
+    assert len(posted) == plane.session.last_ids.call_id + 1
+
+
+# The leader's broadcast
+
+
+@pytest.mark.parametrize(
+    ("depth", "payload_bytes", "lane"),
+    [
+        (2, 0, "lane-down_pg"),
+        (2, AT_ONCE_BYTES, "lane-down_pg"),
+        (2, AT_ONCE_BYTES + 1, "lane-mesh_pg"),
+        (1, AT_ONCE_BYTES + 1, "lane-down_pg"),  # nothing comes in meanwhile
+    ],
+)
+def test_what_is_small_is_passed_on_by_the_lane_that_has_it(plane_of, depth, payload_bytes, lane):
+    plane = plane_of(Role.LEADER, depth)
+    plane.links["down_pg"].coming.put(envelope(0, payload_bytes))
+    assert plane.receive().ids.chunk_index == 0
+    assert plane.links["mesh_pg"].acts == [(0, lane)]
+
+
+def test_a_small_envelope_does_not_overtake_a_large_one(plane_of):
+    plane = plane_of(Role.LEADER, 3)
+    down, mesh = plane.links["down_pg"], plane.links["mesh_pg"]
+    mesh.may_leave.clear()
+    down.coming.put(envelope(0, AT_ONCE_BYTES + 1))
+    down.coming.put(envelope(1))
+    assert mesh.passing.wait(10.0)
+    until(lambda: plane._left == 2)
+    mesh.may_leave.set()
+    assert [plane.receive().ids.chunk_index for _ in range(2)] == [0, 1]
+    assert mesh.acts == [(0, "lane-mesh_pg"), (1, "lane-mesh_pg")]
+
+
+def test_a_notice_waits_for_the_broadcast_that_is_under_way_and_is_the_last(plane_of):
+    """R7 and R9: one thread at a time in ``mesh_pg``, and nothing behind the notice."""
+    plane = plane_of(Role.LEADER, 3)
+    down, mesh = plane.links["down_pg"], plane.links["mesh_pg"]
+    mesh.may_leave.clear()
+    down.coming.put(envelope(0))
+    assert mesh.passing.wait(10.0)
+    failing = threading.Thread(target=plane.fail, args=(ValueError("mine"),))
+    failing.start()
+    until(lambda: plane.links["up_pg"].acts)  # rank 0 has been told, so the mesh is next
+    assert [what for what, _ in mesh.acts] == [0]
+    mesh.may_leave.set()
+    failing.join(10.0)
+    assert mesh.acts == [(0, "lane-down_pg"), ("notice", "lane-mesh_pg")]
