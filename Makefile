@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
+# Some hundred processes of ours are started by the tests: each would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
 # Cells of lessons are tests, too: their outputs are those that are committed.
 LESSONS := --nbval --nbval-sanitize-with tests/notebooks/sanitize.cfg --nbval-cell-timeout 120
 # Three on two cores, as most of these wait at times: for the end of a timeout, a death, a start. In the order of
@@ -14,14 +16,14 @@ TIMED := $(wildcard notebooks/0[456]-*.ipynb)
 # No torch and no processes of their own: unit tests alone reach every line that matters.
 PURE := ppwork/protocol/*,ppwork/records/*,ppwork/timeline/*,ppwork/diagnosis/*,ppwork/pictures/*,ppwork/claims/themes/*,ppwork/*.py
 
-.PHONY: demo test check fix compat lab slides site screenshots bench mutants gpu-kit gpu clean
+.PHONY: demo test check types imports spelling fix compat lab slides site screenshots bench mutants gpu-kit gpu clean
 
 demo: .venv/.run  ## set up, then the main job: the shipped clip, denoised by a mesh of two
 	$(BIN)/ppwork run --verify
 
 test: check  ## set up, then every check and test
 	rm -f .coverage*
-	$(BIN)/coverage run -m pytest -n 2 --dist worksteal tests/unit tests/project
+	$(BIN)/coverage run -m pytest -n 3 --dist worksteal tests/unit tests/project
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --include="$(PURE)" --skip-covered --fail-under=95
 	$(BIN)/python -m pytest $(LESSONS) $(WAITING) tests/multiproc tests/notebooks \
@@ -31,8 +33,15 @@ test: check  ## set up, then every check and test
 check: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(MAKE) --no-print-directory -j 2 --output-sync=target types imports spelling
+
+types:
 	$(BIN)/mypy
+
+imports:
 	$(BIN)/lint-imports
+
+spelling:
 	$(BIN)/codespell
 
 fix: .venv/.dev
