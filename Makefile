@@ -3,11 +3,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-# The kernel of a lesson imports torch once, and forks its ranks (ppwork/launcher/warm.py).
-NBVAL := PPWORK_NONINTERACTIVE=1 PPWORK_WARM=1 $(BIN)/python -m pytest -p no:randomly -o filterwarnings=default --nbval \
-	--nbval-sanitize-with tests/notebooks/sanitize.cfg --nbval-cell-timeout 120
-# Three on two cores, as these tests mostly wait: for the end of a timeout, a death, a start. In the order of
-# tests/conftest.py, and not by the number of tests in a file.
+# Some hundred processes of ours are started by the tests: each would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
+# Cells of lessons are tests, too: their outputs are those that are committed.
+LESSONS := --nbval --nbval-sanitize-with tests/notebooks/sanitize.cfg --nbval-cell-timeout 120
+# Three on two cores, as most of these wait at times: for the end of a timeout, a death, a start. In the order of
+# conftest.py, and not by the number of tests in a file.
 WAITING := -n 3 --dist loadfile --no-loadscope-reorder
 # These compare times, and have the machine to themselves.
 TIMED := $(wildcard notebooks/0[456]-*.ipynb)
@@ -15,25 +16,32 @@ TIMED := $(wildcard notebooks/0[456]-*.ipynb)
 # No torch and no processes of their own: unit tests alone reach every line that matters.
 PURE := ppwork/protocol/*,ppwork/records/*,ppwork/timeline/*,ppwork/diagnosis/*,ppwork/pictures/*,ppwork/claims/themes/*,ppwork/*.py
 
-.PHONY: demo test check fix compat lab slides site screenshots bench mutants gpu-kit gpu clean
+.PHONY: demo test check types imports spelling fix compat lab slides site screenshots bench mutants gpu-kit gpu clean
 
 demo: .venv/.run  ## set up, then the main job: the shipped clip, denoised by a mesh of two
 	$(BIN)/ppwork run --verify
 
 test: check  ## set up, then every check and test
 	rm -f .coverage*
-	$(BIN)/coverage run -m pytest -n 2 --dist worksteal tests/unit tests/project
+	$(BIN)/coverage run -m pytest -n 3 --dist worksteal tests/unit tests/project
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --include="$(PURE)" --skip-covered --fail-under=95
-	$(BIN)/python -m pytest $(WAITING) tests/multiproc tests/notebooks
-	$(NBVAL) $(TIMED)
-	$(NBVAL) $(WAITING) $(filter-out $(TIMED),$(wildcard notebooks/*.ipynb notebooks/solutions/*.ipynb))
+	$(BIN)/python -m pytest $(LESSONS) $(WAITING) tests/multiproc tests/notebooks \
+		$(filter-out $(TIMED),$(wildcard notebooks/*.ipynb notebooks/solutions/*.ipynb))
+	$(BIN)/python -m pytest $(LESSONS) $(TIMED)
 
 check: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(MAKE) --no-print-directory -j 2 --output-sync=target types imports spelling
+
+types:
 	$(BIN)/mypy
+
+imports:
 	$(BIN)/lint-imports
+
+spelling:
 	$(BIN)/codespell
 
 fix: .venv/.dev

@@ -21,6 +21,11 @@ def main() -> int:
             with _held():
                 from ppwork.worker import reference
             return reference.main(Path(run_dir))
+        case ["check-stages", stage0, stage1]:
+            with _held():
+                from ppwork.worker import check_stages
+
+                return check_stages.main(stage0, stage1)
         case ["one-process", run_dir]:
             with _held():
                 from ppwork.worker import one_process

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
-from ppwork import process
 from ppwork.cli.claims import claims
 from ppwork.cli.doctor import doctor_command
 from ppwork.cli.faults import app as faults
@@ -195,24 +192,6 @@ app.command("slides")(slides)
 app.command("trace")(trace)
 app.command("new")(new)
 app.command("lessons")(lessons)
-
-
-@app.command("check-stages", hidden=True)
-def check_stages(stage0: str, stage1: str) -> None:
-    """Import two stages and check their contract; print what is wrong, or the names of their files."""
-    from ppwork.stage import STAGE0_METHODS, STAGE1_METHODS, load_stage
-
-    answer = os.dup(1)
-    os.dup2(2, 1)  # what the modules themselves print is no answer
-    contracts = ((stage0, STAGE0_METHODS), (stage1, STAGE1_METHODS))
-    try:
-        with process.importing():
-            stages = [load_stage(path, methods, search=Path.cwd()) for path, methods in contracts]
-    except PlanError as error:
-        os.write(answer, msgspec.json.encode((error.what, error.check_first)))
-        raise typer.Exit(BAD_INPUT) from None
-    files = [getattr(sys.modules[stage.__module__], "__file__", None) for stage in stages]
-    os.write(answer, msgspec.json.encode([file for file in files if file]))
 
 
 @app.command()

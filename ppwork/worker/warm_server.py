@@ -6,8 +6,8 @@ and brings the standard streams. The forked child leaves the loop, becomes the p
 
 torchrun is a program like another, but its ranks are forked, too: before it has a thread it forks as many
 children as it will start ranks. Such a *seat* waits, already torchrun's child and in a session of its own,
-until torchrun's agent starts a rank of ours, and then becomes that rank. Anything else that the agent starts
-is exec'd as ever.
+until torchrun's agent starts a rank, and then becomes that rank: one of ours, or a script of somebody else.
+What is not this Python with ``-m``, ``-c`` or a script is exec'd as ever.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
+import functools
 import importlib
 import os
 import runpy
@@ -27,7 +28,7 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from itertools import dropwhile
 from pathlib import Path
 from typing import Any, NoReturn
@@ -39,8 +40,8 @@ from ppwork.launcher.shown_command import show_as
 from ppwork.launcher.warm import ANSWER_S, LARGEST, Began, Ended, Start, inherited, read_at_import
 from ppwork.process import SAFE_PATH_VARIABLE, die_with_parent
 
-OURS = ("-u", "-m", "ppwork")
-"""What follows Python in the command of a rank of ours, as torchrun writes it."""
+RANK_TO_BE = "(a rank to be)"
+"""Last word of a seat's command line, until it has become a rank."""
 POLL_S = 0.01
 
 
@@ -303,7 +304,7 @@ def _wait_to_begin(channel: socket.socket, agent: int, number: int, torchrun: St
     os.setsid()  # as torchrun's agent does for each rank: Ctrl-C is torchrun's, who ends them
     die_with_parent(agent)
     # On one host a rank's number is its place, so it is known by it from the first moment.
-    show_as([sys.executable, *OURS, "(a rank to be)"], {**torchrun.environment, "RANK": str(number)})
+    show_as([sys.executable, "-u", "-m", "ppwork", RANK_TO_BE], {**torchrun.environment, "RANK": str(number)})
     with contextlib.closing(channel):
         message, streams, _, _ = socket.recv_fds(channel, LARGEST, 2)
         if not message:
@@ -318,7 +319,7 @@ def _wait_to_begin(channel: socket.socket, agent: int, number: int, torchrun: St
 
 
 def _start_ranks_in(seats: dict[int, _Seat]) -> None:
-    """Have torchrun's agent use the seats for ranks of ours; it starts anything else as ever."""
+    """Have torchrun's agent use the seats for what a fork can become; it starts anything else as ever."""
     from torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler import (
         SubprocessHandler,
     )
@@ -329,7 +330,7 @@ def _start_ranks_in(seats: dict[int, _Seat]) -> None:
         seat = seats.pop(handler.local_rank_id, None)
         if seat is None:
             return cold(handler, args, env)
-        if args[: 1 + len(OURS)] == (sys.executable, *OURS):
+        if _form(list(args)) is not None:
             files = (handler._stdout, handler._stderr)
             streams = [file.fileno() if file else number for number, file in enumerate(files, 1)]
             try:
@@ -361,7 +362,9 @@ def _run(start: Start) -> int:
     """Run the program as Python would; return the exit code that Python would make of its end."""
     form = _form(start.command)
     assert form is not None  # noqa: S101  the server has refused any other
-    sys.orig_argv, sys.excepthook = list(start.command), _without_our_frames
+    # A script has no frames of ``runpy`` above it when Python runs it.
+    above = {__file__} if form[0] else {__file__, runpy.run_path.__code__.co_filename}
+    sys.orig_argv, sys.excepthook = list(start.command), functools.partial(_without_frames, above)
     try:
         _become(*form, start.folder)
     except SystemExit as end:
@@ -410,10 +413,11 @@ def _leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _without_our_frames(
-    kind: type[BaseException], error: BaseException, trace: types.TracebackType | None
+def _without_frames(
+    files: Container[str], kind: type[BaseException], error: BaseException, trace: types.TracebackType | None
 ) -> None:
-    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+    """Show an error as Python does, without the first frames of its traceback that are of these files."""
+    while trace is not None and trace.tb_frame.f_code.co_filename in files:
         trace = trace.tb_next
     sys.__excepthook__(kind, error, trace)
 

@@ -8,11 +8,24 @@ import sys
 import pytest
 from checkout import BENCHMARKS
 
+from ppwork.launcher.torchrun import child_environment
+from ppwork.launcher.warm import WarmLauncher
+from ppwork.process import WARM_VARIABLE
+
 pytestmark = pytest.mark.multiproc
 
 
+@pytest.fixture(scope="module")
+def launcher(warm_unless_marked_cold):
+    """A warm launcher with the path that a benchmark gives to its ranks."""
+    started = WarmLauncher({**child_environment(1), "PYTHONPATH": str(BENCHMARKS)})
+    yield started
+    started.close()
+
+
 @pytest.fixture
-def common(monkeypatch):
+def common(monkeypatch, launcher):
+    monkeypatch.setenv(WARM_VARIABLE, str(launcher.address))
     monkeypatch.syspath_prepend(BENCHMARKS)
     monkeypatch.delitem(sys.modules, "common", raising=False)
     monkeypatch.setenv("PYTHONPATH", "")  # the module adds to it: put back after the test

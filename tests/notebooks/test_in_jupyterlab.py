@@ -59,9 +59,10 @@ COUNT, NAME = re.compile(r"(\d+) of \d+ chunks"), re.compile(r"(\S+), \d+ s")
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory):
+def lab(tmp_path_factory, kernel_launcher):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(WARM_VARIABLE, "1")  # how ranks are started is not what a browser shows
+        # How ranks are started is not what a browser shows.
+        patch.setenv(WARM_VARIABLE, str(kernel_launcher.address))
         with jupyterlab(tmp_path_factory.mktemp("lab")) as lab:
             yield lab
 

@@ -17,14 +17,14 @@ LIMIT_S = 400
 OVERLAP = "05-how-do-i-overlap-and-how-do-i-know.ipynb"
 
 
-def run_with(name: str, folder, **parameters) -> str:
+def run_with(name: str, folder, launcher, **parameters) -> str:
     """Run a lesson warm in an empty folder; return all that its cells printed or showed as text."""
     done = folder / "out.ipynb"
     command = [sys.executable, "-m", "papermill", str(FOLDER / name), str(done), "--cwd", str(folder)]
     chosen = [word for key, value in parameters.items() for word in ("-p", key, str(value))]
     answer = subprocess.run(
         [*command, "-k", "python3", *chosen],
-        env={**os.environ, WARM_VARIABLE: "1"},
+        env={**os.environ, WARM_VARIABLE: str(launcher.address)},
         capture_output=True,
         text=True,
         timeout=LIMIT_S,
@@ -39,19 +39,19 @@ def run_with(name: str, folder, **parameters) -> str:
     )
 
 
-def test_sequential_lesson_holds_for_another_mesh_and_other_times(tmp_path):
+def test_sequential_lesson_holds_for_another_mesh_and_other_times(tmp_path, kernel_launcher):
     """What its cells expect is the test."""
     times = {"encode_ms": 30.0, "decode_ms": 10.0, "stage1_ms": 60.0, "payload_mb": 0.1}
     name = "04-what-does-the-sequential-pipeline-cost.ipynb"
-    text = run_with(name, tmp_path, mesh_size=1, chunks=8, **times)
+    text = run_with(name, tmp_path, kernel_launcher, mesh_size=1, chunks=8, **times)
     assert "depth: 1 ranks: 2" in text
     assert (tmp_path / "my_sequential.py").exists()
 
 
-def test_overlap_lesson_holds_for_another_mesh_and_without_a_third_depth(tmp_path):
+def test_overlap_lesson_holds_for_another_mesh_and_without_a_third_depth(tmp_path, kernel_launcher):
     """What its cells expect is the test."""
     few = {"chunks": 8, "video_chunks": 3}
-    text = run_with(OVERLAP, tmp_path, mesh_size=3, in_flight_depth=1, **few)
+    text = run_with(OVERLAP, tmp_path, kernel_launcher, mesh_size=3, in_flight_depth=1, **few)
     assert "ranks: 4 depths: [1, 2]" in text
     assert "chunks compared: 3" in text
 

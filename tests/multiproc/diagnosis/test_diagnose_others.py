@@ -22,6 +22,7 @@ from waiting import END_S, wait_for
 
 from ppwork.diagnosis.runs import diagnose
 from ppwork.launcher.torchrun import child_environment, running
+from ppwork.worker.warm_server import RANK_TO_BE
 
 if TYPE_CHECKING:
     import subprocess
@@ -77,7 +78,7 @@ def run_job(name: str, folder: Path) -> None:
     alone = {"GLOO_SOCKET_IFNAME": "lo", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", **more}
     with (
         (folder / "console.log").open("wb") as console,
-        running(command, {**child_environment(1), **alone}, console, warm=name not in COLD) as agent,
+        running(command, {**child_environment(1), **alone}, console, warm=name not in COLD, seats=3) as agent,
     ):
         with torchrun_held(agent) as ranks:
             if name == "hang":
@@ -91,12 +92,19 @@ def run_job(name: str, folder: Path) -> None:
 def torchrun_held(agent: subprocess.Popen[bytes]) -> Iterator[list[psutil.Process]]:
     """Stop torchrun from the start of its three ranks to the end of the block."""
     process = psutil.Process(agent.pid)
-    ranks = wait_for(lambda: len(children := process.children()) == 3 and children, 2 * END_S)
+    ranks = wait_for(lambda: ranks_of(process), 2 * END_S)
     process.suspend()
     try:
         yield ranks
     finally:
         process.resume()
+
+
+def ranks_of(agent: psutil.Process) -> list[psutil.Process]:
+    """Torchrun's three ranks, once all of them are more than children that were forked to be ranks."""
+    ranks = agent.children()
+    begun = [rank for rank in ranks if rank.cmdline()[-1:] not in ([], [RANK_TO_BE])]
+    return ranks if len(begun) == 3 else []
 
 
 def end_with_stacks(ranks: list[psutil.Process], logs: Path) -> None:

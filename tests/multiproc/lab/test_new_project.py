@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from plain_torchrun import torchrun
 
 import ppwork as pp
 from ppwork.lab.starter import new_project
@@ -35,8 +36,6 @@ def test_a_new_project_passes_its_own_test(run):
 
 
 def test_a_new_project_runs_under_torchrun_and_keeps_its_records(run, tmp_path):
-    program = ("own_torchrun.py", "runs/mine", "--chunks", "3")
-    ended = run("torch.distributed.run", "--standalone", "--nproc-per-node", "3", *program)
-    assert ended.returncode == 0, ended.stderr
+    said = torchrun(3, tmp_path / "mine" / "own_torchrun.py", "runs/mine", "--chunks", "3")
     assert len(pp.open(tmp_path / "mine" / "runs" / "mine").entries(0)) > 0
-    assert "energy" in ended.stdout
+    assert "energy" in "\n".join(said)

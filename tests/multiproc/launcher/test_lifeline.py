@@ -8,6 +8,7 @@ import sys
 
 import psutil
 import pytest
+from launched_jobs import GONE_S, all_gone
 from waiting import wait_for
 
 from ppwork.process import ORPHANED
@@ -15,6 +16,17 @@ from ppwork.process import ORPHANED
 pytestmark = [pytest.mark.multiproc, pytest.mark.cold]
 
 RANK = "import time; from ppwork import process; process.hold(); print('held', flush=True); time.sleep(60)"
+IMPORTS_FOR_A_MINUTE = """
+import os, time
+from pathlib import Path
+Path("pid").write_text(str(os.getpid()))
+time.sleep(60)
+"""
+CHECKS = """
+import ppwork as pp
+from ppwork.launcher.checks import check_stages
+check_stages(pp.Plan(stage0="mine:Source", stage1="mine:Mesh", mesh_size=1, chunks=1))
+"""
 PARENT = f"""
 import subprocess, sys, time
 rank = subprocess.Popen([sys.executable, "-c", {RANK!r}], stdout=subprocess.PIPE)
@@ -54,3 +66,15 @@ def test_the_death_of_its_parent_ends_a_rank_whose_pipe_is_still_open():
     finally:
         os.close(reading)
         os.close(writing)
+
+
+def test_the_death_of_a_launcher_ends_the_process_that_imports_stages_for_it(tmp_path):
+    """F18, before there is a rank: a module may take long to import."""
+    (tmp_path / "mine.py").write_text(IMPORTS_FOR_A_MINUTE)
+    pid = tmp_path / "pid"
+    with subprocess.Popen([sys.executable, "-c", CHECKS], cwd=tmp_path) as launcher:
+        try:
+            number = wait_for(lambda: pid.exists() and pid.read_text())
+        finally:
+            launcher.kill()
+    assert all_gone([psutil.Process(int(number))], GONE_S) == []

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 from checkout import EXAMPLES, ROOT
+from plain_torchrun import torchrun
 
 import ppwork as pp
 from ppwork.records.run import log_file
@@ -18,21 +16,6 @@ pytestmark = pytest.mark.multiproc
 
 PORTING = EXAMPLES / "porting"
 MOST_LINES = {"plain": 70, "own_loop": 30, "stages": 25}
-
-
-def torchrun(ranks: int, script, *arguments) -> list[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    done = subprocess.run(
-        [*command, str(script), *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-        env={**os.environ, "GLOO_SOCKET_IFNAME": "lo"},
-        cwd=script.parent,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout.splitlines()
 
 
 def test_two_pipelines_in_one_job_have_a_folder_each_and_leave_the_jobs_group_alone(tmp_path):

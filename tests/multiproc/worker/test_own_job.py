@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import ast
-import os
-import subprocess
-import sys
 
 import pytest
 from checkout import EXAMPLES, ROOT, SUPPORT
+from plain_torchrun import torchrun
 
 import ppwork as pp
 from ppwork.pictures.timelines import timeline_files
@@ -18,15 +16,9 @@ pytestmark = pytest.mark.multiproc
 
 
 def test_the_example_leaves_a_run_that_the_notebook_side_reads(tmp_path):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"]
-    script = [str(EXAMPLES / "prototype.py"), str(tmp_path / "run")]
-    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
-    done = subprocess.run(
-        [*command, *script], capture_output=True, text=True, timeout=110, check=False, env=environment
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    (said,) = torchrun(3, EXAMPLES / "prototype.py", tmp_path / "run", folder=tmp_path)
     total = 4 * sum(10 * k + k + 1 for k in range(6))
-    assert ast.literal_eval(done.stdout) == {"total": total}
+    assert ast.literal_eval(said) == {"total": total}
     run = pp.open(str(tmp_path / "run"))
     assert (run.summary["chunks"], run.summary["figures"]["total"]) == (6, total)
     assert run.summary["plan"]["in_flight_depth"] == 2

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
 from checkout import SUPPORT
 from hanging.said import SAID
+from plain_torchrun import torchrun
 
 import ppwork as pp
 from ppwork.diagnosis.standing import standing
@@ -113,9 +111,7 @@ def test_a_line_of_import_records_under_a_torchrun_of_ones_own(tmp_path):
     program.write_text(
         f'{body[:start]}{OWN_LINE}dist.init_process_group("gloo")\n{body[start:]}dist.destroy_process_group()\n'
     )
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    environment = {**os.environ, VARIABLE: str(tmp_path / "calls"), "GLOO_SOCKET_IFNAME": "lo"}
-    subprocess.run([*command, str(program)], env=environment, check=True, timeout=60, capture_output=True)
+    torchrun(2, program, **{VARIABLE: str(tmp_path / "calls")})
     names = [call.name for call in read_calls(tmp_path / "calls")[1].calls]
     assert names == ["init_process_group", "all_reduce", "broadcast", "wait", "wait", "barrier", "wait",
                      "destroy_process_group"]  # fmt: skip
