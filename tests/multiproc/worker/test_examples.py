@@ -14,7 +14,7 @@ from checkout import EXAMPLES, ROOT, SUPPORT
 
 import ppwork as pp
 from ppwork.records.run import log_file
-from ppwork.records.spans import read_entries
+from ppwork.records.spans import Span, read_entries
 
 pytestmark = pytest.mark.multiproc
 
@@ -118,20 +118,42 @@ def test_three_stages_are_two_pipelines_with_a_rank_in_both(tmp_path):
     said = torchrun(4, EXAMPLES / "three_stages.py", tmp_path)
     assert said == [f"{'la' * n} -> {'mb' * n}" for n in range(1, 7)]
     assert pp.open(tmp_path / "first").summary["chunks"] == 6
-    of_rank_3 = read_entries(tmp_path / "second", 1)
-    assert sum(entry.name == "generate" for entry in of_rank_3) == 6
+
+
+def changed_three_stages(run_dir, change: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(EXAMPLES)}
+    return subprocess.run(
+        [*command, str(SUPPORT / "changed_three_stages.py"), str(run_dir), change],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+        env=environment,
+    )
+
+
+def test_three_stages_work_at_once(tmp_path):
+    """Of 50 ms each: while rank 3 has a chunk, ranks 1 and 2 have the next, and rank 0 one after that."""
+    assert changed_three_stages(tmp_path, "slow").returncode == 0
+    encoded, generated, decoded = (
+        [e for e in read_entries(tmp_path / name, rank) if isinstance(e, Span) and e.name == step]
+        for name, rank, step in (("first", 0, "encode"), ("first", 1, "generate"), ("second", 1, "generate"))
+    )
+    assert [len(each) for each in (encoded, generated, decoded)] == [6, 6, 6]
+
+    def meet(*spans: Span) -> bool:
+        return max(span.start_ns for span in spans) < min(span.end_ns for span in spans)
+
+    assert sum(meet(d, g) for d, g in zip(decoded, generated[1:], strict=False)) >= 4
+    assert any(meet(d, g, e) for d in decoded for g in generated for e in encoded)
 
 
 @pytest.mark.parametrize(
     ("stage", "begins"), [("Encoder", ("first", 0)), ("Generator", ("first", 2)), ("Decoder", ("second", 1))]
 )
 def test_a_failure_in_one_of_three_stages_ends_all_and_is_named_where_it_began(tmp_path, stage, begins):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
-    script = [str(SUPPORT / "failing_three_stages.py"), str(tmp_path), stage]
-    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(EXAMPLES)}
-    done = subprocess.run(
-        [*command, *script], capture_output=True, text=True, timeout=110, check=False, env=environment
-    )
+    done = changed_three_stages(tmp_path, stage)
     assert done.returncode == 1
     name, rank = begins
     cause = pp.diagnose(tmp_path / name).cause
