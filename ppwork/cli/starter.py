@@ -25,6 +25,6 @@ def new(
 def lessons(
     folder: Annotated[Path, typer.Argument(parser=path_of, help="New or empty.")] = Path("ppwork-course"),
 ) -> None:
-    """Copy the course that fits this version: lessons, solutions, glossary and pages."""
+    """Copy the course that fits this version: lessons, solutions, glossary, pages and their examples."""
     files = copy_course(folder)
     write_text(f"{len(files)} lessons\n\ncd {folder}/notebooks\njupyter lab {files[0].name}")

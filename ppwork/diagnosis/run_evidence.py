@@ -151,9 +151,12 @@ class RunEvidence:
         return read_json(self.run_dir / SUMMARY_FILE, dict[str, Any])
 
     def log_of(self, rank: int) -> str:
-        """Return the path of a rank's log; torchrun's, if it did not come so far as to open its own."""
-        path = log_file(self.run_dir, rank)
-        return str(path if path.exists() else self.torchrun_log)
+        """Return the path of a rank's log; torchrun's, if it did not come so far as to open its own.
+
+        Nothing in a job that somebody else's torchrun has started: where it writes is not known here.
+        """
+        paths = (log_file(self.run_dir, rank), self.torchrun_log)
+        return next((str(path) for path in paths if path.exists()), "")
 
     def text_of(self, rank: int) -> str:
         """Return the end of what a rank printed."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ppwork.diagnosis.logs import tail
 from ppwork.diagnosis.report import Report, death
+from ppwork.diagnosis.runs import diagnose
 from ppwork.errors import PlanError
 from ppwork.records.clocks import clock_offsets
 from ppwork.records.failure import read_records
@@ -77,9 +78,12 @@ def failure_story(run: Run) -> FailureStory:
     Raises:
         PlanError: The run did not fail, or no rank of it can be named.
     """
-    named = run.failure.where.get("rank") if run.failure is not None else None
+    named = _first_named(run)
     if named is None:
-        raise PlanError(f"No rank of {run.run_dir} is known to have failed.", check_first="Run.failure")
+        raise PlanError(
+            f"No rank of {run.run_dir} is known to have failed.",
+            check_first="`ppwork diagnose` with that folder",
+        )
     plan = run.plan
     offsets, entries = clock_offsets(run.entries_by_rank), aligned(run.entries_by_rank)
     records = {record.rank: record for record in read_records(run.run_dir, plan.world_size)}
@@ -108,6 +112,14 @@ def failure_story(run: Run) -> FailureStory:
             for rank in entries
         ),
     )
+
+
+def _first_named(run: Run) -> int | None:
+    """Return the rank that the launcher named; of a run that was read back, the one that its folder names."""
+    if run.failure is not None:
+        return run.failure.where.get("rank")
+    cause = diagnose(run).cause if run.exit_code is None else None
+    return cause.rank if cause is not None and cause.rank >= 0 else None
 
 
 def _beginning(entries: dict[int, list[Entry]], noticed: dict[int, int], named: int) -> tuple[int, int]:

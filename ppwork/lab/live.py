@@ -241,26 +241,48 @@ def launch_script(
     run = launch_program(
         script, nproc=nproc, arguments=arguments, out=out, check=check, limit_s=limit_s, ops=ops, view=view
     )
-    return _drawn(run) if picture else run
+    shown = in_notebook() if live is None else live
+    return ShownRun.of(run, drawn=picture, cell=_cell() if shown else None)
 
 
-class DrawnRun(ScriptRun):
-    """A finished program that also shows the calls of torch.distributed that its ranks made."""
+@dataclass(frozen=True, repr=False)
+class ShownRun(ScriptRun):
+    """A finished program as a notebook shows it.
+
+    Attributes:
+        drawn: Whether the calls of torch.distributed that its ranks made are shown, too.
+        cell: Number of the cell in which a live view has shown it; as its value it is not shown again.
+    """
+
+    drawn: bool = True
+    cell: int | None = None
+
+    @classmethod
+    def of(cls, run: ScriptRun, *, drawn: bool, cell: int | None = None) -> ShownRun:
+        """Return a finished program as it is to be shown."""
+        return cls(run.run_dir, run.exit_code, run.failure, nproc=run.nproc, drawn=drawn, cell=cell)
+
+    def _ipython_display_(self) -> None:
+        if self.cell is None or self.cell != _cell():
+            raise NotImplementedError  # so IPython is told to show it as everything else
 
     def _repr_html_(self) -> str:
-        with contextlib.suppress(PlanError):  # it made none
-            return super()._repr_html_() + program(self)._repr_html_()
+        if self.drawn:
+            with contextlib.suppress(PlanError):  # it made none
+                return super()._repr_html_() + program(self)._repr_html_()
         return super()._repr_html_()
 
 
-def _drawn(run: ScriptRun) -> DrawnRun:
-    return DrawnRun(run.run_dir, run.exit_code, run.failure, nproc=run.nproc)
+def _cell() -> int | None:
+    """Return the number of the cell that runs; ``None`` outside IPython."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return getattr(shell, "execution_count", None)
 
 
 def _shown_at_the_end(finished: object, *, drawn: bool) -> object:
     if isinstance(finished, records.Run):
         return Ended(finished)
-    return _drawn(finished) if drawn and isinstance(finished, ScriptRun) else finished
+    return ShownRun.of(finished, drawn=drawn) if isinstance(finished, ScriptRun) else finished
 
 
 def view_of(facts: Facts, *, live: bool | None, drawn: bool = True) -> View:

@@ -16,7 +16,7 @@ INSTALLED = Path(sysconfig.get_path("data")) / "share" / "ppwork"
 LESSONS = "notebooks/[0-9][0-9]-*.ipynb"
 COURSE = (
     LESSONS, "notebooks/appendix-*.ipynb", "notebooks/solutions/*.ipynb",
-    "GLOSSARY.md", "docs/*.md", "docs/*.png",
+    "GLOSSARY.md", "docs/*.md", "docs/*.png", "docs/examples/*.py", "docs/examples/porting/*.py",
 )  # fmt: skip
 
 
@@ -39,7 +39,7 @@ def new_project(folder: Path) -> list[Path]:
 
 
 def copy_course(folder: Path) -> list[Path]:
-    """Copy the lessons, their solutions, the glossary and the pages they link to; return the lessons.
+    """Copy the lessons, their solutions, the glossary, the pages and their examples; return the lessons.
 
     Raises:
         PlanError: The folder is there and not empty or cannot be written, or this installation has no course.

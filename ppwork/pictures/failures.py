@@ -7,6 +7,7 @@ stretch, and a mark only if it could still speak.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from ppwork.errors import PlanError, duration
 from ppwork.pictures import style
 from ppwork.pictures.picture import Picture
 from ppwork.pictures.tables import Table
-from ppwork.records.run import Run
+from ppwork.records.run import Run, as_run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,13 +35,15 @@ SILENT_S = 0.01
 HEAD = ("rank", "role", "at that moment", "noticed after", "took it for", "how it ended")
 
 Stories = Mapping[str, FailureStory]
+Failed = Run | FailureStory | os.PathLike[str] | str
 
 
-def failure(failed: Run | FailureStory | Mapping[str, Run | FailureStory], *, title: str = "") -> Picture:
+def failure(failed: Failed | Mapping[str, Failed], *, title: str = "") -> Picture:
     """Return who was doing what when a run failed, and who noticed when.
 
     Args:
-        failed: A failed run or its story; or several by title, drawn below each other on one time axis.
+        failed: A failed run, its folder or its story; or several by title, drawn below each other on one time
+            axis.
         title: Name of the only one; default: its fault.
 
     Raises:
@@ -57,8 +60,8 @@ def failure(failed: Run | FailureStory | Mapping[str, Run | FailureStory], *, ti
     return Picture(finding, lambda: _draw(stories), _table(stories))
 
 
-def _story(failed: Run | FailureStory) -> FailureStory:
-    return failed if isinstance(failed, FailureStory) else failure_story(failed)
+def _story(failed: Failed) -> FailureStory:
+    return failed if isinstance(failed, FailureStory) else failure_story(as_run(failed))
 
 
 def _draw(stories: Stories) -> Figure:

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
+from enum import Enum
 from typing import Any
 
 import msgspec
@@ -42,6 +43,11 @@ SCHEMA_SLOTS = 16
 """Schemas that both ends of a link remember."""
 ALIGN = 64
 """Bytes; where a tensor may begin, in the frame and in the buffer of those that travel alone."""
+GAVE = {
+    Kind.ENVELOPE: "what `encode` returned, or `send` was given",
+    Kind.RESULT: "what `step` returned, or `reply` was given",
+}
+"""Where the tensors of a message come from."""
 
 
 @dataclass(frozen=True)
@@ -185,14 +191,14 @@ class Encoder:
             raise LocalProtocolError(
                 problem,
                 where=message.ids.where(),
-                check_first=f"what {'encode' if is_envelope else 'step'} returned; nothing was sent",
+                check_first=f"{GAVE[Kind.ENVELOPE if is_envelope else Kind.RESULT]}; nothing was sent",
             )
 
     def _body(self, message: PPEnvelope | PPResult, specs: tuple[TensorSpec, ...] | None) -> bytes:
         calls = (message.observed_calls, message.stage1_ns) if isinstance(message, PPResult) else (0, 0)
         plan = message.plan if isinstance(message, PPEnvelope) else None
         try:
-            _check_named(message.metadata)
+            check_plain(message.metadata)
             body = self._msgpack.encode(Body(dict(message.metadata), plan, specs, message.reason, *calls))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise LocalProtocolError(
@@ -282,7 +288,7 @@ class Decoder:
             )
         if header.new_schema:
             if (problem := specs_problem(specs, self.limits)) is not None:
-                raise refused(problem, "encode() of the peer's stage", header.ids)
+                raise refused(problem, f"{GAVE[header.kind]}, on the peer", header.ids)
             return lay_out(specs, self.limits.frame_bytes)
         if header.schema_id == NO_SCHEMA:
             return NO_TENSORS
@@ -336,7 +342,7 @@ def parts_problem(
 def specs_problem(specs: Sequence[TensorSpec], limits: Limits) -> str | None:
     """Say why these tensors cannot travel together, or ``None`` if they can."""
     if len(specs) > limits.max_tensors:
-        return f"A message had {len(specs)} tensors; {limits.max_tensors} are allowed."
+        return f"A message had {len(specs)} tensors; {limits.max_tensors} are allowed: stack or join some."
     for spec in specs:
         if (problem := spec.problem()) is not None:
             return problem
@@ -348,35 +354,43 @@ def specs_problem(specs: Sequence[TensorSpec], limits: Limits) -> str | None:
     return None
 
 
-def check_plain(value: object) -> None:
-    """Refuse what msgpack would carry but bring back as another type: a set as a list, a date as text.
+def check_plain(metadata: Mapping[str, object]) -> None:
+    """Refuse what msgpack would not carry, or bring back as another type: a set as a list, a date as text.
 
     Raises:
-        TypeError: Names the type.
+        TypeError: Names the place, such as ``metadata['prompts'][0]``, and what is there.
         RecursionError: Nested too deep, or in itself.
     """
-    if value is None or isinstance(value, str | int | float | bytes):
-        return
+    if (problem := _not_plain(metadata)) is not None:
+        raise TypeError(f"at metadata{problem}")
+
+
+def _not_plain(value: object) -> str | None:
+    """Return where in a value something cannot travel, and what it is; ``None`` if all can."""
+    if value is None or isinstance(value, str | float | bytes):
+        return None
+    if isinstance(value, int):
+        return None if -(2**63) <= value < 2**64 else " an int of more than 64 bits"
     if isinstance(value, Mapping):
         for key, item in value.items():
             if not isinstance(key, str):
-                raise TypeError(f"a key was a {type(key).__name__}, not a str")
-            check_plain(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            check_plain(item)
-    else:
-        raise TypeError(f"an object of type {type(value).__name__} would not come back as one")
-
-
-def _check_named(metadata: Mapping[str, object]) -> None:
-    """Check as ``check_plain``, and say under which name what was refused is."""
-    for name, value in metadata.items():
-        try:
-            check_plain({name: None})
-            check_plain(value)
-        except TypeError as error:
-            raise TypeError(f"under {name!r} {error}") from None
+                return f" the key {key!r}, whose type is {type(key).__name__} and not str"
+            if (problem := _not_plain(item)) is not None:
+                return f"[{key!r}]{problem}"
+        return None
+    if isinstance(value, list | tuple):
+        for place, item in enumerate(value):
+            if (problem := _not_plain(item)) is not None:
+                return f"[{place}]{problem}"
+        return None
+    kind = (
+        "a dataclass"
+        if is_dataclass(value)
+        else "an enum"
+        if isinstance(value, Enum)
+        else "an object of type"
+    )
+    return f" {kind} {type(value).__name__}, which would not come back as one"
 
 
 def to_message(decoded: Decoded, tensors: Mapping[str, Any]) -> PPEnvelope | PPResult:

@@ -40,3 +40,45 @@ def test_a_kernel_that_was_asked_to_be_quiet_shows_nothing(tmp_path):
     kinds = {m["msg_type"] for m in seen}
     assert not kinds & {"display_data", "comm_open", "error"}
     assert [m["content"]["text"] for m in seen if m["msg_type"] == "stream"] == ["20\n"]
+
+
+SCRIPT = """
+import ppwork as pp
+{call}pp.launch_script({file!r}, nproc=2, out={out!r}{more})
+"""
+PROGRAM = """
+import torch.distributed as dist
+dist.init_process_group("gloo")
+dist.barrier()
+print("rank", dist.get_rank())
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("more", ["", ", picture=False"])
+def test_a_program_that_is_the_last_line_of_its_cell_is_shown_once(tmp_path, more):
+    file = tmp_path / "mine.py"
+    file.write_text(PROGRAM)
+    seen = messages_of(
+        SCRIPT.format(call="", file=str(file), out=str(tmp_path / "run"), more=more),
+        XDG_RUNTIME_DIR=str(tmp_path),
+    )
+    (stays,) = [m["content"]["data"] for m in seen if m["msg_type"] == "update_display_data"]
+    assert "rank 0: rank 0" in stays["text/html"]
+    assert ("<img" in stays["text/html"]) == (not more)
+    assert "execute_result" not in {m["msg_type"] for m in seen}
+
+
+def test_a_program_that_nobody_has_seen_is_shown_as_the_value_of_its_cell(tmp_path):
+    """Quietly, and in a later cell: there it is asked for again."""
+    file = tmp_path / "mine.py"
+    file.write_text(PROGRAM)
+    quiet = SCRIPT.format(call="", file=str(file), out=str(tmp_path / "run"), more="")
+    seen = messages_of(quiet, XDG_RUNTIME_DIR=str(tmp_path), PPWORK_NONINTERACTIVE="1")
+    (shown,) = [m["content"]["data"] for m in seen if m["msg_type"] == "execute_result"]
+    assert "rank 1: rank 1" in shown["text/html"]
+    later = SCRIPT.format(call="run = ", file=str(file), out=str(tmp_path / "again"), more="")
+    later += "get_ipython().execution_count += 1\nrun"
+    seen = messages_of(later, XDG_RUNTIME_DIR=str(tmp_path))
+    (shown,) = [m["content"]["data"] for m in seen if m["msg_type"] == "execute_result"]
+    assert "rank 1: rank 1" in shown["text/html"]

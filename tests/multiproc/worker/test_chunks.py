@@ -38,7 +38,7 @@ def test_metadata_of_a_result_that_cannot_travel_is_refused_before_it_leaves(tmp
         stage1="chunk_stages:Chatterbox",
         verify=False,
     )
-    with pytest.raises(pp.RunFailed, match="under 'me' an object of type Chatterbox"):
+    with pytest.raises(pp.RunFailed, match=r"at metadata\['me'\]\['is'\] an object of type Chatterbox"):
         pp.launch(plan, out=tmp_path / "run")
     records = {record.rank: record for record in read_records(tmp_path / "run", 3)}
     assert (records[1].error_type, records[1].where["chunk_index"]) == ("LocalProtocolError", 0)

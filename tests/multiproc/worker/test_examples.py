@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import subprocess
+import sys
+from importlib.util import find_spec
 
 import pytest
-from checkout import EXAMPLES, ROOT
+from checkout import EXAMPLES, ROOT, SUPPORT
 from plain_torchrun import torchrun
 
 import ppwork as pp
 from ppwork.records.run import log_file
+from ppwork.records.spans import Span, read_entries
 
 pytestmark = pytest.mark.multiproc
 
@@ -43,14 +48,102 @@ def test_a_live_source_decides_about_cuts_flushes_steps_and_the_end():
     assert said == [line for line in every.values() if line not in dropped]
 
 
-def test_a_llama_split_by_torch_says_in_both_sessions_what_it_says_in_one_process():
-    """A cache on the mesh, DTensors that outlive the session, and no new process."""
+@pytest.fixture(scope="module")
+def words():
+    """What the Llama says that is split once and stays loaded: in each session, as in one process."""
     said = torchrun(3, EXAMPLES / "llama_dtensor.py")
-    words = [re.fullmatch(r"session \d: (.*) as in one process", line) for line in said]
-    assert all(words), said
-    first, second = (ast.literal_eval(match[1]) for match in words)
+    matches = [re.fullmatch(r"session \d: (.*) as in one process", line) for line in said]
+    assert all(matches), said
+    return [ast.literal_eval(match[1]) for match in matches]
+
+
+def test_a_llama_split_by_torch_says_in_both_sessions_what_it_says_in_one_process(words):
+    """A cache on the mesh, DTensors that outlive the session, and no new process."""
+    first, second = words
     assert first == second
     assert len({*first[0], *first[1]}) > 2  # a model that says one word only would prove nothing
+
+
+def launched(tmp_path, monkeypatch, stage0: str, stage1: str, depth: int = 2, **plan):
+    monkeypatch.chdir(EXAMPLES)
+    plan = pp.Plan(
+        mesh_size=2, in_flight_depth=depth, backend="gloo", stage0=stage0, stage1=stage1, timeout_s=90, **plan
+    )
+    return pp.launch(plan, out=tmp_path / "run")
+
+
+@pytest.mark.parametrize(("way", "depth"), [("Split", 3), ("Sharded", 2)])
+def test_stages_hold_the_llama_as_torch_splits_or_shards_it(words, tmp_path, monkeypatch, way, depth):
+    """``parallelize_module``, and FSDP2; at depth 3 the source has to wait for its own words."""
+    summary = launched(tmp_path, monkeypatch, "llama:Words", f"llama:{way}", depth, verify=True).summary
+    assert summary["figures"]["said"] == words[0]
+    assert summary["verified_chunks"] == 8
+
+
+def test_a_compiled_llama_says_the_same(words, tmp_path, monkeypatch):
+    """Its collectives are functional ones, and are compared in the first chunks."""
+    run = launched(tmp_path, monkeypatch, "llama:Words", "llama:Compiled", options={"backend": "aot_eager"})
+    assert run.summary["figures"]["said"] == words[0]
+
+
+@pytest.mark.timeout(300)  # five processes import it
+@pytest.mark.skipif(
+    find_spec("transformers") is None, reason='transformers is not here: pip install "ppwork[examples]"'
+)
+def test_a_llama_of_transformers_equals_itself_in_one_process(tmp_path, monkeypatch):
+    names = "llama_transformers:Words", "llama_transformers:Llama"
+    # Its own deprecations are its own.
+    monkeypatch.delenv("PYTHONWARNINGS", raising=False)
+    summary = launched(tmp_path, monkeypatch, *names, verify=True).summary
+    first, second = summary["figures"]["said"]
+    assert len({*first, *second}) > 2
+    assert summary["verified_chunks"] == 8
+
+
+def test_three_stages_are_two_pipelines_with_a_rank_in_both(tmp_path):
+    said = torchrun(4, EXAMPLES / "three_stages.py", tmp_path)
+    assert said == [f"{'la' * n} -> {'mb' * n}" for n in range(1, 7)]
+    assert pp.open(tmp_path / "first").summary["chunks"] == 6
+
+
+def changed_three_stages(run_dir, change: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(EXAMPLES)}
+    return subprocess.run(
+        [*command, str(SUPPORT / "changed_three_stages.py"), str(run_dir), change],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+        env=environment,
+    )
+
+
+def test_three_stages_work_at_once(tmp_path):
+    """Of 50 ms each: while rank 3 has a chunk, ranks 1 and 2 have the next, and rank 0 one after that."""
+    assert changed_three_stages(tmp_path, "slow").returncode == 0
+    encoded, generated, decoded = (
+        [e for e in read_entries(tmp_path / name, rank) if isinstance(e, Span) and e.name == step]
+        for name, rank, step in (("first", 0, "encode"), ("first", 1, "generate"), ("second", 1, "generate"))
+    )
+    assert [len(each) for each in (encoded, generated, decoded)] == [6, 6, 6]
+
+    def meet(*spans: Span) -> bool:
+        return max(span.start_ns for span in spans) < min(span.end_ns for span in spans)
+
+    assert sum(meet(d, g) for d, g in zip(decoded, generated[1:], strict=False)) >= 4
+    assert any(meet(d, g, e) for d in decoded for g in generated for e in encoded)
+
+
+@pytest.mark.parametrize(
+    ("stage", "begins"), [("Encoder", ("first", 0)), ("Generator", ("first", 2)), ("Decoder", ("second", 1))]
+)
+def test_a_failure_in_one_of_three_stages_ends_all_and_is_named_where_it_began(tmp_path, stage, begins):
+    done = changed_three_stages(tmp_path, stage)
+    assert done.returncode == 1
+    name, rank = begins
+    cause = pp.diagnose(tmp_path / name).cause
+    assert (cause.rank, cause.what.endswith(f"raised ValueError: {stage} broke")) == (rank, True)
 
 
 @pytest.fixture(scope="module")

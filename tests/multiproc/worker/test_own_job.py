@@ -46,11 +46,28 @@ def test_a_loop_that_ends_wrongly_is_named_on_the_rank_that_left(tmp_path, start
     assert causes[0].where["role"] == ("stage0", "leader")[rank]
 
 
+@pytest.mark.parametrize("case", ["follower raises", "follower hangs", "leader hangs"])
+def test_a_loop_of_ones_own_that_fails_is_diagnosed_from_its_folder_and_from_its_logs_alone(tmp_path, case):
+    rank = 1 if case.startswith("leader") else 2
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"]
+    logs = ["--log-dir", str(tmp_path / "logs"), "--redirects", "3"]
+    script = [str(SUPPORT / "bad_loops.py"), case, str(tmp_path / "run")]
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
+    done = subprocess.run([*command, *logs, *script], timeout=110, check=False, env=environment)
+    assert done.returncode == 1
+    by_folder, by_logs = pp.diagnose(tmp_path / "run"), pp.diagnose(tmp_path / "logs")
+    assert (by_folder.cause.rank, by_logs.cause.rank) == (rank, rank)
+    assert "torchrun.log" not in by_folder.text  # a file of our launcher's, which has not started this
+    if case.endswith("raises"):
+        assert "ValueError: my bug" in by_folder.text
+        assert "ValueError: my bug" in by_logs.text
+
+
 def test_the_page_and_the_examples_import_from_one_place():
     page = (ROOT / "docs" / "prototype.md").read_text()
-    names = ("own_loop", "prototype", "two_pipelines", "live_source", "llama_dtensor", "porting/own_loop")
-    texts = [page, *((EXAMPLES / f"{name}.py").read_text() for name in names)]
-    for text in texts:
+    programs = [path for path in EXAMPLES.rglob("*.py") if "join" in path.read_text()]
+    assert len(programs) >= 6
+    for text in (page, *(path.read_text() for path in programs)):
         ours = [line for line in text.splitlines() if line.startswith("from ppwork")]
         assert ours
         assert all(line.startswith("from ppwork.ranks import") for line in ours)

@@ -77,6 +77,8 @@ def report(run, code="-9", rank=1):
 
 
 def test_the_users_line_comes_first_then_the_cause_then_the_others_by_time(run):
+    (run / "torchrun.log").write_text("")
+
     def step():
         raise ZeroDivisionError("its own bug")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import nbformat
 import pytest
 
@@ -33,6 +35,11 @@ def test_the_course_comes_with_what_its_pages_link_to(tmp_path):
     assert solutions == {path.name for path in lessons}
     assert (tmp_path / "course" / "GLOSSARY.md").is_file()
     assert list((tmp_path / "course" / "notebooks").glob("appendix-*.ipynb"))
+    for page in ("stages", "prototype"):
+        path = tmp_path / "course" / "docs" / f"{page}.md"
+        links = [link for link in re.findall(r"\]\(([^)#]+)", path.read_text()) if "://" not in link]
+        assert len(links) > 3
+        assert [link for link in links if not (path.parent / link).is_file()] == []
 
 
 def test_an_installation_without_lessons_says_where_they_would_be(tmp_path, monkeypatch):

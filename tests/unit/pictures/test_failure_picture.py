@@ -14,6 +14,8 @@ from ppwork.diagnosis.story import failure_story
 from ppwork.errors import PlanError, duration
 from ppwork.pictures.failures import failure
 from ppwork.pictures.style import BAD
+from ppwork.plan import Plan
+from ppwork.records.run import Run
 
 RAISED = {
     "notices": {1: (7.7, "RuntimeError"), 2: (17.0, "TerminalNotice"), 0: (28.0, "TerminalNotice")},
@@ -167,6 +169,23 @@ def test_a_run_is_drawn_as_its_story_is(tmp_path):
     picture = failure(run)
     assert picture.finding == failure(failure_story(run)).finding
     assert picture.figure.axes[0].get_title(loc="left") == "F13"
+
+
+@pytest.mark.parametrize("case", [KILLED, {**RAISED, "injected_on": None}], ids=["killed", "raised"])
+def test_a_folder_alone_is_drawn_as_the_run_that_failed_in_it(tmp_path, case):
+    run = failed_run(tmp_path, **case)
+    said = failure(run).finding
+    for later in (tmp_path, str(tmp_path), Run(tmp_path, None)):
+        assert failure(later).finding == said
+    assert failure({"later": str(tmp_path)}).finding == f"later: {said}"
+
+
+def test_a_folder_in_which_nothing_failed_is_refused(tmp_path):
+    with pytest.raises(PlanError, match="cannot be read"):
+        failure(tmp_path / "missing")
+    Plan(mesh_size=2, chunks=8).save(tmp_path)
+    with pytest.raises(PlanError, match=r"No rank of .* is known to have failed"):
+        failure(tmp_path)
 
 
 def test_nothing_to_draw_is_refused():

@@ -49,8 +49,8 @@ The body's checksum was wrong
 The body did not read: Expected
 The body did not read: Input data was truncated
 The body did not read: MessagePack data is malformed
-The body did not read: a key was a
-The body did not read: an object of type Ext would not come back
+, whose type is int and not str
+ an object of type Ext, which would not come back
 Schema # was never announced
 Schema # was announced where # is next
 A message had # tensors
@@ -200,9 +200,9 @@ def test_empty_tensor_of_more_than_any_memory_is_refused(shape):
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        (msgspec.msgpack.Ext(5, b"x"), "an object of type Ext would not come back"),
-        ({1: 2}, "a key was a int"),
-        (msgspec.Raw(b"\xd6\xff\0\0\0\0"), "an object of type datetime would not come back"),
+        (msgspec.msgpack.Ext(5, b"x"), "at metadata['key'] an object of type Ext, which would not come back"),
+        ({1: 2}, "at metadata['key'] the key 1, whose type is int and not str"),
+        (msgspec.Raw(b"\xd6\xff\0\0\0\0"), "an object of type datetime, which would not come back"),
         (msgspec.Raw(b"\x91" * 990 + b"\xc0"), "recursion"),
     ],
     ids=["extension", "key", "date", "deep"],

@@ -4,6 +4,7 @@ import datetime as dt
 import struct
 import tracemalloc
 import zlib
+from enum import Enum
 
 import msgspec
 import pytest
@@ -307,6 +308,17 @@ def test_metadata_with_a_key_that_is_no_string_is_refused_before_sending():
         Encoder(LIMITS).encode(envelope(metadata={1: "one"}), ())
 
 
+def test_too_many_tensors_are_laid_at_the_door_of_whoever_gave_them():
+    specs = [TensorSpec(f"x{i}", "uint8", (1,)) for i in range(9)]
+    for message, gave in (
+        (envelope(), "what `encode` returned, or `send` was given"),
+        (PPResult(PPAction.INFER, IDS, 1), "what `step` returned, or `reply` was given"),
+    ):
+        with pytest.raises(LocalProtocolError, match="stack or join some") as caught:
+            Encoder(LIMITS).encode(message, specs)
+        assert caught.value.check_first == f"{gave}; nothing was sent"
+
+
 class UncheckedPlan(ChunkPlan, frozen=True):
     """A plan that a sender without our check would let through."""
 
@@ -567,9 +579,26 @@ def test_cut_or_extended_frame_is_refused(length, tail):
     assert "frame of" in refusal(frame + tail).what
 
 
-@pytest.mark.parametrize("value", [{1, 2}, dt.date(2026, 1, 1), Limits()], ids=["set", "date", "dataclass"])
+class Colour(Enum):
+    RED = 1
+
+
+ARTICLES = {
+    set: "an object of type",
+    dt.date: "an object of type",
+    Limits: "a dataclass",
+    Colour: "an enum",
+}
+
+
+@pytest.mark.parametrize(
+    "value", [{1, 2}, dt.date(2026, 1, 1), Limits(), Colour.RED], ids=["set", "date", "dataclass", "enum"]
+)
 def test_metadata_that_would_come_back_as_another_type_is_refused(value):
     """F01: msgpack would carry it, as a list, a text or a dict."""
-    message = PPEnvelope(PPAction.NOOP, Ids(0, -1, 0), metadata={"key": [value]})
-    with pytest.raises(LocalProtocolError, match="would not come back as one"):
+    message = PPEnvelope(PPAction.NOOP, Ids(0, -1, 0), metadata={"fine": 1, "key": {"inner": [None, value]}})
+    with pytest.raises(LocalProtocolError, match="would not come back as one") as caught:
         Encoder(Limits()).encode(message, ())
+    assert (
+        f"at metadata['key']['inner'][1] {ARTICLES[type(value)]} {type(value).__name__}" in caught.value.what
+    )
