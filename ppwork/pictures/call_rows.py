@@ -108,7 +108,7 @@ class CallRows:
         ends = {call.name for call in self._calls} & {*CUT}
         stood = any(call is self._stood.get(call.rank) for call in self._calls)
         put_legend(
-            self.paper, keys, ends=ends, cut_end=shown.cut_end, band=bands[0] if bands else None,
+            self.paper, keys, ends=ends, cut_end=shown.cut_end, band=bands[-1] if bands else None,
             messages=messages, stood=stood,
         )  # fmt: skip
 
@@ -236,7 +236,7 @@ class CallRows:
             return "" if left.at_ns > self._shown.end_ns else "its program has ended"
         whom = named_ranks(wait.waits_for) if wait.waits_for else "nobody"
         if stood.end_ns is None and rank in self._aborted:
-            return f"its process was aborted here ({stood.line}{self._too_long(stood)})"
+            return f"its process was aborted in this call ({stood.line}{self._too_long(stood)})"
         if stood.end_ns is None:
             return f"waits for {whom} ({stood.line})"
         if MISMATCH in stood.error:
@@ -306,7 +306,8 @@ class CallRows:
                 axes.plot([right], [row + style.TALL / 2], zorder=7, clip_on=False, **mark_of("P"))
         stood = self._stood.get(lane.rank)
         if lane.rank in self._aborted and stood is not None and stood.end_ns is None and stood in lane.calls:
-            axes.plot([self._sides(stood)[1]], [row], zorder=9, clip_on=False, **mark_of("8"))
+            inside = self._sides(stood)[1] - 0.09 * self._inch
+            axes.plot([inside], [row], zorder=9, clip_on=False, **mark_of("8"))
         bold: style.Style = {
             "fontsize": SMALL,
             "va": "center",
