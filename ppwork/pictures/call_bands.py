@@ -87,7 +87,7 @@ class CallBands:
         """Entries of the legend."""
         keys: list[Artist] = []
         if self._colours:
-            look = {"facecolor": self._colours[0], "alpha": 0.25}
+            look = {"facecolor": self._colours[-1], "alpha": 0.25}
             keys.append(style.patch_key("one call of all its ranks", **look))
         if self._any_apart:
             keys.append(style.patch_key("same number (#), not the same call", **APART))

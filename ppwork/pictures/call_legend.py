@@ -72,6 +72,10 @@ def put_legend(
         handles.append(
             style.line_key("message of another size or type", color=style.BAD, linewidth=1.8, **arrow)
         )
+    patches = [patch for axes in paper.axes for patch in axes.patches]
+    if any(patch.get_linestyle() == ":" for patch in patches):
+        colour = style.BAD if "other" in messages else "black"
+        handles.append(style.line_key("message that was not taken", color=colour, linestyle=":"))
     if stood:
         handles.append(style.patch_key("stood here", **FRAME))
     drawn = {line.get_marker() for axes in paper.axes for line in axes.lines}

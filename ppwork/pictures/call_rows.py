@@ -267,7 +267,8 @@ class CallRows:
             if call.error and call.end_ns is not None and self._shown.x(call.end_ns) <= self._high:
                 axes.plot([right], [row + style.TALL / 2], zorder=7, clip_on=False, **mark_of("P"))
         if lane.rank in self._aborted and stand.call in lane.calls and stand.call.end_ns is None:
-            axes.plot([self._sides(stand.call)[1]], [row], zorder=9, clip_on=False, **mark_of("8"))
+            inside = self._sides(stand.call)[1] - 0.09 * self._inch
+            axes.plot([inside], [row], zorder=9, clip_on=False, **mark_of("8"))
         bold: style.Style = {
             "fontsize": SMALL,
             "va": "center",

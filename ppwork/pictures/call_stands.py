@@ -80,7 +80,7 @@ def _own_code(of_rank: RankCalls, seen: RankCalls) -> tuple[int, int | None]:
 def _in_call(met: Meetings, wait: Wait, call: Call, aborted: bool) -> str:
     whom = named_ranks(wait.waits_for) if wait.waits_for else ""
     if call.end_ns is None and aborted:
-        return f"its process was aborted here ({call.line}{_too_long(met, call)})"
+        return f"its process was aborted in this call ({call.line}{_too_long(met, call)})"
     if call.end_ns is None:
         return f"waits for {whom} ({call.line})" if whom else f"stands here ({call.line})"
     if MISMATCH in call.error and whom:

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WORKS: style.Style = {"facecolor": style.BLUE}
-UNAWARE: style.Style = {"facecolor": "none", "edgecolor": style.ORANGE, "hatch": "////"}
+WORKS: style.Style = {"facecolor": style.PALE, "edgecolor": "black"}
+UNAWARE: style.Style = {"facecolor": "none", "edgecolor": style.GREY, "hatch": "////"}
 IT_BREAKS: style.Style = {"color": style.BAD, "linewidth": 1.8, "linestyle": "--"}
-BROKE, NOTICED = style.mark("X", 12, edge=1), style.mark("D", 12, style.BAD, edge=1)
+BROKE, NOTICED = style.fault(), style.raised()
 WIDTH, MARGINS, ROW = 12.0, (2.6, 3.1, 0.55, 1.1), 0.72
 """Of the figure, as ``style.stacked`` takes them, and of a row, in inches."""
 BEFORE, AFTER = 0.25, 1.12

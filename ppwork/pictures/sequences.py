@@ -1,7 +1,8 @@
 """A message sequence chart of one call: a line per rank, time downward, boxes for work, arrows for messages.
 
-What is missing is drawn, too: a message that left and never came ends in a cross, and what a rank has not
-done stands under its line. Texts come last, each as near to its place as it is clear of all that is drawn.
+What is missing is drawn, too: a message that left and never came ends in a cross, one that was refused at a
+bar, and what a rank has not done stands under its line. Texts come last, each as near to its place as it is
+clear of all that is drawn.
 """
 
 from __future__ import annotations
@@ -26,14 +27,16 @@ if TYPE_CHECKING:
     from matplotlib.path import Path
     from matplotlib.transforms import Bbox
 
-STYLES = {
-    "encode": (style.BLUE, ""),
-    "preflight": (style.YELLOW, ""),
-    "generate": (style.ORANGE, "///"),
-    "decode": (style.GREEN, "..."),
+POINTS = {point: style.mark(MARKERS[point], 9) for point in TRANSFER_AT}
+FAULT, GIVES_UP, LOST = style.fault(), style.raised(), style.never_received()
+REFUSED: style.Style = {
+    "linestyle": "none",
+    "marker": "|",
+    "markersize": 20,
+    "markeredgewidth": 4,
+    "color": style.BAD,
 }
-"""Colour and hatch of work."""
-POINT, FAULT, GIVES_UP = style.mark("v", 9), style.mark("X", 12), style.mark("D", 9, style.BAD, edge=1)
+"""The bar at which a message stops that its receiver has read, and does not accept."""
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 12.0, 3.2, 2.2, 1.0, 0.6
 """Of the figure and its margins, in inches; a lifeline stands at each margin."""
 TALL, MOST_APART = 5.0, 3.6
@@ -46,6 +49,8 @@ CLEAR = 0.03
 """Room around a text, in inches."""
 TEXT = 12
 """Size of most texts, in points: the chart is shown on slides at about half its size."""
+KEYS = 3
+"""Columns of the legend."""
 CLOSE, CROWDED = 2.6, 1.9
 """Lifelines nearer than this leave less room for texts, or none for rank and role in one line, in inches."""
 HEAD = ("ms", "rank", "role", "what", "to rank", "took")
@@ -86,7 +91,7 @@ class _Chart:
         self.box = NARROW if self.close else BOX
         self.foot = TOP + TALL
         owed = max((len(names) + 2 for names in story.undone.values()), default=0)
-        height = self.foot + LINE * owed + BOTTOM + (LINE if story.last_words else 0)
+        height = self.foot + LINE * owed + BOTTOM + LINE * (2 if story.last_words else 1)
         self.paper, self.axes = style.page(LEFT + self.apart * (world - 1) + RIGHT, height)
         self._texts: list[tuple[float, float, str, style.Style]] = []
         self._drawn: list[Path] = []
@@ -148,7 +153,7 @@ class _Chart:
                 self.axes.text(x, self.foot + 0.08, "\n".join(["not done:", *owed]), **below)
 
     def _step(self, step: Step) -> None:
-        colour, hatch = STYLES[step.name]
+        colour, hatch = style.WORK_STEPS[step.name]
         middle, top = self.x(step.rank), self.y(step.start_ms)
         tall = max(self.y(step.end_ms) - top, 0.02)
         look = {"facecolor": colour, "hatch": hatch, "edgecolor": "black", "linewidth": 0.8}
@@ -168,13 +173,13 @@ class _Chart:
     def _message(self, message: Message) -> None:
         colour = style.BAD if message.arrived_ms is None else "black"
         start = self.y(message.left_ms)
-        end = start if message.arrived_ms is None else self.y(message.arrived_ms)
+        came = message.refused_ms if message.arrived_ms is None else message.arrived_ms
+        end = start if came is None else self.y(came)
         x, to = self.x(message.sender), self.x(message.receiver)
         if message.arrived_ms is None:
-            to -= math.copysign(self.apart * 0.2, to - x)
-            cross: style.Style = {"marker": "x", "markersize": 11, "markeredgewidth": 2.5, "color": colour}
-            self.axes.plot([to], [end], zorder=6, linestyle="none", **cross)
-            self._keep_clear((to, end - 0.1), (to, end + 0.1))
+            to -= math.copysign(self.apart * 0.2 if came is None else 0.16, to - x)
+            self.axes.plot([to], [end], zorder=6, **(LOST if came is None else REFUSED))
+            self._keep_clear((to, end - 0.14), (to, end + 0.14))
         self._arrow((x, start), (to, end), color=colour, gid=f"{message.point}.{message.receiver}")
         # Across a lifeline: the gap before it has the name.
         words = [message.point] if abs(message.sender - message.receiver) == 1 else []
@@ -198,7 +203,7 @@ class _Chart:
     def _marks(self) -> None:
         for point, at in self.story.points.items():
             sender, *_ = TRANSFER_AT[point]
-            self.axes.plot([self.x(sender)], [self.y(at)], zorder=6, gid=point, **POINT)
+            self.axes.plot([self.x(sender)], [self.y(at)], zorder=6, gid=point, **POINTS[point])
         if self.story.end is not None:
             name, at = self.story.end
             look = style.mark(MARKERS[name], 13)
@@ -210,17 +215,21 @@ class _Chart:
 
     def _legend(self) -> None:
         message = {"color": "black", "linewidth": 1.6}
-        keys = [
-            style.line_key("commitment point", **POINT),
-            style.line_key("message: falls by the time it takes", **message),
-        ]
+        bad = {**message, "color": style.BAD}
+        keys = [style.line_key(f"commitment: {point}", **POINTS[point]) for point in self.story.points]
+        keys.append(style.line_key("message: falls while it travels", **message))
+        missed = [message for message in self.story.messages if message.arrived_ms is None]
+        if any(message.refused_ms is None for message in missed):
+            keys.append(style.line_key("message: never received", **(LOST | {"linestyle": "-", **bad})))
+        if any(message.refused_ms is not None for message in missed):
+            keys.append(style.line_key("message: read, and refused", **(REFUSED | {"markersize": 13} | bad)))
         if self.story.injected is not None:
             keys.append(style.line_key("the fault is put in", **FAULT))
         if self.story.last_words:
             notice = {**message, "color": style.BAD, "linestyle": "--"}
             keys.append(style.line_key("the rank gives up", **GIVES_UP))
-            keys.append(style.line_key("terminal notice: ends where the rank gives up", **notice))
-        style.legend_below(self.paper, keys, ncols=3, fontsize=TEXT, columnspacing=1.2)
+            keys.append(style.line_key("terminal notice", **notice))
+        style.legend_below(self.paper, keys, ncols=KEYS, fontsize=TEXT, columnspacing=1.2)
 
     def _arrow(self, tail: Place, head: Place, **look: Any) -> None:  # noqa: ANN401
         style.arrow(self.axes, tail, head, linewidth=1.6, zorder=4, **look)
@@ -272,7 +281,8 @@ def _table(story: CallStory) -> Table:
         if not messages:  # a mesh of one: the point is passed, and nothing moves
             done.append((at, sender, point, "-", "-"))
         for message in messages:
-            took = "not taken" if message.arrived_ms is None else f"{message.arrived_ms - at:.2f} ms"
+            lost = "refused" if message.refused_ms is not None else "not taken"
+            took = lost if message.arrived_ms is None else f"{message.arrived_ms - at:.2f} ms"
             done.append((at, sender, point, str(message.receiver), took))
     if story.end is not None:
         name, at = story.end
@@ -310,8 +320,10 @@ def _finding(story: CallStory) -> str:
 
 def _way(point: str, messages: list[Message]) -> str:
     came = [(m.receiver, m.arrived_ms - m.left_ms) for m in messages if m.arrived_ms is not None]
-    lost = [m.receiver for m in messages if m.arrived_ms is None]
+    lost = [m.receiver for m in messages if m.arrived_ms is None and m.refused_ms is None]
+    refused = [m.receiver for m in messages if m.arrived_ms is None and m.refused_ms is not None]
     reached = listed(f"rank {rank} in {duration(max(ms, 0.0) / 1e3)}" for rank, ms in came)
     parts = [f"reached {reached}"] if came else []
+    parts += [f"was read and refused by {named_ranks(refused)}"] if refused else []
     parts += [f"was never taken by {named_ranks(lost)}"] if lost else []
     return f"{point} {listed(parts)}" if parts else ""

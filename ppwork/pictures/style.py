@@ -21,8 +21,8 @@ Style = dict[str, Any]
 
 BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 SKY, PURPLE, YELLOW = "#56B4E9", "#CC79A7", "#F0E442"
-COLOURS = (BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, YELLOW)
-"""Okabe and Ito's, without black; neighbours far apart."""
+COLOURS = ("#9BDDF2", "#F7C59F", "#C9DA5B", "#D9C2F0", "#F3E08B", "#FFB3C1", "#A9CDB4")
+"""Of chunks and series: pale, so that none is the colour of a call or of what went wrong."""
 BROWN = "#8C6D46"
 HATCHES = ("", "///", "...", "\\\\\\", "xx")
 BAD, BAD_PAPER = VERMILION, "#FBE3D6"
@@ -32,6 +32,10 @@ ALARM = "#8B1A00"
 DARK, GREY, LINE, MEDIUM, PALE, FAINT = "#555555", "#777777", "#999999", "#BBBBBB", "#E4E4E4", "#F6F6F6"
 STATE_COLOURS = {"busy": GREEN, "slow": ORANGE, "stuck": VERMILION}
 """Of a rank's state, besides the word and never instead of it."""
+WORK_STEPS: dict[str, tuple[str, str]] = {
+    "encode": (PALE, ""), "preflight": (DARK, ""), "generate": (PALE, "--"), "decode": (PALE, "oo"),
+}  # fmt: skip
+"""Of a step of a stage where its colour does not say the chunk: grey, as a program's own code is."""
 TALL, CHAR = 0.66, 0.105
 """Height of a bar that has a word, in rows, and width of a character of it, in inches."""
 NARROWEST = 0.004
@@ -47,7 +51,8 @@ CALLS: dict[str, tuple[str, str]] = {
     "new_group": (BROWN, ""), "wait": ("white", "////"),
     "init_process_group": (MEDIUM, ""), "destroy_process_group": (MEDIUM, ""),
 }  # fmt: skip
-"""Of a call of torch.distributed the same in every figure; those of ``groups.GROUPS`` agree with it."""
+"""Of a call of torch.distributed the same in every figure, and of nothing else there; those of
+``groups.GROUPS`` agree with it."""
 OTHER_CALLS = (FAINT, "++")
 
 
@@ -82,6 +87,21 @@ def mark(shape: str, size: float, colour: str = "black", edge: float = 0.8) -> S
     """Return the style of a marker with a white edge, which stands clear of what is below it."""
     edges = {"markeredgecolor": "white", "markeredgewidth": edge, "linestyle": "none"}
     return {"marker": shape, "markersize": size, "markerfacecolor": colour, **edges}
+
+
+def raised(size: float = 13) -> Style:
+    """Return the mark of a rank that raised, or gave up."""
+    return mark("P", size, BAD, edge=1.2)
+
+
+def never_received(size: float = 12) -> Style:
+    """Return the mark of a message that nobody received."""
+    return mark("X", size, BAD, edge=1.2)
+
+
+def fault(size: float = 13) -> Style:
+    """Return the mark of the moment and the rank in which something was broken on purpose."""
+    return mark("p", size, edge=1)
 
 
 def white_box(pad: float = 0.15) -> Style:

@@ -1,6 +1,6 @@
 """The timeline: one lane per rank, helper thread and CUDA stream, chunks by colour and hatch.
 
-Work is solid, transfers are thin, waiting is pale, and the grey behind a compute lane is its idle time. On
+Work is solid, transfers are thin, waiting is pale, and the empty frame of a compute lane is its idle time. On
 CUDA the streams stand below the threads: there work is the device's and its launch on a thread is thin, a
 transfer waits before it moves (``timeline.streams``), and an arrow is a wait of one stream for another. Its
 table has a line per chunk; its sentence says the period, the leader's share, and how the stages overlap.
@@ -56,9 +56,15 @@ if TYPE_CHECKING:
 
 LETTERS = {"encode": "e", "decode": "d"}
 """Where a box of rank 0 has no room for the word: its number alone would not say which half it is."""
-MARKERS = {"envelope.send": "v", "mesh.broadcast": "D", "result.send": "s", "emit": "*", "drop": "X"}
+MARKERS = {"envelope.send": "o", "mesh.broadcast": "D", "result.send": "s", "emit": "*", "drop": "X"}
 """Commitment points, the emission, and what stands in its place after a flush."""
-WIDTH, MARGINS = 12.0, (1.75, 0.95, 0.5, 1.2)
+SAID = {
+    "envelope.send": "leaves rank 0 (envelope.send)",
+    "mesh.broadcast": "goes into the mesh (mesh.broadcast)",
+    "result.send": "leaves the mesh (result.send)",
+}
+"""Commitment points in the legend."""
+WIDTH, MARGINS = 12.0, (1.75, 0.95, 0.5, 1.45)
 """Of the figure, in inches, as ``style.stacked`` takes them."""
 LANE, LANE_OF_TWO = 0.33, 0.26
 """Height of a lane, and of one where two runs are drawn, in inches."""
@@ -66,6 +72,9 @@ CHAR = 0.085
 """Width of a character of the smallest text, in inches."""
 ARROW: style.Style = {"color": "black", "linewidth": 0.8, "mutation_scale": 7, "zorder": 7}
 """Of a wait of one stream for another."""
+IDLE: style.Style = {"facecolor": "white", "edgecolor": style.LINE, "linestyle": ":", "linewidth": 1.0}
+"""Of a compute lane without work: grey is the work of a program, here and elsewhere."""
+CHECK: style.Style = {"facecolor": style.WORK_STEPS["preflight"][0], "hatch": ""}
 HEIGHTS = {**dict.fromkeys(WORK, 0.76), **dict.fromkeys(TRANSFERS, 0.3), **dict.fromkeys(WAITS, 0.6)}
 
 
@@ -170,7 +179,7 @@ def _run(axes: Axes, window: Window, inches_per_ms: float) -> None:
         entries = [entry for entry in window.ranks[rank] if entry.lane == lane]
         launched = {e.name for e in window.ranks[rank] if e.lane == DEVICE_LANE and lane != DEVICE_LANE}
         if not launched and any(entry.name in WORK for entry in entries):
-            style.bar(axes, 0, window.length_ms, row, 0.92, facecolor=style.PALE, zorder=0)
+            style.bar(axes, 0, window.length_ms, row, 0.92, zorder=0, **IDLE)
             work_ns = total_ns(busy(entries, WORK, window.start_ns, window.end_ns))
             idle = f"idle {1 - work_ns / (window.end_ns - window.start_ns):.0%}"
             style.beside(axes, 1.01, row, idle, va="center", fontsize=10)
@@ -221,8 +230,9 @@ def _span_style(span: Span, *, of_chunk: bool) -> style.Style:
 
     if span.name not in WAITS:
         look = style.solid(span.chunk_index, linewidth=0.6)
+        look |= CHECK if span.name == "preflight" else {}
         return look if of_chunk else look | {"facecolor": style.GREY, "hatch": ""}
-    tint = to_rgba(style.chunk_style(span.chunk_index)[0], 0.12) if of_chunk else style.FAINT
+    tint = to_rgba(style.chunk_style(span.chunk_index)[0], 0.18) if of_chunk else style.FAINT
     return {"facecolor": tint, "edgecolor": style.LINE, "linewidth": 0.6}
 
 
@@ -238,7 +248,7 @@ def _span(
         return
     room = (end - start) * inches_per_ms - 0.08
     short = f"{LETTERS.get(span.name, '')}{span.chunk_index}"
-    words = (f"{'waits for' if waits else span.name} {span.chunk_index}", short)
+    words = (f"waits for {span.chunk_index}",) if waits else (f"{span.name} {span.chunk_index}", short)
     if text := next((word for word in words if len(word) * CHAR < room), ""):
         box, colour = (style.white_box(0.12), "black") if works else (None, style.DARK)
         axes.text((start + end) / 2, row, text, fontsize=9, zorder=5, color=colour, bbox=box, **style.CENTRED)
@@ -267,14 +277,20 @@ def _legends(paper: Figure, windows: list[Window]) -> None:
         style.patch_key("work (e encode, d decode)", facecolor=style.MEDIUM, edgecolor="black"),
         style.line_key("transfer, launch" if on_cuda else "transfer", color=style.DARK, linewidth=4),
         style.patch_key("waiting" if on_cuda else "waiting to receive", **pale),
-        style.patch_key("idle", facecolor=style.PALE),
+        style.patch_key("idle", **IDLE),
+        style.patch_key("check before sending (preflight)", edgecolor="black", **CHECK),
         *([style.line_key("edge", color="black", linewidth=0.8, marker=">")] if on_cuda else []),
-        *(style.line_key(name, **_marker(name)) for name in MARKERS if name != "drop" or name in names),
+    ]
+    marks = [
+        style.line_key(SAID.get(name, name), **_marker(name))
+        for name in MARKERS
+        if name != "drop" or name in names
     ]
     visible = sorted({k for window in windows for k in window.visible_chunks()})[:10]
     chunks = [style.patch_key(f"chunk {k}", **style.solid(k, linewidth=0.6)) for k in visible]
     look = {"ncols": 10, "fontsize": 9, "columnspacing": 1.2, "handletextpad": 0.5}
-    style.legend_below(paper, kinds, inches=0.32, **look)
+    style.legend_below(paper, kinds, inches=0.58, **look)
+    style.legend_below(paper, marks, inches=0.31, **look)
     style.legend_below(paper, chunks, inches=0.04, **look)
 
 

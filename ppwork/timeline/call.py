@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ppwork.errors import PlanError, TerminalNotice
+from ppwork.errors import PlanError, RemoteProtocolError, TerminalNotice
 from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK, Role, Topology
 from ppwork.records.clocks import clock_offsets
-from ppwork.records.failure import read_records
+from ppwork.records.failure import FailureRecord, read_records
 from ppwork.records.run import Run
 from ppwork.records.spans import INJECTED, STREAM, Entry, Instant
 from ppwork.timeline.chunks import TRANSFER_AT, WORK, aligned, entries_of_call, spans_of, steps_of
@@ -48,6 +48,8 @@ class Message:
     left_ms: float
     arrived_ms: float | None
     """Time at which the receiver had all of it and had accepted it; ``None``: never."""
+    refused_ms: float | None = None
+    """Time at which the receiver had read it and said that it may not come; ``None``: it did not say so."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,7 @@ def call_story(run: Run, chunk_index: int) -> CallStory:
     instants = [e for entries in of_call.values() for e in entries if isinstance(e, Instant)]
     points = {e.name: ms(e.at_ns) for e in instants if e.name in TRANSFER_AT}
     end = next(((e.name, ms(e.at_ns)) for e in instants if e.name in ("emit", "drop")), None)
+    refused = {} if end is not None else _refused(run, encode.call_id, ms)
     injections = ((rank, e) for rank, entries in ranks.items() for e in entries if e.name == INJECTED)
     injected = next(((rank, ms(e.end_ns)) for rank, e in injections), None)
     return CallStory(
@@ -127,7 +130,7 @@ def call_story(run: Run, chunk_index: int) -> CallStory:
             for e in spans_of(entries, WORK)
         ),
         points=points,
-        messages=tuple(_messages(of_call, points, topology, ms)),
+        messages=tuple(_messages(of_call, points, topology, ms, refused)),
         end=end,
         undone=_undone(of_call, topology),
         injected=None if end is not None else injected,
@@ -140,6 +143,7 @@ def _messages(
     points: Mapping[str, float],
     topology: Topology,
     ms: Callable[[int], float],
+    refused: Mapping[int, float],
 ) -> Iterable[Message]:
     for point, left_ms in points.items():
         sender, group, transfer = TRANSFER_AT[point]
@@ -153,7 +157,9 @@ def _messages(
             if at_ns is not None and not carried:
                 went_on = any(span.start_ns >= at_ns for span in spans_of(of_call[receiver], WORK))
                 at_ns = at_ns if went_on else None
-            yield Message(point, group, sender, receiver, left_ms, None if at_ns is None else ms(at_ns))
+            arrived_ms = None if at_ns is None else ms(at_ns)
+            refused_ms = refused.get(receiver) if arrived_ms is None else None
+            yield Message(point, group, sender, receiver, left_ms, arrived_ms, refused_ms)
 
 
 def _arrival(entries: Sequence[Entry], group: str) -> int | None:
@@ -174,12 +180,28 @@ def _undone(of_call: Mapping[int, Sequence[Entry]], topology: Topology) -> dict[
     return undone
 
 
-def _last_words(run: Run, ms: Callable[[int], float]) -> tuple[LastWord, ...]:
+def _refused(run: Run, call_id: int, ms: Callable[[int], float]) -> dict[int, float]:
+    """Return when each rank said that a message of the call breaks the protocol."""
+    return {
+        record.rank: at_ms
+        for at_ms, record in _records(run, ms)
+        if record.error_type == RemoteProtocolError.__name__ and record.where.get("call_id") == call_id
+    }
+
+
+def _records(run: Run, ms: Callable[[int], float]) -> list[tuple[float, FailureRecord]]:
+    """Return the last words of all ranks, and when they were written, in order of time."""
     offsets = clock_offsets(run.entries_by_rank)
     records = read_records(run.run_dir, run.plan.world_size)
-    at_ms = {record.rank: ms(record.at_ns - offsets.get(record.rank, 0)) for record in records}
+    timed = [(ms(record.at_ns - offsets.get(record.rank, 0)), record) for record in records]
+    return sorted(timed, key=lambda one: one[0])
+
+
+def _last_words(run: Run, ms: Callable[[int], float]) -> tuple[LastWord, ...]:
+    records = _records(run, ms)
+    at_ms = {record.rank: said_ms for said_ms, record in records}
     words = []
-    for record in sorted(records, key=lambda record: at_ms[record.rank]):
+    for _, record in records:
         by = None
         if record.error_type == TerminalNotice.__name__:
             by = STAGE0_RANK if record.rank == LEADER_RANK else LEADER_RANK

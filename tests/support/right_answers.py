@@ -71,7 +71,7 @@ def left_waiting(steps):
 
 RIGHT = {
     "00.3": is_right,
-    "03.2": left_waiting,
+    "03.3": left_waiting,
     "01.1": touch_in_flight,
     "02.1": group_rank,
     "02.4": left_one_out,

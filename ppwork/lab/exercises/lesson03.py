@@ -10,7 +10,7 @@ from ppwork.lab.exercises.attempts import Attempt, Programs, first_of, program
 from ppwork.launcher.script import ScriptRun
 
 WAITING = {
-    "Before the first send nobody waits; after the last one nobody waits any more.": (
+    "Before the first send any header will do; after the last one nothing of this message is missing.": (
         ["convert", "send header", "log", "send payload", "log again"],
         ["log", "send payload"],
     ),
@@ -26,7 +26,7 @@ WAITING = {
         ["preflight", "send header", "convert", "send specs", "check layout", "send tensors", "emit"],
         ["convert", "send specs", "check layout", "send tensors"],
     ),
-    "Nothing is sent, so nobody waits.": (["convert", "log"], []),
+    "Nothing is sent, so nobody waits for a rest.": (["convert", "log"], []),
 }
 """Steps of somebody's send, and those that leave the receiver waiting if they raise, by what to think of."""
 
@@ -37,7 +37,7 @@ def _left_waiting() -> Iterator[Case]:
         yield Case(f"For {steps}", (steps,), sorted(waiting), thought)
 
 
-FUNCTIONS = {"03.2": _left_waiting}
+FUNCTIONS = {"03.3": _left_waiting}
 
 LIST = ("torch.int32 [2, 3] 6", "torch.float32 [5] 5")
 """What rank 1 prints of the list that it receives."""
@@ -114,5 +114,5 @@ def _reordered(attempt: Attempt) -> Iterator[str]:
 
 PROGRAMS: Programs = {
     "03.1": first_of(_too_long, _one_of_two, _received),
-    "03.3": first_of(_header_left, _too_long, _reordered),
+    "03.2": first_of(_header_left, _too_long, _reordered),
 }

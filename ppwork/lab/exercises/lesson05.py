@@ -55,7 +55,8 @@ def _overlaps(attempt: Attempt) -> Iterator[str]:
         if envelopes[k + 1].sent.call.start_ns >= back_ns:  # type: ignore[union-attr]
             yield (
                 f"Envelope {k + 1} left only after result {k} was back: rank 1 had nothing to do until then. "
-                f"What is ready on rank 0 while rank 1 generates chunk {k}, and which calls would start it?"
+                f"What is ready on rank 0 while rank 1 generates chunk {k}, and which calls would start it, "
+                "right behind its encode and in front of the two waits?"
             )
             return
     for k in range(CHUNKS - DEPTH):

@@ -13,14 +13,14 @@ from ppwork.lab.exercises.check import check
 @pytest.mark.parametrize(
     ("exercise", "answer", "hint"),
     [
-        ("03.2", lambda steps: [step for step in steps if not step.startswith("send")], "Before the first"),
-        ("03.2", lambda steps: ["log", "send payload"] if "log" in steps else steps, "ever left waiting"),
+        ("03.3", lambda steps: [step for step in steps if not step.startswith("send")], "Before the first"),
+        ("03.3", lambda steps: ["log", "send payload"] if "log" in steps else steps, "ever left waiting"),
         (
-            "03.2",
-            lambda steps: [s for s in RIGHT["03.2"](steps) if s != "send payload" or "log" in steps],
+            "03.3",
+            lambda steps: [s for s in RIGHT["03.3"](steps) if s != "send payload" or "log" in steps],
             "has left",
         ),
-        ("03.2", lambda steps: RIGHT["03.2"](steps)[:2], "to the last"),
+        ("03.3", lambda steps: RIGHT["03.3"](steps)[:2], "to the last"),
         ("07.1", lambda size: size - 1, "passes it on"),
         ("07.1", lambda size: size, "before the first round"),
         ("07.1", lambda size: 1, "a single rank"),

@@ -46,9 +46,9 @@ def hatched(axes):
 
 def test_moments_stand_at_their_place_in_milliseconds(story):
     axes = failure({"killed": story(**KILLED)}).figure.axes[0]
-    assert marks(axes, "D") == pytest.approx({0: 18.5, 1: 8.0})
-    assert list(marks(axes, "X").values()) == [0]
-    assert [place for row, place in marks(axes, "X").items() if 1.5 < row < 2.0] == [0]
+    assert marks(axes, "P") == pytest.approx({0: 18.5, 1: 8.0})
+    assert list(marks(axes, "p").values()) == [0]
+    assert [place for row, place in marks(axes, "p").items() if 1.5 < row < 2.0] == [0]
     assert hatched(axes) == [
         (0.0, pytest.approx(18.5)),
         (0.0, pytest.approx(8.0)),
@@ -59,7 +59,7 @@ def test_moments_stand_at_their_place_in_milliseconds(story):
 
 def test_the_rank_in_which_it_broke_is_never_shown_as_one_that_does_not_know(story):
     axes = failure({"raised": story(**RAISED)}).figure.axes[0]
-    assert marks(axes, "D") == pytest.approx({0: 28.0, 1: 7.7, 2: 17.0})
+    assert marks(axes, "P") == pytest.approx({0: 28.0, 1: 7.7, 2: 17.0})
     assert hatched(axes) == [(0.0, pytest.approx(28.0)), (0.0, pytest.approx(17.0))]
 
 
@@ -78,7 +78,7 @@ def test_two_failures_share_one_axis_in_seconds(story):
     assert above.get_xlim() == below.get_xlim()
     assert "seconds" in below.get_xlabel()
     assert above.get_xlabel() == ""
-    assert marks(below, "D") == pytest.approx({0: 3.2, 1: 3.1})
+    assert marks(below, "P") == pytest.approx({0: 3.2, 1: 3.1})
 
 
 def test_a_peer_that_never_spoke_does_not_know_until_the_end_of_the_axis(story):
@@ -106,7 +106,7 @@ def test_kinds_are_told_apart_by_more_than_colour(story):
     axes = failure({"killed": story(**KILLED)}).figure.axes[0]
     (line,) = [line for line in axes.lines if line.get_linestyle() == "--"]
     assert line.get_color() == BAD
-    assert {mark.get_marker() for mark in axes.lines} == {"None", "X", "D"}
+    assert {mark.get_marker() for mark in axes.lines} == {"None", "p", "P"}
     assert {p.get_hatch() for p in axes.patches} == {None, "////"}
 
 

@@ -9,6 +9,7 @@ from made_runs import at, made
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.patches import FancyArrowPatch, Rectangle
 from matplotlib.path import Path
+from msgspec import structs
 
 import ppwork as pp
 from ppwork.errors import PlanError
@@ -246,13 +247,56 @@ def test_what_never_came_ends_in_a_cross_before_its_receiver(tmp_path):
     bad = by_gid(figure)
     (_, whole), (_, lost) = (found["mesh.broadcast.2"]._posA_posB for found in (good, bad))
     assert lost[0] < whole[0]
-    crosses = [line for line in figure.axes[0].lines if line.get_marker() == "x"]
-    assert [(cross.get_xdata()[0], cross.get_color()) for cross in crosses] == [(lost[0], BAD)]
+    crosses = [line for line in figure.axes[0].lines if line.get_marker() == "X"]
+    assert [(cross.get_xdata()[0], cross.get_markerfacecolor()) for cross in crosses] == [(lost[0], BAD)]
     assert {"last.0", "last.1", "last.2", "fault"} <= bad.keys()
     assert not {"last.1", "fault"} & good.keys()
 
 
-@pytest.mark.parametrize("kind", ["good", "overlapped", "mesh of one", "mesh of three", "struck", "killed"])
+def test_what_was_refused_falls_to_the_line_of_the_rank_that_read_it(tmp_path):
+    run = refused(tmp_path)
+    (message,) = call_story(run, 3).messages
+    assert (message.point, message.arrived_ms, message.refused_ms) == ("envelope.send", None, 14)
+    chart = sequence(run, chunk_index=3)
+    assert "envelope.send was read and refused by rank 1" in chart.finding
+    assert ["envelope.send", "1", "refused"] in [list(row[3:]) for row in chart.table.rows]
+    found = by_gid(chart.figure)
+    (_, tail), (_, head) = found["envelope.send.1"]._posA_posB
+    gives_up = found["last.1"]
+    assert tail < head == gives_up.get_ydata()[0]
+    bars = [line for line in chart.figure.axes[0].lines if line.get_marker() == "|"]
+    assert [bar.get_ydata()[0] for bar in bars] == [head]
+    assert "message: read, and refused" in texts_of_legend(chart.figure)
+    assert "message: never received" not in texts_of_legend(chart.figure)
+
+
+def test_error_about_another_call_refuses_nothing_of_this_one(tmp_path):
+    (message,) = call_story(refused(tmp_path, call_id=2), 3).messages
+    assert (message.arrived_ms, message.refused_ms) == (None, None)
+
+
+def refused(folder, call_id=3):
+    """The leader reads envelope 3 and says at 314 ms that it breaks the protocol."""
+    entries = {
+        rank: [e for e in found if e.chunk_index < 3 or e.name in ("encode", "preflight", "send")]
+        for rank, found in made(4).items()
+    }
+    entries[0].append(Instant("envelope.send", "main", at(311), **CHUNK_3))
+    run = run_of(folder, entries, pp.RunFailed("it failed", where={"rank": 1}))
+    said = record(1, "RemoteProtocolError", at(314))
+    write_record(folder, structs.replace(said, where={"rank": 1, "call_id": call_id}))
+    for rank, ms in ((2, 329), (0, 331)):
+        write_record(folder, record(rank, "TerminalNotice", at(ms)))
+    return run
+
+
+def texts_of_legend(figure):
+    return {text.get_text() for legend in figure.legends for text in legend.get_texts()}
+
+
+@pytest.mark.parametrize(
+    "kind", ["good", "overlapped", "mesh of one", "mesh of three", "struck", "refused", "killed"]
+)
 def test_text_is_large_enough_and_nowhere_on_top_of_other_text(tmp_path, kind):
     run = {
         "good": lambda: run_of(tmp_path, made()),
@@ -260,6 +304,7 @@ def test_text_is_large_enough_and_nowhere_on_top_of_other_text(tmp_path, kind):
         "mesh of one": lambda: run_of(tmp_path, made(mesh_size=1)),
         "mesh of three": lambda: run_of(tmp_path, made(mesh_size=3)),
         "struck": lambda: struck(tmp_path),
+        "refused": lambda: refused(tmp_path),
         "killed": lambda: failed_run(tmp_path, **KILLED),
     }[kind]()
     assert_legible(sequence(run, chunk_index=3).figure)

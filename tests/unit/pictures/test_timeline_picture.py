@@ -12,7 +12,7 @@ from made_streams import made_on_cuda
 from matplotlib.colors import to_hex, to_rgba
 
 from ppwork.errors import PlanError
-from ppwork.pictures.style import chunk_style
+from ppwork.pictures.style import BAD, CALLS, COLOURS, WORK_STEPS, chunk_style
 from ppwork.pictures.timelines import timeline, timeline_files, timeline_finding
 from ppwork.plan import Plan
 from ppwork.records.clocks import CLOCK
@@ -85,6 +85,13 @@ def test_neighbours_differ_in_colour_and_in_hatch_up_to_four_apart():
         assert near[0] != far[0]
         assert near[1] != far[1]
     assert len({chunk_style(k) for k in range(35)}) == 35
+
+
+def test_colour_of_a_chunk_is_no_calls_no_works_and_not_what_went_wrong():
+    """One colour has one meaning: pictures of programs, timelines and sequence charts stand on one page."""
+    others = {colour for colour, _ in [*CALLS.values(), *WORK_STEPS.values()]} | {BAD}
+    assert not others & set(COLOURS)
+    assert not {colour for colour, _ in CALLS.values()} & {colour for colour, _ in WORK_STEPS.values()}
 
 
 def test_long_run_shows_five_ordinary_chunks_and_not_the_one_that_stalled():
