@@ -58,8 +58,7 @@ def _stand(met: Meetings, seen: RankCalls, wait: Wait | None, shown_end_ns: int,
     if wait is None:
         return Stand(call=call, framed=call is not None)
     if call is not None:
-        waited = bool(wait.waits_for) and MISMATCH not in call.error
-        return Stand(_in_call(met, wait, call, aborted), call, framed=waited or not call.error)
+        return Stand(_in_call(met, wait, call, aborted), call, framed=_stood_there(wait, call))
     if seen.left is None:
         start, until = _own_code(met.ranks[wait.rank], seen)
         took = f", {duration((until - start) / 1e9)}" if until is not None else ""
@@ -77,14 +76,18 @@ def _own_code(of_rank: RankCalls, seen: RankCalls) -> tuple[int, int | None]:
     return start, min(later, default=of_rank.left.at_ns if of_rank.left is not None else None)
 
 
+def _stood_there(wait: Wait, call: Call) -> bool:
+    return MISMATCH not in call.error and bool(wait.waits_for or not call.error)
+
+
 def _in_call(met: Meetings, wait: Wait, call: Call, aborted: bool) -> str:
     whom = named_ranks(wait.waits_for) if wait.waits_for else ""
     if call.end_ns is None and aborted:
         return f"its process was aborted in this call ({call.line}{_too_long(met, call)})"
     if call.end_ns is None:
         return f"waits for {whom} ({call.line})" if whom else f"stands here ({call.line})"
-    if MISMATCH in call.error and whom:
-        return f"does not fit the call of {whom} ({call.line})"
+    if MISMATCH in call.error:
+        return f"does not fit the call of {whom} ({call.line})" if whom else f"does not fit ({call.line})"
     took = duration((call.end_ns - call.start_ns) / 1e9)
     return f"waited for {whom} ({call.line}, {took})" if whom else f"raised here ({call.line}, {took})"
 
