@@ -89,9 +89,9 @@ class TorchrunWatch:
                 self._kill(rank, f"was there {GRACE_S:g} s after the first death")
         elif now - self._ranks_looked > RANKS_S:
             self._ranks_looked = now
-            self._see_family()
-            self._kill_stopped_ranks(now)
-            self._see_ranks(now)
+            ranks = self._see_family()
+            self._kill_stopped_ranks(now, ranks)
+            self._see_ranks(now, ranks)
         if _state(self._agent) != psutil.STATUS_STOPPED:
             self._stopped_since = None
         elif self._stopped_since is None:
@@ -102,12 +102,16 @@ class TorchrunWatch:
             return TORCHRUN_HUNG
         return None
 
-    def _see_family(self) -> None:
+    def _see_family(self) -> list[psutil.Process]:
+        """Note who is there, by one look at every process of the machine, and return the ranks."""
+        family: list[psutil.Process] = []
         with contextlib.suppress(psutil.NoSuchProcess):
-            self.family.update(self._agent.children(recursive=True))
+            family = self._agent.children(recursive=True)
+        self.family.update(family)
+        return [process for process in family if _parent(process) == self._agent.pid]
 
-    def _see_ranks(self, now: float) -> None:
-        alive = any(map(is_alive, ranks_of(self._agent)))
+    def _see_ranks(self, now: float, ranks: Sequence[psutil.Process]) -> None:
+        alive = any(map(is_alive, ranks))
         self._had_ranks |= alive
         if alive or not self._had_ranks:
             self._alone_since = None
@@ -125,8 +129,8 @@ class TorchrunWatch:
         self._read += text.rfind(b"\n") + 1
         return _CLOSING.search(text) is not None
 
-    def _kill_stopped_ranks(self, now: float) -> None:
-        stopped = [rank for rank in ranks_of(self._agent) if _state(rank) == psutil.STATUS_STOPPED]
+    def _kill_stopped_ranks(self, now: float, ranks: Sequence[psutil.Process]) -> None:
+        stopped = [rank for rank in ranks if _state(rank) == psutil.STATUS_STOPPED]
         self._stopped_ranks = {rank: self._stopped_ranks.get(rank, now) for rank in stopped}
         for rank, since in self._stopped_ranks.items():
             if now - since > self._freeze_s + GRACE_S:
@@ -248,6 +252,13 @@ def _catches(process: psutil.Process, number: int) -> bool:
     except OSError:  # it is gone, or this is no Linux
         return False
     return caught is not None and bool(int(caught[1], 16) >> (number - 1) & 1)
+
+
+def _parent(process: psutil.Process) -> int:
+    try:
+        return int(process.ppid())
+    except psutil.NoSuchProcess:
+        return -1
 
 
 def _state(process: psutil.Process) -> str:

@@ -49,6 +49,7 @@ CALLS: dict[str, tuple[str, str]] = {
     "all_gather": (SKY, "xx"), "gather": (SKY, "///"), "all_to_all": (SKY, "..."),
     "barrier": (YELLOW, ""), "monitored_barrier": (YELLOW, "///"),
     "new_group": (BROWN, ""), "wait": ("white", "////"),
+    "DistributedDataParallel": (ORANGE, "xx"), "backward of DDP": (PURPLE, "..."),
     "init_process_group": (MEDIUM, ""), "destroy_process_group": (MEDIUM, ""),
 }  # fmt: skip
 """Of a call of torch.distributed the same in every figure, and of nothing else there; those of

@@ -8,9 +8,11 @@ import pytest
 from drawn_timelines import texts
 from legible import assert_legible
 from made_calls import FLOATS, MadeCalls
+from matplotlib.colors import to_hex
 from matplotlib.patches import FancyArrowPatch, Polygon, Rectangle
 
 import ppwork as pp
+from ppwork.pictures import style
 from ppwork.pictures.programs import LISTED, program_files
 from ppwork.pictures.shown_time import SHOWN
 from ppwork.records.calls import Part
@@ -383,3 +385,16 @@ def test_a_picture_can_begin_after_the_groups_are_made(tmp_path):
     assert picture.figure.axes[0].get_xlim()[0] == pytest.approx(100, abs=1)
     with pytest.raises(pp.PlanError, match="No call of split_group"):
         pp.pictures.program(tmp_path, after="split_group")
+
+
+def test_no_two_calls_look_alike_and_a_band_of_ddp_is_seen(tmp_path):
+    looks = [look for name, look in style.CALLS.items() if name != "destroy_process_group"]
+    assert len({*looks}) == len(looks)
+    made = MadeCalls(tmp_path, 2)
+    for rank in range(2):
+        made.call(rank, "DistributedDataParallel", 0, 20)
+        made.call(rank, "backward of DDP", 30, 40)
+        made.left(rank, 41)
+    first, second = artists(pp.pictures.program(tmp_path), Polygon)
+    faint = {style.OTHER_CALLS[0].lower()}
+    assert not faint & {to_hex(first.get_facecolor()), to_hex(second.get_facecolor())}
