@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import html
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import msgspec
 
 from ppwork.diagnosis.jobs import diagnose_job
 from ppwork.diagnosis.logs import read_job
@@ -28,6 +30,8 @@ from ppwork.timeline.meetings import Meetings
 LIMIT_S = 120.0
 FROM_PLACES = ("CollectiveMismatch", "LeftEarly", "NeverCame", "OnlySymptoms", "Timeout", "Unmatched")
 """What the logs are read to say where nothing but the places of the ranks is known: their calls tell more."""
+OF_SIZES = "SizeMismatch"
+BOTH_SIDES = "which of the two calls above has the shape and dtype that is meant"
 LINES = 40
 """Last lines of each rank's output that are shown; all of it is in the run folder."""
 
@@ -153,5 +157,9 @@ def _failure(run_dir: Path, code: int) -> RunFailed | None:
         lines = [*(found.lines if known else ()), "\n  ".join([end.sentence, *map(str, end.waits)])]
         where = {} if end.rank is None else {"rank": end.rank}
         return RunFailed("\n".join(lines), where=where, check_first=end.check_first, headline=end.sentence)
+    if end is not None and end.mismatches and found.cause is not None and found.cause.error_type == OF_SIZES:
+        # gloo's words know the receiver alone; the calls have both sides, and no other run is needed.
+        cause = msgspec.structs.replace(found.cause, check_first=BOTH_SIDES)
+        failure = replace(found, cause=cause, unknown=()).as_error()
     what = "\n  ".join([failure.what, *(end.mismatches if end is not None else [])])
     return RunFailed(what, where=failure.where, check_first=failure.check_first, headline=failure.headline)
