@@ -12,9 +12,11 @@ import os
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
+
+import msgspec
 
 from ppwork.diagnosis.called import FROM_PLACES
 from ppwork.diagnosis.jobs import diagnose_job
@@ -31,6 +33,8 @@ from ppwork.records.run import TORCHRUN_LOG, FinishedProgram
 from ppwork.timeline.meetings import Meetings
 
 LIMIT_S = 120.0
+OF_SIZES = "SizeMismatch"
+BOTH_SIDES = "which of the two calls above has the shape and dtype that is meant"
 DIED = "RankDied"
 """What the logs are read to say where a rank ended and showed no exception."""
 LINES, LONGEST = 40, 400
@@ -282,6 +286,10 @@ def _failure(run_dir: Path, code: int, limit_s: float) -> RunFailed | None:
         lines = [*(found.lines if known else ()), "\n  ".join([end.sentence, *map(str, end.waits)])]
         where = {} if end.rank is None else {"rank": end.rank}
         return RunFailed("\n".join(lines), where=where, check_first=end.check_first, headline=end.sentence)
+    if end is not None and end.mismatches and found.cause is not None and found.cause.error_type == OF_SIZES:
+        # gloo's words know the receiver alone; the calls have both sides, and no other run is needed.
+        cause = msgspec.structs.replace(found.cause, check_first=BOTH_SIDES)
+        failure = replace(found, cause=cause, unknown=()).as_error()
     what = "\n  ".join([failure.what, *(end.mismatches if end is not None else [])])
     return RunFailed(what, where=failure.where, check_first=failure.check_first, headline=failure.headline)
 

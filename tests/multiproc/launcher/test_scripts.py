@@ -51,6 +51,28 @@ def test_a_rank_that_raises_is_named_with_the_users_line_and_what_became_of_the_
     assert sorted(others) == ["0", "2"]
 
 
+def test_a_message_that_is_too_long_has_both_sides_from_the_calls_and_asks_for_no_other_run(tmp_path):
+    path = tmp_path / "long.py"
+    path.write_text("""\
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+if dist.get_rank() == 0:
+    dist.send(torch.ones(4), dst=1)
+else:
+    dist.recv(torch.zeros(2), src=0)
+dist.destroy_process_group()
+""")
+    run = pp.launch_script(path, nproc=2, out=tmp_path / "run", check=False)
+    said = str(run.failure)
+    assert "Rank 1 was sent a message of 16 bytes where it expected 8" in said
+    assert "A send of float32[4] (rank 0, long.py:6) met a receive of float32[2] (rank 1, long.py:8)." in said
+    assert "shape and dtype" in run.failure.check_first
+    assert "not known" not in said
+    assert "DETAIL" not in said
+
+
 def test_a_program_past_its_limit_is_stopped_and_the_rank_that_never_came_is_named(program, tmp_path):
     limit_s = 12.0
     start = time.monotonic()
