@@ -27,13 +27,8 @@ def cause(records, codes, symptoms=SYMPTOMS, innocent=(0, -15)):
     return (own or [r for r, code in codes.items() if r not in records and code not in innocent])[0]
 
 
-def whom_to_tell(role, error):
-    links = {"stage0": ["down_pg"], "leader": ["mesh_pg", "up_pg"], "follower": []}
-    return [] if error == "TerminalNotice" else links[role]
-
-
-def known_within(what, timeout_s, freeze_s, watchdog):
-    return 0 if what == "killed" else min(freeze_s, timeout_s) if watchdog else timeout_s
+def known_within(what, timeout_s, pulse_s, has_pulse):
+    return 0 if what == "killed" else min(pulse_s, timeout_s) if has_pulse else timeout_s
 
 
 def judge(sender, receiver):
@@ -86,9 +81,7 @@ RIGHT = {
     "06.4": lambda calls: (calls[1] == ("isend", "compute"), calls[2] == ("wait", "compute")),
     "07.1": lambda size: math.ceil(math.log2(size)),
     "08.1": known_within,
-    "08.2": cause,
-    "08.3": whom_to_tell,
-    "08.4": lambda killed, pipe, signal: not (pipe if killed == "launcher" else signal),
+    "08.3": cause,
     "09.4": to_blame,
     "15.1": judge,
     "15.2": first_crossed,

@@ -21,10 +21,10 @@ def right_program(exercise: str) -> str:
     raise LookupError(f"no program in {path.name} answers {exercise}")
 
 
-def verdict_of(exercise: str, program: str, folder: Path, *, ranks: int = 2) -> Verdict:
+def verdict_of(exercise: str, program: str, folder: Path, *, ranks: int = 2, limit_s: float = 30) -> Verdict:
     """What the exercise says of a program, run in this folder."""
     path = folder / "my_program.py"
     path.write_text(program)
     return pp.check(
-        exercise, pp.launch_script(path, nproc=ranks, out=folder / "run", check=False, limit_s=30)
+        exercise, pp.launch_script(path, nproc=ranks, out=folder / "run", check=False, limit_s=limit_s)
     )

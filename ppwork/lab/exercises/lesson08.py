@@ -6,32 +6,28 @@ import signal
 from collections.abc import Iterator
 from itertools import product
 
-from ppwork.errors import PeerLostError, TerminalNotice
 from ppwork.lab.exercises.answers import Case, exercise, number_case
-from ppwork.lab.exercises.attempts import Programs
-from ppwork.protocol.envelope import Ids
-from ppwork.protocol.notices import notices
-from ppwork.protocol.topology import Role
+from ppwork.lab.exercises.attempts import Attempt, Programs, program
 
-BOUNDS_S = ((60.0, 5.0), (10.0, 2.0), (3.0, 5.0))
-"""Of a transfer, and of a stopped process."""
+TIMES_S = ((60.0, 5.0), (10.0, 2.0), (3.0, 5.0))
+"""Of a transfer, and without a pulse."""
 
 
 @exercise
 def _known_within() -> Iterator[Case]:
-    closed = "The system closes the connections of a process that died; nobody waits for a bound."
-    for (timeout_s, freeze_s), watchdog in product(BOUNDS_S, (True, False)):
-        killed = ("killed", timeout_s, freeze_s, watchdog)
-        yield number_case(killed, 0.0, {timeout_s: closed, freeze_s: closed})
-        frozen = ("frozen", timeout_s, freeze_s, watchdog)
+    closed = "The system closes the connections of a process that died; no timeout has to pass."
+    for (timeout_s, pulse_s), has_pulse in product(TIMES_S, (True, False)):
+        killed = ("killed", timeout_s, pulse_s, has_pulse)
+        yield number_case(killed, 0.0, {timeout_s: closed, pulse_s: closed})
+        stopped = ("stopped", timeout_s, pulse_s, has_pulse)
         habits = {
             0.0: "The system keeps the connections of a stopped process open.",
-            timeout_s: "The watchdog is there, and its bound is the shorter one.",
-            freeze_s: "A transfer has its own bound, and here it passes first."
-            if watchdog
-            else "Nobody keeps that bound without a watchdog.",
+            timeout_s: "There is a pulse, and its time is the shorter one.",
+            pulse_s: "A transfer has a timeout of its own, and here it passes first."
+            if has_pulse
+            else "Without a pulse nobody keeps that time.",
         }
-        yield number_case(frozen, min(freeze_s, timeout_s) if watchdog else timeout_s, habits)
+        yield number_case(stopped, min(pulse_s, timeout_s) if has_pulse else timeout_s, habits)
 
 
 KILL, TERM = -int(signal.SIGKILL), -int(signal.SIGTERM)
@@ -76,34 +72,32 @@ def _cause() -> Iterator[Case]:
         yield Case(f"For records {records} and exit codes {codes}", (records, codes), right, thought)
 
 
-ANSWERED = "It was told; the leader has passed it on as it came. An answer is one message too many."
+WARNED = "rank 1 is stuck in chunk"
 
 
-@exercise
-def _whom_to_tell() -> Iterator[Case]:
-    errors = (ValueError("its own"), PeerLostError("lost"), TerminalNotice("told"))
-    thoughts = {
-        Role.LEADER: "Two sides wait for the leader: rank 0 for a result, the followers for a broadcast.",
-        Role.STAGE0: "Rank 0 has one link that leads away from it, and is in no group of the mesh.",
-        Role.FOLLOWER: "A follower has no link of its own; its closed connections are its notice.",
-    }
-    for role, error in product(Role, errors):
-        name = type(error).__name__
-        right = sorted(group for group, _ in notices(role, Ids(3, 3, 0), error))
-        thought = ANSWERED if name == "TerminalNotice" else thoughts[role]
-        yield Case(f"For the {role} with {name}", (str(role), name), right, thought)
+@program(ranks=2)
+def _only_own_work(attempt: Attempt) -> Iterator[str]:
+    lines = attempt.lines(0)
+    results = [line for line in lines if line.startswith("result")]
+    warnings = [line for line in lines if line.startswith(WARNED)]
+    if f"{WARNED} 1" in warnings:
+        yield "Rank 1 was waiting for rank 0 before chunk 1: when does its own work on a chunk begin?"
+    if f"{WARNED} 0" in warnings:
+        yield "Chunk 0 takes half a second: is the clock off while rank 1 waits for the next chunk?"
+    if f"{WARNED} 2" not in warnings:
+        yield "Chunk 2 takes 4 s, and nobody was warned: does the pulse carry the age of the work?"
+    if results != [f"result {chunk}" for chunk in range(3)]:
+        yield f"Rank 0 printed {results}; expected three results."
 
 
-@exercise
-def _ranks_survive() -> Iterator[Case]:
-    thought = (
-        "The launcher holds the pipe's other end; the death signal comes when the parent dies: torchrun."
-    )
-    for case in product(("launcher", "torchrun"), (True, False), (True, False)):
-        killed, pipe, death_signal = case
-        text = f"With the {killed} killed, pipe={pipe} and death_signal={death_signal}"
-        yield Case(text, case, not (pipe if killed == "launcher" else death_signal), thought)
+@program(ranks=1)
+def _nobody_left(attempt: Attempt) -> Iterator[str]:
+    last = attempt.lines(0)[-1:]
+    if last == ["ranks that outlive the launcher: 2"]:
+        yield "Both ranks sleep on. Who calls the function, in which thread, and what ends the process then?"
+    if last != ["ranks that outlive the launcher: 0"]:
+        yield f"It printed {last}; expected 'ranks that outlive the launcher: 0'."
 
 
-FUNCTIONS = {"08.1": _known_within, "08.2": _cause, "08.3": _whom_to_tell, "08.4": _ranks_survive}
-PROGRAMS: Programs = {}
+FUNCTIONS = {"08.1": _known_within, "08.3": _cause}
+PROGRAMS: Programs = {"08.2": _only_own_work, "08.4": _nobody_left}
