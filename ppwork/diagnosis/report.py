@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 ENDED_BY_AGENT = (-signal.SIGTERM, -signal.SIGINT)
 """Exit codes of ranks that torchrun ended because another one had failed, or because of a Ctrl-C."""
 ROOT = re.compile(r"Root Cause \(first observed failure\) ?:")
+_NEAR, _MOST_ROOTS = 4096, 256
+"""Characters below those words in which the rank is named, and so many of them are read, the last ones."""
 _ENDED = re.compile(
     r"^.{0,80}?\brank[ \t]*:[ \t]*(\d+)(?: \(local_rank: (\d+)\))?.*\n.{0,80}?\bexitcode[ \t]*:[ \t]*(-?\d+)",
     re.MULTILINE,
@@ -68,8 +70,11 @@ class Report:
         ranks = {int(local): int(rank) for rank, local, _ in ended if local}
         roots = [
             int(root[1])
-            for start in ROOT.finditer(text)
-            if (root := _ENDED.search(text, start.end()) or _ON_ONE_LINE.search(text, start.end()))
+            for start in [match.end() for match in ROOT.finditer(text)][-_MOST_ROOTS:]
+            if (
+                root := _ENDED.search(text, start, start + _NEAR)
+                or _ON_ONE_LINE.search(text, start, start + _NEAR)
+            )
         ]
         if not ended:
             # An earlier attempt, or a report that was cut off: local ranks are all that is known.

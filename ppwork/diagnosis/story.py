@@ -76,7 +76,7 @@ def failure_story(run: Run) -> FailureStory:
     or the last that is known of it.
 
     Raises:
-        PlanError: The run did not fail, or no rank of it can be named.
+        PlanError: The run did not fail, or no rank of its plan can be named.
     """
     named = _first_named(run)
     if named is None:
@@ -86,6 +86,10 @@ def failure_story(run: Run) -> FailureStory:
         )
     plan = run.plan
     offsets, entries = clock_offsets(run.entries_by_rank), aligned(run.entries_by_rank)
+    if named not in entries:
+        raise PlanError(
+            f"Rank {named} is named in {run.run_dir}, and not in its plan.", check_first="plan.json"
+        )
     records = {record.rank: record for record in read_records(run.run_dir, plan.world_size)}
     noticed = {rank: record.at_ns - offsets.get(rank, 0) for rank, record in records.items()}
     struck, zero_ns = _beginning(entries, noticed, named)

@@ -324,7 +324,7 @@ def timeline_finding(
         else "stage 0 and the mesh never work at the same time"
     )
     at = f"At chunk {last}" if first >= last else f"Over chunks {max(first, min(emits) + 1)} to {last}"
-    share = f"{total_ns(generating) / (end - start):.0%}"
+    share = f"{total_ns(generating) / max(end - start, 1):.0%}"
     return (
         f"{at} the period is {period:.1f} ms, the mesh leader (rank {LEADER_RANK}) computes {share} of the "
         f"time, and {meanwhile}.{_hidden(ranks, first, last)}"

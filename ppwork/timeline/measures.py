@@ -105,7 +105,7 @@ def measure(
         stage1_ms=round(stage1, 3),
         overlap_score=round(statistics.median(shares), 4) if min(stage0, stage1) >= FLOOR_MS else None,
         efficiency=round(min(1.0, max(stage0, stage1) / period), 4)
-        if max(stage0, stage1) >= FLOOR_MS
+        if max(stage0, stage1) >= FLOOR_MS and period > 0
         else None,
     )
 

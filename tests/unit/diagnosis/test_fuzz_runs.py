@@ -12,15 +12,19 @@ import sys
 import msgspec
 import pytest
 from checkout import SCRIPTS
+from made_runs import made
 
 from ppwork.diagnosis.jobs import diagnose_job
 from ppwork.diagnosis.logs import read_job
 from ppwork.diagnosis.report import Report, longest_pause_s
 from ppwork.diagnosis.standing import standing
-from ppwork.errors import PlanError
+from ppwork.diagnosis.story import failure_story
+from ppwork.errors import PlanError, RunFailed
+from ppwork.pictures.timelines import timeline_finding
 from ppwork.plan import Plan
 from ppwork.records.calls import Begun, CallWriter, Ended, Head, calls_file, read_calls
 from ppwork.records.run import SUMMARY_FILE, Run, rows_of
+from ppwork.records.spans import Instant
 from ppwork.timeline.meetings import Meetings
 
 MUTATIONS = 700
@@ -125,3 +129,18 @@ def test_summary_with_values_of_other_types_is_shown_without_them(tmp_path, dama
     (tmp_path / SUMMARY_FILE).write_bytes(msgspec.json.encode({"chunks": 1, **damage}))
     names = {name for name, _ in rows_of(Run(tmp_path, 0))}
     assert not names & {"period", "verified"}
+
+
+def test_a_failed_rank_that_the_plan_does_not_have_is_refused(tmp_path):
+    (tmp_path / Plan.FILE_NAME).write_bytes(Plan(mesh_size=1, chunks=1).to_json())
+    with pytest.raises(PlanError, match="not in its plan"):
+        failure_story(Run(tmp_path, 1, RunFailed("It failed.", where={"rank": 2})))
+
+
+def test_emissions_at_one_moment_have_a_sentence():
+    entries = made()
+    first = next(entry.at_ns for entry in entries[0] if isinstance(entry, Instant) and entry.name == "emit")
+    entries[0] = [
+        msgspec.structs.replace(entry, at_ns=first) if entry.name == "emit" else entry for entry in entries[0]
+    ]
+    assert "the period is 0.0 ms" in timeline_finding(entries)
