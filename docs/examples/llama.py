@@ -5,7 +5,7 @@ the mesh holds the blocks is the generator's to say; these three say the same wo
 
     ppwork run --stage0 llama:Words --stage1 llama:Split --depth 2 --verify
     ppwork run --stage0 llama:Words --stage1 llama:Sharded --depth 2 --verify
-    ppwork run --stage0 llama:Words --stage1 llama:Compiled --depth 2 --verify -o backend=inductor
+    ppwork run --stage0 llama:Words --stage1 llama:Compiled --depth 2 --timeout-s 300 -o backend=inductor
 """
 
 from __future__ import annotations
