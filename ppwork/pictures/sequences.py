@@ -49,8 +49,8 @@ CLEAR = 0.03
 """Room around a text, in inches."""
 TEXT = 12
 """Size of most texts, in points: the chart is shown on slides at about half its size."""
-KEYS = 3
-"""Columns of the legend."""
+KEYS, FEW = 3, 2
+"""Columns of the legend, and the number of lifelines beside which there is room for one less."""
 CLOSE, CROWDED = 2.6, 1.9
 """Lifelines nearer than this leave less room for texts, or none for rank and role in one line, in inches."""
 HEAD = ("ms", "rank", "role", "what", "to rank", "took")
@@ -91,7 +91,7 @@ class _Chart:
         self.box = NARROW if self.close else BOX
         self.foot = TOP + TALL
         owed = max((len(names) + 2 for names in story.undone.values()), default=0)
-        height = self.foot + LINE * owed + BOTTOM + LINE * (2 if story.last_words else 1)
+        height = self.foot + LINE * owed + BOTTOM + LINE * ((2 if story.last_words else 1) + (world == FEW))
         self.paper, self.axes = style.page(LEFT + self.apart * (world - 1) + RIGHT, height)
         self._texts: list[tuple[float, float, str, style.Style]] = []
         self._drawn: list[Path] = []
@@ -229,7 +229,8 @@ class _Chart:
             notice = {**message, "color": style.BAD, "linestyle": "--"}
             keys.append(style.line_key("the rank gives up", **GIVES_UP))
             keys.append(style.line_key("terminal notice", **notice))
-        style.legend_below(self.paper, keys, ncols=KEYS, fontsize=TEXT, columnspacing=1.2)
+        columns = KEYS - (self.story.topology.world_size == FEW)
+        style.legend_below(self.paper, keys, ncols=columns, fontsize=TEXT, columnspacing=1.2)
 
     def _arrow(self, tail: Place, head: Place, **look: Any) -> None:  # noqa: ANN401
         style.arrow(self.axes, tail, head, linewidth=1.6, zorder=4, **look)
