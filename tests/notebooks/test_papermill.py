@@ -59,7 +59,12 @@ def test_overlap_lesson_holds_for_another_mesh_and_without_a_third_depth(tmp_pat
 def test_a_lesson_refuses_a_parameter_that_it_does_not_have(tmp_path):
     command = [sys.executable, "-m", "papermill", str(FOLDER / OVERLAP), "out.ipynb", "-k", "python3"]
     answer = subprocess.run(
-        [*command, "-p", "depth", "4"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        [*command, "-p", "depth", "4"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
     )
     assert answer.returncode != 0
     assert "There is no parameter 'depth' in this notebook" in answer.stderr

@@ -15,4 +15,4 @@ if TYPE_CHECKING:
 def ppwork(*arguments: object, cwd: Path = SUPPORT) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, by default where the toy stages are."""
     command = [sys.executable, "-m", "ppwork", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=110, check=False)

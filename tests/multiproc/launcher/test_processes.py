@@ -21,7 +21,8 @@ from ppwork.process import WARM_VARIABLE
 from ppwork.records.run import Run
 from ppwork.records.spans import read_entries
 
-pytestmark = [pytest.mark.multiproc, pytest.mark.cold]
+# How soon things end is promised, and not how soon they start.
+pytestmark = [pytest.mark.multiproc, pytest.mark.cold, pytest.mark.timeout(240)]
 CLEAN_UP_S = 4.0
 """1 s politely and 3 s after the kill, as docs/reliability.md promises."""
 
@@ -117,7 +118,7 @@ def test_launcher_killed_while_torchrun_starts_leaves_no_torchrun(tmp_path, envi
     """F18: torchrun imports torch for a second before it has any rank, and must not start them any more."""
     starting = Job(tmp_path / "run", environment)
     try:
-        agent = wait_for(lambda: torchrun_of(starting.launcher.pid))
+        agent = wait_for(lambda: torchrun_of(starting.launcher.pid), 2 * END_S)
         starting.launcher.kill()
         assert all_gone([agent], GONE_S) == []
         assert not (starting.run_dir / "rank0.log").exists()

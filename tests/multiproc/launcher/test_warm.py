@@ -17,7 +17,7 @@ from checkout import SUPPORT
 from launched_jobs import all_gone
 from started_ranks import WARNINGS
 from toy_runs import toy
-from waiting import wait_for
+from waiting import END_S, wait_for
 
 import ppwork as pp
 from ppwork.launcher.agent import is_torchrun
@@ -29,7 +29,10 @@ from ppwork.records.run import TORCHRUN_LOG
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.multiproc
+pytestmark = [
+    pytest.mark.multiproc,
+    pytest.mark.timeout(240),
+]  # some import torch four times
 
 SEEN = SUPPORT / "seen_from_a_rank.py"
 ENDS = ["well", "raise", "exit 3", "killed", "stopped"]
@@ -156,7 +159,7 @@ def test_an_owner_that_is_killed_takes_everything_with_it_also_a_torchrun_that_s
 ):
     with owner(tmp_path, LONG, str(tmp_path / "run")) as process:
         try:
-            family = wait_for(lambda: family_of(process))
+            family = wait_for(lambda: family_of(process), 2 * END_S)
             if stopped:
                 torchrun_in(family).suspend()
         finally:
@@ -167,7 +170,7 @@ def test_an_owner_that_is_killed_takes_everything_with_it_also_a_torchrun_that_s
 def test_ctrl_c_ends_the_run_and_leaves_nothing_but_an_owner_that_says_so(tmp_path):
     with owner(tmp_path, LONG, str(tmp_path / "run")) as process:
         try:
-            family = wait_for(lambda: family_of(process))
+            family = wait_for(lambda: family_of(process), 2 * END_S)
             process.send_signal(signal.SIGINT)
             assert process.wait(10) == -signal.SIGINT
         finally:
@@ -177,7 +180,7 @@ def test_ctrl_c_ends_the_run_and_leaves_nothing_but_an_owner_that_says_so(tmp_pa
 
 def test_a_warm_launcher_that_was_killed_is_replaced(tmp_path):
     with owner(tmp_path, TWO_RUNS, str(SEEN), str(tmp_path), str(tmp_path / "run")) as process:
-        codes_and_servers = process.communicate(timeout=60)[0].split()
+        codes_and_servers = process.communicate(timeout=4 * END_S)[0].split()
     assert codes_and_servers[::2] == ["0", "0"]
     assert codes_and_servers[1] != codes_and_servers[3]
 

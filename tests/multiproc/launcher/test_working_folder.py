@@ -11,7 +11,7 @@ import ppwork as pp
 from ppwork.lab.doctor.machine import probe
 from ppwork.process import WARM_VARIABLE
 
-pytestmark = pytest.mark.multiproc
+pytestmark = [pytest.mark.multiproc, pytest.mark.timeout(240)]  # cold: six imports of torch
 NAMES = ("json", "msgspec", "psutil", "queue", "random", "tempfile", "token", "torch")
 PROGRAM = """\
 import os, subprocess, sys
@@ -54,7 +54,7 @@ def test_shipped_stages_and_the_probe_import_nothing_of_the_working_folder(full,
     ]
     told = subprocess.run(
         [*words, "--verify", "--backend", "gloo", "--stage1-ms", "1", "--out", str(tmp_path / "run")],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=110, check=False,
     )  # fmt: skip
     assert told.returncode == 0, told.stdout + told.stderr
     assert "of the working folder" not in "".join(path.read_text() for path in tmp_path.glob("run/*.log"))
