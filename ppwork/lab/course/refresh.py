@@ -54,7 +54,7 @@ def refresh(path: Path) -> None:
     if "ranks" in notebook.metadata.get("ppwork", {}):
         summaries = [run_dir / SUMMARY_FILE for run_dir in set(runs.glob("*")) - before]
         notebook.metadata.ppwork["ran"] = msgspec.to_builtins(ran(notebook, summaries))
-    path.write_text(dump(normalised(notebook)))
+    path.write_text(dump(normalised(_relative(notebook, path.parent.resolve()))))
 
 
 def ran(notebook: Any, summaries: Iterable[Path]) -> Ran:  # noqa: ANN401
@@ -106,6 +106,16 @@ def normalised(notebook: Any) -> Any:  # noqa: ANN401  an untyped library's node
         for output in cell.outputs:
             if "execution_count" in output:
                 output.execution_count = count
+    return notebook
+
+
+def _relative(notebook: Any, folder: Path) -> Any:  # noqa: ANN401
+    """Return the notebook with paths in its folder as a reader of another copy finds them."""
+    for output in (output for cell in notebook.cells for output in cell.get("outputs", ())):
+        shown = output if output["output_type"] == "stream" else output.get("data", {})
+        for kind, value in shown.items():
+            if isinstance(value, str) and not kind.startswith("image/"):
+                shown[kind] = value.replace(f"{folder}/", "")
     return notebook
 
 

@@ -35,3 +35,14 @@ def test_what_one_stream_printed_in_pieces_is_one_output():
     cell = nbformat.v4.new_code_cell("1", outputs=pieces)
     (found,) = normalised(nbformat.v4.new_notebook(cells=[cell])).cells
     assert [each.text for each in found.outputs] == ["rank 0 is done\n", "x\n", "y\n"]
+
+
+def test_a_page_names_its_files_as_in_anybodys_copy(tmp_path):
+    cell = nbformat.v4.new_code_cell(
+        "import os\nprint('log: ' + os.path.abspath('runs/it.log'))\nos.path.abspath('it.txt')", id="paths"
+    )
+    path = tmp_path / "it.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), path)
+    refresh(path)
+    said, value = nbformat.read(path, as_version=4).cells[0].outputs
+    assert (said.text, value.data["text/plain"]) == ("log: runs/it.log\n", "'it.txt'")
