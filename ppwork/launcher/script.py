@@ -34,6 +34,8 @@ from ppwork.timeline.meetings import Meetings
 
 LIMIT_S = 120.0
 OF_SIZES = "SizeMismatch"
+KEYBOARD = "EOF when reading a line"
+"""What Python says where ``input`` has nobody to ask."""
 BOTH_SIDES = "which of the two calls above has the shape and dtype that is meant"
 DIED = "RankDied"
 """What the logs are read to say where a rank ended and showed no exception."""
@@ -276,7 +278,7 @@ def _failure(run_dir: Path, code: int, limit_s: float) -> RunFailed | None:
     died = found.cause is not None and found.cause.error_type == DIED
     if died and (unsaid := _unsaid(met, {*failure.where.values()})):
         return unsaid
-    if found.cause is not None and found.cause.error_type == EOFError.__name__:
+    if found.cause is not None and found.cause.error_type == EOFError.__name__ and KEYBOARD in failure.what:
         check_first = "a rank has no keyboard: give it what it asks for as an argument"
         return RunFailed(
             failure.what, where=failure.where, check_first=check_first, headline=failure.headline

@@ -2,7 +2,8 @@
 
 Blocking receives sit here, so the main thread stays free for signals and for its bound: gloo's p2p works
 cannot be polled, and a receive that blocks the main thread would also block Ctrl-C until it ends. To hand
-something to another thread costs more than to send it, so a lane gets only what somebody has to wait for.
+something to another thread costs more than to send it, so a lane gets only what somebody has to wait for
+(and, where chunks overlap, the posting of a send).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Stage 0's end of the control plane: send chunks, receive results, drain and shut down.
 
-Up to ``in_flight_depth`` chunks are on their way while the main thread encodes and decodes. It posts sends
-itself and the ``down_pg`` lane waits for them; the ``up_pg`` lane takes one answer for each. ``_news`` is all
-that wakes the main thread: answers, and the word that a send broke.
+Up to ``in_flight_depth`` chunks are on their way while the main thread encodes and decodes. At depth 1 it
+posts its sends itself, deeper the ``down_pg`` lane does. That lane waits for them, and the ``up_pg`` lane
+takes one answer for each. ``_news`` is all that wakes the main thread: answers, and that a send broke.
 """
 
 from __future__ import annotations
@@ -136,7 +136,8 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
     @property
     def results_ready(self) -> int:
         """Number of results that have arrived at rank 0 and were not taken."""
-        return len(self._answers) + self._news.waiting()
+        # News may also be of a send that broke: that is no result.
+        return min(self._unanswered, len(self._answers) + self._news.waiting())
 
     @property
     def sending(self) -> bool:
@@ -228,6 +229,7 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
 
     def _await_answer(self) -> None:
         self.release_result()
+        self._report_broken_sends()
         if not self._unanswered:
             raise LocalProtocolError(
                 "A result was asked for, but nothing was in flight.",

@@ -74,19 +74,18 @@ class DeviceCalls:
 
     def end(self, number: int, handles: int = 0) -> None:
         """Note that a call came back; with handles it is over when all of them were waited for."""
-        if number not in self._open:
-            return
-        if handles:
-            self._open[number][2].update(range(handles) if handles > 1 else (ANY,))
-        else:
+        begun = self._open.get(number)
+        if begun is not None and handles:
+            begun[2].update(range(handles) if handles > 1 else (ANY,))
+        elif begun is not None:
             self._end(number)
 
     def waited(self, number: int, handle: int) -> None:
         """Note that the stream that is current here has what a handle is for."""
-        if number in self._open:
-            left = self._open[number][2]
-            left.discard(handle)
-            if not left:
+        begun = self._open.get(number)
+        if begun is not None:
+            begun[2].discard(handle)
+            if not begun[2]:
                 self._end(number)
 
     def dropped(self, number: int) -> None:
@@ -101,7 +100,10 @@ class DeviceCalls:
                     self._look()
 
     def _end(self, number: int) -> None:
-        device, span, _ = self._open.pop(number)
+        begun = self._open.pop(number, None)
+        if begun is None:  # another thread that waited for its last handle was first, or CUDA had an error
+            return
+        device, span, _ = begun
         with self._asking() as asks:
             if asks:
                 self._devices[device].end(span, self._cuda.current_stream(device))
@@ -153,7 +155,8 @@ class DeviceCalls:
             try:
                 return begin(*args, **kwargs)
             except BaseException:
-                self._captures -= 1
+                with self._lock:
+                    self._captures -= 1
                 raise
 
         @functools.wraps(end)
@@ -161,7 +164,8 @@ class DeviceCalls:
             try:
                 return end(*args, **kwargs)
             finally:
-                self._captures -= 1
+                with self._lock:
+                    self._captures -= 1
 
         graph.capture_begin = begun  # type: ignore[method-assign]
         graph.capture_end = ended  # type: ignore[method-assign]

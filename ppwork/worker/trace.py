@@ -376,8 +376,8 @@ class CallRecorder:
         for place, handle in enumerate(handles):
             self._handles[id(handle)] = number, place if len(handles) > 1 else ANY
         later = self._later is not None and isinstance(result, self._later)
-        if later:
-            self._results[_address(result)] = number
+        if later and (at := _address(result)):
+            self._results[at] = number
         peer = result if name == "recv" and isinstance(result, int) else ANY
         self._write(Ended(number, at_ns, "", bool(handles) or later, peer))
         if self._devices is not None:
@@ -486,8 +486,11 @@ def _on_cuda(tensor: Any) -> bool:  # noqa: ANN401  of torch, a list of them, or
 
 
 def _address(tensor: Any) -> int:  # noqa: ANN401  of torch, or its wrapper of one that is not waited for
-    tensor = getattr(tensor, "elem", tensor)
-    return int(tensor.untyped_storage().data_ptr())
+    """Return where the memory of a result begins; 0: it has none of its own."""
+    try:
+        return int(getattr(tensor, "elem", tensor).untyped_storage().data_ptr())
+    except Exception:  # noqa: BLE001  of a compiler's stand-in, a sparse one
+        return 0
 
 
 def _text(error: BaseException) -> str:

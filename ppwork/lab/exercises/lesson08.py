@@ -81,7 +81,7 @@ def _only_own_work(attempt: Attempt) -> Iterator[str]:
     results = [line for line in lines if line.startswith("result")]
     warnings = [line for line in lines if line.startswith(WARNED)]
     if f"{WARNED} 1" in warnings:
-        yield "Rank 1 was waiting for rank 0 before chunk 1: when does its own work on a chunk begin?"
+        yield "Rank 1 was waiting for rank 0 before chunk 1: when does its own work begin and end?"
     if f"{WARNED} 0" in warnings:
         yield "Chunk 0 takes half a second: is the clock off while rank 1 waits for the next chunk?"
     if f"{WARNED} 2" not in warnings:

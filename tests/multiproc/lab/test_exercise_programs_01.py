@@ -104,7 +104,6 @@ print("has what rank", int(theirs[0]), "sent")
             "a buffer of its own",
         ),
         ("01.2", 2, THREE.format(f"{ONE_BUFFER}dist.isend(frame, 1).wait()"), "at most 1 of the three"),
-        ("01.2", 2, "this is no Python", "SyntaxError"),
         (
             "01.3",
             3,

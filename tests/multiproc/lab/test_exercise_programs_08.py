@@ -7,7 +7,7 @@ from solved import right_program, verdict_of
 
 STALL, LIFELINE = right_program("08.2"), right_program("08.4")
 RECV, BEGIN = "        dist.recv(tensor, src=0)\n", "        began = time.monotonic()\n"
-AGE = "age = time.monotonic() - began if began else 0.0\n"
+AGE = "age = time.monotonic() - since if since else 0.0\n"
 
 
 def changed(source: str, before: str, after: str) -> str:

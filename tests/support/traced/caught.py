@@ -9,6 +9,6 @@ for refused in (lambda: all_reduce("no tensor"), lambda: send(torch.ones(1), dst
     try:
         refused()
     except (TypeError, ValueError):
-        assert "ppwork" not in traceback.format_exc().replace(__file__, "")
+        assert "ppwork/worker" not in traceback.format_exc()  # a checkout may be called ppwork, too
 assert distributed_c10d.all_reduce is all_reduce
 distributed_c10d.all_reduce(torch.ones(1))

@@ -151,6 +151,23 @@ def test_a_send_that_breaks_is_heard_while_its_answer_is_awaited(plane_of, when)
     assert time.monotonic() - began < 4.0  # the bound is 7 s
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_heartbeat_that_breaks_is_no_result_and_names_the_peer(plane_of, depth):
+    """Nothing is in flight then, so rank 0 asked for no answer: the peer is at fault, and not rank 0."""
+    plane = plane_of(Role.STAGE0, depth)
+    down, up = plane.links["down_pg"], plane.links["up_pg"]
+    plane.send(X)
+    up.coming.put(answer(0))
+    plane.receive_result()
+    down.breaks = lost = PeerLostError("gone", where={"group": "down_pg"}, check_first="")
+    plane.heartbeat()
+    until(plane._news.waiting)
+    assert plane.results_ready == 0
+    with pytest.raises(PeerLostError) as caught:
+        plane.await_result()
+    assert caught.value is lost
+
+
 def test_a_notice_is_preferred_to_the_send_that_broke(plane_of):
     plane = plane_of(Role.STAGE0, 2)
     down, up = plane.links["down_pg"], plane.links["up_pg"]
