@@ -102,8 +102,8 @@ def torchrun_held(agent: subprocess.Popen[bytes]) -> Iterator[list[psutil.Proces
 
 def ranks_of(agent: psutil.Process) -> list[psutil.Process]:
     """Torchrun's three ranks, once all of them are more than children that were forked to be ranks."""
-    ranks = agent.children()
     try:
+        ranks = agent.children()
         begun = [rank for rank in ranks if rank.cmdline()[-1:] not in ([], [RANK_TO_BE])]
     except psutil.NoSuchProcess:  # a helper of torchrun's start, which ends meanwhile
         return []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 
@@ -32,7 +33,8 @@ def test_the_example_leaves_a_run_that_the_notebook_side_reads(tmp_path):
 
 WRONG_ENDS = {
     "rank 0 returns": (0, "The block was left without `shutdown()`, after 2 chunks."),
-    "leader returns": (1, "The block was left without `acknowledge()`, after 2 chunks."),
+    # The next chunk may have come by then, and counts.
+    "leader returns": (1, "The block was left without `acknowledge()`, after [23] chunks."),
     "no answer": (1, "Chunk 1 was received, and no result was sent for it."),
     "no acknowledgement": (1, "The block was left without `acknowledge()`, after 3 chunks."),
 }
@@ -45,7 +47,8 @@ def test_a_loop_that_ends_wrongly_is_named_on_the_rank_that_left(tmp_path, start
     codes = start_ranks([[str(SUPPORT / "left_loops.py"), case, str(run_dir)]] * 2).wait()
     assert codes[rank] == 1
     causes = [record for record in read_records(run_dir, 2) if not record.symptom]
-    assert [(record.rank, record.what) for record in causes] == [(rank, what)]
+    assert [record.rank for record in causes] == [rank]
+    assert re.fullmatch(what.replace("()", r"\(\)"), causes[0].what)
     assert causes[0].where["role"] == ("stage0", "leader")[rank]
 
 
