@@ -13,12 +13,14 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import gc
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -32,7 +34,9 @@ SAFE_PATH_VARIABLE = "PYTHONSAFEPATH"
 """Python's: modules are not looked for in the working folder. A downloaded one may have a ``queue.py``."""
 LOG_LEVEL_VARIABLE = "PPWORK_LOG_LEVEL"
 """Level of a rank's log, such as ``DEBUG``; unset: ``INFO``."""
-PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+ORPHAN_S = 1.0
+"""Seconds that a process gets to leave which a rank's program has left behind, and again to die."""
 FAILED = 1
 """A rank: it failed itself, and its record says how."""
 SECONDARY = 3
@@ -77,8 +81,14 @@ def hold_agent() -> None:
 
     A SIGKILL at the launcher's end would end the ranks at once by their tie to torchrun, before anybody had
     ended the children of their stages. So the kernel asks politely, and the end of the pipe ends all of it.
+
+    The kernel gives it the children of ranks that are gone, and it leaves none of them: one with a session
+    and an environment of its own is found by nothing else once its rank has ended.
     """
     hold(signal.SIGTERM)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+        atexit.register(_end_children)
 
 
 def die_with_parent(parent: int | None = None, number: int = signal.SIGKILL) -> None:
@@ -131,6 +141,23 @@ def _kill_a_stopped_parent() -> None:
         state = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[0]
         if state == "T" and parent > 1 and os.environ.get("TORCHELASTIC_RUN_ID"):
             os.kill(parent, signal.SIGKILL)
+
+
+def _end_children() -> None:
+    """Ask all children to leave, and kill those that do not; theirs become ours meanwhile."""
+    asked: set[int] = set()
+    start = time.monotonic()
+    while (children := _children()) and (waited_s := time.monotonic() - start) < 2 * ORPHAN_S:
+        number = signal.SIGTERM if waited_s < ORPHAN_S else signal.SIGKILL
+        for child in children:
+            with suppress(ProcessLookupError):
+                if number == signal.SIGKILL or child not in asked:
+                    os.kill(child, number)
+        asked.update(children)
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        time.sleep(0.01)
 
 
 def _children() -> list[int]:
