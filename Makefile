@@ -35,13 +35,13 @@ check: .venv/.dev
 	$(BIN)/ruff format --check .
 	$(MAKE) --no-print-directory -j 2 --output-sync=target types imports spelling
 
-types:
+types: .venv/.dev
 	$(BIN)/mypy
 
-imports:
+imports: .venv/.dev
 	$(BIN)/lint-imports
 
-spelling:
+spelling: .venv/.dev
 	$(BIN)/codespell
 
 fix: .venv/.dev

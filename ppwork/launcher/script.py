@@ -240,17 +240,22 @@ class _Printed:
             return
         self._looked = time.monotonic()
         for path in self._run_dir.glob("*/attempt_0/*/std*.log"):
-            if path.stat().st_size > MOST_PRINTED:
-                rank = int(path.parent.name)
-                most = f"{MOST_PRINTED / 1e6:.0f} MB"
-                what = f"Rank {rank} printed more than {most}, and the program was stopped."
-                self.failure = RunFailed(
-                    f"{what}\n  log: {path}",
-                    where={"rank": rank},
-                    check_first="a print in a loop without end?",
-                    headline=what,
-                )
-                raise _PrintsTooMuch
+            with contextlib.suppress(FileNotFoundError):  # somebody takes the folder away meanwhile
+                self._check(path)
+
+    def _check(self, path: Path) -> None:
+        if path.stat().st_size <= MOST_PRINTED:
+            return
+        rank = int(path.parent.name)
+        most = f"{MOST_PRINTED / 1e6:.0f} MB"
+        what = f"Rank {rank} printed more than {most}, and the program was stopped."
+        self.failure = RunFailed(
+            f"{what}\n  log: {path}",
+            where={"rank": rank},
+            check_first="a print in a loop without end?",
+            headline=what,
+        )
+        raise _PrintsTooMuch
 
 
 def _failure(run_dir: Path, code: int, limit_s: float) -> RunFailed | None:

@@ -53,7 +53,7 @@ from ppwork.errors import LocalProtocolError, PeerTimeoutError, PlanError, Remot
 from ppwork.protocol.backend_errors import SILENT_PEER_CHECK
 from ppwork.protocol.envelope import Ids, PPAction, PPEnvelope, PPResult
 from ppwork.protocol.plan import PipelinePlan
-from ppwork.protocol.topology import Role
+from ppwork.protocol.topology import STAGE0_RANK, Role
 from ppwork.runtime.cuda_links import CudaLinks
 from ppwork.runtime.groups import Groups
 from ppwork.runtime.lanes import Lane, LaneStatistics, WatchedQueue, result_of
@@ -437,7 +437,8 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
 
     def _await_results(self, fewer_than: int) -> None:
         while self._results and (self._results[0].done() or len(self._results) >= fewer_than):
-            self._results.popleft().result(self._patience_s)
+            sent = self._results.popleft()
+            result_of(sent, self._patience_s, what="send of a result", group="up_pg", peer=STAGE0_RANK)
 
     def _own(self, incoming: Incoming) -> None:
         # On the lane: what the session refuses here must not look like the main thread's own mistake.

@@ -299,7 +299,7 @@ class CallRecorder:
                 return wait(tensor)
             inside.call = True
             try:
-                of = self._results.pop(_address(tensor), -1) if self._results else -1
+                of = self._results.pop(_memory_of(tensor), -1) if self._results else -1
                 return self._waited(WAIT_TENSOR, of, ANY, lambda: wait(tensor))
             finally:
                 inside.call = False
@@ -376,7 +376,7 @@ class CallRecorder:
         for place, handle in enumerate(handles):
             self._handles[id(handle)] = number, place if len(handles) > 1 else ANY
         later = self._later is not None and isinstance(result, self._later)
-        if later and (at := _address(result)):
+        if later and (at := _memory_of(result)):
             self._results[at] = number
         peer = result if name == "recv" and isinstance(result, int) else ANY
         self._write(Ended(number, at_ns, "", bool(handles) or later, peer))
@@ -485,7 +485,7 @@ def _on_cuda(tensor: Any) -> bool:  # noqa: ANN401  of torch, a list of them, or
     return getattr(tensor, "is_cuda", False) is True
 
 
-def _address(tensor: Any) -> int:  # noqa: ANN401  of torch, or its wrapper of one that is not waited for
+def _memory_of(tensor: Any) -> int:  # noqa: ANN401  of torch, or its wrapper of one that is not waited for
     """Return where the memory of a result begins; 0: it has none of its own."""
     try:
         return int(getattr(tensor, "elem", tensor).untyped_storage().data_ptr())
