@@ -57,6 +57,28 @@ STOPPED = 130
 """The launcher: the run was stopped on request, as by Ctrl-C."""
 
 
+_became_ns = 0
+"""Time at which a process that was forked and waited became this program."""
+
+
+def became() -> None:
+    """Say that this process, which was forked and may have waited, begins its program now."""
+    global _became_ns  # noqa: PLW0603  of the process
+    _became_ns = time.monotonic_ns()
+
+
+def began_ns() -> int:
+    """Return when this process began its program, in ``time.monotonic_ns``; not forked: to 10 ms."""
+    if _became_ns:
+        return _became_ns
+    try:
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    except OSError:  # no Linux
+        return time.monotonic_ns()
+    at_ns = ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+    return time.monotonic_ns() - (time.clock_gettime_ns(time.CLOCK_BOOTTIME) - at_ns)
+
+
 def hold_if_asked() -> None:
     """Hold the lines if our launcher started this process; one started by hand keeps its terminal."""
     if os.environ.get(LIFELINE_VARIABLE):

@@ -23,6 +23,7 @@ from ppwork.cli.sweep import sweep
 from ppwork.cli.trace import trace
 from ppwork.errors import PlanError, RunFailed
 from ppwork.launcher.launch import DEFAULT_LIMIT_S, launch
+from ppwork.pictures.startup import startup
 from ppwork.pictures.timelines import timeline_files
 from ppwork.plan import VIDEO_STAGE0, VIDEO_STAGE1, Plan, synthetic
 from ppwork.records.run import Run
@@ -126,6 +127,9 @@ def run(
         Path | None, typer.Option("--out", parser=path_of, help="Run folder, new or empty.")
     ] = None,
     verify: Annotated[bool, typer.Option(help="Compare with a single-process run.")] = False,
+    profile_start: Annotated[
+        bool, typer.Option(help="Say where the seconds before the first chunk went; a picture, too.")
+    ] = False,
     tolerance: Annotated[
         float, typer.Option(help="Largest difference that --verify lets pass in a mesh of 2 and more.")
     ] = 1e-4,
@@ -178,7 +182,12 @@ def run(
     if as_json:
         write_json(launch(plan, out=out_dir, limit_s=limit_s).summary)
         return
-    out.print(table(launch_with_bar(plan, out_dir, err, limit_s)))
+    finished = launch_with_bar(plan, out_dir, err, limit_s)
+    out.print(table(finished))
+    if profile_start:
+        picture = startup(finished)
+        (path,) = write_files(finished.run_dir, {"startup.png": picture.png()}, "is it yours?")
+        write_text(f"{picture.finding}\n\n{picture.table}\n{path}")
 
 
 app.command("simulate")(predict)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from ppwork.diagnosis.findings import Wait
 from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK, Role, Topology
-from ppwork.records.spans import Entry
+from ppwork.records.spans import LOAD, Entry
 from ppwork.timeline.chunks import moments_by_call, spans_by_call
 
 
@@ -24,7 +24,7 @@ def waits_of(topology: Topology, entries_by_rank: Mapping[int, Sequence[Entry]])
     waits = [
         _wait(topology, rank, entries)
         for rank, entries in sorted(entries_by_rank.items())
-        if any(entry.name == "load" or entry.call_id >= 0 for entry in entries)
+        if any(entry.name == LOAD or entry.call_id >= 0 for entry in entries)
     ]
     computing = {wait.rank: wait.call for wait in waits if wait.call.startswith("generate")}
     return tuple(_in_mesh(wait, waits, computing) for wait in waits)

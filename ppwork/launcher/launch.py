@@ -36,7 +36,7 @@ from ppwork.records.run import (
     Run,
     queues_of,
 )
-from ppwork.records.spans import Entry, span_file
+from ppwork.records.spans import CHECK, READ, TORCHRUN, Entry, Span, span_file
 from ppwork.records.tail import SpanTail, last_lines
 from ppwork.timeline.chunks import aligned
 from ppwork.timeline.measures import mesh_idle_ms
@@ -86,6 +86,7 @@ def launch(
     Blocks:
         Until all ranks have ended; at most ``limit_s`` plus a few seconds of clean-up.
     """
+    steps = _Steps()
     plan = resolve(plan)
     registry()  # refused before the run folder is used up
     run_dir = new_run_dir(out)
@@ -94,25 +95,43 @@ def launch(
         started(plan, run_dir)
     deadline = time.monotonic() + limit_s
     shown = view(plan, run_dir)
+    steps.end(CHECK)
     try:
         exit_code = _run_ranks(plan, run_dir, limit_s, progress, shown)
+        steps.end(TORCHRUN)
         finished = Run(run_dir, exit_code)
         finished = dataclasses.replace(finished, failure=_failure(finished, deadline))
+        steps.end(READ)
     except (KeyboardInterrupt, SystemExit):
         stopped = RunFailed("The run was interrupted: its launcher was asked to end.")
-        shown.end(_noted(Run(run_dir, STOPPED, stopped)))
+        shown.end(_noted(Run(run_dir, STOPPED, stopped), steps))
         raise
-    shown.end(_noted(finished))
+    shown.end(_noted(finished, steps))
     if finished.failure is not None and check:
         raise finished.failure
     return finished
 
 
-def _noted(run: Run) -> Run:
+class _Steps:
+    """The steps of this launcher, one after another."""
+
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+        self._since_ns = time.monotonic_ns()
+
+    def end(self, name: str) -> None:
+        """Say that a step has ended, and the next one begins."""
+        now_ns = time.monotonic_ns()
+        self.spans.append(Span(name, "launcher", self._since_ns, now_ns))
+        self._since_ns = now_ns
+
+
+def _noted(run: Run, steps: _Steps) -> Run:
     """Write down how a run ended, where its folder is there and has room."""
     what, check_first = (run.failure.what, run.failure.check_first) if run.failure is not None else ("", "")
     with contextlib.suppress(OSError):
-        LaunchEnd(exit_code=run.exit_code or 0, what=what, check_first=check_first).save(run.run_dir)
+        code, spans = run.exit_code or 0, tuple(steps.spans)
+        LaunchEnd(exit_code=code, what=what, check_first=check_first, steps=spans).save(run.run_dir)
     return run
 
 

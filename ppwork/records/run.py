@@ -52,6 +52,8 @@ class LaunchEnd(msgspec.Struct, frozen=True, kw_only=True):
     what: str = ""
     """What went wrong; empty if nothing did."""
     check_first: str = ""
+    steps: tuple[Span, ...] = ()
+    """What the launcher did: its checks, torchrun, the reading of what the ranks left."""
 
     def save(self, run_dir: Path) -> None:
         """Write ``launch.json``.

@@ -25,7 +25,7 @@ from ppwork.process import LOG_LEVEL_VARIABLE, UNWRITABLE
 from ppwork.records.flight import NCCL_DUMP_VARIABLE
 from ppwork.records.pulse import Pulse
 from ppwork.records.run import log_file
-from ppwork.records.spans import Recorder, span_file
+from ppwork.records.spans import IMPORT, START, Recorder, span_file
 from ppwork.worker import progress
 from ppwork.worker.last_words import FailureWriter, write_flight
 from ppwork.worker.watchdog import Watchdog
@@ -66,6 +66,8 @@ def run_rank(run_dir: Path, rank: int, bring_up: BringUp | None = None) -> Failu
     pulse, recorder = Pulse(run_dir, rank), Recorder(span_file(run_dir, rank))
     failure = FailureWriter(run_dir, rank, recorder)
     with recorder, failure:
+        if bring_up is None:  # a process of its own
+            recorder.add_span(START, process.began_ns())
         _run(run_dir, rank, recorder, failure, pulse, bring_up)
     pulse.leave(failure.exit_code)
     return failure
@@ -123,7 +125,7 @@ def _run(
 ) -> None:
     plan = Plan.load(run_dir)
     with Watchdog(plan, rank, run_dir, recorder, words=failure, pulse=pulse) as watchdog:
-        with progress.during("import torch"), process.importing():
+        with recorder.span(IMPORT), progress.during(IMPORT), process.importing():
             from ppwork.worker import role
         failure.also = partial(write_flight, run_dir, rank)
         os.environ.setdefault(NCCL_DUMP_VARIABLE, str(run_dir / "nccl-trace-rank"))

@@ -18,9 +18,9 @@ from typing import NamedTuple
 from ppwork.errors import StuckError
 from ppwork.protocol.bounds import Bounds
 from ppwork.records.pulse import PulseState
-from ppwork.records.spans import WhichChunk
+from ppwork.records.spans import IMPORT, JOIN, WhichChunk
 
-BRING_UP = ("import torch", "join")
+BRING_UP = (IMPORT, JOIN)
 """Steps before there is a stage; their bound is ``start_s``."""
 PAUSED_S = 1.0
 """Seconds after which a late sample counts nothing: the process may have been stopped."""

@@ -13,7 +13,7 @@ import torch
 from ppwork.plan import Plan
 from ppwork.protocol.topology import Role
 from ppwork.records.clocks import CLOCK
-from ppwork.records.spans import Recorder
+from ppwork.records.spans import JOIN, LOAD, Recorder
 from ppwork.runtime import Groups, MeshPlane, Stage0Plane
 from ppwork.runtime.groups import join
 from ppwork.runtime.seat import Seat
@@ -60,13 +60,13 @@ def play(
     log.info("ppwork %s torch %s plan %s", __version__, torch.__version__, plan.digest)
     injector = injector_of(plan, rank, recorder)
     plan = injector.before_join(plan)
-    with recorder.span("join"), progress.during("join"):
+    with recorder.span(JOIN), progress.during(JOIN):
         groups = bring_up(plan, rank)
     watchdog.joined(on_cuda=groups.device.type == "cuda")
     log.info("joined as %s on %s", groups.role, groups.device)
     recorder.instant(CLOCK, figures=msgspec.structs.asdict(estimate_offset(groups)))
     tally = Tally(rank, str(groups.role), plan.compare_collectives)
-    with recorder.span("load"):
+    with recorder.span(LOAD):
         stage = injector.stage(load(plan, groups, tally, run_dir))
     # Nobody waits in a collective for a rank that is still loading, or that failed to.
     compare_loaded(groups, plan, stage)

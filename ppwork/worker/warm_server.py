@@ -38,7 +38,7 @@ import msgspec
 from ppwork import process
 from ppwork.launcher.shown_command import show_as
 from ppwork.launcher.warm import ANSWER_S, LARGEST, Began, Ended, Start, inherited, read_at_import
-from ppwork.process import SAFE_PATH_VARIABLE, die_with_parent
+from ppwork.process import SAFE_PATH_VARIABLE, became, die_with_parent
 
 RANK_TO_BE = "(a rank to be)"
 """Last word of a seat's command line, until it has become a rank."""
@@ -365,6 +365,7 @@ def _run(start: Start) -> int:
     # A script has no frames of ``runpy`` above it when Python runs it.
     above = {__file__} if form[0] else {__file__, runpy.run_path.__code__.co_filename}
     sys.orig_argv, sys.excepthook = list(start.command), functools.partial(_without_frames, above)
+    became()
     try:
         _become(*form, start.folder)
     except SystemExit as end:

@@ -8,6 +8,8 @@ from checkout import SUPPORT
 from toy_runs import expected, toy
 
 import ppwork as pp
+from ppwork.records.run import LaunchEnd
+from ppwork.records.spans import Span
 
 pytestmark = pytest.mark.multiproc
 
@@ -59,6 +61,24 @@ def test_every_rank_leaves_spans_for_each_step_of_each_chunk(unverified):
             assert names <= found, (rank, k)
     points = [e.name for e in run.entries(1) if e.name in ("mesh.broadcast", "result.send")]
     assert points[:2] == ["mesh.broadcast", "result.send"]
+
+
+def test_the_start_of_every_process_is_known_step_by_step(unverified):
+    run, _ = unverified
+    table = pp.pictures.startup(run).table
+    rows = {row[0]: dict(zip(table.head[1:], row[1:], strict=True)) for row in table.rows}
+    assert list(rows) == ["launcher", "torchrun", "rank 0", "rank 1", "rank 2"]
+    for rank in range(3):
+        steps = rows[f"rank {rank}"]
+        assert "-" not in [steps[n] for n in ("start Python", "import torch", "join", "load", "chunks")]
+        spans = [span for span in run.entries(rank) if isinstance(span, Span)]
+        starts = [
+            span.start_ns for span in spans if span.name in ("start Python", "import torch", "join", "load")
+        ]
+        assert starts == sorted(starts)
+    begun = min(span.start_ns for rank in range(3) for span in run.entries(rank) if isinstance(span, Span))
+    (torchrun,) = (step for step in LaunchEnd.load(run.run_dir).steps if step.name == "torchrun")
+    assert torchrun.start_ns <= begun + 20_000_000  # a rank knows its own start to 10 ms
 
 
 def test_recompute_rebuilds_the_cache_from_context_frames_on_every_rank(tmp_path):
