@@ -52,7 +52,7 @@ def seconds(command: list[str], folder: Path) -> float:
     environment = {key: value for key, value in os.environ.items() if key != WARM_VARIABLE}
     start = time.perf_counter()
     ended = subprocess.run(
-        command, capture_output=True, env=environment, cwd=folder, timeout=LIMIT_S, text=True
+        command, check=False, capture_output=True, env=environment, cwd=folder, timeout=LIMIT_S, text=True
     )
     if ended.returncode:
         raise SystemExit(f"{command[1:4]} ended with {ended.returncode}:\n{ended.stderr[-4000:]}")
