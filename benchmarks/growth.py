@@ -2,7 +2,7 @@
 
 Real runs on gloo whose stages take no time, but for those over the depth; each point a few times
 (``--rounds``), interleaved. Beside each stands what theory says: nothing for the number of chunks; a straight
-line from the first to the last point for ranks, tensors, metadata and memory; for the depth the law of the period
+line from the first to the last point for ranks, tensors, metadata and memory; for depth the law of periods
 (``max(stage0, stage1, (stage0 + stage1 + transport) / depth)``, transport from depth 1). "off" is how far the
 measurement lies from it: what bends.
 
