@@ -17,6 +17,8 @@ ALIKE = tuple(map(kind_of, (
     "reduce_scatter", "reduce_scatter_tensor", "scatter",
 )))  # fmt: skip
 """Collectives in which all ranks bring, or get, as many bytes of one type."""
+OWN_CODE = "in code of its own"
+"""Of a rank that is in no call."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ def _wait(met: Meetings, rank: int, of_rank: RankCalls) -> Wait:
         return Wait(rank, _said(of_rank, call), _waits_for(met, of_rank, call))
     after = f"after {_said(of_rank, of_rank.calls[-1])}" if of_rank.calls else "before its first call"
     if of_rank.left is None:
-        return Wait(rank, f"in code of its own, {after}", ())
+        return Wait(rank, f"{OWN_CODE}, {after}", ())
     how = f"ended with {of_rank.left.error}" if of_rank.left.error else "came to its end"
     return Wait(rank, f"its program {how}, {after}", ())
 

@@ -18,7 +18,7 @@ KEYS, KEYS_HIGH = 6, 0.24
 CUT = (START, END)
 FRAME: style.Style = {"facecolor": "none", "edgecolor": style.ALARM, "linewidth": 2.6}
 """Of where a rank stood at the end."""
-MARKS = (("came last", "v"), ("never received", "X"), ("raised", "P"), ("aborted", "8"))
+MARKS = (("came last", "v"), ("never received", "X"), ("raised", "P"), ("ended by a signal", "8"))
 """Words of the markers, by their shapes."""
 
 

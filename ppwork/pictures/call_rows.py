@@ -7,14 +7,14 @@ and hatch say it, which are the same in every figure. Above the bars of a rank t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ppwork.diagnosis.standing import Standing, parted
 from ppwork.pictures import style
 from ppwork.pictures.call_bands import CallBands
 from ppwork.pictures.call_legend import CUT, FRAME, height_of, keys_of, mark_of, put_legend
-from ppwork.pictures.call_stands import Stand, stands
+from ppwork.pictures.call_stands import Stand, died_ns, stands
 from ppwork.pictures.call_words import words_of_calls
 from ppwork.pictures.lent_row import SMALL, WORD, lent_as, lent_row, word_ms
 from ppwork.pictures.shown_time import ShownTime
@@ -65,7 +65,7 @@ class CallRows:
         end: Where its ranks stand; ``None``: all came to the end.
         shown: The time to draw.
         title: Name of the program.
-        aborted: Ranks whose process was aborted in a call.
+        killed: Signals that ended ranks, which could not say so themselves.
     """
 
     def __init__(
@@ -74,13 +74,13 @@ class CallRows:
         end: Standing | None,
         shown: ShownTime,
         title: str,
-        aborted: Collection[int] = (),
+        killed: Mapping[int, int],
     ) -> None:
-        self._aborted = aborted
+        self._died = {rank: died_ns(met, rank) for rank in killed}
         self._met, self._shown = met, shown
         self._low, self._high = shown.limits
         self._inch = (self._high - self._low) / AXIS
-        self._stands = stands(met, end, shown.end_ns, aborted)
+        self._stands = stands(met, end, shown.end_ns, killed)
         self._calls = [c for of in met.ranks.values() for c in of.calls if shown.shows(c)]
         apart = {meeting.group for meeting in met.meetings if parted(meeting)}
         self._names = words_of_calls(met, self._calls, apart)
@@ -117,7 +117,8 @@ class CallRows:
 
     def _sides(self, call: Call) -> tuple[float, float]:
         left = self._x(call.start_ns)
-        return left, max(self._x(call.end_ns), left + style.NARROWEST * (self._high - self._low))
+        end_ns = self._died.get(call.rank) if call.end_ns is None else call.end_ns
+        return left, max(self._x(end_ns), left + style.NARROWEST * (self._high - self._low))
 
     def _span(self, loan: Loan) -> tuple[float, float] | None:
         start, end = self._shown.x(loan.call.start_ns), loan.end_ns
@@ -212,7 +213,7 @@ class CallRows:
 
     def _leaves(self, rank: int) -> float:
         left = self._met.ranks[rank].left
-        return self._x(left.at_ns if left is not None else None)
+        return self._x(left.at_ns if left is not None else self._died.get(rank))
 
     # What is drawn.
 
@@ -266,8 +267,8 @@ class CallRows:
                 axes.text(at, row, text, **style.CENTRED, **look)
             if call.error and call.end_ns is not None and self._shown.x(call.end_ns) <= self._high:
                 axes.plot([right], [row + style.TALL / 2], zorder=7, clip_on=False, **mark_of("P"))
-        if lane.rank in self._aborted and stand.call in lane.calls and stand.call.end_ns is None:
-            inside = self._sides(stand.call)[1] - 0.09 * self._inch
+        if lane.rank in self._died and lane.stands:
+            inside = self._leaves(lane.rank) - 0.09 * self._inch
             axes.plot([inside], [row], zorder=9, clip_on=False, **mark_of("8"))
         bold: style.Style = {
             "fontsize": SMALL,

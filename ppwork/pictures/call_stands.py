@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import signal
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ppwork.diagnosis.findings import Wait
-from ppwork.diagnosis.standing import Standing, stood_in
+from ppwork.diagnosis.standing import OWN_CODE, Standing, stood_in
 from ppwork.errors import duration, named_ranks
 from ppwork.records.calls import Call, RankCalls
 from ppwork.timeline.meetings import Meetings
@@ -33,8 +34,26 @@ class Stand:
     framed: bool = False
 
 
+def named(number: int) -> str:
+    """Return the name of a signal, such as ``SIGKILL``."""
+    return signal.Signals(number).name if number in {*signal.Signals} else f"signal {number}"
+
+
+def died_ns(met: Meetings, rank: int) -> int | None:
+    """Return when a rank that was killed was gone: when a call of another one failed behind its last moment.
+
+    ``None``: nobody noticed.
+    """
+    calls = met.ranks[rank].calls
+    own = [at_ns for call in calls for at_ns in (call.start_ns, call.end_ns) if at_ns is not None]
+    last_ns = max(own, default=met.ranks[rank].head.at_ns)
+    others = [call for other, of_rank in met.ranks.items() if other != rank for call in of_rank.calls]
+    failed = [call.end_ns for call in others if call.error and call.end_ns is not None]
+    return min((at_ns for at_ns in failed if at_ns > last_ns), default=None)
+
+
 def stands(
-    met: Meetings, end: Standing | None, shown_end_ns: int, aborted: Collection[int] = ()
+    met: Meetings, end: Standing | None, shown_end_ns: int, killed: Mapping[int, int]
 ) -> dict[int, Stand]:
     """Return the place of each rank; nothing is said of a program that came to its end.
 
@@ -42,48 +61,55 @@ def stands(
         met: What met what in the program.
         end: Where its ranks stand.
         shown_end_ns: The last moment that is drawn.
-        aborted: Ranks whose process was aborted in a call.
+        killed: Signals that ended ranks.
     """
     if end is None:
         return {}
     waits = {wait.rank: wait for wait in end.waits}
     return {
-        rank: _stand(met, seen, waits.get(rank), shown_end_ns, rank in aborted)
+        rank: _stand(met, seen, waits.get(rank), shown_end_ns, killed.get(rank, 0))
         for rank, seen in end.ranks.items()
     }
 
 
-def _stand(met: Meetings, seen: RankCalls, wait: Wait | None, shown_end_ns: int, aborted: bool) -> Stand:
+def _stand(met: Meetings, seen: RankCalls, wait: Wait | None, shown_end_ns: int, killed: int) -> Stand:
     call = stood_in(seen)
     if wait is None:
         return Stand(call=call, framed=call is not None)
     if call is not None:
-        return Stand(_in_call(met, wait, call, aborted), call, framed=_stood_there(wait, call))
+        return Stand(_in_call(met, wait, call, killed), call, framed=_stood_there(wait, call))
+    if killed:
+        return Stand(f"ended by {named(killed)}", own=(_last_ns(seen), died_ns(met, wait.rank)))
     if seen.left is None:
         start, until = _own_code(met.ranks[wait.rank], seen)
         took = f", {duration((until - start) / 1e9)}" if until is not None else ""
-        return Stand(f"in code of its own{took}", own=(start, until))
+        return Stand(f"{OWN_CODE}{took}", own=(start, until))
     if seen.left.error:
         return Stand(f"ended with {seen.left.error.partition(':')[0]}")
     return Stand("" if seen.left.at_ns > shown_end_ns else "its program has ended")
 
 
+def _last_ns(seen: RankCalls) -> int:
+    end_ns = seen.calls[-1].end_ns if seen.calls else None
+    return seen.head.at_ns if end_ns is None else end_ns
+
+
 def _own_code(of_rank: RankCalls, seen: RankCalls) -> tuple[int, int | None]:
     """Return when a rank left the last call that counts, and when it went on (``None``: never)."""
-    start = seen.calls[-1].end_ns if seen.calls else None
-    start = seen.head.at_ns if start is None else start
     later = [call.start_ns for call in of_rank.calls[len(seen.calls) :]]
-    return start, min(later, default=of_rank.left.at_ns if of_rank.left is not None else None)
+    return _last_ns(seen), min(later, default=of_rank.left.at_ns if of_rank.left is not None else None)
 
 
 def _stood_there(wait: Wait, call: Call) -> bool:
     return MISMATCH not in call.error and bool(wait.waits_for or not call.error)
 
 
-def _in_call(met: Meetings, wait: Wait, call: Call, aborted: bool) -> str:
+def _in_call(met: Meetings, wait: Wait, call: Call, killed: int) -> str:
     whom = named_ranks(wait.waits_for) if wait.waits_for else ""
-    if call.end_ns is None and aborted:
+    if call.end_ns is None and killed == signal.SIGABRT:
         return f"its process was aborted in this call ({call.line}{_too_long(met, call)})"
+    if call.end_ns is None and killed:
+        return f"ended by {named(killed)} in this call ({call.line})"
     if call.end_ns is None:
         return f"waits for {whom} ({call.line})" if whom else f"stands here ({call.line})"
     if MISMATCH in call.error:

@@ -9,16 +9,17 @@ the ranks called different things under one number.
 from __future__ import annotations
 
 import contextlib
-import signal
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from ppwork.diagnosis.logs import read_job
-from ppwork.diagnosis.standing import Standing, standing
+from ppwork.diagnosis.report import ENDED_BY_AGENT
+from ppwork.diagnosis.standing import OWN_CODE, Standing, standing
 from ppwork.errors import PlanError, duration, named_ranks, ranks_by_value
 from ppwork.pictures.call_rows import CallRows
+from ppwork.pictures.call_stands import named
 from ppwork.pictures.picture import Picture
 from ppwork.pictures.shown_time import ShownTime, zero_of
 from ppwork.pictures.tables import Table
@@ -65,11 +66,11 @@ def program(
             "There is no call of torch.distributed to draw.",
             check_first=f"did a rank of the program make one? {folder} has no calls",
         )
-    end = standing(met)
+    killed = _killed(folder, met)
+    end = _with_signals(standing(met), killed)
     shown = ShownTime.of(met, end, from_ms, until_ms, after)
-    aborted = _aborted(folder, met)
     finding = " ".join([_finding(met, end), *map(_unkept, unkept.values()), *_worlds(met, folder)])
-    return Picture(finding, lambda: CallRows(met, end, shown, title, aborted).paper, _table(met))
+    return Picture(finding, lambda: CallRows(met, end, shown, title, killed).paper, _table(met))
 
 
 def _ended_unseen(ranks: Mapping[int, RankCalls]) -> dict[int, RankCalls]:
@@ -108,14 +109,18 @@ def _worlds(met: Meetings, folder: Path) -> list[str]:
     return said
 
 
-def _aborted(folder: Path, met: Meetings) -> frozenset[int]:
-    """Return the ranks that ended in mid-call by SIGABRT, as torchrun's report has them, if there is one."""
-    if all(of_rank.left is not None for of_rank in met.ranks.values()):
-        return frozenset()
-    with contextlib.suppress(PlanError):  # a folder of calls alone
-        codes = read_job(folder).report.codes
-        return frozenset(rank for rank, code in codes.items() if code == -signal.SIGABRT)
-    return frozenset()
+def _killed(folder: Path, met: Meetings) -> dict[int, int]:
+    """Return the signal that ended each rank which could not say so itself, as torchrun's report has it.
+
+    Those that torchrun ended are not in it: they stood where they stood.
+    """
+    silent = [rank for rank, of_rank in met.ranks.items() if of_rank.left is None]
+    if silent:
+        with contextlib.suppress(PlanError):  # a folder of calls alone
+            codes = read_job(folder).report.codes
+            ended = {rank: code for rank, code in codes.items() if code < 0 and code not in ENDED_BY_AGENT}
+            return {rank: -code for rank, code in ended.items() if rank in silent}
+    return {}
 
 
 def program_files(folder: Path) -> dict[str, bytes]:
@@ -130,6 +135,19 @@ def program_files(folder: Path) -> dict[str, bytes]:
         "calls.txt": f"{picture.table}\n\n{picture.finding}\n".encode(),
         "calls-trace.json": call_trace(Meetings(read_calls(folder))),
     }
+
+
+def _with_signals(end: Standing | None, killed: Mapping[int, int]) -> Standing | None:
+    """Say of ranks that were killed between two calls that they were: their calls do not tell."""
+    if end is None:
+        return None
+    waits = tuple(
+        wait._replace(call=wait.call.replace(OWN_CODE, f"ended by {named(killed[wait.rank])}"))
+        if wait.rank in killed
+        else wait
+        for wait in end.waits
+    )
+    return replace(end, waits=waits)
 
 
 def _finding(met: Meetings, end: Standing | None) -> str:

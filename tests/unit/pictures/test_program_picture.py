@@ -374,6 +374,40 @@ def test_a_rank_that_was_ended_in_code_of_its_own_is_framed_to_the_edge(tmp_path
     assert max(bar.get_x() + bar.get_width() for bar in frames) == pytest.approx(edge)
 
 
+REPORT = """\
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-23_02:00:00
+  host      : here
+  rank      : 1 (local_rank: 1)
+  exitcode  : -9 (pid: 12)
+  error_file: <N/A>
+  traceback : Signal 9 (SIGKILL) received by PID 12
+"""
+
+
+@pytest.mark.parametrize("in_call", [False, True], ids=["between calls", "in a call"])
+def test_a_rank_that_was_killed_ends_where_its_peer_noticed_and_says_the_signal(tmp_path, in_call):
+    made = MadeCalls(tmp_path, 2)
+    for rank in range(2):
+        made.call(rank, "barrier", 0, 10, line=3)
+    made.recv(0, 1, 11, 40, line=7, error="RuntimeError: Connection closed by peer")
+    made.left(0, 90, "RuntimeError: Connection closed by peer")
+    if in_call:
+        made.recv(1, 0, 12, None, line=9)
+    (tmp_path / "torchrun.log").write_text(REPORT)
+    picture = pp.pictures.program(tmp_path)
+    said = texts(picture.figure)
+    assert ("ended by SIGKILL in this call (prog.py:9)" if in_call else "ended by SIGKILL") in said
+    assert "in code of its own" not in f"{said} {picture.finding}"
+    assert "SIGKILL" in picture.finding or in_call
+    assert "ended by a signal" in said
+    of_rank1 = [b for b in artists(picture, Rectangle) if b.get_y() > 1.2 and b.get_width() > 5]
+    assert of_rank1
+    assert max(bar.get_x() + bar.get_width() for bar in of_rank1) == pytest.approx(40, abs=0.5)
+    assert_legible(picture.figure)
+
+
 def test_a_picture_can_begin_after_the_groups_are_made(tmp_path):
     made = MadeCalls(tmp_path, 2)
     for rank in range(2):
