@@ -9,7 +9,7 @@ from ppwork.diagnosis.causes import Cause, cause_of
 from ppwork.diagnosis.findings import Wait
 from ppwork.diagnosis.waits import roots
 from ppwork.errors import named_ranks, ranks_by_value
-from ppwork.records.calls import ANY, Call, RankCalls
+from ppwork.records.calls import ANY, RECV, Call, RankCalls
 from ppwork.timeline.meetings import BACKWARD, MAKES_GROUPS, REFUSED, End, Meeting, Meetings, Message, kind_of
 
 ALIKE = tuple(map(kind_of, (
@@ -30,12 +30,16 @@ class Standing:
         cause: What its calls tell of why.
         mismatches: Calls that met and do not fit, or did not meet and should have, in sentences.
         ranks: The calls that this is about: those up to the first exception that ended a rank.
+        kinds: What each rank stood in: ``SEND``, ``RECV``, both in one word, or nothing: a collective.
+        lost: The only mismatch is a message whose handle was not kept.
     """
 
     waits: tuple[Wait, ...]
     mismatches: tuple[str, ...]
     cause: Cause | None = None
     ranks: Mapping[int, RankCalls] = field(default_factory=dict)
+    kinds: Mapping[int, str] = field(default_factory=dict)
+    lost: bool = False
 
     @property
     def sentence(self) -> str:
@@ -74,12 +78,19 @@ class Standing:
         """Where to look, by what the sentence says."""
         if self.cause is not None:
             return self.cause.check_first
+        if self.lost:
+            return "keep the handle until its wait: gloo gives a message up whose handle is let go"
         if self.mismatches:
             return "which of the two calls is meant, and what made that rank differ just before it"
         if awaited := roots(self.waits):
             return (
                 f"why {named_ranks(awaited)} did not come: a branch, a count, an exit, or long work before it"
             )
+        kinds = {self.kinds.get(rank, "") for rank in self.circle}
+        if kinds == {RECV}:
+            return "which message was never sent, and by whom: all of these wait to receive"
+        if "" in kinds and kinds != {""}:
+            return "which message did a rank leave out, that went on to the collective call?"
         return "which of these ranks should go first: in another order, or with calls that return a handle"
 
     @property
@@ -108,16 +119,22 @@ def standing(met: Meetings) -> Standing | None:
     all_left = all(of_rank.left is not None and not of_rank.left.error for of_rank in met.ranks.values())
     met = met if all_left else _when_the_first_gave_up(met)
     waits = () if all_left else tuple(_wait(met, rank, of_rank) for rank, of_rank in met.ranks.items())
+    lost = () if all_left else tuple(_lost_handle(met))
     mismatches = (
         *_collectives(met, all_left=all_left),
         *_messages(met, _circle_of_messages(met, waits)),
-        *(() if all_left else _lost_handle(met)),
+        *lost,
     )
     if all_left and not mismatches:
         return None
     stood = {rank: stood_in(of_rank) for rank, of_rank in met.ranks.items()}
     cause = None if all_left or mismatches else cause_of(met, stood)
-    return Standing(waits, mismatches, cause, met.ranks)
+    kinds = {rank: _kind(met.ranks[rank], call) for rank, call in stood.items() if call is not None}
+    return Standing(waits, mismatches, cause, met.ranks, kinds, bool(lost) and mismatches == lost)
+
+
+def _kind(of_rank: RankCalls, call: Call) -> str:
+    return "".join(sorted({part.kind for part in of_rank.origin(call).begun.parts}))
 
 
 def _circle_of_messages(met: Meetings, waits: tuple[Wait, ...]) -> tuple[int, ...]:
@@ -282,11 +299,12 @@ def _messages(met: Meetings, circle: Sequence[int]) -> Iterator[str]:
 
 def _lost_handle(met: Meetings) -> Iterator[str]:
     """Say of a message that its sender went on without its handle, and its receiver got nothing."""
+    given_up = {id(loan.call) for loan in met.loans if loan.dropped_ns is not None}
     for message in met.messages:
         sent, received = message.sent, message.received
         if sent is None or received is None or sent.blocking is not None or not _stands(received):
             continue
-        if stood_in(met.ranks[sent.call.rank]) is None:
+        if stood_in(met.ranks[sent.call.rank]) is None or id(sent.call) in given_up:
             yield (
                 f"Rank {sent.call.rank} never waited for its {sent.call.name} ({sent.call.line}), and rank "
                 f"{received.call.rank} did not receive it ({received.call.line}): was the handle kept?"

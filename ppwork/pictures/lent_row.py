@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 WORD, SMALL = 11, 9
 """Sizes of a word in its bar, and of one above it, in points."""
+DROPPED = "handle let go, message given up"
 SLOTS = 4
 """Buffers that are drawn above each other; more are counted."""
 Lent = tuple[float, float, Loan]
@@ -63,6 +64,12 @@ def lent_row(
         if len(free) < 3 and word_ms(kind, size, inch) < right - left - 0.16 * inch:
             box = style.white_box(0.08 if size == WORD else 0.0)
             axes.text((left + right) / 2, middle, kind, fontsize=size, zorder=5, bbox=box, **style.CENTRED)
+        if loan.wait is None and loan.dropped_ns is not None:
+            beside: style.Style = {"va": "center", "fontsize": SMALL, "color": style.BAD, "zorder": 5}
+            clear = until + word_ms(DROPPED, SMALL, inch)
+            others = [start for other, start, *_ in placed if other == slot and start > until]
+            if len(free) < 3 and clear < min([high, *others]):
+                axes.text(until + 0.06 * inch, middle, DROPPED, **beside)
 
 
 def _counted(axes: Axes, spans: Sequence[tuple[float, float]], most: int, row: float, inch: float) -> None:

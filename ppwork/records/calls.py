@@ -122,6 +122,20 @@ class Ended(msgspec.Struct, frozen=True, omit_defaults=True, tag="ended", tag_fi
     peer: int = ANY
 
 
+class Dropped(msgspec.Struct, frozen=True, omit_defaults=True, tag="dropped", tag_field="type"):
+    """The program let go of a handle that it had not waited for.
+
+    Attributes:
+        number: Of the call that returned it.
+        at_ns: When Python freed it.
+        part: Which of that call's handles; ``ANY``: its only one.
+    """
+
+    number: int
+    at_ns: int
+    part: int = ANY
+
+
 class OnDevice(msgspec.Struct, frozen=True, tag="device", tag_field="type"):
     """What a call launched on a CUDA stream has passed; written some time after that.
 
@@ -153,7 +167,7 @@ class Left(msgspec.Struct, frozen=True, omit_defaults=True, tag="left", tag_fiel
     replaced: tuple[str, ...] = ()
 
 
-Line = Head | Group | Begun | Ended | OnDevice | Left
+Line = Head | Group | Begun | Ended | Dropped | OnDevice | Left
 _decoder = msgspec.json.Decoder(Line)
 
 
@@ -195,7 +209,7 @@ class CallWriter:
         """Whether nothing is written any more."""
         return self._closed
 
-    def write(self, line: Begun | Ended | OnDevice | Left) -> None:
+    def write(self, line: Begun | Ended | Dropped | OnDevice | Left) -> None:
         """Write a line to the beginning, or to the end if that is full."""
         if self._closed:
             return
@@ -248,6 +262,7 @@ class Call:
         end_ns: ``None``: the rank did not come out of it.
         lent: It returned a handle.
         device: When it ran on a CUDA stream, where that is known.
+        dropped: Handles that the program let go of before a wait.
     """
 
     rank: int
@@ -256,6 +271,7 @@ class Call:
     error: str = ""
     lent: bool = False
     device: OnDevice | None = None
+    dropped: tuple[Dropped, ...] = ()
 
     @property
     def name(self) -> str:
@@ -413,6 +429,8 @@ def _read(path: Path) -> RankCalls | None:
                         begun, parts=(msgspec.structs.replace(begun.parts[0], peer=peer),)
                     )
                 calls[number] = replace(call, begun=begun, end_ns=at_ns, error=error, lent=lent)
+            case Dropped(number) if number in calls:
+                calls[number] = replace(calls[number], dropped=(*calls[number].dropped, line))
             case OnDevice(number) if number in calls:
                 calls[number] = replace(calls[number], device=line)
             case Group():

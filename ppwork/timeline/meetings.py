@@ -26,16 +26,22 @@ REFUSED = ("TypeError", "ValueError")
 
 @dataclass(frozen=True)
 class Loan:
-    """A buffer that torch had, from the call to the end of the wait; ``wait`` is ``None``: nobody waited."""
+    """A buffer that torch had, from the call to the end of the wait; ``wait`` is ``None``: nobody waited.
+
+    Attributes:
+        dropped_ns: When the program let go of the handle, where that ends the loan: of gloo's messages, which
+            are given up then.
+    """
 
     call: Call
     part: int
     wait: Call | None
+    dropped_ns: int | None = None
 
     @property
     def end_ns(self) -> int | None:
         """When the buffer was the program's again; ``None``: not within what is recorded."""
-        return self.wait.end_ns if self.wait is not None else None
+        return self.wait.end_ns if self.wait is not None else self.dropped_ns
 
 
 @dataclass(frozen=True)
@@ -236,7 +242,16 @@ def _loans(of_rank: RankCalls) -> Iterator[Loan]:
                 [ANY] if (number, ANY) in waits or len(call.begun.parts) < 2 else range(len(call.begun.parts))
             )
             for part in parts:
-                yield Loan(call, part, waits.get((number, part)))
+                yield Loan(call, part, waits.get((number, part)), _given_up_ns(of_rank, call, part))
+
+
+def _given_up_ns(of_rank: RankCalls, call: Call, part: int) -> int | None:
+    """Return when gloo gave a message up because its handle was let go; of all else that ends nothing."""
+    group = of_rank.groups.get(call.begun.group)
+    is_message = any(p.kind for p in call.begun.parts)
+    if group is None or "gloo" not in group.backend or not is_message:
+        return None
+    return next((drop.at_ns for drop in call.dropped if drop.part == part), None)
 
 
 def _of_message(message: Message) -> Iterator[Stall]:

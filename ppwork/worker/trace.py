@@ -17,6 +17,8 @@ import re
 import sys
 import threading
 import time
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.process import BaseProcess
@@ -31,6 +33,7 @@ from ppwork.records.calls import (
     WAIT_TENSOR,
     Begun,
     CallWriter,
+    Dropped,
     Ended,
     Group,
     Head,
@@ -98,8 +101,11 @@ class CallRecorder:
         self._inner, self._folder = InnerRanks(folder, rank), folder
         self._numbers = itertools.count()
         self._inside = _Inside()
-        self._handles: dict[int, tuple[int, int]] = {}
-        """Number of the call and place of the handle, by its address; a new handle there takes its place."""
+        self._handles: dict[int, tuple[int, int, weakref.ref[Any] | None]] = {}
+        """Number of the call and place of the handle, by its address; a new handle there takes its place.
+        Until somebody waits for it there is a reference that tells of its end."""
+        self._dropped: deque[Dropped] = deque()
+        """To be written at the next call: Python frees an object anywhere, also while a line is written."""
         self._results: dict[int, int] = {}
         """Number of the functional call, by the address of what it returned and torch has not waited for."""
         self._sites: dict[tuple[CodeType, int], str] = {}
@@ -131,6 +137,7 @@ class CallRecorder:
         self._folder, self._main = self._inner.folder, threading.main_thread().ident
         self._inside.call = False
         self._handles.clear()
+        self._dropped.clear()
         self._results.clear()
 
     def _join(self, start: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -140,7 +147,7 @@ class CallRecorder:
             if 0 <= rank < size:
                 self._open(free_folder(self._folder, rank), rank, size)
 
-    def _write(self, line: Begun | Ended | OnDevice | Left) -> None:
+    def _write(self, line: Begun | Ended | Dropped | OnDevice | Left) -> None:
         if self._writer is not None:
             self._writer.write(line)
 
@@ -156,6 +163,7 @@ class CallRecorder:
         if not self._is_open:
             return
         self._is_open = False
+        self._write_dropped()
         if self._devices is not None:
             self._devices.leave()
         others = {name for module, name, ours in self._put if getattr(module, name, None) is not ours}
@@ -283,7 +291,9 @@ class CallRecorder:
         def recorded(work: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
             if inside.call:
                 return wait(work, *args, **kwargs)
-            of, part = handles.get(id(work), (-1, ANY))
+            of, part, tells = handles.get(id(work), (-1, ANY, None))
+            if tells is not None:
+                handles[id(work)] = of, part, None
             return self._waited(WAIT, of, part, lambda: wait(work, *args, **kwargs))
 
         recorded.__name__, recorded.__doc__ = "wait", wait.__doc__
@@ -357,6 +367,8 @@ class CallRecorder:
     def _begin(
         self, name: str, group: str, parts: tuple[Part, ...] = (), op: str = "", of: int = -1, part: int = ANY
     ) -> int:
+        if self._dropped:
+            self._write_dropped()
         number, site = next(self._numbers), self._site()
         ident = threading.get_ident()
         thread = "" if ident == self._main else f"{threading.current_thread().name} {ident}"
@@ -374,7 +386,9 @@ class CallRecorder:
         at_ns = time.monotonic_ns()
         handles = result if name == BATCH else [result] if isinstance(result, self._c10d.Work) else []
         for place, handle in enumerate(handles):
-            self._handles[id(handle)] = number, place if len(handles) > 1 else ANY
+            part = place if len(handles) > 1 else ANY
+            tells = weakref.ref(handle, functools.partial(self._let_go, number, part))
+            self._handles[id(handle)] = number, part, tells
         later = self._later is not None and isinstance(result, self._later)
         if later and (at := _memory_of(result)):
             self._results[at] = number
@@ -384,6 +398,14 @@ class CallRecorder:
             self._devices.end(number, len(handles) or later)
         if name in (START, "destroy_process_group"):
             self._arguments.forget()
+
+    def _let_go(self, number: int, part: int, _: object) -> None:
+        if self._is_open:
+            self._dropped.append(Dropped(number, time.monotonic_ns(), part))
+
+    def _write_dropped(self) -> None:
+        while self._dropped:
+            self._write(self._dropped.popleft())
 
     def _site(self) -> str:
         """Return file and line of the innermost frame that is the program's own.

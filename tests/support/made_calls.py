@@ -8,6 +8,7 @@ from ppwork.records.calls import (
     WAIT,
     Begun,
     CallWriter,
+    Dropped,
     Ended,
     Group,
     Head,
@@ -58,6 +59,10 @@ class MadeCalls:
 
     def wait(self, rank: int, of: int, start: float, end: float | None, *, part: int = -1, **more):
         return self.call(rank, WAIT, start, end, of=of, part=part, group="", **more)
+
+    def drop(self, rank: int, of: int, at: float, part: int = -1) -> None:
+        """The program let go of a handle."""
+        self._writers[rank].write(Dropped(of, round(at * MS), part))
 
     def on_device(self, rank: int, number: int, start: float, end: float, stream: str = "cuda") -> None:
         """When a call ran on its stream."""

@@ -63,6 +63,36 @@ def test_every_message_and_collective_has_all_its_ends(counted):
     assert all(loan.wait is not None for loan in met.loans)
 
 
+LETS_GO = """\
+import datetime, time
+import torch, torch.distributed as dist
+
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=4))
+dist.barrier()
+if dist.get_rank() == 0:
+    handles = [dist.isend(torch.ones(4), 1) for _ in range(2)]
+    del handles[0]
+    dist.get_world_size()
+    handles[0].wait()
+else:
+    dist.recv(torch.ones(4), 0)
+dist.barrier()
+"""
+
+
+def test_a_handle_that_is_let_go_ends_its_loan_then_and_the_lost_message_is_named(tmp_path):
+    (tmp_path / "lets_go.py").write_text(LETS_GO)
+    run = pp.launch_script(tmp_path / "lets_go.py", nproc=2, check=False, out=tmp_path / "run")
+    met = Meetings(read_calls(run.run_dir))
+    first, second = (loan for loan in met.loans if loan.call.rank == 0)
+    wait = next(call for call in met.ranks[0].calls if call.name == "wait")
+    assert second.wait is wait
+    assert first.wait is None
+    assert first.call.end_ns < first.dropped_ns < wait.start_ns
+    assert "Rank 0 never waited for its isend (lets_go.py:7)" in run.failure.what
+    assert run.failure.check_first.startswith("keep the handle until its wait")
+
+
 @pytest.mark.parametrize(
     ("program", "ranks", "said"),
     [

@@ -199,7 +199,7 @@ def test_a_circle_names_its_own_ranks_and_what_each_stands_in(made):
         "Ranks 0 and 1 wait for each other: rank 0 in recv float32[4] from 1 at prog.py:4, rank 1 in recv "
         "float32[4] from 0 at prog.py:4."
     )
-    assert "go first" in end.check_first
+    assert "which message was never sent" in end.check_first
 
 
 def test_two_groups_in_two_orders_are_a_circle_that_names_the_groups(made):
@@ -263,3 +263,36 @@ def test_a_wrong_source_is_told_also_where_a_collective_closes_the_circle(made):
     made.recv(1, 2, 0, None, line=6)
     made.call(2, "barrier", 0, None, line=8)
     assert end_of(made).sentence == "Rank 0 sent to rank 1 (prog.py:4), rank 1 awaited rank 2 (prog.py:6)."
+
+
+def test_a_lost_message_is_named_although_its_sender_stands_elsewhere(tmp_path):
+    made = MadeCalls(tmp_path, 2)
+    lost = made.send(0, 1, 0, 1, name="isend", lent=True, line=5)
+    made.drop(0, lost, 2)
+    kept = made.send(0, 1, 3, 4, name="isend", lent=True, line=6)
+    made.wait(0, kept, 5, None, line=8)
+    made.recv(1, 0, 9, None, line=12)
+    end = standing(Meetings(read_calls(tmp_path)))
+    assert end.sentence == (
+        "Rank 0 never waited for its isend (prog.py:5), and rank 1 did not receive it (prog.py:12): "
+        "was the handle kept?"
+    )
+    assert end.check_first.startswith("keep the handle until its wait")
+
+
+def test_advice_on_a_circle_is_by_what_its_ranks_stand_in(tmp_path):
+    advice = {}
+    for name, calls in {"both receive": ("recv", "recv"), "both send": ("send", "send"),
+                        "one is at a barrier": ("barrier", "recv")}.items():  # fmt: skip
+        made = MadeCalls(tmp_path / name, 2)
+        for rank, call in enumerate(calls):
+            if call == "barrier":
+                made.call(rank, call, 0, None)
+            else:
+                getattr(made, call)(rank, 1 - rank, 0, None)
+        end = standing(Meetings(read_calls(tmp_path / name)))
+        assert end.circle == (0, 1)
+        advice[name] = end.check_first
+    assert "which message was never sent" in advice["both receive"]
+    assert "which of these ranks should go first" in advice["both send"]
+    assert "leave out" in advice["one is at a barrier"]

@@ -75,6 +75,17 @@ def test_a_buffer_is_lent_until_its_own_handle_was_waited_for(made):
     assert loans == {(batch, 0): 9_000_000, (batch, 1): 4_000_000, (forgotten, -1): None}
 
 
+@pytest.mark.parametrize(("backend", "ends"), [("gloo", 30_000_000), ("nccl", None)])
+def test_a_message_whose_handle_was_let_go_is_given_up_on_gloo_alone(tmp_path, backend, ends):
+    made = MadeCalls(tmp_path, 2, backend=backend)
+    sent = made.send(0, 1, 9, 10, name="isend", lent=True)
+    made.drop(0, sent, 30)
+    summed = made.call(0, "all_reduce", 40, 41, Part(**FLOATS), lent=True)
+    made.drop(0, summed, 42)
+    loans = {loan.call.begun.number: loan.end_ns for loan in met(made).loans}
+    assert loans == {sent: ends, summed: None}
+
+
 def stalls(made: MadeCalls) -> list[tuple[int, str, int, float]]:
     return [(s.call.rank, s.call.name, s.awaited.rank, s.ns / 1e6) for s in met(made).stalls]
 
