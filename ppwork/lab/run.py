@@ -12,6 +12,7 @@ from ppwork.pictures.tables import Table
 from ppwork.pictures.timelines import timeline
 from ppwork.records import run as records
 from ppwork.records.run import OUTPUTS_FILE, as_run
+from ppwork.timeline.costs import Costs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,6 +38,17 @@ class Run(records.Run):
         other = None if compare is None else as_run(compare)
         titles = {"title": self.run_dir.name, "compare_title": other.run_dir.name if other else ""}
         return timeline(self, compare=other, **{**titles, **options})
+
+    def costs(self, *, warm_up: int = 1) -> Costs:
+        """Return what each step of a chunk took, for ``pp.simulate`` and ``pp.what_if``; best at depth 1.
+
+        Args:
+            warm_up: Chunks left out at the start.
+
+        Raises:
+            PlanError: No chunk has all its spans.
+        """
+        return Costs.from_run(self, warm_up=warm_up)
 
     def compare(self, other: records.Run | Path | str) -> Comparison:
         """Put another run beside this one: plan, measures, own figures, and outputs where both kept them.

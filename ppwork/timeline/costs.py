@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -113,6 +113,18 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
             refuse("down_bytes, up_bytes", (self.down_bytes, self.up_bytes), "0 or more")
         if not 0 <= self.jitter < 1:
             refuse("jitter", self.jitter, "in 0..1, 1 left out")
+
+    def replace(self, **changes: Any) -> Costs:  # noqa: ANN401  any field
+        """Return these costs with some of them changed, such as a generator on other hardware.
+
+        >>> Costs(encode_ms=12.0, decode_ms=8.0, stage1_ms=60.0).replace(stage1_ms=15.0).law_ms(depth=3)
+        20.0
+
+        Raises:
+            PlanError: A new time is one that no step can take.
+            TypeError: There is no cost of that name.
+        """
+        return type(self)(**{**msgspec.structs.asdict(self), **changes})
 
     def broadcast_hop(self, mesh_size: int) -> tuple[Hop, float]:
         """Return the hop to use for a mesh size, and by how much to stretch it.

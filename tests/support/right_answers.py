@@ -64,6 +64,16 @@ def left_waiting(steps):
     return steps[sends[0] + 1 : sends[-1] + 1] if sends else []
 
 
+def mesh_and_depth(encode, decode, generate, round_of_sums, hop, target):
+    for mesh_size in range(1, 9):
+        rounds = math.ceil(math.log2(mesh_size))
+        stage1 = generate / mesh_size + round_of_sums * rounds
+        for depth in range(1, 5):
+            if law_period_ms(encode + decode, stage1, hop * (2 + rounds), depth) <= target:
+                return mesh_size, depth
+    return None
+
+
 RIGHT = {
     "00.3": is_right,
     "03.3": left_waiting,
@@ -83,6 +93,7 @@ RIGHT = {
     "08.1": known_within,
     "08.3": cause,
     "09.4": to_blame,
+    "12.1": mesh_and_depth,
     "15.1": judge,
     "15.2": first_crossed,
     "15.3": lambda members: (min(members), 0),

@@ -8,6 +8,8 @@ from safetensors.torch import save_file
 
 import ppwork as pp
 from ppwork.records.run import OUTPUTS_FILE, SUMMARY_FILE
+from ppwork.records.spans import Recorder, span_file
+from ppwork.timeline.costs import Costs, Hop
 
 
 def run_of(folder, outputs=None, summary=None, **fields):
@@ -87,3 +89,33 @@ def test_without_kept_outputs_the_figures_are_compared_all_the_same(tmp_path):
     assert compared.max_abs_diff is None
     assert "keep_outputs=True" in compared.finding
     assert compared.table.rows == [["period_ms", "1", "-", "-"]]
+
+
+@pytest.fixture
+def sequential(tmp_path):
+    """A run at depth 1 that the simulator made: 10, 60 and 10 ms, and 1 ms a hop."""
+    hop = Hop(1.0)
+    truth = Costs(encode_ms=10.0, decode_ms=10.0, stage1_ms=60.0, down=hop, broadcast={2: hop}, up=hop)
+    found = pp.simulate(pp.Plan(mesh_size=2, chunks=12), truth)
+    run = run_of(tmp_path / "sequential", mesh_size=2)
+    for rank, entries in found.entries_by_rank.items():
+        with Recorder(span_file(run.run_dir, rank)) as recorder:
+            for entry in entries:
+                recorder.write(entry)
+    return run
+
+
+def test_costs_of_a_run_say_what_it_would_do_deeper_and_on_other_hardware(sequential):
+    costs, plan = sequential.costs(), sequential.plan.replace(in_flight_depth=3, chunks=24)
+    assert pp.simulate(plan, costs).period_ms == pytest.approx(60.0, abs=0.1)
+    quicker = costs.replace(stage1_ms=tuple(ms / 4 for ms in costs.stage1_ms))
+    assert pp.simulate(plan, quicker).period_ms == pytest.approx(20.0, abs=0.1)
+    assert quicker.encode_ms == costs.encode_ms
+
+
+def test_costs_that_cannot_be_are_refused_when_they_are_changed(sequential):
+    costs = sequential.costs()
+    with pytest.raises(pp.PlanError, match="stage1_ms was -1"):
+        costs.replace(stage1_ms=-1.0)
+    with pytest.raises(TypeError, match="generate_ms"):
+        costs.replace(generate_ms=1.0)

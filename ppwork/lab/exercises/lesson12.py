@@ -1,0 +1,188 @@
+"""Exercises of the lesson on the simulator (12): mesh and depth for given costs, and two loops to mend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ppwork.lab.exercises.answers import Case, exercise
+from ppwork.lab.exercises.attempts import Attempt, Programs, first_of, program, stands
+from ppwork.timeline.meetings import Message
+from ppwork.timeline.scenario import Played, Scenario
+
+MESHES, DEPTHS = range(1, 9), range(1, 5)
+COSTS_MS = (
+    (5.0, 5.0, 60.0, 1.0, 1.0, 25.0),
+    (20.0, 15.0, 40.0, 1.0, 1.0, 30.0),
+    (5.0, 5.0, 40.0, 4.0, 1.0, 18.5),
+    (5.0, 5.0, 40.0, 4.0, 1.0, 16.0),
+    (10.0, 10.0, 20.0, 0.5, 10.0, 21.0),
+    (8.0, 8.0, 64.0, 0.5, 3.0, 20.0),
+    (5.0, 5.0, 20.0, 1.0, 1.0, 40.0),
+)
+"""Encode, decode, generate on one rank, one round of sums, one hop, and the period that is wanted."""
+
+
+def played(costs: tuple[float, ...], mesh_size: int, depth: int) -> Played:
+    """Play the costs of a case on a mesh of this size."""
+    encode, decode, generate, round_of_sums, hop, _ = costs
+    rounds = (mesh_size - 1).bit_length()
+    return Scenario(
+        encode_ms=encode,
+        decode_ms=decode,
+        stage1_ms=generate / mesh_size + round_of_sums * rounds,
+        hop_ms=hop,
+        mesh_size=mesh_size,
+        depth=depth,
+    ).play()
+
+
+def smallest(costs: tuple[float, ...]) -> tuple[int, int] | None:
+    """Return the smallest mesh, then the smallest depth, that reaches the period which is wanted."""
+    for mesh_size in MESHES:
+        for depth in DEPTHS:
+            if played(costs, mesh_size, depth).period_ms <= costs[-1]:
+                return mesh_size, depth
+    return None
+
+
+@exercise
+def _mesh_and_depth() -> Iterator[Case]:
+    for costs in COSTS_MS:
+        right = smallest(costs)
+
+        def thought(given: Any, costs: tuple[float, ...] = costs, right: Any = right) -> str:  # noqa: ANN401
+            return _thought(given, costs, right)
+
+        yield Case(f"For {costs}", costs, right, thought)
+
+
+def _thought(given: Any, costs: tuple[float, ...], right: tuple[int, int] | None) -> str:  # noqa: ANN401
+    if given is None:
+        return "A mesh of some size reaches it: more ranks make stage 1 shorter, until the sums take more."
+    is_pair = isinstance(given, tuple | list) and len(given) == 2
+    if not is_pair or given[0] not in MESHES or given[1] not in DEPTHS:
+        return "Return a pair (mesh size, depth), 1 to 8 and 1 to 4; or None."
+    outcome, target = played(costs, *given), costs[-1]
+    period = f"The simulator gives your choice a period of {outcome.period_ms:.1f} ms"
+    if outcome.period_ms <= target:
+        assert right is not None  # noqa: S101  this choice reaches it
+        less = "smaller mesh" if given[0] > right[0] else "smaller depth on that mesh"
+        return f"{period}, which is enough. A {less} is enough, too."
+    return f"{period}, not {target:g}. {_cause(outcome, target)}"
+
+
+def _cause(outcome: Played, target: float) -> str:
+    asked = outcome.scenario
+    if asked.stage0_ms > target:
+        return f"Encode and decode are {asked.stage0_ms:g} ms on rank 0, and no mesh makes them shorter."
+    if asked.stage1_ms > target:
+        return f"Stage 1 alone takes {asked.stage1_ms:.1f} ms on this mesh, its sums included."
+    return (
+        f"A chunk needs {asked.stage0_ms:g} ms on rank 0, {asked.stage1_ms:.1f} on the mesh and "
+        f"{asked.transport_ms:g} under way, and {asked.depth} chunks share that time."
+    )
+
+
+REPORTED = [f"chunk {k}: result {k + 100}, report {k + 200}" for k in range(4)]
+
+
+def _between(attempt: Attempt, sender: int, receiver: int) -> list[Message]:
+    """Return the messages between two ranks that were sent and received, in their order."""
+    return [
+        m
+        for m in attempt.met.messages
+        if (m.sender, m.receiver) == (sender, receiver) and m.sent is not None and m.received is not None
+    ]
+
+
+def _left_ns(message: Message) -> int:
+    assert message.sent is not None  # noqa: S101  whole messages only
+    return message.sent.call.start_ns
+
+
+def _back_ns(message: Message) -> int:
+    """Return when the receiver knew that a message was there; of a handle never waited for, nothing."""
+    assert message.received is not None  # noqa: S101
+    return message.received.done_ns or 0
+
+
+def _forgotten(attempt: Attempt) -> Iterator[str]:
+    for rank in range(attempt.nproc):
+        for call in attempt.forgotten(rank):
+            yield f"Rank {rank} never waits for the handle of {call.name} ({call.line}). Keep it, and wait."
+        for first, second in attempt.shared(rank):
+            yield (
+                f"Rank {rank} gives {second.name} ({second.line}) the buffer that torch still has from "
+                f"{first.name} ({first.line}): two messages under way need two buffers."
+            )
+
+
+@program(ranks=3)
+def _reports(attempt: Attempt) -> Iterator[str]:
+    if attempt.lines(0) != REPORTED:
+        yield f"Rank 0 printed {attempt.lines(0)}; expected {REPORTED}."
+    yield from _forgotten(attempt)
+    for sender, receiver in ((0, 1), (1, 2), (1, 0), (2, 0)):
+        count = len(_between(attempt, sender, receiver))
+        if count != len(REPORTED):
+            yield (
+                f"{count} messages went from rank {sender} to rank {receiver}, not {len(REPORTED)}: move "
+                "lines, and leave none out."
+            )
+            return
+    results = _between(attempt, 1, 0)
+    for k, envelope in enumerate(_between(attempt, 0, 1)[1:]):
+        if _left_ns(envelope) >= _back_ns(results[k]):
+            yield (
+                f"Chunk {k + 1} left rank 0 only after result {k} was back: so nothing overlaps any more. "
+                "The depth is to stay 2."
+            )
+            return
+
+
+CHUNKS, STAGES = 8, 3
+DONE = [f"chunk {k} is done" for k in range(CHUNKS)]
+
+
+@program(ranks=3)
+def _three_stages(attempt: Attempt) -> Iterator[str]:
+    printed = [line for line in attempt.lines(0) if not line.startswith("period")]
+    if printed != DONE:
+        yield f"Rank 0 printed {printed}; expected {DONE[0]!r} to {DONE[-1]!r}, in this order."
+    yield from _forgotten(attempt)
+    left, done = _between(attempt, 0, 1), _between(attempt, 2, 0)
+    if len(left) != CHUNKS or len(done) != CHUNKS:
+        yield f"{len(left)} chunks left rank 0 and {len(done)} words came back; it should be {CHUNKS} each."
+        return
+    waits = [_left_ns(left[k + 1]) >= _back_ns(done[k]) for k in range(CHUNKS - 1)]
+    if any(waits):
+        yield (
+            f"Chunk {waits.index(True) + 1} left only when rank 0 knew that the chunk before it was done: "
+            "one rank works, and two wait. The period is the sum of the three stages."
+        )
+        return
+    waits = [_left_ns(left[k + 2]) >= _back_ns(done[k]) for k in range(CHUNKS - 2)]
+    if any(waits):
+        yield (
+            f"Chunk {waits.index(True) + 2} waited until chunk {waits.index(True)} was done: two chunks are "
+            "unfinished at most, and one of three stages has none."
+        )
+        return
+    early = [_left_ns(left[k + STAGES]) < _back_ns(done[k]) for k in range(CHUNKS - STAGES)]
+    if any(early):
+        k = early.index(True)
+        yield (
+            f"Chunk {k + STAGES} left before rank 0 knew that chunk {k} was done: more than {STAGES} are "
+            "unfinished. Nothing bounds the memory of a long stream then."
+        )
+
+
+FUNCTIONS = {"12.1": _mesh_and_depth}
+PROGRAMS: Programs = {
+    "12.2": first_of(
+        stands("Write down the three lists of calls, and give them to `standing`: who waits for whom?"),
+        _reports,
+    ),
+    "12.3": _three_stages,
+}
