@@ -83,6 +83,7 @@ RIGHT = {
     "08.1": known_within,
     "08.3": cause,
     "09.4": to_blame,
+    "11.1": lambda messages, size, latency, speed: messages * (latency + size / speed),
     "15.1": judge,
     "15.2": first_crossed,
     "15.3": lambda members: (min(members), 0),
