@@ -94,6 +94,7 @@ RIGHT = {
     "08.3": cause,
     "09.4": to_blame,
     "12.1": mesh_and_depth,
+    "11.1": lambda messages, size, latency, speed: messages * (latency + size / speed),
     "15.1": judge,
     "15.2": first_crossed,
     "15.3": lambda members: (min(members), 0),

@@ -92,6 +92,10 @@ def test_right_answer_is_right(exercise):
         ("08.3", lambda records, codes: cause(records, codes, innocent=(0,)), "got torchrun's SIGTERM"),
         ("08.3", lambda records, codes: cause(records, codes, innocent=(-15,)), "left with code 0"),
         ("08.3", lambda records, codes: None, "gave None"),
+        ("11.1", lambda n, size, a, b: a + n * size / b, "a latency of its own"),
+        ("11.1", lambda n, size, a, b: n * a + size / b, "that of each message"),
+        ("11.1", lambda n, size, a, b: n * a, "The bytes take time"),
+        ("11.1", lambda n, size, a, b: n * (a + size / b / 1e6), "1 B for each microsecond"),
         ("15.1", lambda sender, receiver: "holds", "may have waited"),
         ("15.1", lambda sender, receiver: "does not hold here", "before there was a receiver"),
         (

@@ -1,0 +1,46 @@
+"""The programs of lesson 11: objects out of the loop, a barrier out of it; usual false cures get hints."""
+
+from __future__ import annotations
+
+import pytest
+from solved import right_program, verdict_of
+
+FIVE, GUARD = right_program("11.2"), right_program("11.3")
+SEND, RECV = "        dist.send(frame, dst=1)\n", "    dist.recv(frame, src=0)\n"
+AS_OBJECT = "        dist.send_object_list([frame], dst=1)\n"
+BY_OBJECT = "    box = [None]\n    dist.recv_object_list(box, src=0)\n    frame.copy_(box[0])\n"
+FIRST = "        if works:\n            works.pop().wait()  # now the buffer is ours again\n"
+PREVIEW = "        time.sleep(0.2)  # writes a preview to disk\n"
+
+
+def changed(source: str, *changes: tuple[str, str]) -> str:
+    """The program with these changes, each of which has to find its place."""
+    for before, after in changes:
+        assert before in source
+        source = source.replace(before, after)
+    return source
+
+
+def halves(line: str) -> str:
+    """The call twice, with a part of the tensor each."""
+    return line.replace("frame", "frame[:1]") + line.replace("frame", "frame[1:]")
+
+
+@pytest.mark.parametrize(
+    ("exercise", "ranks", "source", "hint"),
+    [
+        ("11.2", 2, FIVE, ""),
+        ("11.2", 2, changed(FIVE, (SEND, AS_OBJECT), (RECV, BY_OBJECT)),
+         "in `yours`, too"),
+        ("11.2", 2, changed(FIVE, (SEND, halves(SEND)), (RECV, halves(RECV))), "80 messages for 40 chunks"),
+        ("11.2", 2, changed(FIVE, ("k, (state + k)", "k, state")), "`yours` gives steps 780 layers 40000"),
+        ("11.3", 3, GUARD, ""),
+        ("11.3", 3, changed(GUARD, (FIRST, ""), (PREVIEW, PREVIEW + "    dist.barrier()\n")),
+         "wait for the previews"),
+        ("11.3", 3, changed(GUARD, (FIRST, "")), "when may rank 0 fill it again"),
+    ],
+)  # fmt: skip
+def test_program_and_its_hint(tmp_path, exercise, ranks, source, hint):
+    verdict = verdict_of(exercise, source, tmp_path, ranks=ranks)
+    assert hint in verdict.hint
+    assert verdict.right == (not hint)
