@@ -121,6 +121,11 @@ def first_of(*looks: Callable[[ScriptRun], str]) -> Callable[[ScriptRun], str]:
     return lambda run: next(filter(None, (look(run) for look in looks)), "")
 
 
+def ends_well(advice: str) -> Callable[[ScriptRun], str]:
+    """Return a look at how a program ended: advice, not the diagnosis: the cause is the task."""
+    return lambda run: f"It does not end well. {advice}" if run.failure is not None else ""
+
+
 def _failed(run: ScriptRun) -> str:
     """Say how a program ended that did not end well, and what to look at."""
     failure = run.failure

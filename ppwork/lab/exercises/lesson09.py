@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ppwork.lab.exercises.answers import Case, exercise
-from ppwork.lab.exercises.attempts import Attempt, Programs, first_of, program
-from ppwork.launcher.script import ScriptRun
+from ppwork.lab.exercises.attempts import Attempt, Programs, ends_well, first_of, program
 
 WAITS = {
     "Rank 0 waits for rank 2, which waits for rank 1: go on until a rank waits for nobody.": (
@@ -36,15 +35,6 @@ WAITS = {
 def _to_blame() -> Iterator[Case]:
     for thought, (waits, start, end) in WAITS.items():
         yield Case(f"For {waits}, from rank {start},", (waits, start), end, thought)
-
-
-def _stands(advice: str) -> Callable[[ScriptRun], str]:
-    """Return a look at how a program ended: not its diagnosis, because finding the cause is the exercise."""
-
-    def hint_of(run: ScriptRun) -> str:
-        return f"It does not end well. {advice}" if run.failure is not None else ""
-
-    return hint_of
 
 
 @program(ranks=3)
@@ -80,15 +70,15 @@ def _two_numbers(attempt: Attempt) -> Iterator[str]:
 FUNCTIONS: dict[str, Callable[[Any], str]] = {"09.4": _to_blame}
 PROGRAMS: Programs = {
     "09.1": first_of(
-        _stands("Which rank makes fewer calls of `all_reduce`? How can all agree on a number?"),
+        ends_well("Which rank makes fewer calls of `all_reduce`? How can all agree on a number?"),
         _same_total,
     ),
     "09.2": first_of(
-        _stands("In which line does rank 0 stand, in which rank 1? What does `mean` call?"),
+        ends_well("In which line does rank 0 stand, in which rank 1? What does `mean` call?"),
         _means,
     ),
     "09.3": first_of(
-        _stands("Draw an arrow from each rank to the one it waits for. A `send` on gloo waits, too."),
+        ends_well("Draw an arrow from each rank to the one it waits for. A `send` on gloo waits, too."),
         _two_numbers,
     ),
 }
