@@ -59,6 +59,10 @@ def to_blame(waits, start):
     return start
 
 
+def dropped(depth, cuts, flushes):
+    return sorted({chunk for at in flushes for chunk in range(max(0, at - depth + 1), at)})
+
+
 def left_waiting(steps):
     sends = [number for number, step in enumerate(steps) if step.startswith("send")]
     return steps[sends[0] + 1 : sends[-1] + 1] if sends else []
@@ -95,6 +99,7 @@ RIGHT = {
     "09.4": to_blame,
     "12.1": mesh_and_depth,
     "11.1": lambda messages, size, latency, speed: messages * (latency + size / speed),
+    "10.2": dropped,
     "15.1": judge,
     "15.2": first_crossed,
     "15.3": lambda members: (min(members), 0),

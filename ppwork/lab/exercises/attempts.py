@@ -121,13 +121,9 @@ def first_of(*looks: Callable[[ScriptRun], str]) -> Callable[[ScriptRun], str]:
     return lambda run: next(filter(None, (look(run) for look in looks)), "")
 
 
-def stands(advice: str) -> Callable[[ScriptRun], str]:
-    """Return a look at how a program ended: not its diagnosis, because finding the cause is the exercise."""
-
-    def hint_of(run: ScriptRun) -> str:
-        return f"It does not end well. {advice}" if run.failure is not None else ""
-
-    return hint_of
+def ends_well(advice: str) -> Callable[[ScriptRun], str]:
+    """Return a look at how a program ended: advice, not the diagnosis: the cause is the task."""
+    return lambda run: f"It does not end well. {advice}" if run.failure is not None else ""
 
 
 def _failed(run: ScriptRun) -> str:

@@ -21,6 +21,7 @@ from ppwork.lab.exercises import (
     lesson07,
     lesson08,
     lesson09,
+    lesson10,
     lesson11,
     lesson12,
     lesson15,
@@ -31,8 +32,8 @@ from ppwork.launcher.script import ScriptRun
 
 LESSONS = (
     lesson00, lesson01, lesson02, lesson03, lesson04, lesson05,
-    lesson06, lesson07, lesson08, lesson09, lesson11, lesson12,
-    lesson15,
+    lesson06, lesson07, lesson08, lesson09, lesson10, lesson11,
+    lesson12, lesson15,
 )  # fmt: skip
 EXERCISES: Functions = {number: hint for lesson in LESSONS for number, hint in lesson.FUNCTIONS.items()}
 ON_RANKS: Programs = {number: hint for lesson in LESSONS for number, hint in lesson.PROGRAMS.items()}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ppwork.lab.exercises.answers import Case, exercise
-from ppwork.lab.exercises.attempts import Attempt, Programs, first_of, program, stands
+from ppwork.lab.exercises.attempts import Attempt, Programs, ends_well, first_of, program
 
 WAITS = {
     "Rank 0 waits for rank 2, which waits for rank 1: go on until a rank waits for nobody.": (
@@ -70,15 +70,15 @@ def _two_numbers(attempt: Attempt) -> Iterator[str]:
 FUNCTIONS: dict[str, Callable[[Any], str]] = {"09.4": _to_blame}
 PROGRAMS: Programs = {
     "09.1": first_of(
-        stands("Which rank makes fewer calls of `all_reduce`? How can all agree on a number?"),
+        ends_well("Which rank makes fewer calls of `all_reduce`? How can all agree on a number?"),
         _same_total,
     ),
     "09.2": first_of(
-        stands("In which line does rank 0 stand, in which rank 1? What does `mean` call?"),
+        ends_well("In which line does rank 0 stand, in which rank 1? What does `mean` call?"),
         _means,
     ),
     "09.3": first_of(
-        stands("Draw an arrow from each rank to the one it waits for. A `send` on gloo waits, too."),
+        ends_well("Draw an arrow from each rank to the one it waits for. A `send` on gloo waits, too."),
         _two_numbers,
     ),
 }

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ppwork.lab.exercises.answers import Case, exercise
-from ppwork.lab.exercises.attempts import Attempt, Programs, first_of, program, stands
+from ppwork.lab.exercises.attempts import Attempt, Programs, ends_well, first_of, program
 from ppwork.timeline.meetings import Message
 from ppwork.timeline.scenario import Played, Scenario
 
@@ -181,7 +181,7 @@ def _three_stages(attempt: Attempt) -> Iterator[str]:
 FUNCTIONS = {"12.1": _mesh_and_depth}
 PROGRAMS: Programs = {
     "12.2": first_of(
-        stands("Write down the three lists of calls, and give them to `standing`: who waits for whom?"),
+        ends_well("Write down the three lists of calls, and give them to `standing`: who waits for whom?"),
         _reports,
     ),
     "12.3": _three_stages,

@@ -100,6 +100,29 @@ def test_a_llama_of_transformers_equals_itself_in_one_process(tmp_path, monkeypa
     assert summary["verified_chunks"] == 8
 
 
+def test_a_mesh_that_is_restored_goes_on_bit_for_bit(tmp_path, monkeypatch):
+    """It was saved while the next chunk was in flight; the restored ranks begin with other weights."""
+    monkeypatch.chdir(EXAMPLES)
+
+    def outputs(name: str, chunks: int, **options: int):
+        plan = pp.Plan(
+            mesh_size=2,
+            in_flight_depth=2,
+            backend="gloo",
+            stage0="saved_mesh:Numbers",
+            stage1="saved_mesh:Attention",
+            chunks=chunks,
+            options={"folder": str(tmp_path / "saved"), **options},
+            keep_outputs=True,
+        )
+        return pp.launch(plan, out=tmp_path / name).outputs
+
+    whole = outputs("whole", 6, save_at=2)
+    rest = outputs("rest", 3, first=3)
+    assert len({tuple(each) for each in whole.values()}) == 6
+    assert all((whole[3 + index] == each).all() for index, each in rest.items())
+
+
 def test_three_stages_are_two_pipelines_with_a_rank_in_both(tmp_path):
     said = torchrun(4, EXAMPLES / "three_stages.py", tmp_path)
     assert said == [f"{'la' * n} -> {'mb' * n}" for n in range(1, 7)]

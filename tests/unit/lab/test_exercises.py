@@ -9,6 +9,7 @@ from right_answers import (
     RIGHT,
     SYMPTOMS,
     cause,
+    dropped,
     first_crossed,
     is_right,
     judge,
@@ -96,6 +97,19 @@ def test_right_answer_is_right(exercise):
         ("11.1", lambda n, size, a, b: n * a + size / b, "that of each message"),
         ("11.1", lambda n, size, a, b: n * a, "The bytes take time"),
         ("11.1", lambda n, size, a, b: n * (a + size / b / 1e6), "1 B for each microsecond"),
+        ("10.2", lambda depth, cuts, flushes: dropped(depth + 1, cuts, flushes), "two chunks are in flight"),
+        ("10.2", lambda depth, cuts, flushes: dropped(depth, cuts, cuts + flushes), "still wanted"),
+        ("10.2", lambda depth, cuts, flushes: [] if cuts else [flushes[0] - 2, flushes[0] - 1], "depth 1"),
+        (
+            "10.2",
+            lambda depth, cuts, flushes: [k for at in flushes for k in range(at - depth + 1, at)],
+            "begins with chunk 0",
+        ),
+        (
+            "10.2",
+            lambda depth, cuts, flushes: [k for at in flushes for k in range(max(0, at - depth + 1), at)],
+            "dropped once",
+        ),
         ("15.1", lambda sender, receiver: "holds", "may have waited"),
         ("15.1", lambda sender, receiver: "does not hold here", "before there was a receiver"),
         (
