@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ppwork.claims.claim import Claim
 from ppwork.claims.themes import (
+    builds,
     checkpoints,
     collectives,
     debug,
@@ -12,6 +13,7 @@ from ppwork.claims.themes import (
     failure,
     groups,
     handles,
+    launching,
     meshes,
     messages,
     names,
@@ -39,7 +41,9 @@ THEMES = (
     objects,
     startup,
     stores,
+    launching,
     names,
+    builds,
     meshes,
     elastic,
     pipelines,

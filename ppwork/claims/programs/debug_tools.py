@@ -52,6 +52,29 @@ def _stderr_to(number: int) -> Iterator[None]:
         os.close(kept)
 
 
+def levels_by_call(world: World) -> None:
+    """The debug level: as it started, by call, and by the environment before and after it is read again."""
+    level = dist.get_debug_level  # type: ignore[attr-defined]
+    seen = {"at start": level().name}
+    dist.set_debug_level(dist.DebugLevel.INFO)  # type: ignore[attr-defined]
+    seen["by call"] = level().name
+    os.environ["TORCH_DISTRIBUTED_DEBUG"] = "DETAIL"
+    seen["environment changed"] = level().name
+    dist.set_debug_level_from_env()  # type: ignore[attr-defined]
+    seen["environment read again"] = level().name
+    world.note(levels=seen)
+
+
+def error_of_c_plus_plus(world: World) -> None:
+    """Ask a HashStore for a key that it does not have: how long is the text of what is raised?"""
+    store = HashStore()
+    store.set_timeout(BOUND)
+    try:
+        store.get("nowhere")
+    except RuntimeError as error:
+        world.note(lines=len(str(error).splitlines()), frames=str(error).count("c10d::"))
+
+
 def raised_by_stores(world: World) -> None:
     """A store that is not there, a key that is not there, and an empty queue."""
     here, local = TCPStore("127.0.0.1", 0, 1, is_master=True, timeout=BOUND), HashStore()

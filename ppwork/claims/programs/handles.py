@@ -187,3 +187,18 @@ def kept_receive(world: World) -> None:
         world.note(first=first.item())
         dist.recv(tensor, 0)
         world.note(got=tensor.item())
+
+
+def send_to_nobody(world: World) -> None:
+    """Each rank sends to a rank that the world does not have."""
+    dist.send(torch.ones(1), world.size + 5)
+
+
+def isend_to_nobody(world: World) -> None:
+    """The same by ``isend``."""
+    dist.isend(torch.ones(1), world.size + 5)
+
+
+def irecv_from_nobody(world: World) -> None:
+    """Each rank asks for a message of a rank that the world does not have."""
+    dist.irecv(torch.ones(1), world.size + 5)

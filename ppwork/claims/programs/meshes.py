@@ -100,3 +100,54 @@ def bounds_of_a_mesh(world: World) -> None:
     ):
         backend = group._get_backend(world.device)  # no public way to read it
         world.note(**{name: backend.options._timeout.total_seconds()})
+
+
+def places_in_a_mesh(world: World) -> None:
+    """Where a rank stands in each dimension of a mesh of 2 by 2, and in the mesh laid flat."""
+    square = init_device_mesh(world.device.type, (2, 2), mesh_dim_names=("pp", "tp"))
+    world.note(local=[square.get_local_rank("pp"), square.get_local_rank("tp")])
+    world.note(place=list(square.get_coordinate() or ()), public=hasattr(square, "flatten"))
+    flat = (square.flatten if hasattr(square, "flatten") else square._flatten)("all")
+    total = torch.full((1,), world.rank + 1.0, device=world.device)
+    dist.all_reduce(total, group=flat.get_group())
+    world.note(flat=flat.mesh.tolist(), total=total.item(), local_of_flat=flat.get_local_rank())
+
+
+def split_and_made(world: World) -> None:
+    """The world is cut in two by ``split_group``; a mesh of 2 by 2 is made, which needs the same groups."""
+    try:
+        _sum(world, dist.split_group(split_ranks=[[0, 1], [2, 3]]))
+        world.note(split="")
+    except (AttributeError, RuntimeError, ValueError) as error:
+        world.note(split=str(error).splitlines()[0])
+    world.meet("split")
+    square = init_device_mesh(world.device.type, (2, 2), mesh_dim_names=("pp", "tp"))
+    _sum(world, square.get_group("tp"))
+
+
+def one_group_destroyed(world: World) -> None:
+    """Of three groups with the same ranks one is destroyed and made again; what do they all add up to?"""
+    kept, ended = dist.new_group(), dist.new_group()
+    for group in (kept, ended):
+        dist.all_reduce(torch.ones(1, device=world.device), group=group)
+    dist.destroy_process_group(ended)
+    world.meet("destroyed")
+    again = dist.new_group()
+    for name, one in (("world", None), ("kept", kept), ("again", again), ("ended", ended)):
+        total = torch.ones(1, device=world.device)
+        try:
+            dist.all_reduce(total, group=one)
+            world.note(**{name: total.item()})
+        except (RuntimeError, ValueError) as error:
+            world.note(**{f"{name}_error": str(error).splitlines()[0]})
+
+
+def bound_to_a_device(world: World) -> None:
+    """Groups are made with a ``device_id``: a CPU, a GPU without its number, and GPU 0."""
+    for name in ("cpu", "cuda", "cuda:0"):
+        try:
+            group = dist.new_group(device_id=torch.device(name))
+            world.note(**{name: str(getattr(group, "bound_device_id", None))})
+        except (RuntimeError, ValueError) as error:
+            world.note(**{f"{name}_error": str(error).splitlines()[0]})
+    world.note(gpus=torch.cuda.device_count())

@@ -1,4 +1,4 @@
-"""Object collectives: how many transfers, what time, and what unpickling does."""
+"""Object collectives: how many transfers, what time, whose work, and what unpickling does."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import pickle
 import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -27,6 +28,40 @@ class Witness:
     def __reduce__(self) -> tuple[Any, ...]:
         """Have the receiver evaluate an expression."""
         return eval, (f"open({self.path!r}, 'w').write(str(__import__('os').getpid()))",)
+
+
+class Counted:
+    """Counts how often this process pickles one, and how often it unpickles one."""
+
+    pickled = 0
+    unpickled = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Count a pickling here, and an unpickling where it comes back."""
+        Counted.pickled += 1
+        return _arrived, ()
+
+
+def _arrived() -> Counted:
+    Counted.unpickled += 1
+    return Counted()
+
+
+def counted_pickles(world: World) -> None:
+    """Each object collective of three ranks once, and what pickling it costs which rank."""
+    first, size = world.rank == 0, world.size
+    calls: dict[str, Callable[[], Any]] = {
+        "all_gather_object": lambda: dist.all_gather_object([None] * size, Counted()),
+        "gather_object": lambda: dist.gather_object(Counted(), [None] * size if first else None, dst=0),
+        "scatter_object_list": lambda: dist.scatter_object_list(
+            [None], [Counted() for _ in range(size)] if first else None, src=0
+        ),
+        "broadcast_object_list": lambda: dist.broadcast_object_list([Counted() if first else None], src=0),
+    }
+    for name, call in calls.items():
+        Counted.pickled = Counted.unpickled = 0
+        call()
+        world.note(**{name: [Counted.pickled, Counted.unpickled]})
 
 
 def recorded_broadcast_of_an_object(world: World) -> None:

@@ -17,6 +17,7 @@ from ppwork.claims.claim import (
 from ppwork.claims.themes.debug import THEME
 
 KINDS = ("info", "debug", "trace")
+STACKS = {"TORCH_SHOW_CPP_STACKTRACES": "1"}
 RAISES = {"no server": "DistNetworkError", "no key": "DistStoreError"}
 RAISES |= {"no key in a HashStore": "DistStoreError", "empty queue": "DistStoreError"}
 
@@ -51,6 +52,23 @@ def _errors(seen: Seen) -> Finding:
 
 def _first(kinds: list[str]) -> str:
     return kinds[0] if kinds else "no error"
+
+
+def _levels(seen: Seen) -> Finding:
+    levels = seen["levels"][0].notes["levels"]
+    text = "; ".join(f"{when}: {level}" for when, level in levels.items())
+    as_said = list(levels.values()) == ["OFF", "INFO", "INFO", "DETAIL"]
+    return holds(f"The level was, {text}.", when=as_said)
+
+
+def _stack_traces(seen: Seen) -> Finding:
+    with_it, without = seen["with it"][0].notes, seen["without"][0].notes
+    text = (
+        f"The error of a store without the key has {without['lines']} "
+        f"line{'s' * (without['lines'] > 1)} without it, and with it {with_it['lines']}, "
+        f"{with_it['frames']} of them naming functions of c10d."
+    )
+    return holds(text, when=with_it["frames"] > without["frames"] and with_it["lines"] > without["lines"])
 
 
 def _breakpoint(seen: Seen) -> Finding:
@@ -171,5 +189,38 @@ CLAIMS = (
         "broken from then on.",
         theme=THEME,
         lesson="14",
+    ),
+    Claim(
+        id="D29",
+        statement="The debug level of a process can be set by a call, or read again from the environment.",
+        source=f"{DOCS}, TORCH_DISTRIBUTED_DEBUG: `set_debug_level`, `set_debug_level_from_env`, "
+        "`get_debug_level`",
+        programs={"levels": Program("debug_tools:levels_by_call", ranks=1, timeout_s=0.0)},
+        judge=_levels,
+        advice="A change of the environment in a running program does nothing by itself. Set the level "
+        "before the groups are made that it is for: each keeps the one that it was made with.",
+        theme=THEME,
+        lesson="09",
+    ),
+    Claim(
+        id="D28",
+        statement="With TORCH_SHOW_CPP_STACKTRACES=1 an error of torch's C++ carries the calls it came from.",
+        source=f"{DOCS}, TORCH_DISTRIBUTED_DEBUG: TORCH_SHOW_CPP_STACKTRACES",
+        programs={
+            "with it": Program(
+                "debug_tools:error_of_c_plus_plus",
+                ranks=1,
+                limit_s=60.0,
+                timeout_s=0.0,
+                environment=STACKS,
+                fresh=True,
+            ),
+            "without": Program("debug_tools:error_of_c_plus_plus", ranks=1, timeout_s=0.0),
+        },
+        judge=_stack_traces,
+        advice="Set it before Python starts, for the one run in which you want to know where an error is "
+        "from: the texts become long, and a program that reads them has to expect that.",
+        theme=THEME,
+        lesson="09",
     ),
 )

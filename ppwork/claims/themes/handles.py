@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from ppwork.claims.claim import DOCS, SEEN, Claim, Finding, Program, RankSeen, Seen, does_not_hold, holds
+from ppwork.claims.claim import (
+    DOCS,
+    SEEN,
+    Claim,
+    Ended,
+    Finding,
+    Program,
+    RankSeen,
+    Seen,
+    does_not_hold,
+    end_of,
+    holds,
+)
 
 THEME = "Point-to-point"
 TIMED_OUT = "Timed out"
@@ -93,6 +105,20 @@ def _ended(rank: RankSeen) -> str:
     return f"{rank.ended}: {rank.error.split('] ')[-1][:60]}" if rank.error else str(rank.ended)
 
 
+def _nobody(seen: Seen) -> Finding:
+    if not all(len(ranks) == 2 for ranks in seen.values()):
+        raise ValueError("nothing was seen")
+    ends = [f"`{name}`: {' and '.join(map(_without_a_peer, ranks))}" for name, ranks in seen.items()]
+    refused = all(_without_a_peer(rank) == "refused" for ranks in seen.values() for rank in ranks)
+    return holds(f"To or from rank 7 of a world of two, by both ranks. {'; '.join(ends)}.", when=refused)
+
+
+def _without_a_peer(rank: RankSeen) -> str:
+    if rank.ended is not Ended.RAISED:
+        return end_of(rank)
+    return "waited for its timeout" if "timeout" in rank.error.lower() else "refused"
+
+
 CLAIMS = (
     Claim(
         id="T01",
@@ -166,5 +192,21 @@ CLAIMS = (
         "its message has arrived.",
         theme=THEME,
         lesson="05",
+    ),
+    Claim(
+        id="T19",
+        statement="A message to or from a rank that the world does not have is refused.",
+        source=f"{DOCS}, `send`, `isend`, `irecv`: the rank of the peer; on gloo: {SEEN}",
+        backends=("gloo",),
+        programs={
+            "send": Program("handles:send_to_nobody", timeout_s=2.0),
+            "isend": Program("handles:isend_to_nobody", timeout_s=2.0),
+            "irecv": Program("handles:irecv_from_nobody", timeout_s=2.0),
+        },
+        judge=_nobody,
+        advice="Compare the peer's rank with the size of the world before the call: a rank that is counted "
+        "wrongly may end the process, with no exception and no word in the log.",
+        theme=THEME,
+        lesson="01",
     ),
 )

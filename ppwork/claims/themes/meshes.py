@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from ppwork.claims.claim import DOCS, SEEN, Claim, Finding, Program, Seen, does_not_hold, holds, unhurried
+from ppwork.claims.claim import (
+    CARD,
+    DOCS,
+    NOTES,
+    SEEN,
+    Claim,
+    Finding,
+    Program,
+    Seen,
+    does_not_hold,
+    holds,
+    unhurried,
+)
 
 THEME = "Groups"
 
@@ -68,6 +80,58 @@ def _order_of_ranks(seen: Seen) -> Finding:
         f"of it; what `group_src=0` broadcast came from rank {first}."
     )
     return holds(text, when=first == 3)
+
+
+def _places(seen: Seen) -> Finding:
+    notes = [rank.notes for rank in seen["places"]]
+    local = [note["local"] for note in notes]
+    if not notes or local != [note["place"] for note in notes]:
+        raise ValueError(f"local ranks {local}")
+    flat = all(note["flat"] == [0, 1, 2, 3] and note["total"] == 10.0 for note in notes)
+    method = "`flatten`" if notes[0]["public"] else "`_flatten`, no public one"
+    text = (
+        f"In a mesh of 2 by 2 ranks 0 to 3 have local ranks {local} in its two dimensions. Laid flat it "
+        f"{'has a group of all four' if flat else 'has no group of all four'}, in which their local ranks "
+        f"are {[note['local_of_flat'] for note in notes]}; the method is {method}."
+    )
+    return holds(text, when=flat)
+
+
+def _split(seen: Seen) -> Finding:
+    notes = [rank.notes for rank in seen["both"]]
+    totals = [note["total"] for note in notes]
+    if not notes or totals != [2.0] * 4:
+        raise ValueError(f"in the rows of the mesh ones added up to {totals}")
+    refused = notes[0]["split"]
+    text = f"`split_group` {f'raised: {refused}' if refused else 'made the two halves'}; "
+    return holds(f"{text}a mesh of 2 by 2 was made all the same, and its rows work.", when=bool(refused))
+
+
+def _one_group(seen: Seen) -> Finding:
+    notes = seen["destroyed"][0].notes
+    others = [notes.get(name) == 2.0 for name in ("world", "kept", "again")]
+    if "ended" in notes:
+        old = f"the old handle still gave {notes['ended']:g}"
+    else:
+        old = f"the old handle raised: {notes['ended_error']}"
+    text = (
+        "With one group destroyed, the world and another group "
+        f"{'worked' if all(others[:2]) else 'did not work'}; made again, it "
+        f"{'worked' if others[2] else 'did not work'}; {old}."
+    )
+    return holds(text, when=all(others))
+
+
+def _bound(seen: Seen) -> Finding:
+    notes = seen["bound"][0].notes
+    parts = [
+        f"{name} was {'refused' if f'{name}_error' in notes else 'taken'}"
+        for name in ("cpu", "cuda", "cuda:0")
+    ]
+    reason = next((notes[f"{name}_error"] for name in ("cpu", "cuda") if f"{name}_error" in notes), "")
+    text = f"As `device_id` of `new_group` {', '.join(parts)} on a machine with {notes['gpus']} GPUs"
+    refused = all(f"{name}_error" in notes for name in ("cpu", "cuda"))
+    return holds(f"{text}{f': {reason}' if reason else '.'}", when=refused)
 
 
 CLAIMS = (
@@ -139,5 +203,49 @@ CLAIMS = (
         "`DeviceMesh.from_group`; else a hang in a row lasts half an hour.",
         theme=THEME,
         lesson="07",
+    ),
+    Claim(
+        id="D45",
+        statement="A rank can ask for its place in each dimension of a mesh, and lay the mesh flat.",
+        source=f"{CARD}, `DeviceMesh.get_local_rank`; {DOCS}, DeviceMesh, its members",
+        programs={"places": unhurried("meshes:places_in_a_mesh", ranks=4)},
+        judge=_places,
+        advice="For a collective over all of a mesh take the group that it was made from, if it was; what "
+        "has no public name may go with the next torch.",
+        theme=THEME,
+        lesson="02",
+    ),
+    Claim(
+        id="D46",
+        statement="Where a backend cannot split groups, a mesh is made by `new_group` instead.",
+        source=f"{NOTES}, DeviceMesh, #141469: `new_group` instead of `split_group` off CUDA",
+        programs={"both": unhurried("meshes:split_and_made", ranks=4)},
+        judge=_split,
+        advice="Make groups by `new_group` in code for both: what splits on NCCL only has never run on the "
+        "machine that you try it on.",
+        theme=THEME,
+        lesson="02",
+    ),
+    Claim(
+        id="D47",
+        statement="One group can be destroyed by itself and made again, and the others work on.",
+        source=f"{CARD}, `destroy_process_group(group)`; {DOCS}, shutdown and reinitialization",
+        programs={"destroyed": Program("meshes:one_group_destroyed")},
+        judge=_one_group,
+        advice="Let go of the old handle where you destroy it. Whoever makes a group again has all ranks of "
+        "the world call `new_group`, in step, as at the start.",
+        theme=THEME,
+        lesson="08",
+    ),
+    Claim(
+        id="D48",
+        statement="A `device_id` has to be an accelerator with its number; another device is refused.",
+        source=f"{CARD}, `new_group(device_id)`; {DOCS}, `init_process_group` and `new_group`, `device_id`",
+        programs={"bound": Program("meshes:bound_to_a_device")},
+        judge=_bound,
+        advice="On NCCL give it to `init_process_group`, so that connections are made at once; on gloo leave "
+        "it out: nobody looks whether the GPU that you name is there.",
+        theme=THEME,
+        lesson="02",
     ),
 )

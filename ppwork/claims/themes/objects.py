@@ -1,4 +1,4 @@
-"""Claims about object collectives: pickle, two transfers, and their time."""
+"""Claims about object collectives: pickle, two transfers, their time, and whose time."""
 
 from __future__ import annotations
 
@@ -44,6 +44,22 @@ def _sweep(seen: Seen) -> Finding:
     return does_not_hold(f"{text} and {extra[16384]:.2f} ms more at 16 MB: no more for large ones.")
 
 
+def _asymmetric(seen: Seen) -> Finding:
+    notes = [rank.notes for rank in seen["counted"]]
+    if not notes:
+        raise ValueError("nothing was seen")
+    text = "; ".join(f"{name}: {_shares([note[name] for note in notes])}" for name in notes[0])
+    uneven = [name for name in notes[0] if len({tuple(note[name]) for note in notes}) > 1]
+    return holds(
+        f"Objects pickled and unpickled by ranks 0, 1 and 2 in one call of each: {text}.",
+        when="gather_object" in uneven and "scatter_object_list" in uneven,
+    )
+
+
+def _shares(counts: list[list[int]]) -> str:
+    return ", ".join(f"{pickled} and {unpickled}" for pickled, unpickled in counts)
+
+
 CLAIMS = (
     Claim(
         id="C10",
@@ -73,5 +89,16 @@ CLAIMS = (
         theme=THEME,
         lesson="10",
         alone=True,
+    ),
+    Claim(
+        id="D30",
+        statement="In an object collective one rank may pickle and unpickle for all the others.",
+        source=f"{CARD}, claim 10; {DOCS}, object collectives: asymmetric pickle and unpickle time",
+        programs={"counted": Program("objects:counted_pickles", ranks=3)},
+        judge=_asymmetric,
+        advice="Where objects have to come together, all ranks wait for the one that unpickles them all, and "
+        "the more so the more ranks there are: send tensors, or let each rank write a file.",
+        theme=THEME,
+        lesson="11",
     ),
 )

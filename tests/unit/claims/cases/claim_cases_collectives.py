@@ -27,6 +27,35 @@ def _periods(barrier, messages):
     }
 
 
+REDUCED = {"SUM": 5.0, "MIN": 2.0, "MAX": 3.0, "PRODUCT": 6.0, "BAND": 2, "BOR": 3, "BXOR": 1}
+REFUSED = {"AVG": "Cannot use ReduceOp.AVG with Gloo", "PREMUL_SUM": "Cannot use ReduceOp.PREMUL_SUM"}
+
+
+def _reduced(**changed):
+    return {"each": noted(REDUCED | REFUSED | changed, REDUCED | REFUSED | changed)}
+
+
+def _future(called_with=30.0, of_a_message=""):
+    note = {"called_with": called_with, "of_a_message": of_a_message}
+    return {"both": noted(note, note)}
+
+
+def _asked(at_once, later, total=3.0):
+    note = {"at_once": at_once, "later": later, "total": total}
+    return {"polled": noted(note, note)}
+
+
+def _parts(*got):
+    return {"uneven": noted(*({"got": each} for each in got))}
+
+
+def _functional(graphs, compiled=(7.0,), changed=False):
+    total = [[0.0, 9.0], [3.0, 12.0], [6.0, 15.0]]
+    eager = {"kind": "AsyncCollectiveTensor", "input_changed": changed, "total": total}
+    step = {"eager": [7.0], "compiled": list(compiled), "graphs": graphs}
+    return {"eager": noted(eager, eager), "compiled": noted(step, step)}
+
+
 CASES = {
     "C06": [
         (Verdict.DOES_NOT_HOLD, _traced("gloo:barrier", [])),
@@ -41,5 +70,30 @@ CASES = {
     "G07": [
         (Verdict.HOLDS, _periods(42.0, 24.4)),
         (Verdict.DOES_NOT_HOLD, _periods(42.0, 41.0)),
+    ],
+    "D19": [
+        (Verdict.HOLDS, _reduced()),
+        (Verdict.DOES_NOT_HOLD, _reduced(AVG=2.5)),
+        (Verdict.DOES_NOT_HOLD, _reduced(BXOR="Cannot use ReduceOp.BXOR")),
+    ],
+    "D20": [
+        (Verdict.HOLDS, _future()),
+        (Verdict.DOES_NOT_HOLD, _future(of_a_message="Work::getFuture not implemented.")),
+        (Verdict.ERROR, _future(called_with=20.0)),
+    ],
+    "D21": [
+        (Verdict.HOLDS, _asked(False, True)),
+        (Verdict.DOES_NOT_HOLD, _asked(False, False)),
+        (Verdict.ERROR, _asked(True, True)),
+    ],
+    "D22": [
+        (Verdict.HOLDS, _parts([0.0, 10.0], [1.0, 1.0, 11.0, 11.0])),
+        (Verdict.DOES_NOT_HOLD, _parts([0.0, 1.0], [1.0, 10.0, 11.0, 11.0])),
+    ],
+    "D32": [
+        (Verdict.HOLDS, _functional(1)),
+        (Verdict.DOES_NOT_HOLD, _functional(2)),
+        (Verdict.DOES_NOT_HOLD, _functional(1, compiled=(5.0,))),
+        (Verdict.DOES_NOT_HOLD, _functional(1, changed=True)),
     ],
 }

@@ -51,7 +51,28 @@ def _status(**notes):
     return {"peer gone": [seen(Ended.EXITED), *noted(notes)]}
 
 
+def _levels(*levels):
+    when = ("at start", "by call", "environment changed", "environment read again")
+    return {"levels": noted({"levels": dict(zip(when, levels, strict=True))})}
+
+
+def _stacks(with_it, frames):
+    return {
+        "with it": noted({"lines": with_it, "frames": frames}),
+        "without": noted({"lines": 1, "frames": 0}),
+    }
+
+
 CASES = {
+    "D28": [
+        (Verdict.HOLDS, _stacks(25, 7)),
+        (Verdict.DOES_NOT_HOLD, _stacks(1, 0)),
+    ],
+    "D29": [
+        (Verdict.HOLDS, _levels("OFF", "INFO", "INFO", "DETAIL")),
+        (Verdict.DOES_NOT_HOLD, _levels("OFF", "INFO", "DETAIL", "DETAIL")),
+        (Verdict.DOES_NOT_HOLD, _levels("OFF", "OFF", "OFF", "OFF")),
+    ],
     "D10": [
         (Verdict.HOLDS, _logs(_lines(3, 11, 8))),
         (Verdict.DOES_NOT_HOLD, _logs(_lines(3, 11, 0))),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from claim_seen import noted, raised
+from claim_seen import noted, raised, seen
 
-from ppwork.claims.claim import Verdict
+from ppwork.claims.claim import Ended, Verdict
 
 TIMED_OUT = "[unbound_buffer.cc:78] Timed out waiting 1000ms for recv operation to complete"
 CLOSED = "[pair.cc:553] Connection closed by peer [127.0.0.1]:9951"
@@ -35,7 +35,18 @@ SENT = noted({"sent": True})[0]
 KEPT_SEND = {"first": 1.0, "second": 2.0}
 KEPT_RECEIVE = {"first": 1.0, "got": 2.0}
 
+
+def _nobody(isend):
+    refused = raised("Invalid destination rank")
+    return {"send": [refused, refused], "isend": [refused, isend], "irecv": [refused, refused]}
+
+
 CASES = {
+    "T19": [
+        (Verdict.HOLDS, _nobody(raised("Invalid destination rank"))),
+        (Verdict.DOES_NOT_HOLD, _nobody(seen(Ended.EXITED, exit_code=-11))),
+        (Verdict.DOES_NOT_HOLD, _nobody(raised("Wait timeout"))),
+    ],
     "T01": [
         (Verdict.HOLDS, _polled(False, False)),
         (Verdict.DOES_NOT_HOLD, _polled(True, True)),

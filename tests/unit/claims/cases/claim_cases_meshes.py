@@ -35,7 +35,55 @@ def _bounds(row, line=20.0):
     return {"bounds": noted({"row": row, "line": line, "from_group": 20.0})}
 
 
+PLACES = [[0, 0], [0, 1], [1, 0], [1, 1]]
+
+
+def _places(total=10.0, local=PLACES):
+    flat = {"flat": [0, 1, 2, 3], "total": total, "public": False}
+    return {
+        "places": noted(
+            *(
+                {**flat, "local": mine, "place": place, "local_of_flat": number}
+                for number, (mine, place) in enumerate(zip(local, PLACES, strict=True))
+            )
+        )
+    }
+
+
+def _split(refused, total=2.0):
+    return {"both": noted(*[{"split": refused, "size": 2, "total": total}] * 4)}
+
+
+def _destroyed(**ended):
+    note = {"world": 2.0, "kept": 2.0, "again": 2.0} | ended
+    return {"destroyed": noted(note, note)}
+
+
+def _device(**answers):
+    note = {"gpus": 0, "cuda:0": "cuda:0"} | answers
+    return {"bound": noted(note, note)}
+
+
 CASES = {
+    "D45": [
+        (Verdict.HOLDS, _places()),
+        (Verdict.DOES_NOT_HOLD, _places(total=3.0)),
+        (Verdict.ERROR, _places(local=[[0, 0]] * 4)),
+    ],
+    "D46": [
+        (Verdict.HOLDS, _split("No device associated with the default pg")),
+        (Verdict.DOES_NOT_HOLD, _split("")),
+        (Verdict.ERROR, _split("", total=1.0)),
+    ],
+    "D47": [
+        (Verdict.HOLDS, _destroyed(ended_error="Invalid process group")),
+        (Verdict.HOLDS, _destroyed(ended=2.0)),
+        (Verdict.DOES_NOT_HOLD, _destroyed(ended=2.0, kept=1.0)),
+    ],
+    "D48": [
+        (Verdict.HOLDS, _device(cpu_error="an accelerator with an index", cuda_error="an index")),
+        (Verdict.DOES_NOT_HOLD, _device(cpu="cpu", cuda="cuda")),
+    ],
     "D40": [
         (Verdict.HOLDS, _mesh(ROWS, COLUMNS)),
         (Verdict.DOES_NOT_HOLD, _mesh(COLUMNS, ROWS)),

@@ -21,7 +21,23 @@ def _sweep(large_ms):
     return {"sizes": noted({}, times | {"tensor_16384_ms": 6.8, "object_16384_ms": large_ms})}
 
 
+def _pickles(gathered, scattered):
+    each = {"all_gather_object": [1, 3]}
+    return {
+        "counted": noted(
+            *(
+                {**each, "gather_object": one, "scatter_object_list": other}
+                for one, other in zip(gathered, scattered, strict=True)
+            )
+        )
+    }
+
+
 CASES = {
+    "D30": [
+        (Verdict.HOLDS, _pickles([[1, 3], [1, 0], [1, 0]], [[3, 1], [0, 1], [0, 1]])),
+        (Verdict.DOES_NOT_HOLD, _pickles([[1, 1]] * 3, [[1, 1]] * 3)),
+    ],
     "C10": [
         (Verdict.HOLDS, _objects()),
         (Verdict.DOES_NOT_HOLD, _objects(executed_by=None)),
