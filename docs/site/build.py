@@ -29,6 +29,8 @@ DOCS = sorted(set((ROOT / "docs").glob("*.md")) - {ROOT / "docs" / "package.md"}
 ROUND_THE_COURSE = ("before-the-workshop", "after-the-workshop")
 APPENDICES = sorted((ROOT / "notebooks").glob("appendix-*.ipynb"))
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s:#]+)(#[^)\s]*)?\)")
+BEFORE_AND_NEXT = re.compile(r"^(?:Before|Next): \[.*\n?", re.MULTILINE)
+"""The end of a lesson; each page of the site has such links by itself."""
 RUN_IT = "\n\n*To change this page and run it: `make lab` in the repository, then open `{}` in JupyterLab.*"
 API = {
     "ppwork": "The face: what a notebook imports",
@@ -74,6 +76,7 @@ def _shown(path: Path, kept: set[Path], folder: Path) -> nbformat.NotebookNode:
             cell.source = _linked(cell.source, path, kept, folder)
     if (number := path.name[:2]).isdecimal():
         notebook.cells[0].source = notebook.cells[0].source.replace("# ", f"# {number} ", 1)
+    notebook.cells[-1].source = BEFORE_AND_NEXT.sub("", notebook.cells[-1].source)
     notebook.metadata["language_info"] = nbformat.from_dict({"name": "python", "pygments_lexer": "cell"})
     notebook.cells[0].source += RUN_IT.format(path.relative_to(ROOT))
     return notebook

@@ -15,7 +15,7 @@ from ppwork.lab.doctor.doctor import HEAD, Report, Row, Verdict, doctor
 from ppwork.pictures.tables import BOLD, Cell, Table
 
 NOT_READY = 1
-"""Exit code: the main job cannot run on gloo here, or on one of the machines that were joined."""
+"""Exit code: the main job cannot run on gloo here; of a class: the lessons cannot be run on a machine."""
 STYLES = {Verdict.FINE: "green", Verdict.LIMITED: "yellow", Verdict.MISSING: "red"}
 
 
@@ -33,7 +33,8 @@ def doctor_command(
 ) -> None:
     """Say what this machine has, what will run here, and what to do about the rest.
 
-    Exit code 1: the main job cannot run on gloo here, or, with --join, on one of the machines.
+    Exit code 1: the main job cannot run on gloo here. With --class and --join: the lessons cannot be run
+    here, or on one of the machines.
     """
     if join is not None:
         if for_class:
@@ -45,7 +46,9 @@ def doctor_command(
         report = doctor()
         ready = report.ready
         if for_class:
-            write_line(class_line(report))
+            line = class_line(report)
+            ready = line.ready
+            write_line(line)
         elif as_json:
             write_json({"ready": report.ready, **msgspec.to_builtins(report)})
         else:

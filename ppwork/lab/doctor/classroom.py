@@ -20,7 +20,9 @@ from ppwork.lab.doctor.doctor import Report, Verdict
 from ppwork.pictures.tables import Cell, Table
 from ppwork.version import __version__
 
-HEAD = ("line", "machine", "system", "Python", "torch", "cores", "GB", "backends", "main job", "to do")
+HEAD = ("line", "system", "Python", "torch", "cores", "GB", "backends", "lessons", "to do")
+LESSONS = "lessons"
+"""The doctor's row that a class stands on."""
 MACHINE_ID = Path("/etc/machine-id")
 KEY_DIGITS = 8
 MOST_BYTES = 1_000_000
@@ -47,11 +49,11 @@ class ClassLine(msgspec.Struct, frozen=True, kw_only=True):
     """Those that this machine can run on: ``gloo``, ``nccl``."""
     gpus: list[str]
     ready: bool
-    """Whether the main job can run on gloo."""
+    """Whether the lessons can be run."""
     verdicts: dict[str, Verdict]
     """By the name of the doctor's row."""
     todo: dict[str, str]
-    """What the doctor advises where a verdict is ``missing``."""
+    """What the doctor advises where a verdict is ``missing``, and for lessons that cannot be run."""
 
 
 def class_line(report: Report, *, at: datetime | None = None) -> ClassLine:
@@ -64,6 +66,7 @@ def class_line(report: Report, *, at: datetime | None = None) -> ClassLine:
     machine = report.machine
     rows = [*report.here, *report.runs]
     fine = {row.what for row in report.here if row.verdict is Verdict.FINE}
+    lessons = next(row for row in report.runs if row.what == LESSONS)
     return ClassLine(
         at=(at or datetime.now(UTC)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         machine=machine_key(platform.node(), _machine_id()),
@@ -76,10 +79,11 @@ def class_line(report: Report, *, at: datetime | None = None) -> ClassLine:
         memory_free_gb=round(machine.memory_free_mb / 1e3, 1),
         backends=[name for row, name in (("gloo", "gloo"), ("NCCL", "nccl")) if row in fine],
         gpus=[gpu.name for gpu in machine.probed.gpus],
-        ready=report.ready,
+        ready=lessons.verdict is Verdict.FINE,
         # NCCL has a row in both parts; the first one says whether it is there
         verdicts={row.what: row.verdict for row in (*report.here, *report.runs, *report.here)},
-        todo={row.what: row.todo for row in rows if row.verdict is Verdict.MISSING},
+        todo={row.what: row.todo for row in rows if row.verdict is Verdict.MISSING}
+        | ({} if lessons.verdict is Verdict.FINE else {LESSONS: lessons.todo}),
     )
 
 
@@ -120,11 +124,11 @@ def class_table(lines: Mapping[str, ClassLine]) -> Table:
 
 
 def _row(where: str, line: ClassLine) -> list[Cell]:
-    job: Cell = ("ready", "green") if line.ready else ("not here", "red")
-    todo = "; ".join(f"{what}: {text}" for what, text in line.todo.items() if text != "see above")
+    lessons: Cell = ("ready", "green") if line.ready else ("not here", "red")
+    todo = "; ".join(f"{what}: {text}" for what, text in line.todo.items() if not text.startswith("see "))
     size = [str(line.cores), f"{line.memory_gb:.1f}"]
-    facts = [line.machine, line.system, line.python, line.torch or "none", *size]
-    return [where, *facts, " ".join(line.backends) or "none", job, todo]
+    facts = [line.system.partition(" ")[0], line.python, line.torch or "none", *size]
+    return [where, *facts, " ".join(line.backends) or "none", lessons, todo]
 
 
 def _summary(lines: Sequence[ClassLine]) -> str:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 import typer
-from made_machines import H200, LAPTOP, WANTS
+from made_machines import H200, LAPTOP, TORCH, WANTS
 
 from ppwork.cli import doctor as command
 from ppwork.errors import PlanError
@@ -63,6 +63,13 @@ def test_a_machine_that_is_not_ready_says_what_to_do():
     assert found.backends == []
     assert found.verdicts["gloo"] == MISSING
     assert "ip addr show lo" in found.todo["gloo"]
+
+
+def test_a_machine_without_jupyterlab_is_not_ready_for_a_class():
+    found = class_line(report(packages=[TORCH]))
+    assert report(packages=[TORCH]).ready
+    assert not found.ready
+    assert found.todo == {"lessons": 'pip install -c constraints.txt -e ".[lab]"'}
 
 
 def test_a_line_names_no_person_host_or_folder(monkeypatch):
