@@ -7,7 +7,7 @@ from pathlib import Path
 from string import Template
 
 from ppwork.lab.course.lessons import Exercise, Lesson
-from ppwork.lab.course.timetable import DAY_ENDS, Slot, clock, cuts, one_day, two_days, wanted
+from ppwork.lab.course.timetable import DAY_ENDS, Slot, clock, cuts, one_day, shortened, two_days, wanted
 from ppwork.pictures.tables import Table
 
 FILES = Path(__file__).parent / "deck_files"
@@ -34,10 +34,10 @@ def _two_days(lessons: Sequence[Lesson]) -> str:
     parts = []
     for half, slots in two_days(lessons).items():
         parts += [f"### {half.title}", _table(slots)]
-        if slots[-1].ends > DAY_ENDS:
-            own = [slot.lesson for slot in slots if slot.lesson]
-            first = ", ".join(lesson.card.number for lesson in reversed(wanted(own)))
-            parts.append(f"That ends late: leave lessons out, in this order: {first}.")
+        left_out, shorter = shortened(slots)
+        if left_out:
+            numbers = ", ".join(lesson.card.number for lesson in left_out)
+            parts.append(f"That ends late. Without {numbers} it ends at {clock(shorter[-1].ends)}.")
     return "\n\n".join(parts)
 
 

@@ -58,6 +58,20 @@ def two_days(lessons: Sequence[Lesson]) -> dict[HalfDay, list[Slot]]:
     return days
 
 
+def shortened(slots: Sequence[Slot]) -> tuple[list[Lesson], list[Slot]]:
+    """Return the lessons that a half-day has to leave out to end in time, and its slots without them."""
+    left_out: list[Lesson] = []
+    kept = [slot.lesson for slot in slots if slot.lesson]
+    shorter = list(slots)
+    while shorter[-1].ends > DAY_ENDS and len(kept) > 1:
+        last = wanted(kept)[-1]
+        left_out.append(last)
+        kept = [lesson for lesson in kept if lesson is not last]
+        shorter = _slots(kept, slots[0].starts, lunch=False)
+        shorter += _survey(shorter) if slots[-1].lesson is None else []
+    return left_out, shorter
+
+
 def one_day(lessons: Sequence[Lesson]) -> list[Slot]:
     """Return the slots of one day: as many of the most wanted lessons as it holds, in the course's order."""
     best: list[Slot] = []

@@ -40,7 +40,11 @@ def test_this_machine_runs_the_main_job_and_the_doctor_has_seen_it():
     assert not any(package["extra"] in ("dev", "train") for package in facts["packages"])
     line = msgspec.json.encode(class_line(msgspec.convert(found, Report))).decode()
     assert '"ready":true' in line
-    assert not [name for name in (platform.node(), str(Path.cwd()), str(Path.home())) if name in line]
+    assert not [
+        name
+        for name in (platform.node(), str(Path.cwd()), str(Path.home()))
+        if len(name) > 3 and name in line
+    ]
 
 
 def test_the_exit_code_says_whether_the_main_job_can_run(tmp_path):

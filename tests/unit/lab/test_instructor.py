@@ -16,6 +16,7 @@ from ppwork.lab.course.timetable import (
     SITTING_MIN,
     cuts,
     one_day,
+    shortened,
     two_days,
     wanted,
 )
@@ -155,4 +156,13 @@ def test_the_notes_of_the_whole_course_have_the_pairs_what_is_left_out_and_what_
     assert "(31 minutes on the card, 3 ranks)" in found
     assert "$" not in found
     assert "Left out: lessons 06, " in found
-    assert "That ends late: leave lessons out, in this order: 16, 15, 12, 13, 14." in found
+    assert "That ends late. Without 16 it ends at 16:58." in found
+
+
+def test_a_half_day_that_ends_in_time_leaves_nothing_out_and_one_lesson_stays():
+    (slots,) = two_days(WHOLE[:3]).values()
+    assert shortened(slots) == ([], slots)
+    (slots,) = two_days([lesson(0, minutes=900), lesson(1, minutes=900)]).values()
+    left_out, shorter = shortened(slots)
+    assert [each.card.lesson for each in left_out] == [1]
+    assert [slot.what for slot in shorter] == ["00 How?", "the survey"]
