@@ -96,6 +96,15 @@ def test_torch_comes_as_the_build_for_cpus_on_every_host(workflow, container):
     assert f"PIP_EXTRA_INDEX_URL={CPU_INDEX}" in (ROOT / "docs" / "before-the-workshop.md").read_text()
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/before-the-workshop.md", "slides/INSTRUCTOR.md"])
+def test_every_target_of_the_makefile_that_a_page_names_is_there(page):
+    """In a code block or between backquotes; with variables before and after it."""
+    text = (ROOT / page).read_text()
+    named = set(re.findall(r"(?:^|`)(?:[A-Z_]+=\S+ )*make ([\w-]+)", text, re.MULTILINE))
+    assert named
+    assert named <= TARGETS
+
+
 def test_environment_yml_installs_this_checkout_with_its_pins():
     listed = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
     options = next(item["pip"] for item in listed if isinstance(item, dict))
