@@ -18,6 +18,8 @@ MOST_WANTED = (0, 1, 2, 4, 5, 9, 3, 7, 10, 14, 6, 13, 11, 12, 15, 16)
 """Lessons in the order in which they are kept: waits, overlap, a job that stands still, then the rest."""
 KEPT_EXERCISES = 2
 """Programs of ranks that a lesson keeps when the time is short."""
+ALWAYS_KEPT = ("14.3", "14.4")
+"""Exercises that stay although their answers are functions: in the capstone they are what it is for."""
 ON_RANKS, OF_A_FUNCTION = 2, 1
 """Share of the exercises' minutes on the card that one takes."""
 
@@ -147,7 +149,8 @@ def _survey(slots: Sequence[Slot]) -> list[Slot]:
 
 def _cut(lesson: Lesson) -> Cut:
     programs = [each for each in lesson.exercises if each.on_ranks]
-    keep = programs[-KEPT_EXERCISES:] or list(lesson.exercises[:1])
+    always = [each for each in lesson.exercises if each.number in ALWAYS_KEPT]
+    keep = always or programs[-KEPT_EXERCISES:] or list(lesson.exercises[:1])
     rest = [each for each in lesson.exercises if each not in keep]
     leave_out = sorted(rest, key=lambda each: (each.on_ranks, each.number))
     share = _share(leave_out) / max(1, _share(lesson.exercises))

@@ -127,6 +127,18 @@ def test_functions_go_first_then_programs_beyond_two():
     assert cut.minutes == 6
 
 
+def test_the_capstone_keeps_the_fault_and_the_run_of_ones_own():
+    cells = [
+        *exercise("14.1", on_ranks=True),
+        *exercise("14.2", on_ranks=True),
+        *exercise("14.4", on_ranks=False),
+        *exercise("14.3", on_ranks=False),
+    ]
+    (cut,) = cuts([lesson(14, cells=cells)])
+    assert [each.number for each in cut.keep] == ["14.4", "14.3"]
+    assert [each.number for each in cut.leave_out] == ["14.1", "14.2"]
+
+
 def test_a_lesson_without_a_program_keeps_its_first_exercise_and_one_with_little_keeps_all():
     functions = [*exercise("05.1", on_ranks=False), *exercise("05.2", on_ranks=False)]
     (cut,) = cuts([lesson(cells=functions)])
