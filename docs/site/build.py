@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 import nbformat
+from reference import reference
 from sphinx.cmd.build import main as sphinx
 
 from ppwork.lab.course.lessons import Lesson, by_half_day, lessons_in
@@ -23,34 +24,32 @@ ROOT = HERE.parent.parent
 OUT = ROOT / "build" / "site"
 RESULTS = ROOT / "benchmarks" / "results"
 PAGES = ("GLOSSARY.md", "CONTRIBUTING.md", "CHANGELOG.md", "README.md", "slides/INSTRUCTOR.md")
+DOCS = sorted(set((ROOT / "docs").glob("*.md")) - {ROOT / "docs" / "package.md"})
+"""Without the page of the package index, which says again what the README says."""
+ROUND_THE_COURSE = ("before-the-workshop", "after-the-workshop")
 APPENDICES = sorted((ROOT / "notebooks").glob("appendix-*.ipynb"))
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s:#]+)(#[^)\s]*)?\)")
+BEFORE_AND_NEXT = re.compile(r"^(?:Before|Next): \[.*\n?", re.MULTILINE)
+"""The end of a lesson; each page of the site has such links by itself."""
 RUN_IT = "\n\n*To change this page and run it: `make lab` in the repository, then open `{}` in JupyterLab.*"
 API = {
     "ppwork": "The face: what a notebook imports",
     "ppwork.lab.lesson": "Parts of lessons",
     "ppwork.pictures": "Pictures",
-    "ppwork.runtime": "The runtime: what a rank imports",
+    "ppwork.claims": "Claims about torch.distributed",
+    "ppwork.faults": "Faults",
+    "ppwork.runtime": "The runtime: one rank's end of the pipeline",
     "ppwork.protocol": "The protocol",
+    "ppwork.ranks": "What a rank of your own imports",
 }
-ELSEWHERE = {"ppwork.pictures": "Picture", "ppwork.protocol": "Topology"}
-"""Names of a room that are the face's, too, and stand there."""
-CODE_PAGE = """\
-# {title}
-
-```{{eval-rst}}
-.. automodule:: {module}
-   :imported-members:
-   :exclude-members: {but}
-```
-"""
+"""Titles of modules. A name that several of them have is documented by the first and linked by the rest."""
 
 
 def laid_out(folder: Path) -> None:
     """Lay all pages out in a new folder, as Sphinx wants them."""
     shutil.copytree(HERE / "_static", folder / "_static")
     pages = [ROOT / name for name in PAGES]
-    pages += [page for name in ("docs", "benchmarks/results") for page in (ROOT / name).glob("*.md")]
+    pages += [*DOCS, *RESULTS.glob("*.md")]
     pages += [*(ROOT / "notebooks").rglob("[0-9][0-9]-*.ipynb"), *APPENDICES]
     kept = {page.resolve() for page in pages}
     for page in pages:
@@ -62,9 +61,8 @@ def laid_out(folder: Path) -> None:
             nbformat.write(_shown(page, kept, folder), place)
     for picture in (ROOT / "docs").glob("*.png"):
         shutil.copy(picture, folder / "docs")
-    for module, title in API.items():
-        (folder / "api").mkdir(exist_ok=True)
-        text = CODE_PAGE.format(title=title, module=module, but=ELSEWHERE.get(module, ""))
+    (folder / "api").mkdir()
+    for module, text in reference(API).items():
         (folder / "api" / f"{module}.md").write_text(text)
     (folder / "index.md").write_text(_index(lessons_in(ROOT / "notebooks")))
 
@@ -76,6 +74,9 @@ def _shown(path: Path, kept: set[Path], folder: Path) -> nbformat.NotebookNode:
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             cell.source = _linked(cell.source, path, kept, folder)
+    if (number := path.name[:2]).isdecimal():
+        notebook.cells[0].source = notebook.cells[0].source.replace("# ", f"# {number} ", 1)
+    notebook.cells[-1].source = BEFORE_AND_NEXT.sub("", notebook.cells[-1].source)
     notebook.metadata["language_info"] = nbformat.from_dict({"name": "python", "pygments_lexer": "cell"})
     notebook.cells[0].source += RUN_IT.format(path.relative_to(ROOT))
     return notebook
@@ -107,11 +108,13 @@ def _index(lessons: list[Lesson]) -> str:
         ]
         parts.append(_toctree(half.title, entries))
     answers = [f"{each.card.number} Solutions <notebooks/solutions/{each.file[:-6]}>" for each in lessons]
-    docs = [f"docs/{page.stem}" for page in sorted((ROOT / "docs").glob("*.md"))]
+    docs = [f"docs/{page.stem}" for page in DOCS if page.stem not in ROUND_THE_COURSE]
+    round_it = [*(f"docs/{name}" for name in ROUND_THE_COURSE), "slides/INSTRUCTOR"]
     appendices = [f"notebooks/{page.stem}" for page in APPENDICES]
-    pages = [*appendices, *docs, "slides/INSTRUCTOR", "CONTRIBUTING", "CHANGELOG"]
+    pages = [*appendices, *docs, "CONTRIBUTING", "CHANGELOG"]
     measured = [f"benchmarks/results/{page.stem}" for page in sorted(RESULTS.glob("*.md"))]
     parts.append(_toctree("Solutions", answers))
+    parts.append(_toctree("Learners and instructors", round_it))
     parts.append(_toctree("Reference", ["About <README>", "GLOSSARY", *pages]))
     parts.append(_toctree("Measured", measured))
     parts.append(_toctree("API", [f"{module} <api/{module}>" for module in API]))

@@ -1,35 +1,70 @@
-"""``ppwork doctor``: is this machine ready, and what will run here?"""
+"""``ppwork doctor``: is this machine ready, and what will run here? And the same for a class of machines."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
 
-from ppwork.cli.output import out, write_json
+from ppwork.cli.output import out, write_json, write_line
+from ppwork.errors import PlanError
+from ppwork.lab.doctor.classroom import class_line, class_table, collected
 from ppwork.lab.doctor.doctor import HEAD, Report, Row, Verdict, doctor
 from ppwork.pictures.tables import BOLD, Cell, Table
 
 NOT_READY = 1
-"""Exit code: the main job cannot run on gloo here."""
+"""Exit code: the main job cannot run on gloo here; of a class: the lessons cannot be run on a machine."""
 STYLES = {Verdict.FINE: "green", Verdict.LIMITED: "yellow", Verdict.MISSING: "red"}
 
 
 def doctor_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print rows and findings as JSON only.")] = False,
+    for_class: Annotated[
+        bool, typer.Option("--class", help="Print one line of JSON for the instructor: no names, no folders.")
+    ] = False,
+    join: Annotated[
+        Path | None,
+        typer.Option(
+            help="Look at nothing here: show the lines of a class, from a file or folder, as a table."
+        ),
+    ] = None,
 ) -> None:
     """Say what this machine has, what will run here, and what to do about the rest.
 
-    Exit code 1: the main job cannot run on gloo here.
+    Exit code 1: the main job cannot run on gloo here. With --class and --join: the lessons cannot be run
+    here, or on one of the machines.
     """
-    report = doctor()
-    if as_json:
-        write_json({"ready": report.ready, **msgspec.to_builtins(report)})
+    if join is not None:
+        if for_class:
+            raise PlanError(
+                "--class and --join exclude each other.", check_first="--class makes one of the lines"
+            )
+        ready = _show_class(join, as_json=as_json)
     else:
-        out.print(report_table(report))
-    if not report.ready:
+        report = doctor()
+        ready = report.ready
+        if for_class:
+            line = class_line(report)
+            ready = line.ready
+            write_line(line)
+        elif as_json:
+            write_json({"ready": report.ready, **msgspec.to_builtins(report)})
+        else:
+            out.print(report_table(report))
+    if not ready:
         raise typer.Exit(NOT_READY)
+
+
+def _show_class(place: Path, *, as_json: bool) -> bool:
+    """Print the lines of a class; return whether all of its machines are ready."""
+    lines = collected(place)
+    if as_json:
+        write_json(list(lines.values()))
+    else:
+        out.print(class_table(lines))
+    return all(line.ready for line in lines.values())
 
 
 def report_table(report: Report) -> Table:

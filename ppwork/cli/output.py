@@ -22,6 +22,11 @@ def write_json(data: Any) -> None:  # noqa: ANN401  JSON types
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n")
 
 
+def write_line(data: Any) -> None:  # noqa: ANN401  JSON types
+    """Write data as one line of JSON to standard output."""
+    sys.stdout.write(msgspec.json.encode(data).decode() + "\n")
+
+
 def write_text(text: str, *, to: Console = out) -> None:
     """Write a text so that all of it is seen: no markup is read in it, no colour added, no line broken."""
     to.print(visible(text), markup=False, emoji=False, highlight=False, soft_wrap=True)

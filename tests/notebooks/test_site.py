@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import importlib
 import re
 import subprocess
 import sys
@@ -14,10 +15,32 @@ from browser import browser, page_at
 
 pytestmark = [pytest.mark.notebook, pytest.mark.timeout(300)]
 BUILD = FOLDER.parent / "docs" / "site" / "build.py"
-LIMIT_S = 200
+LIMIT_S = 270
 NARROW, WIDE = {"width": 400, "height": 800}, {"width": 1280, "height": 900}
 LESSON = next(path.stem for path in FOLDER.glob("01-*.ipynb"))
 TOO_WIDE = "() => document.documentElement.scrollWidth > window.innerWidth"
+ROOMS = ("claims", "faults", "lab.lesson", "pictures", "protocol", "ranks", "runtime")
+DOCUMENTED = re.compile(r'<dt class="sig[^>]*id="([^"]+)"')
+ENTRY = re.compile(
+    r'<dt class="sig[^>]*id="([^"]+)">(?:(?!</dt>).)*</dt>\s*'
+    r"<dd>(?:<p>Bases:(?:(?!</p>).)*</p>)?\s*(.{9})",
+    re.DOTALL,
+)
+"""A name and the beginning of its text."""
+API_LINK = re.compile(r'<a class="reference internal" href="([^"]+)"[^>]*>(?:<[^>]*>)*([^<]+)<')
+BROKEN_WORDS = """() => {
+  const found = [], range = document.createRange();
+  for (const cell of document.querySelectorAll("article table th, article table td:first-child")) {
+    const walk = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+    for (let node = walk.nextNode(); node; node = walk.nextNode())
+      for (const word of node.data.matchAll(/[A-Za-z]+/g)) {
+        range.setStart(node, word.index);
+        range.setEnd(node, word.index + word[0].length);
+        if (new Set([...range.getClientRects()].map((box) => box.top)).size > 1) found.push(word[0]);
+      }
+  }
+  return found;
+}"""
 LINK = re.compile(r'<(?:a|img|script|link)\b[^>]*?\b(?:href|src)="([^"]+)"')
 COLOURS = """() => new Set([...document.querySelectorAll(".cell_input pre span")].map(
   (one) => getComputedStyle(one).color)).size"""
@@ -66,8 +89,39 @@ def test_every_lesson_with_its_solutions_the_docs_and_the_api_are_there(site):
         assert (site / notebook.relative_to(FOLDER.parent)).with_suffix(".html").is_file()
     for name in ("GLOSSARY", "docs/architecture", "slides/INSTRUCTOR", "slides/day-1-morning"):
         assert (site / f"{name}.html").is_file()
-    for name, said in (("ppwork", "launch_script"), ("ppwork.runtime", "receive_result")):
-        assert said in (site / "api" / f"{name}.html").read_text()
+
+
+@pytest.mark.parametrize("module", ["ppwork", *(f"ppwork.{room}" for room in ROOMS)])
+def test_the_reference_has_every_public_name_with_a_text_or_a_link_to_its_text(site, module):
+    page = (site / "api" / f"{module}.html").read_text()
+    here = {name.rpartition(".")[2] for name in DOCUMENTED.findall(page)}
+    linked = {html.unescape(text): link for link, text in API_LINK.findall(page)}
+    missing = []
+    for name in importlib.import_module(module).__all__:
+        target, _, place = linked.get(name, "").partition("#")
+        there = (site / "api" / target).read_text() if target else ""
+        if name not in here and not (there and (not place or f'id="{place}"' in there)):
+            missing.append(name)
+    assert missing == []
+
+
+@pytest.mark.parametrize("module", ["ppwork", "ppwork.ranks"])
+def test_every_name_that_the_reference_documents_has_a_text(site, module):
+    page = (site / "api" / f"{module}.html").read_text()
+    assert DOCUMENTED.search(page)
+    entries = dict(ENTRY.findall(page))
+    assert set(DOCUMENTED.findall(page)) == set(entries)
+    assert [name for name, text in entries.items() if not text.startswith("<p>")] == []
+
+
+def test_the_front_page_says_what_this_is_for_whom_and_where_to_begin(site, page):
+    page.goto((site / "index.html").as_uri())
+    words = page.locator("article").inner_text()
+    for question in ("What is this?", "Who is it for?", "Where to begin?"):
+        assert question in words
+    page.locator("article table a", has_text="lesson 00").click()
+    page.wait_for_url("**/notebooks/00-*.html")
+    assert page.locator("article h1").inner_text().startswith("00 ")
 
 
 def test_every_link_of_every_page_leads_to_a_file_of_the_site(site):
@@ -92,6 +146,7 @@ def test_the_navigation_goes_from_lesson_to_lesson(site, page):
     page.wait_for_url("**/notebooks/00-*.html")
     page.locator("a.right-next").click()
     page.wait_for_url("**/notebooks/01-*.html")
+    assert "Before:" not in page.locator("article").inner_text()
     page.locator("a.left-prev").click()
     page.wait_for_url("**/notebooks/00-*.html")
 
@@ -131,11 +186,14 @@ def test_answers_are_folded_and_open(site, page):
 
 
 def test_no_page_is_wider_than_a_narrow_window(site, chromium):
-    """Without the pages' scripts, which do not lay anything out."""
+    """Nor is a word of a table's head or first column broken. Without scripts: they lay nothing out."""
     with page_at(chromium, (site.as_uri(),), scripts=False) as seen:
         seen.page.set_viewport_size(NARROW)
-        wide = []
+        wide, broken = [], {}
         for path in pages(site):
             seen.page.goto(path.as_uri())
             wide += [path.name] if seen.page.evaluate(TOO_WIDE) else []
+            if words := seen.page.evaluate(BROKEN_WORDS):
+                broken[path.name] = words
     assert wide == []
+    assert broken == {}

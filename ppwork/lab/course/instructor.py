@@ -1,4 +1,4 @@
-"""The instructor's notes: the lessons in order with their minutes, what goes wrong, plans without GPUs."""
+"""The instructor's notes: the clock of two days and of one, what goes wrong, what to leave out."""
 
 from __future__ import annotations
 
@@ -6,26 +6,74 @@ from collections.abc import Sequence
 from pathlib import Path
 from string import Template
 
-from ppwork.lab.course.lessons import Lesson, by_half_day
+from ppwork.lab.course.lessons import Exercise, Lesson
+from ppwork.lab.course.timetable import DAY_ENDS, Slot, clock, cuts, one_day, shortened, two_days, wanted
 from ppwork.pictures.tables import Table
 
-TEMPLATE = Path(__file__).parent / "deck_files" / "instructor.md"
+FILES = Path(__file__).parent / "deck_files"
+CAPSTONE = 14
+HEAD = ("clock", "what", "minutes", "exercises", "ranks")
 
 
 def notes(lessons: Sequence[Lesson]) -> str:
     """Return the instructor's notes of all lessons of the course, as Markdown."""
-    cards = [lesson.card for lesson in lessons]
+    capstone = [lesson for lesson in lessons if lesson.card.lesson == CAPSTONE]
+    parts = {
+        "two_days": _two_days(lessons),
+        "one_day": _one_day(lessons),
+        "day_ends": clock(DAY_ENDS),
+        "order": ", ".join(lesson.card.number for lesson in reversed(wanted(lessons))),
+        "cuts": _cuts(lessons),
+        "pairs": "".join(map(_pairs, capstone)),
+        "lessons": "\n\n".join(map(_about, lessons)),
+    }
+    return Template((FILES / "instructor.md").read_text()).substitute(parts)
+
+
+def _two_days(lessons: Sequence[Lesson]) -> str:
+    parts = []
+    for half, slots in two_days(lessons).items():
+        parts += [f"### {half.title}", _table(slots)]
+        left_out, shorter = shortened(slots)
+        if left_out:
+            numbers = ", ".join(lesson.card.number for lesson in left_out)
+            parts.append(f"That ends late. Without {numbers} it ends at {clock(shorter[-1].ends)}.")
+    return "\n\n".join(parts)
+
+
+def _one_day(lessons: Sequence[Lesson]) -> str:
+    slots = one_day(lessons)
+    kept = {slot.lesson.card.lesson for slot in slots if slot.lesson}
+    rest = ", ".join(each.card.number for each in lessons if each.card.lesson not in kept)
+    return f"{_table(slots)}\n\nLeft out: {f'lessons {rest}' if rest else 'nothing'}."
+
+
+def _table(slots: Sequence[Slot]) -> str:
     rows = []
-    totals: dict[str, int] = {}
-    for lesson, card in zip(lessons, cards, strict=True):
-        half = next(each.title for each, members in by_half_day([lesson]).items() if members)
-        total = totals[half] = totals.get(half, 0) + card.minutes + card.exercise_minutes
-        so_far = f"{total // 60}:{total % 60:02d}"
-        times = [str(card.minutes), str(card.exercise_minutes)]
-        rows.append([half, f"{card.number} {card.question}", *times, so_far, str(card.ranks)])
-    day = Table(["when", "lesson", "minutes", "exercises", "so far", "ranks"], rows).markdown().rstrip()
-    parts = {"day": day, "lessons": "\n\n".join(map(_about, lessons))}
-    return Template(TEMPLATE.read_text()).substitute(parts)
+    for slot in slots:
+        when = f"{clock(slot.starts)} to {clock(slot.ends)}"
+        card = slot.lesson.card if slot.lesson else None
+        facts = [str(card.minutes), str(card.exercise_minutes), str(card.ranks)] if card else ["", "", ""]
+        rows.append([when, slot.what, *facts])
+    return Table(HEAD, rows).markdown().rstrip()
+
+
+def _cuts(lessons: Sequence[Lesson]) -> str:
+    rows = [
+        [cut.lesson.card.number, _named(cut.leave_out), _named(cut.keep), str(cut.minutes)]
+        for cut in cuts(lessons)
+    ]
+    return Table(["lesson", "leave out", "keep", "saves, min"], rows).markdown().rstrip()
+
+
+def _named(exercises: Sequence[Exercise]) -> str:
+    return "; ".join(f"{each.number} {each.title}" for each in exercises)
+
+
+def _pairs(lesson: Lesson) -> str:
+    card = lesson.card
+    minutes = {"minutes": card.minutes, "exercises": card.exercise_minutes, "ranks": card.ranks}
+    return Template((FILES / "pairs.md").read_text()).substitute(minutes)
 
 
 def _about(lesson: Lesson) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +14,11 @@ import msgspec
 from ppwork.errors import PlanError
 
 PATTERN = "[0-9][0-9]-*.ipynb"
+TITLE = re.compile(r"^#+ Exercise: (.+)$", re.MULTILINE)
+ATTEMPT = re.compile(r'pp\.check\(\s*"(\d\d\.\d+)"|^%%ranks .*--check (\d\d\.\d+)', re.MULTILINE)
+"""What a cell says that tries an exercise: of a function, or of a program of ranks."""
+NEEDED = re.compile(r"\blessons? (\d\d[^;.]*)")
+FROM_TO = re.compile(r"(\d\d)(?: to (\d\d))?")
 
 
 class Ran(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +79,23 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
         """The lesson's number as everybody writes it: two digits."""
         return f"{self.lesson:02d}"
 
+    @property
+    def needs_lessons(self) -> tuple[int, ...]:
+        """Numbers of the lessons that ``needs`` names; what it has in brackets does not count."""
+        named = " ".join(NEEDED.findall(re.sub(r"\([^)]*\)", "", self.needs)))
+        ends = ((int(first), int(last or first)) for first, last in FROM_TO.findall(named))
+        return tuple(sorted({number for first, last in ends for number in range(first, last + 1)}))
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """Something that a lesson's learners do by themselves."""
+
+    number: str
+    title: str
+    on_ranks: bool
+    """Its answer is a program of ranks, and not a function."""
+
 
 @dataclass(frozen=True)
 class Lesson:
@@ -82,6 +106,19 @@ class Lesson:
     cells: Sequence[Any]
     """As nbformat reads them: sources and outputs are whole strings."""
 
+    @cached_property
+    def exercises(self) -> tuple[Exercise, ...]:
+        """The exercises, in the order in which they stand; the title is that of the heading above."""
+        found: dict[str, Exercise] = {}
+        title = ""
+        for cell in self.cells:
+            if cell["cell_type"] == "markdown":
+                title = (TITLE.findall(cell["source"]) or [title])[-1]
+            elif match := ATTEMPT.search(cell["source"]):
+                number = match[1] or match[2]
+                found.setdefault(number, Exercise(number, title, on_ranks=match[1] is None))
+        return tuple(found.values())
+
 
 @dataclass(frozen=True)
 class HalfDay:
@@ -91,13 +128,15 @@ class HalfDay:
     """Of its deck's file."""
     title: str
     numbers: range
+    starts: int
+    """Minutes since midnight."""
 
 
 HALF_DAYS = (
-    HalfDay("day-1-morning", "Day 1, morning", range(4)),
-    HalfDay("day-1-afternoon", "Day 1, afternoon", range(4, 8)),
-    HalfDay("day-2-morning", "Day 2, morning", range(8, 12)),
-    HalfDay("day-2-afternoon", "Day 2, afternoon", range(12, 17)),
+    HalfDay("day-1-morning", "Day 1, morning", range(4), 9 * 60),
+    HalfDay("day-1-afternoon", "Day 1, afternoon", range(4, 8), 13 * 60 + 30),
+    HalfDay("day-2-morning", "Day 2, morning", range(8, 12), 9 * 60),
+    HalfDay("day-2-afternoon", "Day 2, afternoon", range(12, 17), 13 * 60 + 30),
 )
 
 

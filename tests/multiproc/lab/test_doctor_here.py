@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import platform
 import subprocess
 import sys
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from ppwork.lab.doctor import machine
-from ppwork.lab.doctor.doctor import doctor
+from ppwork.lab.doctor.classroom import class_line
+from ppwork.lab.doctor.doctor import Report, doctor
 
 pytestmark = pytest.mark.multiproc
 
@@ -34,6 +38,13 @@ def test_this_machine_runs_the_main_job_and_the_doctor_has_seen_it():
     assert facts["loopback"] == machine.PORTS_TRIED
     assert {package["name"] for package in facts["packages"]} >= {"torch", "msgspec", "papermill"}
     assert not any(package["extra"] in ("dev", "train") for package in facts["packages"])
+    line = msgspec.json.encode(class_line(msgspec.convert(found, Report))).decode()
+    assert '"ready":true' in line
+    assert not [
+        name
+        for name in (platform.node(), str(Path.cwd()), str(Path.home()))
+        if len(name) > 3 and name in line
+    ]
 
 
 def test_the_exit_code_says_whether_the_main_job_can_run(tmp_path):

@@ -1,4 +1,4 @@
-"""From cells to slides: what is shown, what the speaker says, what is refused; and the instructor's notes."""
+"""From cells to slides: what is shown, what the speaker says, what is refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from PIL import Image
 from ppwork.cli.slides import built, slides
 from ppwork.errors import PlanError
 from ppwork.lab.course.deck import FONTS, deck, in_script
-from ppwork.lab.course.instructor import notes
 from ppwork.lab.course.lessons import HALF_DAYS, Card, Lesson, by_half_day, lessons_in
 from ppwork.lab.course.refresh import ran
 from ppwork.lab.course.slides import slides_of
@@ -285,29 +284,6 @@ def test_a_lesson_that_does_not_say_what_it_was_run_with_is_refused():
 
 def test_script_that_is_put_into_a_page_cannot_end_its_element():
     assert in_script("'</script><!--'") == "'<\\/script><\\!--'"
-
-
-def test_the_day_has_the_lessons_in_order_with_minutes_that_add_up():
-    numbers = ((0, 20), (1, 45), (4, 60))
-    lessons = [lesson(lesson=number, minutes=minutes, exercise_minutes=10) for number, minutes in numbers]
-    assert [line for line in notes(lessons).splitlines() if line.startswith("| ") and "How" in line] == [
-        "| Day 1, morning | 00 How < fast? | 20 | 10 | 0:30 | 3 |",
-        "| Day 1, morning | 01 How < fast? | 45 | 10 | 1:25 | 3 |",
-        "| Day 1, afternoon | 04 How < fast? | 60 | 10 | 1:10 | 3 |",
-    ]
-
-
-def test_the_notes_have_the_day_the_goals_and_what_goes_wrong():
-    found = notes([lesson(goals=["overlap"], needs="lesson 04", expect=["they guess late"])])
-    assert "| Day 1, afternoon | 05 How < fast? | 40 | 0 | 0:40 | 3 |" in found
-    for words in (
-        "- overlap",
-        "Needs: lesson 04.",
-        "Expect this to go wrong:\n\n- they guess late",
-        "CPU or GPU",
-    ):
-        assert words in found
-    assert "$" not in found
 
 
 def write(folder, name, cells, **card):

@@ -1,0 +1,161 @@
+"""The clock of the course: when each lesson begins and ends, what a day of less time leaves out.
+
+All of it follows from the minutes on the lessons' cards, for any set of lessons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ppwork.lab.course.lessons import Exercise, HalfDay, Lesson, by_half_day
+
+SITTING_MIN, BREAK_MIN, LUNCH_MIN, SURVEY_MIN = 60, 10, 60, 10
+"""People sit at most so long, unless one lesson is longer; then they have a break."""
+NOON, DAY_STARTS, DAY_ENDS = 12 * 60, 9 * 60, 17 * 60 + 30
+"""In minutes since midnight. A half-day that ends later is too long; lunch begins at noon or later."""
+MOST_WANTED = (0, 1, 2, 4, 5, 9, 3, 7, 10, 14, 6, 13, 11, 12, 15, 16)
+"""Lessons in the order in which they are kept: waits, overlap, a job that stands still, then the rest."""
+KEPT_EXERCISES = 2
+"""Programs of ranks that a lesson keeps when the time is short."""
+ALWAYS_KEPT = ("14.3", "14.4")
+"""Exercises that stay although their answers are functions: in the capstone they are what it is for."""
+ON_RANKS, OF_A_FUNCTION = 2, 1
+"""Share of the exercises' minutes on the card that one takes."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A part of a day."""
+
+    starts: int
+    """Minutes since midnight."""
+    minutes: int
+    what: str
+    lesson: Lesson | None = None
+
+    @property
+    def ends(self) -> int:
+        """Minutes since midnight."""
+        return self.starts + self.minutes
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What a lesson leaves out when the time is short."""
+
+    lesson: Lesson
+    keep: tuple[Exercise, ...]
+    leave_out: tuple[Exercise, ...]
+    """In this order: functions first, then the programs that come before those that are kept."""
+    minutes: int
+    """That all of it saves."""
+
+
+def two_days(lessons: Sequence[Lesson]) -> dict[HalfDay, list[Slot]]:
+    """Return each half-day that has lessons as its slots; the last one ends with the survey."""
+    days = {half: _slots(own, half.starts, lunch=False) for half, own in by_half_day(lessons).items()}
+    if days:
+        days[list(days)[-1]] += _survey(list(days.values())[-1])
+    return days
+
+
+def shortened(slots: Sequence[Slot]) -> tuple[list[Lesson], list[Slot]]:
+    """Return the lessons that a half-day has to leave out to end in time, and its slots without them."""
+    left_out: list[Lesson] = []
+    kept = [slot.lesson for slot in slots if slot.lesson]
+    shorter = list(slots)
+    while shorter[-1].ends > DAY_ENDS and len(kept) > 1:
+        last = wanted(kept)[-1]
+        left_out.append(last)
+        kept = [lesson for lesson in kept if lesson is not last]
+        shorter = _slots(kept, slots[0].starts, lunch=False)
+        shorter += _survey(shorter) if slots[-1].lesson is None else []
+    return left_out, shorter
+
+
+def one_day(lessons: Sequence[Lesson]) -> list[Slot]:
+    """Return the slots of one day: as many of the most wanted lessons as it holds, in the course's order."""
+    best: list[Slot] = []
+    chosen: list[Lesson] = []
+    for lesson in wanted(lessons):
+        chosen = sorted([*chosen, lesson], key=lambda each: each.card.lesson)
+        slots = _slots(chosen, DAY_STARTS, lunch=True)
+        slots += _survey(slots)
+        if slots[-1].ends > DAY_ENDS:
+            break
+        best = slots
+    return best
+
+
+def wanted(lessons: Sequence[Lesson]) -> list[Lesson]:
+    """Return lessons in the order in which they are kept, each after those that it needs.
+
+    The last one is left out first.
+    """
+    here = {lesson.card.lesson: lesson for lesson in lessons}
+    rank = {number: place for place, number in enumerate(MOST_WANTED)}
+    order: dict[int, Lesson] = {}
+
+    def keep(number: int, asked: tuple[int, ...]) -> None:
+        for needed in here[number].card.needs_lessons:
+            if needed in here and needed not in (*order, *asked):
+                keep(needed, (*asked, needed))
+        order.setdefault(number, here[number])
+
+    for number in sorted(here, key=lambda number: (rank.get(number, len(rank)), number)):
+        keep(number, (number,))
+    return list(order.values())
+
+
+def cuts(lessons: Sequence[Lesson]) -> list[Cut]:
+    """Return what each lesson leaves out; one that keeps all of its exercises is not in it."""
+    return [cut for lesson in lessons if (cut := _cut(lesson)).leave_out and cut.minutes]
+
+
+def clock(minute: int) -> str:
+    """Return a time of the day.
+
+    >>> clock(9 * 60 + 5)
+    '9:05'
+    """
+    return f"{minute // 60}:{minute % 60:02d}"
+
+
+def _slots(lessons: Sequence[Lesson], starts: int, *, lunch: bool) -> list[Slot]:
+    """Put lessons one after another, with a break before one that would make people sit for too long."""
+    return list(_placed(lessons, starts, lunch=lunch))
+
+
+def _placed(lessons: Sequence[Lesson], starts: int, *, lunch: bool) -> Iterator[Slot]:
+    now, sat = starts, 0
+    for lesson in lessons:
+        minutes = lesson.card.minutes + lesson.card.exercise_minutes
+        pause = None
+        if lunch and now >= NOON:
+            pause, lunch = Slot(now, LUNCH_MIN, "lunch"), False
+        elif sat and sat + minutes > SITTING_MIN:
+            pause = Slot(now, BREAK_MIN, "break")
+        if pause:
+            yield pause
+            now, sat = pause.ends, 0
+        yield Slot(now, minutes, f"{lesson.card.number} {lesson.card.question}", lesson)
+        now, sat = now + minutes, sat + minutes
+
+
+def _survey(slots: Sequence[Slot]) -> list[Slot]:
+    return [Slot(slots[-1].ends, SURVEY_MIN, "the survey")]
+
+
+def _cut(lesson: Lesson) -> Cut:
+    programs = [each for each in lesson.exercises if each.on_ranks]
+    always = [each for each in lesson.exercises if each.number in ALWAYS_KEPT]
+    keep = always or programs[-KEPT_EXERCISES:] or list(lesson.exercises[:1])
+    rest = [each for each in lesson.exercises if each not in keep]
+    leave_out = sorted(rest, key=lambda each: (each.on_ranks, each.number))
+    share = _share(leave_out) / max(1, _share(lesson.exercises))
+    return Cut(lesson, tuple(keep), tuple(leave_out), round(lesson.card.exercise_minutes * share))
+
+
+def _share(exercises: Sequence[Exercise]) -> int:
+    return sum(ON_RANKS if each.on_ranks else OF_A_FUNCTION for each in exercises)

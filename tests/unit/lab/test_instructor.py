@@ -1,0 +1,180 @@
+"""The instructor's notes: a clock that adds up, for any set of lessons, and what is left out first."""
+
+from __future__ import annotations
+
+import msgspec
+import nbformat
+import pytest
+
+from ppwork.lab.course.instructor import notes
+from ppwork.lab.course.lessons import Card, Lesson
+from ppwork.lab.course.timetable import (
+    BREAK_MIN,
+    DAY_ENDS,
+    LUNCH_MIN,
+    NOON,
+    SITTING_MIN,
+    cuts,
+    one_day,
+    shortened,
+    two_days,
+    wanted,
+)
+
+
+def lesson(number=5, minutes=30, exercise_minutes=10, cells=(), **changes):
+    facts = {"lesson": number, "question": "How?", "minutes": minutes, "ranks": 3, "runs_on": ["cpu", "gpu"]}
+    card = msgspec.convert({**facts, "exercise_minutes": exercise_minutes, **changes}, Card)
+    return Lesson(f"{card.number}-how.ipynb", card, cells)
+
+
+def exercise(number, title="", *, on_ranks):
+    source = f"%%ranks 2 --check {number}\npass" if on_ranks else f'pp.check("{number}", answer)'
+    return [nbformat.v4.new_markdown_cell(f"### Exercise: {title}"), nbformat.v4.new_code_cell(source)]
+
+
+def times(slots):
+    return [(slot.starts, slot.minutes) for slot in slots]
+
+
+WHOLE = [lesson(number) for number in range(17)]
+
+
+def test_a_half_day_has_a_break_before_a_lesson_that_would_be_too_long_a_sitting():
+    (slots,) = two_days([lesson(0, 20, 0), lesson(1, 30, 10), lesson(2, 5, 0)]).values()
+    assert [(slot.what, *slot_times) for slot, slot_times in zip(slots, times(slots), strict=True)] == [
+        ("00 How?", 540, 20),
+        ("01 How?", 560, 40),
+        ("break", 600, BREAK_MIN),
+        ("02 How?", 610, 5),
+        ("the survey", 615, 10),
+    ]
+
+
+def test_slots_follow_each_other_and_nobody_sits_too_long():
+    for slots in [*two_days(WHOLE).values(), one_day(WHOLE)]:
+        assert [slot.starts for slot in slots[1:]] == [slot.ends for slot in slots[:-1]]
+        sat = 0
+        for slot in slots:
+            sat = sat + slot.minutes if slot.lesson else 0
+            assert sat <= SITTING_MIN
+
+
+def test_two_days_have_every_lesson_once_and_the_survey_last():
+    days = two_days(WHOLE)
+    assert [half.title for half in days] == [
+        "Day 1, morning", "Day 1, afternoon", "Day 2, morning", "Day 2, afternoon"
+    ]  # fmt: skip
+    slots = [slot for own in days.values() for slot in own]
+    assert [slot.lesson for slot in slots if slot.lesson] == WHOLE
+    assert [slot.what for slot in slots].count("the survey") == 1
+    assert slots[-1].what == "the survey"
+
+
+def test_one_day_has_one_lunch_after_noon_and_ends_in_time():
+    slots = one_day(WHOLE)
+    (lunch,) = [slot for slot in slots if slot.what == "lunch"]
+    assert (lunch.starts >= NOON, lunch.minutes) == (True, LUNCH_MIN)
+    assert slots[-1].ends <= DAY_ENDS
+    numbers = [slot.lesson.card.lesson for slot in slots if slot.lesson]
+    assert numbers == sorted(numbers)
+    assert 5 < len(numbers) < len(WHOLE)
+
+
+def test_one_day_holds_all_lessons_when_they_are_few_and_none_when_one_is_too_long():
+    few = WHOLE[:3]
+    assert [slot.lesson for slot in one_day(few) if slot.lesson] == few
+    assert one_day([lesson(0, minutes=1000)]) == []
+
+
+def test_a_lesson_is_kept_only_with_those_that_it_needs():
+    lessons = [
+        lesson(0),
+        lesson(9, needs="lessons 03, 07 and 11 to 12; two CPU cores"),
+        *map(lesson, (3, 7, 11, 12)),
+    ]
+    order = [each.card.lesson for each in wanted(lessons)]
+    assert order.index(9) > max(map(order.index, (3, 7, 11, 12)))
+    assert sorted(order) == [0, 3, 7, 9, 11, 12]
+    circle = [lesson(4, needs="lesson 05"), lesson(5, needs="lesson 04")]
+    assert sorted(each.card.lesson for each in wanted(circle)) == [4, 5]
+
+
+@pytest.mark.parametrize(
+    ("needs", "numbers"),
+    [
+        ("lesson 00; two CPU cores; no GPU", (0,)),
+        ("lessons 00 to 02 (03 is not needed); two CPU cores", (0, 1, 2)),
+        ("lessons 01 to 03 and 05; 16 GB", (1, 2, 3, 5)),
+        ("lessons 01, 02 and 04", (1, 2, 4)),
+        ("you know PyTorch; 10 minutes; no network", ()),
+    ],
+)
+def test_the_lessons_that_a_card_needs_are_read_from_its_sentence(needs, numbers):
+    assert lesson(needs=needs).card.needs_lessons == numbers
+
+
+def test_functions_go_first_then_programs_beyond_two():
+    cells = [
+        *exercise("05.1", "count", on_ranks=False),
+        *exercise("05.2", "swap", on_ranks=True),
+        *exercise("05.3", "ring", on_ranks=True),
+        *exercise("05.4", "late", on_ranks=True),
+    ]
+    (cut,) = cuts([lesson(cells=cells, exercise_minutes=14)])
+    assert [(each.number, each.title) for each in cut.leave_out] == [("05.1", "count"), ("05.2", "swap")]
+    assert [each.number for each in cut.keep] == ["05.3", "05.4"]
+    assert cut.minutes == 6
+
+
+def test_the_capstone_keeps_the_fault_and_the_run_of_ones_own():
+    cells = [
+        *exercise("14.1", on_ranks=True),
+        *exercise("14.2", on_ranks=True),
+        *exercise("14.4", on_ranks=False),
+        *exercise("14.3", on_ranks=False),
+    ]
+    (cut,) = cuts([lesson(14, cells=cells)])
+    assert [each.number for each in cut.keep] == ["14.4", "14.3"]
+    assert [each.number for each in cut.leave_out] == ["14.1", "14.2"]
+
+
+def test_a_lesson_without_a_program_keeps_its_first_exercise_and_one_with_little_keeps_all():
+    functions = [*exercise("05.1", on_ranks=False), *exercise("05.2", on_ranks=False)]
+    (cut,) = cuts([lesson(cells=functions)])
+    assert [each.number for each in cut.leave_out] == ["05.2"]
+    assert cuts([lesson(cells=exercise("05.1", on_ranks=True)), lesson()]) == []
+
+
+def test_the_notes_have_the_clock_the_goals_and_what_goes_wrong():
+    found = notes([lesson(goals=["overlap"], needs="lesson 04", expect=["they guess late"])])
+    for words in (
+        "| 13:30 to 14:10 | 05 How? | 30 | 10 | 3 |",
+        "| 9:00 to 9:40 | 05 How? | 30 | 10 | 3 |",
+        "Left out: nothing.",
+        "- overlap",
+        "Needs: lesson 04.",
+        "Expect this to go wrong:\n\n- they guess late",
+        "CPU or GPU",
+    ):
+        assert words in found
+    assert "$" not in found
+    assert "Pairs for lesson 14" not in found
+
+
+def test_the_notes_of_the_whole_course_have_the_pairs_what_is_left_out_and_what_ends_late():
+    found = notes([*WHOLE[:14], lesson(14, minutes=31, exercise_minutes=17), *WHOLE[15:]])
+    assert "Pairs for lesson 14" in found
+    assert "(31 minutes on the card, 3 ranks)" in found
+    assert "$" not in found
+    assert "Left out: lessons 06, " in found
+    assert "That ends late. Without 16 it ends at 16:58." in found
+
+
+def test_a_half_day_that_ends_in_time_leaves_nothing_out_and_one_lesson_stays():
+    (slots,) = two_days(WHOLE[:3]).values()
+    assert shortened(slots) == ([], slots)
+    (slots,) = two_days([lesson(0, minutes=900), lesson(1, minutes=900)]).values()
+    left_out, shorter = shortened(slots)
+    assert [each.card.lesson for each in left_out] == [1]
+    assert [slot.what for slot in shorter] == ["00 How?", "the survey"]
