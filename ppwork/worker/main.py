@@ -22,6 +22,7 @@ from typing import Any
 from ppwork import process
 from ppwork.plan import Plan
 from ppwork.process import LOG_LEVEL_VARIABLE, UNWRITABLE
+from ppwork.protocol.parity import THREADS_VARIABLE
 from ppwork.records.flight import NCCL_DUMP_VARIABLE
 from ppwork.records.pulse import Pulse
 from ppwork.records.run import log_file
@@ -122,6 +123,8 @@ def _run(
     bring_up: BringUp | None,
 ) -> None:
     plan = Plan.load(run_dir)
+    # torchrun sets it only where it starts several ranks, so on some hosts of a run and not on others.
+    os.environ.setdefault(THREADS_VARIABLE, str(plan.threads_per_rank))
     with Watchdog(plan, rank, run_dir, recorder, words=failure, pulse=pulse) as watchdog:
         with progress.during("import torch"), process.importing():
             from ppwork.worker import role

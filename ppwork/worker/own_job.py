@@ -16,11 +16,13 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
+import torch
 from torch.distributed.device_mesh import DeviceMesh
 
 from ppwork.errors import PlanError
 from ppwork.launcher.checks import new_run_dir
 from ppwork.plan import Plan
+from ppwork.protocol.parity import THREADS_VARIABLE
 from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.clocks import CLOCK
 from ppwork.records.flight import NCCL_DUMP_VARIABLE
@@ -56,7 +58,8 @@ def join(
     """Bring this process up as a rank of the job, and keep the records that it leaves.
 
     Args:
-        plan: The same on all ranks.
+        plan: The same on all ranks. In a process without ``OMP_NUM_THREADS`` torch gets its
+            ``threads_per_rank``, unless the job has a default group of its own.
         run_dir: Folder for plan, spans, pulses, failure records and summary, the same for all ranks, new or
             empty; they are written from the moment at which all ranks have joined. ``None``: nothing is kept,
             and no watchdog runs. Each pipeline of a job, and each session, has its own.
@@ -73,11 +76,15 @@ def join(
     Collective:
         All ranks of the pipeline; a process that is in several joins them one after another, in one order.
     """
+    seat = Seat.here(ranks)
+    if THREADS_VARIABLE not in os.environ and not seat.in_group:
+        # torchrun sets it only where it starts several ranks, so on some hosts of a job and not on others.
+        os.environ[THREADS_VARIABLE] = str(plan.threads_per_rank)
+        torch.set_num_threads(plan.threads_per_rank)
     if run_dir is None:
         with PPControlPlane.join(plan, ranks=ranks, mesh=mesh) as plane:
             yield plane
         return
-    seat = Seat.here(ranks)
     rank, folder = seat.rank, Path(run_dir).absolute()
     if rank == STAGE0_RANK:
         plan.save(new_run_dir(folder))
