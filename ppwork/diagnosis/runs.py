@@ -24,6 +24,7 @@ goes through; it is shown for hangs only. What does not read is named as not kno
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -38,7 +39,7 @@ from ppwork.diagnosis.report import ENDED_BY_AGENT, death, killed_by_us, stopped
 from ppwork.diagnosis.run_evidence import MEANINGS, RunEvidence
 from ppwork.diagnosis.stacks import Stack, frames_of, thread_stacks, tracebacks
 from ppwork.diagnosis.waits import roots, waits_of
-from ppwork.errors import PeerFrozenError, StuckError, named_ranks
+from ppwork.errors import PeerFrozenError, PlanError, StuckError, named_ranks
 from ppwork.plan import Plan
 from ppwork.process import (
     FAILED,
@@ -63,28 +64,36 @@ NOBODY = -1
 """In place of a rank, where none is to blame."""
 
 
-def diagnose(run: FinishedProgram | Path | str, exit_code: int | None = None) -> Diagnosis:
+def diagnose(
+    run: FinishedProgram | Path | str | Sequence[Path | str], exit_code: int | None = None
+) -> Diagnosis:
     """Say why a run or a job failed; from what it left on disk alone, so also later and elsewhere.
 
     Args:
         run: What ``pp.launch`` or ``pp.launch_script`` returns; a run's folder; torchrun's ``--log-dir``; the
-            log of a console.
+            log of a console. Or several paths: what one run or job left on several hosts.
         exit_code: Of a run, torchrun's; ``None`` takes it from what the launcher wrote down.
 
     Raises:
-        PlanError: The path is none of these, or cannot be read.
+        PlanError: A path is none of these, or cannot be read; several are not of one run.
     """
-    path = run.run_dir if isinstance(run, FinishedProgram) else Path(run)
-    if not (path / Plan.FILE_NAME).exists():
-        return with_calls(diagnose_job(read_job(path)), path)
-    evidence = RunEvidence.read(path)
+    if isinstance(run, FinishedProgram):
+        run = run.run_dir
+    paths = [Path(path) for path in ([run] if isinstance(run, Path | str) else run)]
+    if not any((path / Plan.FILE_NAME).exists() for path in paths):
+        return with_calls(diagnose_job(read_job(*paths)), paths[0])
+    for path in paths:
+        if not path.exists():
+            raise PlanError(f"{path} cannot be read: it is not there.", check_first="the path")
+    consoles = [path for path in paths if path.is_file()]
+    evidence = RunEvidence.read(*(path for path in paths if path.is_dir()), consoles=consoles)
     if exit_code is None and evidence.end is not None:
         exit_code = evidence.end.exit_code
     if exit_code is None and evidence.past_limit:
         exit_code = PAST_LIMIT
     waits = waits_of(evidence.topology, evidence.before_the_first_record())
     inferred = inferred_records(evidence)
-    cause = first_cause([*evidence.records, *inferred])
+    cause = first_cause([*evidence.records, *inferred], evidence.apart)
     statements = [*evidence.records, *(record for record in inferred if record.rank in evidence.nccl_ends)]
     if cause is None or cause.symptom:
         cause = _inferred_cause(evidence, statements, waits, cause, exit_code) or cause
@@ -96,7 +105,9 @@ def diagnose(run: FinishedProgram | Path | str, exit_code: int | None = None) ->
 def _explained(
     evidence: RunEvidence, statements: list[FailureRecord], cause: FailureRecord, waits: tuple[Wait, ...]
 ) -> Diagnosis:
-    others = sorted((r for r in statements if r.rank != cause.rank), key=lambda record: record.at_ns)
+    others = sorted(
+        (r for r in statements if r.rank != cause.rank), key=lambda r: (r.rank in evidence.apart, r.at_ns)
+    )
     hang = any(record.error_type in HANGS for record in (cause, *others))
     waits = _for_the_cause(waits, cause, evidence) if hang else ()
     flights = evidence.flights
@@ -111,13 +122,24 @@ def _explained(
         places=_places(evidence, cause, others, waits),
         waits=waits,
         flight=tuple(map(str, differences(flights))),
-        unknown=_unread(evidence) + (unknown if hang else ()),
+        unknown=_unread(evidence) + (unknown if hang else ()) + _unordered(evidence, cause, others),
         headline=_headline(evidence, cause),
     )
 
 
 def _unread(evidence: RunEvidence) -> tuple[str, ...]:
     return tuple(f"what {name} says: it does not read" for name in evidence.unreadable)
+
+
+def _unordered(evidence: RunEvidence, cause: FailureRecord, others: list[FailureRecord]) -> tuple[str, ...]:
+    """Return the question that is open where ranks failed by themselves on clocks that nobody compared."""
+    rivals = [record.rank for record in others if record.symptom == cause.symptom]
+    if cause.rank < 0 or not evidence.apart.intersection([cause.rank, *rivals]):
+        return ()
+    if len({evidence.clocks.get(rank, "") for rank in (cause.rank, *rivals)}) == 1:
+        return ()
+    ranks = named_ranks(sorted([cause.rank, *rivals]))
+    return (f"which of {ranks} was the first: the clocks of their hosts had not been compared yet",)
 
 
 def _for_the_cause(waits: tuple[Wait, ...], cause: FailureRecord, evidence: RunEvidence) -> tuple[Wait, ...]:
@@ -159,10 +181,12 @@ def _places(
     waiting = {wait.rank for wait in waits if wait.waits_for}
     lines: dict[int, str] = {}
     for record in others:
-        after = f" after {(record.at_ns - cause.at_ns) / 1e9:.3f} s" if record.at_ns > cause.at_ns > 0 else ""
+        on_one_clock = not evidence.apart.intersection([cause.rank, record.rank])
+        later = on_one_clock and record.at_ns > cause.at_ns > 0
+        after = f" after {(record.at_ns - cause.at_ns) / 1e9:.3f} s" if later else ""
         lines[record.rank] = f"then rank {record.rank}{after}: {_error(record)}{_last(evidence, record.rank)}"
     for rank in range(evidence.topology.world_size):
-        if rank not in (cause.rank, *lines, *waiting):
+        if rank not in (cause.rank, *lines, *waiting) and not (rank in evidence.absent and cause.rank < 0):
             lines[rank] = f"rank {rank} {evidence.end_of(rank)}{_last(evidence, rank)}"
     return lines
 
@@ -290,12 +314,31 @@ def _inferred_cause(
     by_launcher = (PAST_LIMIT, TORCHRUN_STOPPED, TORCHRUN_HUNG)
     if exit_code is not None and (exit_code in by_launcher or exit_code < 0):
         return _stopped(evidence, waits, exit_code)
-    if symptom is None or (rank := _pointed_at(evidence, statements, waits)) is None:
+    if symptom is None:
+        return None
+    rank = _pointed_at(evidence, statements, waits)
+    if evidence.absent and rank in (None, *evidence.absent):
+        return _elsewhere(evidence, symptom)
+    if rank is None:
         return None
     hint = f"rank {symptom.rank} said first: {_error(symptom)}"
     what = f"Rank {rank} {evidence.end_of(rank)} and left no record; {hint}"
     check = "the end of its log: what did it do after its last commitment point?"
     return _record(evidence, rank, "NoRecord", what, check)
+
+
+def _elsewhere(evidence: RunEvidence, symptom: FailureRecord) -> FailureRecord:
+    """Return the record of a failure whose cause nobody has looked for: on a host that left nothing here."""
+    ranks = tuple(sorted(evidence.absent))
+    hosts = sorted(filter(None, {*evidence.absent.values()}))
+    whose = "whose" if len(ranks) > 1 else "which"
+    ran = f"ran on {' and '.join(hosts)}, {whose} records are not here" if hosts else "left no records here"
+    what = (
+        f"{named_ranks(ranks).capitalize()} {ran}; no rank that is here has a cause. "
+        f"Rank {symptom.rank} said first: {_error(symptom)}"
+    )
+    check = "`ppwork diagnose` with the folder of every host, or `ppwork collect` them into one"
+    return _record(evidence, NOBODY, "RecordsMissing", what, check)
 
 
 def _pointed_at(

@@ -23,6 +23,7 @@ from ppwork import process
 from ppwork.plan import Plan
 from ppwork.process import LOG_LEVEL_VARIABLE, UNWRITABLE
 from ppwork.protocol.parity import THREADS_VARIABLE
+from ppwork.records.clocks import Clock, whose_clock
 from ppwork.records.flight import NCCL_DUMP_VARIABLE
 from ppwork.records.pulse import Pulse
 from ppwork.records.run import log_file
@@ -67,6 +68,7 @@ def run_rank(run_dir: Path, rank: int, bring_up: BringUp | None = None) -> Failu
     pulse, recorder = Pulse(run_dir, rank), Recorder(span_file(run_dir, rank))
     failure = FailureWriter(run_dir, rank, recorder)
     with recorder, failure:
+        recorder.write(whose_clock(rank, Clock.of_this_host().name))
         _run(run_dir, rank, recorder, failure, pulse, bring_up)
     pulse.leave(failure.exit_code)
     return failure
