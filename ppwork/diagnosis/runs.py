@@ -13,7 +13,8 @@ The order of evidence, from the surest to the weakest:
    for and that waited for nobody held it up; of mesh ranks in ``generate`` it is the one whose stack is
    outside of any collective.
 4. Only symptoms: each names its peer, so from symptom to symptom they lead to a rank without a record; else
-   it is the one that the others waited for, or the only one without a record.
+   it is the one that the others waited for, or the only one without a record. Of a run over several hosts it
+   may be a host or the network, and no rank (``hosts``).
 5. Else the first symptom is the answer, and the sentence says that it is none but a symptom.
 6. No record at all: the run went well, still runs, or never began; torchrun's last lines are shown.
 
@@ -32,6 +33,7 @@ from msgspec.structs import replace
 
 from ppwork.diagnosis.called import with_calls
 from ppwork.diagnosis.findings import Diagnosis, Wait, source_lines
+from ppwork.diagnosis.hosts import cause_of_hosts, open_questions
 from ppwork.diagnosis.jobs import diagnose_job
 from ppwork.diagnosis.logs import LONGER, read_job, without_noise
 from ppwork.diagnosis.nccl import End
@@ -122,24 +124,13 @@ def _explained(
         places=_places(evidence, cause, others, waits),
         waits=waits,
         flight=tuple(map(str, differences(flights))),
-        unknown=_unread(evidence) + (unknown if hang else ()) + _unordered(evidence, cause, others),
+        unknown=_unread(evidence) + (unknown if hang else ()) + open_questions(evidence, cause, others),
         headline=_headline(evidence, cause),
     )
 
 
 def _unread(evidence: RunEvidence) -> tuple[str, ...]:
     return tuple(f"what {name} says: it does not read" for name in evidence.unreadable)
-
-
-def _unordered(evidence: RunEvidence, cause: FailureRecord, others: list[FailureRecord]) -> tuple[str, ...]:
-    """Return the question that is open where ranks failed by themselves on clocks that nobody compared."""
-    rivals = [record.rank for record in others if record.symptom == cause.symptom]
-    if cause.rank < 0 or not evidence.apart.intersection([cause.rank, *rivals]):
-        return ()
-    if len({evidence.clocks.get(rank, "") for rank in (cause.rank, *rivals)}) == 1:
-        return ()
-    ranks = named_ranks(sorted([cause.rank, *rivals]))
-    return (f"which of {ranks} was the first: the clocks of their hosts had not been compared yet",)
 
 
 def _for_the_cause(waits: tuple[Wait, ...], cause: FailureRecord, evidence: RunEvidence) -> tuple[Wait, ...]:
@@ -317,28 +308,14 @@ def _inferred_cause(
     if symptom is None:
         return None
     rank = _pointed_at(evidence, statements, waits)
-    if evidence.absent and rank in (None, *evidence.absent):
-        return _elsewhere(evidence, symptom)
+    said = f"rank {symptom.rank} said first: {_error(symptom)}"
+    if (of_hosts := cause_of_hosts(evidence, rank, said)) is not None:
+        return _record(evidence, NOBODY, *of_hosts)
     if rank is None:
         return None
-    hint = f"rank {symptom.rank} said first: {_error(symptom)}"
-    what = f"Rank {rank} {evidence.end_of(rank)} and left no record; {hint}"
+    what = f"Rank {rank} {evidence.end_of(rank)} and left no record; {said}"
     check = "the end of its log: what did it do after its last commitment point?"
     return _record(evidence, rank, "NoRecord", what, check)
-
-
-def _elsewhere(evidence: RunEvidence, symptom: FailureRecord) -> FailureRecord:
-    """Return the record of a failure whose cause nobody has looked for: on a host that left nothing here."""
-    ranks = tuple(sorted(evidence.absent))
-    hosts = sorted(filter(None, {*evidence.absent.values()}))
-    whose = "whose" if len(ranks) > 1 else "which"
-    ran = f"ran on {' and '.join(hosts)}, {whose} records are not here" if hosts else "left no records here"
-    what = (
-        f"{named_ranks(ranks).capitalize()} {ran}; no rank that is here has a cause. "
-        f"Rank {symptom.rank} said first: {_error(symptom)}"
-    )
-    check = "`ppwork diagnose` with the folder of every host, or `ppwork collect` them into one"
-    return _record(evidence, NOBODY, "RecordsMissing", what, check)
 
 
 def _pointed_at(
@@ -354,7 +331,11 @@ def _pointed_at(
             peer = written[peer].where.get("peer", -1)
         if peer not in written and peer in range(evidence.topology.world_size):
             return peer
-    silent = [rank for rank in range(evidence.topology.world_size) if rank not in written]
+    silent = [
+        rank
+        for rank in range(evidence.topology.world_size)
+        if rank not in written and rank not in evidence.absent
+    ]
     awaited = [rank for rank in roots(waits) if rank in silent]
     return next(iter(awaited), silent[0] if len(silent) == 1 else None)
 

@@ -58,7 +58,7 @@ def test_no_rank_is_blamed_whose_hosts_folder_is_not_here(host):
     found = diagnose(here)
     assert (found.cause.rank, found.cause.error_type) == (-1, "RecordsMissing")
     assert found.sentence.startswith("Ranks 1 and 2 ran on hostb, whose records are not here;")
-    assert "Rank 0 said first: PeerLostError" in found.sentence
+    assert "; rank 0 said first: PeerLostError" in found.sentence
     assert "rank 1 is not" not in found.text
     assert found.check_first.startswith("`ppwork diagnose` with the folder of every host")
 
@@ -80,6 +80,37 @@ def test_a_rank_that_left_nothing_on_a_host_that_did_is_one_to_blame(host):
     there = host("hostb", 1)
     write_record(there, symptom(1, 2))
     assert diagnose([host("hosta", 0), there]).cause.rank == 2
+
+
+def test_the_one_rank_that_is_silent_on_its_own_host_is_named_and_what_is_missing_said(host):
+    there = host("hostb", 1, 2)
+    write_record(there, symptom(1))
+    found = diagnose(there)
+    assert found.cause.rank == 2
+    assert "not known: what rank 0 left: their host's records are not here" in found.text
+
+
+def test_a_host_none_of_whose_ranks_left_a_word_is_named_and_no_rank_of_it(host):
+    """Its torchrun was killed, and the ranks died with it: the leader was blamed."""
+    here, there = host("hosta", 0), host("hostb", 1, 2)
+    write_record(here, symptom(0, 1))
+    found = diagnose([here, there])
+    assert (found.cause.rank, found.cause.error_type) == (-1, "HostSilent")
+    assert found.sentence.startswith("No rank of hostb left a word (ranks 1 and 2)")
+    assert found.check_first.startswith("is hostb up?")
+
+
+def test_ranks_that_waited_for_each_other_on_two_hosts_point_at_the_network(host):
+    """The cable was cut: which rank's bound passed first is chance."""
+    here, there = host("hosta", 0), host("hostb", 1, 2)
+    write_record(here, symptom(0, 1, error_type="PeerTimeoutError", at_ns=6))
+    write_record(there, symptom(1, 0, error_type="PeerTimeoutError", at_ns=5))
+    write_record(there, symptom(2, 1))
+    found = diagnose([here, there])
+    assert (found.cause.rank, found.cause.error_type) == (-1, "NetworkSilent")
+    assert "messages between these hosts did not pass" in found.sentence
+    (there / "failure-rank2.json").unlink()
+    assert diagnose([here, there]).cause.rank == 2
 
 
 def test_ranks_that_nobody_met_are_not_known_to_be_anywhere(host):
