@@ -2,8 +2,8 @@
 
 - It never outlives its launcher. Two lines, as each covers what the other cannot: the launcher keeps the
   write end of our standard input, so end-of-file means that it is gone; the parent-death signal means that
-  torchrun is gone. Ctrl-C and SIGTERM get their default action back: a Python handler would wait for a C++
-  call on the main thread to end.
+  torchrun is gone. Under a torchrun that is not ours there is the second line alone. Ctrl-C and SIGTERM get
+  their default action back: a Python handler would wait for a C++ call on the main thread to end.
 - Python's garbage collector is kept away from what is imported once and stays (``importing``).
 - What ended a rank can be read from its exit code alone. A rank that was killed has minus the signal's
   number, which is Python's way to say so. One whose interpreter no longer ran (its code held the GIL) leaves
@@ -18,10 +18,11 @@ import ctypes
 import gc
 import os
 import signal
+import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -30,6 +31,8 @@ LIFELINE_VARIABLE = "PPWORK_LIFELINE"
 WARM_VARIABLE = "PPWORK_WARM"
 """Choice of launches. Unset, empty or ``0``: cold; ``1``: a warm launcher of this process's own; a path: the
 warm launcher that listens there."""
+TORCHRUN_VARIABLE = "TORCHELASTIC_RUN_ID"
+"""torchrun's: its ranks have it, and what they start."""
 SAFE_PATH_VARIABLE = "PYTHONSAFEPATH"
 """Python's: modules are not looked for in the working folder. A downloaded one may have a ``queue.py``."""
 LOG_LEVEL_VARIABLE = "PPWORK_LOG_LEVEL"
@@ -80,10 +83,28 @@ def began_ns() -> int:
 
 
 def hold_if_asked() -> None:
-    """Hold the lines if our launcher started this process; one started by hand keeps its terminal."""
+    """Hold the lines of whoever started this process; one started by hand keeps its terminal.
+
+    Our launcher asks for both lines. Any torchrun is held by its death signal: killed, it could not end its
+    ranks, and they would run on, on this host and on others.
+    """
     if os.environ.get(LIFELINE_VARIABLE):
         os.environ.pop(SAFE_PATH_VARIABLE, None)  # ours; a program's children look where they did
         hold()
+    elif os.environ.get(TORCHRUN_VARIABLE):
+        die_with_parent()
+
+
+def hold_torchrun() -> None:
+    """Die with torchrun, if torchrun is what started this process; a child of a rank is left as it is."""
+    if os.environ.get(TORCHRUN_VARIABLE) and is_torchrun(_command(os.getppid())):
+        die_with_parent()
+
+
+def is_torchrun(command: Sequence[str]) -> bool:
+    """Say whether a process with this command line is torchrun: script, module by ``-m``, our few lines."""
+    named = any(Path(part).name == "torchrun" for part in command[:3])
+    return named or any("torch.distributed.run" in part for part in command)
 
 
 def hold(number: int = signal.SIGKILL) -> None:
@@ -95,7 +116,17 @@ def hold(number: int = signal.SIGKILL) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     die_with_parent(number=number)
-    threading.Thread(target=_leave_at_end_of_input, name="lifeline", daemon=True).start()
+    if _input_can_end():
+        threading.Thread(target=_leave_at_end_of_input, name="lifeline", daemon=True).start()
+
+
+def _input_can_end() -> bool:
+    """Say whether standard input is a line: /dev/null, which batch systems give, is at its end at once."""
+    try:
+        mode = os.fstat(0).st_mode
+    except OSError:  # closed, which is an end
+        return True
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
 def hold_agent() -> None:
@@ -161,7 +192,7 @@ def _kill_a_stopped_parent() -> None:
     parent = os.getppid()
     with suppress(OSError):
         state = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[0]
-        if state == "T" and parent > 1 and os.environ.get("TORCHELASTIC_RUN_ID"):
+        if state == "T" and parent > 1 and os.environ.get(TORCHRUN_VARIABLE):
             os.kill(parent, signal.SIGKILL)
 
 
@@ -180,6 +211,13 @@ def _end_children() -> None:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
         time.sleep(0.01)
+
+
+def _command(pid: int) -> list[str]:
+    """Return a process's command line; of one that is gone, or off Linux, nothing."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
+    return []
 
 
 def _children() -> list[int]:

@@ -14,7 +14,7 @@ from ppwork.cli.doctor import doctor_command
 from ppwork.cli.faults import app as faults
 from ppwork.cli.options import chunk_range, depth_of, halves_of, options_of, path_of, size_of
 from ppwork.cli.output import err, out, write_files, write_json, write_text
-from ppwork.cli.runs import diagnose_command, list_runs, stop_runs
+from ppwork.cli.runs import collect_command, diagnose_command, list_runs, stop_runs
 from ppwork.cli.screen import launch_with_bar, table
 from ppwork.cli.simulate import label_of, predict
 from ppwork.cli.slides import slides
@@ -192,6 +192,7 @@ def run(
 
 app.command("simulate")(predict)
 app.command("claims")(claims)
+app.command("collect")(collect_command)
 app.command("diagnose")(diagnose_command)
 app.command("doctor")(doctor_command)
 app.command("ps")(list_runs)

@@ -1,4 +1,4 @@
-"""``ppwork ps``, ``stop`` and ``diagnose``: our own runs listed and ended; why a run, or any job, failed."""
+"""``ppwork ps``, ``stop``, ``collect``, ``diagnose``: runs listed, ended, brought together, explained."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
+from ppwork.cli.options import path_of
 from ppwork.cli.output import out, write_json, write_text
 from ppwork.diagnosis.runs import diagnose
 from ppwork.errors import PlanError
 from ppwork.launcher.registry import RunEntry, own_runs, stop
 from ppwork.pictures.tables import Table
 from ppwork.plan import Plan
+from ppwork.records.collect import collect
 from ppwork.records.pulse import PulseState, read_pulse
 
 
@@ -73,14 +75,30 @@ def _ranks(run_dir: Path) -> list[dict[str, Any]]:
     ]
 
 
+def collect_command(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Folder of each host, and what its torchrun printed."),
+    ],
+    out_dir: Annotated[Path, typer.Option("--out", parser=path_of, help="New folder.")],
+) -> None:
+    """Bring what one run left on several hosts together into one folder."""
+    collect([run for run in runs if run.is_dir()], out_dir, [run for run in runs if not run.is_dir()])
+    write_text(str(out_dir))
+
+
 def diagnose_command(
-    run: Annotated[
-        Path, typer.Argument(metavar="RUN", help="Run folder, torchrun's --log-dir, or a console's log.")
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN...",
+            help="Run folder, torchrun's --log-dir, or a console's log; of several hosts one each.",
+        ),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Say which rank failed first and why, who waited for whom, and what to check first."""
-    diagnosis = diagnose(run)
+    diagnosis = diagnose(runs)
     if as_json:
         write_json(diagnosis.to_dict())
     else:

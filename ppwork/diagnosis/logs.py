@@ -122,19 +122,18 @@ class JobLogs:
     earlier: tuple[JobLogs, ...] = ()
 
 
-def read_job(path: Path) -> JobLogs:
+def read_job(path: Path, *others: Path) -> JobLogs:
     """Read what a torchrun job left: its ``--log-dir``, or the log of its console.
+
+    Args:
+        path: One of these.
+        others: The same of the other hosts, in the order of their ranks.
 
     Raises:
         PlanError: Nothing is there, it cannot be read, or no rank can be found in it.
     """
-    try:
-        path.stat()
-        job = _folder(path) if path.is_dir() else _console(path)
-    except OSError as error:
-        raise PlanError(
-            f"{path} cannot be read: {error.strerror}.", check_first="the path, and whose file it is"
-        ) from error
+    hosts = [_read(each) for each in (path, *others)]
+    job = hosts[0] if len(hosts) == 1 else _as_one(hosts)
     is_signed = job.ranks or job.report.signal or any(sign in job.console for sign in SIGNS)
     if not is_signed and not fragments(job.console):
         raise PlanError(
@@ -142,6 +141,45 @@ def read_job(path: Path) -> JobLogs:
             check_first="a run of ours, torchrun's --log-dir (with --redirects 3), or the log of its console",
         )
     return job
+
+
+def _read(path: Path) -> JobLogs:
+    try:
+        path.stat()
+        return _folder(path) if path.is_dir() else _console(path)
+    except OSError as error:
+        raise PlanError(
+            f"{path} cannot be read: {error.strerror}.", check_first="the path, and whose file it is"
+        ) from error
+
+
+def _as_one(hosts: list[JobLogs]) -> JobLogs:
+    """Return the logs of several hosts as those of one job, attempt by attempt, the last ones together."""
+    attempts = [[*host.earlier, host] for host in hosts]
+    whole = [
+        _side_by_side([of_host[-back] for of_host in attempts if len(of_host) >= back])
+        for back in range(max(map(len, attempts)), 0, -1)
+    ]
+    return replace(whole[-1], earlier=tuple(whole[:-1]))
+
+
+def _side_by_side(hosts: list[JobLogs]) -> JobLogs:
+    ranks: dict[int, RankLog] = {}
+    for host in hosts:
+        # Folders of --log-dir have local ranks: where all of them are there already, the hosts count on.
+        named = {rank: log for rank, log in host.ranks.items() if log.text}
+        spoke = {rank for rank, log in ranks.items() if log.text}
+        on = len(ranks) if host.complete and named and spoke.issuperset(named) else 0
+        for rank, log in host.ranks.items():
+            if rank + on not in ranks or not ranks[rank + on].text:
+                ranks[rank + on] = replace(log, rank=rank + on)
+    return JobLogs(
+        hosts[0].source,
+        dict(sorted(ranks.items())),
+        Report.together([host.report for host in hosts]),
+        "\n".join(filter(None, (host.console for host in hosts))),
+        complete=all(host.complete for host in hosts),
+    )
 
 
 def _console(path: Path, text: str | None = None) -> JobLogs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 ENDED_BY_AGENT = (-signal.SIGTERM, -signal.SIGINT)
@@ -92,6 +92,15 @@ class Report:
         )
         stopped = _STOPPED.search(text)
         return cls(codes, first, ranks, int(stopped[1]) if stopped is not None else 0)
+
+    @classmethod
+    def together(cls, reports: Sequence[Report]) -> Report:
+        """Return the reports of several hosts as one; a host that only followed had its ranks ended."""
+        codes = {rank: code for report in reports for rank, code in report.codes.items()}
+        firsts = [report.first for report in reports if report.first is not None]
+        own = (rank for rank in firsts if codes.get(rank) not in ENDED_BY_AGENT)
+        stopped = next((report.signal for report in reports if report.signal), 0)
+        return cls(codes, next(own, next(iter(firsts), None)), {}, stopped)
 
 
 def _of_launchers(text: str) -> Iterator[tuple[int, int]]:

@@ -7,6 +7,7 @@ not read is named instead.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -27,11 +28,12 @@ from ppwork.diagnosis.report import (
 from ppwork.diagnosis.stacks import Stack, thread_stacks
 from ppwork.plan import Plan
 from ppwork.process import ORPHANED, SECONDARY, STUCK, UNWRITABLE
-from ppwork.protocol.topology import Topology
-from ppwork.records.clocks import clock_offsets
-from ppwork.records.failure import FailureRecord, failure_file, read_records
+from ppwork.protocol.topology import STAGE0_RANK, Topology
+from ppwork.records.clocks import Clock, clock_names, clock_offsets, host_of
+from ppwork.records.collect import has_records, home_of, plan_of, torchrun_logs
+from ppwork.records.failure import FailureRecord, failure_file, read_record
 from ppwork.records.files import read_json
-from ppwork.records.flight import Flight, read_flights
+from ppwork.records.flight import Flight, read_flight
 from ppwork.records.pulse import PulseView, read_pulse
 from ppwork.records.run import SUMMARY_FILE, TORCHRUN_LOG, LaunchEnd, log_file
 from ppwork.records.spans import Entry, read_entries
@@ -52,15 +54,18 @@ class RunEvidence:
     """Files that a run left, as they were read.
 
     Attributes:
-        records: Records of failing ranks, their times on rank 0's clock.
+        folders: The run's, one of each host; where hosts share a file system, one.
+        consoles: Files with what the torchrun of each host printed, that are in none of them.
+        records: Records of failing ranks, their times on rank 0's clock but for ``apart``.
         unreadable: Names of files that do not read.
         pulses: By rank; a rank that never came so far has none.
         entries: Spans and instants by rank.
         flights: Flight records by rank.
     """
 
-    run_dir: Path
+    folders: tuple[Path, ...]
     plan: Plan
+    consoles: tuple[Path, ...] = ()
     records: list[FailureRecord] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
     pulses: dict[int, PulseView] = field(default_factory=dict)
@@ -68,32 +73,73 @@ class RunEvidence:
     flights: dict[int, Flight] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, run_dir: Path) -> RunEvidence:
-        """Read a run's folder.
+    def read(cls, *folders: Path, consoles: Sequence[Path] = ()) -> RunEvidence:
+        """Read the folder of a run, or those that it left on several hosts.
 
         Raises:
-            PlanError: It is not one: there is no plan that reads.
+            PlanError: None has a plan that reads, or they are of different runs.
         """
-        evidence = cls(run_dir, Plan.load(run_dir))
-        ranks = range(evidence.topology.world_size)
-        for rank in ranks:
+        evidence = cls(folders, plan_of(folders), tuple(consoles))
+        homes = {rank: evidence.home(rank) for rank in range(evidence.topology.world_size)}
+        for rank, home in homes.items():
             try:
-                evidence.entries[rank] = read_entries(run_dir, rank)
+                evidence.entries[rank] = read_entries(home, rank)
             except (OSError, ValueError):
                 evidence.unreadable.append(f"spans-rank{rank}.jsonl")
-            if (pulse := read_pulse(run_dir, rank)) is not None:
+            if (pulse := read_pulse(home, rank)) is not None:
                 evidence.pulses[rank] = pulse
-        records = read_records(run_dir, len(ranks))
-        recorded = {record.rank for record in records}
-        others = [failure_file(run_dir, rank) for rank in ranks if rank not in recorded]
-        evidence.unreadable += [path.name for path in others if path.exists()]
-        ahead = clock_offsets(evidence.entries)
-        evidence.records = [
-            msgspec.structs.replace(record, at_ns=record.at_ns - ahead.get(record.rank, 0))
-            for record in records
-        ]
-        evidence.flights = read_flights(run_dir, len(ranks))
+            if (flight := read_flight(home, rank)) is not None:
+                evidence.flights[rank] = flight
+        for rank, home in homes.items():  # on one clock, which the entries of all tell
+            if (record := read_record(home, rank)) is not None:
+                ahead_ns = evidence.ahead.get(rank, 0)
+                evidence.records.append(msgspec.structs.replace(record, at_ns=record.at_ns - ahead_ns))
+            elif (path := failure_file(home, rank)).exists():
+                evidence.unreadable.append(path.name)
         return evidence
+
+    def home(self, rank: int) -> Path:
+        """Return the folder with the records of a rank."""
+        return home_of(self.folders, rank)
+
+    @property
+    def run_dir(self) -> Path:
+        """The folder that was named first."""
+        return self.folders[0]
+
+    @cached_property
+    def clocks(self) -> dict[int, str]:
+        """Name of each rank's clock, as far as somebody wrote it down; it begins with the host's."""
+        return clock_names(self.entries)
+
+    @cached_property
+    def ahead(self) -> dict[int, int]:
+        """Nanoseconds by which the clock of each rank is ahead of rank 0's, as far as they are known."""
+        return clock_offsets(self.entries)
+
+    @cached_property
+    def apart(self) -> frozenset[int]:
+        """Ranks whose times can be compared with nobody else's."""
+        timed = [rank for rank in self.entries if self.entries[rank] or read_record(self.home(rank), rank)]
+        return frozenset(rank for rank in timed if rank not in self.ahead)
+
+    @cached_property
+    def absent(self) -> dict[int, str]:
+        """Ranks of whom nothing is here because their host's folder is not, and that host, if it is known.
+
+        A rank that left nothing in a folder that its host did leave is not among them.
+        """
+        if not self.clocks:
+            return {}  # of an older version, or nobody came so far: of one host, as far as one can see
+        silent = [
+            rank
+            for rank in range(self.topology.world_size)
+            if not has_records(self.home(rank), rank) and rank not in self.report.codes
+        ]
+        here = {host_of(name) for rank, name in self.clocks.items() if rank not in silent}
+        hosts = {rank: host_of(self.clocks.get(rank, "")) for rank in silent}
+        ours = self.end is not None or self.torchrun_log.exists()  # our launcher has one host
+        return {rank: host for rank, host in hosts.items() if (host not in here if host else not ours)}
 
     @property
     def topology(self) -> Topology:
@@ -102,13 +148,17 @@ class RunEvidence:
 
     @property
     def torchrun_log(self) -> Path:
-        """The file with torchrun's output."""
-        return self.run_dir / TORCHRUN_LOG
+        """The file with torchrun's output; of several hosts the first one's."""
+        return next(iter(self._printed), self.run_dir / TORCHRUN_LOG)
 
     @cached_property
     def torchrun_text(self) -> str:
-        """The end of torchrun's output."""
-        return tail(self.torchrun_log)
+        """The end of torchrun's output, of all hosts."""
+        return "\n".join(map(tail, self._printed))
+
+    @cached_property
+    def _printed(self) -> list[Path]:
+        return [*(log for folder in self.folders for log in torchrun_logs(folder)), *self.consoles]
 
     @cached_property
     def report(self) -> Report:
@@ -128,7 +178,9 @@ class RunEvidence:
 
     @property
     def stopped_ns(self) -> int:
-        """Time at which torchrun's log ended, on this host's monotonic clock."""
+        """Time at which torchrun's log ended, on rank 0's clock; 0: that is not this host's."""
+        if self.clocks.get(STAGE0_RANK) not in (None, Clock.of_this_host().name):
+            return 0
         try:
             written_ns = self.torchrun_log.stat().st_mtime_ns
         except OSError:
@@ -138,7 +190,7 @@ class RunEvidence:
     @cached_property
     def end(self) -> LaunchEnd | None:
         """The launcher's last word."""
-        return LaunchEnd.load(self.run_dir)
+        return next(filter(None, map(LaunchEnd.load, self.folders)), None)
 
     @cached_property
     def paused_s(self) -> float:
@@ -148,19 +200,20 @@ class RunEvidence:
     @cached_property
     def summary(self) -> dict[str, Any] | None:
         """``summary.json``, or ``None``: rank 0 did not come to its end."""
-        return read_json(self.run_dir / SUMMARY_FILE, dict[str, Any])
+        found = (read_json(folder / SUMMARY_FILE, dict[str, Any]) for folder in self.folders)
+        return next((summary for summary in found if summary is not None), None)
 
     def log_of(self, rank: int) -> str:
         """Return the path of a rank's log; torchrun's, if it did not come so far as to open its own.
 
         Nothing in a job that somebody else's torchrun has started: where it writes is not known here.
         """
-        paths = (log_file(self.run_dir, rank), self.torchrun_log)
+        paths = (log_file(self.home(rank), rank), self.torchrun_log)
         return next((str(path) for path in paths if path.exists()), "")
 
     def text_of(self, rank: int) -> str:
         """Return the end of what a rank printed."""
-        path = log_file(self.run_dir, rank)
+        path = log_file(self.home(rank), rank)
         if path.exists():
             return tail(path)
         printed, last_words = split_by_rank(self.torchrun_text, self.report.ranks)[0].get(rank, ([], []))
@@ -175,11 +228,14 @@ class RunEvidence:
         return f"{last.name}, call {last.call_id}, chunk {last.chunk_index}"
 
     def last_sign_ns(self, rank: int) -> int:
-        """Return when a rank last wrote anything down, or 0; it was alive then, and maybe long after."""
+        """Return when a rank last wrote anything down, or 0; it was alive then, and maybe long after.
+
+        On rank 0's clock but for ``apart``.
+        """
         entries = self.entries.get(rank, [])
         since = self.pulses[rank].since_ns if rank in self.pulses else 0
         newest = max([since, *(entry.end_ns for entry in entries)], default=0)
-        return newest - clock_offsets({rank: entries}).get(rank, 0) if newest else 0
+        return newest - self.ahead.get(rank, 0) if newest else 0
 
     def stack_of(self, rank: int) -> Stack | None:
         """Return where in the user's code a rank was when its stacks were last written, if they were."""
@@ -205,10 +261,12 @@ class RunEvidence:
         """
         if not self.records:
             return self.entries
-        until_ns = min(record.at_ns for record in self.records) - QUIET_NS
-        ahead = clock_offsets(self.entries)
+        known = [record.at_ns for record in self.records if record.rank not in self.apart]
+        until_ns = min(known, default=0) - QUIET_NS
         return {
-            rank: [entry for entry in entries if entry.end_ns - ahead.get(rank, 0) <= until_ns]
+            rank: [entry for entry in entries if entry.end_ns - self.ahead[rank] <= until_ns]
+            if rank in self.ahead and known
+            else entries
             for rank, entries in self.entries.items()
         }
 

@@ -13,7 +13,8 @@ The order of evidence, from the surest to the weakest:
    for and that waited for nobody held it up; of mesh ranks in ``generate`` it is the one whose stack is
    outside of any collective.
 4. Only symptoms: each names its peer, so from symptom to symptom they lead to a rank without a record; else
-   it is the one that the others waited for, or the only one without a record.
+   it is the one that the others waited for, or the only one without a record. Of a run over several hosts it
+   may be a host or the network, and no rank (``hosts``).
 5. Else the first symptom is the answer, and the sentence says that it is none but a symptom.
 6. No record at all: the run went well, still runs, or never began; torchrun's last lines are shown.
 
@@ -24,6 +25,7 @@ goes through; it is shown for hangs only. What does not read is named as not kno
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -31,6 +33,7 @@ from msgspec.structs import replace
 
 from ppwork.diagnosis.called import with_calls
 from ppwork.diagnosis.findings import Diagnosis, Wait, source_lines
+from ppwork.diagnosis.hosts import cause_of_hosts, open_questions
 from ppwork.diagnosis.jobs import diagnose_job
 from ppwork.diagnosis.logs import LONGER, read_job, without_noise
 from ppwork.diagnosis.nccl import End
@@ -38,7 +41,7 @@ from ppwork.diagnosis.report import ENDED_BY_AGENT, death, killed_by_us, stopped
 from ppwork.diagnosis.run_evidence import MEANINGS, RunEvidence
 from ppwork.diagnosis.stacks import Stack, frames_of, thread_stacks, tracebacks
 from ppwork.diagnosis.waits import roots, waits_of
-from ppwork.errors import PeerFrozenError, StuckError, named_ranks
+from ppwork.errors import PeerFrozenError, PlanError, StuckError, named_ranks
 from ppwork.plan import Plan
 from ppwork.process import (
     FAILED,
@@ -63,28 +66,36 @@ NOBODY = -1
 """In place of a rank, where none is to blame."""
 
 
-def diagnose(run: FinishedProgram | Path | str, exit_code: int | None = None) -> Diagnosis:
+def diagnose(
+    run: FinishedProgram | Path | str | Sequence[Path | str], exit_code: int | None = None
+) -> Diagnosis:
     """Say why a run or a job failed; from what it left on disk alone, so also later and elsewhere.
 
     Args:
         run: What ``pp.launch`` or ``pp.launch_script`` returns; a run's folder; torchrun's ``--log-dir``; the
-            log of a console.
+            log of a console. Or several paths: what one run or job left on several hosts.
         exit_code: Of a run, torchrun's; ``None`` takes it from what the launcher wrote down.
 
     Raises:
-        PlanError: The path is none of these, or cannot be read.
+        PlanError: A path is none of these, or cannot be read; several are not of one run.
     """
-    path = run.run_dir if isinstance(run, FinishedProgram) else Path(run)
-    if not (path / Plan.FILE_NAME).exists():
-        return with_calls(diagnose_job(read_job(path)), path)
-    evidence = RunEvidence.read(path)
+    if isinstance(run, FinishedProgram):
+        run = run.run_dir
+    paths = [Path(path) for path in ([run] if isinstance(run, Path | str) else run)]
+    if not any((path / Plan.FILE_NAME).exists() for path in paths):
+        return with_calls(diagnose_job(read_job(*paths)), paths[0])
+    for path in paths:
+        if not path.exists():
+            raise PlanError(f"{path} cannot be read: it is not there.", check_first="the path")
+    consoles = [path for path in paths if path.is_file()]
+    evidence = RunEvidence.read(*(path for path in paths if path.is_dir()), consoles=consoles)
     if exit_code is None and evidence.end is not None:
         exit_code = evidence.end.exit_code
     if exit_code is None and evidence.past_limit:
         exit_code = PAST_LIMIT
     waits = waits_of(evidence.topology, evidence.before_the_first_record())
     inferred = inferred_records(evidence)
-    cause = first_cause([*evidence.records, *inferred])
+    cause = first_cause([*evidence.records, *inferred], evidence.apart)
     statements = [*evidence.records, *(record for record in inferred if record.rank in evidence.nccl_ends)]
     if cause is None or cause.symptom:
         cause = _inferred_cause(evidence, statements, waits, cause, exit_code) or cause
@@ -96,7 +107,9 @@ def diagnose(run: FinishedProgram | Path | str, exit_code: int | None = None) ->
 def _explained(
     evidence: RunEvidence, statements: list[FailureRecord], cause: FailureRecord, waits: tuple[Wait, ...]
 ) -> Diagnosis:
-    others = sorted((r for r in statements if r.rank != cause.rank), key=lambda record: record.at_ns)
+    others = sorted(
+        (r for r in statements if r.rank != cause.rank), key=lambda r: (r.rank in evidence.apart, r.at_ns)
+    )
     hang = any(record.error_type in HANGS for record in (cause, *others))
     waits = _for_the_cause(waits, cause, evidence) if hang else ()
     flights = evidence.flights
@@ -111,7 +124,7 @@ def _explained(
         places=_places(evidence, cause, others, waits),
         waits=waits,
         flight=tuple(map(str, differences(flights))),
-        unknown=_unread(evidence) + (unknown if hang else ()),
+        unknown=_unread(evidence) + (unknown if hang else ()) + open_questions(evidence, cause, others),
         headline=_headline(evidence, cause),
     )
 
@@ -159,10 +172,12 @@ def _places(
     waiting = {wait.rank for wait in waits if wait.waits_for}
     lines: dict[int, str] = {}
     for record in others:
-        after = f" after {(record.at_ns - cause.at_ns) / 1e9:.3f} s" if record.at_ns > cause.at_ns > 0 else ""
+        on_one_clock = not evidence.apart.intersection([cause.rank, record.rank])
+        later = on_one_clock and record.at_ns > cause.at_ns > 0
+        after = f" after {(record.at_ns - cause.at_ns) / 1e9:.3f} s" if later else ""
         lines[record.rank] = f"then rank {record.rank}{after}: {_error(record)}{_last(evidence, record.rank)}"
     for rank in range(evidence.topology.world_size):
-        if rank not in (cause.rank, *lines, *waiting):
+        if rank not in (cause.rank, *lines, *waiting) and not (rank in evidence.absent and cause.rank < 0):
             lines[rank] = f"rank {rank} {evidence.end_of(rank)}{_last(evidence, rank)}"
     return lines
 
@@ -290,10 +305,15 @@ def _inferred_cause(
     by_launcher = (PAST_LIMIT, TORCHRUN_STOPPED, TORCHRUN_HUNG)
     if exit_code is not None and (exit_code in by_launcher or exit_code < 0):
         return _stopped(evidence, waits, exit_code)
-    if symptom is None or (rank := _pointed_at(evidence, statements, waits)) is None:
+    if symptom is None:
         return None
-    hint = f"rank {symptom.rank} said first: {_error(symptom)}"
-    what = f"Rank {rank} {evidence.end_of(rank)} and left no record; {hint}"
+    rank = _pointed_at(evidence, statements, waits)
+    said = f"rank {symptom.rank} said first: {_error(symptom)}"
+    if (of_hosts := cause_of_hosts(evidence, rank, said)) is not None:
+        return _record(evidence, NOBODY, *of_hosts)
+    if rank is None:
+        return None
+    what = f"Rank {rank} {evidence.end_of(rank)} and left no record; {said}"
     check = "the end of its log: what did it do after its last commitment point?"
     return _record(evidence, rank, "NoRecord", what, check)
 
@@ -311,7 +331,11 @@ def _pointed_at(
             peer = written[peer].where.get("peer", -1)
         if peer not in written and peer in range(evidence.topology.world_size):
             return peer
-    silent = [rank for rank in range(evidence.topology.world_size) if rank not in written]
+    silent = [
+        rank
+        for rank in range(evidence.topology.world_size)
+        if rank not in written and rank not in evidence.absent
+    ]
     awaited = [rank for rank in roots(waits) if rank in silent]
     return next(iter(awaited), silent[0] if len(silent) == 1 else None)
 

@@ -91,7 +91,7 @@ def failure_story(run: Run) -> FailureStory:
             f"Rank {named} is named in {run.run_dir}, and not in its plan.", check_first="plan.json"
         )
     records = {record.rank: record for record in read_records(run.run_dir, plan.world_size)}
-    noticed = {rank: record.at_ns - offsets.get(rank, 0) for rank, record in records.items()}
+    noticed = {rank: record.at_ns - offsets[rank] for rank, record in records.items() if rank in offsets}
     struck, zero_ns = _beginning(entries, noticed, named)
     codes = Report.of(tail(run.run_dir / TORCHRUN_LOG)).codes
 

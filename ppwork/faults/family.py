@@ -13,8 +13,9 @@ from pathlib import Path
 import psutil
 
 from ppwork.faults.report import Left
-from ppwork.launcher.agent import end, is_alive, is_torchrun
+from ppwork.launcher.agent import end, is_alive
 from ppwork.launcher.warm import Started
+from ppwork.process import is_torchrun
 from ppwork.records.spans import read_entries, span_file
 
 LOOK_S = 0.05

@@ -1,25 +1,23 @@
 """Faults from outside the ranks: signals, a cut cable, a start that cannot work, a taken port (F18 to F21).
 
-Two hosts are two network namespaces of this machine with a cable between them. They need root and the ``ip``
-command of Linux; elsewhere a case that wants two hosts says so and is not run.
+Where two hosts cannot be made (``hosts``) a case that wants them says so and is not run.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from ppwork.diagnosis.runs import diagnose
 from ppwork.faults.family import START_S, ProcessFamily, await_first_chunk
 from ppwork.faults.fault import ENDS, FAILS, SUCCEEDS
+from ppwork.faults.hosts import ADDRESSES, CABLE, Host, two_hosts
 from ppwork.launcher.launch import launch
 from ppwork.launcher.torchrun import child_environment, running
 from ppwork.launcher.warm import Started
@@ -38,10 +36,7 @@ TORCHRUN_SIGNALS = {
 }  # fmt: skip
 DELAY_S = 1.0
 """Seconds for which the cable between two hosts is out where it is only to delay."""
-ADDRESSES = ("10.77.77.1", "10.77.77.2")
 PORT = "29577"
-CABLE = "ppwork"
-"""Name of the interface at each end."""
 
 
 def from_outside(name: str, plan: Plan, run_dir: Path, family: ProcessFamily) -> Outcome:
@@ -158,45 +153,21 @@ def _across(plan: Plan, run_dir: Path, *, again_after_s: float | None = None) ->
     """
     run_dir.mkdir(parents=True)
     plan.save(run_dir)
-    with _two_hosts() as hosts, contextlib.ExitStack() as stack:
+    with two_hosts() as hosts, contextlib.ExitStack() as stack:
         agents = [_agent(stack, plan, run_dir, host, node) for node, host in enumerate(hosts)]
         await_first_chunk(run_dir, agents[0])
         at_ns = time.monotonic_ns()
-        _ip("-n", hosts[0], "link", "set", CABLE, "down")
+        hosts[0].cut()
         if again_after_s is not None:
             time.sleep(again_after_s)
-            _ip("-n", hosts[0], "link", "set", CABLE, "up")
+            hosts[0].mend()
         codes = [agent.wait(HOSTS_END_S) for agent in agents]
     return _ended(run_dir, at_ns, max(codes, key=abs))
 
 
-def can_have_two_hosts() -> bool:
-    """Say whether this process may make network namespaces."""
-    if os.geteuid() != 0 or shutil.which("ip") is None:
-        return False
-    return subprocess.run(["unshare", "--net", "true"], capture_output=True, check=False).returncode == 0
-
-
-@contextlib.contextmanager
-def _two_hosts() -> Iterator[tuple[str, str]]:
-    """Make two hosts, by name; on the way out they are gone, and what ran in them has no network."""
-    hosts = first, second = (f"ppwork-{os.getpid()}-a", f"ppwork-{os.getpid()}-b")
-    with contextlib.ExitStack() as stack:
-        for name in hosts:
-            _ip("netns", "add", name)
-            stack.callback(_ip, "netns", "del", name)
-        _ip("link", "add", CABLE, "netns", first, "type", "veth", "peer", "name", CABLE, "netns", second)
-        for name, address in zip(hosts, ADDRESSES, strict=True):
-            _ip("-n", name, "addr", "add", f"{address}/24", "dev", CABLE)
-            for link in ("lo", CABLE):
-                _ip("-n", name, "link", "set", link, "up")
-        yield hosts
-
-
-def _agent(stack: contextlib.ExitStack, plan: Plan, run_dir: Path, host: str, node: int) -> Started:
+def _agent(stack: contextlib.ExitStack, plan: Plan, run_dir: Path, host: Host, node: int) -> Started:
     """Start one host's torchrun, as one would on two machines."""
     command = [
-        "ip", "netns", "exec", host,
         sys.executable, "-m", "torch.distributed.run",
         "--nnodes", "2", "--node-rank", str(node), "--nproc-per-node", str(plan.mesh_size if node else 1),
         "--master-addr", ADDRESSES[0], "--master-port", PORT,
@@ -204,9 +175,5 @@ def _agent(stack: contextlib.ExitStack, plan: Plan, run_dir: Path, host: str, no
     ]  # fmt: skip
     environment = {**child_environment(plan.threads_per_rank), "GLOO_SOCKET_IFNAME": CABLE}
     environment.pop(STORE_VARIABLE, None)
-    log = stack.enter_context((run_dir / (f"host{node}.log" if node else TORCHRUN_LOG)).open("wb"))
-    return stack.enter_context(running(command, environment, log))
-
-
-def _ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True)
+    log = stack.enter_context((run_dir / (f"torchrun-{node}.log" if node else TORCHRUN_LOG)).open("wb"))
+    return stack.enter_context(running(host.command(command), environment, log))

@@ -22,7 +22,8 @@ from ppwork.faults.catalogue import FAULTS, fault_of, small_plan, with_fault
 from ppwork.faults.facts import FACTS, injection
 from ppwork.faults.family import ProcessFamily
 from ppwork.faults.fault import CPU, FAILS, GPU, OUTSIDE, REFUSED, SUCCEEDS, Case, Fault
-from ppwork.faults.outside import can_have_two_hosts, from_outside
+from ppwork.faults.hosts import why_no_hosts
+from ppwork.faults.outside import from_outside
 from ppwork.faults.report import FaultReport, Notice, judged, not_run
 from ppwork.launcher.checks import count_gpus
 from ppwork.launcher.launch import launch
@@ -83,7 +84,7 @@ def run_case(
 def _can_run(case: Case) -> bool:
     if case.needs == GPU:
         return count_gpus() > 0  # one is enough for all ranks: nothing is timed on it
-    return case.needs == CPU or can_have_two_hosts()
+    return case.needs == CPU or not why_no_hosts()
 
 
 def _plan_of(fault: Fault, case: Case, plan: Plan) -> Plan:

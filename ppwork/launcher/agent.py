@@ -37,11 +37,6 @@ _CLOSING = re.compile(rb"Sending process \d+ closing signal")
 _CAUGHT = re.compile(r"^SigCgt:\s*([0-9a-f]+)", re.MULTILINE)
 
 
-def is_torchrun(command: Sequence[str]) -> bool:
-    """Say whether a process with this command line is torchrun: a module by ``-m``, or our own few lines."""
-    return any("torch.distributed.run" in part for part in command)
-
-
 class TorchrunWatch:
     """Observes one torchrun.
 

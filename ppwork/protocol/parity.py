@@ -32,8 +32,9 @@ WIRE_KEYS = (
 """They change who calls what and when: DETAIL adds collectives, others order connections or launches."""
 SUM_KEYS = ("NCCL_ALGO", "NCCL_PROTO", "NCCL_NVLS_ENABLE", "NCCL_CTA_POLICY", "NCCL_MAX_CTAS")
 """They choose how NCCL sums, which all ranks of a group must choose alike."""
+THREADS_VARIABLE = "OMP_NUM_THREADS"
 NUMBER_KEYS = (
-    "OMP_NUM_THREADS",
+    THREADS_VARIABLE,
     "ATEN_CPU_CAPABILITY",
     "CUBLAS_WORKSPACE_CONFIG",
     "NVIDIA_TF32_OVERRIDE",
@@ -81,10 +82,15 @@ def check_parity(facts_by_rank: Sequence[Mapping[str, Any]]) -> None:
     # The digest differs whenever a field does; it is the news only when nothing else explains it.
     named = [pair for pair in differing if pair[0] != "plan digest"] or differing
     if named:
+        check_first = f"set {named[0][0]} to one value on every rank; nothing has been computed"
+        if named[0][0] == f"env.{THREADS_VARIABLE}":
+            check_first = (
+                f"export {THREADS_VARIABLE}=1 on every host: torchrun does so where it has several ranks"
+            )
         raise ParityError(
             f"The ranks were started differently: {spelt_out(named)}.",
             where={"group": "world_pg"},
-            check_first=f"set {named[0][0]} to one value on every rank; nothing has been computed",
+            check_first=check_first,
         )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,9 @@ from ppwork.records.spans import Entry, Instant
 
 CLOCK = "clock"
 """Name of the instant that says how far a rank's clock is ahead; one in each span file."""
+HOST = "host."
+"""What the name of an instant begins with that says on which clock a rank is; its figure ``rank`` says whose
+word it is about. A rank's own comes first in its span file, those of all others when they have met."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 TIME_NAMESPACE = Path("/proc/self/ns/time")
 
@@ -31,7 +35,7 @@ class Clock:
     """The clock that a rank's spans are on.
 
     Attributes:
-        name: The same on two ranks exactly if they share it.
+        name: The same on two ranks exactly if they share it; the host's name, then what the kernel says.
         now_ns: Reads it.
     """
 
@@ -42,16 +46,14 @@ class Clock:
     def of_this_host(cls) -> Clock:
         """Return the monotonic clock of this boot of this kernel; a time namespace shifts it.
 
-        Where the kernel tells neither (anything but Linux), the host's name stands in.
+        Machines that were resumed from one snapshot share a boot's id and no clock, so the host's name comes
+        first; it stands alone where the kernel tells neither (anything but Linux).
         """
-        try:
-            boot = BOOT_ID.read_text().strip()
-        except OSError:
-            return cls(platform.node())
-        try:
-            return cls(f"{boot} {TIME_NAMESPACE.readlink()}")
-        except OSError:  # a kernel without time namespaces
-            return cls(boot)
+        words = [platform.node().replace(" ", "-")]
+        with suppress(OSError):
+            words.append(BOOT_ID.read_text().strip())
+            words.append(str(TIME_NAMESPACE.readlink()))  # not in every kernel
+        return cls(" ".join(words))
 
 
 class Offset(msgspec.Struct, frozen=True):
@@ -96,11 +98,50 @@ def ranks_elsewhere(names: Sequence[str]) -> list[list[int]]:
     return [ranks for name, ranks in groups.items() if name != names[0]]
 
 
+def host_of(clock: str) -> str:
+    """Return the name of the host that a clock is of.
+
+    >>> host_of("gpu-a 5f0c time:[4026531834]")
+    'gpu-a'
+    """
+    return clock.partition(" ")[0]
+
+
+def whose_clock(rank: int, name: str) -> Instant:
+    """Return the entry that says on which clock a rank is, now."""
+    return Instant(HOST + name, "main", time.monotonic_ns(), figures={"rank": float(rank)})
+
+
+def clock_names(entries_by_rank: Mapping[int, Iterable[Entry]]) -> dict[int, str]:
+    """Return the name of each rank's clock, as far as its own entries or those of others say it."""
+    said = [
+        (rank == round(entry.figures.get("rank", -1)), round(entry.figures.get("rank", -1)), entry.name)
+        for rank, entries in entries_by_rank.items()
+        for entry in entries
+        if isinstance(entry, Instant) and entry.name.startswith(HOST)
+    ]
+    # A rank's own word comes last, and stays.
+    names = {about: name.removeprefix(HOST) for _, about, name in sorted(said) if about >= 0}
+    return dict(sorted(names.items()))
+
+
 def clock_offsets(entries_by_rank: Mapping[int, Iterable[Entry]]) -> dict[int, int]:
     """Return the nanoseconds to subtract from the times of each rank to be on rank 0's clock.
 
-    A rank whose entries do not have it, such as one that never got that far, is not in the result.
+    Ranks that share a clock share its offset. A rank on a clock that was compared with nobody's is not in the
+    result, such as one of another host that never joined. Where no rank names its clock all are on one.
     """
+    said = _measured(entries_by_rank)
+    names = clock_names(entries_by_rank)
+    if not names:
+        return {rank: said.get(rank, 0) for rank in entries_by_rank}
+    of_clock = {names[rank]: offset for rank, offset in said.items() if rank in names}
+    if not of_clock or 0 in names:
+        of_clock.setdefault(names[min(names)], 0)
+    return {rank: of_clock[name] for rank, name in names.items() if name in of_clock} | said
+
+
+def _measured(entries_by_rank: Mapping[int, Iterable[Entry]]) -> dict[int, int]:
     return {
         rank: round(entry.figures["offset_ns"])
         for rank, entries in entries_by_rank.items()

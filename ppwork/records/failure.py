@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -119,8 +119,13 @@ def write_record(run_dir: Path, record: FailureRecord) -> None:
 
 def read_records(run_dir: Path, world_size: int) -> list[FailureRecord]:
     """Read the records that the ranks of a run left; a file that does not read as a rank's is passed over."""
-    records = {rank: read_json(failure_file(run_dir, rank), FailureRecord) for rank in range(world_size)}
-    return [record for rank, record in records.items() if record is not None and _is_of(rank, record)]
+    return [record for rank in range(world_size) if (record := read_record(run_dir, rank)) is not None]
+
+
+def read_record(run_dir: Path, rank: int) -> FailureRecord | None:
+    """Read the record that a rank left; ``None`` if there is none, or it does not read as that rank's."""
+    record = read_json(failure_file(run_dir, rank), FailureRecord)
+    return record if record is not None and _is_of(rank, record) else None
 
 
 def _is_of(rank: int, record: FailureRecord) -> bool:
@@ -129,6 +134,11 @@ def _is_of(rank: int, record: FailureRecord) -> bool:
     return sound and record.rank == rank and record.where.keys() <= set(WHERE_KEYS)
 
 
-def first_cause(records: Sequence[FailureRecord]) -> FailureRecord | None:
-    """Return the record that explains the others: causes before symptoms, then by time."""
-    return min(records, key=lambda record: (record.symptom, record.at_ns), default=None)
+def first_cause(records: Sequence[FailureRecord], apart: Collection[int] = ()) -> FailureRecord | None:
+    """Return the record that explains the others: causes before symptoms, then by time.
+
+    Args:
+        records: Their times on one clock,
+        apart: but for these ranks, whose clock is not known; their records come after all others.
+    """
+    return min(records, key=lambda record: (record.symptom, record.rank in apart, record.at_ns), default=None)

@@ -32,6 +32,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from ppwork.errors import LocalProtocolError, PeerTimeoutError, PlanError, RemoteProtocolError
+from ppwork.process import hold_torchrun
 from ppwork.protocol.backend_errors import naming_peers
 from ppwork.protocol.bounds import bring_up_timeout_s
 from ppwork.protocol.parity import check_parity, decode_facts, encode_facts, facts_of
@@ -159,7 +160,7 @@ class Groups:
 
 
 def join(plan: PipelinePlan, seat: Seat, mesh: DeviceMesh | None = None) -> Groups:
-    """Bring this rank up: device, parity, groups, warm edges.
+    """Bring this rank up: device, parity, groups, warm edges. From here on it dies with its torchrun.
 
     Args:
         plan: What all ranks must agree on.
@@ -181,6 +182,7 @@ def join(plan: PipelinePlan, seat: Seat, mesh: DeviceMesh | None = None) -> Grou
         Until all ranks have come; at most the plan's ``timeout_s`` for each step.
     """
     session = seat.begin()
+    hold_torchrun()
     try:
         agreed = _agree(plan, seat, session, mesh)
     except BaseException:

@@ -193,7 +193,9 @@ def _records(run: Run, ms: Callable[[int], float]) -> list[tuple[float, FailureR
     """Return the last words of all ranks, and when they were written, in order of time."""
     offsets = clock_offsets(run.entries_by_rank)
     records = read_records(run.run_dir, run.plan.world_size)
-    timed = [(ms(record.at_ns - offsets.get(record.rank, 0)), record) for record in records]
+    timed = [
+        (ms(record.at_ns - offsets[record.rank]), record) for record in records if record.rank in offsets
+    ]
     return sorted(timed, key=lambda one: one[0])
 
 

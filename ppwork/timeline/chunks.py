@@ -15,7 +15,7 @@ import msgspec
 
 from ppwork.errors import PlanError
 from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK
-from ppwork.records.clocks import clock_offsets
+from ppwork.records.clocks import HOST, clock_offsets
 from ppwork.records.spans import DEVICE_LANE, STREAM, Entry, Instant, Span
 
 EntriesByRank = Mapping[int, Sequence[Entry]]
@@ -45,10 +45,18 @@ _LIFE = {True: ("main", "down_pg", "up_pg"), False: ("down_pg", "mesh_pg", "main
 
 
 def aligned(entries_by_rank: EntriesByRank) -> dict[int, list[Entry]]:
-    """Return the entries, as recorded, with the clock offset subtracted that each rank's entries say."""
+    """Return the entries, as recorded, with the offset of each rank's clock subtracted.
+
+    A rank on a clock that was compared with nobody's has none: its place in time is not known. What says on
+    which clock a rank is, is no moment of the run and left out.
+    """
     offsets = clock_offsets(entries_by_rank)
-    ranks = sorted(entries_by_rank.items())
-    return {rank: [_earlier(entry, offsets.get(rank, 0)) for entry in entries] for rank, entries in ranks}
+    return {
+        rank: [_earlier(entry, offsets[rank]) for entry in entries if not entry.name.startswith(HOST)]
+        if rank in offsets
+        else []
+        for rank, entries in sorted(entries_by_rank.items())
+    }
 
 
 def _earlier(entry: Entry, by_ns: int) -> Entry:

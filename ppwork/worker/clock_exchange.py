@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import torch
 import torch.distributed as dist
 
 from ppwork.protocol.backend_errors import naming_peers
 from ppwork.protocol.topology import STAGE0_RANK
-from ppwork.records.clocks import SAME, Clock, Offset, Round, best, ranks_elsewhere
+from ppwork.records.clocks import CLOCK, SAME, Clock, Offset, Round, best, ranks_elsewhere, whose_clock
+from ppwork.records.spans import Recorder
 from ppwork.runtime.groups import Groups
 from ppwork.runtime.seat import gather
 
@@ -15,7 +17,43 @@ ROUNDS = 16
 """The first pays for the connection; of the others some meet no delay."""
 
 
-def estimate_offset(groups: Groups, clock: Clock | None = None) -> Offset:
+def settle_clocks(groups: Groups, recorder: Recorder, names: list[str] | None = None) -> None:
+    """Record how far this rank's clock is ahead of rank 0's, and which clock every other rank is on.
+
+    Args:
+        groups: Right after ``groups.join``.
+        recorder: This rank's.
+        names: Those of the clocks of all ranks, if they are known.
+
+    Raises:
+        PeerTimeoutError, PeerLostError: As ``estimate_offset``.
+
+    Collective:
+        As ``estimate_offset``.
+    """
+    clock, names = Clock.of_this_host(), names or gather_clocks(groups)
+    recorder.instant(CLOCK, figures=msgspec.structs.asdict(estimate_offset(groups, clock, names)))
+    for rank, name in enumerate(names):
+        if rank != groups.rank:
+            recorder.write(whose_clock(rank, name))
+
+
+def gather_clocks(groups: Groups) -> list[str]:
+    """Return the names of the clocks of all ranks; each begins with its host's name.
+
+    Raises:
+        PeerTimeoutError: A rank did not come (the ranks that waited for it).
+
+    Collective:
+        The store, all ranks.
+    """
+    mine = Clock.of_this_host().name.encode()
+    return [
+        name.decode() for name in gather(groups.store, "clock", mine, groups.rank, groups.topology.world_size)
+    ]
+
+
+def estimate_offset(groups: Groups, clock: Clock, names: list[str]) -> Offset:
     """Return how far this rank's clock is ahead of rank 0's.
 
     Which ranks exchange anything follows from the names of all clocks, which all ranks read from the store
@@ -23,22 +61,21 @@ def estimate_offset(groups: Groups, clock: Clock | None = None) -> Offset:
 
     Args:
         groups: Right after ``groups.join``: nothing else may be under way on ``world_pg``.
-        clock: What this rank's spans are on; ``None`` takes the host's.
+        clock: What this rank's spans are on.
+        names: Those of the clocks of all ranks.
 
     Raises:
         PeerTimeoutError: A rank did not come, or did not answer in time (the ranks that waited for it).
         PeerLostError: A rank left meanwhile (its partner).
 
     Collective:
-        The store, all ranks; then ``world_pg`` between rank 0 and each rank that has another clock, one
+        ``world_pg`` between rank 0 and each rank that has another clock, one
         clock after the other. Runs on the main thread, as no lane uses ``world_pg`` (rule R7).
 
     Blocks:
         At most ``timeout_s`` for each step.
     """
-    clock = clock or Clock.of_this_host()
-    answers = gather(groups.store, "clock", clock.name.encode(), groups.rank, groups.topology.world_size)
-    elsewhere = ranks_elsewhere([name.decode() for name in answers])
+    elsewhere = ranks_elsewhere(names)
     if groups.rank == STAGE0_RANK:
         for ranks in elsewhere:
             offset = best(_ask(groups, clock, ranks[0]) for _ in range(ROUNDS))

@@ -22,6 +22,8 @@ from typing import Any
 from ppwork import process
 from ppwork.plan import Plan
 from ppwork.process import LOG_LEVEL_VARIABLE, UNWRITABLE
+from ppwork.protocol.parity import THREADS_VARIABLE
+from ppwork.records.clocks import Clock, whose_clock
 from ppwork.records.flight import NCCL_DUMP_VARIABLE
 from ppwork.records.pulse import Pulse
 from ppwork.records.run import log_file
@@ -66,6 +68,7 @@ def run_rank(run_dir: Path, rank: int, bring_up: BringUp | None = None) -> Failu
     pulse, recorder = Pulse(run_dir, rank), Recorder(span_file(run_dir, rank))
     failure = FailureWriter(run_dir, rank, recorder)
     with recorder, failure:
+        recorder.write(whose_clock(rank, Clock.of_this_host().name))
         if bring_up is None:  # a process of its own
             recorder.add_span(START, process.began_ns())
         _run(run_dir, rank, recorder, failure, pulse, bring_up)
@@ -124,6 +127,8 @@ def _run(
     bring_up: BringUp | None,
 ) -> None:
     plan = Plan.load(run_dir)
+    # torchrun sets it only where it starts several ranks, so on some hosts of a run and not on others.
+    os.environ.setdefault(THREADS_VARIABLE, str(plan.threads_per_rank))
     with Watchdog(plan, rank, run_dir, recorder, words=failure, pulse=pulse) as watchdog:
         with recorder.span(IMPORT), progress.during(IMPORT), process.importing():
             from ppwork.worker import role

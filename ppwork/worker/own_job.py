@@ -15,23 +15,24 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import msgspec
+import torch
 from torch.distributed.device_mesh import DeviceMesh
 
 from ppwork.errors import PlanError
 from ppwork.launcher.checks import new_run_dir
 from ppwork.plan import Plan
+from ppwork.protocol.parity import THREADS_VARIABLE
 from ppwork.protocol.topology import STAGE0_RANK
-from ppwork.records.clocks import CLOCK
+from ppwork.records.clocks import host_of, whose_clock
 from ppwork.records.flight import NCCL_DUMP_VARIABLE
 from ppwork.records.pulse import Pulse
 from ppwork.records.run import QUEUE, SUMMARY_FILE
 from ppwork.records.spans import Recorder, span_file
 from ppwork.runtime import FollowerPlane, Groups, Hook, LeaderPlane, MeshPlane, PPControlPlane, Stage0Plane
 from ppwork.runtime.groups import join as join_groups
-from ppwork.runtime.seat import Seat
+from ppwork.runtime.seat import Seat, gather
 from ppwork.stage import Generator, NoTensorParallel, Stage0, StageContext
-from ppwork.worker.clock_exchange import estimate_offset
+from ppwork.worker.clock_exchange import gather_clocks, settle_clocks
 from ppwork.worker.collectives import TPGroup
 from ppwork.worker.contract import figures_of, optional
 from ppwork.worker.farewell import farewell_of
@@ -56,10 +57,12 @@ def join(
     """Bring this process up as a rank of the job, and keep the records that it leaves.
 
     Args:
-        plan: The same on all ranks.
+        plan: The same on all ranks. In a process without ``OMP_NUM_THREADS`` torch gets its
+            ``threads_per_rank``, unless the job has a default group of its own.
         run_dir: Folder for plan, spans, pulses, failure records and summary, the same for all ranks, new or
-            empty; they are written from the moment at which all ranks have joined. ``None``: nothing is kept,
-            and no watchdog runs. Each pipeline of a job, and each session, has its own.
+            empty; they are written from the moment at which all ranks have joined. Hosts that do not share it
+            have one each, with the records of their own ranks. ``None``: nothing is kept, and no watchdog
+            runs. Each pipeline of a job, and each session, has its own.
         ranks: Those of this pipeline, as ranks of the job, ascending: stage 0, then the mesh; default: all.
             In folder and errors they count from 0. Other ranks of the job do not take part.
         mesh: The mesh ranks as a ``DeviceMesh`` of the caller's, on each of them: what stages sum over, and
@@ -68,16 +71,21 @@ def join(
     Raises:
         PlanError: torchrun has not started this process, ``ranks`` do not fit, or it is in a pipeline
             that it has not left (this rank); the folder cannot be used (rank 0); all before anything starts.
+            Another host's folder cannot be used (every rank, same text; before anything is sent).
         PPWorkError: As ``PPControlPlane.join``, and whatever ends the block.
 
     Collective:
         All ranks of the pipeline; a process that is in several joins them one after another, in one order.
     """
+    seat = Seat.here(ranks)
+    if THREADS_VARIABLE not in os.environ and not seat.in_group:
+        # torchrun sets it only where it starts several ranks, so on some hosts of a job and not on others.
+        os.environ[THREADS_VARIABLE] = str(plan.threads_per_rank)
+        torch.set_num_threads(plan.threads_per_rank)
     if run_dir is None:
         with PPControlPlane.join(plan, ranks=ranks, mesh=mesh) as plane:
             yield plane
         return
-    seat = Seat.here(ranks)
     rank, folder = seat.rank, Path(run_dir).absolute()
     if rank == STAGE0_RANK:
         plan.save(new_run_dir(folder))
@@ -85,13 +93,16 @@ def join(
     groups = join_groups(plan, seat, mesh)
     if seat.job_rank != rank:
         log.info("rank %d of the job is rank %d (%s) of %s", seat.job_rank, rank, groups.role, folder.name)
+    clocks = gather_clocks(groups)
+    _make_folder_of_host(folder, plan, groups, [host_of(name) for name in clocks])
     recorder, pulse = Recorder(span_file(folder, rank)), Pulse(folder, rank)
     words = FailureWriter(folder, rank, recorder)
     words.also = partial(write_flight, folder, rank)
     try:
         with recorder, Watchdog(plan, rank, folder, recorder, words=words, pulse=pulse) as watchdog:
             watchdog.joined(on_cuda=groups.device.type == "cuda")
-            recorder.instant(CLOCK, figures=msgspec.structs.asdict(estimate_offset(groups)))
+            recorder.write(whose_clock(rank, clocks[rank]))
+            settle_clocks(groups, recorder, clocks)
             with recorded(plan, groups, recorder, words) as plane:
                 plane.run_dir = folder
                 yield plane
@@ -103,6 +114,35 @@ def join(
     finally:
         pulse.leave(words.exit_code)
         words.stay_for_peers()
+
+
+def _make_folder_of_host(folder: Path, plan: Plan, groups: Groups, hosts: list[str]) -> None:
+    """Make the folder on this host, where it is not rank 0's own: the first rank of the host does.
+
+    Raises:
+        PlanError: One host's is not empty, or cannot be used (every rank, same text).
+
+    Collective:
+        The store, all ranks, if they are on several hosts.
+    """
+    if len(set(hosts)) == 1:
+        return
+    rank, world_size = groups.rank, groups.topology.world_size
+    path = folder / Plan.FILE_NAME
+    # A file system that hosts share shows all of them when rank 0 wrote the plan.
+    written = str(path.stat().st_mtime_ns) if path.exists() else ""
+    shown = gather(groups.store, "folder", written.encode(), rank, world_size)[STAGE0_RANK].decode()
+    problem = ""
+    if written != shown and rank == hosts.index(hosts[rank]):
+        try:
+            plan.save(new_run_dir(folder))
+        except PlanError as error:
+            problem = f"{error.what} That is on {hosts[rank]}, where rank {rank} runs."
+        except OSError as error:
+            problem = f"{path} on {hosts[rank]} cannot be written: {error.strerror}."
+    problems = gather(groups.store, "folders", problem.encode(), rank, world_size)
+    if said := next(filter(None, problems), b""):
+        raise PlanError(said.decode(), where={"rank": rank}, check_first="a new folder, on every host")
 
 
 @contextmanager

@@ -7,12 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import torch
 
 from ppwork.plan import Plan
 from ppwork.protocol.topology import Role
-from ppwork.records.clocks import CLOCK
 from ppwork.records.spans import JOIN, LOAD, Recorder
 from ppwork.runtime import Groups, MeshPlane, Stage0Plane
 from ppwork.runtime.groups import join
@@ -20,7 +18,7 @@ from ppwork.runtime.seat import Seat
 from ppwork.stage import STAGE0_METHODS, STAGE1_METHODS, NoTensorParallel, StageContext, load_stage
 from ppwork.version import __version__
 from ppwork.worker import progress
-from ppwork.worker.clock_exchange import estimate_offset
+from ppwork.worker.clock_exchange import settle_clocks
 from ppwork.worker.collectives import TPGroup
 from ppwork.worker.digests import compare_loaded
 from ppwork.worker.injectors.choose import injector_of
@@ -64,7 +62,7 @@ def play(
         groups = bring_up(plan, rank)
     watchdog.joined(on_cuda=groups.device.type == "cuda")
     log.info("joined as %s on %s", groups.role, groups.device)
-    recorder.instant(CLOCK, figures=msgspec.structs.asdict(estimate_offset(groups)))
+    settle_clocks(groups, recorder)
     tally = Tally(rank, str(groups.role), plan.compare_collectives)
     with recorder.span(LOAD):
         stage = injector.stage(load(plan, groups, tally, run_dir))

@@ -84,7 +84,9 @@ class Watchdog:
         self._bounds, self._recorder, self._leave = Bounds.of(plan), recorder, leave
         self._words = words or FailureWriter(run_dir, rank, recorder)
         self._pulse = pulse or Pulse(run_dir, rank)
-        self._where = {"rank": rank, "role": str(plan.topology.role(rank))}
+        self._where: dict[str, int | str] = {"rank": rank}
+        if rank < plan.world_size:  # one too many is told so by ``join``, together with all others
+            self._where["role"] = str(plan.topology.role(rank))
         self._progress = Progress(self._bounds)
         self._peers = PeerWatch(rank, plan.topology, self._bounds, partial(read_pulse, run_dir))
         self._main = threading.get_ident()

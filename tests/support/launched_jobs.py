@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from ppwork.launcher.agent import is_torchrun
+from ppwork.process import is_torchrun
 from ppwork.records.pulse import read_pulse
 
 if TYPE_CHECKING:

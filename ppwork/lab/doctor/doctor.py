@@ -98,9 +98,9 @@ def doctor(*, limit_s: float = PROBE_LIMIT_S) -> Report:
     # Not before it is asked: `import ppwork` stays quick.
     from ppwork.claims.catalogue import CLAIMS
     from ppwork.faults.catalogue import FAULTS
-    from ppwork.faults.outside import can_have_two_hosts
+    from ppwork.faults.hosts import why_no_hosts
 
-    machine = inspect_machine(two_hosts=can_have_two_hosts(), limit_s=limit_s)
+    machine = inspect_machine(two_hosts=not why_no_hosts(), limit_s=limit_s)
     wants = Wants(
         claim_gpus=[claim.gpus for claim in CLAIMS.values()],
         fault_needs=dict(Counter(case.needs for fault in FAULTS for case in fault.cases)),

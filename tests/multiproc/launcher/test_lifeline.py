@@ -68,6 +68,56 @@ def test_the_death_of_its_parent_ends_a_rank_whose_pipe_is_still_open():
         os.close(writing)
 
 
+UNDER_TORCHRUN = """
+import time
+from ppwork import process
+process.{hold}()
+print("held", flush=True)
+time.sleep(60)
+"""
+AGENT = """
+import os, subprocess, sys, time
+rank = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
+print(rank.pid, rank.stdout.readline().decode().strip(), flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("agent", "hold", "dies"),
+    [
+        ("torchrun", "hold_if_asked", True),
+        ("torchrun", "hold_torchrun", True),
+        ("shell", "hold_torchrun", False),
+    ],
+)
+def test_a_rank_of_any_torchrun_dies_with_it_and_a_child_of_a_rank_is_left_alone(tmp_path, agent, hold, dies):
+    """N16: a torchrun that is killed cannot end its ranks, and they ran on."""
+    (tmp_path / agent).write_text(AGENT)
+    environment = {**os.environ, "TORCHELASTIC_RUN_ID": "1"}
+    command = [sys.executable, str(tmp_path / agent), UNDER_TORCHRUN.format(hold=hold)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as parent:
+        pid, said = parent.stdout.readline().split()
+        rank = psutil.Process(int(pid))
+        parent.kill()
+    try:
+        assert said == b"held"
+        gone = all_gone([rank], GONE_S if dies else 0.5) == []
+        assert gone is dies
+    finally:
+        if rank.is_running():
+            rank.kill()
+
+
+def test_an_input_that_is_at_its_end_from_the_start_is_no_lifeline():
+    """A batch system gives /dev/null: with ``PPWORK_LIFELINE=1`` set by hand every rank left at once."""
+    environment = {**os.environ, "PPWORK_LIFELINE": "1"}
+    code = "import time; from ppwork import process; process.hold_if_asked(); time.sleep(0.5)"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, env=environment, timeout=30, check=False)
+    assert done.returncode == 0
+
+
 def test_the_death_of_a_launcher_ends_the_process_that_imports_stages_for_it(tmp_path):
     """F18, before there is a rank: a module may take long to import."""
     (tmp_path / "mine.py").write_text(IMPORTS_FOR_A_MINUTE)

@@ -20,8 +20,7 @@ from toy_runs import toy
 from waiting import END_S, wait_for
 
 import ppwork as pp
-from ppwork.launcher.agent import is_torchrun
-from ppwork.process import SAFE_PATH_VARIABLE, WARM_VARIABLE
+from ppwork.process import SAFE_PATH_VARIABLE, WARM_VARIABLE, is_torchrun
 from ppwork.protocol.plan import STORE_VARIABLE
 from ppwork.records.failure import read_records
 from ppwork.records.run import TORCHRUN_LOG

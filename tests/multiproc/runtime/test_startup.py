@@ -43,6 +43,29 @@ def test_a_world_of_the_wrong_size_is_refused(tmp_path, start_ranks):
         assert "3 ranks were started" in record.what
 
 
+def test_a_rank_too_many_is_refused_with_all_others_at_once(tmp_path, start_ranks):
+    """F21: nobody waits for a rank that the plan has no role for."""
+    run_dir = folder(tmp_path / "run", toy(mesh_size=1, timeout_s=60.0))
+    assert start_ranks([worker(run_dir)] * 3).wait(30) == [1, 1, 1]
+    records = read_records(run_dir, 3)
+    assert [record.error_type for record in records] == ["PlanError"] * 3
+    assert all("3 ranks were started; the plan's mesh of 1 needs 2" in record.what for record in records)
+
+
+WITHOUT_THREADS = """
+import os, sys
+os.environ.pop("OMP_NUM_THREADS")
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+
+
+def test_torchrun_of_a_host_with_one_rank_sets_no_threads_and_the_plan_does(tmp_path, start_ranks):
+    """Of a host with several it sets one; this was a ParityError of every first run over two hosts."""
+    run_dir = folder(tmp_path / "run", toy(verify=False))
+    alone = ["-c", WITHOUT_THREADS, *worker(run_dir)]
+    assert start_ranks([alone, worker(run_dir), worker(run_dir)]).wait() == [0, 0, 0]
+
+
 def test_a_rank_that_never_comes_is_named_within_the_bound(tmp_path, start_ranks):
     """R12: SCOPE_DIST_TIMEOUT_S overrides the plan's bound."""
     run_dir = folder(tmp_path / "run", toy())

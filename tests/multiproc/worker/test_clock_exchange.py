@@ -35,7 +35,7 @@ def now_ns():
     return time.monotonic_ns() + ahead_ns[rank]
 
 groups = live.join(plan, Seat(rank, world, tuple(range(world)), rank))
-found = estimate_offset(groups, Clock(f"host {ahead_ns[rank]}", now_ns))
+found = estimate_offset(groups, Clock("", now_ns), [f"host {ahead}" for ahead in ahead_ns])
 live.gather(groups.store, "told", b"", rank, world)
 groups.close()
 with open(f"{out}/{rank}", "w") as file:

@@ -57,6 +57,12 @@ def test_difference_in_the_environment_is_named_also_when_unset_on_one_side():
     assert 'env.NCCL_ALGO was "Ring" on rank 0; null on rank 1' in caught.value.what
 
 
+def test_threads_that_torchrun_set_on_one_host_only_say_what_to_export():
+    with pytest.raises(ParityError, match="OMP_NUM_THREADS was null on rank 0") as caught:
+        check_parity([facts(), facts(environment={"OMP_NUM_THREADS": "1"})])
+    assert "export OMP_NUM_THREADS=1 on every host" in caught.value.check_first
+
+
 def test_key_that_one_rank_lacks_is_a_difference():
     with pytest.raises(ParityError, match=r"device was \"cpu\" on rank 0; \(absent\) on rank 1"):
         check_parity([facts(device="cpu"), facts()])

@@ -11,7 +11,19 @@ from made_runs import MS, made
 
 from ppwork.pictures.timelines import timeline, timeline_finding
 from ppwork.plan import Plan
-from ppwork.records.clocks import CLOCK, SAME, Clock, Offset, Round, best, clock_offsets, ranks_elsewhere
+from ppwork.records.clocks import (
+    CLOCK,
+    HOST,
+    SAME,
+    Clock,
+    Offset,
+    Round,
+    best,
+    clock_names,
+    clock_offsets,
+    host_of,
+    ranks_elsewhere,
+)
 from ppwork.records.spans import Instant, Span
 from ppwork.timeline.chunks import aligned
 from ppwork.timeline.trace import chrome_trace
@@ -101,6 +113,14 @@ def test_clock_is_that_of_the_boot_and_of_the_time_namespace(kernel):
     assert kernel("one", "time:[1]") == names[0]
 
 
+def test_hosts_that_were_resumed_from_one_snapshot_share_a_boot_and_no_clock(kernel, monkeypatch):
+    names = []
+    for host in ("gpu-a", "gpu-b"):
+        monkeypatch.setattr("platform.node", lambda host=host: host)
+        names.append(kernel("one", "time:[1]"))
+    assert names == ["gpu-a one time:[1]", "gpu-b one time:[1]"]
+
+
 def test_host_that_tells_nothing_goes_by_its_name(tmp_path, monkeypatch):
     monkeypatch.setattr("ppwork.records.clocks.BOOT_ID", tmp_path / "nowhere")
     assert Clock.of_this_host().name == os.uname().nodename
@@ -127,7 +147,42 @@ def test_offsets_are_read_from_each_rank_that_says_one():
         2: [Instant(CLOCK, "main", 1)],
         3: [],
     }
-    assert clock_offsets(entries) == {0: 0, 1: -7}
+    assert clock_offsets(entries) == {0: 0, 1: -7, 2: 0, 3: 0}, "no rank names a clock: all are on one"
+
+
+def on(rank, clock, *more):
+    """Entries of a rank that said on which clock it is."""
+    return [Instant(HOST + clock, "main", 0, figures={"rank": float(rank)}), *more]
+
+
+def told_of(rank, clock):
+    return Instant(HOST + clock, "main", 2, figures={"rank": float(rank)})
+
+
+def test_a_clock_that_nobody_compared_has_no_offset_and_its_entries_no_place_in_time():
+    """0 was assumed: between hosts the order of entries was then chance."""
+    join = Span("join", "main", 5, 9)
+    entries = {0: on(0, "hosta 1"), 1: on(1, "hostb 1", join), 2: on(2, "hosta 1", join)}
+    assert clock_offsets(entries) == {0: 0, 2: 0}
+    assert aligned(entries) == {0: [], 1: [], 2: [join]}
+
+
+def test_ranks_on_one_clock_share_what_one_of_them_measured():
+    """Rank 2 was killed before it wrote its own down; rank 0's host left nothing."""
+    entries = {1: on(1, "hostb 1", said(-7)), 2: on(2, "hostb 1"), 0: []}
+    assert clock_offsets(entries) == {1: -7, 2: -7}
+
+
+def test_ranks_of_the_only_folder_that_is_there_are_on_one_clock():
+    """Nobody joined, and rank 0 was elsewhere."""
+    assert clock_offsets({0: [], 1: on(1, "hostb 1"), 2: on(2, "hostb 1")}) == {1: 0, 2: 0}
+
+
+def test_a_ranks_own_word_of_its_clock_counts_more_than_that_of_others():
+    entries = {0: on(0, "hosta 1", told_of(1, "hostx 1"), told_of(2, "hostb 1")), 1: on(1, "hostb 1")}
+    names = clock_names(entries)
+    assert names == {0: "hosta 1", 1: "hostb 1", 2: "hostb 1"}
+    assert [host_of(name) for name in names.values()] == ["hosta", "hostb", "hostb"]
 
 
 @pytest.mark.parametrize("offset_ns", [SAME.offset_ns, 7_000 * MS, -5_000 * MS, 123_456_789_012_345])

@@ -1,0 +1,99 @@
+"""A run over several hosts: what is said of a host, or of the network between two, and of no rank.
+
+A rank is not blamed where its host's records are missing, where its whole host fell silent, or where the
+ranks of two hosts waited for each other.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ppwork.diagnosis.run_evidence import RunEvidence
+from ppwork.errors import PeerTimeoutError, named_ranks
+from ppwork.records.clocks import host_of
+from ppwork.records.failure import FailureRecord
+
+
+class HostCause(NamedTuple):
+    """A cause that is no rank's."""
+
+    error_type: str
+    what: str
+    check_first: str
+
+
+def cause_of_hosts(evidence: RunEvidence, rank: int | None, said: str) -> HostCause | None:
+    """Return what is to be said of hosts in place of a rank; ``None``: nothing.
+
+    Args:
+        evidence: Of a run none of whose records is a cause.
+        rank: Whom the symptoms point to, a rank without a record; ``None``: nobody.
+        said: The first symptom, as the second part of a sentence.
+    """
+    if evidence.absent and rank in (None, *evidence.absent):
+        return _elsewhere(evidence, said)
+    return _silent_network(evidence, said) if rank is None else _silent_host(evidence, rank, said)
+
+
+def _elsewhere(evidence: RunEvidence, said: str) -> HostCause:
+    ranks = tuple(sorted(evidence.absent))
+    hosts = sorted(filter(None, {*evidence.absent.values()}))
+    ran = f"ran on {' and '.join(hosts)}, whose records are not here" if hosts else "left no records here"
+    return HostCause(
+        "RecordsMissing",
+        f"{named_ranks(ranks).capitalize()} {ran}; no rank that is here has a cause; {said}",
+        "`ppwork diagnose` with the folder of every host, or `ppwork collect` them into one",
+    )
+
+
+def _silent_network(evidence: RunEvidence, said: str) -> HostCause | None:
+    """All ranks went on, and on several hosts they waited for what never came."""
+    waited = {record.rank for record in evidence.records if record.error_type == PeerTimeoutError.__name__}
+    hosts = sorted({host_of(evidence.clocks.get(rank, "")) for rank in waited} - {""})
+    if len(hosts) < 2 or len(evidence.records) < evidence.topology.world_size:
+        return None
+    return HostCause(
+        "NetworkSilent",
+        f"Every rank has a symptom, and ranks of {' and '.join(hosts)} waited for each other: messages "
+        f"between these hosts did not pass; {said}",
+        "does one host reach the other (`ping`)? a cable, a firewall, packets larger than the MTU",
+    )
+
+
+def _silent_host(evidence: RunEvidence, rank: int, said: str) -> HostCause | None:
+    """No rank of one host of several left a record or a code, nor did their torchrun."""
+    hosts = {other: host_of(name) for other, name in evidence.clocks.items()}
+    host = hosts.get(rank, "")
+    ranks = tuple(other for other, its in hosts.items() if its == host)
+    spoke = {record.rank for record in evidence.records} | {
+        other for other in ranks if evidence.code_of(other) is not None
+    }
+    if not host or spoke.intersection(ranks) or len(set(hosts.values())) == 1:
+        return None
+    return HostCause(
+        "HostSilent",
+        f"No rank of {host} left a word ({named_ranks(ranks)}): its torchrun was ended, or the host was "
+        f"lost; {said}",
+        f"is {host} up? what its torchrun printed last, and its kernel's log if it was out of memory",
+    )
+
+
+def open_questions(
+    evidence: RunEvidence, cause: FailureRecord, others: list[FailureRecord]
+) -> tuple[str, ...]:
+    """Return what a cause on one host leaves open: what others left, and whether it was the first."""
+    if cause.rank < 0:
+        return ()
+    questions = []
+    if evidence.absent:
+        questions.append(
+            f"what {named_ranks(sorted(evidence.absent))} left: their host's records are not here"
+        )
+    rivals = [cause.rank, *(record.rank for record in others if record.symptom == cause.symptom)]
+    clocks = {evidence.clocks.get(rank, "") for rank in rivals}
+    if evidence.apart.intersection(rivals) and len(clocks) > 1:
+        ranks = named_ranks(sorted(rivals))
+        questions.append(
+            f"which of {ranks} was the first: the clocks of their hosts had not been compared yet"
+        )
+    return tuple(questions)
