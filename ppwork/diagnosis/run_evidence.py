@@ -127,6 +127,11 @@ class RunEvidence:
         return "ppwork: the run passed its limit" in self.torchrun_text
 
     @property
+    def all_gone(self) -> bool:
+        """Every rank that had begun is gone from this host; false where that cannot be seen."""
+        return bool(self.pulses) and all(p.here and p.process() is None for p in self.pulses.values())
+
+    @property
     def stopped_ns(self) -> int:
         """Time at which torchrun's log ended, on this host's monotonic clock."""
         try:
@@ -151,11 +156,11 @@ class RunEvidence:
         return read_json(self.run_dir / SUMMARY_FILE, dict[str, Any])
 
     def log_of(self, rank: int) -> str:
-        """Return the path of a rank's log; torchrun's, if it did not come so far as to open its own.
+        """Return the path of a rank's log; torchrun's, if it did not open its own, or for no rank (-1).
 
         Nothing in a job that somebody else's torchrun has started: where it writes is not known here.
         """
-        paths = (log_file(self.run_dir, rank), self.torchrun_log)
+        paths = (*([log_file(self.run_dir, rank)] if rank >= 0 else []), self.torchrun_log)
         return next((str(path) for path in paths if path.exists()), "")
 
     def text_of(self, rank: int) -> str:
@@ -224,7 +229,10 @@ class RunEvidence:
             stopped = "was stopped (SIGSTOP), " if rank in stopped_and_killed(self.torchrun_text) else ""
             return f"{stopped}did not leave and was killed by the launcher"
         if code is None:
-            return "was running when its time was up" if self.past_limit else "is not in torchrun's report"
+            if self.past_limit:
+                return "was running when its time was up"
+            is_gone = rank in self.pulses and self.pulses[rank].here and self.pulses[rank].process() is None
+            return "is gone" if is_gone and not self.torchrun_log.exists() else "is not in torchrun's report"
         if code in ENDED_BY_AGENT:
             return "was ended by torchrun"
         return MEANINGS.get(code) or death(code)
