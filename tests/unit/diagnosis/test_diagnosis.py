@@ -774,6 +774,7 @@ def test_a_rank_that_failed_before_its_peer_ended_the_chunk_is_no_mismatch(run):
     span_file(run, 2).write_bytes(span_file(run, 2).read_bytes() + (run / "more").read_bytes())
     write_record(run, in_sum(1, 3))
     write_record(run, in_sum(2, 3))
+    write_record(run, symptom(0, at_ns=FAILED_NS + MS))
     flown(run, 1, 43)
     flown(run, 2, 42)
     assert diagnose(run, 1).cause.error_type == "PeerLostError"
