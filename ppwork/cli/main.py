@@ -206,7 +206,8 @@ def timeline(
     beside = None
     if compare is not None:
         other = Run.load(compare)
-        beside = (other.entries_by_rank, label_of(compare.resolve().name, other.plan))
+        label = label_of(compare.resolve().name, other.plan)
+        beside = (other.entries_by_rank, label, other.plan.in_flight_depth)
     label = label_of(run_dir.resolve().name, run.plan)
     files = timeline_files(run.plan, run.entries_by_rank, label, beside=beside, chunks=window)
     paths = write_files(run_dir, files, "is it yours?")
