@@ -1,29 +1,41 @@
-"""The control plane in a prototype of your own: no launcher, no stages, your loop.
+"""The control plane in a prototype of your own: no launcher, no stages, your loop, and two chunks in flight.
 
-Run it with plain torchrun::
+Run it with plain torchrun; with a folder, ``ppwork timeline runs/mine`` draws it afterwards::
 
-    torchrun --standalone --nproc-per-node 3 own_loop.py
+    torchrun --standalone --nproc-per-node 3 own_loop.py [runs/mine]
 """
 
 from __future__ import annotations
 
+import sys
+
 import torch
 
-from ppwork.ranks import MeshPlane, PipelinePlan, PPControlPlane, Stage0Plane
+from ppwork.ranks import MeshPlane, Plan, Stage0Plane, join
 
-PLAN = PipelinePlan(mesh_size=2, backend="gloo", timeout_s=30)
+DEPTH, CHUNKS = 2, 6
+PLAN = Plan(mesh_size=2, backend="gloo", timeout_s=30, in_flight_depth=DEPTH, chunks=CHUNKS)
 
 
 def drive(plane: Stage0Plane) -> None:
-    """Rank 0: send four chunks, the third after a hard cut."""
-    for k in range(4):
-        if k == 3:
-            plane.heartbeat()  # the source pauses: a NOOP, which counts as a call and not as a chunk
-        plane.send({"x": torch.full((3,), float(k))}, metadata={"note": f"chunk {k}"}, hard_cut=k == 2)
-        result, good = plane.receive_result()
+    """Rank 0: chunk k+2 leaves before chunk k is decoded, so that the mesh never waits for a decode."""
+    for k in range(DEPTH):
+        encode(plane, k)
+    for k in range(CHUNKS):
+        result, good = plane.receive_result()  # in order; not good: a flush has made it stale
+        if k + DEPTH < CHUNKS:
+            encode(plane, k + DEPTH)
         said = f"{result.metadata['note']}, {'good' if good else 'stale'}"
-        print(result.ids, result.tensors["x"].tolist(), said, flush=True)
+        print(result.ids, result.tensors["x"].tolist(), said, flush=True)  # your decode
+        plane.release_result()  # decoded: the chunk counts as emitted now
+        if k == 3:
+            plane.heartbeat()  # a source that pauses: a NOOP, which counts as a call and not as a chunk
     plane.shutdown()
+
+
+def encode(plane: Stage0Plane, k: int) -> None:
+    """Make chunk k, the fourth after a hard cut, and send it."""
+    plane.send({"x": torch.full((3,), float(k))}, metadata={"note": f"chunk {k}"}, hard_cut=k == 3)
 
 
 def serve(plane: MeshPlane) -> None:
@@ -34,7 +46,7 @@ def serve(plane: MeshPlane) -> None:
 
 
 if __name__ == "__main__":
-    with PPControlPlane.join(PLAN) as plane:
+    with join(PLAN, run_dir=sys.argv[1] if sys.argv[1:] else None) as plane:
         if isinstance(plane, Stage0Plane):
             drive(plane)
         elif isinstance(plane, MeshPlane):

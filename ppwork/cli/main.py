@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -54,89 +54,89 @@ def about(
     """See pipeline-parallel inference work, break it, measure it."""
 
 
+STAGES, STREAM, OVERLAP = "Your stages", "Stream", "Ranks and overlap"
+CHECKS, BOUNDS, OUTPUT = "Checks", "Bounds", "Output"
+CLIP, SYNTHETIC = "Only of the shipped denoiser", "Only of --workload synthetic"
+
+
+def _of(panel: str, text: str = "", *names: str, **more: Any) -> Any:  # noqa: ANN401  as typer.Option
+    """Return an option that stands in a panel of the help."""
+    return typer.Option(*names, help=text, rich_help_panel=panel, **more)
+
+
 @app.command()
 def run(
-    input_: Annotated[str, typer.Option("--input", help="Clip to denoise; default: the shipped one.")] = "",
-    mesh_size: Annotated[
-        int | None,
-        typer.Option(help="Ranks of stage 1, the world is one larger; default 2, in one process 1."),
-    ] = None,
-    chunks: Annotated[
-        int | None, typer.Option(help="Chunks to run; default: all that the source has.")
-    ] = None,
-    frames_per_chunk: Annotated[int, typer.Option()] = 4,
-    size: Annotated[str, typer.Option(help="WxH in pixels.")] = "160x96",
-    noise: Annotated[float, typer.Option(help="Standard deviation of the added noise, in 1/255.")] = 25.0,
-    seed: Annotated[int, typer.Option()] = 0,
-    hard_cut_at: Annotated[
-        list[int] | None, typer.Option(help="Reset the cache at this chunk; repeat.")
-    ] = None,
-    flush_at: Annotated[
-        list[int] | None, typer.Option(help="As a hard cut, and drop what is in flight; repeat.")
-    ] = None,
-    depth: Annotated[int | None, typer.Option(help="in_flight_depth; default 1, sequential.")] = None,
-    d_in: Annotated[int | None, typer.Option(help="Depth, split: chunks without a result.")] = None,
-    d_out: Annotated[int | None, typer.Option(help="Depth, split: results not decoded.")] = None,
-    schedule: Annotated[
-        str, typer.Option(help="overlap, or send-after-decode: the classic mistake.")
-    ] = "overlap",
-    steps: Annotated[int, typer.Option(help="Denoise steps (generator calls) per chunk.")] = 1,
-    recompute_every: Annotated[int, typer.Option(help="Rebuild the cache every so many chunks.")] = 0,
-    backend: Annotated[str, typer.Option(help="auto, gloo or nccl.")] = "auto",
-    share_gpu: Annotated[bool, typer.Option(help="All NCCL ranks on one GPU: never for timing.")] = False,
-    one_process: Annotated[
-        bool, typer.Option(help="Both ranks in one process, copies for links: true times of one GPU.")
-    ] = False,
-    stage0: Annotated[str, typer.Option(help="Import path module:Class.")] = VIDEO_STAGE0,
-    stage1: Annotated[str, typer.Option(help="Import path module:Class.")] = VIDEO_STAGE1,
-    workload: Annotated[str, typer.Option(help="video, or synthetic: stages of chosen times.")] = "video",
-    stage0_ms: Annotated[str, typer.Option(help="Synthetic: encode,decode in ms.")] = "20,20",
-    stage1_ms: Annotated[float, typer.Option(help="Synthetic: generator in ms.")] = 40.0,
-    payload_mb: Annotated[float, typer.Option(help="Synthetic: MB of a chunk, each way.")] = 1.0,
-    jitter: Annotated[float, typer.Option(help="Synthetic: relative spread of the times.")] = 0.0,
+    stage0: Annotated[str, _of(STAGES, "Import path module:Class; default: the denoiser.")] = VIDEO_STAGE0,
+    stage1: Annotated[str, _of(STAGES, "Import path module:Class.")] = VIDEO_STAGE1,
     option: Annotated[
-        list[str] | None,
-        typer.Option("--option", "-o", help="KEY=VALUE for own stages, VALUE may be JSON; repeat."),
+        list[str] | None, _of(STAGES, "KEY=VALUE, VALUE may be JSON; repeat.", "--option", "-o")
     ] = None,
-    options: Annotated[
-        Path | None, typer.Option(help="JSON file of such options; -o comes before it.")
+    options: Annotated[Path | None, _of(STAGES, "JSON file of such options; -o comes before it.")] = None,
+    workload: Annotated[
+        str, _of(STAGES, "video: the stages above; or synthetic: stages of chosen times.")
+    ] = "video",
+    chunks: Annotated[int | None, _of(STREAM, "Chunks to run; default: all that the source has.")] = None,
+    steps: Annotated[int, _of(STREAM, "Denoise steps (generator calls) per chunk.")] = 1,
+    hard_cut_at: Annotated[list[int] | None, _of(STREAM, "Reset the cache at this chunk; repeat.")] = None,
+    flush_at: Annotated[
+        list[int] | None, _of(STREAM, "As a hard cut, and drop what is in flight; repeat.")
     ] = None,
-    threads: Annotated[int, typer.Option(help="Threads of torch on each rank.")] = 1,
-    timeout_s: Annotated[float, typer.Option(help="Longest wait for a peer, in seconds.")] = 60.0,
-    stall_s: Annotated[
-        float | None,
-        typer.Option(help="Longest step of a stage, loading included; default: 0.8 of the timeout."),
+    recompute_every: Annotated[int, _of(STREAM, "Rebuild the cache every so many chunks.")] = 0,
+    seed: Annotated[int, _of(STREAM, "In the plan of every rank.")] = 0,
+    mesh_size: Annotated[
+        int | None, _of(OVERLAP, "Ranks of stage 1, the world is one larger; default 2, in one process 1.")
     ] = None,
-    freeze_s: Annotated[float, typer.Option(help="A process may be stopped so long.")] = 5.0,
-    limit_s: Annotated[
-        float, typer.Option(min=1, help="Hard limit on the whole run, in seconds.")
-    ] = DEFAULT_LIMIT_S,
-    max_message_mb: Annotated[
-        float, typer.Option(min=0, help="Largest message, in MB of 2**20 bytes.")
-    ] = 1024.0,
-    heartbeat_s: Annotated[
-        float | None, typer.Option(help="A pausing source sends a NOOP so often; default: timeout / 4.")
-    ] = None,
-    compare_collectives: Annotated[
-        int, typer.Option(help="First chunks whose mesh sums are compared before each; -1 always, 0 never.")
-    ] = 2,
-    digests: Annotated[
-        bool, typer.Option(help="Compare whole weights, all inputs and results over the mesh.")
+    depth: Annotated[int | None, _of(OVERLAP, "in_flight_depth; default 1, sequential.")] = None,
+    d_in: Annotated[int | None, _of(OVERLAP, "Depth, split: chunks without a result.")] = None,
+    d_out: Annotated[int | None, _of(OVERLAP, "Depth, split: results not decoded.")] = None,
+    schedule: Annotated[str, _of(OVERLAP, "overlap, or send-after-decode: the classic mistake.")] = "overlap",
+    backend: Annotated[str, _of(OVERLAP, "auto, gloo or nccl.")] = "auto",
+    share_gpu: Annotated[bool, _of(OVERLAP, "All NCCL ranks on one GPU: never for timing.")] = False,
+    one_process: Annotated[
+        bool, _of(OVERLAP, "Both ranks in one process, copies for links: true times of one GPU.")
     ] = False,
-    out_dir: Annotated[
-        Path | None, typer.Option("--out", parser=path_of, help="Run folder, new or empty.")
-    ] = None,
-    verify: Annotated[bool, typer.Option(help="Compare with a single-process run.")] = False,
+    threads: Annotated[int, _of(OVERLAP, "Threads of torch on each rank.")] = 1,
+    verify: Annotated[bool, _of(CHECKS, "Compare with a single-process run.")] = False,
     profile_start: Annotated[
-        bool, typer.Option(help="Say where the seconds before the first chunk went; a picture, too.")
+        bool, _of(CHECKS, "Say where the seconds before the first chunk went; a picture, too.")
     ] = False,
     tolerance: Annotated[
-        float, typer.Option(help="Largest difference that --verify lets pass in a mesh of 2 and more.")
+        float, _of(CHECKS, "Largest difference that --verify lets pass in a mesh of 2 and more.")
     ] = 1e-4,
-    keep_outputs: Annotated[bool, typer.Option(help="Keep what stage 0 emitted: `run.outputs`.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON only.")] = False,
+    compare_collectives: Annotated[
+        int,
+        _of(
+            CHECKS,
+            "First chunks in which all mesh ranks compare each sum before it; -1 always, 0 never. Later ones "
+            "are compared between ranks of one host.",
+        ),
+    ] = 2,
+    digests: Annotated[bool, _of(CHECKS, "Compare weights, inputs and results over the mesh.")] = False,
+    timeout_s: Annotated[float, _of(BOUNDS, "Longest wait for a peer, in seconds.")] = 60.0,
+    stall_s: Annotated[
+        float | None, _of(BOUNDS, "Longest step of a stage, loading included; default: 0.8 of the timeout.")
+    ] = None,
+    freeze_s: Annotated[float, _of(BOUNDS, "A process may be stopped so long.")] = 5.0,
+    limit_s: Annotated[
+        float, _of(BOUNDS, "Hard limit on the whole run, in seconds.", min=1)
+    ] = DEFAULT_LIMIT_S,
+    max_message_mb: Annotated[float, _of(BOUNDS, "Largest message, in MB of 2**20 bytes.", min=0)] = 1024.0,
+    heartbeat_s: Annotated[
+        float | None, _of(BOUNDS, "A pausing source sends a NOOP so often; default: timeout / 4.")
+    ] = None,
+    out_dir: Annotated[Path | None, _of(OUTPUT, "Run folder, new or empty.", "--out", parser=path_of)] = None,
+    keep_outputs: Annotated[bool, _of(OUTPUT, "Keep what stage 0 emitted: `run.outputs`.")] = False,
+    as_json: Annotated[bool, _of(OUTPUT, "Print the summary as JSON only.", "--json")] = False,
+    input_: Annotated[str, _of(CLIP, "Clip to denoise; default: the shipped one.", "--input")] = "",
+    frames_per_chunk: Annotated[int, _of(CLIP)] = 4,
+    size: Annotated[str, _of(CLIP, "WxH in pixels.")] = "160x96",
+    noise: Annotated[float, _of(CLIP, "Standard deviation of the added noise, in 1/255.")] = 25.0,
+    stage0_ms: Annotated[str, _of(SYNTHETIC, "encode,decode in ms.")] = "20,20",
+    stage1_ms: Annotated[float, _of(SYNTHETIC, "Generator in ms.")] = 40.0,
+    payload_mb: Annotated[float, _of(SYNTHETIC, "MB of a chunk, each way.")] = 1.0,
+    jitter: Annotated[float, _of(SYNTHETIC, "Relative spread of the times.")] = 0.0,
 ) -> None:
-    """Send a clip through rank 0, the leader and the mesh, and write it back denoised."""
+    """Run a pipeline: stages of your own, or without any the shipped denoiser of a video clip."""
     width, height = size_of(size)
     plan = Plan(
         input=input_,
@@ -216,7 +216,8 @@ def timeline(
     beside = None
     if compare is not None:
         other = Run.load(compare)
-        beside = (other.entries_by_rank, label_of(compare.resolve().name, other.plan))
+        label = label_of(compare.resolve().name, other.plan)
+        beside = (other.entries_by_rank, label, other.plan.in_flight_depth)
     label = label_of(run_dir.resolve().name, run.plan)
     files = timeline_files(run.plan, run.entries_by_rank, label, beside=beside, chunks=window)
     paths = write_files(run_dir, files, "is it yours?")

@@ -19,7 +19,7 @@ import signal
 from collections.abc import Iterable
 
 from ppwork.diagnosis.findings import Wait
-from ppwork.diagnosis.logs import LINE, JobLogs, RankLog, without_noise
+from ppwork.diagnosis.logs import LINE, JobLogs, RankLog
 from ppwork.diagnosis.report import ENDED_BY_AGENT, death, words_before
 from ppwork.diagnosis.stacks import Stack, fragments, tracebacks
 from ppwork.errors import (
@@ -30,7 +30,7 @@ from ppwork.errors import (
     named_ranks,
     ranks_by_value,
 )
-from ppwork.protocol.backend_errors import LOST_TEXTS, TIMEOUT_TEXTS
+from ppwork.protocol.backend_errors import LOST_TEXTS, TIMEOUT_TEXTS, without_noise
 from ppwork.records.failure import is_users
 
 DETAIL = "run it once more with TORCH_DISTRIBUTED_DEBUG=DETAIL: it names ranks, calls and shapes"

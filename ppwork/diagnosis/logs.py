@@ -48,7 +48,6 @@ _QUOTE = re.compile(r"^> ?", re.MULTILINE)
 _LINE_BEGINS = re.compile(r"^\[rank(\d+)\]: ?", re.MULTILINE)
 _BESIDE = re.compile(r"\[rank\d+\]: ?(?=(?:  \+ Exception Group )?Traceback \()")
 """torch's prefix in mid-line: something before it had left its line open, such as a progress bar."""
-_NOISE = re.compile(r"\[/\S+\.cc:\d+\] | This is typically caused by.*$", re.MULTILINE)
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?)")
 _DIGITS = re.compile(r"(?<!\d)\d{1000,}")
 """No number: Python refuses to read thousands of digits as one."""
@@ -367,11 +366,6 @@ def _recorded(path: Path) -> Stack | None:
     except (KeyError, TypeError, AttributeError):
         return None  # none was written, or cut by a kill
     return replace(stacks[-1], uncaught=True) if stacks else None
-
-
-def without_noise(text: str) -> str:
-    """Return a message of gloo without its source position and its advice."""
-    return _NOISE.sub("", text)
 
 
 def tail(path: Path) -> str:

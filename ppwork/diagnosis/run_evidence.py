@@ -177,6 +177,11 @@ class RunEvidence:
         return "ppwork: the run passed its limit" in self.torchrun_text
 
     @property
+    def all_gone(self) -> bool:
+        """Every rank that had begun is gone from this host; false where that cannot be seen."""
+        return bool(self.pulses) and all(p.here and p.process() is None for p in self.pulses.values())
+
+    @property
     def stopped_ns(self) -> int:
         """Time at which torchrun's log ended, on rank 0's clock; 0: that is not this host's."""
         if self.clocks.get(STAGE0_RANK) not in (None, Clock.of_this_host().name):
@@ -204,11 +209,12 @@ class RunEvidence:
         return next((summary for summary in found if summary is not None), None)
 
     def log_of(self, rank: int) -> str:
-        """Return the path of a rank's log; torchrun's, if it did not come so far as to open its own.
+        """Return the path of a rank's log; torchrun's, if it did not open its own, or for no rank (-1).
 
         Nothing in a job that somebody else's torchrun has started: where it writes is not known here.
         """
-        paths = (log_file(self.home(rank), rank), self.torchrun_log)
+        of_rank = [log_file(self.home(rank), rank)] if rank >= 0 else []
+        paths = (*of_rank, self.torchrun_log)
         return next((str(path) for path in paths if path.exists()), "")
 
     def text_of(self, rank: int) -> str:
@@ -282,7 +288,10 @@ class RunEvidence:
             stopped = "was stopped (SIGSTOP), " if rank in stopped_and_killed(self.torchrun_text) else ""
             return f"{stopped}did not leave and was killed by the launcher"
         if code is None:
-            return "was running when its time was up" if self.past_limit else "is not in torchrun's report"
+            if self.past_limit:
+                return "was running when its time was up"
+            is_gone = rank in self.pulses and self.pulses[rank].here and self.pulses[rank].process() is None
+            return "is gone" if is_gone and not self.torchrun_log.exists() else "is not in torchrun's report"
         if code in ENDED_BY_AGENT:
             return "was ended by torchrun"
         return MEANINGS.get(code) or death(code)

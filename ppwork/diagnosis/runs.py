@@ -35,11 +35,12 @@ from ppwork.diagnosis.called import with_calls
 from ppwork.diagnosis.findings import Diagnosis, Wait, source_lines
 from ppwork.diagnosis.hosts import cause_of_hosts, open_questions
 from ppwork.diagnosis.jobs import diagnose_job
-from ppwork.diagnosis.logs import LONGER, read_job, without_noise
+from ppwork.diagnosis.logs import LONGER, read_job
 from ppwork.diagnosis.nccl import End
 from ppwork.diagnosis.report import ENDED_BY_AGENT, death, killed_by_us, stopped_and_killed
 from ppwork.diagnosis.run_evidence import MEANINGS, RunEvidence
 from ppwork.diagnosis.stacks import Stack, frames_of, thread_stacks, tracebacks
+from ppwork.diagnosis.uneven import NOBODY, ledger_difference, uneven, wrong_size
 from ppwork.diagnosis.waits import roots, waits_of
 from ppwork.errors import PeerFrozenError, PlanError, StuckError, named_ranks
 from ppwork.plan import Plan
@@ -52,6 +53,7 @@ from ppwork.process import (
     TORCHRUN_STOPPED,
     UNWRITABLE,
 )
+from ppwork.protocol.backend_errors import SILENT_PEER_CHECK, without_noise
 from ppwork.protocol.bounds import Bounds
 from ppwork.records.failure import FailureRecord, first_cause
 from ppwork.records.flight import differences
@@ -62,8 +64,6 @@ HANGS = ("PeerTimeoutError", "PeerFrozenError", "StuckError", "PastLimit", "NoRe
 """Failures after which it matters who waited for whom."""
 RANK_DIED = "RankDied"
 """Error type of a rank whose process ended without a word."""
-NOBODY = -1
-"""In place of a rank, where none is to blame."""
 
 
 def diagnose(
@@ -98,10 +98,18 @@ def diagnose(
     cause = first_cause([*evidence.records, *inferred], evidence.apart)
     statements = [*evidence.records, *(record for record in inferred if record.rank in evidence.nccl_ends)]
     if cause is None or cause.symptom:
-        cause = _inferred_cause(evidence, statements, waits, cause, exit_code) or cause
+        cause = uneven(evidence) or _inferred_cause(evidence, statements, waits, cause, exit_code) or cause
     if cause is None:
         return _without_cause(evidence, exit_code)
+    if cause.check_first == SILENT_PEER_CHECK:
+        cause = replace(cause, check_first=_who_was_silent(waits))  # it asks for a diagnosis, and this is one
     return _explained(evidence, statements, cause, waits)
+
+
+def _who_was_silent(waits: tuple[Wait, ...]) -> str:
+    if awaited := roots(waits):
+        return f"the log of {named_ranks(awaited)}: the others waited for it, and it waited for nobody"
+    return "the last line with `envelope.send` in spans-rank0.jsonl: which chunk was the last to leave?"
 
 
 def _explained(
@@ -119,7 +127,7 @@ def _explained(
         evidence.run_dir,
         cause,
         lines=users_lines(cause) if not cause.symptom else (),
-        log=evidence.log_of(cause.rank) if cause.rank >= 0 else str(evidence.torchrun_log),
+        log=evidence.log_of(cause.rank),
         others=tuple(others),
         places=_places(evidence, cause, others, waits),
         waits=waits,
@@ -156,7 +164,7 @@ def _headline(evidence: RunEvidence, cause: FailureRecord) -> str:
     if cause.rank < 0:
         return cause.what
     rank = f"{cause.rank} ({evidence.topology.role(cause.rank)})"
-    error = f"{cause.error_type}: {cause.what}"
+    error = f"{cause.error_type}: {without_noise(cause.what)}"
     if cause.symptom:
         return f"Every record is a symptom; rank {rank} was the first: {error}"
     return f"Rank {rank} failed first: {error}"
@@ -225,6 +233,8 @@ def _inferred_record(evidence: RunEvidence, rank: int) -> FailureRecord | None:
     freeze = _freeze_record(evidence, rank)
     if freeze is not None and "SIGSTOP" in freeze.what:
         return freeze  # the backstop of its watchdog is a clock on the wall, and may fire when it goes on
+    if (sizes := wrong_size(evidence, rank)) is not None:
+        return replace(sizes, at_ns=evidence.last_sign_ns(rank))
     if (longer := LONGER.search(text)) is not None:
         what = f"Rank {rank} was aborted by gloo: {longer[1]} bytes came into a buffer of {longer[2]}."
         return _record(evidence, rank, RANK_DIED, what, "does anybody else use this group?")
@@ -405,6 +415,8 @@ def _without_cause(evidence: RunEvidence, exit_code: int | None) -> Diagnosis:
         what = f"No rank failed; the output differed from the single-process reference by {worst}."
         check = "do the stages use anything but their context and inputs?"
         cause = _record(evidence, NOBODY, "OutputDiffers", what, check)
+    elif exit_code is None and not evidence.torchrun_text.strip() and evidence.all_gone:
+        return _without_a_word(evidence)
     elif exit_code is None and not evidence.torchrun_text.strip():
         what = "No rank left a record and there is no summary: the run goes on, or its launcher was killed."
         cause = _record(evidence, NOBODY, "NotEnded", what, "`ppwork ps` lists runs that go on")
@@ -414,6 +426,21 @@ def _without_cause(evidence: RunEvidence, exit_code: int | None) -> Diagnosis:
         what = f"{ending} and no rank left a record.\n{last_lines}"
         cause = _record(evidence, NOBODY, "TorchrunFailed", what, str(evidence.torchrun_log))
     return Diagnosis(evidence.run_dir, cause, headline=cause.what, unknown=_unread(evidence))
+
+
+def _without_a_word(evidence: RunEvidence) -> Diagnosis:
+    """Say what is known of ranks that are gone and left no record, in a job of somebody else's launcher."""
+    silent = [rank for rank, pulse in evidence.pulses.items() if pulse.exit_code is None]
+    missing = [rank for rank in range(evidence.topology.world_size) if rank not in evidence.pulses]
+    what = f"The ranks are gone; {named_ranks(silent or [*evidence.pulses])} left without a record: "
+    what += "killed, ended by torchrun, or aborted by the backend."
+    what += f" {named_ranks(missing).capitalize()} never joined." if missing else ""
+    check = "the console of torchrun: which rank does its report name first? With `torchrun --log-dir LOGS "
+    check += "--redirects 3`, `ppwork diagnose LOGS` reads it"
+    places = {rank: f"rank {rank}{_last(evidence, rank) or ' had not begun'}" for rank in evidence.pulses}
+    cause = ledger_difference(evidence) or _record(evidence, NOBODY, "RanksGone", what, check)
+    unknown = _unread(evidence)
+    return Diagnosis(evidence.run_dir, cause, headline=cause.what, places=places, unknown=unknown)
 
 
 def _record(

@@ -86,6 +86,7 @@ def timeline(
     compare_title: str = "",
     first_chunk: int | None = None,
     last_chunk: int | None = None,
+    depths: tuple[int, int] | None = None,
 ) -> Picture:
     """Return what every rank and lane did, in milliseconds from the first shown span.
 
@@ -100,21 +101,27 @@ def timeline(
         first_chunk: First chunk to show; default: an ordinary stretch of 5 chunks, or all of a short run, and
             all of a run in the table.
         last_chunk: Last chunk to show, included.
+        depths: The ``in_flight_depth`` of both; default: of their plans, and 1 of mere entries.
 
     Raises:
         PlanError: There is nothing to draw, or there are no such chunks.
     """
     chunks, entries = (first_chunk, last_chunk), _entries(run)
+    depth, depth_beside = depths or (_depth(run), 1 if compare is None else _depth(compare))
     window = window_of(entries, *chunks)
     if compare is None:
-        finding = timeline_finding(entries, first_chunk=first_chunk, last_chunk=last_chunk)
-        return Picture(finding, lambda: _draw([window], [title]), _table([(title, entries)], *chunks))
+        finding = timeline_finding(entries, first_chunk=first_chunk, last_chunk=last_chunk, depth=depth)
+        table = _table([(title, entries, depth)], *chunks)
+        return Picture(finding, lambda: _draw([window], [title]), table)
     others = _entries(compare)
     same = {window.first, window.last} <= spans_by_chunk(others).keys()
     windows = [window, window_of(others, *((window.first, window.last) if same else chunks))]
-    runs = [(title or "first", entries), (compare_title or "second", others)]
-    findings = [timeline_finding(each, first_chunk=first_chunk, last_chunk=last_chunk) for _, each in runs]
-    titles = [name for name, _ in runs]
+    runs = [(title or "first", entries, depth), (compare_title or "second", others, depth_beside)]
+    findings = [
+        timeline_finding(each, first_chunk=first_chunk, last_chunk=last_chunk, depth=of_each)
+        for _, each, of_each in runs
+    ]
+    titles = [name for name, _, _ in runs]
     finding = " ".join(f"{name[:1].upper()}{name[1:]}: {f}" for name, f in zip(titles, findings, strict=True))
     return Picture(finding, lambda: _draw(windows, titles), _table(runs, *chunks))
 
@@ -124,7 +131,7 @@ def timeline_files(
     entries: EntriesByRank,
     label: str,
     *,
-    beside: tuple[EntriesByRank, str] | None = None,
+    beside: tuple[EntriesByRank, str, int] | None = None,
     chunks: tuple[int | None, int | None] = (None, None),
 ) -> dict[str, bytes]:
     """Return what people look at of a run or simulation, by file name: picture, text table, Perfetto trace.
@@ -133,18 +140,20 @@ def timeline_files(
         plan: Of the run or simulation.
         entries: Of every rank.
         label: The picture's title.
-        beside: Entries and label of a second run, for a picture of both on one axis.
+        beside: Entries, label and depth of a second run, for a picture of both on one axis.
         chunks: First and last chunk of the picture, both included; default: an ordinary stretch.
     """
     first, last = chunks
-    others, other_label = beside or (None, "")
-    whole = timeline(entries)  # the picture shows a window; table and finding are those of the whole run
+    others, other_label, other_depth = beside or (None, "", 1)
+    depths = plan.in_flight_depth, other_depth
+    # The picture shows a window; table and finding are those of the whole run.
+    whole = timeline(entries, depths=depths)
     finding = f"{label}: {whole.finding}"
     if others is not None:
-        finding += f"\n{other_label}: {timeline(others).finding}"
+        finding += f"\n{other_label}: {timeline(others, depths=(other_depth, 1)).finding}"
     tables = [whole.table, *stream_tables(aligned(entries))]
     titles = {"title": label, "compare_title": other_label}
-    window = timeline(entries, compare=others, first_chunk=first, last_chunk=last, **titles)
+    window = timeline(entries, compare=others, first_chunk=first, last_chunk=last, depths=depths, **titles)
     return {
         "timeline.png" if others is None else "timeline-compare.png": Picture(finding, window.draw).png(),
         "timeline.txt": "\n\n".join([*map(str, tables), f"{finding}\n"]).encode(),
@@ -154,6 +163,10 @@ def timeline_files(
 
 def _entries(run: Run | Path | str | EntriesByRank) -> EntriesByRank:
     return run if isinstance(run, Mapping) else as_run(run).entries_by_rank
+
+
+def _depth(run: Run | Path | str | EntriesByRank) -> int:
+    return 1 if isinstance(run, Mapping) else as_run(run).plan.in_flight_depth
 
 
 def _draw(windows: list[Window], titles: list[str]) -> Figure:
@@ -295,7 +308,11 @@ def _legends(paper: Figure, windows: list[Window]) -> None:
 
 
 def timeline_finding(
-    entries_by_rank: EntriesByRank, *, first_chunk: int | None = None, last_chunk: int | None = None
+    entries_by_rank: EntriesByRank,
+    *,
+    first_chunk: int | None = None,
+    last_chunk: int | None = None,
+    depth: int = 1,
 ) -> str:
     """State in one sentence what a timeline shows: period, the leader's share, overlap of the stages.
 
@@ -303,14 +320,13 @@ def timeline_finding(
         entries_by_rank: Entries of every rank.
         first_chunk: First chunk that counts; default: the second of the run, after warm-up.
         last_chunk: Last chunk that counts; default: the last of the run.
+        depth: The run's ``in_flight_depth``: the period is over rounds of it, as in the summary.
     """
     ranks = aligned(entries_by_rank)
     emits = emissions(ranks)
-    first = first_chunk if first_chunk is not None else min(emits, default=0) + 1
-    last = last_chunk if last_chunk is not None else max(emits, default=0)
-    stage0 = [entry for entry in ranks.get(STAGE0_RANK, ()) if first - 1 <= entry.chunk_index <= last]
+    first, last = _counted(ranks, first_chunk, last_chunk)
     leader = ranks.get(LEADER_RANK, [])
-    period = measure(stage0, stage1_ms_of(stage0) or chunk_durations(leader, "generate")).period_ms
+    period = _period_ms(ranks, first, last, depth)
     if period is None:
         return f"{len(emits)} chunk{'' if len(emits) == 1 else 's'} emitted: too few for a period."
     inside = [at for k, at in emits.items() if first - 1 <= k <= last]
@@ -331,6 +347,19 @@ def timeline_finding(
     )
 
 
+def _counted(ranks: EntriesByRank, first: int | None, last: int | None) -> tuple[int, int]:
+    """Return the first and the last chunk that count; default: all but the first."""
+    emits = emissions(ranks)
+    first = first if first is not None else min(emits, default=0) + 1
+    return first, last if last is not None else max(emits, default=0)
+
+
+def _period_ms(ranks: EntriesByRank, first: int, last: int, depth: int) -> float | None:
+    stage0 = [entry for entry in ranks.get(STAGE0_RANK, ()) if first - 1 <= entry.chunk_index <= last]
+    stage1_ms = stage1_ms_of(stage0) or chunk_durations(ranks.get(LEADER_RANK, []), "generate")
+    return measure(stage0, stage1_ms, depth=depth).period_ms
+
+
 def _hidden(ranks: EntriesByRank, first: int, last: int) -> str:
     counted = [was for chunk, was in hidden(ranks).items() if first <= chunk <= last]
     if not counted:
@@ -342,29 +371,31 @@ def _hidden(ranks: EntriesByRank, first: int, last: int) -> str:
 
 
 def _table(
-    runs: Sequence[tuple[str, EntriesByRank]], first: int | None = None, last: int | None = None
+    runs: Sequence[tuple[str, EntriesByRank, int]], first: int | None = None, last: int | None = None
 ) -> Table:
     """Return timelines as a table: a line per chunk, then medians without the first chunk.
 
     ``forward`` is the leader's way from the end of its receive to the end of its broadcast; a dash is
     something that did not happen, such as the decode of a result that was dropped. Of what ran on a stream
-    the time is the stream's, of a transfer without its wait. Of several runs a column has the names.
+    the time is the stream's, of a transfer without its wait. Of several runs a column has the names. The last
+    line's period is the run's, which is over rounds of ``depth`` chunks.
     """
-    mesh = sorted({rank for _, entries in runs for rank in entries} - {STAGE0_RANK})
+    mesh = sorted({rank for _, entries, _ in runs for rank in entries} - {STAGE0_RANK})
     generate = [f"gen r{rank}" for rank in mesh]
-    head = ["chunk", "epoch", "encode", "send", "forward", *generate, "result", "decode", "period"]
+    head = ["chunk", "epoch", "encode", "preflight", "send", "forward"]
+    head += [*generate, "result", "decode", "period"]
     several = len(runs) > 1
     rows = [
         [*([title] if several else []), *row]
-        for title, entries in runs
-        for row in _rows(entries, mesh, first, last)
+        for title, entries, depth in runs
+        for row in _rows(entries, mesh, depth, first, last)
     ]
-    above = "milliseconds; a row per chunk, then medians without the first row"
+    above = "milliseconds; a row per chunk, then medians without the first row, and the run's period"
     return Table([*(["run"] if several else []), *head], rows, above=above)
 
 
 def _rows(
-    entries: EntriesByRank, mesh: Sequence[int], first: int | None, last: int | None
+    entries: EntriesByRank, mesh: Sequence[int], depth: int, first: int | None, last: int | None
 ) -> Iterator[list[str]]:
     ranks = aligned(entries)
     periods = periods_ms(emissions(ranks))
@@ -375,6 +406,7 @@ def _rows(
             continue
         row = [
             _ms(spans, STAGE0_RANK, "encode", waits),
+            _ms(spans, STAGE0_RANK, "preflight", waits),
             _ms(spans, STAGE0_RANK, "send", waits),
             _forward_ms(spans),
             *(_ms(spans, rank, "generate", waits) for rank in mesh),
@@ -387,7 +419,8 @@ def _rows(
         yield [str(k), str(epoch), *map(_text, row)]
     columns = [[ms for ms in column if ms is not None] for column in zip(*(times[1:] or times), strict=True)]
     medians = [statistics.median(column) if column else None for column in columns]
-    yield ["median", "", *map(_text, medians)]
+    period_ms = _period_ms(ranks, *_counted(ranks, first, last), depth)
+    yield ["median", "", *map(_text, medians[:-1]), _text(period_ms)]
 
 
 def _ms(spans: ChunkSpans, rank: int, name: str, waits: Mapping[tuple[int, Span], float]) -> float | None:

@@ -7,6 +7,7 @@ stays as it is: an error of CUDA is this rank's own, and so is a system error of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -38,9 +39,17 @@ SILENT_PEER_CHECK = "`ppwork diagnose RUN`; or the last line with `envelope.send
 """``check_first`` of every bound that passed: who waited for whom, and which chunk was the last to leave."""
 
 
+_NOISE = re.compile(r"\[/\S+\.cc:\d+\] | This is typically caused by.*$", re.MULTILINE)
+
+
+def without_noise(text: str) -> str:
+    """Return a message of gloo without its source position and its advice."""
+    return _NOISE.sub("", text)
+
+
 def as_peer_error(error: RuntimeError, what: str, **where: Any) -> PPWorkError | None:  # noqa: ANN401
     """Translate a backend's error, or return ``None`` if it is not about a peer."""
-    text = str(error)
+    text = without_noise(str(error))
     headline, _, below = text.partition("Last error:\n")  # below: NCCL's own words
     said = "; ".join(part.splitlines()[0] for part in (headline, below) if part) or type(error).__name__
     if any(phrase in text for phrase in LOST_TEXTS):

@@ -33,6 +33,11 @@ NUMPY_NAMES |= {f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)}
 """Dtypes of a safetensors file, as numpy names them."""
 VERIFY_FILE = "verify.json"
 END_FILE = "launch.json"
+NO_CHUNKS = (
+    "did it get past its first chunk? A loop of one's own records its chunks if it joins by "
+    "`ppwork.ranks.join(plan, run_dir=...)`"
+)
+"""``check_first`` where no rank recorded a chunk."""
 LONGEST = 60
 """Characters of a figure that stand in the table; all of it is in the summary."""
 QUEUE = "queue."
@@ -112,7 +117,7 @@ class Run(FinishedProgram):
         ):
             raise PlanError(
                 f"The run {run_dir} has no spans of any chunk.",
-                check_first="did it get past its first chunk?",
+                check_first=NO_CHUNKS,
             )
         return run
 
@@ -263,7 +268,8 @@ def rows_of(finished: Run) -> list[tuple[str, str]]:
         rows += [(name, in_words(each)) for name, each in own.items() if each]
     if {"period_ms", "stage0_ms", "stage1_ms"} <= figures.keys():
         stage0, stage1 = f"stage 0 {figures['stage0_ms']:.1f} ms", f"stage 1 {figures['stage1_ms']:.1f} ms"
-        rows.append(("period", f"{figures['period_ms']:.1f} ms ({stage0}, {stage1})"))
+        after = "without the first chunk, " if (figures.get("chunks") or 0) > 1 else ""
+        rows.append(("period", f"{figures['period_ms']:.1f} ms ({after}{stage0}, {stage1})"))
     if plan.flushes:
         chunks = summary.get("dropped_chunks")
         dropped = ", ".join(map(str, chunks)) if isinstance(chunks, list) else ""
@@ -271,8 +277,12 @@ def rows_of(finished: Run) -> list[tuple[str, str]]:
         rows.append(("flushed", f"at chunk {', '.join(map(str, sorted(plan.flushes)))}: {text}"))
     if "period_ms" in figures and plan.in_flight_depth > 1:
         score, efficiency, idle_ms = map(figures.get, ("overlap_score", "efficiency", "mesh_idle_ms"))
-        texts = ["a stage is too short for a score" if score is None else f"score {score:.2f}"]
-        texts += [] if efficiency is None else [f"efficiency {efficiency:.2f}"]
+        texts = [
+            "a stage is too short for a score"
+            if score is None
+            else f"score {score:.2f} (hidden of the shorter stage)"
+        ]
+        texts += [] if efficiency is None else [f"efficiency {efficiency:.2f} (longer stage of the period)"]
         texts += [] if idle_ms is None else [f"mesh idle {idle_ms:.1f} ms"]
         rows.append(("overlap", ", ".join(texts)))
     if "max_abs_diff" in figures:

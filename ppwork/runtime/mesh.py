@@ -122,9 +122,11 @@ class MeshPlane(PPControlPlane):
             item = self._next_item()
             assert isinstance(item, Incoming), "without a GPU nothing is computed beside the main thread"  # noqa: S101
             envelope: PPEnvelope = self._only_kind(item, PPEnvelope)
+            self._returned(envelope)
             return envelope
         # Not before it is returned: what is launched after this waits for this chunk's tensors.
         whole: PPEnvelope = self.device.complete(self._inbound, self._next_on_device(self.device))
+        self._returned(whole)
         return whole
 
     def chunks(self) -> Iterator[PPEnvelope]:

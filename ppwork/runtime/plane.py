@@ -19,13 +19,13 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, Self
 
 from torch.distributed.device_mesh import DeviceMesh
 
 from ppwork.errors import LocalProtocolError, PeerTimeoutError, RemoteProtocolError
 from ppwork.protocol.backend_errors import SILENT_PEER_CHECK
-from ppwork.protocol.envelope import Ids, PPAction
+from ppwork.protocol.envelope import Ids, PPAction, PPEnvelope, PPResult
 from ppwork.protocol.notices import notice_of, notices
 from ppwork.protocol.plan import PipelinePlan
 from ppwork.protocol.session import COMMITMENT_POINTS, Session
@@ -48,6 +48,19 @@ Hook = Callable[[str, Ids], None]
 """Called just before each of ``COMMITMENT_POINTS``; may raise, for those who break things."""
 OnFailure = Callable[[BaseException], object]
 """Called once when this rank fails, before any peer hears of it: the place for its record."""
+
+
+class Watch(Protocol):
+    """What looks at a loop of one's own: told when the plane is called, and with what it gave back."""
+
+    def called(self, call: str) -> None:
+        """A call of the plane begins: what the loop did before is over."""
+
+    def returned(self, message: PPEnvelope | PPResult | Ids | None, *, good: bool = True) -> None:
+        """A call ends: with a message that came, with the ids of one that was sent, or with nothing."""
+
+    def timed(self, name: str) -> None:
+        """The loop times a step of this name itself."""
 
 
 @dataclass
@@ -151,6 +164,8 @@ class PPControlPlane:
         self.preflight = Preflight(limits_of(plan), groups.device, fill)
         self.run_dir: Path | None = None
         """Folder of the run, where one is kept."""
+        self.watch: Watch | None = None
+        """What records a loop of one's own, between the plane's calls."""
         self._hook, self._on_failure = hook, on_failure
         # Every chunk in flight can have a job here, and so can one NOOP, SHUTDOWN or notice besides.
         bound = plan.in_flight_depth + 2
@@ -307,6 +322,8 @@ class PPControlPlane:
     def timed(self, name: str, which: WhichChunk) -> Iterator[Timed]:
         """Record what a stage does with a chunk: on the host, and on the device without waiting for it."""
         took, start_ns = Timed(), time.monotonic_ns()
+        if self.watch is not None:
+            self.watch.timed(name)
         with self.recorder.span(name, ids=which), self.on_device(name, which) as took.on_device:
             yield took
         took.host_ns = time.monotonic_ns() - start_ns
@@ -336,6 +353,13 @@ class PPControlPlane:
                 where={"rank": self.groups.rank, "role": str(self.role)},
                 check_first="hand the work to the first thread, through a queue",
             )
+        if self.watch is not None:
+            self.watch.called(call)
+
+    def _returned(self, message: PPEnvelope | PPResult | Ids | None, *, good: bool = True) -> None:
+        """Say what a call of the plane gives back; its last line."""
+        if self.watch is not None:
+            self.watch.returned(message, good=good)
 
     if not TYPE_CHECKING:  # mypy shall see a call of the other side as the missing attribute that it is
 

@@ -100,6 +100,7 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
             tensors = copies(tensors)
         self._send(PPEnvelope(PPAction.INFER, ids, chunk_plan, metadata or {}, tensors), flush=flush)
         self.lent.lend(ids.chunk_index, tensors)
+        self._returned(ids)
         return ids
 
     def heartbeat(self) -> None:
@@ -126,12 +127,15 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         self.lent.check()
         self.lent.take_back(result.ids.chunk_index)
         self._holding = True
-        return result, self.session.result(result)
+        good = self.session.result(result)
+        self._returned(result, good=good)
+        return result, good
 
     def await_result(self) -> None:
         """Wait until a result is here and leave it for ``receive_result``; raises and blocks as that."""
         self._one_caller("await_result")
         self._await_answer()
+        self._returned(None)
 
     @property
     def results_ready(self) -> int:

@@ -16,6 +16,7 @@ import msgspec
 from ppwork.errors import PlanError
 from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK
 from ppwork.records.clocks import HOST, clock_offsets
+from ppwork.records.run import NO_CHUNKS
 from ppwork.records.spans import DEVICE_LANE, STREAM, Entry, Instant, Span
 
 EntriesByRank = Mapping[int, Sequence[Entry]]
@@ -273,7 +274,7 @@ def window_of(entries_by_rank: EntriesByRank, first: int | None = None, last: in
     ranks = aligned(entries_by_rank)
     chunks, emits = spans_by_chunk(ranks), emissions(ranks)
     if not chunks:
-        raise PlanError("The run has no spans of any chunk.", check_first="did it get past its first chunk?")
+        raise PlanError("The run has no spans of any chunk.", check_first=NO_CHUNKS)
     if first is None and last is None:
         first, last = _steady(list(chunks), periods_ms(emits))
     first, last = min(chunks) if first is None else first, max(chunks) if last is None else last

@@ -5,7 +5,8 @@ never comes. While stage code runs, such a call raises before the backend is rea
 
 A collective that not all mesh ranks make, or not with the same tensor, is the other one. In the chunks that
 ``tally`` says, mesh ranks therefore exchange what they are about to call, and a difference raises on all of
-them. In those chunks every collective is seen, also one that DTensor or compiled code makes.
+them. In those chunks every collective is seen, also one that DTensor or compiled code makes. In the others,
+ranks of one host lay torch's own functions beside each other (``shared_calls``), and the later one raises.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ppwork.errors import LocalProtocolError
 from ppwork.protocol.backend_errors import naming_peers
 from ppwork.protocol.envelope import ChunkPlan, PPEnvelope
+from ppwork.records.ledger import CollectiveCall, compare_calls
 from ppwork.runtime.groups import Groups
 from ppwork.runtime.tensors import dtype_name
 from ppwork.worker import operators
-from ppwork.worker.tally import CollectiveCall, Tally, compare_calls
+from ppwork.worker.shared_calls import calls_of_this_thread
+from ppwork.worker.tally import Tally
 
 QUERIES = ("get_backend_config", "get_backend", "_set_pg_timeout", "get_rank", "get_world_size")
 """Callers of the membership test that talk to nobody; torch asks them itself when it logs an exception."""
@@ -117,22 +120,29 @@ def compare(groups: Groups, tally: Tally, operation: str) -> None:
 
 @contextmanager
 def counting(groups: Groups, tally: Tally, envelope: PPEnvelope) -> Iterator[ChunkPlan]:
-    """Count what stage 1 does while the body computes this chunk by its plan, and compare it if that is due.
+    """Count what stage 1 does while the body computes this chunk by its plan, and compare it.
 
     The last comparison is of the chunk's end: a rank with fewer collectives is caught there, before the
     result leaves and before the others' next call meets one of another chunk.
 
-    Collective, Raises: As ``compare``, if this chunk is compared; else none.
+    Collective, Raises: As ``compare``, if an exchange is due in this chunk; else none, as ``SharedCalls``.
     """
     assert envelope.plan is not None, "the session lets no INFER pass without a plan"  # noqa: S101
     tally.begin(envelope.ids, envelope.plan)
+    shared = None if tally.comparing else tally.shared
     try:
+        if shared is not None:
+            shared.begin(envelope.ids)
         with seeing(groups, tally) if tally.comparing else nullcontext():
             yield envelope.plan
         if tally.comparing:
             compare(groups, tally, "")
+        elif shared is not None:
+            shared.end()
     finally:
         tally.end()
+        if shared is not None:
+            shared.leave()
 
 
 def seeing(groups: Groups, tally: Tally | None) -> TorchDispatchMode:
@@ -184,7 +194,7 @@ def only_group(groups: Groups, name: str | None) -> Iterator[None]:
         LocalProtocolError: From the offending call, before the backend is called; names both groups
             (the rank that made the call).
     """
-    _install()
+    install()
     outer = getattr(_inside, "allowed", None)
     _inside.allowed = (groups, name, groups[name] if name else None)
     try:
@@ -227,7 +237,7 @@ def _check_new() -> None:
         )
 
 
-def _install() -> None:
+def install() -> None:
     """Hook the membership test that every collective makes first, and the naming of every new group; once.
 
     Both are private to torch but there in every supported version, and see calls whatever name they were
@@ -238,8 +248,11 @@ def _install() -> None:
         return
 
     def checked(group: c10d.ProcessGroup | None) -> bool:
-        if sys._getframe(1).f_code.co_name not in QUERIES:
+        caller = sys._getframe(1)
+        if caller.f_code.co_name not in QUERIES:
             _check(group)
+            if (shared := calls_of_this_thread()) is not None:
+                shared.call(group, caller)
         return bool(original(group))
 
     def named(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401

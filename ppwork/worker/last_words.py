@@ -34,6 +34,7 @@ class FailureWriter:
     """Writes this rank's failure record once: the first error, and the recorder's last instants.
 
     Attributes:
+        run_dir: Folder that it writes to.
         exit_code: Code that this rank must leave with, by what it wrote; 0 while it has written nothing.
         record: The record that it wrote, or ``None``.
         farewell: Peers for whom it stays before it leaves; set by the one that knows what they can hear.
@@ -41,7 +42,7 @@ class FailureWriter:
     """
 
     def __init__(self, run_dir: Path, rank: int, recorder: Recorder) -> None:
-        self._run_dir, self._rank, self._recorder = run_dir, rank, recorder
+        self.run_dir, self._rank, self._recorder = run_dir, rank, recorder
         self._lock = threading.Lock()
         self.record: FailureRecord | None = None
         self.farewell = Farewell()
@@ -82,7 +83,7 @@ class FailureWriter:
                 STUCK if isinstance(error, StuckError) else SECONDARY if record.symptom else FAILED
             )
             try:
-                write_record(self._run_dir, record)
+                write_record(self.run_dir, record)
             except OSError as unwritten:
                 self.exit_code = UNWRITABLE
                 cause = unwritten.strerror
@@ -98,7 +99,7 @@ class FailureWriter:
         if self.record is None:
             return
         until_s = self.record.at_ns / 1e9 + STAY_S
-        silent = stay(self.farewell, partial(read_pulse, self._run_dir), until_s)
+        silent = stay(self.farewell, partial(read_pulse, self.run_dir), until_s)
         if silent:
             log.warning("left while %s had not spoken", named_ranks(silent))
 

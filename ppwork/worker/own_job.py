@@ -38,6 +38,7 @@ from ppwork.worker.contract import figures_of, optional
 from ppwork.worker.farewell import farewell_of
 from ppwork.worker.last_words import FailureWriter, write_flight
 from ppwork.worker.loops import follower_loop, leader_loop, stage0_loop
+from ppwork.worker.own_loop import OwnLoop
 from ppwork.worker.stage_code import stage_code
 from ppwork.worker.summary import write_summary
 from ppwork.worker.tally import Tally
@@ -104,7 +105,6 @@ def join(
             recorder.write(whose_clock(rank, clocks[rank]))
             settle_clocks(groups, recorder, clocks)
             with recorded(plan, groups, recorder, words) as plane:
-                plane.run_dir = folder
                 yield plane
             if rank == STAGE0_RANK and not (folder / SUMMARY_FILE).exists():
                 write_summary(plan, folder, groups.device.type)
@@ -161,7 +161,8 @@ def recorded(
             words.farewell = replace(words.farewell, deaf=())
 
     plane = PPControlPlane.join(plan, groups=groups, recorder=recorder, hook=hook, on_failure=on_failure)
-    with plane:
+    plane.run_dir = words.run_dir
+    with plane, OwnLoop.of(plane) as plane.watch:
         yield plane
         for queue in plane.statistics():
             fill = {"bound": queue.bound, "most": queue.most, "done": queue.done}
@@ -190,7 +191,7 @@ def run_stage0(plane: Stage0Plane, stage0: Stage0) -> dict[str, object]:
     Raises:
         PPWorkError: Whatever ends the run.
     """
-    plan = _plan_of(plane)
+    plan, plane.watch = _plan_of(plane), None  # the loop is ours, and records itself
     outputs = stage0_loop(plane, plan, stage0)
     with stage_code("finish", stage0, plane.groups, plane.session.last_ids.where()):
         figures = figures_of(stage0, optional(stage0, "finish")())
@@ -212,6 +213,8 @@ def run_mesh(plane: MeshPlane, generator: Generator, tally: Tally | None = None)
     """
     plan = _plan_of(plane)
     tally = tally or Tally(plane.groups.rank, str(plane.role), plan.compare_collectives)
+    if isinstance(plane.watch, OwnLoop):
+        tally.shared, plane.watch = plane.watch.calls, None  # the loop is ours, and records itself
     if isinstance(plane, LeaderPlane):
         leader_loop(plane, plan, generator, tally)
     elif isinstance(plane, FollowerPlane):

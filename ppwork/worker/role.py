@@ -69,7 +69,6 @@ def play(
     # Nobody waits in a collective for a rank that is still loading, or that failed to.
     compare_loaded(groups, plan, stage)
     with recorded(plan, groups, recorder, failure, injector.hook) as plane:
-        plane.run_dir = run_dir
         injector.plane(plane)
         if isinstance(plane, Stage0Plane):
             run_stage0(plane, stage)

@@ -10,74 +10,21 @@ rebuilds its cache, and only the stage knows which.
 Collectives match by order alone. One more on one rank, or another shape, makes each later one mean something
 else: a hang, or a sum of things that do not belong together. So in the compared chunks mesh ranks show each
 other what they are about to call, and again that a chunk has ended, before they go on; ``collectives``
-exchanges the records.
+exchanges the records. Later chunks are compared by ``shared_calls``, where the ranks share a host.
 """
 
 from __future__ import annotations
 
 import functools
-import struct
-import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
-from ppwork.errors import LocalProtocolError, named_ranks, ranks_by_value
+from ppwork.errors import LocalProtocolError
 from ppwork.protocol.envelope import ChunkPlan, Ids
+from ppwork.records.ledger import CollectiveCall
+from ppwork.worker.shared_calls import SharedCalls
 
 COUNTED_METHODS = ("recompute", "step")
-RECORD = struct.Struct("<qI84s")
-RECORD_BYTES = RECORD.size
-"""Fixed, so that the exchange itself can never be one of different sizes."""
-_TEXT_BYTES = 84
-
-
-class CollectiveCall(msgspec.Struct, frozen=True):
-    """A collective that a mesh rank is about to make, or the end of its chunk."""
-
-    chunk_index: int
-    count: int
-    """Collectives of the chunk, this one included; at its end all of them."""
-    operation: str = ""
-    """Name, dtype and shape: ``all_reduce float32[4, 8]``. Empty: the chunk has ended on this rank."""
-
-    def to_bytes(self) -> bytes:
-        """Return ``RECORD_BYTES`` bytes; a longer operation is cut and keeps its checksum."""
-        text = self.operation.encode()
-        if len(text) > _TEXT_BYTES:
-            text = text[: _TEXT_BYTES - 9] + b"~%08x" % zlib.crc32(text)
-        return RECORD.pack(self.chunk_index, self.count, text)
-
-    @classmethod
-    def from_bytes(cls, raw: bytes) -> CollectiveCall:
-        """Read another rank's record."""
-        chunk_index, count, text = RECORD.unpack(raw)
-        return cls(chunk_index, count, text.rstrip(b"\0").decode(errors="replace"))
-
-    def __str__(self) -> str:
-        if self.operation:
-            return f"called {self.operation} as collective {self.count} of chunk {self.chunk_index}"
-        return f"ended chunk {self.chunk_index} after {self.count}"
-
-
-def compare_calls(calls: Sequence[CollectiveCall], ranks: Sequence[int]) -> tuple[str, str] | None:
-    """Compare what the mesh ranks are about to do: a call for each of their global ranks, in one order.
-
-    Returns:
-        ``None`` if all are the same; else what differs and what to check first, the same on every rank.
-    """
-    ranks_by_call = ranks_by_value(dict(zip(ranks, calls, strict=True)))
-    if len(ranks_by_call) == 1:
-        return None
-    sides = "; ".join(f"{named_ranks(mine)} {call}" for call, mine in ranks_by_call.items())
-    in_step = len({(call.chunk_index, call.count, bool(call.operation)) for call in ranks_by_call}) == 1
-    return (
-        f"The mesh ranks were about to meet in different collectives: {sides}.",
-        "what makes the tensors differ between these ranks?"
-        if in_step
-        else "is a collective behind a flag or a condition that only one rank knows?",
-    )
 
 
 class Tally:
@@ -89,11 +36,13 @@ class Tally:
         comparing: Whether this chunk's collectives are compared before they are called.
         calls: Generator calls begun in this chunk.
         collectives: Collectives begun in this chunk.
+        shared: This rank's calls beside those of the others, for chunks that are not compared by an exchange.
     """
 
     def __init__(self, rank: int, role: str, compare: int) -> None:
         self.comparing = False
         self.calls = self.collectives = 0
+        self.shared: SharedCalls | None = None
         self._rank, self._role, self._compare = rank, role, compare
         self._ids: Ids | None = None
         self._expected = 0

@@ -49,3 +49,28 @@ class Drifts(Scaler):
         self.chunks = getattr(self, "chunks", -1) + 1
         odd = 1e-3 * (self.chunks == 1 and self.tp.group_rank == 1)
         return {**result, "small": result["small"] + odd}
+
+
+ODD_CHUNK = 3
+"""Late: past the chunks that are compared by an exchange."""
+
+
+def odd_sums(case, chunk_index, group_rank, all_reduce):
+    """Make three sums; in chunk 3 the leader or the follower makes them otherwise, by the case."""
+    who, _, how = case.partition(" ")
+    is_odd = chunk_index == ODD_CHUNK and group_rank == ("leader", "follower").index(who)
+    for number in range(3):
+        if is_odd and how == "skips" and number == 1:
+            continue
+        rows = {"longer": 9, "shorter": 7}.get(how, 8) if is_odd and number == 1 else 8
+        all_reduce(torch.ones(rows, 64))
+
+
+class OddSums(Scaler):
+    """Sums of which one rank makes one otherwise, past the chunks that are compared by an exchange."""
+
+    def step(self, tensors, step_index, num_steps):
+        result = super().step(tensors, step_index, num_steps)
+        self.chunks = getattr(self, "chunks", -1) + 1
+        odd_sums(self.plan.options["case"], self.chunks, self.tp.group_rank, self.tp.all_reduce)
+        return result

@@ -6,13 +6,26 @@ import pytest
 from checkout import EXAMPLES
 from plain_torchrun import torchrun
 
+import ppwork as pp
+
 pytestmark = pytest.mark.multiproc
 
 
-def test_the_example_prototype_runs_under_plain_torchrun():
+def test_the_example_prototype_runs_under_plain_torchrun(tmp_path):
     assert torchrun(3, EXAMPLES / "own_loop.py") == [
-        "Ids(call_id=0, chunk_index=0, cache_epoch=0) [0.0, 0.0, 0.0] chunk 0, doubled, good",
-        "Ids(call_id=1, chunk_index=1, cache_epoch=0) [2.0, 2.0, 2.0] chunk 1, doubled, good",
-        "Ids(call_id=2, chunk_index=2, cache_epoch=1) [4.0, 4.0, 4.0] chunk 2, doubled, good",
-        "Ids(call_id=4, chunk_index=3, cache_epoch=1) [6.0, 6.0, 6.0] chunk 3, doubled, good",
+        f"Ids(call_id={k + (k > 5)}, chunk_index={k}, cache_epoch={int(k >= 3)}) {[2.0 * k] * 3} "
+        f"chunk {k}, doubled, good"
+        for k in range(6)
     ]
+
+
+def test_with_a_folder_it_leaves_spans_a_summary_and_the_order_that_overlaps(tmp_path):
+    torchrun(3, EXAMPLES / "own_loop.py", tmp_path / "run")
+    run = pp.open(tmp_path / "run")
+    assert run.summary["chunks"] == 6
+    assert run.summary["period_ms"] > 0
+    left = {e.chunk_index: e.at_ns for e in run.entries(0) if e.name == "envelope.send" and e.call_id < 6}
+    decoded = {e.chunk_index: e.start_ns for e in run.entries(0) if e.name == "decode"}
+    assert [*decoded] == [*range(6)]
+    assert all(left[k + 2] < decoded[k] for k in range(4))
+    assert "period" in run.timeline().finding

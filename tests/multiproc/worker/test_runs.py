@@ -25,7 +25,7 @@ def test_worlds_of_two_three_and_five_give_the_right_outputs(tmp_path, mesh_size
     ranks = range(mesh_size + 1)
     assert left == {"plan.json", "summary.json", "torchrun.log", "reference.log", "launch.json"} | {
         name for r in ranks for name in (f"rank{r}.log", f"spans-rank{r}.jsonl", f"pulse-rank{r}")
-    }
+    } | {f"collectives-rank{r}" for r in ranks[1:] if mesh_size > 1}
 
 
 def test_every_dtype_and_awkward_shape_survives_both_links_and_the_broadcast(tmp_path):

@@ -158,3 +158,21 @@ def test_an_empty_path_is_not_the_working_folder(tmp_path, monkeypatch, words):
 
 def test_without_options_a_plan_is_the_default_one(planned):
     assert planned("") == Plan()
+
+
+def test_help_of_run_begins_with_own_stages_and_keeps_the_clips_options_apart():
+    said = CliRunner().invoke(main.app, ["run", "--help"], terminal_width=120).output
+    panels = [
+        "Your stages",
+        "Stream",
+        "Ranks and overlap",
+        "Checks",
+        "Bounds",
+        "Output",
+        "Only of the shipped",
+    ]
+    places = [said.index(panel) for panel in panels]
+    assert places == sorted(places)
+    assert said.index("--stage0 ") < said.index("--chunks") < said.index("--verify") < said.index("--out")
+    for of_the_clip in ("--input", "--noise", "--size", "--frames-per-chunk"):
+        assert said.index(of_the_clip) > places[-1]

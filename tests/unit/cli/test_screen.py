@@ -48,7 +48,9 @@ def test_a_score_that_was_not_taken_is_told(tmp_path):
     plan = Plan(in_flight_depth=2)
     period = {"period_ms": 20.0, "stage0_ms": 0.4, "stage1_ms": 19.0}
     rows = shown(tmp_path, plan, **period, overlap_score=None, efficiency=0.95, mesh_idle_ms=1.0)
-    assert rows["overlap"] == "a stage is too short for a score, efficiency 0.95, mesh idle 1.0 ms"
+    assert rows["overlap"] == (
+        "a stage is too short for a score, efficiency 0.95 (longer stage of the period), mesh idle 1.0 ms"
+    )
 
 
 def test_a_split_depth_and_the_classic_mistake_are_named(tmp_path):

@@ -21,10 +21,12 @@ from ppwork.diagnosis.waits import roots, waits_of
 from ppwork.errors import PlanError, RunFailed, StageError
 from ppwork.plan import Plan
 from ppwork.process import ORPHANED, PAST_LIMIT, SECONDARY, STUCK, TORCHRUN_HUNG, TORCHRUN_STOPPED, UNWRITABLE
+from ppwork.protocol.backend_errors import SILENT_PEER_CHECK
 from ppwork.protocol.topology import Topology
 from ppwork.records.failure import FailureRecord, failure_file, record_of, write_record
-from ppwork.records.flight import flight_file, flight_of
-from ppwork.records.pulse import Pulse, PulseState
+from ppwork.records.flight import Collective, Flight, flight_file, flight_of
+from ppwork.records.ledger import CollectiveCall, Ledger, line_of
+from ppwork.records.pulse import Pulse, PulseState, PulseView
 from ppwork.records.run import SUMMARY_FILE, TORCHRUN_LOG, LaunchEnd, Run, log_file
 from ppwork.records.spans import Recorder, Span, span_file
 
@@ -686,3 +688,114 @@ def test_a_run_its_folder_and_the_folders_name_get_one_diagnosis(run):
     write_record(run, symptom(0, at_ns=7))
     texts = {diagnose(what, 1).text for what in (run, str(run), Run(run, 1))}
     assert len(texts) == 1
+
+
+# Mesh ranks that made different collectives
+
+
+def flown(run, rank, number):
+    """Leave the flight record of a rank that began so many sums."""
+    collective = Collective("tp_pg", number, "all_reduce", ended=True)
+    flight_file(run, rank).write_bytes(msgspec.json.encode(Flight(rank, [collective])))
+
+
+def generated(run, calls_by_rank):
+    """Leave mesh ranks that received calls 0 to 3 and computed so many of them."""
+    received = [Span("receive", "mesh_pg", ZERO, ZERO + k, call_id=k, chunk_index=k) for k in range(4)]
+    spans = {
+        rank: [Span("generate", "main", ZERO, ZERO + MS, call_id=k, chunk_index=k) for k in range(calls)]
+        for rank, calls in calls_by_rank.items()
+    }
+    write_spans(run, {rank: [*received, *of_rank] for rank, of_rank in spans.items()})
+
+
+def in_sum(rank, call, **changes):
+    where = {"rank": rank, "group": "tp_pg", "call_id": call, "chunk_index": call}
+    return symptom(rank, **{"where": where, "at_ns": FAILED_NS, **changes})
+
+
+def no_rank_is_blamed(found):
+    assert (found.cause.rank, found.cause.error_type) == (-1, "CollectiveMismatch")
+    assert "--compare-collectives -1" in found.check_first
+    assert "failed first" not in found.text
+    return found.sentence
+
+
+def test_a_sum_too_few_on_one_rank_is_the_first_thing_said_of_the_hang(run):
+    generated(run, {1: 3, 2: 4})
+    write_record(
+        run, symptom(2, error_type="PeerTimeoutError", at_ns=FAILED_NS, check_first=SILENT_PEER_CHECK)
+    )
+    write_record(run, in_sum(1, 3, error_type="PeerTimeoutError"))
+    write_record(run, symptom(0, at_ns=FAILED_NS + MS))
+    flown(run, 1, 43)
+    flown(run, 2, 42)
+    found = diagnose(run, 1)
+    said = no_rank_is_blamed(found)
+    assert "Rank 2 ended chunk 3 with collective 42 of tp_pg, and rank 1 was in collective 43" in said
+    assert "rank 2 left one out, or the other made one more" in said
+    assert (found.cause.where["chunk_index"], found.cause.where["group"]) == (3, "tp_pg")
+    # As many on both: something came between them, and the stages are not to blame.
+    flown(run, 2, 43)
+    found = diagnose(run, 1)
+    assert found.cause.error_type == "PeerTimeoutError"
+    assert "ppwork diagnose" not in found.text  # this is one
+
+
+def test_a_sum_too_few_on_a_leader_that_left_in_order_does_not_blame_who_waits(run):
+    generated(run, {1: 4, 2: 3})
+    write_record(run, in_sum(2, 3))
+    flown(run, 2, 42)
+    said = no_rank_is_blamed(diagnose(run, 1))
+    assert "Rank 2 was in a collective of chunk 3, which rank 1 had ended before it left" in said
+
+
+@pytest.mark.parametrize("aborted", [1, 2])
+def test_a_rank_that_gloo_aborted_in_a_sum_is_not_called_the_wrong_one(run, aborted):
+    generated(run, {1: 3, 2: 3})
+    line = next(one for one in console("shapes").read_text().splitlines() if "preamble" in one)
+    log_file(run, aborted).write_text(line)
+    report(run, -6, rank=aborted)
+    write_record(run, in_sum(3 - aborted, 3))
+    found = diagnose(run, 1)
+    said = no_rank_is_blamed(found)
+    assert "The mesh ranks passed different sizes to one collective of chunk 3" in said
+    assert "Which rank is wrong is not known" in said
+    assert "anybody else" not in found.text
+    assert (found.cause.where["chunk_index"], found.cause.where["group"]) == (3, "tp_pg")
+
+
+def test_a_rank_that_failed_before_its_peer_ended_the_chunk_is_no_mismatch(run):
+    """The span of an error ends, too: only a chunk that ended long before the error was computed."""
+    generated(run, {1: 3, 2: 3})
+    late = Span("generate", "main", ZERO, FAILED_NS - MS, call_id=3, chunk_index=3)
+    with Recorder(run / "more") as recorder:
+        recorder.write(late)
+    span_file(run, 2).write_bytes(span_file(run, 2).read_bytes() + (run / "more").read_bytes())
+    write_record(run, in_sum(1, 3))
+    write_record(run, in_sum(2, 3))
+    write_record(run, symptom(0, at_ns=FAILED_NS + MS))
+    flown(run, 1, 43)
+    flown(run, 2, 42)
+    assert diagnose(run, 1).cause.error_type == "PeerLostError"
+
+
+def test_ranks_that_are_gone_without_a_record_are_not_said_to_go_on(run, monkeypatch):
+    """A job of somebody else's torchrun, which has no log of ours."""
+    for rank in range(3):
+        Pulse(run, rank).beat(PulseState.BUSY, "generate", {"chunk_index": 3})
+    assert "goes on" in diagnose(run).sentence  # they are this process
+    monkeypatch.setattr(PulseView, "process", lambda self: None)
+    found = diagnose(run)
+    assert found.cause.error_type == "RanksGone"
+    assert "The ranks are gone; ranks 0, 1 and 2 left without a record" in found.sentence
+    assert "--log-dir" in found.check_first
+    for rank, count in ((1, 4), (2, 3)):
+        ledger = Ledger(run, rank)
+        ended = CollectiveCall(3, 3) if count == 3 else CollectiveCall(3, 4, "all_reduce float32[4]")
+        ledger.write(1, line_of(1, ended.to_bytes()))
+        ledger.close()
+    said = diagnose(run).sentence
+    assert (
+        "rank 1 called all_reduce float32[4] as collective 4 of chunk 3; rank 2 ended chunk 3 after 3" in said
+    )

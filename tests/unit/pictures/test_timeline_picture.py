@@ -4,6 +4,7 @@ import io
 import itertools
 
 import matplotlib as mpl
+import msgspec
 import pytest
 from drawn_timelines import by_gid, drawn, texts
 from legible import assert_legible
@@ -17,6 +18,8 @@ from ppwork.pictures.timelines import timeline, timeline_files, timeline_finding
 from ppwork.plan import Plan
 from ppwork.records.clocks import CLOCK
 from ppwork.records.spans import Instant, Span
+from ppwork.timeline.chunks import chunk_durations
+from ppwork.timeline.measures import measure, stage1_ms_of
 
 
 def compared(first, second, titles):
@@ -201,9 +204,9 @@ def test_sentence_about_some_chunks_leaves_the_stall_out():
 
 def test_table_has_a_line_per_chunk_and_ends_with_medians():
     lines = table_of(made(4, cut_at=2)).splitlines()
-    names = "chunk epoch encode send forward gen r1 gen r2 result decode period"
+    names = "chunk epoch encode preflight send forward gen r1 gen r2 result decode period"
     assert lines[1].split() == names.split()
-    numbers = ["10.00", "2.00", "2.00", "65.00", "63.00", "2.00", "16.00"]
+    numbers = ["10.00", "1.00", "2.00", "2.00", "65.00", "63.00", "2.00", "16.00"]
     assert lines[2].split() == ["0", "0", *numbers, "-"]
     assert lines[4].split() == ["2", "1", *numbers, "100.00"]
     assert len(lines) == 2 + 4 + 1
@@ -290,7 +293,7 @@ def test_an_arrow_leads_from_stream_to_stream_and_not_over_the_words_of_a_box():
 
 def test_the_table_has_times_of_the_device_and_of_a_transfer_what_it_moved():
     (row,) = [line.split() for line in table_of(made_on_cuda()).splitlines() if line.strip().startswith("3 ")]
-    assert row == ["3", "0", "10.00", "8.00", "10.00", "98.00", "96.00", "4.00", "18.00", "100.00"]
+    assert row == ["3", "0", "10.00", "0.50", "8.00", "10.00", "98.00", "96.00", "4.00", "18.00", "100.00"]
 
 
 def test_the_finding_says_how_many_transfers_were_hidden():
@@ -313,3 +316,21 @@ def test_a_title_is_drawn_as_it_is_written(name):
     """A folder's name with a `$` once was a formula that did not parse, and the run's result was lost."""
     assert timeline(made(), title=name).png()
     assert any(name in text for text in texts(timeline(made(), title=name).figure))
+
+
+def test_the_period_is_the_summarys_in_the_sentence_and_in_the_last_line():
+    """At depth 2 chunks come in pairs: single periods are one or the other, and the run's is over a round."""
+    entries = made()
+    emits = [entry for entry in entries[0] if entry.name == "emit"]
+    pairs = {id(entry): at((10 if k % 2 else 0) + 100 * k) for k, entry in enumerate(emits)}
+    entries[0] = [
+        msgspec.structs.replace(entry, at_ns=pairs[id(entry)]) if id(entry) in pairs else entry
+        for entry in entries[0]
+    ]
+    said = timeline_files(Plan(mesh_size=2, in_flight_depth=2), entries, "made")["timeline.txt"].decode()
+    period_ms = measure(entries[0], stage1_ms_of(entries[0]), depth=2).period_ms
+    period_ms = period_ms or measure(entries[0], chunk_durations(entries[1], "generate"), depth=2).period_ms
+    assert f"the period is {period_ms:.1f} ms" in said
+    (last,) = [line for line in said.splitlines() if line.startswith("median")]
+    assert last.split()[-1] == f"{period_ms:.2f}"
+    assert period_ms == 100.0  # and 90 or 110 from one emission to the next

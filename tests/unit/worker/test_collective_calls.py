@@ -2,7 +2,7 @@
 
 import pytest
 
-from ppwork.worker.tally import RECORD_BYTES, CollectiveCall, compare_calls
+from ppwork.records.ledger import RECORD_BYTES, CollectiveCall, compare_calls
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,124 @@
+"""Mesh ranks that made different collectives, as the files of a run show it: nobody knows which one is right.
+
+A rank that is in a collective which others do not make is the one that has an error, or is aborted; it did
+nothing wrong for that. So no rank is named as the one that failed, and both are in the sentence.
+"""
+
+from __future__ import annotations
+
+from ppwork.diagnosis.logs import LONGER
+from ppwork.diagnosis.run_evidence import QUIET_NS, RunEvidence
+from ppwork.errors import named_ranks
+from ppwork.records.failure import FailureRecord
+from ppwork.records.flight import Collective
+from ppwork.records.ledger import first_difference, read_ledger
+from ppwork.timeline.chunks import spans_by_call
+
+NOBODY = -1
+"""In place of a rank, where none is to blame."""
+MISMATCH = "CollectiveMismatch"
+COMPARE_ALWAYS = (
+    "run again with `--compare-collectives -1` (`Plan(compare_collectives=-1)`): it names the call, its "
+    "chunk and both ranks"
+)
+
+
+def ledger_difference(evidence: RunEvidence) -> FailureRecord | None:
+    """Return the first call that the mesh ranks made otherwise, by what they wrote down before each."""
+    ledgers = {rank: read_ledger(evidence.run_dir, rank) for rank in evidence.topology.mesh_ranks}
+    if (difference := first_difference({rank: calls for rank, calls in ledgers.items() if calls})) is None:
+        return None
+    return _record(*difference, {"group": "tp_pg"})
+
+
+def wrong_size(evidence: RunEvidence, rank: int) -> FailureRecord | None:
+    """Return what it means that gloo aborted a mesh rank in a chunk; ``None``: it computed none."""
+    longer = LONGER.search(evidence.text_of(rank))
+    call = computing(evidence, rank) if rank in evidence.topology.mesh_ranks else None
+    if longer is None or call is None or evidence.topology.mesh_size < 2:
+        return None
+    chunk = _chunk_of(evidence, rank, call)
+    what = (
+        f"The mesh ranks passed different sizes to one collective of chunk {chunk}: gloo brought {longer[1]} "
+        f"bytes to rank {rank}, which expected {longer[2]}, and aborted it. Which rank is wrong is not known."
+    )
+    return _record(what, COMPARE_ALWAYS, {"group": "tp_pg", "call_id": call, "chunk_index": chunk})
+
+
+def uneven(evidence: RunEvidence) -> FailureRecord | None:
+    """Return what it means that a mesh rank stood in a collective of a chunk that another one had ended."""
+    for record in sorted(evidence.records, key=lambda record: record.at_ns):
+        rank = record.rank
+        if rank not in evidence.topology.mesh_ranks or not record.symptom or not _in_collective(record):
+            continue
+        call = record.where.get("call_id", computing(evidence, rank))
+        if call is None:
+            continue
+        others = [other for other in evidence.topology.mesh_ranks if other != rank]
+        found = (_apart(evidence, rank, other, call) for other in others if _ended(evidence, other, call))
+        if (apart := next(filter(None, found), None)) is not None:
+            return apart
+    return None
+
+
+def _apart(evidence: RunEvidence, rank: int, other: int, call: int) -> FailureRecord | None:
+    chunk = _chunk_of(evidence, rank, call)
+    mine, theirs = _at(evidence, rank), _at(evidence, other)
+    if theirs is None:
+        if any(record.rank == other for record in evidence.records):
+            return None  # it failed, too, and where it was is not known
+        what = (
+            f"Rank {rank} was in a collective of chunk {chunk}, which rank {other} had ended before it left: "
+            f"{named_ranks(sorted((rank, other)))} made different collectives in that chunk or before."
+        )
+    elif mine is None or mine.number == theirs.number:
+        return None  # as many on both: something between them, and not in the stages
+    else:
+        what = (
+            f"Rank {other} ended chunk {chunk} with collective {theirs.number} of tp_pg, and rank {rank} was "
+            f"in collective {mine.number} ({mine.kind}) of the same chunk: in it or before, rank "
+            f"{other if theirs.number < mine.number else rank} left one out, or the other made one more."
+        )
+    return _record(what, COMPARE_ALWAYS, {"group": "tp_pg", "call_id": call, "chunk_index": chunk})
+
+
+def _at(evidence: RunEvidence, rank: int) -> Collective | None:
+    flight = evidence.flights.get(rank)
+    return flight.at().get("tp_pg") if flight is not None else None
+
+
+def computing(evidence: RunEvidence, rank: int) -> int | None:
+    """Return the oldest call that a mesh rank had received and not computed, or ``None``."""
+    has_failed = any(record.rank == rank for record in evidence.records)
+    by_rank = evidence.before_the_first_record() if has_failed else evidence.entries
+    entries = by_rank.get(rank, [])
+    return min(set(spans_by_call(entries, "receive")) - set(spans_by_call(entries, "generate")), default=None)
+
+
+def _in_collective(record: FailureRecord) -> bool:
+    return record.where.get("group") == "tp_pg" or "/torch/distributed/" in record.traceback
+
+
+def _ended(evidence: RunEvidence, rank: int, call: int) -> bool:
+    """Say whether a rank came to the end of a chunk, and not out of it by its own error."""
+    span = spans_by_call(evidence.entries.get(rank, []), "generate").get(call)
+    failed_ns = [record.at_ns for record in evidence.records if record.rank == rank]
+    return span is not None and all(span.end_ns < at_ns - QUIET_NS for at_ns in failed_ns)
+
+
+def _chunk_of(evidence: RunEvidence, rank: int, call: int) -> int:
+    indexes = [e.chunk_index for e in evidence.entries.get(rank, []) if e.call_id == call]
+    return max(indexes, default=call)
+
+
+def _record(what: str, check_first: str, where: dict[str, int | str]) -> FailureRecord:
+    return FailureRecord(
+        rank=NOBODY,
+        error_type=MISMATCH,
+        what=what,
+        where=where,
+        check_first=check_first,
+        symptom=False,
+        at_ns=0,
+        traceback="",
+    )

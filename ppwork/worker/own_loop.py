@@ -1,0 +1,121 @@
+"""A loop of one's own, as it is seen from the plane's calls: what ran between them is recorded by name.
+
+On the mesh it is ``generate``, from the chunk that came to ``reply`` (or ``computed``). On rank 0 it is
+``encode`` if it ends with ``send``, and ``decode`` of the last result if it ends with anything else; where
+a loop decodes one chunk and encodes the next between the same two calls, ``release_result`` parts them.
+What the loop times itself, with ``plane.timed``, is not recorded twice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Self
+
+from ppwork.protocol.envelope import Ids, PPAction, PPEnvelope, PPResult
+from ppwork.records.spans import STAGE1_MS, Recorder
+from ppwork.runtime import MeshPlane, PPControlPlane
+from ppwork.worker import progress
+from ppwork.worker.collectives import install
+from ppwork.worker.shared_calls import SharedCalls
+
+
+class OwnLoop:
+    """Records a loop's spans, shows its step to the watchdog, and lays its collectives beside the others'.
+
+    A context manager, whose body is the loop.
+
+    Attributes:
+        calls: This mesh rank's collectives; ``None`` where there is nobody to compare them with.
+    """
+
+    def __init__(self, recorder: Recorder, calls: SharedCalls | None) -> None:
+        self.calls = calls
+        self._recorder = recorder
+        self._since_ns = time.monotonic_ns()
+        self._encoded = (0, 0)
+        self._held: tuple[PPResult, bool] | None = None
+        self._chunks: deque[Ids] = deque()
+        self._own: set[str] = set()
+
+    @classmethod
+    def of(cls, plane: PPControlPlane) -> Self:
+        """Return what looks at the loop of a plane whose run has a folder.
+
+        Raises:
+            OSError: A file of the folder cannot be made (this rank).
+        """
+        calls = None
+        is_mesh = isinstance(plane, MeshPlane) and plane.groups.topology.mesh_size > 1
+        if is_mesh and plane.run_dir is not None and plane.plan.compare_collectives != 0:
+            install()
+            calls = SharedCalls(plane.groups, plane.run_dir)
+        return cls(plane.recorder, calls)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        progress.leave(None)
+        if self.calls is not None:
+            self.calls.close()
+
+    def timed(self, name: str) -> None:
+        """Leave a step to the loop, which times it itself."""
+        self._own.add(name)
+
+    def called(self, call: str) -> None:
+        """Record what the loop did since the plane was called last.
+
+        Raises:
+            LocalProtocolError: The chunk ends with other collectives than on another mesh rank (this rank).
+        """
+        if call == "reply":
+            return  # it calls ``computed``, which ends the chunk
+        now_ns = time.monotonic_ns()
+        if call == "send":
+            self._encoded = self._since_ns, now_ns
+        elif self._held is not None:
+            self._emit(*self._held, now_ns)
+            self._held = None
+        elif call == "computed" and self._chunks:
+            self._end_chunk(now_ns)
+        self._since_ns = now_ns
+
+    def returned(self, message: PPEnvelope | PPResult | Ids | None, *, good: bool = True) -> None:
+        """Begin what the loop does next, with this message."""
+        if isinstance(message, Ids):
+            self._record("encode", *self._encoded, message)
+        elif isinstance(message, PPResult):
+            self._held = message, good
+        elif message is not None and message.action is PPAction.INFER:
+            self._chunks.append(message.ids)
+            if len(self._chunks) == 1:
+                self._begin_chunk()
+        self._since_ns = time.monotonic_ns()
+
+    def _begin_chunk(self) -> None:
+        oldest = self._chunks[0]
+        progress.enter("generate", oldest.where())
+        if self.calls is not None:
+            self.calls.begin(oldest)
+
+    def _end_chunk(self, now_ns: int) -> None:
+        progress.leave(None)
+        self._record("generate", self._since_ns, now_ns, self._chunks.popleft())
+        if self.calls is not None:
+            self.calls.end()
+        if self._chunks:  # a loop that receives ahead
+            self._begin_chunk()
+
+    def _emit(self, result: PPResult, good: bool, now_ns: int) -> None:
+        if not good:
+            self._recorder.instant("drop", ids=result.ids.where())
+            return
+        self._record("decode", self._since_ns, now_ns, result.ids)
+        figures = {STAGE1_MS: result.stage1_ns / 1e6}
+        self._recorder.instant("emit", figures=figures, ids=result.ids.where())
+
+    def _record(self, name: str, start_ns: int, end_ns: int, ids: Ids) -> None:
+        if name not in self._own:
+            self._recorder.add_span(name, start_ns, end_ns=end_ns, ids=ids.where())

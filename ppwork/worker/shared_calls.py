@@ -1,0 +1,128 @@
+"""A mesh rank's collectives, laid beside those of the other mesh ranks of its host, before each is made.
+
+A sum that one rank leaves out, or makes of another shape, is added to what does not belong to it: gloo
+asks nothing. An exchange before each call finds it, at the price of another collective. Ranks of one host
+need none: each writes down what it is about to call, in a file that the others have mapped
+(``records.ledger``), and then looks what they wrote under the same number. Whoever comes later sees both
+and raises, before it calls the backend and before its result leaves. Nobody waits for anybody, so of a
+call too few on the leader alone that chunk's result may have left.
+
+What it cannot see: ranks of other hosts, and what reaches the backend past torch's own functions, as
+DTensor and compiled code do. The first chunks are compared by an exchange, which sees those, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from pathlib import Path
+from types import FrameType
+
+from ppwork.errors import LocalProtocolError
+from ppwork.protocol.envelope import Ids
+from ppwork.records.ledger import RECORD, CollectiveCall, Ledger, compare_calls, line_of, packed
+from ppwork.runtime.groups import Groups
+from ppwork.runtime.tensors import dtype_name
+
+SEEN = {
+    **dict.fromkeys(("all_reduce", "broadcast", "reduce"), "tensor"),
+    **dict.fromkeys(("all_gather", "all_gather_into_tensor", "reduce_scatter", "reduce_scatter_tensor"), ""),
+    **dict.fromkeys(("all_to_all", "all_to_all_single", "gather", "scatter", "barrier"), ""),
+}
+"""Functions that all ranks of a group call, and the argument that must be alike on them, if one must."""
+
+_now = threading.local()
+
+
+class SharedCalls:
+    """This rank's calls on ``tp_pg`` in one chunk after another, and those of the others of this host.
+
+    Args:
+        groups: This rank's, of the mesh.
+        run_dir: Folder of the run, the same for all ranks.
+
+    Raises:
+        OSError: The ledger cannot be made (this rank).
+    """
+
+    def __init__(self, groups: Groups, run_dir: Path) -> None:
+        self._groups, self._run_dir = groups, run_dir
+        self._own = Ledger(run_dir, groups.rank)
+        self._others: dict[int, Ledger] = {}
+        self._missing = [rank for rank in groups.topology.mesh_ranks if rank != groups.rank]
+        self._texts: dict[tuple[object, ...], bytes] = {}
+        self._group: object = None
+        self._ids = Ids(0, 0, 0)
+        self._number = self._count = 0
+
+    def begin(self, ids: Ids) -> None:
+        """Count this thread's calls from now on as those of a chunk."""
+        for rank in [*self._missing]:
+            if (ledger := Ledger.of(self._run_dir, rank)) is not None:
+                self._missing.remove(rank)
+                if ledger.here:
+                    self._others[rank] = ledger
+        self._ids, self._count, self._group = ids, 0, self._groups["tp_pg"]
+        _now.calls = self
+
+    def end(self) -> None:
+        """Say that the chunk has ended. Raises: as ``call``."""
+        self.leave()
+        self._show(b"")
+
+    def leave(self) -> None:
+        """Look at no call of this thread any more, and say nothing."""
+        _now.calls = None
+
+    def call(self, group: object, function: FrameType) -> None:
+        """Lay a call beside those of the others.
+
+        Args:
+            group: Any group: what is not called on ``tp_pg`` is not looked at.
+            function: The frame of torch's function.
+
+        Raises:
+            LocalProtocolError: Another mesh rank of this host was about to do something else (the rank that
+                comes later; the others lose it, or see the same).
+        """
+        if group is not self._group or (argument := SEEN.get(name := function.f_code.co_name)) is None:
+            return
+        tensor = function.f_locals.get(argument) if argument else None
+        key = (name,) if tensor is None else (name, tensor.dtype, tensor.shape)
+        if (text := self._texts.get(key)) is None:
+            said = "" if tensor is None else f" {dtype_name(tensor.dtype)}{list(tensor.shape)}"
+            if len(self._texts) > 1000:  # a shape that is another one each time
+                self._texts.clear()
+            text = self._texts[key] = packed(name + said)
+        self._count += 1
+        self._show(text)
+
+    def _show(self, text: bytes) -> None:
+        self._number += 1
+        record = RECORD.pack(self._ids.chunk_index, self._count, text)
+        line = line_of(self._number, record)
+        self._own.write(self._number, line)  # before the others' are looked at: of two at once one sees both
+        for rank, ledger in self._others.items():
+            if (theirs := ledger.differs(self._number, line)) is not None:
+                raise self._difference(CollectiveCall.from_bytes(record), rank, theirs)
+
+    def _difference(self, mine: CollectiveCall, rank: int, theirs: CollectiveCall) -> LocalProtocolError:
+        calls = dict(sorted({self._groups.rank: mine, rank: theirs}.items()))
+        compared = compare_calls([*calls.values()], [*calls])
+        assert compared is not None, "their lines differ"  # noqa: S101
+        where = {"rank": self._groups.rank, "role": str(self._groups.role), "group": "tp_pg"}
+        return LocalProtocolError(
+            compared[0], where={**where, "peer": rank, **self._ids.where()}, check_first=compared[1]
+        )
+
+    def close(self) -> None:
+        """Give all maps back."""
+        self.leave()
+        for ledger in (self._own, *self._others.values()):
+            with contextlib.suppress(BufferError):
+                ledger.close()
+
+
+def calls_of_this_thread() -> SharedCalls | None:
+    """Return the calls that this thread's collectives belong to, if it computes a chunk."""
+    return getattr(_now, "calls", None)

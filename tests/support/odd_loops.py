@@ -1,0 +1,51 @@
+"""A loop of one's own whose mesh ranks make other sums in chunk 3: ``odd_loops.py CASE RUN_DIR COMPARE``."""
+
+import sys
+
+import torch
+import torch.distributed as dist
+from guarded_stages import odd_sums
+
+from ppwork.ranks import Plan, Stage0Plane, join
+
+CHUNKS = 6
+
+
+def drive(plane):
+    """Two chunks ahead, and the decode after the send."""
+    for k in range(2):
+        plane.send({"x": torch.full((3,), float(k))})
+    for k in range(CHUNKS):
+        _, good = plane.receive_result()
+        assert good
+        if k + 2 < CHUNKS:
+            plane.send({"x": torch.full((3,), float(k + 2))})
+    plane.shutdown()
+
+
+def serve(plane, case):
+    group = plane.groups["tp_pg"]
+    for chunk in plane.chunks():
+        if case != "none":
+            odd_sums(
+                case, chunk.ids.chunk_index, dist.get_rank(group), lambda x: dist.all_reduce(x, group=group)
+            )
+        plane.reply({"x": chunk.tensors["x"]}, copy=True)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    case, run_dir, compare = sys.argv[1:]
+    plan = Plan(
+        mesh_size=2,
+        chunks=CHUNKS,
+        in_flight_depth=2,
+        backend="gloo",
+        timeout_s=8,
+        compare_collectives=int(compare),
+    )
+    with join(plan, run_dir=run_dir) as plane:
+        if isinstance(plane, Stage0Plane):
+            drive(plane)
+        else:
+            serve(plane, case)
