@@ -27,7 +27,7 @@ import common
 import psutil
 
 import ppwork as pp
-from ppwork.launcher.agent import is_torchrun
+from ppwork.process import is_torchrun
 from ppwork.records.spans import Instant, Span
 
 MB = 1 << 20

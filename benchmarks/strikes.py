@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from ppwork.launcher.agent import is_torchrun
+from ppwork.process import is_torchrun
 from ppwork.launcher.registry import OWNER, SCRATCH, registry
 from ppwork.plan import Plan
 from ppwork.records.spans import read_entries

@@ -45,7 +45,7 @@ class Job:
     folders: list[Path]
     logs: list[Path]
 
-    def wait(self, deadline_s: float = 60.0) -> list[int]:
+    def wait(self, deadline_s: float = 100.0) -> list[int]:
         wait_for(lambda: all(agent.poll() is not None for agent in self.agents), deadline_s)
         return [agent.poll() for agent in self.agents]
 

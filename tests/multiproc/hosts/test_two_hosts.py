@@ -10,20 +10,26 @@ import sys
 
 import pytest
 from checkout import EXAMPLES
-from commands import ppwork
 from hosts import job_over, needs_hosts
+from typer.testing import CliRunner
 from waiting import wait_for
 
 import ppwork as pp
+from ppwork.cli.main import app
 from ppwork.records.clocks import clock_names, host_of
 from ppwork.records.pulse import read_pulse
 from ppwork.records.run import VERIFY_FILE
 from ppwork.records.spans import read_entries
 from ppwork.timeline.chunks import aligned, emissions, spans_by_chunk
 
-pytestmark = [pytest.mark.multiproc, pytest.mark.cold, needs_hosts]
+pytestmark = [pytest.mark.multiproc, pytest.mark.cold, pytest.mark.timeout(240), needs_hosts]
 
 AHEAD_S = 5000
+
+
+def run_command(*arguments):
+    done = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
 
 
 def test_the_shipped_clip_over_two_hosts_equals_one_process_and_reads_as_one_run(tmp_path):
@@ -35,9 +41,8 @@ def test_the_shipped_clip_over_two_hosts_equals_one_process_and_reads_as_one_run
     with job_over(tmp_path, "-m", "ppwork", "worker", "{local}/run", ahead_s=AHEAD_S) as job:
         assert job.wait() == [0, 0], [log.read_text() for log in job.logs]
     whole = tmp_path / "whole"
-    done = ppwork("collect", *(folder / "run" for folder in job.folders), *job.logs, "--out", whole)
-    assert done.returncode == 0, done.stderr
-
+    folders = [folder / "run" for folder in job.folders]
+    run_command("collect", *folders, *job.logs, "--out", whole)
     subprocess.run([sys.executable, "-m", "ppwork", "reference", str(whole)], check=True, timeout=60)
     assert json.loads((whole / VERIFY_FILE).read_bytes())["max_abs_diff"] <= plan.allowed_difference
 
@@ -52,7 +57,7 @@ def test_the_shipped_clip_over_two_hosts_equals_one_process_and_reads_as_one_run
             begins = [spans[step][0].start_ns for step in way]
             assert begins == sorted(begins), f"chunk {k} came before it was sent"
         assert spans[1, "generate"][0].end_ns < emits[k]
-    assert ppwork("timeline", whole).returncode == 0
+    run_command("timeline", whole)
     assert json.loads((whole / "trace.json").read_bytes())["otherData"]["flows_left_out"] == 0
     assert "Nothing failed" in pp.diagnose(whole).text
 
@@ -70,8 +75,19 @@ def test_a_rank_killed_on_another_host_is_named_with_both_folders_and_nobody_wit
     assert "Ranks 1 and 2 ran on hostb, whose records are not here" in alone.text
     assert "ppwork collect" in alone.check_first
     by_folders = pp.diagnose([here, there, *job.logs])
-    done = ppwork("collect", here, there, *job.logs, "--out", tmp_path / "whole")
-    assert done.returncode == 0, done.stderr
+    run_command("collect", here, there, *job.logs, "--out", tmp_path / "whole")
     for found in (by_folders, pp.diagnose(tmp_path / "whole"), pp.diagnose(job.logs)):
         assert found.cause.rank == 2, found.text
         assert "was killed by SIGKILL" in found.text
+
+
+def test_a_folder_that_is_taken_on_another_host_is_refused_on_every_rank(tmp_path):
+    """What a run before left there would be read as this one's."""
+    left = tmp_path / "hostb" / "run" / "failure-rank2.json"
+    left.parent.mkdir(parents=True)
+    left.write_text("of a run before")
+    with job_over(tmp_path, EXAMPLES / "prototype.py", "{local}/run") as job:
+        assert all(job.wait())
+    for log in job.logs:
+        assert "exists and is not empty; nothing was overwritten. That is on hostb" in log.read_text()
+    assert left.read_text() == "of a run before"

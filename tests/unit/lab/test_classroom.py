@@ -16,7 +16,7 @@ from ppwork.lab.doctor import classroom
 from ppwork.lab.doctor.classroom import MOST_BYTES, ClassLine, class_line, class_table, collected
 from ppwork.lab.doctor.doctor import FINE, LIMITED, MISSING, Report, machine_rows, will_run
 
-MACHINE = msgspec.structs.replace(LAPTOP, disk="/home/anna/work", browser="/home/anna/bin/chromium")
+MACHINE = msgspec.structs.replace(LAPTOP, disk="/Users/anna/work", browser="/Users/anna/bin/chromium")
 NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
 
 
@@ -75,7 +75,7 @@ def test_a_machine_without_jupyterlab_is_not_ready_for_a_class():
 def test_a_line_names_no_person_host_or_folder(monkeypatch):
     """Whatever goes wrong: errors hold folders, and folders hold the names of people."""
     monkeypatch.setattr(classroom.platform, "node", lambda: "annas-laptop")
-    path = "[Errno 13] Permission denied: '/home/anna/.venv'"
+    path = "[Errno 13] Permission denied: '/Users/anna/.venv'"
     errors = dict.fromkeys(("torch", "gloo", "gpu", "video"), path)
     broken = report(
         scratch_error=path,
