@@ -12,11 +12,13 @@ The order of evidence, from the surest to the weakest:
 3. Only where no record is a cause: how the run ended. If its limit had passed, the ranks that others waited
    for and that waited for nobody held it up; of mesh ranks in ``generate`` it is the one whose stack is
    outside of any collective.
-4. Only symptoms: each names its peer, so from symptom to symptom they lead to a rank without a record; else
+4. Only symptoms, and a mesh rank stood in a collective of a chunk that another one had ended: they made
+   different ones, and none is to blame for that (``uneven``).
+5. Only symptoms: each names its peer, so from symptom to symptom they lead to a rank without a record; else
    it is the one that the others waited for, or the only one without a record. Of a run over several hosts it
    may be a host or the network, and no rank (``hosts``).
-5. Else the first symptom is the answer, and the sentence says that it is none but a symptom.
-6. No record at all: the run went well, still runs, or never began; torchrun's last lines are shown.
+6. Else the first symptom is the answer, and the sentence says that it is none but a symptom.
+7. No record at all: the run went well, still runs, or never began; torchrun's last lines are shown.
 
 Who waited for whom is read from the time before the first record, because an error ends the spans that it
 goes through; it is shown for hangs only. What does not read is named as not known, and never raised.

@@ -116,8 +116,9 @@ class SharedCalls:
         )
 
     def close(self) -> None:
-        """Give all maps back."""
+        """Give all maps back, and the group, which lives as long as anybody has it."""
         self.leave()
+        self._group = None
         for ledger in (self._own, *self._others.values()):
             with contextlib.suppress(BufferError):
                 ledger.close()
