@@ -22,8 +22,8 @@ import common
 import psutil
 
 import ppwork as pp
-from ppwork.process import is_torchrun
 from ppwork.plan import SYNTHETIC_STAGE0, SYNTHETIC_STAGE1
+from ppwork.process import is_torchrun
 from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK
 from ppwork.timeline.chunks import EntriesByRank, emissions, spans_by_chunk
 

@@ -19,9 +19,9 @@ from pathlib import Path
 
 import psutil
 
-from ppwork.process import is_torchrun
 from ppwork.launcher.registry import OWNER, SCRATCH, registry
 from ppwork.plan import Plan
+from ppwork.process import is_torchrun
 from ppwork.records.spans import read_entries
 
 MESH_SIZES = (2, 3)
