@@ -17,6 +17,7 @@ import contextlib
 import fcntl
 import functools
 import importlib
+import multiprocessing.process
 import os
 import runpy
 import selectors
@@ -210,6 +211,8 @@ def _settle(start: Start) -> None:
     """Give this process what ``exec`` would: signals, folder, environment, command line, a random state."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(start.folder)
+    # Where a process that multiprocessing spawns looks for the program, if its path is relative.
+    vars(multiprocessing.process)["ORIGINAL_DIR"] = start.folder
     os.environ.clear()
     os.environ.update(start.environment)
     show_as(start.command, start.environment)
