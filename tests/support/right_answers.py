@@ -64,6 +64,10 @@ def left_waiting(steps):
     return steps[sends[0] + 1 : sends[-1] + 1] if sends else []
 
 
+def new_enough(version, wanted):
+    return tuple(int(part) for part in version.split(".")[:2]) >= wanted
+
+
 RIGHT = {
     "00.3": is_right,
     "03.3": left_waiting,
@@ -86,4 +90,5 @@ RIGHT = {
     "15.1": judge,
     "15.2": first_crossed,
     "15.3": lambda members: (min(members), 0),
+    "16.2": new_enough,
 }

@@ -22,6 +22,7 @@ from ppwork.lab.exercises import (
     lesson08,
     lesson09,
     lesson15,
+    lesson16,
 )
 from ppwork.lab.exercises.answers import Answer, Functions
 from ppwork.lab.exercises.attempts import Programs
@@ -29,7 +30,7 @@ from ppwork.launcher.script import ScriptRun
 
 LESSONS = (
     lesson00, lesson01, lesson02, lesson03, lesson04, lesson05,
-    lesson06, lesson07, lesson08, lesson09, lesson15,
+    lesson06, lesson07, lesson08, lesson09, lesson15, lesson16,
 )  # fmt: skip
 EXERCISES: Functions = {number: hint for lesson in LESSONS for number, hint in lesson.FUNCTIONS.items()}
 ON_RANKS: Programs = {number: hint for lesson in LESSONS for number, hint in lesson.PROGRAMS.items()}
