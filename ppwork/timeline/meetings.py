@@ -18,8 +18,14 @@ START, BACKWARD = "init_process_group", "backward of DDP"
 MAKES_GROUPS = ("new_group", "new_subgroups", "new_subgroups_by_enumeration", "split_group", "shrink_group")
 ALONE = (*WAITS, "destroy_process_group")
 """Calls that no other rank has to make."""
-ALSO_CALLED = {"allgatherbase": "allgatherintotensor", "reducescatterbase": "reducescattertensor",
-               "alltoallbase": "alltoallsingle"}  # fmt: skip
+ALSO_CALLED = {
+    **dict.fromkeys(("allgatherbase", "allgatherintotensor", "allgathertensor"), "allgathersingle"),
+    **dict.fromkeys(("reducescatterbase", "reducescattertensor"), "reducescattersingle"),
+    "alltoallbase": "alltoallsingle",
+    "allgatherintotensorcoalesced": "allgathersinglecoalesced",
+    "reducescattertensorcoalesced": "reducescattersinglecoalesced",
+}
+"""Names of before torch 2.13, and of its operators, by the ones of today."""
 REFUSED = ("TypeError", "ValueError")
 """Errors by which torch refuses arguments: nothing of such a call reached another rank."""
 
@@ -132,7 +138,7 @@ class Stall:
 def kind_of(name: str) -> str:
     """Return what a function or an operator does, in one word: ranks of one collective agree on it.
 
-    >>> kind_of("c10d::_allgather_base_") == kind_of("all_gather_into_tensor")
+    >>> kind_of("c10d::_allgather_base_") == kind_of("all_gather_into_tensor") == kind_of("all_gather_single")
     True
     """
     word = name.rpartition("::")[2].replace("_", "")

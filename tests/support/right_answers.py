@@ -76,6 +76,13 @@ def mesh_and_depth(encode, decode, generate, round_of_sums, hop, target):
             if law_period_ms(encode + decode, stage1, hop * (2 + rounds), depth) <= target:
                 return mesh_size, depth
     return None
+def new_enough(version, wanted):
+    return tuple(int(part) for part in version.split(".")[:2]) >= wanted
+
+
+def fault_named(number):
+    kinds = ("raises", "loops", "is killed", "leaves a sum out")
+    return 1 + number * 5 // 2 % 2, kinds[number * 7 // 3 % 4]
 
 
 RIGHT = {
@@ -100,7 +107,9 @@ RIGHT = {
     "12.1": mesh_and_depth,
     "11.1": lambda messages, size, latency, speed: messages * (latency + size / speed),
     "10.2": dropped,
+    "14.4": fault_named,
     "15.1": judge,
     "15.2": first_crossed,
     "15.3": lambda members: (min(members), 0),
+    "16.2": new_enough,
 }

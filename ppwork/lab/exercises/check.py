@@ -24,19 +24,24 @@ from ppwork.lab.exercises import (
     lesson10,
     lesson11,
     lesson12,
+    lesson14,
     lesson15,
+    lesson16,
 )
 from ppwork.lab.exercises.answers import Answer, Functions
 from ppwork.lab.exercises.attempts import Programs
 from ppwork.launcher.script import ScriptRun
+from ppwork.records.run import Run
 
 LESSONS = (
     lesson00, lesson01, lesson02, lesson03, lesson04, lesson05,
     lesson06, lesson07, lesson08, lesson09, lesson10, lesson11,
-    lesson12, lesson15,
+    lesson12, lesson14, lesson15, lesson16,
 )  # fmt: skip
 EXERCISES: Functions = {number: hint for lesson in LESSONS for number, hint in lesson.FUNCTIONS.items()}
 ON_RANKS: Programs = {number: hint for lesson in LESSONS for number, hint in lesson.PROGRAMS.items()}
+OF_RUNS = lesson14.RUNS
+"""Exercises whose answer is a finished run of a plan."""
 
 
 def known(exercise: str, *, on_ranks: bool = False) -> None:
@@ -45,7 +50,7 @@ def known(exercise: str, *, on_ranks: bool = False) -> None:
     Raises:
         PlanError: There is none of this number, or none whose answer is a program of ranks.
     """
-    names = ON_RANKS if on_ranks else {**EXERCISES, **ON_RANKS}
+    names = ON_RANKS if on_ranks else {**EXERCISES, **ON_RANKS, **OF_RUNS}
     if exercise not in names:
         what = "exercise on ranks" if on_ranks else "exercise"
         raise PlanError(
@@ -70,13 +75,14 @@ class Verdict:
         return f"exercise {self.exercise}: {'right' if self.right else f'not yet. {self.hint}'}"
 
 
-def check(exercise: str, answer: Answer | ScriptRun) -> Verdict:
+def check(exercise: str, answer: Answer | ScriptRun | Run) -> Verdict:
     """Look at an answer to an exercise, such as ``check("01.1", first_touch)``.
 
     Args:
         exercise: Lesson and number.
         answer: The learner's function; or, of an exercise on ranks, the finished program, as
-            ``pp.launch_script(..., check=False)`` returns it and ``%%ranks N --check 01.2`` gives it.
+            ``pp.launch_script(..., check=False)`` returns it and ``%%ranks N --check 01.2`` gives it;
+            or, of an exercise on a whole run, what ``pp.launch`` returned.
 
     Raises:
         PlanError: There is no such exercise, or the answer is not what it asks for. An error inside the
@@ -90,6 +96,13 @@ def check(exercise: str, answer: Answer | ScriptRun) -> Verdict:
                 check_first=f"%%ranks with --check {exercise} as the first line of the program's cell",
             )
         return Verdict(exercise, ON_RANKS[exercise](answer))
+    if exercise in OF_RUNS:
+        if not isinstance(answer, Run):
+            raise PlanError(
+                f"The answer to exercise {exercise} was {answer!r}, not a run.",
+                check_first="what pp.launch(plan) returned, or pp.open(its folder)",
+            )
+        return Verdict(exercise, OF_RUNS[exercise](answer))
     if not callable(answer):
         raise PlanError(
             f"The answer to exercise {exercise} was {answer!r}, not a function.",

@@ -10,7 +10,7 @@ from trace_check import check_trace
 
 from ppwork.records.calls import RECV, SEND, Part, read_calls
 from ppwork.timeline.call_trace import call_trace
-from ppwork.timeline.meetings import Meetings
+from ppwork.timeline.meetings import Meetings, kind_of
 
 ONE = Part(**FLOATS)
 
@@ -153,3 +153,17 @@ def test_a_trace_has_calls_loans_and_an_arrow_for_each_message(made):
     (comes,) = [e for e in events if e["ph"] == "f"]
     assert (leaves["ts"], comes["ts"]) == (5000.0, pytest.approx(9000.0, abs=0.01))
     assert leaves["id"] == comes["id"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("all_gather_into_tensor", "all_gather_single"),
+        ("all_gather_tensor", "all_gather_single"),
+        ("reduce_scatter_tensor", "reduce_scatter_single"),
+        ("_c10d_functional::reduce_scatter_tensor_coalesced", "reduce_scatter_single_coalesced"),
+    ],
+)
+def test_ranks_of_two_torches_meet_in_one_collective(old, new):
+    """They call it by the names of their versions; a list of tensors is another collective."""
+    assert kind_of(old) == kind_of(new) != kind_of("all_gather")

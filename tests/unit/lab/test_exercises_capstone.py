@@ -1,0 +1,73 @@
+"""What the capstone is judged by: the facts of a run, and faults that were named."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from ppwork.errors import PlanError, RunFailed
+from ppwork.lab.exercises.check import check
+from ppwork.plan import Plan
+from ppwork.records.run import SUMMARY_FILE, Run
+
+STAGES = {"stage0": "my_camera:Camera", "stage1": "my_painter:Painter"}
+PLAN = Plan(**STAGES, mesh_size=2, in_flight_depth=2, verify=True)
+FACTS = {"chunks": 12, "verified_chunks": 12, "max_abs_diff": 0.0, "overlap_score": 0.9}
+
+
+def finished(folder, plan=PLAN, **facts):
+    """A run's folder, as far as the check reads it."""
+    plan.save(folder)
+    (folder / SUMMARY_FILE).write_bytes(msgspec.json.encode({**FACTS, **facts}))
+    return Run(folder, 0)
+
+
+def test_a_finished_capstone_is_right(tmp_path):
+    assert check("14.3", finished(tmp_path)).right
+
+
+@pytest.mark.parametrize(
+    ("plan", "facts", "hint"),
+    [
+        (PLAN.replace(stage1="ppwork.workloads.synthetic:SyntheticStage1"), {}, "ships with the library"),
+        (PLAN.replace(chunks=12), {}, "leave `chunks` out"),
+        (PLAN.replace(mesh_size=1), {}, "nothing to sum"),
+        (PLAN, {"verified_chunks": None}, "compared it with one process"),
+        (PLAN.replace(in_flight_depth=1), {}, "At depth 1"),
+        (PLAN, {"overlap_score": 0.1}, "The overlap score is 0.10"),
+        (PLAN, {"chunks": 0}, "did not finish"),
+    ],
+)
+def test_what_is_missing_is_said(tmp_path, plan, facts, hint):
+    verdict = check("14.3", finished(tmp_path, plan, **facts))
+    assert not verdict.right
+    assert hint in verdict.hint
+
+
+def test_a_run_that_failed_is_not_finished(tmp_path):
+    run = finished(tmp_path)
+    failed = Run(run.run_dir, 1, RunFailed("Rank 1 failed first."))
+    assert "did not finish" in check("14.3", failed).hint
+
+
+def test_a_function_is_no_run():
+    with pytest.raises(PlanError, match="not a run"):
+        check("14.3", len)
+
+
+FOUND = {5: (1, "leaves a sum out"), 6: (2, "is killed"), 7: (2, "raises"), 9: (1, "loops")}
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ({}, ""),
+        ({6: (1, "is killed")}, "it is not rank 1"),
+        ({9: (1, "raises")}, "the kind is not 'raises'"),
+        ({7: "rank 2"}, "a rank and one of raises"),
+    ],
+)
+def test_each_wrong_finding_gets_its_hint(given, hint):
+    verdict = check("14.4", {**FOUND, **given}.__getitem__)
+    assert hint in verdict.hint
+    assert verdict.right == (not hint)
