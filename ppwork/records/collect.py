@@ -40,8 +40,10 @@ def plan_of(folders: Sequence[Path]) -> Plan:
     """Return the one plan of the folders of a run.
 
     Raises:
-        PlanError: None has a plan that reads, or two have different ones.
+        PlanError: There is no folder, none has a plan that reads, or two have different ones.
     """
+    if not folders:
+        raise PlanError("None of the paths is a folder.", check_first="the run folder of every host")
     having = [folder for folder in folders if (folder / Plan.FILE_NAME).exists()] or list(folders[:1])
     plans = {folder: Plan.load(folder) for folder in having}
     first = plans[having[0]]
@@ -66,8 +68,8 @@ def collect(folders: Sequence[Path], out: Path, logs: Sequence[Path] = ()) -> Pa
         ``out``, as one host would have left it: ``timeline``, ``diagnose`` and ``pp.open`` read it.
 
     Raises:
-        PlanError: The folders are not of one run, two have records of one rank that differ, or a file cannot
-            be read or written; then ``out`` is as it was.
+        PlanError: The folders are not of one run, two have records of one rank that differ, or a path is not
+            there; ``out`` is as it was. Or a file cannot be copied; ``out`` has those before it.
     """
     chosen: dict[str, Path] = {Plan.FILE_NAME: _plan_file(folders)}
     printed: list[Path] = []
@@ -84,6 +86,8 @@ def collect(folders: Sequence[Path], out: Path, logs: Sequence[Path] = ()) -> Pa
                         f"{other} and {path} differ: these folders are not of one run, or one is of a later.",
                         check_first="the folders of one run, one of each host",
                     )
+        for path in logs:
+            path.stat()
         names = [TORCHRUN_LOG, *(f"torchrun-{number}.log" for number in range(1, len(printed) + len(logs)))]
         chosen |= dict(zip(names, [*printed, *logs], strict=False))
         if out.exists() and any(out.iterdir()):

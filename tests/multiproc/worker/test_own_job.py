@@ -14,6 +14,7 @@ from plain_torchrun import torchrun
 
 import ppwork as pp
 from ppwork.pictures.timelines import timeline_files
+from ppwork.records.clocks import clock_names, host_of
 from ppwork.records.failure import read_records
 
 pytestmark = pytest.mark.multiproc
@@ -29,6 +30,29 @@ def test_the_example_leaves_a_run_that_the_notebook_side_reads(tmp_path):
     assert "Nothing failed" in pp.diagnose(run.run_dir).text
     assert "median" in timeline_files(run.plan, run.entries_by_rank, "mine")["timeline.txt"].decode()
     assert read_records(run.run_dir, 3) == []
+
+
+ELSEWHERE = ["unshare", "-r", "--uts", "sh", "-c", 'hostname elsewhere; exec "$@"', "-"]
+START = "import os, sys; os.execvp(sys.argv[1], sys.argv[1:])"
+
+
+def can_have_another_name() -> bool:
+    try:
+        return subprocess.run([*ELSEWHERE, "true"], check=False, capture_output=True).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.skipif(not can_have_another_name(), reason="this kernel or user may not give a host a name")
+def test_hosts_that_share_a_file_system_share_the_folder(tmp_path, start_ranks):
+    """The second host's first rank would find it taken, and refuse it on every rank."""
+    here = [str(EXAMPLES / "prototype.py"), str(tmp_path / "run")]
+    there = ["-c", START, *ELSEWHERE, sys.executable, *here]
+    assert start_ranks([here, there, there]).wait(60) == [0, 0, 0]
+    run = pp.open(tmp_path / "run")
+    hosts = {rank: host_of(name) for rank, name in clock_names(run.entries_by_rank).items()}
+    assert hosts == {0: os.uname().nodename, 1: "elsewhere", 2: "elsewhere"}
+    assert run.summary["chunks"] == 6
 
 
 WRONG_ENDS = {

@@ -11,7 +11,7 @@ from ppwork.cli.main import app
 from ppwork.diagnosis.runs import diagnose
 from ppwork.errors import PlanError
 from ppwork.plan import Plan
-from ppwork.records.clocks import CLOCK, HOST
+from ppwork.records.clocks import CLOCK, HOST, Clock
 from ppwork.records.failure import write_record
 from ppwork.records.run import TORCHRUN_LOG
 from ppwork.records.spans import Instant, Recorder, span_file
@@ -140,6 +140,20 @@ def test_causes_on_clocks_that_were_compared_are_in_order(host):
     assert found.cause.rank == 1
     assert "then rank 0 after 1.000 s" in found.text
     assert "which of" not in found.text
+
+
+def test_end_of_a_copied_log_is_not_taken_for_a_time_of_the_run(host):
+    """It is a time of day of whoever wrote the file last, and was put on this host's clock."""
+    here = host("hosta", 0)
+    with Recorder(span_file(here, 0)) as recorder:
+        recorder.write(clock(0, HOSTS[0]))
+        recorder.write(Instant("emit", "main", 5, 0, 0, 0))
+    (here / TORCHRUN_LOG).write_text("ppwork: the run passed its limit and was stopped\n")
+    assert "1 of 8 chunks had been emitted." in diagnose(here).text
+    with Recorder(span_file(here, 0)) as recorder:
+        recorder.write(clock(0, Clock.of_this_host().name))
+        recorder.write(Instant("emit", "main", 5, 0, 0, 0))
+    assert "1 of 8 chunks had been emitted, the last one" in diagnose(here).text
 
 
 def test_folders_of_different_runs_are_refused_and_so_is_one_that_is_not_there(host, tmp_path):

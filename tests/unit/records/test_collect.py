@@ -65,6 +65,11 @@ def test_a_folder_with_something_in_it_stays_as_it_is(tmp_path, hosts):
     assert names(hosts[0]) == ["plan.json", "spans-rank0.jsonl"]
     with pytest.raises(PlanError, match="cannot be copied"):
         collect([*hosts, tmp_path / "nowhere"], tmp_path / "out")
+    with pytest.raises(PlanError, match=r"nowhere\.log cannot be copied"):
+        collect(hosts, tmp_path / "out", [tmp_path / "nowhere.log"])
+    with pytest.raises(PlanError, match="None of the paths is a folder"):
+        collect([], tmp_path / "out", [hosts[0] / "plan.json"])
+    assert not (tmp_path / "out").exists()
 
 
 def test_links_and_folders_stay_behind(tmp_path, hosts):
