@@ -37,7 +37,7 @@ def launch_with_bar(plan: Plan, out_dir: Path | None, console: Console, limit_s:
         nonlocal last_ns
         if not isinstance(entry, Instant) or entry.name != "emit":
             return
-        period = f"period {(entry.at_ns - last_ns) / 1e6:.0f} ms" if last_ns else ""
+        period = f"last period {(entry.at_ns - last_ns) / 1e6:.0f} ms" if last_ns else ""
         last_ns = entry.at_ns
         metrics = [f"{name} {value:.4g}" for name, value in entry.figures.items() if name != STAGE1_MS]
         figures = "  ".join([period, *metrics[:MOST_METRICS]])

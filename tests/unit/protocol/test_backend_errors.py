@@ -41,3 +41,14 @@ def test_words_about_this_ranks_own_device_or_host_are_a_cause(name):
 
 def test_an_error_without_words_is_nobodys():
     assert as_peer_error(RuntimeError(), "broadcast") is None
+
+
+def test_words_of_gloo_are_said_without_its_source_position_and_its_advice():
+    said = (
+        "[/__w/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer "
+        "[127.0.0.1]:28054. This is typically caused by a remote worker crashing. Good luck!"
+    )
+    found = as_peer_error(RuntimeError(said), "all_reduce")
+    assert (
+        found.what == "The connection broke during all_reduce: Connection closed by peer [127.0.0.1]:28054."
+    )

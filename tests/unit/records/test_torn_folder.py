@@ -80,8 +80,9 @@ def test_a_run_killed_before_its_first_chunk_is_told_and_does_not_crash(folder):
     for rank in range(3):
         span_file(folder, rank).write_bytes(b"")
     assert Run(folder, -9).entries(0) == []
-    with pytest.raises(PlanError, match="no spans of any chunk"):
+    with pytest.raises(PlanError, match="no spans of any chunk") as found:
         Run.load(folder)
+    assert "join(plan, run_dir=...)" in str(found.value)  # what an own loop lacks that left none
     (folder / Plan.FILE_NAME).write_bytes(msgspec.json.encode({"mesh_size": 2})[:-3])
     with pytest.raises(PlanError, match="does not read"):
         Run.load(folder)
