@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ppwork.claims.claim import CARD, DOCS, Claim, Finding, Program, Seen, does_not_hold, holds
+from ppwork.claims.claim import CARD, DOCS, Claim, Finding, Program, Seen, does_not_hold, holds, unhurried
 
 THEME = "Versions and names"
 
@@ -98,7 +98,7 @@ CLAIMS = (
         id="D33",
         statement="Symmetric memory, which copy engine collectives need, is for accelerators only.",
         source=f"{CARD}, copy engine collectives; {DOCS}, symmetric memory",
-        programs={"asked": Program("builds:symmetric_memory")},
+        programs={"asked": unhurried("builds:symmetric_memory")},
         judge=_symmetric,
         advice="Plan nothing with it that shall be tried without a GPU; it speeds up collectives inside a "
         "mesh, not the messages between stages.",

@@ -68,7 +68,7 @@ def _stack_traces(seen: Seen) -> Finding:
         f"line{'s' * (without['lines'] > 1)} without it, and with it {with_it['lines']}, "
         f"{with_it['frames']} of them naming functions of c10d."
     )
-    return holds(text, when=with_it["frames"] > without["frames"] and with_it["lines"] > without["lines"])
+    return holds(text, when=with_it["lines"] > without["lines"])
 
 
 def _breakpoint(seen: Seen) -> Finding:

@@ -72,7 +72,7 @@ CASES = {
     ],
     "D46": [
         (Verdict.HOLDS, _split("No device associated with the default pg")),
-        (Verdict.DOES_NOT_HOLD, _split("")),
+        (Verdict.NOT_TESTABLE, _split("")),
         (Verdict.ERROR, _split("", total=1.0)),
     ],
     "D47": [
