@@ -119,7 +119,6 @@ class Claim:
         judge: Makes the finding from what the ranks saw and nothing else.
         advice: What your code must do, given either verdict.
         theme: What it means for pipeline-parallel code: the group it is listed in.
-        lesson: Number of the lesson that uses it.
         gpus: GPUs that it needs; 0 runs anywhere.
         alone: Its times count, so nothing else may run meanwhile.
         crosscheck: Names of programs that try the same in another way; ``judge`` compares them.
@@ -133,7 +132,6 @@ class Claim:
     judge: Callable[[Seen], Finding]
     advice: str
     theme: str
-    lesson: str = ""
     gpus: int = 0
     alone: bool = False
     crosscheck: tuple[str, ...] = ()

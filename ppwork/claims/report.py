@@ -26,7 +26,6 @@ class ClaimReport(msgspec.Struct, frozen=True, kw_only=True):
     statement: str
     source: str
     theme: str
-    lesson: str
     verdict: Verdict
     observed: str
     advice: str

@@ -102,7 +102,6 @@ def _run(claim: Claim, pool: Pool, backend: str, gpus: int) -> ClaimReport:
         statement=claim.statement,
         source=claim.source,
         theme=claim.theme,
-        lesson=claim.lesson,
         verdict=finding.verdict,
         observed=finding.observed,
         advice=claim.advice,

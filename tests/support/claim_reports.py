@@ -15,7 +15,6 @@ def report(claim_id, verdict=Verdict.HOLDS, observed="It was so.", **seen) -> Cl
         statement=claim.statement,
         source=claim.source,
         theme=claim.theme,
-        lesson=claim.lesson,
         verdict=verdict,
         observed=observed,
         advice=claim.advice,

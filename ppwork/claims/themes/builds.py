@@ -68,7 +68,6 @@ CLAIMS = (
         advice="Ask `is_backend_available` before you start, and say the backend in the call: the default "
         "names what the device would like, and the error comes when the first group is made.",
         theme=THEME,
-        lesson="00",
     ),
     Claim(
         id="D23",
@@ -80,7 +79,6 @@ CLAIMS = (
         advice="`ReduceOp`, `torchrun` and one GPU a rank; run the tests with FutureWarning as an error, and "
         "the line that has to change is named.",
         theme=THEME,
-        lesson="16",
     ),
     Claim(
         id="D31",
@@ -92,7 +90,6 @@ CLAIMS = (
         advice="A way to slip a backend that counts or delays under a program that you may not change; every "
         "rank has to register it before its first group.",
         theme=THEME,
-        lesson="16",
     ),
     Claim(
         id="D33",
@@ -103,6 +100,5 @@ CLAIMS = (
         advice="Plan nothing with it that shall be tried without a GPU; it speeds up collectives inside a "
         "mesh, not the messages between stages.",
         theme=THEME,
-        lesson="16",
     ),
 )

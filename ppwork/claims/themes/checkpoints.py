@@ -78,7 +78,6 @@ CLAIMS = (
         advice="Weights need no copy for each number of mesh ranks: save once, and let each stage read its "
         "part, at start and without the others.",
         theme=THEME,
-        lesson="13",
     ),
     Claim(
         id="A11",
@@ -90,7 +89,6 @@ CLAIMS = (
         advice="A rank that guards its work with `except Exception`, to tell its peers, leaves without a "
         "word here: name CheckpointException beside it.",
         theme=THEME,
-        lesson="07",
     ),
     Claim(
         id="R24",
@@ -106,7 +104,6 @@ CLAIMS = (
         advice="The first save of a run costs the start of an interpreter beside the work: save once before "
         "the run is measured, or by a thread.",
         theme=THEME,
-        lesson="13",
     ),
     Claim(
         id="R25",
@@ -122,6 +119,5 @@ CLAIMS = (
         advice="It spares a second port, free when it was looked for and perhaps not when it is used; it "
         "needs a store that outlives the save at MASTER_ADDR, so not a job that met in a file.",
         theme=THEME,
-        lesson="06",
     ),
 )

@@ -131,7 +131,6 @@ CLAIMS = (
         advice="Use it to bring ranks together at the start, and nowhere else; on CUDA give "
         "`init_process_group` a `device_id`, or the element may land on a device that you did not mean.",
         theme=THEME,
-        lesson="06",
     ),
     Claim(
         id="C08",
@@ -147,7 +146,6 @@ CLAIMS = (
         advice="Where another stream uses the output, `side.wait_stream(current)` first. That the result was "
         "right without it once says nothing.",
         theme=THEME,
-        lesson="05",
         gpus=1,
         alone=True,
     ),
@@ -163,7 +161,6 @@ CLAIMS = (
         judge=_barrier_per_step,
         advice="No barrier in the hot path: the messages themselves hold the ranks together.",
         theme=THEME,
-        lesson="10",
         alone=True,
     ),
     Claim(
@@ -177,7 +174,6 @@ CLAIMS = (
         advice="What a backend reduces differs by version: add up and divide by yourself, and the same code "
         "runs on every backend and torch.",
         theme=THEME,
-        lesson="16",
     ),
     Claim(
         id="D20",
@@ -188,7 +184,6 @@ CLAIMS = (
         advice="Tie calls to collectives only; for a message let a helper thread wait, and do there what has "
         "to be done.",
         theme=THEME,
-        lesson="01",
     ),
     Claim(
         id="D21",
@@ -199,7 +194,6 @@ CLAIMS = (
         advice="On a CPU a collective may be polled, a message of gloo may not; on CUDA True says that it "
         "was enqueued, and the data is there for whoever uses the same stream.",
         theme=THEME,
-        lesson="01",
     ),
     Claim(
         id="D22",
@@ -210,7 +204,6 @@ CLAIMS = (
         advice="All ranks have to agree on the sizes before: a rank's parts to receive are the others' parts "
         "to send, and nobody compares them.",
         theme=THEME,
-        lesson="16",
     ),
     Claim(
         id="D32",
@@ -225,6 +218,5 @@ CLAIMS = (
         advice="Use what it returns: who goes on with the input has added up nothing, and no error says so. "
         "Ask for one graph by `fullgraph=True`, and compare one chunk with the eager step.",
         theme=THEME,
-        lesson="16",
     ),
 )

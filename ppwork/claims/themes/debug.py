@@ -92,7 +92,6 @@ CLAIMS = (
         advice="One monitored barrier in a gloo group at the end of the start-up, with "
         "`wait_all_ranks=True`; the name is in rank 0's error only, and the group is broken afterwards.",
         theme=THEME,
-        lesson="08",
         crosscheck=("drawn",),
     ),
     Claim(
@@ -109,7 +108,6 @@ CLAIMS = (
         advice="Bring up with DETAIL. In a group its ranks are those of the group, not of the world; and p2p "
         "is not checked at all.",
         theme=THEME,
-        lesson="08",
         crosscheck=("in a mesh",),
     ),
     Claim(
@@ -120,7 +118,6 @@ CLAIMS = (
         judge=_overhead,
         advice="Switch it on by a plan that says so, and off before you measure anything.",
         theme=THEME,
-        lesson="08",
         alone=True,
     ),
 )

@@ -133,7 +133,6 @@ CLAIMS = (
         advice="Set both, before Python starts: torch reads TORCH_CPP_LOG_LEVEL once. Checks of shapes by "
         "DETAIL need only the other one.",
         theme=THEME,
-        lesson="08",
     ),
     Claim(
         id="D11",
@@ -149,7 +148,6 @@ CLAIMS = (
         advice="Around messages and collectives on gloo catch RuntimeError and read its text; `except "
         "DistError` there catches nothing.",
         theme=THEME,
-        lesson="08",
     ),
     Claim(
         id="D12",
@@ -163,7 +161,6 @@ CLAIMS = (
         advice="Only with a terminal, so not in a notebook and not under torchrun; and start anew after it, "
         "for every group keeps the hour of timeout that it sets.",
         theme=THEME,
-        lesson="08",
     ),
     Claim(
         id="D13",
@@ -177,7 +174,6 @@ CLAIMS = (
         advice="Do not start it on a shared machine: whoever reaches the port gets stacks and profiles. A "
         "rank's own part of it, on a unix socket in a folder of yours, gives the stacks too.",
         theme=THEME,
-        lesson="08",
     ),
     Claim(
         id="R04",
@@ -188,7 +184,6 @@ CLAIMS = (
         advice="Do not ask the group. Keep the first error of any call yourself, and take the group for "
         "broken from then on.",
         theme=THEME,
-        lesson="14",
     ),
     Claim(
         id="D29",
@@ -200,7 +195,6 @@ CLAIMS = (
         advice="A change of the environment in a running program does nothing by itself. Set the level "
         "before the groups are made that it is for: each keeps the one that it was made with.",
         theme=THEME,
-        lesson="09",
     ),
     Claim(
         id="D28",
@@ -221,6 +215,5 @@ CLAIMS = (
         advice="Set it before Python starts, for the one run in which you want to know where an error is "
         "from: the texts become long, and a program that reads them has to expect that.",
         theme=THEME,
-        lesson="09",
     ),
 )

@@ -49,7 +49,6 @@ CLAIMS = (
         advice="Put TORCHELASTIC_RESTART_COUNT into the prefix of every key: an old `ready` lets a rank "
         "through, and an old address sends it to a dead peer. Or do not restart ranks, but the run.",
         theme="Start-up and stores",
-        lesson="06",
     ),
     Claim(
         id="R22",
@@ -60,6 +59,5 @@ CLAIMS = (
         advice="Count on neither to stop a rank that waits in gloo: the timeout of its group does, or the "
         "end of its peer.",
         theme="Failure and timeouts",
-        lesson="07",
     ),
 )

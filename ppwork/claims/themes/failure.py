@@ -118,7 +118,6 @@ CLAIMS = (
         advice="Set the timeout yourself. On gloo also leave by yourself: after it the group is broken and "
         "the process lives on.",
         theme=THEME,
-        lesson="07",
     ),
     Claim(
         id="C05",
@@ -133,7 +132,6 @@ CLAIMS = (
         judge=_exit,
         advice="Destroy on every rank at the end of its main function, and give the way out a bound.",
         theme=THEME,
-        lesson="07",
     ),
     Claim(
         id="G01",
@@ -147,7 +145,6 @@ CLAIMS = (
         judge=_short_timeout,
         advice="Seconds while you bring a pipeline up, minutes when it runs; nowhere the default.",
         theme=THEME,
-        lesson="07",
     ),
     Claim(
         id="G06",
@@ -162,7 +159,6 @@ CLAIMS = (
         advice="End by a message that reaches every rank; then each destroys. What your peer sees otherwise "
         "looks like your death.",
         theme=THEME,
-        lesson="07",
     ),
     Claim(
         id="T16",
@@ -176,7 +172,6 @@ CLAIMS = (
         judge=_abort,
         advice="A watchdog that must end a rank ends its process; nothing less is sure.",
         theme=THEME,
-        lesson="07",
     ),
     Claim(
         id="T17",
@@ -188,6 +183,5 @@ CLAIMS = (
         judge=_survivors,
         advice="Use it for a last word to the others (who died, and why), not to work on.",
         theme=THEME,
-        lesson="07",
     ),
 )

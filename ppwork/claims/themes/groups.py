@@ -119,7 +119,6 @@ CLAIMS = (
         "machine lets pass: groups are numbered as they are created, and a rank that is one behind meets the "
         "wrong one.",
         theme=THEME,
-        lesson="02",
         crosscheck=("left out until told",),
     ),
     Claim(
@@ -134,7 +133,6 @@ CLAIMS = (
         judge=_created_late,
         advice="Create the p2p groups and the mesh group in one place at the start, before any message.",
         theme=THEME,
-        lesson="02",
     ),
     Claim(
         id="G05",
@@ -145,7 +143,6 @@ CLAIMS = (
         advice="Do not test the handle for None, and never give it to a call: it is a number that some calls "
         "take without an error and then do nothing.",
         theme=THEME,
-        lesson="02",
     ),
     Claim(
         id="T07",
@@ -159,7 +156,6 @@ CLAIMS = (
         judge=_root,
         advice="Write `group_src=0` for the first rank of a group.",
         theme=THEME,
-        lesson="02",
         crosscheck=("all roots",),
     ),
     Claim(
@@ -175,6 +171,5 @@ CLAIMS = (
         judge=_timeout_of_a_group,
         advice="Pass `timeout=` to every `new_group`, or a hang in it lasts half an hour.",
         theme=THEME,
-        lesson="07",
     ),
 )

@@ -133,7 +133,6 @@ CLAIMS = (
         judge=_is_completed,
         advice="Do not poll gloo's handles: let a helper thread wait and ask the thread.",
         theme=THEME,
-        lesson="01",
         crosscheck=("data is here",),
     ),
     Claim(
@@ -148,7 +147,6 @@ CLAIMS = (
         judge=_second_wait,
         advice="Wait for each handle exactly once and let it go there.",
         theme=THEME,
-        lesson="01",
     ),
     Claim(
         id="T03",
@@ -162,7 +160,6 @@ CLAIMS = (
         judge=_timed_wait,
         advice="A timeout is the end of the group, never a way to look whether something has come.",
         theme=THEME,
-        lesson="07",
     ),
     Claim(
         id="T06",
@@ -176,7 +173,6 @@ CLAIMS = (
         judge=_dropped_send,
         advice="Keep every handle, and the tensor with it, until it was waited for.",
         theme=THEME,
-        lesson="01",
     ),
     Claim(
         id="T15",
@@ -191,7 +187,6 @@ CLAIMS = (
         advice="Never drop a posted receive, not even on the way out of an error: the sender believes that "
         "its message has arrived.",
         theme=THEME,
-        lesson="05",
     ),
     Claim(
         id="T19",
@@ -207,6 +202,5 @@ CLAIMS = (
         advice="Compare the peer's rank with the size of the world before the call: a rank that is counted "
         "wrongly may end the process, with no exception and no word in the log.",
         theme=THEME,
-        lesson="01",
     ),
 )

@@ -56,7 +56,6 @@ CLAIMS = (
         advice="It reads a variable that every child inherits: a program that a rank starts says the same of "
         "itself.",
         theme=THEME,
-        lesson="00",
     ),
     Claim(
         id="D26",
@@ -67,7 +66,6 @@ CLAIMS = (
         advice="For a script it will do. Not in a notebook: a function of a cell stands in no file, so write "
         "one and start it by torchrun, which also gives the ranks a store and their numbers.",
         theme=THEME,
-        lesson="00",
     ),
     Claim(
         id="D27",
@@ -82,6 +80,5 @@ CLAIMS = (
         advice="The main thread makes all groups at the start, and hands each thread its own: groups are "
         "numbered as they are made, whoever makes them.",
         theme=THEME,
-        lesson="02",
     ),
 )

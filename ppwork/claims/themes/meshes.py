@@ -149,7 +149,6 @@ CLAIMS = (
         advice="For a pipeline whose stages all have as many ranks, name the dimensions and take the groups "
         "by name; a stage 0 of one rank before a mesh of N fits no rectangle: use `new_group` there.",
         theme=THEME,
-        lesson="02",
     ),
     Claim(
         id="D41",
@@ -164,7 +163,6 @@ CLAIMS = (
         advice="Rank 0 is stage 0 and no generator: make the generator's mesh by `DeviceMesh.from_group` "
         "from the group of ranks 1 to N, or it is of ranks 0 to N-1.",
         theme=THEME,
-        lesson="02",
     ),
     Claim(
         id="D42",
@@ -178,7 +176,6 @@ CLAIMS = (
         advice="Where it is not supported, `new_group(rest, use_local_synchronization=True)` does not need "
         "the lost rank; but a stage that is gone is gone: for inference, end the run and start it again.",
         theme=THEME,
-        lesson="07",
     ),
     Claim(
         id="D43",
@@ -193,7 +190,6 @@ CLAIMS = (
         advice="Do not make a rank the leader by naming it first: ask `get_group_rank`, or name the source "
         "by its rank in the world.",
         theme=THEME,
-        lesson="02",
         crosscheck=("told",),
     ),
     Claim(
@@ -206,7 +202,6 @@ CLAIMS = (
         advice="Make the groups yourself, each with `timeout=`, and the mesh from them by "
         "`DeviceMesh.from_group`; else a hang in a row lasts half an hour.",
         theme=THEME,
-        lesson="07",
     ),
     Claim(
         id="D45",
@@ -217,7 +212,6 @@ CLAIMS = (
         advice="For a collective over all of a mesh take the group that it was made from, if it was; what "
         "has no public name may go with the next torch.",
         theme=THEME,
-        lesson="02",
     ),
     Claim(
         id="D46",
@@ -228,7 +222,6 @@ CLAIMS = (
         advice="Make groups by `new_group` in code for both: what splits on NCCL only has never run on the "
         "machine that you try it on.",
         theme=THEME,
-        lesson="02",
     ),
     Claim(
         id="D47",
@@ -239,7 +232,6 @@ CLAIMS = (
         advice="Let go of the old handle where you destroy it. Whoever makes a group again has all ranks of "
         "the world call `new_group`, in step, as at the start.",
         theme=THEME,
-        lesson="08",
     ),
     Claim(
         id="D48",
@@ -250,6 +242,5 @@ CLAIMS = (
         advice="On NCCL give it to `init_process_group`, so that connections are made at once; on gloo leave "
         "it out: nobody looks whether the GPU that you name is there.",
         theme=THEME,
-        lesson="02",
     ),
 )

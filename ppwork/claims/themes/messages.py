@@ -135,7 +135,6 @@ CLAIMS = (
         judge=_too_long,
         advice="Send a header of fixed size first, refuse a length that you did not plan for, then receive.",
         theme=THEME,
-        lesson="03",
     ),
     Claim(
         id="T05",
@@ -149,7 +148,6 @@ CLAIMS = (
         judge=_dtype,
         advice="Put the dtype into the header and compare it before the receive.",
         theme=THEME,
-        lesson="03",
     ),
     Claim(
         id="T08",
@@ -163,7 +161,6 @@ CLAIMS = (
         judge=_too_short,
         advice="Never take the size of the buffer for the size of the message: send the length.",
         theme=THEME,
-        lesson="03",
     ),
     Claim(
         id="T09",
@@ -177,7 +174,6 @@ CLAIMS = (
         judge=_no_copy,
         advice="Headers too need a buffer of their own per message in flight, or a copy.",
         theme=THEME,
-        lesson="01",
     ),
     Claim(
         id="T10",
@@ -192,7 +188,6 @@ CLAIMS = (
         judge=_with_gaps,
         advice="Check every tensor of an envelope before its first byte is sent; then send all or nothing.",
         theme=THEME,
-        lesson="03",
     ),
     Claim(
         id="T11",
@@ -207,7 +202,6 @@ CLAIMS = (
         judge=_dtypes,
         advice="Broadcast `tensor.view(torch.uint8)`: what came by p2p can then be passed on to the mesh.",
         theme=THEME,
-        lesson="06",
     ),
     Claim(
         id="T12",
@@ -218,7 +212,6 @@ CLAIMS = (
         judge=_to_itself,
         advice="Where two roles share a rank, pass the tensor on by hand.",
         theme=THEME,
-        lesson="02",
     ),
     Claim(
         id="T13",
@@ -230,7 +223,6 @@ CLAIMS = (
         advice="Rely on the order of one link, not on tags: NCCL ignores them. A number in the header finds "
         "what was skipped or repeated.",
         theme=THEME,
-        lesson="03",
     ),
     Claim(
         id="T14",
@@ -241,6 +233,5 @@ CLAIMS = (
         judge=_anybody,
         advice="Name the source all the same: NCCL has no receive from anybody.",
         theme=THEME,
-        lesson="02",
     ),
 )

@@ -61,7 +61,6 @@ CLAIMS = (
         advice="Code for more than one version asks once, in one place, which name there is; or uses "
         "`all_gather` with a list, which was not renamed.",
         theme=THEME,
-        lesson="14",
     ),
     Claim(
         id="D17",
@@ -71,7 +70,6 @@ CLAIMS = (
         judge=_floor,
         advice="Before you exchange the NCCL of an installation for the cluster's own, compare it with this.",
         theme=THEME,
-        lesson="14",
     ),
     Claim(
         id="D18",
@@ -82,6 +80,5 @@ CLAIMS = (
         judge=_table,
         advice="Try what you need on the version that you have: the table is not of one version.",
         theme=THEME,
-        lesson="14",
     ),
 )

@@ -51,7 +51,6 @@ CLAIMS = (
         advice="Exchange once before capturing, wait within the capture, replay in the same order on both "
         "ranks, and watch it yourself: no timeout of torch's does.",
         theme="Point-to-point",
-        lesson="09",
         gpus=2,
     ),
     Claim(
@@ -68,7 +67,6 @@ CLAIMS = (
         advice="For trying code on one GPU give each rank its own NCCL_HOSTID before its first call, and "
         "measure nothing there: the ranks take turns on the GPU.",
         theme="Start-up and stores",
-        lesson="09",
         gpus=1,
     ),
     Claim(
@@ -84,7 +82,6 @@ CLAIMS = (
         advice="Never tell messages apart by tag: send them in one fixed order, or in a group each; what is "
         "right by tag on gloo swaps its tensors without an error on NCCL.",
         theme="Point-to-point",
-        lesson="01",
         gpus=2,
     ),
 )

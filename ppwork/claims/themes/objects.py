@@ -75,7 +75,6 @@ CLAIMS = (
         advice="Send a header and tensors. Whoever may send you an object runs code in your process: take "
         "none from ranks that you do not trust.",
         theme=THEME,
-        lesson="10",
         alone=True,
         crosscheck=("by hand", "there and back"),
     ),
@@ -87,7 +86,6 @@ CLAIMS = (
         judge=_sweep,
         advice="Plans and addresses at the start, yes; activations, never.",
         theme=THEME,
-        lesson="10",
         alone=True,
     ),
     Claim(
@@ -99,6 +97,5 @@ CLAIMS = (
         advice="Where objects have to come together, all ranks wait for the one that unpickles them all, and "
         "the more so the more ranks there are: send tensors, or let each rank write a file.",
         theme=THEME,
-        lesson="11",
     ),
 )

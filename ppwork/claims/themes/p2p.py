@@ -129,7 +129,6 @@ CLAIMS = (
         "buffer that `send` has left is still being read. Fix who sends first, and keep a buffer until its "
         "receiver has answered.",
         theme=THEME,
-        lesson="01",
     ),
     Claim(
         id="C02",
@@ -144,7 +143,6 @@ CLAIMS = (
         advice="Write into a buffer again, or read from it, only after its `wait()`; on CUDA `wait()` orders "
         "the current stream only, so touch it from that stream.",
         theme=THEME,
-        lesson="01",
     ),
     Claim(
         id="C09",
@@ -158,7 +156,6 @@ CLAIMS = (
         advice="Make a collective of the whole group its first call; then the batches of pairs are safe on "
         "either backend.",
         theme=THEME,
-        lesson="06",
     ),
     Claim(
         id="G02",
@@ -172,7 +169,6 @@ CLAIMS = (
         advice="Give each message in flight a buffer of its own, and take it again when the answer is here: "
         "code that is right on gloo only breaks on the day it moves to CUDA.",
         theme=THEME,
-        lesson="01",
     ),
     Claim(
         id="G03",
@@ -186,7 +182,6 @@ CLAIMS = (
         advice="As many send buffers as messages may be in flight (the depth), used in turns, each waited "
         "for before it is filled again.",
         theme=THEME,
-        lesson="05",
     ),
     Claim(
         id="G10",
@@ -200,6 +195,5 @@ CLAIMS = (
         advice="One barrier when all ranks are up, before the first message: it costs once what a wrong "
         "guess about who is there costs at every start.",
         theme=THEME,
-        lesson="06",
     ),
 )

@@ -78,7 +78,6 @@ CLAIMS = (
         advice="It is there for a chain of single-rank stages and one batch at a time; a mesh behind a "
         "leader, chunks without an end and backpressure are yours to write.",
         theme=THEME,
-        lesson="13",
     ),
     Claim(
         id="A02",
@@ -93,7 +92,6 @@ CLAIMS = (
         advice="Send the shape before the data, as an envelope does; or a stage and a schedule for each "
         "shape, chosen the same on all ranks.",
         theme=THEME,
-        lesson="01",
     ),
     Claim(
         id="A03",
@@ -107,7 +105,6 @@ CLAIMS = (
         advice="Forward only is not without gradients: call it in `torch.inference_mode()`, or every chunk "
         "holds its activations.",
         theme=THEME,
-        lesson="13",
     ),
     Claim(
         id="A04",
@@ -118,6 +115,5 @@ CLAIMS = (
         advice="Read the note the other way round: more micro-batches than stages fill the pipeline, and "
         "fewer are what a schedule may refuse.",
         theme=THEME,
-        lesson="04",
     ),
 )

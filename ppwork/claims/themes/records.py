@@ -62,7 +62,6 @@ CLAIMS = (
         advice="Use it to see when a message was on its way; to see which envelope it was, and whose, write "
         "your own marks around it.",
         theme=THEME,
-        lesson="05",
     ),
     Claim(
         id="D15",
@@ -76,7 +75,6 @@ CLAIMS = (
         advice="A pipeline that stands in a receive has no record of it: write down your own messages, with "
         "their number, before each call.",
         theme=THEME,
-        lesson="08",
         crosscheck=("counted",),
     ),
     Claim(
@@ -91,6 +89,5 @@ CLAIMS = (
         advice="On gloo write the records yourself when a call raises (`_dump_fr_trace`, no public name); on "
         "NCCL say by TORCH_FR_DUMP_TEMP_FILE where they go.",
         theme=THEME,
-        lesson="08",
     ),
 )

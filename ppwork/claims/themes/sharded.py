@@ -94,7 +94,6 @@ CLAIMS = (
         advice="The generator's layers can be shared by the mesh group with a plan of names, and tried on "
         "gloo without a GPU; all mesh ranks have to call the model the same number of times.",
         theme=THEME,
-        lesson="13",
     ),
     Claim(
         id="A06",
@@ -108,7 +107,6 @@ CLAIMS = (
         advice="Where every rank has read the same weights, `src_data_rank=None` saves the sending, but then "
         "nothing checks that they are the same: compare digests.",
         theme=THEME,
-        lesson="10",
     ),
     Claim(
         id="A07",
@@ -119,7 +117,6 @@ CLAIMS = (
         advice="It is a prototype for CUDA's attention kernels: plan no test of it on CPU, and mind that the "
         "rows of a rank are not neighbours.",
         theme=THEME,
-        lesson="13",
     ),
     Claim(
         id="A08",
@@ -134,7 +131,6 @@ CLAIMS = (
         advice="Call `nn.functional.scaled_dot_product_attention` by its full name in the model, and compare "
         "one chunk with a run on one rank.",
         theme=THEME,
-        lesson="10",
     ),
     Claim(
         id="R20",
@@ -146,7 +142,6 @@ CLAIMS = (
         advice="It saves the sending at start; then the ranks have to be the same by other means, such as "
         "one seed or one file, and a digest that shows it.",
         theme=THEME,
-        lesson="10",
     ),
     Claim(
         id="R21",
@@ -156,6 +151,5 @@ CLAIMS = (
         judge=_not_contiguous,
         advice="Still make what you send contiguous: point-to-point messages refuse such a tensor.",
         theme="Collectives",
-        lesson="01",
     ),
 )

@@ -98,7 +98,6 @@ CLAIMS = (
         advice="Under torchrun give nothing and let the environment say it; a file is for tests on one "
         "machine, where no port can be taken by another.",
         theme=THEME,
-        lesson="00",
     ),
     Claim(
         id="D02",
@@ -113,7 +112,6 @@ CLAIMS = (
         advice="Put the file into a folder that is new for each run. An old one does not break every start: "
         "ranks read addresses of dead processes, and it is a matter of port numbers what that leads to.",
         theme=THEME,
-        lesson="00",
     ),
     Claim(
         id="D03",
@@ -124,7 +122,6 @@ CLAIMS = (
         judge=_variables,
         advice="Set all four on every rank; what is missing is named by a ValueError before anything waits.",
         theme=THEME,
-        lesson="00",
     ),
     Claim(
         id="D04",
@@ -138,7 +135,6 @@ CLAIMS = (
         advice="Start with a short timeout, and have each rank write down that it is up: the error counts "
         "who came and names nobody.",
         theme=THEME,
-        lesson="07",
     ),
     Claim(
         id="D05",
@@ -155,6 +151,5 @@ CLAIMS = (
         advice="A pipeline talks along its edges only, so lazy saves most of the connections of a large "
         "world; but then a rank that cannot be reached shows at the first message instead of at the start.",
         theme=THEME,
-        lesson="06",
     ),
 )

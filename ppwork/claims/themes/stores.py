@@ -89,7 +89,6 @@ CLAIMS = (
         advice="HashStore for tests in one process; FileStore between processes of one machine, TCPStore "
         "between machines.",
         theme=THEME,
-        lesson="13",
     ),
     Claim(
         id="D07",
@@ -99,7 +98,6 @@ CLAIMS = (
         judge=_operations,
         advice="Try the operations that you need on the store that you use; a queue is not to be had on all.",
         theme=THEME,
-        lesson="13",
     ),
     Claim(
         id="D08",
@@ -115,7 +113,6 @@ CLAIMS = (
         advice="After a restart put the number of the attempt into the prefix of the store; without it the "
         "restart works now and then, which is worse than never.",
         theme=THEME,
-        lesson="07",
     ),
     Claim(
         id="D09",
@@ -130,7 +127,6 @@ CLAIMS = (
         advice="On one machine hand it a socket that is bound to 127.0.0.1 (`master_listen_fd`), or use a "
         "FileStore; on several keep the port behind a firewall.",
         theme=THEME,
-        lesson="13",
     ),
     Claim(
         id="R01",
@@ -144,7 +140,6 @@ CLAIMS = (
         advice="If two jobs meet at one port, the error is plain without torchrun; with it they may share a "
         "store unawares. Let the launcher choose the port.",
         theme=THEME,
-        lesson="14",
     ),
     Claim(
         id="R02",
@@ -159,6 +154,5 @@ CLAIMS = (
         advice="The rank with the store is a single point of failure: keep the store in the launcher, which "
         "outlives the ranks.",
         theme=THEME,
-        lesson="14",
     ),
 )
