@@ -9,7 +9,7 @@ from ppwork.pictures.failures import failure
 from ppwork.pictures.frames import frame
 from ppwork.pictures.groups import topology
 from ppwork.pictures.journey import journey
-from ppwork.pictures.measures import chunks, depths, mesh
+from ppwork.pictures.measures import chunks, depths, mesh, sizes
 from ppwork.pictures.picture import Picture
 from ppwork.pictures.programs import program
 from ppwork.pictures.queues import queues
@@ -37,6 +37,7 @@ __all__ = [
     "queues",
     "scenario",
     "sequence",
+    "sizes",
     "startup",
     "states",
     "timeline",

@@ -1,4 +1,4 @@
-"""Numbers as bars: a measure against depth, a time for each chunk, the broadcast against the mesh's size."""
+"""Measures: against depth, a time for each chunk, the broadcast by the mesh's size, a message by its own."""
 
 from __future__ import annotations
 
@@ -147,6 +147,54 @@ def _draw_mesh(
     axes.tick_params(labelsize=12)
     style.open_frame(axes, left=False)
     style.legend_above(paper, axes, columns=2, fontsize=12)
+    return paper
+
+
+def sizes(times: Mapping[int, float]) -> Picture:
+    """Return the time of a message against its size, and the law that its two ends give.
+
+    Args:
+        times: Microseconds of one message, by its bytes.
+
+    Raises:
+        PlanError: Fewer than two sizes, one of them 0 bytes, or the largest took no longer than the smallest.
+    """
+    few, many = min(times, default=0), max(times, default=0)
+    if not 0 < few < many or times[few] >= times[many]:
+        raise PlanError(
+            "The times give no law: latency + size / bandwidth.",
+            check_first="are there two sizes, and did the larger one take longer?",
+        )
+    latency_us = times[few]
+    mb_per_s = (many - few) / (times[many] - latency_us)
+    by_law = {size: latency_us + (size - few) / mb_per_s for size in sorted(times)}
+    columns = {"measured": dict(times), "by the law": by_law}
+    return Picture(
+        f"{few:,} B take {latency_us:.0f} us, {many:,} B take {times[many]:.0f} us: a latency of "
+        f"{latency_us:.0f} us, a bandwidth of {mb_per_s:.0f} MB/s. Both weigh the same at "
+        f"{latency_us * mb_per_s / 1000:.0f} kB.",
+        lambda: _draw_sizes(times, latency_us, mb_per_s),
+        _table("bytes", columns, ".0f", above="one message, microseconds"),
+    )
+
+
+def _draw_sizes(times: Mapping[int, float], latency_us: float, mb_per_s: float) -> Figure:
+    paper = style.figure(8.0, 4.2, layout="constrained")
+    axes = paper.subplots()
+    few, many = min(times), max(times)
+    fine = [few * (many / few) ** (step / 100) for step in range(101)]
+    look: style.Style = {"color": style.VERMILION, "linewidth": 2, "label": "latency + size / bandwidth"}
+    axes.plot(fine, [latency_us + (size - few) / mb_per_s for size in fine], **look)
+    axes.axvline(latency_us * mb_per_s, color=style.GREY, linestyle=":", label="latency * bandwidth")
+    look = {"color": "black", "linestyle": "none", "marker": "o", "markersize": 7, "label": "measured"}
+    axes.plot(*zip(*sorted(times.items()), strict=True), **look)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("size of the message, bytes", fontsize=12)
+    axes.set_ylabel("one way, us", fontsize=12)
+    axes.tick_params(labelsize=11)
+    style.open_frame(axes, left=False)
+    style.legend_above(paper, axes)
     return paper
 
 

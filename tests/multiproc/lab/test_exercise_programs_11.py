@@ -34,6 +34,8 @@ def halves(line: str) -> str:
          "in `yours`, too"),
         ("11.2", 2, changed(FIVE, (SEND, halves(SEND)), (RECV, halves(RECV))), "80 messages for 40 chunks"),
         ("11.2", 2, changed(FIVE, ("k, (state + k)", "k, state")), "`yours` gives steps 780 layers 40000"),
+        ("11.2", 2, changed(FIVE, ("frame[1:].view(LAYERS, 100)", "state + frame[0]")),
+         "`yours` gives steps 780 layers 780000"),
         ("11.3", 3, GUARD, ""),
         ("11.3", 3, changed(GUARD, (FIRST, ""), (PREVIEW, PREVIEW + "    dist.barrier()\n")),
          "wait for the previews"),

@@ -1,0 +1,35 @@
+"""The time of a message against its size: dots that were measured, and the law as a line."""
+
+from __future__ import annotations
+
+import pytest
+
+from ppwork.errors import PlanError
+from ppwork.pictures.measures import sizes
+
+TIMES = {10_000_010: 10_050.0, 10: 50.0, 1_000_010: 300.0}
+
+
+def test_dots_were_measured_and_the_line_goes_through_the_ends():
+    (axes,) = sizes(TIMES).figure.axes
+    law, both, dots = axes.lines
+    assert list(dots.get_xydata()[:, 0]) == sorted(TIMES)
+    assert list(dots.get_ydata()) == [50.0, 300.0, 10_050.0]
+    assert list(law.get_ydata()[[0, -1]]) == pytest.approx([50.0, 10_050.0])
+    assert both.get_xdata()[0] == pytest.approx(50_000)
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+
+
+def test_sentence_and_table_say_the_law():
+    picture = sizes(TIMES)
+    assert picture.finding == (
+        "10 B take 50 us, 10,000,010 B take 10050 us: a latency of 50 us, a bandwidth of 1000 MB/s. "
+        "Both weigh the same at 50 kB."
+    )
+    assert picture.table.rows[1] == ["1000010", "300", "1050"]
+
+
+@pytest.mark.parametrize("times", [{}, {4: 50.0}, {0: 50.0, 4: 60.0}, {4: 50.0, 1000: 50.0}])
+def test_times_without_a_law_are_refused(times):
+    with pytest.raises(PlanError, match="no law"):
+        sizes(times)
