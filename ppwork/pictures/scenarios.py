@@ -26,7 +26,7 @@ ROWS = {
     (LEADER_RANK, WORK): 2,
 }
 LABELS = ("rank 0: e encode,\nd decode", "on the way", "rank 1: generate")
-MARGINS = {"left": 0.19, "right": 0.985, "top": 0.93, "bottom": 0.125, "hspace": 0.3}
+MARGINS = {"left": 0.19, "right": 0.985, "top": 0.93, "bottom": 0.07, "hspace": 0.45}
 """Fixed: a layout that is computed would take as long as the drawing."""
 HOLDS: style.Style = {"color": style.ORANGE, "hatch": "//"}
 
@@ -81,7 +81,8 @@ def _stages(axes: Axes, played: Played, length_ms: float) -> None:
     axes.set_yticks(range(len(LABELS)), LABELS)
     axes.set_ylim(-0.5, len(LABELS) - 0.5)
     axes.set_xlim(0, length_ms)
-    axes.set_xlabel(f"ms from the start of chunk {STEADY} on the mesh; numbers are chunks", fontsize=11)
+    title = f"who works when, ms from the start of chunk {STEADY} on the mesh; numbers are chunks"
+    axes.set_title(title, loc="left", fontsize=12)
 
 
 def _span(axes: Axes, span: Span, row: float, start_ms: float, length_ms: float) -> None:
@@ -92,7 +93,7 @@ def _span(axes: Axes, span: Span, row: float, start_ms: float, length_ms: float)
         axes, start_ms, end_ms, row, 0.8 if span.name in WORK else 0.35, **style.solid(span.chunk_index)
     )
     visible_ms = min(end_ms, length_ms) - max(start_ms, 0.0)
-    if span.name in WORK and visible_ms > length_ms / 40:
+    if span.name in WORK and visible_ms > length_ms / 25:
         middle = max(start_ms, 0.0) + visible_ms / 2
         text = f"{LETTERS.get(span.name, '')}{span.chunk_index}"
         axes.text(middle, row, text, fontsize=10, bbox=style.white_box(), **style.CENTRED)

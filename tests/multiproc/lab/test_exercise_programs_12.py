@@ -15,6 +15,33 @@ REPORT_LAST = (TAKES_REPORT + TAKES_RESULT, TAKES_RESULT + TAKES_REPORT)
 RESULT_FIRST = (
     f"{AHEAD}            dist.recv(chunk, src=0)\n{RETURNS}{AHEAD}            dist.send(chunk, dst=2)\n"
 )
+LOOP = ROW[ROW.index("    start, unfinished") : ROW.index('    print("period"')]
+BLOCKING = """\
+    start = time.monotonic()
+    for k in range(CHUNKS + 2):
+        if k < CHUNKS:
+            time.sleep(0.020)  # stage 0
+        if k >= 2:
+            dist.recv(done, src=2)
+            print("chunk", int(done), "is done")
+        if k < CHUNKS:
+            dist.send(torch.full((1,), float(k)), dst=1)
+"""
+BLOCKING_AT_TWO = BLOCKING.replace("CHUNKS + 2", "CHUNKS + 1").replace(">= 2", ">= 1")
+FOUR = """\
+    start, unfinished = time.monotonic(), []
+    for k in range(CHUNKS + 3):
+        if k < CHUNKS:
+            time.sleep(0.020)  # stage 0
+        if k >= 3:
+            coming, done = unfinished.pop(0)
+            coming.wait()
+            print("chunk", int(done), "is done")
+        if k < CHUNKS:
+            done = torch.zeros(1)
+            unfinished.append((dist.irecv(done, src=2), done))
+            dist.send(torch.full((1,), float(k)), dst=1)
+"""
 POSTED, TAKEN = "unfinished.append((dist.irecv(done, src=2), done))", "            coming.wait()\n"
 
 
@@ -47,6 +74,9 @@ def changed(source: str, *changes: tuple[str, str]) -> str:
             "nothing overlaps any more",
         ),
         ("12.3", ROW, ""),
+        ("12.3", changed(ROW, (LOOP, BLOCKING)), ""),
+        ("12.3", changed(ROW, (LOOP, BLOCKING_AT_TWO)), "two chunks are unfinished"),
+        ("12.3", changed(ROW, (LOOP, FOUR)), "more than 3 are unfinished"),
         ("12.3", changed(ROW, ("CHUNKS + 3", "CHUNKS + 1"), ("== 3", "== 1")), "the sum of the three stages"),
         ("12.3", changed(ROW, ("CHUNKS + 3", "CHUNKS + 2"), ("== 3", "== 2")), "two chunks are unfinished"),
         ("12.3", changed(ROW, ("CHUNKS + 3", "2 * CHUNKS"), ("== 3", "== 8")), "more than 3 are unfinished"),
