@@ -328,6 +328,9 @@ def timeline_finding(
     leader = ranks.get(LEADER_RANK, [])
     period = _period_ms(ranks, first, last, depth)
     if period is None:
+        shown = [k for k in emits if first <= k <= last]
+        if emits and (first_chunk is not None or last_chunk is not None):
+            return f"Of chunks {first} to {last}, {len(shown)} were emitted, too few in a row for a period."
         return f"{len(emits)} chunk{'' if len(emits) == 1 else 's'} emitted: too few for a period."
     inside = [at for k, at in emits.items() if first - 1 <= k <= last]
     start, end = inside[0], inside[-1]

@@ -176,6 +176,15 @@ def test_run_that_failed_in_its_first_chunk_is_drawn_as_far_as_it_got():
     assert timeline_finding(entries) == "0 chunks emitted: too few for a period."
 
 
+def test_shown_chunks_without_a_whole_round_are_told_by_their_number_and_not_by_the_runs():
+    entries = {
+        rank: [e for e in of_rank if not (e.chunk_index in (4, 5) and e.name in ("emit", "decode"))]
+        for rank, of_rank in made().items()
+    }
+    said = timeline_finding(entries, first_chunk=3, last_chunk=6, depth=3)
+    assert said == "Of chunks 3 to 6, 2 were emitted, too few in a row for a period."
+
+
 # The same in words
 
 
