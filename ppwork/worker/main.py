@@ -69,8 +69,7 @@ def run_rank(run_dir: Path, rank: int, bring_up: BringUp | None = None) -> Failu
     failure = FailureWriter(run_dir, rank, recorder)
     with recorder, failure:
         recorder.write(whose_clock(rank, Clock.of_this_host().name))
-        if bring_up is None:  # a process of its own
-            recorder.add_span(START, process.began_ns())
+        recorder.add_span(START, process.began_ns())
         _run(run_dir, rank, recorder, failure, pulse, bring_up)
     pulse.leave(failure.exit_code)
     return failure

@@ -76,6 +76,8 @@ def mesh_and_depth(encode, decode, generate, round_of_sums, hop, target):
             if law_period_ms(encode + decode, stage1, hop * (2 + rounds), depth) <= target:
                 return mesh_size, depth
     return None
+
+
 def new_enough(version, wanted):
     return tuple(int(part) for part in version.split(".")[:2]) >= wanted
 

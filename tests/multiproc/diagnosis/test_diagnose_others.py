@@ -13,6 +13,7 @@ import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
@@ -27,7 +28,6 @@ from ppwork.worker.warm_server import RANK_TO_BE
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Iterator
-    from pathlib import Path
 
     from ppwork.diagnosis.findings import Diagnosis
 
@@ -101,9 +101,13 @@ def torchrun_held(agent: subprocess.Popen[bytes]) -> Iterator[list[psutil.Proces
 
 
 def ranks_of(agent: psutil.Process) -> list[psutil.Process]:
-    """Torchrun's three ranks, once all of them are more than children that were forked to be ranks."""
+    """Torchrun's three ranks, once all of them are more than children that were forked to be ranks.
+
+    Some live for a tenth of a second only: to look at every process of the machine would take longer.
+    """
+    pids = Path(f"/proc/{agent.pid}/task/{agent.pid}/children").read_text().split()
     try:
-        ranks = agent.children()
+        ranks = [psutil.Process(int(pid)) for pid in pids]
         begun = [rank for rank in ranks if rank.cmdline()[-1:] not in ([], [RANK_TO_BE])]
     except psutil.NoSuchProcess:  # a helper of torchrun's start, which ends meanwhile
         return []
