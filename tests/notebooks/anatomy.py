@@ -40,7 +40,7 @@ PROGRAM_LINES = range(6, 41)
 MINUTES_A_QUESTION = 8
 WORDS_A_MINUTE, LINE_S, PROGRAM_MINUTES, FUNCTION_MINUTES = 180, 6, 3, 1.5
 SLACK, SLACK_MINUTES = 0.3, 5
-MAX_MINUTES = 32
+MAX_MINUTES = 36
 MIN_SLIDES, MAX_SLIDES, SLIDE_LINES, SLIDE_WORDS = 8, 10, 14, 40
 TORCHS = {"send", "recv", "isend", "irecv", "broadcast", "all_reduce", "all_gather", "barrier", "scatter"}
 PARAMETER = re.compile(r"\w+: (int|float|str|bool) = \S+  # \S.*")

@@ -196,7 +196,7 @@ OF_ITS_OWN = "def outer():\n    def inner():\n        pass"
         (lambda nb: nb.metadata.ppwork.pop("card_step"), "has no card_step"),
         (lambda nb: nb.metadata.ppwork.update(minutes=20), "computed it is"),
         (lambda nb: nb.metadata.ppwork.update(exercise_minutes=20), "computed it is 6"),
-        (lambda nb: nb.metadata.ppwork.update(minutes=40), "more than 32"),
+        (lambda nb: nb.metadata.ppwork.update(minutes=40), "more than 36"),
         (lambda nb: named(nb, "parameters").update(source="chunks = 3"), "without type or comment"),
         (lambda nb: swap(named(nb, "parameters"), "share_gpu", "other"), "no parameter share_gpu"),
         (lambda nb: nb.cells.insert(1, nb.cells.pop(2)), "second cell is not"),
