@@ -166,7 +166,7 @@ class CallRecorder:
         self._write_dropped()
         if self._devices is not None:
             self._devices.leave()
-        others = {name for module, name, ours in self._put if getattr(module, name, None) is not ours}
+        others = {name for module, name, ours in self._put if getattr(module, name, ours) is not ours}
         left = self._left
         self._write(Left(time.monotonic_ns(), left.error, left.site, tuple(sorted(others))))
 

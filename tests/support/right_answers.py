@@ -109,7 +109,7 @@ RIGHT = {
     "12.1": mesh_and_depth,
     "11.1": lambda messages, size, latency, speed: messages * (latency + size / speed),
     "10.2": dropped,
-    "14.4": fault_named,
+    "14.3": fault_named,
     "15.1": judge,
     "15.2": first_crossed,
     "15.3": lambda members: (min(members), 0),

@@ -100,6 +100,6 @@ def _found(answer: Callable[[int], Any]) -> str:
     return ""
 
 
-FUNCTIONS: dict[str, Callable[[Any], str]] = {"14.4": _found}
+FUNCTIONS: dict[str, Callable[[Any], str]] = {"14.3": _found}
 PROGRAMS: Programs = {"14.1": _drained, "14.2": _bias_once}
-RUNS: dict[str, Callable[[Run], str]] = {"14.3": _capstone}
+RUNS: dict[str, Callable[[Run], str]] = {"14.4": _capstone}

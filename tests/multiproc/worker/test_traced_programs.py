@@ -147,6 +147,19 @@ def test_a_line_of_import_records_under_a_torchrun_of_ones_own(tmp_path):
                      "destroy_process_group"]  # fmt: skip
 
 
+def test_a_name_that_a_program_takes_away_is_not_one_that_it_replaces(tmp_path):
+    program = tmp_path / "older.py"
+    program.write_text(
+        "import torch.distributed as dist\n"
+        'dist.init_process_group("gloo")\n'
+        'vars(dist).pop("all_gather_into_tensor" if dist.get_rank() else "send")\n'
+        "dist.recv = print\n"
+        "dist.destroy_process_group()\n"
+    )
+    run = pp.launch_script(program, nproc=2, out=tmp_path / "run")
+    assert [of_rank.left.replaced for of_rank in read_calls(run.run_dir).values()] == [("recv",), ("recv",)]
+
+
 def test_operators_are_recorded_where_that_is_asked_for_and_compiled_code_runs_as_it_would(tmp_path):
     def names(ops: bool) -> Counter[str]:
         out = tmp_path / ("ops" if ops else "plain")

@@ -23,7 +23,7 @@ def finished(folder, plan=PLAN, **facts):
 
 
 def test_a_finished_capstone_is_right(tmp_path):
-    assert check("14.3", finished(tmp_path)).right
+    assert check("14.4", finished(tmp_path)).right
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_a_finished_capstone_is_right(tmp_path):
     ],
 )
 def test_what_is_missing_is_said(tmp_path, plan, facts, hint):
-    verdict = check("14.3", finished(tmp_path, plan, **facts))
+    verdict = check("14.4", finished(tmp_path, plan, **facts))
     assert not verdict.right
     assert hint in verdict.hint
 
@@ -47,12 +47,12 @@ def test_what_is_missing_is_said(tmp_path, plan, facts, hint):
 def test_a_run_that_failed_is_not_finished(tmp_path):
     run = finished(tmp_path)
     failed = Run(run.run_dir, 1, RunFailed("Rank 1 failed first."))
-    assert "did not finish" in check("14.3", failed).hint
+    assert "did not finish" in check("14.4", failed).hint
 
 
 def test_a_function_is_no_run():
     with pytest.raises(PlanError, match="not a run"):
-        check("14.3", len)
+        check("14.4", len)
 
 
 FOUND = {5: (1, "leaves a sum out"), 6: (2, "is killed"), 7: (2, "raises"), 9: (1, "loops")}
@@ -68,6 +68,6 @@ FOUND = {5: (1, "leaves a sum out"), 6: (2, "is killed"), 7: (2, "raises"), 9: (
     ],
 )
 def test_each_wrong_finding_gets_its_hint(given, hint):
-    verdict = check("14.4", {**FOUND, **given}.__getitem__)
+    verdict = check("14.3", {**FOUND, **given}.__getitem__)
     assert hint in verdict.hint
     assert verdict.right == (not hint)
