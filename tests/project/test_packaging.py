@@ -149,7 +149,7 @@ print([name for name in ppwork.__all__ if name not in rooms and not callable(get
 
 
 def test_no_module_of_the_package_imports_pickle_or_object_collectives():
-    """R11; ruff has S301 for calls, this is for names; claims, exercises, the recorder and its pictures may know them."""
+    """R11; ruff has S301 for calls, this is for names; what is about others' programs may know them."""
     forbidden = re.compile(r"import pickle|_object_list|all_gather_object|gather_object|torch\.load\b")
     package = ROOT / "ppwork"
     about_others = {
