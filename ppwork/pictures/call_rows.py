@@ -6,6 +6,7 @@ and hatch say it, which are the same in every figure. Above the bars of a rank t
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -76,7 +77,8 @@ class CallRows:
         title: str,
         killed: Mapping[int, int],
     ) -> None:
-        self._died = {rank: died_ns(met, rank) for rank in killed}
+        gone = [rank for rank, number in killed.items() if number != signal.SIGSTOP]
+        self._died = {rank: died_ns(met, rank) for rank in gone}
         self._met, self._shown = met, shown
         self._low, self._high = shown.limits
         self._inch = (self._high - self._low) / AXIS

@@ -34,9 +34,11 @@ class Stand:
     framed: bool = False
 
 
-def named(number: int) -> str:
-    """Return the name of a signal, such as ``SIGKILL``."""
-    return signal.Signals(number).name if number in {*signal.Signals} else f"signal {number}"
+def struck_by(number: int) -> str:
+    """Say which signal ended a rank, or that it was stopped."""
+    if number == signal.SIGSTOP:
+        return "stopped"
+    return f"ended by {signal.Signals(number).name if number in {*signal.Signals} else f'signal {number}'}"
 
 
 def died_ns(met: Meetings, rank: int) -> int | None:
@@ -79,7 +81,8 @@ def _stand(met: Meetings, seen: RankCalls, wait: Wait | None, shown_end_ns: int,
     if call is not None:
         return Stand(_in_call(met, wait, call, killed), call, framed=_stood_there(wait, call))
     if killed:
-        return Stand(f"ended by {named(killed)}", own=(_last_ns(seen), died_ns(met, wait.rank)))
+        until = None if killed == signal.SIGSTOP else died_ns(met, wait.rank)
+        return Stand(struck_by(killed), own=(_last_ns(seen), until))
     if seen.left is None:
         start, until = _own_code(met.ranks[wait.rank], seen)
         took = f", {duration((until - start) / 1e9)}" if until is not None else ""
@@ -109,7 +112,7 @@ def _in_call(met: Meetings, wait: Wait, call: Call, killed: int) -> str:
     if call.end_ns is None and killed == signal.SIGABRT:
         return f"its process was aborted in this call ({call.line}{_too_long(met, call)})"
     if call.end_ns is None and killed:
-        return f"ended by {named(killed)} in this call ({call.line})"
+        return f"{struck_by(killed)} in this call ({call.line})"
     if call.end_ns is None:
         return f"waits for {whom} ({call.line})" if whom else f"stands here ({call.line})"
     if MISMATCH in call.error:

@@ -67,7 +67,7 @@ def lent_row(
         if loan.wait is None and loan.dropped_ns is not None:
             beside: style.Style = {"va": "center", "fontsize": SMALL, "color": style.BAD, "zorder": 5}
             clear = until + word_ms(DROPPED, SMALL, inch)
-            others = [start for other, start, *_ in placed if other == slot and start > until]
+            others = [begun for other, begun, *_ in placed if other == slot and begun > start]
             if len(free) < 3 and clear < min([high, *others]):
                 axes.text(until + 0.06 * inch, middle, DROPPED, **beside)
 

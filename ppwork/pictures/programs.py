@@ -9,6 +9,8 @@ the ranks called different things under one number.
 from __future__ import annotations
 
 import contextlib
+import re
+import signal
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,12 +21,12 @@ from ppwork.diagnosis.report import ENDED_BY_AGENT
 from ppwork.diagnosis.standing import OWN_CODE, Standing, standing
 from ppwork.errors import PlanError, duration, named_ranks, ranks_by_value
 from ppwork.pictures.call_rows import CallRows
-from ppwork.pictures.call_stands import named
+from ppwork.pictures.call_stands import struck_by
 from ppwork.pictures.picture import Picture
 from ppwork.pictures.shown_time import ShownTime, zero_of
 from ppwork.pictures.tables import Table
 from ppwork.records.calls import Call, Left, RankCalls, read_calls, worlds_inside
-from ppwork.records.run import FinishedProgram
+from ppwork.records.run import TORCHRUN_LOG, FinishedProgram
 from ppwork.timeline.call_trace import call_trace
 from ppwork.timeline.meetings import Meetings, Stall
 
@@ -32,6 +34,12 @@ LISTED = 60
 """Calls that the table has a line for; of more it has a line for each line of the program."""
 STOOD_MS = 1.0
 """Milliseconds below which nobody is said to have waited."""
+
+
+KILLED = re.compile(
+    r"^ppwork: rank (?P<rank>\d+) \(pid \d+, (?P<state>[\w-]+)\) .* and was killed$", re.MULTILINE
+)
+"""What our launcher says of a rank that it ended."""
 
 
 def program(
@@ -112,14 +120,21 @@ def _worlds(met: Meetings, folder: Path) -> list[str]:
 def _killed(folder: Path, met: Meetings) -> dict[int, int]:
     """Return the signal that ended each rank which could not say so itself, as torchrun's report has it.
 
-    Those that torchrun ended are not in it: they stood where they stood.
+    Those that torchrun or our launcher ended are not in it: they stood where they stood. One that the
+    launcher found stopped has SIGSTOP: so it was before.
     """
     silent = [rank for rank, of_rank in met.ranks.items() if of_rank.left is None]
     if silent:
         with contextlib.suppress(PlanError):  # a folder of calls alone
             codes = read_job(folder).report.codes
             ended = {rank: code for rank, code in codes.items() if code < 0 and code not in ENDED_BY_AGENT}
-            return {rank: -code for rank, code in ended.items() if rank in silent}
+            ended = {rank: -code for rank, code in ended.items() if rank in silent}
+            log = folder / TORCHRUN_LOG
+            for by_us in KILLED.finditer(log.read_text(errors="replace") if log.is_file() else ""):
+                ended.pop(int(by_us["rank"]), None)
+                if by_us["state"] == "stopped":
+                    ended[int(by_us["rank"])] = signal.SIGSTOP
+            return ended
     return {}
 
 
@@ -142,7 +157,7 @@ def _with_signals(end: Standing | None, killed: Mapping[int, int]) -> Standing |
     if end is None:
         return None
     waits = tuple(
-        wait._replace(call=wait.call.replace(OWN_CODE, f"ended by {named(killed[wait.rank])}"))
+        wait._replace(call=wait.call.replace(OWN_CODE, struck_by(killed[wait.rank])))
         if wait.rank in killed
         else wait
         for wait in end.waits

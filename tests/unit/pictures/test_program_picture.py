@@ -408,6 +408,25 @@ def test_a_rank_that_was_killed_ends_where_its_peer_noticed_and_says_the_signal(
     assert_legible(picture.figure)
 
 
+@pytest.mark.parametrize(("state", "said"), [("stopped", "stopped"), ("sleeping", "in code of its own")])
+def test_a_rank_that_the_launcher_ended_is_not_said_to_have_died_of_that(tmp_path, state, said):
+    made = MadeCalls(tmp_path, 2)
+    for rank in range(2):
+        made.call(rank, "barrier", 0, 10, line=3)
+    made.recv(0, 1, 11, 4011, line=7, error="RuntimeError: Timed out")
+    made.left(0, 4012, "RuntimeError: Timed out")
+    by_us = f"ppwork: rank 1 (pid 12, {state}) was there 1 s after the first death and was killed\n"
+    (tmp_path / "torchrun.log").write_text(by_us + REPORT)
+    picture = pp.pictures.program(tmp_path)
+    shown = texts(picture.figure)
+    assert said in shown
+    assert "SIGKILL" not in f"{shown} {picture.finding}"
+    assert "ended by a signal" not in shown
+    _, edge = picture.figure.axes[0].get_xlim()
+    frames = [bar for bar in artists(picture, Rectangle) if bar.get_linewidth() > 2]
+    assert max(bar.get_x() + bar.get_width() for bar in frames) == pytest.approx(edge)
+
+
 def test_a_picture_can_begin_after_the_groups_are_made(tmp_path):
     made = MadeCalls(tmp_path, 2)
     for rank in range(2):
