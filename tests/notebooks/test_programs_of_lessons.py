@@ -7,7 +7,7 @@ from collections import defaultdict
 
 from anatomy import FOLDER, code_cells, read
 
-WRITTEN = re.compile(r"(?:^%%ranks .*--file |^%%writefile )(my_\w+\.py)")
+WRITTEN = re.compile(r"(?:^%%ranks .*--file |^%%writefile |^%%stages )(my_\w+\.py)")
 
 
 def test_no_two_lessons_write_one_file():

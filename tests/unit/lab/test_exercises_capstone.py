@@ -10,7 +10,7 @@ from ppwork.lab.exercises.check import check
 from ppwork.plan import Plan
 from ppwork.records.run import SUMMARY_FILE, Run
 
-STAGES = {"stage0": "my_camera:Camera", "stage1": "my_painter:Painter"}
+STAGES = {"stage0": "my_live_camera:Camera", "stage1": "my_painter:Painter"}
 PLAN = Plan(**STAGES, mesh_size=2, in_flight_depth=2, verify=True)
 FACTS = {"chunks": 12, "verified_chunks": 12, "max_abs_diff": 0.0, "overlap_score": 0.9}
 
