@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib.util
 import os
 import shlex
 import sys
@@ -105,6 +106,9 @@ def write_cell(file: Path, cell: str) -> None:
                 check_first="--file: another name; or remove it, if nobody needs it",
             )
         write_whole(file, _signed(cell.encode()))
+        # Python takes its bytecode for the file's if the second and the length are the same: so it may be for
+        # a cell that was changed and run again at once.
+        Path(importlib.util.cache_from_source(str(file))).unlink(missing_ok=True)
     except OSError as error:
         raise PlanError(
             f"The cell could not be written to {file}: {error.strerror}.",

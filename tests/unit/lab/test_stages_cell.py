@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 import ppwork as pp
@@ -102,3 +106,17 @@ def test_a_class_of_the_notebook_is_refused_by_the_plan(path):
     with pytest.raises(pp.PlanError, match="an import path") as refused:
         pp.Plan(stage0=path)
     assert "%%stages" in refused.value.check_first
+
+
+def test_a_cell_that_changes_within_a_second_is_the_one_that_is_imported(tmp_path, monkeypatch):
+    """Python would take the bytecode of the cell before: same length, same second."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    scales = []
+    for scale in ("2.0", "5.0"):
+        stages("within_a_second.py", CELL.replace("2.0", scale))
+        os.utime("within_a_second.py", (1_700_000_000, 1_700_000_000))
+        shown = "import within_a_second; print(within_a_second.SCALE)"
+        done = subprocess.run([sys.executable, "-c", shown], capture_output=True, text=True, check=True)
+        scales.append(done.stdout.strip())
+    assert scales == ["2.0", "5.0"]
