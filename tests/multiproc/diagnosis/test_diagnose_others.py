@@ -70,7 +70,7 @@ def run_job(name: str, folder: Path) -> None:
     command = [
         sys.executable, "-m", "torch.distributed.run", "--nnodes", "1", "--nproc-per-node", "3",
         "--rdzv-backend", "c10d", "--rdzv-conf", "store_type=file", "--rdzv-id", name,
-        "--rdzv-endpoint", str(folder / "rendezvous"), "--monitor-interval", "0.1",
+        "--rdzv-endpoint", str(folder / "rendezvous"), "--monitor-interval", "2",
         "--log-dir", str(logs), "--redirects", "3", "--tee", "3",
         str(BROKEN / program), "600" if name == "hang" else BOUND_S,
     ]  # fmt: skip
@@ -103,15 +103,20 @@ def torchrun_held(agent: subprocess.Popen[bytes]) -> Iterator[list[psutil.Proces
 def ranks_of(agent: psutil.Process) -> list[psutil.Process]:
     """Torchrun's three ranks, once all of them are more than children that were forked to be ranks.
 
-    Some live for a tenth of a second only: to look at every process of the machine would take longer.
+    Some live for a tenth of a second only, and are there as zombies until torchrun looks, two seconds later.
     """
     pids = Path(f"/proc/{agent.pid}/task/{agent.pid}/children").read_text().split()
     try:
         ranks = [psutil.Process(int(pid)) for pid in pids]
-        begun = [rank for rank in ranks if rank.cmdline()[-1:] not in ([], [RANK_TO_BE])]
+        begun = [rank for rank in ranks if has_begun(rank)]
     except psutil.NoSuchProcess:  # a helper of torchrun's start, which ends meanwhile
         return []
     return begun if len(begun) == 3 else []
+
+
+def has_begun(rank: psutil.Process) -> bool:
+    """Say whether a child of torchrun is, or was, more than one that waits to be a rank."""
+    return rank.status() == psutil.STATUS_ZOMBIE or rank.cmdline()[-1:] not in ([], [RANK_TO_BE])
 
 
 def end_with_stacks(ranks: list[psutil.Process], logs: Path) -> None:
