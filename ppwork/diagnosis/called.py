@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from ppwork.diagnosis.findings import Diagnosis
+from ppwork.diagnosis.findings import NOBODY, Diagnosis
 from ppwork.diagnosis.standing import standing
 from ppwork.errors import PlanError
 from ppwork.records.calls import read_calls
@@ -16,8 +16,6 @@ from ppwork.timeline.meetings import Meetings
 
 FROM_PLACES = ("CollectiveMismatch", "LeftEarly", "NeverCame", "OnlySymptoms", "Timeout", "Unmatched")
 """What the logs are read to say where nothing but the places of the ranks is known: their calls tell more."""
-NOBODY = -1
-"""In place of a rank, where none is to blame."""
 
 
 def with_calls(found: Diagnosis, folder: Path) -> Diagnosis:

@@ -12,6 +12,9 @@ from ppwork.diagnosis.stacks import Frame, Stack
 from ppwork.errors import RunFailed, named_ranks
 from ppwork.records.failure import FailureRecord
 
+NOBODY = -1
+"""In place of a rank, where none is to blame."""
+
 
 class Wait(NamedTuple):
     """A rank that was in a call which others had to complete."""

@@ -120,7 +120,8 @@ class RunEvidence:
     @cached_property
     def apart(self) -> frozenset[int]:
         """Ranks whose times can be compared with nobody else's."""
-        timed = [rank for rank in self.entries if self.entries[rank] or read_record(self.home(rank), rank)]
+        recorded = {record.rank for record in self.records}
+        timed = [rank for rank in self.entries if self.entries[rank] or rank in recorded]
         return frozenset(rank for rank in timed if rank not in self.ahead)
 
     @cached_property

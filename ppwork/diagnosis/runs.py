@@ -34,7 +34,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ppwork.diagnosis.called import with_calls
-from ppwork.diagnosis.findings import Diagnosis, Wait, source_lines
+from ppwork.diagnosis.findings import NOBODY, Diagnosis, Wait, source_lines
 from ppwork.diagnosis.hosts import cause_of_hosts, open_questions
 from ppwork.diagnosis.jobs import diagnose_job
 from ppwork.diagnosis.logs import LONGER, read_job
@@ -42,7 +42,7 @@ from ppwork.diagnosis.nccl import End
 from ppwork.diagnosis.report import ENDED_BY_AGENT, death, killed_by_us, stopped_and_killed
 from ppwork.diagnosis.run_evidence import MEANINGS, RunEvidence
 from ppwork.diagnosis.stacks import Stack, frames_of, thread_stacks, tracebacks
-from ppwork.diagnosis.uneven import NOBODY, ledger_difference, uneven, wrong_size
+from ppwork.diagnosis.uneven import ledger_difference, uneven, wrong_size
 from ppwork.diagnosis.waits import roots, waits_of
 from ppwork.errors import PeerFrozenError, PlanError, StuckError, named_ranks
 from ppwork.plan import Plan

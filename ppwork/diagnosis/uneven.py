@@ -6,6 +6,7 @@ nothing wrong for that. So no rank is named as the one that failed, and both are
 
 from __future__ import annotations
 
+from ppwork.diagnosis.findings import NOBODY
 from ppwork.diagnosis.logs import LONGER
 from ppwork.diagnosis.run_evidence import QUIET_NS, RunEvidence
 from ppwork.errors import named_ranks
@@ -14,8 +15,6 @@ from ppwork.records.flight import Collective
 from ppwork.records.ledger import first_difference, read_ledger
 from ppwork.timeline.chunks import spans_by_call
 
-NOBODY = -1
-"""In place of a rank, where none is to blame."""
 MISMATCH = "CollectiveMismatch"
 COMPARE_ALWAYS = (
     "run again with `--compare-collectives -1` (`Plan(compare_collectives=-1)`): it names the call, its "

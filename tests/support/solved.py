@@ -21,6 +21,14 @@ def right_program(exercise: str) -> str:
     raise LookupError(f"no program in {path.name} answers {exercise}")
 
 
+def changed(source: str, *changes: tuple[str, str]) -> str:
+    """The program with these changes; each has to find its place."""
+    for before, after in changes:
+        assert before in source
+        source = source.replace(before, after)
+    return source
+
+
 def verdict_of(exercise: str, program: str, folder: Path, *, ranks: int = 2, limit_s: float = 30) -> Verdict:
     """What the exercise says of a program, run in this folder."""
     path = folder / "my_program.py"

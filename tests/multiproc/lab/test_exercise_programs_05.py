@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from solved import right_program, verdict_of
+from solved import changed, right_program, verdict_of
 
 OVERLAPS, AHEAD = right_program("05.3"), right_program("05.1")
 GENERATES, TAKES = "        time.sleep(0.020)  # generate\n", "        posted.wait()\n"
-
-
-def changed(source: str, *changes: tuple[str, str]) -> str:
-    """The program with these changes; each has to find its place."""
-    for old, new in changes:
-        assert old in source
-        source = source.replace(old, new)
-    return source
 
 
 @pytest.mark.parametrize(

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import pytest
-from solved import right_program, verdict_of
+from solved import changed, right_program, verdict_of
 
 STALL, LIFELINE = right_program("08.2"), right_program("08.4")
 RECV, BEGIN = "        dist.recv(tensor, src=0)\n", "        began = time.monotonic()\n"
 AGE = "age = time.monotonic() - since if since else 0.0\n"
 
 
-def changed(source: str, before: str, after: str) -> str:
-    """The program with this change, which has to find its place."""
-    assert before in source
-    return source.replace(before, after)
-
-
 @pytest.mark.parametrize(
     ("exercise", "ranks", "source", "hint"),
     [
         ("08.2", 2, STALL, ""),
-        ("08.2", 2, changed(STALL, RECV + BEGIN, BEGIN + RECV), "waiting for rank 0"),
-        ("08.2", 2, changed(STALL, AGE, "age = 0.0\n"), "nobody was warned"),
+        ("08.2", 2, changed(STALL, (RECV + BEGIN, BEGIN + RECV)), "waiting for rank 0"),
+        ("08.2", 2, changed(STALL, (AGE, "age = 0.0\n")), "nobody was warned"),
         ("08.4", 1, LIFELINE, ""),
-        ("08.4", 1, changed(LIFELINE, "    os._exit(1)\n", "    pass\n"), "ends the process"),
+        ("08.4", 1, changed(LIFELINE, ("    os._exit(1)\n", "    pass\n")), "ends the process"),
     ],
 )  # fmt: skip
 def test_program_and_its_hint(tmp_path, exercise, ranks, source, hint):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from solved import right_program, verdict_of
+from solved import changed, right_program, verdict_of
 
 UNEVEN, PRINTS, CIRCLE = (right_program(f"09.{number}") for number in (1, 2, 3))
 AGREED = "rounds = torch.tensor([len(batches)])\ndist.all_reduce(rounds, op=dist.ReduceOp.MAX)\n"
@@ -11,24 +11,18 @@ MEAN = "    mean_loss = mean(loss)\n"
 HIGHEST, LOWEST = "ReduceOp.MAX", "ReduceOp.MIN"
 
 
-def changed(source: str, before: str, after: str) -> str:
-    """The program with this change, which has to find its place."""
-    assert before in source
-    return source.replace(before, after)
-
-
 @pytest.mark.parametrize(
     ("exercise", "source", "hint"),
     [
         ("09.1", UNEVEN, ""),
-        ("09.1", changed(UNEVEN, AGREED, "rounds = torch.tensor([len(batches)])\n"), "fewer calls"),
-        ("09.1", changed(UNEVEN, HIGHEST, LOWEST), "A batch was left out"),
+        ("09.1", changed(UNEVEN, (AGREED, "rounds = torch.tensor([len(batches)])\n")), "fewer calls"),
+        ("09.1", changed(UNEVEN, (HIGHEST, LOWEST)), "A batch was left out"),
         ("09.2", PRINTS, ""),
-        ("09.2", changed(PRINTS, MEAN, f"    if rank == 0:\n    {MEAN}"), "does `mean` call"),
-        ("09.2", changed(PRINTS, "    if rank == 0:\n", "    if True:\n"), "Only rank 0 is to print"),
+        ("09.2", changed(PRINTS, (MEAN, f"    if rank == 0:\n    {MEAN}")), "does `mean` call"),
+        ("09.2", changed(PRINTS, ("    if rank == 0:\n", "    if True:\n")), "Only rank 0 is to print"),
         ("09.3", CIRCLE, ""),
-        ("09.3", changed(CIRCLE, "    dist.send(mine, dst=2)\n    dist.send(mine, dst=0)\n",
-                         "    dist.send(mine, dst=0)\n    dist.send(mine, dst=2)\n"), "Draw an arrow"),
+        ("09.3", changed(CIRCLE, ("    dist.send(mine, dst=2)\n    dist.send(mine, dst=0)\n",
+                         "    dist.send(mine, dst=0)\n    dist.send(mine, dst=2)\n")), "Draw an arrow"),
     ],
 )  # fmt: skip
 def test_program_and_its_hint(tmp_path, exercise, source, hint):

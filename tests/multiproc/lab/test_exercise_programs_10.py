@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from solved import right_program, verdict_of
+from solved import changed, right_program, verdict_of
 
 STALE, RESTORED = right_program("10.1"), right_program("10.3")
 RECV = "            dist.recv(result, src=1)\n"
@@ -13,21 +13,15 @@ PLAY = "play(model, 0, 3)\n"
 UNRECEIVED = "            if message[1] < epoch:\n                continue\n"
 
 
-def changed(source: str, before: str, after: str) -> str:
-    """The program with this change, which has to find its place."""
-    assert before in source
-    return source.replace(before, after, 1)
-
-
 @pytest.mark.parametrize(
     ("exercise", "source", "hint"),
     [
         ("10.1", STALE, ""),
-        ("10.1", changed(STALE, RECV, UNRECEIVED + RECV), "Who takes the result of chunk 2"),
-        ("10.1", changed(STALE, IS_STALE, "            if result[0] == 2:\n"), "old epoch is shown"),
-        ("10.1", changed(STALE, IS_STALE, "            if result[1] == epoch:\n"), "old epoch is shown"),
+        ("10.1", changed(STALE, (RECV, UNRECEIVED + RECV)), "Who takes the result of chunk 2"),
+        ("10.1", changed(STALE, (IS_STALE, "            if result[0] == 2:\n")), "old epoch is shown"),
+        ("10.1", changed(STALE, (IS_STALE, "            if result[1] == epoch:\n")), "old epoch is shown"),
         ("10.3", RESTORED, ""),
-        ("10.3", changed(RESTORED, PLAY + STATE, STATE + PLAY), "which one does `state` hold"),
+        ("10.3", changed(RESTORED, (PLAY + STATE, STATE + PLAY)), "which one does `state` hold"),
         ("10.3", RESTORED.replace(STATE, "state = dict(model)\n"), "need 4"),
     ],
 )  # fmt: skip

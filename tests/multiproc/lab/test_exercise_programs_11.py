@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from solved import right_program, verdict_of
+from solved import changed, right_program, verdict_of
 
 FIVE, GUARD = right_program("11.2"), right_program("11.3")
 SEND, RECV = "        dist.send(frame, dst=1)\n", "    dist.recv(frame, src=0)\n"
@@ -11,14 +11,6 @@ AS_OBJECT = "        dist.send_object_list([frame], dst=1)\n"
 BY_OBJECT = "    box = [None]\n    dist.recv_object_list(box, src=0)\n    frame.copy_(box[0])\n"
 FIRST = "        if works:\n            works.pop().wait()  # now the buffer is ours again\n"
 PREVIEW = "        time.sleep(0.2)  # writes a preview to disk\n"
-
-
-def changed(source: str, *changes: tuple[str, str]) -> str:
-    """The program with these changes, each of which has to find its place."""
-    for before, after in changes:
-        assert before in source
-        source = source.replace(before, after)
-    return source
 
 
 def halves(line: str) -> str:

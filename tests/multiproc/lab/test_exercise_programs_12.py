@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from solved import right_program, verdict_of
+from solved import changed, right_program, verdict_of
 
 REPORT, ROW = right_program("12.2"), right_program("12.3")
 TAKES_RESULT, TAKES_REPORT = "        dist.recv(result, src=1)\n", "        dist.recv(report, src=2)\n"
@@ -43,14 +43,6 @@ FOUR = """\
             dist.send(torch.full((1,), float(k)), dst=1)
 """
 POSTED, TAKEN = "unfinished.append((dist.irecv(done, src=2), done))", "            coming.wait()\n"
-
-
-def changed(source: str, *changes: tuple[str, str]) -> str:
-    """The program with these changes; each has to find its place."""
-    for before, after in changes:
-        assert before in source
-        source = source.replace(before, after)
-    return source
 
 
 @pytest.mark.parametrize(

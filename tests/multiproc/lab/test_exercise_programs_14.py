@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from solved import right_program, verdict_of
+from solved import changed, right_program, verdict_of
 
 STREAM, LAYER = right_program("14.1"), right_program("14.2")
 REST = "    for each in unfinished:\n        emit(*each)\n"
@@ -11,24 +11,22 @@ TWO = "if len(unfinished) == 2:"
 SUM = "dist.all_reduce(total)\n"
 
 
-def changed(source: str, before: str, after: str) -> str:
-    """The program with this change, which has to find its place."""
-    assert before in source
-    return source.replace(before, after)
-
-
 @pytest.mark.parametrize(
     ("exercise", "source", "hint"),
     [
         ("14.1", STREAM, ""),
-        ("14.1", changed(STREAM, REST, ""), "emitted 3 of 4 chunks"),
-        ("14.1", changed(STREAM, TWO, "if unfinished:"), "Only one chunk at a time"),
+        ("14.1", changed(STREAM, (REST, "")), "emitted 3 of 4 chunks"),
+        ("14.1", changed(STREAM, (TWO, "if unfinished:")), "Only one chunk at a time"),
         ("14.2", LAYER, ""),
-        ("14.2", changed(LAYER, f"{SUM}total = total + bias", f"total = total + bias\n{SUM}"), "bias, once"),
-        ("14.2", changed(LAYER, SUM, ""), "made no all_reduce"),
         (
             "14.2",
-            changed(LAYER, "total = total + bias", "total = total / 2 + bias"),
+            changed(LAYER, (f"{SUM}total = total + bias", f"total = total + bias\n{SUM}")),
+            "bias, once",
+        ),
+        ("14.2", changed(LAYER, (SUM, "")), "made no all_reduce"),
+        (
+            "14.2",
+            changed(LAYER, ("total = total + bias", "total = total / 2 + bias")),
             "is the same on every rank",
         ),
     ],
