@@ -34,7 +34,7 @@ def verdict_of(exercise: str, program: str, folder: Path, *, ranks: int = 2, lim
     """What the exercise says of a program, run in this folder."""
     path = folder / "my_program.py"
     path.write_text(program)
-    # An exercise's program may write a file beside itself: not into the checkout, where the next check finds it.
+    # A program may write a file beside itself: not into the checkout, where the next check finds it.
     with contextlib.chdir(folder):
         run = pp.launch_script(path, nproc=ranks, out=folder / "run", check=False, limit_s=limit_s)
         return pp.check(exercise, run)
