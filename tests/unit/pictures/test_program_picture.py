@@ -144,27 +144,6 @@ def test_a_window_shows_what_was_asked_for_and_an_empty_one_is_refused(tmp_path)
         pp.pictures.program(tmp_path, from_ms=1e6)
 
 
-def test_who_came_last_most_often_is_said(tmp_path):
-    made = MadeCalls(tmp_path, 2)
-    for number in range(4):
-        made.call(0, "all_reduce", 100 * number, 100 * number + 51, ONE)
-        made.call(1, "all_reduce", 100 * number + 50, 100 * number + 51, ONE)
-    assert "Rank 1 came last to 4 of 4 collectives" in pp.pictures.program(tmp_path).finding
-
-
-def test_what_the_files_cannot_tell_is_said(tmp_path):
-    made = MadeCalls(tmp_path, 2, clocks=("here", "there"), head_bytes=2000, tail_bytes=1000)
-    for number in range(100):
-        made.call(0, "barrier", number, number + 0.5)
-        made.send(1, 0, number, number + 0.5)
-    made.call(0, "barrier", 100, None)
-    finding = pp.pictures.program(tmp_path).finding
-    # What met what is not known past the gap, so nothing is said to be missing there.
-    assert "Nobody received" not in finding
-    assert "calls in the middle were not kept" in finding
-    assert "clocks of several hosts" in finding
-
-
 def test_a_program_without_a_call_is_refused(tmp_path):
     with pytest.raises(pp.PlanError, match="no call of torch"):
         pp.pictures.program(tmp_path)
@@ -278,15 +257,6 @@ def test_a_stream_has_a_row_that_shows_when_a_call_ran_and_not_when_it_was_launc
     ran, _ = [e for e in trace if e.get("cat") == "device" and e["name"] == "all_reduce"]
     assert (ran["ts"], ran["dur"]) == (30_000, 40_000)
     assert "stream 1" in [e["args"]["name"] for e in trace if e["name"] == "thread_name"]
-
-
-def test_functions_that_a_program_replaces_are_said(tmp_path):
-    made = MadeCalls(tmp_path, 2)
-    for rank in range(2):
-        made.call(rank, "barrier", 0, 1)
-        made.left(rank, 2, replaced=("recv", "send") if rank else ())
-    finding = pp.pictures.program(tmp_path).finding
-    assert "The program of rank 1 puts functions of its own in place of recv, send:" in finding
 
 
 def test_what_a_functional_call_lends_is_lent_until_torch_waits_for_it(tmp_path):

@@ -113,3 +113,33 @@ def test_names_of_one_collective_share_an_entry_of_the_legend(tmp_path):
     picture = pp.pictures.program(tmp_path)
     assert "all_gather_into_tensor = all_gather_single" in texts(picture.figure)
     assert_legible(picture.figure)
+
+
+def test_functions_that_a_program_replaces_are_said(tmp_path):
+    made = MadeCalls(tmp_path, 2)
+    for rank in range(2):
+        made.call(rank, "barrier", 0, 1)
+        made.left(rank, 2, replaced=("recv", "send") if rank else ())
+    finding = pp.pictures.program(tmp_path).finding
+    assert "The program of rank 1 puts functions of its own in place of recv, send:" in finding
+
+
+def test_who_came_last_most_often_is_said(tmp_path):
+    made = MadeCalls(tmp_path, 2)
+    for number in range(4):
+        made.call(0, "all_reduce", 100 * number, 100 * number + 51, ONE)
+        made.call(1, "all_reduce", 100 * number + 50, 100 * number + 51, ONE)
+    assert "Rank 1 came last to 4 of 4 collectives" in pp.pictures.program(tmp_path).finding
+
+
+def test_what_the_files_cannot_tell_is_said(tmp_path):
+    made = MadeCalls(tmp_path, 2, clocks=("here", "there"), head_bytes=2000, tail_bytes=1000)
+    for number in range(100):
+        made.call(0, "barrier", number, number + 0.5)
+        made.send(1, 0, number, number + 0.5)
+    made.call(0, "barrier", 100, None)
+    finding = pp.pictures.program(tmp_path).finding
+    # What met what is not known past the gap, so nothing is said to be missing there.
+    assert "Nobody received" not in finding
+    assert "calls in the middle were not kept" in finding
+    assert "clocks of several hosts" in finding
