@@ -212,7 +212,7 @@ def test_chunks_of_unlike_length_do_not_turn_the_ranking_of_depths_round(depth, 
     periods = [stage1[k] + (20.0 if depth == 1 else 0.0) for k in range(1, 41)]
     entries = example(periods, encode=12.0, preflight=0.0, decode=8.0)
     found = measure(entries, stage1, depth=depth)
-    assert found.period_ms == pytest.approx(65.0 if depth == 1 else 45.0, abs=0.6)
+    assert found.period_ms == pytest.approx(65.0 if depth == 1 else 45.0, abs=1.0)
     assert found.overlap_score == pytest.approx(overlap, abs=0.05)
     assert found.efficiency == pytest.approx(45 / found.period_ms, abs=0.02)
     assert (found.period_p50_ms, found.period_p90_ms) == ((40.0, 140.0) if depth == 1 else (20.0, 120.0))
