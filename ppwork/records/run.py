@@ -281,7 +281,7 @@ def rows_of(finished: Run) -> list[tuple[str, str]]:
             rows.append(("varies", text))
     if figures.get("source_ms", 0) > LIMITS * figures.get("period_ms", math.inf):
         share = figures["source_ms"] / figures["period_ms"]
-        rows.append(("source", f"had no chunk for {share:.0%} of the time: it sets the period, not the stages"))
+        rows.append(("source", f"had no chunk for {share:.0%} of the time: it sets the period"))
     if plan.flushes:
         chunks = summary.get("dropped_chunks")
         dropped = ", ".join(map(str, chunks)) if isinstance(chunks, list) else ""

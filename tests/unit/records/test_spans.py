@@ -220,8 +220,10 @@ def test_chunks_of_unlike_length_do_not_turn_the_ranking_of_depths_round(depth, 
 
 def test_time_for_which_the_source_had_no_chunk_is_a_mean_over_all_chunks():
     entries = [
-        msgspec.structs.replace(e, figures={"source_ms": 30.0}) if e.name == "emit" and e.chunk_index > 2 else e
-        for e in example([40.0] * 4)
+        msgspec.structs.replace(entry, figures={"source_ms": 30.0})
+        if entry.name == "emit" and entry.chunk_index > 2
+        else entry
+        for entry in example([40.0] * 4)
     ]
     assert measure(entries, dict.fromkeys(range(5), 20.0)).source_ms == 15.0  # chunks 1 to 4
 
@@ -269,7 +271,9 @@ def test_a_mean_is_over_the_chunks_after_warm_up():
     assert found.period_ms == 25.0
 
 
-@pytest.mark.parametrize(("warm_up", "period_ms"), [(0, 53.333), (1, 53.333), (2, 35.0), (3, 20.0), (4, 53.333)])
+@pytest.mark.parametrize(
+    ("warm_up", "period_ms"), [(0, 53.333), (1, 53.333), (2, 35.0), (3, 20.0), (4, 53.333)]
+)
 def test_warm_up_chunks_are_left_out_exactly(warm_up, period_ms):
     """Periods of chunks 1, 2, 3 are 90, 50, 20; a warm-up that leaves none is ignored."""
     found = measure(example([90.0, 50.0, 20.0]), dict.fromkeys(range(4), 20.0), warm_up=warm_up)
