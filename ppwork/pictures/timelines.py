@@ -148,8 +148,7 @@ def timeline_files(
     finding = f"{label}: {whole.finding}"
     if others is not None:
         finding += f"\n{other_label}: {timeline(others, depths=(other_depth, 1)).finding}"
-    named = {"title": label, "compare_title": other_label}
-    both = partial(timeline, entries, compare=others, depths=depths, **named)
+    both = partial(timeline, entries, compare=others, title=label, compare_title=other_label, depths=depths)
     tables = [both().table, *stream_tables(aligned(entries))]
     window = both(first_chunk=first, last_chunk=last)
     return {
