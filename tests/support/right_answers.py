@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from itertools import zip_longest
 
 from ppwork.lab.exercises.lesson01 import touch_in_flight
 from ppwork.timeline.costs import law_period_ms
@@ -14,9 +15,13 @@ def group_rank(ranks, rank, sort_ranks):
     return order.index(rank) if rank in order else -1
 
 
-def left_one_out(created):
-    every = {name for names in created.values() for name in names}
-    return [rank for rank, names in created.items() if every - set(names)]
+def first_difference(created):
+    for position, names in enumerate(zip_longest(*created.values())):
+        usual = max(names, key=names.count)
+        others = [rank for rank, name in zip(created, names, strict=True) if name != usual]
+        if others:
+            return position, others
+    return None
 
 
 SYMPTOMS = ("PeerLostError", "PeerFrozenError", "TerminalNotice")
@@ -92,7 +97,7 @@ RIGHT = {
     "03.3": left_waiting,
     "01.1": touch_in_flight,
     "02.1": group_rank,
-    "02.4": left_one_out,
+    "02.4": first_difference,
     "04.3": lambda times: [k for k, ms in times.items() if ms > 3 * statistics.median(times.values())],
     "04.4": lambda period, *stages: (period + sum(stages)) / 2,
     "05.2": lambda a, b, t: next(
