@@ -127,7 +127,7 @@ def ends_well(advice: str) -> Callable[[ScriptRun], str]:
 
 
 def comes_to_an_end(advice: str) -> Callable[[ScriptRun], str]:
-    """Return a look at a program that was stopped at its limit: advice, as the diagnosis names the symptom."""
+    """Return a look at a program that was stopped at its limit: advice, as a diagnosis names the symptom."""
     return lambda run: f"It did not end. {advice}" if run.exit_code == PAST_LIMIT else ""
 
 
