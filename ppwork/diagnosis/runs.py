@@ -169,6 +169,9 @@ def _headline(evidence: RunEvidence, cause: FailureRecord) -> str:
     error = f"{cause.error_type}: {without_noise(cause.what)}"
     if cause.symptom:
         return f"Every record is a symptom; rank {rank} was the first: {error}"
+    if _tells_of_a_freeze(cause):  # an error of its peers: with its name here the cause reads like a symptom
+        how = cause.what.partition(" was ")[2]
+        return f"Rank {rank} is the cause: {f'it was {how}' if how else cause.what}"
     return f"Rank {rank} failed first: {error}"
 
 
@@ -185,7 +188,9 @@ def _places(
         on_one_clock = not evidence.apart.intersection([cause.rank, record.rank])
         later = on_one_clock and record.at_ns > cause.at_ns > 0
         after = f" after {(record.at_ns - cause.at_ns) / 1e9:.3f} s" if later else ""
-        lines[record.rank] = f"then rank {record.rank}{after}: {_error(record)}{_last(evidence, record.rank)}"
+        known = _tells_of_a_freeze(record) and record.where.get("peer") == cause.rank  # the headline says it
+        error = record.error_type if known else _error(record)
+        lines[record.rank] = f"then rank {record.rank}{after}: {error}{_last(evidence, record.rank)}"
     for rank in range(evidence.topology.world_size):
         if rank not in (cause.rank, *lines, *waiting) and not (rank in evidence.absent and cause.rank < 0):
             lines[rank] = f"rank {rank} {evidence.end_of(rank)}{_last(evidence, rank)}"
@@ -297,7 +302,7 @@ def _freeze_record(evidence: RunEvidence, rank: int) -> FailureRecord | None:
     reports = [record for record in about if _tells_of_a_freeze(record)]
     if reports:
         first = min(reports, key=lambda record: record.at_ns)
-        what = f"{first.what.rstrip('.')}; rank {first.rank} noticed."
+        what = f"{first.what.rstrip('.')}; rank {first.rank} noticed ({first.error_type})."
         record = _record(evidence, rank, first.error_type, what, first.check_first)
         return replace(record, where={**record.where, "peer": first.rank})
     if rank in stopped_and_killed(evidence.torchrun_text):

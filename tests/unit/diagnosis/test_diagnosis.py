@@ -223,7 +223,11 @@ def test_stopped_rank_is_named_by_the_peer_that_noticed(run):
     found = diagnose(run, 1)
     assert (found.cause.rank, found.cause.error_type) == (2, "PeerFrozenError")
     assert found.cause.where == {"rank": 2, "peer": 1}
-    assert "rank 1 noticed" in found.text
+    assert found.text.splitlines()[0] == (
+        "Rank 2 (follower) is the cause: it was stopped (SIGSTOP) and did not go on for 5.1 s; it was idle; "
+        "rank 1 noticed (PeerFrozenError)."
+    )
+    assert "then rank 0: PeerFrozenError\n" in found.text  # what it was is said above
     write_record(run, symptom(2, 1, at_ns=99))  # it went on
     assert diagnose(run, 1).cause.rank == 2
 
@@ -234,6 +238,7 @@ def test_stopped_rank_is_named_by_the_launcher_that_killed_it(run):
     write_record(run, symptom(0, 1))
     found = diagnose(run, 1)
     assert (found.cause.rank, found.cause.error_type) == (2, "PeerFrozenError")
+    assert "Rank 2 (follower) is the cause: it was stopped (SIGSTOP) and had to be killed." in found.text
 
 
 @pytest.mark.parametrize(("began_ms", "beat_ms"), [(10, 20), (20, 10)])
