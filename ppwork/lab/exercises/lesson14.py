@@ -30,9 +30,9 @@ def _drained(attempt: Attempt) -> Iterator[str]:
 
 BIASES = {
     "difference 0.0": "",
-    "difference 98.0": "`up_bias` went in after the second layer. Where is it added in `whole`, and which half of it "
-    "does a rank need?",
-    "difference 100.0": "The difference is `down_bias`, once: it is in the sum of both ranks twice, or not at all.",
+    "difference 98.0": "`up_bias` went in after the second layer. Where is it added in `whole`, and which "
+    "half of it does a rank need?",
+    "difference 100.0": "The difference is `down_bias`, once: it is in the result twice, or not at all.",
     "difference 92.0": "Both ranks added the first half of `up_bias`. Rank 1 has the other hidden units.",
     "difference 107.0": "`up_bias` is missing. It goes in before the `relu`, on each rank its own half.",
 }
@@ -92,8 +92,8 @@ def _missing(run: Run) -> Iterator[str]:
     elif abs(period_ms - predicted_ms) > NEAR * predicted_ms:
         yield (
             f"You predicted a period of {predicted_ms:g} ms, and it was {period_ms:.1f} ms. Which is the "
-            "longest: stage 0, stage 1, both of them and the transport over the depth, or the distance of two "
-            "frames of the source? And what did the lesson's run take beside its sleeps?"
+            "longest: stage 0, stage 1, all of a chunk over the depth, or the distance of two frames of the "
+            "source? And what did the lesson's run take beside its sleeps?"
         )
 
 
@@ -128,7 +128,7 @@ def _remembered(stage: ast.ClassDef) -> set[str]:
         if not isinstance(method, ast.FunctionDef) or method.name == "__init__":
             continue
         for node in ast.walk(method):
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self":
                 lines = first.setdefault(type(node.ctx), {})
                 lines[node.attr] = min(node.lineno, lines.get(node.attr, node.lineno))
     read, written = first[ast.Load], first[ast.Store]
