@@ -79,10 +79,6 @@ def mesh_and_depth(encode, decode, generate, round_of_sums, hop, target):
     return None
 
 
-def new_enough(version, wanted):
-    return tuple(int(part) for part in version.split(".")[:2]) >= wanted
-
-
 def fault_named(number):
     kinds = ("raises", "loops", "is killed", "leaves a sum out")
     return 1 + number * 5 // 2 % 2, kinds[number * 7 // 3 % 4]
@@ -113,5 +109,5 @@ RIGHT = {
     "14.3": fault_named,
     "15.1": judge,
     "15.2": two_verdicts,
-    "16.2": new_enough,
+    "16.2": lambda: ["2.14.0+cpu"],
 }
