@@ -10,10 +10,10 @@ from right_answers import (
     SYMPTOMS,
     cause,
     dropped,
-    first_crossed,
     is_right,
     judge,
     known_within,
+    two_verdicts,
 )
 
 from ppwork.errors import PlanError
@@ -124,19 +124,24 @@ def test_right_answer_is_right(exercise):
             lambda sender, receiver: judge({"returned": 99.0, **sender}, receiver),
             "nothing was shown",
         ),
-        ("15.1", lambda sender, receiver: judge(sender, {"came": 0.0, **receiver}), "no moment to compare"),
-        ("15.2", lambda orders: None, "no member of the mesh"),
-        ("15.2", lambda orders: 2, "in another order"),
+        ("15.1", lambda sender, receiver: judge(sender, {"came": 99.0, **receiver}), "no moment to compare"),
+        ("15.1", lambda sender, receiver: judge({**sender, "called": 0.0}, receiver), "nothing to wait for"),
+        ("15.2", lambda notes, code: ("holds", "holds"), "the other does not"),
+        ("15.2", lambda notes, code: ("holds", "does not hold here"), "ended at once"),
         (
             "15.2",
-            lambda orders: 0 if orders[0] == orders[1][::-1] else min(map(len, orders.values())),
-            "a call too many",
+            lambda notes, code: ("holds", "does not hold here" if "went_on" in notes else "holds"),
+            "ended by a signal",
         ),
-        ("15.2", lambda orders: first_crossed(orders) or 0, "nothing is crossed"),
-        ("15.3", lambda members: (members[0], 0), "sorts the ranks"),
-        ("15.3", lambda members: (0, 0), "a member of the group"),
-        ("15.3", lambda members: (min(members), min(members)), "begins at 0"),
-        ("15.3", min, "Return two numbers"),
+        (
+            "15.2",
+            lambda notes, code: (
+                "holds" if "raised" in notes else "does not hold here",
+                "does not hold here" if "went_on" in notes else "holds",
+            ),
+            "neither raised nor ended",
+        ),
+        ("15.2", lambda notes, code: two_verdicts({"called": 0, **notes}, code), "nothing was shown of"),
     ],
 )
 def test_usual_mistake_gets_its_hint(exercise, answer, hint):
