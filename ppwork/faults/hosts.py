@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -31,7 +32,7 @@ BRIDGE = "br0"
 NEEDED = ("ip", "unshare", "nsenter", "mount")
 OWN = ("--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 ENTER = ("--net", "--uts", "--ipc", "--mount", "--pid", "--no-fork")
-START_S = 10.0
+START_S = 30.0
 """Longest wait for a host to come up, and for one command of its set-up."""
 NOWHERE = "02:00:00:00:00:00"
 """A hardware address that no host has."""
@@ -188,7 +189,9 @@ def _first_process(stack: contextlib.ExitStack, *arguments: str, own: Sequence[s
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
     stack.callback(_end, process)
-    if process.stdout is None or process.stdout.readline() != b"up\n":
+    out = process.stdout
+    if out is None or not select.select([out], [], [], START_S)[0] or out.readline() != b"up\n":
+        process.kill()
         said = process.communicate(timeout=START_S)[1].decode()
         raise RuntimeError(f"host {arguments[0]} did not come up: {said}")
     return int(psutil.Process(process.pid).children()[0].pid)

@@ -55,7 +55,9 @@ class TwoHosts:
     def __repr__(self) -> str:
         said = [f"({self.where}; here only root may make them)"] if self.where == RECORDED else []
         for name, command, lines in zip(NAMES, self.commands, self.lines, strict=True):
-            said += [f"{name}$ {command}", *(f"  {line}" for line in lines)]
+            options, master = command.split(" --master", 1)  # a slide has no room for the whole line
+            said += [f"{name}$ {options} \\", f"           --master{master}"]
+            said += [f"  {line}" for line in lines]
         return "\n".join(said)
 
 

@@ -18,7 +18,7 @@ from ppwork.lab.two_hosts import PULLED, RECORDED, on_two_hosts, recorded
 def no_root(monkeypatch, tmp_path):
     monkeypatch.setattr(two_hosts, "why_no_hosts", lambda **_: "only root may")
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "my_stream.py").write_text("")
+    (tmp_path / "my_cable.py").write_text("")
 
 
 def calls_of_the_lesson():
@@ -53,14 +53,14 @@ def test_a_reader_who_is_not_root_sees_what_was_recorded_of_every_run_that_needs
 
 
 def test_what_was_recorded_is_found_without_root(no_root):
-    run = on_two_hosts("my_stream.py", cable=PULLED, at="chunk 3")
+    run = on_two_hosts("my_cable.py", cable=PULLED, at="chunk 3")
     assert run.printed(1).splitlines()[-1] == "rank 1, after 4 s: timed out"
 
 
 def test_what_was_not_recorded_is_refused_with_the_reason(no_root):
     with pytest.raises(PlanError, match="only root may") as raised:
-        on_two_hosts("my_stream.py", interface="ib0")
-    assert "my_stream.py, ib0" in str(raised.value)
+        on_two_hosts("my_cable.py", interface="ib0")
+    assert "my_cable.py, ib0" in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_what_was_not_recorded_is_refused_with_the_reason(no_root):
 )
 def test_a_cable_that_there_is_not_is_refused_before_anything_starts(no_root, options, said):
     with pytest.raises(PlanError, match=said):
-        on_two_hosts("my_stream.py", **options)
+        on_two_hosts("my_cable.py", **options)
 
 
 def test_a_program_that_is_not_there_is_refused(no_root):
