@@ -116,8 +116,10 @@ class Host:
         _send(psutil.Process(self.pid), signal.SIGKILL)
 
     def processes(self) -> list[psutil.Process]:
-        """Return what runs on this host, but for its first process."""
-        return [p for p in psutil.process_iter() if p.pid != self.pid and _space(p.pid) == _space(self.pid)]
+        """Return what runs on this host, but for its first process; nothing once it is off."""
+        own = _space(self.pid)
+        others = (process for process in psutil.process_iter() if process.pid != self.pid)
+        return [process for process in others if own and _space(process.pid) == own]
 
     def process(self, pid: int) -> psutil.Process:
         """Return a process by the pid that it has on this host.
