@@ -13,6 +13,7 @@ from ppwork.diagnosis.job_evidence import JobEvidence, said_of
 from ppwork.diagnosis.logs import read_job
 from ppwork.lab.parameters import only_known_parameters
 from ppwork.lab.question import Question, predict
+from ppwork.lab.two_hosts import on_two_hosts
 from ppwork.launcher.script import ScriptRun
 from ppwork.pictures.source import lines_of, side_by_side, source_of
 from ppwork.protocol.topology import STAGE0_RANK
@@ -25,6 +26,7 @@ __all__ = [
     "ends_of",
     "left_early",
     "lines_of",
+    "on_two_hosts",
     "only_known_parameters",
     "predict",
     "side_by_side",

@@ -55,6 +55,16 @@ def is_right(summary, mesh_size):
     return summary["max_abs_diff"] <= (0.0 if mesh_size == 1 else 1e-4)
 
 
+def interface_to(addresses, peer):
+    network = peer.rpartition(".")[0]
+    return next((name for name, its in addresses.items() if its.rpartition(".")[0] == network), None)
+
+
+def ahead_ms(rounds):
+    asked, told, answered = min(rounds, key=lambda one: one[2] - one[0])
+    return told - (asked + answered) / 2
+
+
 def to_blame(waits, start):
     met = set()
     while waits[start]:
@@ -107,6 +117,8 @@ RIGHT = {
     "07.1": lambda size: math.ceil(math.log2(size)),
     "08.1": known_within,
     "08.3": cause,
+    "13.2": interface_to,
+    "13.3": ahead_ms,
     "09.4": to_blame,
     "12.1": mesh_and_depth,
     "11.1": lambda messages, size, latency, speed: messages * (latency + size / speed),

@@ -20,6 +20,15 @@ from ppwork.errors import PlanError
 from ppwork.lab.exercises.check import EXERCISES, check
 
 
+def begins_alike(addresses, peer):
+    network = peer.rpartition(".")[0]
+    return next((name for name, address in addresses.items() if address.startswith(network)), None)
+
+
+def middle(one):
+    return one[1] - (one[0] + one[2]) / 2
+
+
 def test_every_exercise_has_a_right_answer_here():
     assert set(RIGHT) == set(EXERCISES)
 
@@ -93,6 +102,18 @@ def test_right_answer_is_right(exercise):
         ("08.3", lambda records, codes: cause(records, codes, innocent=(0,)), "got torchrun's SIGTERM"),
         ("08.3", lambda records, codes: cause(records, codes, innocent=(-15,)), "left with code 0"),
         ("08.3", lambda records, codes: None, "gave None"),
+        ("13.2", lambda addresses, peer: "lo", "for itself"),
+        (
+            "13.2",
+            lambda addresses, peer: next(n for n in addresses if n != "lo"),
+            "need not lead to the peer",
+        ),
+        ("13.2", begins_alike, "are two networks"),
+        ("13.2", lambda addresses, peer: RIGHT["13.2"](addresses, peer) or "eth0", "none leads there"),
+        ("13.3", lambda rounds: rounds[0][1] - rounds[0][0], "question was on its way"),
+        ("13.3", lambda rounds: rounds[0][1] - rounds[0][2], "answer was on its way"),
+        ("13.3", lambda rounds: middle(rounds[0]), "first one pays"),
+        ("13.3", lambda rounds: sum(map(middle, rounds)) / len(rounds), "a mean keeps it"),
         ("11.1", lambda n, size, a, b: a + n * size / b, "a latency of its own"),
         ("11.1", lambda n, size, a, b: n * a + size / b, "that of each message"),
         ("11.1", lambda n, size, a, b: n * a, "The bytes take time"),
