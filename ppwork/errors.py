@@ -114,6 +114,19 @@ def listed(items: Iterable[object]) -> str:
     return f"{', '.join(every[:-1])} and {every[-1]}" if len(every) > 1 else "".join(every)
 
 
+def nth(number: int) -> str:
+    """Return a place in an order as a word, or a count where it has none here.
+
+    >>> nth(1), nth(3), nth(12), nth(21)
+    ('first', 'third', '12th', '21st')
+    """
+    words = ("first", "second", "third", "fourth", "fifth")
+    if number <= len(words):
+        return words[number - 1]
+    teen = number % 100 in (11, 12, 13)
+    return f"{number}{'th' if teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
+
+
 def ranks_by_value(values: Mapping[int, V]) -> dict[V, list[int]]:
     """Group ranks that have the same value; values and ranks keep the order in which they come.
 

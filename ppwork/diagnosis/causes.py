@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ppwork.diagnosis.job_evidence import capital, were
@@ -81,17 +81,33 @@ def _no_group(meeting: Meeting, instead: Mapping[int, Call]) -> Cause:
 
 def _closed(met: Meetings, stood: Mapping[int, Call | None]) -> Cause | None:
     """A peer had begun to destroy its groups when a call lost its connection."""
+    for call, closes in closings(met, stood):
+        if any(part.kind in (SEND, RECV) and part.peer == closes.rank for part in call.begun.parts):
+            return Cause(
+                closes.rank,
+                f"Rank {closes.rank} closed its connections in {CLOSES} ({closes.line}) while rank "
+                f"{call.rank} was in {call.name} ({call.line}), waiting for it.",
+                f"does rank {closes.rank} make as many calls as rank {call.rank} before it leaves?",
+            )
+    return None
+
+
+def closings(met: Meetings, stood: Mapping[int, Call | None]) -> Iterator[tuple[Call, Call]]:
+    """Yield each call that lost its connection, and the call in which a peer of it had begun to close it.
+
+    Args:
+        met: What met what in the program.
+        stood: The call that each rank did not come out of, or that raised at its end.
+    """
     for rank, call in stood.items():
         if call is None or call.end_ns is None or not any(text in call.error for text in LOST_TEXTS):
             continue
-        for peer in sorted({part.peer for part in call.begun.parts if part.kind in (SEND, RECV)}):
+        origin = met.ranks[rank].origin(call)
+        group = met.ranks[rank].groups.get(origin.begun.group)
+        peers = {part.peer for part in origin.begun.parts if part.kind in (SEND, RECV)}
+        for peer in sorted(peers or {*(group.ranks if group is not None else ())} - {rank}):
             calls = met.ranks[peer].calls if peer in met.ranks else ()
-            closes = next((c for c in calls if c.name == CLOSES and c.start_ns <= (call.end_ns or 0)), None)
+            closes = next((c for c in calls if c.name == CLOSES and c.start_ns <= call.end_ns), None)
             if closes is not None and stood.get(peer) in (None, closes):
-                return Cause(
-                    peer,
-                    f"Rank {peer} closed its connections in {CLOSES} ({closes.line}) while rank {rank} was "
-                    f"in {call.name} ({call.line}), waiting for it.",
-                    f"does rank {peer} make as many calls as rank {rank} before it leaves?",
-                )
-    return None
+                yield call, closes
+                break

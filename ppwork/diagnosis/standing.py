@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ppwork.diagnosis.causes import Cause, cause_of
 from ppwork.diagnosis.findings import Wait
 from ppwork.diagnosis.waits import roots
-from ppwork.errors import named_ranks, ranks_by_value
+from ppwork.errors import listed, named_ranks, nth, ranks_by_value
 from ppwork.records.calls import ANY, RECV, Call, RankCalls
 from ppwork.timeline.meetings import BACKWARD, MAKES_GROUPS, REFUSED, End, Meeting, Meetings, Message, kind_of
 
@@ -17,6 +17,8 @@ ALIKE = tuple(map(kind_of, (
     "reduce_scatter", "reduce_scatter_tensor", "scatter",
 )))  # fmt: skip
 """Collectives in which all ranks bring, or get, as many bytes of one type."""
+MANY = 5
+"""Handles of one function up to which it is said which of them was let go."""
 OWN_CODE = "in code of its own"
 """Of a rank that is in no call."""
 
@@ -204,7 +206,7 @@ def _waits_for(met: Meetings, of_rank: RankCalls, call: Call) -> tuple[int, ...]
         group = of_rank.groups.get(origin.begun.group)
         return tuple(rank for rank in group.ranks if rank != call.rank) if group is not None else ()
     own = meeting.ends[call.rank]
-    elsewhere = [rank for rank, end in meeting.ends.items() if not _agree(own, end)]
+    elsewhere = [rank for rank, end in meeting.ends.items() if not agree(own, end)]
     return tuple(sorted({*meeting.missing, *elsewhere}))
 
 
@@ -241,6 +243,15 @@ def parted(meeting: Meeting) -> bool:
 
 def _different(meeting: Meeting) -> str:
     names = {rank: end.call.name for rank, end in meeting.ends.items()}
+    if meeting.makes_groups and len(set(names.values())) == 1:
+        made = {rank: end.call.begun.op for rank, end in meeting.ends.items()}
+        if len(set(made.values())) < 2:
+            return ""
+        members = (
+            f"{named_ranks(ranks)} make{'s' if len(ranks) == 1 else ''} {listing}"
+            for listing, ranks in ranks_by_value(made).items()
+        )
+        return f"In their {nth(meeting.number)} {meeting.name} the ranks differ: {', '.join(members)}."
     shown = {rank: f"{end.call.text} ({end.call.line})" for rank, end in meeting.ends.items()}
     agreed = {rank: _must_agree(end) for rank, end in meeting.ends.items()}
     if len(set(names.values())) > 1:  # an operator and a function say the same in other words
@@ -253,8 +264,8 @@ def _different(meeting: Meeting) -> str:
     return f"Collective {meeting.number} of {meeting.group}: {each}."
 
 
-def _agree(one: End, other: End) -> bool:
-    """Whether two ranks' calls of a collective fit; an operator says the same in other words."""
+def agree(one: End, other: End) -> bool:
+    """Say whether two ranks' calls of a collective fit; an operator says the same in other words."""
     if one.call.name != other.call.name:
         return kind_of(one.call.name) == kind_of(other.call.name)
     return _must_agree(one) == _must_agree(other)
@@ -304,12 +315,30 @@ def _lost_handle(met: Meetings) -> Iterator[str]:
         sent, received = message.sent, message.received
         if sent is None or received is None or sent.blocking is not None or not _stands(received):
             continue
+        if id(sent.call) in given_up and (some := _some_dropped(met, sent.call, given_up)):
+            yield (
+                f"Rank {sent.call.rank} let go of the {some}: rank {received.call.rank} did not receive what "
+                f"was given up with that ({received.call.line})."
+            )
+            return
         if stood_in(met.ranks[sent.call.rank]) is None or id(sent.call) in given_up:
             yield (
                 f"Rank {sent.call.rank} never waited for its {sent.call.name} ({sent.call.line}), and rank "
                 f"{received.call.rank} did not receive it ({received.call.line}): was the handle kept?"
             )
             return
+
+
+def _some_dropped(met: Meetings, call: Call, given_up: Collection[int]) -> str:
+    """Say which of several handles of one function a rank let go of, and which it waits for; else nothing."""
+    alike = [c for c in met.ranks[call.rank].calls if c.name == call.name and c.lent]
+    dropped = [nth(n) for n, c in enumerate(alike, 1) if id(c) in given_up]
+    waits = {id(loan.call): loan.wait for loan in met.loans if loan.wait is not None}
+    kept = [(nth(n), waits[id(c)].line) for n, c in enumerate(alike, 1) if id(c) in waits]
+    if not kept or len(alike) > MANY:
+        return ""
+    handles = f"handle{'s' if len(dropped) > 1 else ''} of the {listed(dropped)} {call.name} ({call.line})"
+    return f"{handles} and waits for the {listed(n for n, _ in kept)} only ({kept[0][1]})"
 
 
 def _stands(end: End) -> bool:

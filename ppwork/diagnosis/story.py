@@ -20,6 +20,8 @@ from ppwork.records.run import TORCHRUN_LOG, Run
 from ppwork.records.spans import INJECTED, Entry, Instant, Span
 from ppwork.timeline.chunks import WORK, aligned, steps_of
 
+LAST_PART = 0.02
+"""Of the time until a rank noticed: in its last part the step ended that raised what it noticed."""
 MAIN = "main"
 """The lane of a rank's main thread."""
 
@@ -36,12 +38,27 @@ class RankStory:
     """Step or transfer that it was in at the beginning."""
     work: tuple[tuple[float, float], ...]
     """Times in which its stage worked, before and after."""
+    unfinished_s: float | None
+    """Start of a step of its stage that has no end on record, as its pulse says it."""
     noticed_s: float | None
     """Time at which it wrote down that something is wrong; ``None``: it never spoke."""
     error_type: str
     """Type of the error that it wrote down; empty if it never spoke."""
     ended: str
     """End as torchrun saw it, such as ``was killed by SIGKILL``; empty if it did not say."""
+
+    @property
+    def stood(self) -> tuple[float, float] | None:
+        """The step of its stage in which it was from the failure on, until it noticed; ``None``: in none."""
+        if self.noticed_s is None:
+            return None
+        if self.unfinished_s is not None and self.unfinished_s < self.noticed_s:
+            return self.unfinished_s, self.noticed_s
+        # A step that an exception ended has an end on record, just before its rank writes down what it was.
+        late = self.noticed_s - LAST_PART * self.noticed_s
+        return next(
+            ((start, end) for start, end in self.work if start <= 0 < late <= end <= self.noticed_s), None
+        )
 
 
 @dataclass(frozen=True)
@@ -109,6 +126,7 @@ def failure_story(run: Run) -> FailureStory:
                 work=tuple(
                     (seconds(span.start_ns), seconds(span.end_ns)) for span in steps_of(entries[rank], *WORK)
                 ),
+                unfinished_s=_unfinished_s(run, rank, entries[rank], zero_ns + offsets.get(rank, 0)),
                 noticed_s=seconds(noticed[rank]) if rank in noticed else None,
                 error_type=records[rank].error_type if rank in records else "",
                 ended=death(codes[rank]) if rank in codes else "",
@@ -116,6 +134,17 @@ def failure_story(run: Run) -> FailureStory:
             for rank in entries
         ),
     )
+
+
+def _unfinished_s(run: Run, rank: int, entries: Sequence[Entry], zero_ns: int) -> float | None:
+    """Return when a step began whose span was never written, in seconds from a moment of the rank's clock."""
+    pulse = read_pulse(run.run_dir, rank)
+    if pulse is None or pulse.doing not in WORK or not pulse.since_ns:
+        return None
+    chunk = pulse.ids.get("chunk_index")
+    if any(span.chunk_index == chunk for span in steps_of(entries, pulse.doing)):
+        return None
+    return (pulse.since_ns - zero_ns) / 1e9
 
 
 def _first_named(run: Run) -> int | None:

@@ -1,24 +1,30 @@
 """The bands between the ranks of a collective in the figure of a program's calls.
 
-Calls of a group are one call by their number alone. A number under which the ranks called different things
-is hatched, in the colour of what went wrong.
+Calls of a group are one call by their number alone. Between ranks that called different things under one
+number the band is hatched, in the colour of what went wrong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ppwork.diagnosis.standing import parted
+from ppwork.diagnosis.causes import DEFAULT
+from ppwork.diagnosis.standing import agree, parted
+from ppwork.errors import named_ranks, nth, ranks_by_value
 from ppwork.pictures import style
 from ppwork.pictures.shown_time import ShownTime
 from ppwork.records.calls import Call
-from ppwork.timeline.meetings import START, Meeting
+from ppwork.timeline.meetings import START, End, Meeting
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+    from matplotlib.container import Container
 
+TINT, COLOURS = 0.25, 3
+"""Of a band: its opacity, and colours that its entry of the legend shows."""
 LATE = 0.03
 """Part of the shown time from which on it is said who came last."""
 APART: style.Style = {"facecolor": style.BAD_PAPER, "edgecolor": style.BAD, "hatch": "///", "linewidth": 0.0}
@@ -43,7 +49,8 @@ class CallBands:
     ) -> None:
         self._axes, self._shown, self._x, self._row_of = axes, shown, place, row_of
         self._colours: list[str] = []
-        self._any_apart = False
+        self._apart: dict[str, Meeting] = {}
+        """The first call of each group at which its ranks parted."""
 
     def draw(self, meeting: Meeting) -> None:
         """Join the ranks of a collective, if two of them are to be seen, and mark who came late to it."""
@@ -51,22 +58,24 @@ class CallBands:
             return
         if meeting.name == START or (meeting.is_start and not _agreed(meeting)):
             return
-        apart = parted(meeting)
-        colour = style.call(meeting.name)["facecolor"]
-        if not apart:
-            self._colours.append(colour)
-        self._any_apart |= apart
-        self._band(meeting, APART if apart else {"facecolor": colour, "alpha": 0.25, "edgecolor": "none"})
-        if not apart:
+        shown = [end for _, end in sorted(meeting.ends.items()) if self._shown.shows(end.call)]
+        if not parted(meeting):
+            self._band(shown)
             self._last(meeting)
+            return
+        self._apart.setdefault(meeting.group, meeting)
+        for two in itertools.pairwise(shown):
+            self._band(two, apart=not agree(*two))
 
-    def _band(self, meeting: Meeting, look: style.Style) -> None:
+    def _band(self, ends: Sequence[End], *, apart: bool = False) -> None:
         from matplotlib.patches import Polygon
 
+        colour = style.call(ends[0].call.name)["facecolor"]
+        look = APART if apart else {"facecolor": colour, "alpha": TINT, "edgecolor": "none"}
+        if not apart and len(ends) > 1 and colour not in self._colours:
+            self._colours.append(colour)
         left, right = [], []
-        for _, end in sorted(meeting.ends.items()):
-            if not self._shown.shows(end.call):
-                continue
+        for end in ends:
             row = self._row_of(end.call)
             edges = (row - style.TALL / 2, row + style.TALL / 2)
             left += [(self._x(end.call.start_ns), edge) for edge in edges]
@@ -83,15 +92,33 @@ class CallBands:
             self._axes.plot([self._x(last.start_ns)], [top], zorder=9, **style.mark("v", 9))
 
     @property
-    def keys(self) -> list[Artist]:
+    def keys(self) -> list[Artist | Container]:
         """Entries of the legend."""
-        keys: list[Artist] = []
+        keys: list[Artist | Container] = []
         if self._colours:
-            look = {"facecolor": self._colours[-1], "alpha": 0.25}
-            keys.append(style.patch_key("one call of all its ranks", **look))
-        if self._any_apart:
+            looks = [{"facecolor": colour, "alpha": TINT} for colour in self._colours[:COLOURS]]
+            keys.append(style.patches_key("one call of the ranks that came", looks))
+        if self._apart:
             keys.append(style.patch_key("same number (#), not the same call", **APART))
         return keys
+
+    @property
+    def notes(self) -> list[str]:
+        """What the ranks called where they first parted, a sentence for each group."""
+        return [
+            f"Hatched: the {nth(meeting.number)} call of {_group(meeting)} is "
+            + ", ".join(
+                f"{name} on {named_ranks(ranks)}"
+                for name, ranks in ranks_by_value({r: e.call.name for r, e in meeting.ends.items()}).items()
+            )
+            + "."
+            for meeting in self._apart.values()
+            if len({end.call.name for end in meeting.ends.values()}) > 1
+        ]
+
+
+def _group(meeting: Meeting) -> str:
+    return "the default group" if meeting.group == DEFAULT else meeting.group
 
 
 def _agreed(meeting: Meeting) -> bool:

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from ppwork.diagnosis.standing import Standing, parted
 from ppwork.pictures import style
 from ppwork.pictures.call_bands import CallBands
-from ppwork.pictures.call_legend import CUT, FRAME, height_of, keys_of, mark_of, put_legend
-from ppwork.pictures.call_stands import Stand, died_ns, stands
-from ppwork.pictures.call_words import words_of_calls
+from ppwork.pictures.call_legend import CLOSES, CUT, FRAME, OUTSIDE, height_of, keys_of, mark_of, put_legend
+from ppwork.pictures.call_stands import Stand, closed, died_ns, stands
+from ppwork.pictures.call_words import handle, words_of_calls
 from ppwork.pictures.lent_row import SMALL, WORD, lent_as, lent_row, word_ms
 from ppwork.pictures.shown_time import ShownTime
 from ppwork.records.calls import Call
@@ -28,6 +28,8 @@ AXIS = WIDTH - LEFT - RIGHT
 """Length of the time axis, in inches."""
 NAME = 10
 """Characters of a thread's name."""
+STOOD_NS = 100_000_000
+"""From which length on a call that raised, and that its program caught, is a place where a rank stood."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ class CallRows:
         self._low, self._high = shown.limits
         self._inch = (self._high - self._low) / AXIS
         self._stands = stands(met, end, shown.end_ns, killed)
+        self._closed = closed(met, end)
         self._calls = [c for of in met.ranks.values() for c in of.calls if shown.shows(c)]
         apart = {meeting.group for meeting in met.meetings if parted(meeting)}
         self._names = words_of_calls(met, self._calls, apart)
@@ -101,16 +104,17 @@ class CallRows:
             bands.draw(meeting)
         for lane in self._lanes:
             self._bars(lane)
-        for rank in met.ranks:
-            self._rank(rank)
+        counted = [self._rank(rank) for rank in met.ranks]
+        for call, closes in self._closed:
+            self._closes(call, closes)
         messages = {self._message(message) for message in met.messages}
         if shown.gap is not None:
             self._broken()
         ends = {call.name for call in self._calls} & {*CUT}
-        stood = any(of.own or (of.framed and of.call in self._calls) for of in self._stands.values())
+        stood = any(of.own for of in self._stands.values()) or any(map(self._framed, self._calls))
         put_legend(
             self.paper, keys, ends=ends, cut_end=shown.cut_end, bands=bands.keys, messages=messages,
-            stood=stood,
+            stood=stood, counted=any(counted), closed=bool(self._closed), notes=bands.notes,
         )  # fmt: skip
 
     def _x(self, at_ns: int | None) -> float:
@@ -119,7 +123,7 @@ class CallRows:
 
     def _sides(self, call: Call) -> tuple[float, float]:
         left = self._x(call.start_ns)
-        end_ns = self._died.get(call.rank) if call.end_ns is None else call.end_ns
+        end_ns = self._gone_ns(call.rank) if call.end_ns is None else call.end_ns
         return left, max(self._x(end_ns), left + style.NARROWEST * (self._high - self._low))
 
     def _span(self, loan: Loan) -> tuple[float, float] | None:
@@ -192,7 +196,10 @@ class CallRows:
                 wide = self._wide(text, SMALL)
                 start = at + away if at + away + wide <= self._high else at - away - wide
                 sides = min(at, start), max(at, start + wide)
-                if text in said or any(sides[0] < word.end and word.start < sides[1] for word in lane.words):
+                taken = any(
+                    sides[0] < word.end + away and word.start < sides[1] + away for word in lane.words
+                )
+                if text in said or taken:
                     continue
                 lane.words.append(Word(at, start, start + wide, text))
                 said |= set(self._names[id(call)])
@@ -205,6 +212,13 @@ class CallRows:
         fits = (word for word in self._names[id(call)] if self._wide(word, WORD) < room)
         return next(fits, ""), (left + right) / 2
 
+    def _lent_name(self, loan: Loan) -> str:
+        """Return what a loan is called: of a collective that has a number its group and that."""
+        first = self._names[id(loan.call)][0] if id(loan.call) in self._names else ""
+        if "#" in first:
+            return first
+        return handle(self._met.ranks[loan.call.rank], loan.call, loan.part)[0]
+
     def _whole(self, left: float, right: float) -> tuple[float, float]:
         """Return the longer side of a bar beside the break, if that is in it."""
         if self._shown.gap is None:
@@ -213,9 +227,20 @@ class CallRows:
         sides = (left, min(right, middle)), (max(left, middle), right)
         return max(sides, key=lambda side: side[1] - side[0])
 
-    def _leaves(self, rank: int) -> float:
+    def _gone_ns(self, rank: int) -> int | None:
+        """Return when a rank's process ended, also with threads of it in calls; ``None``: not known."""
         left = self._met.ranks[rank].left
-        return self._x(left.at_ns if left is not None else self._died.get(rank))
+        return left.at_ns if left is not None else self._died.get(rank)
+
+    def _leaves(self, rank: int) -> float:
+        return self._x(self._gone_ns(rank))
+
+    def _framed(self, call: Call) -> bool:
+        """Say whether a call is where its rank stood: at the end, or before its program caught an error."""
+        stand = self._stand(call.rank)
+        if call is stand.call:
+            return stand.framed
+        return not stand.text and bool(call.error) and (call.end_ns or 0) - call.start_ns >= STOOD_NS
 
     # What is drawn.
 
@@ -259,9 +284,9 @@ class CallRows:
             style.bar(axes, start, until, row, style.TALL, zorder=4, **FRAME)
         for call in lane.calls:
             left, right = self._sides(call)
-            look = style.call(call.name)
+            look = OUTSIDE if self._met.is_outside(call) else style.call(call.name)
             style.bar(axes, left, right, row, style.TALL, zorder=3, **look)
-            if call is stand.call and stand.framed:
+            if self._framed(call):
                 style.bar(axes, left, right, row, style.TALL, zorder=4, **FRAME)
             text, at = self._inside(call)
             if text:
@@ -269,7 +294,7 @@ class CallRows:
                 axes.text(at, row, text, **style.CENTRED, **look)
             if call.error and call.end_ns is not None and self._shown.x(call.end_ns) <= self._high:
                 axes.plot([right], [row + style.TALL / 2], zorder=7, clip_on=False, **mark_of("P"))
-        if lane.rank in self._died and lane.stands:
+        if lane.rank in self._died and lane.stands and stand.call is not None:
             inside = self._leaves(lane.rank) - 0.09 * self._inch
             axes.plot([inside], [row], zorder=9, clip_on=False, **mark_of("8"))
         bold: style.Style = {
@@ -288,7 +313,8 @@ class CallRows:
         if lane.stands and all(word.text != lane.stands for word in lane.words):
             axes.text(self._leaves(lane.rank) + 0.08 * self._inch, row, lane.stands, **bold)
 
-    def _rank(self, rank: int) -> None:
+    def _rank(self, rank: int) -> bool:
+        """Draw what is of a whole rank, and return whether its lent buffers are counted."""
         known = [lane.row for lane in self._lanes if lane.rank == rank]
         known += [self._lent[rank]] if rank in self._lent else []
         known += [row for (of, _), row in self._streams.items() if of == rank]
@@ -298,16 +324,25 @@ class CallRows:
             first = next(lane for lane in self._lanes if lane.rank == rank)
             edge = first.row - 0.5 - HEAD * bool(first.words)
             self._axes.axhline(edge, color=style.MEDIUM, linewidth=0.8, zorder=0)
+        counted = False
         if rank in self._lent:
             loans = [
                 (*span, loan)
                 for loan in self._loans
                 if loan.call.rank == rank and (span := self._span(loan)) is not None
             ]
-            lent_row(self._axes, loans, self._lent[rank], self._inch, self._whole)
+            counted = lent_row(self._axes, loans, self._lent[rank], self._inch, self._whole, self._lent_name)
         for call in self._calls:
             if call.rank == rank and call.device is not None:
                 self._on_device(call)
+        return counted
+
+    def _closes(self, call: Call, closes: Call) -> None:
+        """Draw from where a rank closed its connections to the call of a peer that this broke."""
+        tail, head = self._lane_of(closes).row, self._lane_of(call).row
+        down = style.TALL / 2 if head > tail else -style.TALL / 2
+        ends = (self._x(closes.start_ns), tail + down), (self._x(call.end_ns), head - down)
+        style.arrow(self._axes, *ends, mutation_scale=11, zorder=6, **CLOSES)
 
     def _on_device(self, call: Call) -> None:
         """Draw when a call ran on its stream."""
@@ -327,12 +362,13 @@ class CallRows:
             return ""
         tail = self._x(sent.call.start_ns), self._lane_of(sent.call).row
         if received is None or received.raised:
-            self._axes.plot([tail[0]], [tail[1] + style.TALL / 2], zorder=7, **mark_of("X"))
+            if message.receiver not in self._died:  # else the mark of its death says it
+                self._axes.plot([tail[0]], [tail[1] + style.TALL / 2], zorder=7, **mark_of("X"))
             return ""
         done = received.done_ns or received.call.end_ns
         rows = [ln.row for ln in self._lanes if ln.rank == message.receiver]
         known = [ln.row for ln in self._lanes if received.call in ln.calls]
-        head = self._x(done), (known or rows)[0]
+        head = self._x(done or self._gone_ns(message.receiver)), (known or rows)[0]
         down = style.TALL / 2 if head[1] > tail[1] else -style.TALL / 2
         fits = (sent.part.dtype, sent.part.size) == (received.part.dtype, received.part.size)
         look: style.Style = (

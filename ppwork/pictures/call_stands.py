@@ -6,12 +6,14 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ppwork.diagnosis.causes import closings
 from ppwork.diagnosis.findings import Wait
 from ppwork.diagnosis.standing import OWN_CODE, Standing, stood_in
 from ppwork.errors import duration, named_ranks
 from ppwork.records.calls import Call, RankCalls
-from ppwork.timeline.meetings import Meetings
+from ppwork.timeline.meetings import MAKES_GROUPS, Meetings
 
+CLOSES = "closes its connections here"
 MISMATCH = "Detected mismatch"
 """Begins torch's word of a call that does not fit, under ``TORCH_DISTRIBUTED_DEBUG=DETAIL``."""
 
@@ -68,10 +70,20 @@ def stands(
     if end is None:
         return {}
     waits = {wait.rank: wait for wait in end.waits}
-    return {
+    places = {
         rank: _stand(met, seen, waits.get(rank), shown_end_ns, killed.get(rank, 0))
         for rank, seen in end.ranks.items()
     }
+    # That its program has ended comes after what it did to others, and is no cause of it.
+    return places | {closes.rank: Stand(CLOSES, closes) for _, closes in closed(met, end)}
+
+
+def closed(met: Meetings, end: Standing | None) -> list[tuple[Call, Call]]:
+    """Return each call that lost its connection, and the call of a peer that closed it."""
+    if end is None or end.mismatches:
+        return []
+    pairs = closings(met, {rank: stood_in(seen) for rank, seen in end.ranks.items()})
+    return [(call, closes) for call, closes in pairs if stood_in(end.ranks[closes.rank]) is not call]
 
 
 def _stand(met: Meetings, seen: RankCalls, wait: Wait | None, shown_end_ns: int, killed: int) -> Stand:
@@ -82,7 +94,7 @@ def _stand(met: Meetings, seen: RankCalls, wait: Wait | None, shown_end_ns: int,
         return Stand(_in_call(met, wait, call, killed), call, framed=_stood_there(wait, call))
     if killed:
         until = None if killed == signal.SIGSTOP else died_ns(met, wait.rank)
-        return Stand(struck_by(killed), own=(_last_ns(seen), until))
+        return Stand(f"last seen; {struck_by(killed)} somewhere in here", own=(_last_ns(seen), until))
     if seen.left is None:
         start, until = _own_code(met.ranks[wait.rank], seen)
         took = f", {duration((until - start) / 1e9)}" if until is not None else ""
@@ -113,12 +125,29 @@ def _in_call(met: Meetings, wait: Wait, call: Call, killed: int) -> str:
         return f"its process was aborted in this call ({call.line}{_too_long(met, call)})"
     if call.end_ns is None and killed:
         return f"{struck_by(killed)} in this call ({call.line})"
+    if other := _other_group(met, wait, call):
+        return other
     if call.end_ns is None:
         return f"waits for {whom} ({call.line})" if whom else f"stands here ({call.line})"
     if MISMATCH in call.error:
         return f"does not fit the call of {whom} ({call.line})" if whom else f"does not fit ({call.line})"
     took = duration((call.end_ns - call.start_ns) / 1e9)
     return f"waited for {whom} ({call.line}, {took})" if whom else f"raised here ({call.line}, {took})"
+
+
+def _other_group(met: Meetings, wait: Wait, call: Call) -> str:
+    """Say of who makes a group that the others made another one as their group of that number."""
+    if call.name not in MAKES_GROUPS or not call.begun.makes:
+        return ""
+    meeting = next((m for m in met.meetings if any(e.call is call for e in m.ends.values())), None)
+    ops = {} if meeting is None else {rank: end.call.begun.op for rank, end in meeting.ends.items()}
+    others = [rank for rank in wait.waits_for if ops.get(rank, call.begun.op) != call.begun.op]
+    if not others or len(others) < len(wait.waits_for):
+        return ""
+    took = "" if call.end_ns is None else f", {duration((call.end_ns - call.start_ns) / 1e9)}"
+    looks = "looks" if call.end_ns is None else "looked"
+    where = f"where {named_ranks(others)} made another group"
+    return f"{looks} under name {call.begun.makes}, {where} ({call.line}{took})"
 
 
 def _too_long(met: Meetings, call: Call) -> str:

@@ -1,18 +1,25 @@
 """What is said of each call in the figure of a program's calls: its name, its number, which wait it is.
 
 Where the ranks of a group parted, each of its collectives has its number, as the group counts: what meets is
-equal numbers. Elsewhere the bands say it, and a number would only be one more thing to read.
+equal numbers of one group. Elsewhere the bands say it, and a number would only be one more thing to read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from ppwork.records.calls import WAIT, WAITS, Call
+from ppwork.errors import duration
+from ppwork.records.calls import ANY, RECV, SEND, WAIT, WAITS, Call, RankCalls
 from ppwork.timeline.meetings import MAKES_GROUPS, START, Meeting, Meetings
 
-NUMBERED = 4
-"""Waits of one rank that get numbers."""
+NUMBERED = 6
+"""Handles of one function and one rank that get numbers, and waits."""
+UNEQUAL = 20
+"""How many times as long as another's a rank's call of a collective is, from where on both say how long."""
+OUTSIDE = "not a member, does nothing"
+ROOT = "root"
+ROOTED = ("broadcast", "scatter", "gather", "reduce")
+"""Begin the names of the collectives that have a root."""
 Words = tuple[str, ...]
 """Of one call, the longest first."""
 
@@ -26,34 +33,95 @@ def words_of_calls(met: Meetings, shown: Sequence[Call], parted: Collection[str]
         parted: Groups whose ranks were in different calls of one number.
     """
     numbers = _numbers(met.meetings, parted)
+    lengths = _lengths(met.meetings)
     words: dict[int, Words] = {}
-    for rank in met.ranks:
+    for rank, of_rank in met.ranks.items():
         calls = [call for call in shown if call.rank == rank]
-        for call in calls:
-            number = numbers.get(id(call))
-            words[id(call)] = (f"{call.name} #{number}", f"#{number}") if number else _named(call)
         waits = [call for call in calls if call.name in WAITS]
-        for count, call in enumerate(waits, 1):
-            same = [w for w in waits if (w.begun.of, w.begun.part) == (call.begun.of, call.begun.part)]
-            if number := numbers.get(id(met.ranks[rank].origin(call))):
-                words[id(call)] = (f"{WAIT} for #{number}", WAIT)
-            elif len(same) > 1 and call.begun.of >= 0:
-                words[id(call)] = (f"{_nth(same.index(call) + 1)} wait",)
-            elif 1 < len(waits) <= NUMBERED:
-                words[id(call)] = (f"wait {count}",)
+        for call in calls:
+            if call.name in WAITS:
+                words[id(call)] = _of_wait(of_rank, call, waits, numbers)
+            elif met.is_outside(call):
+                words[id(call)] = f"{call.name}: {OUTSIDE}", OUTSIDE, "not a member"
+            elif number := numbers.get(id(call)):
+                words[id(call)] = f"{call.name} {number}", number
+            else:
+                words[id(call)] = _named(of_rank, call, lengths.get(id(call), ""))
     return words
 
 
-def _numbers(meetings: Sequence[Meeting], parted: Collection[str]) -> dict[int, int]:
-    """Return the number in its group of each collective, by the call's ``id``, of the groups that parted."""
-    counted = [m for m in meetings if m.group in parted and m.name not in (START, *MAKES_GROUPS)]
-    return {id(end.call): meeting.number for meeting in counted for end in meeting.ends.values()}
+def _numbers(meetings: Sequence[Meeting], parted: Collection[str]) -> dict[int, str]:
+    """Return the number in its group of each collective, by the call's ``id``, of the groups that parted.
+
+    Where there are collectives of other groups, too, all of them have the name of their group besides: which
+    calls meet is then not to be seen by a number alone.
+    """
+    counted = [m for m in meetings if parted and m.name not in (START, *MAKES_GROUPS)]
+    several = len({m.group for m in counted}) > 1
+    return {
+        id(end.call): f"{m.group.removesuffix('_pg')} #{m.number}" if several else f"#{m.number}"
+        for m in counted
+        for end in m.ends.values()
+    }
 
 
-def _named(call: Call) -> Words:
-    short = f"{call.name} {call.begun.makes}".strip()
-    ranks = call.begun.op if call.name in MAKES_GROUPS else ""
-    return (f"{short}: {ranks}", short) if ranks else (short,)
+def _lengths(meetings: Sequence[Meeting]) -> dict[int, str]:
+    """Return how long each rank was in a collective that kept some of them much longer than others."""
+    lengths: dict[int, str] = {}
+    for meeting in meetings:
+        took = {id(e.call): e.call.end_ns - e.call.start_ns for e in meeting.ends.values() if e.call.end_ns}
+        if not meeting.is_start and took and max(took.values()) > UNEQUAL * min(took.values()):
+            lengths |= {call: duration(ns / 1e9) for call, ns in took.items()}
+    return lengths
+
+
+def _of_wait(of_rank: RankCalls, call: Call, waits: Sequence[Call], numbers: dict[int, str]) -> Words:
+    """Say which wait it is: of which of several handles, and if it is not the first of it."""
+    origin = of_rank.origin(call)
+    if number := numbers.get(id(origin)):
+        return (f"{WAIT} for {number}", WAIT) if number.startswith("#") else (WAIT,)
+    lent, count = handle(of_rank, origin, call.begun.part)
+    if origin is call or (len(waits) < 2 and count < 2):
+        return (WAIT,)
+    same = [w for w in waits if (w.begun.of, w.begun.part) == (call.begun.of, call.begun.part)]
+    which = f"{_nth(same.index(call) + 1)} {WAIT}" if len(same) > 1 else WAIT
+    if count > NUMBERED or len(waits) > 2 * NUMBERED:
+        return (which,)
+    return f"{which} of {lent}", f"{which} {lent}", which
+
+
+def handle(of_rank: RankCalls, call: Call, part: int = ANY) -> tuple[str, int]:
+    """Return the function that returned a handle, with its number where some are alike, and how many are."""
+    parts = call.begun.parts
+    if part in range(len(parts)) and len(parts) > 1:  # of a batch
+        kinds = [n for n, one in enumerate(parts) if one.kind == parts[part].kind]
+        name, place, count = f"i{parts[part].kind}", kinds.index(part) + 1, len(kinds)
+    else:
+        alike = [c.begun.number for c in of_rank.calls if c.name == call.name and c.lent]
+        place = alike.index(call.begun.number) + 1 if call.begun.number in alike else 0
+        name, count = call.name, len(alike)
+    return (f"{name} {place}" if 1 < count <= NUMBERED else name), count
+
+
+def _named(of_rank: RankCalls, call: Call, length: str) -> Words:
+    name = f"{call.name} {call.begun.makes}".strip()
+    if call.name in MAKES_GROUPS:
+        return (f"{name}: {call.begun.op}", name) if call.begun.op else (name,)
+    if call.lent and any(part.kind in (SEND, RECV) for part in call.begun.parts):
+        name = handle(of_rank, call)[0]
+    role = _role(call)
+    said = [f"{name}, {role}"] if role else []
+    said = [*([f"{word}, {length}" for word in (*said, name)] if length else []), *said]
+    # The colour says the name, and nothing else says who is the root.
+    return tuple(dict.fromkeys([*said, *([role] if role == ROOT else []), name, call.name]))
+
+
+def _role(call: Call) -> str:
+    """Say of a collective that has a root who that is."""
+    parts = call.begun.parts
+    if not call.name.startswith(ROOTED) or len(parts) != 1 or parts[0].kind or parts[0].peer == ANY:
+        return ""
+    return ROOT if parts[0].peer == call.rank else f"{ROOT} {parts[0].peer}"
 
 
 def _nth(number: int) -> str:

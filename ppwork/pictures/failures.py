@@ -1,8 +1,8 @@
 """A failure, and when each rank noticed it: one row per rank, from the moment something broke.
 
-A bar says that the stage works; the hatched stretch is the time in which a peer does not know yet; the mark
-at its end is the moment it wrote down what it took for the reason. The rank in which it broke has no such
-stretch, and a mark only if it could still speak.
+A bar says that the stage works, a dotted one that it waits inside for the rank in which it broke; the hatched
+stretch is the time in which a peer does not know yet; the mark at its end is the moment it wrote down what it
+took for the reason. The rank in which it broke has no such stretch, and a mark only if it could still speak.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WORKS: style.Style = {"facecolor": style.PALE, "edgecolor": "black"}
+WAITS: style.Style = {"facecolor": style.FAINT, "edgecolor": style.GREY, "hatch": ".."}
 UNAWARE: style.Style = {"facecolor": "none", "edgecolor": style.GREY, "hatch": "////"}
 IT_BREAKS: style.Style = {"color": style.BAD, "linewidth": 1.8, "linestyle": "--"}
 BROKE, NOTICED = style.fault(), style.raised()
@@ -74,10 +75,12 @@ def _draw(stories: Stories) -> Figure:
         _ranks(axes, story, unit)
         axes.tick_params(axis="x", labelsize=11, labelbottom=axes is every[-1])
     every[-1].set_xlabel(f"{word} from the moment it broke", fontsize=11)
+    waits = any(_waits(rank) for story in stories.values() for rank in story.ranks)
     keys = [
         style.line_key("it breaks", **IT_BREAKS),
         style.line_key("in this rank", **BROKE),
         style.patch_key("stage works", **WORKS),
+        *([style.patch_key("waits inside its stage for this rank", **WAITS)] if waits else []),
         style.patch_key("does not know yet", **UNAWARE),
         style.line_key("notices", **NOTICED),
     ]
@@ -92,9 +95,11 @@ def _ranks(axes: Axes, story: FailureStory, unit: float) -> None:
         until = high if rank.noticed_s is None else rank.noticed_s * unit
         if not rank.struck:
             style.bar(axes, 0.0, until, row, 0.56, linewidth=0.8, zorder=2, **UNAWARE)
-        for start, end in rank.work:
+        waits = _waits(rank)
+        for start, end in dict.fromkeys([*rank.work, *([rank.stood] if rank.stood else [])]):
             shown = max(low, start * unit), min(high, end * unit)
-            style.bar(axes, *shown, row, 0.26, linewidth=0.8, zorder=3, **WORKS)
+            look = WAITS if waits and (start, end) == rank.stood else WORKS
+            style.bar(axes, *shown, row, 0.26, linewidth=0.8, zorder=3, **look)
         if rank.struck:
             axes.plot([0], [row - 0.36], zorder=6, clip_on=False, **BROKE)
         if rank.noticed_s is not None:
@@ -103,6 +108,11 @@ def _ranks(axes: Axes, story: FailureStory, unit: float) -> None:
     axes.set_ylim(len(story.ranks) - 0.5, -0.5)
     axes.set_yticks([])
     style.open_frame(axes)
+
+
+def _waits(rank: RankStory) -> bool:
+    """Say whether a rank was in its stage until it lost a peer there: that was no work of its own."""
+    return rank.stood is not None and not rank.struck and rank.error_type.startswith("Peer")
 
 
 def _words(axes: Axes, row: int, rank: RankStory) -> None:

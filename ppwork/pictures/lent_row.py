@@ -33,8 +33,9 @@ def lent_row(
     row: float,
     inch: float,
     whole: Callable[[float, float], tuple[float, float]],
-) -> None:
-    """Draw loans that overlap above each other; where they are many, say how many.
+    named: Callable[[Loan], str],
+) -> bool:
+    """Draw loans that overlap above each other; where they are many, their number, and return that it does.
 
     Args:
         axes: The figure's.
@@ -42,6 +43,7 @@ def lent_row(
         row: Middle of their bars.
         inch: Milliseconds of the axis in an inch.
         whole: Returns the part of a bar that has room for a word: one side of a break.
+        named: Returns what a loan is called, with its number where there are several alike.
     """
     free: list[float] = []
     placed = []
@@ -51,25 +53,27 @@ def lent_row(
         placed.append((slot, start, end, loan))
     if len(free) > SLOTS:
         _counted(axes, [(start, end) for start, end, _ in loans], len(free), row, inch)
-        return
+        return True
     low, high = axes.get_xlim()
     height = style.TALL / max(1, len(free))
     for slot, start, end, loan in placed:
         middle = row - style.TALL / 2 + (slot + 0.5) * height
         until = max(end, start + style.NARROWEST * (high - low))
-        kind = lent_as(loan)
-        style.bar(axes, start, until, middle, height * 0.9, zorder=3, **style.call(kind))
+        style.bar(axes, start, until, middle, height * 0.9, zorder=3, **style.call(lent_as(loan)))
         size = WORD if len(free) == 1 else SMALL
         left, right = whole(start, until)
-        if len(free) < 3 and word_ms(kind, size, inch) < right - left - 0.16 * inch:
+        room = right - left - 0.16 * inch
+        word = next((w for w in (named(loan), lent_as(loan)) if word_ms(w, size, inch) < room), "")
+        if word and len(free) < 3:
             box = style.white_box(0.08 if size == WORD else 0.0)
-            axes.text((left + right) / 2, middle, kind, fontsize=size, zorder=5, bbox=box, **style.CENTRED)
+            axes.text((left + right) / 2, middle, word, fontsize=size, zorder=5, bbox=box, **style.CENTRED)
         if loan.wait is None and loan.dropped_ns is not None:
             beside: style.Style = {"va": "center", "fontsize": SMALL, "color": style.BAD, "zorder": 5}
             clear = until + word_ms(DROPPED, SMALL, inch)
             others = [begun for other, begun, *_ in placed if other == slot and begun > start]
             if len(free) < 3 and clear < min([high, *others]):
                 axes.text(until + 0.06 * inch, middle, DROPPED, **beside)
+    return False
 
 
 def _counted(axes: Axes, spans: Sequence[tuple[float, float]], most: int, row: float, inch: float) -> None:

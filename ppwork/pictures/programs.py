@@ -18,17 +18,17 @@ from pathlib import Path
 
 from ppwork.diagnosis.logs import read_job
 from ppwork.diagnosis.report import ENDED_BY_AGENT
-from ppwork.diagnosis.standing import OWN_CODE, Standing, standing
-from ppwork.errors import PlanError, duration, named_ranks, ranks_by_value
+from ppwork.diagnosis.standing import OWN_CODE, Standing, parted, standing
+from ppwork.errors import PlanError, duration, listed, named_ranks, ranks_by_value
 from ppwork.pictures.call_rows import CallRows
 from ppwork.pictures.call_stands import struck_by
 from ppwork.pictures.picture import Picture
-from ppwork.pictures.shown_time import ShownTime, zero_of
+from ppwork.pictures.shown_time import END, ShownTime, zero_of
 from ppwork.pictures.tables import Table
 from ppwork.records.calls import Call, Left, RankCalls, read_calls, worlds_inside
 from ppwork.records.run import TORCHRUN_LOG, FinishedProgram
 from ppwork.timeline.call_trace import call_trace
-from ppwork.timeline.meetings import Meetings, Stall
+from ppwork.timeline.meetings import MAKES_GROUPS, START, Meetings, Stall
 
 LISTED = 60
 """Calls that the table has a line for; of more it has a line for each line of the program."""
@@ -166,12 +166,16 @@ def _with_signals(end: Standing | None, killed: Mapping[int, int]) -> Standing |
 
 
 def _finding(met: Meetings, end: Standing | None) -> str:
-    calls = sum(len(of_rank.calls) for of_rank in met.ranks.values())
-    parts = [f"{len(met.ranks)} rank{'s' if len(met.ranks) > 1 else ''}, {calls} calls."]
+    calls = [call for of_rank in met.ranks.values() for call in of_rank.calls]
+    names = {call.name for call in calls}
+    around = " and ".join(word for word, name in (("init", START), ("destroy", END)) if name in names)
+    counted = f" with {around}" if around else ""
+    parts = [f"{len(met.ranks)} rank{'s' if len(met.ranks) > 1 else ''}, {len(calls)} calls{counted}."]
     if end is not None:
         parts.append(end.sentence)
+    parts += [said] if (said := _groups_not_made(met)) else []
     # Beside an end that ranks did not reach, some milliseconds of an earlier call tell nothing.
-    stands = end is not None and any(wait.waits_for for wait in end.waits)
+    stands = said or (end is not None and any(wait.waits_for for wait in end.waits))
     stalls = [stall for stall in met.stalls if stall.ns >= STOOD_MS * 1e6 and not stands]
     raised = _raised(met) if end is None else ""
     parts += [raised] if raised else [f"{_stood(met, stall)}." for stall in stalls[:1]]
@@ -203,6 +207,22 @@ def _raised(met: Meetings) -> str:
         return ""
     stood = f"stood {duration(ns / 1e9)} in {_name(met, longest)} ({longest.line})"
     return f"Rank {longest.rank} {stood}, and got {longest.error.partition(':')[0]}."
+
+
+def _groups_not_made(met: Meetings) -> str:
+    """Say how long ranks stood where they made a group, each under a name that nobody else looked under."""
+    calls = [call for of_rank in met.ranks.values() for call in of_rank.calls]
+    stood = {
+        call.rank: call.end_ns - call.start_ns
+        for call in calls
+        if call.name in MAKES_GROUPS and call.error and call.end_ns is not None
+    }
+    apart = any(meeting.makes_groups and parted(meeting) for meeting in met.meetings)
+    if not apart or max(stood.values(), default=0) < STOOD_MS * 1e6:
+        return ""
+    each = ranks_by_value({rank: duration(ns / 1e9) for rank, ns in stood.items()})
+    waited = listed(f"{named_ranks(ranks)} waited {length}" for length, ranks in each.items())
+    return f"{waited[:1].upper()}{waited[1:]} in new_group, under a name that no other rank looked under."
 
 
 def _name(met: Meetings, call: Call) -> str:

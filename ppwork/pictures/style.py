@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+    from matplotlib.container import Container
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
@@ -201,10 +202,28 @@ def patch_key(label: str, **style: Any) -> Patch:  # noqa: ANN401
     return Patch(label=label, **style)
 
 
-def legend_below(paper: Figure, handles: Sequence[Artist], *, inches: float = 0.06, **style: Any) -> None:  # noqa: ANN401
+def patches_key(label: str, looks: Sequence[Style]) -> Container:
+    """Return the legend's entry of areas of several colours that mean the same."""
+    from matplotlib.container import Container
+    from matplotlib.patches import Patch
+
+    return Container([Patch(**look) for look in looks], label=label)
+
+
+def legend_below(
+    paper: Figure,
+    handles: Sequence[Artist | Container],
+    *,
+    inches: float = 0.06,
+    **style: Any,  # noqa: ANN401
+) -> None:
     """Put a legend without a frame at the foot of a figure, ``inches`` above its edge."""
+    from matplotlib.container import Container
+    from matplotlib.legend_handler import HandlerTuple
+
     at = (0.5, inches / paper.get_size_inches()[1])
-    look = {"ncols": len(handles), "fontsize": 11, **style}
+    side_by_side = {Container: HandlerTuple(ndivide=None, pad=0.0)}
+    look = {"ncols": len(handles), "fontsize": 11, "handler_map": side_by_side, **style}
     paper.legend(handles=handles, loc="lower center", bbox_to_anchor=at, frameon=False, **look)
 
 

@@ -8,8 +8,7 @@ table has a line per chunk; its sentence says the period, the leader's share, an
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,35 +17,28 @@ import msgspec
 from ppwork.pictures import style
 from ppwork.pictures.picture import Picture
 from ppwork.pictures.streams import stream_tables
-from ppwork.pictures.tables import Table
+from ppwork.pictures.timeline_words import timeline_finding, timeline_table
 from ppwork.plan import Plan
-from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK, Topology
+from ppwork.protocol.topology import STAGE0_RANK, Topology
 from ppwork.records.run import Run, as_run
 from ppwork.records.spans import DEVICE_LANE, Instant, Span
 from ppwork.timeline.chunks import (
-    STAGE0_SPANS,
     TRANSFER_AT,
     TRANSFERS,
     WAITS,
     WORK,
-    ChunkSpans,
     EntriesByRank,
     Window,
     aligned,
     busy,
     calls_with_chunks,
-    chunk_durations,
-    common_ns,
-    emissions,
     is_of_chunk,
-    on_device,
-    periods_ms,
     spans_by_chunk,
     total_ns,
     window_of,
 )
-from ppwork.timeline.measures import measure, stage1_ms_of
-from ppwork.timeline.streams import Edge, edges, hidden, transfers
+from ppwork.timeline.measures import dropped_chunks, flushes
+from ppwork.timeline.streams import Edge, edges, transfers
 from ppwork.timeline.trace import chrome_trace
 
 if TYPE_CHECKING:
@@ -58,6 +50,8 @@ LETTERS = {"encode": "e", "decode": "d"}
 """Where a box of rank 0 has no room for the word: its number alone would not say which half it is."""
 MARKERS = {"envelope.send": "o", "mesh.broadcast": "D", "result.send": "s", "emit": "*", "drop": "X"}
 """Commitment points, the emission, and what stands in its place after a flush."""
+NUMBERED = ("drop", "envelope.send")
+"""Marks that have the number of their chunk beside them: no box of that chunk is near."""
 SAID = {
     "envelope.send": "leaves rank 0 (envelope.send)",
     "mesh.broadcast": "goes into the mesh (mesh.broadcast)",
@@ -68,8 +62,10 @@ WIDTH, MARGINS = 12.0, (1.75, 0.95, 0.5, 1.45)
 """Of the figure, in inches, as ``style.stacked`` takes them."""
 LANE, LANE_OF_TWO = 0.33, 0.26
 """Height of a lane, and of one where two runs are drawn, in inches."""
-CHAR = 0.085
-"""Width of a character of the smallest text, in inches."""
+CHAR, CLOSE, TIGHT = 0.085, 0.07, 0.02
+"""Widths of a character of the smallest text, of one of a number, and of the room beside that; in inches."""
+FLUSH: style.Style = {"color": style.DARK, "linewidth": 1.2, "linestyle": (0, (5, 3))}
+"""Of the moment from which on what was in flight is stale."""
 ARROW: style.Style = {"color": "black", "linewidth": 0.8, "mutation_scale": 7, "zorder": 7}
 """Of a wait of one stream for another."""
 IDLE: style.Style = {"facecolor": "white", "edgecolor": style.LINE, "linestyle": ":", "linewidth": 1.0}
@@ -111,7 +107,7 @@ def timeline(
     window = window_of(entries, *chunks)
     if compare is None:
         finding = timeline_finding(entries, first_chunk=first_chunk, last_chunk=last_chunk, depth=depth)
-        table = _table([(title, entries, depth)], *chunks)
+        table = timeline_table([(title, entries, depth)], *chunks)
         return Picture(finding, lambda: _draw([window], [title]), table)
     others = _entries(compare)
     same = {window.first, window.last} <= spans_by_chunk(others).keys()
@@ -123,7 +119,7 @@ def timeline(
     ]
     titles = [name for name, _, _ in runs]
     finding = " ".join(f"{name[:1].upper()}{name[1:]}: {f}" for name, f in zip(titles, findings, strict=True))
-    return Picture(finding, lambda: _draw(windows, titles), _table(runs, *chunks))
+    return Picture(finding, lambda: _draw(windows, titles), timeline_table(runs, *chunks))
 
 
 def timeline_files(
@@ -186,7 +182,7 @@ def _draw(windows: list[Window], titles: list[str]) -> Figure:
 
 
 def _run(axes: Axes, window: Window, inches_per_ms: float) -> None:
-    calls = calls_with_chunks(window.ranks)
+    calls, dropped = calls_with_chunks(window.ranks), dropped_chunks(window.ranks.get(STAGE0_RANK, ()))
     moves = {(half.rank, half.span): half.moves_ns for half in transfers(window.ranks)}
     for (rank, lane), row in window.rows.items():
         entries = [entry for entry in window.ranks[rank] if entry.lane == lane]
@@ -196,6 +192,8 @@ def _run(axes: Axes, window: Window, inches_per_ms: float) -> None:
             work_ns = total_ns(busy(entries, WORK, window.start_ns, window.end_ns))
             idle = f"idle {1 - work_ns / (window.end_ns - window.start_ns):.0%}"
             style.beside(axes, 1.01, row, idle, va="center", fontsize=10)
+            if row == 0:
+                style.beside(axes, 1.01, -0.85, "of this time", va="center", fontsize=9)
         for entry in entries:
             of_chunk = is_of_chunk(entry, calls)
             if isinstance(entry, Instant):
@@ -203,9 +201,11 @@ def _run(axes: Axes, window: Window, inches_per_ms: float) -> None:
                     _point(axes, window, rank, entry)
             elif entry.chunk_index >= 0 and window.shows(entry):
                 for part in _parts(entry, moves.get((rank, entry)), launched):
-                    _span(axes, window, row, part, inches_per_ms, of_chunk=of_chunk)
+                    _span(axes, window, row, part, inches_per_ms, dropped, of_chunk=of_chunk)
     for edge in edges(window.ranks):
         _edge(axes, window, edge)
+    for at_ns in _flushes(window).values():
+        axes.axvline(window.at(at_ns), zorder=1, gid="flush", **FLUSH)
     axes.set_ylim(window.height - 0.5, -0.5)
     axes.set_yticks(list(window.rows.values()), [lane for _, lane in window.lanes], fontsize=9)
     style.open_frame(axes)
@@ -250,7 +250,14 @@ def _span_style(span: Span, *, of_chunk: bool) -> style.Style:
 
 
 def _span(
-    axes: Axes, window: Window, row: float, span: Span, inches_per_ms: float, *, of_chunk: bool
+    axes: Axes,
+    window: Window,
+    row: float,
+    span: Span,
+    inches_per_ms: float,
+    dropped: Collection[int],
+    *,
+    of_chunk: bool,
 ) -> None:
     waits, works = span.name in WAITS, span.name in WORK
     start, end = window.at(span.start_ns), window.at(span.end_ns)
@@ -259,12 +266,21 @@ def _span(
     style.bar(axes, start, end, row, HEIGHTS.get(span.name, 0.3), zorder=2 if waits else 3, gid=gid, **look)
     if not of_chunk or not (works or waits):
         return
-    room = (end - start) * inches_per_ms - 0.08
+    wide = (end - start) * inches_per_ms
     short = f"{LETTERS.get(span.name, '')}{span.chunk_index}"
-    words = (f"waits for {span.chunk_index}",) if waits else (f"{span.name} {span.chunk_index}", short)
-    if text := next((word for word in words if len(word) * CHAR < room), ""):
-        box, colour = (style.white_box(0.12), "black") if works else (None, style.DARK)
-        axes.text((start + end) / 2, row, text, fontsize=9, zorder=5, color=colour, bbox=box, **style.CENTRED)
+    words = [f"waits for {span.chunk_index}"] if waits else [f"{span.name} {span.chunk_index}", short]
+    if span.name == "generate" and span.chunk_index in dropped:
+        words[:1] = [f"{short}, made, then dropped", f"{short}, dropped", *words[:1]]
+    text = next((word for word in words if len(word) * CHAR < wide - 0.08), "")
+    letters: style.Style = {"fontsize": 9, "zorder": 5, "color": "black" if works else style.DARK}
+    if text:
+        letters["bbox"] = style.white_box(0.12) if works else None
+    elif works and len(short) * CLOSE < wide - TIGHT:
+        text, letters["bbox"] = short, style.white_box(0.0)
+    elif works and wide > 2 * CLOSE:
+        text, letters["bbox"], letters["rotation"] = short, style.white_box(0.0), 90
+    if text:
+        axes.text((start + end) / 2, row, text, **letters, **style.CENTRED)
 
 
 def _point(axes: Axes, window: Window, rank: int, instant: Instant) -> None:
@@ -273,9 +289,14 @@ def _point(axes: Axes, window: Window, rank: int, instant: Instant) -> None:
     x, y = window.at(instant.at_ns), row - (0.5 if instant.name == "emit" else 0.38)
     gid = f"chunk{instant.chunk_index}.{instant.name}"
     axes.plot(x, y, gid=gid, zorder=6, clip_on=False, **_marker(instant.name))
-    if instant.name == "drop":
+    if instant.name in NUMBERED:
         number = str(instant.chunk_index)
         axes.annotate(number, (x, y), xytext=(6, 3), textcoords="offset points", fontsize=9)
+
+
+def _flushes(window: Window) -> dict[int, int]:
+    """Return the flushes in the shown time: their chunks, and when the encode of those began."""
+    return {k: at for k, at in flushes(window.ranks).items() if window.start_ns <= at <= window.end_ns}
 
 
 def _marker(name: str) -> style.Style:
@@ -299,142 +320,13 @@ def _legends(paper: Figure, windows: list[Window]) -> None:
         for name in MARKERS
         if name != "drop" or name in names
     ]
+    marks += [
+        style.line_key(f"flush, with chunk {k}", **FLUSH)
+        for k in dict.fromkeys(k for window in windows for k in _flushes(window))
+    ]
     visible = sorted({k for window in windows for k in window.visible_chunks()})[:10]
     chunks = [style.patch_key(f"chunk {k}", **style.solid(k, linewidth=0.6)) for k in visible]
     look = {"ncols": 10, "fontsize": 9, "columnspacing": 1.2, "handletextpad": 0.5}
     style.legend_below(paper, kinds, inches=0.58, **look)
     style.legend_below(paper, marks, inches=0.31, **look)
     style.legend_below(paper, chunks, inches=0.04, **look)
-
-
-def timeline_finding(
-    entries_by_rank: EntriesByRank,
-    *,
-    first_chunk: int | None = None,
-    last_chunk: int | None = None,
-    depth: int = 1,
-) -> str:
-    """State in one sentence what a timeline shows: period, the leader's share, overlap of the stages.
-
-    Args:
-        entries_by_rank: Entries of every rank.
-        first_chunk: First chunk that counts; default: the second of the run, after warm-up.
-        last_chunk: Last chunk that counts; default: the last of the run.
-        depth: The run's ``in_flight_depth``: the period is over rounds of it, as in the summary.
-    """
-    ranks = aligned(entries_by_rank)
-    emits = emissions(ranks)
-    first, last = _counted(ranks, first_chunk, last_chunk)
-    leader = ranks.get(LEADER_RANK, [])
-    period = _period_ms(ranks, first, last, depth)
-    if period is None:
-        shown = [k for k in emits if first <= k <= last]
-        if emits and (first_chunk is not None or last_chunk is not None):
-            return f"Of chunks {first} to {last}, {len(shown)} were emitted, too few in a row for a period."
-        return f"{len(emits)} chunk{'' if len(emits) == 1 else 's'} emitted: too few for a period."
-    inside = [at for k, at in emits.items() if first - 1 <= k <= last]
-    start, end = inside[0], inside[-1]
-    generating = busy(on_device(leader), ("generate",), start, end)
-    working = busy(on_device(ranks[STAGE0_RANK]), STAGE0_SPANS, start, end)
-    both = common_ns(working, generating) / max(total_ns(working), 1)
-    meanwhile = (
-        f"{both:.0%} of stage 0's work happens while the leader computes"
-        if both
-        else "stage 0 and the mesh never work at the same time"
-    )
-    at = f"At chunk {last}" if first >= last else f"Over chunks {max(first, min(emits) + 1)} to {last}"
-    share = f"{total_ns(generating) / max(end - start, 1):.0%}"
-    return (
-        f"{at} the period is {period:.1f} ms, the mesh leader (rank {LEADER_RANK}) computes {share} of the "
-        f"time, and {meanwhile}.{_hidden(ranks, first, last)}"
-    )
-
-
-def _counted(ranks: EntriesByRank, first: int | None, last: int | None) -> tuple[int, int]:
-    """Return the first and the last chunk that count; default: all but the first."""
-    emits = emissions(ranks)
-    first = first if first is not None else min(emits, default=0) + 1
-    return first, last if last is not None else max(emits, default=0)
-
-
-def _period_ms(ranks: EntriesByRank, first: int, last: int, depth: int) -> float | None:
-    stage0 = [entry for entry in ranks.get(STAGE0_RANK, ()) if first - 1 <= entry.chunk_index <= last]
-    stage1_ms = stage1_ms_of(stage0) or chunk_durations(ranks.get(LEADER_RANK, []), "generate")
-    return measure(stage0, stage1_ms, depth=depth).period_ms
-
-
-def _hidden(ranks: EntriesByRank, first: int, last: int) -> str:
-    counted = [was for chunk, was in hidden(ranks).items() if first <= chunk <= last]
-    if not counted:
-        return ""
-    return (
-        f" {sum(counted)} of {len(counted)} transfers to the mesh ended behind the leader's kernels on the "
-        "chunk before."
-    )
-
-
-def _table(
-    runs: Sequence[tuple[str, EntriesByRank, int]], first: int | None = None, last: int | None = None
-) -> Table:
-    """Return timelines as a table: a line per chunk, then medians without the first chunk.
-
-    ``forward`` is the leader's way from the end of its receive to the end of its broadcast; a dash is
-    something that did not happen, such as the decode of a result that was dropped. Of what ran on a stream
-    the time is the stream's, of a transfer without its wait. Of several runs a column has the names. The last
-    line's period is the run's, which is over rounds of ``depth`` chunks.
-    """
-    mesh = sorted({rank for _, entries, _ in runs for rank in entries} - {STAGE0_RANK})
-    generate = [f"gen r{rank}" for rank in mesh]
-    head = ["chunk", "epoch", "encode", "preflight", "send", "forward"]
-    head += [*generate, "result", "decode", "period"]
-    several = len(runs) > 1
-    rows = [
-        [*([title] if several else []), *row]
-        for title, entries, depth in runs
-        for row in _rows(entries, mesh, depth, first, last)
-    ]
-    above = "milliseconds; a row per chunk, then medians without the first row, and the run's period"
-    return Table([*(["run"] if several else []), *head], rows, above=above)
-
-
-def _rows(
-    entries: EntriesByRank, mesh: Sequence[int], depth: int, first: int | None, last: int | None
-) -> Iterator[list[str]]:
-    ranks = aligned(entries)
-    periods = periods_ms(emissions(ranks))
-    waits = {(half.rank, half.span): half.waits_ms for half in transfers(ranks)}
-    times: list[list[float | None]] = []
-    for k, spans in spans_by_chunk(ranks).items():
-        if (first is not None and k < first) or (last is not None and k > last):
-            continue
-        row = [
-            _ms(spans, STAGE0_RANK, "encode", waits),
-            _ms(spans, STAGE0_RANK, "preflight", waits),
-            _ms(spans, STAGE0_RANK, "send", waits),
-            _forward_ms(spans),
-            *(_ms(spans, rank, "generate", waits) for rank in mesh),
-            _ms(spans, LEADER_RANK, "send_result", waits),
-            _ms(spans, STAGE0_RANK, "decode", waits),
-            periods.get(k),
-        ]
-        times.append(row)
-        epoch = max(span.cache_epoch for of_name in spans.values() for span in of_name)
-        yield [str(k), str(epoch), *map(_text, row)]
-    columns = [[ms for ms in column if ms is not None] for column in zip(*(times[1:] or times), strict=True)]
-    medians = [statistics.median(column) if column else None for column in columns]
-    period_ms = _period_ms(ranks, *_counted(ranks, first, last), depth)
-    yield ["median", "", *map(_text, medians[:-1]), _text(period_ms)]
-
-
-def _ms(spans: ChunkSpans, rank: int, name: str, waits: Mapping[tuple[int, Span], float]) -> float | None:
-    of_name = spans.get((rank, name))
-    return sum(span.ms - waits.get((rank, span), 0.0) for span in of_name) if of_name else None
-
-
-def _forward_ms(spans: ChunkSpans) -> float | None:
-    received, sent = spans.get((LEADER_RANK, "receive")), spans.get((LEADER_RANK, "broadcast"))
-    return (sent[-1].end_ns - received[-1].end_ns) / 1e6 if received and sent else None
-
-
-def _text(ms: float | None) -> str:
-    return "-" if ms is None else f"{ms:.2f}"

@@ -32,6 +32,8 @@ MOST_RANKS = 1 << 16
 WAIT, WAIT_TENSOR = "wait", "wait_tensor"
 WAITS = (WAIT, WAIT_TENSOR)
 """Waits for a handle, and for what a functional call returned."""
+ABORT = "abort"
+"""Of one group, by its own method: calls on it that others of this process are in raise."""
 LOCAL = "only "
 """Begins the ``op`` of a ``new_group`` that its members alone make."""
 INSIDE = "inside-rank"

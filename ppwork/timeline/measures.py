@@ -44,6 +44,21 @@ def dropped_chunks(stage0_entries: Iterable[Entry]) -> list[int]:
     return sorted(e.chunk_index for e in stage0_entries if isinstance(e, Instant) and e.name == "drop")
 
 
+def flushes(entries_by_rank: Mapping[int, Sequence[Entry]]) -> dict[int, int]:
+    """Return when the encode of each chunk began that came with a flush: where a new epoch made others stale.
+
+    A flush with nothing in flight is a cut like any other, and not in it.
+    """
+    stage0 = entries_by_rank.get(STAGE0_RANK, ())
+    dropped = dropped_chunks(stage0)
+    encodes = sorted(steps_of(stage0, "encode"), key=lambda span: span.call_id)
+    return {
+        then.chunk_index: then.start_ns
+        for before, then in pairwise(encodes)
+        if then.cache_epoch > before.cache_epoch and before.chunk_index in dropped
+    }
+
+
 def mesh_idle_ms(leader_entries: Iterable[Entry]) -> tuple[float, ...]:
     """Return start of each ``generate`` of the leader minus end of the one before, in milliseconds."""
     spans = sorted(steps_of(leader_entries, "generate"), key=lambda span: span.start_ns)

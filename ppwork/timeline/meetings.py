@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from ppwork.records.calls import ANY, LOCAL, SEND, WAITS, Call, Part, RankCalls
+from ppwork.records.calls import ABORT, ANY, LOCAL, SEND, WAITS, Call, Part, RankCalls
 
 START, BACKWARD = "init_process_group", "backward of DDP"
 MAKES_GROUPS = ("new_group", "new_subgroups", "new_subgroups_by_enumeration", "split_group", "shrink_group")
-ALONE = (*WAITS, "destroy_process_group")
+ALONE = (*WAITS, ABORT, "destroy_process_group")
 """Calls that no other rank has to make."""
 ALSO_CALLED = {
     **dict.fromkeys(("allgatherbase", "allgatherintotensor", "allgathertensor"), "allgathersingle"),
@@ -160,6 +160,14 @@ class Meetings:
         # Order is what they meet by: past calls that were not kept, half of one tells nothing.
         self.messages = tuple(m for m in self._messages() if not self._cut or (m.sent and m.received))
         self.meetings = tuple(m for m in self._meetings() if not self._cut or not m.missing)
+
+    def is_outside(self, call: Call) -> bool:
+        """Say whether a call is a collective of a group that its rank is not in: torch does nothing then."""
+        begun = call.begun
+        if begun.group or call.error or call.name in (START, *ALONE, *MAKES_GROUPS):
+            return False
+        has_tensor = any(part.dtype and not part.kind for part in begun.parts)
+        return bool(self.ranks[call.rank].groups) and (has_tensor or call.name == "barrier")
 
     @cached_property
     def forgotten(self) -> set[int]:

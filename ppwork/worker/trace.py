@@ -27,6 +27,7 @@ from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
 from ppwork.records.calls import (
+    ABORT,
     ANY,
     LOCAL,
     WAIT,
@@ -212,6 +213,9 @@ class CallRecorder:
                 self._put += [(home, name, ours) for home in (self._c10d, module) if hasattr(home, name)]
         work = self._c10d.Work
         work.wait = self._wait(work.wait)
+        group = self._c10d.ProcessGroup
+        if (abort := getattr(group, "abort", None)) is not None:  # another torch may have none
+            group.abort = self._aborting(abort)
 
     def _replace_functional(self, module: ModuleType) -> None:
         self._later = module.AsyncCollectiveTensor
@@ -298,6 +302,19 @@ class CallRecorder:
 
         recorded.__name__, recorded.__doc__ = "wait", wait.__doc__
         return _compiled_as(recorded, wait)
+
+    def _aborting(self, abort: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap the end of one group, which a program's own thread may bring about."""
+
+        def recorded(group: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            if self._inside.call:
+                return abort(group, *args, **kwargs)
+            known = self._arguments.group(group)
+            with self._ending(self._begin(ABORT, known.name if known else "")):
+                return abort(group, *args, **kwargs)
+
+        recorded.__name__, recorded.__doc__ = ABORT, abort.__doc__
+        return _compiled_as(recorded, abort)
 
     def _waiting(self, wait: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap the wait for what a functional call returned."""

@@ -96,7 +96,7 @@ def test_the_code_of_a_cell_runs_on_ranks_and_shows_what_they_printed(tmp_path):
     assert result["text/plain"] == "rank 0: sum 1.0\nrank 1: sum 1.0"
     # The picture of its calls stands below what it printed.
     assert result["text/html"].startswith("<pre>rank 0: sum 1.0")
-    assert '<img alt="2 ranks, 6 calls.' in result["text/html"]
+    assert '<img alt="2 ranks, 6 calls with init' in result["text/html"]
     assert (tmp_path / "cell.py").read_text().startswith(PROGRAM)
     wait_for((tmp_path / "runs").exists)
 

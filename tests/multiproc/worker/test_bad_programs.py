@@ -51,7 +51,7 @@ CASES = {
         ("passed its limit of 8 s", "rank 0 waits for rank 1: init_process_group", "why rank 1 did not come"),
         code=PAST_LIMIT, limit_s=STANDS_S,
     ),
-    "exits_at_once": Case(2, ("2 ranks, 4 calls.",)),
+    "exits_at_once": Case(2, ("2 ranks, 4 calls with init",)),
     "one_exits_at_once": Case(
         2, ("Rank 1 waits for nobody: its program came to its end, after all_reduce",),
         ("Rank 1 waits for nobody: its program came to its end, after all_reduce",), code=1,
@@ -59,8 +59,8 @@ CASES = {
     "prints_lines": Case(2, shown=("rank 0: (99.9 MB before this are in ", "rank 1: the last line")),
     "prints_one_line": Case(2, shown=("rank 0: (99.9 MB before this are in ", "zzz... (65536 characters)")),
     "patches": Case(2, ("The program of ranks 0 and 1 puts functions of its own in place of send:",)),
-    "forks": Case(3, ("2 ranks, 8 calls.",)),
-    "threads": Case(2, ("2 ranks, 10 calls.",)),
+    "forks": Case(3, ("2 ranks, 8 calls with init",)),
+    "threads": Case(2, ("2 ranks, 10 calls with init",)),
     "reads": Case(
         2, ("its program ended with EOFError",),
         ('input("how many? ")', "Rank 0 raised EOFError", "a rank has no keyboard"), code=1,
@@ -74,7 +74,7 @@ CASES = {
         ("bad.py:", "Rank 1 raised ValueError: said to nobody, and showed nothing of it.", "sys.excepthook"),
         code=1,
     ),
-    "redirects": Case(2, ("2 ranks, 6 calls.",), shown=("neither rank printed anything",)),
+    "redirects": Case(2, ("2 ranks, 6 calls with init",), shown=("neither rank printed anything",)),
     "ignores_signals": Case(
         2, ("Rank 1 waits for nobody: in code of its own",),
         ("passed its limit of 8 s", "rank 0 waits for rank 1: recv", "in ignores_signals"),
@@ -168,7 +168,7 @@ def test_ranks_that_a_rank_starts_are_seen_as_a_world_of_their_own(bad, tmp_path
     assert all(of_rank.left is not None and not of_rank.left.error for of_rank in ranks.values())
     met = Meetings(ranks)
     assert [meeting.name for meeting in met.meetings if not meeting.is_start] == ["all_reduce"]
-    assert "3 ranks, 9 calls." in pp.pictures.program(run).finding
+    assert "3 ranks, 9 calls with init" in pp.pictures.program(run).finding
 
 
 @pytest.mark.parametrize("name", ["hooks", "exits_before"])

@@ -88,7 +88,10 @@ def test_a_handle_that_is_let_go_ends_its_loan_then_and_the_lost_message_is_name
     assert second.wait is wait
     assert first.wait is None
     assert first.call.end_ns < first.dropped_ns < wait.start_ns
-    assert "Rank 0 never waited for its isend (lets_go.py:6)" in run.failure.what
+    assert (
+        "Rank 0 let go of the handle of the first isend (lets_go.py:6) and waits for the second"
+        in run.failure.what
+    )
     assert run.failure.check_first.startswith("keep the handle until its wait")
 
 
@@ -146,17 +149,21 @@ def test_a_line_of_import_records_under_a_torchrun_of_ones_own(tmp_path):
                      "destroy_process_group"]  # fmt: skip
 
 
-def test_a_name_that_a_program_takes_away_is_not_one_that_it_replaces(tmp_path):
+def test_a_name_that_is_taken_away_is_not_replaced_and_the_abort_of_a_group_is_a_call(tmp_path):
     program = tmp_path / "older.py"
     program.write_text(
         "import torch.distributed as dist\n"
         'dist.init_process_group("gloo")\n'
         'vars(dist).pop("all_gather_into_tensor" if dist.get_rank() else "send")\n'
         "dist.recv = print\n"
+        "dist.group.WORLD.abort()\n"
         "dist.destroy_process_group()\n"
     )
     run = pp.launch_script(program, nproc=2, out=tmp_path / "run")
-    assert [of_rank.left.replaced for of_rank in read_calls(run.run_dir).values()] == [("recv",), ("recv",)]
+    ranks = read_calls(run.run_dir)
+    assert [of_rank.left.replaced for of_rank in ranks.values()] == [("recv",), ("recv",)]
+    aborted = [(call.name, call.begun.group) for call in ranks[1].calls if call.name == "abort"]
+    assert aborted == [("abort", "default_pg")]
 
 
 def test_operators_are_recorded_where_that_is_asked_for_and_compiled_code_runs_as_it_would(tmp_path):

@@ -4,7 +4,7 @@ LINE = "programs.py"
 SAID = {
     "left_out_group": ("All ranks have to make a group, and rank 2 did not", "ranks 0 and 1 in new_group",
                        "rank 2 in all_reduce"),
-    "other_members": ("rank 0 new_group [0, 1], ranks 1 and 2 new_group [1, 2]",),
+    "other_members": ("rank 0 makes [0, 1], ranks 1 and 2 make [1, 2]",),
     "circle": ("Ranks 0 and 1 wait for each other: rank 0 in recv float32[4] from 1", LINE),
     "other_tag": ("Rank 0 sent tag 1 (programs.py:", "rank 1 awaited tag 2 (programs.py:"),
     "other_source": ("Rank 0 sent to rank 1 (programs.py:", "rank 1 awaited rank 2 (programs.py:"),

@@ -20,7 +20,7 @@ from ppwork.diagnosis.report import Report, longest_pause_s
 from ppwork.diagnosis.standing import standing
 from ppwork.diagnosis.story import failure_story
 from ppwork.errors import PlanError, RunFailed
-from ppwork.pictures.timelines import timeline_finding
+from ppwork.pictures.timeline_words import timeline_finding
 from ppwork.plan import Plan
 from ppwork.records.calls import Begun, CallWriter, Ended, Head, calls_file, read_calls
 from ppwork.records.run import SUMMARY_FILE, Run, rows_of

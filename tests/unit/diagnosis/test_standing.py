@@ -176,7 +176,7 @@ def test_groups_with_other_members_are_a_mismatch_and_those_of_members_alone_are
     for rank, op in enumerate(("[0, 1]", "[1, 2]", "[1, 2]")):
         made.call(rank, "new_group", 0, None, line=3, op=op)
     assert end_of(made).sentence == (
-        "Collective 1 of new_group: rank 0 new_group [0, 1], ranks 1 and 2 new_group [1, 2]."
+        "In their first new_group the ranks differ: rank 0 makes [0, 1], ranks 1 and 2 make [1, 2]."
     )
 
 
@@ -274,8 +274,8 @@ def test_a_lost_message_is_named_although_its_sender_stands_elsewhere(tmp_path):
     made.recv(1, 0, 9, None, line=12)
     end = standing(Meetings(read_calls(tmp_path)))
     assert end.sentence == (
-        "Rank 0 never waited for its isend (prog.py:5), and rank 1 did not receive it (prog.py:12): "
-        "was the handle kept?"
+        "Rank 0 let go of the handle of the first isend (prog.py:5) and waits for the second only "
+        "(prog.py:8): rank 1 did not receive what was given up with that (prog.py:12)."
     )
     assert end.check_first.startswith("keep the handle until its wait")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 
 import pytest
 from failed_runs import KILLED, failed_run
@@ -61,6 +62,20 @@ def test_the_rank_in_which_it_broke_is_never_shown_as_one_that_does_not_know(sto
     axes = failure({"raised": story(**RAISED)}).figure.axes[0]
     assert marks(axes, "P") == pytest.approx({0: 28.0, 1: 7.7, 2: 17.0})
     assert hatched(axes) == [(0.0, pytest.approx(28.0)), (0.0, pytest.approx(17.0))]
+
+
+def test_a_rank_that_loops_works_until_it_is_stuck_and_its_peer_waits_in_its_stage(story):
+    told = story(**FROZEN)
+    loops = replace(told.ranks[2], unfinished_s=-0.01, noticed_s=3.0, error_type="StuckError")
+    lost = replace(told.ranks[1], work=((-0.01, 3.09),), error_type="PeerLostError")
+    stuck = replace(told, ranks=(told.ranks[0], lost, loops))
+    axes = failure(stuck).figure.axes[0]
+    longest = {
+        round(bar.get_y() + bar.get_height() / 2): (bar.get_hatch(), bar.get_x() + bar.get_width())
+        for bar in axes.patches
+        if bar.get_height() < 0.5 and bar.get_width() > 1
+    }
+    assert longest == {1: ("..", pytest.approx(3.09)), 2: (None, pytest.approx(3.0))}
 
 
 def test_work_is_drawn_only_as_far_as_the_axis_goes(story):

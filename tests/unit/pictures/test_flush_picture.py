@@ -1,6 +1,7 @@
 """A chunk that a flush dropped, in the picture."""
 
 from drawn_timelines import by_gid, drawn, texts
+from legible import assert_legible
 from made_runs import made
 
 from ppwork.records.spans import Instant, Span
@@ -33,3 +34,18 @@ def test_a_drop_is_marked_in_place_of_the_emission_and_explained():
 
 def test_a_run_without_a_flush_has_no_word_of_it():
     assert "drop" not in texts(drawn(made(chunks=5)))
+
+
+def test_a_flush_is_a_line_where_its_chunk_began_and_what_it_made_stale_was_made_and_dropped():
+    figure = drawn(flushed(made(chunks=5, cut_at=3), 2), first_chunk=2, last_chunk=3)
+    (line,) = by_gid(figure)["flush"]
+    (encode,) = by_gid(figure)["chunk3.encode"]
+    assert line.get_xdata()[0] == encode.get_x()
+    shown = texts(figure)
+    assert "flush, with chunk 3" in shown
+    assert "2, made, then dropped" in shown
+    assert_legible(figure)
+
+
+def test_a_cut_with_nothing_in_flight_is_no_flush():
+    assert "flush" not in by_gid(drawn(made(chunks=5, cut_at=3)))

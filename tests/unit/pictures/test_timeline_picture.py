@@ -14,7 +14,8 @@ from matplotlib.colors import to_hex, to_rgba
 
 from ppwork.errors import PlanError
 from ppwork.pictures.style import BAD, CALLS, COLOURS, WORK_STEPS, chunk_style
-from ppwork.pictures.timelines import timeline, timeline_files, timeline_finding
+from ppwork.pictures.timeline_words import timeline_finding
+from ppwork.pictures.timelines import timeline, timeline_files
 from ppwork.plan import Plan
 from ppwork.records.clocks import CLOCK
 from ppwork.records.spans import Instant, Span
@@ -79,6 +80,14 @@ def test_waiting_is_pale_work_is_solid_and_a_transfer_is_thinner():
 def test_a_box_of_rank_0_says_which_half_it_is_where_there_is_no_room_for_the_word():
     shown = set(texts(drawn(made(), first_chunk=1, last_chunk=3)))
     assert {"e1", "d1", "e2", "d2", "e3", "d3", "generate 2"} <= shown
+
+
+def test_a_box_that_is_narrower_still_has_its_letter_and_number_upright():
+    figure = drawn(made(chunks=12), first_chunk=5, last_chunk=10)
+    upright = {text.get_text() for text in figure.axes[0].texts if text.get_rotation() == 90}
+    assert "e10" in upright
+    assert "d5" in set(texts(figure)) - upright
+    assert_legible(figure)
 
 
 def test_neighbours_differ_in_colour_and_in_hatch_up_to_four_apart():
@@ -191,16 +200,16 @@ def test_shown_chunks_without_a_whole_round_are_told_by_their_number_and_not_by_
 def test_sentence_of_a_sequential_run_by_hand():
     """Seven periods of 100 ms, 65 ms of each generated, all of stage 0's work outside of them."""
     assert timeline_finding(made()) == (
-        "Over chunks 1 to 7 the period is 100.0 ms, the mesh leader (rank 1) computes 65% of the time, "
-        "and stage 0 and the mesh never work at the same time."
+        "Over chunks 1 to 7 the period is 100.0 ms, the mesh leader (rank 1) computes 65% of the time "
+        "from emission 0 to 7, and stage 0 and the mesh never work at the same time."
     )
 
 
 def test_sentence_of_an_overlapped_run_by_hand():
     """From 136 to 836 ms: generated 44 + 6 x 65 of 700; of stage 0's 7 x 16 + 6 x 11, 6 x 16 meanwhile."""
     assert timeline_finding(made(overlapped=True)) == (
-        "Over chunks 1 to 7 the period is 100.0 ms, the mesh leader (rank 1) computes 62% of the time, "
-        "and 54% of stage 0's work happens while the leader computes."
+        "Over chunks 1 to 7 the period is 100.0 ms, the mesh leader (rank 1) computes 62% of the time "
+        "from emission 0 to 7, and 54% of stage 0's work happens while the leader computes."
     )
 
 

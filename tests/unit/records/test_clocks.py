@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_runs import MS, made
 
-from ppwork.pictures.timelines import timeline, timeline_finding
+from ppwork.pictures.timeline_words import timeline_finding
+from ppwork.pictures.timelines import timeline
 from ppwork.plan import Plan
 from ppwork.records.clocks import (
     CLOCK,
