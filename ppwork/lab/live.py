@@ -26,6 +26,7 @@ from ppwork.errors import PlanError
 from ppwork.lab.run import Run
 from ppwork.launcher.launch import DEFAULT_LIMIT_S, Progress
 from ppwork.launcher.launch import launch as launch_plan
+from ppwork.launcher.nodes.places import Places
 from ppwork.launcher.script import LIMIT_S, ScriptRun, rank_log
 from ppwork.launcher.script import launch_script as launch_program
 from ppwork.launcher.view import NoView, StopAsked, View
@@ -177,8 +178,11 @@ def launch(
     progress: Progress | None = None,
     limit_s: float = DEFAULT_LIMIT_S,
     live: bool | None = None,
+    on: Places | None = None,
 ) -> Run:
-    """Run a plan on ``plan.world_size`` processes of this machine and wait for the end, in view of the cell.
+    """Run a plan on ``plan.world_size`` processes of this machine, or of others, in view of the cell.
+
+    With ``on=pp.Hosts("gpu-a", "gpu-b")`` the ranks are on other hosts; docs/machines.md has what that needs.
 
     The arguments are those of ``launcher.launch.launch``, with ``live`` in place of ``view``: show the run in
     the cell while it goes, with a Stop button; ``None``: in a notebook, unless ``PPWORK_NONINTERACTIVE`` is
@@ -200,7 +204,7 @@ def launch(
         return view_of(RunProgress(resolved, run_dir), live=live)
 
     run = launch_plan(
-        plan, out=out, check=check, started=started, progress=progress, limit_s=limit_s, view=view
+        plan, out=out, check=check, started=started, progress=progress, limit_s=limit_s, view=view, on=on
     )
     return Run(run.run_dir, run.exit_code, run.failure)
 
