@@ -39,6 +39,7 @@ from ppwork.plan import Plan
 from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK
 from ppwork.records import run as records
 from ppwork.records.calls import Call
+from ppwork.records.hosts import HostsRecord
 from ppwork.records.pulse import PulseState, read_pulse
 from ppwork.records.run import log_file, rows_of
 from ppwork.records.spans import Span, span_file
@@ -346,6 +347,7 @@ class RunProgress(Facts):
         self.bars: list[Bar] = []
         self.name, self.total = run_dir.name, plan.chunks or 0
         self.done = dict.fromkeys(STEPS.values(), 0)
+        self._ahead: dict[int, int] | None = None
 
     def look(self) -> list[RankState]:
         """Read what is new, count chunks into ``done``, and return every rank as it is now."""
@@ -355,7 +357,10 @@ class RunProgress(Facts):
                     self.done[title] = max(self.done[title], entry.chunk_index + 1)
                 if isinstance(entry, Span) and entry.name in WORK and entry.chunk_index >= 0:
                     self._spans[rank].append(entry)
-        self.bars = [_bar(rank, span) for rank, spans in self._spans.items() for span in spans]
+        if self._ahead is None and (hosts := HostsRecord.load(self._run_dir)) is not None:
+            self._ahead = hosts.ahead_of_us()
+        ahead = self._ahead or {}
+        self.bars = [_bar(rank, s, ahead.get(rank, 0)) for rank, spans in self._spans.items() for s in spans]
         return [self._rank(rank) for rank in range(self._plan.world_size)]
 
     def _rank(self, rank: int) -> RankState:
@@ -382,9 +387,11 @@ class RunProgress(Facts):
         return RankState(rank, role, pulse.state.value, doing, log)
 
 
-def _bar(rank: int, span: Span) -> Bar:
+def _bar(rank: int, span: Span, ahead_ns: int) -> Bar:
     colour, _ = chunk_style(span.chunk_index)
-    return Bar(rank, span.start_ns, span.end_ns, f"{span.name} {span.chunk_index}", colour)
+    return Bar(
+        rank, span.start_ns - ahead_ns, span.end_ns - ahead_ns, f"{span.name} {span.chunk_index}", colour
+    )
 
 
 class ScriptProgress(Facts):

@@ -62,6 +62,13 @@ class HostsRecord(msgspec.Struct, frozen=True, kw_only=True):
         """Read it; ``None``: the run was on one host, or the file does not read."""
         return read_json(run_dir / HOSTS_FILE, cls)
 
-    def ahead_ns(self, rank: int) -> int:
-        """Return how far the clock of a rank's host is ahead of the launcher's; 0 where that is not known."""
-        return next((host.offset_ns or 0 for host in self.hosts if rank in host.ranks), 0)
+    def ahead_of_us(self) -> dict[int, int]:
+        """Return the nanoseconds by which each rank's clock is ahead of the launcher's, where it is known."""
+        return {
+            rank: host.offset_ns for host in self.hosts for rank in host.ranks if host.offset_ns is not None
+        }
+
+    def ahead_of_rank0(self) -> dict[int, int]:
+        """Return the same of rank 0's clock; nothing if rank 0's is not known."""
+        ours = self.ahead_of_us()
+        return {rank: ahead_ns - ours[0] for rank, ahead_ns in ours.items()} if 0 in ours else {}

@@ -29,7 +29,7 @@ WORDS = 4096
 """Bytes of the end of what the process printed to its standard error."""
 
 Inbox = queue.Queue[tuple["Channel", int, wire.OfNode | str]]
-"""What came: the pipe, the node, and its word; of a pipe that ended why, for all of its nodes (``ALL``)."""
+"""What came: the pipe, the node, and its word. Of a pipe that ended what is known of that, for ``ALL``."""
 
 
 class Channel:
@@ -117,17 +117,17 @@ class Channel:
 
     def _read(self) -> None:
         assert self._process.stdout is not None  # noqa: S101  a pipe
-        why = "closed its pipe"
+        why = ""
         with contextlib.suppress(OSError, ValueError):
             try:
                 while data := os.read(self._process.stdout.fileno(), 1 << 16):
                     for node, message in self._reader.feed(data):
                         self._got(node, message)
             except PPWorkError as error:
-                why = f"said what no node says: {error.what}"
+                why = f"said what no node says: {error.what} "
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = self._process.wait(POLITE_S)
-            why = f"{why} (exit code {code})" if code else why
+            why += f"(exit code {code})"
         self._put(ALL, why)
 
     def _got(self, node: int, message: wire.Said) -> None:

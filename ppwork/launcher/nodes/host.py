@@ -53,7 +53,8 @@ class Host:
         number: Of its node.
         name: As it was given, then as the host calls itself.
         ranks: Its ranks.
-        ways: Addresses of the first host that worked from here; of the first host itself, where it listens.
+        ways: To the first host, as far as they work; of that itself: to where it listens.
+        way: The one that was chosen.
         lost: Why it is lost, as the second part of a sentence.
         check_first: What to check then.
     """
@@ -65,9 +66,9 @@ class Host:
     state: State = State.CALLED
     hello: wire.Hello | None = None
     looked: wire.Looked | None = None
-    ways: tuple[wire.Address, ...] = ()
+    ways: tuple[wire.Way, ...] = ()
     public: tuple[wire.Address, ...] = ()
-    way: wire.Address | None = None
+    way: wire.Way | None = None
     home: Home | None = None
     code: int | None = None
     stayed: dict[str, int] = field(default_factory=dict)
@@ -81,6 +82,16 @@ class Host:
     def offset(self) -> Offset | None:
         """How far its clock is ahead of ours."""
         return self.channel.offsets.get(self.number)
+
+    @property
+    def address(self) -> str:
+        """Its own, in the ranks' network; empty until that was found."""
+        return self.way.own.address if self.way is not None else ""
+
+    @property
+    def interface(self) -> str:
+        """Its own, in the ranks' network; empty until that was found."""
+        return self.way.own.interface if self.way is not None else ""
 
     @property
     def is_over(self) -> bool:
@@ -98,8 +109,8 @@ class Host:
         return HostRecord(
             name=self.name,
             ranks=tuple(self.ranks),
-            address=self.way.address if self.way is not None else "",
-            interface=self.way.interface if self.way is not None else "",
+            address=self.address,
+            interface=self.interface,
             folder="" if self.looked is None or self.looked.shared else self.looked.folder,
             offset_ns=None if offset is None else offset.offset_ns,
             error_ns=0 if offset is None else offset.error_ns,

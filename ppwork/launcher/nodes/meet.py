@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 
 import psutil
 
-from ppwork.launcher.nodes.wire import Address
+from ppwork.launcher.nodes.wire import Address, Way
 
 LOOPBACK = "127.0.0.1"
 TRY_S = 5.0
@@ -147,18 +147,16 @@ class Listener:
             connection.sendall(b"!") if is_ours else connection.close()
 
 
-def reach(
-    addresses: Sequence[Address], secret: bytes, node: int
-) -> list[tuple[Address, Address, socket.socket]]:
+def reach(addresses: Sequence[Address], secret: bytes, node: int) -> list[tuple[Way, socket.socket]]:
     """Try addresses of the first node, all at once.
 
     Returns:
-        Those where the first node itself answered: its address, our own end, and the connection.
+        Those where the first node itself answered, each with the connection.
 
     Blocks:
         At most ``TRY_S`` and a second.
     """
-    reached: list[tuple[Address, Address, socket.socket] | None] = [None] * len(addresses)
+    reached: list[tuple[Way, socket.socket] | None] = [None] * len(addresses)
 
     def attempt(number: int) -> None:
         reached[number] = _reach(addresses[number], secret, node)
@@ -172,7 +170,7 @@ def reach(
     return [each for each in reached if each is not None]
 
 
-def _reach(at: Address, secret: bytes, node: int) -> tuple[Address, Address, socket.socket] | None:
+def _reach(at: Address, secret: bytes, node: int) -> tuple[Way, socket.socket] | None:
     try:
         connection = socket.create_connection((at.address, at.port), TRY_S)
     except OSError:
@@ -189,7 +187,7 @@ def _reach(at: Address, secret: bytes, node: int) -> tuple[Address, Address, soc
         connection.close()
         return None
     mine = connection.getsockname()[0]
-    return at, Address(_interface_of(mine), mine), connection
+    return Way(at, Address(_interface_of(mine), mine)), connection
 
 
 class _Line:

@@ -32,6 +32,7 @@ from ppwork.process import HOST_LOST, PAST_LIMIT, UNWRITABLE
 from ppwork.protocol.bounds import Bounds
 from ppwork.records.hosts import HostEnd, HostsRecord
 from ppwork.records.pulse import read_pulse
+from ppwork.records.spans import read_entries
 from ppwork.version import __version__
 
 BEAT_S = 0.25
@@ -193,16 +194,16 @@ class Muster:
         )
         self._wait(State.MET, STEP_S, "open a socket", [first])
         for host in others:
-            host.channel.say(wire.Reach(first.ways), host.number)
+            host.channel.say(wire.Reach(tuple(way.to for way in first.ways)), host.number)
         self._wait(State.MET, STEP_S, "try the addresses of the first")
         for at in first.ways:
-            by = [next((way for way in host.ways if _same(way, at)), None) for host in others]
-            if None not in by:
-                for host, way in zip(self.hosts, [at, *by], strict=True):
+            ways = [next((way for way in host.ways if way.to == at.to), None) for host in self.hosts]
+            if None not in ways:
+                for host, way in zip(self.hosts, ways, strict=True):
                     host.way = way
                 return
         stranded = next((host for host in others if not host.ways), None)
-        tried = listed(f"{at.address} ({at.interface})" for at in first.ways) or "no address"
+        tried = listed(f"{way.to.address} ({way.to.interface})" for way in first.ways) or "no address"
         public = f"; not tried, as of the Internet: {listed(at.address for at in first.public)}"
         who = f"{stranded.name} does not reach" if stranded is not None else "not all hosts reach"
         raise PlanError(
@@ -268,9 +269,9 @@ class Muster:
                 ranks=len(host.ranks),
                 first=host.ranks.start,
                 hosts=len(self.hosts),
-                address=first.address,
-                port=first.port,
-                interface=host.way.interface if host.way is not None else "",
+                address=first.to.address,
+                port=first.to.port,
+                interface=host.interface,
                 run_id=run_id,
                 threads=plan.threads_per_rank,
                 start_s=Bounds.of(plan).start_s,
@@ -335,7 +336,7 @@ class Muster:
         for host, peer, quiet in self._edges:
             if not peer.code and not host.code:
                 one, other = sorted((host, peer), key=lambda each: each.number)
-                ends = [f"{each.name} ({each.way.address if each.way else '?'})" for each in (one, other)]
+                ends = [f"{each.name} ({each.address})" for each in (one, other)]
                 how = "broke" if quiet.closed else f"passed nothing for {duration(quiet.quiet_s)}"
                 return HostEnd(
                     error_type="NetworkSilent",
@@ -383,8 +384,9 @@ class Muster:
             for host in hosts:
                 if isinstance(word, str):
                     words = channel.words()
-                    check = f"what it said last: {words}" if words else f"the log of {host.name}"
-                    self._lose(host, word, check)
+                    check = f"what it said last: {words}" if words else f"who ended it on {host.name}?"
+                    how = "started no node" if host.state is State.CALLED else "lost its node"
+                    self._lose(host, f"{how} {word}".rstrip(), check)
                 else:
                     self._take(host, word)
 
@@ -400,9 +402,9 @@ class Muster:
             case wire.Looked():
                 host.looked = word
             case wire.Listening():
-                host.ways, host.public = word.at, word.refused
+                host.ways, host.public = tuple(wire.Way(at, at) for at in word.at), word.refused
             case wire.Reached():
-                host.ways = word.at
+                host.ways = word.ways
             case wire.Piece():
                 self._write(host, word)
             case wire.Stays():
@@ -444,16 +446,17 @@ class Muster:
             channel.close()
 
 
-def _same(one: wire.Address, other: wire.Address) -> bool:
-    return (one.address, one.port) == (other.address, other.port)
-
-
 def _last(run_dir: Path, ranks: Iterable[int]) -> str:
-    """Return where the ranks of a host were by their last pulses, as the third part of a sentence."""
-    pulses = filter(None, (read_pulse(run_dir, rank) for rank in ranks))
-    said = [
-        f"rank {pulse.rank} in {pulse.doing}, chunk {pulse.ids['chunk_index']}"
-        for pulse in pulses
-        if pulse.doing and "chunk_index" in pulse.ids
-    ]
+    """Return where the ranks of a host were by what they left, as the third part of a sentence."""
+    said = []
+    for rank in ranks:
+        pulse = read_pulse(run_dir, rank)
+        if pulse is not None and pulse.doing and "chunk_index" in pulse.ids:
+            said.append(f"rank {rank} in {pulse.doing}, chunk {pulse.ids['chunk_index']}")
+            continue
+        with contextlib.suppress(OSError, ValueError):
+            of_chunks = [entry for entry in read_entries(run_dir, rank) if entry.chunk_index >= 0]
+            if of_chunks:
+                newest = max(of_chunks, key=lambda entry: entry.end_ns)
+                said.append(f"rank {rank} after {newest.name}, chunk {newest.chunk_index}")
     return f"; last: {listed(said)}" if said else ""

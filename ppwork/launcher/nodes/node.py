@@ -289,16 +289,15 @@ def _meet(pipe: Pipe, node: int, secret: bytes) -> tuple[wire.Start, Meeting, Ed
         pipe.say(wire.Listening(listener.at, tuple(refused)))
     elif isinstance(asked, wire.Reach):
         reached = reach(asked.at, secret, node)
-        ways = [wire.Address(own.interface, at.address, at.port) for at, own, _ in reached]
-        pipe.say(wire.Reached(tuple(ways)))
+        pipe.say(wire.Reached(tuple(way for way, _ in reached)))
     start = pipe.take(wire.Start)
     listening, own_address = None, start.address
     peers: dict[int, socket.socket] = {}
     if listener is not None:
         listening, peers = listener.choose(start.address, start.port)
-    for at, own, connection in reached:
-        if at.address == start.address:
-            peers[0], own_address = connection, own.address
+    for way, connection in reached:
+        if (way.to.address, way.to.port) == (start.address, start.port):
+            peers[0], own_address = connection, way.own.address
         else:
             connection.close()
     meeting = Meeting(

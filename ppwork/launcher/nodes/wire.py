@@ -60,6 +60,13 @@ class Address(msgspec.Struct, frozen=True):
     port: Port = 0
 
 
+class Way(msgspec.Struct, frozen=True):
+    """A connection that was tried and works: to a place of the first host, from one here."""
+
+    to: Address
+    own: Address
+
+
 Addresses = Annotated[tuple[Address, ...], Meta(max_length=64)]
 
 
@@ -130,9 +137,9 @@ class Reach(Message, frozen=True, tag="reach"):
 
 
 class Reached(Message, frozen=True, tag="reached"):
-    """Of another node: which of them worked, each with the interface that it left by here."""
+    """Of another node: which of them worked."""
 
-    at: Addresses
+    ways: Annotated[tuple[Way, ...], Meta(max_length=64)]
 
 
 class Start(Message, frozen=True, tag="start", kw_only=True):

@@ -34,8 +34,9 @@ def test_an_address_that_answers_is_found_among_others_and_a_stranger_is_not_let
         monkey.undo()
     with socket.create_connection((meet.LOOPBACK, listener.at[0].port)) as guess:
         guess.sendall(b"x" * 200)
-        ((at, own, connection),) = reach(listener.at, SECRET, 1)
-    assert (at, own.interface) == (listener.at[0], "lo")
+        ((way, connection),) = reach(listener.at, SECRET, 1)
+    at = way.to
+    assert (at, way.own.interface) == (listener.at[0], "lo")
     chosen, peers = listener.choose(at.address, at.port)
     assert sorted(peers) == [1]
     assert chosen.getsockname() == (at.address, at.port)
