@@ -19,8 +19,9 @@ import msgspec
 
 from ppwork.diagnosis.report import death
 from ppwork.diagnosis.runs import diagnose
-from ppwork.errors import PlanError, RecordError, RunFailed
+from ppwork.errors import PlanError, RecordError, RunFailed, listed
 from ppwork.launcher.checks import free_mb, new_run_dir, resolve
+from ppwork.launcher.nodes.gather import MOST_WHOLE
 from ppwork.launcher.nodes.muster import Muster
 from ppwork.launcher.nodes.places import Places
 from ppwork.launcher.registry import registered, registry
@@ -100,10 +101,10 @@ def launch(
             plan = resolve(plan)
         registry()  # refused before the run folder is used up
         run_dir = new_run_dir(out)
-        plan.save(run_dir)
-        if hosts is not None:
+        if hosts is not None:  # a host that is not ready leaves the folder empty
             hosts.look(run_dir.name, run_dir, [plan.input] if plan.input else [])
             hosts.meet()
+        plan.save(run_dir)
         if started is not None:
             started(plan, run_dir)
         deadline = time.monotonic() + limit_s
@@ -255,6 +256,12 @@ def _if_full(run_dir: Path, failure: RunFailed) -> RunFailed:
 def _verify(run: Run, deadline: float) -> RunFailed | None:
     """Compute the same in one process and put the largest difference into the summary."""
     plan, run_dir = run.plan, run.run_dir
+    if not (run_dir / OUTPUTS_FILE).exists() and (hosts := HostsRecord.load(run_dir)) is not None:
+        stayed = [f"{host.name}:{path}" for host in hosts.hosts for path in host.stayed]
+        return RunFailed(
+            f"The outputs did not come here, and are not verified: {listed(stayed)}",
+            check_first=f"more than {MOST_WHOLE >> 20} MiB stay there: fewer chunks, or a shared folder",
+        )
     command = [sys.executable, "-m", "ppwork", "reference", str(run_dir)]
     environment = child_environment(plan.threads_per_rank)
     log_path = run_dir / "reference.log"

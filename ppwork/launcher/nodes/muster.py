@@ -38,6 +38,8 @@ from ppwork.version import __version__
 BEAT_S = 0.25
 STEP_S = 20.0
 """Seconds for each step of the handshake after a host has answered."""
+CLOCKS_S = 1.0
+"""Four beats or so."""
 LAST_S = 4.0
 """Seconds after the end in which hosts send their last words; what comes later is not waited for."""
 LATE_S = 15.0
@@ -141,14 +143,14 @@ class Muster:
         chosen = {plan.backend_with(n, len(host.ranks)) for n, host in zip(gpus, self.hosts, strict=True)}
         return "nccl" if chosen == {"nccl"} else "gloo"
 
-    def look(self, run: str, folder: Path, needs: Iterable[str] = ()) -> None:
+    def look(self, run: str, folder: Path | None = None, needs: Iterable[str] = ()) -> None:
         """Say what the run needs, and see whether the hosts share its folder; rank 0's host has the files.
 
         Raises:
             PlanError: A host lacks it; nothing was started.
         """
-        marker = folder / MARKER
-        word = secrets.token_hex(16) if self._places.use_shared else ""
+        word = secrets.token_hex(16) if folder is not None and self._places.use_shared else ""
+        marker = Path(folder or "") / MARKER
         if word:
             marker.write_text(word)
         try:
@@ -156,7 +158,7 @@ class Muster:
                 look = wire.Look(
                     secret=self._secret,
                     run=run,
-                    folder=str(folder),
+                    folder=str(folder or ""),
                     marker=word,
                     cwd=str(Path.cwd()),
                     needs=tuple(needs) if 0 in host.ranks else (),
@@ -165,7 +167,8 @@ class Muster:
                 host.channel.say(look, host.number)
             self._wait(State.LOOKED, STEP_S, "look at its disk")
         finally:
-            marker.unlink(missing_ok=True)
+            if word:
+                marker.unlink(missing_ok=True)
         for host in self.hosts:
             if host.looked is None:
                 continue
@@ -205,13 +208,23 @@ class Muster:
         stranded = next((host for host in others if not host.ways), None)
         tried = listed(f"{way.to.address} ({way.to.interface})" for way in first.ways) or "no address"
         public = f"; not tried, as of the Internet: {listed(at.address for at in first.public)}"
-        who = f"{stranded.name} does not reach" if stranded is not None else "not all hosts reach"
+        who = f"Host {stranded.name} does not" if stranded is not None else "Not all hosts"
         raise PlanError(
-            f"{who[:1].upper()}{who[1:]} {first.name} at the same address of {tried}"
+            f"{who} reach {first.name} at {'any' if stranded is not None else 'the same'} of {tried}"
             f"{public if first.public else ''}. Nothing was started.",
             check_first="a firewall between them (all ports have to be open there); are they in one "
             f"network?{' allow_public=True, if that network is meant' if first.public else ''}",
         )
+
+    def settle_clocks(self) -> None:
+        """Wait until the clock of every host was compared with ours a few times.
+
+        Blocks:
+            ``CLOCKS_S``.
+        """
+        until_s = time.monotonic() + CLOCKS_S
+        while time.monotonic() < until_s:
+            self._drain()
 
     def run(
         self, plan: Plan, program: Sequence[str], run_dir: Path, limit_s: float, look: Callable[[], None]
@@ -312,7 +325,7 @@ class Muster:
 
     def _last_words(self) -> None:
         until_s = (self._ended_s or time.monotonic()) + LAST_S
-        while not all(host.is_over or host.quiet_s > LAST_S for host in self.hosts):
+        while any(host.state is State.RUNNING and host.quiet_s < LAST_S for host in self.hosts):
             if time.monotonic() > until_s:
                 break
             self._drain()
@@ -385,8 +398,9 @@ class Muster:
                 if isinstance(word, str):
                     words = channel.words()
                     check = f"what it said last: {words}" if words else f"who ended it on {host.name}?"
-                    how = "started no node" if host.state is State.CALLED else "lost its node"
-                    self._lose(host, f"{how} {word}".rstrip(), check)
+                    is_called = host.state is State.CALLED  # then ``_wait`` says its words
+                    how = "started no node" if is_called else "lost its node"
+                    self._lose(host, f"{how} {word}".rstrip(), "" if is_called else check)
                 else:
                     self._take(host, word)
 
