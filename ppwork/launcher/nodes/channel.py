@@ -94,11 +94,14 @@ class Channel:
             self._writing.release()
         return True
 
-    def close(self) -> None:
+    def close(self, polite_s: float = 2 * POLITE_S) -> None:
         """End the process: nobody is told anything any more.
 
+        Args:
+            polite_s: Seconds that it gets to leave by itself; one to a host that is lost would not.
+
         Blocks:
-            At most a few seconds, if it does not leave by itself.
+            At most that and a few seconds.
         """
         assert self._process.stdin is not None  # noqa: S101  pipes
         assert self._process.stdout is not None  # noqa: S101
@@ -109,7 +112,7 @@ class Channel:
         with contextlib.suppress(psutil.NoSuchProcess):
             process = psutil.Process(self._process.pid)
             family = [process, *process.children(recursive=True)]
-        end(family, 2 * POLITE_S)
+        end(family, polite_s)
         self._process.wait()
         self._thread.join(POLITE_S)
         self._process.stdout.close()

@@ -457,7 +457,8 @@ class Muster:
     def _close(self) -> None:
         self._over.set()
         for channel in self._channels:
-            channel.close()
+            lost = all(host.state is State.LOST for host in self.hosts if host.channel is channel)
+            channel.close(0.0) if lost else channel.close()
 
 
 def _last(run_dir: Path, ranks: Iterable[int]) -> str:
