@@ -250,7 +250,7 @@ class Muster:
                 host.home = Home(run_dir, Names(host.number, host.ranks))
         try:
             self._save(run_dir, None)
-            self._follow(time.monotonic() + limit_s + LATE_S, look)
+            in_time = self._follow(time.monotonic() + limit_s + LATE_S, look)
         finally:
             self.end("over")
             self._last_words()
@@ -262,7 +262,7 @@ class Muster:
         if end is not None:
             return HOST_LOST
         codes = [host.code or 0 for host in self.hosts]
-        return PAST_LIMIT if PAST_LIMIT in codes else next(filter(None, codes), 0)
+        return PAST_LIMIT if PAST_LIMIT in codes or not in_time else next(filter(None, codes), 0)
 
     def end(self, why: str) -> None:
         """Tell all hosts that this is the end, once."""
@@ -294,7 +294,8 @@ class Muster:
             host.state = State.RUNNING
             host.channel.say(start, host.number)
 
-    def _follow(self, deadline_s: float, look: Callable[[], None]) -> None:
+    def _follow(self, deadline_s: float, look: Callable[[], None]) -> bool:
+        """Wait until all is over or something is wrong; return whether that was in time."""
         trouble_s: float | None = None
         while not all(host.is_over for host in self.hosts):
             self._drain()
@@ -305,7 +306,8 @@ class Muster:
                 trouble_s = now
             # A host that fell silent says no last word; of one that failed the others have records to write.
             if silent or now > deadline_s or (trouble_s is not None and now - trouble_s > GRACE_S):
-                return
+                return now <= deadline_s
+        return True
 
     def _is_troubled(self) -> bool:
         failed = any(host.code or host.state is State.LOST for host in self.hosts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import psutil
 import pytest
 from spoken_nodes import speaking
 
@@ -12,7 +13,8 @@ from ppwork.errors import PlanError
 from ppwork.launcher.nodes.host import TRANSITIONS, State
 from ppwork.launcher.nodes.muster import Muster
 from ppwork.launcher.nodes.places import Places
-from ppwork.process import HOST_LOST
+from ppwork.launcher.view import StopAsked
+from ppwork.process import HOST_LOST, PAST_LIMIT
 from ppwork.records.hosts import HostsRecord
 
 PLAN = pp.Plan(mesh_size=2, chunks=3, backend="gloo")
@@ -112,3 +114,28 @@ def test_every_state_but_the_last_ones_leads_somewhere():
     leading = {state for state, _ in TRANSITIONS}
     assert leading >= {*State} - {State.LOST}
     assert {*TRANSITIONS.values()} <= {*State}
+
+
+def test_a_run_that_is_stopped_or_outlives_its_limit_ends_everywhere(tmp_path, monkeypatch):
+    """As by the Stop button; the limit is for hosts that do not keep their own."""
+    monkeypatch.setattr("ppwork.launcher.nodes.muster.LATE_S", 0.0)
+    going = "up_to_start(); heard()"
+    for look, limit_s in ((stopped, 60.0), (lambda: None, 0.5)):
+        with hosts_saying(tmp_path, going) as hosts:
+            hosts.greet()
+            hosts.look("run", tmp_path)
+            hosts.meet()
+            start_s = time.monotonic()
+            if look is stopped:
+                with pytest.raises(StopAsked):
+                    hosts.run(PLAN, ["x"], tmp_path, limit_s, look)
+            else:
+                assert hosts.run(PLAN, ["x"], tmp_path, limit_s, look) == PAST_LIMIT
+            processes = [channel.pid for channel in hosts._channels]
+        assert time.monotonic() - start_s < 15
+        assert HostsRecord.load(tmp_path).end is None
+        assert not any(map(psutil.pid_exists, processes))
+
+
+def stopped():
+    raise StopAsked
