@@ -49,6 +49,12 @@ def node(number: int) -> psutil.Process:
     return next(each for each in descendants() if each.cmdline()[-3:] == ["ppwork", "node", str(number)])
 
 
+def listening() -> set[str]:
+    """Return the addresses on which what we started listens."""
+    connections = [each for process in descendants() for each in process.net_connections("inet")]
+    return {each.laddr.ip for each in connections if each.status == psutil.CONN_LISTEN}
+
+
 class OnceRunning:
     """``progress`` of a launch: does something once, when a few chunks have been emitted."""
 
@@ -73,17 +79,11 @@ def test_a_clip_over_two_nodes_is_that_of_one_process_and_its_records_are_here(t
     def look():
         secret = made[0]._secret
         family = descendants()
-        listening = {
-            (each.laddr.ip, each.laddr.port)
-            for process in family
-            for each in process.net_connections("tcp")
-            if each.status == psutil.CONN_LISTEN
-        }
         at = made[0].hosts[0].way.to
         store = dist.TCPStore(at.address, at.port, is_master=False)
         keys = store.list_keys()
         seen.update(
-            listening=listening,
+            listening=listening(),
             keys=keys,
             shown=[
                 process.pid
@@ -111,7 +111,7 @@ def test_a_clip_over_two_nodes_is_that_of_one_process_and_its_records_are_here(t
     assert not list(tmp_path.glob("ppwork-run-*"))  # what the hosts had is gone there
 
     assert once.acted_s
-    assert {address for address, _ in seen["listening"]} == {"127.0.0.1"}
+    assert seen["listening"] == {"127.0.0.1"}
     assert any("/parity/" in key for key in seen["keys"])
     assert not [key for key in seen["keys"] if "secret" in key]
     assert (seen["shown"], seen["told"]) == ([], [])
@@ -170,7 +170,8 @@ def test_a_cable_between_two_hosts_that_is_pulled_is_named_as_that(tmp_path):
         named = named.format(pid=os.getpid()) + ' \'hostname $0; exec "$@"\' $name "$@"'
         enter.write_text(f"#!/bin/sh\n{named}\n")
         enter.chmod(0o700)
-        once = OnceRunning(hosts[1].cut)
+        open_at = set()
+        once = OnceRunning(lambda: (open_at.update(listening()), hosts[1].cut()))
         on = pp.Command(f"{enter} {{host}}", hosts=["hosta", "hostb"], ranks=(1, 2))
         run = pp.launch(ENDLESS, on=on, out=tmp_path / "run", progress=once, check=False)
     assert time.monotonic() - once.acted_s < END_S
@@ -179,6 +180,7 @@ def test_a_cable_between_two_hosts_that_is_pulled_is_named_as_that(tmp_path):
         ("hosta", ADDRESSES[0], CABLE),
         ("hostb", ADDRESSES[1], CABLE),
     ]
+    assert open_at == {*ADDRESSES}
     assert diagnose(run).cause.error_type == "NetworkSilent"
     assert "between hosta (10.77.77.1) and hostb (10.77.77.2)" in run.failure.headline
     assert (run.run_dir / TORCHRUN_LOG).exists()
