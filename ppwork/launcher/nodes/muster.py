@@ -164,7 +164,7 @@ class Muster:
                     needs=tuple(needs) if 0 in host.ranks else (),
                     freeze_s=self._freeze_s,
                 )
-                host.channel.say(look, host.number)
+                self._tell(host, look)
             self._wait(State.LOOKED, STEP_S, "look at its disk")
         finally:
             if word:
@@ -192,12 +192,10 @@ class Muster:
         first, *others = self.hosts
         alone = not others
         loopback = alone or self._places.same_host
-        first.channel.say(
-            wire.Listen(loopback=loopback, others=not alone, public=self._places.allow_public), first.number
-        )
+        self._tell(first, wire.Listen(loopback, others=not alone, public=self._places.allow_public))
         self._wait(State.MET, STEP_S, "open a socket", [first])
         for host in others:
-            host.channel.say(wire.Reach(tuple(way.to for way in first.ways)), host.number)
+            self._tell(host, wire.Reach(tuple(way.to for way in first.ways)))
         self._wait(State.MET, STEP_S, "try the addresses of the first")
         for at in first.ways:
             ways = [next((way for way in host.ways if way.to == at.to), None) for host in self.hosts]
@@ -292,7 +290,7 @@ class Muster:
                 warm=plan.backend == "gloo",
             )
             host.state = State.RUNNING
-            host.channel.say(start, host.number)
+            self._tell(host, start)
 
     def _follow(self, deadline_s: float, look: Callable[[], None]) -> bool:
         """Wait until all is over or something is wrong; return whether that was in time."""
@@ -444,6 +442,10 @@ class Muster:
             self._lose(host, f"said what no node says: {error.what}", "is its ppwork the same as here?")
         except OSError:
             self._unwritable = True
+
+    def _tell(self, host: Host, message: wire.ToNode) -> None:
+        if not host.channel.say(message, host.number):
+            self._lose(host, f"took no {type(message).__name__}", f"what ended the way to {host.name}?")
 
     def _lose(self, host: Host, why: str, check_first: str) -> None:
         if not host.is_over:

@@ -30,7 +30,7 @@ from ppwork.timeline.chunks import aligned, emissions
 pytestmark = [pytest.mark.multiproc, pytest.mark.timeout(180)]
 
 FREEZE_S = 2.0
-END_S = FREEZE_S + 6.0
+END_S = FREEZE_S + 10.0
 """Seconds from a fault to the end of a launch: the promise is F + 1 s, and a full machine takes longer."""
 ENDLESS = pp.synthetic(
     pp.Plan(mesh_size=2, chunks=100_000, in_flight_depth=2, backend="gloo", freeze_s=FREEZE_S),

@@ -18,7 +18,7 @@ from ppwork.process import HOST_LOST, PAST_LIMIT
 from ppwork.records.hosts import HostsRecord
 
 PLAN = pp.Plan(mesh_size=2, chunks=3, backend="gloo")
-FREEZE_S = 1.0
+FREEZE_S = 2.5
 
 
 def hosts_saying(tmp_path, script, **options) -> Muster:
@@ -48,13 +48,14 @@ def hosts_saying(tmp_path, script, **options) -> Muster:
     ],
 )
 def test_hosts_that_are_not_ready_are_refused_with_their_own_words(tmp_path, monkeypatch, script, words):
-    monkeypatch.setattr(Places, "greet_s", 1.5)
+    if "did not answer" in words:
+        monkeypatch.setattr(Places, "greet_s", 1.0)
     start_s = time.monotonic()
     with hosts_saying(tmp_path, script) as hosts, pytest.raises(PlanError, match=words) as refused:
         hosts.greet()
     assert "Nothing was started" in refused.value.what or "Two of" in refused.value.what
     assert refused.value.check_first
-    assert time.monotonic() - start_s < 15
+    assert time.monotonic() - start_s < 25
 
 
 def test_a_host_without_the_clip_or_without_a_way_to_the_first_is_refused(tmp_path):
@@ -83,7 +84,7 @@ def test_a_host_without_the_clip_or_without_a_way_to_the_first_is_refused(tmp_pa
         ("say(wire.Done(0))", 0, ""),
         ("say(wire.Done(0 if NODE else 7))", 7, ""),
         ("say(wire.Done(7)) if NODE else None", 7, ""),
-        ("NODE or time.sleep(60)", HOST_LOST, "Host host0 (rank 0) was not heard for 1."),
+        ("NODE or time.sleep(60)", HOST_LOST, "Host host0 (rank 0) was not heard for 2."),
         ("NODE or sys.exit(9)", HOST_LOST, "Host host0 (rank 0) lost its node (exit code 9)"),
         ("say(wire.Done(-9 if NODE else 1))", HOST_LOST, "The torchrun of host1 (ranks 1 and 2) was "),
         (
