@@ -34,6 +34,7 @@ from ppwork.records.collect import has_records, home_of, plan_of, torchrun_logs
 from ppwork.records.failure import FailureRecord, failure_file, read_record
 from ppwork.records.files import read_json
 from ppwork.records.flight import Flight, read_flight
+from ppwork.records.hosts import HostsRecord
 from ppwork.records.pulse import PulseView, read_pulse
 from ppwork.records.run import SUMMARY_FILE, TORCHRUN_LOG, LaunchEnd, log_file
 from ppwork.records.spans import Entry, read_entries
@@ -113,9 +114,20 @@ class RunEvidence:
         return clock_names(self.entries)
 
     @cached_property
+    def hosts(self) -> HostsRecord | None:
+        """What the launcher wrote down of the hosts of its run."""
+        return next(filter(None, map(HostsRecord.load, self.folders)), None)
+
+    @cached_property
     def ahead(self) -> dict[int, int]:
-        """Nanoseconds by which the clock of each rank is ahead of rank 0's, as far as they are known."""
-        return clock_offsets(self.entries)
+        """Nanoseconds by which the clock of each rank is ahead of rank 0's, as far as they are known.
+
+        What ranks measured comes before what the launcher saw by its beats, which is coarser.
+        """
+        return {
+            **(self.hosts.ahead_of_rank0() if self.hosts is not None else {}),
+            **clock_offsets(self.entries),
+        }
 
     @cached_property
     def apart(self) -> frozenset[int]:

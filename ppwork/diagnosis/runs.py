@@ -4,21 +4,23 @@ The order of evidence, from the surest to the weakest:
 
 1. Records that ranks wrote when they failed. A cause comes before a symptom (an error about a peer), and an
    earlier record before a later one; all times are on rank 0's clock.
-2. Inferred records, of ranks that wrote none or only a symptom. A stop (SIGSTOP) comes first: the bounds of
+2. Over several hosts, what our launcher saw of a host or of the network between two, if that ended the run.
+   The ranks of other hosts were ended by it and are not asked how.
+3. Inferred records, of ranks that wrote none or only a symptom. A stop (SIGSTOP) comes first: the bounds of
    a stopped rank are clocks on the wall and fire when it goes on. Then its log: gloo's abort, NCCL's, the
    stacks of faulthandler, a traceback; then its exit code. Codes that torchrun or the launcher caused say
    nothing. These records stand beside the written ones, at the last sign of life of their rank; but a rank
    that was seen stopped only after a death stands behind that death.
-3. Only where no record is a cause: how the run ended. If its limit had passed, the ranks that others waited
+4. Only where no record is a cause: how the run ended. If its limit had passed, the ranks that others waited
    for and that waited for nobody held it up; of mesh ranks in ``generate`` it is the one whose stack is
    outside of any collective.
-4. Only symptoms, and a mesh rank stood in a collective of a chunk that another one had ended: they made
+5. Only symptoms, and a mesh rank stood in a collective of a chunk that another one had ended: they made
    different ones, and none is to blame for that (``uneven``).
-5. Only symptoms: each names its peer, so from symptom to symptom they lead to a rank without a record; else
+6. Only symptoms: each names its peer, so from symptom to symptom they lead to a rank without a record; else
    it is the one that the others waited for, or the only one without a record. Of a run over several hosts it
    may be a host or the network, and no rank (``hosts``).
-6. Else the first symptom is the answer, and the sentence says that it is none but a symptom.
-7. No record at all: the run went well, still runs, or never began; torchrun's last lines are shown.
+7. Else the first symptom is the answer, and the sentence says that it is none but a symptom.
+8. No record at all: the run went well, still runs, or never began; torchrun's last lines are shown.
 
 Who waited for whom is read from the time before the first record, because an error ends the spans that it
 goes through; it is shown for hangs only. What does not read is named as not known, and never raised.
@@ -99,7 +101,11 @@ def diagnose(
     inferred = inferred_records(evidence)
     cause = first_cause([*evidence.records, *inferred], evidence.apart)
     statements = [*evidence.records, *(record for record in inferred if record.rank in evidence.nccl_ends)]
-    if cause is None or cause.symptom:
+    end = evidence.hosts.end if evidence.hosts is not None else None
+    written = first_cause(evidence.records, evidence.apart)
+    if end is not None and (written is None or written.symptom):
+        cause = _record(evidence, NOBODY, end.error_type, end.what, end.check_first)
+    elif cause is None or cause.symptom:
         cause = uneven(evidence) or _inferred_cause(evidence, statements, waits, cause, exit_code) or cause
     if cause is None:
         return _without_cause(evidence, exit_code)

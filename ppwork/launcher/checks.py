@@ -31,8 +31,13 @@ MIN_FREE_MB = 64.0
 """MB of 1e6 bytes; a run folder on a disk with less is refused: spans, logs and a small video take some."""
 
 
-def resolve(plan: Plan) -> Plan:
+def resolve(plan: Plan, *, elsewhere: bool = False) -> Plan:
     """Check a plan against this machine and fill in what was left open.
+
+    Args:
+        plan: Of the run.
+        elsewhere: The ranks will run on other hosts: ``backend`` stays as it is, and of the shipped video the
+            clip as it is named.
 
     Returns:
         The plan with ``backend`` decided, and of the shipped video ``chunks``, as every rank will read it.
@@ -43,9 +48,12 @@ def resolve(plan: Plan) -> Plan:
     check_environment(plan)
     if plan.is_video:
         check_plan(plan)
-        plan = _with_clip_and_chunks(plan)
+        found = _with_clip_and_chunks(plan)
+        plan = found.replace(input=plan.input) if elsewhere and not plan.input else found
     elif not plan.is_synthetic:  # ours; asking would take as long as starting a rank
         check_stages(plan)
+    if elsewhere:
+        return plan
     return plan.replace(backend=backend_of_one_process(plan) if plan.one_process else choose_backend(plan))
 
 

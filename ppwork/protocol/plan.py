@@ -23,6 +23,8 @@ DAY_S = 86_400
 """A bound that is longer is none."""
 STORE_VARIABLE = "PPWORK_STORE"
 """Path of our launcher's file store: nothing then listens beyond loopback. Unset: torchrun's store."""
+SECRET_VARIABLE = "PPWORK_SECRET_FILE"  # noqa: S105  a name
+"""Path of the secret of a run over several hosts, which its launcher gave each of them by a pipe."""
 TIMEOUT_VARIABLE = "SCOPE_DIST_TIMEOUT_S"
 """Seconds; overrides the plan's ``timeout_s`` on every rank."""
 
