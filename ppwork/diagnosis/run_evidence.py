@@ -45,6 +45,7 @@ MEANINGS = {
     UNWRITABLE: "left because it could not write its records",
 }
 """Meaning of our exit codes, as the second part of a sentence."""
+IDS = ("call_id", "chunk_index", "cache_epoch")
 QUIET_NS = 500_000_000
 """Nanoseconds; less lies between the error that ends a span and the record that tells of it."""
 
@@ -250,15 +251,22 @@ class RunEvidence:
         return next((stack for stack in stacks if stack.users is not None), None)
 
     def ids_of(self, rank: int) -> dict[str, int]:
-        """Return the chunk that a rank was at last, by its pulse or what it wrote down, or nothing."""
-        pulse = dict(self.pulses[rank].ids) if rank in self.pulses else {}
-        newest = max(self.entries.get(rank, []), key=lambda entry: entry.call_id, default=None)
-        # A pulse beats a few times a second: a quick stage is chunks further on. While a chunk is encoded it
-        # has no call_id yet.
-        counter = "chunk_index" if pulse and "call_id" not in pulse else "call_id"
-        if newest is None or getattr(newest, counter) <= pulse.get(counter, -1):
-            return pulse
-        ids = {name: getattr(newest, name) for name in ("call_id", "chunk_index", "cache_epoch")}
+        """Return the chunk that a rank's main thread was at last, or nothing; by its pulse and its entries.
+
+        Its lanes are further on, a whole depth at most: of what they took, a mesh rank was at the first
+        chunk that it had not ended.
+        """
+        entries = [entry for entry in self.entries.get(rank, []) if entry.chunk_index >= 0]
+        own = [entry for entry in entries if entry.lane == "main" and entry.name != "mesh.broadcast"]
+        at = max(own, key=lambda entry: entry.end_ns, default=None)
+        pulse = self.pulses.get(rank)
+        # A pulse beats a few times a second: a quick stage is chunks further on.
+        if pulse is not None and pulse.ids and (at is None or pulse.since_ns >= at.end_ns):
+            return dict(pulse.ids)
+        ended = -1 if at is None else at.chunk_index
+        if rank in self.topology.mesh_ranks:
+            at = min((e for e in entries if e.chunk_index > ended), key=lambda e: e.chunk_index, default=at)
+        ids = {} if at is None else {name: getattr(at, name) for name in IDS}
         return {name: value for name, value in ids.items() if value >= 0}
 
     def before_the_first_record(self) -> dict[int, list[Entry]]:

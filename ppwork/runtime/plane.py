@@ -173,6 +173,7 @@ class PPControlPlane:
             name: Lane(name, groups.device, bound=bound) for name in groups.topology.links(groups.rank)
         }
         self._failing = threading.Lock()
+        self._at = Ids(-1, -1, 0)
         self._caller: dict[str, threading.Thread] = {}
         self.session.joined()
 
@@ -279,6 +280,11 @@ class PPControlPlane:
             check_first=f"a `return` or `break` on the way to `{self._last_call}`?",
         )
 
+    @property
+    def at(self) -> Ids:
+        """Ids of what the main thread is at; a lane may be further on."""
+        return self._at
+
     def statistics(self) -> tuple[LaneStatistics, ...]:
         """Return how full each lane is."""
         return tuple(lane.statistics() for lane in self._lanes.values())
@@ -291,7 +297,7 @@ class PPControlPlane:
         """
         if not self._failing.acquire(blocking=False):
             return  # for good: a rank fails once
-        self.session.failed(error)
+        self.session.failed(error, self.at)
         if self._on_failure is not None:
             try:
                 self._on_failure(error)

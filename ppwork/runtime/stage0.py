@@ -172,6 +172,11 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         for sent in self._sends:
             result_of(sent, self._patience_s, what="send", group="down_pg", peer=1)
 
+    @property
+    def at(self) -> Ids:
+        """The oldest chunk in flight, whose result comes next; else what left last."""
+        return self.session.in_flight[0].ids if self.session.in_flight else self.session.last_ids
+
     def statistics(self) -> tuple[LaneStatistics, ...]:
         """Return how full each lane is; that of ``up_pg`` is filled by answers."""
         down, _ = super().statistics()
