@@ -343,7 +343,7 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
         self._results: deque[Future[None]] = deque()
         self._owed: list[int] = []
         """Chunks that were handed out and whose result was not sent."""
-        self._lent = Lent(plan.compare_collectives, "the result of chunk", "rank 0 had it")
+        self._lent = Lent(plan.check_buffers, "the result of chunk", "rank 0 had it")
         self._session_lock = threading.Lock()
         self._refused: RemoteProtocolError | None = None
         self._lanes["down_pg"].submit(partial(self._take_ahead, "down_pg", self._down.receive))

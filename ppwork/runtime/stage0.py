@@ -49,7 +49,7 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         """Answers, what ended their lane, and ``None`` where a send broke."""
         self._answers: deque[Incoming | BaseException] = deque()
         """Those of them that the main thread has seen and not taken."""
-        self.lent = Lent(plan.compare_collectives, "chunk", "its result had come")
+        self.lent = Lent(plan.check_buffers, "chunk", "its result had come")
         """What `encode` has returned, until the mesh's answer: nobody may write to it."""
         self._room = tokens(plan.bounds[1])
         self._holding = False

@@ -47,6 +47,7 @@ REFUSED = [
     ("stall_s", 60.0),
     ("freeze_s", 0.5),
     ("compare_collectives", -2),
+    ("check_buffers", -2),
 ]
 WRONG_TYPE = [
     ("mesh_size", "2"),
@@ -87,6 +88,7 @@ CHANGED = {
     "stall_s": 30.0,
     "freeze_s": 6.0,
     "compare_collectives": -1,
+    "check_buffers": -1,
     "digests": True,
     "fault": "F07",
     "frame_bytes": 4096,
@@ -286,9 +288,9 @@ def test_load_names_the_file_that_is_missing_or_broken(tmp_path):
 
 
 def test_a_prototype_needs_a_plan_of_the_pipeline_only():
-    """The runtime reads thirteen fields; a whole plan is one of those, with the same checks."""
+    """The runtime reads fourteen fields; a whole plan is one of those, with the same checks."""
     fields = {field.name for field in msgspec.structs.fields(PipelinePlan)}
-    assert len(fields) == 13
+    assert len(fields) == 14
     plan = PipelinePlan(mesh_size=2, d_in=2, d_out=1)
     assert (plan.world_size, plan.in_flight_depth, plan.bounds) == (3, 3, (2, 1))
     assert plan.replace(in_flight_depth=1).bounds == (1, 1)
