@@ -220,6 +220,11 @@ class MeshPlane(PPControlPlane):
         """The oldest chunk in the loop's hands; else the one that it answered last."""
         return self._in_hand[0] if self._in_hand else self._at
 
+    @property
+    def where(self) -> dict[str, Any]:
+        """Rank, role, and the chunk in hand, if there is one."""
+        return {**super().where, **(self._in_hand[0].where() if self._in_hand else {})}
+
     def acknowledge(self) -> None:
         """Answer SHUTDOWN: the leader to rank 0, a follower by leaving.
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, Self
 from torch.distributed.device_mesh import DeviceMesh
 
 from ppwork.errors import LocalProtocolError, PeerTimeoutError, RemoteProtocolError
-from ppwork.protocol.backend_errors import SILENT_PEER_CHECK
+from ppwork.protocol.backend_errors import SILENT_PEER_CHECK, as_peer_error
 from ppwork.protocol.envelope import Ids, PPAction, PPEnvelope, PPResult
 from ppwork.protocol.notices import notice_of, notices
 from ppwork.protocol.plan import PipelinePlan
@@ -232,9 +232,18 @@ class PPControlPlane:
 
         Raises:
             LocalProtocolError: The block was left before SHUTDOWN was acknowledged (this rank).
-            PeerTimeoutError: A lane did not stop, or a group did not end within its bound (this rank).
+            PeerLostError: The loop's own call of the backend lost a peer: its bare error is the cause (this
+                rank).
+            PeerTimeoutError: The same, for one that stayed silent. Or: a lane did not stop, or a group did
+                not end within its bound (this rank).
         """
         if error is not None:
+            if isinstance(error, RuntimeError) and (
+                named := as_peer_error(error, "a call of the loop", **self.where)
+            ):
+                named.__cause__ = error  # its traceback has the user's line, which the record shows
+                self._give_up(named)
+                raise named
             self._give_up(error)
             return
         if self.session.state is not State.CLOSED:
@@ -285,6 +294,11 @@ class PPControlPlane:
         """Ids of what the main thread is at; a lane may be further on."""
         return self._at
 
+    @property
+    def where(self) -> dict[str, Any]:
+        """Rank, role and, where the loop has one in hand for certain, the chunk: for an error not ours."""
+        return {"rank": self.groups.rank, "role": str(self.role)}
+
     def statistics(self) -> tuple[LaneStatistics, ...]:
         """Return how full each lane is."""
         return tuple(lane.statistics() for lane in self._lanes.values())
@@ -304,7 +318,7 @@ class PPControlPlane:
             except Exception:
                 log.exception("on_failure raised; the peers are told all the same")
         self._stop_ahead()
-        for name, message in notices(self.role, self.session.last_ids, error):
+        for name, message in notices(self.role, self.session.last_ids, error, self.where):
             try:
                 # A fresh preflight: the link's own may hold a schema that never left.
                 outgoing = Preflight(limits_of(self.plan), self.groups.device)(message)

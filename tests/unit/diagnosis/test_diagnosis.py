@@ -695,6 +695,9 @@ def test_a_rank_is_at_the_step_of_its_main_thread_and_not_at_what_its_lanes_have
             assert RunEvidence.ids_of(at_work(pulses, *ahead, ended), rank)["chunk_index"] == 4
     assert RunEvidence.ids_of(at_work((), *ahead[:4], ended), 1)["chunk_index"] == 3  # it waited for the next
     assert RunEvidence.ids_of(at_work((), *ahead), 1)["chunk_index"] == 0
+    killed_at_once = at_work((), *ahead)
+    killed_at_once.entries[2] = [Span("generate", "main", 0, 70, 3, 3, 0)]
+    assert RunEvidence.ids_of(killed_at_once, 2)["chunk_index"] == 4
     assert RunEvidence.ids_of(at_work(), 1) == {}
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ppwork.errors import PlanError
-from ppwork.plan import SYNTHETIC_STAGE0, SYNTHETIC_STAGE1, VIDEO_STAGE0, Plan
+from ppwork.plan import SYNTHETIC_STAGE0, SYNTHETIC_STAGE1, VIDEO_FIELDS, VIDEO_STAGE0, Plan
 from ppwork.protocol.plan import MAX_DEPTH, MAX_RANKS, PipelinePlan
 
 REFUSED = [
@@ -277,6 +277,17 @@ def test_load_reads_the_plan_of_a_run_folder(tmp_path):
     (tmp_path / Plan.FILE_NAME).write_bytes(plan.to_json())
     assert Plan.load(tmp_path) == plan
     assert msgspec.json.decode(plan.to_json()) == msgspec.json.decode(msgspec.json.encode(plan.to_dict()))
+
+
+def test_a_job_without_stages_of_ours_records_null_for_what_only_they_read(tmp_path):
+    Plan(noise=10, chunks=4).save(tmp_path, joined=True)
+    kept = msgspec.json.decode((tmp_path / Plan.FILE_NAME).read_bytes())
+    assert [kept[name] for name in VIDEO_FIELDS if name != "noise"] == [None] * (len(VIDEO_FIELDS) - 1)
+    assert (kept["noise"], kept["chunks"]) == (10.0, 4)
+    read = Plan.load(tmp_path)
+    assert (read.stage0, read.noise, read.chunks, read.width) == ("", 10.0, 4, Plan().width)
+    Plan(stage0="mine:A", stage1="mine:B").save(tmp_path, joined=True)
+    assert Plan.load(tmp_path) == Plan(stage0="mine:A", stage1="mine:B")
 
 
 def test_load_names_the_file_that_is_missing_or_broken(tmp_path):
