@@ -113,6 +113,14 @@ def run(
             "are compared between ranks of one host.",
         ),
     ] = 2,
+    check_buffers: Annotated[
+        int,
+        _of(
+            CHECKS,
+            "First chunks of which all bytes on their way are watched for a write; -1 all. Of later ones a "
+            "sample is.",
+        ),
+    ] = 2,
     digests: Annotated[bool, _of(CHECKS, "Compare weights, inputs and results over the mesh.")] = False,
     timeout_s: Annotated[float, _of(BOUNDS, "Longest wait for a peer, in seconds.")] = 60.0,
     stall_s: Annotated[
@@ -174,6 +182,7 @@ def run(
         max_message_bytes=int(max_message_mb * (1 << 20)),
         heartbeat_s=heartbeat_s,
         compare_collectives=compare_collectives,
+        check_buffers=check_buffers,
         digests=digests,
         verify=verify,
         tolerance=tolerance,

@@ -338,6 +338,8 @@ def _inferred_cause(
         return None
     what = f"Rank {rank} {evidence.end_of(rank)} and left no record; {said}"
     check = "the end of its log: what did it do after its last commitment point?"
+    if not evidence.log_of(rank):
+        check = f"torchrun's closing report: rank {rank}'s exit code; -9 is SIGKILL, of the kernel, too"
     return _record(evidence, rank, "NoRecord", what, check)
 
 

@@ -293,7 +293,8 @@ def _verify(run: Run, deadline: float) -> RunFailed | None:
             f"{'in number' if first is None else f'first in chunk {first}'}; "
             f"{allowed:g} is allowed at mesh size {plan.mesh_size}.",
             check_first=f"{run_dir / SUMMARY_FILE}; do the stages use anything but their context and inputs? "
-            "sums round, those of bfloat16 by far more: --tolerance (a plan's `tolerance`)",
+            "is a buffer filled anew while it is on its way? --check-buffers -1 looks at every byte; sums "
+            "round, those of bfloat16 by far more: --tolerance (a plan's `tolerance`)",
         )
     if not plan.keep_outputs:
         (run_dir / OUTPUTS_FILE).unlink()  # kept only for who wants to know why they differ
