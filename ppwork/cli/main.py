@@ -14,7 +14,7 @@ from ppwork.cli.doctor import doctor_command
 from ppwork.cli.faults import app as faults
 from ppwork.cli.options import chunk_range, depth_of, halves_of, options_of, path_of, size_of
 from ppwork.cli.output import err, out, write_files, write_json, write_text
-from ppwork.cli.runs import collect_command, diagnose_command, list_runs, stop_runs
+from ppwork.cli.runs import collect_command, diagnose_command, failure_line, list_runs, stop_runs
 from ppwork.cli.screen import launch_with_bar, table
 from ppwork.cli.simulate import label_of, predict
 from ppwork.cli.slides import slides
@@ -225,7 +225,8 @@ def timeline(
     lines = text.splitlines()
     if len(lines) > 50:
         text = "\n".join([*lines[:22], "...", *lines[-21:], ""])
-    write_text("\n".join([text, *map(str, paths)]))
+    failed = [line for folder in (run_dir, compare) if folder is not None and (line := failure_line(folder))]
+    write_text("\n".join([text, *map(str, paths), *failed]))
 
 
 @notebooks.command()

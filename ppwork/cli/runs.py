@@ -87,6 +87,13 @@ def collect_command(
     write_text(str(out_dir))
 
 
+def failure_line(run_dir: Path) -> str:
+    """Return a line that says how a run failed, for pages that do not show it; "" if no rank says so."""
+    if not any(run_dir.glob("failure-rank*.json")):
+        return ""
+    return f"This run failed: {diagnose([run_dir]).sentence}\nMore: ppwork diagnose {run_dir}"
+
+
 def diagnose_command(
     runs: Annotated[
         list[Path],

@@ -12,7 +12,7 @@ from ppwork.launcher.launch import launch
 from ppwork.pictures.tables import Table
 from ppwork.plan import Plan
 from ppwork.records.run import Run, rows_of
-from ppwork.records.spans import STAGE1_MS, Entry, Instant
+from ppwork.records.spans import FIGURES, Entry, Instant
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,7 +39,7 @@ def launch_with_bar(plan: Plan, out_dir: Path | None, console: Console, limit_s:
             return
         period = f"last period {(entry.at_ns - last_ns) / 1e6:.0f} ms" if last_ns else ""
         last_ns = entry.at_ns
-        metrics = [f"{name} {value:.4g}" for name, value in entry.figures.items() if name != STAGE1_MS]
+        metrics = [f"{name} {value:.4g}" for name, value in entry.figures.items() if name not in FIGURES]
         figures = "  ".join([period, *metrics[:MOST_METRICS]])
         number = entry.chunk_index + 1
         doing = "verifying" if plan.verify and number == progress.tasks[0].total else "chunks"

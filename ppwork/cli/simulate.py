@@ -141,7 +141,7 @@ def figures_of(simulation: Simulation, costs: Costs, streams: int = 1) -> dict[s
         "stage1_ms": measures.stage1_ms,
         "efficiency": measures.efficiency,
         "overlap_score": measures.overlap_score,
-        "mesh_idle_ms": round(statistics.median(simulation.mesh_idle), 3) if simulation.mesh_idle else None,
+        "mesh_idle_ms": round(statistics.fmean(simulation.mesh_idle), 3) if simulation.mesh_idle else None,
     }
 
 

@@ -96,7 +96,6 @@ def aborted(evidence: JobEvidence) -> Finding | None:
     if len(sizes) != 1:
         return None
     ((rank, text),) = sizes.items()
-    world = len(evidence.job.ranks)
     sent = f"a message of {text[1]} bytes where it expected {text[2]}"
     stack = evidence.place.get(rank)
     # The others' line is its own only if all were at one.
@@ -107,12 +106,12 @@ def aborted(evidence: JobEvidence) -> Finding | None:
     if not is_own and len(spots) == 1:
         stack = next(iter(spots.values()))
     call = evidence.call(rank) or (stack.call if stack is not None else "")
-    sender = _sender(evidence, rank, stack.users if stack is not None else None)
+    line = stack.users if stack is not None else None
+    sender = _sender(evidence, rank, line)
     ranks: tuple[int, ...] = (rank,)
     unknown: tuple[str, ...] = ()
-    if set(evidence.in_call().values()) == {"all_reduce"}:
-        # gloo's ring: each rank takes its shares from the next one, so these two are certain to differ.
-        ranks = (rank, (rank + 1) % world)
+    if (other := _summed_with(evidence, rank, line)) is not None:
+        ranks = (rank, other)
         what = f"{capital(ranks)} called all_reduce with different sizes: rank {rank} was sent {sent}"
         unknown = (f"which of {named_ranks(ranks)} has the wrong size",)
     elif sender is not None:
@@ -129,6 +128,20 @@ def aborted(evidence: JobEvidence) -> Finding | None:
         SIZES if call in POINT_TO_POINT else DETAIL if call else f"{SIZES}; of collectives, {DETAIL}"
     )
     return Finding(ranks, "SizeMismatch", what, check_first, stack, unknown, weight=weight)
+
+
+def _summed_with(evidence: JobEvidence, rank: int, line: Frame | None) -> int | None:
+    """Return the rank of which a sum's share did not fit, where that is certain.
+
+    In gloo's ring each rank takes its shares from the next one. Who is next in a group of some ranks is not
+    known, but for the only other rank that stands in the sum.
+    """
+    if line is None or set(evidence.in_call().values()) != {"all_reduce"}:
+        return None
+    if "group" not in line.text:
+        return (rank + 1) % len(evidence.job.ranks)
+    others = tuple(evidence.in_call(but=[rank]))
+    return others[0] if len(others) == 1 else None
 
 
 def _sender(evidence: JobEvidence, rank: int, line: Frame | None) -> int | None:

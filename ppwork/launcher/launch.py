@@ -167,7 +167,7 @@ def mesh_figures(run: Run) -> dict[str, Any]:
     idle = mesh_idle_ms(run.entries_by_rank[LEADER_RANK])
     by_rank = run.entries_by_rank.items()
     figures: dict[str, Any] = {
-        "mesh_idle_ms": round(statistics.median(idle), 3) if idle else None,
+        "mesh_idle_ms": round(statistics.fmean(idle), 3) if idle else None,
         "queues": [{"rank": rank, **queue} for rank, entries in by_rank for queue in queues_of(entries)],
     }
     if on_cuda := [dataclasses.asdict(stream) for stream in streams(aligned(run.entries_by_rank))]:

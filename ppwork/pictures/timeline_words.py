@@ -95,7 +95,7 @@ def _hidden(ranks: EntriesByRank, first: int, last: int) -> str:
 def timeline_table(
     runs: Sequence[tuple[str, EntriesByRank, int]], first: int | None = None, last: int | None = None
 ) -> Table:
-    """Return timelines as a table: a line per chunk, then medians without the first chunk.
+    """Return timelines as a table: a line per chunk, then means without the first chunk.
 
     ``forward`` is the leader's way from the end of its receive to the end of its broadcast; a dash is
     something that did not happen, such as the decode of a result that was dropped. Of what ran on a stream
@@ -112,7 +112,7 @@ def timeline_table(
         for title, entries, depth in runs
         for row in _rows(entries, mesh, depth, first, last)
     ]
-    above = "milliseconds; a row per chunk, then medians without the first row, and the run's period"
+    above = "milliseconds; a row per chunk, then means without the first row, and the run's period"
     return Table([*(["run"] if several else []), *head], rows, above=above)
 
 
@@ -140,9 +140,9 @@ def _rows(
         epoch = max(span.cache_epoch for of_name in spans.values() for span in of_name)
         yield [str(k), str(epoch), *map(_text, row)]
     columns = [[ms for ms in column if ms is not None] for column in zip(*(times[1:] or times), strict=True)]
-    medians = [statistics.median(column) if column else None for column in columns]
+    means = [statistics.fmean(column) if column else None for column in columns]
     period_ms = _period_ms(ranks, *_counted(ranks, first, last), depth)
-    yield ["median", "", *map(_text, medians[:-1]), _text(period_ms)]
+    yield ["mean", "", *map(_text, means[:-1]), _text(period_ms)]
 
 
 def _ms(spans: ChunkSpans, rank: int, name: str, waits: Mapping[tuple[int, Span], float]) -> float | None:

@@ -9,6 +9,7 @@ table has a line per chunk; its sentence says the period, the leader's share, an
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -147,9 +148,9 @@ def timeline_files(
     finding = f"{label}: {whole.finding}"
     if others is not None:
         finding += f"\n{other_label}: {timeline(others, depths=(other_depth, 1)).finding}"
-    tables = [whole.table, *stream_tables(aligned(entries))]
-    titles = {"title": label, "compare_title": other_label}
-    window = timeline(entries, compare=others, first_chunk=first, last_chunk=last, depths=depths, **titles)
+    both = partial(timeline, entries, compare=others, title=label, compare_title=other_label, depths=depths)
+    tables = [both().table, *stream_tables(aligned(entries))]
+    window = both(first_chunk=first, last_chunk=last)
     return {
         "timeline.png" if others is None else "timeline-compare.png": Picture(finding, window.draw).png(),
         "timeline.txt": "\n\n".join([*map(str, tables), f"{finding}\n"]).encode(),

@@ -5,6 +5,7 @@ No torch, no processes.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -38,6 +39,10 @@ NO_CHUNKS = (
     "`ppwork.ranks.join(plan, run_dir=...)`"
 )
 """``check_first`` where no rank recorded a chunk."""
+VARIES = 2.0
+"""Periods of which the ninetieth percentile is more than this times the median are worth a line."""
+LIMITS = 0.25
+"""A source that has no chunk for more than this share of a period is what the run waits for."""
 LONGEST = 60
 """Characters of a figure that stand in the table; all of it is in the summary."""
 QUEUE = "queue."
@@ -270,6 +275,13 @@ def rows_of(finished: Run) -> list[tuple[str, str]]:
         stage0, stage1 = f"stage 0 {figures['stage0_ms']:.1f} ms", f"stage 1 {figures['stage1_ms']:.1f} ms"
         after = "without the first chunk, " if (figures.get("chunks") or 0) > 1 else ""
         rows.append(("period", f"{figures['period_ms']:.1f} ms ({after}{stage0}, {stage1})"))
+        half, most = map(figures.get, ("period_p50_ms", "period_p90_ms"))
+        if half is not None and most is not None and most > VARIES * half:
+            text = f"half came within {half:.1f} ms of the one before, nine in ten within {most:.1f} ms"
+            rows.append(("varies", text))
+    if figures.get("source_ms", 0) > LIMITS * figures.get("period_ms", math.inf):
+        share = figures["source_ms"] / figures["period_ms"]
+        rows.append(("source", f"had no chunk for {share:.0%} of the time: it sets the period"))
     if plan.flushes:
         chunks = summary.get("dropped_chunks")
         dropped = ", ".join(map(str, chunks)) if isinstance(chunks, list) else ""

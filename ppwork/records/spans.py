@@ -61,8 +61,10 @@ START, IMPORT, JOIN, LOAD = "start Python", "import torch", "join", "load"
 """Spans of a rank's start, in their order; the last one is of its stage."""
 CHECK, TORCHRUN, READ = "check", "torchrun", "read"
 """Spans of the launcher: of plan and stages, of torchrun with all ranks, of what they left."""
-STAGE1_MS = "stage1_ms"
-"""The one figure of an emission that is ours, the generator's time; the others are the stage's metrics."""
+STAGE1_MS, SOURCE_MS = "stage1_ms", "source_ms"
+FIGURES = (STAGE1_MS, SOURCE_MS)
+"""The figures of an emission that are ours: the generator's time, and how long the source had no chunk. The
+others are the stage's metrics."""
 WhichChunk = dict[str, int]
 """Any of ``call_id``, ``chunk_index``, ``cache_epoch``."""
 _decoder = msgspec.json.Decoder(Entry)

@@ -59,8 +59,8 @@ class Hop(msgspec.Struct, frozen=True):
     """Bandwidth, in 10^6 bytes per second."""
 
     def ms(self, size_bytes: int) -> float:
-        """Return the median time for a message of that size."""
-        return self.draw_ms(size_bytes, median_of)
+        """Return the mean time for a message of that size."""
+        return self.draw_ms(size_bytes, mean_of)
 
     def draw_ms(self, size_bytes: int, draw: Callable[[Times], float]) -> float:
         """Return the time of one message, its latency drawn by ``draw``."""
@@ -139,15 +139,15 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
         return self.broadcast[base], math.ceil(math.log2(mesh_size)) / math.ceil(math.log2(base))
 
     def transport_ms(self, mesh_size: int = 1) -> float:
-        """Return what one chunk costs besides the stages, at the medians: three hops and the gaps."""
+        """Return what one chunk costs besides the stages, at the means: three hops and the gaps."""
         hop, stretch = self.broadcast_hop(mesh_size)
         moved = self.down.ms(self.down_bytes) + stretch * hop.ms(self.down_bytes) + self.up.ms(self.up_bytes)
-        return moved + sum(median_of(ms) for ms in self.gaps.by_step().values())
+        return moved + sum(mean_of(ms) for ms in self.gaps.by_step().values())
 
     def law_ms(self, depth: int, mesh_size: int = 1) -> float:
-        """Return the law's period for these costs at their medians."""
-        stage0 = median_of(self.encode_ms) + median_of(self.preflight_ms) + median_of(self.decode_ms)
-        return law_period_ms(stage0, median_of(self.stage1_ms), self.transport_ms(mesh_size), depth)
+        """Return the law's period for these costs at their means."""
+        stage0 = mean_of(self.encode_ms) + mean_of(self.preflight_ms) + mean_of(self.decode_ms)
+        return law_period_ms(stage0, mean_of(self.stage1_ms), self.transport_ms(mesh_size), depth)
 
     @classmethod
     def of_links(cls, hop: Hop, broadcast: Hop) -> Costs:
@@ -224,9 +224,9 @@ def samples_of(times: Times) -> Sequence[float]:
     return (times,) if isinstance(times, int | float) else times
 
 
-def median_of(times: Times) -> float:
-    """Return the median of some samples, or the constant."""
-    return statistics.median(samples_of(times))
+def mean_of(times: Times) -> float:
+    """Return the mean of some samples, or the constant."""
+    return statistics.fmean(samples_of(times))
 
 
 def refuse(name: str, value: object, need: str) -> NoReturn:

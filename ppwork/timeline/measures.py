@@ -5,6 +5,7 @@ Each rank's clock is used alone: no measure needs two clocks to agree.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -12,7 +13,7 @@ from itertools import pairwise
 import msgspec
 
 from ppwork.protocol.topology import STAGE0_RANK
-from ppwork.records.spans import STAGE1_MS, Entry, Instant
+from ppwork.records.spans import FIGURES, SOURCE_MS, STAGE1_MS, Entry, Instant
 from ppwork.timeline.chunks import STAGE0_SPANS, chunk_durations, emissions, steps_of
 
 FLOOR_MS = 1.0
@@ -34,7 +35,7 @@ def metrics_of(stage0_entries: Iterable[Entry]) -> dict[str, float]:
     for entry in stage0_entries:
         if isinstance(entry, Instant) and entry.name == "emit":
             for name, figure in entry.figures.items():
-                if name != STAGE1_MS:
+                if name not in FIGURES:
                     values.setdefault(name, []).append(figure)
     return {name: statistics.median(figures) for name, figures in values.items()}
 
@@ -66,22 +67,37 @@ def mesh_idle_ms(leader_entries: Iterable[Entry]) -> tuple[float, ...]:
 
 
 class Measures(msgspec.Struct, frozen=True):
-    """The measures of one run, medians in milliseconds after warm-up; see DESIGN's words.
+    """The measures of one run, means in milliseconds after warm-up; see DESIGN's words.
 
     ``stage0 = A + C`` (encode, preflight; decode and emit), ``stage1 = B`` (generator),
     ``period = (emit_k - emit_(k-depth)) / depth``, ``hidden = max(0, stage0 + stage1 - period)``,
-    ``overlap_score = median(hidden / min(stage0, stage1))``,
-    ``efficiency = max(median stage0, median stage1) / median period``; both are 1 at most.
+    ``overlap_score = hidden / min(stage0, stage1)``, ``efficiency = max(stage0, stage1) / period``; both are
+    1 at most. Means, because they add up: where every fourth chunk takes six times as long, the median at
+    depth 1 is of a short chunk and at depth 4 of a round with a long one in it.
     A stage under ``FLOOR_MS`` is as short as what a scheduler puts between two chunks: beside a shorter stage
     under it there is no score, beside a longer one no efficiency.
+
+    Attributes:
+        chunks: Chunks that were emitted.
+        period_ms: Mean time between two emissions; its inverse is the throughput.
+        period_p50_ms: Half of the emissions came within this time after the one before.
+        period_p90_ms: Nine in ten did.
+        stage0_ms: Mean of rank 0's own work on a chunk.
+        stage1_ms: Mean of the generator's.
+        overlap_score: The part of the shorter stage that is hidden behind the longer one.
+        efficiency: The longer stage, divided by the period.
+        source_ms: Mean time for which the source of a chunk said that it had none yet (``NOT_YET``).
     """
 
     chunks: int
     period_ms: float | None = None
+    period_p50_ms: float | None = None
+    period_p90_ms: float | None = None
     stage0_ms: float | None = None
     stage1_ms: float | None = None
     overlap_score: float | None = None
     efficiency: float | None = None
+    source_ms: float = 0.0
 
 
 def measure(
@@ -89,15 +105,16 @@ def measure(
 ) -> Measures:
     """Compute the measures from rank 0's entries and the stage-1 times that the results brought.
 
-    A period is a mean over one round of ``depth`` chunks, because at depth 2 and more the single ones of a
+    A period is taken over one round of ``depth`` chunks, because at depth 2 and more the single ones of a
     steady pipeline need not be equal: two chunks may come close together and the next two again (20, 25,
-    20, 25 ms), and only their sum repeats. A median of single ones would be either of the two and not 22.5.
+    20, 25 ms), and only their sum repeats. Then a short run's mean does not depend on where it was cut off.
 
     Args:
         stage0_entries: Entries of rank 0, any order.
         stage1_ms: Generator time per chunk index, in milliseconds.
         depth: The run's ``in_flight_depth``; fewer when the run is shorter than a round.
-        warm_up: Chunks left out at the start, as long as a round remains after them.
+        warm_up: Chunks left out at the start, as long as a round remains after them; so are the next and the
+            last ``depth - 1``, in which the pipeline fills and drains.
     """
     emits = emissions({STAGE0_RANK: stage0_entries})
     stage0_ms = chunk_durations(stage0_entries, *STAGE0_SPANS)
@@ -105,23 +122,34 @@ def measure(
     lag = max(1, min(depth, len(whole) - 1))
     # Whole rounds only: where a flush dropped a chunk, the time between its neighbours is no period.
     rounds = [k for k in whole if all(k - back in emits for back in range(1, lag + 1))]
-    steady = [k for k in rounds if k - lag >= whole[0] + warm_up - 1] or rounds
-    if not steady:
+    if not rounds:
         return Measures(chunks=len(emits))
+    warm, fill = whole[0] + warm_up - 1, lag - 1
+    # While a pipeline fills and while it drains, rank 0 has less to do for a chunk: a short run leaves it in.
+    full = [k for k in rounds if k - lag >= warm + fill and k <= whole[-1] - fill]
+    steady = full or [k for k in rounds if k - lag >= warm] or rounds
     periods = {k: (emits[k] - emits[k - lag]) / lag / 1e6 for k in steady}
-    period = statistics.median(periods.values())
-    stage0 = statistics.median(stage0_ms[k] for k in steady)
-    stage1 = statistics.median(stage1_ms[k] for k in steady)
-    shares = [_hidden(stage0_ms[k], stage1_ms[k], periods[k]) for k in steady]
+    period = statistics.fmean(periods.values())
+    single = sorted((emits[k] - emits[k - 1]) / 1e6 for k in steady)
+    stage0 = statistics.fmean(stage0_ms[k] for k in steady)
+    stage1 = statistics.fmean(stage1_ms[k] for k in steady)
+    source_ms = {
+        entry.chunk_index: entry.figures.get(SOURCE_MS, 0.0)
+        for entry in stage0_entries
+        if isinstance(entry, Instant) and entry.name == "emit"
+    }
     return Measures(
         chunks=len(emits),
         period_ms=round(period, 3),
+        period_p50_ms=round(statistics.median(single), 3),
+        period_p90_ms=round(single[math.ceil(0.9 * len(single)) - 1], 3),
         stage0_ms=round(stage0, 3),
         stage1_ms=round(stage1, 3),
-        overlap_score=round(statistics.median(shares), 4) if min(stage0, stage1) >= FLOOR_MS else None,
+        overlap_score=round(_hidden(stage0, stage1, period), 4) if min(stage0, stage1) >= FLOOR_MS else None,
         efficiency=round(min(1.0, max(stage0, stage1) / period), 4)
         if max(stage0, stage1) >= FLOOR_MS and period > 0
         else None,
+        source_ms=round(statistics.fmean(source_ms[k] for k in steady), 3),
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from ppwork.plan import Plan
-from ppwork.timeline.costs import Costs, Hop, law_bounds_ms, median_of
+from ppwork.timeline.costs import Costs, Hop, law_bounds_ms, mean_of
 from ppwork.timeline.measures import score_text
 from ppwork.timeline.simulate import Simulation, simulate
 
@@ -43,7 +43,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, plan: Plan, costs: Costs | None = None) -> Scenario:
-        """Return the scenario of a plan, its times at the medians of the costs; preflight belongs to encode.
+        """Return the scenario of a plan, its times at the means of the costs; preflight belongs to encode.
 
         Whatever else a chunk costs on its way, handovers too, is spread evenly over its hops.
         """
@@ -52,9 +52,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
             return asked
         return msgspec.structs.replace(
             asked,
-            encode_ms=median_of(costs.encode_ms) + median_of(costs.preflight_ms),
-            decode_ms=median_of(costs.decode_ms),
-            stage1_ms=median_of(costs.stage1_ms),
+            encode_ms=mean_of(costs.encode_ms) + mean_of(costs.preflight_ms),
+            decode_ms=mean_of(costs.decode_ms),
+            stage1_ms=mean_of(costs.stage1_ms),
             hop_ms=costs.transport_ms(plan.mesh_size) / _even_hops(1.0).transport_ms(plan.mesh_size),
         )
 

@@ -16,7 +16,7 @@ import torch
 
 from ppwork.errors import StageError
 from ppwork.protocol.envelope import MAX_STEPS
-from ppwork.records.spans import STAGE1_MS
+from ppwork.records.spans import FIGURES
 from ppwork.stage import Chunk, Emission, Pause, Result, Tensors
 
 
@@ -89,7 +89,7 @@ def emission_of(stage: object, returned: object, *, verify: bool) -> Emission:
     if not isinstance(returned, Emission):
         _refuse(stage, "decode", "an Emission", f"a {type(returned).__name__}")
     for name, figure in returned.metrics.items():
-        if name == STAGE1_MS:
+        if name in FIGURES:
             _refuse(stage, "decode", "metrics under names of their own", repr(name))
         try:
             float(figure)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ import torch
 
 from ppwork.plan import Plan
 from ppwork.protocol.envelope import CONTEXT_PREFIX, ChunkPlan, PPAction, PPEnvelope, PPResult
-from ppwork.records.spans import STAGE1_MS, WhichChunk
+from ppwork.records.spans import SOURCE_MS, STAGE1_MS, WhichChunk
 from ppwork.runtime import FollowerPlane, LeaderPlane, MeshPlane, Stage0Plane
 from ppwork.runtime.plane import Timed
 from ppwork.stage import Chunk, Emission, Generator, Pause, Result, Stage0, Tensors
@@ -130,6 +130,8 @@ class Stage0Steps:
         self._stage0 = stage0
         self._encoded: deque[Encoded] = deque()
         self._metadata: dict[int, Mapping[str, Any]] = {}
+        self._source_ns: defaultdict[int, int] = defaultdict(int)
+        """How long the source of each chunk that is not emitted yet said that it had none."""
         self._next = 0
         self._chunks = plan.chunks
         """So many at most; ``None`` until the source says that it has ended."""
@@ -170,6 +172,7 @@ class Stage0Steps:
         with self.plane.on_device("encode", which), self._stage_code("encode", which):
             chunk = encode_chunk(self._stage0, index, recompute=recompute)
         if isinstance(chunk, Pause):
+            self._source_ns[index] += time.monotonic_ns() - start_ns
             if self.plane.results_ready:
                 self.decode()
             self._keep_alive()
@@ -225,6 +228,8 @@ class Stage0Steps:
             computed = Result(result.tensors, result.metadata)
             emission = decode_chunk(self._stage0, index, computed, metadata, verify=self.plan.verify)
         figures = {STAGE1_MS: result.stage1_ns / 1e6, **emission.metrics}
+        if source_ns := self._source_ns.pop(index, 0):
+            figures[SOURCE_MS] = source_ns / 1e6
         recorder.instant("emit", figures=figures, ids=which)
         # Not at INFO: the span file has it, and a line in the log costs 70 us of every period.
         log.debug("chunk %d emitted, stage 1 took %.1f ms", index, figures[STAGE1_MS])

@@ -72,6 +72,7 @@ MISHAPS = {
     "same_rank": Truth((2,), ("waited for rank 2", "rank 2")),
     "save_barrier": Truth((0,), ("barrier", "BARRIER")),
     "segfault": Truth((1,), ("SIGSEGV", "left without a word", "never came to the")),
+    "sums_of_some": Truth((1, 2), ("sizes", "bytes")),
     "splits": Truth((0, 1, 2), ("bytes",)),
     "swallowed": Truth((1,), ("barrier", "BARRIER")),
     "tags": Truth((0, 1), ("recv", "never came")),

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 
+import msgspec
 import pytest
 from checkout import SUPPORT
 from commands import ppwork
+from failure_records import record
 from trace_check import check_trace
 
 import ppwork as pp
+from ppwork.records.failure import failure_file
 
 pytestmark = pytest.mark.multiproc
 
@@ -49,11 +53,19 @@ def test_timeline_writes_picture_table_and_trace_and_says_what_they_show(run):
     assert rows == {"rank 0 stage0", "rank 1 leader", "rank 2 follower"}
 
 
-def test_two_runs_are_compared_in_one_picture(run):
-    done = ppwork("timeline", run.run_dir, "--compare", run.run_dir, "--chunks", "2:4")
+def test_two_runs_are_compared_in_one_picture_and_one_table_and_a_failed_one_is_called_so(run, tmp_path):
+    """The second folder has a record of a failure, too, as a run has that stopped after its last chunk."""
+    other = tmp_path / "other"
+    shutil.copytree(run.run_dir, other)
+    failure_file(other, 2).write_bytes(msgspec.json.encode(record(rank=2, where={"rank": 2})))
+    done = ppwork("timeline", run.run_dir, "--compare", other, "--chunks", "2:4")
     assert done.returncode == 0, done.stderr
     assert (run.run_dir / "timeline-compare.png").read_bytes().startswith(b"\x89PNG\r\n")
     assert done.stdout.count("the period is") == 2
+    rows = (run.run_dir / "timeline.txt").read_text().splitlines()
+    assert len([row for row in rows if "mean" in row.split()]) == 2
+    assert done.stdout.count("This run failed: Rank 2") == 1
+    assert f"ppwork diagnose {other}" in done.stdout
 
 
 @pytest.mark.parametrize(

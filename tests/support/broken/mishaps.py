@@ -303,6 +303,20 @@ def segfault():
     total()
 
 
+def sums_of_some():
+    """Rank 2 makes a small sum more, in the group of ranks 1 and 2; rank 0 is in none."""
+    join()
+    some = dist.new_group([1, 2])
+    if RANK == 0:
+        dist.recv(torch.zeros(1), src=1)
+        return
+    for step in range(4):
+        if RANK == 2 and step == 2:
+            dist.all_reduce(torch.zeros(3), group=some)
+        dist.all_reduce(torch.zeros(96), group=some)
+    dist.send(torch.zeros(1), dst=0)
+
+
 def splits():
     """Rank 1's splits do not fit the others'."""
     join()

@@ -228,13 +228,13 @@ def test_table_has_a_line_per_chunk_and_ends_with_medians():
     assert lines[2].split() == ["0", "0", *numbers, "-"]
     assert lines[4].split() == ["2", "1", *numbers, "100.00"]
     assert len(lines) == 2 + 4 + 1
-    assert lines[-1].split() == ["median", *numbers, "100.00"]
+    assert lines[-1].split() == ["mean", *numbers, "100.00"]
     assert len({len(line) for line in lines[1:]}) == 1
 
 
 def test_table_and_sentence_of_a_window_are_about_its_chunks():
     picture = timeline(made(), first_chunk=2, last_chunk=4)
-    assert [row[0] for row in picture.table.rows] == ["2", "3", "4", "median"]
+    assert [row[0] for row in picture.table.rows] == ["2", "3", "4", "mean"]
     assert picture.finding == timeline_finding(made(), first_chunk=2, last_chunk=4)
 
 
@@ -349,6 +349,6 @@ def test_the_period_is_the_summarys_in_the_sentence_and_in_the_last_line():
     period_ms = measure(entries[0], stage1_ms_of(entries[0]), depth=2).period_ms
     period_ms = period_ms or measure(entries[0], chunk_durations(entries[1], "generate"), depth=2).period_ms
     assert f"the period is {period_ms:.1f} ms" in said
-    (last,) = [line for line in said.splitlines() if line.startswith("median")]
+    (last,) = [line for line in said.splitlines() if line.startswith("mean")]
     assert last.split()[-1] == f"{period_ms:.2f}"
     assert period_ms == 100.0  # and 90 or 110 from one emission to the next
