@@ -219,6 +219,7 @@ def minutes(page):
     reading = words / WORDS_A_MINUTE + sum(len(lines_in(cell)) for cell in code) * LINE_S / 60 + runs
     on_ranks = sum(is_program(cell) for cell in page.attempts.values())
     trying = on_ranks * PROGRAM_MINUTES + (len(attempts) - on_ranks) * FUNCTION_MINUTES
+    trying += known.get("paper_minutes", 0)  # where an exercise is played with pencil and paper first
     for name, computed in (("minutes", reading), ("exercise_minutes", trying)):
         said = known.get(name, 0)
         if abs(said - computed) > max(SLACK * computed, SLACK_MINUTES):
