@@ -16,7 +16,7 @@ TIMED := $(wildcard notebooks/0[456]-*.ipynb)
 # No torch and no processes of their own: unit tests alone reach every line that matters.
 PURE := ppwork/protocol/*,ppwork/records/*,ppwork/timeline/*,ppwork/diagnosis/*,ppwork/pictures/*,ppwork/claims/themes/*,ppwork/*.py
 
-.PHONY: demo test check types imports spelling fix compat lab slides site screenshots bench mutants gpu-kit gpu clean
+.PHONY: demo test check types imports spelling fix compat lab slides site screenshots bench mutants hosts gpu-kit gpu clean
 
 demo: .venv/.run  ## set up, then the main job: the shipped clip, denoised by a mesh of two
 	$(BIN)/ppwork run --verify
@@ -66,6 +66,10 @@ compat: .venv-torch-$(TORCH)/.dev  ## the short suite on another torch: make com
 
 mutants: .venv/.dev  ## take each guard out, one at a time, and see that a test fails
 	$(BIN)/python tests/mutations.py
+
+hosts: .venv/.dev  ## as root: hosts in miniature, cut, frozen, switched off, and a Slurm of two, which is installed: minutes
+	-command -v slurmd slurmctld srun > /dev/null || apt-get install -y --no-install-recommends slurmctld slurmd slurm-client
+	$(BIN)/python -m pytest tests/hosts tests/multiproc/hosts
 
 lab: .venv/.dev  ## JupyterLab on the lessons, on loopback
 	$(BIN)/jupyter lab --ip 127.0.0.1 notebooks

@@ -23,6 +23,7 @@ if _typing.TYPE_CHECKING:
     from ppwork.lab.live import launch, launch_script
     from ppwork.lab.run import Run, open  # noqa: A004
     from ppwork.lab.what_if import what_if
+    from ppwork.launcher.nodes.places import Command, Hosts, Slurm
     from ppwork.pictures.picture import Picture, show
     from ppwork.timeline.simulate import simulate
 else:
@@ -37,12 +38,15 @@ else:
 
 
 __all__ = [
+    "Command",
+    "Hosts",
     "PPWorkError",
     "Picture",
     "Plan",
     "PlanError",
     "Run",
     "RunFailed",
+    "Slurm",
     "Topology",
     "__version__",
     "check",
@@ -65,8 +69,11 @@ __all__ = [
 _ROOMS = {"claims": "claims", "faults": "faults", "lesson": "lab.lesson", "pictures": "pictures"}
 _HOMES = {
     **_ROOMS,
+    "Command": "launcher.nodes.places",
+    "Hosts": "launcher.nodes.places",
     "Picture": "pictures.picture",
     "Run": "lab.run",
+    "Slurm": "launcher.nodes.places",
     "check": "lab.exercises.check",
     "diagnose": "diagnosis.runs",
     "doctor": "lab.doctor.doctor",

@@ -17,6 +17,10 @@ def main() -> int:
             from ppwork.worker import main as worker
 
             return worker.main(Path(run_dir))
+        case ["node", which] if not which.startswith("-"):
+            from ppwork.launcher.nodes import node
+
+            return node.main(which)
         case ["reference", run_dir]:
             with _held():
                 from ppwork.worker import reference

@@ -30,6 +30,8 @@ SYNTHETIC_CHUNKS = 32
 MAX_NOISE = 2550.0
 """Ten times full scale: nothing of the clip is left."""
 SCHEDULES = ("overlap", "send-after-decode")
+VIDEO_FIELDS = ("stage0", "stage1", "frames_per_chunk", "input", "width", "height", "noise")
+"""Fields that only the shipped video's stages read; null in the records of a job that has not got them."""
 
 
 class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -140,19 +142,34 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
             PlanError: The text is not JSON, has an unknown field or a wrong type (the process that reads it).
         """
         try:
+            fields = msgspec.json.decode(text)
+            if isinstance(fields, dict) and None in map(fields.get, VIDEO_FIELDS):
+                paths = {name: "" for name in ("stage0", "stage1") if fields.get(name, "") is None}
+                given = {name: value for name, value in fields.items() if value is not None}
+                text = msgspec.json.encode(given | paths)
             return msgspec.json.decode(text, type=cls)
         except (ValueError, RecursionError) as error:
             raise PlanError(
                 f"The plan does not read: {error}.", check_first="was it written by this version of ppwork?"
             ) from error
 
-    def save(self, run_dir: Path | str) -> None:
+    def save(self, run_dir: Path | str, *, joined: bool = False) -> None:
         """Write ``plan.json`` into a run folder, for every rank and reader; before any of them starts.
+
+        Args:
+            run_dir: The folder.
+            joined: The job is somebody else's: where the plan names no stages of its own, those of the
+                shipped video and what only they read are null.
 
         Raises:
             OSError: It cannot be written.
         """
-        (Path(run_dir) / self.FILE_NAME).write_bytes(msgspec.json.format(self.to_json(), indent=2))
+        fields = self.to_dict()
+        if joined and self.is_video:
+            default = Plan().to_dict()
+            fields |= dict.fromkeys(name for name in VIDEO_FIELDS if fields[name] == default[name])
+        text = msgspec.json.encode(fields, order="deterministic")
+        (Path(run_dir) / self.FILE_NAME).write_bytes(msgspec.json.format(text, indent=2))
 
     @classmethod
     def load(cls, run_dir: Path | str) -> Plan:

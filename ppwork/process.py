@@ -56,6 +56,8 @@ TORCHRUN_STOPPED = 125
 """The launcher: torchrun was stopped (SIGSTOP) and did not go on, and the run was ended."""
 TORCHRUN_HUNG = 126
 """The launcher: all ranks had ended and torchrun had not, and it was ended."""
+HOST_LOST = 127
+"""The launcher: a host, or the network between two, fell silent or went away, and the run was ended."""
 STOPPED = 130
 """The launcher: the run was stopped on request, as by Ctrl-C."""
 

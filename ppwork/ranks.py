@@ -7,7 +7,7 @@ It imports torch; the notebook side is ``import ppwork``.
 
 from ppwork.errors import PPWorkError
 from ppwork.plan import Plan
-from ppwork.protocol.envelope import Ids, PPAction, PPEnvelope, PPResult
+from ppwork.protocol.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPResult
 from ppwork.protocol.plan import PipelinePlan
 from ppwork.protocol.topology import Role
 from ppwork.records.spans import Recorder, span_file
@@ -28,6 +28,7 @@ from ppwork.worker.own_job import join, run_mesh, run_stage0, stage_context
 __all__ = [
     "NOT_YET",
     "Chunk",
+    "ChunkPlan",
     "Emission",
     "FollowerPlane",
     "Generator",

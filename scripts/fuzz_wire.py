@@ -213,7 +213,7 @@ def play(steps: list[Step], limits: Limits, findings: Findings, *, leader: bool)
             if not damaged_before and step.message.action is not PPAction.ERROR:
                 raise Broken(f"a legal conversation was refused: {error}") from error
             refusal, failed = error, True
-            end.session.failed(error)
+            end.session.failed(error, end.session.last_ids)
         took_s = time.thread_time() - start
         if failed and end.session.state not in (State.ERROR, State.CLOSED):
             raise Broken(f"state {end.session.state} after {refusal}")

@@ -152,7 +152,7 @@ MUTATIONS = (
     ),
     Mutation(
         "wrong-group", "F08", "ppwork/worker/collectives.py",
-        "    if group is handle and handle is not None:\n", "    if True:\n",
+        "    if allowed is None or (group is allowed.handle and group is not None):\n", "    if True:\n",
         (f"{BACKEND}::test_stage_code_on_another_group_is_refused_whatever_it_calls",),
     ),
     Mutation(
@@ -176,6 +176,16 @@ MUTATIONS = (
         '                self._commit("envelope.send", ids)\n'
         "                outgoing = self.preflight(envelope)\n",
         (f"{BACKEND}::test_what_cannot_travel_is_refused_before_the_commitment_point",),
+    ),
+    Mutation(
+        "forgotten-reply", "F17", "ppwork/runtime/mesh.py",
+        "                if self._is_open(envelope.ids):\n", "                if False:\n",
+        (f"{UNIT}/runtime/test_mesh_plane.py::test_a_loop_that_goes_on_without_an_answer_is_refused_at_any_depth",),
+    ),
+    Mutation(
+        "second-reply", "F17", "ppwork/runtime/mesh.py",
+        "        if not self._in_hand:\n", "        if False:\n",
+        (f"{UNIT}/runtime/test_mesh_plane.py::test_a_second_reply_is_no_answer_to_a_chunk_that_has_only_arrived",),
     ),
     Mutation(
         "notice-down", "F07", "ppwork/protocol/notices.py",

@@ -34,15 +34,17 @@ def drive(plane: Stage0Plane) -> None:
 
 
 def encode(plane: Stage0Plane, k: int) -> None:
-    """Make chunk k, the fourth after a hard cut, and send it."""
+    """Make chunk k and send it; the fourth begins anew, after a hard cut."""
     plane.send({"x": torch.full((3,), float(k))}, metadata={"note": f"chunk {k}"}, hard_cut=k == 3)
 
 
 def serve(plane: MeshPlane) -> None:
     """Mesh: every rank gets the same chunk and calls ``reply``; what the leader passes is sent."""
+    seen = 0  # your cache: here, how many chunks it has seen since the last cut
     for chunk in plane.chunks():  # heartbeats are passed over, the end is acknowledged
+        seen = 1 if chunk.plan.reset_cache else seen + 1
         x = chunk.tensors["x"] * 2  # your generator; its collectives go over plane.groups["tp_pg"]
-        plane.reply({"x": x}, metadata={"note": chunk.metadata["note"] + ", doubled"})
+        plane.reply({"x": x}, metadata={"note": f"{chunk.metadata['note']}, doubled, {seen} since the cut"})
 
 
 if __name__ == "__main__":

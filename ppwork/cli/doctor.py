@@ -8,10 +8,12 @@ from typing import Annotated
 import msgspec
 import typer
 
+from ppwork.cli.hosts import show_hosts
 from ppwork.cli.output import out, write_json, write_line
 from ppwork.errors import PlanError
 from ppwork.lab.doctor.classroom import class_line, class_table, collected
 from ppwork.lab.doctor.doctor import HEAD, Report, Row, Verdict, doctor
+from ppwork.launcher.nodes.places import places_of
 from ppwork.pictures.tables import BOLD, Cell, Table
 
 NOT_READY = 1
@@ -30,12 +32,19 @@ def doctor_command(
             help="Look at nothing here: show the lines of a class, from a file or folder, as a table."
         ),
     ] = None,
+    on: Annotated[
+        str,
+        typer.Option(help="Look at nothing here: call hosts, as ssh:gpu-a,gpu-b, and show what they say."),
+    ] = "",
 ) -> None:
     """Say what this machine has, what will run here, and what to do about the rest.
 
     Exit code 1: the main job cannot run on gloo here. With --class and --join: the lessons cannot be run
     here, or on one of the machines.
     """
+    if on:
+        show_hosts(places_of(on), as_json=as_json)
+        return
     if join is not None:
         if for_class:
             raise PlanError(

@@ -12,6 +12,7 @@ import typer
 from ppwork.cli.claims import claims
 from ppwork.cli.doctor import doctor_command
 from ppwork.cli.faults import app as faults
+from ppwork.cli.hosts import torchrun_command
 from ppwork.cli.options import chunk_range, depth_of, halves_of, options_of, path_of, size_of
 from ppwork.cli.output import err, out, write_files, write_json, write_text
 from ppwork.cli.runs import collect_command, diagnose_command, failure_line, list_runs, stop_runs
@@ -23,6 +24,7 @@ from ppwork.cli.sweep import sweep
 from ppwork.cli.trace import trace
 from ppwork.errors import PlanError, RunFailed
 from ppwork.launcher.launch import DEFAULT_LIMIT_S, launch
+from ppwork.launcher.nodes.places import places_of
 from ppwork.pictures.startup import startup
 from ppwork.pictures.timelines import timeline_files
 from ppwork.plan import VIDEO_STAGE0, VIDEO_STAGE1, Plan, synthetic
@@ -55,7 +57,7 @@ def about(
 
 
 STAGES, STREAM, OVERLAP = "Your stages", "Stream", "Ranks and overlap"
-CHECKS, BOUNDS, OUTPUT = "Checks", "Bounds", "Output"
+CHECKS, BOUNDS, OUTPUT, ON = "Checks", "Bounds", "Output", "Hosts"
 CLIP, SYNTHETIC = "Only of the shipped denoiser", "Only of --workload synthetic"
 
 
@@ -111,12 +113,24 @@ def run(
             "are compared between ranks of one host.",
         ),
     ] = 2,
+    check_buffers: Annotated[
+        int,
+        _of(
+            CHECKS,
+            "First chunks of which all bytes on their way are watched for a write; -1 all. Of later ones a "
+            "sample is.",
+        ),
+    ] = 2,
     digests: Annotated[bool, _of(CHECKS, "Compare weights, inputs and results over the mesh.")] = False,
     timeout_s: Annotated[float, _of(BOUNDS, "Longest wait for a peer, in seconds.")] = 60.0,
     stall_s: Annotated[
         float | None, _of(BOUNDS, "Longest step of a stage, loading included; default: 0.8 of the timeout.")
     ] = None,
     freeze_s: Annotated[float, _of(BOUNDS, "A process may be stopped so long.")] = 5.0,
+    on: Annotated[
+        str, _of(ON, "ssh:gpu-a,gpu-b; slurm:2; local:2 for two nodes here. Default: this machine alone.")
+    ] = "",
+    ranks: Annotated[str, _of(ON, "How many each host has, as 1,2; default: rank 0, then the mesh.")] = "",
     limit_s: Annotated[
         float, _of(BOUNDS, "Hard limit on the whole run, in seconds.", min=1)
     ] = DEFAULT_LIMIT_S,
@@ -168,6 +182,7 @@ def run(
         max_message_bytes=int(max_message_mb * (1 << 20)),
         heartbeat_s=heartbeat_s,
         compare_collectives=compare_collectives,
+        check_buffers=check_buffers,
         digests=digests,
         verify=verify,
         tolerance=tolerance,
@@ -179,10 +194,13 @@ def run(
         plan = synthetic(plan, **times, payload_mb=payload_mb, jitter=jitter)
     elif workload != "video":
         raise PlanError(f"The workload was {workload!r}.", check_first="--workload video or synthetic")
+    places = places_of(on, ranks) if on else None
+    if ranks and places is None:
+        raise PlanError("--ranks says how many ranks each host has.", check_first="--on ssh:gpu-a,gpu-b")
     if as_json:
-        write_json(launch(plan, out=out_dir, limit_s=limit_s).summary)
+        write_json(launch(plan, out=out_dir, limit_s=limit_s, on=places).summary)
         return
-    finished = launch_with_bar(plan, out_dir, err, limit_s)
+    finished = launch_with_bar(plan, out_dir, err, limit_s, places)
     out.print(table(finished))
     if profile_start:
         picture = startup(finished)
@@ -199,6 +217,7 @@ app.command("ps")(list_runs)
 app.command("stop")(stop_runs)
 app.command("sweep")(sweep)
 app.command("slides")(slides)
+app.command("torchrun")(torchrun_command)
 app.command("trace")(trace)
 app.command("new")(new)
 app.command("lessons")(lessons)

@@ -30,7 +30,7 @@ def list_runs(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] 
         return
     rows = []
     for run in runs:
-        ranks = " ".join(f"{rank['rank']}:{rank['state']}" for rank in run["ranks"])
+        ranks = ", ".join(map(_in_words, run["ranks"]))
         age = f"{run['age_s']:.0f} s"
         rows.append([run["run_dir"], age, ranks, str(run["launcher"]), str(run["torchrun"])])
     out.print(Table(["run", "age", "ranks", "launcher", "torchrun"], rows))
@@ -70,9 +70,27 @@ def _ranks(run_dir: Path) -> list[dict[str, Any]]:
         return []
     pulses = [read_pulse(run_dir, rank) for rank in range(plan.world_size)]
     return [
-        {"rank": rank, "state": str(pulse.state if pulse else PulseState.STARTING)}
+        {
+            "rank": rank,
+            "state": str(pulse.state if pulse else PulseState.STARTING),
+            "pid": pulse.pid if pulse else None,
+            "doing": pulse.doing if pulse else "",
+            "chunk_index": pulse.ids.get("chunk_index") if pulse else None,
+        }
         for rank, pulse in enumerate(pulses)
     ]
+
+
+def _in_words(rank: dict[str, Any]) -> str:
+    """Return a rank as the table has it.
+
+    >>> _in_words({"rank": 1, "state": "busy", "pid": 4711, "doing": "generate", "chunk_index": 3})
+    '1:busy (pid 4711, generate of chunk 3)'
+    """
+    chunk = "" if rank["chunk_index"] is None else f" of chunk {rank['chunk_index']}"
+    facts = [f"pid {rank['pid']}"] if rank["pid"] else []
+    facts += [rank["doing"] + chunk] if rank["doing"] else []
+    return f"{rank['rank']}:{rank['state']}" + (f" ({', '.join(facts)})" if facts else "")
 
 
 def collect_command(

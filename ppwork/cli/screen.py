@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ppwork.launcher.launch import launch
+from ppwork.launcher.nodes.places import Places
 from ppwork.pictures.tables import Table
 from ppwork.plan import Plan
 from ppwork.records.run import Run, rows_of
@@ -21,7 +22,9 @@ MOST_METRICS = 3
 """As many fit beside the bar."""
 
 
-def launch_with_bar(plan: Plan, out_dir: Path | None, console: Console, limit_s: float) -> Run:
+def launch_with_bar(
+    plan: Plan, out_dir: Path | None, console: Console, limit_s: float, on: Places | None = None
+) -> Run:
     """Launch a plan and show chunk, period and the stage's metrics while it runs; raises as ``launch``."""
     before = (TextColumn("{task.description}"), BarColumn(bar_width=24))
     after = (MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[figures]}"))
@@ -46,7 +49,7 @@ def launch_with_bar(plan: Plan, out_dir: Path | None, console: Console, limit_s:
         progress.update(task, completed=number, description=doing, figures=figures)
 
     with contextlib.ExitStack() as shown:
-        return launch(plan, out=out_dir, started=begin, progress=show, limit_s=limit_s)
+        return launch(plan, out=out_dir, started=begin, progress=show, limit_s=limit_s, on=on)
 
 
 def table(finished: Run) -> Table:

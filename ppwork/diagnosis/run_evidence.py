@@ -28,12 +28,13 @@ from ppwork.diagnosis.report import (
 from ppwork.diagnosis.stacks import Stack, thread_stacks
 from ppwork.plan import Plan
 from ppwork.process import ORPHANED, SECONDARY, STUCK, UNWRITABLE
-from ppwork.protocol.topology import STAGE0_RANK, Topology
+from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK, Topology
 from ppwork.records.clocks import Clock, clock_names, clock_offsets, host_of
 from ppwork.records.collect import has_records, home_of, plan_of, torchrun_logs
 from ppwork.records.failure import FailureRecord, failure_file, read_record
 from ppwork.records.files import read_json
 from ppwork.records.flight import Flight, read_flight
+from ppwork.records.hosts import HostsRecord
 from ppwork.records.pulse import PulseView, read_pulse
 from ppwork.records.run import SUMMARY_FILE, TORCHRUN_LOG, LaunchEnd, log_file
 from ppwork.records.spans import Entry, read_entries
@@ -45,6 +46,7 @@ MEANINGS = {
     UNWRITABLE: "left because it could not write its records",
 }
 """Meaning of our exit codes, as the second part of a sentence."""
+IDS = ("call_id", "chunk_index", "cache_epoch")
 QUIET_NS = 500_000_000
 """Nanoseconds; less lies between the error that ends a span and the record that tells of it."""
 
@@ -113,9 +115,20 @@ class RunEvidence:
         return clock_names(self.entries)
 
     @cached_property
+    def hosts(self) -> HostsRecord | None:
+        """What the launcher wrote down of the hosts of its run."""
+        return next(filter(None, map(HostsRecord.load, self.folders)), None)
+
+    @cached_property
     def ahead(self) -> dict[int, int]:
-        """Nanoseconds by which the clock of each rank is ahead of rank 0's, as far as they are known."""
-        return clock_offsets(self.entries)
+        """Nanoseconds by which the clock of each rank is ahead of rank 0's, as far as they are known.
+
+        What ranks measured comes before what the launcher saw by its beats, which is coarser.
+        """
+        return {
+            **(self.hosts.ahead_of_rank0() if self.hosts is not None else {}),
+            **clock_offsets(self.entries),
+        }
 
     @cached_property
     def apart(self) -> frozenset[int]:
@@ -250,15 +263,24 @@ class RunEvidence:
         return next((stack for stack in stacks if stack.users is not None), None)
 
     def ids_of(self, rank: int) -> dict[str, int]:
-        """Return the chunk that a rank was at last, by its pulse or what it wrote down, or nothing."""
-        pulse = dict(self.pulses[rank].ids) if rank in self.pulses else {}
-        newest = max(self.entries.get(rank, []), key=lambda entry: entry.call_id, default=None)
-        # A pulse beats a few times a second: a quick stage is chunks further on. While a chunk is encoded it
-        # has no call_id yet.
-        counter = "chunk_index" if pulse and "call_id" not in pulse else "call_id"
-        if newest is None or getattr(newest, counter) <= pulse.get(counter, -1):
-            return pulse
-        ids = {name: getattr(newest, name) for name in ("call_id", "chunk_index", "cache_epoch")}
+        """Return the chunk that a rank's main thread was at last, or nothing; by its pulse and its entries.
+
+        Its lanes are further on, a whole depth at most: a mesh rank was at the first chunk that it had not
+        ended, of those that its lanes had taken or the leader had begun to broadcast.
+        """
+        entries = [entry for entry in self.entries.get(rank, []) if entry.chunk_index >= 0]
+        own = [entry for entry in entries if entry.lane == "main" and entry.name != "mesh.broadcast"]
+        at = max(own, key=lambda entry: entry.end_ns, default=None)
+        pulse = self.pulses.get(rank)
+        # A pulse beats a few times a second: a quick stage is chunks further on.
+        if pulse is not None and pulse.ids and (at is None or pulse.since_ns >= at.end_ns):
+            return dict(pulse.ids)
+        ended = -1 if at is None else at.chunk_index
+        if rank in self.topology.mesh_ranks:
+            # Its own entry of a chunk that came comes behind the chunk: it may have been killed before.
+            entries += [e for e in self.entries.get(LEADER_RANK, []) if e.name == "mesh.broadcast"]
+            at = min((e for e in entries if e.chunk_index > ended), key=lambda e: e.chunk_index, default=at)
+        ids = {} if at is None else {name: getattr(at, name) for name in IDS}
         return {name: value for name, value in ids.items() if value >= 0}
 
     def before_the_first_record(self) -> dict[int, list[Entry]]:
@@ -292,7 +314,9 @@ class RunEvidence:
             if self.past_limit:
                 return "was running when its time was up"
             is_gone = rank in self.pulses and self.pulses[rank].here and self.pulses[rank].process() is None
-            return "is gone" if is_gone and not self.torchrun_log.exists() else "is not in torchrun's report"
+            if is_gone and not self.torchrun_log.exists():  # of somebody else's torchrun, whose report it has
+                return "was ended by a signal such as SIGKILL, or by an abort,"
+            return "is not in torchrun's report"
         if code in ENDED_BY_AGENT:
             return "was ended by torchrun"
         return MEANINGS.get(code) or death(code)

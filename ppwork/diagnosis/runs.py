@@ -4,21 +4,23 @@ The order of evidence, from the surest to the weakest:
 
 1. Records that ranks wrote when they failed. A cause comes before a symptom (an error about a peer), and an
    earlier record before a later one; all times are on rank 0's clock.
-2. Inferred records, of ranks that wrote none or only a symptom. A stop (SIGSTOP) comes first: the bounds of
+2. Over several hosts, what our launcher saw of a host or of the network between two, if that ended the run.
+   The ranks of other hosts were ended by it and are not asked how.
+3. Inferred records, of ranks that wrote none or only a symptom. A stop (SIGSTOP) comes first: the bounds of
    a stopped rank are clocks on the wall and fire when it goes on. Then its log: gloo's abort, NCCL's, the
    stacks of faulthandler, a traceback; then its exit code. Codes that torchrun or the launcher caused say
    nothing. These records stand beside the written ones, at the last sign of life of their rank; but a rank
    that was seen stopped only after a death stands behind that death.
-3. Only where no record is a cause: how the run ended. If its limit had passed, the ranks that others waited
+4. Only where no record is a cause: how the run ended. If its limit had passed, the ranks that others waited
    for and that waited for nobody held it up; of mesh ranks in ``generate`` it is the one whose stack is
    outside of any collective.
-4. Only symptoms, and a mesh rank stood in a collective of a chunk that another one had ended: they made
+5. Only symptoms, and a mesh rank stood in a collective of a chunk that another one had ended: they made
    different ones, and none is to blame for that (``uneven``).
-5. Only symptoms: each names its peer, so from symptom to symptom they lead to a rank without a record; else
+6. Only symptoms: each names its peer, so from symptom to symptom they lead to a rank without a record; else
    it is the one that the others waited for, or the only one without a record. Of a run over several hosts it
    may be a host or the network, and no rank (``hosts``).
-6. Else the first symptom is the answer, and the sentence says that it is none but a symptom.
-7. No record at all: the run went well, still runs, or never began; torchrun's last lines are shown.
+7. Else the first symptom is the answer, and the sentence says that it is none but a symptom.
+8. No record at all: the run went well, still runs, or never began; torchrun's last lines are shown.
 
 Who waited for whom is read from the time before the first record, because an error ends the spans that it
 goes through; it is shown for hangs only. What does not read is named as not known, and never raised.
@@ -99,7 +101,11 @@ def diagnose(
     inferred = inferred_records(evidence)
     cause = first_cause([*evidence.records, *inferred], evidence.apart)
     statements = [*evidence.records, *(record for record in inferred if record.rank in evidence.nccl_ends)]
-    if cause is None or cause.symptom:
+    end = evidence.hosts.end if evidence.hosts is not None else None
+    written = first_cause(evidence.records, evidence.apart)
+    if end is not None and (written is None or written.symptom):
+        cause = _record(evidence, NOBODY, end.error_type, end.what, end.check_first)
+    elif cause is None or cause.symptom:
         cause = uneven(evidence) or _inferred_cause(evidence, statements, waits, cause, exit_code) or cause
     if cause is None:
         return _without_cause(evidence, exit_code)
@@ -169,6 +175,9 @@ def _headline(evidence: RunEvidence, cause: FailureRecord) -> str:
     error = f"{cause.error_type}: {without_noise(cause.what)}"
     if cause.symptom:
         return f"Every record is a symptom; rank {rank} was the first: {error}"
+    if _tells_of_a_freeze(cause):  # an error of its peers: with its name here the cause reads like a symptom
+        how = cause.what.partition(" was ")[2]
+        return f"Rank {rank} is the cause: {f'it was {how}' if how else cause.what}"
     return f"Rank {rank} failed first: {error}"
 
 
@@ -185,7 +194,9 @@ def _places(
         on_one_clock = not evidence.apart.intersection([cause.rank, record.rank])
         later = on_one_clock and record.at_ns > cause.at_ns > 0
         after = f" after {(record.at_ns - cause.at_ns) / 1e9:.3f} s" if later else ""
-        lines[record.rank] = f"then rank {record.rank}{after}: {_error(record)}{_last(evidence, record.rank)}"
+        known = _tells_of_a_freeze(record) and record.where.get("peer") == cause.rank  # the headline says it
+        error = record.error_type if known else _error(record)
+        lines[record.rank] = f"then rank {record.rank}{after}: {error}{_last(evidence, record.rank)}"
     for rank in range(evidence.topology.world_size):
         if rank not in (cause.rank, *lines, *waiting) and not (rank in evidence.absent and cause.rank < 0):
             lines[rank] = f"rank {rank} {evidence.end_of(rank)}{_last(evidence, rank)}"
@@ -297,7 +308,7 @@ def _freeze_record(evidence: RunEvidence, rank: int) -> FailureRecord | None:
     reports = [record for record in about if _tells_of_a_freeze(record)]
     if reports:
         first = min(reports, key=lambda record: record.at_ns)
-        what = f"{first.what.rstrip('.')}; rank {first.rank} noticed."
+        what = f"{first.what.rstrip('.')}; rank {first.rank} noticed ({first.error_type})."
         record = _record(evidence, rank, first.error_type, what, first.check_first)
         return replace(record, where={**record.where, "peer": first.rank})
     if rank in stopped_and_killed(evidence.torchrun_text):
@@ -327,6 +338,8 @@ def _inferred_cause(
         return None
     what = f"Rank {rank} {evidence.end_of(rank)} and left no record; {said}"
     check = "the end of its log: what did it do after its last commitment point?"
+    if not evidence.log_of(rank):
+        check = f"torchrun's closing report: rank {rank}'s exit code; -9 is SIGKILL, of the kernel, too"
     return _record(evidence, rank, "NoRecord", what, check)
 
 

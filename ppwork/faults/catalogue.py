@@ -7,7 +7,7 @@ it out.
 from __future__ import annotations
 
 from ppwork.errors import PlanError
-from ppwork.faults.fault import ANY, IN_PLAN, IN_RANK, Case, Fault
+from ppwork.faults.fault import ANY, IN_PLAN, IN_RANK, NOBODY, Case, Fault
 from ppwork.faults.messages import MESSAGES
 from ppwork.faults.processes import PROCESSES
 from ppwork.faults.stages import STAGES
@@ -41,8 +41,10 @@ def fault_of(name: str) -> tuple[Fault, Case]:
     return fault, case
 
 
-def ranks_of(roles: tuple[str, ...], topology: Topology) -> tuple[int, ...]:
+def ranks_of(roles: tuple[str, ...], topology: Topology) -> tuple[int | None, ...]:
     """Return the ranks that a case means by roles; ``follower`` is the last one, ``any`` is all.
+
+    ``nobody`` is ``None``: no rank is to be named.
 
     >>> from ppwork.protocol.topology import Topology
     >>> ranks_of(("stage0", "follower"), Topology(3))
@@ -50,6 +52,8 @@ def ranks_of(roles: tuple[str, ...], topology: Topology) -> tuple[int, ...]:
     """
     if ANY in roles:
         return tuple(range(topology.world_size))
+    if NOBODY in roles:
+        return (None,)
     ranks = {Role.STAGE0: 0, Role.LEADER: LEADER_RANK, Role.FOLLOWER: topology.world_size - 1}
     return tuple(ranks[Role(role)] for role in roles)
 

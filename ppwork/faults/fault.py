@@ -16,6 +16,8 @@ LANE = "fault"
 """Lane of an injection in the timeline, so that it takes no commitment point's place in a failure record."""
 ANY = "any"
 """In place of a role: whichever rank spoke first."""
+NOBODY = "nobody"
+"""In the place of a role: the ranks only have symptoms, and none of them is to be named first."""
 ALL_IDS = ("rank", "role", "call_id", "chunk_index", "cache_epoch")
 """Keys of ``where`` of an error that knows the chunk."""
 FAILS, SUCCEEDS, REFUSED, ENDS = "fails", "succeeds", "refused", "ends"
@@ -63,7 +65,7 @@ class Expect(msgspec.Struct, frozen=True, kw_only=True):
 
     outcome: str = FAILS
     first: tuple[str, ...] = ()
-    """Roles of which one must be named first; ``ANY`` is every rank. Empty: no rank is to be named."""
+    """Roles of which one must be named first; ``ANY`` is every rank, ``NOBODY`` none. Empty: no failure."""
     errors: tuple[str, ...] = ()
     """The error type must be one of these."""
     where: tuple[str, ...] = ()

@@ -1,29 +1,59 @@
-"""Hosts in miniature: each has a network, a name, a folder and, if it shall, a clock of its own.
+"""Hosts in miniature: each has a network, a name, processes, folders and, if it shall, a clock of its own.
 
-Two hosts are two network namespaces of this machine with a cable between them. What is started on one sees
-its name and address only. They need root and the ``ip`` and ``unshare`` commands of Linux.
+They are namespaces of this machine, joined by a switch in a namespace of its own, so that the machine's own
+network is not touched. None of them has a name that could be left behind: each is held by its first process,
+which ends when this process does, however that ends, and takes everything on the host with it.
+
+They need root and the ``ip``, ``unshare``, ``nsenter`` and ``mount`` commands of Linux.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import select
 import shutil
+import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 NAMES = ("hosta", "hostb")
-ADDRESSES = ("10.77.77.1", "10.77.77.2")
+NETWORK = "10.77.77."
+ADDRESSES = tuple(f"{NETWORK}{number}" for number in (1, 2))
+"""Of the first two hosts; the others go on."""
 CABLE = "eth0"
-"""Name of the interface at each end."""
-NEEDED = ("ip", "unshare", "mount", "hostname")
-_ENTER = """\
-hostname "$1"; shift
-if [ -n "$1" ]; then mount --bind "$1" "$2"; fi; shift 2
-exec "$@"
+"""Name of the interface on each host."""
+BRIDGE = "br0"
+NEEDED = ("ip", "unshare", "nsenter", "mount")
+OWN = ("--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+ENTER = ("--net", "--uts", "--ipc", "--mount", "--pid", "--no-fork")
+START_S = 30.0
+"""Longest wait for a host to come up, and for one command of its set-up."""
+NOWHERE = "02:00:00:00:00:00"
+"""A hardware address that no host has."""
+_FIRST = """\
+import signal, socket, subprocess, sys
+name, table, *folders = sys.argv[1:]
+socket.sethostname(name)
+mount = lambda *words: subprocess.run(["mount", *words], check=True)
+mount("-t", "tmpfs", "-o", "size=1m", "tmpfs", "/mnt")
+with open("/mnt/hosts", "w") as file:
+    file.write(table)
+mount("--bind", "/mnt/hosts", "/etc/hosts")
+for here, there in zip(folders[::2], folders[1::2]):
+    mount("--bind", here, there)
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+print("up", flush=True)
+sys.stdin.read()
 """
+"""A host's first process. The kernel reaps what is left to it, and its input ends with whoever made it."""
+_IN_FOLDER = 'cd "$0" && "$@"; exit $?'
+"""A shell of this machine forks the program and waits: nsenter would stop when its program is stopped."""
 
 
 @dataclass(frozen=True)
@@ -31,36 +61,78 @@ class Host:
     """One of them.
 
     Attributes:
-        name: Its own, as ``hostname`` says it there.
+        name: Its own, as ``hostname`` says it there; the others resolve it.
         address: Of its end of the cable.
-        namespace: Of its network, for ``ip -n``.
+        pid: Of its first process, as this machine sees it; while it lives the host is there.
+        switch: Pid of the switch's first process.
         ahead_s: Seconds by which its monotonic clock is ahead of this machine's.
     """
 
     name: str
     address: str
-    namespace: str
+    pid: int
+    switch: int
     ahead_s: int = 0
 
-    def command(self, program: Sequence[str], *, local: tuple[Path, Path] | None = None) -> list[str]:
+    def command(self, program: Sequence[str], *, folder: Path | None = None) -> list[str]:
         """Return the command line that runs a program on this host.
 
         Args:
             program: The program and its arguments.
-            local: A folder, and the place where this host alone sees it.
+            folder: Where it shall run; without it, where this process does.
         """
-        clock = ["--time", "--monotonic", str(self.ahead_s), "--fork", "--kill-child"] if self.ahead_s else []
-        folders = map(str, local or ("", ""))
-        enter = ["unshare", "--uts", "--mount", *clock, "sh", "-ec", _ENTER, "host", self.name, *folders]
-        return ["ip", "netns", "exec", self.namespace, *enter, *program]
+        enter = _enter(self.pid, *ENTER, *(["--time"] if self.ahead_s else []))
+        return [*enter, "sh", "-c", _IN_FOLDER, str(folder or Path.cwd()), *program]
 
     def cut(self) -> None:
-        """Pull the cable."""
-        ip("-n", self.namespace, "link", "set", CABLE, "down")
+        """Pull the cable, at the switch."""
+        _run(*_enter(self.switch, "--net"), "ip", "link", "set", self.name, "down")
 
     def mend(self) -> None:
         """Put the cable in again: TCP sends again what was lost."""
-        ip("-n", self.namespace, "link", "set", CABLE, "up")
+        _run(*_enter(self.switch, "--net"), "ip", "link", "set", self.name, "up")
+
+    def lose_what_goes_to(self, other: Host) -> None:
+        """Lose what this host sends to another one from now on; the other way still works."""
+        to_nowhere = ("lladdr", NOWHERE, "nud", "permanent", "dev", CABLE)
+        _run(*_enter(self.pid, "--net"), "ip", "neigh", "replace", other.address, *to_nowhere)
+
+    def freeze(self) -> None:
+        """Stop every process on this host; its network still answers what a kernel answers."""
+        stopped: set[psutil.Process] = set()
+        while new := set(self.processes()) - stopped:
+            for process in new:
+                _send(process, signal.SIGSTOP)
+            stopped |= new
+
+    def thaw(self) -> None:
+        """Let every process go on."""
+        for process in self.processes():
+            _send(process, signal.SIGCONT)
+
+    def power_off(self) -> None:
+        """Pull the cable, so that no goodbye gets out, and end all of it at once."""
+        self.cut()
+        _send(psutil.Process(self.pid), signal.SIGKILL)
+
+    def processes(self) -> list[psutil.Process]:
+        """Return what runs on this host, but for its first process; nothing once it is off."""
+        own = _space(self.pid)
+        others = (process for process in psutil.process_iter() if process.pid != self.pid)
+        return [process for process in others if own and _space(process.pid) == own]
+
+    def process(self, pid: int) -> psutil.Process:
+        """Return a process by the pid that it has on this host.
+
+        Raises:
+            ProcessLookupError: There is none.
+        """
+        for found in self.processes():
+            with contextlib.suppress(OSError, StopIteration):
+                status = Path(f"/proc/{found.pid}/status").read_text().splitlines()
+                if int(next(line for line in status if line.startswith("NSpid:")).split()[-1]) == pid:
+                    return found
+        raise ProcessLookupError(f"no process {pid} on {self.name}")
 
 
 def why_no_hosts(*, clocks: bool = False) -> str:
@@ -73,42 +145,91 @@ def why_no_hosts(*, clocks: bool = False) -> str:
         return "only root may make network namespaces"
     if missing := [program for program in NEEDED if shutil.which(program) is None]:
         return f"there is no {missing[0]}"
-    own = ["--net", "--uts", "--mount", *(["--time", "--fork"] if clocks else [])]
-    tried = subprocess.run(["unshare", *own, "true"], capture_output=True, check=False)
+    own = [*OWN, *(["--time"] if clocks else [])]
+    link = ["ip", "link", "add", CABLE, "type", "veth", "peer", "name", "other"]
+    tried = subprocess.run(["unshare", *own, *link], capture_output=True, check=False, timeout=START_S)
     return tried.stderr.decode().strip() if tried.returncode else ""
 
 
 @contextlib.contextmanager
-def two_hosts(
-    names: tuple[str, str] = ("hosta", "hostb"), *, ahead_s: int = 0
-) -> Iterator[tuple[Host, Host]]:
-    """Make two hosts; on the way out they are gone, and what ran on them has no network.
+def hosts_on_a_switch(
+    names: Sequence[str] = NAMES,
+    *,
+    ahead_s: Mapping[str, int] | None = None,
+    folders: Mapping[str, Mapping[Path, Path]] | None = None,
+) -> Iterator[tuple[Host, ...]]:
+    """Make hosts and cable them; on the way out they are gone, and what ran on them is dead.
 
     Args:
-        names: Of the hosts.
-        ahead_s: Seconds by which the second one's clock is ahead.
-    """
-    first, second = (
-        Host(name, address, f"ppwork-{os.getpid()}-{name}", ahead)
-        for name, address, ahead in zip(names, ADDRESSES, (0, ahead_s), strict=True)
-    )
-    with contextlib.ExitStack() as stack:
-        for host in (first, second):
-            ip("netns", "add", host.namespace)
-            stack.callback(ip, "netns", "del", host.namespace)
-        peer = ["peer", "name", CABLE, "netns", second.namespace]
-        ip("link", "add", CABLE, "netns", first.namespace, "type", "veth", *peer)
-        for host in (first, second):
-            ip("-n", host.namespace, "addr", "add", f"{host.address}/24", "dev", CABLE)
-            for link in ("lo", CABLE):
-                ip("-n", host.namespace, "link", "set", link, "up")
-        yield first, second
-
-
-def ip(*arguments: str) -> None:
-    """Run ``ip``.
+        names: Of the hosts, at most 15 characters each.
+        ahead_s: Seconds by which a host's clock is ahead, by its name.
+        folders: By its name, what a host sees in other places: a folder or file, and the place, which exists.
 
     Raises:
-        subprocess.CalledProcessError: It could not do it.
+        RuntimeError, subprocess.SubprocessError: A host could not be made; none is left.
     """
-    subprocess.run(["ip", *arguments], check=True, capture_output=True)
+    addresses = {name: f"{NETWORK}{number}" for number, name in enumerate(names, start=1)}
+    table = "".join(f"{address} {name}\n" for name, address in addresses.items())
+    table = f"127.0.0.1 localhost\n{table}"
+    with contextlib.ExitStack() as stack:
+        switch = _first_process(stack, "switch", table)
+        _run(*_enter(switch, "--net"), "ip", "link", "add", BRIDGE, "up", "type", "bridge")
+        made = []
+        for name, address in addresses.items():
+            ahead = (ahead_s or {}).get(name, 0)
+            binds = [str(path) for pair in (folders or {}).get(name, {}).items() for path in pair]
+            clock = ["--time", "--monotonic", str(ahead), "--boottime", str(ahead)] if ahead else []
+            host = Host(name, address, _first_process(stack, name, table, *binds, own=clock), switch, ahead)
+            _cable(host)
+            made.append(host)
+        yield tuple(made)
+
+
+def _first_process(stack: contextlib.ExitStack, *arguments: str, own: Sequence[str] = ()) -> int:
+    """Start what holds a host's namespaces, and return its pid."""
+    command = ["unshare", *OWN, *own, sys.executable, "-SEc", _FIRST, *arguments]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
+    stack.callback(_end, process)
+    out = process.stdout
+    if out is None or not select.select([out], [], [], START_S)[0] or out.readline() != b"up\n":
+        process.kill()
+        said = process.communicate(timeout=START_S)[1].decode()
+        raise RuntimeError(f"host {arguments[0]} did not come up: {said}")
+    return int(psutil.Process(process.pid).children()[0].pid)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()  # and with it, by --kill-child, the first process and all below
+    process.communicate(timeout=START_S)  # its pipes are held by the first process: at their end that is gone
+
+
+def _cable(host: Host) -> None:
+    """Lead a cable from a host to the switch."""
+    peer = ("peer", "name", CABLE, "netns", str(host.pid))
+    at_switch, at_host = (_enter(pid, "--net") for pid in (host.switch, host.pid))
+    _run(*at_switch, "ip", "link", "add", host.name, "type", "veth", *peer)
+    _run(*at_switch, "ip", "link", "set", host.name, "master", BRIDGE, "up")
+    _run(*at_host, "ip", "addr", "add", f"{host.address}/24", "dev", CABLE)
+    for link in ("lo", CABLE):
+        _run(*at_host, "ip", "link", "set", link, "up")
+
+
+def _enter(pid: int, *spaces: str) -> list[str]:
+    return ["nsenter", "--target", str(pid), *spaces]
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True, timeout=START_S)
+
+
+def _send(process: psutil.Process, number: int) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.send_signal(number)
+
+
+def _space(pid: int) -> str:
+    """Return the name of a process's pid namespace; of one that is gone, nothing."""
+    with contextlib.suppress(OSError):
+        return str(Path(f"/proc/{pid}/ns/pid").readlink())
+    return ""

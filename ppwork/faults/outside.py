@@ -17,7 +17,7 @@ from pathlib import Path
 from ppwork.diagnosis.runs import diagnose
 from ppwork.faults.family import START_S, ProcessFamily, await_first_chunk
 from ppwork.faults.fault import ENDS, FAILS, SUCCEEDS
-from ppwork.faults.hosts import ADDRESSES, CABLE, Host, two_hosts
+from ppwork.faults.hosts import ADDRESSES, CABLE, Host, hosts_on_a_switch
 from ppwork.launcher.launch import launch
 from ppwork.launcher.torchrun import child_environment, running
 from ppwork.launcher.warm import Started
@@ -153,7 +153,7 @@ def _across(plan: Plan, run_dir: Path, *, again_after_s: float | None = None) ->
     """
     run_dir.mkdir(parents=True)
     plan.save(run_dir)
-    with two_hosts() as hosts, contextlib.ExitStack() as stack:
+    with hosts_on_a_switch() as hosts, contextlib.ExitStack() as stack:
         agents = [_agent(stack, plan, run_dir, host, node) for node, host in enumerate(hosts)]
         await_first_chunk(run_dir, agents[0])
         at_ns = time.monotonic_ns()

@@ -8,6 +8,7 @@ from ppwork.faults.fault import (
     ENDS,
     FROZEN,
     IN_PLAN,
+    NOBODY,
     OUTSIDE,
     REFUSED,
     STUCK,
@@ -29,7 +30,8 @@ SILENT = Bound(
 LOST = Bound(
     20.0, after="timeout_s", because="torchrun on the host that lost its store gives up later than its ranks"
 )
-CUT = Expect(first=(ANY,), errors=("PeerTimeoutError", "PeerFrozenError"), notice=SILENT, gone=LOST)
+CUT = Expect(first=(NOBODY,), errors=("NetworkSilent",), said=("hosta and hostb",), notice=SILENT, gone=LOST)
+"""Both sides waited alike: the network between their hosts is named, and no rank."""
 KILLS = (
     ("stage0", "idle", "while its source pauses"),
     ("leader", "idle", "while it waits for an envelope"),

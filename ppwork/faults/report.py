@@ -121,7 +121,11 @@ def _reasons(report: FaultReport, case: Case, plan: Plan) -> Iterator[str]:
     if expect.outcome == FAILS:
         ranks = ranks_of(expect.first, plan.topology)
         if report.named not in ranks:
-            yield f"rank {report.named} was named first; it should be {' or '.join(map(str, ranks))}"
+            yield f"{_rank(report.named)} was named first; it should be {' or '.join(map(_rank, ranks))}"
+
+
+def _rank(rank: int | None) -> str:
+    return "nobody" if rank is None else f"rank {rank}"
 
 
 def _wrong_words(report: FaultReport, case: Case) -> Iterator[str]:

@@ -13,18 +13,18 @@ from ppwork.diagnosis.job_evidence import JobEvidence, said_of
 from ppwork.diagnosis.logs import read_job
 from ppwork.lab.parameters import only_known_parameters
 from ppwork.lab.question import Question, predict
+from ppwork.lab.two_hosts import on_two_hosts
 from ppwork.launcher.script import ScriptRun
 from ppwork.pictures.source import lines_of, side_by_side, source_of
 from ppwork.protocol.topology import STAGE0_RANK
-from ppwork.records.spans import Instant
 from ppwork.timeline.chunks import EntriesByRank, emissions, spans_of
 
 __all__ = [
     "End",
     "Question",
     "ends_of",
-    "left_early",
     "lines_of",
+    "on_two_hosts",
     "only_known_parameters",
     "predict",
     "side_by_side",
@@ -62,18 +62,3 @@ def stopwatch_ms(entries_by_rank: EntriesByRank) -> float:
     emits = emissions(entries_by_rank)
     starts = [span.start_ns for span in spans_of(entries_by_rank[STAGE0_RANK], ("encode",))]
     return (max(emits.values()) - min(starts)) / 1e6 / len(emits)
-
-
-def left_early(entries_by_rank: EntriesByRank) -> list[int]:
-    """Return the chunks whose envelope left before the chunk in front of them began to be decoded.
-
-    This is what overlap is. It compares moments of one clock, rank 0's, and no durations: it cannot be a
-    matter of a slow or a quick machine.
-    """
-    entries = entries_by_rank[STAGE0_RANK]
-    sent: dict[int, int] = {}
-    for entry in entries:
-        if isinstance(entry, Instant) and entry.name == "envelope.send":
-            sent.setdefault(entry.chunk_index, entry.at_ns)  # a NOOP or SHUTDOWN later repeats the index
-    decode = {span.chunk_index: span.start_ns for span in spans_of(entries, ("decode",))}
-    return [k + 1 for k, at_ns in sorted(decode.items()) if sent.get(k + 1, at_ns) < at_ns]

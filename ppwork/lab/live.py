@@ -26,6 +26,7 @@ from ppwork.errors import PlanError
 from ppwork.lab.run import Run
 from ppwork.launcher.launch import DEFAULT_LIMIT_S, Progress
 from ppwork.launcher.launch import launch as launch_plan
+from ppwork.launcher.nodes.places import Places
 from ppwork.launcher.script import LIMIT_S, ScriptRun, rank_log
 from ppwork.launcher.script import launch_script as launch_program
 from ppwork.launcher.view import NoView, StopAsked, View
@@ -38,6 +39,7 @@ from ppwork.plan import Plan
 from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK
 from ppwork.records import run as records
 from ppwork.records.calls import Call
+from ppwork.records.hosts import HostsRecord
 from ppwork.records.pulse import PulseState, read_pulse
 from ppwork.records.run import log_file, rows_of
 from ppwork.records.spans import Span, span_file
@@ -177,8 +179,11 @@ def launch(
     progress: Progress | None = None,
     limit_s: float = DEFAULT_LIMIT_S,
     live: bool | None = None,
+    on: Places | None = None,
 ) -> Run:
-    """Run a plan on ``plan.world_size`` processes of this machine and wait for the end, in view of the cell.
+    """Run a plan on ``plan.world_size`` processes of this machine, or of others, in view of the cell.
+
+    With ``on=pp.Hosts("gpu-a", "gpu-b")`` the ranks are on other hosts; docs/machines.md has what that needs.
 
     The arguments are those of ``launcher.launch.launch``, with ``live`` in place of ``view``: show the run in
     the cell while it goes, with a Stop button; ``None``: in a notebook, unless ``PPWORK_NONINTERACTIVE`` is
@@ -200,7 +205,7 @@ def launch(
         return view_of(RunProgress(resolved, run_dir), live=live)
 
     run = launch_plan(
-        plan, out=out, check=check, started=started, progress=progress, limit_s=limit_s, view=view
+        plan, out=out, check=check, started=started, progress=progress, limit_s=limit_s, view=view, on=on
     )
     return Run(run.run_dir, run.exit_code, run.failure)
 
@@ -342,6 +347,7 @@ class RunProgress(Facts):
         self.bars: list[Bar] = []
         self.name, self.total = run_dir.name, plan.chunks or 0
         self.done = dict.fromkeys(STEPS.values(), 0)
+        self._ahead: dict[int, int] | None = None
 
     def look(self) -> list[RankState]:
         """Read what is new, count chunks into ``done``, and return every rank as it is now."""
@@ -351,7 +357,10 @@ class RunProgress(Facts):
                     self.done[title] = max(self.done[title], entry.chunk_index + 1)
                 if isinstance(entry, Span) and entry.name in WORK and entry.chunk_index >= 0:
                     self._spans[rank].append(entry)
-        self.bars = [_bar(rank, span) for rank, spans in self._spans.items() for span in spans]
+        if self._ahead is None and (hosts := HostsRecord.load(self._run_dir)) is not None:
+            self._ahead = hosts.ahead_of_us()
+        ahead = self._ahead or {}
+        self.bars = [_bar(rank, s, ahead.get(rank, 0)) for rank, spans in self._spans.items() for s in spans]
         return [self._rank(rank) for rank in range(self._plan.world_size)]
 
     def _rank(self, rank: int) -> RankState:
@@ -378,9 +387,11 @@ class RunProgress(Facts):
         return RankState(rank, role, pulse.state.value, doing, log)
 
 
-def _bar(rank: int, span: Span) -> Bar:
+def _bar(rank: int, span: Span, ahead_ns: int) -> Bar:
     colour, _ = chunk_style(span.chunk_index)
-    return Bar(rank, span.start_ns, span.end_ns, f"{span.name} {span.chunk_index}", colour)
+    return Bar(
+        rank, span.start_ns - ahead_ns, span.end_ns - ahead_ns, f"{span.name} {span.chunk_index}", colour
+    )
 
 
 class ScriptProgress(Facts):

@@ -23,7 +23,7 @@ from ppwork.records.files import write_whole
 SIGNATURE = b"# A cell wrote this file, and the next one with its name replaces it: "
 USAGE = (
     "%%ranks N [--file NAME.py] [--limit SECONDS] [--as NAME] [--ops] [--no-picture] "
-    "[--may-fail | --check EXERCISE] "
+    "[--may-fail [--no-diagnosis] | --check EXERCISE] "
     "[ARGUMENTS of the program]"
 )
 EXERCISE_LIMIT_S = 30.0
@@ -37,7 +37,8 @@ def ranks(line: str, cell: str) -> object:
     ``--as NAME`` gives the finished program this name in the notebook, ``--may-fail`` shows a failure in
     place of raising it, ``--check EXERCISE`` takes the program for the answer to an exercise. ``--ops``
     records operators of torch, too: what DDP, compiled code and methods of ``ProcessGroup`` call.
-    ``--no-picture`` leaves the picture out where the printed lines say all.
+    ``--no-picture`` leaves the picture out where the printed lines say all, ``--no-diagnosis`` the text of a
+    failure where the picture says all, or the reader is still to find the cure.
 
     Returns:
         With ``--check`` the verdict; else nothing, as the program has been shown.
@@ -73,7 +74,7 @@ def ranks(line: str, cell: str) -> object:
         return check(options.exercise, run)
     if run.failure is not None and not options.may_fail:
         raise run.failure
-    if run.failure is not None:
+    if run.failure is not None and options.diagnosis:
         print(ending(run))  # noqa: T201  the cell's output
     return None
 
@@ -150,6 +151,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--as", dest="name", type=identifier)
     parser.add_argument("--ops", action="store_true")
     parser.add_argument("--no-picture", dest="picture", action="store_false")
+    parser.add_argument("--no-diagnosis", dest="diagnosis", action="store_false")
     ends = parser.add_mutually_exclusive_group()
     ends.add_argument("--may-fail", action="store_true")
     ends.add_argument("--check", dest="exercise")

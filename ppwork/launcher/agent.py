@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 
 from ppwork.process import TORCHRUN_HUNG, TORCHRUN_STOPPED
-from ppwork.protocol.plan import STORE_VARIABLE
+from ppwork.protocol.plan import SECRET_VARIABLE, STORE_VARIABLE
 
 GRACE_S = 1.0
 """Seconds that the other ranks get to write their records, after the first death."""
@@ -201,17 +201,18 @@ def _has_children(agent: psutil.Process) -> bool:
         return False
 
 
-def end_orphans(store: Path, family: Iterable[psutil.Process] = ()) -> None:
+def end_orphans(mark: Path, family: Iterable[psutil.Process] = ()) -> None:
     """End what programs of a run's ranks started and left behind.
 
     Args:
-        store: The run's, which a process has in its environment if its program did not take it out.
+        mark: The run's store, or the file of its secret: a process has one of them in its environment if its
+            program did not take it out.
         family: Processes that were seen below torchrun.
 
     Blocks:
         Only if there is any; at most ``GRACE_S`` and ``KILL_S``.
     """
-    orphans = [process for process in psutil.process_iter() if _store_of(process) == str(store)]
+    orphans = [process for process in psutil.process_iter() if str(mark) in _marks_of(process)]
     orphans += [process for process in family if process not in orphans and is_alive(process)]
     for process in orphans:
         with contextlib.suppress(psutil.Error):
@@ -219,11 +220,12 @@ def end_orphans(store: Path, family: Iterable[psutil.Process] = ()) -> None:
     end(orphans, GRACE_S)
 
 
-def _store_of(process: psutil.Process) -> str:
+def _marks_of(process: psutil.Process) -> list[str]:
     try:
-        return str(process.environ().get(STORE_VARIABLE, ""))
+        environment = process.environ()
     except (psutil.Error, OSError):  # it is gone, or not ours
-        return ""
+        return []
+    return [str(environment.get(name, "")) for name in (STORE_VARIABLE, SECRET_VARIABLE)]
 
 
 def ask_for_stacks(agent: psutil.Process) -> None:

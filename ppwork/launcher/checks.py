@@ -21,7 +21,7 @@ import msgspec
 
 from ppwork.errors import PlanError
 from ppwork.launcher.torchrun import child_environment, running
-from ppwork.plan import Plan
+from ppwork.plan import VIDEO_STAGE0, VIDEO_STAGE1, Plan
 from ppwork.process import LOG_LEVEL_VARIABLE
 from ppwork.protocol.bounds import bring_up_timeout_s
 from ppwork.workloads.spec import check_plan, default_clip
@@ -31,8 +31,13 @@ MIN_FREE_MB = 64.0
 """MB of 1e6 bytes; a run folder on a disk with less is refused: spans, logs and a small video take some."""
 
 
-def resolve(plan: Plan) -> Plan:
+def resolve(plan: Plan, *, elsewhere: bool = False) -> Plan:
     """Check a plan against this machine and fill in what was left open.
+
+    Args:
+        plan: Of the run.
+        elsewhere: The ranks will run on other hosts: ``backend`` stays as it is, and of the shipped video the
+            clip as it is named.
 
     Returns:
         The plan with ``backend`` decided, and of the shipped video ``chunks``, as every rank will read it.
@@ -41,11 +46,21 @@ def resolve(plan: Plan) -> Plan:
         PlanError: The clip, size, mesh size, stages or GPUs do not fit; nothing has started.
     """
     check_environment(plan)
+    if (plan.stage0 == VIDEO_STAGE0) != (plan.stage1 == VIDEO_STAGE1):
+        own, shipped = sorted([plan.stage0, plan.stage1], key=(VIDEO_STAGE0, VIDEO_STAGE1).__contains__)
+        raise PlanError(
+            f"Of the two stages only {own} was given; the other was the default, {shipped}, which takes the "
+            "shipped clip's tensors and no others.",
+            check_first="give both, --stage0 and --stage1; beside a shipped stage one that inherits",
+        )
     if plan.is_video:
         check_plan(plan)
-        plan = _with_clip_and_chunks(plan)
+        found = _with_clip_and_chunks(plan)
+        plan = found.replace(input=plan.input) if elsewhere and not plan.input else found
     elif not plan.is_synthetic:  # ours; asking would take as long as starting a rank
         check_stages(plan)
+    if elsewhere:
+        return plan
     return plan.replace(backend=backend_of_one_process(plan) if plan.one_process else choose_backend(plan))
 
 
@@ -172,11 +187,12 @@ def _written_at(files: Iterable[str]) -> dict[str, int | None]:
     return {file: Path(file).stat().st_mtime_ns if Path(file).exists() else None for file in files}
 
 
-def new_run_dir(out: Path | str | None) -> Path:
+def new_run_dir(out: Path | str | None, option: str = "--out") -> Path:
     """Make the run folder; an existing one is taken only if it is empty.
 
     Args:
         out: Wanted folder, or ``None`` for ``runs/<time>-run``.
+        option: Where the caller said so.
 
     Raises:
         PlanError: It exists and is not empty, is not a folder, cannot be made or written, has no name in
@@ -190,7 +206,7 @@ def new_run_dir(out: Path | str | None) -> Path:
     if not named:
         raise PlanError(
             f"The output folder {str(out)!r} has no name, or one that is not UTF-8.",
-            check_first="--out: is a variable unset? The working folder is `.`",
+            check_first=f"{option}: is a variable unset? The working folder is `.`",
         )
     try:
         if out is None:
@@ -203,17 +219,18 @@ def new_run_dir(out: Path | str | None) -> Path:
     except OSError as error:
         raise PlanError(
             f"The output folder {path} cannot be used: {error.strerror}.",
-            check_first="--out: is its parent writable, is it a file, is the disk full?",
+            check_first=f"{option}: is its parent writable, is it a file, is the disk full?",
         ) from error
     if occupied:
         raise PlanError(
             f"The output folder {path} exists and is not empty; nothing was overwritten.",
-            check_first="give --out another folder, or leave it out for a fresh one under runs/",
+            check_first=f"give {option} another folder"
+            + (", or leave it out for a fresh one under runs/" if option == "--out" else ", new or empty"),
         )
     if (free := free_mb(path)) < MIN_FREE_MB:
         raise PlanError(
             f"The output folder {path.absolute()} has {free:.1f} MB free; a run needs {MIN_FREE_MB:g} MB.",
-            check_first=f"`df -h {path.absolute()}`; remove old runs there, or give --out another disk",
+            check_first=f"`df -h {path.absolute()}`; remove old runs there, or give {option} another disk",
         )
     return path.absolute()
 

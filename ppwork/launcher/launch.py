@@ -16,17 +16,22 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 
 from ppwork.diagnosis.report import death
 from ppwork.diagnosis.runs import diagnose
-from ppwork.errors import RecordError, RunFailed
+from ppwork.errors import PlanError, RecordError, RunFailed, listed
 from ppwork.launcher.checks import free_mb, new_run_dir, resolve
+from ppwork.launcher.nodes.gather import MOST_WHOLE
+from ppwork.launcher.nodes.muster import Muster
+from ppwork.launcher.nodes.places import Places
 from ppwork.launcher.registry import registered, registry
 from ppwork.launcher.torchrun import child_environment, followed, running, torchrun
 from ppwork.launcher.view import NoView, StopAsked, View
 from ppwork.plan import Plan
 from ppwork.process import PAST_LIMIT, STOPPED, TORCHRUN_STOPPED
 from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK
+from ppwork.records.hosts import HostsRecord
 from ppwork.records.run import (
     OUTPUTS_FILE,
     SUMMARY_FILE,
@@ -61,8 +66,9 @@ def launch(
     progress: Progress | None = None,
     limit_s: float = DEFAULT_LIMIT_S,
     view: Callable[[Plan, Path], View] = NoView,
+    on: Places | None = None,
 ) -> Run:
-    """Run a plan on ``plan.world_size`` processes of this machine and wait for the end.
+    """Run a plan on ``plan.world_size`` processes of this machine, or of others, and wait for the end.
 
     Args:
         plan: Of the run, with its fault if it has one (``faults.with_fault``); ``chunks`` and ``backend`` may
@@ -73,43 +79,64 @@ def launch(
         progress: Gets rank 0's spans and instants while they come.
         limit_s: Hard limit on the whole run, in seconds; the ranks' own bounds are in the plan.
         view: Makes what shows the run while it goes, of the resolved plan and the run folder.
+        on: Hosts that run the ranks; without it, this machine alone, over its loopback.
 
     Returns:
         The finished run; its summary, logs and spans are in ``run_dir``.
 
     Raises:
-        PlanError: The input cannot work; no rank was started and nothing overwritten.
-        RunFailed: A rank failed, or the view was asked to stop it (only with ``check``); says which rank was
-            first, its error and its log.
+        PlanError: The input cannot work, or a host is not ready; no rank was started and nothing overwritten.
+        RunFailed: A rank or a host failed, or the view was asked to stop it (only with ``check``); says which
+            was first, its error and its log.
         KeyboardInterrupt: As pressed; no rank is left.
 
     Blocks:
         Until all ranks have ended; at most ``limit_s`` plus a few seconds of clean-up.
     """
     steps = _Steps()
-    plan = resolve(plan)
-    registry()  # refused before the run folder is used up
-    run_dir = new_run_dir(out)
-    plan.save(run_dir)
-    if started is not None:
-        started(plan, run_dir)
-    deadline = time.monotonic() + limit_s
-    shown = view(plan, run_dir)
-    steps.end(CHECK)
-    try:
-        exit_code = _run_ranks(plan, run_dir, limit_s, progress, shown)
-        steps.end(TORCHRUN)
-        finished = Run(run_dir, exit_code)
-        finished = dataclasses.replace(finished, failure=_failure(finished, deadline))
-        steps.end(READ)
-    except (KeyboardInterrupt, SystemExit):
-        stopped = RunFailed("The run was interrupted: its launcher was asked to end.")
-        shown.end(_noted(Run(run_dir, STOPPED, stopped), steps))
-        raise
+    with contextlib.ExitStack() as stack:
+        hosts = None
+        if on is not None:
+            plan, hosts = _called(plan, on, stack)
+        else:
+            plan = resolve(plan)
+        registry()  # refused before the run folder is used up
+        run_dir = new_run_dir(out)
+        if hosts is not None:  # a host that is not ready leaves the folder empty
+            hosts.look(run_dir.name, run_dir, [plan.input] if plan.input else [])
+            hosts.meet()
+        plan.save(run_dir)
+        if started is not None:
+            started(plan, run_dir)
+        deadline = time.monotonic() + limit_s
+        shown = view(plan, run_dir)
+        steps.end(CHECK)
+        try:
+            exit_code = _run_ranks(plan, run_dir, limit_s, progress, shown, hosts)
+            stack.close()
+            steps.end(TORCHRUN)
+            finished = Run(run_dir, exit_code)
+            finished = dataclasses.replace(finished, failure=_failure(finished, deadline))
+            steps.end(READ)
+        except (KeyboardInterrupt, SystemExit):
+            stopped = RunFailed("The run was interrupted: its launcher was asked to end.")
+            shown.end(_noted(Run(run_dir, STOPPED, stopped), steps))
+            raise
     shown.end(_noted(finished, steps))
     if finished.failure is not None and check:
         raise finished.failure
     return finished
+
+
+def _called(plan: Plan, on: Places, stack: contextlib.ExitStack) -> tuple[Plan, Muster]:
+    """Call the hosts of a run, and fill in what they decide."""
+    if plan.one_process or plan.share_gpu:
+        what = "one process" if plan.one_process else "ranks that share a GPU"
+        raise PlanError(f"A plan of {what} was to run over hosts.", check_first="leave `on` out")
+    plan = resolve(plan, elsewhere=True)
+    hosts = stack.enter_context(Muster(on, plan.world_size, plan.freeze_s))
+    hosts.greet()
+    return plan.replace(backend=hosts.backend_of(plan)), hosts
 
 
 class _Steps:
@@ -144,7 +171,7 @@ def _failure(run: Run, deadline: float) -> RunFailed | None:
         )
     if run.exit_code == 0:
         try:
-            run.complete(mesh_figures(run))
+            run.complete({**mesh_figures(run), **_hosts_of(run)})
             return _verify(run, deadline) if run.plan.verify else None
         except RecordError as error:
             return _if_full(run.run_dir, RunFailed(error.what, check_first=error.check_first))
@@ -176,7 +203,20 @@ def mesh_figures(run: Run) -> dict[str, Any]:
     return figures
 
 
-def _run_ranks(plan: Plan, run_dir: Path, limit_s: float, progress: Progress | None, view: View) -> int:
+def _hosts_of(run: Run) -> dict[str, Any]:
+    """Return who ran which ranks, for the summary; nothing of a run on this machine alone."""
+    known = HostsRecord.load(run.run_dir)
+    return {} if known is None else {"hosts": msgspec.to_builtins(known.hosts)}
+
+
+def _run_ranks(
+    plan: Plan,
+    run_dir: Path,
+    limit_s: float,
+    progress: Progress | None,
+    view: View,
+    hosts: Muster | None,
+) -> int:
     tail = SpanTail(span_file(run_dir, STAGE0_RANK))
 
     def look() -> None:
@@ -186,6 +226,11 @@ def _run_ranks(plan: Plan, run_dir: Path, limit_s: float, progress: Progress | N
                 progress(entry)
 
     try:
+        if hosts is not None:
+            with contextlib.ExitStack() as on_list:
+                with contextlib.suppress(psutil.NoSuchProcess):  # then the run ends by that
+                    on_list.enter_context(registered(run_dir, hosts.pid))
+                return hosts.run(plan, ["-m", "ppwork", "worker", "{folder}"], run_dir, limit_s, look)
         return torchrun(
             ["-m", "ppwork", "one-process" if plan.one_process else "worker", str(run_dir)],
             ranks=1 if plan.one_process else plan.world_size,
@@ -214,6 +259,12 @@ def _if_full(run_dir: Path, failure: RunFailed) -> RunFailed:
 def _verify(run: Run, deadline: float) -> RunFailed | None:
     """Compute the same in one process and put the largest difference into the summary."""
     plan, run_dir = run.plan, run.run_dir
+    if not (run_dir / OUTPUTS_FILE).exists() and (hosts := HostsRecord.load(run_dir)) is not None:
+        stayed = [f"{host.name}:{path}" for host in hosts.hosts for path in host.stayed]
+        return RunFailed(
+            f"The outputs did not come here, and are not verified: {listed(stayed)}",
+            check_first=f"more than {MOST_WHOLE >> 20} MiB stay there: fewer chunks, or a shared folder",
+        )
     command = [sys.executable, "-m", "ppwork", "reference", str(run_dir)]
     environment = child_environment(plan.threads_per_rank)
     log_path = run_dir / "reference.log"
@@ -242,7 +293,8 @@ def _verify(run: Run, deadline: float) -> RunFailed | None:
             f"{'in number' if first is None else f'first in chunk {first}'}; "
             f"{allowed:g} is allowed at mesh size {plan.mesh_size}.",
             check_first=f"{run_dir / SUMMARY_FILE}; do the stages use anything but their context and inputs? "
-            "sums round, those of bfloat16 by far more: --tolerance (a plan's `tolerance`)",
+            "is a buffer filled anew while it is on its way? --check-buffers -1 looks at every byte; sums "
+            "round, those of bfloat16 by far more: --tolerance (a plan's `tolerance`)",
         )
     if not plan.keep_outputs:
         (run_dir / OUTPUTS_FILE).unlink()  # kept only for who wants to know why they differ

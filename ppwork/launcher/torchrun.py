@@ -1,5 +1,7 @@
 """Programs under torchrun on this machine: started, followed, and always cleaned up. No torch here.
 
+A machine is alone, or one of several hosts whose torchruns meet (``Meeting``).
+
 Clean-up has three layers: the ranks hold a lifeline to this process and a death signal to torchrun
 (``process``); we end torchrun politely and wait; and what remains is killed by recorded process.
 """
@@ -8,10 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import subprocess
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -29,7 +33,7 @@ from ppwork.process import (
     held,
     hold_agent,
 )
-from ppwork.protocol.plan import STORE_VARIABLE
+from ppwork.protocol.plan import SECRET_VARIABLE, STORE_VARIABLE
 
 TORCHRUN = """\
 from ppwork import process
@@ -38,16 +42,55 @@ with process.importing():
 main()
 """
 """torchrun, to be ``held``: it takes seconds to start ranks, and must not if we are gone by then."""
+LISTENING = """\
+import functools
+from ppwork import process
+with process.importing():
+    from torch.distributed.elastic.rendezvous import static_tcp_rendezvous as static
+static.TCPStore = functools.partial(static.TCPStore, master_listen_fd={listening})
+"""
+"""Before it on the first of several hosts: the store takes a socket that is bound to one address. Without one
+it listens on all of them."""
 POLITE_S = 1.0
 """Seconds that torchrun and its ranks get to leave before we kill them."""
-STORE = "store"
-"""Name of the file through which the ranks meet, in the run's scratch folder."""
+STORE, SECRET = "store", "secret"
+"""Names of the file through which the ranks of one host meet, and of that with the secret of a run over
+several, in the run's scratch folder."""
 ENDINGS = {
     PAST_LIMIT: "the run passed its limit and was stopped",
     TORCHRUN_STOPPED: "torchrun was stopped (SIGSTOP) and did not go on; the run was ended",
     TORCHRUN_HUNG: "torchrun did not leave after its ranks and was ended",
 }
 """Words of the log, by our own exit code."""
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Where the torchruns of several hosts meet: the static rendezvous, which runs nothing that comes to it.
+
+    Attributes:
+        hosts: Number of torchruns.
+        host: This one's.
+        address: Of the first one's store,
+        port: and its port.
+        own: Address of this host in the ranks' network,
+        interface: and its interface.
+        run_id: One for all of them.
+        start_s: Seconds for all to come.
+        secret: The run's: ranks prove themselves by it. They find it in a file that only this user can read.
+        listening: The first one's bound socket; it is closed here once torchrun has it.
+    """
+
+    hosts: int
+    host: int
+    address: str
+    port: int
+    own: str
+    interface: str
+    run_id: str
+    start_s: float
+    secret: bytes
+    listening: socket.socket | None = None
 
 
 def torchrun(
@@ -60,6 +103,7 @@ def torchrun(
     freeze_s: float = 5.0,
     watch: Callable[[], None] | None = None,
     warm: bool = True,
+    meeting: Meeting | None = None,
 ) -> int:
     """Run a program as this many ranks and wait for its end; meanwhile ``ppwork ps`` lists it.
 
@@ -75,6 +119,7 @@ def torchrun(
         freeze_s: Seconds that torchrun may be stopped while we run; then the program is ended.
         watch: Called about every 50 ms meanwhile, and once after the end.
         warm: Let torchrun and its ranks be forked, where ``PPWORK_WARM`` asks for that; never with CUDA.
+        meeting: With the torchruns of other hosts; default: this machine alone, and only over its loopback.
 
     Returns:
         torchrun's exit code, negative for the signal that ended it; ``PAST_LIMIT`` if the limit passed;
@@ -88,11 +133,16 @@ def torchrun(
     """
     with scratch_folder() as scratch, contextlib.ExitStack() as stack:
         family: set[psutil.Process] = set()
-        stack.callback(end_orphans, scratch / STORE, family)
-        command = [*_torchrun_command(ranks, scratch), *program]
+        stack.callback(end_orphans, scratch / (STORE if meeting is None else SECRET), family)
+        command = [*_torchrun_command(ranks, scratch, meeting), *program]
         file = stack.enter_context(log.open("wb", buffering=0))
-        environment = _rank_environment(threads, scratch)
-        agent = stack.enter_context(running(command, environment, file, warm=warm, seats=ranks))
+        environment = _rank_environment(threads, scratch, meeting)
+        listening = None if meeting is None else meeting.listening
+        agent = stack.enter_context(
+            running(command, environment, file, warm=warm, seats=ranks, inherited=listening)
+        )
+        if listening is not None:
+            listening.close()  # else who comes when torchrun is gone would wait for an answer
         stack.enter_context(registered(log.parent, agent.pid))
         return followed(agent, file, limit_s, freeze_s, watch, family)
 
@@ -149,32 +199,59 @@ def _say(log: BinaryIO, line: str) -> None:
         log.write(f"{line}\n".encode())
 
 
-def _torchrun_command(ranks: int, scratch: Path) -> list[str]:
-    """Return torchrun's part of the command line; the rendezvous is a file, so nothing listens for it."""
+def _torchrun_command(ranks: int, scratch: Path, meeting: Meeting | None) -> list[str]:
+    """Return torchrun's part of the command line.
+
+    On one machine the rendezvous is a file, so nothing listens for it.
+    """
+    code = TORCHRUN
+    if meeting is None:
+        place = [
+            "--nnodes", "1", "--rdzv-backend", "c10d", "--rdzv-conf", "store_type=file",
+            "--rdzv-endpoint", str(scratch / "rendezvous"), "--rdzv-id", uuid.uuid4().hex,
+        ]  # fmt: skip
+    else:
+        if meeting.listening is not None:
+            code = LISTENING.format(listening=meeting.listening.fileno()) + TORCHRUN
+        place = [
+            "--nnodes", str(meeting.hosts), "--node-rank", str(meeting.host), "--rdzv-id", meeting.run_id,
+            "--master-addr", meeting.address, "--master-port", str(meeting.port),
+            "--rdzv-conf", f"timeout={round(meeting.start_s)}", "--local-addr", meeting.own,
+        ]  # fmt: skip
     return [
-        *held(TORCHRUN, tie=hold_agent),
-        "--nnodes", "1", "--nproc-per-node", str(ranks),
-        "--rdzv-backend", "c10d", "--rdzv-conf", "store_type=file",
-        "--rdzv-endpoint", str(scratch / "rendezvous"), "--rdzv-id", uuid.uuid4().hex,
+        *held(code, tie=hold_agent),
+        *place,
+        "--nproc-per-node", str(ranks),
         "--max-restarts", "0", "--monitor-interval", "0.1",
         # Without this it leaves a folder of its own behind, in each run. A program may name another one.
         "--log-dir", str(scratch / "logs"),
     ]  # fmt: skip
 
 
-def _rank_environment(threads: int, scratch: Path) -> dict[str, str]:
+def _rank_environment(threads: int, scratch: Path, meeting: Meeting | None) -> dict[str, str]:
     """Return the environment of torchrun and its ranks: loopback unless told otherwise, one store file."""
     level = os.environ.get("LOGLEVEL", "")
-    return {
-        "GLOO_SOCKET_IFNAME": "lo",
-        "NCCL_SOCKET_IFNAME": "lo",
+    both = {
         **child_environment(threads),
         # ``agent`` reads torchrun's warnings.
         "LOGLEVEL": level if level in ("DEBUG", "INFO") else "WARNING",
-        STORE_VARIABLE: str(scratch / STORE),
-        # Without this torchrun opens a store on all addresses.
-        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     }
+    if meeting is None:
+        return {
+            "GLOO_SOCKET_IFNAME": "lo",
+            "NCCL_SOCKET_IFNAME": "lo",
+            **both,
+            STORE_VARIABLE: str(scratch / STORE),
+            # Without this torchrun opens a store on all addresses.
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        }
+    secret = scratch / SECRET
+    secret.touch(0o600)
+    secret.write_bytes(meeting.secret)
+    for name in (STORE_VARIABLE, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"):
+        both.pop(name, None)
+    interface = {"GLOO_SOCKET_IFNAME": meeting.interface, "NCCL_SOCKET_IFNAME": meeting.interface}
+    return {**both, **interface, SECRET_VARIABLE: str(secret)}
 
 
 def child_environment(threads: int) -> dict[str, str]:
@@ -192,6 +269,7 @@ def running(
     errors: BinaryIO | None = None,
     warm: bool = False,
     seats: int = 0,
+    inherited: socket.socket | None = None,
 ) -> Iterator[Started]:
     """Start a process whose standard input is a lifeline; on the way out nothing of it is left.
 
@@ -202,16 +280,22 @@ def running(
         errors: Gets what it prints to standard error; without it, ``log`` does.
         warm: It needs torch: where warm launches are asked for it is forked (``warm``).
         seats: torchrun: the ranks that it will start.
+        inherited: A socket that it gets by its number; such a process is never forked.
     """
     process: Started | None = None
-    if warm:
+    if warm and inherited is None:
         try:
             process = start_if_warm(command, environment, log, errors, seats=seats)
         except NotWarm as reason:
             _say(errors or log, f"ppwork: started cold: {reason}")
     if process is None:
         process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=log, stderr=errors or subprocess.STDOUT
+            command,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=errors or subprocess.STDOUT,
+            pass_fds=() if inherited is None else (inherited.fileno(),),
         )
     try:
         yield process

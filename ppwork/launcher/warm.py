@@ -35,7 +35,7 @@ from typing import BinaryIO
 import msgspec
 
 from ppwork.process import LIFELINE_VARIABLE, SAFE_PATH_VARIABLE, WARM_VARIABLE
-from ppwork.protocol.plan import STORE_VARIABLE
+from ppwork.protocol.plan import SECRET_VARIABLE, STORE_VARIABLE
 
 AT_IMPORT = (
     "CUDA_", "DYLD_", "GLIBC_", "GOMP_", "KMP_", "LANG", "LC_", "LD_", "LOGLEVEL", "MALLOC_", "MKL_",
@@ -327,7 +327,7 @@ def own_launcher(environment: Mapping[str, str]) -> WarmLauncher:
         return _own
 
 
-_OF_ONE_RUN = AT_USE | {LIFELINE_VARIABLE, STORE_VARIABLE, WARM_VARIABLE}
+_OF_ONE_RUN = AT_USE | {LIFELINE_VARIABLE, SECRET_VARIABLE, STORE_VARIABLE, WARM_VARIABLE}
 """Not of the warm launcher: what has a run's store in its environment is ended with that run."""
 
 

@@ -16,6 +16,7 @@ from ppwork.pictures.queues import queues
 from ppwork.pictures.rings import edges
 from ppwork.pictures.scenarios import scenario
 from ppwork.pictures.sequences import sequence
+from ppwork.pictures.splits import splits
 from ppwork.pictures.startup import startup
 from ppwork.pictures.state_machine import states
 from ppwork.pictures.tables import Table
@@ -38,6 +39,7 @@ __all__ = [
     "scenario",
     "sequence",
     "sizes",
+    "splits",
     "startup",
     "states",
     "timeline",

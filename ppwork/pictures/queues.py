@@ -23,6 +23,7 @@ WIDTH, MARGINS, ROW, HIGH = 12.0, (2.0, 0.25, 0.5, 1.0), 0.72, 0.5
 CHAR = 0.08
 """Width of a character, in inches."""
 TAKES_MS = 5.0
+MISSING = "missing"
 TORN = "! collision: one buffer, and no wait between them"
 Pairs = Sequence[tuple[str, str]]
 
@@ -48,7 +49,7 @@ def queues(
         rows: Operations of each queue, in order; their names are unique, such as ``fill 1``.
         waits: Pairs of operations: the second waits for the first.
         without: Pairs that would need a wait and have none: both are marked where the second begins before
-            the first has ended.
+            the first has ended, and an arrow shows the wait that is missing.
         ms: Length of operations by their first word, in made-up milliseconds; 5 where nothing is said. 0 is a
             mark in the queue.
 
@@ -76,8 +77,7 @@ def queues(
     ]
     head = ["queue", "operation", "from, ms", "to, ms", "waits for"]
     table = Table(head, lines, above="queues on paper; made-up times, nothing was recorded")
-    marked = {name for pair in torn for name in pair}
-    return Picture(finding, lambda: _draw(list(rows), placed, waits, marked), table)
+    return Picture(finding, lambda: _draw(list(rows), placed, waits, torn), table)
 
 
 def box(
@@ -120,6 +120,7 @@ def wait_arrow(
     gid: str,
     dashed: bool = False,
     mark: bool = False,
+    missing: bool = False,
 ) -> None:
     """Draw a wait: from the end of an operation to the beginning of the one that waits for it.
 
@@ -130,15 +131,16 @@ def wait_arrow(
         gid: Name of the arrow in the figure.
         dashed: Whether it gives a buffer back.
         mark: Whether the first operation is a mark, which has no height.
+        missing: Whether this wait was left out.
     """
     way = HIGH / 2 if tail[1] < head[1] else -HIGH / 2
-    bend = 0.0 if abs(tail[1] - head[1]) <= 1 else -0.22
+    bend = 0.0 if abs(tail[1] - head[1]) <= 1 or missing else -0.22
     style.arrow(
         axes,
         (tail[0], tail[1] if mark else tail[1] + way),
         (head[0], head[1] - way),
-        color=style.DARK if dashed else "black",
-        linestyle="dashed" if dashed else "solid",
+        color=style.ALARM if missing else style.DARK if dashed else "black",
+        linestyle="dashed" if dashed or missing else "solid",
         connectionstyle=f"arc3,rad={bend}",
         linewidth=1.6,
         mutation_scale=12,
@@ -183,7 +185,7 @@ def _placed(rows: Mapping[str, Sequence[str]], waits: Pairs, ms: Mapping[str, fl
     return placed
 
 
-def _draw(rows: list[str], placed: Mapping[str, Placed], waits: Pairs, torn: set[str]) -> Figure:
+def _draw(rows: list[str], placed: Mapping[str, Placed], waits: Pairs, torn: Pairs) -> Figure:
     length = max(operation.end_ms for operation in placed.values()) or 1.0
     figure, (axes,) = style.stacked([len(rows) * ROW], WIDTH, MARGINS)
     axes.set_xlim(-0.01 * length, length * 1.01)
@@ -193,19 +195,27 @@ def _draw(rows: list[str], placed: Mapping[str, Placed], waits: Pairs, torn: set
     style.open_frame(axes)
     axes.set_title("On paper, not recorded. A row is a stream, an arrow is a wait.", loc="left", fontsize=12)
     inches = (WIDTH - MARGINS[0] - MARGINS[1]) / length
+    marked = {name for pair in torn for name in pair}
     for name, (queue, start, end) in placed.items():
         row = rows.index(queue)
         if start == end:
             axes.plot([start], [row], clip_on=False, zorder=6, gid=name, **style.mark("D", 9))
             axes.text(start, row - 0.16, name, fontsize=10, va="bottom", ha="left")
         else:
-            box(axes, (start, end, row), [name], inches, torn=name in torn, gid=name)
+            box(axes, (start, end, row), [name], inches, torn=name in marked, gid=name)
     for number, (first, second) in enumerate(waits):
         tail, head = placed[first], placed[second]
         at, to_row = rows.index(tail.queue), rows.index(head.queue)
         is_mark = tail.start_ms == tail.end_ms
         start_ms = tail.end_ms + (0.07 / inches if is_mark else 0.0)  # of a mark its right corner
         wait_arrow(axes, (start_ms, at), (head.start_ms, to_row), gid=f"wait {number}", mark=is_mark)
+    for first, second in torn:
+        tail, head = placed[first], placed[second]
+        at, to_row = rows.index(tail.queue), rows.index(head.queue)
+        ends = (tail.end_ms, at), (head.start_ms, to_row)
+        wait_arrow(axes, *ends, gid=f"missing {first}", missing=True)
+        beside = (tail.end_ms + head.start_ms) / 2 + 0.15 / inches, (at + to_row) / 2 + 0.1
+        axes.text(*beside, MISSING, fontsize=10, color=style.ALARM, fontweight="bold", va="center")
     if torn:
         frame: style.Style = {"facecolor": "white", "edgecolor": style.BAD, "linewidth": 3.0}
         style.legend_below(figure, [style.patch_key(TORN, **frame)], fontsize=10)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ppwork.pictures import style
 from ppwork.pictures.picture import Picture
-from ppwork.pictures.queues import TORN, box, wait_arrow
+from ppwork.pictures.queues import HIGH, TORN, box, wait_arrow
 from ppwork.pictures.tables import Table
 from ppwork.timeline.ring import EDGES, RECEIVER, SENDER, STREAMS, OnPaper, SlotWork, Wait, on_paper
 
@@ -26,6 +26,8 @@ SHORT = {"fill": "f", "broadcast": "b", "take": "t", "generate": "g", "send": "s
 """Where a box has no room for the word."""
 OF_NO_SLOT = "generate"
 """It works on what ``take`` has copied out of the slot."""
+TRANSFER: style.Style = {"color": style.GREY, "linewidth": 1.2, "zorder": 2}
+"""Line between the two ends of a transfer, which is no wait."""
 SHADES = ("white", style.PALE, style.MEDIUM)
 """Of boxes, by their slot."""
 
@@ -109,6 +111,8 @@ def _draw(paper: OnPaper, without: str) -> Figure:
     for wait in paper.waits:
         if wait.edge != without:
             _arrow(axes, wait, rows)
+    for chunk in _transfers(paper):
+        _transfer(axes, paper.works["send", chunk], rows)
     for side in (SENDER, RECEIVER):
         of_side = [row for (owner, _), row in rows.items() if owner == side]
         if of_side:
@@ -147,6 +151,17 @@ def _arrow(axes: Axes, wait: Wait, rows: dict[tuple[str, str], int]) -> None:
     wait_arrow(axes, tail, head, gid=gid, dashed=EDGES[wait.edge][2])
 
 
+def _transfers(paper: OnPaper) -> list[int]:
+    """Chunks of which both ends are shown."""
+    return [chunk for name, chunk in paper.works if name == "send" and ("receive", chunk) in paper.works]
+
+
+def _transfer(axes: Axes, send: SlotWork, rows: dict[tuple[str, str], int]) -> None:
+    at_ms, row = (send.start_ms + send.end_ms) / 2, rows[_place(send)]
+    ends = [row + HIGH / 2, row + 1 - HIGH / 2]
+    axes.plot([at_ms, at_ms], ends, gid=f"transfer {send.chunk}", **TRANSFER)
+
+
 def _legend(figure: Figure, paper: OnPaper, without: str) -> None:
     shown = [edge for edge in EDGES if edge != without and any(wait.edge == edge for wait in paper.waits)]
     keys: list[Artist] = []
@@ -155,6 +170,8 @@ def _legend(figure: Figure, paper: OnPaper, without: str) -> None:
             look: style.Style = {"color": style.DARK if gives_back else "black", "linewidth": 2}
             dashes = "dashed" if gives_back else "solid"
             keys.append(style.line_key(f"{text} ({', '.join(names)})", linestyle=dashes, **look))
+    if _transfers(paper):
+        keys.append(style.line_key("one transfer: a send and its receive", **TRANSFER))
     if paper.torn:
         frame: style.Style = {"facecolor": "white", "edgecolor": style.BAD, "linewidth": 3.0}
         keys.append(style.patch_key(TORN, **frame))

@@ -75,13 +75,16 @@ class Ids(msgspec.Struct, frozen=True, gc=False):
 
 
 class ChunkPlan(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The plan of one chunk (rule R4): it travels, no rank infers it."""
+    """The plan of one chunk (rule R4): it travels, no rank infers it. A loop has it as ``chunk.plan``."""
 
     steps: int
+    """Generator calls without recompute."""
     expected_calls: int
     """Generator calls every mesh rank must make: ``steps``, plus one for ``recompute``."""
     recompute: bool = False
+    """Rebuild the cache from the ``context.*`` tensors first."""
     reset_cache: bool = False
+    """Forget the past first: a hard cut, or a flush."""
 
     @classmethod
     def of(cls, steps: int, *, recompute: bool = False, reset_cache: bool = False) -> ChunkPlan:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from ppwork.errors import WHERE_KEYS, PPWorkError, TerminalNotice, text_of
 from ppwork.protocol.envelope import Ids, PPAction, PPEnvelope, PPResult, Reason
 from ppwork.protocol.topology import Role
@@ -10,11 +13,11 @@ MAX_TEXT = 4000
 """Characters of a text that a notice carries: it must fit wherever the error's own text would not."""
 
 
-def reason_of(error: BaseException) -> Reason:
-    """Return an error as it travels in a notice."""
+def reason_of(error: BaseException, where: Mapping[str, Any]) -> Reason:
+    """Return an error as it travels in a notice; of one that is not ours it says where this rank was."""
     if isinstance(error, PPWorkError):
         return Reason(type(error).__name__, _carried(error.what), error.where, _carried(error.check_first))
-    return Reason(type(error).__name__, _carried(text_of(error)), {}, "the log of that rank")
+    return Reason(type(error).__name__, _carried(text_of(error)), dict(where), "the log of that rank")
 
 
 def _carried(text: str) -> str:
@@ -33,7 +36,9 @@ def notice_of(reason: Reason, rank: int, role: Role) -> TerminalNotice:
     )
 
 
-def notices(role: Role, ids: Ids, error: BaseException) -> list[tuple[str, PPEnvelope | PPResult]]:
+def notices(
+    role: Role, ids: Ids, error: BaseException, where: Mapping[str, Any]
+) -> list[tuple[str, PPEnvelope | PPResult]]:
     """Return what a failing rank has to send, and on which groups, in order.
 
     A rank that is leaving because of a notice has nothing to add: it came from the only rank that could be
@@ -42,7 +47,7 @@ def notices(role: Role, ids: Ids, error: BaseException) -> list[tuple[str, PPEnv
     """
     if isinstance(error, TerminalNotice) or role is Role.FOLLOWER:
         return []
-    reason = reason_of(error)
+    reason = reason_of(error, where)
     envelope = PPEnvelope(PPAction.ERROR, ids, reason=reason)
     if role is Role.STAGE0:
         return [("down_pg", envelope)]

@@ -23,6 +23,8 @@ DAY_S = 86_400
 """A bound that is longer is none."""
 STORE_VARIABLE = "PPWORK_STORE"
 """Path of our launcher's file store: nothing then listens beyond loopback. Unset: torchrun's store."""
+SECRET_VARIABLE = "PPWORK_SECRET_FILE"  # noqa: S105  a name
+"""Path of the secret of a run over several hosts, which its launcher gave each of them by a pipe."""
 TIMEOUT_VARIABLE = "SCOPE_DIST_TIMEOUT_S"
 """Seconds; overrides the plan's ``timeout_s`` on every rank."""
 
@@ -57,8 +59,10 @@ class PipelinePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     freeze_s: float = 5.0
     """Seconds that a process may be stopped (SIGSTOP) before its peers leave."""
     compare_collectives: int = 2
-    """First chunks in which mesh ranks compare each collective before they call it, and every rank sums the
-    bytes of what it has lent to the transport; 0 never, -1 always."""
+    """First chunks in which mesh ranks compare each collective before they call it; 0 never, -1 always."""
+    check_buffers: int = 2
+    """First chunks of which a rank sums all bytes that it has lent to the transport, to see that nobody
+    writes to them; of later ones it sums a sample. -1 sums all bytes of all chunks."""
     frame_bytes: int = 8192
     """Size of the control frame that every message starts with; same on all ranks."""
     max_message_bytes: int = 1 << 30
@@ -70,8 +74,9 @@ class PipelinePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         _check_counts(self)
         _check_bounds(self)
         _check_depth(self)
-        if self.compare_collectives < -1:
-            refuse("compare_collectives", self.compare_collectives, "-1 or more", "-1 is always")
+        for field in ("compare_collectives", "check_buffers"):
+            if (chunks := getattr(self, field)) < -1:
+                refuse(field, chunks, "-1 or more", "-1 is always")
         if self.backend not in BACKENDS:
             refuse("backend", self.backend, f"one of {', '.join(BACKENDS)}", "--backend")
         if self.share_gpu and self.backend == "gloo":

@@ -256,16 +256,18 @@ class Session:
             )
         self.move(Event.ACKNOWLEDGED, remote=answer is not None)
 
-    def failed(self, error: BaseException) -> None:
+    def failed(self, error: BaseException, at: Ids) -> None:
         """Go to ERROR and stay there (rule R9); adds what is known to an error of ours.
 
-        The last call's ids are not those of an error that names its own chunk.
+        Args:
+            error: One that names its own chunk keeps it.
+            at: What the rank was at: of the chunks in flight it is the oldest, and not the last to arrive.
         """
         if self.state is not State.CLOSED:
             self.state = State.ERROR
         if isinstance(error, PPWorkError):
-            knows_chunk = "chunk_index" in error.where or self.last_ids.call_id < 0
-            error.at(**self._where(**{} if knows_chunk else self.last_ids.where()))
+            knows_chunk = "chunk_index" in error.where or at.call_id < 0
+            error.at(**self._where(**{} if knows_chunk else at.where()))
 
 
 _EVENTS = {

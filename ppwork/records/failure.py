@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 import traceback
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +54,27 @@ class FailureRecord(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.error_type}: {error}{at}"
 
 
-def record_of(error: BaseException, rank: int, last_instants: dict[str, dict[str, Any]]) -> FailureRecord:
-    """Make the record of an error on this rank, now."""
+def record_of(
+    error: BaseException,
+    rank: int,
+    last_instants: dict[str, dict[str, Any]],
+    *,
+    where: Mapping[str, Any] | None = None,
+    log: str = "this rank's log",
+) -> FailureRecord:
+    """Make the record of an error on this rank, now.
+
+    Args:
+        error: Ours knows where it was.
+        rank: This one.
+        last_instants: Of the recorder.
+        where: Where the rank was, for an error that is not ours.
+        log: Where its traceback is.
+    """
     message = error
     if not isinstance(message, PPWorkError):
-        message = PPWorkError(message_of(error), check_first="the traceback in this rank's log")
+        check_first = f"the traceback in {log}"
+        message = PPWorkError(message_of(error), where=where, check_first=check_first)
     return FailureRecord(
         rank=rank,
         error_type=type(error).__name__,

@@ -5,8 +5,9 @@ place that knows which backend carries what: gloo the CPU bytes, NCCL the CUDA t
 
 gloo lets anybody in who reaches a rank's port and guesses a small number; a stranger who is there before the
 peer takes its place. So each edge is begun with a token that only the ranks of this run can make, from a
-secret in the run's store; it also makes the connection, so that no chunk pays for one. Our launcher's store
-is a file that no other user can read; torchrun's own is open to all who reach it.
+secret of the run; it also makes the connection, so that no chunk pays for one. Our launcher's store is a file
+that no other user can read, and the secret is in it. torchrun's own is open to all who reach it: over several
+hosts our launcher gives the secret to each of them by its pipe, and it signs what ranks tell of themselves.
 
 In a job that has a default group of its own (``seat``) a pipeline adds its groups to it. Only their members
 make them, in the same one order, under names that no other pipeline or session has: torch's own names follow
@@ -16,6 +17,7 @@ from how many groups a process has made, which ranks of one job may differ in.
 from __future__ import annotations
 
 import hashlib
+import hmac
 import os
 import secrets
 from collections.abc import Iterator
@@ -23,6 +25,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -36,7 +39,7 @@ from ppwork.process import hold_torchrun
 from ppwork.protocol.backend_errors import naming_peers
 from ppwork.protocol.bounds import bring_up_timeout_s
 from ppwork.protocol.parity import check_parity, decode_facts, encode_facts, facts_of
-from ppwork.protocol.plan import PipelinePlan
+from ppwork.protocol.plan import SECRET_VARIABLE, PipelinePlan
 from ppwork.protocol.topology import GROUP_ORDER, LEADER_GROUP_RANK, LEADER_RANK, Role, Topology
 from ppwork.runtime import nccl
 from ppwork.runtime.seat import Seat, gather, open_store
@@ -204,11 +207,13 @@ def _agree(
     here = {"version.torch": str(torch.__version__), "device": device.type, "sequential": why_sequential}
     here["mesh"] = None if rank == 0 else _described(mesh)
     facts = facts_of(plan, os.environ, **here)
+    secret = given_secret()
     try:
-        raw_by_rank = gather(store, "parity", encode_facts(facts), rank, world_size)
+        signed = sign(secret, rank, encode_facts(facts))
+        raw_by_rank = gather(store, "parity", signed, rank, world_size)
     except PeerTimeoutError as error:
         raise seat.explained(error, store) from None
-    facts_by_rank = [decode_facts(raw) for raw in raw_by_rank]
+    facts_by_rank = [decode_facts(signed_by(secret, peer, raw)) for peer, raw in enumerate(raw_by_rank)]
     facts_by_rank[0]["mesh"] = facts_by_rank[-1]["mesh"]  # rank 0 is not in it
     check_parity(facts_by_rank)
     if world_size != plan.world_size:
@@ -291,8 +296,10 @@ def _bring_up(
         for name in GROUP_ORDER:
             ranks = list(plan.topology.ranks(name))
             groups._handles[name] = dist.new_group(ranks, timeout=timeout, group_desc=name)
-    secret = secrets.token_hex(32).encode() if rank == 0 else b""
-    warm_up(groups, gather(store, "secret", secret, rank, seat.world_size)[0])
+    if (secret := given_secret()) is None:
+        mine = secrets.token_hex(32).encode() if rank == 0 else b""
+        secret = gather(store, "secret", mine, rank, seat.world_size)[0]
+    warm_up(groups, secret)
     return groups
 
 
@@ -305,6 +312,50 @@ def _naming(name: str) -> Iterator[None]:
         yield
     finally:
         c10d._process_group_name = naming
+
+
+def given_secret() -> bytes | None:
+    """Return the secret that our launcher gave this host; ``None``: there is none but in the store.
+
+    Raises:
+        PlanError: Its file cannot be read (this rank).
+    """
+    if (path := os.environ.get(SECRET_VARIABLE)) is None:
+        return None
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        what = f"The run's secret {path} cannot be read: {error.strerror}."
+        raise PlanError(
+            what, check_first=f"unset {SECRET_VARIABLE}: only a node of ppwork sets it"
+        ) from error
+
+
+def sign(secret: bytes | None, rank: int, text: bytes) -> bytes:
+    """Return what a rank tells of itself, behind its signature; without a secret as it is."""
+    return (
+        text
+        if secret is None
+        else token(secret, f"parity {text.decode(errors='replace')}", rank).hex().encode() + text
+    )
+
+
+def signed_by(secret: bytes | None, rank: int, signed: bytes) -> bytes:
+    """Return what a rank has signed.
+
+    Raises:
+        RemoteProtocolError: It was somebody else (the rank that reads it).
+    """
+    if secret is None:
+        return signed
+    text = signed[2 * TOKEN_BYTES :]
+    if not hmac.compare_digest(sign(secret, rank, text), signed):
+        raise RemoteProtocolError(
+            f"What the store says of rank {rank} was not made by a rank of this run.",
+            where={"peer": rank},
+            check_first="who else reaches the store's port (`ss -tnp` on the first host)?",
+        )
+    return text
 
 
 def token(secret: bytes, group: str, rank: int) -> bytes:

@@ -5,43 +5,72 @@ changes the one that is on its way: the peer gets the wrong chunk, or half of ea
 So each lent tensor is looked at again before the next call of the transport. All sizes are, also those that
 were copied into the frame: else the same code would be right for a small chunk and wrong for a large one.
 CUDA tensors are not: they are copied, in the order of their stream.
+
+torch counts the writes to a tensor, but not those to an inference tensor or to one part of a tensor, nor
+those of others to its memory (numpy). So bytes are summed as well: in the first chunks all of them, in each
+later one a sample, which costs the same for any size. A buffer that is filled anew differs in some of it; a
+few bytes that change alone may not be among them. That the same buffer is returned twice is no mistake by
+itself: what stays as it is may go along with every chunk.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from ppwork.errors import LocalProtocolError
-from ppwork.runtime.tensors import digest_of, spec_of
+from ppwork.runtime.tensors import as_bytes, spec_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 CPU = torch.device("cpu")
+SAMPLE_BYTES, WHOLE_BYTES = 256, 4096
+"""Bytes of a tensor that are looked at, at least; a tensor of so few is looked at whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loan:
+    """One tensor as it was when it was lent; ``writes`` is -1 where torch does not count them."""
+
+    name: str
+    tensor: torch.Tensor
+    looked_at: NDArray[np.uint8]
+    writes: int
+    digest: int
+
+    @property
+    def is_as_lent(self) -> bool:
+        """Whether nobody has written to it, as far as one sees."""
+        if self.writes >= 0 and self.writes != self.tensor._version:
+            return False
+        return self.digest == _digest_of(self.looked_at)
 
 
 class Lent:
     """What this rank has lent, chunk by chunk.
 
-    torch counts the writes to a tensor, but not those to an inference tensor or to one part of a tensor, nor
-    those of others to its memory (numpy). In the first ``checked`` chunks the bytes are summed, too.
-
     Args:
-        checked: ``compare_collectives`` of the plan; -1 is always.
+        whole: ``check_buffers`` of the plan: first chunks of which all bytes are summed; -1 is always.
         what: Words for a lent tensor's chunk in the error, such as ``the result of chunk``.
         until: Words for the end of the loan.
     """
 
-    def __init__(self, checked: int, what: str, until: str) -> None:
-        self._checked, self._what, self._until = checked, what, until
-        self._chunks: dict[int, list[tuple[str, torch.Tensor, tuple[int, int]]]] = {}
+    def __init__(self, whole: int, what: str, until: str) -> None:
+        self._whole, self._what, self._until = whole, what, until
+        self._chunks: dict[int, list[Loan]] = {}
 
     def lend(self, chunk_index: int, tensors: Mapping[str, Any]) -> None:
         """Remember how the tensors of a chunk look; a chunk that is lent already stays as it was."""
         if chunk_index not in self._chunks:
-            summed = self._checked < 0 or chunk_index < self._checked
-            marks = [(name, tensor, _mark(tensor, summed=summed)) for name, tensor in tensors.items()]
-            self._chunks[chunk_index] = [(name, tensor, mark) for name, tensor, mark in marks if mark != NONE]
+            whole = self._whole < 0 or chunk_index < self._whole
+            loans = (_loan(name, tensor, whole=whole) for name, tensor in tensors.items())
+            self._chunks[chunk_index] = [loan for loan in loans if loan is not None]
 
     def check(self) -> None:
         """Look at all that is lent.
@@ -49,13 +78,11 @@ class Lent:
         Raises:
             LocalProtocolError: A tensor was written to; names it and its chunk (this rank).
         """
-        for chunk_index, tensors in self._chunks.items():
-            for name, tensor, (writes, digest) in tensors:
-                if (writes >= 0 and writes != tensor._version) or (
-                    digest >= 0 and digest != digest_of(tensor)
-                ):
+        for chunk_index, loans in self._chunks.items():
+            for loan in loans:
+                if not loan.is_as_lent:
                     raise LocalProtocolError(
-                        f"The tensor {name!r} of {self._what} {chunk_index} was written to before "
+                        f"The tensor {loan.name!r} of {self._what} {chunk_index} was written to before "
                         f"{self._until}.",
                         where={"chunk_index": chunk_index},
                         check_first="which buffer is filled anew for each chunk? hand over a copy: "
@@ -68,22 +95,25 @@ class Lent:
             del self._chunks[chunk_index]
 
 
-NONE = (-1, -1)
-"""Nothing can be told of such a tensor, or it is none: preflight will say so."""
-
-
-def _mark(tensor: Any, *, summed: bool) -> tuple[int, int]:  # noqa: ANN401  whatever the caller has lent
-    """Return the count of writes and the digest of a tensor, -1 where there is none."""
+def _loan(name: str, tensor: Any, *, whole: bool) -> Loan | None:  # noqa: ANN401  whatever the caller has lent
+    """Return how a tensor looks now; ``None`` of one of which nothing can be told: preflight will say so."""
     if not isinstance(tensor, torch.Tensor) or not tensor.is_cpu:
-        return NONE
+        return None
     try:
-        if summed:
-            spec_of("", tensor, CPU)
-        # A part of a larger tensor, such as one place of a ring, shares its count with all other parts.
-        counted = not tensor.is_inference() and tensor.nbytes == tensor.untyped_storage().nbytes()
-    except (LocalProtocolError, RuntimeError):  # it has no memory, or not in one piece
-        return NONE
-    return tensor._version if counted else -1, digest_of(tensor) if summed else -1
+        spec_of("", tensor, CPU)
+    except LocalProtocolError:  # it has no memory, or not in one piece
+        return None
+    # A part of a larger tensor, such as one place of a ring, shares its count with all other parts.
+    counted = not tensor.is_inference() and tensor.nbytes == tensor.untyped_storage().nbytes()
+    looked_at: NDArray[np.uint8] = as_bytes(tensor).numpy()
+    if not whole and looked_at.size > WHOLE_BYTES:
+        # Odd, so that each byte of an item has its turn: the low ones of small whole floats are all 0.
+        looked_at = looked_at[:: looked_at.size // SAMPLE_BYTES | 1]
+    return Loan(name, tensor, looked_at, tensor._version if counted else -1, _digest_of(looked_at))
+
+
+def _digest_of(raw: NDArray[np.uint8]) -> int:
+    return zlib.crc32(np.ascontiguousarray(raw).data)
 
 
 def copies(tensors: Mapping[str, Any]) -> dict[str, Any]:

@@ -97,6 +97,8 @@ class MeshPlane(PPControlPlane):
         """Those of them whose broadcast is not issued."""
         self._computing = False
         """Whether the device computes a result that is still to be sent."""
+        self._in_hand: deque[Ids] = deque()
+        """Chunks that were handed out and are not computed."""
         self._since_ns = 0
         if self.device is not None:
             self._lanes["device"] = Lane("device", groups.device)
@@ -122,23 +124,37 @@ class MeshPlane(PPControlPlane):
             item = self._next_item()
             assert isinstance(item, Incoming), "without a GPU nothing is computed beside the main thread"  # noqa: S101
             envelope: PPEnvelope = self._only_kind(item, PPEnvelope)
-            self._returned(envelope)
-            return envelope
-        # Not before it is returned: what is launched after this waits for this chunk's tensors.
-        whole: PPEnvelope = self.device.complete(self._inbound, self._next_on_device(self.device))
-        self._returned(whole)
-        return whole
+        else:
+            # Not before it is returned: what is launched after this waits for this chunk's tensors.
+            envelope = self.device.complete(self._inbound, self._next_on_device(self.device))
+        if envelope.action is PPAction.INFER:
+            self._in_hand.append(envelope.ids)
+        self._returned(envelope)
+        return envelope
 
     def chunks(self) -> Iterator[PPEnvelope]:
         """Yield each chunk, to be answered by ``reply`` before the next; then acknowledge the end.
 
         Heartbeats are passed over. Raises, collective and blocks: as ``receive`` and ``acknowledge``.
+
+        Raises:
+            LocalProtocolError: The loop went on without an answer to the chunk (this mesh rank).
         """
         while (envelope := self.receive()).action is not PPAction.SHUTDOWN:
             if envelope.action is PPAction.INFER:
                 self._since_ns = time.monotonic_ns()
                 yield envelope
+                if self._is_open(envelope.ids):
+                    raise LocalProtocolError(
+                        f"The loop went on after chunk {envelope.ids.chunk_index} without an answer to it.",
+                        where=envelope.ids.where(),
+                        check_first="a `continue` on the way to `plane.reply`? every mesh rank answers each",
+                    )
         self.acknowledge()
+
+    def _is_open(self, ids: Ids) -> bool:
+        """Say whether a chunk that was handed out still wants something of this rank."""
+        return ids in self._in_hand
 
     def reply(
         self,
@@ -162,12 +178,13 @@ class MeshPlane(PPControlPlane):
             The ids of the chunk.
 
         Raises:
-            LocalProtocolError: No chunk waits for its answer, or the count is not the plan's (this mesh
-                rank); else as ``send_result`` (leader).
+            LocalProtocolError: No chunk that was handed out waits for its answer, or the count is not the
+                plan's (this mesh rank); else as ``send_result`` (leader).
         """
         self._one_caller("reply")
+        self._check_in_hand("reply")
         if calls is None:
-            calls = self.session.in_flight[0].plan.expected_calls if self.session.in_flight else 0
+            calls = self.session.in_flight[0].plan.expected_calls
         ids = self.computed(calls)
         took_ns = time.monotonic_ns() - self._since_ns if self._since_ns else 0
         self._answer(PPResult(PPAction.INFER, ids, calls, took_ns, metadata or {}, tensors), copy=copy)
@@ -180,11 +197,33 @@ class MeshPlane(PPControlPlane):
         """Check the call count of the oldest chunk on this mesh rank and return its ids (rule R4).
 
         Raises:
-            LocalProtocolError: The count is not the plan's (this mesh rank).
+            LocalProtocolError: The count is not the plan's, or no chunk was handed out that is not computed:
+                one that has only arrived is not this one (this mesh rank).
             RemoteProtocolError: A later envelope was refused meanwhile (leader).
         """
         self._one_caller("computed")
-        return self.session.finished(observed_calls).ids
+        self._check_in_hand("computed")
+        self._at = self.session.finished(observed_calls).ids
+        self._in_hand.popleft()
+        return self._at
+
+    def _check_in_hand(self, call: str) -> None:
+        if not self._in_hand:
+            twice = f"twice for chunk {self._at.chunk_index}"
+            raise LocalProtocolError(
+                f"`{call}` was called {twice if self._at.call_id >= 0 else 'before any chunk had come'}.",
+                check_first="one answer for each chunk that `chunks` or `receive` has given",
+            )
+
+    @property
+    def at(self) -> Ids:
+        """The oldest chunk in the loop's hands; else the one that it answered last."""
+        return self._in_hand[0] if self._in_hand else self._at
+
+    @property
+    def where(self) -> dict[str, Any]:
+        """Rank, role, and the chunk in hand, if there is one."""
+        return {**super().where, **(self._in_hand[0].where() if self._in_hand else {})}
 
     def acknowledge(self) -> None:
         """Answer SHUTDOWN: the leader to rank 0, a follower by leaving.
@@ -309,7 +348,7 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
         self._results: deque[Future[None]] = deque()
         self._owed: list[int] = []
         """Chunks that were handed out and whose result was not sent."""
-        self._lent = Lent(plan.compare_collectives, "the result of chunk", "rank 0 had it")
+        self._lent = Lent(plan.check_buffers, "the result of chunk", "rank 0 had it")
         self._session_lock = threading.Lock()
         self._refused: RemoteProtocolError | None = None
         self._lanes["down_pg"].submit(partial(self._take_ahead, "down_pg", self._down.receive))
@@ -382,6 +421,9 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
     def _answer(self, result: PPResult, *, copy: bool) -> None:
         self.send_result(result, copy=copy)
 
+    def _is_open(self, ids: Ids) -> bool:
+        return super()._is_open(ids) or ids.chunk_index in self._owed
+
     def _unanswered(self) -> LocalProtocolError:
         return LocalProtocolError(
             f"Chunk {self._owed[0]} was received, and no result was sent for it.",
@@ -430,7 +472,11 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
             self._lanes["device"].submit(self.device.launched("up_pg").synchronize)
 
     def _send(self, result: PPResult) -> None:
-        outgoing = self.preflight(result)
+        try:
+            outgoing = self.preflight(result)
+        except LocalProtocolError as error:
+            error.at(**result.ids.where())
+            raise
         self._await_results(self.plan.in_flight_depth)
         self._commit("result.send", result.ids)
         self._results.append(self._send_out("up_pg", "send_result", outgoing))

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, Self
 from torch.distributed.device_mesh import DeviceMesh
 
 from ppwork.errors import LocalProtocolError, PeerTimeoutError, RemoteProtocolError
-from ppwork.protocol.backend_errors import SILENT_PEER_CHECK
+from ppwork.protocol.backend_errors import SILENT_PEER_CHECK, as_peer_error
 from ppwork.protocol.envelope import Ids, PPAction, PPEnvelope, PPResult
 from ppwork.protocol.notices import notice_of, notices
 from ppwork.protocol.plan import PipelinePlan
@@ -173,6 +173,7 @@ class PPControlPlane:
             name: Lane(name, groups.device, bound=bound) for name in groups.topology.links(groups.rank)
         }
         self._failing = threading.Lock()
+        self._at = Ids(-1, -1, 0)
         self._caller: dict[str, threading.Thread] = {}
         self.session.joined()
 
@@ -231,9 +232,18 @@ class PPControlPlane:
 
         Raises:
             LocalProtocolError: The block was left before SHUTDOWN was acknowledged (this rank).
-            PeerTimeoutError: A lane did not stop, or a group did not end within its bound (this rank).
+            PeerLostError: The loop's own call of the backend lost a peer: its bare error is the cause (this
+                rank).
+            PeerTimeoutError: The same, for one that stayed silent. Or: a lane did not stop, or a group did
+                not end within its bound (this rank).
         """
         if error is not None:
+            if isinstance(error, RuntimeError) and (
+                named := as_peer_error(error, "a call of the loop", **self.where)
+            ):
+                named.__cause__ = error  # its traceback has the user's line, which the record shows
+                self._give_up(named)
+                raise named
             self._give_up(error)
             return
         if self.session.state is not State.CLOSED:
@@ -279,6 +289,16 @@ class PPControlPlane:
             check_first=f"a `return` or `break` on the way to `{self._last_call}`?",
         )
 
+    @property
+    def at(self) -> Ids:
+        """Ids of what the main thread is at; a lane may be further on."""
+        return self._at
+
+    @property
+    def where(self) -> dict[str, Any]:
+        """Rank, role and, where the loop has one in hand for certain, the chunk: for an error not ours."""
+        return {"rank": self.groups.rank, "role": str(self.role)}
+
     def statistics(self) -> tuple[LaneStatistics, ...]:
         """Return how full each lane is."""
         return tuple(lane.statistics() for lane in self._lanes.values())
@@ -291,14 +311,14 @@ class PPControlPlane:
         """
         if not self._failing.acquire(blocking=False):
             return  # for good: a rank fails once
-        self.session.failed(error)
+        self.session.failed(error, self.at)
         if self._on_failure is not None:
             try:
                 self._on_failure(error)
             except Exception:
                 log.exception("on_failure raised; the peers are told all the same")
         self._stop_ahead()
-        for name, message in notices(self.role, self.session.last_ids, error):
+        for name, message in notices(self.role, self.session.last_ids, error, self.where):
             try:
                 # A fresh preflight: the link's own may hold a schema that never left.
                 outgoing = Preflight(limits_of(self.plan), self.groups.device)(message)

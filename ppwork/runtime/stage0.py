@@ -49,7 +49,7 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         """Answers, what ended their lane, and ``None`` where a send broke."""
         self._answers: deque[Incoming | BaseException] = deque()
         """Those of them that the main thread has seen and not taken."""
-        self.lent = Lent(plan.compare_collectives, "chunk", "its result had come")
+        self.lent = Lent(plan.check_buffers, "chunk", "its result had come")
         """What `encode` has returned, until the mesh's answer: nobody may write to it."""
         self._room = tokens(plan.bounds[1])
         self._holding = False
@@ -171,6 +171,11 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         self.session.acknowledged(self._take_answer())
         for sent in self._sends:
             result_of(sent, self._patience_s, what="send", group="down_pg", peer=1)
+
+    @property
+    def at(self) -> Ids:
+        """The oldest chunk in flight, whose result comes next; else what left last."""
+        return self.session.in_flight[0].ids if self.session.in_flight else self.session.last_ids
 
     def statistics(self) -> tuple[LaneStatistics, ...]:
         """Return how full each lane is; that of ``up_pg`` is filled by answers."""

@@ -1,7 +1,8 @@
 """Stage 1's collectives: the sum over ``tp_pg``, and the guards that stand before the backend.
 
 A collective that names the wrong group, or none, is the classic hang: rank 0 is in the default group and
-never comes. While stage code runs, such a call raises before the backend is reached (rule R6).
+never comes. While stage code runs, such a call raises before the backend is reached (rule R6). So it does in
+a loop of one's own between a chunk and its answer, where groups of the job's own are left alone.
 
 A collective that not all mesh ranks make, or not with the same tensor, is the other one. In the chunks that
 ``tally`` says, mesh ranks therefore exchange what they are about to call, and a difference raises on all of
@@ -15,7 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -27,6 +28,7 @@ from ppwork.errors import LocalProtocolError
 from ppwork.protocol.backend_errors import naming_peers
 from ppwork.protocol.envelope import ChunkPlan, PPEnvelope
 from ppwork.records.ledger import CollectiveCall, compare_calls
+from ppwork.records.spans import WhichChunk
 from ppwork.runtime.groups import Groups
 from ppwork.runtime.tensors import dtype_name
 from ppwork.worker import operators
@@ -39,6 +41,20 @@ P2P = ("send", "recv", "recv_any_source")
 """Operators that two ranks call and the others do not."""
 
 _inside = threading.local()
+
+
+class Allowed(NamedTuple):
+    """What collectives of this thread may use now; ``loop`` is the chunk of a loop of one's own."""
+
+    groups: Groups
+    name: str | None
+    handle: dist.ProcessGroup | None
+    loop: WhichChunk | None = None
+
+    @property
+    def is_jobs(self) -> bool:
+        """Whether the default group is the job's own, and who is in it the job's business."""
+        return self.groups.seat is not None and self.groups.seat.in_group
 
 
 class TPGroup:
@@ -196,24 +212,41 @@ def only_group(groups: Groups, name: str | None) -> Iterator[None]:
     """
     install()
     outer = getattr(_inside, "allowed", None)
-    _inside.allowed = (groups, name, groups[name] if name else None)
+    _inside.allowed = Allowed(groups, name, groups[name] if name else None)
     try:
         yield
     finally:
         _inside.allowed = outer
 
 
+def guard_loop(groups: Groups, which: WhichChunk | None) -> None:
+    """Guard a loop of one's own on this thread: on a mesh rank, from a chunk to its answer.
+
+    Args:
+        groups: This mesh rank's.
+        which: The chunk; ``None``: from now on nothing is refused.
+    """
+    _inside.allowed = None if which is None else Allowed(groups, "tp_pg", groups["tp_pg"], which)
+
+
 def _check(group: Any) -> None:  # noqa: ANN401  a ProcessGroup, None, or the non-member mark
-    allowed = getattr(_inside, "allowed", None)
-    if allowed is None:
+    allowed: Allowed | None = getattr(_inside, "allowed", None)
+    if allowed is None or (group is allowed.handle and group is not None):
         return
-    groups, name, handle = allowed
-    if group is handle and handle is not None:
-        return
+    groups, name = allowed.groups, allowed.name
     names = {id(h): group_name for group_name, h in groups.handles().items()}
     used = names.get(id(group), "another group")
     if group is None or group is dist.group.WORLD or used == "world_pg":
         used = "the default group (world_pg)"
+    if allowed.loop is not None:
+        if used == "another group" or (used.startswith("the default") and allowed.is_jobs):
+            return
+        raise LocalProtocolError(
+            f"A collective was called on {used} between a chunk and its answer; rank 0 does "
+            "something else there.",
+            where={"rank": groups.rank, "role": str(groups.role), "group": name, **allowed.loop},
+            check_first='group=plane.groups["tp_pg"]; all ranks together: before the loop, or after it',
+        )
     raise LocalProtocolError(
         f"Stage code called a collective on {used}; inside "
         + (f"stage 1 only {name} may be used." if name else "stage 0 none may be used."),
@@ -225,9 +258,9 @@ def _check(group: Any) -> None:  # noqa: ANN401  a ProcessGroup, None, or the no
 
 
 def _check_new() -> None:
-    allowed = getattr(_inside, "allowed", None)
-    if allowed is not None:
-        groups, name, _ = allowed
+    allowed: Allowed | None = getattr(_inside, "allowed", None)
+    if allowed is not None and allowed.loop is None:
+        groups, name = allowed.groups, allowed.name
         raise LocalProtocolError(
             "Stage code was about to make a process group, which every rank of the job must make at once; "
             "the other ranks do something else now.",

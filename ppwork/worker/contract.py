@@ -1,20 +1,21 @@
 """The contract of a stage at its edge: what its methods are given, and what they must return.
 
 A value that is not of the contract is refused where it is returned, with file and line of the method, and
-not where somebody trips over it later.
+not where somebody trips over it later. What cannot travel is refused by the transport, and gets them, too.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NoReturn
 
 import msgspec
 import torch
 
-from ppwork.errors import StageError
+from ppwork.errors import LocalProtocolError, StageError
 from ppwork.protocol.envelope import MAX_STEPS
 from ppwork.records.spans import FIGURES
 from ppwork.stage import Chunk, Emission, Pause, Result, Tensors
@@ -118,6 +119,20 @@ def figures_of(stage: object, returned: object) -> dict[str, object]:
     return dict(returned)
 
 
+@contextmanager
+def returned_by(stage: object, method: str) -> Iterator[None]:
+    """Send what a method has returned: what the transport refuses names the method, with file and line.
+
+    Raises:
+        LocalProtocolError: As the body (the rank that ran the method).
+    """
+    try:
+        yield
+    except LocalProtocolError as error:
+        error.check_first = "; ".join(filter(None, [error.check_first, _return_of(stage, method)]))
+        raise
+
+
 def _nothing(*_: object) -> dict[str, Any]:
     return {}
 
@@ -134,10 +149,14 @@ def _parameters_of(method: Callable[..., Any]) -> frozenset[str]:
 
 
 def _refuse(stage: object, method: str, need: str, returned: str) -> NoReturn:
+    raise StageError(
+        f"The stage's {method} must return {need}; it returned {returned}.",
+        check_first=_return_of(stage, method),
+    )
+
+
+def _return_of(stage: object, method: str) -> str:
     function = inspect.unwrap(getattr(type(stage), method, getattr(stage, method)))
     code = getattr(function, "__code__", None)
     place = f", {code.co_filename}:{code.co_firstlineno}" if code is not None else ""
-    raise StageError(
-        f"The stage's {method} must return {need}; it returned {returned}.",
-        check_first=f"the `return` of {type(stage).__name__}.{method}{place}",
-    )
+    return f"the `return` of {type(stage).__name__}.{method}{place}"

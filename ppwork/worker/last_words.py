@@ -5,19 +5,20 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 
 from ppwork.errors import StuckError, named_ranks
 from ppwork.process import FAILED, SECONDARY, STUCK, UNWRITABLE
-from ppwork.records.failure import FailureRecord, record_of, write_record
+from ppwork.records.failure import FailureRecord, failure_file, record_of, write_record
 from ppwork.records.files import write_whole
 from ppwork.records.flight import Flight, flight_file, flight_of
 from ppwork.records.pulse import read_pulse
+from ppwork.records.run import log_file
 from ppwork.records.spans import Recorder
 from ppwork.worker.farewell import STAY_S, Farewell, stay
 
@@ -58,7 +59,14 @@ class FailureWriter:
             self.write(error)
         return True
 
-    def write(self, error: BaseException, *, source: str = "", stack: str = "") -> bool:
+    def write(
+        self,
+        error: BaseException,
+        *,
+        source: str = "",
+        stack: str = "",
+        where: Mapping[str, Any] | None = None,
+    ) -> bool:
         """Write the record and the log, if this rank has written none yet; return whether this was the first.
 
         Never raises for want of a disk: the log gets what it can take, and ``exit_code`` says the rest.
@@ -67,6 +75,7 @@ class FailureWriter:
             error: What went wrong.
             source: The user's line, where the error itself has no traceback.
             stack: Stands in for a traceback in the same case.
+            where: Where this rank was, for an error that is not ours.
         """
         # A bound: making a record asks the user's exception for its text, and that may never come back.
         if not self._lock.acquire(timeout=PATIENCE_S):
@@ -75,7 +84,15 @@ class FailureWriter:
         try:
             if self.record is not None:
                 return False
-            record = record_of(error, self._rank, self._recorder.last_instants())
+            # Under somebody else's torchrun no log is known, and the record has the traceback.
+            has_log = log_file(self.run_dir, self._rank).exists()
+            record = record_of(
+                error,
+                self._rank,
+                self._recorder.last_instants(),
+                where=where,
+                log="this rank's log" if has_log else failure_file(self.run_dir, self._rank).name,
+            )
             if source or stack:
                 record = msgspec.structs.replace(record, source=source, traceback=stack)
             self.record = record

@@ -25,7 +25,15 @@ from ppwork.runtime import FollowerPlane, LeaderPlane, MeshPlane, Stage0Plane
 from ppwork.runtime.plane import Timed
 from ppwork.stage import Chunk, Emission, Generator, Pause, Result, Stage0, Tensors
 from ppwork.worker.collectives import counting
-from ppwork.worker.contract import chunk_of, emission_of, optional, result_of_step, tensors_of, wanted
+from ppwork.worker.contract import (
+    chunk_of,
+    emission_of,
+    optional,
+    result_of_step,
+    returned_by,
+    tensors_of,
+    wanted,
+)
 from ppwork.worker.digests import compare_inputs, compare_results
 from ppwork.worker.stage_code import stage_code
 from ppwork.worker.tally import Tally
@@ -96,7 +104,9 @@ def leader_loop(plane: LeaderPlane, plan: Plan, generator: Generator, tally: Tal
     """Rank 1: receive, pass on to the mesh, compute with it, return exactly one result per chunk."""
     while (envelope := plane.receive()).action is not PPAction.SHUTDOWN:
         if envelope.action is PPAction.INFER:
-            plane.send_result(*generate(plane, plan, generator, tally, envelope))
+            result, took = generate(plane, plan, generator, tally, envelope)
+            with returned_by(generator, "step"):
+                plane.send_result(result, took)
     plane.acknowledge()
 
 
@@ -194,14 +204,15 @@ class Stage0Steps:
         stale = [entry.ids.chunk_index for entry in self.plane.session.in_flight] if flush else []
         which = {"chunk_index": index}
         try:
-            ids = self.plane.send(
-                chunk.tensors,
-                metadata=chunk.metadata,
-                hard_cut=cut,
-                flush=flush,
-                recompute=encoded.recompute,
-                steps=chunk.steps,
-            )
+            with returned_by(self._stage0, "encode"):
+                ids = self.plane.send(
+                    chunk.tensors,
+                    metadata=chunk.metadata,
+                    hard_cut=cut,
+                    flush=flush,
+                    recompute=encoded.recompute,
+                    steps=chunk.steps,
+                )
             which = ids.where()
         finally:  # a chunk that was refused has been encoded, too
             self.plane.recorder.add_span("encode", encoded.start_ns, end_ns=encoded.end_ns, ids=which)

@@ -70,14 +70,20 @@ def join(
             what outlives the session.
 
     Raises:
-        PlanError: torchrun has not started this process, ``ranks`` do not fit, or it is in a pipeline
-            that it has not left (this rank); the folder cannot be used (rank 0); all before anything starts.
+        PlanError: The plan says ``verify``, torchrun has not started this process, ``ranks`` do not fit, or
+            it is in a pipeline that it has not left (this rank); the folder cannot be used (rank 0); all
+            before anything starts.
             Another host's folder cannot be used (every rank, same text; before anything is sent).
         PPWorkError: As ``PPControlPlane.join``, and whatever ends the block.
 
     Collective:
         All ranks of the pipeline; a process that is in several joins them one after another, in one order.
     """
+    if plan.verify:
+        raise PlanError(
+            "The plan says verify; a job of your own torchrun has nothing to compare with.",
+            check_first="`ppwork run --verify` with the same stages; keep_outputs keeps what they emit",
+        )
     seat = Seat.here(ranks)
     if THREADS_VARIABLE not in os.environ and not seat.in_group:
         # torchrun sets it only where it starts several ranks, so on some hosts of a job and not on others.
@@ -89,7 +95,7 @@ def join(
         return
     rank, folder = seat.rank, Path(run_dir).absolute()
     if rank == STAGE0_RANK:
-        plan.save(new_run_dir(folder))
+        plan.save(new_run_dir(folder, "run_dir"), joined=True)
     os.environ.setdefault(NCCL_DUMP_VARIABLE, str(folder / "nccl-trace-rank"))
     groups = join_groups(plan, seat, mesh)
     if seat.job_rank != rank:
@@ -135,7 +141,7 @@ def _make_folder_of_host(folder: Path, plan: Plan, groups: Groups, hosts: list[s
     problem = ""
     if written != shown and rank == hosts.index(hosts[rank]):
         try:
-            plan.save(new_run_dir(folder))
+            plan.save(new_run_dir(folder, "run_dir"), joined=True)
         except PlanError as error:
             problem = f"{error.what} That is on {hosts[rank]}, where rank {rank} runs."
         except OSError as error:
@@ -152,7 +158,7 @@ def recorded(
     """Return this rank's plane, whose failure is written before its peers hear of it, and its queues last."""
 
     def on_failure(error: BaseException) -> None:
-        words.write(error)
+        words.write(error, where=plane.where)
         symptom = words.record is not None and words.record.symptom
         computing = bool(plane.session.in_flight)
         words.farewell = farewell_of(groups.rank, plan.topology, error, symptom=symptom, computing=computing)
@@ -214,7 +220,7 @@ def run_mesh(plane: MeshPlane, generator: Generator, tally: Tally | None = None)
     plan = _plan_of(plane)
     tally = tally or Tally(plane.groups.rank, str(plane.role), plan.compare_collectives)
     if isinstance(plane.watch, OwnLoop):
-        tally.shared, plane.watch = plane.watch.calls, None  # the loop is ours, and records itself
+        tally.shared, plane.watch = plane.watch.calls, None  # the loop is ours: it records and guards itself
     if isinstance(plane, LeaderPlane):
         leader_loop(plane, plan, generator, tally)
     elif isinstance(plane, FollowerPlane):

@@ -3,7 +3,8 @@
 On the mesh it is ``generate``, from the chunk that came to ``reply`` (or ``computed``). On rank 0 it is
 ``encode`` if it ends with ``send``, and ``decode`` of the last result if it ends with anything else; where
 a loop decodes one chunk and encodes the next between the same two calls, ``release_result`` parts them.
-What the loop times itself, with ``plane.timed``, is not recorded twice.
+What the loop times itself, with ``plane.timed``, is not recorded twice. From a chunk to its answer a
+collective on the default group is refused.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from collections import deque
 from typing import Self
 
 from ppwork.protocol.envelope import Ids, PPAction, PPEnvelope, PPResult
-from ppwork.records.spans import STAGE1_MS, Recorder
-from ppwork.runtime import MeshPlane, PPControlPlane
+from ppwork.records.spans import STAGE1_MS, Recorder, WhichChunk
+from ppwork.runtime import Groups, MeshPlane, PPControlPlane
 from ppwork.worker import progress
-from ppwork.worker.collectives import install
+from ppwork.worker.collectives import guard_loop, install
 from ppwork.worker.shared_calls import SharedCalls
 
 
@@ -29,9 +30,9 @@ class OwnLoop:
         calls: This mesh rank's collectives; ``None`` where there is nobody to compare them with.
     """
 
-    def __init__(self, recorder: Recorder, calls: SharedCalls | None) -> None:
+    def __init__(self, recorder: Recorder, calls: SharedCalls | None, guarded: Groups | None = None) -> None:
         self.calls = calls
-        self._recorder = recorder
+        self._recorder, self._guarded = recorder, guarded
         self._since_ns = time.monotonic_ns()
         self._encoded = (0, 0)
         self._held: tuple[PPResult, bool] | None = None
@@ -45,18 +46,20 @@ class OwnLoop:
         Raises:
             OSError: A file of the folder cannot be made (this rank).
         """
-        calls = None
-        is_mesh = isinstance(plane, MeshPlane) and plane.groups.topology.mesh_size > 1
-        if is_mesh and plane.run_dir is not None and plane.plan.compare_collectives != 0:
-            install()
+        if not isinstance(plane, MeshPlane):
+            return cls(plane.recorder, None)
+        install()
+        calls, several = None, plane.groups.topology.mesh_size > 1
+        if several and plane.run_dir is not None and plane.plan.compare_collectives != 0:
             calls = SharedCalls(plane.groups, plane.run_dir)
-        return cls(plane.recorder, calls)
+        return cls(plane.recorder, calls, plane.groups)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         progress.leave(None)
+        self._guard(None)
         if self.calls is not None:
             self.calls.close()
 
@@ -70,6 +73,7 @@ class OwnLoop:
         Raises:
             LocalProtocolError: The chunk ends with other collectives than on another mesh rank (this rank).
         """
+        self._guard(None)  # the plane's own calls are on groups of its own
         if call == "reply":
             return  # it calls ``computed``, which ends the chunk
         now_ns = time.monotonic_ns()
@@ -92,7 +96,13 @@ class OwnLoop:
             self._chunks.append(message.ids)
             if len(self._chunks) == 1:
                 self._begin_chunk()
+        if self._chunks:
+            self._guard(self._chunks[0].where())
         self._since_ns = time.monotonic_ns()
+
+    def _guard(self, which: WhichChunk | None) -> None:
+        if self._guarded is not None:
+            guard_loop(self._guarded, which)
 
     def _begin_chunk(self) -> None:
         oldest = self._chunks[0]

@@ -57,7 +57,7 @@ def without_autograd(stage: object, step: str = "") -> torch.inference_mode | to
     """Return the mode in which a stage runs, the same in the pipeline and in the reference.
 
     A cache would else keep the graph of every chunk. What the constructor makes are ordinary tensors: torch
-    counts the writes to them, so that a buffer that is lent and filled again is found in every chunk.
+    counts the writes to them. What the other methods make are inference tensors, watched by their bytes.
     """
     if not getattr(stage, "inference_mode", True):
         return torch.inference_mode(False)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import torch
 
 from ppwork.plan import Plan
-from ppwork.records.files import write_whole
+from ppwork.records.files import read_json, write_whole
 from ppwork.records.run import OUTPUTS_FILE, SUMMARY_FILE
 from ppwork.records.spans import read_entries
 from ppwork.timeline.measures import dropped_chunks, measure, metrics_of, stage1_ms_of
@@ -53,6 +54,6 @@ def write_summary(
         "device": device,
         "versions": versions,
         "plan_digest": plan.digest,
-        "plan": plan.to_dict(),
+        "plan": read_json(run_dir / Plan.FILE_NAME, dict[str, Any]) or plan.to_dict(),
     }
     write_whole(run_dir / SUMMARY_FILE, msgspec.json.format(msgspec.json.encode(summary), indent=2))

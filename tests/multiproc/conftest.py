@@ -6,9 +6,9 @@ import os
 import signal
 import sys
 
-import psutil
 import pytest
 from checkout import SUPPORT
+from launched_jobs import all_gone
 from started_ranks import WARNINGS, Ranks, start_rank
 from waiting import descendants
 
@@ -60,7 +60,7 @@ def no_process_is_left():
     before = set(descendants())
     yield
     left = [process for process in descendants() if process not in before]
-    _, left = psutil.wait_procs(left, timeout=3)
+    left = all_gone(left, 3.0)
     names = [" ".join(process.cmdline()) for process in left]
     for process in left:
         process.kill()

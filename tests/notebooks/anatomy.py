@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import nbformat
 from checkout import ROOT
 
-from ppwork.claims.catalogue import claim_of
 from ppwork.lab.course.refresh import CHECK_TAG
 from ppwork.lab.question import FOLDER as QUESTIONS
 from ppwork.lab.question import questions_of
@@ -25,9 +24,6 @@ if TYPE_CHECKING:
 
 FOLDER = ROOT / "notebooks"
 SOLUTIONS = FOLDER / "solutions"
-FIRST_EDITION = (15,)
-"""Lessons that are not written anew yet: their parameters, sources, exercises and links are held in order,
-and nothing else is asked of them. Take a number out when its lesson comes."""
 WITH_EXERCISES_ON_RANKS = range(1, 8)
 """Their subject is a program of ranks: so are two of their exercises, and so much of their code."""
 ON_RANKS = 0.4
@@ -45,7 +41,6 @@ MIN_SLIDES, MAX_SLIDES, SLIDE_LINES, SLIDE_WORDS = 8, 10, 14, 40
 TORCHS = {"send", "recv", "isend", "irecv", "broadcast", "all_reduce", "all_gather", "barrier", "scatter"}
 PARAMETER = re.compile(r"\w+: (int|float|str|bool) = \S+  # \S.*")
 CHECK = re.compile(r'pp\.check\(\s*"(\d\d\.\d+)"|^%%ranks .*--check (\d\d\.\d+)')
-OPENED = re.compile(r'open_up\(\w+\["(\w+)"\]((?:, "[^"]+")*)\)')
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#([^)\s]+))?\)")
 IMAGE = re.compile(r"<img ([^>]*)>")
 
@@ -172,8 +167,7 @@ def _parts(text: str) -> list[tuple[str | None, str]]:
 
 def anatomy_problems(page: Page) -> list[str]:
     """Say what is missing in a lesson, or not in its place."""
-    rules = FEW_RULES if page.number in FIRST_EDITION else RULES
-    return [problem for rule in rules for problem in rule(page)]
+    return [problem for rule in RULES for problem in rule(page)]
 
 
 def card(page):
@@ -219,7 +213,7 @@ def minutes(page):
     reading = words / WORDS_A_MINUTE + sum(len(lines_in(cell)) for cell in code) * LINE_S / 60 + runs
     on_ranks = sum(is_program(cell) for cell in page.attempts.values())
     trying = on_ranks * PROGRAM_MINUTES + (len(attempts) - on_ranks) * FUNCTION_MINUTES
-    trying += known.get("paper_minutes", 0)  # where an exercise is played with pencil and paper first
+    trying += known.get("task_minutes", 0)  # an open task as the capstone's, or a play on paper
     for name, computed in (("minutes", reading), ("exercise_minutes", trying)):
         said = known.get(name, 0)
         if abs(said - computed) > max(SLACK * computed, SLACK_MINUTES):
@@ -433,11 +427,6 @@ def sources(page):
 
 def sources_in(text: str):
     """The sources that a cell shows, with their text of today."""
-    for claim_id, names in OPENED.findall(text):
-        opened = claim_of(claim_id).programs
-        for name in re.findall(r'"([^"]+)"', names) or opened:
-            path = f"ppwork.claims.programs.{opened[name].path}"
-            yield path, sources_of_today.source_of(path)
     if text.startswith("%%"):
         return
     for node in ast.walk(tree_of(text)):
@@ -582,6 +571,5 @@ def _part(cell, part, lines):
         yield f"the cell {cell.id!r} shows nothing"
 
 
-FEW_RULES = (parameters, sources, exercises, links)
 RULES = (card, minutes, parameters, beginning, cells, checks, programs, questions, answers, broken, ending,
          pictures, sources, exercises, places_of_exercises, links, slides)  # fmt: skip

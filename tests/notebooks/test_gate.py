@@ -6,7 +6,6 @@ import made_lesson
 import nbformat
 import pytest
 from anatomy import (
-    FIRST_EDITION,
     FOLDER,
     SOLUTIONS,
     Page,
@@ -100,10 +99,8 @@ def test_lesson_has_the_anatomy_of_a_lesson(path):
 
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.name)
 def test_lesson_speaks_as_the_field_does(path):
-    page = page_of(path)
-    if page.number not in FIRST_EDITION:
-        found = wording_problems(page.prose())
-        assert not found, "\n".join(found)
+    found = wording_problems(page_of(path).prose())
+    assert not found, "\n".join(found)
 
 
 @pytest.fixture

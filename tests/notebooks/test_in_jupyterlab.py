@@ -13,11 +13,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import nbformat
-import psutil
 import pytest
 from anatomy import FOLDER
 from browser import browser, page_at
 from lab_server import errors_in, jupyterlab, open_notebook, run_all, wait_for_end
+from launched_jobs import all_gone
 
 from ppwork.process import WARM_VARIABLE
 from ppwork.records.pulse import read_pulse
@@ -131,8 +131,7 @@ def test_the_lesson_on_overlap(lab, seen, shots):
     page.locator(".ppwork-stop").click()
 
     outputs = wait_for_end(page, LIMIT_S)
-    _, left = psutil.wait_procs(ranks, timeout=5)
-    assert not left
+    assert all_gone(ranks, 5.0) == []
     assert errors_in(outputs) == []
     assert "was stopped by its Stop button" in outputs[-1]["text"]
 

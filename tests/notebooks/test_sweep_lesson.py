@@ -12,6 +12,7 @@ import time
 import nbformat
 import psutil
 import pytest
+from launched_jobs import all_gone
 
 from ppwork.process import WARM_VARIABLE
 
@@ -75,8 +76,7 @@ def test_a_sweep_goes_on_where_ctrl_c_ended_it(tmp_path):
         os.kill(first.pid, signal.SIGINT)
         said = first.communicate(timeout=30)
         assert first.returncode == 130, said
-    _, alive = psutil.wait_procs(family, timeout=5)
-    assert not alive
+    assert all_gone(family, 5.0) == []
     assert len(family) >= 4  # papermill, kernel, torchrun, ranks
     rows = table(tmp_path)
     assert [row["point_state"] for row in rows] == ["ok", "ok", "interrupted"]

@@ -20,6 +20,7 @@ from waiting import wait_for
 from ppwork.claims.claim import Verdict
 from ppwork.cli.claims import _tell as tell_claim
 from ppwork.faults.report import FaultReport, Left
+from ppwork.launcher.agent import is_alive
 from ppwork.plan import Plan
 from ppwork.records.files import write_whole
 from ppwork.records.run import SUMMARY_FILE
@@ -27,6 +28,10 @@ from ppwork.records.spans import Recorder, Span, span_file
 
 GPU = SCRIPTS / "gpu"
 NAMES = ("findings", "kit", "run", "stages")
+
+
+def lives(pid: int) -> bool:
+    return psutil.pid_exists(pid) and is_alive(psutil.Process(pid))
 
 
 @pytest.fixture(autouse=True)
@@ -260,7 +265,7 @@ def test_a_step_that_fails_or_hangs_stops_no_other_and_nothing_of_it_is_left(tmp
     assert (after["outcome"], after["text"]) == ("ok", "three")
     assert third[0]["text"] == "the stage's limit had passed"
     hidden = [int(path.read_text()) for path in (tmp_path / "work" / "second").glob("*/hidden.pid")]
-    assert [psutil.pid_exists(pid) for pid in hidden] == [False, False]
+    assert [lives(pid) for pid in hidden] == [False, False]
     page = (tmp_path / "out" / "gpu.md").read_text()
     assert "| first | fails | failed | " in page
     assert "left behind: " in page
@@ -280,7 +285,7 @@ def test_a_step_dies_with_the_runner(tmp_path):
     finally:
         runner.kill()
         runner.wait()
-    wait_for(lambda: not psutil.pid_exists(pid))
+    wait_for(lambda: not lives(pid))
 
 
 def test_stages_can_be_chosen_and_what_another_call_showed_stays(tmp_path):

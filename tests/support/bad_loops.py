@@ -1,5 +1,6 @@
-"""A loop of one's own in which a mesh rank fails, on three ranks: ``bad_loops.py CASE RUN_DIR``."""
+"""A loop of one's own in which mesh ranks fail in chunk 4, at depth 3: ``bad_loops.py CASE RUN_DIR``."""
 
+import os
 import signal
 import sys
 
@@ -8,27 +9,42 @@ import torch.distributed as dist
 
 from ppwork.ranks import Plan, Stage0Plane, join
 
+DEPTH, CHUNKS, BAD = 3, 8, 4
+PLAN = Plan(mesh_size=2, backend="gloo", timeout_s=10, in_flight_depth=DEPTH)
+
 
 def drive(plane):
-    for k in range(4):
+    """Three chunks ahead, which the mesh has taken before it fails."""
+    for k in range(DEPTH):
         plane.send({"x": torch.full((3,), float(k))})
-        plane.receive_result()
+    for k in range(CHUNKS):
+        result, _ = plane.receive_result()
+        assert result.tensors["x"].tolist() == [2.0 * k] * 3, (k, result.tensors)
+        if k + DEPTH < CHUNKS:
+            plane.send({"x": torch.full((3,), float(k + DEPTH))})
     plane.shutdown()
 
 
 def serve(plane, case):
     for chunk in plane.chunks():
-        if chunk.ids.chunk_index == 2 and case.startswith(plane.role):
+        if chunk.ids.chunk_index == BAD and case.startswith(plane.role):
             if case.endswith("raises"):
                 raise ValueError("my bug")
-            signal.pause()
-        dist.all_reduce(chunk.tensors["x"], group=plane.groups["tp_pg"])
+            if case.endswith("is killed"):
+                os.kill(os.getpid(), signal.SIGKILL)
+            if case.endswith("hangs"):
+                signal.pause()
+            if case.endswith("meets all"):
+                dist.barrier()  # HERE: rank 0 is not in it
+            if case.endswith("forgets"):
+                continue
+        dist.all_reduce(chunk.tensors["x"], group=plane.groups["tp_pg"])  # SUM
         plane.reply({"x": chunk.tensors["x"]}, copy=True)
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    with join(Plan(mesh_size=2, backend="gloo", timeout_s=10), run_dir=sys.argv[2]) as plane:
+    with join(PLAN, run_dir=sys.argv[2]) as plane:
         if isinstance(plane, Stage0Plane):
             drive(plane)
         else:

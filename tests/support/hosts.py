@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 from waiting import wait_for
 
-from ppwork.faults.hosts import ADDRESSES, CABLE, Host, two_hosts, why_no_hosts
+from ppwork.faults.hosts import ADDRESSES, CABLE, NAMES, Host, hosts_on_a_switch, why_no_hosts
 from ppwork.launcher.torchrun import Started, running
 from ppwork.protocol.plan import STORE_VARIABLE
 
@@ -39,7 +39,7 @@ class Job:
         logs: What each torchrun prints.
     """
 
-    hosts: tuple[Host, Host]
+    hosts: tuple[Host, ...]
     agents: list[Started]
     local: Path
     folders: list[Path]
@@ -67,19 +67,21 @@ def job_over(
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": CABLE, "PYTHONUNBUFFERED": "1"}
     for name in ("OMP_NUM_THREADS", STORE_VARIABLE):  # as in a shell: the first is torchrun's to set
         environment.pop(name, None)
-    with two_hosts(ahead_s=ahead_s) as hosts, contextlib.ExitStack() as stack:
-        job = Job(hosts, [], local, [], [])
+    folders = [tmp_path / name for name in NAMES]
+    for folder in folders:
+        folder.mkdir(exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        places = {folder.name: {folder: local} for folder in folders}
+        hosts = stack.enter_context(hosts_on_a_switch(folders=places, ahead_s={NAMES[1]: ahead_s}))
+        job = Job(hosts, [], local, folders, [])
         for node, (host, count) in enumerate(zip(hosts, ranks, strict=True)):
-            folder, log = tmp_path / host.name, tmp_path / f"{host.name}.log"
-            folder.mkdir(exist_ok=True)
+            log = tmp_path / f"{host.name}.log"
             command = [
                 sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", str(node),
                 "--nproc-per-node", str(count), "--master-addr", ADDRESSES[0], "--master-port", PORT,
                 *(str(word).replace("{local}", str(local)) for word in program),
             ]  # fmt: skip
             file = stack.enter_context(log.open("wb", buffering=0))
-            command = host.command(command, local=(folder, local))
-            job.agents.append(stack.enter_context(running(command, environment, file)))
-            job.folders.append(folder)
+            job.agents.append(stack.enter_context(running(host.command(command), environment, file)))
             job.logs.append(log)
         yield job

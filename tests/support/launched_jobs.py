@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from typing import TYPE_CHECKING
 
 import psutil
 
+from ppwork.launcher.agent import is_alive
 from ppwork.process import is_torchrun
 from ppwork.records.pulse import read_pulse
 
@@ -47,6 +49,11 @@ def kill(*processes: psutil.Process | None) -> None:
 
 
 def all_gone(processes, deadline_s: float) -> list[psutil.Process]:
-    """Wait for processes to end; return those that are still there at the deadline."""
-    _, alive = psutil.wait_procs(processes, timeout=deadline_s)
-    return [p for p in alive if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+    """Wait for processes to end; return those that are still there at the deadline.
+
+    A dead one whose exit code nobody has asked for is gone: psutil's own wait would count it as alive.
+    """
+    end = time.monotonic() + deadline_s
+    while (alive := [process for process in processes if is_alive(process)]) and time.monotonic() < end:
+        time.sleep(0.02)  # the interval of asking
+    return alive

@@ -10,15 +10,20 @@ from toy_stages import Counter, Scaler
 
 from ppwork.stage import Emission
 
+LATE = 3
+"""Past the chunks of which all bytes are summed."""
+
 
 class OneBuffer(Counter):
-    """A camera's buffer, filled anew for each chunk."""
+    """From a late chunk on a buffer that was made in encode, an inference tensor, is filled anew."""
 
-    def __init__(self, context):
-        super().__init__(context)
-        self.buffer = torch.zeros(50_000)
+    buffer = None
 
     def encode(self, chunk_index):
+        if chunk_index < LATE:
+            return super().encode(chunk_index)
+        if self.buffer is None:
+            self.buffer = torch.zeros(50_000)
         self.buffer.fill_(chunk_index)
         return {"small": torch.ones(4), "large": self.buffer}
 
@@ -30,14 +35,15 @@ class Barrier(Counter):
 
 
 class OneOutput(Scaler):
-    """A static output buffer, as a CUDA graph has."""
+    """A static output buffer, as a CUDA graph has; made in a late step, so an inference tensor."""
 
-    def __init__(self, context):
-        super().__init__(context)
-        self.output = torch.zeros(50_000)
+    steps, output = 0, None
 
     def step(self, tensors, step_index, num_steps):
-        self.output.add_(1)
+        self.steps += 1
+        if self.steps <= LATE:
+            return super().step(tensors, step_index, num_steps)
+        self.output = torch.zeros(50_000) if self.output is None else self.output.add_(1)
         return {"small": tensors["small"], "large": self.output}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from itertools import zip_longest
 
 from ppwork.lab.exercises.lesson01 import touch_in_flight
 from ppwork.timeline.costs import law_period_ms
@@ -14,9 +15,13 @@ def group_rank(ranks, rank, sort_ranks):
     return order.index(rank) if rank in order else -1
 
 
-def left_one_out(created):
-    every = {name for names in created.values() for name in names}
-    return [rank for rank, names in created.items() if every - set(names)]
+def first_difference(created):
+    for position, names in enumerate(zip_longest(*created.values())):
+        usual = max(names, key=names.count)
+        others = [rank for rank, name in zip(created, names, strict=True) if name != usual]
+        if others:
+            return position, others
+    return None
 
 
 SYMPTOMS = ("PeerLostError", "PeerFrozenError", "TerminalNotice")
@@ -32,21 +37,32 @@ def known_within(what, timeout_s, pulse_s, has_pulse):
 
 
 def judge(sender, receiver):
-    if "returned" not in sender or "came" not in receiver:
+    if "returned" not in sender or "came" not in receiver or sender["called"] > receiver["came"]:
         return "error"
     return "holds" if sender["returned"] < receiver["came"] else "does not hold here"
 
 
-def first_crossed(orders):
-    longest = max(len(names) for names in orders.values())
-    calls = [{tuple(names[n : n + 1]) for names in orders.values()} for n in range(longest)]
-    return next((number for number, met in enumerate(calls) if len(met) > 1), None)
+def two_verdicts(notes, exit_code):
+    if "called" not in notes:
+        return "error", "error"
+    ends = exit_code is not None and "went_on" not in notes
+    return tuple("holds" if seen else "does not hold here" for seen in ("raised" in notes, ends))
 
 
 def is_right(summary, mesh_size):
     if summary["max_abs_diff"] is None or summary["verified_chunks"] != summary["chunks"]:
         return False
     return summary["max_abs_diff"] <= (0.0 if mesh_size == 1 else 1e-4)
+
+
+def interface_to(addresses, peer):
+    network = peer.rpartition(".")[0]
+    return next((name for name, its in addresses.items() if its.rpartition(".")[0] == network), None)
+
+
+def ahead_ms(rounds):
+    asked, told, answered = min(rounds, key=lambda one: one[2] - one[0])
+    return told - (asked + answered) / 2
 
 
 def to_blame(waits, start):
@@ -78,10 +94,6 @@ def mesh_and_depth(encode, decode, generate, round_of_sums, hop, target):
     return None
 
 
-def new_enough(version, wanted):
-    return tuple(int(part) for part in version.split(".")[:2]) >= wanted
-
-
 def fault_named(number):
     kinds = ("raises", "loops", "is killed", "leaves a sum out")
     return 1 + number * 5 // 2 % 2, kinds[number * 7 // 3 % 4]
@@ -92,7 +104,7 @@ RIGHT = {
     "03.3": left_waiting,
     "01.1": touch_in_flight,
     "02.1": group_rank,
-    "02.4": left_one_out,
+    "02.4": first_difference,
     "04.3": lambda times: [k for k, ms in times.items() if ms > 3 * statistics.median(times.values())],
     "04.4": lambda period, *stages: (period + sum(stages)) / 2,
     "05.2": lambda a, b, t: next(
@@ -105,13 +117,14 @@ RIGHT = {
     "07.1": lambda size: math.ceil(math.log2(size)),
     "08.1": known_within,
     "08.3": cause,
+    "13.2": interface_to,
+    "13.3": ahead_ms,
     "09.4": to_blame,
     "12.1": mesh_and_depth,
     "11.1": lambda messages, size, latency, speed: messages * (latency + size / speed),
     "10.2": dropped,
     "14.3": fault_named,
     "15.1": judge,
-    "15.2": first_crossed,
-    "15.3": lambda members: (min(members), 0),
-    "16.2": new_enough,
+    "15.2": two_verdicts,
+    "16.2": lambda: ["2.14.0+cpu"],
 }

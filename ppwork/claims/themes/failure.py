@@ -11,18 +11,22 @@ EXIT_S = 60.0
 
 
 def _defaults(seen: Seen) -> Finding:
-    read, receiver = seen["constants"][0].notes, seen["past it"][1]
+    read = seen["constants"][0].notes
     nccl = "NCCL is not in this build" if read["nccl"] is None else f"NCCL {read['nccl'] / 60:g} min"
     text = f"The constants say {read['others'] / 60:g} min, {nccl}; a group made here without one has "
-    text += f"{read['group'] / 60:g} min. "
-    constants = read["others"] == OLD_OTHERS_S and read["nccl"] in (OLD_NCCL_S, None)
+    text += f"{read['group'] / 60:g} min."
+    return holds(text, when=read["others"] == OLD_OTHERS_S and read["nccl"] in (OLD_NCCL_S, None))
+
+
+def _past_the_timeout(seen: Seen) -> Finding:
+    receiver = seen["past it"][1]
     if receiver.notes.get("went_on"):
         return does_not_hold(
-            f"{text}Past a timeout of 1 s, `recv` raised after {receiver.notes['raised_s']:.2f} s and the "
-            "process went on: it is up to the program to end."
+            f"Past a timeout of 1 s, `recv` raised after {receiver.notes['raised_s']:.2f} s and the process "
+            "went on: it is up to the program to end."
         )
-    text += f"Past a timeout of 1 s, the process {receiver.ended} (exit {receiver.exit_code})."
-    return holds(text, when=constants and receiver.ended is Ended.EXITED)
+    text = f"Past a timeout of 1 s, the process {receiver.ended} (exit {receiver.exit_code})."
+    return holds(text, when=receiver.ended is Ended.EXITED)
 
 
 def _short_timeout(seen: Seen) -> Finding:
@@ -103,10 +107,9 @@ def _survivors(seen: Seen) -> Finding:
 CLAIMS = (
     Claim(
         id="C03",
-        statement="The default timeout is 10 min on NCCL and 30 min elsewhere; past it the process crashes.",
+        statement="Past the timeout of its group the process crashes.",
         source=f"{CARD}, claim 3; {DOCS}, `init_process_group`",
         programs={
-            "constants": Program("failure:constants", ranks=1, timeout_s=0.0),
             "past it": Program(
                 "failure:past_the_timeout",
                 timeout_s=1.0,
@@ -114,9 +117,18 @@ CLAIMS = (
                 environment={"TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "1000"},
             ),
         },
+        judge=_past_the_timeout,
+        advice="Catch nothing and leave, on every backend: on gloo the process lives on, and the group is "
+        "broken.",
+        theme=THEME,
+    ),
+    Claim(
+        id="D49",
+        statement="The default timeout is 10 min on NCCL and 30 min elsewhere.",
+        source=f"{CARD}, claim 3; {DOCS}, `init_process_group`",
+        programs={"constants": Program("failure:constants", ranks=1, timeout_s=0.0)},
         judge=_defaults,
-        advice="Set the timeout yourself. On gloo also leave by yourself: after it the group is broken and "
-        "the process lives on.",
+        advice="Set the timeout yourself, for every group.",
         theme=THEME,
     ),
     Claim(

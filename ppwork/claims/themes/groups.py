@@ -103,8 +103,8 @@ def _timeout_of_a_group(seen: Seen) -> Finding:
 CLAIMS = (
     Claim(
         id="C04",
-        statement="`new_group` has to be called by every rank, members or not, in the same order on all.",
-        source=f"{CARD}, claim 4; {DOCS}, `new_group`",
+        statement="A rank that leaves a `new_group` out is noticed there: the members wait for it.",
+        source=f"read out of a rule, {CARD}, claim 4; {DOCS}, `new_group`: every rank has to call it",
         programs={
             "left out": Program("groups:one_rank_left_out", ranks=3),
             "left out until told": Program("groups:left_out_until_told", ranks=4),

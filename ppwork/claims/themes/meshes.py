@@ -179,16 +179,16 @@ CLAIMS = (
     ),
     Claim(
         id="D43",
-        statement="Ranks have the places in a group that `new_group` is told: the first of the list is its "
-        "rank 0.",
+        statement="By default ranks have the places in a group that `new_group` is told: the first of the "
+        "list is its rank 0.",
         source=f"{DOCS}, `new_group` and `get_group_rank`",
         programs={
             "asked": unhurried("meshes:translated", ranks=4),
             "told": unhurried("meshes:told_by_broadcasts", ranks=4),
         },
         judge=_order_of_ranks,
-        advice="Do not make a rank the leader by naming it first: ask `get_group_rank`, or name the source "
-        "by its rank in the world.",
+        advice="Do not make a rank the leader by naming it first, unless you say `sort_ranks=False`: ask "
+        "`get_group_rank`, or name the source by its rank in the world.",
         theme=THEME,
         crosscheck=("told",),
     ),

@@ -129,17 +129,14 @@ def _packages(machine: Machine) -> Row:
     poor = [package for package in machine.packages if not package.is_enough]
     other = [p for p in machine.packages if p.is_enough and not p.is_pinned]
     if not machine.packages:
-        return Row(
-            "packages", "ppwork is not installed", MISSING, 'pip install -c constraints.txt -e ".[run]"'
-        )
+        return Row("packages", "ppwork is not installed", MISSING, machine.install("run"))
     if poor:
         bare = any(not package.extra for package in poor)
-        what = '-e ".[run]"' if bare else '-e ".[lab]"'
-        verdict = MISSING if bare else LIMITED
-        return Row("packages", _listed(poor), verdict, f"pip install -c constraints.txt {what}")
+        verdict, extra = (MISSING, "run") if bare else (LIMITED, "lab")
+        return Row("packages", _listed(poor), verdict, machine.install(extra))
     if other:
         text = "; ".join(f"{p.name} {p.found}, CI has {p.pinned}" for p in other)
-        return Row("packages", text, FINE, 'for what CI has: pip install -c constraints.txt -e ".[run]"')
+        return Row("packages", text, FINE, f"for what CI has: {machine.install('run')}")
     pinned = sum(bool(package.pinned) for package in machine.packages)
     as_ci = ", as in constraints.txt" if pinned == len(machine.packages) else ""
     return Row("packages", f"all {len(machine.packages)} that the runs and the lessons need{as_ci}", FINE)
@@ -155,7 +152,7 @@ def _torch(machine: Machine) -> Row:
     probed = machine.probed
     if not probed.torch:
         text = probed.errors.get("torch", "nothing was said")
-        return Row("torch", text, MISSING, 'pip install -c constraints.txt -e ".[run]"')
+        return Row("torch", text, MISSING, machine.install("run"))
     built = f"for CUDA {probed.cuda_built}" if probed.cuda_built else "for CPUs"
     return Row("torch", f"{probed.torch}, built {built}; its import took {probed.import_s:g} s", FINE)
 
@@ -264,13 +261,13 @@ def _jupyter(machine: Machine) -> Row:
         text = f"{packages['jupyterlab'].found}, papermill {packages['papermill'].found}"
         return Row("JupyterLab", text, FINE)
     text = _listed(poor) or "ppwork is not installed"
-    return Row("JupyterLab", text, LIMITED, 'pip install -c constraints.txt -e ".[lab]"')
+    return Row("JupyterLab", text, LIMITED, machine.install("lab"))
 
 
 def _browser(machine: Machine) -> Row:
     text = f"{machine.browser or 'no Chromium'}; {'' if machine.playwright else 'no '}Playwright"
     todo = [] if machine.browser else ["apt install chromium"]
-    todo += [] if machine.playwright else ['pip install -c constraints.txt -e ".[dev]"']
+    todo += [] if machine.playwright else [machine.install("dev")]
     return _row("browser", text, not todo, LIMITED, f"only for the browser tests: {', '.join(todo)}")
 
 

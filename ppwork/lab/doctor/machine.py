@@ -112,12 +112,20 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """NVIDIA's kernel driver."""
     browser: str = ""
     playwright: bool = False
+    in_checkout: bool = True
+    """Whether ppwork was installed from its repository, and not from a wheel."""
     two_hosts: bool = False
     """Whether network namespaces can be made."""
     packages: list[Package]
     probed: Probed
     lessons: list[str] = []
     """File names of the lessons of this checkout."""
+
+    def install(self, extra: str) -> str:
+        """Return the command that installs ppwork with an extra, as it was installed here."""
+        if self.in_checkout:
+            return f'pip install -c constraints.txt -e ".[{extra}]"'
+        return f'pip install "ppwork[{extra}]"'
 
 
 def inspect_machine(*, two_hosts: bool, limit_s: float) -> Machine:
@@ -137,6 +145,7 @@ def inspect_machine(*, two_hosts: bool, limit_s: float) -> Machine:
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
         python=platform.python_version(),
         cores=_cores(),
+        in_checkout=(_checkout() / "constraints.txt").is_file(),
         memory_mb=round(memory / 1e6),
         memory_free_mb=round(free / 1e6),
         shm_free_mb=round(free_mb(Path(SHM))) if Path(SHM).is_dir() else None,

@@ -126,6 +126,11 @@ def ends_well(advice: str) -> Callable[[ScriptRun], str]:
     return lambda run: f"It does not end well. {advice}" if run.failure is not None else ""
 
 
+def comes_to_an_end(advice: str) -> Callable[[ScriptRun], str]:
+    """Return a look at a program that was stopped at its limit: advice, as a diagnosis names the symptom."""
+    return lambda run: f"It did not end. {advice}" if run.exit_code == PAST_LIMIT else ""
+
+
 def _failed(run: ScriptRun) -> str:
     """Say how a program ended that did not end well, and what to look at."""
     failure = run.failure

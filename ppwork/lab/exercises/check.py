@@ -24,6 +24,7 @@ from ppwork.lab.exercises import (
     lesson10,
     lesson11,
     lesson12,
+    lesson13,
     lesson14,
     lesson15,
     lesson16,
@@ -36,7 +37,7 @@ from ppwork.records.run import Run
 LESSONS = (
     lesson00, lesson01, lesson02, lesson03, lesson04, lesson05,
     lesson06, lesson07, lesson08, lesson09, lesson10, lesson11,
-    lesson12, lesson14, lesson15, lesson16,
+    lesson12, lesson13, lesson14, lesson15, lesson16,
 )  # fmt: skip
 EXERCISES: Functions = {number: hint for lesson in LESSONS for number, hint in lesson.FUNCTIONS.items()}
 ON_RANKS: Programs = {number: hint for lesson in LESSONS for number, hint in lesson.PROGRAMS.items()}

@@ -63,7 +63,8 @@ def _three_at_once(attempt: Attempt) -> Iterator[str]:
     if lines == THREE[2:] * 3:
         yield (
             "All three messages were 3s: the loop filled the one buffer again while gloo still had to read "
-            "it. Each message in flight needs a buffer of its own."
+            "it. Messages arrive in the order of their `isend`s, so the first 3 is message 1, read too late. "
+            "Each message in flight needs a buffer of its own."
         )
     if lines != THREE:
         yield f"Rank 1 printed {lines}; expected {THREE}."

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 from ppwork.lab.exercises.answers import Case, exercise
 from ppwork.lab.exercises.attempts import Attempt, Programs, first_of, program
 from ppwork.launcher.script import ScriptRun
+from ppwork.records.calls import Call
 
 CASES: tuple[tuple[list[int], int, bool], ...] = (
     ([1, 2], 2, True),
@@ -39,35 +42,40 @@ def _group_rank_thought(ranks: list[int], rank: int, sort_ranks: bool, given: ob
     return "The numbers within a group begin at 0."
 
 
-BOTH = ["mesh_pg", "down_pg"]
-CREATED = {
-    "Rank 0 is no member of mesh_pg; it has to make it all the same.": {0: ["down_pg"], 1: BOTH, 2: BOTH},
-    "Nobody left one out.": {0: BOTH, 1: BOTH, 2: BOTH},
-    "Each of them left one out, and both lists have the same length: look at names, not at lengths.": {
-        0: ["down_pg"],
-        1: ["mesh_pg"],
-    },
-    "Rank 2 is no member of down_pg; it has to make it all the same.": {0: BOTH, 1: BOTH, 2: ["mesh_pg"]},
-    "Ranks 0 and 3 left out a group each, and not the same one.": {
-        0: ["mesh_pg"],
-        1: ["mesh_pg", "tp_pg"],
-        2: ["mesh_pg", "tp_pg"],
-        3: ["tp_pg"],
-    },
-    "The order of rank 0 is wrong, too, but it left nothing out.": {0: BOTH[::-1], 1: BOTH, 2: BOTH},
+ALL = ["mesh", "down", "up"]
+CREATED: dict[str, tuple[dict[int, list[str]], tuple[int, list[int]] | None]] = {
+    "Rank 0 left mesh out; the first rank is not always one of most.": (
+        {0: ALL[1:], 1: ALL, 2: ALL},
+        (0, [0]),
+    ),
+    "All lists are the same.": ({0: ALL, 1: ALL, 2: ALL}, None),
+    "Rank 2 left up out: its list has ended there; look beyond the end of the shortest.": (
+        {0: ALL, 1: ALL, 2: ALL[:2]},
+        (2, [2]),
+    ),
+    "Rank 1 exchanged down and up: its list is as long as the others.": (
+        {0: ALL, 1: ["mesh", "up", "down"], 2: ALL},
+        (1, [1]),
+    ),
+    "Two ranks differ there, each in its own way.": (
+        {0: ["down"], 1: ["mesh", "down"], 2: ["mesh", "down"], 3: ["mesh", "down"], 4: ["up", "down"]},
+        (0, [0, 4]),
+    ),
+    "Rank 0 made one group more than the others, which make `None` there.": (
+        {0: [*ALL, "test"], 1: ALL, 2: ALL},
+        (3, [0]),
+    ),
 }
-"""Names of the groups that each rank made, in order, by what to think of."""
+"""Names of the groups that each rank made, in order, and where they differ first, by what to think of."""
 
 
 @exercise
-def _left_one_out() -> Iterator[Case]:
-    for thought, created in CREATED.items():
-        every = {name for names in created.values() for name in names}
-        right = [rank for rank, names in created.items() if every - set(names)]
+def _first_difference() -> Iterator[Case]:
+    for thought, (created, right) in CREATED.items():
         yield Case(f"For {created}", (created,), right, thought)
 
 
-FUNCTIONS = {"02.1": _group_rank, "02.4": _left_one_out}
+FUNCTIONS = {"02.1": _group_rank, "02.4": _first_difference}
 
 
 def _same_groups(run: ScriptRun) -> str:
@@ -121,16 +129,33 @@ def _no_collective_of_all(run: ScriptRun) -> str:
     return ""
 
 
+BOTH_THERE = "has [1.0, 2.0, 3.0] [2.0, 4.0, 6.0]"
+
+
 @program(4)
 def _fanned_out(attempt: Attempt) -> Iterator[str]:
-    if not attempt.calls(1, "broadcast"):
-        yield "Rank 1 should pass the numbers on by one broadcast, not by a message to each rank."
+    broadcasts = attempt.calls(1, "broadcast")
+    if len(broadcasts) != 2:
+        yield (
+            f"Rank 1 made {len(broadcasts)} broadcasts. It should pass each of the two tensors on by one, "
+            "not by a message to each rank."
+        )
     for rank in MESH:
-        if "has [1.0, 2.0, 3.0]" not in attempt.lines(rank):
+        if BOTH_THERE not in attempt.lines(rank):
             yield (
-                f"Rank {rank} printed {attempt.lines(rank)}. Whose numbers did the broadcast bring? "
+                f"Rank {rank} printed {attempt.lines(rank)}. Whose numbers did the broadcasts bring? "
                 "`src` is a rank of the world, `group_src` one of the group; the leader is 1 in the world."
             )
+    by_group = [_names_group_root(call) for call in broadcasts]
+    if len(set(by_group)) == 1:
+        yield f"Both roots are named by `{'group_src' if by_group[0] else 'src'}`: name one by the other."
+
+
+def _names_group_root(call: Call) -> bool:
+    path, _, line = call.begun.site.rpartition(":")
+    calls = [node for node in ast.walk(ast.parse(Path(path).read_bytes())) if isinstance(node, ast.Call)]
+    here = [node for node in calls if node.lineno <= int(line) <= (node.end_lineno or node.lineno)]
+    return any(word.arg == "group_src" for node in here for word in node.keywords)
 
 
 PROGRAMS: Programs = {

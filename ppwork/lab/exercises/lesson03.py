@@ -85,31 +85,46 @@ def _received(attempt: Attempt) -> Iterator[str]:
             yield f"Rank 1 printed `{line}` in place of `{wanted}`."
 
 
-SENDS_OF_CHUNKS = 5
-"""Header and pixels of two chunks, and the end."""
-HOLE = "The chunk with the hole"
+SENT = ("0 [[1.0, 2.0], [3.0, 4.0]]", "2 [[1.0, 3.0], [2.0, 4.0]]", "3 [[9.0, 0.0], [1.0, 2.0]]")
+"""Chunks that can be sent: all but the one with the hole."""
+SENDS_OF_CHUNKS = 2 * len(SENT) + 1
+"""Header and pixels of each, and the end."""
+HOLE, TURNED = "The chunk with the hole", "Chunk 2, the transpose,"
 
 
 def _header_left(run: ScriptRun) -> str:
     """Look for a header that no pixels follow, also in a program that did not end."""
-    kinds = [call.begun.parts[0].dtype for call in Attempt(run).calls(0, "send")]
-    if any(pair == ("int64", "int64") for pair in pairwise(kinds)):
-        return (
-            f"{HOLE} stranded rank 1: a header of 16 bytes came where it expected 8 bytes of pixels, and "
-            "gloo aborted it. Which of the three lines of `send_chunk` can raise, and what has left by then?"
-        )
+    for header, then in pairwise(Attempt(run).calls(0, "send")):
+        if header.error or header.begun.parts[0].dtype != "int64":
+            continue
+        if "contiguous" in then.error:
+            return (
+                f"{TURNED} stranded rank 1: its header left, and `dist.send` refused its pixels, whose "
+                "numbers do not lie in one row. What can `send_chunk` do about that before the header leaves?"
+            )
+        if then.begun.parts[0].dtype == "int64":
+            return (
+                f"{HOLE} stranded rank 1: a header of 24 bytes came where it expected 16 bytes of pixels, "
+                "and gloo aborted it. What in `send_chunk` can raise, and what has left by then?"
+            )
     return ""
 
 
 @program(2)
 def _reordered(attempt: Attempt) -> Iterator[str]:
-    wanted = ["received chunk 0 [0.25, 0.5]", "received chunk 2 [0.5, 0.75]"]
-    if any(line.startswith("received chunk 1") for line in attempt.lines(1)):
+    wanted = [f"received chunk {chunk}" for chunk in SENT]
+    lines = attempt.lines(1)
+    if any(line.startswith("received chunk 1") for line in lines):
         yield f"{HOLE} was sent all the same. Leave it out: rank 0 says so, and goes on with the next one."
-    if attempt.lines(1) != wanted:
-        yield f"Rank 1 printed {attempt.lines(1)} in place of {wanted}."
+    if lines and not any(line.startswith("received chunk 2") for line in lines):
+        yield (
+            f"{TURNED} was left out, and nothing of it is missing: send a copy whose numbers lie in one row."
+        )
+    if lines != wanted:
+        yield f"Rank 1 printed {lines} in place of {wanted}."
     if len(attempt.calls(0, "send")) != SENDS_OF_CHUNKS:
-        yield f"Rank 0 made {len(attempt.calls(0, 'send'))} sends; two chunks and the end take 5."
+        made = len(attempt.calls(0, "send"))
+        yield f"Rank 0 made {made} sends; three chunks and the end take {SENDS_OF_CHUNKS}."
 
 
 PROGRAMS: Programs = {

@@ -10,18 +10,22 @@ from ppwork.lab.exercises.attempts import Attempt, Programs, program
 from ppwork.timeline.meetings import Message
 
 CHUNKS, DEPTH = 4, 2
+"""Of the program whose envelopes leave late."""
+CARRIED, LINK = 6, 2
+"""Of the program that posts late: its chunks, each in two halves, and the rank that carries them."""
 AHEAD_MS = 15.0
 """Part of the 20 ms of generating for which a receive has been posted: a sleep is never shorter."""
-RESULTS = [f"chunk {k} came back as {k + 100}" for k in range(CHUNKS)]
+IN_TURNS_MS = 30
+"""Period of generating and the link one after the other; sleeps again, so it is a sharp lower limit."""
 
 
-def _messages(attempt: Attempt) -> tuple[list[Message], list[Message]]:
-    """Return envelopes and results, in their order."""
+def _from(attempt: Attempt, sender: int) -> list[Message]:
+    """Return the messages of a rank that were received, in their order."""
     whole = [m for m in attempt.met.messages if m.sent is not None and m.received is not None]
-    return [m for m in whole if m.sender == 0], [m for m in whole if m.sender == 1]
+    return [m for m in whole if m.sender == sender]
 
 
-def _done_right(attempt: Attempt) -> Iterator[str]:
+def _done_right(attempt: Attempt, chunks: int) -> Iterator[str]:
     """Yield hints on what overlap must not change: whose a buffer is, results, every handle waited for."""
     for rank in (0, 1):
         if pairs := attempt.shared(rank):
@@ -30,7 +34,8 @@ def _done_right(attempt: Attempt) -> Iterator[str]:
                 f"Rank {rank} gives {second.name} ({second.line}) the buffer that torch still has from "
                 f"{first.name} ({first.line}): two messages under way need two buffers."
             )
-    if lost := [line for line in RESULTS if line not in attempt.lines(0)]:
+    results = [f"chunk {k} came back as {k + 100}" for k in range(chunks)]
+    if lost := [line for line in results if line not in attempt.lines(0)]:
         yield (
             f"Rank 0 did not print {lost[0]!r}. Was a buffer written to while torch still had it? Two "
             "messages under way need two buffers."
@@ -41,15 +46,15 @@ def _done_right(attempt: Attempt) -> Iterator[str]:
                 f"Rank {rank} never waits for the handle of {calls[0].name} ({calls[0].line}). Keep it, with "
                 "its buffer, and wait for it before the buffer is used again."
             )
-    envelopes, results = _messages(attempt)
-    if len(envelopes) != CHUNKS or len(results) != CHUNKS:
-        yield f"{len(envelopes)} envelopes and {len(results)} results went over; it should be {CHUNKS} each."
+    for rank, what in ((0, "envelopes"), (1, "results")):
+        if (sent := len(_from(attempt, rank))) != chunks:
+            yield f"{sent} {what} went over; it should be {chunks}."
 
 
 @program(2)
 def _overlaps(attempt: Attempt) -> Iterator[str]:
-    yield from _done_right(attempt)
-    envelopes, results = _messages(attempt)
+    yield from _done_right(attempt, CHUNKS)
+    envelopes, results = _from(attempt, 0), _from(attempt, 1)
     for k in range(CHUNKS - 1):
         back_ns = _back_ns(results[k])
         if envelopes[k + 1].sent.call.start_ns >= back_ns:  # type: ignore[union-attr]
@@ -68,26 +73,38 @@ def _overlaps(attempt: Attempt) -> Iterator[str]:
             return
 
 
-@program(2)
+@program(3)
 def _posts_ahead(attempt: Attempt) -> Iterator[str]:
-    yield from _done_right(attempt)
-    envelopes, results = _messages(attempt)
-    for k in range(CHUNKS - 1):
-        posted, answers = envelopes[k + 1].received, results[k].sent
+    yield from _done_right(attempt, CARRIED)
+    halves, results = _from(attempt, LINK), _from(attempt, 1)
+    if len(halves) != 2 * CARRIED:
+        yield f"{len(halves)} halves came to rank 1; the link sends {2 * CARRIED}. Leave rank 2 as it is."
+        return
+    for number, half in enumerate(halves[2:], start=2):
+        k, posted, answers = number // 2, half.received, results[number // 2 - 1].sent
         assert posted is not None  # noqa: S101  whole messages only
         assert answers is not None  # noqa: S101
         if answers.call.start_ns - posted.call.start_ns < AHEAD_MS * 1e6:
+            which = "both halves" if number % 2 == 0 else "the second half"
             yield (
-                f"Rank 1 posts the receive for chunk {k + 1} after it has generated chunk {k}, so the bytes "
-                "cannot move meanwhile. Which call must stand in front of generate?"
+                f"Rank 1 posts the receive for {which} of chunk {k} after it has generated chunk {k - 1}, so "
+                "the link cannot carry it meanwhile. Which calls must stand in front of generate?"
             )
             return
         if posted.done_ns is not None and posted.done_ns < answers.call.start_ns - AHEAD_MS * 1e6:
             yield (
-                f"Rank 1 waits for chunk {k + 1} before it generates chunk {k}: post the receive early, and "
+                f"Rank 1 waits for chunk {k} before it generates chunk {k - 1}: post the receive early, and "
                 "wait for it late."
             )
             return
+    words = " ".join(line for line in attempt.lines(0) if line.startswith("period")).split()
+    if len(words) < 2 or not words[1].isdigit():
+        yield "Rank 0 must still print its period, such as: period 20 ms."
+    elif int(words[1]) >= IN_TURNS_MS:
+        yield (
+            f"The receives are posted in time, and the period is {words[1]} ms all the same: generating and "
+            f"the link in turns take {IN_TURNS_MS}. If the machine is busy with something else, run it again."
+        )
 
 
 def _back_ns(result: Message) -> int:

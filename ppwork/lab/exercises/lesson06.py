@@ -6,11 +6,16 @@ from collections.abc import Iterator
 from itertools import pairwise, product
 
 from ppwork.lab.exercises.answers import Case, exercise
-from ppwork.lab.exercises.attempts import Attempt, Programs, program
+from ppwork.lab.exercises.attempts import Attempt, Programs, comes_to_an_end, first_of, program
 
 FRAMES = 3
 LATE_NS = 200_000_000
 """A receiver is late if so much lies between a message and its next receive."""
+
+NEVER_SET = (
+    "Something waits for an event that nobody sets. For `k = 0`, `{0}[k - 1]` is `{0}[-1]`: in Python the "
+    "last event. And `wait()` with brackets holds the host, which then launches nothing more."
+)
 
 # A wait between two operations
 
@@ -152,4 +157,7 @@ def _take(attempt: Attempt) -> Iterator[str]:
 
 
 FUNCTIONS = {"06.1": _needs_wait, "06.4": _waits}
-PROGRAMS: Programs = {"06.2": _refill, "06.3": _take}
+PROGRAMS: Programs = {
+    "06.2": first_of(comes_to_an_end(NEVER_SET.format("sent")), _refill),
+    "06.3": first_of(comes_to_an_end(NEVER_SET.format("taken")), _take),
+}

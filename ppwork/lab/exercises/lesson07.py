@@ -1,4 +1,4 @@
-"""Exercises of the lesson on the mesh (07): rounds, a layer split over two ranks, a refusal all hear of."""
+"""Exercises of the lesson on the mesh (07): rounds, a refusal all hear of, a layer split over two ranks."""
 
 from __future__ import annotations
 
@@ -184,4 +184,4 @@ def _ends(attempt: Attempt) -> Iterator[str]:
 
 
 FUNCTIONS = {"07.1": _rounds}
-PROGRAMS: Programs = {"07.2": _by_columns, "07.3": _by_rows, "07.4": first_of(_told, _ends)}
+PROGRAMS: Programs = {"07.2": first_of(_told, _ends), "07.3": _by_columns, "07.4": _by_rows}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import hashlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from ppwork.lab.exercises.attempts import Attempt, Programs, program
+from ppwork.pictures.source import source_of
 from ppwork.records.run import Run
 
 EMITTED = [f"emitted {k}" for k in range(4)]
@@ -25,22 +28,36 @@ def _drained(attempt: Attempt) -> Iterator[str]:
         yield "Only one chunk at a time was on its way: keep two unfinished, as the program did."
 
 
+BIASES = {
+    "difference 0.0": "",
+    "difference 98.0": "`up_bias` went in after the second layer. Where is it added in `whole`, and which "
+    "half of it does a rank need?",
+    "difference 100.0": "The difference is `down_bias`, once: it is in the result twice, or not at all.",
+    "difference 92.0": "Both ranks added the first half of `up_bias`. Rank 1 has the other hidden units.",
+    "difference 107.0": "`up_bias` is missing. It goes in before the `relu`, on each rank its own half.",
+}
+"""What a rank prints, and what to think of: of the usual places for a bias each has its own difference."""
+
+
 @program(ranks=2)
-def _bias_once(attempt: Attempt) -> Iterator[str]:
+def _biases(attempt: Attempt) -> Iterator[str]:
     for rank in range(2):
         if not attempt.calls(rank, "all_reduce"):
             yield f"Rank {rank} made no all_reduce: each rank has half of the weights; a sum is needed."
         lines = attempt.lines(rank)
-        if lines[-1:] == ["difference 100.0"]:
-            yield "The difference is the bias, once: both ranks have added it before the sum."
-        elif lines[-1:] != ["difference 0.0"]:
+        yield from filter(None, [BIASES.get(line, "") for line in lines[-1:]])
+        if lines[-1:] != ["difference 0.0"]:
             yield (
-                f"Rank {rank} printed {lines}; expected 'difference 0.0'. Of what is `total` the sum, and "
-                "what is the same on every rank?"
+                f"Rank {rank} printed {lines}; expected 'difference 0.0'. Which bias belongs to the hidden "
+                "units, of which a rank has half, and which to the result?"
             )
 
 
 LEAST_OVERLAP = 0.3
+NEAR = 0.1
+"""Share of the prediction by which the period may differ from it."""
+OF_THE_LESSON = {"stage0": "16f7a314373abd2c", "stage1": "e02db8938652761a"}
+"""Digests of the code of the lesson's own classes, without names and comments."""
 
 
 def _capstone(run: Run) -> str:
@@ -51,8 +68,7 @@ def _missing(run: Run) -> Iterator[str]:
     plan, summary = run.plan, run.summary
     if run.failure is not None or not summary.get("chunks"):
         yield "The run did not finish: `pp.diagnose(run)` says why."
-    if plan.stage0.startswith("ppwork.") or plan.stage1.startswith("ppwork."):
-        yield f"{plan.stage0} or {plan.stage1} ships with the library: both stages are to be your own."
+    yield from _not_ones_own(plan.stage0, plan.stage1)
     if plan.chunks is not None:
         yield f"The plan says {plan.chunks} chunks. A live source ends by itself: leave `chunks` out of it."
     if plan.mesh_size < 2:
@@ -67,6 +83,56 @@ def _missing(run: Run) -> Iterator[str]:
             f"The overlap score is {score:.2f}, less than {LEAST_OVERLAP}. Both stages have to take some "
             "time; in the timeline, what does rank 0 do while the mesh generates?"
         )
+    predicted_ms, period_ms = plan.options.get("predicted_ms"), summary["period_ms"]
+    if predicted_ms is None:
+        yield (
+            'The plan has no prediction: options={..., "predicted_ms": ...}, the period in milliseconds, '
+            "written down before the run."
+        )
+    elif abs(period_ms - predicted_ms) > NEAR * predicted_ms:
+        yield (
+            f"You predicted a period of {predicted_ms:g} ms, and it was {period_ms:.1f} ms. Which is the "
+            "longest: stage 0, stage 1, all of a chunk over the depth, or the distance of two frames of the "
+            "source? And what did the lesson's run take beside its sleeps?"
+        )
+
+
+def _not_ones_own(stage0: str, stage1: str) -> Iterator[str]:
+    for kind, path, what in (("stage1", stage1, "generator"), ("stage0", stage0, "source")):
+        if path.startswith("ppwork."):
+            yield f"{path} ships with the library: both stages are to be your own."
+        body = _class_of(path).body
+        if _digest(body) == OF_THE_LESSON[kind]:
+            yield f"The {what} is the lesson's: write your own in a cell with %%stages."
+    if not _remembered(_class_of(stage1)):
+        yield (
+            "The generator keeps nothing from one chunk to the next. Keep the last result in `self`, and add "
+            "half of it to the next frame."
+        )
+
+
+def _class_of(path: str) -> ast.ClassDef:
+    (found,) = ast.parse(source_of(path)).body
+    assert isinstance(found, ast.ClassDef)  # noqa: S101  a stage is a class, or the run had not started
+    return found
+
+
+def _digest(body: list[ast.stmt]) -> str:
+    return hashlib.sha256("\n".join(map(ast.unparse, body)).encode()).hexdigest()[:16]
+
+
+def _remembered(stage: ast.ClassDef) -> set[str]:
+    """Return the attributes of ``self`` that are read, outside ``__init__``, before they get a new value."""
+    first: dict[type, dict[str, int]] = {ast.Load: {}, ast.Store: {}}
+    for method in stage.body:
+        if not isinstance(method, ast.FunctionDef) or method.name == "__init__":
+            continue
+        for node in ast.walk(method):
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self":
+                lines = first.setdefault(type(node.ctx), {})
+                lines[node.attr] = min(node.lineno, lines.get(node.attr, node.lineno))
+    read, written = first[ast.Load], first[ast.Store]
+    return {name for name in read.keys() & written.keys() if read[name] <= written[name]}
 
 
 KINDS = "raises", "loops", "is killed", "leaves a sum out"
@@ -101,5 +167,5 @@ def _found(answer: Callable[[int], Any]) -> str:
 
 
 FUNCTIONS: dict[str, Callable[[Any], str]] = {"14.3": _found}
-PROGRAMS: Programs = {"14.1": _drained, "14.2": _bias_once}
+PROGRAMS: Programs = {"14.1": _drained, "14.2": _biases}
 RUNS: dict[str, Callable[[Run], str]] = {"14.4": _capstone}

@@ -1,57 +1,54 @@
-"""Exercises of the lesson on versions (16): one program for two torches, a version, one graph."""
+"""Exercises of the lesson on versions (16): one program for every torch, versions, one graph."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ppwork.lab.exercises.answers import Case, exercise
 from ppwork.lab.exercises.attempts import Attempt, Programs, first_of, program
 from ppwork.launcher.script import ScriptRun
 
-VERSIONS = {
-    "As text, '9' comes after '1': compare numbers.": ("2.9.1", (2, 13), False),
-    "What follows a plus says how it was built, and nothing about its age.": ("2.13.0+cpu", (2, 13), True),
-    "A pre-release has letters in its last number: the first two are enough.": (
-        "2.13.0a0+git1b2c3d",
-        (2, 13),
-        True,
-    ),
-    "As a decimal number 2.9 is more than 2.13, and as a version less.": ("2.13.1", (2, 9), True),
-    "A greater first number decides, whatever the second one is.": ("3.0.0", (2, 13), True),
-    "2.11 is less than 2.13.": ("2.11.0+cu130", (2, 13), False),
+BUILDS = {
+    "2.9.1": "2.9.1 is older than 2.14: `torch.__version__` compares numbers, and 9 is less than 14.",
+    "2.13.1+cu130": "2.13.1 is older than 2.14; what follows the plus says how it was built.",
+    "2.14.0a0+git1b2c": "2.14.0a0 is a nightly, and comes before its release: the comparison is False.",
+    "2.14.0+cpu": "2.14.0+cpu is the release: what follows the plus says how it was built, not when.",
 }
-"""A version, the one that is wanted, and whether it is new enough, by the thought."""
+"""Builds, and what to think of when one is wrongly in the answer, or wrongly not."""
+NEW_ENOUGH = {"2.14.0+cpu"}
 
 
-@exercise
-def _new_enough() -> Iterator[Case]:
-    for thought, (version, wanted, right) in VERSIONS.items():
-        yield Case(f"For torch {version} and {wanted}", (version, wanted), right, thought)
+def _builds(answer: Callable[[], Any]) -> str:
+    given = answer()
+    if not isinstance(given, list | tuple | set) or not set(given) <= BUILDS.keys():
+        return f"You gave {given!r}; a list of builds is asked for, each as it stands in the text."
+    return next((hint for build, hint in BUILDS.items() if (build in given) != (build in NEW_ENOUGH)), "")
 
 
-OLD, NEW = "reduce_scatter_tensor", "reduce_scatter_single"
-HALVES = ("my half [10.0, 12.0]", "my half [14.0, 16.0]")
+RESULTS = ([[1.0, 2.0], 2.0, [1.0, 2.0]], [[1.0, 2.0], 4.0, [1.0, 2.0]])
+"""Of the three calls, on each rank."""
 
 
 def _fails(run: ScriptRun) -> str:
-    """Answer a name that is not there; every other failure has its diagnosis."""
+    """Answer a name that is not there, or one that warns; every other failure has its diagnosis."""
     failure = run.failure
-    if failure is None or "AttributeError" not in failure.what + failure.headline:
-        return ""
-    return (
-        "A rank has no function of the name that you call. Which name each has, only that rank's `dist` can "
-        "tell: ask it with `getattr`, and not the version."
-    )
+    said = failure.what + failure.headline if failure is not None else ""
+    if "FutureWarning" in said:
+        return "Today's torch has both names, and the old one warns: ask for the new one first."
+    if "AttributeError" in said:
+        return (
+            "A name that is not there was asked for. Python computes the third argument of `getattr` "
+            "before the call: what happens on a torch without the old name?"
+        )
+    return ""
 
 
 @program(ranks=2)
-def _on_both(attempt: Attempt) -> Iterator[str]:
-    for rank, wanted in enumerate(HALVES):
-        if attempt.lines(rank)[-1:] != [wanted]:
-            yield f"Rank {rank} printed {attempt.lines(rank)}; expected {wanted!r}."
-    if not (attempt.calls(0, OLD) and attempt.calls(1, NEW)):
-        yield f"Rank 0 is to call `{OLD}`, and rank 1 `{NEW}`: each the name that its torch has."
+def _on_all(attempt: Attempt) -> Iterator[str]:
+    for rank, results in enumerate(RESULTS):
+        wanted = [f"today {results}", f"another torch {results}"]
+        if attempt.lines(rank) != wanted:
+            yield f"Rank {rank} printed {attempt.lines(rank)}; expected {wanted}."
 
 
 @program(ranks=2)
@@ -71,5 +68,5 @@ def _one_graph(attempt: Attempt) -> Iterator[str]:
             )
 
 
-FUNCTIONS: dict[str, Callable[[Any], str]] = {"16.2": _new_enough}
-PROGRAMS: Programs = {"16.1": first_of(_fails, _on_both), "16.3": _one_graph}
+FUNCTIONS: dict[str, Callable[[Any], str]] = {"16.2": _builds}
+PROGRAMS: Programs = {"16.1": first_of(_fails, _on_all), "16.3": _one_graph}

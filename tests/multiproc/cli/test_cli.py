@@ -55,6 +55,7 @@ BAD = {
     "occupied folder": (["--chunks", "1", "--out", "{}/full"], "not empty"),
     "file as folder": (["--chunks", "1", "--out", "{}/file"], "cannot be used"),
     "folder below a file": (["--chunks", "1", "--out", "{}/file/run"], "cannot be used"),
+    "one stage of two": (["--stage0", "toy_stages:Counter"], "give both, --stage0 and --stage1"),
     "stage path without class": ([*TOY, "--stage1", "toy_stages"], "module:Class"),
     "stage that does not import": ([*TOY, "--stage1", "nowhere:Stage"], "does not import"),
     "class that is not there": ([*TOY, "--stage1", "toy_stages:Nothing"], "no class"),

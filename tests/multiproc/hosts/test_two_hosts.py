@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 
@@ -68,7 +66,7 @@ def test_a_rank_killed_on_another_host_is_named_with_both_folders_and_nobody_wit
     with job_over(tmp_path, script, "{local}/run", "--chunks", "1000000") as job:
         here, there = (folder / "run" for folder in job.folders)
         wait_for(lambda: any(entry.name == "emit" for entry in read_entries(here, 0)), 60)
-        os.kill(read_pulse(there, 2).pid, signal.SIGKILL)
+        job.hosts[1].process(read_pulse(there, 2).pid).kill()
         assert all(job.wait())
     alone = pp.diagnose(here)
     assert (alone.cause.rank, alone.cause.error_type) == (-1, "RecordsMissing")

@@ -46,7 +46,15 @@ if rank == 0:
 if rank == 1:
     dist.recv(x, 0)
 """
-MESH_ONLY = "if rank > 0:\n    {}\n    print('has', x.tolist())"
+MESH_ONLY = """
+if rank > 0:
+    y = 2 * x
+    {}
+    {}
+    print("has", x.tolist(), y.tolist())
+"""
+X_BY_SRC, Y_BY_SRC = (f"dist.broadcast({name}, src=1, group=mesh)" for name in "xy")
+Y_BY_GROUP_SRC = "dist.broadcast(y, group=mesh, group_src=0)"
 BY_MESSAGES = """
 if rank == 1:
     dist.send(x, 2)
@@ -78,22 +86,27 @@ if rank > 0:
         ),
         ("02.3", 3, MESH + BOTH + USE.replace("sum", "total"), "`sum 2`"),
         ("02.3", 2, "", "asks for 3"),
-        ("02.2", 4, FAN_OUT + MESH_ONLY.format("dist.broadcast(x, src=1, group=mesh)"), ""),
-        ("02.2", 4, FAN_OUT + MESH_ONLY.format("dist.broadcast(x, group_src=0, group=mesh)"), ""),
+        ("02.2", 4, FAN_OUT + MESH_ONLY.format(X_BY_SRC, Y_BY_GROUP_SRC), ""),
+        ("02.2", 4, FAN_OUT + MESH_ONLY.format(X_BY_SRC, Y_BY_SRC), "Both roots are named by `src`"),
         (
             "02.2",
             4,
-            FAN_OUT + MESH_ONLY.format("dist.broadcast(x, group_src=1, group=mesh)"),
+            FAN_OUT + MESH_ONLY.format(X_BY_SRC, Y_BY_GROUP_SRC.replace("=0", "=1")),
             "Whose numbers",
         ),
-        ("02.2", 4, FAN_OUT + MESH_ONLY.format("dist.broadcast(x, src=1)"), "so it waits for rank 0"),
+        (
+            "02.2",
+            4,
+            FAN_OUT + MESH_ONLY.format("dist.broadcast(x, src=1)", Y_BY_GROUP_SRC),
+            "so it waits for rank 0",
+        ),
         (
             "02.2",
             4,
             FAN_OUT + "dist.broadcast(x, src=1)\nprint('has', x.tolist())",
             "leave it out of the call",
         ),
-        ("02.2", 4, FAN_OUT + BY_MESSAGES, "by one broadcast"),
+        ("02.2", 4, FAN_OUT + BY_MESSAGES, "made 0 broadcasts"),
     ],
 )
 def test_program_gets_the_hint_of_its_mistake(exercise, ranks, program, hint, tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from solved import verdict_of
+from solved import changed, right_program, verdict_of
 
 pytestmark = pytest.mark.multiproc
 
@@ -38,39 +38,21 @@ else:
 """
 FILLED = {"count": "int(count)", "header": 6, "sizes": "sizes[:dims]", "dtype": ", dtype=DTYPES[number]"}
 
-CHUNKS = """
-def send_chunk(number, frame):
-    {}
+CHUNKS = right_program("03.2")
+PIXELS, HEADER, PAYLOAD = CHUNKS.partition("picture):\n")[2].splitlines(keepends=True)[:3]
+AS_IT_IS = PIXELS.replace(".contiguous()", "")
+EITHER = HEADER.replace("*pixels.shape", "len(picture), len(picture[0])")
+"""The header of a picture, also before it is a tensor."""
+NO_HOLES = "    picture = [[pixel or 0.0 for pixel in row] for row in picture]\n"
+REFUSES = "    if not pixels.is_contiguous():\n        raise RuntimeError\n"
 
 
-if rank == 1:
-    header = torch.zeros(2, dtype=torch.int64)
-    dist.recv(header, 0)
-    while header[0] >= 0:
-        pixels = torch.empty(int(header[1]))
-        dist.recv(pixels, 0)
-        print("received chunk", int(header[0]), pixels.tolist())
-        dist.recv(header, 0)
-else:
-    for number, frame in enumerate([[0.25, 0.5], [0.5, None], [0.5, 0.75]]):
-        try:
-            send_chunk(number, frame)
-        except TypeError:
-            print("left out")
-    dist.send(torch.tensor([-1, 0]), 1)
-"""
-HEADER = "dist.send(torch.tensor([number, len(frame)]), 1)"
-PIXELS = "pixels = torch.tensor(frame, dtype=torch.float32)"
-PAYLOAD = "dist.send(pixels, 1)"
-NO_HOLES = "frame = [pixel or 0.0 for pixel in frame]"
-
-
-def chunks(*steps):
-    return CHUNKS.format("\n    ".join(steps))
+def chunks(*lines):
+    return changed(CHUNKS, (PIXELS + HEADER + PAYLOAD, "".join(lines)))
 
 
 def received(**wrong):
-    return LIST.format(**{**FILLED, **wrong})
+    return f"{HEAD}{LIST.format(**{**FILLED, **wrong})}\ndist.destroy_process_group()\n"
 
 
 @pytest.mark.parametrize(
@@ -81,14 +63,15 @@ def received(**wrong):
         ("03.1", received(count=1), "how many tensors there are"),
         ("03.1", received(header=4), "gloo ends the receiver"),
         ("03.1", received(sizes="sizes"), "gloo ends the receiver"),
-        ("03.2", chunks(PIXELS, HEADER, PAYLOAD), ""),
-        ("03.2", chunks(HEADER, PIXELS, PAYLOAD), "what has left by then"),
+        ("03.2", CHUNKS, ""),
+        ("03.2", chunks(EITHER, PIXELS, PAYLOAD), "The chunk with the hole stranded"),
+        ("03.2", chunks(AS_IT_IS, HEADER, PAYLOAD), "the transpose, stranded"),
+        ("03.2", chunks(AS_IT_IS, REFUSES, HEADER, PAYLOAD), "nothing of it is missing"),
         ("03.2", chunks(NO_HOLES, PIXELS, HEADER, PAYLOAD), "sent all the same"),
         ("03.2", chunks(PIXELS, PAYLOAD, HEADER), "gloo ends the receiver"),
     ],
 )
 def test_program_gets_the_hint_of_its_mistake(exercise, program, hint, tmp_path):
-    source = f"{HEAD}{program}\ndist.destroy_process_group()\n"
-    verdict = verdict_of(exercise, source, tmp_path)
+    verdict = verdict_of(exercise, program, tmp_path)
     assert verdict.right == (not hint)
     assert hint in verdict.hint

@@ -6,7 +6,9 @@ import pytest
 from solved import changed, right_program, verdict_of
 
 OVERLAPS, AHEAD = right_program("05.3"), right_program("05.1")
-GENERATES, TAKES = "        time.sleep(0.020)  # generate\n", "        posted.wait()\n"
+GENERATES = "        time.sleep(0.020)  # generate\n"
+TAKES = "            handle.wait()\n"
+POSTS = AHEAD.partition(TAKES)[2].partition(GENERATES)[0]
 
 
 @pytest.mark.parametrize(
@@ -42,14 +44,32 @@ GENERATES, TAKES = "        time.sleep(0.020)  # generate\n", "        posted.wa
         ("05.1", AHEAD, ""),
         (
             "05.1",
-            changed(AHEAD, ("torch.empty(SIZE), torch.empty(SIZE)]", "torch.empty(SIZE)] * 2")),
+            changed(AHEAD, ("torch.empty(2, 2, SIZE)", "torch.empty(1, 2, SIZE).expand(2, 2, SIZE)")),
             "two buffers",
         ),
-        ("05.1", changed(AHEAD, (GENERATES, ""), (TAKES, TAKES + GENERATES)), "after it has generated"),
+        ("05.1", changed(AHEAD, (POSTS + GENERATES, GENERATES + POSTS)), "posts the receive for both halves"),
+        (
+            "05.1",
+            changed(
+                AHEAD,
+                (GENERATES, "        for handle in posted:\n" + TAKES + "        posted = []\n" + GENERATES),
+            ),
+            "wait for it late",
+        ),
     ],
-    ids=["right", "in turns", "too deep", "forgotten", "both send", "ahead", "one buffer", "not ahead"],
+    ids=[
+        "right",
+        "in turns",
+        "too deep",
+        "forgotten",
+        "both send",
+        "ahead",
+        "one buffer",
+        "not ahead",
+        "waits early",
+    ],
 )
 def test_program_and_its_hint(tmp_path, exercise, source, hint):
-    verdict = verdict_of(exercise, source, tmp_path)
+    verdict = verdict_of(exercise, source, tmp_path, ranks=3 if exercise == "05.1" else 2)
     assert verdict.right is (hint == "")
     assert hint in verdict.hint

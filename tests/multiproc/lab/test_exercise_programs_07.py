@@ -33,14 +33,14 @@ SUM = "dist.all_reduce(y)\n"
 @pytest.mark.parametrize(
     ("exercise", "body", "hint"),
     [
-        ("07.2", PART + GATHER + "y = torch.cat(parts)", "below each other"),
-        ("07.2", PART + "y = part", "collect the other half"),
-        ("07.2", PART + "dist.all_reduce(part)\ny = part", "The halves were added"),
-        ("07.2", "y = F.linear(x, weight, bias)", "all four outputs"),
-        ("07.3", SHARE.replace("mine])\n", "mine], bias)\n") + SUM, "too large by its bias"),
-        ("07.3", SHARE + "y = y + bias", "this rank's share"),
-        ("07.3", "y = F.linear(x, weight, bias)", "all four inputs"),
-        ("07.3", SHARE + "y = y + bias if rank == 0 else y\n" + SUM, ""),
+        ("07.3", PART + GATHER + "y = torch.cat(parts)", "below each other"),
+        ("07.3", PART + "y = part", "collect the other half"),
+        ("07.3", PART + "dist.all_reduce(part)\ny = part", "The halves were added"),
+        ("07.3", "y = F.linear(x, weight, bias)", "all four outputs"),
+        ("07.4", SHARE.replace("mine])\n", "mine], bias)\n") + SUM, "too large by its bias"),
+        ("07.4", SHARE + "y = y + bias", "this rank's share"),
+        ("07.4", "y = F.linear(x, weight, bias)", "all four inputs"),
+        ("07.4", SHARE + "y = y + bias if rank == 0 else y\n" + SUM, ""),
     ],
 )
 def test_a_split_layer_gets_its_hint(tmp_path, exercise, body, hint):
@@ -60,10 +60,10 @@ TO_MESH = "        dist.broadcast(head, group=mesh, group_src=0)\n"
     ids=["mended", "rank 0 only", "follower only"],
 )
 def test_a_refusal_that_somebody_is_not_told_gets_its_hint(tmp_path, without, hint):
-    text = right_program("07.4")
+    text = right_program("07.2")
     for line in without:
         assert text.count(line) == 1
         text = text.replace(line, "        pass\n")
-    verdict = verdict_of("07.4", text, tmp_path, ranks=3)
+    verdict = verdict_of("07.2", text, tmp_path, ranks=3)
     assert hint in verdict.hint
     assert verdict.right == (not hint)

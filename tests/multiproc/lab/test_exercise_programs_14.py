@@ -9,6 +9,8 @@ STREAM, LAYER = right_program("14.1"), right_program("14.2")
 REST = "    for each in unfinished:\n        emit(*each)\n"
 TWO = "if len(unfinished) == 2:"
 SUM = "dist.all_reduce(total)\n"
+HALF = " + my_bias"
+AFTER = ("total = total + down_bias", "total = total + up_bias + down_bias")
 
 
 @pytest.mark.parametrize(
@@ -18,16 +20,19 @@ SUM = "dist.all_reduce(total)\n"
         ("14.1", changed(STREAM, (REST, "")), "emitted 3 of 4 chunks"),
         ("14.1", changed(STREAM, (TWO, "if unfinished:")), "Only one chunk at a time"),
         ("14.2", LAYER, ""),
+        ("14.2", changed(LAYER, (HALF, ""), AFTER), "`up_bias` went in after the second layer"),
+        ("14.2", changed(LAYER, (HALF, "")), "`up_bias` is missing"),
+        ("14.2", changed(LAYER, (HALF, " + up_bias[:2]")), "Both ranks added the first half"),
         (
             "14.2",
-            changed(LAYER, (f"{SUM}total = total + bias", f"total = total + bias\n{SUM}")),
-            "bias, once",
+            changed(LAYER, (f"{SUM}total = total + down_bias", f"total = total + down_bias\n{SUM}")),
+            "`down_bias`, once",
         ),
         ("14.2", changed(LAYER, (SUM, "")), "made no all_reduce"),
         (
             "14.2",
-            changed(LAYER, ("total = total + bias", "total = total / 2 + bias")),
-            "is the same on every rank",
+            changed(LAYER, ("total = total + down_bias", "total = total / 2 + down_bias")),
+            "Which bias belongs to the hidden units",
         ),
     ],
 )

@@ -59,7 +59,7 @@ def test_the_death_of_its_parent_ends_a_rank_whose_pipe_is_still_open():
             rank = psutil.Process(int(pid))
             parent.kill()
         try:
-            wait_for(lambda: not rank.is_running() or rank.status() == psutil.STATUS_ZOMBIE, 10)
+            assert all_gone([rank], 10.0) == []
         finally:
             if rank.is_running():
                 rank.kill()

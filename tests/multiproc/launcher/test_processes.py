@@ -247,7 +247,10 @@ def test_a_run_outlives_ctrl_z_is_listed_and_is_stopped_by_its_folder(warm_job, 
     assert listed["run_dir"] == str(warm_job.run_dir)
     assert (listed["launcher"], listed["torchrun"]) == (warm_job.launcher.pid, warm_job.agent.pid)
     assert [rank["rank"] for rank in listed["ranks"]] == [0, 1, 2]
-    assert str(warm_job.run_dir) in ppwork("ps")
+    assert {rank["pid"] for rank in listed["ranks"]} == {rank.pid for rank in warm_job.ranks}
+    shown = ppwork("ps")
+    assert str(warm_job.run_dir) in shown
+    assert str(listed["ranks"][2]["pid"]) in shown
     assert f"stopped {warm_job.run_dir}" in ppwork("stop", str(warm_job.run_dir))
     assert all_gone([warm_job.agent, *warm_job.ranks], 0.1) == []
     assert warm_job.launcher.wait(END_S) == 1

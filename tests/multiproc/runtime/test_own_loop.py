@@ -7,6 +7,7 @@ from checkout import EXAMPLES
 from plain_torchrun import torchrun
 
 import ppwork as pp
+from ppwork.plan import VIDEO_FIELDS
 
 pytestmark = pytest.mark.multiproc
 
@@ -14,7 +15,7 @@ pytestmark = pytest.mark.multiproc
 def test_the_example_prototype_runs_under_plain_torchrun(tmp_path):
     assert torchrun(3, EXAMPLES / "own_loop.py") == [
         f"Ids(call_id={k + (k > 5)}, chunk_index={k}, cache_epoch={int(k >= 3)}) {[2.0 * k] * 3} "
-        f"chunk {k}, doubled, good"
+        f"chunk {k}, doubled, {1 + k % 3} since the cut, good"
         for k in range(6)
     ]
 
@@ -24,6 +25,10 @@ def test_with_a_folder_it_leaves_spans_a_summary_and_the_order_that_overlaps(tmp
     run = pp.open(tmp_path / "run")
     assert run.summary["chunks"] == 6
     assert run.summary["period_ms"] > 0
+    # It has no stages, and nothing of the shipped video.
+    assert run.summary["plan"]["in_flight_depth"] == 2
+    assert [run.summary["plan"][name] for name in VIDEO_FIELDS] == [None] * len(VIDEO_FIELDS)
+    assert (run.plan.stage0, run.plan.is_video) == ("", False)
     left = {e.chunk_index: e.at_ns for e in run.entries(0) if e.name == "envelope.send" and e.call_id < 6}
     decoded = {e.chunk_index: e.start_ns for e in run.entries(0) if e.name == "decode"}
     assert [*decoded] == [*range(6)]

@@ -9,9 +9,9 @@ import sys
 import threading
 import time
 
-import psutil
 import pytest
 from checkout import SUPPORT
+from launched_jobs import all_gone
 from toy_runs import expected, toy
 from waiting import END_S, wait_for
 
@@ -164,7 +164,7 @@ def test_a_stopped_rank_is_named_by_its_peers_and_a_pause_of_all_of_them_by_nobo
     assert SECONDARY in codes
     assert set(codes) <= {SECONDARY, None}
     assert 2 not in records
-    assert not any(psutil.pid_exists(rank.pid) and rank.is_running() for rank in live.ranks)
+    assert all_gone(live.ranks, 0.0) == []
     assert run.failure is not None
 
 

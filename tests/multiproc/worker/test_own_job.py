@@ -55,6 +55,13 @@ def test_hosts_that_share_a_file_system_share_the_folder(tmp_path, start_ranks):
     assert run.summary["chunks"] == 6
 
 
+BAD = 4
+LINES = {
+    mark: number
+    for number, line in enumerate((SUPPORT / "bad_loops.py").read_text().splitlines(), 1)
+    for mark in ["# SUM"]
+    if line.endswith(mark)
+}
 WRONG_ENDS = {
     "rank 0 returns": (0, "The block was left without `shutdown()`, after 2 chunks."),
     # The next chunk may have come by then, and counts.
@@ -76,6 +83,41 @@ def test_a_loop_that_ends_wrongly_is_named_on_the_rank_that_left(tmp_path, start
     assert causes[0].where["role"] == ("stage0", "leader")[rank]
 
 
+LATE = {
+    "leader forgets": (1, "The loop went on after chunk 4 without an answer", "for chunk in plane.chunks():"),
+    "follower meets all": (
+        2,
+        "the default group (world_pg) between a chunk and its answer",
+        "dist.barrier()",
+    ),
+    "follower is killed": (2, "Rank 2 was ended by a signal such as SIGKILL", ""),
+}
+
+
+@pytest.mark.parametrize("case", LATE)
+def test_a_late_mistake_at_depth_3_is_named_with_its_chunk_long_before_the_time_out(
+    tmp_path, start_ranks, case
+):
+    """The lanes have the next chunks by then: the chunk is the one in hand, and no other's data go out."""
+    rank, what, line = LATE[case]
+    run_dir = tmp_path / "run"
+    start_ranks([[str(SUPPORT / "bad_loops.py"), case, str(run_dir)]] * 3).wait()
+    found, records = pp.diagnose(run_dir), {record.rank: record for record in read_records(run_dir, 3)}
+    assert found.cause.rank == rank
+    assert what in found.cause.what
+    assert line in found.text
+    assert found.cause.where["chunk_index"] == BAD
+    assert not [record for record in records.values() if record.error_type == "PeerTimeoutError"]
+    assert "origin unknown" not in found.text
+    # A bare error of gloo has the name that it has in stages, and its line.
+    assert not [record for record in records.values() if record.error_type == "RuntimeError"]
+    if case == "follower is killed":
+        assert "exit code" in found.check_first
+        assert records[1].error_type == "PeerLostError"
+        assert records[1].where["chunk_index"] == BAD
+        assert records[1].source.endswith(f"bad_loops.py:{LINES['# SUM']}")
+
+
 @pytest.mark.parametrize("case", ["follower raises", "follower hangs", "leader hangs"])
 def test_a_loop_of_ones_own_that_fails_is_diagnosed_from_its_folder_and_from_its_logs_alone(tmp_path, case):
     rank = 1 if case.startswith("leader") else 2
@@ -87,9 +129,11 @@ def test_a_loop_of_ones_own_that_fails_is_diagnosed_from_its_folder_and_from_its
     assert done.returncode == 1
     by_folder, by_logs = pp.diagnose(tmp_path / "run"), pp.diagnose(tmp_path / "logs")
     assert (by_folder.cause.rank, by_logs.cause.rank) == (rank, rank)
+    assert by_folder.cause.where["chunk_index"] == BAD
     assert "torchrun.log" not in by_folder.text  # a file of our launcher's, which has not started this
     if case.endswith("raises"):
         assert "ValueError: my bug" in by_folder.text
+        assert by_folder.check_first == "the traceback in failure-rank2.json"  # where no log of ours is
         assert "ValueError: my bug" in by_logs.text
 
 

@@ -47,6 +47,7 @@ OPTIONS = {
     "keep_outputs": ("--keep-outputs", True),
     "heartbeat_s": ("--heartbeat-s 2", 2.0),
     "compare_collectives": ("--compare-collectives -1", -1),
+    "check_buffers": ("--check-buffers -1", -1),
     "digests": ("--digests", True),
     "verify": ("--verify", True),
 }

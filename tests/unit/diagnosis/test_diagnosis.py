@@ -223,7 +223,11 @@ def test_stopped_rank_is_named_by_the_peer_that_noticed(run):
     found = diagnose(run, 1)
     assert (found.cause.rank, found.cause.error_type) == (2, "PeerFrozenError")
     assert found.cause.where == {"rank": 2, "peer": 1}
-    assert "rank 1 noticed" in found.text
+    assert found.text.splitlines()[0] == (
+        "Rank 2 (follower) is the cause: it was stopped (SIGSTOP) and did not go on for 5.1 s; it was idle; "
+        "rank 1 noticed (PeerFrozenError)."
+    )
+    assert "then rank 0: PeerFrozenError\n" in found.text  # what it was is said above
     write_record(run, symptom(2, 1, at_ns=99))  # it went on
     assert diagnose(run, 1).cause.rank == 2
 
@@ -234,6 +238,7 @@ def test_stopped_rank_is_named_by_the_launcher_that_killed_it(run):
     write_record(run, symptom(0, 1))
     found = diagnose(run, 1)
     assert (found.cause.rank, found.cause.error_type) == (2, "PeerFrozenError")
+    assert "Rank 2 (follower) is the cause: it was stopped (SIGSTOP) and had to be killed." in found.text
 
 
 @pytest.mark.parametrize(("began_ms", "beat_ms"), [(10, 20), (20, 10)])
@@ -674,14 +679,39 @@ def test_pulse_tells_what_a_rank_was_at_before_its_first_chunk(run):
     assert "rank 2 was running when its time was up (last: import torch)" in diagnose(run).text
 
 
-@pytest.mark.parametrize(("chunk_index", "newest"), [(5, 4), (4, 4), (2, 4)])
-def test_a_rank_that_encodes_is_at_its_chunk_which_has_no_call_yet(chunk_index, newest):
-    """Rank 0 encodes ahead of its last call; a pulse of an earlier chunk is older than what was written."""
-    entry = Span("decode", "main", 0, 1, call_id=9, chunk_index=newest, cache_epoch=0)
-    evidence = SimpleNamespace(
-        pulses={0: SimpleNamespace(ids={"chunk_index": chunk_index})}, entries={0: [entry]}
+def at_work(pulses=(), *entries):
+    """Return what is known of a rank: chunk and nanosecond of its pulse, then name, lane, chunk and end."""
+    beats = [SimpleNamespace(ids={"chunk_index": chunk}, since_ns=ns) for chunk, ns in pulses]
+    spans = [Span(name, lane, 0, ns, chunk, chunk, 0) for name, lane, chunk, ns in entries]
+    return SimpleNamespace(
+        pulses=dict.fromkeys(range(3), *beats) if beats else {},
+        entries=dict.fromkeys(range(3), spans),
+        topology=Topology(2),
     )
-    assert RunEvidence.ids_of(evidence, 0)["chunk_index"] == max(chunk_index, newest)
+
+
+def test_a_rank_is_at_the_step_of_its_main_thread_and_not_at_what_its_lanes_have():
+    """At depth 3 the lanes of a mesh rank that dies in chunk 4 have taken chunk 6."""
+    ahead = [("receive", "down_pg", chunk, 10 * chunk) for chunk in range(7)]
+    ahead += [("mesh.broadcast", "main", chunk, 10 * chunk + 1) for chunk in range(7)]
+    ended = ("generate", "main", 3, 70)
+    for pulses in ((), [(2, 50)], [(4, 71)]):
+        for rank in (1, 2):
+            assert RunEvidence.ids_of(at_work(pulses, *ahead, ended), rank)["chunk_index"] == 4
+    assert RunEvidence.ids_of(at_work((), *ahead[:4], ended), 1)["chunk_index"] == 3  # it waited for the next
+    assert RunEvidence.ids_of(at_work((), *ahead), 1)["chunk_index"] == 0
+    killed_at_once = at_work((), *ahead)
+    killed_at_once.entries[2] = [Span("generate", "main", 0, 70, 3, 3, 0)]
+    assert RunEvidence.ids_of(killed_at_once, 2)["chunk_index"] == 4
+    assert RunEvidence.ids_of(at_work(), 1) == {}
+
+
+def test_rank_zero_is_at_what_it_encodes_or_decodes_whatever_has_left():
+    sent = [("envelope.send", "main", 6, 60), ("send", "down_pg", 6, 61)]
+    assert RunEvidence.ids_of(at_work([(4, 62)], *sent), 0) == {"chunk_index": 4}
+    decoded = ("decode", "main", 4, 70)
+    for pulses in ((), [(4, 62)]):  # the beat is older than what was written
+        assert RunEvidence.ids_of(at_work(pulses, *sent, decoded), 0)["chunk_index"] == 4
 
 
 def test_a_run_its_folder_and_the_folders_name_get_one_diagnosis(run):

@@ -18,7 +18,19 @@ from ppwork.cli import faults
 from ppwork.errors import WHERE_KEYS, PlanError, RunFailed
 from ppwork.faults.catalogue import AT_CHUNK, FAULTS, fault_of, ranks_of, small_plan, with_fault
 from ppwork.faults.facts import FACTS
-from ppwork.faults.fault import ANY, CPU, FAILS, GPU, OUTSIDE, REFUSED, SUCCEEDS, TWO_HOSTS, Bound, Case
+from ppwork.faults.fault import (
+    ANY,
+    CPU,
+    FAILS,
+    GPU,
+    NOBODY,
+    OUTSIDE,
+    REFUSED,
+    SUCCEEDS,
+    TWO_HOSTS,
+    Bound,
+    Case,
+)
 from ppwork.faults.report import CAUGHT, NOT_CAUGHT, FaultReport, Left, Notice, is_open, judged, not_run
 from ppwork.faults.runs import names_of, run_case
 from ppwork.plan import Plan
@@ -47,7 +59,7 @@ def test_every_case_says_what_is_injected_and_what_good_looks_like(fault, case: 
     expect = case.expect
     assert set(expect.where) <= set(WHERE_KEYS)
     assert set(expect.facts) <= set(FACTS)
-    assert set(expect.first) <= {*Role, ANY}
+    assert set(expect.first) <= {*Role, ANY, NOBODY}
     assert (expect.outcome == FAILS) == bool(expect.first), "who is named first is said of failures, only"
     assert expect.facts or expect.errors or expect.outcome != SUCCEEDS, "what would show that it went well?"
     for bound in (expect.notice, expect.gone):
@@ -147,8 +159,8 @@ def test_a_report_of_all_that_the_case_wants_is_caught(name):
 
 KILL = "F13/follower-mid-compute"
 WRONG = {
-    "another rank named": (KILL, {"named": 1}, "rank 1 was named first; it should be 2"),
-    "nobody named": (KILL, {"named": None}, "rank None was named first"),
+    "another rank named": (KILL, {"named": 1}, "rank 1 was named first; it should be rank 2"),
+    "nobody named": (KILL, {"named": None}, "nobody was named first"),
     "another error": (
         KILL,
         {"error_type": "PeerLostError"},

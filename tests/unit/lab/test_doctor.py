@@ -138,7 +138,9 @@ def test_the_probe_asks_the_environment_and_the_driver_about_nccl(monkeypatch):
         ({"files_soft": 20}, "open files", MISSING, "ulimit -n 1024"),
         ({"loopback": 0, "loopback_error": "Operation not permitted"}, "loopback", MISSING, "not permitted"),
         (probed(x264=False), "video", MISSING, "without libx264"),
-        ({"packages": [TORCH]}, "JupyterLab", LIMITED, ".[lab]"),
+        ({"packages": [TORCH]}, "JupyterLab", LIMITED, 'pip install -c constraints.txt -e ".[lab]"'),
+        # From a wheel there is neither that file nor a checkout.
+        ({"packages": [TORCH], "in_checkout": False}, "JupyterLab", LIMITED, '; pip install "ppwork[lab]"'),
         ({"browser": "/usr/bin/chromium"}, "browser", LIMITED, ".[dev]"),
         ({"browser": "/usr/bin/chromium", "playwright": True}, "browser", FINE, "chromium"),
     ],

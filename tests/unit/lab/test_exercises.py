@@ -10,14 +10,23 @@ from right_answers import (
     SYMPTOMS,
     cause,
     dropped,
-    first_crossed,
     is_right,
     judge,
     known_within,
+    two_verdicts,
 )
 
 from ppwork.errors import PlanError
 from ppwork.lab.exercises.check import EXERCISES, check
+
+
+def begins_alike(addresses, peer):
+    network = peer.rpartition(".")[0]
+    return next((name for name, address in addresses.items() if address.startswith(network)), None)
+
+
+def middle(one):
+    return one[1] - (one[0] + one[2]) / 2
 
 
 def test_every_exercise_has_a_right_answer_here():
@@ -93,6 +102,18 @@ def test_right_answer_is_right(exercise):
         ("08.3", lambda records, codes: cause(records, codes, innocent=(0,)), "got torchrun's SIGTERM"),
         ("08.3", lambda records, codes: cause(records, codes, innocent=(-15,)), "left with code 0"),
         ("08.3", lambda records, codes: None, "gave None"),
+        ("13.2", lambda addresses, peer: "lo", "for itself"),
+        (
+            "13.2",
+            lambda addresses, peer: next(n for n in addresses if n != "lo"),
+            "need not lead to the peer",
+        ),
+        ("13.2", begins_alike, "are two networks"),
+        ("13.2", lambda addresses, peer: RIGHT["13.2"](addresses, peer) or "eth0", "none leads there"),
+        ("13.3", lambda rounds: rounds[0][1] - rounds[0][0], "question was on its way"),
+        ("13.3", lambda rounds: rounds[0][1] - rounds[0][2], "answer was on its way"),
+        ("13.3", lambda rounds: middle(rounds[0]), "first one pays"),
+        ("13.3", lambda rounds: sum(map(middle, rounds)) / len(rounds), "a mean keeps it"),
         ("11.1", lambda n, size, a, b: a + n * size / b, "a latency of its own"),
         ("11.1", lambda n, size, a, b: n * a + size / b, "that of each message"),
         ("11.1", lambda n, size, a, b: n * a, "The bytes take time"),
@@ -124,19 +145,24 @@ def test_right_answer_is_right(exercise):
             lambda sender, receiver: judge({"returned": 99.0, **sender}, receiver),
             "nothing was shown",
         ),
-        ("15.1", lambda sender, receiver: judge(sender, {"came": 0.0, **receiver}), "no moment to compare"),
-        ("15.2", lambda orders: None, "no member of the mesh"),
-        ("15.2", lambda orders: 2, "in another order"),
+        ("15.1", lambda sender, receiver: judge(sender, {"came": 99.0, **receiver}), "no moment to compare"),
+        ("15.1", lambda sender, receiver: judge({**sender, "called": 0.0}, receiver), "nothing to wait for"),
+        ("15.2", lambda notes, code: ("holds", "holds"), "the other does not"),
+        ("15.2", lambda notes, code: ("holds", "does not hold here"), "ended at once"),
         (
             "15.2",
-            lambda orders: 0 if orders[0] == orders[1][::-1] else min(map(len, orders.values())),
-            "a call too many",
+            lambda notes, code: ("holds", "does not hold here" if "went_on" in notes else "holds"),
+            "ended by a signal",
         ),
-        ("15.2", lambda orders: first_crossed(orders) or 0, "nothing is crossed"),
-        ("15.3", lambda members: (members[0], 0), "sorts the ranks"),
-        ("15.3", lambda members: (0, 0), "a member of the group"),
-        ("15.3", lambda members: (min(members), min(members)), "begins at 0"),
-        ("15.3", min, "Return two numbers"),
+        (
+            "15.2",
+            lambda notes, code: (
+                "holds" if "raised" in notes else "does not hold here",
+                "does not hold here" if "went_on" in notes else "holds",
+            ),
+            "neither raised nor ended",
+        ),
+        ("15.2", lambda notes, code: two_verdicts({"called": 0, **notes}, code), "nothing was shown of"),
     ],
 )
 def test_usual_mistake_gets_its_hint(exercise, answer, hint):

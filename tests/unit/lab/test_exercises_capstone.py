@@ -3,16 +3,41 @@
 from __future__ import annotations
 
 import msgspec
+import nbformat
 import pytest
+from checkout import ROOT
 
 from ppwork.errors import PlanError, RunFailed
 from ppwork.lab.exercises.check import check
 from ppwork.plan import Plan
 from ppwork.records.run import SUMMARY_FILE, Run
 
-STAGES = {"stage0": "my_live_camera:Camera", "stage1": "my_painter:Painter"}
-PLAN = Plan(**STAGES, mesh_size=2, in_flight_depth=2, verify=True)
-FACTS = {"chunks": 12, "verified_chunks": 12, "max_abs_diff": 0.0, "overlap_score": 0.9}
+LESSON = next((ROOT / "notebooks").glob("14-*.ipynb"))
+SOLUTIONS = ROOT / "notebooks" / "solutions" / LESSON.name
+PLAN = Plan(
+    stage0="my_live_camera:Wave",
+    stage1="my_painter:Remembering",
+    mesh_size=2,
+    in_flight_depth=2,
+    verify=True,
+    options={"frames": 12, "predicted_ms": 100},
+)
+FACTS = {"chunks": 12, "verified_chunks": 12, "max_abs_diff": 0.0, "overlap_score": 0.9, "period_ms": 104.0}
+
+
+def cell(notebook, name):
+    """The text below the first line of a cell with stages."""
+    cells = nbformat.read(notebook, as_version=4).cells
+    return next(each.source for each in cells if each.id == name).partition("\n")[2]
+
+
+@pytest.fixture(autouse=True)
+def stages(tmp_path, monkeypatch):
+    """The solution's classes and the lesson's, in files where ranks would import them."""
+    for file, name in (("my_live_camera", "camera"), ("my_painter", "painter")):
+        both = cell(SOLUTIONS, name) + "\n\n" + cell(LESSON, name)
+        (tmp_path / f"{file}.py").write_text(both)
+    monkeypatch.syspath_prepend(tmp_path)
 
 
 def finished(folder, plan=PLAN, **facts):
@@ -30,18 +55,30 @@ def test_a_finished_capstone_is_right(tmp_path):
     ("plan", "facts", "hint"),
     [
         (PLAN.replace(stage1="ppwork.workloads.synthetic:SyntheticStage1"), {}, "ships with the library"),
+        (PLAN.replace(stage1="my_painter:Painter"), {}, "The generator is the lesson's"),
+        (PLAN.replace(stage0="my_live_camera:Camera"), {}, "The source is the lesson's"),
         (PLAN.replace(chunks=12), {}, "leave `chunks` out"),
         (PLAN.replace(mesh_size=1), {}, "nothing to sum"),
         (PLAN, {"verified_chunks": None}, "compared it with one process"),
         (PLAN.replace(in_flight_depth=1), {}, "At depth 1"),
         (PLAN, {"overlap_score": 0.1}, "The overlap score is 0.10"),
         (PLAN, {"chunks": 0}, "did not finish"),
+        (PLAN.replace(options={"frames": 12}), {}, "The plan has no prediction"),
+        (PLAN, {"period_ms": 111.0}, "predicted a period of 100 ms, and it was 111.0 ms"),
     ],
 )
 def test_what_is_missing_is_said(tmp_path, plan, facts, hint):
     verdict = check("14.4", finished(tmp_path, plan, **facts))
     assert not verdict.right
     assert hint in verdict.hint
+
+
+@pytest.mark.parametrize("change", [("self.last / 2", "0"), ("self.last = frame +", "last = frame +")])
+def test_a_generator_that_keeps_nothing_is_told_so(tmp_path, change):
+    """It never reads what it keeps, or never changes it; the name of its class is no matter."""
+    text = cell(SOLUTIONS, "painter").replace(*change)
+    (tmp_path / "my_painter.py").write_text(text)
+    assert "keeps nothing" in check("14.4", finished(tmp_path)).hint
 
 
 def test_a_run_that_failed_is_not_finished(tmp_path):

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from ppwork.errors import RunFailed
 from ppwork.lab.exercises.check import check
+from ppwork.launcher.script import ScriptRun
+from ppwork.process import PAST_LIMIT
 
 
 def waits(same_stream=True, same_buffer=True, writes=lambda a, b: "write" in (a, b)):
@@ -37,3 +40,9 @@ def test_usual_mistake_gets_its_hint(exercise, answer, hint):
     verdict = check(exercise, answer)
     assert not verdict.right
     assert hint in verdict.hint
+
+
+@pytest.mark.parametrize(("exercise", "event"), [("06.2", "sent"), ("06.3", "taken")])
+def test_program_that_stands_hears_of_the_last_event_that_nobody_set(tmp_path, exercise, event):
+    stood = ScriptRun(tmp_path, PAST_LIMIT, RunFailed("Rank 1 waits for rank 0."), nproc=2)
+    assert f"`{event}[-1]`" in check(exercise, stood).hint

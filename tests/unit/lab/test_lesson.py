@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from made_runs import at, made
+from made_runs import made
 
 from ppwork.errors import PlanError
-from ppwork.lab.lesson import End, ends_of, left_early, stopwatch_ms
+from ppwork.lab.lesson import End, ends_of, stopwatch_ms
 from ppwork.launcher.script import ScriptRun
 from ppwork.pictures.source import lines_of, side_by_side, source_of
-from ppwork.records.spans import Instant
 
 
 def test_source_is_the_text_of_the_file_without_importing_it(tmp_path, monkeypatch):
@@ -102,11 +101,3 @@ def test_stopwatch_counts_the_first_chunk_and_the_median_does_not():
     """Eight chunks from 0 to 799 ms; with a late start of the others, 900 ms more."""
     assert stopwatch_ms(made()) == pytest.approx(799 / 8)
     assert stopwatch_ms(made(late_from=1, late_ms=900)) == pytest.approx(1699 / 8)
-
-
-def test_chunk_is_early_when_it_leaves_before_the_decode_in_front_of_it():
-    """Envelope k+1 leaves at 111 ms; decode k is at 83 sequentially, at 120 overlapped."""
-    assert left_early(made(5)) == []
-    overlapped = made(5, overlapped=True)
-    overlapped[0].append(Instant("envelope.send", "main", at(600), 5, 4))  # SHUTDOWN
-    assert left_early(overlapped) == [1, 2, 3, 4]

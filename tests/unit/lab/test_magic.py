@@ -83,6 +83,16 @@ def test_a_failed_cell_ends_with_its_diagnosis_without_folders(tmp_path):
     assert magic.ending(run) == "exit code 1\nRank 1 left.\n  check first: the branch of rank 1"
 
 
+@pytest.mark.parametrize(("option", "told"), [("", True), ("--no-diagnosis", False)])
+def test_a_failed_cell_can_leave_its_diagnosis_to_the_picture(tmp_path, monkeypatch, capsys, option, told):
+    run = ScriptRun(tmp_path, 1, RunFailed("Rank 1 left.", check_first="its branch"), nproc=2)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(magic, "launch_script", lambda *_, **__: run)
+    monkeypatch.setattr(magic, "_show", lambda _: None)
+    magic.ranks(f"2 --may-fail {option}", "print(1)\n")
+    assert ("check first: its branch" in capsys.readouterr().out) == told
+
+
 @pytest.mark.parametrize(("option", "drawn"), [("", True), ("--no-picture", False)])
 def test_a_cell_can_leave_the_picture_of_its_calls_out(tmp_path, monkeypatch, option, drawn):
     shown = []

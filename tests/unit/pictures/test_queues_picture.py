@@ -7,7 +7,7 @@ from drawn_timelines import by_gid
 from legible import assert_legible
 
 from ppwork.errors import PlanError
-from ppwork.pictures.queues import TORN, queues
+from ppwork.pictures.queues import MISSING, TORN, queues
 
 ROWS = {"compute": ["fill 1", "fill 2"], "side": ["ready 2"], "internal": ["send 1", "send 2"]}
 WAITS = [("fill 1", "send 1"), ("send 1", "fill 2"), ("ready 2", "send 2")]
@@ -39,6 +39,9 @@ def test_a_missing_wait_is_said_and_marked_only_where_it_is_missed():
 
 def test_boxes_marks_and_arrows_are_there_and_legible():
     figure = queues(ROWS, waits=WAITS, without=[("fill 2", "send 2")], ms=MS).figure
+    (missing,) = by_gid(figure)["missing fill 2"]
+    assert missing.get_linestyle() == "dashed"
+    assert MISSING in {text.get_text() for text in figure.axes[0].texts}
     assert {*(name for row in ROWS.values() for name in row), "wait 0", "wait 2"} <= set(by_gid(figure))
     assert_legible(figure)
 

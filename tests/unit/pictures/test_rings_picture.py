@@ -19,6 +19,9 @@ def test_every_work_is_a_box_and_every_wait_an_arrow():
         (box,) = found[str(work)]
         assert (box.get_x(), box.get_width()) == pytest.approx((work.start_ms, work.end_ms - work.start_ms))
     assert {f"edge {wait.edge} {wait.after.chunk}" for wait in paper.waits} <= set(found)
+    for chunk in range(4):
+        ((line,), send) = found[f"transfer {chunk}"], paper.works["send", chunk]
+        assert set(line.get_xdata()) == {(send.start_ms + send.end_ms) / 2}, "from a send to its receive"
 
 
 def test_the_edge_that_is_left_out_has_no_arrow_and_no_place_in_the_legend():

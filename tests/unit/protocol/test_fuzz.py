@@ -278,7 +278,7 @@ def test_acknowledgement_of_this_shutdown_closes_the_session(asked):
 )
 def test_notice_of_any_error_can_leave(error):
     """Else the peers would hear nothing but a closed connection."""
-    for _, message in notices(Role.LEADER, IDS, error):
+    for _, message in notices(Role.LEADER, IDS, error, {"rank": 1}):
         encoded = Encoder(Limits()).encode(message, ())
         assert encoded.header.action is PPAction.ERROR
         assert len(encoded.frame) + len(encoded.overflow) < 64 << 10
@@ -289,4 +289,4 @@ def test_text_of_a_peer_is_bounded_in_our_own_error():
     notice = notice_of(reason, 1, Role.LEADER)
     assert isinstance(notice, TerminalNotice)
     assert len(str(notice)) < 3 * MAX_TEXT
-    assert reason_of(notice).error_type == "TerminalNotice"
+    assert reason_of(notice, {}).error_type == "TerminalNotice"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ppwork.errors import PlanError
-from ppwork.plan import SYNTHETIC_STAGE0, SYNTHETIC_STAGE1, VIDEO_STAGE0, Plan
+from ppwork.plan import SYNTHETIC_STAGE0, SYNTHETIC_STAGE1, VIDEO_FIELDS, VIDEO_STAGE0, Plan
 from ppwork.protocol.plan import MAX_DEPTH, MAX_RANKS, PipelinePlan
 
 REFUSED = [
@@ -47,6 +47,7 @@ REFUSED = [
     ("stall_s", 60.0),
     ("freeze_s", 0.5),
     ("compare_collectives", -2),
+    ("check_buffers", -2),
 ]
 WRONG_TYPE = [
     ("mesh_size", "2"),
@@ -87,6 +88,7 @@ CHANGED = {
     "stall_s": 30.0,
     "freeze_s": 6.0,
     "compare_collectives": -1,
+    "check_buffers": -1,
     "digests": True,
     "fault": "F07",
     "frame_bytes": 4096,
@@ -277,6 +279,17 @@ def test_load_reads_the_plan_of_a_run_folder(tmp_path):
     assert msgspec.json.decode(plan.to_json()) == msgspec.json.decode(msgspec.json.encode(plan.to_dict()))
 
 
+def test_a_job_without_stages_of_ours_records_null_for_what_only_they_read(tmp_path):
+    Plan(noise=10, chunks=4).save(tmp_path, joined=True)
+    kept = msgspec.json.decode((tmp_path / Plan.FILE_NAME).read_bytes())
+    assert [kept[name] for name in VIDEO_FIELDS if name != "noise"] == [None] * (len(VIDEO_FIELDS) - 1)
+    assert (kept["noise"], kept["chunks"]) == (10.0, 4)
+    read = Plan.load(tmp_path)
+    assert (read.stage0, read.noise, read.chunks, read.width) == ("", 10.0, 4, Plan().width)
+    Plan(stage0="mine:A", stage1="mine:B").save(tmp_path, joined=True)
+    assert Plan.load(tmp_path) == Plan(stage0="mine:A", stage1="mine:B")
+
+
 def test_load_names_the_file_that_is_missing_or_broken(tmp_path):
     with pytest.raises(PlanError, match=r"plan\.json cannot be read: No such file"):
         Plan.load(tmp_path)
@@ -286,9 +299,9 @@ def test_load_names_the_file_that_is_missing_or_broken(tmp_path):
 
 
 def test_a_prototype_needs_a_plan_of_the_pipeline_only():
-    """The runtime reads thirteen fields; a whole plan is one of those, with the same checks."""
+    """The runtime reads fourteen fields; a whole plan is one of those, with the same checks."""
     fields = {field.name for field in msgspec.structs.fields(PipelinePlan)}
-    assert len(fields) == 13
+    assert len(fields) == 14
     plan = PipelinePlan(mesh_size=2, d_in=2, d_out=1)
     assert (plan.world_size, plan.in_flight_depth, plan.bounds) == (3, 3, (2, 1))
     assert plan.replace(in_flight_depth=1).bounds == (1, 1)

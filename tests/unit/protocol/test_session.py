@@ -361,7 +361,7 @@ def test_after_failed_nothing_passes_but_the_notice(state):
     """R9."""
     session = in_state(state)
     session.in_flight.append(InFlight(Ids(0, 0, 0), PLAN))
-    session.failed(ValueError("user code"))
+    session.failed(ValueError("user code"), Ids(0, 0, 0))
     refused = [
         session.joined,
         lambda: session.may_send(infer(session)),
@@ -382,24 +382,24 @@ def test_after_failed_nothing_passes_but_the_notice(state):
     session.may_send(notice)
     session.sent(notice)
     session.received(notice)
-    session.failed(ValueError("again"))
+    session.failed(ValueError("again"), Ids(0, 0, 0))
     assert session.state is State.ERROR
 
 
 def test_failed_keeps_a_closed_session_closed():
     session = in_state(State.CLOSED)
-    session.failed(ValueError("late"))
+    session.failed(ValueError("late"), Ids(0, 0, 0))
     assert session.state is State.CLOSED
 
 
 def test_failed_adds_rank_and_ids_to_an_error_of_ours():
     session = ready(role=Role.LEADER)
     early = StageError("It broke.")
-    session.failed(early)
+    session.failed(early, session.last_ids)
     assert early.where == {"rank": 1, "role": "leader"}
     session = after_two_chunks()
     late = PPWorkError("It broke.", where={"call_id": 0})
-    session.failed(late)
+    session.failed(late, session.last_ids)
     assert late.where == {"rank": 1, "role": "leader", "call_id": 0, "chunk_index": 1, "cache_epoch": 1}
 
 
@@ -407,7 +407,7 @@ def test_an_error_of_a_chunk_that_has_no_call_yet_gets_no_other_calls_ids():
     """Rank 0 encodes ahead: the last call is one of an earlier chunk."""
     session = after_two_chunks()
     error = StageError("It broke.", where={"chunk_index": 2})
-    session.failed(error)
+    session.failed(error, session.last_ids)
     assert error.where == {"rank": session.rank, "role": str(session.role), "chunk_index": 2}
 
 

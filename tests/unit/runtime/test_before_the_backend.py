@@ -12,7 +12,7 @@ import torch.distributed as dist
 from ppwork.errors import LocalProtocolError, PeerTimeoutError, PlanError, TerminalNotice
 from ppwork.plan import Plan
 from ppwork.protocol.envelope import Ids, PPAction
-from ppwork.protocol.notices import notices
+from ppwork.protocol.notices import notice_of, notices
 from ppwork.protocol.topology import Role
 from ppwork.records.spans import Recorder
 from ppwork.runtime import PPControlPlane
@@ -135,13 +135,17 @@ def test_a_job_that_does_not_end_is_given_up_at_its_bound():
 )
 def test_whoever_fails_tells_all_that_listen_to_it(role, groups_told):
     """F07: down to the mesh, up to rank 0; a follower has nobody, and a notice is not answered."""
-    told = notices(role, Ids(3, 2, 0), ValueError("why"))
+    where = {"rank": 1, "role": "leader", "chunk_index": 2}
+    told = notices(role, Ids(3, 2, 0), ValueError("why"), where)
     assert [name for name, _ in told] == groups_told
     for _, message in told:
         assert message.action is PPAction.ERROR
         assert message.reason is not None
         assert "why" in message.reason.what
-    assert notices(role, Ids(3, 2, 0), TerminalNotice("heard")) == []
+        heard = notice_of(message.reason, 0, Role.STAGE0)
+        assert "by a peer (rank=1 role=leader chunk_index=2): ValueError: why" in heard.what
+        assert heard.where == {"rank": 0, "role": "stage0", "peer": 1}
+    assert notices(role, Ids(3, 2, 0), TerminalNotice("heard"), where) == []
 
 
 def test_a_process_that_torchrun_has_not_started_says_so(monkeypatch):

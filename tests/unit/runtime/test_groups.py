@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from ppwork.errors import PeerTimeoutError, PlanError
-from ppwork.protocol.plan import STORE_VARIABLE, PipelinePlan
+from ppwork.errors import ParityError, PeerTimeoutError, PlanError, RemoteProtocolError
+from ppwork.protocol.plan import SECRET_VARIABLE, STORE_VARIABLE, PipelinePlan
 from ppwork.runtime import groups, nccl, seat
 from ppwork.runtime.groups import join, pick_device
 from ppwork.runtime.seat import Seat, open_store
@@ -192,3 +192,29 @@ def test_a_session_is_left_before_the_next_begins(torchrun):
         here.begin()
     here.end()
     assert here.begin() == 1
+
+
+def test_with_a_secret_that_is_not_in_the_store_a_stranger_there_cannot_speak_for_a_rank(
+    tmp_path, monkeypatch
+):
+    """N19: who reaches a store may write anything; what ranks tell of themselves is signed."""
+    monkeypatch.setenv(STORE_VARIABLE, str(tmp_path / "store"))
+    plan, secret = PipelinePlan(mesh_size=1, backend="gloo"), tmp_path / "secret"
+    secret.write_bytes(b"s" * 64)
+    monkeypatch.setenv(SECRET_VARIABLE, str(secret))
+
+    def agreed(forged):
+        store = open_store(seated(1, 2), 0, 5.0)
+        store.set("parity/1", forged)
+        with ThreadPoolExecutor(1) as rank0:
+            return rank0.submit(groups._agree, plan, seated(0, 2), 0, None).result(timeout=30)
+
+    text = groups.encode_facts({"plan.mesh_size": 2, "mesh": None})
+    with pytest.raises(RemoteProtocolError, match="rank 1 was not made by a rank of this run"):
+        agreed(text.decode())
+    monkeypatch.setenv(STORE_VARIABLE, str(tmp_path / "another"))
+    with pytest.raises(ParityError):  # a rank's own word is read, and differs
+        agreed(groups.sign(b"s" * 64, 1, text).decode())
+    secret.unlink()
+    with pytest.raises(PlanError, match="cannot be read"):
+        groups.given_secret()

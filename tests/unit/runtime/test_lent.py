@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from ppwork.errors import LocalProtocolError
-from ppwork.runtime.lent import Lent, copies
+from ppwork.runtime.lent import SAMPLE_BYTES, WHOLE_BYTES, Lent, copies
 from ppwork.runtime.tensors import SpecTable
 
 
-def lent(checked=0):
-    return Lent(checked, "chunk", "its result had come")
+def lent(whole=0):
+    return Lent(whole, "chunk", "its result had come")
 
 
 def through_torch(buffer):
@@ -38,26 +38,46 @@ def test_a_write_is_named_in_every_chunk_where_torch_counts_writes(write):
     assert ".clone()" in caught.value.check_first
 
 
-def test_where_torch_counts_nothing_the_first_chunks_are_summed():
-    """An inference tensor, and a camera that fills an array of numpy."""
+@pytest.mark.parametrize("chunk", [1, 7])
+def test_where_torch_counts_nothing_the_bytes_are_summed(chunk):
+    """An inference tensor, and a camera that fills an array of numpy: found in every chunk if filled anew."""
     with torch.inference_mode():
-        hidden = torch.zeros(5000)
+        hidden = torch.full((5000,), 6.0)
     frame = np.zeros(5000, np.uint8)
-    loan = lent(checked=2)
-    loan.lend(1, {"hidden": hidden, "frame": torch.from_numpy(frame)})
+    loan = lent(2)
+    loan.lend(chunk, {"hidden": hidden, "frame": torch.from_numpy(frame)})
     loan.check()
-    frame[77] = 1
-    with pytest.raises(LocalProtocolError, match="'frame' of chunk 1"):
+    frame.fill(1)
+    with pytest.raises(LocalProtocolError, match=f"'frame' of chunk {chunk}"):
         loan.check()
-    frame[77] = 0
+    frame.fill(0)
     loan.check()
     with torch.inference_mode():
-        hidden[4999] = 1
-    with pytest.raises(LocalProtocolError, match="'hidden' of chunk 1"):
+        hidden.fill_(7.0)  # the two lower bytes of such a float are 0, whatever the number
+    with pytest.raises(LocalProtocolError, match=f"'hidden' of chunk {chunk}"):
         loan.check()
-    later = lent(checked=2)
-    later.lend(2, {"hidden": hidden})
-    assert later._chunks == {2: []}  # nothing can be told of it, so nothing of it is kept
+
+
+def test_every_byte_is_looked_at_in_the_first_chunks_and_of_what_is_small_else_a_sample():
+    frame, small = np.zeros(50_000, np.uint8), np.zeros(WHOLE_BYTES, np.uint8)
+    seen = {}
+    for whole in (2, -1):
+        for chunk in (1, 2):
+            loan = lent(whole)
+            loan.lend(chunk, {"x": torch.from_numpy(frame), "small": torch.from_numpy(small)})
+            seen[whole, chunk], of_small = (kept.looked_at.size for kept in loan._chunks[chunk])
+            assert of_small == WHOLE_BYTES
+    assert seen[2, 1] == seen[-1, 1] == seen[-1, 2] == 50_000
+    assert SAMPLE_BYTES <= seen[2, 2] < 2 * SAMPLE_BYTES
+
+
+def test_what_goes_along_with_every_chunk_as_it_is_is_no_mistake():
+    with torch.inference_mode():
+        prompt = torch.ones(50_000)
+    loan = lent()
+    for k in range(3):
+        loan.lend(k, {"prompt": prompt})
+        loan.check()
 
 
 def test_a_buffer_is_the_callers_again_when_its_chunk_has_been_taken_back():
@@ -76,22 +96,21 @@ def test_copies_are_nobody_elses_and_what_is_no_tensor_is_left_to_preflight():
     buffer.zero_()
     assert copied["x"].tolist() == [1, 1, 1]
     assert copied["text"] == "no tensor"
-    for checked in (0, -1):
-        lent(checked).lend(0, {"text": "no tensor", "sparse": torch.eye(2).to_sparse(), "hollow": Hollow()})
+    for whole in (0, -1):
+        lent(whole).lend(0, {"text": "no tensor", "sparse": torch.eye(2).to_sparse(), "hollow": Hollow()})
 
 
-@pytest.mark.parametrize("checked", [0, -1])
-def test_the_places_of_a_ring_that_is_one_tensor_are_told_apart(checked):
+@pytest.mark.parametrize("whole", [0, -1])
+def test_the_places_of_a_ring_that_is_one_tensor_are_told_apart(whole):
     """They share torch's count of writes."""
-    loan, ring = lent(checked), torch.zeros(2, 5000)
+    loan, ring = lent(whole), torch.zeros(2, 5000)
     loan.lend(0, {"x": ring[0]})
     ring[1].fill_(1)
     loan.lend(1, {"x": ring[1]})
     loan.check()
     ring[0].fill_(2)
-    if checked:
-        with pytest.raises(LocalProtocolError, match="'x' of chunk 0"):
-            loan.check()
+    with pytest.raises(LocalProtocolError, match="'x' of chunk 0"):
+        loan.check()
 
 
 class Hollow(torch.Tensor):

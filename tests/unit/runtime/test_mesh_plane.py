@@ -9,7 +9,14 @@ import pytest
 import torch
 from launch_order import STAGE1, TRANSFER, Deadlock, ends, mesh_device, stage0_device
 
-from ppwork.errors import LocalProtocolError, PeerTimeoutError, PlanError, RemoteProtocolError, TerminalNotice
+from ppwork.errors import (
+    LocalProtocolError,
+    PeerTimeoutError,
+    PlanError,
+    RemoteProtocolError,
+    StageError,
+    TerminalNotice,
+)
 from ppwork.protocol.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPResult, Reason
 from ppwork.protocol.plan import PipelinePlan
 from ppwork.protocol.topology import Topology
@@ -475,11 +482,62 @@ def test_a_followers_reply_checks_its_count_and_sends_nothing(plane_of):
         plane.reply({}, calls=2)
 
 
-def test_a_reply_without_a_chunk_is_refused(plane_of):
-    plane = plane_of(1)
-    Link.coming.put(incoming(0))
+@pytest.mark.parametrize("rank", [1, 2])
+def test_a_second_reply_is_no_answer_to_a_chunk_that_has_only_arrived(plane_of, rank):
+    """At depth 3 the lane has taken the next ones: with their ids chunk 0 would go out as chunk 1."""
+    plane = plane_of(rank, depth=3, on_device=False)
     plane.send_result = lambda result, copy: None
+    for k in range(3):
+        Link.coming.put(incoming(k))
+    if rank == 1:
+        until(lambda: len(plane.session.in_flight) == 3)
+    for call in (plane.reply, plane.computed):
+        with pytest.raises(LocalProtocolError, match=f"`{call.__name__}` was called before any chunk"):
+            call({})
     next(plane.chunks())
+    assert plane.reply({}) == Ids(0, 0, 0)
+    for call in (plane.reply, plane.computed):
+        with pytest.raises(LocalProtocolError, match=f"`{call.__name__}` was called twice for chunk 0"):
+            call({})
+
+
+@pytest.mark.parametrize("answer", ["none", "computed"])
+@pytest.mark.parametrize("rank", [1, 2])
+def test_a_loop_that_goes_on_without_an_answer_is_refused_at_any_depth(plane_of, rank, answer):
+    plane = plane_of(rank, depth=3, on_device=False)
+    for k in range(3):
+        Link.coming.put(incoming(k))
+    chunks = plane.chunks()
+    next(chunks)
+    plane.reply({"x": torch.ones(1)})
+    next(chunks)
+    if answer == "computed":
+        plane.computed(1)
+        if rank == 2:  # a follower has nothing else to say
+            assert next(chunks).ids == Ids(2, 2, 0)
+            return
+    with pytest.raises(LocalProtocolError, match="went on after chunk 1 without an answer") as caught:
+        next(chunks)
+    assert caught.value.where == Ids(1, 1, 0).where()
+    assert "`continue`" in caught.value.check_first
+
+
+def test_an_error_names_the_chunk_in_hand_and_not_the_one_that_came_last(plane_of):
+    """Three have come; the loop has the second, then none, and hands out what cannot travel."""
+    plane = plane_of(1, depth=3, on_device=False)
+    for k in range(3):
+        Link.coming.put(incoming(k))
+    until(lambda: len(plane.session.in_flight) == 3)
+    assert plane.at == Ids(-1, -1, 0)
+    chunks = plane.chunks()
+    next(chunks)
     plane.reply({})
-    with pytest.raises(LocalProtocolError, match="came in state"):
-        plane.reply({})
+    assert plane.at == Ids(0, 0, 0)
+    next(chunks)
+    with pytest.raises(LocalProtocolError, match="non-contiguous") as caught:
+        plane.reply({"x": torch.ones(4, 4).t()})
+    assert caught.value.where == Ids(1, 1, 0).where()
+    next(plane.chunks())
+    error = StageError("It broke.")
+    plane.fail(error)
+    assert error.where == {"rank": 1, "role": "leader", **Ids(2, 2, 0).where()}

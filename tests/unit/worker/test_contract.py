@@ -5,10 +5,11 @@ import inspect
 import pytest
 import torch
 
-from ppwork.errors import StageError
+from ppwork.errors import LocalProtocolError, StageError
 from ppwork.protocol.envelope import ChunkPlan
+from ppwork.runtime.tensors import spec_of
 from ppwork.stage import NOT_YET, Chunk, Emission, Result
-from ppwork.worker.contract import chunk_of, emission_of, figures_of
+from ppwork.worker.contract import chunk_of, emission_of, figures_of, returned_by
 from ppwork.worker.loops import decode_chunk, encode_chunk, run_chunk
 
 X = torch.ones(2)
@@ -139,3 +140,12 @@ def test_a_stage_has_the_methods_that_it_needs_and_no_more():
     )
     assert (result.tensors["x"].tolist(), result.metadata, calls) == ([9.0, 9.0], {}, 3)
     assert set(encode_chunk(Short(), 0, recompute=True).tensors) == {"x"}
+
+
+def test_what_the_transport_refuses_names_the_method_that_returned_it():
+    """Such as a view that is not contiguous, which it finds, or a number in place of a tensor."""
+    with pytest.raises(LocalProtocolError) as caught, returned_by(Odd({}), "encode"):
+        spec_of("n", 3, torch.device("cpu"))
+    line = inspect.getsourcelines(Odd.encode)[1]
+    hint = f"put plain data into the metadata; the `return` of Odd.encode, {__file__}:{line}"
+    assert caught.value.check_first == hint

@@ -8,9 +8,12 @@ from itertools import pairwise
 import pytest
 import torch
 
+from ppwork.errors import PlanError
+from ppwork.plan import Plan
 from ppwork.protocol.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPResult
 from ppwork.records.spans import STAGE1_MS, Recorder, Span, read_entries, span_file
 from ppwork.worker import progress
+from ppwork.worker.own_job import join
 from ppwork.worker.own_loop import OwnLoop
 
 STEP_S = 0.002
@@ -83,3 +86,9 @@ def test_a_step_that_the_loop_times_itself_is_not_recorded_twice(recorded):
     works(loop, "computed")
     assert entries() == []
     assert progress.current() is None
+
+
+def test_a_job_of_ones_own_has_no_reference_and_refuses_to_verify():
+    with pytest.raises(PlanError, match="The plan says verify") as caught, join(Plan(verify=True)):
+        pass
+    assert "ppwork run --verify" in caught.value.check_first

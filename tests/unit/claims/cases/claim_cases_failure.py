@@ -10,11 +10,12 @@ TIMED_OUT = "[unbound_buffer.cc:78] Timed out waiting 1200ms for recv operation 
 CLOSED = "[pair.cc:553] Connection closed by peer [127.0.0.1]:191. This is typically caused by ..."
 
 
-def _defaults(receiver, others=1800.0):
-    return {
-        "constants": noted({"others": others, "nccl": 600.0, "group": others}),
-        "past it": [*noted({}), receiver],
-    }
+def _defaults(others=1800.0, nccl=600.0):
+    return {"constants": noted({"others": others, "nccl": nccl, "group": others})}
+
+
+def _past_it(receiver):
+    return {"past it": [*noted({}), receiver]}
 
 
 WENT_ON = seen(notes={"raised_s": 1.01, "error": TIMED_OUT, "went_on": True})
@@ -52,9 +53,15 @@ def _survivors(**got):
 
 CASES = {
     "C03": [
-        (Verdict.DOES_NOT_HOLD, _defaults(WENT_ON)),
-        (Verdict.HOLDS, _defaults(CRASHED)),
-        (Verdict.DOES_NOT_HOLD, _defaults(CRASHED, others=60.0)),
+        (Verdict.DOES_NOT_HOLD, _past_it(WENT_ON)),
+        (Verdict.HOLDS, _past_it(CRASHED)),
+        (Verdict.DOES_NOT_HOLD, _past_it(seen(Ended.HUNG))),
+    ],
+    "D49": [
+        (Verdict.HOLDS, _defaults()),
+        (Verdict.HOLDS, _defaults(nccl=None)),
+        (Verdict.DOES_NOT_HOLD, _defaults(others=60.0)),
+        (Verdict.DOES_NOT_HOLD, _defaults(nccl=60.0)),
     ],
     "C05": [
         (Verdict.DOES_NOT_HOLD, _exit(ENDED, ENDED)),

@@ -1,0 +1,90 @@
+"""Several hosts on the command line: ``doctor --on``, ``torchrun PLAN --on``; ``main`` has ``run --on``."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ppwork.cli.output import out, write_json, write_text
+from ppwork.errors import PlanError, duration
+from ppwork.launcher.nodes.host import Host
+from ppwork.launcher.nodes.muster import Muster
+from ppwork.launcher.nodes.places import Places, Slurm, places_of
+from ppwork.pictures.tables import Table
+from ppwork.plan import Plan
+
+FREEZE_S = 5.0
+PORT = 29400
+"""torchrun's own."""
+HEAD = ["host", "ranks' network", "round trip", "its clock is ahead by", "free", "cores", "GPUs"]
+
+
+def show_hosts(places: Places, *, as_json: bool) -> None:
+    """Call hosts, find their network, and print what they said; nothing is started there but a node.
+
+    Raises:
+        PlanError: A host is not ready.
+    """
+    with Muster(places, len(places.hosts) if places.ranks is None else sum(places.ranks), FREEZE_S) as hosts:
+        hosts.greet()
+        hosts.look("doctor")
+        hosts.meet()
+        hosts.settle_clocks()
+        facts = [_facts(host) for host in hosts.hosts]
+        hello = hosts.hosts[0].hello
+    assert hello is not None  # noqa: S101  they have been greeted
+    versions = {"ppwork": hello.ppwork, "torch": hello.torch, "python": hello.python}
+    if as_json:
+        write_json({"versions": versions, "hosts": facts})
+        return
+    below = f"All have {', '.join(f'{name} {version}' for name, version in versions.items())}."
+    out.print(Table(HEAD, [list(map(str, each.values())) for each in facts], below=below))
+
+
+def _facts(host: Host) -> dict[str, object]:
+    hello, looked, offset = host.hello, host.looked, host.offset
+    assert hello is not None  # noqa: S101  they have been greeted
+    assert looked is not None  # noqa: S101
+    return {
+        "host": host.name,
+        "network": f"{host.address} ({host.interface})",
+        "round_trip": duration(2e-9 * offset.error_ns) if offset is not None else "not measured",
+        "clock_ahead": f"{offset.offset_ns / 1e9:.6f} s" if offset is not None else "not measured",
+        "free": f"{looked.free_mb / 1e3:.1f} GB",
+        "cores": hello.cores,
+        "gpus": hello.gpus,
+    }
+
+
+def torchrun_command(
+    plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="Folder with a plan.json, as of a run.")],
+    on: Annotated[str, typer.Option(help="ssh:gpu-a,gpu-b.")],
+    ranks: Annotated[str, typer.Option(help="How many each host has, as 1,2.")] = "",
+    interface: Annotated[str, typer.Option(help="Of the ranks' network, the same name everywhere.")] = "eth0",
+) -> None:
+    """Print the plain commands that run a plan over hosts without a launcher: to type, or for a script."""
+    folder = plan_file.parent if plan_file.is_file() else plan_file
+    plan, places = Plan.load(folder), places_of(on, ranks)
+    if isinstance(places, Slurm):
+        raise PlanError(
+            "The names of hosts that Slurm will choose are not known.",
+            check_first="docs/machines.md has a script for sbatch",
+        )
+    counts = places.placed(plan.world_size)
+    first = places.hosts[0].rpartition("@")[2]
+    lines = [
+        f"# plan.json of {folder} at the same path on every host, in a folder with nothing else",
+        f"export GLOO_SOCKET_IFNAME={interface} NCCL_SOCKET_IFNAME={interface} "
+        f"OMP_NUM_THREADS={plan.threads_per_rank}",
+    ]
+    for node, (host, count) in enumerate(zip(places.hosts, counts, strict=True)):
+        command = [
+            "torchrun", "--nnodes", str(len(counts)), "--node-rank", str(node),
+            "--nproc-per-node", str(count), "--master-addr", first, "--master-port", str(PORT),
+            "--max-restarts", "0", "-m", "ppwork", "worker", str(folder),
+        ]  # fmt: skip
+        lines += [f"# on {host}", shlex.join(command)]
+    write_text("\n".join(lines))

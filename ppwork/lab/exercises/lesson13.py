@@ -1,0 +1,87 @@
+"""Exercises of the lesson on several machines (13)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ppwork.lab.exercises.answers import Case, exercise, number_case
+from ppwork.lab.exercises.attempts import Attempt, Programs, program
+
+HOST0, HOST1 = "rank 0 of 3", ("rank 1 of 3", "rank 2 of 3")
+
+
+@program(ranks=1)
+def _they_meet(attempt: Attempt) -> Iterator[str]:
+    lines = attempt.lines(0)
+    said = [_options_of(lines, node) for node in (0, 1)]
+    if all(options.get("node-rank") == "0" for options in said):
+        yield "Both torchruns say that they are host 0: each opened a store of its own, and nobody joined it."
+    if said[0].get("master-port") != said[1].get("master-port"):
+        yield "Host 1 asks at another port than the one at which host 0 has its store."
+    printed = [next((line for line in lines if line.startswith(f"host {n} printed")), "") for n in (0, 1)]
+    if "of 3" not in "".join(printed):
+        yield "No rank has met two others. Which options must be equal on both hosts, and which must not?"
+    if HOST0 not in printed[0] or not all(rank in printed[1] for rank in HOST1):
+        yield f"Expected rank 0 on host 0, and ranks 1 and 2 on host 1; it printed {printed}."
+
+
+def _options_of(lines: list[str], node: int) -> dict[str, str]:
+    """Return torchrun's options on a host, as the program prints them."""
+    line = next((line for line in lines if line.startswith(f"host {node}: ")), "")
+    return dict(re.findall(r"--([\w-]+)=(\S+)", line))
+
+
+LO = {"lo": "127.0.0.1"}
+RACK = {**LO, "docker0": "172.17.0.1", "eth0": "192.168.5.20", "ib0": "10.1.0.20"}
+NEAR = {**LO, "eth0": "10.1.20.4", "eth1": "10.1.2.4"}
+OWN = "127.0.0.1 is every host's address for itself: it leads to no other one."
+WAYS: tuple[tuple[dict[str, str], str, str | None, str], ...] = (
+    ({**LO, "eth0": "10.77.77.1"}, "10.77.77.2", "eth0", "Which interface is in the network of the peer?"),
+    (RACK, "10.1.0.21", "ib0", "The first interface that is not lo need not lead to the peer."),
+    (RACK, "192.168.5.7", "eth0", "The first interface that is not lo need not lead to the peer."),
+    (NEAR, "10.1.2.40", "eth1", "10.1.20 and 10.1.2 begin alike, and are two networks."),
+    (RACK, "10.9.0.3", None, "No interface is in that network, so none leads there directly."),
+)
+
+
+@exercise
+def _interface() -> Iterator[Case]:
+    for addresses, peer, right, thought in WAYS:
+        yield Case(f"For {addresses} and {peer!r}", (addresses, peer), right, _or_own(thought))
+
+
+def _or_own(thought: str) -> Callable[[Any], str]:
+    return lambda given: OWN if given == "lo" else thought
+
+
+ROUNDS = (
+    [(100.0, 160.0, 108.0)],
+    [(100.0, 160.0, 140.0), (200.0, 246.0, 202.0), (300.0, 362.0, 312.0)],
+    [(500.0, 104.0, 520.0), (600.0, 201.0, 610.0)],
+)
+
+
+@exercise
+def _ahead() -> Iterator[Case]:
+    for rounds in ROUNDS:
+        asked, told, answered = min(rounds, key=lambda one: one[2] - one[0])
+        first = rounds[0]
+        middles = [told - (asked + answered) / 2 for asked, told, answered in rounds]
+        mean = sum(middles) / len(middles)
+        quickest = "Which round was the quickest?"
+        habits = {
+            first[1] - first[0]: f"{quickest} And the question was on its way, too.",
+            mean: f"{quickest} A slow round has a large error, and a mean keeps it.",
+            middles[0]: f"{quickest} The first one pays for the connection.",
+            told - asked: "The question was on its way, too, when the other clock was read.",
+            told - answered: "The answer was on its way when rank 0 looked at its clock.",
+        }
+        right = told - (asked + answered) / 2
+        habits.pop(right, None)
+        yield number_case((rounds,), right, habits)
+
+
+FUNCTIONS = {"13.2": _interface, "13.3": _ahead}
+PROGRAMS: Programs = {"13.1": _they_meet}

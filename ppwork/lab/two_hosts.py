@@ -1,0 +1,194 @@
+"""A program of a lesson over two hosts: a plain torchrun on each, as people start it.
+
+The hosts are in miniature (``faults.hosts``) where this process may make them. Elsewhere both torchruns are
+on this machine; and what cannot be shown there, a cable, an interface, a clock of its own, is shown as it was
+recorded on hosts in miniature, and says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import msgspec
+
+from ppwork.errors import PlanError
+from ppwork.faults.hosts import ADDRESSES, CABLE, NAMES, Host, hosts_on_a_switch, why_no_hosts
+from ppwork.launcher.torchrun import TORCHRUN, child_environment, running
+from ppwork.launcher.warm import Started
+from ppwork.process import held, hold_agent
+from ppwork.protocol.plan import STORE_VARIABLE
+
+PULLED, ONE_WAY = "pulled", "host b to host a is lost"
+CABLES = ("", PULLED, ONE_WAY)
+IN_MINIATURE, HERE = "two hosts in miniature", "one machine, two torchruns"
+RECORDED = f"recorded on {IN_MINIATURE}"
+LOOPBACK, PORT = "127.0.0.1", 29400
+LOOK_S = 0.02
+LIMIT_S = 90.0
+RECORDS = Path(__file__).parent / "recorded" / "two_hosts.json"
+
+
+@dataclass(frozen=True)
+class TwoHosts:
+    """A finished program over two hosts; shows the commands, and what the ranks of each host printed.
+
+    Attributes:
+        where: On what it ran.
+        commands: Of the two torchruns.
+        lines: What the ranks of each host printed, in the order in which it came.
+    """
+
+    where: str
+    commands: tuple[str, str]
+    lines: tuple[tuple[str, ...], tuple[str, ...]]
+
+    def printed(self, host: int) -> str:
+        """Return what the ranks of a host printed, host 0 or 1."""
+        return "\n".join(self.lines[host])
+
+    def __repr__(self) -> str:
+        said = [f"({self.where}; here only root may make them)"] if self.where == RECORDED else []
+        for name, command, lines in zip(NAMES, self.commands, self.lines, strict=True):
+            options, master = command.split(" --master", 1)  # a slide has no room for the whole line
+            said += [f"{name}$ {options} \\", f"           --master{master}"]
+            said += [f"  {line}" for line in lines]
+        return "\n".join(said)
+
+
+def on_two_hosts(
+    program: str,
+    *,
+    ranks: tuple[int, int] = (1, 1),
+    interface: str = CABLE,
+    cable: str = "",
+    at: str = "",
+    ahead_s: int = 0,
+    limit_s: float = LIMIT_S,
+) -> TwoHosts:
+    """Run a program over two hosts, with a plain torchrun on each, and wait for both.
+
+    Args:
+        program: Its file.
+        ranks: How many on each host.
+        interface: ``GLOO_SOCKET_IFNAME`` on both.
+        cable: ``"pulled"`` or ``"host b to host a is lost"``; empty: it holds.
+        at: The cable does so when this text is printed on host a.
+        ahead_s: Seconds by which the clock of host b is ahead, as it was started earlier.
+        limit_s: Seconds after which both are ended.
+
+    Raises:
+        PlanError: There is no such program, or no such cable; or nothing was recorded of this where nothing
+            can be tried.
+
+    Blocks:
+        Until both torchruns have ended; at most ``limit_s`` and some seconds.
+    """
+    if cable not in CABLES or bool(cable) != bool(at):
+        raise PlanError(f"cable={cable!r}, at={at!r}", check_first=f"cable is one of {CABLES[1:]}, with at=")
+    if not Path(program).is_file():
+        raise PlanError(f"There is no file {program}.", check_first="the cell that writes it")
+    if not why_no_hosts(clocks=bool(ahead_s)):
+        return _in_miniature(program, ranks, interface, cable, at, ahead_s, limit_s)
+    if (interface, cable, ahead_s) != (CABLE, "", 0):
+        return recorded(program, interface, cable, ahead_s)
+    port = _free_port()
+    commands = [_words(node, count, LOOPBACK, port) for node, count in enumerate(ranks)]
+    with _both([_command(words, program) for words in commands], "lo") as (agents, logs):
+        _await(agents, limit_s)
+        return _finished(HERE, commands, program, logs)
+
+
+def name_of(program: str, interface: str, cable: str, ahead_s: int) -> str:
+    """Return the name under which a program's lines are recorded."""
+    return ", ".join([Path(program).name, interface, cable or "cable holds", f"{ahead_s} s ahead"])
+
+
+def recorded(program: str, interface: str, cable: str, ahead_s: int) -> TwoHosts:
+    """Return what was recorded of a program as the lesson has it.
+
+    Raises:
+        PlanError: Nothing was.
+    """
+    known = msgspec.json.decode(RECORDS.read_bytes(), type=dict[str, TwoHosts])
+    name = name_of(program, interface, cable, ahead_s)
+    if name not in known:
+        why = why_no_hosts(clocks=True)
+        raise PlanError(
+            f"Two hosts cannot be made here ({why}), and nothing was recorded of: {name}.",
+            check_first="JupyterLab as root, in a container of its own",
+        )
+    return known[name]
+
+
+def _in_miniature(
+    program: str, ranks: tuple[int, int], interface: str, cable: str, at: str, ahead_s: int, limit_s: float
+) -> TwoHosts:
+    words = [_words(node, count, ADDRESSES[0], PORT) for node, count in enumerate(ranks)]
+    with hosts_on_a_switch(ahead_s={NAMES[1]: ahead_s}) as hosts:
+        commands = [host.command(_command(said, program)) for host, said in zip(hosts, words, strict=True)]
+        with _both(commands, interface) as (agents, logs):
+            deadline = time.monotonic() + limit_s
+            if cable:
+                while at not in logs[0].read_text() and agents[0].poll() is None:
+                    if time.monotonic() > deadline:
+                        break
+                    time.sleep(LOOK_S)
+                _break(hosts, cable)
+            _await(agents, deadline - time.monotonic())
+            return _finished(IN_MINIATURE, words, program, logs)
+
+
+def _break(hosts: tuple[Host, ...], cable: str) -> None:
+    if cable == PULLED:
+        hosts[1].cut()
+    else:
+        hosts[1].lose_what_goes_to(hosts[0])
+
+
+def _words(node: int, ranks: int, address: str, port: int) -> list[str]:
+    """Return torchrun's options on one host."""
+    own = [f"--node-rank={node}", f"--nproc-per-node={ranks}"]
+    return ["--nnodes=2", *own, f"--master-addr={address}", f"--master-port={port}"]
+
+
+def _command(words: list[str], program: str) -> list[str]:
+    return [*held(TORCHRUN, tie=hold_agent), "--monitor-interval=0.1", *words, program]
+
+
+@contextlib.contextmanager
+def _both(commands: list[list[str]], interface: str) -> Iterator[tuple[list[Started], list[Path]]]:
+    """Start both torchruns; yield them and the files that get what their ranks print."""
+    environment = {**child_environment(1), "GLOO_SOCKET_IFNAME": interface}
+    environment.pop(STORE_VARIABLE, None)
+    with TemporaryDirectory(prefix="ppwork-hosts-") as folder, contextlib.ExitStack() as stack:
+        agents, logs = [], []
+        for name, command in zip(NAMES, commands, strict=True):
+            logs.append(Path(folder) / f"{name}.log")
+            out = stack.enter_context(logs[-1].open("wb", buffering=0))
+            errors = stack.enter_context((Path(folder) / f"{name}.errors").open("wb", buffering=0))
+            agents.append(stack.enter_context(running(command, environment, out, errors=errors)))
+        yield agents, logs
+
+
+def _await(agents: list[Started], limit_s: float) -> None:
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline and any(agent.poll() is None for agent in agents):
+        time.sleep(LOOK_S)
+
+
+def _finished(where: str, words: list[list[str]], program: str, logs: list[Path]) -> TwoHosts:
+    first, second = (" ".join(["torchrun", *said, program]) for said in words)
+    a, b = (tuple(log.read_text(errors="replace").splitlines()) for log in logs)
+    return TwoHosts(where, (first, second), (a, b))
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind((LOOPBACK, 0))
+        return int(one.getsockname()[1])

@@ -1,0 +1,152 @@
+"""A pipe to the nodes of one or more hosts: the process that was started for it, a thread that reads."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import select
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+
+import psutil
+
+from ppwork.errors import PPWorkError
+from ppwork.launcher.agent import end
+from ppwork.launcher.nodes import wire
+from ppwork.launcher.nodes.wire import ALL, NodeWireError, Reader, lines_of
+from ppwork.launcher.torchrun import POLITE_S
+from ppwork.records.clocks import Offset, Round
+
+TAKE_S = 2.0
+"""Seconds in which a host takes what it is told; a beat is left out instead."""
+INBOX = 256
+"""Messages that wait to be read; then the pipe waits."""
+WORDS = 4096
+"""Bytes of the end of what the process printed to its standard error."""
+
+Inbox = queue.Queue[tuple["Channel", int, wire.OfNode | str]]
+"""What came: the pipe, the node, and its word. Of a pipe that ended what is known of that, for ``ALL``."""
+
+
+class Channel:
+    """One process that leads to nodes, such as an ``ssh``.
+
+    Attributes:
+        nodes: Numbers of the nodes that it leads to.
+        heard_s: When each was heard last, by ``time.monotonic``.
+        offsets: How far the clock of each node's host is ahead of ours, by the quickest answer.
+    """
+
+    def __init__(self, command: Sequence[str], nodes: tuple[int, ...], inbox: Inbox) -> None:
+        self.nodes, self._inbox = nodes, inbox
+        self.heard_s = dict.fromkeys(nodes, time.monotonic())
+        self.offsets: dict[int, Offset] = {}
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed with the channel
+        self._reader, self._writing, self._over = Reader(), threading.Lock(), threading.Event()
+        try:
+            # A Ctrl-C at the terminal is ours: the hosts are told, and say their last words.
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                bufsize=0,
+                process_group=0,
+            )
+        except OSError:
+            self._errors.close()
+            raise
+        self._thread = threading.Thread(target=self._read, name="host", daemon=True)
+        self._thread.start()
+
+    @property
+    def pid(self) -> int:
+        """Of its process."""
+        return self._process.pid
+
+    def words(self) -> str:
+        """Return what the process, or the shell of its host, said last."""
+        size = os.fstat(self._errors.fileno()).st_size
+        text = os.pread(self._errors.fileno(), WORDS, max(0, size - WORDS)).decode(errors="replace")
+        lines = [line.strip() for line in [*self._reader.noise, *text.splitlines()] if line.strip()]
+        return " | ".join(lines[-3:])
+
+    def say(self, message: wire.ToNode, node: int = ALL, within_s: float = TAKE_S) -> bool:
+        """Send a message to a node, or to all of this pipe; return whether it was taken."""
+        assert self._process.stdin is not None  # noqa: S101  a pipe
+        data = lines_of(message, node)
+        if not self._writing.acquire(timeout=within_s):
+            return False
+        try:
+            for at in range(0, len(data), wire.LINE):
+                # Part of a message must not stay out: only its first line may be given up soon.
+                _, ready, _ = select.select([], [self._process.stdin], [], TAKE_S if at else within_s)
+                if not ready:
+                    return False
+                self._process.stdin.write(data[at : at + wire.LINE])
+        except (OSError, ValueError):  # it has ended; it was closed
+            return False
+        finally:
+            self._writing.release()
+        return True
+
+    def close(self, polite_s: float = 2 * POLITE_S) -> None:
+        """End the process: nobody is told anything any more.
+
+        Args:
+            polite_s: Seconds that it gets to leave by itself; one to a host that is lost would not.
+
+        Blocks:
+            At most that and a few seconds.
+        """
+        assert self._process.stdin is not None  # noqa: S101  pipes
+        assert self._process.stdout is not None  # noqa: S101
+        self._over.set()
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        family: list[psutil.Process] = []
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(self._process.pid)
+            family = [process, *process.children(recursive=True)]
+        end(family, polite_s)
+        self._process.wait()
+        self._thread.join(POLITE_S)
+        self._process.stdout.close()
+        self._errors.close()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None  # noqa: S101  a pipe
+        why = ""
+        with contextlib.suppress(OSError, ValueError):
+            try:
+                while data := os.read(self._process.stdout.fileno(), 1 << 16):
+                    for node, message in self._reader.feed(data):
+                        self._got(node, message)
+            except PPWorkError as error:
+                why = f"said what no node says: {error.what} "
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = self._process.wait(POLITE_S)
+            why += f"(exit code {code})"
+        self._put(ALL, why)
+
+    def _got(self, node: int, message: wire.Said) -> None:
+        if node not in self.nodes or not isinstance(message, wire.OfNode):
+            raise NodeWireError(f"{type(message).__name__} of node {node} came by another's pipe.")
+        now_ns = time.monotonic_ns()
+        if isinstance(message, wire.Answer) and 0 < message.sent_ns <= now_ns:
+            offset = Round(message.sent_ns, message.now_ns, now_ns).offset
+            known = self.offsets.get(node, offset)
+            self.offsets[node] = offset if offset.error_ns < known.error_ns else known
+        else:
+            self._put(node, message)
+        self.heard_s[node] = time.monotonic()
+
+    def _put(self, node: int, word: wire.OfNode | str) -> None:
+        while not self._over.is_set():
+            with contextlib.suppress(queue.Full):
+                self._inbox.put((self, node, word), timeout=0.2)
+                return

@@ -1,0 +1,119 @@
+"""One host of a run as the launcher knows it, and the table of what its node may say."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ppwork.errors import named_ranks
+from ppwork.launcher.nodes import wire
+from ppwork.launcher.nodes.channel import Channel
+from ppwork.launcher.nodes.gather import Home
+from ppwork.records.clocks import Offset
+from ppwork.records.hosts import HostRecord
+
+
+class State(StrEnum):
+    """State of one host."""
+
+    CALLED = "called"
+    """Its node was started and has not answered."""
+    GREETED = "greeted"
+    LOOKED = "looked"
+    """It has what the run needs."""
+    MET = "met"
+    """It knows where the ranks meet."""
+    RUNNING = "running"
+    DONE = "done"
+    """No rank is left on it, and all its files are here."""
+    LOST = "lost"
+
+
+TRANSITIONS: dict[tuple[State, type[wire.OfNode]], State] = {
+    (State.CALLED, wire.Hello): State.GREETED,
+    (State.GREETED, wire.Looked): State.LOOKED,
+    (State.LOOKED, wire.Listening): State.MET,
+    (State.LOOKED, wire.Reached): State.MET,
+    (State.RUNNING, wire.Piece): State.RUNNING,
+    (State.RUNNING, wire.Stays): State.RUNNING,
+    (State.RUNNING, wire.Quiet): State.RUNNING,
+    (State.RUNNING, wire.Done): State.DONE,
+    (State.DONE, wire.Quiet): State.DONE,
+    **{(state, wire.Refused): State.LOST for state in State if state not in (State.DONE, State.LOST)},
+}
+"""All that a node may say, and the state that it is in then; answers to beats come at any time."""
+
+
+@dataclass
+class Host:
+    """One host, as far as the launcher knows it.
+
+    Attributes:
+        number: Of its node.
+        name: As it was given, then as the host calls itself.
+        ranks: Its ranks.
+        ways: To the first host, as far as they work; of that itself: to where it listens.
+        way: The one that was chosen.
+        lost: Why it is lost, as the second part of a sentence.
+        check_first: What to check then.
+    """
+
+    number: int
+    name: str
+    ranks: range
+    channel: Channel
+    state: State = State.CALLED
+    hello: wire.Hello | None = None
+    looked: wire.Looked | None = None
+    ways: tuple[wire.Way, ...] = ()
+    public: tuple[wire.Address, ...] = ()
+    way: wire.Way | None = None
+    home: Home | None = None
+    code: int | None = None
+    stayed: dict[str, int] = field(default_factory=dict)
+    lost: str = ""
+    check_first: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name} ({named_ranks(self.ranks)})"
+
+    @property
+    def offset(self) -> Offset | None:
+        """How far its clock is ahead of ours."""
+        return self.channel.offsets.get(self.number)
+
+    @property
+    def address(self) -> str:
+        """Its own, in the ranks' network; empty until that was found."""
+        return self.way.own.address if self.way is not None else ""
+
+    @property
+    def interface(self) -> str:
+        """Its own, in the ranks' network; empty until that was found."""
+        return self.way.own.interface if self.way is not None else ""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is expected of it."""
+        return self.state in (State.DONE, State.LOST)
+
+    @property
+    def quiet_s(self) -> float:
+        """Seconds since it was heard."""
+        return time.monotonic() - self.channel.heard_s[self.number]
+
+    def record(self) -> HostRecord:
+        """Return what is written down of it."""
+        offset = self.offset
+        return HostRecord(
+            name=self.name,
+            ranks=tuple(self.ranks),
+            address=self.address,
+            interface=self.interface,
+            folder="" if self.looked is None or self.looked.shared else self.looked.folder,
+            offset_ns=None if offset is None else offset.offset_ns,
+            error_ns=0 if offset is None else offset.error_ns,
+            code=self.code,
+            stayed=self.stayed,
+        )

@@ -1,0 +1,481 @@
+"""The launcher's side of a run over several hosts: who has answered, where ranks meet, who is still there.
+
+One table (``host``) says what a node may say in which state; whoever says anything else is lost. Nothing is
+started before all hosts have the same versions, what the run needs, and a network. From then on a host that
+is not heard, a network between two that is silent, and a node that goes away end the run on all others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import secrets
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Self
+
+from ppwork.errors import PlanError, duration, listed
+from ppwork.launcher.agent import GRACE_S, PAUSED_S, POLL_S
+from ppwork.launcher.checks import MIN_FREE_MB
+from ppwork.launcher.nodes import wire
+from ppwork.launcher.nodes.channel import INBOX, Channel, Inbox
+from ppwork.launcher.nodes.gather import Home, Names
+from ppwork.launcher.nodes.host import TRANSITIONS, Host, State
+from ppwork.launcher.nodes.node import MARKER
+from ppwork.launcher.nodes.places import Places
+from ppwork.launcher.nodes.wire import ALL, NodeWireError
+from ppwork.plan import Plan
+from ppwork.process import HOST_LOST, PAST_LIMIT, UNWRITABLE
+from ppwork.protocol.bounds import Bounds
+from ppwork.records.hosts import HostEnd, HostsRecord
+from ppwork.records.pulse import read_pulse
+from ppwork.records.spans import read_entries
+from ppwork.version import __version__
+
+BEAT_S = 0.25
+STEP_S = 20.0
+"""Seconds for each step of the handshake after a host has answered."""
+CLOCKS_S = 1.0
+"""Four beats or so."""
+LAST_S = 4.0
+"""Seconds after the end in which hosts send their last words; what comes later is not waited for."""
+LATE_S = 15.0
+"""Seconds after the run's limit in which hosts end by themselves."""
+
+
+class Muster:
+    """The hosts of a run, from the first call to the last word; a context manager, whose end leaves nobody.
+
+    Args:
+        places: Where the hosts are.
+        world_size: Ranks of the run.
+        freeze_s: Seconds of silence that end it.
+
+    Raises:
+        PlanError: The ranks do not fit the hosts, or a command cannot be started.
+    """
+
+    def __init__(self, places: Places, world_size: int, freeze_s: float) -> None:
+        self._places, self._freeze_s = places, freeze_s
+        counts = places.placed(world_size)
+        self._inbox: Inbox = queue.Queue(INBOX)
+        self._channels: list[Channel] = []
+        self._secret = secrets.token_hex(32).encode()
+        self._over = threading.Event()
+        self._ended_s: float | None = None
+        self._looped_s = time.monotonic()
+        self._edges: list[tuple[Host, Host, wire.Quiet]] = []
+        self._unwritable = False
+        self.hosts: list[Host] = []
+        try:
+            for command, nodes in places.commands():
+                try:
+                    self._channels.append(channel := Channel(command, nodes, self._inbox))
+                except OSError as error:
+                    raise PlanError(
+                        f"{command[0]} cannot be started: {error.strerror}.", check_first="is it installed?"
+                    ) from error
+                for node in nodes:
+                    first = sum(counts[:node])
+                    ranks = range(first, first + counts[node])
+                    self.hosts.append(Host(node, places.hosts[node], ranks, channel))
+        except BaseException:
+            self._close()
+            raise
+        self._beats = threading.Thread(target=self._beat, name="beats", daemon=True)
+        self._beats.start()
+
+    @property
+    def pid(self) -> int:
+        """Of a process of this machine that the run ends with."""
+        return self._channels[0].pid
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        try:
+            self.end("left")
+            self._last_words()
+        finally:
+            self._close()
+
+    def greet(self) -> None:
+        """Wait until every host has answered.
+
+        Raises:
+            PlanError: One does not, they have different versions, or two are one host; nothing was started.
+        """
+        self._wait(State.GREETED, self._places.greet_s, "answer")
+        hellos = [host.hello for host in self.hosts if host.hello is not None]
+        ours = wire.Hello(wire.VERSION, __version__, hellos[0].torch, hellos[0].python, "", "", 0, 0, 0)
+        for what in ("wire", "ppwork", "torch", "python"):
+            values = {str(getattr(hello, what)) for hello in (ours, *hellos)}
+            if len(values) > 1:
+                said = listed(f"{host.name} {getattr(host.hello, what) or 'none'}" for host in self.hosts)
+                here = f", this one {getattr(ours, what)}" if what in ("wire", "ppwork") else ""
+                raise PlanError(
+                    f"The hosts have different versions of {what}: {said}{here}. Nothing was started.",
+                    check_first="install the same on all, or name another Python: `python=` of pp.Hosts",
+                )
+        if not all(hello.torch for hello in hellos):
+            raise PlanError("The hosts have no torch.", check_first="`python=` of pp.Hosts")
+        names = [hello.host for hello in hellos]
+        if len(set(names)) == len(names):
+            for host, name in zip(self.hosts, names, strict=True):
+                host.name = name
+        elif not self._places.same_host:
+            twice = next(name for name in names if names.count(name) > 1)
+            raise PlanError(
+                f"Two of the hosts are {twice}.", check_first="same_host=True, if that is meant (tests)"
+            )
+
+    def backend_of(self, plan: Plan) -> str:
+        """Decide between gloo and NCCL for all hosts, which have answered: ``Plan.backend_with``.
+
+        Raises:
+            PlanError: NCCL was asked for, and a host has fewer GPUs than ranks.
+        """
+        gpus = [host.hello.gpus if host.hello is not None else 0 for host in self.hosts]
+        chosen = {plan.backend_with(n, len(host.ranks)) for n, host in zip(gpus, self.hosts, strict=True)}
+        return "nccl" if chosen == {"nccl"} else "gloo"
+
+    def look(self, run: str, folder: Path | None = None, needs: Iterable[str] = ()) -> None:
+        """Say what the run needs, and see whether the hosts share its folder; rank 0's host has the files.
+
+        Raises:
+            PlanError: A host lacks it; nothing was started.
+        """
+        word = secrets.token_hex(16) if folder is not None and self._places.use_shared else ""
+        marker = Path(folder or "") / MARKER
+        if word:
+            marker.write_text(word)
+        try:
+            for host in self.hosts:
+                look = wire.Look(
+                    secret=self._secret,
+                    run=run,
+                    folder=str(folder or ""),
+                    marker=word,
+                    cwd=str(Path.cwd()),
+                    needs=tuple(needs) if 0 in host.ranks else (),
+                    freeze_s=self._freeze_s,
+                )
+                self._tell(host, look)
+            self._wait(State.LOOKED, STEP_S, "look at its disk")
+        finally:
+            if word:
+                marker.unlink(missing_ok=True)
+        for host in self.hosts:
+            if host.looked is None:
+                continue
+            if host.looked.missing:
+                raise PlanError(
+                    f"{host} has no {listed(host.looked.missing)}.", check_first="copy it there, same path"
+                )
+            if host.looked.free_mb < MIN_FREE_MB:
+                raise PlanError(
+                    f"{host} has {host.looked.free_mb:.1f} MB free in {host.looked.folder}; a run needs "
+                    f"{MIN_FREE_MB:g} MB.",
+                    check_first=f"`df -h` there; TMPDIR of {host.name} names another disk",
+                )
+
+    def meet(self) -> None:
+        """Find an address of the first host that all others reach.
+
+        Raises:
+            PlanError: There is none; nothing was started.
+        """
+        first, *others = self.hosts
+        alone = not others
+        loopback = alone or self._places.same_host
+        self._tell(first, wire.Listen(loopback, others=not alone, public=self._places.allow_public))
+        self._wait(State.MET, STEP_S, "open a socket", [first])
+        for host in others:
+            self._tell(host, wire.Reach(tuple(way.to for way in first.ways)))
+        self._wait(State.MET, STEP_S, "try the addresses of the first")
+        for at in first.ways:
+            ways = [next((way for way in host.ways if way.to == at.to), None) for host in self.hosts]
+            if None not in ways:
+                for host, way in zip(self.hosts, ways, strict=True):
+                    host.way = way
+                return
+        stranded = next((host for host in others if not host.ways), None)
+        tried = listed(f"{way.to.address} ({way.to.interface})" for way in first.ways) or "no address"
+        public = f"; not tried, as of the Internet: {listed(at.address for at in first.public)}"
+        who = f"Host {stranded.name} does not" if stranded is not None else "Not all hosts"
+        raise PlanError(
+            f"{who} reach {first.name} at {'any' if stranded is not None else 'the same'} of {tried}"
+            f"{public if first.public else ''}. Nothing was started.",
+            check_first="a firewall between them (all ports have to be open there); are they in one "
+            f"network?{' allow_public=True, if that network is meant' if first.public else ''}",
+        )
+
+    def settle_clocks(self) -> None:
+        """Wait until the clock of every host was compared with ours a few times.
+
+        Blocks:
+            ``CLOCKS_S``.
+        """
+        until_s = time.monotonic() + CLOCKS_S
+        while time.monotonic() < until_s:
+            self._drain()
+
+    def run(
+        self, plan: Plan, program: Sequence[str], run_dir: Path, limit_s: float, look: Callable[[], None]
+    ) -> int:
+        """Run the program on all hosts to its end.
+
+        Args:
+            plan: Of the run.
+            program: What torchrun starts; ``{folder}`` is the run's folder on that host.
+            run_dir: Its folder here.
+            limit_s: Seconds that it may take.
+            look: Called about every 50 ms.
+
+        Returns:
+            0, what the torchrun of a host that failed returned, ``HOST_LOST``, or ``UNWRITABLE``.
+
+        Raises:
+            OSError: ``hosts.json`` cannot be written.
+        """
+        self._start(plan, program, limit_s)
+        for host in self.hosts:
+            if host.looked is not None and not host.looked.shared:
+                host.home = Home(run_dir, Names(host.number, host.ranks))
+        try:
+            self._save(run_dir, None)
+            in_time = self._follow(time.monotonic() + limit_s + LATE_S, look)
+        finally:
+            self.end("over")
+            self._last_words()
+            end = self._why(run_dir)
+            with contextlib.suppress(OSError):  # the first error is the one to report
+                self._save(run_dir, end)
+        if self._unwritable:
+            return UNWRITABLE
+        if end is not None:
+            return HOST_LOST
+        codes = [host.code or 0 for host in self.hosts]
+        return PAST_LIMIT if PAST_LIMIT in codes or not in_time else next(filter(None, codes), 0)
+
+    def end(self, why: str) -> None:
+        """Tell all hosts that this is the end, once."""
+        if self._ended_s is None:
+            self._ended_s = time.monotonic()
+            for channel in self._channels:
+                channel.say(wire.End(why), ALL, 0.5)
+
+    def _start(self, plan: Plan, program: Sequence[str], limit_s: float) -> None:
+        first = self.hosts[0].way
+        assert first is not None  # noqa: S101  ``meet`` has found it
+        run_id = uuid.uuid4().hex
+        for host in self.hosts:
+            start = wire.Start(
+                program=tuple(program),
+                plan=plan.to_json().decode(),
+                ranks=len(host.ranks),
+                first=host.ranks.start,
+                hosts=len(self.hosts),
+                address=first.to.address,
+                port=first.to.port,
+                interface=host.interface,
+                run_id=run_id,
+                threads=plan.threads_per_rank,
+                start_s=Bounds.of(plan).start_s,
+                limit_s=limit_s,
+                warm=plan.backend == "gloo",
+            )
+            host.state = State.RUNNING
+            self._tell(host, start)
+
+    def _follow(self, deadline_s: float, look: Callable[[], None]) -> bool:
+        """Wait until all is over or something is wrong; return whether that was in time."""
+        trouble_s: float | None = None
+        while not all(host.is_over for host in self.hosts):
+            self._drain()
+            look()
+            now = time.monotonic()
+            silent = self._see_silence(now)
+            if trouble_s is None and self._is_troubled():
+                trouble_s = now
+            # A host that fell silent says no last word; of one that failed the others have records to write.
+            if silent or now > deadline_s or (trouble_s is not None and now - trouble_s > GRACE_S):
+                return now <= deadline_s
+        return True
+
+    def _is_troubled(self) -> bool:
+        failed = any(host.code or host.state is State.LOST for host in self.hosts)
+        return failed or bool(self._edges) or self._unwritable
+
+    def _see_silence(self, now: float) -> bool:
+        """Give up hosts that are not heard; if we did not run ourselves, nobody can be judged."""
+        paused_s, self._looped_s = now - self._looped_s, now
+        if paused_s > PAUSED_S:
+            for channel in self._channels:
+                channel.heard_s = dict.fromkeys(channel.heard_s, now)
+        silent = [host for host in self.hosts if not host.is_over and host.quiet_s > self._freeze_s]
+        for host in silent:
+            check = f"is {host.name} up, and does the network to it work? then what its ranks wrote there"
+            self._lose(host, f"was not heard for {duration(host.quiet_s)}", check)
+        return bool(silent)
+
+    def _last_words(self) -> None:
+        until_s = (self._ended_s or time.monotonic()) + LAST_S
+        while any(host.state is State.RUNNING and host.quiet_s < LAST_S for host in self.hosts):
+            if time.monotonic() > until_s:
+                break
+            self._drain()
+        for host in self.hosts:
+            if host.home is not None:
+                host.home.close()
+
+    def _why(self, run_dir: Path) -> HostEnd | None:
+        """Return why the run ended, if that was a host's or a network's doing."""
+        for host in self.hosts:
+            if host.lost:
+                what = f"Host {host} {host.lost}{_last(run_dir, host.ranks)}."
+                return HostEnd(error_type="HostLost", what=what, check_first=host.check_first)
+        for host in self.hosts:
+            if host.code is not None and host.code < 0:
+                what = (
+                    f"The torchrun of {host} was killed by signal {-host.code}{_last(run_dir, host.ranks)}."
+                )
+                check = f"who killed it? the kernel's log of {host.name}, if it was out of memory"
+                return HostEnd(error_type="TorchrunDied", what=what, check_first=check)
+        for host, peer, quiet in self._edges:
+            if not peer.code and not host.code:
+                one, other = sorted((host, peer), key=lambda each: each.number)
+                ends = [f"{each.name} ({each.address})" for each in (one, other)]
+                how = "broke" if quiet.closed else f"passed nothing for {duration(quiet.quiet_s)}"
+                return HostEnd(
+                    error_type="NetworkSilent",
+                    what=f"The network between {listed(ends)} {how}: the launcher hears both.",
+                    check_first="a cable, a firewall, packets larger than the MTU: `ping` from both sides",
+                )
+        return None
+
+    def _save(self, run_dir: Path, end: HostEnd | None) -> None:
+        HostsRecord(hosts=tuple(host.record() for host in self.hosts), end=end).save(run_dir)
+
+    def _wait(self, state: State, within_s: float, what: str, hosts: Sequence[Host] | None = None) -> None:
+        """Wait until hosts are in a state.
+
+        Raises:
+            PlanError: One is not in time, or is lost.
+        """
+        waited = self.hosts if hosts is None else hosts
+        until_s = time.monotonic() + within_s
+        while not all(host.state is state for host in waited):
+            lost = next((host for host in self.hosts if host.state is State.LOST), None)
+            if lost is None and time.monotonic() > until_s:
+                lost = next(host for host in waited if host.state is not state)
+                lost.lost = f"did not {what} within {within_s:g} s"
+            if lost is not None:
+                words = lost.channel.words()
+                raise PlanError(
+                    f"Host {lost.name} {lost.lost}{f': {words}' if words else ''}. Nothing was started.",
+                    check_first=lost.check_first
+                    or "the same command by hand: does it get there, and is "
+                    "ppwork there? `python=` of pp.Hosts names its Python",
+                )
+            self._drain()
+
+    def _drain(self) -> None:
+        """Take what has come; wait a moment for the first of it."""
+        wait_s = POLL_S
+        for _ in range(INBOX):
+            try:
+                channel, node, word = self._inbox.get(timeout=wait_s) if wait_s else self._inbox.get_nowait()
+            except queue.Empty:
+                return
+            wait_s = 0.0
+            hosts = [host for host in self.hosts if host.channel is channel and node in (ALL, host.number)]
+            for host in hosts:
+                if isinstance(word, str):
+                    words = channel.words()
+                    check = f"what it said last: {words}" if words else f"who ended it on {host.name}?"
+                    is_called = host.state is State.CALLED  # then ``_wait`` says its words
+                    how = "started no node" if is_called else "lost its node"
+                    self._lose(host, f"{how} {word}".rstrip(), "" if is_called else check)
+                else:
+                    self._take(host, word)
+
+    def _take(self, host: Host, word: wire.OfNode) -> None:
+        if (state := TRANSITIONS.get((host.state, type(word)))) is None:
+            said = type(word).__name__
+            self._lose(host, f"said {said} while it was {host.state}", "is its ppwork the same as here?")
+            return
+        host.state = state
+        match word:
+            case wire.Hello():
+                host.hello = word
+            case wire.Looked():
+                host.looked = word
+            case wire.Listening():
+                host.ways, host.public = tuple(wire.Way(at, at) for at in word.at), word.refused
+            case wire.Reached():
+                host.ways = word.ways
+            case wire.Piece():
+                self._write(host, word)
+            case wire.Stays():
+                host.stayed[word.path] = word.size
+            case wire.Quiet():
+                peer = next((each for each in self.hosts if each.number == word.peer), None)
+                if peer is not None and self._ended_s is None:
+                    self._edges.append((host, peer, word))
+            case wire.Done():
+                host.code = word.code if self._ended_s is None else 0
+            case wire.Refused() if self._ended_s is None:
+                host.lost, host.check_first = f"could not go on: {word.what}", word.check_first
+
+    def _write(self, host: Host, piece: wire.Piece) -> None:
+        if host.home is None:
+            self._lose(host, "sent a file, and shares the run's folder", "is its ppwork the same as here?")
+            return
+        try:
+            host.home.write(piece)
+        except NodeWireError as error:
+            self._lose(host, f"said what no node says: {error.what}", "is its ppwork the same as here?")
+        except OSError:
+            self._unwritable = True
+
+    def _tell(self, host: Host, message: wire.ToNode) -> None:
+        if not host.channel.say(message, host.number):
+            self._lose(host, f"took no {type(message).__name__}", f"what ended the way to {host.name}?")
+
+    def _lose(self, host: Host, why: str, check_first: str) -> None:
+        if not host.is_over:
+            host.state = State.LOST
+            if self._ended_s is None:  # else it left because it was told to
+                host.lost, host.check_first = why, check_first
+
+    def _beat(self) -> None:
+        while not self._over.wait(BEAT_S):
+            for channel in self._channels:
+                channel.say(wire.Beat(time.monotonic_ns()), ALL, 0.0)
+
+    def _close(self) -> None:
+        self._over.set()
+        for channel in self._channels:
+            lost = all(host.state is State.LOST for host in self.hosts if host.channel is channel)
+            channel.close(0.0) if lost else channel.close()
+
+
+def _last(run_dir: Path, ranks: Iterable[int]) -> str:
+    """Return where the ranks of a host were by what they left, as the third part of a sentence."""
+    said = []
+    for rank in ranks:
+        pulse = read_pulse(run_dir, rank)
+        if pulse is not None and pulse.doing and "chunk_index" in pulse.ids:
+            said.append(f"rank {rank} in {pulse.doing}, chunk {pulse.ids['chunk_index']}")
+            continue
+        with contextlib.suppress(OSError, ValueError):
+            of_chunks = [entry for entry in read_entries(run_dir, rank) if entry.chunk_index >= 0]
+            if of_chunks:
+                newest = max(of_chunks, key=lambda entry: entry.end_ns)
+                said.append(f"rank {rank} after {newest.name}, chunk {newest.chunk_index}")
+    return f"; last: {listed(said)}" if said else ""

@@ -1,0 +1,315 @@
+"""The process of one host: ``ppwork node``, started by whatever can start one there with a pipe to us.
+
+Its standard input brings what shall run, beats, and the end; end-of-file is the end as well. Its standard
+output takes what the launcher shall know. It starts torchrun as a launcher of one machine does
+(``launcher.torchrun``), and nothing of it is left when it leaves. No torch here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import queue
+import re
+import select
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import TypeVar
+
+from ppwork.errors import PPWorkError
+from ppwork.launcher.checks import count_gpus, free_mb
+from ppwork.launcher.nodes import wire
+from ppwork.launcher.nodes.gather import Names, Sender, torchrun_log
+from ppwork.launcher.nodes.meet import Edges, Listener, own_addresses, reach
+from ppwork.launcher.nodes.wire import ALL, NodeWireError, Reader, lines_of
+from ppwork.launcher.torchrun import Meeting, torchrun
+from ppwork.plan import Plan
+from ppwork.process import ORPHANED, STOPPED
+from ppwork.records.clocks import Clock
+from ppwork.records.files import read_within
+from ppwork.version import __version__
+
+MARKER = ".ppwork-hosts"
+"""Name of the file by which a host finds that it shares the run's folder."""
+FREEZE_S = 30.0
+"""Seconds that the launcher may be silent until it has said how long."""
+SEND_S = 0.1
+"""Between two looks for what has to be sent."""
+LEAVE_S = 10.0
+"""Seconds in which the launcher takes the last word."""
+
+T = TypeVar("T", bound=wire.Message)
+
+
+class LauncherGone(PPWorkError):
+    """Nobody is at the other end of the pipe."""
+
+
+class Ended(Exception):
+    """The launcher has said that this is the end."""
+
+
+class Pipe:
+    """The launcher as a node has it; a thread reads, and answers beats.
+
+    Attributes:
+        freeze_s: Seconds of silence after which it is gone.
+    """
+
+    def __init__(self, node: int, incoming: int, outgoing: int) -> None:
+        self._node, self._incoming, self._outgoing = node, incoming, outgoing
+        self.freeze_s = FREEZE_S
+        self._heard_s = time.monotonic()
+        self._closed = ""
+        self._ended = False
+        self._came: queue.SimpleQueue[wire.ToNode] = queue.SimpleQueue()
+        self._saying = threading.Lock()
+        threading.Thread(target=self._read, name="launcher", daemon=True).start()
+
+    def say(self, message: wire.OfNode) -> None:
+        """Send a message.
+
+        Raises:
+            LauncherGone: It does not take it.
+        """
+        data = lines_of(message, self._node)
+        with self._saying:
+            for at in range(0, len(data), wire.LINE):
+                # A pipe that takes a line does not block, and a launcher may be stopped.
+                _, ready, _ = select.select([], [self._outgoing], [], self.freeze_s)
+                if not ready:
+                    raise LauncherGone(f"The launcher took nothing for {self.freeze_s:g} s.")
+                try:
+                    os.write(self._outgoing, data[at : at + wire.LINE])
+                except OSError as error:
+                    raise LauncherGone("The launcher closed its pipe.") from error
+
+    def wait_for_end(self, within_s: float) -> None:
+        """Wait until the launcher says the end, or has said it.
+
+        Raises:
+            LauncherGone: It left without a word.
+        """
+        until_s = time.monotonic() + within_s
+        with contextlib.suppress(Ended):
+            while time.monotonic() < until_s:
+                self.check()
+                time.sleep(0.02)
+
+    def take(self, *kinds: type[T]) -> T:
+        """Wait for a message of one of these kinds, and return it.
+
+        Raises:
+            Ended: The launcher said so.
+            LauncherGone: As ``check``.
+            NodeWireError: It said something else.
+        """
+        while True:
+            self.check()
+            with contextlib.suppress(queue.Empty):
+                message = self._came.get(timeout=0.05)
+                if not isinstance(message, kinds):
+                    raise NodeWireError(f"The launcher said {type(message).__name__} out of turn.")
+                return message
+
+    def check(self) -> None:
+        """See whether the launcher is there.
+
+        Raises:
+            Ended: The launcher said so.
+            LauncherGone: It was not heard for ``freeze_s``, or the pipe is at its end.
+        """
+        if self._ended:
+            raise Ended
+        if self._closed:
+            raise LauncherGone(self._closed)
+        if (quiet_s := time.monotonic() - self._heard_s) > self.freeze_s:
+            raise LauncherGone(f"The launcher was not heard for {quiet_s:.1f} s.")
+
+    def _read(self) -> None:
+        reader = Reader()
+        try:
+            while data := os.read(self._incoming, 1 << 16):
+                for node, message in reader.feed(data):
+                    if node in (ALL, self._node):
+                        self._heard_s = time.monotonic()
+                        self._got(message)
+            self._closed = "The launcher closed its pipe."
+        except (OSError, PPWorkError) as error:
+            self._closed = str(error)
+
+    def _got(self, message: wire.Said) -> None:
+        if isinstance(message, wire.Beat):
+            self.say(wire.Answer(message.sent_ns, time.monotonic_ns()))
+        elif isinstance(message, wire.End):
+            self._ended = True
+        elif isinstance(message, wire.ToNode):
+            self._came.put(message)
+        else:
+            raise NodeWireError(f"The launcher said {type(message).__name__}, which only nodes say.")
+
+
+def main(which: str) -> int:
+    """Be the node of this number, or of the number that ``srun`` gives; return the exit code."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    node = int(os.environ["SLURM_PROCID"]) if which == wire.SLURM else int(which)
+    outgoing = os.dup(1)
+    os.dup2(2, 1)  # nothing else goes up the pipe
+    pipe = Pipe(node, 0, outgoing)
+    try:
+        _play(pipe, node)
+    except Ended:
+        return 0
+    except LauncherGone as gone:
+        sys.stderr.write(f"ppwork node: {gone.what}\n")
+        return ORPHANED
+    except (PPWorkError, OSError) as error:
+        what, check_first = (error.what, error.check_first) if isinstance(error, PPWorkError) else (error, "")
+        with contextlib.suppress(LauncherGone):
+            pipe.say(wire.Refused(str(what)[:4000], str(check_first)[:4000]))
+        return 1
+    return 0
+
+
+def _play(pipe: Pipe, node: int) -> None:
+    """Take the part of a node, from its first word to its last."""
+    pipe.say(_hello())
+    look = pipe.take(wire.Look)
+    pipe.freeze_s = look.freeze_s
+    with _folder(look) as (folder, found):
+        pipe.say(found)
+        start, meeting, edges = _meet(pipe, node, look.secret)
+        names = Names(node, range(start.first, start.first + start.ranks))
+        sender = None if found.shared else Sender(folder, names)
+        with contextlib.closing(edges):  # open to the last: an end of theirs means that this node is gone
+            code = _run(pipe, start, meeting, edges, folder, sender)
+            for piece in sender.last() if sender is not None else ():
+                pipe.say(piece)
+            pipe.say(wire.Done(code))
+            pipe.wait_for_end(LEAVE_S)
+        if sender is not None and not sender.stays:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _run(
+    pipe: Pipe, start: wire.Start, meeting: Meeting, edges: Edges, folder: Path, sender: Sender | None
+) -> int:
+    """Run this host's ranks to their end, or to that of the launcher, and return torchrun's code."""
+    if sender is not None:
+        (folder / Plan.FILE_NAME).write_text(start.plan)
+    log = folder / torchrun_log(meeting.host)
+    sent_s = 0.0
+
+    def look() -> None:
+        nonlocal sent_s
+        pipe.check()
+        for peer, quiet_s, closed in edges.silent():
+            pipe.say(wire.Quiet(peer, quiet_s, closed))
+        if sender is not None and time.monotonic() - sent_s > SEND_S:
+            sent_s = time.monotonic()
+            for piece in sender.look():
+                pipe.say(piece)
+
+    try:
+        return torchrun(
+            [word.replace("{folder}", str(folder)) for word in start.program],
+            ranks=start.ranks,
+            log=log,
+            limit_s=start.limit_s,
+            threads=start.threads,
+            freeze_s=pipe.freeze_s,
+            watch=look,
+            warm=start.warm,
+            meeting=meeting,
+        )
+    except Ended:
+        return STOPPED
+    except LauncherGone as gone:
+        with contextlib.suppress(OSError), log.open("a") as file:
+            file.write(f"ppwork: {gone.what} This host's ranks were ended.\n")
+        raise
+
+
+def _hello() -> wire.Hello:
+    try:
+        torch = metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        torch = ""
+    return wire.Hello(
+        wire=wire.VERSION,
+        ppwork=__version__,
+        torch=torch,
+        python=".".join(platform.python_version_tuple()[:2]),
+        host=platform.node(),
+        clock=Clock.of_this_host().name,
+        cores=min(os.cpu_count() or 0, wire.HOSTS),
+        gpus=count_gpus(),
+        pid=os.getpid(),
+    )
+
+
+@contextlib.contextmanager
+def _folder(look: wire.Look) -> Iterator[tuple[Path, wire.Looked]]:
+    """Choose where the ranks write: the run's own folder if this host sees it, else one made here."""
+    cwd, theirs = Path(look.cwd), Path(look.folder)
+    if cwd.is_dir():
+        os.chdir(cwd)
+    shared = False
+    if look.marker:
+        with contextlib.suppress(OSError):
+            shared = read_within(theirs / MARKER, 256).decode(errors="replace") == look.marker
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", look.run)[:40]
+    folder = theirs if shared else Path(tempfile.mkdtemp(prefix=f"ppwork-{name}-"))
+    missing = tuple(path for path in look.needs if not Path(path).is_file())
+    try:
+        yield folder, wire.Looked(folder=str(folder), shared=shared, free_mb=free_mb(folder), missing=missing)
+    finally:
+        if not shared:
+            with contextlib.suppress(OSError):  # if nothing was started there
+                folder.rmdir()
+
+
+def _meet(pipe: Pipe, node: int, secret: bytes) -> tuple[wire.Start, Meeting, Edges]:
+    """Find the ranks' network, as far as the launcher asks for it, and return what follows from it."""
+    asked = pipe.take(wire.Listen, wire.Reach)
+    listener, reached = None, []
+    if isinstance(asked, wire.Listen):
+        mine, refused = own_addresses(loopback=asked.loopback, others=asked.others, public=asked.public)
+        listener = Listener(mine, secret)
+        pipe.say(wire.Listening(listener.at, tuple(refused)))
+    elif isinstance(asked, wire.Reach):
+        reached = reach(asked.at, secret, node)
+        pipe.say(wire.Reached(tuple(way for way, _ in reached)))
+    start = pipe.take(wire.Start)
+    listening, own_address = None, start.address
+    peers: dict[int, socket.socket] = {}
+    if listener is not None:
+        listening, peers = listener.choose(start.address, start.port)
+    for way, connection in reached:
+        if (way.to.address, way.to.port) == (start.address, start.port):
+            peers[0], own_address = connection, way.own.address
+        else:
+            connection.close()
+    meeting = Meeting(
+        hosts=start.hosts,
+        host=node,
+        address=start.address,
+        port=start.port,
+        own=own_address,
+        interface=start.interface,
+        run_id=start.run_id,
+        start_s=start.start_s,
+        secret=secret,
+        listening=listening,
+    )
+    return start, meeting, Edges(peers, pipe.freeze_s)

@@ -1,0 +1,102 @@
+"""Hosts in miniature: what each has of its own, what can be done to one, and that none outlives its test."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+
+import psutil
+import pytest
+from hosts import needs_hosts
+from waiting import wait_for
+
+from ppwork.faults.hosts import NAMES, hosts_on_a_switch
+
+pytestmark = [pytest.mark.multiproc, pytest.mark.cold, pytest.mark.timeout(120), needs_hosts]
+
+KILLED = """\
+import os, signal, subprocess
+from ppwork.faults.hosts import hosts_on_a_switch
+with hosts_on_a_switch() as hosts:
+    subprocess.Popen(hosts[1].command(["sleep", "600"]))
+    while not hosts[1].processes():
+        pass
+    hosts[1].freeze()
+    pids = [hosts[1].switch, hosts[1].processes()[0].pid, *(host.pid for host in hosts)]
+    print(*pids, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture(scope="module")
+def hosts():
+    with hosts_on_a_switch((*NAMES, "hostc"), ahead_s={NAMES[1]: 5000}) as hosts:
+        yield hosts
+
+
+def said(host, *program):
+    done = subprocess.run(host.command(program), capture_output=True, text=True, timeout=20, check=True)
+    return done.stdout.strip()
+
+
+def connects(one, other):
+    """Whether a server on the other host is reached by its name."""
+    listen = "import socket; s = socket.create_server(('', 7000)); print('up', flush=True); s.accept()"
+    ask = f"import socket; socket.create_connection(('{other.name}', 7000), timeout=1)"
+    command = other.command([sys.executable, "-c", listen])
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
+        server.stdout.readline()
+        done = subprocess.run(
+            one.command([sys.executable, "-c", ask]), capture_output=True, timeout=20, check=False
+        )
+        for process in other.processes():
+            with contextlib.suppress(psutil.NoSuchProcess):  # it ends by itself once it was reached
+                process.kill()
+    return done.returncode == 0
+
+
+def test_each_has_a_name_processes_and_a_clock_of_its_own(hosts):
+    here_s = float(said(hosts[0], "cat", "/proc/uptime").split()[0])
+    there_s = float(said(hosts[1], "cat", "/proc/uptime").split()[0])
+    assert 5000 <= there_s - here_s < 5010
+    for host in hosts:
+        assert said(host, "uname", "-n") == host.name
+        assert said(host, "sh", "-c", "ls -d /proc/[0-9]* | wc -l") in {"3", "4", "5"}  # not this machine's
+
+
+def test_a_cable_and_one_direction_of_it_can_be_lost(hosts):
+    a, b, c = hosts
+    assert connects(a, b)
+    b.cut()
+    assert not connects(a, b)
+    b.mend()
+    wait_for(lambda: connects(a, b))
+    c.lose_what_goes_to(a)
+    assert not connects(a, c)
+    assert connects(b, c)
+
+
+def test_a_host_can_be_frozen_thawed_and_switched_off():
+    with hosts_on_a_switch(NAMES[:1]) as (host,):
+        entered = subprocess.Popen(host.command(["sleep", "600"]))
+        (process,) = wait_for(host.processes)
+        host.freeze()
+        wait_for(lambda: process.status() == psutil.STATUS_STOPPED)
+        host.thaw()
+        wait_for(lambda: process.status() == psutil.STATUS_SLEEPING)
+        host.power_off()
+        assert entered.wait(10)
+        wait_for(lambda: not process.is_running())
+        assert host.processes() == []
+
+
+def test_nothing_is_left_of_hosts_whose_maker_is_killed_not_even_what_was_frozen():
+    """Nobody cleans up after SIGKILL: each host has to end by itself."""
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED], capture_output=True, text=True, timeout=50, check=False
+    )
+    assert done.returncode == -9, done.stderr
+    pids = [int(word) for word in done.stdout.split()]
+    assert len(pids) == 4
+    wait_for(lambda: not any(map(psutil.pid_exists, pids)), 10)

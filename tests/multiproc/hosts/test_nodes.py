@@ -1,0 +1,201 @@
+"""``on=``: a node on each host, over a pipe. Two nodes here for most of it, two hosts for the cable."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import torch.distributed as dist
+from hosts import needs_hosts
+from waiting import descendants, wait_for
+
+import ppwork as pp
+from ppwork.diagnosis.runs import diagnose
+from ppwork.faults.hosts import ADDRESSES, CABLE, hosts_on_a_switch
+from ppwork.launcher import launch as launching
+from ppwork.launcher.nodes import muster
+from ppwork.launcher.registry import own_runs
+from ppwork.process import HOST_LOST
+from ppwork.records.pulse import read_pulse
+from ppwork.records.run import TORCHRUN_LOG
+from ppwork.timeline.chunks import aligned, emissions
+
+pytestmark = [pytest.mark.multiproc, pytest.mark.timeout(180)]
+
+FREEZE_S = 2.0
+END_S = FREEZE_S + 10.0
+"""Seconds from a fault to the end of a launch: the promise is F + 1 s, and a full machine takes longer."""
+ENDLESS = pp.synthetic(
+    pp.Plan(mesh_size=2, chunks=100_000, in_flight_depth=2, backend="gloo", freeze_s=FREEZE_S),
+    encode_ms=5,
+    decode_ms=5,
+    stage1_ms=10,
+    payload_mb=0.1,
+)
+
+
+def two_nodes(**options) -> pp.Command:
+    return pp.Command("", hosts=["here", "there"], same_host=True, **options)
+
+
+def node(number: int) -> psutil.Process:
+    return next(each for each in descendants() if each.cmdline()[-3:] == ["ppwork", "node", str(number)])
+
+
+def listening() -> set[str]:
+    """Return the addresses on which what we started listens."""
+    connections = [each for process in descendants() for each in process.net_connections("inet")]
+    return {each.laddr.ip for each in connections if each.status == psutil.CONN_LISTEN}
+
+
+def listening_on_host(process: psutil.Process) -> set[str]:
+    """Return the same of all that is on the host of a process, by its own network."""
+    found = set()
+    for table in ("tcp", "tcp6"):
+        lines = Path(f"/proc/{process.pid}/net/{table}").read_text().splitlines()[1:]
+        places = [line.split()[1].partition(":")[0] for line in lines if line.split()[3] == "0A"]
+        found.update(
+            socket.inet_ntoa(bytes.fromhex(each)[::-1]) if table == "tcp" else each for each in places
+        )
+    return found
+
+
+class OnceRunning:
+    """``progress`` of a launch: does something once, when a few chunks have been emitted."""
+
+    def __init__(self, act):
+        self.act, self.acted_s = act, 0.0
+
+    def __call__(self, entry):
+        if entry.name == "emit" and entry.chunk_index >= 3 and not self.acted_s:
+            self.act()
+            self.acted_s = time.monotonic()
+
+
+def test_a_clip_over_two_nodes_is_that_of_one_process_and_its_records_are_here(tmp_path, monkeypatch):
+    """No folder is shared: all that the ranks left came by the pipes. And nobody can join meanwhile."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    made = []
+    monkeypatch.setattr(
+        launching, "Muster", lambda *arguments: made.append(muster.Muster(*arguments)) or made[0]
+    )
+    seen = {}
+
+    def look():
+        secret = made[0]._secret
+        family = descendants()
+        at = made[0].hosts[0].way.to
+        store = dist.TCPStore(at.address, at.port, is_master=False)
+        keys = store.list_keys()
+        seen.update(
+            listening=listening(),
+            keys=keys,
+            shown=[
+                process.pid
+                for process in family
+                if secret in (text := f"{process.cmdline()} {process.environ()}".encode())
+                or b"secret=" in text
+            ],
+            told=[key for key in keys if secret in store.get(key)],
+        )
+
+    plan = pp.Plan(mesh_size=2, chunks=6, in_flight_depth=3, backend="gloo", verify=True, keep_outputs=True)
+    once = OnceRunning(look)
+    run = pp.launch(plan, on=two_nodes(use_shared=False), out=tmp_path / "run", progress=once)
+    assert run.summary["max_abs_diff"] <= plan.allowed_difference
+    assert sorted(run.outputs) == list(range(6))
+    for name in ("denoised.mp4", "side_by_side.png", *(f"rank{rank}.log" for rank in range(3))):
+        assert (run.run_dir / name).stat().st_size, name
+    assert [read_pulse(run.run_dir, rank).exit_code for rank in range(3)] == [0, 0, 0]
+    hosts = run.summary["hosts"]
+    assert [(host["name"], host["ranks"]) for host in hosts] == [("here", [0]), ("there", [1, 2])]
+    for host in hosts:
+        assert abs(host["offset_ns"]) <= host["error_ns"] < 1e9  # one clock
+    assert sorted(emissions(aligned(run.entries_by_rank))) == list(range(6))
+    assert "Nothing failed" in pp.diagnose(run).text
+    assert not list(tmp_path.glob("ppwork-run-*"))  # what the hosts had is gone there
+
+    assert once.acted_s
+    assert seen["listening"] == {"127.0.0.1"}
+    assert any("/parity/" in key for key in seen["keys"])
+    assert not [key for key in seen["keys"] if "secret" in key]
+    assert (seen["shown"], seen["told"]) == ([], [])
+
+
+@pytest.mark.parametrize("who", ["node", "torchrun"])
+def test_a_host_whose_node_or_torchrun_is_killed_is_named_and_ends_the_others(tmp_path, who):
+    """N16: with torchruns alone the run went on with orphans."""
+
+    def kill():
+        there = node(1)
+        torchrun = next(run.agent for run in own_runs() if run.launcher.pid == there.pid)
+        (there if who == "node" else torchrun.process()).kill()
+
+    once = OnceRunning(kill)
+    run = pp.launch(ENDLESS, on=two_nodes(), out=tmp_path / "run", progress=once, check=False)
+    assert time.monotonic() - once.acted_s < END_S
+    assert run.exit_code == HOST_LOST
+    found = diagnose(run)
+    assert found.cause.rank == -1
+    assert found.cause.error_type == {"node": "HostLost", "torchrun": "TorchrunDied"}[who]
+    assert "there (ranks 1 and 2)" in run.failure.headline
+    assert "chunk" in run.failure.headline
+
+
+def test_nothing_outlives_a_launcher_that_is_killed(tmp_path):
+    """N17: the hosts read the end of their pipes."""
+    ENDLESS.save(tmp_path)
+    places = 'pp.Command("", ["here", "there"], same_host=True)'
+    program = f"import ppwork as pp; pp.launch(pp.Plan.load({str(tmp_path)!r}), on={places}, out='run')"
+    launcher = subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path)
+    try:
+        pulses = wait_for(
+            lambda: (
+                all(each := [read_pulse(tmp_path / "run", rank) for rank in range(3)])
+                and all("chunk_index" in pulse.ids for pulse in each)
+                and each
+            ),
+            90,
+        )
+        family = [*psutil.Process(launcher.pid).children(recursive=True), *(p.process() for p in pulses)]
+    finally:
+        launcher.send_signal(signal.SIGKILL)
+        launcher.wait()
+    _, left = psutil.wait_procs(family, timeout=4)
+    assert left == []
+
+
+@needs_hosts
+@pytest.mark.cold
+def test_a_cable_between_two_hosts_that_is_pulled_is_named_as_that(tmp_path):
+    """N01: the pipes do not run over that cable, so both hosts are heard; nobody has named an interface."""
+    enter = tmp_path / "enter"
+    with hosts_on_a_switch() as hosts:
+        ways = [f'{host.name}) shift; exec {shlex.join(host.command([]))} "$@";;' for host in hosts]
+        enter.write_text("\n".join(["#!/bin/sh", 'case "$1" in', *ways, "esac", ""]))
+        enter.chmod(0o700)
+        open_at = []
+        once = OnceRunning(
+            lambda: (open_at.extend(listening_on_host(node(number)) for number in (0, 1)), hosts[1].cut())
+        )
+        on = pp.Command(f"{enter} {{host}}", hosts=["hosta", "hostb"], ranks=(1, 2))
+        run = pp.launch(ENDLESS, on=on, out=tmp_path / "run", progress=once, check=False)
+    assert time.monotonic() - once.acted_s < END_S
+    known = json.loads((run.run_dir / "hosts.json").read_bytes())["hosts"]
+    assert [(host["name"], host["address"], host["interface"]) for host in known] == [
+        ("hosta", ADDRESSES[0], CABLE),
+        ("hostb", ADDRESSES[1], CABLE),
+    ]
+    assert open_at == [{ADDRESSES[0]}, {ADDRESSES[1]}]
+    assert diagnose(run).cause.error_type == "NetworkSilent"
+    assert "between hosta (10.77.77.1) and hostb (10.77.77.2)" in run.failure.headline
+    assert (run.run_dir / TORCHRUN_LOG).exists()
+    assert socket.gethostname() not in ("hosta", "hostb")

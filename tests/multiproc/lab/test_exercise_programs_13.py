@@ -1,0 +1,31 @@
+"""The program of lesson 13, and what runs its programs where no host can be made: two torchruns here."""
+
+from __future__ import annotations
+
+import pytest
+from solved import changed, right_program, verdict_of
+
+from ppwork.lab import two_hosts
+
+PORT = "--master-port={port}"
+
+
+def test_two_torchruns_that_ask_at_two_ports_are_told_so(tmp_path):
+    """The lesson's own attempt has both mistakes, and its solution none: each is run there."""
+    source = changed(right_program("13.1"), (PORT, "--master-port={port + node}"))
+    verdict = verdict_of("13.1", source, tmp_path, ranks=1, limit_s=90)
+    assert "at another port" in verdict.hint
+
+
+@pytest.mark.cold
+def test_without_root_both_torchruns_are_on_this_machine_and_make_one_job(tmp_path, monkeypatch):
+    monkeypatch.setattr(two_hosts, "why_no_hosts", lambda **_: "only root may")
+    program = tmp_path / "my_sum.py"
+    program.write_text(
+        "import torch\nimport torch.distributed as dist\ndist.init_process_group('gloo')\n"
+        "total = torch.ones(1)\ndist.all_reduce(total)\nprint('sum', int(total), flush=True)\n"
+        "dist.destroy_process_group()\n"
+    )
+    run = two_hosts.on_two_hosts(str(program), ranks=(1, 1))
+    assert run.where == two_hosts.HERE
+    assert [run.printed(host) for host in (0, 1)] == ["sum 2", "sum 2"]
