@@ -213,7 +213,7 @@ def minutes(page):
     reading = words / WORDS_A_MINUTE + sum(len(lines_in(cell)) for cell in code) * LINE_S / 60 + runs
     on_ranks = sum(is_program(cell) for cell in page.attempts.values())
     trying = on_ranks * PROGRAM_MINUTES + (len(attempts) - on_ranks) * FUNCTION_MINUTES
-    trying += known.get("task_minutes", 0)  # an open task, such as the capstone's
+    trying += known.get("task_minutes", 0)  # an open task as the capstone's, or a play on paper
     for name, computed in (("minutes", reading), ("exercise_minutes", trying)):
         said = known.get(name, 0)
         if abs(said - computed) > max(SLACK * computed, SLACK_MINUTES):

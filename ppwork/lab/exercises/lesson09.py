@@ -70,7 +70,7 @@ def _two_numbers(attempt: Attempt) -> Iterator[str]:
 FUNCTIONS: dict[str, Callable[[Any], str]] = {"09.4": _to_blame}
 PROGRAMS: Programs = {
     "09.1": first_of(
-        ends_well("Which rank makes fewer calls of `all_reduce`? How can all agree on a number?"),
+        ends_well("How often has each rank run the line with `all_reduce`? How can all agree on a number?"),
         _same_total,
     ),
     "09.2": first_of(

@@ -1,7 +1,8 @@
-"""Exercises of the lesson on the simulator (12): mesh and depth for given costs, and two loops to mend."""
+"""Exercises of the lesson on the simulator (12): mesh and depth, two loops to mend, a period to predict."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -189,6 +190,34 @@ def _mostly_after(times_ns: list[int]) -> bool:
     return sum(ns >= STAGE0_NS for ns in times_ns) > len(times_ns) / 2
 
 
+OWN = re.compile(r"period ([\d.]+) ms; depth and costs 2 (\d+) (\d+) (\d+) predicted ([\d.]+)")
+GIVEN_MS = (20.0, 40.0, 20.0), (15.0, 30.0, 15.0)
+"""Costs that stand in the lesson."""
+LEAST, MOST = 0.8, 1.12
+"""Of the measured period: a busy machine is slower than any prediction, and hardly ever quicker."""
+
+
+def hints_of_own(printed: str) -> Iterator[str]:
+    """Look at what ``my_rough.py`` printed: the period, its depth and costs, and the prediction."""
+    found = OWN.fullmatch(printed)
+    if found is None:
+        yield f"Rank 0 printed {printed!r}; expected one line: period, costs at depth 2, prediction."
+        return
+    measured, encode, generate, decode, predicted = map(float, found.groups())
+    told = f"You predicted {predicted:g} ms, and the run had {measured:g}."
+    if predicted > MOST * measured:
+        yield f"{told} At depth 2 both ranks work at once: what does a chunk not wait for?"
+    elif predicted < LEAST * measured:
+        yield f"{told} Play it: `period_of(simulate(rough(40, 0.5, **mine), 2), 2)`. Does that come nearer?"
+    if (encode, generate, decode) in GIVEN_MS:
+        yield "These costs stand in the lesson: take some of your own."
+
+
+@program(ranks=2)
+def _own_costs(attempt: Attempt) -> Iterator[str]:
+    yield from hints_of_own("".join(attempt.lines(0)))
+
+
 FUNCTIONS = {"12.1": _mesh_and_depth}
 PROGRAMS: Programs = {
     "12.2": first_of(
@@ -196,4 +225,5 @@ PROGRAMS: Programs = {
         _reports,
     ),
     "12.3": _three_stages,
+    "12.4": first_of(ends_well("Are the costs whole milliseconds, in the order of `mine`?"), _own_costs),
 }

@@ -15,7 +15,7 @@ HIGHEST, LOWEST = "ReduceOp.MAX", "ReduceOp.MIN"
     ("exercise", "source", "hint"),
     [
         ("09.1", UNEVEN, ""),
-        ("09.1", changed(UNEVEN, (AGREED, "rounds = torch.tensor([len(batches)])\n")), "fewer calls"),
+        ("09.1", changed(UNEVEN, (AGREED, "rounds = torch.tensor([len(batches)])\n")), "has each rank run"),
         ("09.1", changed(UNEVEN, (HIGHEST, LOWEST)), "A batch was left out"),
         ("09.2", PRINTS, ""),
         ("09.2", changed(PRINTS, (MEAN, f"    if rank == 0:\n    {MEAN}")), "does `mean` call"),

@@ -1,0 +1,23 @@
+"""The last exercise of the lesson on the simulator: a prediction beside what was measured."""
+
+from __future__ import annotations
+
+import pytest
+
+from ppwork.lab.exercises.lesson12 import hints_of_own
+
+
+@pytest.mark.parametrize(
+    ("printed", "hint"),
+    [
+        ("period 46.0 ms; depth and costs 2 10 40 30 predicted 44.4", ""),
+        ("period 46.0 ms; depth and costs 2 20 40 20 predicted 80.0", "both ranks work at once"),
+        ("period 46.0 ms; depth and costs 2 10 40 30 predicted 30.0", "Play it"),
+        ("period 34.7 ms; depth and costs 2 15 30 15 predicted 33.3", "take some of your own"),
+        ("period 34.7 ms; depth and costs 3 10 30 15 predicted 33.3", "costs at depth 2"),
+    ],
+)
+def test_prediction_and_its_hint(printed, hint):
+    said = next(hints_of_own(printed), "")
+    assert hint in said
+    assert bool(said) == bool(hint)
