@@ -29,6 +29,7 @@ CABLES = ("", PULLED, ONE_WAY)
 IN_MINIATURE, HERE = "two hosts in miniature", "one machine, two torchruns"
 RECORDED = f"recorded on {IN_MINIATURE}"
 LOOPBACK, PORT = "127.0.0.1", 29400
+INTERFACE_VARIABLE = "GLOO_SOCKET_IFNAME"
 LOOK_S = 0.02
 LIMIT_S = 90.0
 RECORDS = Path(__file__).parent / "recorded" / "two_hosts.json"
@@ -40,7 +41,7 @@ class TwoHosts:
 
     Attributes:
         where: On what it ran.
-        commands: Of the two torchruns.
+        commands: Of the two torchruns, with the variable that was set for each in front.
         lines: What the ranks of each host printed, in the order in which it came.
     """
 
@@ -54,9 +55,11 @@ class TwoHosts:
 
     def __repr__(self) -> str:
         said = [f"({self.where}; here only root may make them)"] if self.where == RECORDED else []
-        for name, command, lines in zip(NAMES, self.commands, self.lines, strict=True):
-            options, master = command.split(" --master", 1)  # a slide has no room for the whole line
-            said += [f"{name}$ {options} \\", f"           --master{master}"]
+        for name, whole, lines in zip(NAMES, self.commands, self.lines, strict=True):
+            variable, command = whole.split(" torchrun", 1)  # a slide has no room for the whole line
+            options, master = command.split(" --master", 1)
+            said += [f"{name}$ {variable} \\"]
+            said += [f"         torchrun{options} \\", f"           --master{master}"]
             said += [f"  {line}" for line in lines]
         return "\n".join(said)
 
@@ -95,13 +98,14 @@ def on_two_hosts(
         raise PlanError(f"There is no file {program}.", check_first="the cell that writes it")
     if not why_no_hosts(clocks=bool(ahead_s)):
         return _in_miniature(program, ranks, interface, cable, at, ahead_s, limit_s)
-    if (interface, cable, ahead_s) != (CABLE, "", 0):
+    known = name_of(program, interface, cable, ahead_s) in _records()
+    if known or (interface, cable, ahead_s) != (CABLE, "", 0):
         return recorded(program, interface, cable, ahead_s)
     port = _free_port()
     commands = [_words(node, count, LOOPBACK, port) for node, count in enumerate(ranks)]
     with _both([_command(words, program) for words in commands], "lo") as (agents, logs):
         _await(agents, limit_s)
-        return _finished(HERE, commands, program, logs)
+        return _finished(HERE, commands, program, "lo", logs)
 
 
 def name_of(program: str, interface: str, cable: str, ahead_s: int) -> str:
@@ -115,7 +119,7 @@ def recorded(program: str, interface: str, cable: str, ahead_s: int) -> TwoHosts
     Raises:
         PlanError: Nothing was.
     """
-    known = msgspec.json.decode(RECORDS.read_bytes(), type=dict[str, TwoHosts])
+    known = _records()
     name = name_of(program, interface, cable, ahead_s)
     if name not in known:
         why = why_no_hosts(clocks=True)
@@ -124,6 +128,10 @@ def recorded(program: str, interface: str, cable: str, ahead_s: int) -> TwoHosts
             check_first="JupyterLab as root, in a container of its own",
         )
     return known[name]
+
+
+def _records() -> dict[str, TwoHosts]:
+    return msgspec.json.decode(RECORDS.read_bytes(), type=dict[str, TwoHosts])
 
 
 def _in_miniature(
@@ -141,7 +149,7 @@ def _in_miniature(
                     time.sleep(LOOK_S)
                 _break(hosts, cable)
             _await(agents, deadline - time.monotonic())
-            return _finished(IN_MINIATURE, words, program, logs)
+            return _finished(IN_MINIATURE, words, program, interface, logs)
 
 
 def _break(hosts: tuple[Host, ...], cable: str) -> None:
@@ -164,7 +172,7 @@ def _command(words: list[str], program: str) -> list[str]:
 @contextlib.contextmanager
 def _both(commands: list[list[str]], interface: str) -> Iterator[tuple[list[Started], list[Path]]]:
     """Start both torchruns; yield them and the files that get what their ranks print."""
-    environment = {**child_environment(1), "GLOO_SOCKET_IFNAME": interface}
+    environment = {**child_environment(1), INTERFACE_VARIABLE: interface}
     environment.pop(STORE_VARIABLE, None)
     with TemporaryDirectory(prefix="ppwork-hosts-") as folder, contextlib.ExitStack() as stack:
         agents, logs = [], []
@@ -182,8 +190,9 @@ def _await(agents: list[Started], limit_s: float) -> None:
         time.sleep(LOOK_S)
 
 
-def _finished(where: str, words: list[list[str]], program: str, logs: list[Path]) -> TwoHosts:
-    first, second = (" ".join(["torchrun", *said, program]) for said in words)
+def _finished(where: str, words: list[list[str]], program: str, interface: str, logs: list[Path]) -> TwoHosts:
+    variable = f"{INTERFACE_VARIABLE}={interface}"
+    first, second = (" ".join([variable, "torchrun", *said, program]) for said in words)
     a, b = (tuple(log.read_text(errors="replace").splitlines()) for log in logs)
     return TwoHosts(where, (first, second), (a, b))
 

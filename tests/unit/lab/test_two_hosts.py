@@ -44,7 +44,7 @@ def test_a_reader_who_is_not_root_sees_what_was_recorded_of_every_run_that_needs
         for program, options in calls_of_the_lesson()
         if options.keys() & {"interface", "cable", "ahead_s"}
     ]
-    assert len(shown) == 4
+    assert len(shown) == 5
     for run in shown:
         assert run.where == RECORDED
         assert repr(run).startswith("(recorded on two hosts in miniature; here only root may make them)\n")
@@ -54,7 +54,7 @@ def test_a_reader_who_is_not_root_sees_what_was_recorded_of_every_run_that_needs
 
 def test_what_was_recorded_is_found_without_root(no_root):
     run = on_two_hosts("my_cable.py", cable=PULLED, at="chunk 3")
-    assert run.printed(1).splitlines()[-1] == "rank 1, after 4 s: timed out"
+    assert run.printed(1).splitlines()[-1] == "rank 1, in recv, after 4 s: timed out"
 
 
 def test_what_was_not_recorded_is_refused_with_the_reason(no_root):
