@@ -89,7 +89,8 @@ class CallRows:
         self._calls = [c for of in met.ranks.values() for c in of.calls if shown.shows(c)]
         apart = {meeting.group for meeting in met.meetings if parted(meeting)}
         self._names = words_of_calls(met, self._calls, apart)
-        self._loans = [loan for loan in met.loans if shown.shows(loan.call) and self._span(loan) is not None]
+        # Also what was lent before the first moment: it is lent still.
+        self._loans = [loan for loan in met.loans if self._span(loan) is not None]
         self._lanes = self._threads()
         self._lent: dict[int, float] = {}
         self._streams: dict[tuple[int, str], float] = {}
@@ -264,7 +265,10 @@ class CallRows:
         style.open_frame(axes)
 
     def _ticks(self) -> tuple[list[float], list[str]]:
-        """Return ticks on both sides of the break, and the true end of the time behind it."""
+        """Return ticks on both sides of the break, and the true end of the time behind it.
+
+        The end has as many decimals as it takes to be more than the tick in front of it.
+        """
         assert self._shown.gap is not None  # noqa: S101  the caller has asked
         shown, (first, then), every = self._shown, self._shown.gap, self._axes.get_xticks()
         before = [float(tick) for tick in every if self._low <= tick < shown.x(first)]
@@ -272,7 +276,9 @@ class CallRows:
         number = int(shown.ms(then) // step) + 1
         after = [n * step for n in range(number, int(last // step) + 1) if last - n * step > 0.6 * self._inch]
         behind = [shown.x(shown.zero_ns + round(ms * 1e6)) for ms in (*after, last)]
-        return [*before, *behind], [f"{ms:g}" for ms in (*before, *after)] + [f"{last:.0f}"]
+        round_ones = [*before, *after]
+        digits = next(n for n in range(7) if n == 6 or round(last, n) > max(round_ones, default=-1.0))
+        return [*before, *behind], [*(f"{ms:.10g}" for ms in round_ones), f"{last:.{digits}f}"]
 
     def _bars(self, lane: Lane) -> None:
         axes, row = self._axes, lane.row

@@ -227,6 +227,30 @@ def test_many_lent_buffers_are_counted(tmp_path):
     assert "6" in said
 
 
+def test_a_buffer_that_was_lent_before_the_window_is_lent_in_it(tmp_path):
+    made = MadeCalls(tmp_path, 2)
+    handles = [made.send(0, 1, 10 * n, 10 * n + 1, name="isend", lent=True) for n in range(6)]
+    for n, handle in enumerate(handles):
+        made.wait(0, handle, 200 + n, 200.5 + n, line=5)
+    made.recv(1, 0, 0, 300)
+    said = texts(pp.pictures.program(tmp_path, from_ms=100, until_ms=150).figure)
+    assert "buffer lent" in said
+    assert "6" in said
+
+
+def test_ticks_behind_a_break_go_up(tmp_path):
+    made = MadeCalls(tmp_path, 2)
+    for rank in range(2):
+        made.call(rank, "all_reduce", 0, 0.4, ONE, line=3)
+    made.recv(0, 1, 0.5, 3001.07, line=7, error="RuntimeError: Timed out waiting")
+    made.left(0, 3001.17, "RuntimeError: Timed out waiting")
+    made.left(1, 0.7)
+    axis = pp.pictures.program(tmp_path).figure.axes[0]
+    assert any("left out" in text for text in texts(axis.figure))
+    shown = [float(label.get_text()) for label in axis.get_xticklabels()]
+    assert shown == sorted(set(shown)), shown
+
+
 def test_a_helper_thread_has_a_row_of_its_own(tmp_path):
     made = MadeCalls(tmp_path, 2)
     made.recv(0, 1, 0, 100)
