@@ -37,8 +37,10 @@ def known_within(what, timeout_s, pulse_s, has_pulse):
 
 
 def judge(sender, receiver):
-    if "returned" not in sender or "came" not in receiver or sender["called"] > receiver["came"]:
+    if not {"called", "returned"} <= sender.keys() or "came" not in receiver:
         return "error"
+    if sender["called"] >= receiver["came"]:
+        return "shows nothing"
     return "holds" if sender["returned"] < receiver["came"] else "does not hold here"
 
 
