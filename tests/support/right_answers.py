@@ -140,5 +140,5 @@ RIGHT = {
     "14.3": fault_named,
     "15.1": judge,
     "15.2": two_verdicts,
-    "16.2": lambda: ["2.14.0+cpu"],
+    "16.2": lambda: ["2.14.0+cpu", "2.15.0a0+gitff"],
 }
