@@ -36,9 +36,23 @@ def known_within(what, timeout_s, pulse_s, has_pulse):
     return 0 if what == "killed" else min(pulse_s, timeout_s) if has_pulse else timeout_s
 
 
+def sender(rank):
+    return rank - 2 ** (rank.bit_length() - 1) if rank else 0
+
+
+def late_ranks(size, sleeper):
+    behind = {sleeper}
+    for rank in range(sleeper + 1, size):
+        if sender(rank) in behind:
+            behind.add(rank)
+    return behind | {sender(sleeper)}
+
+
 def judge(sender, receiver):
-    if "returned" not in sender or "came" not in receiver or sender["called"] > receiver["came"]:
+    if not {"called", "returned"} <= sender.keys() or "came" not in receiver:
         return "error"
+    if sender["called"] >= receiver["came"]:
+        return "shows nothing"
     return "holds" if sender["returned"] < receiver["came"] else "does not hold here"
 
 
@@ -114,7 +128,7 @@ RIGHT = {
         first[0] != second[0] and first[1] == second[1] and "write" in (first[2], second[2])
     ),
     "06.4": lambda calls: (calls[1] == ("isend", "compute"), calls[2] == ("wait", "compute")),
-    "07.1": lambda size: math.ceil(math.log2(size)),
+    "07.1": late_ranks,
     "08.1": known_within,
     "08.3": cause,
     "13.2": interface_to,
@@ -126,5 +140,5 @@ RIGHT = {
     "14.3": fault_named,
     "15.1": judge,
     "15.2": two_verdicts,
-    "16.2": lambda: ["2.14.0+cpu"],
+    "16.2": lambda: ["2.14.0+cpu", "2.15.0a0+gitff"],
 }

@@ -1,33 +1,48 @@
-"""Exercises of the lesson on the mesh (07): rounds, a refusal all hear of, a layer split over two ranks."""
+"""Exercises of the lesson on the mesh (07): who is late, a refusal all hear of, a layer on two ranks."""
 
 from __future__ import annotations
 
 import ast
-import math
 from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
 
-from ppwork.lab.exercises.answers import Case, exercise, number_case
+from ppwork.lab.exercises.answers import Case, exercise
 from ppwork.lab.exercises.attempts import Attempt, Programs, first_of, program
 from ppwork.launcher.script import ScriptRun
-from ppwork.timeline.costs import Costs, Hop
 
-SIZES = (2, 3, 4, 8, 9, 1)
+LATE = {
+    (5, 1): {0, 1, 3},
+    (5, 3): {1, 3},
+    (8, 1): {0, 1, 3, 5, 7},
+    (9, 2): {0, 2, 6},
+    (9, 8): {0, 8},
+    (6, 5): {1, 5},
+    (4, 0): {0, 1, 2, 3},
+}
+"""Who comes back late from a broadcast, by the number of ranks and the one that sleeps."""
 MESHED = 3
 """Ranks of the program with a leader and a follower."""
 
 
 @exercise
-def _rounds() -> Iterator[Case]:
-    model = Costs.of_links(Hop(), Hop(1.0))
-    for size in SIZES:
-        hop, stretch = model.broadcast_hop(size)
-        habits = {
-            size - 1.0: "The root alone would need that many; but each rank that has the data passes it on.",
-            float(size): "The root has the data before the first round, and others pass it on as well.",
-            math.log2(size): "There is no half a round: round up.",
-            1.0: "It is one call, but in one round the root reaches a single rank.",
-        }
-        yield number_case((size,), stretch * hop.ms(0), habits)
+def _late_ranks() -> Iterator[Case]:
+    for (size, sleeper), right in LATE.items():
+        thought = partial(_about_late, sleeper, right)
+        yield Case(f"For {size} ranks and the sleeper {sleeper}", (size, sleeper), right, thought)
+
+
+def _about_late(sleeper: int, right: set[int], given: Any) -> str:  # noqa: ANN401  whatever a learner returns
+    if not isinstance(given, set | frozenset):
+        return "A set is asked for."
+    if sleeper not in given:
+        return "The sleeper starts its clock before it sleeps, so it is late, too."
+    sender = min(right)
+    if sender not in given:
+        return f"Rank {sender} sends to the sleeper, and its call returns only when all its sends are over."
+    if right - given:
+        return "Who gets its copy from a late rank is late, and so is who gets it from that one."
+    return "Nobody else sends to the sleeper or gets its copy by way of it: a broadcast is no barrier."
 
 
 Matrix = list[list[float]]
@@ -183,5 +198,5 @@ def _ends(attempt: Attempt) -> Iterator[str]:
             yield f"Rank {rank} printed {attempt.lines(rank)}, not {ENDED}."
 
 
-FUNCTIONS = {"07.1": _rounds}
+FUNCTIONS = {"07.1": _late_ranks}
 PROGRAMS: Programs = {"07.2": first_of(_told, _ends), "07.3": _by_columns, "07.4": _by_rows}

@@ -10,7 +10,7 @@ from ppwork.lab.exercises.attempts import Attempt, Programs, program
 from ppwork.records.calls import SEND, Call
 
 Notes = dict[str, float]
-HOLDS, NOT_HERE, ERROR = "holds", "does not hold here", "error"
+HOLDS, NOT_HERE, NOTHING, ERROR = "holds", "does not hold here", "shows nothing", "error"
 OBSERVATIONS: dict[str, tuple[Notes, Notes, str]] = {
     "The send was called before its receiver came and returned after it: it may have waited for it.": (
         {"called": 10.0, "returned": 10.41},
@@ -31,8 +31,13 @@ OBSERVATIONS: dict[str, tuple[Notes, Notes, str]] = {
         {},
         ERROR,
     ),
-    "The receiver was there before the send was called: there was nothing to wait for, and nothing was "
-    "shown.": ({"called": 10.5, "returned": 10.51}, {"came": 10.4}, ERROR),
+    "The receiver was there before the send was called: there was nothing to wait for, and the run shows "
+    "nothing.": ({"called": 10.5, "returned": 10.51}, {"came": 10.4}, NOTHING),
+    "There is no `called` in these notes: was the receiver there before the call? Nobody can say.": (
+        {"returned": 10.41},
+        {"came": 10.4},
+        ERROR,
+    ),
 }
 """Notes of sender and receiver, and the verdict on "`send` does not wait for its receiver", by the reason."""
 

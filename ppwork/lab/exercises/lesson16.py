@@ -10,12 +10,12 @@ from ppwork.launcher.script import ScriptRun
 
 BUILDS = {
     "2.9.1": "2.9.1 is older than 2.14: `torch.__version__` compares numbers, and 9 is less than 14.",
-    "2.13.1+cu130": "2.13.1 is older than 2.14; what follows the plus says how it was built.",
-    "2.14.0a0+git1b2c": "2.14.0a0 is a nightly, and comes before its release: the comparison is False.",
+    "2.14.0rc2": "2.14.0rc2 is a candidate, and comes before its release: the comparison is False.",
     "2.14.0+cpu": "2.14.0+cpu is the release: what follows the plus says how it was built, not when.",
+    "2.15.0a0+gitff": "2.15.0a0 is a nightly: it comes before 2.15.0, and after every 2.14.",
 }
 """Builds, and what to think of when one is wrongly in the answer, or wrongly not."""
-NEW_ENOUGH = {"2.14.0+cpu"}
+NEW_ENOUGH = {"2.14.0+cpu", "2.15.0a0+gitff"}
 
 
 def _builds(answer: Callable[[], Any]) -> str:

@@ -147,6 +147,7 @@ def test_right_answer_is_right(exercise):
         ),
         ("15.1", lambda sender, receiver: judge(sender, {"came": 99.0, **receiver}), "no moment to compare"),
         ("15.1", lambda sender, receiver: judge({**sender, "called": 0.0}, receiver), "nothing to wait for"),
+        ("15.1", lambda sender, receiver: judge({"called": 0.0, **sender}, receiver), "Nobody can say"),
         ("15.2", lambda notes, code: ("holds", "holds"), "the other does not"),
         ("15.2", lambda notes, code: ("holds", "does not hold here"), "ended at once"),
         (

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
-from right_answers import RIGHT
+from right_answers import RIGHT, sender
 
 from ppwork.lab.exercises.check import check
 
@@ -21,10 +19,12 @@ from ppwork.lab.exercises.check import check
             "has left",
         ),
         ("03.3", lambda steps: RIGHT["03.3"](steps)[:2], "to the last"),
-        ("07.1", lambda size: size - 1, "passes it on"),
-        ("07.1", lambda size: size, "before the first round"),
-        ("07.1", lambda size: 1, "a single rank"),
-        ("07.1", math.log2, "round up"),
+        ("07.1", lambda size, sleeper: set(range(size)), "no barrier"),
+        ("07.1", lambda size, sleeper: {sleeper}, "all its sends"),
+        ("07.1", lambda size, sleeper: RIGHT["07.1"](size, sleeper) - {sleeper}, "before it sleeps"),
+        ("07.1", lambda size, sleeper: {sleeper, sender(sleeper)}, "from that one"),
+        ("07.1", lambda size, sleeper: {0, 1, 3}, "Nobody else"),
+        ("07.1", lambda size, sleeper: sorted(RIGHT["07.1"](size, sleeper)), "A set"),
     ],
 )
 def test_usual_mistake_gets_its_hint(exercise, answer, hint):

@@ -11,8 +11,8 @@ from ppwork.lab.exercises.check import check
     ("builds", "hint"),
     [
         (["2.9.1", "2.14.0+cpu"], "9 is less than 14"),
-        (["2.13.1+cu130", "2.14.0+cpu"], "2.13.1 is older"),
-        (["2.14.0a0+git1b2c", "2.14.0+cpu"], "comes before its release"),
+        (["2.14.0rc2", "2.14.0+cpu"], "comes before its release"),
+        (["2.14.0+cpu"], "after every 2.14"),
         ([], "how it was built"),
         (["2.14"], "a list of builds"),
         ("2.14.0+cpu", "a list of builds"),
