@@ -28,7 +28,9 @@ MOST_WHOLE = 64 << 20
 MOST_GROWN = 1 << 30
 """Bytes of a log or of the spans of a rank."""
 MOST_FILES = 256
-"""Of one host."""
+"""Of one host; more stay on it."""
+MOST_TOLD = 16
+"""Files and folders that stay, by name; they stay in one folder."""
 PER_LOOK = 16
 """Pieces of one file that are sent before the next file has its turn."""
 _OURS = {Plan.FILE_NAME, END_FILE, HOSTS_FILE, VERIFY_FILE, "reference.log"}
@@ -79,7 +81,7 @@ class Sender:
         self._offsets = dict.fromkeys(names.growing, 0)
         self._sent: dict[str, tuple[int, int] | bytes] = {}
         self.stays = False
-        """Some file was too large."""
+        """Something in the folder was not sent: too large, a folder, a link, a name of another kind."""
 
     def look(self) -> Iterator[Piece]:
         """Yield what is new in the files that grow, and the records that have changed."""
@@ -103,17 +105,21 @@ class Sender:
         """Yield all that is left when no rank is left: the smallest file of stage 0 first."""
         while pieces := list(self.look()):
             yield from pieces
-        paths = [path for path in self._folder.iterdir() if path.is_file() and not path.is_symlink()]
-        for path in sorted(paths, key=lambda path: path.stat().st_size):
-            if path.name in self._offsets or path.name in self._names.records:
+        known = {*self._offsets, *self._names.records, *_OURS}
+        left = MOST_FILES - len(known)
+        told = 0
+        for path in sorted(self._folder.iterdir(), key=lambda path: path.lstat().st_size):
+            if path.name in known:
                 continue
-            if not self._names.of_stage0(path.name):
-                continue
-            if (size := path.stat().st_size) > MOST_WHOLE:
-                self.stays = True
-                yield Stays(str(path), size)
-            else:
+            size, is_plain = path.lstat().st_size, path.is_file() and not path.is_symlink()
+            if is_plain and self._names.of_stage0(path.name) and size <= MOST_WHOLE and left > 0:
+                left -= 1
                 yield from self._whole(path.name)
+                continue
+            self.stays = True
+            if told < MOST_TOLD:
+                told += 1
+                yield Stays(os.fsencode(path).decode(errors="replace"), size)
 
     def _stamp(self, name: str) -> tuple[int, int]:
         state = (self._folder / name).stat()
