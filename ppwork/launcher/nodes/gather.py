@@ -19,6 +19,7 @@ from ppwork.records.failure import failure_file
 from ppwork.records.files import temporary
 from ppwork.records.flight import flight_file
 from ppwork.records.hosts import HOSTS_FILE
+from ppwork.records.ledger import ledger_file
 from ppwork.records.pulse import pulse_file
 from ppwork.records.run import END_FILE, OUTPUTS_FILE, SUMMARY_FILE, TORCHRUN_LOG, VERIFY_FILE, log_file
 from ppwork.records.spans import span_file
@@ -58,6 +59,8 @@ class Names:
         self.records = [
             file(here, rank).name for rank in ranks for file in (pulse_file, failure_file, flight_file)
         ]
+        self.scratch = {ledger_file(here, rank).name for rank in ranks}
+        """What ranks of one host tell each other while they run: it goes with the folder."""
         self._has_stage0 = STAGE0_RANK in ranks
 
     def of_stage0(self, name: str) -> bool:
@@ -105,7 +108,7 @@ class Sender:
         """Yield all that is left when no rank is left: the smallest file of stage 0 first."""
         while pieces := list(self.look()):
             yield from pieces
-        known = {*self._offsets, *self._names.records, *_OURS}
+        known = {*self._offsets, *self._names.records, *self._names.scratch, *_OURS}
         left = MOST_FILES - len(known)
         told = 0
         for path in sorted(self._folder.iterdir(), key=lambda path: path.lstat().st_size):

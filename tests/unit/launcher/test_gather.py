@@ -69,7 +69,8 @@ def test_what_stage_0_left_comes_at_the_end_and_all_that_does_not_is_told_and_st
 
 def test_more_files_than_may_come_stay_and_are_not_the_end_of_the_host(sides, monkeypatch):
     sender, home, there, here = sides
-    known = len({*sender._offsets, *sender._names.records, *gather._OURS})
+    names = sender._names
+    known = len({*sender._offsets, *names.records, *names.scratch, *gather._OURS})
     monkeypatch.setattr(gather, "MOST_FILES", known + 2)
     for number in range(4):
         (there / f"{number}.png").write_bytes(b"p" * number)
