@@ -143,10 +143,11 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """
         try:
             fields = msgspec.json.decode(text)
-            if isinstance(fields, dict) and None in map(fields.get, VIDEO_FIELDS):
-                paths = {name: "" for name in ("stage0", "stage1") if fields.get(name, "") is None}
-                given = {name: value for name, value in fields.items() if value is not None}
-                text = msgspec.json.encode(given | paths)
+            if isinstance(fields, dict) and (
+                null := {name for name in VIDEO_FIELDS if fields.get(name, "") is None}
+            ):
+                given = {name: value for name, value in fields.items() if name not in null}
+                text = msgspec.json.encode(given | dict.fromkeys(null & {"stage0", "stage1"}, ""))
             return msgspec.json.decode(text, type=cls)
         except (ValueError, RecursionError) as error:
             raise PlanError(

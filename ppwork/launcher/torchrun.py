@@ -237,6 +237,7 @@ def _rank_environment(threads: int, scratch: Path, meeting: Meeting | None) -> d
         "LOGLEVEL": level if level in ("DEBUG", "INFO") else "WARNING",
     }
     if meeting is None:
+        both.pop(SECRET_VARIABLE, None)  # of a run over hosts, in a rank of which this one is started
         return {
             "GLOO_SOCKET_IFNAME": "lo",
             "NCCL_SOCKET_IFNAME": "lo",

@@ -19,7 +19,7 @@ APART = "text-align:left; padding:0 1.5em 0 0"
 """For the inside of a widget, where tables have no distances of their own."""
 BOLD = "bold"
 """In place of a colour."""
-NUMBER = re.compile(r"[-+]?\d[\d.,]*( ?(ms|s|%|x))?[ *]?|-|never|none|median|")
+NUMBER = re.compile(r"[-+]?\d[\d.,]*( ?(ms|s|%|x))?[ *]?|-|never|none|mean|")
 """Columns that have nothing else are set flush right."""
 
 Cell = str | tuple[str, str]

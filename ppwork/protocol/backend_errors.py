@@ -47,6 +47,13 @@ def without_noise(text: str) -> str:
     return _NOISE.sub("", text)
 
 
+def is_backends(error: RuntimeError) -> bool:
+    """Say whether a backend raised it: a data loader, too, says of itself that it timed out."""
+    return type(error).__module__.startswith("torch.") or any(
+        name in str(error) for name in ("gloo", "NCCL", "nccl")
+    )
+
+
 def as_peer_error(error: RuntimeError, what: str, **where: Any) -> PPWorkError | None:  # noqa: ANN401
     """Translate a backend's error, or return ``None`` if it is not about a peer."""
     text = without_noise(str(error))

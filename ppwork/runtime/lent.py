@@ -108,7 +108,7 @@ def _loan(name: str, tensor: Any, *, whole: bool) -> Loan | None:  # noqa: ANN40
     looked_at: NDArray[np.uint8] = as_bytes(tensor).numpy()
     if not whole and looked_at.size > WHOLE_BYTES:
         # Odd, so that each byte of an item has its turn: the low ones of small whole floats are all 0.
-        looked_at = looked_at[:: looked_at.size // SAMPLE_BYTES | 1]
+        looked_at = looked_at[:: (looked_at.size // SAMPLE_BYTES - 1) | 1]
     return Loan(name, tensor, looked_at, tensor._version if counted else -1, _digest_of(looked_at))
 
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, Self
 from torch.distributed.device_mesh import DeviceMesh
 
 from ppwork.errors import LocalProtocolError, PeerTimeoutError, RemoteProtocolError
-from ppwork.protocol.backend_errors import SILENT_PEER_CHECK, as_peer_error
+from ppwork.protocol.backend_errors import SILENT_PEER_CHECK, as_peer_error, is_backends
 from ppwork.protocol.envelope import Ids, PPAction, PPEnvelope, PPResult
 from ppwork.protocol.notices import notice_of, notices
 from ppwork.protocol.plan import PipelinePlan
@@ -238,8 +238,10 @@ class PPControlPlane:
                 not end within its bound (this rank).
         """
         if error is not None:
-            if isinstance(error, RuntimeError) and (
-                named := as_peer_error(error, "a call of the loop", **self.where)
+            if (
+                isinstance(error, RuntimeError)
+                and is_backends(error)
+                and (named := as_peer_error(error, "a call of the loop", **self.where))
             ):
                 named.__cause__ = error  # its traceback has the user's line, which the record shows
                 self._give_up(named)

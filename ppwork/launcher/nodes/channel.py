@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import psutil
 
 from ppwork.errors import PPWorkError
-from ppwork.launcher.agent import end
+from ppwork.launcher.agent import KILL_S, end
 from ppwork.launcher.nodes import wire
 from ppwork.launcher.nodes.wire import ALL, NodeWireError, Reader, lines_of
 from ppwork.launcher.torchrun import POLITE_S
@@ -113,7 +113,8 @@ class Channel:
             process = psutil.Process(self._process.pid)
             family = [process, *process.children(recursive=True)]
         end(family, polite_s)
-        self._process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it hangs in the kernel
+            self._process.wait(KILL_S)
         self._thread.join(POLITE_S)
         self._process.stdout.close()
         self._errors.close()

@@ -19,6 +19,7 @@ from ppwork.records.failure import failure_file
 from ppwork.records.files import temporary
 from ppwork.records.flight import flight_file
 from ppwork.records.hosts import HOSTS_FILE
+from ppwork.records.ledger import ledger_file
 from ppwork.records.pulse import pulse_file
 from ppwork.records.run import END_FILE, OUTPUTS_FILE, SUMMARY_FILE, TORCHRUN_LOG, VERIFY_FILE, log_file
 from ppwork.records.spans import span_file
@@ -28,7 +29,9 @@ MOST_WHOLE = 64 << 20
 MOST_GROWN = 1 << 30
 """Bytes of a log or of the spans of a rank."""
 MOST_FILES = 256
-"""Of one host."""
+"""Of one host; more stay on it."""
+MOST_TOLD = 16
+"""Files and folders that stay, by name; they stay in one folder."""
 PER_LOOK = 16
 """Pieces of one file that are sent before the next file has its turn."""
 _OURS = {Plan.FILE_NAME, END_FILE, HOSTS_FILE, VERIFY_FILE, "reference.log"}
@@ -56,6 +59,8 @@ class Names:
         self.records = [
             file(here, rank).name for rank in ranks for file in (pulse_file, failure_file, flight_file)
         ]
+        self.scratch = {ledger_file(here, rank).name for rank in ranks}
+        """What ranks of one host tell each other while they run: it goes with the folder."""
         self._has_stage0 = STAGE0_RANK in ranks
 
     def of_stage0(self, name: str) -> bool:
@@ -79,7 +84,7 @@ class Sender:
         self._offsets = dict.fromkeys(names.growing, 0)
         self._sent: dict[str, tuple[int, int] | bytes] = {}
         self.stays = False
-        """Some file was too large."""
+        """Something in the folder was not sent: too large, a folder, a link, a name of another kind."""
 
     def look(self) -> Iterator[Piece]:
         """Yield what is new in the files that grow, and the records that have changed."""
@@ -103,17 +108,21 @@ class Sender:
         """Yield all that is left when no rank is left: the smallest file of stage 0 first."""
         while pieces := list(self.look()):
             yield from pieces
-        paths = [path for path in self._folder.iterdir() if path.is_file() and not path.is_symlink()]
-        for path in sorted(paths, key=lambda path: path.stat().st_size):
-            if path.name in self._offsets or path.name in self._names.records:
+        known = {*self._offsets, *self._names.records, *self._names.scratch, *_OURS}
+        left = MOST_FILES - len(known)
+        told = 0
+        for path in sorted(self._folder.iterdir(), key=lambda path: path.lstat().st_size):
+            if path.name in known:
                 continue
-            if not self._names.of_stage0(path.name):
-                continue
-            if (size := path.stat().st_size) > MOST_WHOLE:
-                self.stays = True
-                yield Stays(str(path), size)
-            else:
+            size, is_plain = path.lstat().st_size, path.is_file() and not path.is_symlink()
+            if is_plain and self._names.of_stage0(path.name) and size <= MOST_WHOLE and left > 0:
+                left -= 1
                 yield from self._whole(path.name)
+                continue
+            self.stays = True
+            if told < MOST_TOLD:
+                told += 1
+                yield Stays(os.fsencode(path).decode(errors="replace"), size)
 
     def _stamp(self, name: str) -> tuple[int, int]:
         state = (self._folder / name).stat()

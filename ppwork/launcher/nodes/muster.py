@@ -428,7 +428,9 @@ class Muster:
                 if peer is not None and self._ended_s is None:
                     self._edges.append((host, peer, word))
             case wire.Done():
-                host.code = word.code if self._ended_s is None else 0
+                # One that was told to end has no code of its own.
+                host.code = word.code if self._ended_s is None else None
+                self._tell(host, wire.Taken())
             case wire.Refused() if self._ended_s is None:
                 host.lost, host.check_first = f"could not go on: {word.what}", word.check_first
 
@@ -436,6 +438,8 @@ class Muster:
         if host.home is None:
             self._lose(host, "sent a file, and shares the run's folder", "is its ppwork the same as here?")
             return
+        if self._unwritable:
+            return  # what comes next does not continue what could not be written
         try:
             host.home.write(piece)
         except NodeWireError as error:
@@ -474,7 +478,12 @@ def _last(run_dir: Path, ranks: Iterable[int]) -> str:
             said.append(f"rank {rank} in {pulse.doing}, chunk {pulse.ids['chunk_index']}")
             continue
         with contextlib.suppress(OSError, ValueError):
-            of_chunks = [entry for entry in read_entries(run_dir, rank) if entry.chunk_index >= 0]
+            # Lanes run ahead of the chunk that the rank is at, and a commitment is theirs.
+            of_chunks = [
+                entry
+                for entry in read_entries(run_dir, rank)
+                if entry.chunk_index >= 0 and entry.lane == "main" and entry.name != "mesh.broadcast"
+            ]
             if of_chunks:
                 newest = max(of_chunks, key=lambda entry: entry.end_ns)
                 said.append(f"rank {rank} after {newest.name}, chunk {newest.chunk_index}")

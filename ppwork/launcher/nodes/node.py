@@ -44,6 +44,8 @@ FREEZE_S = 30.0
 """Seconds that the launcher may be silent until it has said how long."""
 SEND_S = 0.1
 """Between two looks for what has to be sent."""
+TAKEN_S = 2.0
+"""Longest wait for the word that all has come; without it the folder stays."""
 LEAVE_S = 10.0
 """Seconds in which the launcher takes the last word."""
 
@@ -63,6 +65,7 @@ class Pipe:
 
     Attributes:
         freeze_s: Seconds of silence after which it is gone.
+        taken: It has all that this node sent.
     """
 
     def __init__(self, node: int, incoming: int, outgoing: int) -> None:
@@ -71,6 +74,7 @@ class Pipe:
         self._heard_s = time.monotonic()
         self._closed = ""
         self._ended = False
+        self.taken = threading.Event()
         self._came: queue.SimpleQueue[wire.ToNode] = queue.SimpleQueue()
         self._saying = threading.Lock()
         threading.Thread(target=self._read, name="launcher", daemon=True).start()
@@ -150,6 +154,8 @@ class Pipe:
     def _got(self, message: wire.Said) -> None:
         if isinstance(message, wire.Beat):
             self.say(wire.Answer(message.sent_ns, time.monotonic_ns()))
+        elif isinstance(message, wire.Taken):
+            self.taken.set()
         elif isinstance(message, wire.End):
             self._ended = True
         elif isinstance(message, wire.ToNode):
@@ -197,7 +203,8 @@ def _play(pipe: Pipe, node: int) -> None:
                 pipe.say(piece)
             pipe.say(wire.Done(code))
             pipe.wait_for_end(LEAVE_S)
-        if sender is not None and not sender.stays:
+        # A host that was given up meanwhile has sent to nobody: what its ranks wrote is in its folder alone.
+        if sender is not None and not sender.stays and pipe.taken.wait(TAKEN_S):
             shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -218,13 +218,17 @@ class Refused(Message, frozen=True, tag="refused"):
     check_first: Text
 
 
+class Taken(Message, frozen=True, tag="taken"):
+    """To a node: its ``Done`` has come, and so has all before it; what it sent need not be kept."""
+
+
 class End(Message, frozen=True, tag="end"):
     """To a node: end what runs, send what there is, and leave."""
 
     why: Short
 
 
-ToNode = Look | Listen | Reach | Start | Beat | End
+ToNode = Look | Listen | Reach | Start | Beat | Taken | End
 OfNode = Hello | Looked | Listening | Reached | Answer | Piece | Stays | Quiet | Done | Refused
 Said = ToNode | OfNode
 _decoder = msgspec.json.Decoder(ToNode | OfNode)

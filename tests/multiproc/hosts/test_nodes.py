@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 import signal
@@ -9,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -47,12 +49,21 @@ def two_nodes(**options) -> pp.Command:
 
 
 def node(number: int) -> psutil.Process:
-    return next(each for each in descendants() if each.cmdline()[-3:] == ["ppwork", "node", str(number)])
+    wanted = ["ppwork", "node", str(number)]
+    return next(each for each in descendants() if asked(each.cmdline)[-3:] == wanted)
+
+
+def asked(question) -> list:
+    """Ask a process that may have ended meanwhile."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return question()
+    return []
 
 
 def listening() -> set[str]:
     """Return the addresses on which what we started listens."""
-    connections = [each for process in descendants() for each in process.net_connections("inet")]
+    processes = descendants()
+    connections = [each for one in processes for each in asked(partial(one.net_connections, "inet"))]
     return {each.laddr.ip for each in connections if each.status == psutil.CONN_LISTEN}
 
 

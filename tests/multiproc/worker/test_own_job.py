@@ -28,7 +28,7 @@ def test_the_example_leaves_a_run_that_the_notebook_side_reads(tmp_path):
     assert (run.summary["chunks"], run.summary["figures"]["total"]) == (6, total)
     assert run.summary["plan"]["in_flight_depth"] == 2
     assert "Nothing failed" in pp.diagnose(run.run_dir).text
-    assert "median" in timeline_files(run.plan, run.entries_by_rank, "mine")["timeline.txt"].decode()
+    assert "mean" in timeline_files(run.plan, run.entries_by_rank, "mine")["timeline.txt"].decode()
     assert read_records(run.run_dir, 3) == []
 
 

@@ -43,7 +43,8 @@ def test_files_that_grow_and_records_that_change_arrive_as_they_are(sides):
     assert list(sender.look()) == []
 
 
-def test_what_stage_0_left_comes_at_the_end_and_what_is_too_large_stays(sides, monkeypatch):
+def test_what_stage_0_left_comes_at_the_end_and_all_that_does_not_is_told_and_stays(sides, monkeypatch):
+    """Too large, a folder, a link, a name of another kind: none of it is lost with the folder."""
     sender, home, there, here = sides
     monkeypatch.setattr(gather, "MOST_WHOLE", 3 * PIECE)
     left = {
@@ -53,14 +54,31 @@ def test_what_stage_0_left_comes_at_the_end_and_what_is_too_large_stays(sides, m
     for name, data in left.items():
         (there / name).write_bytes(data)
     (there / "link").symlink_to("/etc/passwd")
+    (there / "frames").mkdir()
     stays = []
     for word in sender.last():
         stays.append(word) if isinstance(word, Stays) else home.write(word)
-    assert stays == [Stays(str(there / "huge.bin"), 4 * PIECE)]
+    kept = {"huge.bin", ".hidden", "spans-rank1.jsonl", "link", "frames"}
+    assert {word.path for word in stays} == {str(there / name) for name in kept}
+    assert Stays(str(there / "huge.bin"), 4 * PIECE) in stays
     assert sender.stays
     assert {path.name: path.read_bytes() for path in here.iterdir()} == {
         name: left[name] for name in ("summary.json", "denoised.mp4", "empty.txt")
     }
+
+
+def test_more_files_than_may_come_stay_and_are_not_the_end_of_the_host(sides, monkeypatch):
+    sender, home, there, here = sides
+    names = sender._names
+    known = len({*sender._offsets, *names.records, *names.scratch, *gather._OURS})
+    monkeypatch.setattr(gather, "MOST_FILES", known + 2)
+    for number in range(4):
+        (there / f"{number}.png").write_bytes(b"p" * number)
+    stays = []
+    for word in sender.last():
+        stays.append(word) if isinstance(word, Stays) else home.write(word)
+    assert sorted(path.name for path in here.iterdir()) == ["0.png", "1.png"]
+    assert [word.path for word in stays] == [str(there / f"{number}.png") for number in (2, 3)]
 
 
 @pytest.mark.parametrize(

@@ -46,8 +46,8 @@ def test_an_address_that_answers_is_found_among_others_and_a_stranger_is_not_let
 
 def test_an_end_that_falls_silent_is_said_once_and_one_that_closes_at_once():
     (one, other), (third, fourth) = socket.socketpair(), socket.socketpair()
-    edges = Edges({1: one, 2: third}, freeze_s=0.6)
-    ends = Edges({0: other}, freeze_s=0.6)
+    edges = Edges({1: one, 2: third}, freeze_s=1.5)
+    ends = Edges({0: other}, freeze_s=1.5)
     wait_for(lambda: 2 in {node for node, _, _ in edges.silent()}, 5)  # nobody beats at the fourth
     assert edges.silent() == []
     assert ends.silent() == []

@@ -6,7 +6,7 @@ import pytest
 from captured_logs import NCCL_ERRORS
 
 from ppwork.errors import PeerLostError, PeerTimeoutError
-from ppwork.protocol.backend_errors import as_peer_error
+from ppwork.protocol.backend_errors import as_peer_error, is_backends
 from ppwork.records.failure import record_of
 
 
@@ -52,3 +52,10 @@ def test_words_of_gloo_are_said_without_its_source_position_and_its_advice():
     assert (
         found.what == "The connection broke during all_reduce: Connection closed by peer [127.0.0.1]:28054."
     )
+
+
+def test_a_users_own_error_that_speaks_of_time_is_no_backends():
+    assert not is_backends(RuntimeError("DataLoader timed out after 5 seconds"))
+    assert is_backends(RuntimeError("[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:1] Read timeout"))
+    of_torch = type("DistStoreError", (RuntimeError,), {"__module__": "torch.distributed"})
+    assert is_backends(of_torch("wait timeout after 5000ms"))
