@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
@@ -158,5 +159,9 @@ def _refuse(stage: object, method: str, need: str, returned: str) -> NoReturn:
 def _return_of(stage: object, method: str) -> str:
     function = inspect.unwrap(getattr(type(stage), method, getattr(stage, method)))
     code = getattr(function, "__code__", None)
-    place = f", {code.co_filename}:{code.co_firstlineno}" if code is not None else ""
-    return f"the `return` of {type(stage).__name__}.{method}{place}"
+    if code is None:
+        return f"the `return` of {type(stage).__name__}.{method}"
+    file = Path(code.co_filename)
+    if file.is_relative_to(Path.cwd()):
+        file = file.relative_to(Path.cwd())  # as people write it there
+    return f"the `return` of {type(stage).__name__}.{method}, {file}:{code.co_firstlineno}"

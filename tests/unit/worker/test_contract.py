@@ -1,6 +1,7 @@
 """What a stage returns, refused where it is returned, with its file and line."""
 
 import inspect
+import os
 
 import pytest
 import torch
@@ -12,6 +13,8 @@ from ppwork.stage import NOT_YET, Chunk, Emission, Result
 from ppwork.worker.contract import chunk_of, emission_of, figures_of, returned_by
 from ppwork.worker.loops import decode_chunk, encode_chunk, run_chunk
 
+HERE = os.path.relpath(__file__)
+"""As one writes it in the working folder."""
 X = torch.ones(2)
 
 
@@ -35,7 +38,7 @@ def refused(call, method):
     with pytest.raises(StageError) as caught:
         call()
     line = inspect.getsourcelines(getattr(Odd, method))[1]
-    assert caught.value.check_first == f"the `return` of Odd.{method}, {__file__}:{line}"
+    assert caught.value.check_first == f"the `return` of Odd.{method}, {HERE}:{line}"
     return caught.value.what
 
 
@@ -147,5 +150,5 @@ def test_what_the_transport_refuses_names_the_method_that_returned_it():
     with pytest.raises(LocalProtocolError) as caught, returned_by(Odd({}), "encode"):
         spec_of("n", 3, torch.device("cpu"))
     line = inspect.getsourcelines(Odd.encode)[1]
-    hint = f"put plain data into the metadata; the `return` of Odd.encode, {__file__}:{line}"
+    hint = f"put plain data into the metadata; the `return` of Odd.encode, {HERE}:{line}"
     assert caught.value.check_first == hint
