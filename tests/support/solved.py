@@ -1,4 +1,7 @@
-"""Programs of ranks that answer an exercise: as the notebooks of solutions have them, run, and judged."""
+"""Programs of ranks that answer an exercise: as the notebooks of solutions have them, run, and judged.
+
+The programs as they stand there are run by those notebooks, with ``--check``; a test has the others.
+"""
 
 from __future__ import annotations
 

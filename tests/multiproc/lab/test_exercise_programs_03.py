@@ -63,7 +63,6 @@ def received(**wrong):
         ("03.1", received(count=1), "how many tensors there are"),
         ("03.1", received(header=4), "gloo ends the receiver"),
         ("03.1", received(sizes="sizes"), "gloo ends the receiver"),
-        ("03.2", CHUNKS, ""),
         ("03.2", chunks(EITHER, PIXELS, PAYLOAD), "The chunk with the hole stranded"),
         ("03.2", chunks(AS_IT_IS, HEADER, PAYLOAD), "the transpose, stranded"),
         ("03.2", chunks(AS_IT_IS, REFUSES, HEADER, PAYLOAD), "nothing of it is missing"),

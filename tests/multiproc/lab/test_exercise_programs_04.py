@@ -14,23 +14,21 @@ MARK = "stream.submit(time.monotonic)"
 @pytest.mark.parametrize(
     ("source", "hint"),
     [
-        (LOST, ""),
         (LOST.replace(SENDS + TIDIES, TIDIES + SENDS), "generate is 20 of them"),
         (LOST.replace(TIDIES, ""), "in no gap"),
         (LOST.replace("tidied += 1", "pass"), "must still print: tidied up 8 times"),
     ],
-    ids=["right", "in the way", "left out", "not counted"],
+    ids=["in the way", "left out", "not counted"],
 )
 def test_where_10_ms_went(tmp_path, source, hint):
     verdict = verdict_of("04.1", source, tmp_path)
-    assert verdict.right is (hint == "")
+    assert not verdict.right
     assert hint in verdict.hint
 
 
 @pytest.mark.parametrize(
     ("source", "hint"),
     [
-        (TIMED, ""),
         (
             TIMED.replace("end.result() - begin.result()", "end - begin").replace(MARK, "time.monotonic()"),
             "the time of the launch",
@@ -42,9 +40,9 @@ def test_where_10_ms_went(tmp_path, source, hint):
             "stood in recv",
         ),
     ],
-    ids=["right", "the launch", "rank 0, too"],
+    ids=["the launch", "rank 0, too"],
 )
 def test_time_of_a_stage_that_was_only_launched(tmp_path, source, hint):
     verdict = verdict_of("04.2", source, tmp_path)
-    assert verdict.right is (hint == "")
+    assert not verdict.right
     assert hint in verdict.hint

@@ -13,14 +13,12 @@ AGE = "age = time.monotonic() - since if since else 0.0\n"
 @pytest.mark.parametrize(
     ("exercise", "ranks", "source", "hint"),
     [
-        ("08.2", 2, STALL, ""),
         ("08.2", 2, changed(STALL, (RECV + BEGIN, BEGIN + RECV)), "waiting for rank 0"),
         ("08.2", 2, changed(STALL, (AGE, "age = 0.0\n")), "nobody was warned"),
-        ("08.4", 1, LIFELINE, ""),
         ("08.4", 1, changed(LIFELINE, ("    os._exit(1)\n", "    pass\n")), "ends the process"),
     ],
 )  # fmt: skip
 def test_program_and_its_hint(tmp_path, exercise, ranks, source, hint):
     verdict = verdict_of(exercise, source, tmp_path, ranks=ranks, limit_s=60)
     assert hint in verdict.hint
-    assert verdict.right == (not hint)
+    assert not verdict.right

