@@ -271,7 +271,8 @@ def _inferred_record(evidence: RunEvidence, rank: int) -> FailureRecord | None:
         return _record(evidence, rank, RANK_DIED, what, "the stack in its log", stack)
     # torchrun passes SIGINT on only when it got one itself; a SIGTERM may be its own, unless it saw it first.
     interrupted = code == -signal.SIGINT and not evidence.report.signal
-    if code in ENDED_BY_AGENT and (interrupted or evidence.report.first == rank):
+    first = evidence.report.first == rank and not evidence.past_limit  # then the launcher began it
+    if code in ENDED_BY_AGENT and (interrupted or first):
         what = f"Rank {rank} was ended by {death(code).removeprefix('was killed by ')} from outside."
         check = "who sends it? a batch system, an out-of-memory daemon, a `kill` by hand"
         return _record(evidence, rank, RANK_DIED, what, check)

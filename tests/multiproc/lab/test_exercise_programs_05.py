@@ -56,12 +56,10 @@ POSTS = AHEAD.partition(TAKES)[2].partition(GENERATES)[0]
         ),
     ],
     ids=[
-        "right",
         "in turns",
         "too deep",
         "forgotten",
         "both send",
-        "ahead",
         "one buffer",
         "not ahead",
         "waits early",

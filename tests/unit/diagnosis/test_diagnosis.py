@@ -538,6 +538,14 @@ def test_of_ranks_in_the_generator_the_one_outside_of_a_collective_holds_up_the_
     assert "ranks 1 and 2: which of them goes on" in found.check_first
 
 
+def test_the_first_rank_that_a_slow_torchrun_ended_after_the_limit_is_not_one_that_died(run):
+    past_limit(run, arrived(hanging()))
+    log, at_ns = run / TORCHRUN_LOG, (run / TORCHRUN_LOG).stat().st_mtime_ns
+    log.write_text(log.read_text() + REPORT.replace("exitcode  : -9", "exitcode  : -15"))
+    os.utime(log, ns=(at_ns, at_ns))
+    assert diagnose(run).cause.error_type == "PastLimit"
+
+
 def test_run_past_its_limit_that_was_still_going_on_is_told_apart(run):
     past_limit(run, arrived(hanging()), since_ms=150)
     found = diagnose(run, PAST_LIMIT)
