@@ -63,7 +63,7 @@ def test_a_disk_that_fills_up_ends_the_run_with_one_clear_error_and_nothing_half
     (tmp_path / "disk").mkdir()
     command = [*ALONE, sys.executable, "-c", SCRIPT, str(tmp_path / "disk")]
     told = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=2 * END_S, check=False
+        command, env=environment, capture_output=True, text=True, timeout=3 * END_S, check=False
     )
     assert told.returncode == 0, told.stderr
     found = json.loads(told.stdout)

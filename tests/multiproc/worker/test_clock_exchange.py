@@ -9,6 +9,7 @@ import sys
 import pytest
 from commands import ppwork
 from toy_runs import toy
+from waiting import END_S
 
 from ppwork.plan import Plan
 from ppwork.records.clocks import CLOCK
@@ -80,7 +81,7 @@ def test_timeline_of_a_mesh_on_another_host_is_on_one_clock(tmp_path, start_rank
     (tmp_path / Plan.FILE_NAME).write_bytes(plan.to_json())
     here = ["-m", "ppwork", "worker", str(tmp_path)]
     there = ["-c", START_ELSEWHERE, *IN_A_TIME_NAMESPACE, sys.executable, *here]
-    assert start_ranks([here, there, there]).wait() == [0, 0, 0]
+    assert start_ranks([here, there, there]).wait(2 * END_S) == [0, 0, 0]
     recorded = {rank: read_entries(tmp_path, rank) for rank in range(3)}
     error_ns = max(clock_said(recorded[rank])["error_ns"] for rank in (1, 2))
     for rank in (1, 2):

@@ -80,6 +80,7 @@ def test_stages_hold_the_llama_as_torch_splits_or_shards_it(words, tmp_path, mon
     assert summary["verified_chunks"] == 8
 
 
+@pytest.mark.timeout(240)  # each rank traces the model
 def test_a_compiled_llama_says_the_same(words, tmp_path, monkeypatch):
     """Its collectives are functional ones, and are compared in the first chunks."""
     run = launched(tmp_path, monkeypatch, "llama:Words", "llama:Compiled", options={"backend": "aot_eager"})
