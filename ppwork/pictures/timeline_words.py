@@ -22,7 +22,7 @@ from ppwork.timeline.chunks import (
     spans_by_chunk,
     total_ns,
 )
-from ppwork.timeline.measures import measure, stage1_ms_of
+from ppwork.timeline.measures import Measures, measure, stage1_ms_of
 from ppwork.timeline.streams import hidden, transfers
 
 
@@ -45,13 +45,13 @@ def timeline_finding(
     emits = emissions(ranks)
     first, last = _counted(ranks, first_chunk, last_chunk)
     leader = ranks.get(LEADER_RANK, [])
-    period = _period_ms(ranks, first, last, depth)
-    if period is None:
+    measures = _measures(ranks, first, last, depth)
+    if measures.period_ms is None or measures.from_chunk is None or measures.to_chunk is None:
         shown = [k for k in emits if first <= k <= last]
         if emits and (first_chunk is not None or last_chunk is not None):
             return f"Of chunks {first} to {last}, {len(shown)} were emitted, too few in a row for a period."
         return f"{len(emits)} chunk{'' if len(emits) == 1 else 's'} emitted: too few for a period."
-    chunks = [k for k in emits if first - 1 <= k <= last]
+    chunks = [k for k in emits if measures.from_chunk - 1 <= k <= measures.to_chunk]
     start, end = emits[chunks[0]], emits[chunks[-1]]
     generating = busy(on_device(leader), ("generate",), start, end)
     working = busy(on_device(ranks[STAGE0_RANK]), STAGE0_SPANS, start, end)
@@ -61,11 +61,13 @@ def timeline_finding(
         if both
         else "stage 0 and the mesh never work at the same time"
     )
-    at = f"At chunk {last}" if first >= last else f"Over chunks {max(first, min(emits) + 1)} to {last}"
+    first, last = measures.from_chunk, measures.to_chunk
+    at = f"At chunk {last}" if first == last else f"Over chunks {first} to {last}"
     share = f"{total_ns(generating) / max(end - start, 1):.0%}"
+    shared = f"the mesh leader (rank {LEADER_RANK}) computes {share} of the time from emission {chunks[0]}"
     return (
-        f"{at} the period is {period:.1f} ms, the mesh leader (rank {LEADER_RANK}) computes {share} of the "
-        f"time from emission {chunks[0]} to {chunks[-1]}, and {meanwhile}.{_hidden(ranks, first, last)}"
+        f"{at} the period is {measures.period_ms:.1f} ms, {shared} to {chunks[-1]}, and {meanwhile}."
+        f"{_hidden(ranks, first, last)}"
     )
 
 
@@ -76,10 +78,10 @@ def _counted(ranks: EntriesByRank, first: int | None, last: int | None) -> tuple
     return first, last if last is not None else max(emits, default=0)
 
 
-def _period_ms(ranks: EntriesByRank, first: int, last: int, depth: int) -> float | None:
+def _measures(ranks: EntriesByRank, first: int, last: int, depth: int) -> Measures:
     stage0 = [entry for entry in ranks.get(STAGE0_RANK, ()) if first - 1 <= entry.chunk_index <= last]
     stage1_ms = stage1_ms_of(stage0) or chunk_durations(ranks.get(LEADER_RANK, []), "generate")
-    return measure(stage0, stage1_ms, depth=depth).period_ms
+    return measure(stage0, stage1_ms, depth=depth)
 
 
 def _hidden(ranks: EntriesByRank, first: int, last: int) -> str:
@@ -141,7 +143,7 @@ def _rows(
         yield [str(k), str(epoch), *map(_text, row)]
     columns = [[ms for ms in column if ms is not None] for column in zip(*(times[1:] or times), strict=True)]
     means = [statistics.fmean(column) if column else None for column in columns]
-    period_ms = _period_ms(ranks, *_counted(ranks, first, last), depth)
+    period_ms = _measures(ranks, *_counted(ranks, first, last), depth).period_ms
     yield ["mean", "", *map(_text, means[:-1]), _text(period_ms)]
 
 

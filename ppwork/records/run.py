@@ -273,14 +273,15 @@ def rows_of(finished: Run) -> list[tuple[str, str]]:
         rows += [(name, in_words(each)) for name, each in own.items() if each]
     if {"period_ms", "stage0_ms", "stage1_ms"} <= figures.keys():
         stage0, stage1 = f"stage 0 {figures['stage0_ms']:.1f} ms", f"stage 1 {figures['stage1_ms']:.1f} ms"
-        after = "without the first chunk, " if (figures.get("chunks") or 0) > 1 else ""
-        rows.append(("period", f"{figures['period_ms']:.1f} ms ({after}{stage0}, {stage1})"))
+        first, last = map(figures.get, ("from_chunk", "to_chunk"))
+        over = "" if first is None or last is None else f"over chunks {first:.0f} to {last:.0f}, "
+        rows.append(("period", f"{figures['period_ms']:.1f} ms ({over}{stage0}, {stage1})"))
         half, most = map(figures.get, ("period_p50_ms", "period_p90_ms"))
         if half is not None and most is not None and most > VARIES * half:
             text = f"half came within {half:.1f} ms of the one before, nine in ten within {most:.1f} ms"
             rows.append(("varies", text))
     if figures.get("source_ms", 0) > LIMITS * figures.get("period_ms", math.inf):
-        share = figures["source_ms"] / figures["period_ms"]
+        share = min(1.0, figures["source_ms"] / figures["period_ms"])
         rows.append(("source", f"had no chunk for {share:.0%} of the time: it sets the period"))
     if plan.flushes:
         chunks = summary.get("dropped_chunks")

@@ -18,6 +18,8 @@ from ppwork.timeline.chunks import STAGE0_SPANS, chunk_durations, emissions, ste
 
 FLOOR_MS = 1.0
 """A stage that takes less is not scored."""
+FEWEST = 5
+"""Of fewer chunks no share is told."""
 
 
 def stage1_ms_of(stage0_entries: Iterable[Entry]) -> dict[int, float]:
@@ -79,8 +81,11 @@ class Measures(msgspec.Struct, frozen=True):
 
     Attributes:
         chunks: Chunks that were emitted.
+        from_chunk: The first chunk that the figures below are over.
+        to_chunk: The last one.
         period_ms: Mean time between two emissions; its inverse is the throughput.
-        period_p50_ms: Half of the emissions came within this time after the one before.
+        period_p50_ms: Half of the emissions came within this time after the one before. ``None`` of fewer
+            than ``FEWEST`` chunks, as the next.
         period_p90_ms: Nine in ten did.
         stage0_ms: Mean of rank 0's own work on a chunk.
         stage1_ms: Mean of the generator's.
@@ -90,6 +95,8 @@ class Measures(msgspec.Struct, frozen=True):
     """
 
     chunks: int
+    from_chunk: int | None = None
+    to_chunk: int | None = None
     period_ms: float | None = None
     period_p50_ms: float | None = None
     period_p90_ms: float | None = None
@@ -113,8 +120,8 @@ def measure(
         stage0_entries: Entries of rank 0, any order.
         stage1_ms: Generator time per chunk index, in milliseconds.
         depth: The run's ``in_flight_depth``; fewer when the run is shorter than a round.
-        warm_up: Chunks left out at the start, as long as a round remains after them; so are the next and the
-            last ``depth - 1``, in which the pipeline fills and drains.
+        warm_up: Chunks left out at the start, as long as a round remains after them. So are the next and the
+            last ``depth - 1``, in which the pipeline fills and drains, as long as two rounds remain.
     """
     emits = emissions({STAGE0_RANK: stage0_entries})
     stage0_ms = chunk_durations(stage0_entries, *STAGE0_SPANS)
@@ -125,31 +132,39 @@ def measure(
     if not rounds:
         return Measures(chunks=len(emits))
     warm, fill = whole[0] + warm_up - 1, lag - 1
-    # While a pipeline fills and while it drains, rank 0 has less to do for a chunk: a short run leaves it in.
+    # While a pipeline fills and while it drains, rank 0 has less to do for a chunk.
     full = [k for k in rounds if k - lag >= warm + fill and k <= whole[-1] - fill]
-    steady = full or [k for k in rounds if k - lag >= warm] or rounds
-    periods = {k: (emits[k] - emits[k - lag]) / lag / 1e6 for k in steady}
-    period = statistics.fmean(periods.values())
-    single = sorted((emits[k] - emits[k - 1]) / 1e6 for k in steady)
-    stage0 = statistics.fmean(stage0_ms[k] for k in steady)
-    stage1 = statistics.fmean(stage1_ms[k] for k in steady)
+    # Fewer than two rounds of those say less of a run than all of it does.
+    is_long = len(full) > lag
+    steady = full if is_long else [k for k in rounds if k - lag >= warm] or rounds
+    counted = [k - back for k in steady for back in range(lag)]  # as often as rounds have it
+    over = sorted({*counted})
+    counted = counted if is_long else over
+    gaps = {k: (emits[k] - emits[k - 1]) / 1e6 for k in over}
+    single = sorted(gaps.values())
+    period = statistics.fmean(gaps[k] for k in counted)
+    stage0 = statistics.fmean(stage0_ms[k] for k in counted if k in stage0_ms)
+    stage1 = statistics.fmean(stage1_ms[k] for k in counted if k in stage1_ms)
     source_ms = {
         entry.chunk_index: entry.figures.get(SOURCE_MS, 0.0)
         for entry in stage0_entries
         if isinstance(entry, Instant) and entry.name == "emit"
     }
+    tells_shares = len(single) >= FEWEST
     return Measures(
         chunks=len(emits),
+        from_chunk=over[0],
+        to_chunk=over[-1],
         period_ms=round(period, 3),
-        period_p50_ms=round(statistics.median(single), 3),
-        period_p90_ms=round(single[math.ceil(0.9 * len(single)) - 1], 3),
+        period_p50_ms=round(statistics.median(single), 3) if tells_shares else None,
+        period_p90_ms=round(single[math.ceil(0.9 * len(single)) - 1], 3) if tells_shares else None,
         stage0_ms=round(stage0, 3),
         stage1_ms=round(stage1, 3),
         overlap_score=round(_hidden(stage0, stage1, period), 4) if min(stage0, stage1) >= FLOOR_MS else None,
         efficiency=round(min(1.0, max(stage0, stage1) / period), 4)
         if max(stage0, stage1) >= FLOOR_MS and period > 0
         else None,
-        source_ms=round(statistics.fmean(source_ms[k] for k in steady), 3),
+        source_ms=round(statistics.fmean(source_ms[k] for k in counted), 3),
     )
 
 

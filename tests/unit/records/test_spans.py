@@ -1,5 +1,6 @@
 """Spans and instants as JSON lines, and the measures against an example computed by hand."""
 
+import statistics
 import threading
 
 import msgspec
@@ -176,8 +177,26 @@ def test_stage1_times_come_from_the_emissions():
 def test_sequential_emissions_have_overlap_zero():
     """DESIGN 6 by hand: stage0 = 6+1+3 = 10, stage1 = 20, period = 10 + 20: nothing is hidden."""
     found = measure(example([30.0] * 4), dict.fromkeys(range(5), 20.0))
-    each = {"period_p50_ms": 30.0, "period_p90_ms": 30.0, "stage0_ms": 10.0, "stage1_ms": 20.0}
-    assert found == Measures(5, 30.0, **each, overlap_score=0.0, efficiency=round(20 / 30, 4))
+    each = {"period_ms": 30.0, "stage0_ms": 10.0, "stage1_ms": 20.0}
+    assert found == Measures(5, 1, 4, **each, overlap_score=0.0, efficiency=round(20 / 30, 4))
+
+
+@pytest.mark.parametrize(
+    ("chunks", "depth", "first", "last"),
+    [(2, 3, 1, 1), (5, 2, 1, 4), (8, 1, 1, 7), (8, 2, 2, 6), (8, 3, 1, 7), (20, 1, 1, 19), (20, 3, 3, 17)],
+)
+def test_figures_are_over_the_chunks_that_they_name(chunks, depth, first, last):
+    """Chunks of unlike length; without fill and drain where two rounds remain; a few have no shares."""
+    stage1 = {k: 30.0 + 7.0 * (k % 4) for k in range(chunks)}
+    gaps = {k: 40.0 + 11.0 * (k % 4) for k in range(1, chunks)}
+    found = measure(example([*gaps.values()]), stage1, depth=depth)
+    assert (found.from_chunk, found.to_chunk) == (first, last)
+    assert (found.period_p50_ms is None) == (last - first < 4)
+    starts = range(first, last - depth + 2) if first == depth > 1 else ()
+    rounds = [range(start, start + depth) for start in starts] or [range(first, last + 1)]
+    for figure, each in ((found.period_ms, gaps), (found.stage1_ms, stage1)):
+        mean = statistics.fmean(statistics.fmean(each[k] for k in chosen) for chosen in rounds)
+        assert figure == pytest.approx(mean, abs=0.001)
 
 
 def test_fully_overlapped_emissions_have_overlap_one_and_full_efficiency():
