@@ -58,7 +58,7 @@ def about(
 
 STAGES, STREAM, OVERLAP = "Your stages", "Stream", "Ranks and overlap"
 CHECKS, BOUNDS, OUTPUT, ON = "Checks", "Bounds", "Output", "Hosts"
-CLIP, SYNTHETIC = "Only of the shipped denoiser", "Only of --workload synthetic"
+CLIP, SYNTHETIC = "Only by the shipped denoiser", "Only by --workload synthetic"
 
 
 def _of(panel: str, text: str = "", *names: str, **more: Any) -> Any:  # noqa: ANN401  as typer.Option
@@ -66,8 +66,19 @@ def _of(panel: str, text: str = "", *names: str, **more: Any) -> Any:  # noqa: A
     return typer.Option(*names, help=text, rich_help_panel=panel, **more)
 
 
+def _refuse_options_of(panel: str, context: typer.Context, check_first: str) -> None:
+    """Refuse options that would be read and then heeded by nobody."""
+    for option in context.command.params:
+        source = context.get_parameter_source(option.name or "")
+        given = source is not None and source.name != "DEFAULT"
+        if given and getattr(option, "rich_help_panel", None) == panel:
+            only_by = panel[0].lower() + panel[1:]
+            raise PlanError(f"{option.opts[0]} is heeded {only_by}.", check_first=check_first)
+
+
 @app.command()
 def run(
+    context: typer.Context,
     stage0: Annotated[str, _of(STAGES, "Import path module:Class; default: the denoiser.")] = VIDEO_STAGE0,
     stage1: Annotated[str, _of(STAGES, "Import path module:Class.")] = VIDEO_STAGE1,
     option: Annotated[
@@ -151,6 +162,10 @@ def run(
     jitter: Annotated[float, _of(SYNTHETIC, "Relative spread of the times.")] = 0.0,
 ) -> None:
     """Run a pipeline: stages of your own, or without any the shipped denoiser of a video clip."""
+    if workload != "synthetic":
+        _refuse_options_of(SYNTHETIC, context, "--workload synthetic, or -o KEY=VALUE for stages of your own")
+    if workload == "synthetic" or (stage0 != VIDEO_STAGE0 and stage1 != VIDEO_STAGE1):
+        _refuse_options_of(CLIP, context, "-o KEY=VALUE, as -o input=my.txt: a stage has its options")
     width, height = size_of(size)
     plan = Plan(
         input=input_,

@@ -17,6 +17,7 @@ from ppwork.pictures.tables import Table
 from ppwork.pictures.timelines import timeline_files
 from ppwork.plan import SYNTHETIC_CHUNKS, Plan, synthetic
 from ppwork.records.run import Run
+from ppwork.timeline.chunks import emissions
 from ppwork.timeline.costs import Costs, Hop
 from ppwork.timeline.simulate import Simulation, simulate
 
@@ -39,7 +40,9 @@ def predict(
         Path | None, typer.Option(help="Take all times from this run (best at depth 1), as samples.")
     ] = None,
     mesh_size: Annotated[int | None, typer.Option(help="Ranks of stage 1; default 2.")] = None,
-    chunks: Annotated[int | None, typer.Option(help=f"Chunks; default {SYNTHETIC_CHUNKS}.")] = None,
+    chunks: Annotated[
+        int | None, typer.Option(help=f"Chunks; default: the run's, else {SYNTHETIC_CHUNKS}.")
+    ] = None,
     depth: Annotated[int | None, typer.Option(help="in_flight_depth; default 1, sequential.")] = None,
     d_in: Annotated[int | None, typer.Option(help="Depth, split: chunks without a result.")] = None,
     d_out: Annotated[int | None, typer.Option(help="Depth, split: results not decoded.")] = None,
@@ -116,13 +119,17 @@ def given_costs(plan: Plan, *, hop_ms: float, mb_per_s: float) -> Costs:
 
 
 def run_costs(run_dir: Path) -> tuple[Plan, Costs]:
-    """Return the plan of a run and the costs of its steps.
+    """Return the plan of a run, its chunks counted where it says none, and the costs of its steps.
 
     Raises:
         PlanError: The folder is not one of a run, or no chunk of it has all its spans.
     """
     run = Run.load(run_dir)
-    return run.plan, Costs.from_run(run.entries_by_rank)
+    costs = Costs.from_run(run.entries_by_rank)
+    if run.plan.chunks is not None:
+        return run.plan, costs
+    last = max([*emissions(run.entries_by_rank), *run.plan.hard_cuts, *run.plan.flushes])
+    return run.plan.replace(chunks=last + 1), costs
 
 
 def figures_of(simulation: Simulation, costs: Costs, streams: int = 1) -> dict[str, Any]:

@@ -87,6 +87,25 @@ def test_an_option_reaches_its_field(planned, field):
     assert getattr(Plan(), field) != value
 
 
+@pytest.mark.parametrize(
+    ("options", "said", "instead"),
+    [
+        (
+            "--stage0 mine:First --stage1 mine:Second --input long.txt",
+            "--input is heeded only by the",
+            "-o KEY",
+        ),
+        ("--workload synthetic --size 64x32", "--size is heeded only by the shipped denoiser", "-o KEY"),
+        ("--stage1-ms 3", "--stage1-ms is heeded only by --workload synthetic", "--workload synthetic, or"),
+    ],
+)
+def test_an_option_that_nobody_would_heed_is_refused(options, said, instead, tmp_path):
+    answer = CliRunner().invoke(main.app, ["run", *options.split(), "--out", str(tmp_path / "run")])
+    assert said in str(answer.exception)
+    assert answer.exception.check_first.startswith(instead)
+    assert not (tmp_path / "run").exists()
+
+
 def test_options_of_own_stages_are_json_or_text(planned):
     options = planned(
         "-o rate=0.5 -o steps=3 -o fast=true --option name=a=b -o shape=[2,3] -o nan=NaN"
@@ -170,7 +189,7 @@ def test_help_of_run_begins_with_own_stages_and_keeps_the_clips_options_apart():
         "Checks",
         "Bounds",
         "Output",
-        "Only of the shipped",
+        "Only by the shipped",
     ]
     places = [said.index(panel) for panel in panels]
     assert places == sorted(places)

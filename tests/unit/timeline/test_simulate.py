@@ -96,6 +96,14 @@ def test_costs_of_a_run_predict_another_depth(figures, run_dir):
     assert (deeper["period_ms"], deeper["chunks"], deeper["mesh_size"]) == (pytest.approx(21.5), 40, 2)
 
 
+def test_a_run_whose_source_said_when_to_end_has_as_many_chunks_as_it_had(figures, run_dir):
+    plan = Plan(mesh_size=2, hard_cuts=(70,))
+    (run_dir / Plan.FILE_NAME).write_bytes(plan.to_json())
+    assert figures("--from-run", run_dir)["chunks"] == 71  # it emitted 12, and was to be cut at 70
+    (run_dir / Plan.FILE_NAME).write_bytes(plan.replace(hard_cuts=()).to_json())
+    assert figures("--from-run", run_dir)["chunks"] == 12
+
+
 @pytest.mark.parametrize("streams", [1, 3])
 def test_pictures_are_those_of_a_run(simulate, tmp_path, streams):
     folder = tmp_path / "out"
