@@ -24,6 +24,8 @@ WORKLOADS = OWN + "workloads/"
 _LIBRARY = re.compile(
     r"^<|/(site|dist)-packages/|/lib(64)?/python3[.\d]*/|/torch/(distributed|nn|utils|cuda)/"
 )
+_COMPILED = re.compile(r"/torchinductor[_/]|/c[0-9a-z]{51}\.py$")
+"""Files that torch's compiler wrote."""
 SYMPTOMS = (TerminalNotice, PeerLostError, PeerTimeoutError)
 """Errors that say a peer is gone: the rank that made it go has the cause, if it could still speak.
 
@@ -116,11 +118,12 @@ def _source_of(error: BaseException) -> str:
 
 
 def is_users(file: str) -> bool:
-    """Say whether a file of a stack is probably the user's own: not Python's, not installed, not ours.
+    """Say whether a file of a stack is the user's own, probably: not Python's, installed, compiled or ours.
 
     The workloads that ship with the package count as a user's: they stand where one's own stages would.
     """
-    return file.startswith(WORKLOADS) or not (file.startswith(OWN) or _LIBRARY.search(file))
+    others = file.startswith(OWN) or _LIBRARY.search(file) or _COMPILED.search(file)
+    return file.startswith(WORKLOADS) or not others
 
 
 def failure_file(run_dir: Path, rank: int) -> Path:

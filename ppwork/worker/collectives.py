@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -30,16 +31,14 @@ from ppwork.protocol.envelope import ChunkPlan, PPEnvelope
 from ppwork.records.ledger import CollectiveCall, compare_calls
 from ppwork.records.spans import WhichChunk
 from ppwork.runtime.groups import Groups
-from ppwork.runtime.tensors import dtype_name
 from ppwork.worker import operators
-from ppwork.worker.shared_calls import calls_of_this_thread
+from ppwork.worker.arguments import OPERATOR_ENDS
+from ppwork.worker.shared_calls import ROOTS, calls_of_this_thread, operation
 from ppwork.worker.tally import Tally
+from ppwork.worker.user_lines import line_from, outwards
 
 QUERIES = ("get_backend_config", "get_backend", "_set_pg_timeout", "get_rank", "get_world_size")
 """Callers of the membership test that talk to nobody; torch asks them itself when it logs an exception."""
-P2P = ("send", "recv", "recv_any_source")
-"""Operators that two ranks call and the others do not."""
-
 _inside = threading.local()
 
 
@@ -181,21 +180,27 @@ def seeing(groups: Groups, tally: Tally | None) -> TorchDispatchMode:
             return call()  # it waits, or wraps
         _check(group)
         name = func._schema.name.partition("::")[2].strip("_")
-        if tally is not None and name not in P2P:
+        if tally is not None and name not in OPERATOR_ENDS:
             tally.collectives += 1
-            compare(groups, tally, _operation(name, named))
+            frame = sys._getframe(1)
+            tally.site = line_from(frame)
+            compare(groups, tally, _operation(name, named, frame, groups.topology.mesh_ranks))
         return call()
 
     return operators.seeing(meet)
 
 
-def _operation(name: str, named: dict[str, Any]) -> str:
+def _operation(name: str, named: dict[str, Any], frame: FrameType, ranks: Sequence[int]) -> str:
     """Return a collective as one says it; without a shape where ranks may rightly pass other tensors."""
     name = name.replace("allreduce", "all_reduce").replace("allgather", "all_gather")
-    tensor = named.get("input", named.get("tensors"))
+    tensor, reduction = named.get("input", named.get("tensors")), named.get("reduce_op")
     if isinstance(tensor, list):
         tensor = tensor[0]
-    return name if tensor is None else f"{name} {dtype_name(tensor.dtype)}{list(tensor.shape)}"
+    if reduction is not None and not isinstance(reduction, str):  # boxed: its function has it, unboxed
+        functions = (each for each in outwards(frame) if each.f_code.co_filename == c10d.__file__)
+        reduction = next((each.f_locals["op"] for each in functions if "op" in each.f_locals), None)
+    root = named.get("root_rank", named.get("src")) if name in ROOTS else None
+    return operation(name, tensor, reduction, root, ranks)
 
 
 @contextmanager
