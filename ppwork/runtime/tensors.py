@@ -53,7 +53,9 @@ def spec_of(name: str, tensor: object, device: torch.device) -> TensorSpec:
     elif dtype_name(tensor.dtype) not in ITEM_SIZES:
         problem, remedy = f"had dtype {tensor.dtype}", "convert it to a dense dtype"
     elif not tensor.is_contiguous():
-        problem, remedy = f"was a non-contiguous view, strides {tensor.stride()}", "call .contiguous()"
+        problem = f"was a non-contiguous view: shape {list(tensor.shape)}, strides {tensor.stride()}"
+        remedy = f"{name!r} as `.contiguous()`, a copy of {tensor.nbytes} bytes"
+        remedy += "; `copy=True` in a loop of your own makes it, too"
     elif tensor.is_conj() or tensor.is_neg():
         problem, remedy = "was a lazy conjugate or negative view", "call .resolve_conj().resolve_neg()"
     if problem or not isinstance(tensor, torch.Tensor):

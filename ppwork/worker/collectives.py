@@ -114,7 +114,8 @@ def exchange(groups: Groups, raw: bytes) -> list[bytes]:
         return [raw]
     mine = torch.frombuffer(bytearray(raw), dtype=torch.uint8)
     rows = torch.empty(size, len(raw), dtype=torch.uint8)
-    with naming_peers("comparison", rank=groups.rank, role=str(groups.role), group="tp_pg"):
+    what = "the comparison of what the mesh ranks are about to do"
+    with naming_peers(what, rank=groups.rank, role=str(groups.role), group="tp_pg"):
         dist.all_gather(list(rows.unbind()), mine, group=groups["tp_pg"])
     return [row.numpy().tobytes() for row in rows]
 
@@ -178,8 +179,8 @@ def seeing(groups: Groups, tally: Tally | None) -> TorchDispatchMode:
             group = c10d._resolve_process_group(named["group_name"])  # type: ignore[attr-defined]
         else:
             return call()  # it waits, or wraps
-        _check(group)
         name = func._schema.name.partition("::")[2].strip("_")
+        _check(group, name)
         if tally is not None and name not in OPERATOR_ENDS:
             tally.collectives += 1
             frame = sys._getframe(1)
@@ -234,7 +235,7 @@ def guard_loop(groups: Groups, which: WhichChunk | None) -> None:
     _inside.allowed = None if which is None else Allowed(groups, "tp_pg", groups["tp_pg"], which)
 
 
-def _check(group: Any) -> None:  # noqa: ANN401  a ProcessGroup, None, or the non-member mark
+def _check(group: Any, call: str) -> None:  # noqa: ANN401  a ProcessGroup, None, or the non-member mark
     allowed: Allowed | None = getattr(_inside, "allowed", None)
     if allowed is None or (group is allowed.handle and group is not None):
         return
@@ -247,13 +248,13 @@ def _check(group: Any) -> None:  # noqa: ANN401  a ProcessGroup, None, or the no
         if used == "another group" or (used.startswith("the default") and allowed.is_jobs):
             return
         raise LocalProtocolError(
-            f"A collective was called on {used} between a chunk and its answer; rank 0 does "
-            "something else there.",
+            f"The loop called {call} on {used} between a chunk and its answer; rank 0 does something else "
+            "there.",
             where={"rank": groups.rank, "role": str(groups.role), "group": name, **allowed.loop},
             check_first='group=plane.groups["tp_pg"]; all ranks together: before the loop, or after it',
         )
     raise LocalProtocolError(
-        f"Stage code called a collective on {used}; inside "
+        f"Stage code called {call} on {used}; inside "
         + (f"stage 1 only {name} may be used." if name else "stage 0 none may be used."),
         where={"rank": groups.rank, "role": str(groups.role), "group": name},
         check_first="pass the mesh's group, `context.tp.group`, or call `context.tp.all_reduce`"
@@ -288,7 +289,7 @@ def install() -> None:
     def checked(group: c10d.ProcessGroup | None) -> bool:
         caller = sys._getframe(1)
         if caller.f_code.co_name not in QUERIES:
-            _check(group)
+            _check(group, caller.f_code.co_name)
             if (shared := calls_of_this_thread()) is not None:
                 shared.call(group, caller)
         return bool(original(group))

@@ -142,7 +142,7 @@ def test_a_collective_on_another_group_is_refused_on_every_rank_that_makes_it(di
     for rank in (1, 2, 3):
         kind, what, where, _ = differences[rank]["wrong group"]["said"]
         assert kind == "LocalProtocolError"
-        assert "a collective on mesh_pg; inside stage 1 only tp_pg may be used" in what
+        assert "called broadcast on mesh_pg; inside stage 1 only tp_pg may be used" in what
         assert where["group"] == "tp_pg"
         assert where["rank"] == rank
 

@@ -23,11 +23,11 @@ MISTAKES = {
         ".full_tensor()",
     ),
     "MakesMesh": ({1, 2}, "Stage code was about to make a process group", "context.tp.device_mesh"),
-    "SumsInConstructor": ({1, 2}, "Stage code called a collective on the default group", "context.tp.group"),
-    "SumsOnWorld": ({1, 2}, "Stage code called a collective on the default group", "context.tp.group"),
+    "SumsInConstructor": ({1, 2}, "Stage code called all_reduce on the default group", "context.tp.group"),
+    "SumsOnWorld": ({1, 2}, "Stage code called all_reduce on the default group", "context.tp.group"),
     "Barrier": (
         {0},
-        "on the default group (world_pg); inside stage 0 none may be used",
+        "Stage code called barrier on the default group (world_pg); inside stage 0 none may be used",
         "stage 0 is one rank",
     ),
     "OneRankSums": (

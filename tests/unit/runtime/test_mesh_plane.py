@@ -534,8 +534,10 @@ def test_an_error_names_the_chunk_in_hand_and_not_the_one_that_came_last(plane_o
     plane.reply({})
     assert plane.at == Ids(0, 0, 0)
     next(chunks)
-    with pytest.raises(LocalProtocolError, match="non-contiguous") as caught:
+    said = r"The tensor 'x' was a non-contiguous view: shape \[4, 4\], strides \(1, 4\)\."
+    with pytest.raises(LocalProtocolError, match=said) as caught:
         plane.reply({"x": torch.ones(4, 4).t()})
+    assert "'x' as `.contiguous()`, a copy of 64 bytes; `copy=True` in a loop" in caught.value.check_first
     assert caught.value.where == Ids(1, 1, 0).where()
     next(plane.chunks())
     error = StageError("It broke.")
