@@ -236,6 +236,19 @@ class Session:
 
     # The end
 
+    def may_acknowledge(self) -> None:
+        """Mesh: check that SHUTDOWN has come; changes nothing.
+
+        Raises:
+            LocalProtocolError: It has not (this rank; nothing was sent).
+        """
+        if Event.ACKNOWLEDGED not in TRANSITIONS[self.state]:
+            raise LocalProtocolError(
+                f"`acknowledge` was called in state {self.state}; SHUTDOWN had not come.",
+                where=self._where(**self.last_ids.where()),
+                check_first="a loop over `receive` calls it once SHUTDOWN has come; `chunks` calls it itself",
+            )
+
     def acknowledged(self, answer: PPResult | None = None) -> None:
         """Record that the acknowledgement of SHUTDOWN passed.
 

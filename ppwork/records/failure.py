@@ -112,9 +112,13 @@ def _is_symptom(error: BaseException) -> bool:
 
 
 def _source_of(error: BaseException) -> str:
-    # The innermost cause is where the trouble began: a StageError wraps the user's exception.
-    frames = reversed(traceback.extract_tb(_chain(error)[-1].__traceback__))
-    return next((f"{frame.filename}:{frame.lineno}" for frame in frames if is_users(frame.filename)), "")
+    # The innermost cause is where the trouble began: a StageError wraps the user's exception. Of one that has
+    # frames of libraries alone, or of ours, the line is in what was raised from it.
+    for each in reversed(_chain(error)):
+        for frame in reversed(traceback.extract_tb(each.__traceback__)):
+            if is_users(frame.filename):
+                return f"{frame.filename}:{frame.lineno}"
+    return ""
 
 
 def is_users(file: str) -> bool:

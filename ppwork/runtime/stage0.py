@@ -26,6 +26,7 @@ from ppwork.runtime.lent import Lent, copies
 from ppwork.runtime.links import P2PReceiver, P2PSender
 from ppwork.runtime.messages import Incoming
 from ppwork.runtime.plane import NOTICE_TIMEOUT_S, PPControlPlane
+from ppwork.runtime.tensors import check_by_name
 
 if TYPE_CHECKING:
     import torch
@@ -92,6 +93,7 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
             Never for the link: a send that breaks is reported by the next call.
         """
         self._one_caller("send")
+        check_by_name(tensors)
         self.lent.check()
         cut = hard_cut or flush
         ids = self.session.next_ids(PPAction.INFER, hard_cut=cut)

@@ -152,6 +152,14 @@ def test_envelope_may_leave_exactly_where_the_table_says(state, action):
         assert session.state is state
 
 
+def test_nobody_acknowledges_a_shutdown_that_has_not_come():
+    session = ready()
+    with pytest.raises(LocalProtocolError, match="`acknowledge` was called in state ready; SHUTDOWN had not"):
+        session.may_acknowledge()
+    assert session.state is State.READY
+    in_state(State.DRAINING).may_acknowledge()
+
+
 def test_shutdown_may_not_leave_before_the_drain():
     """R10."""
     session = ready()
