@@ -13,12 +13,11 @@ from ppwork.errors import PlanError, duration
 from ppwork.launcher.nodes.host import Host
 from ppwork.launcher.nodes.muster import Muster
 from ppwork.launcher.nodes.places import Places, Slurm, places_of
+from ppwork.launcher.torchrun import STATIC_PORT
 from ppwork.pictures.tables import Table
 from ppwork.plan import Plan
 
 FREEZE_S = 5.0
-PORT = 29400
-"""torchrun's own."""
 HEAD = ["host", "ranks' network", "round trip", "its clock is ahead by", "free", "cores", "GPUs"]
 
 
@@ -83,7 +82,7 @@ def torchrun_command(
     for node, (host, count) in enumerate(zip(places.hosts, counts, strict=True)):
         command = [
             "torchrun", "--nnodes", str(len(counts)), "--node-rank", str(node),
-            "--nproc-per-node", str(count), "--master-addr", first, "--master-port", str(PORT),
+            "--nproc-per-node", str(count), "--master-addr", first, "--master-port", str(STATIC_PORT),
             "--max-restarts", "0", "-m", "ppwork", "worker", str(folder),
         ]  # fmt: skip
         lines += [f"# on {host}", shlex.join(command)]

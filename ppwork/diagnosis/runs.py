@@ -15,7 +15,8 @@ The order of evidence, from the surest to the weakest:
    for and that waited for nobody held it up; of mesh ranks in ``generate`` it is the one whose stack is
    outside of any collective.
 5. Only symptoms, and a mesh rank stood in a collective of a chunk that another one had ended: they made
-   different ones, and none is to blame for that (``uneven``).
+   different ones, and none is to blame for that. Or all of them stood in one that rank 0 did not make
+   (``uneven``).
 6. Only symptoms: each names its peer, so from symptom to symptom they lead to a rank without a record; else
    it is the one that the others waited for, or the only one without a record. Of a run over several hosts it
    may be a host or the network, and no rank (``hosts``).
@@ -44,7 +45,7 @@ from ppwork.diagnosis.nccl import End
 from ppwork.diagnosis.report import ENDED_BY_AGENT, death, killed_by_us, stopped_and_killed
 from ppwork.diagnosis.run_evidence import MEANINGS, RunEvidence
 from ppwork.diagnosis.stacks import Stack, frames_of, thread_stacks, tracebacks
-from ppwork.diagnosis.uneven import ledger_difference, uneven, wrong_size
+from ppwork.diagnosis.uneven import beside, ledger_difference, uneven, wrong_size
 from ppwork.diagnosis.waits import roots, waits_of
 from ppwork.errors import PeerFrozenError, PlanError, StuckError, named_ranks
 from ppwork.plan import Plan
@@ -106,7 +107,12 @@ def diagnose(
     if end is not None and (written is None or written.symptom):
         cause = _record(evidence, NOBODY, end.error_type, end.what, end.check_first)
     elif cause is None or cause.symptom:
-        cause = uneven(evidence) or _inferred_cause(evidence, statements, waits, cause, exit_code) or cause
+        cause = (
+            beside(evidence)
+            or uneven(evidence)
+            or _inferred_cause(evidence, statements, waits, cause, exit_code)
+            or cause
+        )
     if cause is None:
         return _without_cause(evidence, exit_code)
     if cause.check_first == SILENT_PEER_CHECK:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from ppwork.diagnosis.findings import NOBODY
 from ppwork.diagnosis.logs import LONGER
 from ppwork.diagnosis.run_evidence import QUIET_NS, RunEvidence
-from ppwork.errors import named_ranks
+from ppwork.errors import PeerTimeoutError, named_ranks
 from ppwork.records.failure import FailureRecord
 from ppwork.records.flight import Collective
-from ppwork.records.ledger import first_difference, read_ledger
+from ppwork.records.ledger import CollectiveCall, beside_stage0, first_difference, read_ledger
 from ppwork.timeline.chunks import spans_by_call
 
 MISMATCH = "CollectiveMismatch"
@@ -24,10 +24,27 @@ COMPARE_ALWAYS = (
 
 def ledger_difference(evidence: RunEvidence) -> FailureRecord | None:
     """Return the first call that the mesh ranks made otherwise, by what they wrote down before each."""
-    ledgers = {rank: read_ledger(evidence.run_dir, rank) for rank in evidence.topology.mesh_ranks}
-    if (difference := first_difference({rank: calls for rank, calls in ledgers.items() if calls})) is None:
+    written = {rank: calls for rank, calls in _ledgers(evidence).items() if calls}
+    difference = first_difference(written)
+    return _record(*difference, {"group": "tp_pg"}) if difference is not None else None
+
+
+def beside(evidence: RunEvidence) -> FailureRecord | None:
+    """Return what it means that all mesh ranks waited for rank 0, in a group of the job's, and it for them.
+
+    Somebody's bound passed then. A rank that hangs in code of its own is ended before that, and says so.
+    """
+    first = min(evidence.records, key=lambda record: record.at_ns, default=None)
+    if first is None or first.error_type != PeerTimeoutError.__name__:
         return None
-    return _record(*difference, {"group": "tp_pg"})
+    if (found := beside_stage0(_ledgers(evidence))) is None:
+        return None
+    what, check_first, chunk = found
+    return _record(what, check_first, {"chunk_index": chunk})
+
+
+def _ledgers(evidence: RunEvidence) -> dict[int, dict[int, CollectiveCall]]:
+    return {rank: read_ledger(evidence.home(rank), rank) for rank in evidence.topology.mesh_ranks}
 
 
 def wrong_size(evidence: RunEvidence, rank: int) -> FailureRecord | None:

@@ -42,14 +42,18 @@ STAGES = (
     Fault(
         id="F08",
         title="A collective of stage code on the wrong group",
-        good="The guard raises before the backend, and names the group used and the one allowed.",
+        good="The guard raises before the backend, and names the call, the group used and the one allowed.",
         lesson="Rank 0 is in the default group and never comes: the classic hang.",
         cases=tuple(
             Case(
                 name=name,
                 injected=f"stage 1 calls all_reduce on {text}",
                 on="follower",
-                expect=replace(FOLLOWER_REFUSES, where=("rank", "role", "group"), said=(group, "only tp_pg")),
+                expect=replace(
+                    FOLLOWER_REFUSES,
+                    where=("rank", "role", "group"),
+                    said=("all_reduce", group, "only tp_pg"),
+                ),
             )
             for name, text, group in (
                 ("default-group", "no group, so on the default one", "world_pg"),

@@ -19,7 +19,7 @@ import msgspec
 
 from ppwork.errors import PlanError
 from ppwork.faults.hosts import ADDRESSES, CABLE, NAMES, Host, hosts_on_a_switch, why_no_hosts
-from ppwork.launcher.torchrun import TORCHRUN, child_environment, running
+from ppwork.launcher.torchrun import STATIC_PORT, TORCHRUN, child_environment, running
 from ppwork.launcher.warm import Started
 from ppwork.process import held, hold_agent
 from ppwork.protocol.plan import STORE_VARIABLE
@@ -28,7 +28,7 @@ PULLED, ONE_WAY = "pulled", "host b to host a is lost"
 CABLES = ("", PULLED, ONE_WAY)
 IN_MINIATURE, HERE = "two hosts in miniature", "one machine, two torchruns"
 RECORDED = f"recorded on {IN_MINIATURE}"
-LOOPBACK, PORT = "127.0.0.1", 29400
+LOOPBACK = "127.0.0.1"
 INTERFACE_VARIABLE = "GLOO_SOCKET_IFNAME"
 LOOK_S = 0.02
 LIMIT_S = 90.0
@@ -137,13 +137,13 @@ def _records() -> dict[str, TwoHosts]:
 def _in_miniature(
     program: str, ranks: tuple[int, int], interface: str, cable: str, at: str, ahead_s: int, limit_s: float
 ) -> TwoHosts:
-    words = [_words(node, count, ADDRESSES[0], PORT) for node, count in enumerate(ranks)]
+    words = [_words(node, count, ADDRESSES[0], STATIC_PORT) for node, count in enumerate(ranks)]
     with hosts_on_a_switch(ahead_s={NAMES[1]: ahead_s}) as hosts:
         commands = [host.command(_command(said, program)) for host, said in zip(hosts, words, strict=True)]
         with _both(commands, interface) as (agents, logs):
             deadline = time.monotonic() + limit_s
             if cable:
-                while at not in logs[0].read_text() and agents[0].poll() is None:
+                while at not in logs[0].read_text(errors="replace") and agents[0].poll() is None:
                     if time.monotonic() > deadline:
                         break
                     time.sleep(LOOK_S)

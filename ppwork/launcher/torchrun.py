@@ -42,6 +42,8 @@ with process.importing():
 main()
 """
 """torchrun, to be ``held``: it takes seconds to start ranks, and must not if we are gone by then."""
+STATIC_PORT = 29400
+"""torchrun's own default, of several hosts that meet at the first one's address."""
 LISTENING = """\
 import functools
 from ppwork import process

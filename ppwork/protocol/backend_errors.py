@@ -35,8 +35,11 @@ TIMEOUT_TEXTS = (
     "Wait timeout",
     "wait timeout",
 )
-SILENT_PEER_CHECK = "`ppwork diagnose RUN`; or the last line with `envelope.send` in spans-rank0.jsonl"
-"""``check_first`` of every bound that passed: who waited for whom, and which chunk was the last to leave."""
+SILENT_PEER_CHECK = (
+    "`ppwork diagnose RUN` (`join(plan, run_dir=RUN)` keeps one): who waited for whom? A pause of rank 0 "
+    "above timeout_s needs `NOT_YET` from encode, or `plane.heartbeat()`"
+)
+"""``check_first`` of every bound that passed."""
 
 
 _NOISE = re.compile(r"\[/\S+\.cc:\d+\] | This is typically caused by.*$", re.MULTILINE)

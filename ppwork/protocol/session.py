@@ -96,17 +96,16 @@ class Session:
                 last ones (stage 0 only; nothing was sent).
         """
         event = _EVENTS[envelope.action]
-        problem = self._sequence_problem(envelope)
+        problem, check_first = self._sequence_problem(envelope), "does anything but the plane make envelopes?"
         if event not in TRANSITIONS[self.state]:
-            problem = f"A {envelope.action.name} cannot leave in state {self.state}."
+            problem = f"{envelope.action.name} cannot leave in state {self.state}."
+            check_first = _WHY_NOT.get(self.state, "the order of calls on this rank")
         elif envelope.action is PPAction.INFER and len(self.in_flight) >= self.depth:
             problem = f"{len(self.in_flight)} chunks were in flight; the plan's depth is {self.depth}."
+            check_first = "a `receive_result` before this `send`, or a larger in_flight_depth"
         if problem is not None:
-            raise LocalProtocolError(
-                problem,
-                where=self._where(**envelope.ids.where()),
-                check_first="the order of send and receive_result on rank 0",
-            )
+            where = self._where(**envelope.ids.where())
+            raise LocalProtocolError(problem, where=where, check_first=check_first)
 
     def sent(self, envelope: PPEnvelope, *, flush: bool = False) -> None:
         """Record that an envelope passed commitment point 1.
@@ -189,7 +188,7 @@ class Session:
                 f"{observed_calls} generator calls were made; the chunk's plan expected "
                 f"{oldest.plan.expected_calls}.",
                 where=self._where(**oldest.ids.where()),
-                check_first="does the generator skip or repeat steps on this rank?",
+                check_first="does the generator skip or repeat steps on this rank? `reply` takes `calls`",
             )
         self._pop(remote=False)
         return oldest
@@ -237,6 +236,19 @@ class Session:
 
     # The end
 
+    def may_acknowledge(self) -> None:
+        """Mesh: check that SHUTDOWN has come; changes nothing.
+
+        Raises:
+            LocalProtocolError: It has not (this rank; nothing was sent).
+        """
+        if Event.ACKNOWLEDGED not in TRANSITIONS[self.state]:
+            raise LocalProtocolError(
+                f"`acknowledge` was called in state {self.state}; SHUTDOWN had not come.",
+                where=self._where(**self.last_ids.where()),
+                check_first="a loop over `receive` calls it once SHUTDOWN has come; `chunks` calls it itself",
+            )
+
     def acknowledged(self, answer: PPResult | None = None) -> None:
         """Record that the acknowledgement of SHUTDOWN passed.
 
@@ -270,6 +282,13 @@ class Session:
             error.at(**self._where(**{} if knows_chunk else at.where()))
 
 
+_WHY_NOT = {
+    State.BUSY: "a `receive_result` for each chunk before `shutdown`",
+    State.DRAINING: "was `shutdown` called before?",
+    State.CLOSED: "was `shutdown` called before?",
+    State.ERROR: "an earlier error of this rank, which ended the session",
+}
+"""What to check first where an envelope may not leave."""
 _EVENTS = {
     PPAction.NOOP: Event.NOOP,
     PPAction.INFER: Event.INFER,

@@ -209,7 +209,7 @@ class Encoder:
             ) from error
         if len(body) > self.limits.max_body_bytes:
             raise LocalProtocolError(
-                f"The body had {len(body)} bytes; {self.limits.max_body_bytes} are allowed.",
+                f"Metadata and names took {len(body)} bytes; {self.limits.max_body_bytes} are allowed.",
                 where=message.ids.where(),
                 check_first="send large data as a tensor, not as metadata",
             )

@@ -24,6 +24,8 @@ WORKLOADS = OWN + "workloads/"
 _LIBRARY = re.compile(
     r"^<|/(site|dist)-packages/|/lib(64)?/python3[.\d]*/|/torch/(distributed|nn|utils|cuda)/"
 )
+_COMPILED = re.compile(r"/torchinductor[_/]|/c[0-9a-z]{51}\.py$")
+"""Files that torch's compiler wrote."""
 SYMPTOMS = (TerminalNotice, PeerLostError, PeerTimeoutError)
 """Errors that say a peer is gone: the rank that made it go has the cause, if it could still speak.
 
@@ -110,17 +112,22 @@ def _is_symptom(error: BaseException) -> bool:
 
 
 def _source_of(error: BaseException) -> str:
-    # The innermost cause is where the trouble began: a StageError wraps the user's exception.
-    frames = reversed(traceback.extract_tb(_chain(error)[-1].__traceback__))
-    return next((f"{frame.filename}:{frame.lineno}" for frame in frames if is_users(frame.filename)), "")
+    # The innermost cause is where the trouble began: a StageError wraps the user's exception. Of one that has
+    # frames of libraries alone, or of ours, the line is in what was raised from it.
+    for each in reversed(_chain(error)):
+        for frame in reversed(traceback.extract_tb(each.__traceback__)):
+            if is_users(frame.filename):
+                return f"{frame.filename}:{frame.lineno}"
+    return ""
 
 
 def is_users(file: str) -> bool:
-    """Say whether a file of a stack is probably the user's own: not Python's, not installed, not ours.
+    """Say whether a file of a stack is the user's own, probably: not Python's, installed, compiled or ours.
 
     The workloads that ship with the package count as a user's: they stand where one's own stages would.
     """
-    return file.startswith(WORKLOADS) or not (file.startswith(OWN) or _LIBRARY.search(file))
+    others = file.startswith(OWN) or _LIBRARY.search(file) or _COMPILED.search(file)
+    return file.startswith(WORKLOADS) or not others
 
 
 def failure_file(run_dir: Path, rank: int) -> Path:

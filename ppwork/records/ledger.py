@@ -8,6 +8,7 @@ and one that is being written, or has been overwritten, does not read.
 from __future__ import annotations
 
 import mmap
+import re
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
@@ -19,16 +20,27 @@ from ppwork.errors import named_ranks, ranks_by_value
 from ppwork.records.files import read_within
 from ppwork.records.identity import pid_space
 
-RECORD = struct.Struct("<qI84s")
-RECORD_BYTES = RECORD.size
-"""Fixed, so that an exchange of records can never be one of different sizes."""
 _TEXT_BYTES = 84
+CALL = struct.Struct(f"<qI{_TEXT_BYTES}s")
+"""What must be alike on the ranks; where their code made the call stands behind it."""
+SITE_BYTES = 216
+RECORD_BYTES = CALL.size + SITE_BYTES
+"""Fixed, so that an exchange of records can never be one of different sizes."""
 LINES = 64
 """Lines that are kept: no rank is that many collectives ahead of one that it waits for."""
 _LINE = struct.Struct(f"<q{RECORD_BYTES}sI")
+_COMPARED = struct.calcsize("<q") + CALL.size
+"""Bytes at the beginning of a line that are alike if the calls are."""
 _HEAD = struct.Struct("<4s100s")
-_MAGIC = b"led1"
+_MAGIC = b"led2"
 _SIZE = _HEAD.size + LINES * _LINE.size
+
+
+_TENSOR = re.compile(r" \w+\[[\d, ]*\]")
+
+
+ON_DEFAULT = "on the default group"
+"""End of an operation that is on the job's own default group, and not on the mesh's."""
 
 
 class CollectiveCall(msgspec.Struct, frozen=True):
@@ -39,21 +51,34 @@ class CollectiveCall(msgspec.Struct, frozen=True):
     """Collectives of the chunk, this one included; at its end all of them."""
     operation: str = ""
     """Name, dtype and shape: ``all_reduce float32[4, 8]``. Empty: the chunk has ended on this rank."""
+    site: str = ""
+    """The user's line that made it, such as ``my_stages.py:41: self.tp.all_reduce(share)``; at the end of a
+    chunk that of its last collective. It may be another one on each rank."""
 
     def to_bytes(self) -> bytes:
         """Return ``RECORD_BYTES`` bytes; a longer operation is cut and keeps its checksum."""
-        return RECORD.pack(self.chunk_index, self.count, packed(self.operation))
+        call = CALL.pack(self.chunk_index, self.count, packed(self.operation))
+        return call + packed_site(self.site)
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> CollectiveCall:
         """Read another rank's record."""
-        chunk_index, count, text = RECORD.unpack(raw)
-        return cls(chunk_index, count, text.rstrip(b"\0").decode(errors="replace"))
+        chunk_index, count, operation = CALL.unpack(raw[: CALL.size])
+        return cls(chunk_index, count, _text(operation), _text(raw[CALL.size :]))
+
+    @property
+    def anywhere(self) -> CollectiveCall:
+        """The same call, wherever it was made."""
+        return msgspec.structs.replace(self, site="")
 
     def __str__(self) -> str:
         if self.operation:
             return f"called {self.operation} as collective {self.count} of chunk {self.chunk_index}"
         return f"ended chunk {self.chunk_index} after {self.count}"
+
+
+def _text(padded: bytes) -> str:
+    return padded.rstrip(b"\0").decode(errors="replace")
 
 
 def packed(operation: str) -> bytes:
@@ -62,27 +87,48 @@ def packed(operation: str) -> bytes:
     return text if len(text) <= _TEXT_BYTES else text[: _TEXT_BYTES - 9] + b"~%08x" % zlib.crc32(text)
 
 
+def packed_site(site: str) -> bytes:
+    """Return a line as it stands in a record: of a long one the beginning."""
+    cut = site.encode(errors="replace")[:SITE_BYTES].decode(errors="ignore").encode()
+    return cut.ljust(SITE_BYTES, b"\0")
+
+
 def compare_calls(calls: Sequence[CollectiveCall], ranks: Sequence[int]) -> tuple[str, str] | None:
     """Compare what the mesh ranks are about to do: a call for each of their global ranks, in one order.
 
     Returns:
-        ``None`` if all are the same; else what differs and what to check first, the same on every rank.
+        ``None`` if all are the same; else what differs, with the user's line on each rank, and what to check
+        first, the same on every rank.
     """
-    ranks_by_call = ranks_by_value(dict(zip(ranks, calls, strict=True)))
+    by_rank = dict(zip(ranks, calls, strict=True))
+    ranks_by_call = ranks_by_value({rank: call.anywhere for rank, call in by_rank.items()})
     if len(ranks_by_call) == 1:
         return None
     sides = "; ".join(f"{named_ranks(mine)} {call}" for call, mine in ranks_by_call.items())
-    in_step = len({(call.chunk_index, call.count, bool(call.operation)) for call in ranks_by_call}) == 1
+    lines = (_lines({rank: by_rank[rank] for rank in mine}) for mine in ranks_by_call.values())
     return (
-        f"The mesh ranks were about to meet in different collectives: {sides}.",
-        "what makes the tensors differ between these ranks?"
-        if in_step
-        else "is a collective behind a flag or a condition that only one rank knows?",
+        f"The mesh ranks were about to meet in different collectives: {sides}.{''.join(lines)}",
+        _check_first([*ranks_by_call]),
     )
 
 
+def _lines(calls: Mapping[int, CollectiveCall]) -> str:
+    """Return the user's lines of one call, by rank, each as a line below a sentence."""
+    last = ", last" if any(call.count and not call.operation for call in calls.values()) else ""
+    sites = ranks_by_value({rank: call.site for rank, call in calls.items()})
+    return "".join(f"\n  {named_ranks(ranks)}{last} at {site}" for site, ranks in sites.items() if site)
+
+
+def _check_first(calls: Sequence[CollectiveCall]) -> str:
+    if len({(call.chunk_index, call.count, bool(call.operation)) for call in calls}) > 1:
+        return "is a collective behind a flag or a condition that only one rank knows?"
+    if len({_TENSOR.sub("", call.operation) for call in calls}) > 1:
+        return "what makes these ranks call another function here, or in another order?"
+    return "what makes the tensors differ between these ranks?"
+
+
 def line_of(number: int, record: bytes) -> bytes:
-    """Return a line as it stands in the file."""
+    """Return a line as it stands in the file, of ``RECORD_BYTES``."""
     return _LINE.pack(number, record, zlib.crc32(record, number))
 
 
@@ -140,7 +186,7 @@ class Ledger:
         """Return the call of this number if it is there and is another one than that of ``line``."""
         at = _HEAD.size + number % LINES * _LINE.size
         theirs = self._map[at : at + _LINE.size]
-        if theirs == line:
+        if theirs[:_COMPARED] == line[:_COMPARED]:
             return None
         # Who writes it just now comes after us, and sees ours.
         read = _read(theirs)
@@ -175,3 +221,27 @@ def first_difference(ledgers: Mapping[int, Mapping[int, CollectiveCall]]) -> tup
         if (difference := compare_calls(calls, tuple(ledgers))) is not None:
             return difference
     return None
+
+
+def beside_stage0(ledgers: Mapping[int, Mapping[int, CollectiveCall]]) -> tuple[str, str, int] | None:
+    """Return what it means that the last call of all mesh ranks was one on the job's own default group.
+
+    Args:
+        ledgers: What ``read_ledger`` gave, by mesh rank.
+
+    Returns:
+        ``None`` if it was not; else what was called, what to check first, and the chunk.
+    """
+    newest = {rank: calls[max(calls)] for rank, calls in ledgers.items() if calls}
+    if len(newest) < len(ledgers) or len({call.anywhere for call in newest.values()}) != 1:
+        return None
+    call = next(iter(newest.values()))
+    if not call.operation.endswith(ON_DEFAULT):
+        return None
+    return (
+        f"{named_ranks([*newest]).capitalize()} last called {call.operation}, the job's own, in chunk "
+        f"{call.chunk_index}; rank 0, which is in that group, waited for the result of the chunk."
+        f"{_lines(newest)}",
+        'group=plane.groups["tp_pg"]; a collective of all ranks of the job: before the loop, or after it',
+        call.chunk_index,
+    )

@@ -41,7 +41,7 @@ NO_CHUNKS = (
 """``check_first`` where no rank recorded a chunk."""
 VARIES = 2.0
 """Periods of which the ninetieth percentile is more than this times the median are worth a line."""
-LIMITS = 0.25
+PAUSE_SHARE = 0.25
 """A source that has no chunk for more than this share of a period is what the run waits for."""
 LONGEST = 60
 """Characters of a figure that stand in the table; all of it is in the summary."""
@@ -280,7 +280,7 @@ def rows_of(finished: Run) -> list[tuple[str, str]]:
         if half is not None and most is not None and most > VARIES * half:
             text = f"half came within {half:.1f} ms of the one before, nine in ten within {most:.1f} ms"
             rows.append(("varies", text))
-    if figures.get("source_ms", 0) > LIMITS * figures.get("period_ms", math.inf):
+    if figures.get("source_ms", 0) > PAUSE_SHARE * figures.get("period_ms", math.inf):
         share = min(1.0, figures["source_ms"] / figures["period_ms"])
         rows.append(("source", f"had no chunk for {share:.0%} of the time: it sets the period"))
     if plan.flushes:

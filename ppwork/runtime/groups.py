@@ -34,7 +34,7 @@ from torch.distributed import distributed_c10d as c10d
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
-from ppwork.errors import LocalProtocolError, PeerTimeoutError, PlanError, RemoteProtocolError
+from ppwork.errors import LocalProtocolError, PeerTimeoutError, PlanError, RemoteProtocolError, listed
 from ppwork.process import hold_torchrun
 from ppwork.protocol.backend_errors import naming_peers
 from ppwork.protocol.bounds import bring_up_timeout_s
@@ -101,13 +101,20 @@ class Groups:
         """Return a group's handle.
 
         Raises:
-            LocalProtocolError: This rank is not in the group (rule R6), or the groups are closed.
+            LocalProtocolError: This rank is not in the group (rule R6), there is none of this name, or the
+                groups are closed.
         """
         if not self._handles:
             raise LocalProtocolError(
                 f"Rank {self.rank} asked for {name} of a session that has ended.",
                 where={"rank": self.rank, "role": str(self.role), "group": name},
                 check_first="a stage that outlives its session takes `tp` from the new one's context",
+            )
+        if name not in self._handles:
+            raise LocalProtocolError(
+                f"Rank {self.rank} asked for the group {name!r}; a pipeline has {listed(self._handles)}.",
+                where={"rank": self.rank, "role": str(self.role)},
+                check_first="the mesh's, for collectives of your own, is tp_pg",
             )
         if self.rank not in self.topology.ranks(name):
             raise LocalProtocolError(

@@ -117,5 +117,9 @@ def _digest_of(raw: NDArray[np.uint8]) -> int:
 
 
 def copies(tensors: Mapping[str, Any]) -> dict[str, Any]:
-    """Return copies that nobody else writes to; what is no tensor stays for preflight to refuse."""
-    return {n: t.clone() if isinstance(t, torch.Tensor) else t for n, t in tensors.items()}
+    """Return contiguous copies that nobody else writes to; what has none stays for preflight to refuse."""
+    whole = torch.contiguous_format
+    return {
+        name: t.clone(memory_format=whole) if isinstance(t, torch.Tensor) and t.layout is torch.strided else t
+        for name, t in tensors.items()
+    }

@@ -61,6 +61,7 @@ from ppwork.runtime.lent import Lent, copies
 from ppwork.runtime.links import BroadcastReceiver, BroadcastRoot, P2PReceiver, P2PSender
 from ppwork.runtime.messages import Incoming, Outgoing
 from ppwork.runtime.plane import PPControlPlane, Timed
+from ppwork.runtime.tensors import check_by_name
 
 AT_ONCE_BYTES = 256 << 10
 """Payload that the lane which received it passes on; a longer broadcast would keep the next one waiting."""
@@ -183,6 +184,7 @@ class MeshPlane(PPControlPlane):
         """
         self._one_caller("reply")
         self._check_in_hand("reply")
+        check_by_name(tensors)
         if calls is None:
             calls = self.session.in_flight[0].plan.expected_calls
         ids = self.computed(calls)
@@ -228,10 +230,14 @@ class MeshPlane(PPControlPlane):
     def acknowledge(self) -> None:
         """Answer SHUTDOWN: the leader to rank 0, a follower by leaving.
 
+        Raises:
+            LocalProtocolError: It has not come (this mesh rank).
+
         Blocks:
             Until rank 0 has taken everything; at most ``timeout_s``.
         """
         self._one_caller("acknowledge")
+        self.session.may_acknowledge()
         self.session.acknowledged()
 
     def statistics(self) -> tuple[LaneStatistics, ...]:
@@ -433,6 +439,7 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
 
     def acknowledge(self) -> None:
         """Answer SHUTDOWN; see ``MeshPlane.acknowledge``."""
+        self.session.may_acknowledge()
         self.send_result(PPResult(PPAction.SHUTDOWN, self.session.last_ids))
         self._await_results(1)
         super().acknowledge()

@@ -237,6 +237,10 @@ class PPControlPlane:
             PeerTimeoutError: The same, for one that stayed silent. Or: a lane did not stop, or a group did
                 not end within its bound (this rank).
         """
+        if isinstance(error, SystemExit) and not error.code and self.session.state is not State.CLOSED:
+            left_early = self._left_early()
+            self._give_up(left_early)
+            raise left_early from error  # else it would leave as if all were well
         if error is not None:
             if (
                 isinstance(error, RuntimeError)
@@ -288,7 +292,7 @@ class PPControlPlane:
         passed = self.session.last_ids.chunk_index + 1
         return LocalProtocolError(
             f"The block was left without `{self._last_call}`, after {passed} chunks.",
-            check_first=f"a `return` or `break` on the way to `{self._last_call}`?",
+            check_first=f"a `return`, `break` or `sys.exit` on the way to `{self._last_call}`?",
         )
 
     @property

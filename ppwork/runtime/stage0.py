@@ -26,6 +26,7 @@ from ppwork.runtime.lent import Lent, copies
 from ppwork.runtime.links import P2PReceiver, P2PSender
 from ppwork.runtime.messages import Incoming
 from ppwork.runtime.plane import NOTICE_TIMEOUT_S, PPControlPlane
+from ppwork.runtime.tensors import check_by_name
 
 if TYPE_CHECKING:
     import torch
@@ -70,8 +71,8 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         """Send one chunk to the mesh.
 
         Args:
-            tensors: Dense, contiguous, on the CPU or this rank's device. They belong to the transport until
-                the chunk's result has come: do not write to them before.
+            tensors: Dense, on the CPU or this rank's device, and contiguous or with ``copy``. They belong to
+                the transport until the chunk's result has come: do not write to them before.
             metadata: Anything plain that msgpack carries; goes along unread.
             hard_cut: Reset the cache and start a new epoch at this chunk.
             flush: A hard cut that also makes everything in flight stale.
@@ -92,6 +93,7 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
             Never for the link: a send that breaks is reported by the next call.
         """
         self._one_caller("send")
+        check_by_name(tensors)
         self.lent.check()
         cut = hard_cut or flush
         ids = self.session.next_ids(PPAction.INFER, hard_cut=cut)
@@ -227,7 +229,7 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
             raise PeerTimeoutError(
                 f"No result was decoded within {self._patience_s:g} s, so none could be received.",
                 where={"group": "up_pg"},
-                check_first="how long does stage 0 take to decode?",
+                check_first="how long does rank 0 take to decode, and does it ask for every result?",
             ) from None
         incoming = self._up.receive()
         self.recorder.instant("arrive", lane="up_pg", ids=incoming.message.ids.where())
@@ -251,8 +253,8 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
                 news = self._news.get(self._patience_s)
             except queue.Empty:
                 raise PeerTimeoutError(
-                    f"The receive did not end within {self._patience_s:g} s.",
-                    where={"group": "up_pg", "peer": 1},
+                    f"No answer to call {self.at.call_id} came within {self._patience_s:g} s.",
+                    where={"group": "up_pg", "peer": 1, **self.at.where()},
                     check_first=SILENT_PEER_CHECK,
                 ) from None
             if news is not None:

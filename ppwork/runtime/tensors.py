@@ -37,7 +37,8 @@ def spec_of(name: str, tensor: object, device: torch.device) -> TensorSpec:
     """
     problem, remedy = "", ""
     if not isinstance(tensor, torch.Tensor):
-        problem, remedy = f"was a {type(tensor).__name__}, not a tensor", "put plain data into the metadata"
+        problem = f"was a {type(tensor).__name__}, not a tensor"
+        remedy = "torch.as_tensor() makes one; plain data goes into the metadata"
     elif type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
         # Its address is none: a copy from there ends the process.
         problem = f"was a {type(tensor).__name__}, which has no memory of its own"
@@ -53,12 +54,28 @@ def spec_of(name: str, tensor: object, device: torch.device) -> TensorSpec:
     elif dtype_name(tensor.dtype) not in ITEM_SIZES:
         problem, remedy = f"had dtype {tensor.dtype}", "convert it to a dense dtype"
     elif not tensor.is_contiguous():
-        problem, remedy = f"was a non-contiguous view, strides {tensor.stride()}", "call .contiguous()"
+        problem = f"was a non-contiguous view: shape {list(tensor.shape)}, strides {tensor.stride()}"
+        remedy = f"{name!r} as `.contiguous()`, a copy of {tensor.nbytes} bytes"
+        remedy += "; `copy=True` in a loop of your own makes it, too"
     elif tensor.is_conj() or tensor.is_neg():
         problem, remedy = "was a lazy conjugate or negative view", "call .resolve_conj().resolve_neg()"
     if problem or not isinstance(tensor, torch.Tensor):
         raise LocalProtocolError(f"The tensor {name!r} {problem}.", check_first=remedy)
     return TensorSpec(name, dtype_name(tensor.dtype), tuple(tensor.shape), tensor.device.type)
+
+
+def check_by_name(tensors: object) -> None:
+    """Check that tensors are handed over by name.
+
+    Raises:
+        LocalProtocolError: They are not (the sending rank; nothing was sent).
+    """
+    if not isinstance(tensors, Mapping) or not all(isinstance(name, str) for name in tensors):
+        names = f" with the keys {[*tensors]}" if isinstance(tensors, Mapping) else ""
+        raise LocalProtocolError(
+            f"A {type(tensors).__name__}{names} was handed over, and not tensors by name.",
+            check_first='a dict, such as {"x": x}',
+        )
 
 
 def specs_of(tensors: Mapping[str, object], device: torch.device) -> tuple[TensorSpec, ...]:

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -30,16 +31,14 @@ from ppwork.protocol.envelope import ChunkPlan, PPEnvelope
 from ppwork.records.ledger import CollectiveCall, compare_calls
 from ppwork.records.spans import WhichChunk
 from ppwork.runtime.groups import Groups
-from ppwork.runtime.tensors import dtype_name
 from ppwork.worker import operators
-from ppwork.worker.shared_calls import calls_of_this_thread
+from ppwork.worker.arguments import OPERATOR_ENDS
+from ppwork.worker.shared_calls import ROOTS, calls_of_this_thread, operation
 from ppwork.worker.tally import Tally
+from ppwork.worker.user_lines import line_from, outwards
 
 QUERIES = ("get_backend_config", "get_backend", "_set_pg_timeout", "get_rank", "get_world_size")
 """Callers of the membership test that talk to nobody; torch asks them itself when it logs an exception."""
-P2P = ("send", "recv", "recv_any_source")
-"""Operators that two ranks call and the others do not."""
-
 _inside = threading.local()
 
 
@@ -115,7 +114,8 @@ def exchange(groups: Groups, raw: bytes) -> list[bytes]:
         return [raw]
     mine = torch.frombuffer(bytearray(raw), dtype=torch.uint8)
     rows = torch.empty(size, len(raw), dtype=torch.uint8)
-    with naming_peers("comparison", rank=groups.rank, role=str(groups.role), group="tp_pg"):
+    what = "the comparison of what the mesh ranks are about to do"
+    with naming_peers(what, rank=groups.rank, role=str(groups.role), group="tp_pg"):
         dist.all_gather(list(rows.unbind()), mine, group=groups["tp_pg"])
     return [row.numpy().tobytes() for row in rows]
 
@@ -179,23 +179,29 @@ def seeing(groups: Groups, tally: Tally | None) -> TorchDispatchMode:
             group = c10d._resolve_process_group(named["group_name"])  # type: ignore[attr-defined]
         else:
             return call()  # it waits, or wraps
-        _check(group)
         name = func._schema.name.partition("::")[2].strip("_")
-        if tally is not None and name not in P2P:
+        _check(group, name)
+        if tally is not None and name not in OPERATOR_ENDS:
             tally.collectives += 1
-            compare(groups, tally, _operation(name, named))
+            frame = sys._getframe(1)
+            tally.site = line_from(frame)
+            compare(groups, tally, _operation(name, named, frame, groups.topology.mesh_ranks))
         return call()
 
     return operators.seeing(meet)
 
 
-def _operation(name: str, named: dict[str, Any]) -> str:
+def _operation(name: str, named: dict[str, Any], frame: FrameType, ranks: Sequence[int]) -> str:
     """Return a collective as one says it; without a shape where ranks may rightly pass other tensors."""
     name = name.replace("allreduce", "all_reduce").replace("allgather", "all_gather")
-    tensor = named.get("input", named.get("tensors"))
+    tensor, reduction = named.get("input", named.get("tensors")), named.get("reduce_op")
     if isinstance(tensor, list):
         tensor = tensor[0]
-    return name if tensor is None else f"{name} {dtype_name(tensor.dtype)}{list(tensor.shape)}"
+    if reduction is not None and not isinstance(reduction, str):  # boxed: its function has it, unboxed
+        functions = (each for each in outwards(frame) if each.f_code.co_filename == c10d.__file__)
+        reduction = next((each.f_locals["op"] for each in functions if "op" in each.f_locals), None)
+    root = named.get("root_rank", named.get("src")) if name in ROOTS else None
+    return operation(name, tensor, reduction, root, ranks)
 
 
 @contextmanager
@@ -229,7 +235,7 @@ def guard_loop(groups: Groups, which: WhichChunk | None) -> None:
     _inside.allowed = None if which is None else Allowed(groups, "tp_pg", groups["tp_pg"], which)
 
 
-def _check(group: Any) -> None:  # noqa: ANN401  a ProcessGroup, None, or the non-member mark
+def _check(group: Any, call: str) -> None:  # noqa: ANN401  a ProcessGroup, None, or the non-member mark
     allowed: Allowed | None = getattr(_inside, "allowed", None)
     if allowed is None or (group is allowed.handle and group is not None):
         return
@@ -242,13 +248,13 @@ def _check(group: Any) -> None:  # noqa: ANN401  a ProcessGroup, None, or the no
         if used == "another group" or (used.startswith("the default") and allowed.is_jobs):
             return
         raise LocalProtocolError(
-            f"A collective was called on {used} between a chunk and its answer; rank 0 does "
-            "something else there.",
+            f"The loop called {call} on {used} between a chunk and its answer; rank 0 does something else "
+            "there.",
             where={"rank": groups.rank, "role": str(groups.role), "group": name, **allowed.loop},
             check_first='group=plane.groups["tp_pg"]; all ranks together: before the loop, or after it',
         )
     raise LocalProtocolError(
-        f"Stage code called a collective on {used}; inside "
+        f"Stage code called {call} on {used}; inside "
         + (f"stage 1 only {name} may be used." if name else "stage 0 none may be used."),
         where={"rank": groups.rank, "role": str(groups.role), "group": name},
         check_first="pass the mesh's group, `context.tp.group`, or call `context.tp.all_reduce`"
@@ -283,7 +289,7 @@ def install() -> None:
     def checked(group: c10d.ProcessGroup | None) -> bool:
         caller = sys._getframe(1)
         if caller.f_code.co_name not in QUERIES:
-            _check(group)
+            _check(group, caller.f_code.co_name)
             if (shared := calls_of_this_thread()) is not None:
                 shared.call(group, caller)
         return bool(original(group))

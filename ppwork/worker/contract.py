@@ -10,7 +10,6 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
@@ -20,6 +19,7 @@ from ppwork.errors import LocalProtocolError, StageError
 from ppwork.protocol.envelope import MAX_STEPS
 from ppwork.records.spans import FIGURES
 from ppwork.stage import Chunk, Emission, Pause, Result, Tensors
+from ppwork.worker.user_lines import as_written
 
 
 def optional(stage: object, name: str) -> Callable[..., Any]:
@@ -161,7 +161,5 @@ def _return_of(stage: object, method: str) -> str:
     code = getattr(function, "__code__", None)
     if code is None:
         return f"the `return` of {type(stage).__name__}.{method}"
-    file = Path(code.co_filename)
-    if file.is_relative_to(Path.cwd()):
-        file = file.relative_to(Path.cwd())  # as people write it there
+    file = as_written(code.co_filename)
     return f"the `return` of {type(stage).__name__}.{method}, {file}:{code.co_firstlineno}"

@@ -14,22 +14,40 @@ DTensor and compiled code do. The first chunks are compared by an exchange, whic
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
+from typing import Any
+
+import torch.distributed as dist
 
 from ppwork.errors import LocalProtocolError
 from ppwork.protocol.envelope import Ids
-from ppwork.records.ledger import RECORD, CollectiveCall, Ledger, compare_calls, line_of, packed
+from ppwork.records.ledger import (
+    CALL,
+    ON_DEFAULT,
+    CollectiveCall,
+    Ledger,
+    compare_calls,
+    line_of,
+    packed,
+    packed_site,
+)
 from ppwork.runtime.groups import Groups
 from ppwork.runtime.tensors import dtype_name
+from ppwork.worker.user_lines import line_from
 
 SEEN = {
     **dict.fromkeys(("all_reduce", "broadcast", "reduce"), "tensor"),
     **dict.fromkeys(("all_gather", "all_gather_into_tensor", "reduce_scatter", "reduce_scatter_tensor"), ""),
     **dict.fromkeys(("all_to_all", "all_to_all_single", "gather", "scatter", "barrier"), ""),
 }
-"""Functions that all ranks of a group call, and the argument that must be alike on them, if one must."""
+"""Functions that all ranks of a group call, and the tensor that must be alike on them, if one must."""
+SUM = dist.ReduceOp.SUM
+ROOTS = {"broadcast": "from", "scatter": "from", "reduce": "to", "gather": "to"}
+"""Those with one rank that gives or takes, and how one says it."""
 
 _now = threading.local()
 
@@ -49,8 +67,11 @@ class SharedCalls:
         self._groups, self._run_dir = groups, run_dir
         self._own = Ledger(run_dir, groups.rank)
         self._others: dict[int, Ledger] = {}
+        self._mesh_ranks = groups.topology.mesh_ranks
         self._missing = [rank for rank in groups.topology.mesh_ranks if rank != groups.rank]
         self._texts: dict[tuple[object, ...], bytes] = {}
+        self._sites: dict[str, bytes] = {"": packed_site("")}
+        self._site = ""
         self._group: object = None
         self._ids = Ids(0, 0, 0)
         self._number = self._count = 0
@@ -63,11 +84,13 @@ class SharedCalls:
                 if ledger.here:
                     self._others[rank] = ledger
         self._ids, self._count, self._group = ids, 0, self._groups["tp_pg"]
+        self._site = ""
         _now.calls = self
 
     def end(self) -> None:
         """Say that the chunk has ended. Raises: as ``call``."""
         self.leave()
+        self._site = self._site or line_from(sys._getframe(1))
         self._show(b"")
 
     def leave(self) -> None:
@@ -78,28 +101,39 @@ class SharedCalls:
         """Lay a call beside those of the others.
 
         Args:
-            group: Any group: what is not called on ``tp_pg`` is not looked at.
+            group: Any group: looked at is what is called on ``tp_pg``, or on the default group of a job that
+                has made one itself, whose ranks all mesh ranks are, too.
             function: The frame of torch's function.
 
         Raises:
             LocalProtocolError: Another mesh rank of this host was about to do something else (the rank that
                 comes later; the others lose it, or see the same).
         """
-        if group is not self._group or (argument := SEEN.get(name := function.f_code.co_name)) is None:
+        is_default = group is not self._group
+        if is_default and group is not None and group is not dist.group.WORLD:
             return
-        tensor = function.f_locals.get(argument) if argument else None
-        key = (name,) if tensor is None else (name, tensor.dtype, tensor.shape)
+        if (argument := SEEN.get(name := function.f_code.co_name)) is None:
+            return
+        given = function.f_locals
+        tensor, reduction = given.get(argument), given.get("op")
+        if reduction is SUM:  # to hash it would cost as much as to write the line
+            reduction = None
+        root = given.get("group_src", given.get("group_dst")) if argument else None  # else as the user has it
+        key = (name, reduction, root, is_default) + (() if tensor is None else (tensor.dtype, tensor.shape))
         if (text := self._texts.get(key)) is None:
-            said = "" if tensor is None else f" {dtype_name(tensor.dtype)}{list(tensor.shape)}"
             if len(self._texts) > 1000:  # a shape that is another one each time
                 self._texts.clear()
-            text = self._texts[key] = packed(name + said)
+            said = operation(name, tensor, reduction, root, () if is_default else self._mesh_ranks)
+            text = self._texts[key] = packed(f"{said} {ON_DEFAULT}" if is_default else said)
         self._count += 1
+        self._site = line_from(function.f_back)
         self._show(text)
 
     def _show(self, text: bytes) -> None:
         self._number += 1
-        record = RECORD.pack(self._ids.chunk_index, self._count, text)
+        if (site := self._sites.get(self._site)) is None:
+            site = self._sites[self._site] = packed_site(self._site)
+        record = CALL.pack(self._ids.chunk_index, self._count, text) + site
         line = line_of(self._number, record)
         self._own.write(self._number, line)  # before the others' are looked at: of two at once one sees both
         for rank, ledger in self._others.items():
@@ -122,6 +156,31 @@ class SharedCalls:
         for ledger in (self._own, *self._others.values()):
             with contextlib.suppress(BufferError):
                 ledger.close()
+
+
+def operation(
+    name: str,
+    tensor: Any,  # noqa: ANN401  of torch
+    reduction: object,
+    root: int | None,
+    ranks: Sequence[int] = (),
+) -> str:
+    """Return a collective as one says it: ``all_reduce(max) float32[4]``, ``broadcast(from rank 1) int64[]``.
+
+    Args:
+        name: Of torch's function.
+        tensor: The one that must be alike, or ``None``.
+        reduction: torch's ``ReduceOp``, or its name; a sum goes without saying.
+        root: The group rank that gives or takes.
+        ranks: Of the group, as the pipeline counts them; nothing where it does not.
+    """
+    kind = getattr(reduction, "op", reduction)  # of a ReduceOp that has a factor
+    how = (kind if isinstance(kind, str) else str(getattr(kind, "name", ""))).lower()
+    more = [how] if how not in ("", "sum") else []
+    if root is not None and name in ROOTS:
+        more.append(f"{ROOTS[name]} rank {ranks[root]}" if ranks else f"{ROOTS[name]} group rank {root}")
+    said = f"{name}({', '.join(more)})" if more else name
+    return said if tensor is None else f"{said} {dtype_name(tensor.dtype)}{list(tensor.shape)}"
 
 
 def calls_of_this_thread() -> SharedCalls | None:

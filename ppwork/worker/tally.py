@@ -36,12 +36,14 @@ class Tally:
         comparing: Whether this chunk's collectives are compared before they are called.
         calls: Generator calls begun in this chunk.
         collectives: Collectives begun in this chunk.
+        site: The user's line that the last of them came from.
         shared: This rank's calls beside those of the others, for chunks that are not compared by an exchange.
     """
 
     def __init__(self, rank: int, role: str, compare: int) -> None:
         self.comparing = False
         self.calls = self.collectives = 0
+        self.site = ""
         self.shared: SharedCalls | None = None
         self._rank, self._role, self._compare = rank, role, compare
         self._ids: Ids | None = None
@@ -51,6 +53,7 @@ class Tally:
         """Count from zero, for this chunk."""
         self._ids, self._expected = ids, plan.expected_calls
         self.calls = self.collectives = 0
+        self.site = ""
         first = ids.chunk_index < self._compare or (self._compare > 0 and plan.reset_cache)
         self.comparing = self._compare < 0 or first
 
@@ -77,7 +80,8 @@ class Tally:
 
     def call(self, operation: str) -> CollectiveCall:
         """Return the call that this rank is about to make in this chunk; no operation is the chunk's end."""
-        return CollectiveCall(-1 if self._ids is None else self._ids.chunk_index, self.collectives, operation)
+        chunk_index = -1 if self._ids is None else self._ids.chunk_index
+        return CollectiveCall(chunk_index, self.collectives, operation, self.site)
 
     def where(self) -> dict[str, Any]:
         """Return the facts for an error about this chunk."""

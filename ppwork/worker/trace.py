@@ -13,7 +13,6 @@ import functools
 import importlib.machinery
 import itertools
 import os
-import re
 import sys
 import threading
 import time
@@ -23,7 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import CodeType, ModuleType, TracebackType
+from types import ModuleType, TracebackType
 from typing import Any
 
 from ppwork.records.calls import (
@@ -47,6 +46,7 @@ from ppwork.records.failure import is_users
 from ppwork.worker.arguments import BATCH, ENDS, UNKNOWN, Arguments, Parameters
 from ppwork.worker.device_calls import DeviceCalls
 from ppwork.worker.inner_ranks import InnerRanks, free_folder, place_of
+from ppwork.worker.user_lines import outwards, users_frame
 
 VARIABLE = "PPWORK_TRACE"
 """A folder, which gets the calls (``worker.traced``); ``0``: record nowhere, also under our launcher."""
@@ -73,8 +73,6 @@ TEXT = 200
 
 STARTED = "_ppwork_started_at"
 """Attribute of a thread: file and line of the program that started it."""
-_COMPILED = re.compile(r"/torchinductor[_/]|/c[0-9a-z]{51}\.py$")
-"""Files that torch's compiler wrote."""
 
 
 class _Inside(threading.local):
@@ -109,8 +107,7 @@ class CallRecorder:
         """To be written at the next call: Python frees an object anywhere, also while a line is written."""
         self._results: dict[int, int] = {}
         """Number of the functional call, by the address of what it returned and torch has not waited for."""
-        self._sites: dict[tuple[CodeType, int], str] = {}
-        self._is_users: dict[CodeType, bool] = {}
+        self._sites: dict[tuple[str, int], str] = {}
         self._put: list[tuple[ModuleType, str, Callable[..., Any]]] = []
         """Where our functions were put in place of torch's."""
         self._later: type | None = None
@@ -429,34 +426,24 @@ class CallRecorder:
 
         A thread that has none, as its target is a function of torch, is that of the line that started it.
         """
-        frame, known = sys._getframe(2), self._is_users
-        while frame.f_back is not None:
-            code = frame.f_code
-            if known[code] if code in known else self._is_the_users(code):
-                break
-            frame = frame.f_back
-        else:
+        caller = sys._getframe(2)
+        if (frame := users_frame(caller)) is None:
             if started := getattr(threading.current_thread(), STARTED, ""):
                 return str(started)
-        place = frame.f_code, frame.f_lineno
+            *_, frame = outwards(caller)
+        place = frame.f_code.co_filename, frame.f_lineno
         if place not in self._sites:
-            self._sites[place] = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+            self._sites[place] = f"{place[0]}:{place[1]}"
         return self._sites[place]
 
     def _site_of(self, trace: TracebackType | None) -> str:
         """Return file and line of the innermost frame of a traceback that is the program's own."""
         site = ""
         while trace is not None:
-            code = trace.tb_frame.f_code
-            site = f"{code.co_filename}:{trace.tb_lineno}" if self._is_the_users(code) else site
+            file = trace.tb_frame.f_code.co_filename
+            site = f"{file}:{trace.tb_lineno}" if is_users(file) else site
             trace = trace.tb_next
         return site
-
-    def _is_the_users(self, code: CodeType) -> bool:
-        known = self._is_users
-        if code not in known:
-            known[code] = is_users(code.co_filename) and not _COMPILED.search(code.co_filename)
-        return known[code]
 
 
 class _AfterImport:

@@ -15,7 +15,7 @@ from waiting import wait_for
 
 import ppwork as pp
 from ppwork.faults.hosts import CABLE, NAMES
-from ppwork.launcher.torchrun import running
+from ppwork.launcher.torchrun import STATIC_PORT, running
 from ppwork.records.clocks import clock_names, host_of
 from ppwork.records.spans import read_entries
 
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.multiproc, pytest.mark.cold, pytest.mark.timeout(400),
 # One torchrun for each node, as in docs/machines.md; $SLURM_NODEID is the node's rank.
 TASK = (
     "exec {python} -m torch.distributed.run --nnodes 2 --node-rank $SLURM_NODEID "
-    "--nproc-per-node $((SLURM_NODEID + 1)) --master-addr {head} --master-port 29400 -m ppwork worker {run}"
+    "--nproc-per-node $((SLURM_NODEID + 1)) --master-addr {head} --master-port {port} -m ppwork worker {run}"
 )
 
 
@@ -42,7 +42,7 @@ def worker(slurm, tmp_path, plan):
     run = tmp_path / "run"
     run.mkdir()
     plan.save(run)
-    task = TASK.format(python=sys.executable, head=NAMES[0], run=run)
+    task = TASK.format(python=sys.executable, head=NAMES[0], port=STATIC_PORT, run=run)
     command = slurm.command("srun", "--nodes=2", "--ntasks-per-node=1", "bash", "-c", task)
     log = tmp_path / "srun.log"
     with log.open("wb", buffering=0) as file, running(command, slurm.environment, file) as srun:

@@ -28,9 +28,13 @@ from ppwork.worker.loops import generate
 from ppwork.worker.tally import Tally, counted
 
 SAME = ["float32[4]", "float32[4]"]
+FROM = "from 1 float32[4]"
 CASES = {
     "shape": {2: ["float32[4]", "float32[5]"]},
     "dtype": {3: ["float32[4]", "float64[4]"]},
+    "reduction": {2: ["float32[4]", "max float32[4]"]},
+    "root": {rank: ["float32[4]", f"from {int(rank == 3)} float32[4]"] for rank in (1, 2, 3)},
+    "order": {1: [*SAME[1:], FROM], 2: [*SAME[1:], FROM], 3: [FROM, *SAME[1:]]},
     "one more at the end": {2: [*SAME, "float32[4]"]},
     "one more before": {3: ["float32[7]", *SAME]},
     "fewer": {2: ["float32[4]"]},
@@ -64,7 +68,13 @@ class Summing:
         if self.other is not None:
             dist.broadcast(total, group=self.other, group_src=0)
         for text in self.sums:
-            total = self.tp.all_reduce(tensor_of(text))
+            how, _, tensor = text.rpartition(" ")
+            if how == "max":
+                dist.all_reduce(tensor_of(tensor), dist.ReduceOp.MAX, group=self.tp.group)  # MAX
+            elif how:
+                dist.broadcast(tensor_of(tensor), group=self.tp.group, group_src=int(how[-1]))  # FROM
+            else:
+                total = self.tp.all_reduce(tensor_of(tensor))  # SUM
         return {"x": total}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import torch
+import torch.distributed as dist
 from toy_stages import Scaler
 
 
@@ -56,14 +57,17 @@ ODD_CHUNK = 3
 
 
 def odd_sums(case, chunk_index, group_rank, all_reduce):
-    """Make three sums; in chunk 3 the leader or the follower makes them otherwise, by the case."""
+    """Make three sums; in chunk 3 the leader or the follower makes the second otherwise, by the case."""
     who, _, how = case.partition(" ")
     is_odd = chunk_index == ODD_CHUNK and group_rank == ("leader", "follower").index(who)
     for number in range(3):
-        if is_odd and how == "skips" and number == 1:
-            continue
-        rows = {"longer": 9, "shorter": 7}.get(how, 8) if is_odd and number == 1 else 8
-        all_reduce(torch.ones(rows, 64))
+        if not (is_odd and number == 1):
+            all_reduce(torch.ones(8, 64))  # SUM
+        elif how == "meets all":
+            dist.barrier()  # ALL
+        elif how != "skips":
+            more = {"op": dist.ReduceOp.MAX} if how == "compares" else {}
+            all_reduce(torch.ones({"longer": 9, "shorter": 7}.get(how, 8), 64), **more)  # ODD
 
 
 class OddSums(Scaler):

@@ -16,14 +16,13 @@ import pytest
 from waiting import wait_for
 
 from ppwork.faults.hosts import ADDRESSES, CABLE, NAMES, Host, hosts_on_a_switch, why_no_hosts
-from ppwork.launcher.torchrun import Started, running
+from ppwork.launcher.torchrun import STATIC_PORT, Started, running
 from ppwork.protocol.plan import STORE_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-PORT = "29400"
 no_hosts = why_no_hosts(clocks=True)
 needs_hosts = pytest.mark.skipif(bool(no_hosts), reason=f"no hosts in miniature here: {no_hosts}")
 """Marks a test that is over two hosts."""
@@ -78,7 +77,8 @@ def job_over(
             log = tmp_path / f"{host.name}.log"
             command = [
                 sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", str(node),
-                "--nproc-per-node", str(count), "--master-addr", ADDRESSES[0], "--master-port", PORT,
+                "--nproc-per-node", str(count), "--master-addr", ADDRESSES[0],
+                "--master-port", str(STATIC_PORT),
                 *(str(word).replace("{local}", str(local)) for word in program),
             ]  # fmt: skip
             file = stack.enter_context(log.open("wb", buffering=0))

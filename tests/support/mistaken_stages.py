@@ -66,9 +66,10 @@ class SumsOnWorld(Scaler):
 
 class OneRankSums(Scaler):
     def step(self, tensors, step_index, num_steps):
+        result = super().step(tensors, step_index, num_steps)
         if self.tp.group_rank == 1:
             functional.all_reduce(tensors["small"], "sum", self.tp.group)
-        return super().step(tensors, step_index, num_steps)
+        return result
 
 
 class KeepsGraph(Scaler):

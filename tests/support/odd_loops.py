@@ -1,6 +1,11 @@
-"""A loop of one's own whose mesh ranks make other sums in chunk 3: ``odd_loops.py CASE RUN_DIR COMPARE``."""
+"""A loop of one's own whose mesh ranks make other sums in chunk 3: ``odd_loops.py CASE RUN_DIR COMPARE``.
 
+With a fourth argument, a file, the job has a default group of its own.
+"""
+
+import os
 import sys
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -27,15 +32,17 @@ def serve(plane, case):
     group = plane.groups["tp_pg"]
     for chunk in plane.chunks():
         if case != "none":
-            odd_sums(
-                case, chunk.ids.chunk_index, dist.get_rank(group), lambda x: dist.all_reduce(x, group=group)
-            )
+            all_reduce = partial(dist.all_reduce, group=group)
+            odd_sums(case, chunk.ids.chunk_index, dist.get_rank(group), all_reduce)
         plane.reply({"x": chunk.tensors["x"]}, copy=True)
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    case, run_dir, compare = sys.argv[1:]
+    case, run_dir, compare, *job = sys.argv[1:]
+    for file in job:
+        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=size)
     plan = Plan(
         mesh_size=2,
         chunks=CHUNKS,

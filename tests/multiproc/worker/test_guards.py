@@ -48,38 +48,81 @@ def test_ranks_that_agree_are_left_alone_and_sum_even_after_all_the_refusals(dif
         assert differences[rank]["agreed"] == {"said": [3.0] * 4, "reached": [[4], [4]]}
 
 
+LINES = {
+    mark: f"guarded_ranks.py:{number}: {line.strip()}"
+    for number, line in enumerate((SUPPORT / "guarded_ranks.py").read_text().splitlines(), 1)
+    for mark in ("SUM", "MAX", "FROM")
+    if line.endswith(f"# {mark}")
+}
 CALLED = "called all_reduce float32[4] as collective"
+TENSORS, CALLS, FLAG = "tensors differ", "in another order", "only one rank knows"
 SAID = {
     "shape": (
         f"ranks 1 and 3 {CALLED} 2 of chunk 0; "
         "rank 2 called all_reduce float32[5] as collective 2 of chunk 0",
-        "tensors differ",
+        TENSORS,
+        ["ranks 1 and 3 at SUM", "rank 2 at SUM"],
     ),
-    "dtype": (f"ranks 1 and 2 {CALLED} 2 of chunk 1; rank 3 called all_reduce float64[4]", "tensors differ"),
+    "dtype": (
+        f"ranks 1 and 2 {CALLED} 2 of chunk 1; rank 3 called all_reduce float64[4]",
+        TENSORS,
+        ["ranks 1 and 2 at SUM", "rank 3 at SUM"],
+    ),
+    "reduction": (
+        f"ranks 1 and 3 {CALLED} 2 of chunk 2; rank 2 called all_reduce(max) float32[4] as collective 2",
+        CALLS,
+        ["ranks 1 and 3 at SUM", "rank 2 at MAX"],
+    ),
+    "root": (
+        "ranks 1 and 2 called broadcast(from rank 1) float32[4] as collective 2 of chunk 3; "
+        "rank 3 called broadcast(from rank 2) float32[4]",
+        CALLS,
+        ["ranks 1 and 2 at FROM", "rank 3 at FROM"],
+    ),
+    "order": (
+        f"ranks 1 and 2 {CALLED} 1 of chunk 4; rank 3 called broadcast(from rank 2) float32[4]",
+        CALLS,
+        ["ranks 1 and 2 at SUM", "rank 3 at FROM"],
+    ),
     "one more at the end": (
-        f"ranks 1 and 3 ended chunk 2 after 2; rank 2 {CALLED} 3 of chunk 2",
-        "only one rank",
+        f"ranks 1 and 3 ended chunk 5 after 2; rank 2 {CALLED} 3 of chunk 5",
+        FLAG,
+        ["ranks 1 and 3, last at SUM", "rank 2 at SUM"],
     ),
     "one more before": (
-        f"ranks 1 and 2 {CALLED} 1 of chunk 3; rank 3 called all_reduce float32[7] as collective 1",
-        "tensors differ",
+        f"ranks 1 and 2 {CALLED} 1 of chunk 6; rank 3 called all_reduce float32[7] as collective 1",
+        TENSORS,
+        ["ranks 1 and 2 at SUM", "rank 3 at SUM"],
     ),
-    "fewer": (f"ranks 1 and 3 {CALLED} 2 of chunk 4; rank 2 ended chunk 4 after 1", "only one rank knows"),
-    "none": (f"ranks 1 and 3 {CALLED} 1 of chunk 5; rank 2 ended chunk 5 after 0", "only one rank knows"),
-    "input": ("rank 3 had another 'sigma'", "write to the envelope"),
-    "inputs missing": ("the mesh ranks had [2, 1, 2] tensors", "write to the envelope"),
+    "fewer": (
+        f"ranks 1 and 3 {CALLED} 2 of chunk 7; rank 2 ended chunk 7 after 1",
+        FLAG,
+        ["ranks 1 and 3 at SUM", "rank 2, last at SUM"],
+    ),
+    "none": (
+        f"ranks 1 and 3 {CALLED} 1 of chunk 8; rank 2 ended chunk 8 after 0",
+        FLAG,
+        ["ranks 1 and 3 at SUM"],
+    ),
+    "input": ("rank 3 had another 'sigma'", "write to the envelope", []),
+    "inputs missing": ("the mesh ranks had [2, 1, 2] tensors", "write to the envelope", []),
 }
-REACHED = {"shape": 1, "dtype": 1, "one more at the end": 2, "one more before": 0, "fewer": 1}
+REACHED = {"shape": 1, "dtype": 1, "reduction": 1, "root": 1, "one more at the end": 2, "fewer": 1}
 
 
 @pytest.mark.parametrize("case", SAID)
 def test_a_difference_raises_on_every_mesh_rank_before_the_backend(differences, case):
     """F05, F11, F12 and R5: one text everywhere, and no rank has made the call that others will not make."""
-    said, check_first = SAID[case]
+    said, check_first, lines = SAID[case]
     for rank in (1, 2, 3):
         kind, what, where, hint = differences[rank][case]["said"]
         assert kind == "LocalProtocolError"
-        assert said in what
+        sentence, *shown = what.splitlines()
+        assert said in sentence
+        for line, expected in zip(shown, lines, strict=True):
+            whom, _, mark = expected.rpartition(" ")
+            assert line.startswith(f"  {whom} ")
+            assert line.endswith(LINES[mark])
         assert what == differences[1][case]["said"][1]
         assert check_first in hint
         index = list(CASES).index(case)
@@ -99,7 +142,7 @@ def test_a_collective_on_another_group_is_refused_on_every_rank_that_makes_it(di
     for rank in (1, 2, 3):
         kind, what, where, _ = differences[rank]["wrong group"]["said"]
         assert kind == "LocalProtocolError"
-        assert "a collective on mesh_pg; inside stage 1 only tp_pg may be used" in what
+        assert "called broadcast on mesh_pg; inside stage 1 only tp_pg may be used" in what
         assert where["group"] == "tp_pg"
         assert where["rank"] == rank
 

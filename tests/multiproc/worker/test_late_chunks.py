@@ -5,9 +5,6 @@ The ranks of one host lay each call beside the others'; whoever comes later rais
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 
 import pytest
@@ -26,22 +23,36 @@ pytestmark = pytest.mark.multiproc
 
 GONE_S, BOUND_S = 10.0, 60.0
 """From the first record to the end of all ranks, and the bound of a wait, which a hang would take."""
+LINES = {
+    mark: f"guarded_stages.py:{number}: {line.strip()}"
+    for number, line in enumerate((SUPPORT / "guarded_stages.py").read_text().splitlines(), 1)
+    for mark in ("SUM", "ODD", "ALL")
+    if line.endswith(f"# {mark}")
+}
 CALLED, ENDED = "called all_reduce float32", f"ended chunk {ODD_CHUNK} after"
+BESIDE = " at {SUM}"
 CASES = {
-    "leader longer": f"rank 1 {CALLED}[9, 64] as collective",
-    "follower longer": f"rank 2 {CALLED}[9, 64] as collective",
-    "follower shorter": f"rank 2 {CALLED}[7, 64] as collective",
-    "leader skips": f"rank 1 {ENDED}",
-    "follower skips": f"rank 2 {ENDED}",
+    "leader longer": (f"rank 1 {CALLED}[9, 64] as collective", " at {ODD}", BESIDE),
+    "follower longer": (f"rank 2 {CALLED}[9, 64] as collective", BESIDE, " at {ODD}"),
+    "follower shorter": (f"rank 2 {CALLED}[7, 64] as collective", BESIDE, " at {ODD}"),
+    "leader skips": (f"rank 1 {ENDED}", ", last at {SUM}", BESIDE),
+    "follower skips": (f"rank 2 {ENDED}", BESIDE, ", last at {SUM}"),
+}
+OWN_CASES = {
+    **{case: CASES[case] for case in ("follower shorter", "leader skips", "follower skips")},
+    "follower compares": ("rank 2 called all_reduce(max) float32[8, 64] as collective", BESIDE, " at {ODD}"),
+    "follower meets all": ("rank 2 called barrier on the default group as collective", BESIDE, " at {ALL}"),
 }
 
 
-def judged(cause, records, said):
+def judged(cause, records, said, leader, follower):
     """Both sides are in the error, with the chunk; and it came before the backend, not out of it."""
     assert cause.error_type == "LocalProtocolError"
-    assert said in cause.what
-    assert "rank 1 " in cause.what
-    assert "rank 2 " in cause.what
+    what, *lines = cause.what.splitlines()
+    assert said in what
+    assert "rank 1 " in what
+    assert "rank 2 " in what
+    assert lines == [f"  rank 1{leader}".format(**LINES), f"  rank 2{follower}".format(**LINES)]
     assert cause.where["group"] == "tp_pg"
     assert cause.where["chunk_index"] == ODD_CHUNK
     assert {cause.where["rank"], cause.where["peer"]} == {1, 2}
@@ -63,7 +74,10 @@ def test_sums_that_differ_past_the_window_are_named_and_nobody_hangs(tmp_path, c
     ended_ns = time.monotonic_ns()
     records = read_records(run.run_dir, plan.world_size)
     assert ended_ns - min(record.at_ns for record in records) < GONE_S * 1e9
-    judged(pp.diagnose(run).cause, records, CASES[case])
+    found = pp.diagnose(run)
+    judged(found.cause, records, *CASES[case])
+    assert found.cause.what in found.text
+    assert found.cause.what in run.failure.what
     assert gone(run.run_dir)
     left = [entry.chunk_index for entry in run.entries(1) if entry.name == "result.send"]
     # A leader with a call too few may have ended its chunk before anybody could see that.
@@ -72,27 +86,23 @@ def test_sums_that_differ_past_the_window_are_named_and_nobody_hangs(tmp_path, c
         assert left == [0, 1, 2]
 
 
-def started(case, run_dir, compare):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"]
-    script = [str(SUPPORT / "odd_loops.py"), case, str(run_dir), str(compare)]
-    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [*command, *script], timeout=110, check=False, env=environment, capture_output=True, text=True
-    )
+def started(start_ranks, case, run_dir, compare, *job):
+    script = [str(SUPPORT / "odd_loops.py"), case, str(run_dir), str(compare), *map(str, job)]
+    return start_ranks([script] * 3).wait(BOUND_S)
 
 
-@pytest.mark.parametrize("case", ["follower shorter", "leader skips", "follower skips"])
-def test_in_a_loop_of_ones_own_they_are_named_too(tmp_path, case):
-    began_s = time.monotonic()
-    assert started(case, tmp_path / "run", 2).returncode == 1
-    assert time.monotonic() - began_s < BOUND_S
-    judged(pp.diagnose(tmp_path / "run").cause, read_records(tmp_path / "run", 3), CASES[case])
+@pytest.mark.parametrize("case", OWN_CASES)
+def test_in_a_loop_of_ones_own_they_are_named_too(tmp_path, start_ranks, case):
+    """Also on a default group that the job has made itself, and nobody refuses."""
+    job = [tmp_path / "job"] if case.endswith("meets all") else []
+    assert started(start_ranks, case, tmp_path / "run", 2, *job) == [1, 1, 1]
+    judged(pp.diagnose(tmp_path / "run").cause, read_records(tmp_path / "run", 3), *OWN_CASES[case])
     assert gone(tmp_path / "run")
 
 
-def test_a_loop_that_turned_it_off_is_told_to_turn_it_on_and_no_rank_is_blamed(tmp_path):
+def test_a_loop_that_turned_it_off_is_told_to_turn_it_on_and_no_rank_is_blamed(tmp_path, start_ranks):
     """What gloo makes of it is a hang; the counts of the flight recorder are said first."""
-    assert started("follower skips", tmp_path / "run", 0).returncode == 1
+    assert 1 in started(start_ranks, "follower skips", tmp_path / "run", 0)
     assert read_ledger(tmp_path / "run", 1) == {}
     found = pp.diagnose(tmp_path / "run")
     assert (found.cause.rank, found.cause.error_type) == (-1, "CollectiveMismatch")
@@ -102,9 +112,8 @@ def test_a_loop_that_turned_it_off_is_told_to_turn_it_on_and_no_rank_is_blamed(t
     assert gone(tmp_path / "run")
 
 
-def test_a_loop_of_ones_own_leaves_a_timeline_and_a_period(tmp_path):
-    done = started("follower stays", tmp_path / "run", 2)
-    assert done.returncode == 0, done.stderr[-2000:]
+def test_a_loop_of_ones_own_leaves_a_timeline_and_a_period(tmp_path, start_ranks):
+    assert started(start_ranks, "follower stays", tmp_path / "run", 2) == [0, 0, 0]
     run = pp.open(tmp_path / "run")
     assert run.summary["chunks"] == 6
     for name in ("period_ms", "stage0_ms", "stage1_ms"):
@@ -121,4 +130,8 @@ def test_a_loop_of_ones_own_leaves_a_timeline_and_a_period(tmp_path):
     assert "period" in run.timeline().finding
     calls = read_ledger(tmp_path / "run", 2)
     assert len(calls) == 6 * 4  # three sums and the end of each chunk
-    assert calls == read_ledger(tmp_path / "run", 1)
+    theirs = read_ledger(tmp_path / "run", 1)
+    assert [call.anywhere for call in calls.values()] == [call.anywhere for call in theirs.values()]
+    odd = LINES["ODD"]  # the same sum from another line is no difference
+    assert [call.site for call in calls.values()].count(odd) == 1
+    assert odd not in [call.site for call in theirs.values()]

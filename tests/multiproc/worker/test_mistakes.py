@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from toy_runs import toy
@@ -23,11 +25,11 @@ MISTAKES = {
         ".full_tensor()",
     ),
     "MakesMesh": ({1, 2}, "Stage code was about to make a process group", "context.tp.device_mesh"),
-    "SumsInConstructor": ({1, 2}, "Stage code called a collective on the default group", "context.tp.group"),
-    "SumsOnWorld": ({1, 2}, "Stage code called a collective on the default group", "context.tp.group"),
+    "SumsInConstructor": ({1, 2}, "Stage code called all_reduce on the default group", "context.tp.group"),
+    "SumsOnWorld": ({1, 2}, "Stage code called all_reduce on the default group", "context.tp.group"),
     "Barrier": (
         {0},
-        "on the default group (world_pg); inside stage 0 none may be used",
+        "Stage code called barrier on the default group (world_pg); inside stage 0 none may be used",
         "stage 0 is one rank",
     ),
     "OneRankSums": (
@@ -47,6 +49,11 @@ def test_the_mistake_is_named_on_its_rank_long_before_the_time_out(tmp_path, sta
     run = pp.launch(plan, out=tmp_path / "run", check=False)
     assert run.failure is not None
     assert what in run.failure.what
+    if stage == "OneRankSums":  # which the dispatcher alone has seen
+        assert re.search(
+            r"\n  rank 1, last at toy_stages\.py:\d+: .*self\.tp\.all_reduce\(", run.failure.what
+        )
+        assert re.search(r"\n  rank 2 at mistaken_stages\.py:\d+: functional\.all_reduce\(", run.failure.what)
     assert check_first in run.failure.check_first
     causes = [record for record in read_records(run.run_dir, 3) if not record.symptom]
     assert run.failure.where["rank"] in {record.where["rank"] for record in causes} <= ranks

@@ -818,6 +818,36 @@ def test_a_rank_that_failed_before_its_peer_ended_the_chunk_is_no_mismatch(run):
     assert diagnose(run, 1).cause.error_type == "PeerLostError"
 
 
+def called(run, rank, *calls):
+    ledger = Ledger(run, rank)
+    for number, call in enumerate(calls, 1):
+        ledger.write(number, line_of(number, call.to_bytes()))
+    ledger.close()
+
+
+def test_mesh_ranks_that_wait_for_rank_0_in_a_group_of_the_jobs_are_named_with_their_line(run):
+    """They are in nobody's way: before, the first of them was said to have failed."""
+    everybody = CollectiveCall(3, 1, "all_reduce float32[4] on the default group", "loop.py:9: all_reduce(x)")
+    own = CollectiveCall(2, 1, "all_reduce float32[4]", "loop.py:7: all_reduce(x, group=tp)")
+    for rank in (1, 2):
+        called(run, rank, own, everybody)
+    write_record(run, symptom(0, 1, error_type="PeerTimeoutError", check_first=SILENT_PEER_CHECK))
+    found = diagnose(run, 1)
+    assert (found.cause.rank, found.cause.error_type) == (-1, "CollectiveMismatch")
+    assert found.cause.what.splitlines() == [
+        "Ranks 1 and 2 last called all_reduce float32[4] on the default group, the job's own, in chunk 3; "
+        "rank 0, which is in that group, waited for the result of the chunk.",
+        "  ranks 1 and 2 at loop.py:9: all_reduce(x)",
+    ]
+    assert found.cause.where == {"chunk_index": 3}
+    assert 'plane.groups["tp_pg"]' in found.check_first
+    called(run, 2, own, everybody, CollectiveCall(3, 1))  # rank 0 had been there
+    assert "the job's own" not in diagnose(run, 1).text
+    called(run, 2, own, everybody)
+    write_record(run, symptom(0, 1))  # the leader is gone: nobody waited to the end
+    assert "the job's own" not in diagnose(run, 1).text
+
+
 def test_ranks_that_are_gone_without_a_record_are_not_said_to_go_on(run, monkeypatch):
     """A job of somebody else's torchrun, which has no log of ours."""
     for rank in range(3):
@@ -828,12 +858,11 @@ def test_ranks_that_are_gone_without_a_record_are_not_said_to_go_on(run, monkeyp
     assert found.cause.error_type == "RanksGone"
     assert "The ranks are gone; ranks 0, 1 and 2 left without a record" in found.sentence
     assert "--log-dir" in found.check_first
-    for rank, count in ((1, 4), (2, 3)):
-        ledger = Ledger(run, rank)
-        ended = CollectiveCall(3, 3) if count == 3 else CollectiveCall(3, 4, "all_reduce float32[4]")
-        ledger.write(1, line_of(1, ended.to_bytes()))
-        ledger.close()
+    called(run, 1, CollectiveCall(3, 4, "all_reduce float32[4]", "my_stages.py:9: all_reduce(x)"))
+    called(run, 2, CollectiveCall(3, 3, site="my_stages.py:7: all_reduce(w)"))
     said = diagnose(run).sentence
     assert (
         "rank 1 called all_reduce float32[4] as collective 4 of chunk 3; rank 2 ended chunk 3 after 3" in said
     )
+    assert "\n  rank 1 at my_stages.py:9: all_reduce(x)" in said
+    assert "\n  rank 2, last at my_stages.py:7: all_reduce(w)" in said

@@ -286,6 +286,7 @@ def test_a_job_without_stages_of_ours_records_null_for_what_only_they_read(tmp_p
     assert (kept["noise"], kept["chunks"]) == (10.0, 4)
     read = Plan.load(tmp_path)
     assert (read.stage0, read.noise, read.chunks, read.width) == ("", 10.0, 4, Plan().width)
+    assert read.digest == Plan(noise=10, chunks=4).digest  # on which its ranks agreed
     Plan(stage0="mine:A", stage1="mine:B").save(tmp_path, joined=True)
     assert Plan.load(tmp_path) == Plan(stage0="mine:A", stage1="mine:B")
 

@@ -113,8 +113,9 @@ def test_refused_envelope_changes_nothing():
     session = ready(depth=1)
     send(session, infer(session))
     before = (session.state, session.last_ids, list(session.in_flight))
-    with pytest.raises(LocalProtocolError, match="1 chunks were in flight; the plan's depth is 1"):
+    with pytest.raises(LocalProtocolError, match="1 chunks were in flight; the plan's depth is 1") as caught:
         session.may_send(infer(session))
+    assert "a `receive_result` before this `send`" in caught.value.check_first
     assert (session.state, session.last_ids, list(session.in_flight)) == before
 
 
@@ -151,12 +152,21 @@ def test_envelope_may_leave_exactly_where_the_table_says(state, action):
         assert session.state is state
 
 
+def test_nobody_acknowledges_a_shutdown_that_has_not_come():
+    session = ready()
+    with pytest.raises(LocalProtocolError, match="`acknowledge` was called in state ready; SHUTDOWN had not"):
+        session.may_acknowledge()
+    assert session.state is State.READY
+    in_state(State.DRAINING).may_acknowledge()
+
+
 def test_shutdown_may_not_leave_before_the_drain():
     """R10."""
     session = ready()
     envelope = send(session, infer(session))
-    with pytest.raises(LocalProtocolError, match="SHUTDOWN cannot leave in state busy"):
+    with pytest.raises(LocalProtocolError, match="SHUTDOWN cannot leave in state busy") as caught:
         session.may_send(other(session, PPAction.SHUTDOWN))
+    assert caught.value.check_first == "a `receive_result` for each chunk before `shutdown`"
     session.result(result_for(envelope))
     send(session, other(session, PPAction.SHUTDOWN))
     assert session.state is State.DRAINING

@@ -370,7 +370,7 @@ def test_specs_that_cannot_travel_are_refused_by_the_sender_and_by_the_receiver(
 
 
 def test_body_over_the_limit_is_refused_before_sending():
-    with pytest.raises(LocalProtocolError, match=r"body had 5\d\d\d bytes; 4096 are allowed"):
+    with pytest.raises(LocalProtocolError, match=r"Metadata and names took 5\d\d\d bytes; 4096 are"):
         Encoder(LIMITS).encode(envelope(metadata={"k": b"x" * 5000}), ())
 
 

@@ -88,6 +88,19 @@ def test_source_points_at_the_user_code_that_called_a_library():
     assert record_of(error, 1, {}).source == line_of("# HERE-3")
 
 
+def test_source_of_an_error_that_began_in_a_library_is_the_line_that_led_there():
+    """As of metadata that cannot travel: the cause has frames of ours alone."""
+
+    def refused():
+        try:
+            json.JSONDecoder().decode("{")
+        except ValueError as error:
+            error.__traceback__ = error.__traceback__.tb_next
+            raise PPWorkError("It could not be read.") from error  # HERE-4
+
+    assert record_of(raised(refused), 1, {}).source == line_of("# HERE-4")
+
+
 def test_source_is_empty_when_only_the_runtime_is_in_the_traceback():
     error = raised(lambda: PPWorkError("x", where={"nope": 1}))
     while error.__traceback__.tb_frame.f_code.co_filename == __file__:

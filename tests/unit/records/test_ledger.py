@@ -16,8 +16,8 @@ from ppwork.records.ledger import (
 )
 
 
-def call(chunk_index, count, rows=4):
-    return CollectiveCall(chunk_index, count, f"all_reduce float32[{rows}]")
+def call(chunk_index, count, rows=4, site="loop.py:7: all_reduce(x)"):
+    return CollectiveCall(chunk_index, count, f"all_reduce float32[{rows}]", site)
 
 
 def write(ledger, number, written):
@@ -42,6 +42,7 @@ def test_the_later_of_two_sees_what_the_earlier_wrote_under_the_same_number(both
     assert other.differs(1, mine) is None  # nothing is there yet: it comes after us, and sees ours
     write(own, 1, call(0, 1))
     assert other.differs(1, mine) is None
+    assert other.differs(1, line_of(1, call(0, 1, site="loop.py:9: all_reduce(y)").to_bytes())) is None
     write(own, 2, CollectiveCall(0, 1))
     assert other.differs(2, line_of(2, call(0, 2).to_bytes())) == CollectiveCall(0, 1)
 
@@ -83,5 +84,10 @@ def test_the_first_difference_is_told_and_ranks_that_are_only_apart_have_none():
     one = {number: call(0, number) for number in range(1, 5)}
     assert first_difference({1: one, 2: {1: one[1]}}) is None
     assert first_difference({1: one}) is None
-    what, _ = first_difference({1: one, 2: {**one, 3: call(0, 3, rows=5), 4: call(0, 4, rows=6)}})
+    odd = call(0, 3, rows=5, site="loop.py:9: all_reduce(y)")
+    what, _ = first_difference({1: one, 2: {**one, 3: odd, 4: call(0, 4, rows=6)}})
     assert "rank 2 called all_reduce float32[5] as collective 3 of chunk 0" in what
+    assert what.splitlines()[1:] == [
+        "  rank 1 at loop.py:7: all_reduce(x)",
+        "  rank 2 at loop.py:9: all_reduce(y)",
+    ]

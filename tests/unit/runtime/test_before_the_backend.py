@@ -13,9 +13,10 @@ from ppwork.errors import LocalProtocolError, PeerTimeoutError, PlanError, Termi
 from ppwork.plan import Plan
 from ppwork.protocol.envelope import Ids, PPAction
 from ppwork.protocol.notices import notice_of, notices
-from ppwork.protocol.topology import Role
+from ppwork.protocol.topology import Role, Topology
 from ppwork.records.spans import Recorder
 from ppwork.runtime import PPControlPlane
+from ppwork.runtime.groups import Groups
 from ppwork.runtime.lanes import Lane, result_of
 from ppwork.runtime.stage0 import Stage0Plane
 from ppwork.worker.collectives import only_group
@@ -57,8 +58,18 @@ def test_stage_code_on_another_group_is_refused_whatever_it_calls(groups, call, 
     said = group or "the default group (world_pg)"
     with only_group(groups, "tp_pg"), pytest.raises(LocalProtocolError) as caught:
         CALLS[call](group and groups[group])
-    assert f"a collective on {said}; inside stage 1 only tp_pg may be used" in caught.value.what
+    assert f"Stage code called {call} on {said}; inside stage 1 only tp_pg may be used" in caught.value.what
     assert caught.value.where == {"rank": 1, "role": "leader", "group": "tp_pg"}
+
+
+def test_a_group_that_a_pipeline_has_not_got_is_refused_with_those_that_it_has():
+    groups = Groups(Topology(2), 1, torch.device("cpu"), 1.0, None, {"mesh_pg": object(), "tp_pg": object()})
+    with pytest.raises(
+        LocalProtocolError, match="the group 'tp'; a pipeline has mesh_pg and tp_pg"
+    ) as caught:
+        groups["tp"]
+    assert caught.value.where == {"rank": 1, "role": "leader"}
+    assert "is tp_pg" in caught.value.check_first
 
 
 def test_nobody_makes_a_group_in_stage_code_and_stage_0_uses_none(groups):

@@ -92,9 +92,13 @@ def test_a_buffer_is_the_callers_again_when_its_chunk_has_been_taken_back():
 
 def test_copies_are_nobody_elses_and_what_is_no_tensor_is_left_to_preflight():
     buffer = torch.ones(3)
-    copied = copies({"x": buffer, "text": "no tensor"})
+    view, sparse = torch.arange(6.0).reshape(2, 3).t(), torch.eye(2).to_sparse()
+    copied = copies({"x": buffer, "view": view, "sparse": sparse, "text": "no tensor"})
     buffer.zero_()
     assert copied["x"].tolist() == [1, 1, 1]
+    assert copied["view"].is_contiguous()
+    assert torch.equal(copied["view"], view)
+    assert copied["sparse"] is sparse
     assert copied["text"] == "no tensor"
     for whole in (0, -1):
         lent(whole).lend(0, {"text": "no tensor", "sparse": torch.eye(2).to_sparse(), "hollow": Hollow()})

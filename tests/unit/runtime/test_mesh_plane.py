@@ -534,10 +534,17 @@ def test_an_error_names_the_chunk_in_hand_and_not_the_one_that_came_last(plane_o
     plane.reply({})
     assert plane.at == Ids(0, 0, 0)
     next(chunks)
-    with pytest.raises(LocalProtocolError, match="non-contiguous") as caught:
+    said = r"The tensor 'x' was a non-contiguous view: shape \[4, 4\], strides \(1, 4\)\."
+    with pytest.raises(LocalProtocolError, match=said) as caught:
         plane.reply({"x": torch.ones(4, 4).t()})
+    assert "'x' as `.contiguous()`, a copy of 64 bytes; `copy=True` in a loop" in caught.value.check_first
     assert caught.value.where == Ids(1, 1, 0).where()
+    with pytest.raises(LocalProtocolError, match="`acknowledge` was called in state busy") as caught:
+        plane.acknowledge()
     next(plane.chunks())
+    for wrong, given in (([torch.ones(1)], "A list"), ({3: torch.ones(1)}, r"A dict with the keys \[3\]")):
+        with pytest.raises(LocalProtocolError, match=f"{given} was handed over, and not tensors by name"):
+            plane.reply(wrong)
     error = StageError("It broke.")
     plane.fail(error)
     assert error.where == {"rank": 1, "role": "leader", **Ids(2, 2, 0).where()}

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from ppwork.errors import PeerTimeoutError
+from ppwork.errors import LocalProtocolError, PeerTimeoutError
 from ppwork.protocol.plan import PipelinePlan
 from ppwork.protocol.session import State
 from ppwork.protocol.topology import Role, Topology
@@ -61,6 +61,17 @@ def test_groups_that_do_not_end_are_left_behind_with_an_error(registered, monkey
     assert late.value.where == {"rank": 0, "role": "stage0", "group": "world_pg"}
     assert registered == [plane.leave_hard]
     groups.may_close.set()
+
+
+def test_sys_exit_before_the_end_is_no_good_end_and_one_with_a_code_stays_as_it_is(registered, monkeypatch):
+    """Else this rank would leave with code 0, and its peers be the ones that failed."""
+    said = r"The block was left without `shutdown\(\)`, after 0 chunks\."
+    for code, kind in ((0, LocalProtocolError), (3, SystemExit)):
+        rank0 = made(Groups(), monkeypatch)
+        rank0.session.state = State.READY
+        with pytest.raises(kind, match=said if code == 0 else "3") as left, rank0:
+            raise SystemExit(code)
+        assert code or isinstance(left.value.__cause__, SystemExit)
 
 
 def test_groups_are_not_destroyed_under_a_lane_that_still_works(registered, monkeypatch):

@@ -12,6 +12,7 @@ from ppwork.records.ledger import RECORD_BYTES, CollectiveCall, compare_calls
         CollectiveCall(2**62, 2**32 - 1, "all_reduce bfloat16[]"),
         CollectiveCall(7, 0),
         CollectiveCall(-1, 3, "all_reduce é"),
+        CollectiveCall(3, 2, "all_reduce float32[4]", "my_stages.py:41: self.tp.all_reduce(é)"),
     ],
 )
 def test_a_call_comes_back_as_it_left_in_a_record_of_fixed_size(call):
@@ -28,6 +29,30 @@ def test_a_long_call_is_cut_and_still_differs_where_it_was_cut():
     assert len(one.to_bytes()) == RECORD_BYTES
     assert one != other
     assert one.operation.startswith("all_reduce float32[1000000")
+
+
+def test_a_long_line_is_cut_between_two_characters():
+    site = "my_stages.py:41: " + "é" * 200
+    call = CollectiveCall.from_bytes(CollectiveCall(0, 1, "barrier", site).to_bytes())
+    assert site.startswith(call.site)
+    assert len(call.site) > 100
+
+
+def test_the_same_call_from_two_lines_is_no_difference_and_a_difference_has_both():
+    here, there, odd = (
+        CollectiveCall(3, 2, f"all_reduce float32[{size}]", f"my_stages.py:{line}: all_reduce({name})")
+        for size, line, name in ((4, 41, "x"), (4, 44, "y"), (5, 47, "z"))
+    )
+    assert compare_calls([here, there], (1, 2)) is None
+    what, _ = compare_calls([here, there, odd, here], (1, 2, 3, 4))
+    assert what.splitlines()[1:] == [
+        "  ranks 1 and 4 at my_stages.py:41: all_reduce(x)",
+        "  rank 2 at my_stages.py:44: all_reduce(y)",
+        "  rank 3 at my_stages.py:47: all_reduce(z)",
+    ]
+    ended = CollectiveCall(3, 1, site="my_stages.py:39: all_reduce(w)")
+    what, _ = compare_calls([here, ended], (1, 2))
+    assert what.splitlines()[2] == "  rank 2, last at my_stages.py:39: all_reduce(w)"
 
 
 def test_equal_calls_are_no_difference():

@@ -150,5 +150,5 @@ def test_what_the_transport_refuses_names_the_method_that_returned_it():
     with pytest.raises(LocalProtocolError) as caught, returned_by(Odd({}), "encode"):
         spec_of("n", 3, torch.device("cpu"))
     line = inspect.getsourcelines(Odd.encode)[1]
-    hint = f"put plain data into the metadata; the `return` of Odd.encode, {HERE}:{line}"
-    assert caught.value.check_first == hint
+    hint = "torch.as_tensor() makes one; plain data goes into the metadata"
+    assert caught.value.check_first == f"{hint}; the `return` of Odd.encode, {HERE}:{line}"
