@@ -159,9 +159,10 @@ def watchdog(evidence: JobEvidence) -> Finding | None:
     found = lagging(texts, evidence.job.console)
     if found is None:
         return _ended_by_nccl(terminated(texts, evidence.job.console))
-    # Whoever waits is not to blame: where none is behind, nobody is named.
-    ranks = () if "which rank failed to take part" in found.unknown else found.ranks
-    return replace(found, ranks=ranks, weight=WATCHED)
+    # Whoever waits is not to blame: where none is behind, nobody is named, and an exception says more.
+    if "which rank failed to take part" in found.unknown:
+        return replace(found, ranks=(), weight=WATCHED)
+    return replace(found, weight=WATCHED + 2)
 
 
 def _ended_by_nccl(ends: dict[int, tuple[str, bool]]) -> Finding | None:

@@ -108,7 +108,8 @@ def jobs() -> Iterator[tuple[str, str, Path, Truth]]:
         yield "mishaps", path.stem, path, truth
     for group in ("reports", "set_aside", "held_out", "blind", "unseen", "fresh", "posted"):
         for name, told in json.loads((CAPTURED / group / "truth.json").read_text()).items():
-            truth = Truth(tuple(told["ranks"]), tuple(told["words"]), told.get("nproc", 3), "optional" in told)
+            ranks, words = tuple(told["ranks"]), tuple(told["words"])
+            truth = Truth(ranks, words, told.get("nproc", 3), "optional" in told)
             yield group, name, CAPTURED / group / f"{name}.txt", truth
 
 

@@ -146,3 +146,70 @@ def test_a_job_whose_ranks_were_all_aborted_has_failed(tmp_path):
     )
     found = said(tmp_path, f"{ends}{root}")
     assert found.sentence.startswith("Ranks 0, 1 and 2 were killed by SIGABRT; torchrun saw rank 0 first")
+
+
+COMMAND = "['python', '-u', 'a.py', '--local_rank={rank}']"
+DEEPSPEED = f"[ERROR] [launch.py:434:sigkill_handler] {COMMAND} exits with return code = "
+TORCHS = f"subprocess.CalledProcessError: Command '{COMMAND}' "
+KILLED = [f"{DEEPSPEED}-9\n", f"{TORCHS}died with <Signals.SIGKILL: 9>.\n"]
+FAILED = [f"{DEEPSPEED}1\n", f"{TORCHS}returned non-zero exit status 1.\n"]
+
+
+@pytest.mark.parametrize(
+    ("killed", "failed"), [*zip(KILLED, FAILED, strict=True)], ids=["DeepSpeed", "torch"]
+)
+def test_the_command_of_the_process_started_last_names_no_rank(tmp_path, killed, failed):
+    """Both launchers show it whichever process has ended: only of one process is the rank known."""
+    found = said(tmp_path, killed.format(rank=3))
+    assert found.cause.where == {}
+    assert found.sentence.startswith("One of the ranks was killed by SIGKILL")
+    assert found.unknown == ("which rank it was",)
+    assert said(tmp_path, killed.format(rank=0)).cause.rank == 0
+    found = said(tmp_path, f"ValueError: no\n{failed.format(rank=3)}")
+    assert found.sentence == "A rank raised ValueError: no."
+
+
+def test_the_words_of_torch_1_9_are_read(tmp_path):
+    found = said(tmp_path, "Child process 17057 (local_rank 2) FAILED (exitcode -11)\n")
+    assert (found.cause.rank, found.cause.error_type) == (2, "RankDied")
+
+
+def test_an_exception_without_a_rank_says_more_than_who_waited(tmp_path):
+    waits = "[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE)\n"
+    found = said(tmp_path, f"ValueError: no\n{waits}")
+    assert found.sentence == "A rank raised ValueError: no."
+    behind = f"{waits}[rank0]: x\n"
+    assert said(tmp_path, f"ValueError: no\n{behind}").cause.rank == 0, "the watchdog knows who is missing"
+
+
+def test_what_speaks_of_a_peer_stands_behind_what_speaks_of_itself(tmp_path):
+    found = said(
+        tmp_path,
+        "a:1:1 [0] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer b<51159>\n"
+        "a:2:2 [3] include/alloc.h:178 NCCL WARN Cuda failure 'out of memory'\n",
+    )
+    assert found.sentence.endswith("Cuda failure 'out of memory'.")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "srun: error: node3: task 3: Out Of Memory",
+        "[E307 05:30:18.27 ProcessGroupNCCL.cpp:744] [Rank 0] Some NCCL operations have failed or timed out.",
+        "12:00 ERROR step 3: RuntimeError: NCCL error: unhandled system error",
+        "Segmentation fault (core dumped)",
+    ],
+)
+def test_a_line_that_tells_of_an_error_is_never_denied(tmp_path, line):
+    found = said(tmp_path, f"loss 0.3\n{line}\n")
+    assert found.sentence.startswith("The log tells of an error")
+
+
+def test_a_missing_gradient_names_its_rank_where_no_exception_reads(tmp_path):
+    found = said(
+        tmp_path,
+        "rorExpected to have finished reduction in the prior iteration before starting a new one.\n"
+        "Parameter indices which did not receive grad for rank 2: 362 363\n",
+    )
+    assert found.cause.rank == 2
+    assert "find_unused_parameters" in found.check_first
