@@ -48,6 +48,7 @@ from ppwork.diagnosis.testimony import (
     ends_in_a_call,
     joined,
     last_resort,
+    lines_of_error,
     no_gradient,
     store_lost,
     stuck,
@@ -74,6 +75,8 @@ def diagnose_job(job: JobLogs) -> Diagnosis:
     attempts = (*job.earlier, job)
     known = [JobEvidence(attempt) for attempt in attempts]
     found = [(finding, number) for number, evidence in enumerate(known) if (finding := heaviest(evidence))]
+    if not found and (finding := lines_of_error(known[-1])) is not None:
+        found = [(finding, len(known) - 1)]
     if not found and not any(attempt.ranks for attempt in attempts):
         raise PlanError(
             f"No rank of a torchrun job and no exception was found in {job.source}.",

@@ -135,8 +135,7 @@ def died_somewhere(evidence: JobEvidence) -> Finding | None:
     code = evidence.job.report.of_one
     if code is None:
         return None
-    what = f"One of the ranks {death(code)}; its launcher shows the command of the process that it started "
-    what += "last, whichever one it was."
+    what = f"One of the ranks {death(code)}, and its launcher does not say which one."
     check_first = "the lines above it"
     if code == -signal.SIGKILL:
         check_first = "the kernel's log, if it was the out-of-memory killer"

@@ -34,6 +34,8 @@ _LAUNCHERS = re.compile(
 """How the first process ended, of DeepSpeed's own launcher and of the first ``torch.distributed.launch``. The
 command beside it is that of the process which was started last, whichever one it was that ended: it tells the
 rank only where there is one process."""
+_OF_LIGHTNING = re.compile(r"Child process with PID \d+ terminated with code (-?\d+)\. Forcefully")
+"""Lightning's own launcher says so, behind the number of the rank that launches, not of the one that ended."""
 _SPAWNED = re.compile(r"\bprocess (\d+) terminated with (?:exit code (\d+)|signal (SIG\w+))")
 """And of ``torch.multiprocessing.spawn``."""
 _RECORDED = re.compile(
@@ -99,7 +101,9 @@ class Report:
             (rank for rank in roots if codes.get(rank) not in ENDED_BY_AGENT), next(iter(roots), None)
         )
         stopped = _STOPPED.search(text)
-        of_one = next((code for rank, code in of_launchers if rank > 0), None) if not codes else None
+        of_some = [code for rank, code in of_launchers if rank > 0]
+        of_some += map(int, _OF_LIGHTNING.findall(text))
+        of_one = next(iter(of_some), None) if not codes else None
         return cls(codes, first, ranks, int(stopped[1]) if stopped is not None else 0, of_one)
 
     @classmethod

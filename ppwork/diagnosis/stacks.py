@@ -27,7 +27,7 @@ _ASIDE = ("Exception in thread", "Exception ignored in", "Process ")
 _LOGGED = re.compile(r"\b(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL)\b")
 _CALL = re.compile(r"\b(?:dist|distributed|c10d)\.(\w+)\(")
 _CUT_ERROR = re.compile(
-    r"^(?P<type>(?:[A-Za-z_]\w*\.)*_?[a-z]*[A-Z]\w*(?:Error|Exception|Interrupt|Failure))"
+    r"^(?P<type>(?:[A-Za-z_]\w*\.)*_?[a-z]*[A-Z]\w*(?:Error|Exception|Interrupt|Failure)(?:\(\w+\))?)"
     r"(?:: (?P<message>.*)|:?)$",
     re.MULTILINE,
 )

@@ -11,6 +11,7 @@ import re
 from ppwork.diagnosis.absences import NOBODY
 from ppwork.diagnosis.findings import Finding
 from ppwork.diagnosis.job_evidence import PEERS, JobEvidence, capital, sentence, were
+from ppwork.diagnosis.logs import LINE
 from ppwork.diagnosis.stacks import Stack, cut_off
 from ppwork.diagnosis.weights import ENDED, NAMED, SYMPTOMS, WATCHED
 from ppwork.errors import named_ranks
@@ -33,15 +34,19 @@ _RESORTS = (
     re.compile(r"NCCL WARN (\S.{0,200})"),
     re.compile(r"(CUDA error: [\w ]{1,80})"),
     re.compile(r"(\b[A-Z]\w{0,60}(?:Error|Exception)(?:\(\w{1,60}\))?: \S.{0,200})"),
-    re.compile(r"\[E[\d: .]{0,40} ?\w{1,60}\.cpp:\d{1,6}\] (.{1,200})"),
-    re.compile(r"((?:srun|slurmstepd): error: .{1,200})"),
-    re.compile(
-        r"^(Segmentation fault.{0,40}|Killed|Aborted.{0,40}|.{0,40}Received sigquit.{0,99})$", re.MULTILINE
-    ),
-)  # fmt: skip
-"""What a library or a shell says of an error without an exception that can be read, the surest first."""
+    re.compile(r"\[[EF][\d: .]{0,40} ?\w{1,60}\.cpp:\d{1,6}\] (.{1,200})"),
+)
+"""What a library says of an error without an exception that can be read, the surest first."""
 _BY_LIBRARIES = 3
 """So many of them are a library's own words; the rest may be anybody's."""
+_TELLS = (
+    re.compile(r"\b(?:error|failed|failure|fatal|fault|exception|kill(?:ed|ing)|abort(?:ed|ing)|dumped|died|crashed"
+               r"|terminat(?:ed|ing)|SIG[A-Z]{3,6})\b", re.IGNORECASE),
+    re.compile(r"\b(?:errors|time-?outs?|timed out|cannot|could not|unable to|refused)\b", re.IGNORECASE),
+)  # fmt: skip
+"""Words of a line that may tell of an error, the surest first."""
+_LONG = 400
+"""Characters of such a line that are read."""
 _NO_GRADIENT = re.compile(
     r"(Expected to have finished reduction in the prior iteration.{0,120})(?:[^\0]{0,2000}?"
     r"did not receive grad for rank (\d+))?"
@@ -198,6 +203,19 @@ def last_resort(evidence: JobEvidence) -> Finding | None:
                 weight=SYMPTOMS - 3 - number if number < _BY_LIBRARIES else ENDED - number,
             )
     return None
+
+
+def lines_of_error(evidence: JobEvidence) -> Finding | None:
+    """Return the lines of a console that may tell of an error: no rule has found anything in it."""
+    lines = {line[:_LONG].strip(): None for text in _texts(evidence) for line in text.splitlines()}
+    told = [*dict.fromkeys(line[:LINE] for words in _TELLS for line in lines if words.search(line))]
+    if not told or evidence.job.complete:
+        return None
+    what = sentence(f"No exception and no exit code is in this log; this line may tell: {told[0]}")
+    seen = tuple(f"also: {line}" for line in told[1:4])
+    unknown = ("which rank it was, and whether it failed",)
+    check_first = "the whole log: the lines before and after it"
+    return Finding((), "OnlySymptoms", what, check_first, unknown=unknown, seen=seen)
 
 
 def _texts(evidence: JobEvidence) -> list[str]:

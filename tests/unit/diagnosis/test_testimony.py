@@ -6,6 +6,7 @@ import pytest
 
 from ppwork.diagnosis.jobs import diagnose_job
 from ppwork.diagnosis.logs import read_job
+from ppwork.errors import PlanError
 
 BARRIER = (
     "Waiting in store based barrier to initialize process group for rank: {rank}, "
@@ -194,10 +195,8 @@ def test_what_speaks_of_a_peer_stands_behind_what_speaks_of_itself(tmp_path):
 @pytest.mark.parametrize(
     "line",
     [
-        "srun: error: node3: task 3: Out Of Memory",
         "[E307 05:30:18.27 ProcessGroupNCCL.cpp:744] [Rank 0] Some NCCL operations have failed or timed out.",
         "12:00 ERROR step 3: RuntimeError: NCCL error: unhandled system error",
-        "Segmentation fault (core dumped)",
     ],
 )
 def test_a_line_that_tells_of_an_error_is_never_denied(tmp_path, line):
@@ -213,3 +212,19 @@ def test_a_missing_gradient_names_its_rank_where_no_exception_reads(tmp_path):
     )
     assert found.cause.rank == 2
     assert "find_unused_parameters" in found.check_first
+
+
+@pytest.mark.parametrize("line", ["srun: error: node3: Out Of Memory", "Bus error (core dumped)", "Killed"])
+def test_lines_that_may_tell_of_an_error_are_shown_where_no_rule_finds_anything(tmp_path, line):
+    found = said(tmp_path, f"bus 7 could not be read\nloss 0.3\n{line}\n")
+    assert found.sentence.endswith(f"this line may tell: {line}.")
+    assert found.seen == ("also: bus 7 could not be read",)
+    assert found.cause.where == {}
+    with pytest.raises(PlanError, match="no exception"):
+        said(tmp_path, "loss 0.3\nloss 0.2\n")
+
+
+def test_lightnings_launcher_does_not_say_which_of_its_children_ended(tmp_path):
+    found = said(tmp_path, "[rank: 0] Child process with PID 652 terminated with code -9. Forcefully ...\n")
+    assert found.cause.where == {}
+    assert found.sentence.startswith("One of the ranks was killed by SIGKILL")
