@@ -35,7 +35,7 @@ _LAUNCHERS = re.compile(
 command beside it is that of the process which was started last, whichever one it was that ended: it tells the
 rank only where there is one process."""
 _OF_LIGHTNING = re.compile(r"Child process with PID \d+ terminated with code (-?\d+)\. Forcefully")
-"""Lightning's own launcher says so, behind the number of the rank that launches, not of the one that ended."""
+"""Lightning's own launcher says so, behind the number of the rank that launches and not of its own."""
 _SPAWNED = re.compile(r"\bprocess (\d+) terminated with (?:exit code (\d+)|signal (SIG\w+))")
 """And of ``torch.multiprocessing.spawn``."""
 _RECORDED = re.compile(
