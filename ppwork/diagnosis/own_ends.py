@@ -127,6 +127,8 @@ def died(evidence: JobEvidence) -> Finding | None:
     unknown = tuple(
         f"whether that came after rank {r} raised {said_of(evidence.error[r])}" for r in evidence.raised[:1]
     )
+    if evidence.job.report.is_cut:
+        unknown = (*unknown, "which rank was the first: torchrun's report is cut off before it says so")
     return Finding((rank, *same), "RankDied", what, check_first, stack, unknown, hints, weight)
 
 

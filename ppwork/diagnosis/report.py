@@ -43,7 +43,9 @@ _RECORDED = re.compile(
     r"(Traceback .*\n(?:[ \t]+.*\n|[ \t]*\n)*)", re.MULTILINE)  # fmt: skip
 """The exception that ``@record`` handed over stands in the report itself, two columns further in."""
 _INDENT = re.compile(r"^  ", re.MULTILINE)
-_OWN = re.compile(r"torch[/.]distributed[/.]elastic|Sending process \d+ closing signal")
+_OWN = re.compile(
+    r"torch[/.\\]distributed[/.\\](?:elastic|launcher|run\.py|launch\.py)|Sending process \d+ closing signal"
+)
 _STOPPED = re.compile(r"SignalException: Process \d+ got signal: (\d+)")
 _PAUSE = re.compile(r"^ppwork: the launcher did not run for (\d+(?:\.\d+)?) s$", re.MULTILINE)
 _KILLED = re.compile(r"^ppwork: rank (\d+) .* was killed$", re.MULTILINE)
@@ -61,6 +63,7 @@ class Report:
         first: The rank that torchrun saw fail first, or ``None`` without a report.
         ranks: Global rank of each local rank, as far as the report names them.
         signal: Signal that ended torchrun itself from outside, or 0.
+        is_cut: The report ends before it says which rank was the first.
         of_one: Exit code of one of several processes, by a launcher that does not say of which; or ``None``.
     """
 
@@ -69,6 +72,7 @@ class Report:
     ranks: dict[int, int] = field(default_factory=dict)
     signal: int = 0
     of_one: int | None = None
+    is_cut: bool = False
 
     @classmethod
     def of(cls, text: str) -> Report:
@@ -104,7 +108,8 @@ class Report:
         of_some = [code for rank, code in of_launchers if rank > 0]
         of_some += map(int, _OF_LIGHTNING.findall(text))
         of_one = next(iter(of_some), None) if not codes else None
-        return cls(codes, first, ranks, int(stopped[1]) if stopped is not None else 0, of_one)
+        is_cut = bool(ended) and first is None
+        return cls(codes, first, ranks, int(stopped[1]) if stopped is not None else 0, of_one, is_cut)
 
     @classmethod
     def together(cls, reports: Sequence[Report]) -> Report:

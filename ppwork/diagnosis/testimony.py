@@ -40,11 +40,12 @@ _RESORTS = (
 _BY_LIBRARIES = 3
 """So many of them are a library's own words; the rest may be anybody's."""
 _TELLS = (
-    re.compile(r"\b(?:error|failed|failure|fatal|fault|exception|kill(?:ed|ing)|abort(?:ed|ing)|dumped|died|crashed"
+    re.compile(r"\b(?:assertion|error|failed|failure|fatal|fault|exception|kill(?:ed|ing)|abort(?:ed|ing)|dumped|died|crashed"
                r"|terminat(?:ed|ing)|SIG[A-Z]{3,6})\b", re.IGNORECASE),
     re.compile(r"\b(?:errors|time-?outs?|timed out|cannot|could not|unable to|refused)\b", re.IGNORECASE),
 )  # fmt: skip
 """Words of a line that may tell of an error, the surest first."""
+_CHILD_FAILED = "ChildFailedError"
 _LONG = 400
 """Characters of such a line that are read."""
 _NO_GRADIENT = re.compile(
@@ -207,15 +208,26 @@ def last_resort(evidence: JobEvidence) -> Finding | None:
 
 def lines_of_error(evidence: JobEvidence) -> Finding | None:
     """Return the lines of a console that may tell of an error: no rule has found anything in it."""
-    lines = {line[:_LONG].strip(): None for text in _texts(evidence) for line in text.splitlines()}
-    told = [*dict.fromkeys(line[:LINE] for words in _TELLS for line in lines if words.search(line))]
+    lines = dict.fromkeys(line.strip() for text in _texts(evidence) for line in text.splitlines())
+    found = ((line, words.search(line[:_LONG])) for words in _TELLS for line in lines)
+    told = [*dict.fromkeys(_around(line, word.start()) for line, word in found if word is not None)]
     if not told or evidence.job.complete:
         return None
     what = sentence(f"No exception and no exit code is in this log; this line may tell: {told[0]}")
+    if _CHILD_FAILED in evidence.job.console:
+        what = (
+            f"torchrun says that a rank failed ({_CHILD_FAILED}); which one, and of what, is not in this log."
+        )
     seen = tuple(f"also: {line}" for line in told[1:4])
     unknown = ("which rank it was, and whether it failed",)
     check_first = "the whole log: the lines before and after it"
     return Finding((), "OnlySymptoms", what, check_first, unknown=unknown, seen=seen)
+
+
+def _around(line: str, start: int) -> str:
+    """Return what is shown of a long line: the part around its telling word."""
+    start = max(0, min(start - LINE // 2, len(line) - LINE))
+    return f"{'... ' if start else ''}{line[start : start + LINE]}"
 
 
 def _texts(evidence: JobEvidence) -> list[str]:

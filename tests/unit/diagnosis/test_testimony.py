@@ -228,3 +228,28 @@ def test_lightnings_launcher_does_not_say_which_of_its_children_ended(tmp_path):
     found = said(tmp_path, "[rank: 0] Child process with PID 652 terminated with code -9. Forcefully ...\n")
     assert found.cause.where == {}
     assert found.sentence.startswith("One of the ranks was killed by SIGKILL")
+
+
+def test_a_report_that_is_cut_off_leaves_open_which_rank_was_the_first(tmp_path):
+    ended = "".join(
+        f"[{n}]:\n  rank      : {n} (local_rank: {n})\n  exitcode  : 1 (pid: 2)\n" for n in (1, 2)
+    )
+    found = said(tmp_path, f"torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n{ended}")
+    assert found.cause.error_type == "RankDied"
+    assert found.unknown == ("which rank was the first: torchrun's report is cut off before it says so",)
+    found = said(tmp_path, "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n")
+    assert found.sentence.startswith("torchrun says that a rank failed")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Rank 3 is running inconsistent collective: CollectiveFingerPrint(OpType=BROADCAST, TensorShape=[9]",
+        "Rank 3 is running collective: CollectiveFingerPrint(SequenceNumber=21, OpType=BROADCAST, Tens",
+    ],
+)
+def test_a_mismatch_of_which_one_side_is_told_names_its_rank(tmp_path, words):
+    found = said(tmp_path, f"RuntimeError: Detected mismatch between collectives on ranks. {words}\n")
+    assert (found.cause.rank, found.cause.error_type) == (3, "CollectiveMismatch")
+    assert "BROADCAST" in found.sentence
+    assert "which other rank" in found.unknown[0]
