@@ -111,6 +111,12 @@ def test_a_quality_that_is_no_number_has_no_line(tmp_path):
     assert "PSNR" not in dict(rows_of(Run(tmp_path, 0)))
 
 
+def test_a_period_that_no_run_has_makes_no_share(tmp_path):
+    Plan().save(tmp_path)
+    (tmp_path / SUMMARY_FILE).write_text('{"period_ms": -1, "stage0_ms": 1, "stage1_ms": 1}')
+    assert "source" not in dict(rows_of(Run(tmp_path, 0)))
+
+
 def test_a_summary_that_cannot_be_completed_is_told_and_what_was_there_stays(tmp_path, monkeypatch):
     """F20: the disk may be full just after the ranks have left well."""
     (tmp_path / SUMMARY_FILE).write_text('{"chunks": 4}')
