@@ -61,9 +61,12 @@ from ppwork.records.failure import FailureRecord
 RULES: tuple[Callable[[JobEvidence], Finding | None], ...] = (
     raised, died, died_somewhere, interrupted, aborted, mismatch, absent, watchdog, joined, outside_calls,
     left_early, missing, unmatched, one_sided, two_roots, different_calls, unreachable, worker_died,
-    symptoms_only, nobodys_words, no_gradient, agent_failed, stuck, store_lost, ends_in_a_call, last_resort,
-    all_aborted, ended,
+    symptoms_only, nobodys_words, agent_failed,
 )  # fmt: skip
+LAST_RULES: tuple[Callable[[JobEvidence], Finding | None], ...] = (
+    stuck, no_gradient, store_lost, last_resort, ends_in_a_call, all_aborted, ended,
+)  # fmt: skip
+"""Rules about words that may stand anywhere: asked only where no other has anything, as none weighs more."""
 
 
 def diagnose_job(job: JobLogs) -> Diagnosis:
@@ -94,6 +97,7 @@ def diagnose_job(job: JobLogs) -> Diagnosis:
 def heaviest(evidence: JobEvidence) -> Finding | None:
     """Return the finding with the largest weight; of two, that of the rule that stands first."""
     found = [finding for rule in RULES if (finding := rule(evidence)) is not None]
+    found = found or [finding for rule in LAST_RULES if (finding := rule(evidence)) is not None]
     return max(found, key=lambda finding: finding.weight, default=None)
 
 

@@ -51,7 +51,8 @@ _BESIDE = re.compile(r"\[rank\d+\]: ?(?=(?:  \+ Exception Group )?Traceback \()"
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?)")
 _ESCAPED = f"{HEAD}:\\n"
 """A traceback that stands in JSON, as torchrun's logger has it."""
-_DIGITS = re.compile(r"(?<!\d)\d{1000,}")
+_TOO_MANY_DIGITS = 1000
+_DIGITS = re.compile(rf"(?<!\d)\d{{{_TOO_MANY_DIGITS},}}")
 """No number: Python refuses to read thousands of digits as one."""
 _ATTEMPT, _RANK_FOLDER = re.compile(r"^attempt_(\d+)$"), re.compile(r"^\d+$")
 
@@ -331,7 +332,11 @@ def _rank_logs(folders: list[Path], report: Report) -> dict[int, RankLog]:
                 texts[int(folder.name)] = "\n".join(
                     tail(folder / f"{name}.log") for name in ("stdout", "stderr")
                 )
-        named = {local: int(m[1]) for local, text in texts.items() if (m := _LINE_BEGINS.search(text))}
+        named = {
+            local: int(m[1])
+            for local, text in texts.items()
+            if "[rank" in text and (m := _LINE_BEGINS.search(text))
+        }
         first = next((rank - local for local, rank in named.items()), 0)
         for local, text in sorted(texts.items()):
             rank = report.ranks.get(local, named.get(local, first + local))
@@ -383,7 +388,9 @@ def tail(path: Path) -> str:
             start = max(0, size - MAX_BYTES - SEARCHED_BYTES)
             file.seek(start)
             end = b"".join([*_earlier(file.read(size - MAX_BYTES - start)), end])
-    text = _DIGITS.sub("0", end.decode(errors="replace"))
+    text = end.decode(errors="replace")
+    if max(map(len, end.split(b"\n"))) >= _TOO_MANY_DIGITS:
+        text = _DIGITS.sub("0", text)
     return _ESCAPES.sub("", text) if "\x1b" in text else text
 
 

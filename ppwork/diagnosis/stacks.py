@@ -223,12 +223,16 @@ def fragments(text: str) -> list[Stack]:
 
 def cut_off(text: str) -> list[Frame]:
     """Return the calls of a traceback whose error the log does not have; the innermost is last."""
+    if ' File "' not in text:
+        return []
     frames = frames_of(_unprefixed(text))
     return frames if not tracebacks(text) and not fragments(text) else []
 
 
 def _unprefixed(text: str) -> str:
     """Return a text without the prefixes that a logger put before the calls of a traceback."""
+    if '  File "' not in text:
+        return text
     prefixes: dict[str, int] = {}
     for call in _BEFORE_FRAME.finditer(text):
         prefixes[_shape(call[1])] = len(call[1])
