@@ -51,6 +51,7 @@ _BESIDE = re.compile(r"\[rank\d+\]: ?(?=(?:  \+ Exception Group )?Traceback \()"
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?)")
 _ESCAPED = f"{HEAD}:\\n"
 """A traceback that stands in JSON, as torchrun's logger has it."""
+_BLANKS = re.compile(r"\n{3,}")
 _TOO_MANY_DIGITS = 1000
 _DIGITS = re.compile(rf"(?<!\d)\d{{{_TOO_MANY_DIGITS},}}")
 """No number: Python refuses to read thousands of digits as one."""
@@ -391,6 +392,8 @@ def tail(path: Path) -> str:
     text = end.decode(errors="replace")
     if max(map(len, end.split(b"\n"))) >= _TOO_MANY_DIGITS:
         text = _DIGITS.sub("0", text)
+    if "\n\n\n" in text:
+        text = _BLANKS.sub("\n\n", text)
     return _ESCAPES.sub("", text) if "\x1b" in text else text
 
 
