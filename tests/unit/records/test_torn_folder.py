@@ -12,6 +12,7 @@ from made_runs import made
 
 from ppwork.cli.main import timeline
 from ppwork.errors import PlanError, RecordError
+from ppwork.launcher import launch
 from ppwork.plan import Plan
 from ppwork.records.run import SUMMARY_FILE, TORCHRUN_LOG, Run, rows_of
 from ppwork.records.spans import Recorder, read_entries, span_file
@@ -102,6 +103,12 @@ def test_a_torchrun_that_ended_before_any_rank_ran_is_not_called_well(tmp_path):
     with pytest.raises(RecordError, match="ended with code 0, but rank 0 left no summary") as refused:
         Run(tmp_path, 0).complete({"mesh_idle_ms": 1.0})
     assert TORCHRUN_LOG in refused.value.check_first
+
+
+def test_a_run_whose_plan_was_removed_in_its_middle_has_failed_and_is_no_bad_input(tmp_path):
+    failed = launch._failure(Run(tmp_path, 1), 0.0)
+    assert failed is not None
+    assert f"The run folder {tmp_path} was moved or removed, or its plan was" in failed.what
 
 
 def test_a_quality_that_is_no_number_has_no_line(tmp_path):
