@@ -2,7 +2,7 @@
 
 ``mishaps``: consoles of ``broken/mishaps.py``, run under torchrun (``capture.py``). ``reports``: logs built
 after public bug reports, each with its address in ``truth.json``; ``set_aside``, ``held_out``, ``blind``,
-``unseen``, ``fresh``, ``anew`` and ``third``: such that were scored once, after the rules were written.
+``unseen``, ``fresh``, ``anew``, ``third`` and ``fourth``: such that were scored once, after the rules were written.
 ``posted``: consoles of ``broken/posted``, programs that were written and run by somebody who had not read the
 rules.
 
@@ -107,7 +107,18 @@ def jobs() -> Iterator[tuple[str, str, Path, Truth]]:
     for path in sorted((CAPTURED / "mishaps").glob("*.txt")):
         truth = MISHAPS.get(path.stem) or MISHAPS[path.stem.removesuffix("-detail")]
         yield "mishaps", path.stem, path, truth
-    for group in ("reports", "set_aside", "held_out", "blind", "unseen", "fresh", "anew", "third", "posted"):
+    for group in (
+        "reports",
+        "set_aside",
+        "held_out",
+        "blind",
+        "unseen",
+        "fresh",
+        "anew",
+        "third",
+        "fourth",
+        "posted",
+    ):
         for name, told in json.loads((CAPTURED / group / "truth.json").read_text()).items():
             ranks, words = tuple(told["ranks"]), tuple(told["words"])
             truth = Truth(ranks, words, told.get("nproc", 3), "optional" in told)
