@@ -2,9 +2,9 @@
 
 ``mishaps``: consoles of ``broken/mishaps.py``, run under torchrun (``capture.py``). ``reports``: logs built
 after public bug reports, each with its address in ``truth.json``; ``set_aside``, ``held_out``, ``blind``,
-``unseen``, ``fresh``, ``anew``, ``third`` and ``fourth``: such that were scored once, after the rules were written.
-``posted``: consoles of ``broken/posted``, programs that were written and run by somebody who had not read the
-rules.
+``unseen``, ``fresh``, ``anew``, ``third`` and ``fourth``: such that were scored once, after the rules were
+written. ``posted``: consoles of ``broken/posted``, programs that were written and run by somebody who had not
+read the rules.
 
 ``python tests/support/known_causes.py`` prints the table.
 """
