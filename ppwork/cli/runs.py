@@ -17,6 +17,7 @@ from ppwork.pictures.tables import Table
 from ppwork.plan import Plan
 from ppwork.records.collect import collect
 from ppwork.records.pulse import PulseState, read_pulse
+from ppwork.records.run import LaunchEnd
 
 
 def list_runs(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
@@ -106,8 +107,9 @@ def collect_command(
 
 
 def failure_line(run_dir: Path) -> str:
-    """Return a line that says how a run failed, for pages that do not show it; "" if no rank says so."""
-    if not any(run_dir.glob("failure-rank*.json")):
+    """Return a line that says how a run failed, for pages that do not show it; "" if none is known."""
+    end = LaunchEnd.load(run_dir)
+    if not any(run_dir.glob("failure-rank*.json")) and (end is None or not (end.exit_code or end.what)):
         return ""
     return f"This run failed: {diagnose([run_dir]).sentence}\nMore: ppwork diagnose {run_dir}"
 

@@ -6,12 +6,16 @@ ranks of two hosts waited for each other.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ppwork.diagnosis.run_evidence import RunEvidence
 from ppwork.errors import PeerTimeoutError, named_ranks
+from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.clocks import host_of
 from ppwork.records.failure import FailureRecord
+from ppwork.records.spans import Entry
+from ppwork.timeline.chunks import moments_by_call, spans_by_call
 
 
 class HostCause(NamedTuple):
@@ -32,7 +36,9 @@ def cause_of_hosts(evidence: RunEvidence, rank: int | None, said: str) -> HostCa
     """
     if evidence.absent and rank in (None, *evidence.absent):
         return _elsewhere(evidence, said)
-    return _silent_network(evidence, said) if rank is None else _silent_host(evidence, rank, said)
+    if rank is not None:
+        return _silent_host(evidence, rank, said)
+    return _silent_network(evidence, said) or _silent_direction(evidence, said)
 
 
 def _elsewhere(evidence: RunEvidence, said: str) -> HostCause:
@@ -58,6 +64,37 @@ def _silent_network(evidence: RunEvidence, said: str) -> HostCause | None:
         f"between these hosts did not pass; {said}",
         "does one host reach the other (`ping`)? a cable, a firewall, packets larger than the MTU",
     )
+
+
+def _silent_direction(evidence: RunEvidence, said: str) -> HostCause | None:
+    """A rank waited for what one on another host had begun to send: a goodbye may still go the other way."""
+    entries = evidence.before_the_first_record()
+    for record in evidence.records:
+        peer, receiver = record.where.get("peer"), record.rank
+        if record.error_type != PeerTimeoutError.__name__ or peer not in entries or receiver not in entries:
+            continue
+        hosts = [host_of(evidence.clocks.get(rank, "")) for rank in (peer, receiver)]
+        on_the_way = _sent(entries[peer], receiver) - _arrived(entries[receiver])
+        if "" in hosts or hosts[0] == hosts[1] or not on_the_way:
+            continue
+        return HostCause(
+            "NetworkSilent",
+            f"Every rank has a symptom, and rank {receiver} waited for call {min(on_the_way)}, which rank "
+            f"{peer} had begun to send: messages from {hosts[0]} to {hosts[1]} did not pass; {said}",
+            f"does {hosts[0]} reach {hosts[1]}, and the other way round? a cable, a firewall, the MTU",
+        )
+    return None
+
+
+def _sent(entries: Sequence[Entry], to: int) -> set[int]:
+    """Return the calls of which a rank began to send something to another one."""
+    points = ("result.send",) if to == STAGE0_RANK else ("envelope.send", "mesh.broadcast")
+    return {call for point in points for call in moments_by_call(entries, point)}
+
+
+def _arrived(entries: Sequence[Entry]) -> set[int]:
+    """Return the calls of which a rank got an envelope, or rank 0 a result."""
+    return {*spans_by_call(entries, "receive"), *moments_by_call(entries, "arrive")}
 
 
 def _silent_host(evidence: RunEvidence, rank: int, said: str) -> HostCause | None:

@@ -56,13 +56,13 @@ _BY_BACKEND = re.compile(
     r"|client socket has timed out"
 )
 """Words that nobody but the backend writes."""
-_ABOUT_PEERS = re.compile(
+PEERS = re.compile(
     "|".join(
         [
             *map(re.escape, (*LOST_TEXTS, *TIMEOUT_TEXTS)), "Detected mismatch between collectives",
             "monitoredBarrier", "Watchdog caught", "wait timeout after", "ncclUniqueId", "connectFullMesh",
             "ncclRemoteError", "failed to recv, got 0 bytes", "waiting for clients", "store based barrier",
-            "NCCL operations have failed or timed out",
+            "NCCL operations have failed or timed out", "closed by remote peer", "Socket recv failed",
         ]
     ),
     re.IGNORECASE,
@@ -73,6 +73,8 @@ _PEER = re.compile(r"^\s*where: .*\bpeer=(\d+)", re.MULTILINE)
 _TORCHRUN = ("/torch/distributed/run.py", "/torch/distributed/elastic/", "/torch/distributed/launcher/",
              "/torch/distributed/launch.py")  # fmt: skip
 _AGENTS = ("ChildFailedError", "SignalException")
+_COMMAND = re.compile(r"^Command '\[.*--local[-_]rank=\d", re.DOTALL)
+"""``torch.distributed.launch`` raises ``CalledProcessError`` when a rank has ended."""
 _ELSEWHERE = re.compile(r"root cause|stack ?trace|background process|child process", re.IGNORECASE)
 _SPAWNED = re.compile(r"-- Process (\d+) terminated with the following error|^\(RANK (\d+)\)$")
 _OF_RANK = re.compile(r"which did not receive grad for rank (\d+):")
@@ -269,7 +271,7 @@ def about_peer(error: Stack) -> Stack | None:
 def _is_about_peer(error: Stack) -> bool:
     if error.error in _OURS:
         return True
-    if not _BACKENDS.match(error.error) or not _ABOUT_PEERS.search(error.message):
+    if not _BACKENDS.match(error.error) or not PEERS.search(error.message):
         return False
     file = error.frames[-1].file if error.frames else "/torch/"
     by_torch = "/torch/" in file and "/torch/utils/" not in file
@@ -294,7 +296,7 @@ def _torchruns(error: Stack) -> bool:
 
     ``@record`` is a call of torchrun around the program's.
     """
-    if error.error in _AGENTS or error.error.startswith("Rendezvous"):
+    if error.error in _AGENTS or error.error.startswith("Rendezvous") or _COMMAND.search(error.message):
         return True
     by_torchrun = [any(part in frame.file for part in _TORCHRUN) for frame in error.frames]
     last = max((number for number, own_call in enumerate(by_torchrun) if own_call), default=-1)

@@ -38,26 +38,53 @@ from ppwork.diagnosis.own_ends import (
     agent_failed,
     all_aborted,
     died,
+    died_somewhere,
     ended,
     interrupted,
     nobodys_words,
     raised,
 )
-from ppwork.diagnosis.testimony import joined, last_resort, store_lost, stuck, unreachable, worker_died
+from ppwork.diagnosis.testimony import (
+    ends_in_a_call,
+    joined,
+    last_resort,
+    lines_of_error,
+    no_gradient,
+    store_lost,
+    stuck,
+    unreachable,
+    worker_died,
+)
+from ppwork.errors import PlanError
 from ppwork.records.failure import FailureRecord
 
 RULES: tuple[Callable[[JobEvidence], Finding | None], ...] = (
-    raised, died, interrupted, aborted, mismatch, absent, watchdog, joined, outside_calls, left_early,
-    missing, unmatched, one_sided, two_roots, different_calls, unreachable, worker_died, symptoms_only,
-    nobodys_words, agent_failed, stuck, store_lost, last_resort, all_aborted, ended,
+    raised, died, died_somewhere, interrupted, aborted, mismatch, absent, watchdog, joined, outside_calls,
+    left_early, missing, unmatched, one_sided, two_roots, different_calls, unreachable, worker_died,
+    symptoms_only, nobodys_words, agent_failed,
 )  # fmt: skip
+LAST_RULES: tuple[Callable[[JobEvidence], Finding | None], ...] = (
+    stuck, no_gradient, store_lost, last_resort, ends_in_a_call, all_aborted, ended,
+)  # fmt: skip
+"""Rules about words that may stand anywhere: asked only where no other has anything, as none weighs more."""
 
 
 def diagnose_job(job: JobLogs) -> Diagnosis:
-    """Say what went wrong first in a job, as far as its logs tell."""
+    """Say what went wrong first in a job, as far as its logs tell.
+
+    Raises:
+        PlanError: They tell of no rank and of no failure: this is no job's log.
+    """
     attempts = (*job.earlier, job)
     known = [JobEvidence(attempt) for attempt in attempts]
     found = [(finding, number) for number, evidence in enumerate(known) if (finding := heaviest(evidence))]
+    if not found and (finding := lines_of_error(known[-1])) is not None:
+        found = [(finding, len(known) - 1)]
+    if not found and not any(attempt.ranks for attempt in attempts):
+        raise PlanError(
+            f"No rank of a torchrun job and no exception was found in {job.source}.",
+            check_first="a run of ours, torchrun's --log-dir (with --redirects 3), or the log of its console",
+        )
     if not found:
         return _nothing_found(job)
     finding, number = max(found, key=lambda one: (one[0].weight, one[1]))
@@ -70,6 +97,7 @@ def diagnose_job(job: JobLogs) -> Diagnosis:
 def heaviest(evidence: JobEvidence) -> Finding | None:
     """Return the finding with the largest weight; of two, that of the rule that stands first."""
     found = [finding for rule in RULES if (finding := rule(evidence)) is not None]
+    found = found or [finding for rule in LAST_RULES if (finding := rule(evidence)) is not None]
     return max(found, key=lambda finding: finding.weight, default=None)
 
 

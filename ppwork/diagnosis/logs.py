@@ -32,16 +32,16 @@ SEARCHED_BYTES = 1 << 28
 CONSOLE_SUFFIXES = (".log", ".txt", ".out", ".err")
 LONGER = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
 """gloo's last words before it aborts a process that was sent more than the buffer it posted."""
-SIGNS = (
-    HEAD, "Watchdog caught", "watchdog thread terminated", "terminate called after", "store based barrier",
-    "monitoredBarrier", "CollectiveFingerPrint", "connectFullMesh", "died unexpectedly", "NCCL WARN",
-    "CUDA error: ", "socket has failed to listen",
-)  # fmt: skip
-"""Words of a job that failed, where no line names a rank."""
 _LOCAL = re.compile(r"^\[[A-Za-z_]+(\d+)\]:")
 _GLOBAL = re.compile(r"\[rank(\d+)\]: ?")
-_OTHERS = re.compile(r"^.{0,60}\[rank=(\d+)\] \|\| |^\(\w+ rank=(\d+) pid=\d+\) ")
-"""Prefixes of other launchers and of vLLM, which prefix all that a rank prints."""
+_OTHERS = re.compile(
+    r"^\[.{0,60}\[rank=(\d+)\] \|\| |^\(\w+ rank=(\d+) pid=\d+\) |^\(Worker_TP(\d+) pid=\d+\) "
+    r"|^\[\d+,(\d+)\]<std(?:out|err)>: ?"
+)
+"""Prefixes of other launchers, of vLLM and of mpirun, which prefix all that a rank prints."""
+_LABELLED = re.compile(r'^ *\d+: (?:Traceback \(|  File ")', re.MULTILINE)
+_LABEL = re.compile(r"^ *(\d+): ?")
+"""The prefix of ``srun --label``, taken for one only where tracebacks have it."""
 _PROCESS = re.compile(r"^\(\w+ pid=\d+(?:, ip=[\d.]+)?\) ")
 """Ray's prefix: of a process, and not of a rank."""
 _QUOTE = re.compile(r"^> ?", re.MULTILINE)
@@ -49,7 +49,11 @@ _LINE_BEGINS = re.compile(r"^\[rank(\d+)\]: ?", re.MULTILINE)
 _BESIDE = re.compile(r"\[rank\d+\]: ?(?=(?:  \+ Exception Group )?Traceback \()")
 """torch's prefix in mid-line: something before it had left its line open, such as a progress bar."""
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?)")
-_DIGITS = re.compile(r"(?<!\d)\d{1000,}")
+_ESCAPED = f"{HEAD}:\\n"
+"""A traceback that stands in JSON, as torchrun's logger has it."""
+_BLANKS = re.compile(r"\n{3,}")
+_TOO_MANY_DIGITS = 1000
+_DIGITS = re.compile(rf"(?<!\d)\d{{{_TOO_MANY_DIGITS},}}")
 """No number: Python refuses to read thousands of digits as one."""
 _ATTEMPT, _RANK_FOLDER = re.compile(r"^attempt_(\d+)$"), re.compile(r"^\d+$")
 
@@ -129,17 +133,10 @@ def read_job(path: Path, *others: Path) -> JobLogs:
         others: The same of the other hosts, in the order of their ranks.
 
     Raises:
-        PlanError: Nothing is there, it cannot be read, or no rank can be found in it.
+        PlanError: Nothing is there, or it cannot be read.
     """
     hosts = [_read(each) for each in (path, *others)]
-    job = hosts[0] if len(hosts) == 1 else _as_one(hosts)
-    is_signed = job.ranks or job.report.signal or any(sign in job.console for sign in SIGNS)
-    if not is_signed and not fragments(job.console):
-        raise PlanError(
-            f"No rank of a torchrun job and no exception was found in {path}.",
-            check_first="a run of ours, torchrun's --log-dir (with --redirects 3), or the log of its console",
-        )
-    return job
+    return hosts[0] if len(hosts) == 1 else _as_one(hosts)
 
 
 def _read(path: Path) -> JobLogs:
@@ -187,7 +184,12 @@ def _console(path: Path, text: str | None = None) -> JobLogs:
 
 
 def _unquoted(text: str) -> str:
-    """Return a text without the marks of a quotation, if all of its lines have one."""
+    """Return a text without the marks of a quotation, if all of its lines have one, and without JSON's."""
+    if _ESCAPED in text:
+        text = "\n".join(
+            line.replace("\\n", "\n").replace('\\"', '"') if _ESCAPED in line else line
+            for line in text.splitlines()
+        )
     if not text.startswith(">"):
         return text
     lines = [line for line in text.splitlines() if line.strip()]
@@ -224,12 +226,15 @@ def split_by_rank(
     """
     split: dict[int, tuple[list[str], list[str]]] = {}
     of_process: dict[str, list[str]] = {"": []}
+    is_labelled = _LABELLED.search(text) is not None
     for line in text.splitlines():
         rank, shown = None, line
         if (local := _LOCAL.match(line)) is not None and not line.startswith("[rank"):
             rank, shown = ranks.get(int(local[1]), int(local[1])), line[local.end() :]
-        elif "rank=" in line and (other := _OTHERS.match(line)) is not None:
-            rank, shown = int(other[1] or other[2]), line[other.end() :]
+        elif line[:1] in ("[", "(") and (other := _OTHERS.match(line)) is not None:
+            rank, shown = int(other[other.lastindex or 1]), line[other.end() :]
+        elif is_labelled and (label := _LABEL.match(line)) is not None:
+            rank, shown = int(label[1]), line[label.end() :]
         if (named := _GLOBAL.search(shown)) is not None:
             split.setdefault(int(named[1]), ([], []))[1].append(shown[named.end() :])
             shown = shown[: named.start()]
@@ -328,7 +333,11 @@ def _rank_logs(folders: list[Path], report: Report) -> dict[int, RankLog]:
                 texts[int(folder.name)] = "\n".join(
                     tail(folder / f"{name}.log") for name in ("stdout", "stderr")
                 )
-        named = {local: int(m[1]) for local, text in texts.items() if (m := _LINE_BEGINS.search(text))}
+        named = {
+            local: int(m[1])
+            for local, text in texts.items()
+            if "[rank" in text and (m := _LINE_BEGINS.search(text))
+        }
         first = next((rank - local for local, rank in named.items()), 0)
         for local, text in sorted(texts.items()):
             rank = report.ranks.get(local, named.get(local, first + local))
@@ -380,7 +389,11 @@ def tail(path: Path) -> str:
             start = max(0, size - MAX_BYTES - SEARCHED_BYTES)
             file.seek(start)
             end = b"".join([*_earlier(file.read(size - MAX_BYTES - start)), end])
-    text = _DIGITS.sub("0", end.decode(errors="replace"))
+    text = end.decode(errors="replace")
+    if max(map(len, end.split(b"\n"))) >= _TOO_MANY_DIGITS:
+        text = _DIGITS.sub("0", text)
+    if "\n\n\n" in text:
+        text = _BLANKS.sub("\n\n", text)
     return _ESCAPES.sub("", text) if "\x1b" in text else text
 
 

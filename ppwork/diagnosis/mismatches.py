@@ -24,6 +24,10 @@ _PRINT = re.compile(
     r"Rank (\d+) is running collective: CollectiveFingerPrint\((?:SequenceNumber=(\d+))?(?:, )?OpType=(\w+)"
     r"(?:, TensorShape=\[([^\]]*)\], TensorDtypes=(\w+))?"
 )
+_INCONSISTENT = re.compile(
+    r"Rank (\d+) is running inconsistent collective: CollectiveFingerPrint\(OpType=(\w+)"
+)
+"""The same of torch before 1.13, which does not show what the others called."""
 _OTHER = re.compile(r"CollectiveFingerPrint\(.{0,800}?but Rank (\d+) is running collective")
 
 
@@ -64,7 +68,7 @@ def _half_told(
     """DETAIL, and the rank that differed was ended before it could tell its call: the others name it."""
     spoke = tuple(sorted(rank for rank, other in blamed.items() if other not in prints))
     if not spoke:
-        return None
+        return _told_alone(evidence, prints)
     odd = blamed[spoke[0]]
     ranks = (odd, *spoke) if spoke[1:] else tuple(sorted((odd, *spoke)))
     theirs = told.get(odd)
@@ -80,6 +84,23 @@ def _half_told(
         unknown.append(f"which of {named_ranks(ranks)} is the wrong one")
     stack = evidence.place.get(spoke[0])
     return Finding(ranks, "CollectiveMismatch", what, WHY_ODD, stack, tuple(unknown), weight=COMPARED)
+
+
+def _told_alone(evidence: JobEvidence, prints: dict[int, Fingerprint]) -> Finding | None:
+    """DETAIL, and what the other rank called is cut off, or not said by an older torch."""
+    texts = [*(log.text for log in evidence.job.ranks.values()), evidence.job.console]
+    old = next((told for text in texts if (told := _INCONSISTENT.search(text)) is not None), None)
+    if old is not None:
+        rank, called = int(old[1]), old[2]
+    elif len(prints) == 1:
+        ((rank, fingerprint),) = prints.items()
+        called = _call(fingerprint)
+    else:
+        return None
+    what = f"Rank {rank} called {called} where another rank called something else."
+    unknown = ("which other rank it was, what it called, and which of the two is the wrong one",)
+    stack = evidence.place.get(rank)
+    return Finding((rank,), "CollectiveMismatch", what, WHY_ODD, stack, unknown, weight=COMPARED - 1)
 
 
 def _call(fingerprint: Fingerprint) -> str:
@@ -159,9 +180,10 @@ def watchdog(evidence: JobEvidence) -> Finding | None:
     found = lagging(texts, evidence.job.console)
     if found is None:
         return _ended_by_nccl(terminated(texts, evidence.job.console))
-    # Whoever waits is not to blame: where none is behind, nobody is named.
-    ranks = () if "which rank failed to take part" in found.unknown else found.ranks
-    return replace(found, ranks=ranks, weight=WATCHED)
+    # Whoever waits is not to blame: where none is behind, nobody is named, and an exception says more.
+    if "which rank failed to take part" in found.unknown:
+        return replace(found, ranks=(), weight=WATCHED)
+    return replace(found, weight=WATCHED + 2)
 
 
 def _ended_by_nccl(ends: dict[int, tuple[str, bool]]) -> Finding | None:

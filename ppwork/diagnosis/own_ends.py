@@ -23,7 +23,7 @@ from ppwork.diagnosis.job_evidence import (
 )
 from ppwork.diagnosis.report import ENDED_BY_AGENT, death, signal_name
 from ppwork.diagnosis.stacks import Stack
-from ppwork.diagnosis.weights import CAUGHT, DIED, DIED_FIRST, ENDED, PLACES, SYMPTOMS
+from ppwork.diagnosis.weights import CAUGHT, DIED, DIED_FIRST, ENDED, PLACES, SYMPTOMS, WATCHED
 from ppwork.errors import named_ranks
 
 _ONE_GPU = re.compile(r"Duplicate GPU detected : rank (\d+) and rank (\d+)")
@@ -127,7 +127,24 @@ def died(evidence: JobEvidence) -> Finding | None:
     unknown = tuple(
         f"whether that came after rank {r} raised {said_of(evidence.error[r])}" for r in evidence.raised[:1]
     )
+    if evidence.job.report.is_cut:
+        unknown = (*unknown, "which rank was the first: torchrun's report is cut off before it says so")
     return Finding((rank, *same), "RankDied", what, check_first, stack, unknown, hints, weight)
+
+
+def died_somewhere(evidence: JobEvidence) -> Finding | None:
+    """One of several processes ended first, and its launcher does not say which one it was."""
+    code = evidence.job.report.of_one
+    if code is None:
+        return None
+    what = f"One of the ranks {death(code)}, and its launcher does not say which one."
+    check_first = "the lines above it"
+    if code == -signal.SIGKILL:
+        check_first = "the kernel's log, if it was the out-of-memory killer"
+    hints = evidence.last_lines(NOBODY)
+    # An exception of its own says more than its exit code.
+    weight = DIED if code != 1 else SYMPTOMS
+    return Finding((), "RankDied", what, check_first, None, ("which rank it was",), hints, weight)
 
 
 def all_aborted(evidence: JobEvidence) -> Finding | None:
@@ -198,12 +215,16 @@ def nobodys_words(evidence: JobEvidence) -> Finding | None:
     if (one_gpu := _ONE_GPU.search(error.message)) is not None:
         ranks, unknown = (int(one_gpu[1]), int(one_gpu[2])), ()
         check_first = "does each rank call torch.cuda.set_device with its LOCAL_RANK, before its first call?"
-    return Finding(ranks, error.error, what, check_first, stack, unknown, weight=SYMPTOMS + 1)
+    # Who waits for it in a collective is a symptom; what a logger wrote may have been passed over, and what
+    # comes with an error about a peer may come of it.
+    is_alone = speaks_for_itself(error) and not error.logged and all(map(own, errors))
+    weight = WATCHED + 1 if is_alone else SYMPTOMS + 1
+    return Finding(ranks, error.error, what, check_first, stack, unknown, weight=weight)
 
 
 def agent_failed(evidence: JobEvidence) -> Finding | None:
     """An exception of torchrun itself, and no rank had ended: it could not start them."""
-    if not evidence.agents or evidence.codes:
+    if not evidence.agents or evidence.codes or evidence.job.report.of_one is not None:
         return None
     error = evidence.agents[-1]
     text = f"{error.message}\n{evidence.job.console}"

@@ -18,18 +18,24 @@ _ENDED = re.compile(
 )
 """Two lines of the report, one below the other; either alone may be somebody's print."""
 _ON_ONE_LINE = re.compile(
-    r"\brank ?:? ?(\d+) ?\(local[_ ]rank: ?(\d+)\)[ \t]{0,4}\n?[ \t]{0,4}exitcode ?: ?(-?\d+)"
+    r"\brank ?:? ?(\d+) ?\(local[_ ]rank: ?(\d+)\)[ \t]{0,4}\n?[ \t]{0,4}(?:[\w\[\]]{1,20}: )?"
+    r"exitcode ?: ?(-?\d+)"
 )
-"""The same two lines of a picture's text, or of a web page that lost most of the space."""
+"""The same two lines of a picture's text, or of a web page that lost space or line ends."""
 _FIRST = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid")
 """torchrun says so of each attempt, as soon as a rank has failed; the report is of the last attempt only."""
+_CHILD = re.compile(r"\(local_rank (\d+)\) FAILED \(exitcode (-?\d+)\)")
+"""The same in the words of torch 1.9."""
 _LOCAL_RANK = re.compile(r"--local[_-]rank=(\d+)'")
 _LAUNCHERS = re.compile(
     r" exits with return code = (?P<deepspeeds>-?\d+)|' returned non-zero exit status (?P<torchs>\d+)"
     r"|' died with <Signals\.(?P<signal>SIG\w+)"
 )
-"""The same of DeepSpeed's own launcher and of the first ``torch.distributed.launch``, each below the command
-of the rank that it saw fail first."""
+"""How the first process ended, of DeepSpeed's own launcher and of the first ``torch.distributed.launch``. The
+command beside it is that of the process which was started last, whichever one it was that ended: it tells the
+rank only where there is one process."""
+_OF_LIGHTNING = re.compile(r"Child process with PID \d+ terminated with code (-?\d+)\. Forcefully")
+"""Lightning's own launcher says so, behind the number of the rank that launches and not of its own."""
 _SPAWNED = re.compile(r"\bprocess (\d+) terminated with (?:exit code (\d+)|signal (SIG\w+))")
 """And of ``torch.multiprocessing.spawn``."""
 _RECORDED = re.compile(
@@ -37,7 +43,9 @@ _RECORDED = re.compile(
     r"(Traceback .*\n(?:[ \t]+.*\n|[ \t]*\n)*)", re.MULTILINE)  # fmt: skip
 """The exception that ``@record`` handed over stands in the report itself, two columns further in."""
 _INDENT = re.compile(r"^  ", re.MULTILINE)
-_OWN = re.compile(r"torch[/.]distributed[/.]elastic|Sending process \d+ closing signal")
+_OWN = re.compile(
+    r"torch[/.\\]distributed[/.\\](?:elastic|launcher|run\.py|launch\.py)|Sending process \d+ closing signal"
+)
 _STOPPED = re.compile(r"SignalException: Process \d+ got signal: (\d+)")
 _PAUSE = re.compile(r"^ppwork: the launcher did not run for (\d+(?:\.\d+)?) s$", re.MULTILINE)
 _KILLED = re.compile(r"^ppwork: rank (\d+) .* was killed$", re.MULTILINE)
@@ -55,17 +63,22 @@ class Report:
         first: The rank that torchrun saw fail first, or ``None`` without a report.
         ranks: Global rank of each local rank, as far as the report names them.
         signal: Signal that ended torchrun itself from outside, or 0.
+        is_cut: The report ends before it says which rank was the first.
+        of_one: Exit code of one of several processes, by a launcher that does not say of which; or ``None``.
     """
 
     codes: dict[int, int] = field(default_factory=dict)
     first: int | None = None
     ranks: dict[int, int] = field(default_factory=dict)
     signal: int = 0
+    of_one: int | None = None
+    is_cut: bool = False
 
     @classmethod
     def of(cls, text: str) -> Report:
         """Read the report out of what torchrun printed; empty if it printed none."""
         ended = _ENDED.findall(text) or _ON_ONE_LINE.findall(text)
+        of_launchers = [*_of_launchers(text)] if not ended else []
         codes = {int(rank): int(code) for rank, _, code in ended}
         ranks = {int(local): int(rank) for rank, local, _ in ended if local}
         roots = [
@@ -79,7 +92,8 @@ class Report:
         if not ended:
             # An earlier attempt, or a report that was cut off: local ranks are all that is known.
             codes = {int(local): int(code) for code, local in _FIRST.findall(text)}
-            codes |= dict(_of_launchers(text))
+            codes |= {int(local): int(code) for local, code in _CHILD.findall(text)}
+            codes |= {rank: code for rank, code in of_launchers if rank == 0}
             codes |= {
                 int(n): int(code) if code else -signal.Signals[name]
                 for n, code, name in _SPAWNED.findall(text)
@@ -91,7 +105,11 @@ class Report:
             (rank for rank in roots if codes.get(rank) not in ENDED_BY_AGENT), next(iter(roots), None)
         )
         stopped = _STOPPED.search(text)
-        return cls(codes, first, ranks, int(stopped[1]) if stopped is not None else 0)
+        of_some = [code for rank, code in of_launchers if rank > 0]
+        of_some += map(int, _OF_LIGHTNING.findall(text))
+        of_one = next(iter(of_some), None) if not codes else None
+        is_cut = bool(ended) and first is None
+        return cls(codes, first, ranks, int(stopped[1]) if stopped is not None else 0, of_one, is_cut)
 
     @classmethod
     def together(cls, reports: Sequence[Report]) -> Report:
@@ -100,11 +118,12 @@ class Report:
         firsts = [report.first for report in reports if report.first is not None]
         own = (rank for rank in firsts if codes.get(rank) not in ENDED_BY_AGENT)
         stopped = next((report.signal for report in reports if report.signal), 0)
-        return cls(codes, next(own, next(iter(firsts), None)), {}, stopped)
+        of_one = next((report.of_one for report in reports if report.of_one is not None), None)
+        return cls(codes, next(own, next(iter(firsts), None)), {}, stopped, of_one)
 
 
 def _of_launchers(text: str) -> Iterator[tuple[int, int]]:
-    """Yield rank and exit code from the closing lines of other launchers."""
+    """Yield local rank of the command and exit code from the closing lines of other launchers."""
     for line in text.splitlines():
         if "--local" not in line or (end := _LAUNCHERS.search(line)) is None:
             continue

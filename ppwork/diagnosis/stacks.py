@@ -27,10 +27,17 @@ _ASIDE = ("Exception in thread", "Exception ignored in", "Process ")
 _LOGGED = re.compile(r"\b(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL)\b")
 _CALL = re.compile(r"\b(?:dist|distributed|c10d)\.(\w+)\(")
 _CUT_ERROR = re.compile(
-    r"^(?P<type>(?:[A-Za-z_]\w*\.)*_?[A-Z]\w*(?:Error|Exception|Interrupt|Failure))(?:: (?P<message>.*)|:?)$",
+    r"^(?P<type>(?:[A-Za-z_]\w*\.)*_?[a-z]*[A-Z]\w*(?:Error|Exception|Interrupt|Failure)(?:\(\w+\))?)"
+    r"(?:: (?P<message>.*)|:?)$",
     re.MULTILINE,
 )
 """The line of an exception without its head: only what is named like one is taken for it."""
+_FLUSH_FRAME = re.compile(r'^File ".+?", line \d+')
+"""A call that lost its indentation on a web page; the source line below it has, too."""
+_BEFORE_FRAME = re.compile(r'^(\S.{0,120}?) {2}File "[^"\n]+", line \d+', re.MULTILINE)
+"""A logger's prefix, of a traceback whose head the log does not have."""
+_PREFIXES = 4
+"""So many of them are looked for."""
 _UNINDENTED = re.compile(r"^[^\s|]", re.MULTILINE)
 _TOLD = re.compile(r":? (\(RANK \d+\))\n")
 """Behind the head: torch's checkpoints show what another rank raised."""
@@ -45,7 +52,7 @@ _TERMINATED = re.compile(
 )
 _AFTER = re.compile(
     r"[\[+]|[EWIF]\d{4} |.*\d%\||Original |Timeout \(\d|Fatal Python|terminate called|\d{4}-\d\d-\d\d"
-    r"|Exception ignored in"
+    r"|Exception ignored in|\"[,}\]]*$"
     r"|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b"
 )
 """Beginnings of lines that are no more of a message."""
@@ -186,12 +193,14 @@ def fragments(text: str) -> list[Stack]:
 
     Where nothing stands above it, calls right below are its own: some paste the error first.
     """
+    text = _unprefixed(text)
     ends = [error.end() for error in _CUT_ERROR.finditer(text)]
     if not ends:
         return []
     found: list[Stack] = []
     frames: list[Frame] = []
     is_whole, lines = False, text[ends[-_MOST - 1] if ends[_MOST:] else 0 :].splitlines()
+    lines = [line or "" for line in _indented([*lines])]
     for number, line in enumerate(lines):
         if HEAD in line:
             is_whole, frames = True, []
@@ -210,6 +219,45 @@ def fragments(text: str) -> list[Stack]:
         elif line.strip() and not line.startswith("    "):
             frames = []
     return found
+
+
+def cut_off(text: str) -> list[Frame]:
+    """Return the calls of a traceback whose error the log does not have; the innermost is last."""
+    if ' File "' not in text:
+        return []
+    frames = frames_of(_unprefixed(text))
+    return frames if not tracebacks(text) and not fragments(text) else []
+
+
+def _unprefixed(text: str) -> str:
+    """Return a text without the prefixes that a logger put before the calls of a traceback."""
+    if '  File "' not in text:
+        return text
+    prefixes: dict[str, int] = {}
+    for call in _BEFORE_FRAME.finditer(text):
+        prefixes[_shape(call[1])] = len(call[1])
+        if len(prefixes) == _PREFIXES:
+            break
+    if not prefixes:
+        return text
+    lines = text.splitlines()
+    for number, line in enumerate(lines):
+        for shape, length in prefixes.items():
+            if _shape(line[:length]) == shape:
+                lines[number] = line[length:]
+                break
+    return "\n".join(lines)
+
+
+def _indented(lines: list[str | None]) -> list[str | None]:
+    """Return lines with the indentation of calls that lost it, and of their source lines."""
+    flush = [number for number, line in enumerate(lines) if line and _FLUSH_FRAME.match(line)]
+    for number in flush:
+        lines[number] = f"  {lines[number]}"
+        source = lines[number + 1] if number + 1 < len(lines) else None
+        if source and not _FRAME.match(f" {source}") and not _CUT_ERROR.match(source):
+            lines[number + 1] = f"    {source.strip()}"
+    return lines
 
 
 def _below(lines: list[str], number: int) -> list[Frame]:
@@ -251,7 +299,7 @@ def _plain(before: str, body: str) -> Stack | None:
     frames: list[Frame] = []
     lines = body.splitlines(keepends=True)
     prefix = _prefix(before, lines)
-    shown = [_without(prefix, line.rstrip("\r\n")) for line in lines]
+    shown = _indented([_without(prefix, line.rstrip("\r\n")) for line in lines])
     foreign = 0
     for number, line in enumerate(shown[1:], 1):
         if line is None or _is_noise(line):

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import re
 
+from ppwork.diagnosis.absences import NOBODY
 from ppwork.diagnosis.findings import Finding
-from ppwork.diagnosis.job_evidence import JobEvidence, capital, sentence, were
-from ppwork.diagnosis.weights import NAMED, SYMPTOMS
+from ppwork.diagnosis.job_evidence import PEERS, JobEvidence, capital, sentence, were
+from ppwork.diagnosis.logs import LINE
+from ppwork.diagnosis.stacks import Stack, cut_off
+from ppwork.diagnosis.weights import ENDED, NAMED, SYMPTOMS, WATCHED
 from ppwork.errors import named_ranks
+from ppwork.records.failure import is_users
 
 _JOINED = re.compile(
     r"store based barrier[\w ]{0,40} rank: (?P<rank>\d+), (?:for )?key: store_based_barrier_key:(?P<key>\d+) "
@@ -26,11 +30,28 @@ _STUCK = re.compile(r"Rank (\d+)\] .{0,80}?watchdog got stuck for (\d+) seconds"
 _STORE_LOST = re.compile(r'Rank (\d+)\] Failed to check the "should dump" flag on TCPStore')
 _STORE_SILENT = re.compile(r"TCPStore\.cpp:\d+\] \[c10d\] (?:recvValue|sendBytes) failed")
 _RESORTS = (
-    re.compile(r"(The server socket has failed to (?:listen|bind).{0,160})"),
+    re.compile(r"(The (?:server|client) socket has (?:failed to|timed out).{0,160})"),
     re.compile(r"NCCL WARN (\S.{0,200})"),
     re.compile(r"(CUDA error: [\w ]{1,80})"),
+    re.compile(r"(\b[A-Z]\w{0,60}(?:Error|Exception)(?:\(\w{1,60}\))?: \S.{0,200})"),
+    re.compile(r"\[[EF][\d: .]{0,40} ?\w{1,60}\.cpp:\d{1,6}\] (.{1,200})"),
 )
 """What a library says of an error without an exception that can be read, the surest first."""
+_BY_LIBRARIES = 3
+"""So many of them are a library's own words; the rest may be anybody's."""
+_TELLS = (
+    re.compile(r"\b(?:assertion|error|failed|failure|fatal|fault|exception|kill(?:ed|ing)|abort(?:ed|ing)|dumped|died|crashed"
+               r"|terminat(?:ed|ing)|SIG[A-Z]{3,6})\b", re.IGNORECASE),
+    re.compile(r"\b(?:errors|time-?outs?|timed out|cannot|could not|unable to|refused)\b", re.IGNORECASE),
+)  # fmt: skip
+"""Words of a line that may tell of an error, the surest first."""
+_CHILD_FAILED = "ChildFailedError"
+_LONG = 400
+"""Characters of such a line that are read."""
+_NO_GRADIENT = re.compile(
+    r"(Expected to have finished reduction in the prior iteration.{0,120})(?:[^\0]{0,2000}?"
+    r"did not receive grad for rank (\d+))?"
+)
 _LOOPBACK = ("127.", "::1", "localhost")
 _MOST_SHOWN, _MOST_RANKS = 8, 1 << 16
 
@@ -96,7 +117,7 @@ def worker_died(evidence: JobEvidence) -> Finding | None:
     what = f"{capital(ranks)} died: the executor says so, and nothing here says of what."
     check_first = f"exit code and last lines of {named_ranks(ranks)}; the kernel's log, if memory ran out"
     unknown = (f"why {named_ranks(ranks)} {were(ranks)} gone: it left no words",)
-    return Finding(ranks, "WorkerDied", what, check_first, unknown=unknown, weight=SYMPTOMS + 2)
+    return Finding(ranks, "WorkerDied", what, check_first, unknown=unknown, weight=WATCHED + 2)
 
 
 def stuck(evidence: JobEvidence) -> Finding | None:
@@ -131,12 +152,44 @@ def store_lost(evidence: JobEvidence) -> Finding | None:
     return Finding((), "OnlySymptoms", what, "the log of rank 0", unknown=unknown, weight=SYMPTOMS - 1)
 
 
+def no_gradient(evidence: JobEvidence) -> Finding | None:
+    """DDP misses gradients, and names the rank below: also where no exception can be read around it."""
+    told = next((line for text in _texts(evidence) if (line := _NO_GRADIENT.search(text))), None)
+    if told is None:
+        return None
+    ranks = (int(told[2]),) if told[2] is not None else ()
+    who = capital(ranks) if ranks else "A rank"
+    what = sentence(f"{who} did not use all parameters for its loss: {told[1]}")
+    check_first = "find_unused_parameters=True, or which branch of forward leaves those parameters out"
+    unknown = () if ranks else ("which rank it was",)
+    return Finding(ranks, "RuntimeError", what, check_first, unknown=unknown, weight=SYMPTOMS - 1)
+
+
+def ends_in_a_call(evidence: JobEvidence) -> Finding | None:
+    """A traceback is cut off before its error: where it stood is all that is known."""
+    texts = [*((rank, log.text) for rank, log in evidence.job.ranks.items()), (NOBODY, evidence.job.console)]
+    cut = {rank: frames for rank, text in texts if (frames := cut_off(text))}
+    if not cut:
+        return None
+    rank, frames = next(iter(cut.items()))
+    users = next((frame for frame in reversed(frames) if is_users(frame.file)), None)
+    spots = dict.fromkeys([users or frames[-1], frames[-1]])
+    at = ", in ".join(f"{frame.function} at {frame.at}" for frame in spots)
+    who = f"rank {rank}" if rank != NOBODY else "a rank"
+    what = f"The traceback of {who} is cut off before its error; it stood in {at}."
+    unknown = ("what its error was, and whether it was about a peer",)
+    ranks = (rank,) if rank != NOBODY else ()
+    stack = Stack(tuple(frames), "")
+    return Finding(ranks, "CutOff", what, "the whole log", stack, unknown, weight=ENDED + 1)
+
+
 def last_resort(evidence: JobEvidence) -> Finding | None:
     """Nothing better is there: what torch's sockets, NCCL or CUDA say of an error, in lines of any kind."""
     for number, words in enumerate(_RESORTS):
         told = [line[1].strip() for text in _texts(evidence) for line in words.finditer(text)]
         if told:
-            said = tuple(dict.fromkeys(told))
+            # What speaks of a peer is a symptom of what the others speak of.
+            said = tuple(sorted(dict.fromkeys(told), key=lambda line: PEERS.search(line) is not None))
             what = sentence(f"The log tells of an error, and shows no exception: {said[0]}")
             seen = tuple(f"also: {line}" for line in said[1:3])
             unknown = ("which rank it was",)
@@ -148,9 +201,33 @@ def last_resort(evidence: JobEvidence) -> Finding | None:
                 check_first,
                 unknown=unknown,
                 seen=seen,
-                weight=SYMPTOMS - 2 - number,
+                weight=SYMPTOMS - 3 - number if number < _BY_LIBRARIES else ENDED - number,
             )
     return None
+
+
+def lines_of_error(evidence: JobEvidence) -> Finding | None:
+    """Return the lines of a console that may tell of an error: no rule has found anything in it."""
+    lines = dict.fromkeys(line.strip() for text in _texts(evidence) for line in text.splitlines())
+    found = ((line, words.search(line[:_LONG])) for words in _TELLS for line in lines)
+    told = [*dict.fromkeys(_around(line, word.start()) for line, word in found if word is not None)]
+    if not told or evidence.job.complete:
+        return None
+    what = sentence(f"No exception and no exit code is in this log; this line may tell: {told[0]}")
+    if _CHILD_FAILED in evidence.job.console:
+        what = (
+            f"torchrun says that a rank failed ({_CHILD_FAILED}); which one, and of what, is not in this log."
+        )
+    seen = tuple(f"also: {line}" for line in told[1:4])
+    unknown = ("which rank it was, and whether it failed",)
+    check_first = "the whole log: the lines before and after it"
+    return Finding((), "OnlySymptoms", what, check_first, unknown=unknown, seen=seen)
+
+
+def _around(line: str, start: int) -> str:
+    """Return what is shown of a long line: the part around its telling word."""
+    start = max(0, min(start - LINE // 2, len(line) - LINE))
+    return f"{'... ' if start else ''}{line[start : start + LINE]}"
 
 
 def _texts(evidence: JobEvidence) -> list[str]:

@@ -280,8 +280,9 @@ def rows_of(finished: Run) -> list[tuple[str, str]]:
         if half is not None and most is not None and most > VARIES * half:
             text = f"half came within {half:.1f} ms of the one before, nine in ten within {most:.1f} ms"
             rows.append(("varies", text))
-    if figures.get("source_ms", 0) > PAUSE_SHARE * figures.get("period_ms", math.inf):
-        share = min(1.0, figures["source_ms"] / figures["period_ms"])
+    source_ms, period_ms = figures.get("source_ms", 0.0), figures.get("period_ms", math.inf)
+    if source_ms > PAUSE_SHARE * period_ms > 0:
+        share = min(1.0, source_ms / period_ms)
         rows.append(("source", f"had no chunk for {share:.0%} of the time: it sets the period"))
     if plan.flushes:
         chunks = summary.get("dropped_chunks")

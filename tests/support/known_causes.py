@@ -1,9 +1,10 @@
 """Jobs whose cause is known, and the score of what is said of them from each kind of log.
 
 ``mishaps``: consoles of ``broken/mishaps.py``, run under torchrun (``capture.py``). ``reports``: logs built
-after public bug reports, each with its address in ``truth.json``; ``set_aside``, ``held_out``, ``blind`` and
-``unseen``: such that were scored once, after the rules were written. ``posted``: consoles of
-``broken/posted``, programs that were written and run by somebody who had not read the rules.
+after public bug reports, each with its address in ``truth.json``; ``set_aside``, ``held_out``, ``blind``,
+``unseen``, ``fresh``, ``anew``, ``third`` and ``fourth``: such that were scored once, after the rules were
+written. ``posted``: consoles of ``broken/posted``, programs that were written and run by somebody who had not
+read the rules.
 
 ``python tests/support/known_causes.py`` prints the table.
 """
@@ -33,16 +34,18 @@ class Truth:
         ranks: Ranks of which one must be named first; empty: nobody in particular.
         words: One of them must be in the answer, else it is only vague.
         nproc: Ranks of the job, where it was run here.
+        optional: A rank may be named, and the answer is right without one.
     """
 
     ranks: tuple[int, ...]
     words: tuple[str, ...]
     nproc: int = 3
+    optional: bool = False
 
     @property
     def needs_a_rank(self) -> bool:
         """Whether one rank differs from the others; where that is not known, the words are enough."""
-        return len(self.ranks) in (1, 2)
+        return len(self.ranks) in (1, 2) and not self.optional
 
 
 MISHAPS = {
@@ -104,9 +107,21 @@ def jobs() -> Iterator[tuple[str, str, Path, Truth]]:
     for path in sorted((CAPTURED / "mishaps").glob("*.txt")):
         truth = MISHAPS.get(path.stem) or MISHAPS[path.stem.removesuffix("-detail")]
         yield "mishaps", path.stem, path, truth
-    for group in ("reports", "set_aside", "held_out", "blind", "unseen", "posted"):
+    for group in (
+        "reports",
+        "set_aside",
+        "held_out",
+        "blind",
+        "unseen",
+        "fresh",
+        "anew",
+        "third",
+        "fourth",
+        "posted",
+    ):
         for name, told in json.loads((CAPTURED / group / "truth.json").read_text()).items():
-            truth = Truth(tuple(told["ranks"]), tuple(told["words"]), told.get("nproc", 3))
+            ranks, words = tuple(told["ranks"]), tuple(told["words"])
+            truth = Truth(ranks, words, told.get("nproc", 3), "optional" in told)
             yield group, name, CAPTURED / group / f"{name}.txt", truth
 
 

@@ -250,9 +250,12 @@ def test_a12_a_message_that_nobody_took_is_named_with_its_line(tmp_path):
         'Traceback (most recent call last):\n  File "a.py", line 1\n' + '  File "a.py", line 2\n' * 200_000,
         "Root Cause (first observed failure):\n" * 100_000,
         "in store based barrier connectFullMesh failed with remote=[ Worker proc a" * 40_000 + "\n",
+        'ERROR x.py:1]   File "a.py", line 1\n' * 50_000 + 'File "a.py", line 1\nx\n' * 50_000,
+        "Expected to have finished reduction in the prior iteration [E1 a.cpp:1] AError " * 30_000 + "\n",
     ],
     ids=["retries", "blank lines", "heads", "report", "terminate", "frames", "one line", "watchdog", "words",
-         "cut errors", "cut tracebacks", "recursion", "root causes", "words of torch"],
+         "cut errors", "cut tracebacks", "recursion", "root causes", "words of torch", "prefixed calls",
+         "last resorts"],
 )  # fmt: skip
 def test_a13_readers_are_linear(tmp_path, text):
     log = tmp_path / "a.log"

@@ -14,6 +14,7 @@ from made_runs import MS, ZERO, made
 from typer.testing import CliRunner
 
 from ppwork.cli.main import app
+from ppwork.cli.runs import failure_line
 from ppwork.diagnosis.report import Report
 from ppwork.diagnosis.run_evidence import RunEvidence
 from ppwork.diagnosis.runs import diagnose
@@ -610,6 +611,15 @@ def test_run_whose_torchrun_was_killed_is_told_so_later_too(run):
     assert diagnose(run).cause.error_type == "TorchrunKilled"
     LaunchEnd(exit_code=TORCHRUN_HUNG).save(run)
     assert "torchrun did not leave" in diagnose(run).text
+
+
+def test_a_page_that_shows_no_failure_says_that_there_was_one_also_without_a_rank_s_record(run):
+    (run / SUMMARY_FILE).write_bytes(msgspec.json.encode({"chunks": 8}))
+    assert failure_line(run) == "", "it goes on"
+    LaunchEnd(exit_code=0).save(run)
+    assert failure_line(run) == ""
+    LaunchEnd(exit_code=-9, what="torchrun was killed by SIGKILL").save(run)
+    assert failure_line(run).startswith("This run failed: torchrun was killed by SIGKILL")
 
 
 def test_pause_of_the_whole_job_is_no_fault_of_the_rank_whose_bound_ran_out(run):

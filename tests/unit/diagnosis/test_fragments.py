@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from ppwork.diagnosis.jobs import diagnose_job
@@ -111,3 +113,45 @@ def test_one_rank_that_was_interrupted_is_not_called_a_rank_that_stayed_away(tmp
     found = said(tmp_path, raised + lost)
     assert found.cause.rank == 1
     assert "Ctrl-C" in found.unknown[0]
+
+
+def test_a_traceback_that_lost_its_indentation_is_read():
+    text = """Scheduler hit an exception: Traceback (most recent call last):
+File "/t/a.py", line 7, in load
+raise ValueError(f"shard {shard}")
+ValueError: shard 3
+"""
+    (error,) = tracebacks(text)
+    assert (error.error, error.message, error.users.at) == ("ValueError", "shard 3", "/t/a.py:7")
+    assert error.users.text == 'raise ValueError(f"shard {shard}")'
+    (cut,) = fragments(text.partition("\n")[2])
+    assert (cut.message, cut.users.at) == ("shard 3", "/t/a.py:7")
+
+
+def test_a_loggers_prefix_before_a_cut_traceback_is_passed_over(tmp_path):
+    prefix = "(EngineCore_0 pid=268) ERROR 09-05 21:10:3{} [core.py:702] "
+    lines = [*FRAMES.splitlines(), "ValueError: shard 3 is empty", "more"]
+    found = said(tmp_path, "".join(f"{prefix.format(n)}{line}\n" for n, line in enumerate(lines)))
+    assert found.sentence == "A rank raised ValueError: shard 3 is empty\nmore."
+
+
+def test_a_traceback_inside_json_is_read(tmp_path):
+    text = f"Traceback (most recent call last):\n{FRAMES}ValueError: shard 3 is empty\n"
+    found = said(tmp_path, 'ERROR:{"py_callstack": ' + json.dumps(text) + "}\n")
+    assert found.sentence == "A rank raised ValueError: shard 3 is empty."
+
+
+def test_a_traceback_that_ends_before_its_error_says_where_it_stood(tmp_path):
+    found = said(tmp_path, "".join(f"[rank1]: {line}\n" for line in FRAMES.splitlines()))
+    assert (found.cause.rank, found.cause.error_type) == (1, "CutOff")
+    assert found.sentence.startswith("The traceback of rank 1 is cut off before its error; it stood in")
+    assert found.cause.source
+
+
+@pytest.mark.parametrize(
+    "prefix", ["(Worker_TP1 pid=7) ", "[1,1]<stderr>: ", "1: ", "[2024-02-27T21:35] 88a9df [rank=1] || "]
+)
+def test_prefixes_of_other_launchers_name_the_rank(tmp_path, prefix):
+    text = f"Traceback (most recent call last):\n{FRAMES}ValueError: shard 3 is empty\n"
+    found = said(tmp_path, "".join(f"{prefix}{line}\n" for line in text.splitlines()))
+    assert found.sentence == "Rank 1 raised ValueError: shard 3 is empty."

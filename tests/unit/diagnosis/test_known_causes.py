@@ -14,6 +14,10 @@ LEAST = {
     "held_out": 0.9,
     "blind": 0.9,
     "unseen": 0.9,
+    "fresh": 0.9,
+    "anew": 0.9,
+    "third": 0.9,
+    "fourth": 0.9,
     "posted": 0.9,
 }
 """Shares of right answers; the rest is vague."""
@@ -22,13 +26,12 @@ LEAST = {
 @pytest.mark.parametrize("group", LEAST)
 def test_no_answer_is_wrong_and_nearly_all_are_right(group):
     grades: Counter[str] = Counter()
+    views: Counter[str] = Counter()
     for _, name, view, grade, answer in scores(group):
         assert grade in ("right", "vague"), f"{grade}: {name}, {view}:\n{answer}"
         grades[grade] += 1
+        views[view] += 1
     assert grades["right"] >= LEAST[group] * grades.total()
-
-
-def test_every_mishap_is_there_from_all_kinds_of_log():
-    views = Counter(view for _, _, view, _, _ in scores("mishaps"))
-    assert set(views) == {"console", "folder", "both", "untagged"}
-    assert min(views.values()) == max(views.values()) >= len(MISHAPS)
+    if group == "mishaps":  # each of them from all kinds of log
+        assert set(views) == {"console", "folder", "both", "untagged"}
+        assert min(views.values()) == max(views.values()) >= len(MISHAPS)

@@ -118,7 +118,7 @@ def test_path_without_a_job_is_bad_input(tmp_path, name):
     (tmp_path / "empty").mkdir()
     (tmp_path / "prose.txt").write_text("a shopping list\n")
     with pytest.raises(PlanError) as raised:
-        read_job(tmp_path / name)
+        diagnose_job(read_job(tmp_path / name))
     assert name in raised.value.what
 
 

@@ -14,7 +14,7 @@ from ppwork.plan import Plan
 from ppwork.records.clocks import CLOCK, HOST, Clock
 from ppwork.records.failure import write_record
 from ppwork.records.run import TORCHRUN_LOG
-from ppwork.records.spans import Instant, Recorder, span_file
+from ppwork.records.spans import Instant, Recorder, Span, span_file
 
 HOSTS = {0: "hosta 1", 1: "hostb 1", 2: "hostb 1"}
 PLAN = Plan(mesh_size=2, chunks=8)
@@ -111,6 +111,40 @@ def test_ranks_that_waited_for_each_other_on_two_hosts_point_at_the_network(host
     assert "messages between these hosts did not pass" in found.sentence
     (there / "failure-rank2.json").unlink()
     assert diagnose([here, there]).cause.rank == 2
+
+
+@pytest.mark.parametrize("came", [True, False])
+def test_what_a_rank_sent_to_another_host_and_never_came_points_at_the_network(host, came):
+    """One direction of the cable was lost: a goodbye got across the other way, and one alone timed out."""
+    here, there = host("hosta", 0), host("hostb", 1, 2)
+    for folder, rank, entries in (
+        (here, 0, [Instant("envelope.send", "down_pg", call, call, call, 0) for call in (1, 2, 3)]),
+        (
+            there,
+            1,
+            [
+                Span("receive", "down_pg", call, call + 1, call, call)
+                for call in (1, 2, 3)[: 3 if came else 2]
+            ],
+        ),
+    ):
+        with Recorder(span_file(folder, rank)) as recorder:
+            for entry in (
+                clock(rank, HOSTS[rank]),
+                *(clock(other, HOSTS[other]) for other in HOSTS),
+                *entries,
+            ):
+                recorder.write(entry)
+    write_record(there, symptom(1, 0, error_type="PeerTimeoutError", at_ns=10**12))
+    write_record(here, symptom(0, 1, at_ns=10**12 + 1))
+    write_record(there, symptom(2, 1, at_ns=10**12 + 1))
+    found = diagnose([here, there])
+    if came:
+        assert found.sentence.startswith("Every record is a symptom")
+        return
+    assert (found.cause.rank, found.cause.error_type) == (-1, "NetworkSilent")
+    assert "rank 1 waited for call 3, which rank 0 had begun to send" in found.sentence
+    assert "messages from hosta to hostb did not pass" in found.sentence
 
 
 def test_ranks_that_nobody_met_are_not_known_to_be_anywhere(host):

@@ -6,6 +6,7 @@ import pytest
 
 from ppwork.diagnosis.jobs import diagnose_job
 from ppwork.diagnosis.logs import read_job
+from ppwork.errors import PlanError
 
 BARRIER = (
     "Waiting in store based barrier to initialize process group for rank: {rank}, "
@@ -146,3 +147,109 @@ def test_a_job_whose_ranks_were_all_aborted_has_failed(tmp_path):
     )
     found = said(tmp_path, f"{ends}{root}")
     assert found.sentence.startswith("Ranks 0, 1 and 2 were killed by SIGABRT; torchrun saw rank 0 first")
+
+
+COMMAND = "['python', '-u', 'a.py', '--local_rank={rank}']"
+DEEPSPEED = f"[ERROR] [launch.py:434:sigkill_handler] {COMMAND} exits with return code = "
+TORCHS = f"subprocess.CalledProcessError: Command '{COMMAND}' "
+KILLED = [f"{DEEPSPEED}-9\n", f"{TORCHS}died with <Signals.SIGKILL: 9>.\n"]
+FAILED = [f"{DEEPSPEED}1\n", f"{TORCHS}returned non-zero exit status 1.\n"]
+
+
+@pytest.mark.parametrize(
+    ("killed", "failed"), [*zip(KILLED, FAILED, strict=True)], ids=["DeepSpeed", "torch"]
+)
+def test_the_command_of_the_process_started_last_names_no_rank(tmp_path, killed, failed):
+    """Both launchers show it whichever process has ended: only of one process is the rank known."""
+    found = said(tmp_path, killed.format(rank=3))
+    assert found.cause.where == {}
+    assert found.sentence.startswith("One of the ranks was killed by SIGKILL")
+    assert found.unknown == ("which rank it was",)
+    assert said(tmp_path, killed.format(rank=0)).cause.rank == 0
+    found = said(tmp_path, f"ValueError: no\n{failed.format(rank=3)}")
+    assert found.sentence == "A rank raised ValueError: no."
+
+
+def test_the_words_of_torch_1_9_are_read(tmp_path):
+    found = said(tmp_path, "Child process 17057 (local_rank 2) FAILED (exitcode -11)\n")
+    assert (found.cause.rank, found.cause.error_type) == (2, "RankDied")
+
+
+def test_an_exception_without_a_rank_says_more_than_who_waited(tmp_path):
+    waits = "[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE)\n"
+    found = said(tmp_path, f"ValueError: no\n{waits}")
+    assert found.sentence == "A rank raised ValueError: no."
+    behind = f"{waits}[rank0]: x\n"
+    assert said(tmp_path, f"ValueError: no\n{behind}").cause.rank == 0, "the watchdog knows who is missing"
+
+
+def test_what_speaks_of_a_peer_stands_behind_what_speaks_of_itself(tmp_path):
+    found = said(
+        tmp_path,
+        "a:1:1 [0] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer b<51159>\n"
+        "a:2:2 [3] include/alloc.h:178 NCCL WARN Cuda failure 'out of memory'\n",
+    )
+    assert found.sentence.endswith("Cuda failure 'out of memory'.")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[E307 05:30:18.27 ProcessGroupNCCL.cpp:744] [Rank 0] Some NCCL operations have failed or timed out.",
+        "12:00 ERROR step 3: RuntimeError: NCCL error: unhandled system error",
+    ],
+)
+def test_a_line_that_tells_of_an_error_is_never_denied(tmp_path, line):
+    found = said(tmp_path, f"loss 0.3\n{line}\n")
+    assert found.sentence.startswith("The log tells of an error")
+
+
+def test_a_missing_gradient_names_its_rank_where_no_exception_reads(tmp_path):
+    found = said(
+        tmp_path,
+        "rorExpected to have finished reduction in the prior iteration before starting a new one.\n"
+        "Parameter indices which did not receive grad for rank 2: 362 363\n",
+    )
+    assert found.cause.rank == 2
+    assert "find_unused_parameters" in found.check_first
+
+
+@pytest.mark.parametrize("line", ["srun: error: node3: Out Of Memory", "Bus error (core dumped)", "Killed"])
+def test_lines_that_may_tell_of_an_error_are_shown_where_no_rule_finds_anything(tmp_path, line):
+    found = said(tmp_path, f"bus 7 could not be read\nloss 0.3\n{line}\n")
+    assert found.sentence.endswith(f"this line may tell: {line}.")
+    assert found.seen == ("also: bus 7 could not be read",)
+    assert found.cause.where == {}
+    with pytest.raises(PlanError, match="no exception"):
+        said(tmp_path, "loss 0.3\nloss 0.2\n")
+
+
+def test_lightnings_launcher_does_not_say_which_of_its_children_ended(tmp_path):
+    found = said(tmp_path, "[rank: 0] Child process with PID 652 terminated with code -9. Forcefully ...\n")
+    assert found.cause.where == {}
+    assert found.sentence.startswith("One of the ranks was killed by SIGKILL")
+
+
+def test_a_report_that_is_cut_off_leaves_open_which_rank_was_the_first(tmp_path):
+    ended = "".join(
+        f"[{n}]:\n  rank      : {n} (local_rank: {n})\n  exitcode  : 1 (pid: 2)\n" for n in (1, 2)
+    )
+    found = said(tmp_path, f"torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n{ended}")
+    assert found.cause.error_type == "RankDied"
+    assert found.unknown == ("which rank was the first: torchrun's report is cut off before it says so",)
+    found = said(tmp_path, "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n")
+    assert found.sentence.startswith("torchrun says that a rank failed")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Rank 3 is running inconsistent collective: CollectiveFingerPrint(OpType=BROADCAST, TensorShape=[9]",
+        "Rank 3 is running collective: CollectiveFingerPrint(SequenceNumber=21, OpType=BROADCAST, Tens",
+    ],
+)
+def test_a_mismatch_of_which_one_side_is_told_names_its_rank(tmp_path, words):
+    found = said(tmp_path, f"RuntimeError: Detected mismatch between collectives on ranks. {words}\n")
+    assert (found.cause.rank, found.cause.error_type) == (3, "CollectiveMismatch")
+    assert "BROADCAST" in found.sentence
+    assert "which other rank" in found.unknown[0]
