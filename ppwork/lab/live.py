@@ -39,10 +39,11 @@ from ppwork.plan import Plan
 from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK
 from ppwork.records import run as records
 from ppwork.records.calls import Call
+from ppwork.records.clocks import CLOCK, HOST, clock_offsets
 from ppwork.records.hosts import HostsRecord
 from ppwork.records.pulse import PulseState, read_pulse
 from ppwork.records.run import log_file, rows_of
-from ppwork.records.spans import Span, span_file
+from ppwork.records.spans import Instant, Span, span_file
 from ppwork.records.tail import CallTail, SpanTail, last_lines
 from ppwork.timeline.chunks import WORK
 
@@ -347,6 +348,7 @@ class RunProgress(Facts):
         self.bars: list[Bar] = []
         self.name, self.total = run_dir.name, plan.chunks or 0
         self.done = dict.fromkeys(STEPS.values(), 0)
+        self._clocks: dict[int, list[Instant]] = {rank: [] for rank in self._tails}
         self._ahead: dict[int, int] | None = None
 
     def look(self) -> list[RankState]:
@@ -357,11 +359,21 @@ class RunProgress(Facts):
                     self.done[title] = max(self.done[title], entry.chunk_index + 1)
                 if isinstance(entry, Span) and entry.name in WORK and entry.chunk_index >= 0:
                     self._spans[rank].append(entry)
-        if self._ahead is None and (hosts := HostsRecord.load(self._run_dir)) is not None:
-            self._ahead = hosts.ahead_of_us()
-        ahead = self._ahead or {}
+                elif isinstance(entry, Instant) and entry.name.startswith((CLOCK, HOST)):
+                    self._clocks[rank].append(entry)
+        ahead = self._ahead_of_us()
         self.bars = [_bar(rank, s, ahead.get(rank, 0)) for rank, spans in self._spans.items() for s in spans]
         return [self._rank(rank) for rank in range(self._plan.world_size)]
+
+    def _ahead_of_us(self) -> dict[int, int]:
+        """Return how far each rank's clock is ahead: by the beats, and finer where the ranks have met."""
+        if self._ahead is None and (hosts := HostsRecord.load(self._run_dir)) is not None:
+            self._ahead = hosts.ahead_of_us()
+        if not self._ahead or STAGE0_RANK not in self._ahead:
+            return self._ahead or {}
+        rank0 = self._ahead[STAGE0_RANK]
+        met = clock_offsets({rank: said for rank, said in self._clocks.items() if said})
+        return self._ahead | {rank: rank0 + offset for rank, offset in met.items()}
 
     def _rank(self, rank: int) -> RankState:
         role = self._plan.topology.role(rank).value

@@ -111,7 +111,7 @@ class Muster:
         """
         self._wait(State.GREETED, self._places.greet_s, "answer")
         hellos = [host.hello for host in self.hosts if host.hello is not None]
-        ours = wire.Hello(wire.VERSION, __version__, hellos[0].torch, hellos[0].python, "", "", 0, 0, 0)
+        ours = wire.Hello(wire.VERSION, __version__, hellos[0].torch, hellos[0].python, "", 0, 0)
         for what in ("wire", "ppwork", "torch", "python"):
             values = {str(getattr(hello, what)) for hello in (ours, *hellos)}
             if len(values) > 1:
@@ -299,10 +299,11 @@ class Muster:
             self._drain()
             look()
             now = time.monotonic()
-            silent = self._see_silence(now)
+            silent = self._see_silence(now) or any(not quiet.closed for _, _, quiet in self._edges)
             if trouble_s is None and self._is_troubled():
                 trouble_s = now
-            # A host that fell silent says no last word; of one that failed the others have records to write.
+            # Where a host or a network fell silent its peers wait, and write no record before their own bound;
+            # where one failed they have records to write.
             if silent or now > deadline_s or (trouble_s is not None and now - trouble_s > GRACE_S):
                 return now <= deadline_s
         return True
@@ -373,7 +374,7 @@ class Muster:
             lost = next((host for host in self.hosts if host.state is State.LOST), None)
             if lost is None and time.monotonic() > until_s:
                 lost = next(host for host in waited if host.state is not state)
-                lost.lost = f"did not {what} within {within_s:g} s"
+                self._lose(lost, f"did not {what} within {within_s:g} s", "")
             if lost is not None:
                 words = lost.channel.words()
                 raise PlanError(

@@ -34,7 +34,6 @@ from ppwork.launcher.nodes.wire import ALL, NodeWireError, Reader, lines_of
 from ppwork.launcher.torchrun import Meeting, torchrun
 from ppwork.plan import Plan
 from ppwork.process import ORPHANED, STOPPED
-from ppwork.records.clocks import Clock
 from ppwork.records.files import read_within
 from ppwork.version import __version__
 
@@ -258,10 +257,8 @@ def _hello() -> wire.Hello:
         torch=torch,
         python=".".join(platform.python_version_tuple()[:2]),
         host=platform.node(),
-        clock=Clock.of_this_host().name,
         cores=min(os.cpu_count() or 0, wire.HOSTS),
         gpus=count_gpus(),
-        pid=os.getpid(),
     )
 
 
@@ -293,7 +290,7 @@ def _meet(pipe: Pipe, node: int, secret: bytes) -> tuple[wire.Start, Meeting, Ed
     if isinstance(asked, wire.Listen):
         mine, refused = own_addresses(loopback=asked.loopback, others=asked.others, public=asked.public)
         listener = Listener(mine, secret)
-        pipe.say(wire.Listening(listener.at, tuple(refused)))
+        pipe.say(wire.Listening(listener.at, tuple(refused[: wire.ADDRESSES])))
     elif isinstance(asked, wire.Reach):
         reached = reach(asked.at, secret, node)
         pipe.say(wire.Reached(tuple(way for way, _ in reached)))

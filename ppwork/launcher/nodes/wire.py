@@ -33,6 +33,8 @@ SLURM = "slurm"
 """In place of a node's number: ``srun`` has numbered its tasks."""
 HOSTS = 1024
 """Nodes at most."""
+ADDRESSES = 64
+"""Of one host that are tried at most."""
 _LINE = re.compile(rb"@pp (-1|\d{1,4})([+.])")
 _HEAD = len(b"@pp 1023+\n")
 
@@ -67,7 +69,7 @@ class Way(msgspec.Struct, frozen=True):
     own: Address
 
 
-Addresses = Annotated[tuple[Address, ...], Meta(max_length=64)]
+Addresses = Annotated[tuple[Address, ...], Meta(max_length=ADDRESSES)]
 
 
 class Hello(Message, frozen=True, tag="hello"):
@@ -79,11 +81,8 @@ class Hello(Message, frozen=True, tag="hello"):
     """Empty: there is none."""
     python: Short
     host: Short
-    clock: Short
-    """Name of the clock, as ``Clock.name``."""
     cores: Count
     gpus: Count
-    pid: Place
 
 
 class Look(Message, frozen=True, tag="look", kw_only=True):
@@ -139,7 +138,7 @@ class Reach(Message, frozen=True, tag="reach"):
 class Reached(Message, frozen=True, tag="reached"):
     """Of another node: which of them worked."""
 
-    ways: Annotated[tuple[Way, ...], Meta(max_length=64)]
+    ways: Annotated[tuple[Way, ...], Meta(max_length=ADDRESSES)]
 
 
 class Start(Message, frozen=True, tag="start", kw_only=True):
@@ -186,7 +185,7 @@ class Piece(Message, frozen=True, tag="piece"):
 
 
 class Stays(Message, frozen=True, tag="stays"):
-    """Of a node: a file that is too large for the pipe."""
+    """Of a node: a file that is too large for the pipe; one that grows has come as far as it may."""
 
     path: Text
     size: Place
