@@ -28,6 +28,8 @@ class HostRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The offset is not further from the truth than this."""
     code: int | None = None
     """What its torchrun ended with, as far as the host could still say it."""
+    free_mb: float | None = None
+    """What could still be written there at the end, in MB of 1e6 bytes, if the host said so."""
     stayed: dict[str, int] = {}
     """Files that were too large to be sent, and their sizes."""
 

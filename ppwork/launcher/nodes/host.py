@@ -71,6 +71,7 @@ class Host:
     way: wire.Way | None = None
     home: Home | None = None
     code: int | None = None
+    free_mb: float | None = None
     stayed: dict[str, int] = field(default_factory=dict)
     lost: str = ""
     check_first: str = ""
@@ -115,5 +116,6 @@ class Host:
             offset_ns=None if offset is None else offset.offset_ns,
             error_ns=0 if offset is None else offset.error_ns,
             code=self.code,
+            free_mb=self.free_mb,
             stayed=self.stayed,
         )

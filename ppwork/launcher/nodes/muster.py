@@ -302,8 +302,7 @@ class Muster:
             silent = self._see_silence(now) or any(not quiet.closed for _, _, quiet in self._edges)
             if trouble_s is None and self._is_troubled():
                 trouble_s = now
-            # Where a host or a network fell silent its peers wait, and write no record before their own bound;
-            # where one failed they have records to write.
+            # A silence the others write no record of before their own bound; of a failure they have some.
             if silent or now > deadline_s or (trouble_s is not None and now - trouble_s > GRACE_S):
                 return now <= deadline_s
         return True
@@ -318,7 +317,10 @@ class Muster:
         if paused_s > PAUSED_S:
             for channel in self._channels:
                 channel.heard_s = dict.fromkeys(channel.heard_s, now)
-        silent = [host for host in self.hosts if not host.is_over and host.quiet_s > self._freeze_s]
+        # The pipe to a host may run over the cable that was cut: it falls silent within a beat of the edge.
+        edge = {end.number for *ends, quiet in self._edges if not quiet.closed for end in ends}
+        limits = {host.number: self._freeze_s / (2 if host.number in edge else 1) for host in self.hosts}
+        silent = [host for host in self.hosts if not host.is_over and host.quiet_s > limits[host.number]]
         for host in silent:
             check = f"is {host.name} up, and does the network to it work? then what its ranks wrote there"
             self._lose(host, f"was not heard for {duration(host.quiet_s)}", check)
@@ -431,6 +433,7 @@ class Muster:
             case wire.Done():
                 # One that was told to end has no code of its own.
                 host.code = word.code if self._ended_s is None else None
+                host.free_mb = word.free_mb
                 self._tell(host, wire.Taken())
             case wire.Refused() if self._ended_s is None:
                 host.lost, host.check_first = f"could not go on: {word.what}", word.check_first

@@ -200,7 +200,7 @@ def _play(pipe: Pipe, node: int) -> None:
             code = _run(pipe, start, meeting, edges, folder, sender)
             for piece in sender.last() if sender is not None else ():
                 pipe.say(piece)
-            pipe.say(wire.Done(code))
+            pipe.say(wire.Done(code, free_mb(folder)))
             pipe.wait_for_end(LEAVE_S)
         # A host that was given up meanwhile has sent to nobody: what its ranks wrote is in its folder alone.
         if sender is not None and not sender.stays and pipe.taken.wait(TAKEN_S):

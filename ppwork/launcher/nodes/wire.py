@@ -205,9 +205,11 @@ class Done(Message, frozen=True, tag="done"):
 
     Attributes:
         code: As ``torchrun`` returns it.
+        free_mb: What may still be written where its ranks wrote.
     """
 
     code: int
+    free_mb: float
 
 
 class Refused(Message, frozen=True, tag="refused"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shlex
 import signal
 import socket
 import subprocess
@@ -17,11 +16,12 @@ import psutil
 import pytest
 import torch.distributed as dist
 from hosts import needs_hosts
+from over_hosts import ENDLESS, FREEZE_S, LATE_S, OnceRunning
 from waiting import descendants, wait_for
 
 import ppwork as pp
 from ppwork.diagnosis.runs import diagnose
-from ppwork.faults.hosts import ADDRESSES, CABLE, hosts_on_a_switch
+from ppwork.faults.hosts import ADDRESSES, CABLE, hosts_on_a_switch, places_on
 from ppwork.launcher import launch as launching
 from ppwork.launcher.nodes import muster
 from ppwork.launcher.registry import own_runs
@@ -32,16 +32,7 @@ from ppwork.timeline.chunks import aligned, emissions
 
 pytestmark = [pytest.mark.multiproc, pytest.mark.timeout(180)]
 
-FREEZE_S = 2.0
-END_S = FREEZE_S + 10.0
-"""Seconds from a fault to the end of a launch: the promise is F + 1 s, and a full machine takes longer."""
-ENDLESS = pp.synthetic(
-    pp.Plan(mesh_size=2, chunks=100_000, in_flight_depth=2, backend="gloo", freeze_s=FREEZE_S),
-    encode_ms=5,
-    decode_ms=5,
-    stage1_ms=10,
-    payload_mb=0.1,
-)
+END_S = FREEZE_S + LATE_S
 
 
 def two_nodes(**options) -> pp.Command:
@@ -77,18 +68,6 @@ def listening_on_host(process: psutil.Process) -> set[str]:
             socket.inet_ntoa(bytes.fromhex(each)[::-1]) if table == "tcp" else each for each in places
         )
     return found
-
-
-class OnceRunning:
-    """``progress`` of a launch: does something once, when a few chunks have been emitted."""
-
-    def __init__(self, act):
-        self.act, self.acted_s = act, 0.0
-
-    def __call__(self, entry):
-        if entry.name == "emit" and entry.chunk_index >= 3 and not self.acted_s:
-            self.act()
-            self.acted_s = time.monotonic()
 
 
 def test_a_clip_over_two_nodes_is_that_of_one_process_and_its_records_are_here(tmp_path, monkeypatch):
@@ -188,16 +167,12 @@ def test_nothing_outlives_a_launcher_that_is_killed(tmp_path):
 @pytest.mark.cold
 def test_a_cable_between_two_hosts_that_is_pulled_is_named_as_that(tmp_path):
     """N01: the pipes do not run over that cable, so both hosts are heard; nobody has named an interface."""
-    enter = tmp_path / "enter"
     with hosts_on_a_switch() as hosts:
-        ways = [f'{host.name}) shift; exec {shlex.join(host.command([]))} "$@";;' for host in hosts]
-        enter.write_text("\n".join(["#!/bin/sh", 'case "$1" in', *ways, "esac", ""]))
-        enter.chmod(0o700)
         open_at = []
         once = OnceRunning(
             lambda: (open_at.extend(listening_on_host(node(number)) for number in (0, 1)), hosts[1].cut())
         )
-        on = pp.Command(f"{enter} {{host}}", hosts=["hosta", "hostb"], ranks=(1, 2))
+        on = places_on(hosts, tmp_path, ranks=(1, 2))
         run = pp.launch(ENDLESS, on=on, out=tmp_path / "run", progress=once, check=False)
     assert time.monotonic() - once.acted_s < END_S
     known = json.loads((run.run_dir / "hosts.json").read_bytes())["hosts"]

@@ -27,7 +27,7 @@ MESSAGES = [
     wire.Listening((wire.Address("eth0", "10.0.0.1", 4000),)),
     wire.Piece("spans-rank0.jsonl", 0, bytes(range(256)) * 192),
     wire.Quiet(1, 2.5, closed=False),
-    wire.Done(-9),
+    wire.Done(-9, 1e3),
     wire.End("over"),
     wire.Beat(1 << 61),
 ]
