@@ -87,7 +87,9 @@ class Facts(Protocol):
     done: dict[str, int]
     """Number out of ``total`` that have passed each step, by its title; empty: there is nothing to count."""
     bars: list[Bar]
-    """What the ranks did last, as of the last look."""
+    """What the ranks did last, as of the last look,"""
+    now_ns: int
+    """and its moment, by the clock of their times."""
 
     def look(self) -> list[RankState]:
         """Read what is new, and return every rank as it is now."""
@@ -166,7 +168,7 @@ class LiveView:
             bar.value = self._facts.done[step]
             total = f" of {bar.max}" if self._facts.total else ""
             self._counts[step].value = f"{bar.value}{total} chunks"
-        self._lanes.value = moving_lanes(self._facts.bars, len(ranks), time.monotonic_ns())
+        self._lanes.value = moving_lanes(self._facts.bars, len(ranks), self._facts.now_ns)
         self._ranks.value = rank_table(ranks)
         self._logs.value = log_lines(ranks)
 
@@ -361,7 +363,7 @@ class RunProgress(Facts):
                     self._spans[rank].append(entry)
                 elif isinstance(entry, Instant) and entry.name.startswith((CLOCK, HOST)):
                     self._clocks[rank].append(entry)
-        ahead = self._ahead_of_us()
+        ahead, self.now_ns = self._ahead_of_us(), time.monotonic_ns()
         self.bars = [_bar(rank, s, ahead.get(rank, 0)) for rank, spans in self._spans.items() for s in spans]
         return [self._rank(rank) for rank in range(self._plan.world_size)]
 
@@ -418,7 +420,7 @@ class ScriptProgress(Facts):
 
     def look(self) -> list[RankState]:
         """Return every rank as it is now."""
-        calls = {rank: tail.read() for rank, tail in self._tails.items()}
+        calls, self.now_ns = {rank: tail.read() for rank, tail in self._tails.items()}, time.monotonic_ns()
         self.bars = [
             Bar(rank, call.start_ns, call.end_ns, call.name, call_colour(call.name))
             for rank, of_rank in calls.items()
