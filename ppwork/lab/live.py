@@ -224,11 +224,12 @@ def launch_script(
     ops: bool = False,
     live: bool | None = None,
     picture: bool = True,
+    on: Places | None = None,
 ) -> ScriptRun:
-    """Run a program in plain ``torch.distributed`` on ``nproc`` ranks of this machine, in view of the cell.
+    """Run a program in plain ``torch.distributed`` on ``nproc`` ranks of this machine, or of others.
 
     The arguments are those of ``launcher.script.launch_script``; ``live`` is that of ``launch``, and
-    ``picture=False`` leaves the picture of the calls out of what is shown.
+    ``picture=False`` leaves the picture of the calls out of what is shown. In view of the cell.
 
     Returns:
         The finished program, which shows what its ranks printed, in the order of the ranks, and in a notebook
@@ -247,7 +248,15 @@ def launch_script(
         return view_of(ScriptProgress(run_dir, ranks), live=live, drawn=picture)
 
     run = launch_program(
-        script, nproc=nproc, arguments=arguments, out=out, check=check, limit_s=limit_s, ops=ops, view=view
+        script,
+        nproc=nproc,
+        arguments=arguments,
+        out=out,
+        check=check,
+        limit_s=limit_s,
+        ops=ops,
+        view=view,
+        on=on,
     )
     shown = in_notebook() if live is None else live
     return ShownRun.of(run, drawn=picture, cell=_cell() if shown else None)
@@ -408,12 +417,18 @@ def _bar(rank: int, span: Span, ahead_ns: int) -> Bar:
     )
 
 
+def _bar_of_call(rank: int, call: Call, ahead_ns: int) -> Bar:
+    end_ns = None if call.end_ns is None else call.end_ns - ahead_ns
+    return Bar(rank, call.start_ns - ahead_ns, end_ns, call.name, call_colour(call.name))
+
+
 class ScriptProgress(Facts):
     """Follows a program: the ends of its ranks' output, and the calls that they make."""
 
     def __init__(self, run_dir: Path, nproc: int) -> None:
         self._run_dir, self._nproc = run_dir, nproc
         self._tails = {rank: CallTail(run_dir, rank) for rank in range(nproc)}
+        self._ahead: dict[int, int] | None = None
         self.bars: list[Bar] = []
         self.name, self.total = run_dir.name, 0
         self.done: dict[str, int] = {}
@@ -421,8 +436,10 @@ class ScriptProgress(Facts):
     def look(self) -> list[RankState]:
         """Return every rank as it is now."""
         calls, self.now_ns = {rank: tail.read() for rank, tail in self._tails.items()}, time.monotonic_ns()
+        if self._ahead is None and (hosts := HostsRecord.load(self._run_dir)) is not None:
+            self._ahead = hosts.ahead_of_us()
         self.bars = [
-            Bar(rank, call.start_ns, call.end_ns, call.name, call_colour(call.name))
+            _bar_of_call(rank, call, (self._ahead or {}).get(rank, 0))
             for rank, of_rank in calls.items()
             for call in of_rank
         ]

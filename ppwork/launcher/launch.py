@@ -24,6 +24,7 @@ from ppwork.errors import RecordError, RunFailed, listed
 from ppwork.launcher.checks import free_mb, new_run_dir, resolve
 from ppwork.launcher.nodes.gather import MOST_WHOLE
 from ppwork.launcher.nodes.muster import Muster
+from ppwork.launcher.nodes.node import FOLDER
 from ppwork.launcher.nodes.places import Places
 from ppwork.launcher.registry import registered, registry
 from ppwork.launcher.torchrun import child_environment, followed, running, torchrun
@@ -229,7 +230,7 @@ def _run_ranks(
             with contextlib.ExitStack() as on_list:
                 with contextlib.suppress(psutil.NoSuchProcess):  # then the run ends by that
                     on_list.enter_context(registered(run_dir, hosts.pid))
-                return hosts.run(plan, ["-m", "ppwork", "worker", "{folder}"], run_dir, limit_s, look)
+                return hosts.run(plan, ["-m", "ppwork", "worker", FOLDER], run_dir, limit_s, look)
         return torchrun(
             ["-m", "ppwork", "one-process" if plan.one_process else "worker", str(run_dir)],
             ranks=1 if plan.one_process else plan.world_size,

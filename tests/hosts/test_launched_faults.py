@@ -13,13 +13,14 @@ import time
 import pytest
 from checkout import SUPPORT
 from hosts import needs_hosts
-from over_hosts import ENDLESS, FREEZE_S, LATE_S, disturbed_launch, log
+from over_hosts import ENDLESS, FREEZE_S, LATE_S, disturbed_launch, launcher_of_two_nodes, log
 from relay import relayed
 from waiting import wait_for
 
 import ppwork as pp
 from ppwork.errors import PlanError
 from ppwork.faults.hosts import ADDRESSES, CABLE, hosts_on_a_switch, places_on
+from ppwork.launcher.agent import is_alive
 from ppwork.records.pulse import read_pulse
 from ppwork.timeline.chunks import aligned, emissions, spans_by_chunk
 
@@ -71,6 +72,15 @@ def test_what_is_lost_in_mid_run_is_named_within_seconds(tmp_path, name, act, ra
     assert words in ended.said.text
 
 
+def test_n17_a_launcher_that_is_stopped_is_gone_for_its_hosts(tmp_path):
+    """As by Ctrl-Z; one that is killed closes its pipes, which is tried on every commit."""
+    with launcher_of_two_nodes(tmp_path) as (launcher, family):
+        launcher.send_signal(signal.SIGSTOP)
+        start_s = time.monotonic()
+        wait_for(lambda: not any(map(is_alive, family)), SOON_S)
+        log.info("N17 stopped: %.1f s", time.monotonic() - start_s)
+
+
 def test_n07_a_frozen_host_is_named_and_has_nothing_left_once_it_is_thawed(tmp_path):
     def thaw(hosts):
         hosts[1].thaw()
@@ -91,7 +101,7 @@ def test_a_slow_network_with_losses_ends_no_run(tmp_path):
     for number, (delay_s, loss) in enumerate(((0.0, 0.02), (0.1, 0.0))):
         folder = tmp_path / str(number)
         folder.mkdir()
-        plan = ENDLESS.replace(chunks=12, verify=True)
+        plan = ENDLESS.replace(chunks=12, verify=True, freeze_s=5.0)
         with hosts_on_a_switch() as hosts, relayed(hosts[1], delay_s=delay_s, loss=loss) as counts:
             start_s = time.monotonic()
             run = pp.launch(plan, on=places_on(hosts, folder, ranks=(1, 2)), out=folder / "run")

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import psutil
 from waiting import wait_for
 
 import ppwork as pp
 from ppwork.faults.hosts import NAMES, Host, hosts_on_a_switch, places_on
+from ppwork.records.pulse import read_pulse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from ppwork.records.pulse import PulseView
     from ppwork.records.spans import Entry
 
 FREEZE_S = 2.0
@@ -45,6 +51,26 @@ class OnceRunning:
         if entry.name == "emit" and entry.chunk_index >= 3 and not self.acted_s:
             self.act()
             self.acted_s = time.monotonic()
+
+
+@contextlib.contextmanager
+def launcher_of_two_nodes(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], list[psutil.Process]]]:
+    """Launch over two nodes of this machine from a process of its own; yield it and what it has started."""
+    ENDLESS.save(folder)
+    places = 'pp.Command("", ["here", "there"], same_host=True)'
+    program = f"import ppwork as pp; pp.launch(pp.Plan.load({str(folder)!r}), on={places}, out='run')"
+    launcher = subprocess.Popen([sys.executable, "-c", program], cwd=folder)
+
+    def pulses() -> list[PulseView]:
+        found = [read_pulse(folder / "run", rank) for rank in range(ENDLESS.world_size)]
+        return found if all(pulse is not None and "chunk_index" in pulse.ids for pulse in found) else []
+
+    try:
+        ranks = [pulse.process() for pulse in wait_for(pulses, 90)]
+        yield launcher, [*psutil.Process(launcher.pid).children(recursive=True), *ranks]
+    finally:
+        launcher.kill()
+        launcher.wait()
 
 
 @dataclass

@@ -13,7 +13,7 @@ from ppwork.launcher.nodes.wire import Reader, lines_of
 from ppwork.version import __version__
 
 NODE = int(sys.argv[-1])
-HELLO = dict(wire=wire.VERSION, ppwork=__version__, torch="2", python="3.11", host=f"host{{NODE}}",
+HELLO = dict(wire=wire.VERSION, ppwork=__version__, torch="2", python="3.11", host=f"host{{NODE}}", clock="c",
              cores=1, gpus=0)
 ADDRESS = wire.Address("lo", "127.0.0.1", 4000)
 

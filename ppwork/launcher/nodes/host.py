@@ -10,7 +10,7 @@ from ppwork.errors import named_ranks
 from ppwork.launcher.nodes import wire
 from ppwork.launcher.nodes.channel import Channel
 from ppwork.launcher.nodes.gather import Home
-from ppwork.records.clocks import Offset
+from ppwork.records.clocks import SAME, Clock, Offset
 from ppwork.records.hosts import HostRecord
 
 
@@ -82,6 +82,8 @@ class Host:
     @property
     def offset(self) -> Offset | None:
         """How far its clock is ahead of ours."""
+        if self.hello is not None and self.hello.clock == Clock.of_this_host().name:
+            return SAME
         return self.channel.offsets.get(self.number)
 
     @property

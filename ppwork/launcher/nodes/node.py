@@ -34,7 +34,9 @@ from ppwork.launcher.nodes.wire import ALL, NodeWireError, Reader, lines_of
 from ppwork.launcher.torchrun import Meeting, torchrun
 from ppwork.plan import Plan
 from ppwork.process import ORPHANED, STOPPED
+from ppwork.records.clocks import Clock
 from ppwork.records.files import read_within
+from ppwork.records.hosts import host_logs
 from ppwork.version import __version__
 
 MARKER = ".ppwork-hosts"
@@ -47,6 +49,9 @@ TAKEN_S = 2.0
 """Longest wait for the word that all has come; without it the folder stays."""
 LEAVE_S = 10.0
 """Seconds in which the launcher takes the last word."""
+
+FOLDER, LOGS = "{folder}", "{logs}"
+"""In the place of words of a program: the run's folder on a host, and that of what its ranks print."""
 
 T = TypeVar("T", bound=wire.Message)
 
@@ -213,6 +218,7 @@ def _run(
     """Run this host's ranks to their end, or to that of the launcher, and return torchrun's code."""
     if sender is not None:
         (folder / Plan.FILE_NAME).write_text(start.plan)
+    places = {FOLDER: str(folder), LOGS: str(host_logs(folder, meeting.host))}
     log = folder / torchrun_log(meeting.host)
     sent_s = 0.0
 
@@ -228,7 +234,7 @@ def _run(
 
     try:
         return torchrun(
-            [word.replace("{folder}", str(folder)) for word in start.program],
+            [places.get(word, word) for word in start.program],
             ranks=start.ranks,
             log=log,
             limit_s=start.limit_s,
@@ -257,6 +263,7 @@ def _hello() -> wire.Hello:
         torch=torch,
         python=".".join(platform.python_version_tuple()[:2]),
         host=platform.node(),
+        clock=Clock.of_this_host().name,
         cores=min(os.cpu_count() or 0, wire.HOSTS),
         gpus=count_gpus(),
     )

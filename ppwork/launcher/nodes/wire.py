@@ -81,6 +81,8 @@ class Hello(Message, frozen=True, tag="hello"):
     """Empty: there is none."""
     python: Short
     host: Short
+    clock: Short
+    """Name of the clock, as ``Clock.name``: a node of the launcher's own host has the launcher's."""
     cores: Count
     gpus: Count
 
@@ -145,7 +147,7 @@ class Start(Message, frozen=True, tag="start", kw_only=True):
     """To a node: start ranks."""
 
     program: Annotated[tuple[Text, ...], Meta(max_length=64)]
-    """What torchrun starts; ``{folder}`` is the host's folder of the run."""
+    """What torchrun starts; words in braces are folders of the host."""
     plan: Annotated[str, Meta(max_length=MOST // 2)]
     ranks: Count
     first: Count

@@ -21,7 +21,7 @@ START = wire.Start(
 )  # fmt: skip
 MESSAGES = [
     START,
-    wire.Hello(1, "0.1", "2.13", "3.11", "gpu-a", 8, 1),
+    wire.Hello(1, "0.1", "2.13", "3.11", "gpu-a", "gpu-a 5f", 8, 1),
     wire.Look(secret=b"s" * 64, run="r", folder="/runs/r", marker="m", cwd="/", freeze_s=2.0),
     wire.Looked(folder="/tmp/r", shared=False, free_mb=1e3, missing=("/clip.mp4",)),
     wire.Listening((wire.Address("eth0", "10.0.0.1", 4000),)),
