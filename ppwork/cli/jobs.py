@@ -29,11 +29,15 @@ def attach_command(
 ) -> None:
     """Follow a submitted run from the queue to its end, as `run` shows one; Ctrl-C leaves it as it is."""
     found = find(job)
-    if as_json:
-        write_json(follow(found).summary)
-        return
-    with Shown(found.plan, err) as shown:
-        finished = follow(found, progress=shown.entry, view=lambda followed: Queued(followed, shown))
+    try:
+        if as_json:
+            write_json(follow(found).summary)
+            return
+        with Shown(found.plan, err) as shown:
+            finished = follow(found, progress=shown.entry, view=lambda followed: Queued(followed, shown))
+    except KeyboardInterrupt:
+        write_text(f"job {found.job_id} goes on; end it: ppwork stop {found.run_dir}", to=err)
+        raise typer.Exit from None
     out.print(table(finished))
 
 

@@ -46,6 +46,7 @@ LOOK_S = 0.1
 LATE_S = 10.0
 """Seconds after a job has ended in which its last word may come: a folder of a network is late."""
 LOOKED_S = 7 * 86_400.0
+"""Seconds that a job is followed unless told otherwise."""
 REFUSED = 2
 """Exit code of a launcher that started nothing."""
 PENDING, GONE = "PENDING", "GONE"

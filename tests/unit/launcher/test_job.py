@@ -184,6 +184,18 @@ def test_jobs_are_listed_and_stopped_by_folder_or_number(slurm, tmp_path):
     assert "--time=5" in slurm.asked[-1]
 
 
+def test_ctrl_c_at_the_terminal_leaves_the_job_and_says_so(slurm, tmp_path, monkeypatch):
+    job = submit(PLAN, on=pp.Slurm(2), out=tmp_path / "run")
+
+    def pressed(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ppwork.cli.jobs.follow", pressed)
+    done = CliRunner().invoke(app, ["attach", str(job.run_dir)], catch_exceptions=False)
+    assert (done.exit_code, "job 4711 goes on" in done.output) == (0, True)
+    assert "scancel" not in {words[0] for words in slurm.asked}
+
+
 def test_the_launcher_of_a_job_writes_down_why_it_started_nothing(slurm, tmp_path, monkeypatch):
     """Slurm's own message goes to a log on a node that nobody reads."""
     monkeypatch.setattr(jobs.signal, "signal", lambda *_: None)  # as a process of its own it has them
