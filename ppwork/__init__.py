@@ -20,9 +20,11 @@ if _typing.TYPE_CHECKING:
     from ppwork.lab.doctor.doctor import doctor
     from ppwork.lab.exercises.check import check
     from ppwork.lab.expectation import expect
+    from ppwork.lab.job import attach
     from ppwork.lab.live import launch, launch_script
     from ppwork.lab.run import Run, open  # noqa: A004
     from ppwork.lab.what_if import what_if
+    from ppwork.launcher.job import submit
     from ppwork.launcher.nodes.places import Command, Hosts, Slurm
     from ppwork.pictures.picture import Picture, show
     from ppwork.timeline.simulate import simulate
@@ -49,6 +51,7 @@ __all__ = [
     "Slurm",
     "Topology",
     "__version__",
+    "attach",
     "check",
     "claims",
     "diagnose",
@@ -62,6 +65,7 @@ __all__ = [
     "pictures",
     "show",
     "simulate",
+    "submit",
     "synthetic",
     "what_if",
 ]
@@ -74,6 +78,7 @@ _HOMES = {
     "Picture": "pictures.picture",
     "Run": "lab.run",
     "Slurm": "launcher.nodes.places",
+    "attach": "lab.job",
     "check": "lab.exercises.check",
     "diagnose": "diagnosis.runs",
     "doctor": "lab.doctor.doctor",
@@ -83,6 +88,7 @@ _HOMES = {
     "open": "lab.run",
     "show": "pictures.picture",
     "simulate": "timeline.simulate",
+    "submit": "launcher.job",
     "what_if": "lab.what_if",
 }
 

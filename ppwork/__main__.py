@@ -21,6 +21,10 @@ def main() -> int:
             from ppwork.launcher.nodes import node
 
             return node.main(which)
+        case ["batch", run_dir]:
+            from ppwork.launcher import job
+
+            return job.main(Path(run_dir))
         case ["reference", run_dir]:
             with _held():
                 from ppwork.worker import reference

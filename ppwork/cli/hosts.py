@@ -11,6 +11,7 @@ import typer
 from ppwork.cli.output import out, write_json, write_text
 from ppwork.errors import PlanError, duration
 from ppwork.launcher.nodes.host import Host
+from ppwork.launcher.nodes.meet import LOOPBACK
 from ppwork.launcher.nodes.muster import Muster
 from ppwork.launcher.nodes.places import Places, Slurm, places_of
 from ppwork.launcher.torchrun import STATIC_PORT
@@ -60,12 +61,14 @@ def _facts(host: Host) -> dict[str, object]:
 
 def torchrun_command(
     plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="Folder with a plan.json, as of a run.")],
-    on: Annotated[str, typer.Option(help="ssh:gpu-a,gpu-b.")],
+    on: Annotated[str, typer.Option(help="ssh:gpu-a,gpu-b; local:2 for two torchruns here.")],
     ranks: Annotated[str, typer.Option(help="How many each host has, as 1,2.")] = "",
-    interface: Annotated[str, typer.Option(help="Of the ranks' network, the same name everywhere.")] = "eth0",
+    interface: Annotated[
+        str, typer.Option(help="Of the ranks' network, the same name everywhere; default: eth0, lo of local.")
+    ] = "",
 ) -> None:
     """Print the plain commands that run a plan over hosts without a launcher: to type, or for a script."""
-    folder = plan_file.parent if plan_file.is_file() else plan_file
+    folder = (plan_file.parent if plan_file.is_file() else plan_file).absolute()
     plan, places = Plan.load(folder), places_of(on, ranks)
     if isinstance(places, Slurm):
         raise PlanError(
@@ -73,10 +76,11 @@ def torchrun_command(
             check_first="docs/machines.md has a script for sbatch",
         )
     counts = places.placed(plan.world_size)
-    first = places.hosts[0].rpartition("@")[2]
+    first = LOOPBACK if places.same_host else places.hosts[0].rpartition("@")[2]
+    network = shlex.quote(interface or ("lo" if places.same_host else "eth0"))
     lines = [
         f"# plan.json of {folder} at the same path on every host, in a folder with nothing else",
-        f"export GLOO_SOCKET_IFNAME={interface} NCCL_SOCKET_IFNAME={interface} "
+        f"export GLOO_SOCKET_IFNAME={network} NCCL_SOCKET_IFNAME={network} "
         f"OMP_NUM_THREADS={plan.threads_per_rank}",
     ]
     for node, (host, count) in enumerate(zip(places.hosts, counts, strict=True)):

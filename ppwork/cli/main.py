@@ -13,6 +13,7 @@ from ppwork.cli.claims import claims
 from ppwork.cli.doctor import doctor_command
 from ppwork.cli.faults import app as faults
 from ppwork.cli.hosts import torchrun_command
+from ppwork.cli.jobs import attach_command, hand_in
 from ppwork.cli.options import chunk_range, depth_of, halves_of, options_of, path_of, size_of
 from ppwork.cli.output import err, out, write_files, write_json, write_text
 from ppwork.cli.runs import collect_command, diagnose_command, failure_line, list_runs, stop_runs
@@ -32,6 +33,7 @@ from ppwork.records.run import Run
 from ppwork.version import __version__
 
 BAD_INPUT, RUN_FAILED, INTERRUPTED = 2, 1, 130
+SUBMIT = "submit"
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown"
@@ -139,7 +141,12 @@ def run(
     ] = None,
     freeze_s: Annotated[float, _of(BOUNDS, "A process may be stopped so long.")] = 5.0,
     on: Annotated[
-        str, _of(ON, "ssh:gpu-a,gpu-b; slurm:2; local:2 for two nodes here. Default: this machine alone.")
+        str,
+        _of(
+            ON,
+            "ssh:gpu-a,gpu-b; slurm:2 or slurm:2,partition=gpu; local:2 for two nodes here. "
+            "Default: this machine alone.",
+        ),
     ] = "",
     ranks: Annotated[str, _of(ON, "How many each host has, as 1,2; default: rank 0, then the mesh.")] = "",
     limit_s: Annotated[
@@ -212,6 +219,11 @@ def run(
     places = places_of(on, ranks) if on else None
     if ranks and places is None:
         raise PlanError("--ranks says how many ranks each host has.", check_first="--on ssh:gpu-a,gpu-b")
+    if context.info_name == SUBMIT:
+        if places is None:
+            raise PlanError("A run was to be submitted, and to no queue.", check_first="--on slurm:2")
+        hand_in(plan, places, out_dir, limit_s, as_json=as_json)
+        return
     if as_json:
         write_json(launch(plan, out=out_dir, limit_s=limit_s, on=places).summary)
         return
@@ -223,6 +235,8 @@ def run(
         write_text(f"{picture.finding}\n\n{picture.table}\n{path}")
 
 
+app.command(SUBMIT, help="Hand a run to Slurm and return; it takes what `run` takes, with --on slurm:N.")(run)
+app.command("attach")(attach_command)
 app.command("simulate")(predict)
 app.command("claims")(claims)
 app.command("collect")(collect_command)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,9 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from ppwork.cli.options import path_of
-from ppwork.cli.output import out, write_json, write_text
+from ppwork.cli.output import err, out, write_json, write_text
 from ppwork.diagnosis.runs import diagnose
 from ppwork.errors import PlanError
+from ppwork.launcher.job import Job, find, own_jobs
 from ppwork.launcher.registry import RunEntry, own_runs, stop
 from ppwork.pictures.tables import Table
 from ppwork.plan import Plan
@@ -21,8 +23,17 @@ from ppwork.records.run import LaunchEnd
 
 
 def list_runs(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
-    """List the runs that are going on this machine: folder, age, what each rank does, who launched it."""
-    runs = [_facts(run) for run in own_runs()]
+    """List the runs that are going on this machine, and those that you have in Slurm's queue.
+
+    Of each: folder, age, what each rank does, who launched it.
+    """
+    jobs: list[Job] = []
+    try:
+        jobs = own_jobs()
+    except PlanError as error:  # the runs of this machine are known all the same
+        write_text(error.what, to=err)
+    submitted = {str(job.run_dir) for job in jobs}  # of which this may be the first node
+    runs = [_facts(run) for run in own_runs() if run.run_dir not in submitted] + [*map(_facts_of_job, jobs)]
     if as_json:
         write_json(runs)
         return
@@ -32,19 +43,28 @@ def list_runs(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] 
     rows = []
     for run in runs:
         ranks = ", ".join(map(_in_words, run["ranks"]))
-        age = f"{run['age_s']:.0f} s"
-        rows.append([run["run_dir"], age, ranks, str(run["launcher"]), str(run["torchrun"])])
+        age = f"{run['age_s']:.0f} s" if "age_s" in run else ""
+        launcher = f"job {run['job']}, {run['state']}" if "job" in run else str(run["launcher"])
+        rows.append([run["run_dir"], age, ranks, launcher, str(run.get("torchrun", ""))])
     out.print(Table(["run", "age", "ranks", "launcher", "torchrun"], rows))
 
 
 def stop_runs(
-    run_dir: Annotated[Path | None, typer.Argument(metavar="RUN", help="Folder of a run.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
+    run_dir: Annotated[
+        Path | None, typer.Argument(metavar="RUN", help="Folder of a run, or Slurm's number of one.")
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="All of this machine; one that was submitted has to be named.")
+    ] = False,
 ) -> None:
     """End a run that is going; a notebook that launched it keeps its kernel and gets a `RunFailed`."""
     if (run_dir is None) != every:
         raise PlanError("Exactly one of RUN and --all says what to stop.", check_first="`ppwork ps`")
     folder = run_dir.absolute() if run_dir is not None else None
+    if run_dir is not None and (job := _job(run_dir)) is not None:
+        job.stop()
+        write_text(f"cancelled job {job.job_id}: {job.run_dir}")
+        return
     runs = [run for run in own_runs() if every or Path(run.run_dir) == folder]
     if run_dir is not None and not runs:
         raise PlanError(f"No run of yours is going in {run_dir}.", check_first="`ppwork ps` lists them")
@@ -61,6 +81,19 @@ def _facts(run: RunEntry) -> dict[str, Any]:
         "torchrun": run.agent.pid,
         "ranks": _ranks(Path(run.run_dir)),
     }
+
+
+def _facts_of_job(job: Job) -> dict[str, Any]:
+    return {"run_dir": str(job.run_dir), "job": job.job_id, "state": job.last, "ranks": _ranks(job.run_dir)}
+
+
+def _job(which: Path) -> Job | None:
+    """Return the submitted run of this folder or number that has not ended."""
+    with contextlib.suppress(PlanError):
+        job = find(which)
+        _ = job.state
+        return None if job.is_over else job
+    return None
 
 
 def _ranks(run_dir: Path) -> list[dict[str, Any]]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -22,34 +21,61 @@ MOST_METRICS = 3
 """As many fit beside the bar."""
 
 
-def launch_with_bar(
-    plan: Plan, out_dir: Path | None, console: Console, limit_s: float, on: Places | None = None
-) -> Run:
-    """Launch a plan and show chunk, period and the stage's metrics while it runs; raises as ``launch``."""
-    before = (TextColumn("{task.description}"), BarColumn(bar_width=24))
-    after = (MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[figures]}"))
-    progress = Progress(*before, *after, console=console)
-    task = progress.add_task("starting ranks", total=None, figures="")
-    last_ns = 0
+class Shown:
+    """A bar that shows chunk, period and the stage's metrics of a run; a context manager.
 
-    def begin(resolved: Plan, _: Path) -> None:
-        progress.update(task, total=resolved.chunks)
-        shown.enter_context(progress)  # not before: bad input gets its one message and no bar
+    Args:
+        plan: Of the run.
+        console: Where.
+    """
 
-    def show(entry: Entry) -> None:
-        nonlocal last_ns
+    def __init__(self, plan: Plan, console: Console) -> None:
+        before = (TextColumn("{task.description}"), BarColumn(bar_width=24))
+        after = (MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[figures]}"))
+        self._plan, self._progress = plan, Progress(*before, *after, console=console)
+        self._task = self._progress.add_task("starting ranks", total=None, figures="")
+        self._last_ns = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._progress.stop()
+
+    def begin(self, resolved: Plan) -> None:
+        """Show the bar; not before: bad input gets its one message and no bar."""
+        self._progress.update(self._task, total=resolved.chunks)
+        self._progress.start()
+
+    def waits(self, words: str) -> None:
+        """Say what the run waits for, until its first chunk comes."""
+        if not self._last_ns:
+            self._progress.update(self._task, description=words)
+
+    def entry(self, entry: Entry) -> None:
+        """Take an entry of rank 0's spans."""
         if not isinstance(entry, Instant) or entry.name != "emit":
             return
-        period = f"last period {(entry.at_ns - last_ns) / 1e6:.0f} ms" if last_ns else ""
-        last_ns = entry.at_ns
+        period = f"last period {(entry.at_ns - self._last_ns) / 1e6:.0f} ms" if self._last_ns else ""
+        self._last_ns = entry.at_ns
         metrics = [f"{name} {value:.4g}" for name, value in entry.figures.items() if name not in FIGURES]
         figures = "  ".join([period, *metrics[:MOST_METRICS]])
         number = entry.chunk_index + 1
-        doing = "verifying" if plan.verify and number == progress.tasks[0].total else "chunks"
-        progress.update(task, completed=number, description=doing, figures=figures)
+        is_last = number == self._progress.tasks[0].total
+        doing = "verifying" if self._plan.verify and is_last else "chunks"
+        self._progress.update(self._task, completed=number, description=doing, figures=figures)
 
-    with contextlib.ExitStack() as shown:
-        return launch(plan, out=out_dir, started=begin, progress=show, limit_s=limit_s, on=on)
+
+def launch_with_bar(
+    plan: Plan, out_dir: Path | None, console: Console, limit_s: float, on: Places | None = None
+) -> Run:
+    """Launch a plan and show it while it runs; raises as ``launch``."""
+    with Shown(plan, console) as shown:
+
+        def begin(resolved: Plan, _: Path) -> None:
+            shown.begin(resolved)
+
+        return launch(plan, out=out_dir, started=begin, progress=shown.entry, limit_s=limit_s, on=on)
 
 
 def table(finished: Run) -> Table:

@@ -20,6 +20,7 @@ from ppwork.diagnosis.report import Report, attempts_of, recorded
 from ppwork.diagnosis.stacks import HEAD, Stack, fragments, thread_stacks, tracebacks
 from ppwork.errors import PlanError
 from ppwork.records.files import read_json
+from ppwork.records.hosts import HostRecord, HostsRecord, host_logs
 
 MAX_BYTES = 1 << 20
 """Bytes that are read of a log: the last ones."""
@@ -135,7 +136,8 @@ def read_job(path: Path, *others: Path) -> JobLogs:
     Raises:
         PlanError: Nothing is there, or it cannot be read.
     """
-    hosts = [_read(each) for each in (path, *others)]
+    known = None if others else HostsRecord.load(path)
+    hosts = [_read(each) for each in (path, *others)] if known is None else _of_hosts(path, known.hosts)
     return hosts[0] if len(hosts) == 1 else _as_one(hosts)
 
 
@@ -147,6 +149,18 @@ def _read(path: Path) -> JobLogs:
         raise PlanError(
             f"{path} cannot be read: {error.strerror}.", check_first="the path, and whose file it is"
         ) from error
+
+
+def _of_hosts(path: Path, hosts: Iterable[HostRecord]) -> list[JobLogs]:
+    """Read what each host of a launch of ours left, under the numbers that its ranks have in the job."""
+    jobs = [_read(path)]
+    for number, host in enumerate(hosts):
+        if number and host.ranks and (folder := host_logs(path, number)).is_dir():
+            job = _read(folder)
+            on = host.ranks[0] - min(job.ranks, default=0)
+            ranks = {rank + on: replace(log, rank=rank + on) for rank, log in job.ranks.items()}
+            jobs.append(replace(job, ranks=ranks))
+    return jobs
 
 
 def _as_one(hosts: list[JobLogs]) -> JobLogs:

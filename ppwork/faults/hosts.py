@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import shlex
 import shutil
 import signal
 import subprocess
@@ -19,8 +20,11 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Unpack
 
 import psutil
+
+from ppwork.launcher.nodes.places import Command, Options
 
 NAMES = ("hosta", "hostb")
 NETWORK = "10.77.77."
@@ -183,6 +187,22 @@ def hosts_on_a_switch(
             _cable(host)
             made.append(host)
         yield tuple(made)
+
+
+def places_on(hosts: Sequence[Host], folder: Path, **options: Unpack[Options]) -> Command:
+    """Return hosts as ``launch(on=...)`` takes them: a pipe to each, which does not run over its cable.
+
+    Args:
+        hosts: Of the run, in the order of its ranks.
+        folder: Gets the script that enters them.
+        options: As ``Places`` has them.
+    """
+    enter = folder / "enter"
+    ways = [f'{host.name}) shift; exec {shlex.join(host.command([]))} "$@";;' for host in hosts]
+    nobody = '*) echo "there is no host $1" >&2; exit 255;;'
+    enter.write_text("\n".join(["#!/bin/sh", 'case "$1" in', *ways, nobody, "esac", ""]))
+    enter.chmod(0o700)
+    return Command(f"{shlex.quote(str(enter))} {{host}}", [host.name for host in hosts], **options)
 
 
 def _first_process(stack: contextlib.ExitStack, *arguments: str, own: Sequence[str] = ()) -> int:

@@ -39,10 +39,11 @@ from ppwork.plan import Plan
 from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK
 from ppwork.records import run as records
 from ppwork.records.calls import Call
+from ppwork.records.clocks import CLOCK, HOST, clock_offsets
 from ppwork.records.hosts import HostsRecord
 from ppwork.records.pulse import PulseState, read_pulse
 from ppwork.records.run import log_file, rows_of
-from ppwork.records.spans import Span, span_file
+from ppwork.records.spans import Instant, Span, span_file
 from ppwork.records.tail import CallTail, SpanTail, last_lines
 from ppwork.timeline.chunks import WORK
 
@@ -86,7 +87,9 @@ class Facts(Protocol):
     done: dict[str, int]
     """Number out of ``total`` that have passed each step, by its title; empty: there is nothing to count."""
     bars: list[Bar]
-    """What the ranks did last, as of the last look."""
+    """What the ranks did last, as of the last look,"""
+    now_ns: int
+    """and its moment, by the clock of their times."""
 
     def look(self) -> list[RankState]:
         """Read what is new, and return every rank as it is now."""
@@ -165,7 +168,7 @@ class LiveView:
             bar.value = self._facts.done[step]
             total = f" of {bar.max}" if self._facts.total else ""
             self._counts[step].value = f"{bar.value}{total} chunks"
-        self._lanes.value = moving_lanes(self._facts.bars, len(ranks), time.monotonic_ns())
+        self._lanes.value = moving_lanes(self._facts.bars, len(ranks), self._facts.now_ns)
         self._ranks.value = rank_table(ranks)
         self._logs.value = log_lines(ranks)
 
@@ -221,11 +224,12 @@ def launch_script(
     ops: bool = False,
     live: bool | None = None,
     picture: bool = True,
+    on: Places | None = None,
 ) -> ScriptRun:
-    """Run a program in plain ``torch.distributed`` on ``nproc`` ranks of this machine, in view of the cell.
+    """Run a program in plain ``torch.distributed`` on ``nproc`` ranks of this machine, or of others.
 
     The arguments are those of ``launcher.script.launch_script``; ``live`` is that of ``launch``, and
-    ``picture=False`` leaves the picture of the calls out of what is shown.
+    ``picture=False`` leaves the picture of the calls out of what is shown. In view of the cell.
 
     Returns:
         The finished program, which shows what its ranks printed, in the order of the ranks, and in a notebook
@@ -244,7 +248,15 @@ def launch_script(
         return view_of(ScriptProgress(run_dir, ranks), live=live, drawn=picture)
 
     run = launch_program(
-        script, nproc=nproc, arguments=arguments, out=out, check=check, limit_s=limit_s, ops=ops, view=view
+        script,
+        nproc=nproc,
+        arguments=arguments,
+        out=out,
+        check=check,
+        limit_s=limit_s,
+        ops=ops,
+        view=view,
+        on=on,
     )
     shown = in_notebook() if live is None else live
     return ShownRun.of(run, drawn=picture, cell=_cell() if shown else None)
@@ -347,6 +359,7 @@ class RunProgress(Facts):
         self.bars: list[Bar] = []
         self.name, self.total = run_dir.name, plan.chunks or 0
         self.done = dict.fromkeys(STEPS.values(), 0)
+        self._clocks: dict[int, list[Instant]] = {rank: [] for rank in self._tails}
         self._ahead: dict[int, int] | None = None
 
     def look(self) -> list[RankState]:
@@ -357,11 +370,21 @@ class RunProgress(Facts):
                     self.done[title] = max(self.done[title], entry.chunk_index + 1)
                 if isinstance(entry, Span) and entry.name in WORK and entry.chunk_index >= 0:
                     self._spans[rank].append(entry)
-        if self._ahead is None and (hosts := HostsRecord.load(self._run_dir)) is not None:
-            self._ahead = hosts.ahead_of_us()
-        ahead = self._ahead or {}
+                elif isinstance(entry, Instant) and entry.name.startswith((CLOCK, HOST)):
+                    self._clocks[rank].append(entry)
+        ahead, self.now_ns = self._ahead_of_us(), time.monotonic_ns()
         self.bars = [_bar(rank, s, ahead.get(rank, 0)) for rank, spans in self._spans.items() for s in spans]
         return [self._rank(rank) for rank in range(self._plan.world_size)]
+
+    def _ahead_of_us(self) -> dict[int, int]:
+        """Return how far each rank's clock is ahead: by the beats, and finer where the ranks have met."""
+        if self._ahead is None and (hosts := HostsRecord.load(self._run_dir)) is not None:
+            self._ahead = hosts.ahead_of_us()
+        if not self._ahead or STAGE0_RANK not in self._ahead:
+            return self._ahead or {}
+        rank0 = self._ahead[STAGE0_RANK]
+        met = clock_offsets({rank: said for rank, said in self._clocks.items() if said})
+        return self._ahead | {rank: rank0 + offset for rank, offset in met.items()}
 
     def _rank(self, rank: int) -> RankState:
         role = self._plan.topology.role(rank).value
@@ -394,21 +417,29 @@ def _bar(rank: int, span: Span, ahead_ns: int) -> Bar:
     )
 
 
+def _bar_of_call(rank: int, call: Call, ahead_ns: int) -> Bar:
+    end_ns = None if call.end_ns is None else call.end_ns - ahead_ns
+    return Bar(rank, call.start_ns - ahead_ns, end_ns, call.name, call_colour(call.name))
+
+
 class ScriptProgress(Facts):
     """Follows a program: the ends of its ranks' output, and the calls that they make."""
 
     def __init__(self, run_dir: Path, nproc: int) -> None:
         self._run_dir, self._nproc = run_dir, nproc
         self._tails = {rank: CallTail(run_dir, rank) for rank in range(nproc)}
+        self._ahead: dict[int, int] | None = None
         self.bars: list[Bar] = []
         self.name, self.total = run_dir.name, 0
         self.done: dict[str, int] = {}
 
     def look(self) -> list[RankState]:
         """Return every rank as it is now."""
-        calls = {rank: tail.read() for rank, tail in self._tails.items()}
+        calls, self.now_ns = {rank: tail.read() for rank, tail in self._tails.items()}, time.monotonic_ns()
+        if self._ahead is None and (hosts := HostsRecord.load(self._run_dir)) is not None:
+            self._ahead = hosts.ahead_of_us()
         self.bars = [
-            Bar(rank, call.start_ns, call.end_ns, call.name, call_colour(call.name))
+            _bar_of_call(rank, call, (self._ahead or {}).get(rank, 0))
             for rank, of_rank in calls.items()
             for call in of_rank
         ]

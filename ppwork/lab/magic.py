@@ -17,12 +17,14 @@ from typing import NoReturn
 
 from ppwork.errors import PlanError
 from ppwork.lab.live import in_notebook, launch_script
+from ppwork.launcher.nodes.places import places_of
 from ppwork.launcher.script import LIMIT_S, ScriptRun
 from ppwork.records.files import write_whole
 
 SIGNATURE = b"# A cell wrote this file, and the next one with its name replaces it: "
 USAGE = (
     "%%ranks N [--file NAME.py] [--limit SECONDS] [--as NAME] [--ops] [--no-picture] "
+    "[--on HOSTS [--ranks 1,2]] "
     "[--may-fail [--no-diagnosis] | --check EXERCISE] "
     "[ARGUMENTS of the program]"
 )
@@ -38,7 +40,8 @@ def ranks(line: str, cell: str) -> object:
     place of raising it, ``--check EXERCISE`` takes the program for the answer to an exercise. ``--ops``
     records operators of torch, too: what DDP, compiled code and methods of ``ProcessGroup`` call.
     ``--no-picture`` leaves the picture out where the printed lines say all, ``--no-diagnosis`` the text of a
-    failure where the picture says all, or the reader is still to find the cure.
+    failure where the picture says all, or the reader is still to find the cure. ``--on`` names hosts as
+    ``ppwork run --on`` does, such as ``local:2``, and ``--ranks`` how many ranks each has.
 
     Returns:
         With ``--check`` the verdict; else nothing, as the program has been shown.
@@ -63,6 +66,7 @@ def ranks(line: str, cell: str) -> object:
         limit_s=limit_s,
         ops=options.ops,
         picture=options.picture,
+        on=places_of(options.on, options.ranks) if options.on else None,
     )
     if not in_notebook():  # there the live view has ended as the program
         _show(run)
@@ -151,6 +155,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--as", dest="name", type=identifier)
     parser.add_argument("--ops", action="store_true")
     parser.add_argument("--no-picture", dest="picture", action="store_false")
+    parser.add_argument("--on", default="")
+    parser.add_argument("--ranks", default="")
     parser.add_argument("--no-diagnosis", dest="diagnosis", action="store_false")
     ends = parser.add_mutually_exclusive_group()
     ends.add_argument("--may-fail", action="store_true")

@@ -46,14 +46,23 @@ class TorchrunWatch:
         freeze_s: Seconds that torchrun may be stopped (SIGSTOP) while we run; a rank ``GRACE_S``
             longer, because its peers tell more of it.
         say: Gets a line for each rank that was killed.
+        leave_s: Seconds that torchrun gets to leave after its ranks.
 
     Attributes:
         family: Processes below torchrun that were seen. One that leaves its session, its parent and its
             environment behind is known by nothing else.
     """
 
-    def __init__(self, agent: psutil.Process, log: Path, freeze_s: float, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        agent: psutil.Process,
+        log: Path,
+        freeze_s: float,
+        say: Callable[[str], None],
+        leave_s: float = LEAVE_S,
+    ) -> None:
         self._agent, self._log, self._freeze_s, self._say = agent, log, freeze_s, say
+        self._leave_s = leave_s
         self.family: set[psutil.Process] = set()
         self._read = 0
         self._looked = time.monotonic()
@@ -93,7 +102,7 @@ class TorchrunWatch:
             self._stopped_since = now
         if self._stopped_since is not None and now - self._stopped_since > self._freeze_s:
             return TORCHRUN_STOPPED
-        if self._alone_since is not None and now - self._alone_since > LEAVE_S:
+        if self._alone_since is not None and now - self._alone_since > self._leave_s:
             return TORCHRUN_HUNG
         return None
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import msgspec
@@ -46,6 +46,9 @@ def resolve(plan: Plan, *, elsewhere: bool = False) -> Plan:
         PlanError: The clip, size, mesh size, stages or GPUs do not fit; nothing has started.
     """
     check_environment(plan)
+    if elsewhere and (plan.one_process or plan.share_gpu):
+        what = "one process" if plan.one_process else "ranks that share a GPU"
+        raise PlanError(f"A plan of {what} was to run over hosts.", check_first="leave `on` out")
     if (plan.stage0 == VIDEO_STAGE0) != (plan.stage1 == VIDEO_STAGE1):
         own, shipped = sorted([plan.stage0, plan.stage1], key=(VIDEO_STAGE0, VIDEO_STAGE1).__contains__)
         raise PlanError(
@@ -187,12 +190,13 @@ def _written_at(files: Iterable[str]) -> dict[str, int | None]:
     return {file: Path(file).stat().st_mtime_ns if Path(file).exists() else None for file in files}
 
 
-def new_run_dir(out: Path | str | None, option: str = "--out") -> Path:
+def new_run_dir(out: Path | str | None, option: str = "--out", beside: Collection[str] = ()) -> Path:
     """Make the run folder; an existing one is taken only if it is empty.
 
     Args:
         out: Wanted folder, or ``None`` for ``runs/<time>-run``.
         option: Where the caller said so.
+        beside: Names of files that may be in it.
 
     Raises:
         PlanError: It exists and is not empty, is not a folder, cannot be made or written, has no name in
@@ -212,7 +216,7 @@ def new_run_dir(out: Path | str | None, option: str = "--out") -> Path:
         if out is None:
             path = _made_fresh(path)
         path.mkdir(parents=True, exist_ok=True)
-        if not (occupied := any(path.iterdir())):
+        if not (occupied := any(file.name not in beside for file in path.iterdir())):
             probe_file = path / ".ppwork"
             probe_file.touch(exist_ok=False)  # follows no link
             probe_file.unlink()

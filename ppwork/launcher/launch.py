@@ -11,7 +11,7 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,11 @@ import psutil
 
 from ppwork.diagnosis.report import death
 from ppwork.diagnosis.runs import diagnose
-from ppwork.errors import PlanError, RecordError, RunFailed, listed
+from ppwork.errors import RecordError, RunFailed, listed
 from ppwork.launcher.checks import free_mb, new_run_dir, resolve
 from ppwork.launcher.nodes.gather import MOST_WHOLE
 from ppwork.launcher.nodes.muster import Muster
+from ppwork.launcher.nodes.node import FOLDER
 from ppwork.launcher.nodes.places import Places
 from ppwork.launcher.registry import registered, registry
 from ppwork.launcher.torchrun import child_environment, followed, running, torchrun
@@ -67,6 +68,7 @@ def launch(
     limit_s: float = DEFAULT_LIMIT_S,
     view: Callable[[Plan, Path], View] = NoView,
     on: Places | None = None,
+    beside: Collection[str] = (),
 ) -> Run:
     """Run a plan on ``plan.world_size`` processes of this machine, or of others, and wait for the end.
 
@@ -80,6 +82,7 @@ def launch(
         limit_s: Hard limit on the whole run, in seconds; the ranks' own bounds are in the plan.
         view: Makes what shows the run while it goes, of the resolved plan and the run folder.
         on: Hosts that run the ranks; without it, this machine alone, over its loopback.
+        beside: Names of files that may be in the run folder.
 
     Returns:
         The finished run; its summary, logs and spans are in ``run_dir``.
@@ -101,7 +104,7 @@ def launch(
         else:
             plan = resolve(plan)
         registry()  # refused before the run folder is used up
-        run_dir = new_run_dir(out)
+        run_dir = new_run_dir(out, beside=beside)
         if hosts is not None:  # a host that is not ready leaves the folder empty
             hosts.look(run_dir.name, run_dir, [plan.input] if plan.input else [])
             hosts.meet()
@@ -130,9 +133,6 @@ def launch(
 
 def _called(plan: Plan, on: Places, stack: contextlib.ExitStack) -> tuple[Plan, Muster]:
     """Call the hosts of a run, and fill in what they decide."""
-    if plan.one_process or plan.share_gpu:
-        what = "one process" if plan.one_process else "ranks that share a GPU"
-        raise PlanError(f"A plan of {what} was to run over hosts.", check_first="leave `on` out")
     plan = resolve(plan, elsewhere=True)
     hosts = stack.enter_context(Muster(on, plan.world_size, plan.freeze_s))
     hosts.greet()
@@ -230,7 +230,7 @@ def _run_ranks(
             with contextlib.ExitStack() as on_list:
                 with contextlib.suppress(psutil.NoSuchProcess):  # then the run ends by that
                     on_list.enter_context(registered(run_dir, hosts.pid))
-                return hosts.run(plan, ["-m", "ppwork", "worker", "{folder}"], run_dir, limit_s, look)
+                return hosts.run(plan, ["-m", "ppwork", "worker", FOLDER], run_dir, limit_s, look)
         return torchrun(
             ["-m", "ppwork", "one-process" if plan.one_process else "worker", str(run_dir)],
             ranks=1 if plan.one_process else plan.world_size,
@@ -248,12 +248,19 @@ def _run_ranks(
 def _if_full(run_dir: Path, failure: RunFailed) -> RunFailed:
     """Name a full disk first: it explains most of what the ranks could still say."""
     free = free_mb(run_dir)
-    if free >= FULL_MB:
-        return failure
-    return failure.below(
-        f"The disk of {run_dir} is full ({free:.1f} MB free); some records are missing.",
-        f"`df -h {run_dir}`; remove old runs there, or give --out another disk",
-    )
+    if free < FULL_MB:
+        failure = failure.below(
+            f"The disk of {run_dir} is full ({free:.1f} MB free); some records are missing.",
+            f"`df -h {run_dir}`; remove old runs there, or give --out another disk",
+        )
+    known = HostsRecord.load(run_dir)
+    for host in known.hosts if known is not None else ():
+        if host.folder and host.free_mb is not None and host.free_mb < FULL_MB:
+            failure = failure.below(
+                f"The disk of {host} is full ({host.free_mb:.1f} MB free in {host.folder}).",
+                f"`df -h` there; TMPDIR of {host.name} names another disk",
+            )
+    return failure
 
 
 def _verify(run: Run, deadline: float) -> RunFailed | None:

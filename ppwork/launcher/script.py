@@ -1,4 +1,4 @@
-"""A program of one's own on N ranks of this machine: started by torchrun, watched, cleaned up, explained.
+"""A program of one's own on N ranks: started by torchrun, here or on hosts, watched, cleaned up, explained.
 
 The program is plain ``torch.distributed``. It is found by its file, because ranks are processes of their own:
 what a cell defines is not there for them.
@@ -24,15 +24,21 @@ from ppwork.diagnosis.logs import read_job
 from ppwork.diagnosis.standing import standing
 from ppwork.errors import PlanError, RunFailed
 from ppwork.launcher.checks import new_run_dir
-from ppwork.launcher.registry import registry
+from ppwork.launcher.nodes.muster import Muster
+from ppwork.launcher.nodes.node import FOLDER, LOGS
+from ppwork.launcher.nodes.places import Places
+from ppwork.launcher.registry import registered, registry
 from ppwork.launcher.torchrun import torchrun
 from ppwork.launcher.view import NoView, StopAsked, View
-from ppwork.process import PAST_LIMIT, STOPPED
+from ppwork.process import HOST_LOST, PAST_LIMIT, STOPPED
 from ppwork.records.calls import read_calls
+from ppwork.records.hosts import HostsRecord, host_logs
 from ppwork.records.run import TORCHRUN_LOG, FinishedProgram
 from ppwork.timeline.meetings import Meetings
 
 LIMIT_S = 120.0
+FREEZE_S = 5.0
+"""Seconds that a host may be silent; the default of a plan."""
 OF_SIZES = "SizeMismatch"
 KEYBOARD = "EOF when reading a line"
 """What Python says where ``input`` has nobody to ask."""
@@ -104,7 +110,9 @@ class ScriptRun(FinishedProgram):
 
 def rank_log(run_dir: Path, rank: int, stream: str) -> Path | None:
     """Return the file of a rank's ``stdout`` or ``stderr``; ``None`` while there is none."""
-    return next(iter(run_dir.glob(f"*/attempt_0/{rank}/{stream}.log")), None)
+    hosts = HostsRecord.load(run_dir)
+    host, number = (0, rank) if hosts is None else hosts.place_of(rank)  # torchrun counts those of a host
+    return next(iter(host_logs(run_dir, host).glob(f"*/attempt_0/{number}/{stream}.log")), None)
 
 
 def launch_script(
@@ -117,8 +125,9 @@ def launch_script(
     limit_s: float = LIMIT_S,
     ops: bool = False,
     view: Callable[[Path, int], View] = NoView,
+    on: Places | None = None,
 ) -> ScriptRun:
-    """Run a program on ``nproc`` ranks of this machine and wait for the end.
+    """Run a program on ``nproc`` ranks of this machine, or of others, and wait for the end.
 
     Args:
         script: A Python file that calls ``torch.distributed`` as it would under torchrun.
@@ -129,13 +138,15 @@ def launch_script(
         limit_s: Hard limit on the whole program, in seconds.
         ops: Record operators of torch, too: what DDP, compiled code and methods of ``ProcessGroup`` call.
         view: Makes what shows the program while it goes, of the run folder and the number of ranks.
+        on: Hosts that run the ranks; they see the run folder and the program, at the same paths.
 
     Returns:
         The finished program, which shows what its ranks printed, in the order of the ranks.
 
     Raises:
-        PlanError: There is no such file, it is no Python, or ``nproc`` is not positive; nothing was started.
-        RunFailed: A rank failed, or the program was stopped (only with ``check``); says the cause first.
+        PlanError: There is no such file, it is no Python, ``nproc`` is not positive, or a host is not ready;
+            nothing was started.
+        RunFailed: A rank or a host failed, or the program was stopped (only with ``check``); says the cause.
         KeyboardInterrupt: As pressed; no rank is left.
 
     Blocks:
@@ -146,38 +157,56 @@ def launch_script(
     if nproc < 1:
         raise PlanError(f"A program was to run on {nproc} ranks.", check_first="nproc: one or more")
     registry()
-    run_dir = new_run_dir(out)
-    shown = view(run_dir, nproc)
-    code, printed = STOPPED, _Printed(run_dir)
+    with contextlib.ExitStack() as stack:
+        hosts = None
+        if on is not None:
+            hosts = stack.enter_context(Muster(on, nproc, FREEZE_S))
+            hosts.greet()
+        run_dir = new_run_dir(out)
+        if hosts is not None:
+            hosts.look(run_dir.name, run_dir, [str(path.absolute())], everywhere=True)
+            hosts.meet()
+        finished = _run(path, nproc, arguments, run_dir, limit_s, view(run_dir, nproc), hosts, ops=ops)
+    if finished.failure is not None and check:
+        raise finished.failure
+    return finished
+
+
+def _run(
+    path: Path,
+    nproc: int,
+    arguments: tuple[str, ...],
+    run_dir: Path,
+    limit_s: float,
+    shown: View,
+    hosts: Muster | None,
+    *,
+    ops: bool,
+) -> ScriptRun:
+    code, printed = STOPPED, _Printed(run_dir, nproc)
 
     def look() -> None:
         printed.look()
         shown.look()
 
     try:
-        program = [
-            "-m",
-            "ppwork",
-            "rank-ops" if ops else "rank",
-            str(run_dir.absolute()),
-            str(path),
-            *arguments,
-        ]
-        code = torchrun(
-            ["--log-dir", str(run_dir), "--redirects", "3", *program],
-            ranks=nproc,
-            log=run_dir / TORCHRUN_LOG,
-            limit_s=limit_s,
-            watch=look,
-        )
+        entry = "rank-ops" if ops else "rank"
+        logs, folder, script = (str(run_dir), str(run_dir), str(path)) if hosts is None else (
+            LOGS, FOLDER, str(path.absolute())
+        )  # fmt: skip
+        program = ["--log-dir", logs, "--redirects", "3", "-m", "ppwork", entry, folder, script, *arguments]
+        if hosts is not None:
+            with registered(run_dir, hosts.pid):
+                code = hosts.run(None, program, run_dir, limit_s, look)
+        else:
+            log = run_dir / TORCHRUN_LOG
+            code = torchrun(program, ranks=nproc, log=log, limit_s=limit_s, watch=look)
     except (StopAsked, _PrintsTooMuch):
         pass
     finally:
         failure = printed.failure or _failure(run_dir, code, limit_s)
         finished = ScriptRun(run_dir, code, failure, nproc=nproc)
         shown.end(finished)
-    if finished.failure is not None and check:
-        raise finished.failure
     return finished
 
 
@@ -226,8 +255,8 @@ class _Printed:
         failure: What is said of a rank that printed too much.
     """
 
-    def __init__(self, run_dir: Path) -> None:
-        self._run_dir, self._looked = run_dir, 0.0
+    def __init__(self, run_dir: Path, nproc: int) -> None:
+        self._run_dir, self._nproc, self._looked = run_dir, nproc, 0.0
         self.failure: RunFailed | None = None
 
     def look(self) -> None:
@@ -239,14 +268,14 @@ class _Printed:
         if time.monotonic() - self._looked < PRINTED_EVERY_S:
             return
         self._looked = time.monotonic()
-        for path in self._run_dir.glob("*/attempt_0/*/std*.log"):
-            with contextlib.suppress(FileNotFoundError):  # somebody takes the folder away meanwhile
-                self._check(path)
+        for rank in range(self._nproc):
+            for stream in ("stdout", "stderr"):
+                with contextlib.suppress(FileNotFoundError):  # somebody takes the folder away meanwhile
+                    self._check(rank, rank_log(self._run_dir, rank, stream))
 
-    def _check(self, path: Path) -> None:
-        if path.stat().st_size <= MOST_PRINTED:
+    def _check(self, rank: int, path: Path | None) -> None:
+        if path is None or path.stat().st_size <= MOST_PRINTED:
             return
-        rank = int(path.parent.name)
         most = f"{MOST_PRINTED / 1e6:.0f} MB"
         what = f"Rank {rank} printed more than {most}, and the program was stopped."
         self.failure = RunFailed(
@@ -263,6 +292,9 @@ def _failure(run_dir: Path, code: int, limit_s: float) -> RunFailed | None:
         return None
     if code == STOPPED:
         return RunFailed(f"The program was stopped; no rank is left.\n  folder: {run_dir}")
+    hosts = HostsRecord.load(run_dir)
+    if code == HOST_LOST and hosts is not None and (lost := hosts.end) is not None:
+        return RunFailed(lost.what, check_first=lost.check_first, headline=lost.what)
     try:
         found = diagnose_job(read_job(run_dir))
         failure = found.as_error()

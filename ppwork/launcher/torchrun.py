@@ -21,7 +21,7 @@ from typing import BinaryIO
 
 import psutil
 
-from ppwork.launcher.agent import KILL_S, POLL_S, TorchrunWatch, ask_for_stacks, end, end_orphans
+from ppwork.launcher.agent import KILL_S, LEAVE_S, POLL_S, TorchrunWatch, ask_for_stacks, end, end_orphans
 from ppwork.launcher.registry import registered, scratch_folder
 from ppwork.launcher.warm import NotWarm, Started, start_if_warm
 from ppwork.process import (
@@ -146,7 +146,9 @@ def torchrun(
         if listening is not None:
             listening.close()  # else who comes when torchrun is gone would wait for an answer
         stack.enter_context(registered(log.parent, agent.pid))
-        return followed(agent, file, limit_s, freeze_s, watch, family)
+        # It stays until the torchruns of all hosts are through.
+        leave_s = LEAVE_S if meeting is None else limit_s
+        return followed(agent, file, limit_s, freeze_s, watch, family, leave_s)
 
 
 def followed(
@@ -156,6 +158,7 @@ def followed(
     freeze_s: float,
     watch: Callable[[], None] | None = None,
     family: set[psutil.Process] | None = None,
+    leave_s: float = LEAVE_S,
 ) -> int:
     """Wait for a process of ours, and end it past its bounds.
 
@@ -166,6 +169,7 @@ def followed(
         freeze_s: Seconds that it may be stopped while we run.
         watch: Called about every 50 ms meanwhile, and once after the end.
         family: Gets the processes that are seen below it.
+        leave_s: Seconds that torchrun gets to leave after its ranks.
 
     Returns:
         Its exit code, or ours: a key of ``ENDINGS``.
@@ -179,7 +183,7 @@ def followed(
     except psutil.NoSuchProcess:  # forked, and ended already: the warm launcher has waited for it
         look()
         return process.wait(POLITE_S)
-    watched = TorchrunWatch(agent, Path(log.name), freeze_s, lambda line: _say(log, line))
+    watched = TorchrunWatch(agent, Path(log.name), freeze_s, lambda line: _say(log, line), leave_s)
     watched.family = set() if family is None else family
     while (code := process.poll()) is None:
         look()

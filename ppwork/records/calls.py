@@ -21,6 +21,7 @@ from pathlib import Path
 import msgspec
 
 from ppwork.errors import PlanError
+from ppwork.records.hosts import HostsRecord
 
 HEAD_BYTES, TAIL_BYTES = 6 << 20, 2 << 20
 """Some 15,000 calls at the beginning, and at least 5,000 at the end."""
@@ -379,11 +380,13 @@ def calls_of(folder: Path | str) -> dict[int, RankCalls]:
         PlanError: A file does not read.
     """
     ranks: dict[int, RankCalls] = {}
+    hosts = HostsRecord.load(Path(folder))
+    ahead_ns = {} if hosts is None else hosts.ahead_of_rank0()
     for path in Path(folder).glob("calls-rank*[0-9].jsonl"):
         if ".tail" in path.name:
             continue
         try:
-            of_rank = _read(path)
+            of_rank = _read(path, ahead_ns)
         except (OSError, ValueError, RecursionError) as error:
             raise PlanError(
                 f"The calls in {path} do not read: {error}.", check_first="was the file changed by hand?"
@@ -408,7 +411,13 @@ def _lines(path: Path) -> list[Line]:
     return parse_lines(data[: data.rfind(b"\n") + 1])
 
 
-def _read(path: Path) -> RankCalls | None:
+def _earlier(line: Line, by_ns: int) -> Line:
+    """Return a line of a clock that is ahead, with times of the other one."""
+    moments = {name: getattr(line, name) for name in line.__struct_fields__ if name.endswith("_ns")}
+    return msgspec.structs.replace(line, **{name: moment - by_ns for name, moment in moments.items()})
+
+
+def _read(path: Path, ahead_ns: Mapping[int, int]) -> RankCalls | None:
     lines = _lines(path)
     if not lines or not isinstance(lines[0], Head):
         return None
@@ -416,10 +425,14 @@ def _read(path: Path) -> RankCalls | None:
     if not 0 <= head.rank < head.world_size <= MOST_RANKS:
         raise ValueError(f"rank {head.rank} of {head.world_size}")
     tails = [_lines(calls_file(path.parent, head.rank, tail)) for tail in (0, 1)]
+    lines += [line for tail in sorted(tails, key=_first) for line in tail]
+    if by_ns := ahead_ns.get(head.rank, 0):
+        lines = [_earlier(line, by_ns) for line in lines]
+        head = msgspec.structs.replace(head, at_ns=head.at_ns - by_ns)
     calls: dict[int, Call] = {}
     groups: dict[str, Group] = {}
     left: Left | None = None
-    for line in [*lines, *(line for tail in sorted(tails, key=_first) for line in tail)]:
+    for line in lines:
         match line:
             case Begun():
                 calls[line.number] = Call(head.rank, line)

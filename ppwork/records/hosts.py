@@ -12,6 +12,11 @@ from ppwork.records.files import read_json, write_whole
 HOSTS_FILE = "hosts.json"
 
 
+def host_logs(run_dir: Path, number: int) -> Path:
+    """Return the folder with what the ranks of a host printed, of a program of one's own."""
+    return run_dir / f"host-{number}" if number else run_dir
+
+
 class HostRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One host."""
 
@@ -28,6 +33,8 @@ class HostRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The offset is not further from the truth than this."""
     code: int | None = None
     """What its torchrun ended with, as far as the host could still say it."""
+    free_mb: float | None = None
+    """What could still be written there at the end, in MB of 1e6 bytes, if the host said so."""
     stayed: dict[str, int] = {}
     """Files that were too large to be sent, and their sizes."""
 
@@ -61,6 +68,11 @@ class HostsRecord(msgspec.Struct, frozen=True, kw_only=True):
     def load(cls, run_dir: Path) -> HostsRecord | None:
         """Read it; ``None``: the run was on one host, or the file does not read."""
         return read_json(run_dir / HOSTS_FILE, cls)
+
+    def place_of(self, rank: int) -> tuple[int, int]:
+        """Return the number of the host that has a rank, and the number that the rank has there."""
+        places = ((n, host.ranks.index(rank)) for n, host in enumerate(self.hosts) if rank in host.ranks)
+        return next(places, (0, rank))
 
     def ahead_of_us(self) -> dict[int, int]:
         """Return the nanoseconds by which each rank's clock is ahead of the launcher's, where it is known."""

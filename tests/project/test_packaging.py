@@ -114,12 +114,12 @@ HOOKS = ["load_ipython_extension"]
 """Not for people: found by its name."""
 
 
-def test_the_face_is_26_names_nothing_public_beside_them_and_light():
-    """23, and three that say where the hosts of a run are: ``on=`` takes one of them."""
+def test_the_face_is_28_names_nothing_public_beside_them_and_light():
+    """23, three that say where the hosts of a run are, and two for a run that waits in a queue."""
     import ppwork
 
     assert sorted(ppwork.__all__) == ppwork.__all__
-    assert len(ppwork.__all__) == 26
+    assert len(ppwork.__all__) == 28
     answer = subprocess.run([sys.executable, "-c", FACE], capture_output=True, text=True, check=True)
     beside, modules, torch = answer.stdout.splitlines()
     assert ast.literal_eval(beside) == HOOKS

@@ -14,7 +14,7 @@ from ppwork.version import __version__
 
 NODE = int(sys.argv[-1])
 HELLO = dict(wire=wire.VERSION, ppwork=__version__, torch="2", python="3.11", host=f"host{{NODE}}", clock="c",
-             cores=1, gpus=0, pid=1)
+             cores=1, gpus=0)
 ADDRESS = wire.Address("lo", "127.0.0.1", 4000)
 
 def say(message):

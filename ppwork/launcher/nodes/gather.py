@@ -27,7 +27,7 @@ from ppwork.records.spans import span_file
 MOST_WHOLE = 64 << 20
 """Bytes of a file that comes whole; a larger one stays on its host, and the summary says where."""
 MOST_GROWN = 1 << 30
-"""Bytes of a log or of the spans of a rank."""
+"""Bytes of a log or of the spans of a rank; the rest stays on its host as well."""
 MOST_FILES = 256
 """Of one host; more stay on it."""
 MOST_TOLD = 16
@@ -92,7 +92,7 @@ class Sender:
             with contextlib.suppress(OSError), (self._folder / name).open("rb") as file:
                 file.seek(self._offsets[name])
                 for _ in range(PER_LOOK):
-                    if not (data := file.read(PIECE)):
+                    if not (data := file.read(min(PIECE, MOST_GROWN - self._offsets[name]))):
                         break
                     yield Piece(name, self._offsets[name], data)
                     self._offsets[name] += len(data)
@@ -112,9 +112,9 @@ class Sender:
         left = MOST_FILES - len(known)
         told = 0
         for path in sorted(self._folder.iterdir(), key=lambda path: path.lstat().st_size):
-            if path.name in known:
-                continue
             size, is_plain = path.lstat().st_size, path.is_file() and not path.is_symlink()
+            if path.name in known and size <= self._offsets.get(path.name, MOST_GROWN):
+                continue
             if is_plain and self._names.of_stage0(path.name) and size <= MOST_WHOLE and left > 0:
                 left -= 1
                 yield from self._whole(path.name)

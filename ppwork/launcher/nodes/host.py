@@ -10,7 +10,7 @@ from ppwork.errors import named_ranks
 from ppwork.launcher.nodes import wire
 from ppwork.launcher.nodes.channel import Channel
 from ppwork.launcher.nodes.gather import Home
-from ppwork.records.clocks import Offset
+from ppwork.records.clocks import SAME, Clock, Offset
 from ppwork.records.hosts import HostRecord
 
 
@@ -71,6 +71,7 @@ class Host:
     way: wire.Way | None = None
     home: Home | None = None
     code: int | None = None
+    free_mb: float | None = None
     stayed: dict[str, int] = field(default_factory=dict)
     lost: str = ""
     check_first: str = ""
@@ -81,6 +82,8 @@ class Host:
     @property
     def offset(self) -> Offset | None:
         """How far its clock is ahead of ours."""
+        if self.hello is not None and self.hello.clock == Clock.of_this_host().name:
+            return SAME
         return self.channel.offsets.get(self.number)
 
     @property
@@ -115,5 +118,6 @@ class Host:
             offset_ns=None if offset is None else offset.offset_ns,
             error_ns=0 if offset is None else offset.error_ns,
             code=self.code,
+            free_mb=self.free_mb,
             stayed=self.stayed,
         )

@@ -19,10 +19,11 @@ import struct
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 
 import psutil
 
-from ppwork.launcher.nodes.wire import Address, Way
+from ppwork.launcher.nodes.wire import ADDRESSES, Address, Way
 
 LOOPBACK = "127.0.0.1"
 TRY_S = 5.0
@@ -38,24 +39,26 @@ _MAGIC = b"ppN1"
 
 
 def own_addresses(*, loopback: bool, others: bool, public: bool) -> tuple[list[Address], list[Address]]:
-    """Return the IPv4 addresses of this host on which others may reach it, and those that were left out.
+    """Return the IPv4 addresses of this host on which others may reach it, and those of the Internet.
+
+    Of a host with very many the first of each interface come first, and ``ADDRESSES`` in all.
 
     Args:
         loopback: With its loopback, which then comes first.
         others: With those of the networks that it is in.
-        public: With addresses of the Internet.
+        public: With addresses of the Internet, which are left out else.
     """
     up = {name for name, state in psutil.net_if_stats().items() if state.isup}
-    found = [
-        Address(interface, each.address)
+    by_interface = [
+        [Address(interface, each.address) for each in addresses if each.family == socket.AF_INET]
         for interface, addresses in psutil.net_if_addrs().items()
-        for each in addresses
-        if each.family == socket.AF_INET and interface in up
+        if interface in up
     ]
+    found = [each for nth in zip_longest(*by_interface) for each in nth if each is not None]
     mine = [each for each in found if each.address == LOOPBACK and loopback]
     mine += [each for each in found if others and not ipaddress.ip_address(each.address).is_loopback]
     refused = [each for each in mine if ipaddress.ip_address(each.address).is_global and not public]
-    return [each for each in mine if each not in refused], refused
+    return [each for each in mine if each not in refused][:ADDRESSES], refused
 
 
 def _interface_of(address: str) -> str:

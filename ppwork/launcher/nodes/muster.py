@@ -26,13 +26,12 @@ from ppwork.launcher.nodes.gather import Home, Names
 from ppwork.launcher.nodes.host import TRANSITIONS, Host, State
 from ppwork.launcher.nodes.node import MARKER
 from ppwork.launcher.nodes.places import Places
+from ppwork.launcher.nodes.verdict import Edge, why_it_ended
 from ppwork.launcher.nodes.wire import ALL, NodeWireError
 from ppwork.plan import Plan
 from ppwork.process import HOST_LOST, PAST_LIMIT, UNWRITABLE
 from ppwork.protocol.bounds import Bounds
 from ppwork.records.hosts import HostEnd, HostsRecord
-from ppwork.records.pulse import read_pulse
-from ppwork.records.spans import read_entries
 from ppwork.version import __version__
 
 BEAT_S = 0.25
@@ -42,6 +41,8 @@ CLOCKS_S = 1.0
 """Four beats or so."""
 LAST_S = 4.0
 """Seconds after the end in which hosts send their last words; what comes later is not waited for."""
+PROGRAM_START_S = 60.0
+"""Seconds in which the torchruns of a program of one's own have to meet."""
 LATE_S = 15.0
 """Seconds after the run's limit in which hosts end by themselves."""
 
@@ -67,7 +68,7 @@ class Muster:
         self._over = threading.Event()
         self._ended_s: float | None = None
         self._looped_s = time.monotonic()
-        self._edges: list[tuple[Host, Host, wire.Quiet]] = []
+        self._edges: list[Edge] = []
         self._unwritable = False
         self.hosts: list[Host] = []
         try:
@@ -111,7 +112,7 @@ class Muster:
         """
         self._wait(State.GREETED, self._places.greet_s, "answer")
         hellos = [host.hello for host in self.hosts if host.hello is not None]
-        ours = wire.Hello(wire.VERSION, __version__, hellos[0].torch, hellos[0].python, "", "", 0, 0, 0)
+        ours = wire.Hello(wire.VERSION, __version__, hellos[0].torch, hellos[0].python, "", "", 0, 0)
         for what in ("wire", "ppwork", "torch", "python"):
             values = {str(getattr(hello, what)) for hello in (ours, *hellos)}
             if len(values) > 1:
@@ -143,8 +144,16 @@ class Muster:
         chosen = {plan.backend_with(n, len(host.ranks)) for n, host in zip(gpus, self.hosts, strict=True)}
         return "nccl" if chosen == {"nccl"} else "gloo"
 
-    def look(self, run: str, folder: Path | None = None, needs: Iterable[str] = ()) -> None:
-        """Say what the run needs, and see whether the hosts share its folder; rank 0's host has the files.
+    def look(
+        self, run: str, folder: Path | None = None, needs: Iterable[str] = (), *, everywhere: bool = False
+    ) -> None:
+        """Say what the run needs, and see whether the hosts share its folder.
+
+        Args:
+            run: Its name.
+            folder: Its folder here.
+            needs: Files that the host of rank 0 has to have.
+            everywhere: All hosts have to have them, and to see the folder.
 
         Raises:
             PlanError: A host lacks it; nothing was started.
@@ -161,7 +170,7 @@ class Muster:
                     folder=str(folder or ""),
                     marker=word,
                     cwd=str(Path.cwd()),
-                    needs=tuple(needs) if 0 in host.ranks else (),
+                    needs=tuple(needs) if everywhere or 0 in host.ranks else (),
                     freeze_s=self._freeze_s,
                 )
                 self._tell(host, look)
@@ -175,6 +184,11 @@ class Muster:
             if host.looked.missing:
                 raise PlanError(
                     f"{host} has no {listed(host.looked.missing)}.", check_first="copy it there, same path"
+                )
+            if everywhere and not host.looked.shared:
+                raise PlanError(
+                    f"{host} does not see {folder}, where what ranks of a program print has to be written.",
+                    check_first="a folder of a network that all hosts have, at the same path",
                 )
             if host.looked.free_mb < MIN_FREE_MB:
                 raise PlanError(
@@ -225,13 +239,18 @@ class Muster:
             self._drain()
 
     def run(
-        self, plan: Plan, program: Sequence[str], run_dir: Path, limit_s: float, look: Callable[[], None]
+        self,
+        plan: Plan | None,
+        program: Sequence[str],
+        run_dir: Path,
+        limit_s: float,
+        look: Callable[[], None],
     ) -> int:
         """Run the program on all hosts to its end.
 
         Args:
-            plan: Of the run.
-            program: What torchrun starts; ``{folder}`` is the run's folder on that host.
+            plan: Of the run; ``None``: of a program of one's own.
+            program: What torchrun starts; ``FOLDER`` and ``LOGS`` of ``node`` are folders on that host.
             run_dir: Its folder here.
             limit_s: Seconds that it may take.
             look: Called about every 50 ms.
@@ -252,7 +271,7 @@ class Muster:
         finally:
             self.end("over")
             self._last_words()
-            end = self._why(run_dir)
+            end = why_it_ended(self.hosts, self._edges, run_dir)
             with contextlib.suppress(OSError):  # the first error is the one to report
                 self._save(run_dir, end)
         if self._unwritable:
@@ -269,14 +288,14 @@ class Muster:
             for channel in self._channels:
                 channel.say(wire.End(why), ALL, 0.5)
 
-    def _start(self, plan: Plan, program: Sequence[str], limit_s: float) -> None:
+    def _start(self, plan: Plan | None, program: Sequence[str], limit_s: float) -> None:
         first = self.hosts[0].way
         assert first is not None  # noqa: S101  ``meet`` has found it
         run_id = uuid.uuid4().hex
         for host in self.hosts:
             start = wire.Start(
                 program=tuple(program),
-                plan=plan.to_json().decode(),
+                plan="" if plan is None else plan.to_json().decode(),
                 ranks=len(host.ranks),
                 first=host.ranks.start,
                 hosts=len(self.hosts),
@@ -284,10 +303,10 @@ class Muster:
                 port=first.to.port,
                 interface=host.interface,
                 run_id=run_id,
-                threads=plan.threads_per_rank,
-                start_s=Bounds.of(plan).start_s,
+                threads=1 if plan is None else plan.threads_per_rank,
+                start_s=PROGRAM_START_S if plan is None else Bounds.of(plan).start_s,
                 limit_s=limit_s,
-                warm=plan.backend == "gloo",
+                warm=plan is None or plan.backend == "gloo",
             )
             host.state = State.RUNNING
             self._tell(host, start)
@@ -299,10 +318,10 @@ class Muster:
             self._drain()
             look()
             now = time.monotonic()
-            silent = self._see_silence(now)
+            silent = self._see_silence(now) or any(not quiet.closed for _, _, quiet in self._edges)
             if trouble_s is None and self._is_troubled():
                 trouble_s = now
-            # A host that fell silent says no last word; of one that failed the others have records to write.
+            # A silence the others write no record of before their own bound; of a failure they have some.
             if silent or now > deadline_s or (trouble_s is not None and now - trouble_s > GRACE_S):
                 return now <= deadline_s
         return True
@@ -317,7 +336,10 @@ class Muster:
         if paused_s > PAUSED_S:
             for channel in self._channels:
                 channel.heard_s = dict.fromkeys(channel.heard_s, now)
-        silent = [host for host in self.hosts if not host.is_over and host.quiet_s > self._freeze_s]
+        # The pipe to a host may run over the cable that was cut: it falls silent within a beat of the edge.
+        edge = {end.number for *ends, quiet in self._edges if not quiet.closed for end in ends}
+        limits = {host.number: self._freeze_s / (2 if host.number in edge else 1) for host in self.hosts}
+        silent = [host for host in self.hosts if not host.is_over and host.quiet_s > limits[host.number]]
         for host in silent:
             check = f"is {host.name} up, and does the network to it work? then what its ranks wrote there"
             self._lose(host, f"was not heard for {duration(host.quiet_s)}", check)
@@ -332,31 +354,6 @@ class Muster:
         for host in self.hosts:
             if host.home is not None:
                 host.home.close()
-
-    def _why(self, run_dir: Path) -> HostEnd | None:
-        """Return why the run ended, if that was a host's or a network's doing."""
-        for host in self.hosts:
-            if host.lost:
-                what = f"Host {host} {host.lost}{_last(run_dir, host.ranks)}."
-                return HostEnd(error_type="HostLost", what=what, check_first=host.check_first)
-        for host in self.hosts:
-            if host.code is not None and host.code < 0:
-                what = (
-                    f"The torchrun of {host} was killed by signal {-host.code}{_last(run_dir, host.ranks)}."
-                )
-                check = f"who killed it? the kernel's log of {host.name}, if it was out of memory"
-                return HostEnd(error_type="TorchrunDied", what=what, check_first=check)
-        for host, peer, quiet in self._edges:
-            if not peer.code and not host.code:
-                one, other = sorted((host, peer), key=lambda each: each.number)
-                ends = [f"{each.name} ({each.address})" for each in (one, other)]
-                how = "broke" if quiet.closed else f"passed nothing for {duration(quiet.quiet_s)}"
-                return HostEnd(
-                    error_type="NetworkSilent",
-                    what=f"The network between {listed(ends)} {how}: the launcher hears both.",
-                    check_first="a cable, a firewall, packets larger than the MTU: `ping` from both sides",
-                )
-        return None
 
     def _save(self, run_dir: Path, end: HostEnd | None) -> None:
         HostsRecord(hosts=tuple(host.record() for host in self.hosts), end=end).save(run_dir)
@@ -373,7 +370,7 @@ class Muster:
             lost = next((host for host in self.hosts if host.state is State.LOST), None)
             if lost is None and time.monotonic() > until_s:
                 lost = next(host for host in waited if host.state is not state)
-                lost.lost = f"did not {what} within {within_s:g} s"
+                self._lose(lost, f"did not {what} within {within_s:g} s", "")
             if lost is not None:
                 words = lost.channel.words()
                 raise PlanError(
@@ -430,6 +427,7 @@ class Muster:
             case wire.Done():
                 # One that was told to end has no code of its own.
                 host.code = word.code if self._ended_s is None else None
+                host.free_mb = word.free_mb
                 self._tell(host, wire.Taken())
             case wire.Refused() if self._ended_s is None:
                 host.lost, host.check_first = f"could not go on: {word.what}", word.check_first
@@ -467,24 +465,3 @@ class Muster:
         for channel in self._channels:
             lost = all(host.state is State.LOST for host in self.hosts if host.channel is channel)
             channel.close(0.0) if lost else channel.close()
-
-
-def _last(run_dir: Path, ranks: Iterable[int]) -> str:
-    """Return where the ranks of a host were by what they left, as the third part of a sentence."""
-    said = []
-    for rank in ranks:
-        pulse = read_pulse(run_dir, rank)
-        if pulse is not None and pulse.doing and "chunk_index" in pulse.ids:
-            said.append(f"rank {rank} in {pulse.doing}, chunk {pulse.ids['chunk_index']}")
-            continue
-        with contextlib.suppress(OSError, ValueError):
-            # Lanes run ahead of the chunk that the rank is at, and a commitment is theirs.
-            of_chunks = [
-                entry
-                for entry in read_entries(run_dir, rank)
-                if entry.chunk_index >= 0 and entry.lane == "main" and entry.name != "mesh.broadcast"
-            ]
-            if of_chunks:
-                newest = max(of_chunks, key=lambda entry: entry.end_ns)
-                said.append(f"rank {rank} after {newest.name}, chunk {newest.chunk_index}")
-    return f"; last: {listed(said)}" if said else ""

@@ -36,6 +36,7 @@ from ppwork.plan import Plan
 from ppwork.process import ORPHANED, STOPPED
 from ppwork.records.clocks import Clock
 from ppwork.records.files import read_within
+from ppwork.records.hosts import host_logs
 from ppwork.version import __version__
 
 MARKER = ".ppwork-hosts"
@@ -48,6 +49,9 @@ TAKEN_S = 2.0
 """Longest wait for the word that all has come; without it the folder stays."""
 LEAVE_S = 10.0
 """Seconds in which the launcher takes the last word."""
+
+FOLDER, LOGS = "{folder}", "{logs}"
+"""In the place of words of a program: the run's folder on a host, and that of what its ranks print."""
 
 T = TypeVar("T", bound=wire.Message)
 
@@ -201,7 +205,7 @@ def _play(pipe: Pipe, node: int) -> None:
             code = _run(pipe, start, meeting, edges, folder, sender)
             for piece in sender.last() if sender is not None else ():
                 pipe.say(piece)
-            pipe.say(wire.Done(code))
+            pipe.say(wire.Done(code, free_mb(folder)))
             pipe.wait_for_end(LEAVE_S)
         # A host that was given up meanwhile has sent to nobody: what its ranks wrote is in its folder alone.
         if sender is not None and not sender.stays and pipe.taken.wait(TAKEN_S):
@@ -214,6 +218,7 @@ def _run(
     """Run this host's ranks to their end, or to that of the launcher, and return torchrun's code."""
     if sender is not None:
         (folder / Plan.FILE_NAME).write_text(start.plan)
+    places = {FOLDER: str(folder), LOGS: str(host_logs(folder, meeting.host))}
     log = folder / torchrun_log(meeting.host)
     sent_s = 0.0
 
@@ -229,7 +234,7 @@ def _run(
 
     try:
         return torchrun(
-            [word.replace("{folder}", str(folder)) for word in start.program],
+            [places.get(word, word) for word in start.program],
             ranks=start.ranks,
             log=log,
             limit_s=start.limit_s,
@@ -261,7 +266,6 @@ def _hello() -> wire.Hello:
         clock=Clock.of_this_host().name,
         cores=min(os.cpu_count() or 0, wire.HOSTS),
         gpus=count_gpus(),
-        pid=os.getpid(),
     )
 
 
@@ -293,7 +297,7 @@ def _meet(pipe: Pipe, node: int, secret: bytes) -> tuple[wire.Start, Meeting, Ed
     if isinstance(asked, wire.Listen):
         mine, refused = own_addresses(loopback=asked.loopback, others=asked.others, public=asked.public)
         listener = Listener(mine, secret)
-        pipe.say(wire.Listening(listener.at, tuple(refused)))
+        pipe.say(wire.Listening(listener.at, tuple(refused[: wire.ADDRESSES])))
     elif isinstance(asked, wire.Reach):
         reached = reach(asked.at, secret, node)
         pipe.say(wire.Reached(tuple(way for way, _ in reached)))

@@ -182,7 +182,9 @@ class Slurm(Places):
 
 
 def places_of(text: str, ranks: str = "") -> Places:
-    """Return the hosts that a command line names: ``ssh:a,b``, ``slurm:2``, or ``local:2`` for nodes here.
+    """Return the hosts that a command line names.
+
+    ``ssh:a,b``; ``slurm:2``, also with options as ``slurm:2,partition=gpu``; ``local:2`` for nodes here.
 
     Args:
         text: The hosts.
@@ -197,7 +199,8 @@ def places_of(text: str, ranks: str = "") -> Places:
         if kind == "ssh" and rest:
             return Hosts(*rest.split(","), ranks=counts)
         if kind == "slurm":
-            return Slurm(int(rest), ranks=counts)
+            nodes, *asked = rest.split(",")
+            return Slurm(int(nodes), srun=[f"--{option}" for option in asked], ranks=counts)
         if kind == "local":
             names = [f"node{number}" for number in range(int(rest))]
             return Command("", names, ranks=counts, same_host=True)

@@ -33,6 +33,8 @@ SLURM = "slurm"
 """In place of a node's number: ``srun`` has numbered its tasks."""
 HOSTS = 1024
 """Nodes at most."""
+ADDRESSES = 64
+"""Of one host that are tried at most."""
 _LINE = re.compile(rb"@pp (-1|\d{1,4})([+.])")
 _HEAD = len(b"@pp 1023+\n")
 
@@ -67,7 +69,7 @@ class Way(msgspec.Struct, frozen=True):
     own: Address
 
 
-Addresses = Annotated[tuple[Address, ...], Meta(max_length=64)]
+Addresses = Annotated[tuple[Address, ...], Meta(max_length=ADDRESSES)]
 
 
 class Hello(Message, frozen=True, tag="hello"):
@@ -80,10 +82,9 @@ class Hello(Message, frozen=True, tag="hello"):
     python: Short
     host: Short
     clock: Short
-    """Name of the clock, as ``Clock.name``."""
+    """Name of the clock, as ``Clock.name``: a node of the launcher's own host has the launcher's."""
     cores: Count
     gpus: Count
-    pid: Place
 
 
 class Look(Message, frozen=True, tag="look", kw_only=True):
@@ -139,14 +140,14 @@ class Reach(Message, frozen=True, tag="reach"):
 class Reached(Message, frozen=True, tag="reached"):
     """Of another node: which of them worked."""
 
-    ways: Annotated[tuple[Way, ...], Meta(max_length=64)]
+    ways: Annotated[tuple[Way, ...], Meta(max_length=ADDRESSES)]
 
 
 class Start(Message, frozen=True, tag="start", kw_only=True):
     """To a node: start ranks."""
 
     program: Annotated[tuple[Text, ...], Meta(max_length=64)]
-    """What torchrun starts; ``{folder}`` is the host's folder of the run."""
+    """What torchrun starts; words in braces are folders of the host."""
     plan: Annotated[str, Meta(max_length=MOST // 2)]
     ranks: Count
     first: Count
@@ -186,7 +187,7 @@ class Piece(Message, frozen=True, tag="piece"):
 
 
 class Stays(Message, frozen=True, tag="stays"):
-    """Of a node: a file that is too large for the pipe."""
+    """Of a node: a file that is too large for the pipe; one that grows has come as far as it may."""
 
     path: Text
     size: Place
@@ -206,9 +207,11 @@ class Done(Message, frozen=True, tag="done"):
 
     Attributes:
         code: As ``torchrun`` returns it.
+        free_mb: What may still be written where its ranks wrote.
     """
 
     code: int
+    free_mb: float
 
 
 class Refused(Message, frozen=True, tag="refused"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 import pytest
 from spoken_nodes import speaking
@@ -36,6 +37,21 @@ def test_torchrun_prints_a_static_command_for_each_host(tmp_path):
     ]
     with pytest.raises(PlanError, match="not known"):
         said("torchrun", tmp_path, "--on", "slurm:2")
+
+
+def test_torchrun_prints_what_a_shell_takes_as_it_stands_from_any_folder(tmp_path, monkeypatch):
+    """Two torchruns of this machine meet on its loopback; the folder is whole, an interface is quoted."""
+    (folder := tmp_path / "a run").mkdir()
+    PLAN.save(folder)
+    monkeypatch.chdir(tmp_path)
+    lines = said("torchrun", "a run", "--on", "local:2").splitlines()
+    assert lines[1].startswith("export GLOO_SOCKET_IFNAME=lo ")
+    commands = [shlex.split(line) for line in lines if line.startswith("torchrun")]
+    assert [(words[words.index("--master-addr") + 1], words[-1]) for words in commands] == [
+        ("127.0.0.1", str(folder))
+    ] * 2
+    lines = said("torchrun", folder, "--on", "local:2", "--interface", "$(touch x)").splitlines()
+    assert "GLOO_SOCKET_IFNAME='$(touch x)' " in lines[1]
 
 
 def test_doctor_calls_real_nodes_and_shows_what_they_say():

@@ -9,6 +9,8 @@ from ppwork.lab import live
 from ppwork.lab.live import RunProgress
 from ppwork.launcher.view import NoView
 from ppwork.plan import Plan
+from ppwork.records.clocks import CLOCK, HOST
+from ppwork.records.hosts import HostRecord, HostsRecord
 from ppwork.records.pulse import Pulse, PulseState, PulseView
 from ppwork.records.run import Run, log_file
 from ppwork.records.spans import Recorder, span_file
@@ -101,6 +103,28 @@ def test_lanes_and_table_show_the_same_chunk_though_the_pulse_is_older(tmp_path,
     assert facts.look()[1].doing == "generate, chunk 4"
     assert facts.done["stage 1, generate"] == 5
     assert [bar.word for bar in facts.bars] == ["generate 2", "generate 3", "generate 4"]
+
+
+def test_bars_of_other_hosts_stand_by_the_beats_and_then_by_what_the_ranks_measured(tmp_path, recorder):
+    """The launcher knows a clock to half a round trip of a pipe, the ranks know each other's far better."""
+    hosts = [
+        HostRecord(name=name, ranks=ranks, offset_ns=ahead_ns)
+        for name, ranks, ahead_ns in (("a", (0,), 5_000_000), ("b", (1, 2), 9_000_000_000))
+    ]
+    HostsRecord(hosts=tuple(hosts)).save(tmp_path)
+    recorder.add_span(
+        "generate",
+        9_500_000_000,
+        end_ns=9_600_000_000,
+        ids={"call_id": 0, "chunk_index": 0, "cache_epoch": 0},
+    )
+    facts = RunProgress(PLAN, tmp_path)
+    facts.look()
+    assert [(bar.start_ns, bar.end_ns) for bar in facts.bars] == [(500_000_000, 600_000_000)]
+    recorder.instant(f"{HOST}b", figures={"rank": 1.0})
+    recorder.instant(CLOCK, figures={"offset_ns": 9_000_000_000.0})
+    facts.look()
+    assert [bar.start_ns for bar in facts.bars] == [495_000_000]
 
 
 def test_a_programs_lanes_are_its_last_calls_and_its_table_the_one_it_stands_in(tmp_path):

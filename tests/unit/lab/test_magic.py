@@ -12,6 +12,7 @@ import pytest
 from ppwork.errors import PlanError, RunFailed
 from ppwork.lab import live, magic
 from ppwork.lab.magic import own_programs_first
+from ppwork.launcher.nodes.places import places_of
 from ppwork.launcher.script import ScriptRun
 
 
@@ -43,6 +44,20 @@ def test_a_picture_can_be_left_out(launched):
     magic.ranks("2", "print(1)\n")
     magic.ranks("2 --no-picture", "print(1)\n")
     assert [text.endswith("no picture") for text in launched] == [False, True]
+
+
+def test_a_cell_can_name_the_hosts_of_its_ranks(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    asked = []
+    monkeypatch.setattr(
+        magic, "launch_script", lambda _, **more: asked.append(more) or SimpleNamespace(failure=None)
+    )
+    magic.ranks("3 --on local:2 --ranks 2,1 --rate 5", "print(1)")
+    magic.ranks("3", "print(1)")
+    assert [more["on"] for more in asked] == [places_of("local:2", "2,1"), None]
+    assert asked[0]["arguments"] == ("--rate", "5")
+    with pytest.raises(PlanError, match="slurm:2"):
+        magic.ranks("3 --on elsewhere", "print(1)")
 
 
 @pytest.mark.parametrize("line", ["2", "2 --file train.py"])

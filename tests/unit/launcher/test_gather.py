@@ -67,6 +67,24 @@ def test_what_stage_0_left_comes_at_the_end_and_all_that_does_not_is_told_and_st
     }
 
 
+def test_a_log_past_its_bound_comes_as_far_as_that_and_is_told_and_stays(sides, monkeypatch):
+    """It ended the host before."""
+    sender, home, there, here = sides
+    monkeypatch.setattr(gather, "MOST_GROWN", PIECE + 10)
+    (there / "torchrun.log").write_bytes(b"t" * (PIECE + 10))
+    for part in (b"a" * PIECE, b"b" * 50):
+        with (there / "rank0.log").open("ab") as file:
+            file.write(part)
+        for piece in sender.look():
+            home.write(piece)
+    stays = []
+    for word in sender.last():
+        stays.append(word) if isinstance(word, Stays) else home.write(word)
+    assert (here / "rank0.log").read_bytes() == b"a" * PIECE + b"b" * 10
+    assert stays == [Stays(str(there / "rank0.log"), PIECE + 50)]
+    assert sender.stays
+
+
 def test_more_files_than_may_come_stay_and_are_not_the_end_of_the_host(sides, monkeypatch):
     sender, home, there, here = sides
     names = sender._names

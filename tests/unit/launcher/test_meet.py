@@ -10,7 +10,7 @@ from waiting import wait_for
 
 from ppwork.launcher.nodes import meet
 from ppwork.launcher.nodes.meet import Edges, Listener, own_addresses, reach
-from ppwork.launcher.nodes.wire import Address
+from ppwork.launcher.nodes.wire import ADDRESSES, Address
 
 SECRET = b"s" * 64
 
@@ -74,6 +74,20 @@ def test_addresses_of_the_internet_are_left_out_unless_they_are_allowed(monkeypa
     found, refused = own_addresses(loopback=True, others=True, public=True)
     assert [each.address for each in found] == ["127.0.0.1", "10.0.0.1", "8.8.8.8"]
     assert refused == []
+
+
+def test_a_host_with_hundreds_of_addresses_offers_the_first_of_each_interface_first(monkeypatch):
+    """As many as a message may have; a host that sent more was called lost."""
+    made = {f"br{n}": [f"10.{n}.0.{each}" for each in range(1, 200)] for n in (0, 1)} | {"eth0": ["10.9.0.1"]}
+    monkeypatch.setattr(
+        meet.psutil,
+        "net_if_addrs",
+        lambda: {name: [fake(family=socket.AF_INET, address=a) for a in each] for name, each in made.items()},
+    )
+    monkeypatch.setattr(meet.psutil, "net_if_stats", lambda: {name: fake(isup=True) for name in made})
+    found, _ = own_addresses(loopback=False, others=True, public=False)
+    assert [each.address for each in found[:4]] == ["10.0.0.1", "10.1.0.1", "10.9.0.1", "10.0.0.2"]
+    assert len(found) == ADDRESSES
 
 
 def fake(**facts):

@@ -21,13 +21,13 @@ START = wire.Start(
 )  # fmt: skip
 MESSAGES = [
     START,
-    wire.Hello(1, "0.1", "2.13", "3.11", "gpu-a", "gpu-a 5f", 8, 1, 4711),
+    wire.Hello(1, "0.1", "2.13", "3.11", "gpu-a", "gpu-a 5f", 8, 1),
     wire.Look(secret=b"s" * 64, run="r", folder="/runs/r", marker="m", cwd="/", freeze_s=2.0),
     wire.Looked(folder="/tmp/r", shared=False, free_mb=1e3, missing=("/clip.mp4",)),
     wire.Listening((wire.Address("eth0", "10.0.0.1", 4000),)),
     wire.Piece("spans-rank0.jsonl", 0, bytes(range(256)) * 192),
     wire.Quiet(1, 2.5, closed=False),
-    wire.Done(-9),
+    wire.Done(-9, 1e3),
     wire.End("over"),
     wire.Beat(1 << 61),
 ]

@@ -6,10 +6,11 @@ import errno
 import os
 
 import pytest
-from made_calls import MadeCalls
+from made_calls import MS, MadeCalls
 
 from ppwork.errors import PlanError
 from ppwork.records.calls import CallWriter, Ended, Part, calls_file, read_calls
+from ppwork.records.hosts import HostRecord, HostsRecord
 
 
 def test_a_rank_leaves_its_calls_and_the_one_that_it_stands_in(tmp_path):
@@ -75,6 +76,21 @@ def test_a_run_begins_its_record_anew(tmp_path):
         made.call(0, "barrier", number, number)
     MadeCalls(tmp_path, 1)
     assert read_calls(tmp_path)[0].calls == ()
+
+
+def test_calls_of_another_host_stand_on_the_clock_of_rank_0(tmp_path):
+    """As far as the launcher has compared them."""
+    made = MadeCalls(tmp_path, 2, clocks=("a 1", "b 2"))
+    for rank, begun in ((0, 105.0), (1, 5000.0)):
+        made.send(rank, 1 - rank, begun, begun + 1.0)
+        made.left(rank, begun + 2.0)
+    ahead = {"a": 100 * MS, "b": 4996 * MS}
+    hosts = [HostRecord(name=name, ranks=(rank,), offset_ns=ahead[name]) for rank, name in enumerate(ahead)]
+    HostsRecord(hosts=tuple(hosts)).save(tmp_path)
+    for of_rank, begun in zip(read_calls(tmp_path).values(), (105, 104), strict=True):
+        (call,) = of_rank.calls
+        moments = (call.start_ns, call.end_ns, of_rank.left.at_ns)
+        assert moments == (begun * MS, (begun + 1) * MS, (begun + 2) * MS)
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path):

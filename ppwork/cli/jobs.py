@@ -1,0 +1,56 @@
+"""``ppwork submit`` and ``ppwork attach``: a run of Slurm's, handed in and followed on the terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ppwork.cli.output import err, out, write_json, write_text
+from ppwork.cli.screen import Shown, table
+from ppwork.launcher.job import Job, find, follow, submit
+from ppwork.launcher.nodes.places import Places
+from ppwork.plan import Plan
+
+
+def hand_in(plan: Plan, places: Places, out_dir: Path | None, limit_s: float, *, as_json: bool) -> None:
+    """Submit a plan, and print how to follow it."""
+    job = submit(plan, on=places, out=out_dir, limit_s=limit_s)
+    if as_json:
+        write_json({"job": job.job_id, "run_dir": str(job.run_dir)})
+    else:
+        write_text(f"job {job.job_id}: {job.run_dir}\nfollow it: ppwork attach {job.run_dir}")
+
+
+def attach_command(
+    job: Annotated[str, typer.Argument(metavar="RUN", help="Folder of a submitted run, or Slurm's number.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON only.")] = False,
+) -> None:
+    """Follow a submitted run from the queue to its end, as `run` shows one; Ctrl-C leaves it as it is."""
+    found = find(job)
+    try:
+        if as_json:
+            write_json(follow(found).summary)
+            return
+        with Shown(found.plan, err) as shown:
+            finished = follow(found, progress=shown.entry, view=lambda followed: Queued(followed, shown))
+    except KeyboardInterrupt:
+        write_text(f"job {found.job_id} goes on; end it: ppwork stop {found.run_dir}", to=err)
+        raise typer.Exit from None
+    out.print(table(finished))
+
+
+class Queued:
+    """View of a job on the terminal: what Slurm says of it stands beside the bar."""
+
+    def __init__(self, job: Job, shown: Shown) -> None:
+        self._job, self._shown = job, shown
+        shown.begin(job.plan)
+
+    def look(self) -> None:
+        """Show what is new."""
+        self._shown.waits(f"job {self._job.job_id}: {self._job.last or 'handed in'}")
+
+    def end(self, finished: object) -> None:
+        """Show nothing more: the table comes."""

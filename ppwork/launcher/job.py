@@ -1,0 +1,312 @@
+"""A run that Slurm starts by itself: handed in, looked at, ended; none of it lives in this process.
+
+``sbatch`` takes a script of one line. On the first node of the job it starts the launcher that ``launch`` is
+(``main``), and ``srun`` brings that its nodes, inside the job. What runs and where stands in ``job.json`` of
+the run's folder, which the nodes have to see at the same path: who looks reads the records there. Slurm is
+asked by its own commands, and seldom, as it answers for a whole cluster.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from ppwork.diagnosis.runs import diagnose
+from ppwork.errors import PlanError, RunFailed
+from ppwork.launcher.checks import new_run_dir, resolve
+from ppwork.launcher.launch import DEFAULT_LIMIT_S, Progress, launch
+from ppwork.launcher.nodes.places import Options, Places, Slurm
+from ppwork.launcher.view import NoView, StopAsked, View
+from ppwork.plan import Plan
+from ppwork.process import STOPPED
+from ppwork.protocol.topology import STAGE0_RANK
+from ppwork.records.files import read_json, write_whole
+from ppwork.records.run import END_FILE, LaunchEnd, Run
+from ppwork.records.spans import span_file
+from ppwork.records.tail import SpanTail, last_lines
+
+JOB_FILE, JOB_LOG = "job.json", "slurm.log"
+"""In the run's folder before the run: what was handed in, and what the job prints."""
+NAME = "ppwork"
+"""Of our jobs in the queue; their comment is the run's folder."""
+ANSWER_S = 30.0
+"""Longest wait for a command of Slurm."""
+ASK_S = 3.0
+"""Seconds between two questions to Slurm."""
+LOOK_S = 0.1
+LATE_S = 10.0
+"""Seconds after a job has ended in which its last word may come: a folder of a network is late."""
+LOOKED_S = 7 * 86_400.0
+"""Seconds that a job is followed unless told otherwise."""
+REFUSED = 2
+"""Exit code of a launcher that started nothing."""
+PENDING, GONE = "PENDING", "GONE"
+"""States of a job: it waits; Slurm does not know it any more."""
+GOING = (PENDING, "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "STAGE_OUT",
+         "SIGNALING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT")  # fmt: skip
+"""States of a job that has not ended."""
+
+
+class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What was handed in: ``job.json``."""
+
+    plan: Plan
+    nodes: int
+    asked: tuple[str, ...]
+    """Options of ``sbatch`` and ``srun``."""
+    options: Options
+    limit_s: float
+    job_id: str = ""
+    """Slurm's; empty until it has taken the job."""
+
+    def save(self, run_dir: Path) -> None:
+        """Write it.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        write_whole(run_dir / JOB_FILE, msgspec.json.encode(self))
+
+    @classmethod
+    def load(cls, run_dir: Path) -> JobRecord:
+        """Read it.
+
+        Raises:
+            PlanError: The folder is none of a job, or its file does not read.
+        """
+        if (record := read_json(run_dir / JOB_FILE, cls)) is None:
+            raise PlanError(f"{run_dir} is no folder of a submitted run.", check_first="`ppwork ps`")
+        return record
+
+
+class Job:
+    """A run in Slurm's hands; ``pp.attach`` follows it to its end.
+
+    Attributes:
+        job_id: Slurm's number of it.
+        run_dir: The run's folder.
+        last: Its state as of the last question.
+    """
+
+    def __init__(self, job_id: str, run_dir: Path, last: str = "") -> None:
+        self.job_id, self.run_dir, self.last = job_id, run_dir, last
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that was handed in."""
+        return JobRecord.load(self.run_dir).plan
+
+    @property
+    def state(self) -> str:
+        """What Slurm says of it now: ``PENDING (Priority), 2 of 3 in the queue``, ``RUNNING``, ``FAILED``.
+
+        Raises:
+            PlanError: Slurm does not answer.
+        """
+        said = _ask("squeue", "--noheader", "--states=all", f"--jobs={self.job_id}", "--format=%T|%r|%P")
+        state, reason, partition = (said or f"{GONE}||").splitlines()[0].split("|", 2)
+        self.last = state
+        if state == PENDING:
+            queue = ("--states=PENDING", f"--partition={partition}", "--sort=-p,i", "--format=%i")
+            waiting = _ask("squeue", "--noheader", *queue).split()
+            with contextlib.suppress(ValueError):  # it has begun meanwhile
+                place = waiting.index(self.job_id) + 1
+                self.last = f"{state} ({reason}), {place} of {len(waiting)} in the queue"
+        return self.last
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it had ended as of the last question."""
+        return bool(self.last) and self.last.partition(" ")[0] not in GOING
+
+    def stop(self) -> None:
+        """End it, also while it waits: ``scancel``.
+
+        Raises:
+            PlanError: Slurm does not answer, or it is not yours.
+        """
+        _ask("scancel", self.job_id)
+
+    def __repr__(self) -> str:
+        return f"Job({self.job_id}, {str(self.run_dir)!r}{f', {self.last}' if self.last else ''})"
+
+
+def submit(plan: Plan, *, on: Places, out: Path | str | None = None, limit_s: float = DEFAULT_LIMIT_S) -> Job:
+    """Hand a plan to Slurm and return at once; the run needs this process no more.
+
+    Args:
+        plan: Of the run.
+        on: ``pp.Slurm``: nodes, partition and time of the job.
+        out: Run folder, new or empty, at the same path on the nodes; ``None`` makes one under ``runs/``.
+        limit_s: Hard limit on the whole run once it has begun, in seconds.
+
+    Raises:
+        PlanError: The plan cannot work, ``on`` has no queue, or Slurm takes no such job; nothing is queued.
+    """
+    if not isinstance(on, Slurm):
+        raise PlanError("A run was to be submitted to hosts without a queue.", check_first="on=pp.Slurm(...)")
+    plan = resolve(plan, elsewhere=True)
+    on.placed(plan.world_size)
+    run_dir = new_run_dir(out)
+    options: Options = {
+        "ranks": on.ranks, "python": on.python, "same_host": on.same_host,
+        "allow_public": on.allow_public, "use_shared": on.use_shared,
+    }  # fmt: skip
+    nodes = len(on.hosts)
+    record = JobRecord(plan=plan, nodes=nodes, asked=on.asked, options=options, limit_s=limit_s)
+    record.save(run_dir)
+    launcher = [on.python or sys.executable, "-P", "-m", "ppwork", "batch", str(run_dir)]
+    try:
+        said = _ask(
+            "sbatch", "--parsable", "--no-requeue", f"--job-name={NAME}", f"--comment={run_dir}",
+            f"--nodes={nodes}", "--ntasks-per-node=1", f"--output={run_dir / JOB_LOG}", *on.asked,
+            script=f"#!/bin/sh\nexec {shlex.join(launcher)}\n",
+        )  # fmt: skip
+    except PlanError:
+        (run_dir / JOB_FILE).unlink()
+        raise
+    job = Job(said.partition(";")[0], run_dir)
+    msgspec.structs.replace(record, job_id=job.job_id).save(run_dir)
+    return job
+
+
+def main(run_dir: Path) -> int:
+    """Be the launcher of a job on the first of its nodes; return the exit code."""
+    for number in (signal.SIGTERM, signal.SIGHUP):  # scancel, and the job's time limit
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    job = JobRecord.load(run_dir)
+    places = Slurm(job.nodes, srun=job.asked, **job.options)
+    try:
+        beside = (JOB_FILE, JOB_LOG)
+        run = launch(job.plan, out=run_dir, limit_s=job.limit_s, on=places, check=False, beside=beside)
+    except PlanError as refused:
+        sys.stderr.write(f"bad input: {refused}\n")
+        if not (run_dir / END_FILE).exists():  # of this job, begun a second time by an administrator
+            LaunchEnd(exit_code=REFUSED, what=refused.what, check_first=refused.check_first).save(run_dir)
+        return REFUSED
+    return 0 if run.failure is None else 1
+
+
+def follow(
+    job: Job,
+    *,
+    check: bool = True,
+    progress: Progress | None = None,
+    limit_s: float = LOOKED_S,
+    view: Callable[[Job], View] = NoView,
+) -> Run:
+    """Follow a job to its end, by the records in its folder; ``lab.live.attach`` has the words for it."""
+    tail, shown = SpanTail(span_file(job.run_dir, STAGE0_RANK)), view(job)
+    until_s, asked_s, over_s, stopped = time.monotonic() + limit_s, 0.0, None, False
+
+    def tell() -> None:
+        for entry in tail.read():
+            if progress is not None:
+                progress(entry)
+
+    while (end := LaunchEnd.load(job.run_dir)) is None:
+        now = time.monotonic()
+        if now > until_s:
+            raise PlanError(f"Job {job.job_id} was not over after {limit_s:g} s.", check_first="it goes on")
+        if now - asked_s > ASK_S:
+            asked_s = now
+            with contextlib.suppress(PlanError):  # its controller is away: the job is not
+                _ = job.state
+        if job.is_over:
+            over_s = over_s or now
+            if now - over_s > LATE_S:
+                break
+        try:
+            if not stopped:
+                shown.look()
+        except StopAsked:
+            stopped = True
+            job.stop()
+        tell()
+        time.sleep(LOOK_S)
+    tell()
+    run = _finished(job, end)
+    shown.end(run)
+    if run.failure is not None and check:
+        raise run.failure
+    return run
+
+
+def _finished(job: Job, end: LaunchEnd | None) -> Run:
+    """Return how a job ended, by its launcher's last word or by what Slurm says."""
+    if end is None:
+        words = "".join(f": {line.strip()}" for line in last_lines(job.run_dir / JOB_LOG, 1))
+        what = f"Slurm's job {job.job_id} ended ({job.last}), and its launcher left no word{words}"
+        check_first = f"do its nodes see {job.run_dir}? {JOB_LOG} there; `scontrol show job {job.job_id}`"
+        return Run(job.run_dir, None, RunFailed(what, check_first=check_first))
+    if not end.what:
+        return Run(job.run_dir, end.exit_code)
+    failure = RunFailed(end.what, check_first=end.check_first)
+    if end.exit_code not in (0, STOPPED) and (job.run_dir / Plan.FILE_NAME).exists():
+        failure = diagnose(job.run_dir, end.exit_code).as_error()
+    return Run(job.run_dir, end.exit_code, failure)
+
+
+def find(which: Job | Path | str | int) -> Job:
+    """Return a job, given itself, the folder of its run, or Slurm's number of it.
+
+    Raises:
+        PlanError: There is none.
+    """
+    if isinstance(which, Job):
+        return which
+    path = Path(str(which))
+    if (path / JOB_FILE).exists() or not str(which).isdecimal():
+        return Job(JobRecord.load(path.absolute()).job_id, path.absolute())
+    found = next((job for job in own_jobs() if job.job_id == str(which)), None)
+    if found is None:
+        raise PlanError(f"Slurm has no job {which} of yours that is a run.", check_first="its folder")
+    return found
+
+
+def own_jobs() -> list[Job]:
+    """Return our jobs in the queue; none where there is no Slurm, or where it was installed for no cluster.
+
+    Raises:
+        PlanError: It does not answer.
+    """
+    if shutil.which("squeue") is None:
+        return []
+    try:
+        said = _ask("squeue", "--noheader", "--me", f"--name={NAME}", "--format=%i|%T|%r|%k")
+    except PlanError as error:
+        if "configuration source" in error.what:
+            return []
+        raise
+    rows = [line.split("|", 3) for line in said.splitlines()]
+    return [
+        Job(job_id, Path(folder), f"{state} ({reason})" if state == PENDING else state)
+        for job_id, state, reason, folder in rows
+    ]
+
+
+def _ask(*command: str, script: str = "") -> str:
+    """Return what a command of Slurm prints; of a job that it does not know any more nothing.
+
+    Raises:
+        PlanError: There is no such command, or it fails: says what it said.
+    """
+    try:
+        done = subprocess.run(
+            command, input=script, capture_output=True, text=True, timeout=ANSWER_S, check=False
+        )
+        said, failed = done.stderr.strip(), done.returncode
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise PlanError(f"Slurm's {command[0]} did not answer: {error}.", check_first="`sinfo`") from error
+    if failed and "Invalid job id" not in said:
+        raise PlanError(f"Slurm's {command[0]} failed: {said}", check_first="`sinfo`: partition, nodes, time")
+    return "" if failed else done.stdout.strip()

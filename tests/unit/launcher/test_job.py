@@ -1,0 +1,225 @@
+"""Jobs of a made Slurm: what is handed in, what is asked, and how a job that ends is told."""
+
+from __future__ import annotations
+
+import shlex
+import time
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+import ppwork as pp
+from ppwork.cli.main import app
+from ppwork.errors import PlanError, RunFailed
+from ppwork.lab.job import JobProgress, attach
+from ppwork.launcher import job as jobs
+from ppwork.launcher.job import JOB_FILE, Job, JobRecord, find, own_jobs, submit
+from ppwork.launcher.view import StopAsked
+from ppwork.process import STOPPED
+from ppwork.records.run import LaunchEnd
+from ppwork.records.spans import Recorder, span_file
+
+PLAN = pp.synthetic(
+    pp.Plan(mesh_size=2, chunks=2, backend="gloo"), encode_ms=1, decode_ms=1, stage1_ms=1, payload_mb=0.1
+)
+COMMANDS = ("sbatch", "squeue", "scancel", "srun")
+ANSWER = """\
+#!/bin/sh
+name=$(basename "$0")
+printf '%s\\n' "$name $*" >> {folder}/asked
+case "$*" in *--me*) name=$name.mine;; *--states=PENDING*) name=$name.waiting;; esac
+[ "$name" = sbatch ] && cat > {folder}/script
+[ -f {folder}/$name.fails ] && {{ cat {folder}/$name.fails >&2; exit 1; }}
+[ -f {folder}/$name.says ] && cat {folder}/$name.says
+exit 0
+"""
+
+
+class Slurm:
+    """Commands of this folder in the place of Slurm's."""
+
+    def __init__(self, folder):
+        self._folder = folder
+
+    def says(self, command, text):
+        (self._folder / f"{command}.says").write_text(text)
+
+    def fails(self, command, text):
+        (self._folder / f"{command}.fails").write_text(text)
+
+    @property
+    def asked(self):
+        return [shlex.split(line) for line in (self._folder / "asked").read_text().splitlines()]
+
+    @property
+    def script(self):
+        return (self._folder / "script").read_text()
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    (folder := tmp_path / "slurm").mkdir()
+    for name in COMMANDS:
+        (folder / name).write_text(ANSWER.format(folder=folder))
+        (folder / name).chmod(0o700)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    monkeypatch.setattr(jobs, "ASK_S", 0.0)
+    monkeypatch.setattr(jobs, "LATE_S", 0.3)
+    made = Slurm(folder)
+    made.says("sbatch", "4711;lab\n")
+    return made
+
+
+def test_what_is_handed_in_is_the_run_and_does_not_begin_twice(slurm, tmp_path):
+    on = pp.Slurm(2, partition="gpu", time="0:10:00", ranks=(1, 2), python="/opt/a python")
+    job = submit(PLAN, on=on, out=tmp_path / "a run")
+    assert (job.job_id, job.run_dir) == ("4711", tmp_path / "a run")
+    ((command, *words),) = slurm.asked
+    assert command == "sbatch"
+    assert {"--no-requeue", "--nodes=2", "--ntasks-per-node=1", "--partition=gpu"} < {*words}
+    assert shlex.split(slurm.script.splitlines()[1]) == [
+        "exec", "/opt/a python", "-P", "-m", "ppwork", "batch", str(job.run_dir),
+    ]  # fmt: skip
+    record = JobRecord.load(job.run_dir)
+    assert (record.plan, record.job_id) == (PLAN, "4711")
+    assert pp.Slurm(record.nodes, srun=record.asked, **record.options) == on
+
+
+def test_what_no_queue_takes_is_refused_and_leaves_nothing(slurm, tmp_path):
+    with pytest.raises(PlanError, match="without a queue"):
+        submit(PLAN, on=pp.Hosts("a", "b"))
+    with pytest.raises(PlanError, match="over hosts"):
+        submit(pp.Plan(mesh_size=1, one_process=True), on=pp.Slurm(2))
+    with pytest.raises(PlanError, match="ranks"):
+        submit(PLAN, on=pp.Slurm(2, ranks=(1, 1)))
+    slurm.fails("sbatch", "sbatch: error: invalid partition specified: gpu\n")
+    with pytest.raises(PlanError, match="invalid partition"):
+        submit(PLAN, on=pp.Slurm(2), out=tmp_path / "run")
+    assert not list((tmp_path / "run").iterdir())
+
+
+def test_a_job_that_waits_says_how_many_are_before_it(slurm, tmp_path):
+    job = submit(PLAN, on=pp.Slurm(2), out=tmp_path / "run")
+    slurm.says("squeue", "PENDING|Priority|all\n")
+    slurm.says("squeue.waiting", "4000\n4711\n5000\n")
+    assert job.state == "PENDING (Priority), 2 of 3 in the queue"
+    assert not job.is_over
+    slurm.fails("squeue", "slurm_load_jobs error: Invalid job id specified\n")
+    assert (job.state, job.is_over) == (jobs.GONE, True)
+    slurm.fails("squeue", "Unable to contact slurm controller\n")
+    with pytest.raises(PlanError, match="Unable to contact"):
+        _ = job.state
+
+
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [
+        (LaunchEnd(exit_code=0), ""),
+        (LaunchEnd(exit_code=0, what="The outputs differ.", check_first="x"), "The outputs differ"),
+        (LaunchEnd(exit_code=STOPPED, what="It was asked to end."), "asked to end"),
+        (LaunchEnd(exit_code=jobs.REFUSED, what="The hosts have no torch."), "no torch"),
+        (None, r"Slurm's job 4711 ended \(NODE_FAIL\), and its launcher left no word: slurmstepd: oops"),
+    ],
+)
+def test_a_job_that_has_ended_is_read_as_its_launcher_left_it(slurm, tmp_path, end, words):
+    job = submit(PLAN, on=pp.Slurm(2), out=tmp_path / "run")
+    slurm.says("squeue", "RUNNING|None|all\n" if end is not None else "NODE_FAIL|NodeDown|all\n")
+    if end is not None:
+        end.save(job.run_dir)
+    (job.run_dir / jobs.JOB_LOG).write_text("slurmstepd: oops\n")
+    run = attach(job.run_dir, check=False, limit_s=20.0)
+    assert run.exit_code == (None if end is None else end.exit_code)
+    assert (run.failure is None) == (not words)
+    if words:
+        with pytest.raises(RunFailed, match=words):
+            attach(job.run_dir)
+
+
+def test_who_looks_no_longer_leaves_the_job_alone_and_the_stop_button_ends_it(slurm, tmp_path):
+    job = submit(PLAN, on=pp.Slurm(2), out=tmp_path / "run")
+    slurm.says("squeue", "RUNNING|None|all\n")
+    with pytest.raises(PlanError, match="was not over"):
+        attach(job, limit_s=0.3)
+    assert "scancel" not in {words[0] for words in slurm.asked}
+
+    class Pressed:
+        def __init__(self, followed):
+            slurm.says("squeue", "CANCELLED|None|all\n")
+
+        def look(self):
+            raise StopAsked
+
+        def end(self, finished):
+            self.finished = finished
+
+    run = jobs.follow(job, check=False, view=Pressed)
+    assert ["scancel", "4711"] in slurm.asked
+    assert "(CANCELLED)" in run.failure.what
+
+
+def test_jobs_are_listed_and_stopped_by_folder_or_number(slurm, tmp_path):
+    job = submit(PLAN, on=pp.Slurm(2), out=tmp_path / "run")
+    slurm.says("squeue.mine", f"4711|PENDING|Resources|{job.run_dir}\n")
+    slurm.says("squeue", "PENDING|Resources|all\n")
+    assert [(each.job_id, each.run_dir, each.last) for each in own_jobs()] == [
+        ("4711", job.run_dir, "PENDING (Resources)")
+    ]
+    assert find("4711").run_dir == find(4711).run_dir == find(job.run_dir).run_dir == job.run_dir
+    with pytest.raises(PlanError, match="no job 4712"):
+        find(4712)
+    with pytest.raises(PlanError, match="no folder of a submitted run"):
+        find(tmp_path)
+    for which in (str(job.run_dir), "4711"):
+        done = CliRunner().invoke(app, ["stop", which], catch_exceptions=False)
+        assert "cancelled job 4711" in done.output
+    listed = CliRunner().invoke(app, ["ps"], catch_exceptions=False).output
+    assert "job 4711" in listed
+    slurm.fails("squeue.mine", "squeue: fatal: Could not establish a configuration source\n")
+    assert own_jobs() == []
+    slurm.fails("squeue.mine", "Unable to contact slurm controller\n")
+    assert "Unable to contact" in CliRunner().invoke(app, ["ps"], catch_exceptions=False).output
+    done = CliRunner().invoke(app, ["submit", "--out", str(tmp_path / "two"), "--on", "slurm:2,time=5"])
+    assert "job 4711" in done.output
+    assert "--time=5" in slurm.asked[-1]
+
+
+def test_ctrl_c_at_the_terminal_leaves_the_job_and_says_so(slurm, tmp_path, monkeypatch):
+    job = submit(PLAN, on=pp.Slurm(2), out=tmp_path / "run")
+
+    def pressed(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ppwork.cli.jobs.follow", pressed)
+    done = CliRunner().invoke(app, ["attach", str(job.run_dir)], catch_exceptions=False)
+    assert (done.exit_code, "job 4711 goes on" in done.output) == (0, True)
+    assert "scancel" not in {words[0] for words in slurm.asked}
+
+
+def test_the_launcher_of_a_job_writes_down_why_it_started_nothing(slurm, tmp_path, monkeypatch):
+    """Slurm's own message goes to a log on a node that nobody reads."""
+    monkeypatch.setattr(jobs.signal, "signal", lambda *_: None)  # as a process of its own it has them
+    job = submit(PLAN, on=pp.Slurm(2), out=tmp_path / "run")
+    slurm.fails("srun", "srun: error: no such option\n")
+    assert jobs.main(job.run_dir) == jobs.REFUSED
+    assert "srun: error: no such option" in LaunchEnd.load(job.run_dir).what
+    (job.run_dir / "plan.json").write_bytes(PLAN.to_json())
+    LaunchEnd(exit_code=0).save(job.run_dir)
+    assert jobs.main(job.run_dir) == jobs.REFUSED  # begun once more by somebody: the first one's word stays
+    assert LaunchEnd.load(job.run_dir).exit_code == 0
+
+
+def test_bars_of_a_job_end_where_its_records_do_whatever_its_clock_says(tmp_path):
+    """Its launcher's clock was compared with nobody's here."""
+    record = JobRecord(plan=PLAN, nodes=2, asked=(), options={}, limit_s=1.0, job_id="4711")
+    (tmp_path / JOB_FILE).write_bytes(msgspec.json.encode(record))
+    ahead_ns = time.monotonic_ns() + 5_000_000_000_000
+    facts = JobProgress(Job("4711", tmp_path))
+    with Recorder(span_file(tmp_path, 1)) as recorder:
+        facts.look()
+        ids = {"call_id": 0, "chunk_index": 0, "cache_epoch": 0}
+        recorder.add_span("generate", ahead_ns, end_ns=ahead_ns + 1000, ids=ids)
+        facts.look()
+    (bar,) = facts.bars
+    assert facts.now_ns == bar.end_ns
+    assert facts.name.endswith("job 4711: handed in")
