@@ -33,7 +33,7 @@ FACTS = ("lesson", "question", "minutes", "exercise_minutes", "ranks", "runs_on"
 MAX_LINES, MAX_WIDTH = 20, 99
 PROGRAM_LINES = range(6, 41)
 """Of a whole program, without empty ones."""
-MINUTES_A_QUESTION = 8
+MINUTES_A_QUESTION = 9
 WORDS_A_MINUTE, PROGRAM_MINUTES, FUNCTION_MINUTES = 180, 3, 1.5
 LINE_S, FIGURE_S, PRINTED_S = 6, 30, 1
 """For a line of code, a figure with its caption, and a line that was printed. Without the last two, readers
