@@ -60,7 +60,7 @@ def laid_out(folder: Path) -> None:
         else:
             nbformat.write(_shown(page, kept, folder), place)
     for picture in (*(ROOT / "docs").glob("*.png"), *RESULTS.glob("*.png")):
-        shutil.copy(picture, folder / picture.parent.relative_to(ROOT))
+        shutil.copy(picture, folder / picture.relative_to(ROOT))
     (folder / "api").mkdir()
     for module, text in reference(API).items():
         (folder / "api" / f"{module}.md").write_text(text)

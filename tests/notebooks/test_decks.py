@@ -23,6 +23,8 @@ pytestmark = pytest.mark.notebook
 SLIDES = FOLDER.parent / "slides"
 MAX_BYTES = 1_500_000
 """Of a deck, as decks are committed."""
+MOST_SLIDES = 40
+"""Of a half-day, with its cover: what an audience can take."""
 SMALLEST_TEXT_PX, SMALLEST_FIXED_PX = 16 * 96 / 72, 12 * 96 / 72
 """16 pt, and 12 pt for what was printed, tables of outputs, and the foot."""
 
@@ -149,6 +151,8 @@ def walked(page, total):
 
 def test_every_slide_fits_its_page_and_is_legible(deck):
     total = opened(deck)
+    if "day-1-" in deck.deck_address:
+        assert total <= MOST_SLIDES
     seen = walked(deck, total)
     assert total > 5
     assert [slide["title"] for slide in seen if not slide["fits"]] == []

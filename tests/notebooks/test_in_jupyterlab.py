@@ -32,7 +32,7 @@ import ppwork as pp
 times = {"encode_ms": 15.0, "decode_ms": 15.0, "stage1_ms": 30.0, "payload_mb": 0.1}
 plan = pp.synthetic(pp.Plan(mesh_size=2, chunks=12, backend="gloo"), **times)"""
 SMALL = {
-    OVERLAP: (PLAN, "pp.what_if(plan.replace(in_flight_depth=2))"),
+    OVERLAP: (PLAN,),
     FAILURES: (
         PLAN,
         "slow = plan.replace(chunks=40, in_flight_depth=2, options={**plan.options, 'tp_sums': 1})\n"
@@ -43,6 +43,7 @@ SMALL = {
 }
 LIMIT_S = 400.0
 """On a whole lesson; it takes less than a minute on two quiet cores."""
+SLIDERS = "pp.what_if(plan.replace(in_flight_depth=2))"
 LONG = """\
 long = pp.launch(plan.replace(chunks=2000, in_flight_depth=2), out="long", check=False)
 print(long.failure.what)
@@ -110,7 +111,7 @@ def take_figures(page, shots: Path, name: str) -> None:
 
 
 def test_the_lesson_on_overlap(lab, seen, shots):
-    copy_of(OVERLAP, lab.root, LONG)
+    copy_of(OVERLAP, lab.root, SLIDERS, LONG)
     page = seen.page
     open_notebook(page, lab, OVERLAP)
     run_all(page)

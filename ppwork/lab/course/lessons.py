@@ -45,7 +45,8 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """A statement, as a sentence."""
     show: tuple[str, ...] = ()
     """Ids of cells."""
-    part: Literal["source", "output", "both"] = "both"
+    part: Literal["source", "output", "printed", "picture", "both"] = "both"
+    """``output`` is ``printed`` and ``picture`` together."""
     lines: tuple[int, int] | None = None
     """First and last line of the source, from 1; ``None``: all of it."""
     text: str = ""

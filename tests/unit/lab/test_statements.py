@@ -77,6 +77,12 @@ def test_a_slide_shows_the_outputs_alone():
     assert "import" not in html
 
 
+@pytest.mark.parametrize(("part", "has_text"), [("printed", True), ("picture", False)])
+def test_a_slide_shows_of_an_output_only_what_was_printed_or_only_the_picture(part, has_text):
+    (html,) = shown(cell(PROGRAM, output("a", f"<pre>rank 0: 42</pre>{drawn()}")), part=part)
+    assert ("rank 0: 42" in html, "<img" in html) == (has_text, not has_text)
+
+
 def test_two_narrow_texts_stand_side_by_side_and_wide_ones_below_each_other():
     (html,) = shown(cell(PROGRAM, printed("42\n")))
     assert html.count('<div class="beside">') == 1
