@@ -11,7 +11,7 @@ from typing import Any
 
 from ppwork.errors import PlanError
 from ppwork.lab.course.lessons import Lesson, Statement
-from ppwork.lab.course.shown import PICTURE, WORDS, Block, outputs, source
+from ppwork.lab.course.shown import PICTURE, PRINTED, WORDS, Block, outputs, source
 from ppwork.lab.course.slides import Part, Slide
 from ppwork.lab.course.text import html_of, inline_html, without_headings
 
@@ -71,6 +71,8 @@ def _blocks(cell: Any, statement: Statement) -> Iterator[Block]:  # noqa: ANN401
         yield source(textwrap.dedent("\n".join(lines[first - 1 : last])).strip("\n"))
     if statement.part in ("output", "both"):
         yield from outputs(cell)
+    if statement.part == "picture":
+        yield from (block for block in outputs(cell) if block.kind != PRINTED)
 
 
 def _once(block: Block, title: str) -> Block:
