@@ -37,7 +37,7 @@ MINUTES_A_QUESTION = 8
 WORDS_A_MINUTE, LINE_S, PROGRAM_MINUTES, FUNCTION_MINUTES = 180, 6, 3, 1.5
 SLACK, SLACK_MINUTES = 0.3, 5
 MAX_MINUTES = 36
-MIN_SLIDES, MAX_SLIDES, SLIDE_LINES, SLIDE_WORDS = 8, 10, 14, 40
+MIN_SLIDES, MAX_SLIDES, SLIDE_LINES, SLIDE_WORDS = 7, 10, 14, 40
 TORCHS = {"send", "recv", "isend", "irecv", "broadcast", "all_reduce", "all_gather", "barrier", "scatter"}
 PARAMETER = re.compile(r"\w+: (int|float|str|bool) = \S+  # \S.*")
 CHECK = re.compile(r'pp\.check\(\s*"(\d\d\.\d+)"|^%%ranks .*--check (\d\d\.\d+)')
@@ -545,7 +545,7 @@ def _slide(slide, cells):
     if len(slide.get("text", "").split()) > SLIDE_WORDS:
         yield f"its text has more than {SLIDE_WORDS} words"
     part = slide.get("part", "both")
-    if part not in ("source", "output", "both"):
+    if part not in ("source", "output", "picture", "both"):
         yield f"its part is {part!r}"
     for name in slide.get("show", []):
         if name not in cells:
@@ -567,7 +567,7 @@ def _part(cell, part, lines):
         yield f"lines {lines} of {cell.id!r}, which has {len(source)}"
     elif part in ("source", "both") and last - first + 1 > SLIDE_LINES:
         yield f"{last - first + 1} lines of {cell.id!r}, more than {SLIDE_LINES}"
-    if part in ("output", "both") and not cell.outputs:
+    if part in ("output", "picture", "both") and not cell.outputs:
         yield f"the cell {cell.id!r} shows nothing"
 
 
