@@ -57,15 +57,21 @@ SAID = {
     ),
     "dtype": (f"ranks 1 and 2 {CALLED} 2 of chunk 1; rank 3 called all_reduce float64[4]", "tensors differ"),
     "one more at the end": (
-        f"ranks 1 and 3 ended chunk 2 after 2; rank 2 {CALLED} 3 of chunk 2",
+        f"ranks 1 and 3 ended chunk 2 after 2 collectives; rank 2 {CALLED} 3 of chunk 2",
         "only one rank",
     ),
     "one more before": (
         f"ranks 1 and 2 {CALLED} 1 of chunk 3; rank 3 called all_reduce float32[7] as collective 1",
         "tensors differ",
     ),
-    "fewer": (f"ranks 1 and 3 {CALLED} 2 of chunk 4; rank 2 ended chunk 4 after 1", "only one rank knows"),
-    "none": (f"ranks 1 and 3 {CALLED} 1 of chunk 5; rank 2 ended chunk 5 after 0", "only one rank knows"),
+    "fewer": (
+        f"ranks 1 and 3 {CALLED} 2 of chunk 4; rank 2 ended chunk 4 after 1 collective",
+        "only one rank knows",
+    ),
+    "none": (
+        f"ranks 1 and 3 {CALLED} 1 of chunk 5; rank 2 ended chunk 5 after 0 collectives",
+        "only one rank knows",
+    ),
     "input": ("rank 3 had another 'sigma'", "write to the envelope"),
     "inputs missing": ("the mesh ranks had [2, 1, 2] tensors", "write to the envelope"),
 }
@@ -124,7 +130,8 @@ def test_a_sum_behind_one_ranks_flag_is_caught_at_the_end_of_the_last_chunk(tmp_
     assert mesh
     for record in mesh:
         assert (
-            "rank 1 ended chunk 1 after 1; rank 2 called all_reduce float32[4] as collective 2" in record.what
+            "rank 1 ended chunk 1 after 1 collective; rank 2 called all_reduce float32[4] as collective 2"
+            in record.what
         )
     assert [e.chunk_index for e in run.entries(0) if e.name == "emit"] == [0]
     assert [e.chunk_index for e in run.entries(1) if e.name == "result.send"] == [0]
