@@ -221,11 +221,12 @@ def launch_script(
     ops: bool = False,
     live: bool | None = None,
     picture: bool = True,
+    record: bool = True,
 ) -> ScriptRun:
     """Run a program in plain ``torch.distributed`` on ``nproc`` ranks of this machine, in view of the cell.
 
     The arguments are those of ``launcher.script.launch_script``; ``live`` is that of ``launch``, and
-    ``picture=False`` leaves the picture of the calls out of what is shown.
+    ``picture=False`` leaves the picture of the calls out; with ``record=False`` no calls are recorded.
 
     Returns:
         The finished program, which shows what its ranks printed, in the order of the ranks, and in a notebook
@@ -239,12 +240,21 @@ def launch_script(
     Blocks:
         Until all ranks have ended; at most ``limit_s`` plus a few seconds of clean-up.
     """
+    picture = picture and record
 
     def view(run_dir: Path, ranks: int) -> View:
         return view_of(ScriptProgress(run_dir, ranks), live=live, drawn=picture)
 
     run = launch_program(
-        script, nproc=nproc, arguments=arguments, out=out, check=check, limit_s=limit_s, ops=ops, view=view
+        script,
+        nproc=nproc,
+        arguments=arguments,
+        out=out,
+        check=check,
+        limit_s=limit_s,
+        ops=ops,
+        record=record,
+        view=view,
     )
     shown = in_notebook() if live is None else live
     return ShownRun.of(run, drawn=picture, cell=_cell() if shown else None)

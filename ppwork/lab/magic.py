@@ -22,7 +22,7 @@ from ppwork.records.files import write_whole
 
 SIGNATURE = b"# A cell wrote this file, and the next one with its name replaces it: "
 USAGE = (
-    "%%ranks N [--file NAME.py] [--limit SECONDS] [--as NAME] [--ops] [--no-picture] "
+    "%%ranks N [--file NAME.py] [--limit SECONDS] [--as NAME] [--ops] [--no-picture] [--no-record] "
     "[--may-fail [--no-diagnosis] | --check EXERCISE] "
     "[ARGUMENTS of the program]"
 )
@@ -37,6 +37,7 @@ def ranks(line: str, cell: str) -> object:
     ``--as NAME`` gives the finished program this name in the notebook, ``--may-fail`` shows a failure in
     place of raising it, ``--check EXERCISE`` takes the program for the answer to an exercise. ``--ops``
     records operators of torch, too: what DDP, compiled code and methods of ``ProcessGroup`` call.
+    ``--no-record`` records no calls, and so shows no picture: for a program that measures its own.
     ``--no-picture`` leaves the picture out where the printed lines say all, ``--no-diagnosis`` the text of a
     failure where the picture says all, or the reader is still to find the cure.
 
@@ -63,6 +64,7 @@ def ranks(line: str, cell: str) -> object:
         limit_s=limit_s,
         ops=options.ops,
         picture=options.picture,
+        record=options.record,
     )
     if not in_notebook():  # there the live view has ended as the program
         _show(run)
@@ -151,6 +153,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--as", dest="name", type=identifier)
     parser.add_argument("--ops", action="store_true")
     parser.add_argument("--no-picture", dest="picture", action="store_false")
+    parser.add_argument("--no-record", dest="record", action="store_false")
     parser.add_argument("--no-diagnosis", dest="diagnosis", action="store_false")
     ends = parser.add_mutually_exclusive_group()
     ends.add_argument("--may-fail", action="store_true")

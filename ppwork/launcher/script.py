@@ -116,6 +116,7 @@ def launch_script(
     check: bool = True,
     limit_s: float = LIMIT_S,
     ops: bool = False,
+    record: bool = True,
     view: Callable[[Path, int], View] = NoView,
 ) -> ScriptRun:
     """Run a program on ``nproc`` ranks of this machine and wait for the end.
@@ -128,6 +129,8 @@ def launch_script(
         check: Raise if the program fails; else the failure is in ``ScriptRun.failure``.
         limit_s: Hard limit on the whole program, in seconds.
         ops: Record operators of torch, too: what DDP, compiled code and methods of ``ProcessGroup`` call.
+        record: Record the calls of torch.distributed: 10 to 25 microseconds for each. Without them a failure
+            is told from the logs alone.
         view: Makes what shows the program while it goes, of the run folder and the number of ranks.
 
     Returns:
@@ -158,7 +161,7 @@ def launch_script(
         program = [
             "-m",
             "ppwork",
-            "rank-ops" if ops else "rank",
+            "rank-ops" if ops else "rank" if record else "rank-plain",
             str(run_dir.absolute()),
             str(path),
             *arguments,
