@@ -59,8 +59,8 @@ def laid_out(folder: Path) -> None:
             place.write_text(_linked(page.read_text(), page, kept, folder))
         else:
             nbformat.write(_shown(page, kept, folder), place)
-    for picture in (ROOT / "docs").glob("*.png"):
-        shutil.copy(picture, folder / "docs")
+    for picture in [*(ROOT / "docs").glob("*.png"), *RESULTS.glob("*.png")]:
+        shutil.copy(picture, folder / picture.relative_to(ROOT))
     (folder / "api").mkdir()
     for module, text in reference(API).items():
         (folder / "api" / f"{module}.md").write_text(text)
