@@ -38,10 +38,12 @@ def main() -> int:
             with _held():
                 from ppwork.worker import one_process
             return one_process.main(Path(run_dir))
-        case [("rank" | "rank-ops") as entry, folder, program, *arguments]:
+        case [("rank" | "rank-ops" | "rank-plain") as entry, folder, program, *arguments]:
             from ppwork.worker import script
 
-            return script.main(folder, program, arguments, ops=entry == "rank-ops")
+            return script.main(
+                folder, program, arguments, ops=entry == "rank-ops", record=entry != "rank-plain"
+            )
         case _:
             try:
                 from ppwork.cli import main as cli

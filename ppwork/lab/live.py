@@ -225,11 +225,12 @@ def launch_script(
     live: bool | None = None,
     picture: bool = True,
     on: Places | None = None,
+    record: bool = True,
 ) -> ScriptRun:
-    """Run a program in plain ``torch.distributed`` on ``nproc`` ranks of this machine, or of others.
+    """Run a program in plain ``torch.distributed`` on ``nproc`` ranks of this machine, or of others, in view.
 
     The arguments are those of ``launcher.script.launch_script``; ``live`` is that of ``launch``, and
-    ``picture=False`` leaves the picture of the calls out of what is shown. In view of the cell.
+    ``picture=False`` leaves the picture of the calls out; with ``record=False`` no calls are recorded.
 
     Returns:
         The finished program, which shows what its ranks printed, in the order of the ranks, and in a notebook
@@ -243,6 +244,7 @@ def launch_script(
     Blocks:
         Until all ranks have ended; at most ``limit_s`` plus a few seconds of clean-up.
     """
+    picture = picture and record
 
     def view(run_dir: Path, ranks: int) -> View:
         return view_of(ScriptProgress(run_dir, ranks), live=live, drawn=picture)
@@ -255,6 +257,7 @@ def launch_script(
         check=check,
         limit_s=limit_s,
         ops=ops,
+        record=record,
         view=view,
         on=on,
     )

@@ -23,7 +23,7 @@ from ppwork.records.files import write_whole
 
 SIGNATURE = b"# A cell wrote this file, and the next one with its name replaces it: "
 USAGE = (
-    "%%ranks N [--file NAME.py] [--limit SECONDS] [--as NAME] [--ops] [--no-picture] "
+    "%%ranks N [--file NAME.py] [--limit SECONDS] [--as NAME] [--ops] [--no-picture] [--no-record] "
     "[--on HOSTS [--ranks 1,2]] "
     "[--may-fail [--no-diagnosis] | --check EXERCISE] "
     "[ARGUMENTS of the program]"
@@ -39,6 +39,7 @@ def ranks(line: str, cell: str) -> object:
     ``--as NAME`` gives the finished program this name in the notebook, ``--may-fail`` shows a failure in
     place of raising it, ``--check EXERCISE`` takes the program for the answer to an exercise. ``--ops``
     records operators of torch, too: what DDP, compiled code and methods of ``ProcessGroup`` call.
+    ``--no-record`` records no calls, and so shows no picture: for a program that measures its own.
     ``--no-picture`` leaves the picture out where the printed lines say all, ``--no-diagnosis`` the text of a
     failure where the picture says all, or the reader is still to find the cure. ``--on`` names hosts as
     ``ppwork run --on`` does, such as ``local:2``, and ``--ranks`` how many ranks each has.
@@ -67,6 +68,7 @@ def ranks(line: str, cell: str) -> object:
         ops=options.ops,
         picture=options.picture,
         on=places_of(options.on, options.ranks) if options.on else None,
+        record=options.record,
     )
     if not in_notebook():  # there the live view has ended as the program
         _show(run)
@@ -157,6 +159,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--no-picture", dest="picture", action="store_false")
     parser.add_argument("--on", default="")
     parser.add_argument("--ranks", default="")
+    parser.add_argument("--no-record", dest="record", action="store_false")
     parser.add_argument("--no-diagnosis", dest="diagnosis", action="store_false")
     ends = parser.add_mutually_exclusive_group()
     ends.add_argument("--may-fail", action="store_true")

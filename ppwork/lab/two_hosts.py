@@ -8,6 +8,7 @@ recorded on hosts in miniature, and says so.
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -30,6 +31,8 @@ IN_MINIATURE, HERE = "two hosts in miniature", "one machine, two torchruns"
 RECORDED = f"recorded on {IN_MINIATURE}"
 LOOPBACK = "127.0.0.1"
 INTERFACE_VARIABLE = "GLOO_SOCKET_IFNAME"
+RANKS_OF = re.compile(r"--nproc-per-node=(\d+)")
+STORE_OF = re.compile(r"--master-addr=(\S+) --master-port=(\d+)")
 LOOK_S = 0.02
 LIMIT_S = 90.0
 RECORDS = Path(__file__).parent / "recorded" / "two_hosts.json"
@@ -52,6 +55,22 @@ class TwoHosts:
     def printed(self, host: int) -> str:
         """Return what the ranks of a host printed, host 0 or 1."""
         return "\n".join(self.lines[host])
+
+    @property
+    def ranks(self) -> dict[str, list[int]]:
+        """The ranks of each host by its name, as the commands start them."""
+        counts = [int(RANKS_OF.findall(command)[0]) for command in self.commands]
+        return {NAMES[0]: [*range(counts[0])], NAMES[1]: [*range(counts[0], sum(counts))]}
+
+    @property
+    def store(self) -> str:
+        """Address and port of the store, which host 0 opens."""
+        return ":".join(STORE_OF.findall(self.commands[0])[0])
+
+    @property
+    def interface(self) -> str:
+        """The network interface that both hosts were told to use."""
+        return self.commands[0].split()[0].partition("=")[2]
 
     def __repr__(self) -> str:
         said = [f"({self.where}; here only root may make them)"] if self.where == RECORDED else []

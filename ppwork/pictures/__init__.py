@@ -8,6 +8,7 @@ May import: ``diagnosis``, ``timeline``, ``records``, ``plan``, ``protocol``, ``
 from ppwork.pictures.failures import failure
 from ppwork.pictures.frames import frame
 from ppwork.pictures.groups import topology
+from ppwork.pictures.hosts import hosts
 from ppwork.pictures.journey import journey
 from ppwork.pictures.measures import chunks, depths, mesh, sizes
 from ppwork.pictures.picture import Picture
@@ -32,6 +33,7 @@ __all__ = [
     "edges",
     "failure",
     "frame",
+    "hosts",
     "journey",
     "mesh",
     "program",

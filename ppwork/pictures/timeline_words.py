@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
+from ppwork.errors import listed
 from ppwork.pictures.tables import Table
 from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK
 from ppwork.records.spans import Span
@@ -22,7 +23,7 @@ from ppwork.timeline.chunks import (
     spans_by_chunk,
     total_ns,
 )
-from ppwork.timeline.measures import Measures, measure, stage1_ms_of
+from ppwork.timeline.measures import Measures, dropped_chunks, measure, stage1_ms_of
 from ppwork.timeline.streams import hidden, transfers
 
 
@@ -48,6 +49,9 @@ def timeline_finding(
     measures = _measures(ranks, first, last, depth)
     if measures.period_ms is None or measures.from_chunk is None or measures.to_chunk is None:
         shown = [k for k in emits if first <= k <= last]
+        if dropped := [k for k in dropped_chunks(ranks.get(STAGE0_RANK, ())) if first <= k <= last]:
+            emitted = listed(shown) or "none"
+            return f"Of chunks {first} to {last}, emitted: {emitted}; made, then stale: {listed(dropped)}."
         if emits and (first_chunk is not None or last_chunk is not None):
             return f"Of chunks {first} to {last}, {len(shown)} were emitted, too few in a row for a period."
         return f"{len(emits)} chunk{'' if len(emits) == 1 else 's'} emitted: too few for a period."

@@ -74,7 +74,8 @@ class CollectiveCall(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         if self.operation:
             return f"called {self.operation} as collective {self.count} of chunk {self.chunk_index}"
-        return f"ended chunk {self.chunk_index} after {self.count}"
+        collectives = "collective" if self.count == 1 else "collectives"
+        return f"ended chunk {self.chunk_index} after {self.count} {collectives}"
 
 
 def _text(padded: bytes) -> str:

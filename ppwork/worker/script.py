@@ -20,7 +20,7 @@ from ppwork import process
 from ppwork.worker.trace import start
 
 
-def main(folder: str, script: str, arguments: list[str], *, ops: bool = False) -> int:
+def main(folder: str, script: str, arguments: list[str], *, ops: bool = False, record: bool = True) -> int:
     """Run the program as ``__main__``; what it raises ends this process as it would without us.
 
     Args:
@@ -28,13 +28,14 @@ def main(folder: str, script: str, arguments: list[str], *, ops: bool = False) -
         script: The program.
         arguments: Its own.
         ops: Record operators of torch, too.
+        record: Record the calls; a program that measures its own may not want what that takes.
     """
     process.hold_if_asked()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     sys.stdin = Path(os.devnull).open()  # noqa: SIM115  of this process, as long as it lives
     sys.argv = [script, *arguments]
     sys.path.insert(0, str(Path(script).resolve().parent))  # where Python looks for its neighbours
-    recorder = start(Path(folder), ops=ops)
+    recorder = start(Path(folder), ops=ops) if record else None
     try:
         runpy.run_path(script, run_name="__main__")
     except BaseException as error:

@@ -40,7 +40,7 @@ LINE_S, FIGURE_S, PRINTED_S = 6, 30, 1
 needed a fifth more than the cards said."""
 SLACK, SLACK_MINUTES = 0.25, 5
 MAX_MINUTES = 40
-MIN_SLIDES, MAX_SLIDES, SLIDE_LINES, SLIDE_WORDS = 8, 10, 14, 40
+MIN_SLIDES, MAX_SLIDES, SLIDE_LINES, SLIDE_WORDS = 7, 10, 14, 40
 TORCHS = {"send", "recv", "isend", "irecv", "broadcast", "all_reduce", "all_gather", "barrier", "scatter"}
 PARAMETER = re.compile(r"\w+: (int|float|str|bool) = \S+  # \S.*")
 CHECK = re.compile(r'pp\.check\(\s*"(\d\d\.\d+)"|^%%ranks .*--check (\d\d\.\d+)')

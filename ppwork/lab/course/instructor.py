@@ -7,7 +7,7 @@ from pathlib import Path
 from string import Template
 
 from ppwork.lab.course.lessons import Exercise, Lesson
-from ppwork.lab.course.timetable import DAY_ENDS, Slot, clock, cuts, one_day, shortened, two_days, wanted
+from ppwork.lab.course.timetable import DAY_ENDS, Day, Slot, clock, cuts, one_day, two_days, wanted
 from ppwork.pictures.tables import Table
 
 FILES = Path(__file__).parent / "deck_files"
@@ -32,13 +32,18 @@ def notes(lessons: Sequence[Lesson]) -> str:
 
 def _two_days(lessons: Sequence[Lesson]) -> str:
     parts = []
-    for half, slots in two_days(lessons).items():
-        parts += [f"### {half.title}", _table(slots)]
-        left_out, shorter = shortened(slots)
-        if left_out:
-            numbers = ", ".join(lesson.card.number for lesson in left_out)
-            parts.append(f"That ends late. Without {numbers} it ends at {clock(shorter[-1].ends)}.")
+    for day in two_days(lessons):
+        for half, slots in day.halves.items():
+            parts += [f"### {half.title}", _table(slots)] if slots else []
+        parts += [_homework(day)] if day.at_home or day.left_out else []
     return "\n\n".join(parts)
+
+
+def _homework(day: Day) -> str:
+    lessons = [f"lesson {lesson.card.number}" for lesson in day.at_home]
+    exercises = [_named(cut.leave_out) for cut in day.left_out]
+    exercises[:1] = [f"the exercises {exercises[0]}"] if exercises else []
+    return f"Homework, so that the day ends at {clock(day.ends)}: {'; '.join([*lessons, *exercises])}."
 
 
 def _one_day(lessons: Sequence[Lesson]) -> str:
@@ -53,7 +58,8 @@ def _table(slots: Sequence[Slot]) -> str:
     for slot in slots:
         when = f"{clock(slot.starts)} to {clock(slot.ends)}"
         card = slot.lesson.card if slot.lesson else None
-        facts = [str(card.minutes), str(card.exercise_minutes), str(card.ranks)] if card else ["", "", ""]
+        exercises = str(slot.minutes - card.minutes) if card else ""
+        facts = [str(card.minutes), exercises, str(card.ranks)] if card else ["", "", ""]
         rows.append([when, slot.what, *facts])
     return Table(HEAD, rows).markdown().rstrip()
 

@@ -128,16 +128,18 @@ class HalfDay:
     name: str
     """Of its deck's file."""
     title: str
+    day: int
+    """From 1."""
     numbers: range
     starts: int
-    """Minutes since midnight."""
+    """Minutes since midnight; later, if the morning leaves no time for lunch."""
 
 
 HALF_DAYS = (
-    HalfDay("day-1-morning", "Day 1, morning", range(4), 9 * 60),
-    HalfDay("day-1-afternoon", "Day 1, afternoon", range(4, 8), 13 * 60 + 30),
-    HalfDay("day-2-morning", "Day 2, morning", range(8, 12), 9 * 60),
-    HalfDay("day-2-afternoon", "Day 2, afternoon", range(12, 17), 13 * 60 + 30),
+    HalfDay("day-1-morning", "Day 1, morning", 1, range(4), 9 * 60),
+    HalfDay("day-1-afternoon", "Day 1, afternoon", 1, range(4, 8), 13 * 60 + 30),
+    HalfDay("day-2-morning", "Day 2, morning", 2, range(8, 12), 9 * 60),
+    HalfDay("day-2-afternoon", "Day 2, afternoon", 2, range(12, 17), 13 * 60 + 30),
 )
 
 

@@ -5,7 +5,7 @@ All of it follows from the minutes on the lessons' cards, for any set of lessons
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ppwork.lab.course.lessons import Exercise, HalfDay, Lesson, by_half_day
@@ -52,26 +52,78 @@ class Cut:
     """That all of it saves."""
 
 
-def two_days(lessons: Sequence[Lesson]) -> dict[HalfDay, list[Slot]]:
-    """Return each half-day that has lessons as its slots; the last one ends with the survey."""
-    days = {half: _slots(own, half.starts, lunch=False) for half, own in by_half_day(lessons).items()}
-    if days:
-        days[list(days)[-1]] += _survey(list(days.values())[-1])
-    return days
+@dataclass(frozen=True)
+class Day:
+    """One day of two."""
+
+    halves: Mapping[HalfDay, list[Slot]]
+    at_home: tuple[Lesson, ...]
+    """Lessons that it has no time for."""
+    left_out: tuple[Cut, ...]
+    """Exercises that it has no time for."""
+
+    @property
+    def ends(self) -> int:
+        """Minutes since midnight."""
+        return max((slots[-1].ends for slots in self.halves.values() if slots), default=0)
 
 
-def shortened(slots: Sequence[Slot]) -> tuple[list[Lesson], list[Slot]]:
-    """Return the lessons that a half-day has to leave out to end in time, and its slots without them."""
-    left_out: list[Lesson] = []
-    kept = [slot.lesson for slot in slots if slot.lesson]
-    shorter = list(slots)
-    while shorter[-1].ends > DAY_ENDS and len(kept) > 1:
-        last = wanted(kept)[-1]
-        left_out.append(last)
-        kept = [lesson for lesson in kept if lesson is not last]
-        shorter = _slots(kept, slots[0].starts, lunch=False)
-        shorter += _survey(shorter) if slots[-1].lesson is None else []
-    return left_out, shorter
+def two_days(lessons: Sequence[Lesson]) -> list[Day]:
+    """Return both days, each with what it has to leave out to end in time.
+
+    First go exercises, those of the lesson that is wanted least first of all; then whole lessons. The fewest
+    lessons are left out, and of the others the fewest exercises.
+    """
+    halves = by_half_day(lessons)
+    days = {half.day: [other for other in halves if other.day == half.day] for half in halves}
+    last = max(days, default=0)
+    return [_day({half: halves[half] for half in own}, survey=day == last) for day, own in days.items()]
+
+
+def _day(halves: dict[HalfDay, list[Lesson]], *, survey: bool) -> Day:
+    """Leave out what one day has no time for; a morning that ends early enough loses nothing."""
+    order = wanted([lesson for own in halves.values() for lesson in own])
+    at_home: list[Lesson] = []
+    day = _with_fewer_exercises(halves, at_home, survey=survey)
+    for lesson in reversed(order[1:]):
+        if day.ends <= DAY_ENDS:
+            break
+        without = [*at_home, lesson]
+        if _timed(halves, without, [], survey=survey).ends < _timed(halves, at_home, [], survey=survey).ends:
+            at_home = without
+            day = _with_fewer_exercises(halves, at_home, survey=survey)
+    return day
+
+
+def _with_fewer_exercises(
+    halves: dict[HalfDay, list[Lesson]], at_home: Sequence[Lesson], *, survey: bool
+) -> Day:
+    day = _timed(halves, at_home, [], survey=survey)
+    kept = [lesson for own in halves.values() for lesson in own if lesson not in at_home]
+    for cut in (cut for lesson in reversed(wanted(kept)) for cut in cuts([lesson])):
+        if day.ends <= DAY_ENDS:
+            break
+        shorter = _timed(halves, at_home, [*day.left_out, cut], survey=survey)
+        day = shorter if shorter.ends < day.ends else day
+    return day
+
+
+def _timed(
+    halves: dict[HalfDay, list[Lesson]], at_home: Sequence[Lesson], left_out: Sequence[Cut], *, survey: bool
+) -> Day:
+    """Put what stays of a day on the clock: after the morning, lunch."""
+    saved = {cut.lesson.card.lesson: cut.minutes for cut in left_out}
+    slots: dict[HalfDay, list[Slot]] = {}
+    earliest = 0
+    for half, own in halves.items():
+        kept = [lesson for lesson in own if lesson not in at_home]
+        slots[half] = _slots(kept, max(half.starts, earliest), saved)
+        earliest = slots[half][-1].ends + LUNCH_MIN if kept else earliest
+    last = next((own for own in reversed(slots.values()) if own), None)
+    if survey and last is not None:
+        last += _survey(last)
+    by_number = sorted(left_out, key=lambda cut: cut.lesson.card.lesson)
+    return Day(slots, tuple(sorted(at_home, key=lambda each: each.card.lesson)), tuple(by_number))
 
 
 def one_day(lessons: Sequence[Lesson]) -> list[Slot]:
@@ -80,7 +132,7 @@ def one_day(lessons: Sequence[Lesson]) -> list[Slot]:
     chosen: list[Lesson] = []
     for lesson in wanted(lessons):
         chosen = sorted([*chosen, lesson], key=lambda each: each.card.lesson)
-        slots = _slots(chosen, DAY_STARTS, lunch=True)
+        slots = _slots(chosen, DAY_STARTS, {}, lunch=True)
         slots += _survey(slots)
         if slots[-1].ends > DAY_ENDS:
             break
@@ -122,15 +174,22 @@ def clock(minute: int) -> str:
     return f"{minute // 60}:{minute % 60:02d}"
 
 
-def _slots(lessons: Sequence[Lesson], starts: int, *, lunch: bool) -> list[Slot]:
-    """Put lessons one after another, with a break before one that would make people sit for too long."""
-    return list(_placed(lessons, starts, lunch=lunch))
+def _slots(
+    lessons: Sequence[Lesson], starts: int, saved: Mapping[int, int], *, lunch: bool = False
+) -> list[Slot]:
+    """Put lessons one after another, with a break before one that would make people sit for too long.
+
+    ``saved`` has the minutes of the exercises that a lesson leaves out, by its number.
+    """
+    return list(_placed(lessons, starts, saved, lunch=lunch))
 
 
-def _placed(lessons: Sequence[Lesson], starts: int, *, lunch: bool) -> Iterator[Slot]:
+def _placed(
+    lessons: Sequence[Lesson], starts: int, saved: Mapping[int, int], *, lunch: bool
+) -> Iterator[Slot]:
     now, sat = starts, 0
     for lesson in lessons:
-        minutes = lesson.card.minutes + lesson.card.exercise_minutes
+        minutes = lesson.card.minutes + lesson.card.exercise_minutes - saved.get(lesson.card.lesson, 0)
         pause = None
         if lunch and now >= NOON:
             pause, lunch = Slot(now, LUNCH_MIN, "lunch"), False

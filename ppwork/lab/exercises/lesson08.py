@@ -4,30 +4,43 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from itertools import product
+from typing import Any
 
-from ppwork.lab.exercises.answers import Case, exercise, number_case
+from ppwork.lab.exercises.answers import Case, exercise
 from ppwork.lab.exercises.attempts import Attempt, Programs, program
 
-TIMES_S = ((60.0, 5.0), (10.0, 2.0), (3.0, 5.0))
-"""Of a transfer, and without a pulse."""
+NORMAL_S = ((0.5, 1.5, 4.0), (3.0, 1.0, 20.0), (0.5, 4.0, 2.0), (3.0, 2.5, 3.25), (1.0, 1.0, 5.0))
+"""Of a job in order: longest gap of its pulse, longest step, longest wait in a transfer."""
+
+
+def _times(gap_s: float, step_s: float, wait_s: float) -> tuple[float, float, float]:
+    freeze_s = 2 * gap_s
+    stall_s = 2 * step_s if 2 * step_s > freeze_s else freeze_s + 1
+    return freeze_s, stall_s, 2 * wait_s if 2 * wait_s > stall_s else stall_s + 1
 
 
 @exercise
-def _known_within() -> Iterator[Case]:
-    closed = "The system closes the connections of a process that died; no timeout has to pass."
-    for (timeout_s, pulse_s), has_pulse in product(TIMES_S, (True, False)):
-        killed = ("killed", timeout_s, pulse_s, has_pulse)
-        yield number_case(killed, 0.0, {timeout_s: closed, pulse_s: closed})
-        stopped = ("stopped", timeout_s, pulse_s, has_pulse)
-        habits = {
-            0.0: "The system keeps the connections of a stopped process open.",
-            timeout_s: "There is a pulse, and its time is the shorter one.",
-            pulse_s: "A transfer has a timeout of its own, and here it passes first."
-            if has_pulse
-            else "Without a pulse nobody keeps that time.",
-        }
-        yield number_case(stopped, min(pulse_s, timeout_s) if has_pulse else timeout_s, habits)
+def _three_times() -> Iterator[Case]:
+    for normal in NORMAL_S:
+        right = _times(*normal)
+
+        def thought(given: Any, right: tuple[float, ...] = right) -> str:  # noqa: ANN401
+            return _of_times(given, right)
+
+        yield Case(f"For {normal}", normal, right, thought)
+
+
+def _of_times(given: Any, right: tuple[float, ...]) -> str:  # noqa: ANN401  whatever a learner's function returns
+    if not isinstance(given, tuple) or len(given) != len(right):
+        return "Return three times: freeze_s, stall_s, timeout_s."
+    freeze_s, stall_s, timeout_s = given
+    if timeout_s <= stall_s:
+        return "The rank that waits would give up before the rank that is stuck has said so."
+    if stall_s <= freeze_s:
+        return "stall_s is not above freeze_s: a rank that is stopped is to be found first."
+    if freeze_s != right[0]:
+        return "A pulse that was late once in a job in order may be late again: twice its longest gap."
+    return "Twice what is normal; only where that is not above the time before, a second more than that one."
 
 
 KILL, TERM = -int(signal.SIGKILL), -int(signal.SIGTERM)
@@ -99,5 +112,5 @@ def _nobody_left(attempt: Attempt) -> Iterator[str]:
         yield f"It printed {last}; expected 'ranks that outlive the launcher: 0'."
 
 
-FUNCTIONS = {"08.1": _known_within, "08.3": _cause}
-PROGRAMS: Programs = {"08.2": _only_own_work, "08.4": _nobody_left}
+FUNCTIONS = {"08.2": _three_times, "08.3": _cause}
+PROGRAMS: Programs = {"08.1": _only_own_work, "08.4": _nobody_left}

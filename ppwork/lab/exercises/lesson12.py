@@ -156,7 +156,7 @@ def _three_stages(attempt: Attempt) -> Iterator[str]:
     yield from _forgotten(attempt)
     left, done = _between(attempt, 0, 1), _between(attempt, 2, 0)
     if len(left) != CHUNKS or len(done) != CHUNKS:
-        yield f"{len(left)} chunks left rank 0 and {len(done)} words came back; it should be {CHUNKS} each."
+        yield f"{len(left)} chunks left rank 0, and {len(done)} were confirmed; it should be {CHUNKS} each."
         return
     one, two, three = (_from_word_to_send_ns(left, done, ahead) for ahead in (1, 2, STAGES))
     if _mostly_after(one):
@@ -220,10 +220,10 @@ def _own_costs(attempt: Attempt) -> Iterator[str]:
 
 FUNCTIONS = {"12.1": _mesh_and_depth}
 PROGRAMS: Programs = {
-    "12.2": first_of(
+    "12.3": first_of(
         ends_well("Write down the three lists of calls, and give them to `standing`: who waits for whom?"),
         _reports,
     ),
-    "12.3": _three_stages,
-    "12.4": first_of(ends_well("Are the costs whole milliseconds, in the order of `mine`?"), _own_costs),
+    "12.4": _three_stages,
+    "12.2": first_of(ends_well("Are the costs whole milliseconds, in the order of `mine`?"), _own_costs),
 }

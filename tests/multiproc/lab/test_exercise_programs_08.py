@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from solved import changed, right_program, verdict_of
 
-STALL, LIFELINE = right_program("08.2"), right_program("08.4")
+STALL, LIFELINE = right_program("08.1"), right_program("08.4")
 RECV, BEGIN = "        dist.recv(tensor, src=0)\n", "        began = time.monotonic()\n"
 AGE = "age = time.monotonic() - since if since else 0.0\n"
 
@@ -13,8 +13,8 @@ AGE = "age = time.monotonic() - since if since else 0.0\n"
 @pytest.mark.parametrize(
     ("exercise", "ranks", "source", "hint"),
     [
-        ("08.2", 2, changed(STALL, (RECV + BEGIN, BEGIN + RECV)), "waiting for rank 0"),
-        ("08.2", 2, changed(STALL, (AGE, "age = 0.0\n")), "nobody was warned"),
+        ("08.1", 2, changed(STALL, (RECV + BEGIN, BEGIN + RECV)), "waiting for rank 0"),
+        ("08.1", 2, changed(STALL, (AGE, "age = 0.0\n")), "nobody was warned"),
         ("08.4", 1, changed(LIFELINE, ("    os._exit(1)\n", "    pass\n")), "ends the process"),
     ],
 )  # fmt: skip

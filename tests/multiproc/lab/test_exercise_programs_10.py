@@ -7,10 +7,10 @@ from solved import changed, right_program, verdict_of
 
 STALE, RESTORED = right_program("10.1"), right_program("10.3")
 RECV = "            dist.recv(result, src=1)\n"
-IS_STALE = "            if result[1] < epoch:\n"
+IS_STALE = "            if result[1] < flushed:\n"
 STATE = 'state = {f"{name} {rank}": tensor for name, tensor in model.items()}\n'
 PLAY = "play(model, 0, 3)\n"
-UNRECEIVED = "            if message[1] < epoch:\n                continue\n"
+UNRECEIVED = "            if message[1] < flushed:\n                continue\n"
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ UNRECEIVED = "            if message[1] < epoch:\n                continue\n"
     [
         ("10.1", changed(STALE, (RECV, UNRECEIVED + RECV)), "Who takes the result of chunk 2"),
         ("10.1", changed(STALE, (IS_STALE, "            if result[0] == 2:\n")), "old epoch is shown"),
-        ("10.1", changed(STALE, (IS_STALE, "            if result[1] == epoch:\n")), "old epoch is shown"),
+        ("10.1", changed(STALE, (IS_STALE, "            if result[1] == flushed:\n")), "old epoch is shown"),
         ("10.3", changed(RESTORED, (PLAY + STATE, STATE + PLAY)), "which one does `state` hold"),
         ("10.3", RESTORED.replace(STATE, "state = dict(model)\n"), "need 4"),
     ],

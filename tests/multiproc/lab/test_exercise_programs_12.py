@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from solved import changed, right_program, verdict_of
 
-REPORT, ROW = right_program("12.2"), right_program("12.3")
+REPORT, ROW = right_program("12.3"), right_program("12.4")
 TAKES_RESULT, TAKES_REPORT = "        dist.recv(result, src=1)\n", "        dist.recv(report, src=2)\n"
 AHEAD = "        if k + 1 < CHUNKS:\n"
 LEAVES = AHEAD + "            dist.send(torch.full((1,), k + 1.0), dst=1)\n"
@@ -15,7 +15,7 @@ REPORT_LAST = (TAKES_REPORT + TAKES_RESULT, TAKES_RESULT + TAKES_REPORT)
 RESULT_FIRST = (
     f"{AHEAD}            dist.recv(chunk, src=0)\n{RETURNS}{AHEAD}            dist.send(chunk, dst=2)\n"
 )
-LOOP = ROW[ROW.index("    start, unfinished") : ROW.index('    print("period"')]
+LOOP = ROW[ROW.index("    start, unfinished") : ROW.index("    rest_s = ")]
 BLOCKING = """\
     start = time.monotonic()
     for k in range(CHUNKS + 2):
@@ -48,15 +48,15 @@ POSTED, TAKEN = "unfinished.append((dist.irecv(done, src=2), done))", "         
 @pytest.mark.parametrize(
     ("exercise", "source", "hint"),
     [
-        ("12.2", changed(REPORT, REPORT_LAST, (PASSES_ON + RETURNS, RESULT_FIRST)), ""),
-        ("12.2", changed(REPORT, REPORT_LAST), "three lists"),
+        ("12.3", changed(REPORT, REPORT_LAST, (PASSES_ON + RETURNS, RESULT_FIRST)), ""),
+        ("12.3", changed(REPORT, REPORT_LAST), "three lists"),
         (
-            "12.2",
+            "12.3",
             changed(REPORT, (TAKES_REPORT, ""), ("        dist.send(chunk + 200, dst=0)\n", "")),
             "report 200",
         ),
         (
-            "12.2",
+            "12.3",
             changed(
                 REPORT,
                 (LEAVES + TAKES_REPORT + TAKES_RESULT, TAKES_REPORT + TAKES_RESULT + LEAVES),
@@ -64,14 +64,14 @@ POSTED, TAKEN = "unfinished.append((dist.irecv(done, src=2), done))", "         
             ),
             "nothing overlaps any more",
         ),
-        ("12.3", changed(ROW, (LOOP, BLOCKING)), ""),
-        ("12.3", changed(ROW, (LOOP, BLOCKING_AT_TWO)), "two chunks are unfinished"),
-        ("12.3", changed(ROW, (LOOP, FOUR)), "more than 3 are unfinished"),
-        ("12.3", changed(ROW, ("CHUNKS + 3", "CHUNKS + 1"), ("== 3", "== 1")), "the sum of the three stages"),
-        ("12.3", changed(ROW, ("CHUNKS + 3", "CHUNKS + 2"), ("== 3", "== 2")), "two chunks are unfinished"),
-        ("12.3", changed(ROW, ("CHUNKS + 3", "2 * CHUNKS"), ("== 3", "== 8")), "more than 3 are unfinished"),
+        ("12.4", changed(ROW, (LOOP, BLOCKING)), ""),
+        ("12.4", changed(ROW, (LOOP, BLOCKING_AT_TWO)), "two chunks are unfinished"),
+        ("12.4", changed(ROW, (LOOP, FOUR)), "more than 3 are unfinished"),
+        ("12.4", changed(ROW, ("CHUNKS + 3", "CHUNKS + 1"), ("== 3", "== 1")), "the sum of the three stages"),
+        ("12.4", changed(ROW, ("CHUNKS + 3", "CHUNKS + 2"), ("== 3", "== 2")), "two chunks are unfinished"),
+        ("12.4", changed(ROW, ("CHUNKS + 3", "2 * CHUNKS"), ("== 3", "== 8")), "more than 3 are unfinished"),
         (
-            "12.3",
+            "12.4",
             changed(
                 ROW,
                 (POSTED, "unfinished.append((None, done))"),

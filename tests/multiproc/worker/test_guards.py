@@ -85,7 +85,7 @@ SAID = {
         ["ranks 1 and 2 at SUM", "rank 3 at FROM"],
     ),
     "one more at the end": (
-        f"ranks 1 and 3 ended chunk 5 after 2; rank 2 {CALLED} 3 of chunk 5",
+        f"ranks 1 and 3 ended chunk 5 after 2 collectives; rank 2 {CALLED} 3 of chunk 5",
         FLAG,
         ["ranks 1 and 3, last at SUM", "rank 2 at SUM"],
     ),
@@ -95,12 +95,12 @@ SAID = {
         ["ranks 1 and 2 at SUM", "rank 3 at SUM"],
     ),
     "fewer": (
-        f"ranks 1 and 3 {CALLED} 2 of chunk 7; rank 2 ended chunk 7 after 1",
+        f"ranks 1 and 3 {CALLED} 2 of chunk 7; rank 2 ended chunk 7 after 1 collective",
         FLAG,
         ["ranks 1 and 3 at SUM", "rank 2, last at SUM"],
     ),
     "none": (
-        f"ranks 1 and 3 {CALLED} 1 of chunk 8; rank 2 ended chunk 8 after 0",
+        f"ranks 1 and 3 {CALLED} 1 of chunk 8; rank 2 ended chunk 8 after 0 collectives",
         FLAG,
         ["ranks 1 and 3 at SUM"],
     ),
@@ -167,7 +167,8 @@ def test_a_sum_behind_one_ranks_flag_is_caught_at_the_end_of_the_last_chunk(tmp_
     assert mesh
     for record in mesh:
         assert (
-            "rank 1 ended chunk 1 after 1; rank 2 called all_reduce float32[4] as collective 2" in record.what
+            "rank 1 ended chunk 1 after 1 collective; rank 2 called all_reduce float32[4] as collective 2"
+            in record.what
         )
     assert [e.chunk_index for e in run.entries(0) if e.name == "emit"] == [0]
     assert [e.chunk_index for e in run.entries(1) if e.name == "result.send"] == [0]

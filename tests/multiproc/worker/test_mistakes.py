@@ -34,7 +34,7 @@ MISTAKES = {
     ),
     "OneRankSums": (
         {1, 2},
-        "rank 1 ended chunk 0 after 1; rank 2 called all_reduce float32[4] as collective 2",
+        "rank 1 ended chunk 0 after 1 collective; rank 2 called all_reduce float32[4] as collective 2",
         "one rank",
     ),
 }

@@ -12,7 +12,6 @@ from right_answers import (
     dropped,
     is_right,
     judge,
-    known_within,
     two_verdicts,
 )
 
@@ -73,16 +72,11 @@ def test_right_answer_is_right(exercise):
         ("04.4", lambda period, e, g, d: (period + g) / 2, "work of rank 0"),
         ("05.2", lambda a, b, t: 2, "One less"),
         ("05.2", lambda a, b, t: RIGHT["05.2"](a, b, t) + 1, "One more"),
-        ("08.1", lambda what, t, f, w: t, "closes the connections"),
-        ("08.1", lambda what, t, f, w: f, "no timeout has to pass"),
-        ("08.1", lambda what, t, f, w: 0, "keeps the connections of a stopped process open"),
-        ("08.1", lambda what, t, f, w: 0 if what == "killed" else t, "There is a pulse"),
-        ("08.1", lambda what, t, f, w: known_within(what, t, f, True), "nobody keeps that time"),
-        (
-            "08.1",
-            lambda what, t, f, w: 0 if what == "killed" else f if w else t,
-            "A transfer has a timeout",
-        ),
+        ("08.2", lambda g, s, w: (2 * g, 2 * s, 2 * w), "a rank that is stopped is to be found first"),
+        ("08.2", lambda g, s, w: (2 * g, max(2 * s, 2 * g + 1), 2 * w), "would give up before"),
+        ("08.2", lambda g, s, w: (g, *RIGHT["08.2"](g, s, w)[1:]), "twice its longest gap"),
+        ("08.2", lambda g, s, w: (2 * g, 2 * s + 2 * g, 9 * w + 9 * s), "Twice what is normal"),
+        ("08.2", lambda g, s, w: 2 * w, "Return three times"),
         ("08.3", lambda records, codes: min(records, key=records.get), "who noticed first"),
         (
             "08.3",

@@ -16,7 +16,6 @@ from ppwork.lab.course.timetable import (
     SITTING_MIN,
     cuts,
     one_day,
-    shortened,
     two_days,
     wanted,
 )
@@ -37,11 +36,18 @@ def times(slots):
     return [(slot.starts, slot.minutes) for slot in slots]
 
 
+def slots_of(lessons):
+    """The slots of each half-day of two days."""
+    return [slots for day in two_days(lessons) for slots in day.halves.values()]
+
+
 WHOLE = [lesson(number) for number in range(17)]
+SHORT = [lesson(number, exercise_minutes=0) for number in range(17)]
+"""Both days have time for them."""
 
 
 def test_a_half_day_has_a_break_before_a_lesson_that_would_be_too_long_a_sitting():
-    (slots,) = two_days([lesson(0, 20, 0), lesson(1, 30, 10), lesson(2, 5, 0)]).values()
+    (slots,) = slots_of([lesson(0, 20, 0), lesson(1, 30, 10), lesson(2, 5, 0)])
     assert [(slot.what, *slot_times) for slot, slot_times in zip(slots, times(slots), strict=True)] == [
         ("00 How?", 540, 20),
         ("01 How?", 560, 40),
@@ -52,7 +58,7 @@ def test_a_half_day_has_a_break_before_a_lesson_that_would_be_too_long_a_sitting
 
 
 def test_slots_follow_each_other_and_nobody_sits_too_long():
-    for slots in [*two_days(WHOLE).values(), one_day(WHOLE)]:
+    for slots in [*slots_of(WHOLE), one_day(WHOLE)]:
         assert [slot.starts for slot in slots[1:]] == [slot.ends for slot in slots[:-1]]
         sat = 0
         for slot in slots:
@@ -61,12 +67,13 @@ def test_slots_follow_each_other_and_nobody_sits_too_long():
 
 
 def test_two_days_have_every_lesson_once_and_the_survey_last():
-    days = two_days(WHOLE)
-    assert [half.title for half in days] == [
+    days = two_days(SHORT)
+    assert [half.title for day in days for half in day.halves] == [
         "Day 1, morning", "Day 1, afternoon", "Day 2, morning", "Day 2, afternoon"
     ]  # fmt: skip
-    slots = [slot for own in days.values() for slot in own]
-    assert [slot.lesson for slot in slots if slot.lesson] == WHOLE
+    assert [(day.at_home, day.left_out) for day in days] == [((), ()), ((), ())]
+    slots = [slot for own in slots_of(SHORT) for slot in own]
+    assert [slot.lesson for slot in slots if slot.lesson] == SHORT
     assert [slot.what for slot in slots].count("the survey") == 1
     assert slots[-1].what == "the survey"
 
@@ -168,13 +175,31 @@ def test_the_notes_of_the_whole_course_have_the_pairs_what_is_left_out_and_what_
     assert "(31 minutes on the card, 3 ranks)" in found
     assert "$" not in found
     assert "Left out: lessons 06, " in found
-    assert "That ends late. Without 16 it ends at 16:58." in found
+    assert "Homework, so that the day ends at 16:58: lesson 16." in found
 
 
-def test_a_half_day_that_ends_in_time_leaves_nothing_out_and_one_lesson_stays():
-    (slots,) = two_days(WHOLE[:3]).values()
-    assert shortened(slots) == ([], slots)
-    (slots,) = two_days([lesson(0, minutes=900), lesson(1, minutes=900)]).values()
-    left_out, shorter = shortened(slots)
-    assert [each.card.lesson for each in left_out] == [1]
-    assert [slot.what for slot in shorter] == ["00 How?", "the survey"]
+def test_a_day_that_ends_late_leaves_exercises_out_then_lessons_and_keeps_an_hour_for_lunch():
+    def with_exercises(number, minutes):
+        cells = [
+            *exercise(f"{number:02d}.1", "count", on_ranks=False),
+            *exercise(f"{number:02d}.2", "ring", on_ranks=True),
+        ]
+        return lesson(number, minutes, 15, cells)
+
+    (day,) = two_days([with_exercises(number, 28) for number in range(9, 17)])
+    assert day.ends <= DAY_ENDS
+    assert [each.card.lesson for each in day.at_home] == []
+    assert [cut.lesson.card.lesson for cut in day.left_out] == [12, 13, 14, 15, 16]
+    assert {cut.minutes for cut in day.left_out} == {5}
+    morning, afternoon = day.halves.values()
+    assert afternoon[0].starts - morning[-1].ends >= LUNCH_MIN
+
+    (day,) = two_days([with_exercises(number, 45) for number in range(9, 17)])
+    assert day.ends <= DAY_ENDS
+    assert [each.card.lesson for each in day.at_home] == [15, 16]
+
+
+def test_one_lesson_stays_though_it_is_too_long():
+    (day,) = two_days([lesson(8, minutes=900), lesson(9, minutes=900)])
+    assert [each.card.lesson for each in day.at_home] == [8]  # nobody needs it here
+    assert [slot.what for slots in day.halves.values() for slot in slots] == ["09 How?", "the survey"]

@@ -108,7 +108,7 @@ def test_a_failed_cell_can_leave_its_diagnosis_to_the_picture(tmp_path, monkeypa
     assert ("check first: its branch" in capsys.readouterr().out) == told
 
 
-@pytest.mark.parametrize(("option", "drawn"), [("", True), ("--no-picture", False)])
+@pytest.mark.parametrize(("option", "drawn"), [("", True), ("--no-picture", False), ("--no-record", False)])
 def test_a_cell_can_leave_the_picture_of_its_calls_out(tmp_path, monkeypatch, option, drawn):
     shown = []
     monkeypatch.chdir(tmp_path)

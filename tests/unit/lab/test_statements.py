@@ -141,6 +141,13 @@ def test_a_picture_stands_below_a_few_lines_and_alone_after_many():
     assert "<img" in second
 
 
+def test_a_picture_comes_without_what_was_printed():
+    many = output("a", "<pre>" + 12 * "line\n" + "</pre>" + drawn())
+    (html,) = shown(cell(PROGRAM, many), part="picture")
+    assert "<img" in html
+    assert "line" not in html
+
+
 def test_long_outputs_are_cut_and_say_so():
     (html,) = shown(cell(PROGRAM, printed("line\n" * 60)), part="output")
     assert html.count("line") == 22

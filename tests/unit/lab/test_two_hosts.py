@@ -79,3 +79,9 @@ def test_a_cable_that_there_is_not_is_refused_before_anything_starts(no_root, op
 def test_a_program_that_is_not_there_is_refused(no_root):
     with pytest.raises(PlanError, match="There is no file my_nothing"):
         on_two_hosts("my_nothing.py")
+
+
+def test_the_ranks_of_each_host_and_the_store_are_read_from_the_commands():
+    run = recorded("my_cable.py", CABLE, PULLED, 0)
+    assert run.ranks == {"hosta": [0], "hostb": [1]}
+    assert (run.store, run.interface) == ("10.77.77.1:29400", CABLE)

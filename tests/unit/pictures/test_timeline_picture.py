@@ -192,6 +192,9 @@ def test_shown_chunks_without_a_whole_round_are_told_by_their_number_and_not_by_
     }
     said = timeline_finding(entries, first_chunk=3, last_chunk=6, depth=3)
     assert said == "Of chunks 3 to 6, 2 were emitted, too few in a row for a period."
+    entries[0].append(Instant("drop", "main", 300 * MS, 4, 4))
+    said = timeline_finding(entries, first_chunk=3, last_chunk=6, depth=3)
+    assert said == "Of chunks 3 to 6, emitted: 3 and 6; made, then stale: 4."
 
 
 # The same in words

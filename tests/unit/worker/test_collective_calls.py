@@ -75,7 +75,7 @@ def test_another_shape_names_the_ranks_and_both_sides():
 @pytest.mark.parametrize(
     ("other", "said"),
     [
-        (CollectiveCall(3, 1), "rank 2 ended chunk 3 after 1"),
+        (CollectiveCall(3, 1), "rank 2 ended chunk 3 after 1 collective"),
         (
             CollectiveCall(4, 2, "all_reduce float32[4]"),
             "rank 2 called all_reduce float32[4] as collective 2 of chunk 4",

@@ -1,0 +1,146 @@
+"""A job over two hosts: where its ranks are, who asks the store, and which of them talk over the cable.
+
+It is drawn from the ranks of each host, and from what is said of the cable; no message was recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from ppwork.errors import PlanError, listed, named_ranks
+from ppwork.pictures import style
+from ppwork.pictures.picture import Picture
+from ppwork.pictures.tables import Table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDE, BETWEEN, MARGIN, RADIUS, COLUMN = 3.9, 2.6, 0.25, 0.27, 1.5
+"""Of a host, the gap for the cable, around the figure, a rank's circle and ranks' distance, in inches."""
+TOP, STORE, RANKS, FOOT = 0.35, 1.1, 2.15, 2.7
+"""Heights of the hosts' upper edge, their stores' and ranks' middles and the lower edge, in inches."""
+TWO, MOST_RANKS = 2, 3
+ASKS: style.Style = {"color": style.GREY, "linewidth": 1.2, "linestyle": "--"}
+TALKS: style.Style = {"color": "black", "linewidth": 2.2}
+LOST: style.Style = {"color": style.ALARM, "linewidth": 2.2}
+Places = dict[int, tuple[float, float]]
+
+
+def hosts(
+    ranks: Mapping[str, Sequence[int]],
+    *,
+    store: str,
+    interface: str,
+    lost: tuple[int, int] | None = None,
+) -> Picture:
+    """Return where the ranks of a job are, and over what they talk.
+
+    Ranks that stand next to each other talk: 0 with 1, 1 with 2.
+
+    Args:
+        ranks: Of each of the two hosts, by its name, its 1 to 3 ranks. The first host has the store.
+        store: The store's address and port.
+        interface: The network interface that leads to the other host.
+        lost: Two ranks of different hosts; what the first one sends to the second one is lost.
+
+    Raises:
+        PlanError: There are not two hosts, one has too few or too many ranks, or the lost way is not between
+            neighbours on different hosts.
+    """
+    of_rank = {rank: name for name, own in ranks.items() for rank in own}
+    wrong = lost is not None and (abs(lost[0] - lost[1]) != 1 or of_rank.get(lost[0]) == of_rank.get(lost[1]))
+    if len(ranks) != TWO or wrong or not all(1 <= len(own) <= MOST_RANKS for own in ranks.values()):
+        raise PlanError(
+            f"Hosts with ranks {dict(ranks)} cannot be drawn, with {lost} lost.",
+            check_first=f"two hosts, 1 to {MOST_RANKS} ranks on each; lost: neighbours on both hosts",
+        )
+    where = ", ".join(f"{named_ranks(own)} on {name}" for name, own in ranks.items())
+    over = [pair for pair in pairwise(sorted(of_rank)) if of_rank[pair[0]] != of_rank[pair[1]]]
+    finding = f"{where[0].upper()}{where[1:]}. Every rank asks the store at {store} for addresses; "
+    finding += (
+        f"messages go directly, over {interface} between ranks {listed(f'{a} and {b}' for a, b in over)}."
+    )
+    if lost is not None:
+        finding += f" What rank {lost[0]} sends to rank {lost[1]} is lost."
+    rows = [
+        [str(rank), name, listed(str(each) for each in (rank - 1, rank + 1) if each in of_rank)]
+        for rank, name in of_rank.items()
+    ]
+    table = Table(
+        ["rank", "host", "talks with"], rows, above="as the job was started; no message was recorded"
+    )
+    return Picture(finding, lambda: _draw(ranks, store, interface, lost), table)
+
+
+def _draw(
+    ranks: Mapping[str, Sequence[int]], store: str, interface: str, lost: tuple[int, int] | None
+) -> Figure:
+    from matplotlib.patches import Circle, FancyBboxPatch
+
+    paper, axes = style.page(2 * (MARGIN + WIDE) + BETWEEN, FOOT + 0.75)
+    places: Places = {}
+    book = (MARGIN + WIDE / 2, STORE)
+    for number, (name, own) in enumerate(ranks.items()):
+        left = MARGIN + number * (WIDE + BETWEEN)
+        axes.add_patch(
+            FancyBboxPatch(
+                (left, TOP), WIDE, FOOT - TOP, boxstyle="round,pad=0,rounding_size=0.12",
+                facecolor=style.FAINT, edgecolor=style.GREY, linewidth=1.2, gid=name,
+            )
+        )  # fmt: skip
+        axes.text(left + 0.15, TOP + 0.22, name, fontsize=13, fontweight="bold", va="center")
+        text = f"torchrun --node-rank={number}"
+        axes.text(
+            left + WIDE - 0.15, TOP + 0.22, text, fontsize=11, ha="right", va="center", color=style.DARK
+        )
+        for column, rank in enumerate(own):
+            places[rank] = (left + WIDE / 2 + (column - (len(own) - 1) / 2) * COLUMN, RANKS)
+    for rank, (x, y) in places.items():
+        # Those of the other host come in over the cable, from the side.
+        head = (book[0] + min(max(x - book[0], -0.3), 0.3), STORE + 0.24) if x < MARGIN + WIDE else None
+        style.arrow(axes, (x, y - RADIUS - 0.04), head or (book[0] + 1.12, STORE), gid=f"{rank} asks", **ASKS)
+    for a, b in pairwise(sorted(places)):
+        _talk(axes, places, (a, b), lost if lost and set(lost) == {a, b} else None)
+    axes.text(
+        *book, f"store, {store}", fontsize=11, zorder=4, **style.CENTRED,
+        bbox={"boxstyle": "square,pad=0.4", "facecolor": "white", "edgecolor": "black"},
+    )  # fmt: skip
+    middle = MARGIN + WIDE + BETWEEN / 2
+    axes.text(
+        middle,
+        FOOT - 0.08,
+        f"the cable: {interface}",
+        fontsize=11,
+        va="bottom",
+        ha="center",
+        color=style.DARK,
+    )
+    for rank, place in places.items():
+        look: style.Style = {"facecolor": "white", "edgecolor": "black", "linewidth": 1.2}
+        axes.add_patch(Circle(place, RADIUS, gid=f"rank {rank}", zorder=3, **look))
+        axes.text(*place, str(rank), fontsize=13, zorder=4, **style.CENTRED)
+    keys = [
+        style.patch_key("rank", facecolor="white", edgecolor="black"),
+        style.line_key("asks for addresses, once", **ASKS),
+        style.line_key("messages of the ranks", **TALKS),
+    ]
+    if lost is not None:
+        keys.append(style.line_key("lost", marker="X", markersize=10, markeredgecolor="white", **LOST))
+    style.legend_below(paper, keys)
+    return paper
+
+
+def _talk(axes: Axes, places: Places, pair: tuple[int, int], lost: tuple[int, int] | None) -> None:
+    """Draw both ways between two ranks; of a lost one only how far it comes."""
+    for (sender, receiver), down in ((pair, -0.09), (pair[::-1], 0.09)):
+        (x, y), (to_x, _) = places[sender], places[receiver]
+        side = 1 if to_x > x else -1
+        tail, head = (x + side * (RADIUS + 0.03), y + down), (to_x - side * (RADIUS + 0.03), y + down)
+        is_lost = (sender, receiver) == lost
+        if is_lost:
+            head = ((x + to_x) / 2, y + down)
+            axes.plot(*head, zorder=5, **style.mark("X", 13, style.ALARM, edge=1.2))
+        style.arrow(axes, tail, head, gid=f"{sender} to {receiver}", **(LOST if is_lost else TALKS))
