@@ -162,7 +162,8 @@ MUTATIONS = (
     ),
     Mutation(
         "handshake-of-shapes", "F05", "ppwork/worker/collectives.py",
-        "            compare(groups, tally, _operation(name, named))\n", "            pass\n",
+        "            compare(groups, tally, _operation(name, named, frame, groups.topology.mesh_ranks))\n",
+        "            pass\n",
         (f"{DIFFERENCE}[dtype]",),
     ),
     Mutation(

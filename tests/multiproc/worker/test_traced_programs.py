@@ -154,6 +154,7 @@ def test_a_name_that_is_taken_away_is_not_replaced_and_the_abort_of_a_group_is_a
     program.write_text(
         "import torch.distributed as dist\n"
         'dist.init_process_group("gloo")\n'
+        "dist.barrier()\n"  # an abort before the other has connected leaves it waiting
         'vars(dist).pop("all_gather_into_tensor" if dist.get_rank() else "send")\n'
         "dist.recv = print\n"
         "dist.group.WORLD.abort()\n"
