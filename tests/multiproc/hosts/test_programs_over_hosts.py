@@ -18,11 +18,11 @@ import torch.distributed as dist
 
 dist.init_process_group("gloo")
 rank, world = dist.get_rank(), dist.get_world_size()
-if "--fail" in sys.argv and rank == 2:
-    raise ValueError("rank 2 has had enough")
 total = torch.tensor([float(rank)])
 dist.all_reduce(total)
-print(rank, "of", world, "local", os.environ["LOCAL_RANK"], "sum", total.item(), sys.argv[1])
+print(rank, "of", world, "local", os.environ["LOCAL_RANK"], "sum", total.item(), sys.argv[1], flush=True)
+if rank == 2:
+    raise ValueError("rank 2 has had enough")
 dist.destroy_process_group()
 """
 """Rank 2 is rank 1 of its host."""
@@ -31,14 +31,14 @@ dist.destroy_process_group()
 def test_ranks_of_two_nodes_print_call_and_fail_under_their_own_numbers(tmp_path):
     (path := tmp_path / "ring.py").write_text(RING)
     on = places_of("local:2", "1,2")
-    run = pp.launch_script(path, nproc=3, arguments=("word",), on=on, out=tmp_path / "run")
+    run = pp.launch_script(path, nproc=3, arguments=("word",), on=on, out=tmp_path / "run", check=False)
     assert [run.printed(rank) for rank in range(3)] == [
         f"{rank} of 3 local {local} sum 3.0 word\n" for rank, local in ((0, 0), (1, 0), (2, 1))
     ]
     assert "all_reduce" in str(program(run).table)
-    run = pp.launch_script(path, nproc=3, arguments=("--fail",), on=on, out=tmp_path / "two", check=False)
     assert run.failure.where["rank"] == 2
     assert "rank 2 has had enough" in run.failure.what
+    assert pp.diagnose(run.run_dir).cause.rank == 2
 
 
 def test_a_host_that_does_not_see_the_folder_is_refused_before_anything_starts(tmp_path):
