@@ -51,6 +51,14 @@ def test_a_rank_that_raises_is_named_with_the_users_line_and_what_became_of_the_
     assert sorted(others) == ["0", "2"]
 
 
+def test_a_program_that_measures_its_own_is_not_recorded_and_its_failure_is_still_told(program, tmp_path):
+    run = pp.launch_script(
+        program, nproc=2, arguments=("raise",), out=tmp_path / "run", check=False, record=False
+    )
+    assert "Rank 1 raised ValueError: boom" in run.failure.what
+    assert list(run.run_dir.glob("calls*")) == []
+
+
 def test_a_message_that_is_too_long_has_both_sides_from_the_calls_and_asks_for_no_other_run(tmp_path):
     path = tmp_path / "long.py"
     path.write_text("""\
