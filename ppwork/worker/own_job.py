@@ -95,9 +95,11 @@ def join(
         return
     rank, folder = seat.rank, Path(run_dir).absolute()
     if rank == STAGE0_RANK:
-        plan.save(new_run_dir(folder, "run_dir"), joined=True)
+        new_run_dir(folder, "run_dir")
     os.environ.setdefault(NCCL_DUMP_VARIABLE, str(folder / "nccl-trace-rank"))
     groups = join_groups(plan, seat, mesh)
+    if rank == STAGE0_RANK:  # not before: a start that is refused leaves the folder as it was
+        plan.save(new_run_dir(folder, "run_dir"), joined=True)
     if seat.job_rank != rank:
         log.info("rank %d of the job is rank %d (%s) of %s", seat.job_rank, rank, groups.role, folder.name)
     clocks = gather_clocks(groups)

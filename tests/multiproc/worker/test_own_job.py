@@ -83,6 +83,15 @@ def test_a_loop_that_ends_wrongly_is_named_on_the_rank_that_left(tmp_path, start
     assert causes[0].where["role"] == ("stage0", "leader")[rank]
 
 
+def test_a_start_that_is_refused_leaves_the_folder_as_it_was(tmp_path, start_ranks):
+    """The corrected command was refused: ``plan.json`` was there, of a run that had never begun."""
+    run_dir = tmp_path / "run"
+    assert start_ranks([[str(SUPPORT / "left_loops.py"), "", str(run_dir)]] * 3).wait() == [1, 1, 1]
+    assert list(run_dir.iterdir()) == []
+    with pytest.raises(pp.PlanError, match="No rank of a torchrun job and no exception"):
+        pp.diagnose(run_dir)
+
+
 LATE = {
     "leader forgets": (1, "The loop went on after chunk 4 without an answer", "for chunk in plane.chunks():"),
     "follower meets all": (
