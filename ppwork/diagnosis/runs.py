@@ -267,6 +267,8 @@ def _inferred_record(evidence: RunEvidence, rank: int) -> FailureRecord | None:
     if freeze is not None:
         return freeze
     if blind.startswith("Fatal Python error") and code is not None and code < 0:
+        # All threads are shown; not the main one but the one that crashed has the line.
+        stack = next((stack for stack in reversed(stacks) if stack.current), stack)
         what = f"Rank {rank} {death(code)} and left no record: {blind}."
         return _record(evidence, rank, RANK_DIED, what, "the stack in its log", stack)
     # torchrun passes SIGINT on only when it got one itself; a SIGTERM may be its own, unless it saw it first.

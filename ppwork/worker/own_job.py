@@ -7,10 +7,11 @@
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -84,6 +85,9 @@ def join(
             "The plan says verify; a job of your own torchrun has nothing to compare with.",
             check_first="`ppwork run --verify` with the same stages; keep_outputs keeps what they emit",
         )
+    if not faulthandler.is_enabled():  # a crash in C++ names the line that called it
+        with suppress(RuntimeError, ValueError, OSError, AttributeError):  # a standard error that is no file
+            faulthandler.enable()
     seat = Seat.here(ranks)
     if THREADS_VARIABLE not in os.environ and not seat.in_group:
         # torchrun sets it only where it starts several ranks, so on some hosts of a job and not on others.

@@ -32,6 +32,8 @@ def serve(plane, case):
                 raise ValueError("my bug")
             if case.endswith("is killed"):
                 os.kill(os.getpid(), signal.SIGKILL)
+            if case.endswith("crashes"):
+                os.kill(os.getpid(), signal.SIGSEGV)  # CRASH
             if case.endswith("hangs"):
                 signal.pause()
             if case.endswith("meets all"):

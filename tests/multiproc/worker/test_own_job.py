@@ -59,7 +59,7 @@ BAD = 4
 LINES = {
     mark: number
     for number, line in enumerate((SUPPORT / "bad_loops.py").read_text().splitlines(), 1)
-    for mark in ["# SUM"]
+    for mark in ["# SUM", "# CRASH"]
     if line.endswith(mark)
 }
 WRONG_ENDS = {
@@ -100,12 +100,13 @@ LATE = {
         "dist.barrier()",
     ),
     "follower is killed": (2, "Rank 2 was ended by a signal such as SIGKILL", ""),
+    "follower crashes": (2, "Rank 2 was ended by a signal such as SIGKILL", ""),
 }
 
 
 @pytest.mark.parametrize("case", LATE)
 def test_a_late_mistake_at_depth_3_is_named_with_its_chunk_long_before_the_time_out(
-    tmp_path, start_ranks, case
+    tmp_path, start_ranks, case, capfd
 ):
     """The lanes have the next chunks by then: the chunk is the one in hand, and no other's data go out."""
     rank, what, line = LATE[case]
@@ -120,6 +121,10 @@ def test_a_late_mistake_at_depth_3_is_named_with_its_chunk_long_before_the_time_
     assert "origin unknown" not in found.text
     # A bare error of gloo has the name that it has in stages, and its line.
     assert not [record for record in records.values() if record.error_type == "RuntimeError"]
+    if case == "follower crashes":
+        said = capfd.readouterr().err
+        assert "Fatal Python error: Segmentation fault" in said
+        assert f'bad_loops.py", line {LINES["# CRASH"]} in serve' in said
     if case == "follower is killed":
         assert "exit code" in found.check_first
         assert records[1].error_type == "PeerLostError"

@@ -306,6 +306,17 @@ def test_rank_that_crashed_is_named_with_its_line(run):
     assert found.text.splitlines()[0] == "/srv/me/missing.py:15"
 
 
+def test_of_a_crash_it_is_the_line_of_the_thread_that_crashed(run):
+    """faulthandler shows every thread, the main one last."""
+    text = "Fatal Python error: Segmentation fault\n\n"
+    for thread, line in (("Current thread", 7), ("Thread", 30)):
+        text += f"{thread} 0x0000{line} (most recent call first):\n"
+        text += f'  File "/srv/me/stage.py", line {line} in f\n'
+    log_file(run, 2).write_text(text)
+    report(run, -11, rank=2)
+    assert diagnose(run, 1).text.splitlines()[0] == "/srv/me/stage.py:7"
+
+
 def test_rank_that_failed_before_its_log_was_open_is_found_in_torchruns(run):
     text = console("raises").read_text()
     (run / TORCHRUN_LOG).write_text(text.replace("[default1]:", ""))
