@@ -97,35 +97,13 @@ def hold_if_asked() -> None:
         die_with_parent()
 
 
-def hold_torchrun() -> None:
-    """Die with torchrun, if torchrun is what started this process; a child of a rank is left as it is.
-
-    A rank whose torchrun is gone already leaves at once: it would wait for the others as long as it may.
-    """
-    if not os.environ.get(TORCHRUN_VARIABLE):
-        return
+def hold_torchrun() -> bool:
+    """Die with torchrun, if torchrun is what started this process, and say so; a child of a rank is left."""
     parent = os.getppid()
-    if is_torchrun(_command(parent)):
-        die_with_parent(parent)
-    elif _is_orphan(parent):
-        with suppress(OSError):
-            os.write(2, b"ppwork: torchrun is gone, and this rank with it\n")
-        os._exit(ORPHANED)
-
-
-def _is_orphan(parent: int) -> bool:
-    """Say whether torchrun is gone, whose ranks lead sessions; in doubt it is not (Linux).
-
-    Whatever else starts such ranks is a program of Python's too, or one that torchrun has started.
-    """
-    if sys.platform != "linux" or os.getsid(0) != os.getpid():
+    if not os.environ.get(TORCHRUN_VARIABLE) or not is_torchrun(_command(parent)):
         return False
-    try:
-        program = Path(f"/proc/{parent}/exe").readlink().name
-        environment = Path(f"/proc/{parent}/environ").read_bytes()
-    except OSError:  # it is another user's, such as init, or gone
-        return parent == 1 or os.getppid() != parent
-    return "python" not in program and TORCHRUN_VARIABLE.encode() not in environment
+    die_with_parent(parent)
+    return True
 
 
 def is_torchrun(command: Sequence[str]) -> bool:

@@ -7,9 +7,9 @@ leaves nobody behind. The notebook side is ``import ppwork``.
 """
 # ruff: noqa: E402
 
-from ppwork.process import hold_torchrun
+from ppwork.worker.orphan import die_with_torchrun
 
-hold_torchrun()
+die_with_torchrun()
 
 from ppwork.errors import PPWorkError
 from ppwork.plan import Plan

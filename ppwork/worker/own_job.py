@@ -39,6 +39,7 @@ from ppwork.worker.contract import figures_of, optional
 from ppwork.worker.farewell import farewell_of
 from ppwork.worker.last_words import FailureWriter, write_flight
 from ppwork.worker.loops import follower_loop, leader_loop, stage0_loop
+from ppwork.worker.orphan import die_with_torchrun
 from ppwork.worker.own_loop import OwnLoop
 from ppwork.worker.stage_code import stage_code
 from ppwork.worker.summary import write_summary
@@ -85,6 +86,7 @@ def join(
             "The plan says verify; a job of your own torchrun has nothing to compare with.",
             check_first="`ppwork run --verify` with the same stages; keep_outputs keeps what they emit",
         )
+    die_with_torchrun()
     if not faulthandler.is_enabled():  # a crash in C++ names the line that called it
         with suppress(RuntimeError, ValueError, OSError, AttributeError):  # a standard error that is no file
             faulthandler.enable()

@@ -59,7 +59,7 @@ BAD = 4
 LINES = {
     mark: number
     for number, line in enumerate((SUPPORT / "bad_loops.py").read_text().splitlines(), 1)
-    for mark in ["# SUM", "# CRASH"]
+    for mark in ["# SUM", "# CRASH", "# BREAK", "# LENT"]
     if line.endswith(mark)
 }
 WRONG_ENDS = {
@@ -101,6 +101,12 @@ LATE = {
     ),
     "follower is killed": (2, "Rank 2 was ended by a signal such as SIGKILL", ""),
     "follower crashes": (2, "Rank 2 was ended by a signal such as SIGKILL", ""),
+    "follower breaks": (
+        2,
+        "left without the end of `chunks()`",
+        f"py:{LINES['# BREAK']}\nRank 2",
+    ),
+    "stage0 fills anew": (0, "'x' of chunk 4 was written to before its", f"py:{LINES['# LENT']}\nRank 0"),
 }
 
 
