@@ -127,8 +127,17 @@ def test_a_late_mistake_at_depth_3_is_named_with_its_chunk_long_before_the_time_
     assert "origin unknown" not in found.text
     # A bare error of gloo has the name that it has in stages, and its line.
     assert not [record for record in records.values() if record.error_type == "RuntimeError"]
+    said = capfd.readouterr().err
+    pointer = f"  all of it: ppwork diagnose {run_dir}"
+    if case == "leader forgets":  # the cause first, its traceback once, and where to read on
+        assert len(re.findall(r"^\S*( \S*)?LocalProtocolError: The loop went on", said, re.MULTILINE)) == 1
+        first, _, below = said.partition(f"\n{pointer}\n")
+        assert f"rank 1 failed: LocalProtocolError: {what} to it, at /" in first
+        assert "Traceback" not in first
+        assert pointer not in below
+    if case == "follower is killed":  # nobody knows the cause, and somebody says where it is told
+        assert pointer in said
     if case == "follower crashes":
-        said = capfd.readouterr().err
         assert "Fatal Python error: Segmentation fault" in said
         assert f'bad_loops.py", line {LINES["# CRASH"]} in serve' in said
     if case == "follower is killed":
