@@ -43,6 +43,9 @@ class PPWorkError(Exception):
         ValueError: ``where`` has a key that is not in ``WHERE_KEYS`` (any rank).
     """
 
+    source = ""
+    """``file:line`` of the user's that it is about, where the traceback leads to another one."""
+
     def __init__(self, what: str, *, where: Mapping[str, Any] | None = None, check_first: str = "") -> None:
         self.what = what
         self.check_first = check_first

@@ -97,10 +97,13 @@ def hold_if_asked() -> None:
         die_with_parent()
 
 
-def hold_torchrun() -> None:
-    """Die with torchrun, if torchrun is what started this process; a child of a rank is left as it is."""
-    if os.environ.get(TORCHRUN_VARIABLE) and is_torchrun(_command(os.getppid())):
-        die_with_parent()
+def hold_torchrun() -> bool:
+    """Die with torchrun, if torchrun is what started this process, and say so; a child of a rank is left."""
+    parent = os.getppid()
+    if not os.environ.get(TORCHRUN_VARIABLE) or not is_torchrun(_command(parent)):
+        return False
+    die_with_parent(parent)
+    return True
 
 
 def is_torchrun(command: Sequence[str]) -> bool:

@@ -2,8 +2,14 @@
 
 It defines nothing. Under your own torchrun ``join`` brings a rank up and keeps its records. Then stages run
 by ``run_stage0`` and ``run_mesh``, or a loop of yours by the plane's own calls; docs/prototype.md shows both.
-It imports torch; the notebook side is ``import ppwork``.
+It imports torch, which takes seconds, and ties the rank to its torchrun before: one that is killed meanwhile
+leaves nobody behind. The notebook side is ``import ppwork``.
 """
+# ruff: noqa: E402
+
+from ppwork.worker.orphan import die_with_torchrun
+
+die_with_torchrun()
 
 from ppwork.errors import PPWorkError
 from ppwork.plan import Plan

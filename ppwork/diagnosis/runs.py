@@ -22,6 +22,7 @@ The order of evidence, from the surest to the weakest:
    may be a host or the network, and no rank (``hosts``).
 7. Else the first symptom is the answer, and the sentence says that it is none but a symptom.
 8. No record at all: the run went well, still runs, or never began; torchrun's last lines are shown.
+9. A KeyboardInterrupt is no rank's failure: the run was interrupted.
 
 Who waited for whom is read from the time before the first record, because an error ends the spans that it
 goes through; it is shown for hangs only. What does not read is named as not known, and never raised.
@@ -65,8 +66,8 @@ from ppwork.records.flight import differences
 from ppwork.records.run import FinishedProgram
 from ppwork.records.spans import Instant
 
-HANGS = ("PeerTimeoutError", "PeerFrozenError", "StuckError", "PastLimit", "NoRecord")
-"""Failures after which it matters who waited for whom."""
+HANGS = ("PeerTimeoutError", "PeerFrozenError", "StuckError", "PastLimit")
+"""Failures after which it matters who waited for whom, and that all ranks were still before."""
 RANK_DIED = "RankDied"
 """Error type of a rank whose process ended without a word."""
 
@@ -115,6 +116,8 @@ def diagnose(
         )
     if cause is None:
         return _without_cause(evidence, exit_code)
+    if cause.error_type == KeyboardInterrupt.__name__:
+        cause = _interrupted(evidence, cause)
     if cause.check_first == SILENT_PEER_CHECK:
         cause = replace(cause, check_first=_who_was_silent(waits))  # it asks for a diagnosis, and this is one
     return _explained(evidence, statements, cause, waits)
@@ -126,6 +129,17 @@ def _who_was_silent(waits: tuple[Wait, ...]) -> str:
     return "the last line with `envelope.send` in spans-rank0.jsonl: which chunk was the last to leave?"
 
 
+def _interrupted(evidence: RunEvidence, cause: FailureRecord) -> FailureRecord:
+    """Return the record of a run whose ranks had a Ctrl-C: none of them failed."""
+    ranks = [r.rank for r in evidence.records if r.error_type == cause.error_type]
+    what = (
+        f"The run was interrupted: {named_ranks(ranks)} got SIGINT, which torchrun passes on from a Ctrl-C."
+    )
+    check = f"who sent it, if nobody pressed Ctrl-C{'; to this rank alone?' if len(ranks) == 1 else ''}"
+    record = _record(evidence, NOBODY, "Interrupted", what, check)
+    return replace(record, where=cause.where) if len(ranks) == 1 else record
+
+
 def _explained(
     evidence: RunEvidence, statements: list[FailureRecord], cause: FailureRecord, waits: tuple[Wait, ...]
 ) -> Diagnosis:
@@ -133,7 +147,8 @@ def _explained(
         (r for r in statements if r.rank != cause.rank), key=lambda r: (r.rank in evidence.apart, r.at_ns)
     )
     hang = any(record.error_type in HANGS for record in (cause, *others))
-    waits = _for_the_cause(waits, cause, evidence) if hang else ()
+    stuck = {r.rank for r in (cause, *others) if r.error_type == StuckError.__name__}
+    waits = _for_the_cause(waits, cause, evidence, stuck) if hang else ()
     flights = evidence.flights
     missing = [rank for rank in evidence.topology.mesh_ranks if flights and rank not in flights]
     unknown = tuple(f"which collective rank {rank} was at: it left no flight record" for rank in missing)
@@ -155,16 +170,22 @@ def _unread(evidence: RunEvidence) -> tuple[str, ...]:
     return tuple(f"what {name} says: it does not read" for name in evidence.unreadable)
 
 
-def _for_the_cause(waits: tuple[Wait, ...], cause: FailureRecord, evidence: RunEvidence) -> tuple[Wait, ...]:
-    """Let mesh ranks that compute the same chunk as the cause wait for it: a sum needs all of them."""
+def _for_the_cause(
+    waits: tuple[Wait, ...], cause: FailureRecord, evidence: RunEvidence, stuck: set[int]
+) -> tuple[Wait, ...]:
+    """Let mesh ranks that compute the same chunk as the cause wait for it: a sum needs all of them.
+
+    ``stuck``: they said that they were in code of their own, so they waited for nobody.
+    """
     rank: int = cause.where.get("rank", -1)
     is_mesh = rank in evidence.topology.mesh_ranks
     call = next((wait.call for wait in waits if wait.rank == rank and is_mesh), "")
     return tuple(
         wait._replace(waits_for=(rank,))
-        if call.startswith("generate") and wait.call == call and wait.rank != rank
+        if call.startswith("generate") and wait.call == call and wait.rank not in (rank, *stuck)
         else wait
         for wait in waits
+        if not (wait.rank in stuck and wait.waits_for)
     )
 
 
@@ -210,7 +231,7 @@ def _places(
 
 
 def _error(record: FailureRecord) -> str:
-    return f"{record.error_type}: {without_noise(record.what.partition(chr(10))[0])}"
+    return f"{record.error_type}: {without_noise(record.what.partition(chr(10))[0])}".removesuffix(": ")
 
 
 def _last(evidence: RunEvidence, rank: int) -> str:
@@ -273,6 +294,8 @@ def _inferred_record(evidence: RunEvidence, rank: int) -> FailureRecord | None:
     if freeze is not None:
         return freeze
     if blind.startswith("Fatal Python error") and code is not None and code < 0:
+        # All threads are shown; not the main one but the one that crashed has the line.
+        stack = next((stack for stack in reversed(stacks) if stack.current), stack)
         what = f"Rank {rank} {death(code)} and left no record: {blind}."
         return _record(evidence, rank, RANK_DIED, what, "the stack in its log", stack)
     # torchrun passes SIGINT on only when it got one itself; a SIGTERM may be its own, unless it saw it first.
@@ -344,7 +367,11 @@ def _inferred_cause(
     if rank is None:
         return None
     what = f"Rank {rank} {evidence.end_of(rank)} and left no record; {said}"
-    check = "the end of its log: what did it do after its last commitment point?"
+    chunk = evidence.ids_of(rank).get("chunk_index")
+    check = "the end of its log: what ends a process without an exception" + (
+        f" in chunk {chunk}" if chunk is not None else ""
+    )
+    check += "? os._exit, C++, a kill"
     if not evidence.log_of(rank):
         check = f"torchrun's closing report: rank {rank}'s exit code; -9 is SIGKILL, of the kernel, too"
     return _record(evidence, rank, "NoRecord", what, check)

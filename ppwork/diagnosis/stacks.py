@@ -20,7 +20,7 @@ from ppwork.records.failure import is_users
 HEAD = "Traceback (most recent call last)"
 _FRAME = re.compile(r'^[> ] *File "(?P<file>.+?)", line (?P<line>\d+)(?:,? in (?P<function>\S+))?')
 _ERROR = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)+\w+|[A-Z]\w*|\w+[Ee]rror)(?:: (?P<message>.*)|:?)$")
-_THREAD = re.compile(r"^(?:Current t|T)hread 0x[0-9a-f]+.*\(most recent call first\):")
+_THREAD = re.compile(r"^(?P<current>Current t)?(?(current)|T)hread 0x[0-9a-f]+.*\(most recent call first\):")
 _BLIND = re.compile(r"^(Timeout \(\d+:\d\d:\d\d[.\d]*\)!|Fatal Python error: .*)")
 _CHAINED = ("The above exception was the direct cause of", "During handling of the above exception,")
 _ASIDE = ("Exception in thread", "Exception ignored in", "Process ")
@@ -94,6 +94,7 @@ class Stack:
         above: The line above its head, or the rank that stands behind it.
         end: Where it ends in the text.
         uncaught: It ended the program: torch's own hook for that showed it.
+        current: Of a thread: the one that ran, and crashed if it is about that.
     """
 
     frames: tuple[Frame, ...]
@@ -104,6 +105,7 @@ class Stack:
     above: str = ""
     end: int = field(default=0, compare=False)
     uncaught: bool = False
+    current: bool = False
 
     @property
     def chain(self) -> list[Stack]:
@@ -392,6 +394,7 @@ def thread_stacks(text: str) -> list[Stack]:
     stacks: list[Stack] = []
     headline = ""
     frames: list[Frame] | None = None
+    current = False
     if "(most recent call first)" not in text:
         return stacks
     for line in [*text.splitlines(), ""]:
@@ -400,10 +403,10 @@ def thread_stacks(text: str) -> list[Stack]:
             frames.append(Frame(frame["file"], int(frame["line"]), frame["function"] or ""))
             continue
         if frames is not None:
-            stacks.append(Stack(tuple(reversed(frames)), headline, blind=True))
+            stacks.append(Stack(tuple(reversed(frames)), headline, blind=True, current=current))
             frames = None
         if (blind := _BLIND.match(line)) is not None:
             headline = blind[1]
-        elif _THREAD.match(line):
-            frames = []
+        elif (thread := _THREAD.match(line)) is not None:
+            frames, current = [], thread["current"] is not None
     return stacks

@@ -86,7 +86,7 @@ def record_of(
         symptom=any(map(_is_symptom, _chain(error))),
         at_ns=time.monotonic_ns(),
         traceback=_text("".join(traceback.format_exception(error))),
-        source=_source_of(error),
+        source=message.source or _source_of(error),
         last_instants=last_instants,
     )
 

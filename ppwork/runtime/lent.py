@@ -15,9 +15,11 @@ itself: what stays as it is may go along with every chunk.
 
 from __future__ import annotations
 
+import sys
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 CPU = torch.device("cpu")
+RUNTIME = str(Path(__file__).parent)
 SAMPLE_BYTES, WHOLE_BYTES = 256, 4096
 """Bytes of a tensor that are looked at, at least; a tensor of so few is looked at whole."""
 
@@ -63,14 +66,14 @@ class Lent:
 
     def __init__(self, whole: int, what: str, until: str) -> None:
         self._whole, self._what, self._until = whole, what, until
-        self._chunks: dict[int, list[Loan]] = {}
+        self._chunks: dict[int, tuple[str, list[Loan]]] = {}
 
     def lend(self, chunk_index: int, tensors: Mapping[str, Any]) -> None:
         """Remember how the tensors of a chunk look; a chunk that is lent already stays as it was."""
         if chunk_index not in self._chunks:
             whole = self._whole < 0 or chunk_index < self._whole
             loans = (_loan(name, tensor, whole=whole) for name, tensor in tensors.items())
-            self._chunks[chunk_index] = [loan for loan in loans if loan is not None]
+            self._chunks[chunk_index] = line_of_caller(), [loan for loan in loans if loan is not None]
 
     def check(self) -> None:
         """Look at all that is lent.
@@ -78,16 +81,18 @@ class Lent:
         Raises:
             LocalProtocolError: A tensor was written to; names it and its chunk (this rank).
         """
-        for chunk_index, loans in self._chunks.items():
+        for chunk_index, (line, loans) in self._chunks.items():
             for loan in loans:
                 if not loan.is_as_lent:
-                    raise LocalProtocolError(
+                    written = LocalProtocolError(
                         f"The tensor {loan.name!r} of {self._what} {chunk_index} was written to before "
-                        f"{self._until}.",
+                        f"{self._until}{f'; it was handed over at {line}' if line else ''}.",
                         where={"chunk_index": chunk_index},
                         check_first="which buffer is filled anew for each chunk? hand over a copy: "
                         "`.clone()`, or `copy=True` in a loop of your own",
                     )
+                    written.source = line
+                    raise written
 
     def take_back(self, through: int) -> None:
         """Forget the chunks up to this index: the transport is done with them."""
@@ -114,6 +119,14 @@ def _loan(name: str, tensor: Any, *, whole: bool) -> Loan | None:  # noqa: ANN40
 
 def _digest_of(raw: NDArray[np.uint8]) -> int:
     return zlib.crc32(np.ascontiguousarray(raw).data)
+
+
+def line_of_caller() -> str:
+    """Return ``file:line`` of the loop of one's own that called the runtime; nothing where that is ours."""
+    frame = sys._getframe(1)
+    while (file := frame.f_code.co_filename).startswith(RUNTIME) and frame.f_back is not None:
+        frame = frame.f_back
+    return "" if file.startswith(RUNTIME.removesuffix("runtime")) else f"{file}:{frame.f_lineno}"
 
 
 def copies(tensors: Mapping[str, Any]) -> dict[str, Any]:

@@ -57,7 +57,7 @@ from ppwork.protocol.topology import STAGE0_RANK, Role
 from ppwork.runtime.cuda_links import CudaLinks
 from ppwork.runtime.groups import Groups
 from ppwork.runtime.lanes import Lane, LaneStatistics, WatchedQueue, result_of
-from ppwork.runtime.lent import Lent, copies
+from ppwork.runtime.lent import Lent, copies, line_of_caller
 from ppwork.runtime.links import BroadcastReceiver, BroadcastRoot, P2PReceiver, P2PSender
 from ppwork.runtime.messages import Incoming, Outgoing
 from ppwork.runtime.plane import PPControlPlane, Timed
@@ -144,7 +144,11 @@ class MeshPlane(PPControlPlane):
         while (envelope := self.receive()).action is not PPAction.SHUTDOWN:
             if envelope.action is PPAction.INFER:
                 self._since_ns = time.monotonic_ns()
-                yield envelope
+                try:
+                    yield envelope
+                except GeneratorExit:  # a `break` drops this generator on its line
+                    self._last_call, self._left_at = "the end of `chunks()`", line_of_caller()
+                    raise
                 if self._is_open(envelope.ids):
                     raise LocalProtocolError(
                         f"The loop went on after chunk {envelope.ids.chunk_index} without an answer to it.",

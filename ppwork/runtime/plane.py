@@ -133,8 +133,8 @@ class PPControlPlane:
     """The part that this rank plays."""
     _outbound: ClassVar[str] = ""
     """The link on which this rank sends tensors."""
-    _last_call: ClassVar[str] = "acknowledge()"
-    """What ends this role's work."""
+    _last_call, _left_at = "`acknowledge()`", ""
+    """What ends this role's work, and the line that left the loop before."""
     _kinds: ClassVar[dict[Role, type[PPControlPlane]]] = {}
 
     def __init_subclass__(cls, role: Role | None = None) -> None:
@@ -290,10 +290,13 @@ class PPControlPlane:
 
     def _left_early(self) -> LocalProtocolError:
         passed = self.session.last_ids.chunk_index + 1
-        return LocalProtocolError(
+        at = f"at {self._left_at}" if self._left_at else f"on the way to `{self._last_call}`"
+        error = LocalProtocolError(
             f"The block was left without `{self._last_call}`, after {passed} chunks.",
-            check_first=f"a `return`, `break` or `sys.exit` on the way to `{self._last_call}`?",
+            check_first=f"a `return`, `break` or `sys.exit` {at}?",
         )
+        error.source = self._left_at
+        return error
 
     @property
     def at(self) -> Ids:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 class Stage0Plane(PPControlPlane, role=Role.STAGE0):
     """Rank 0's end of the control plane."""
 
-    _outbound, _last_call = "down_pg", "shutdown()"
+    _outbound, _last_call = "down_pg", "`shutdown()`"
 
     def __init__(self, plan: PipelinePlan, groups: Groups, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
         super().__init__(plan, groups, *args, **kwargs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import shlex
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -105,11 +106,24 @@ class FailureWriter:
                 self.exit_code = UNWRITABLE
                 cause = unwritten.strerror
                 log.error("rank %d could not write its failure record: %s", self._rank, cause)  # noqa: TRY400  no traceback
-            log.error("rank %d failed", self._rank, exc_info=error)
+            if has_log or threading.current_thread() is not threading.main_thread():
+                log.error("rank %d failed", self._rank, exc_info=error)
+            else:  # Python shows on the console what goes on from here
+                self._point_at(record)
             self.also()
         finally:
             self._lock.release()
         return True
+
+    def _point_at(self, record: FailureRecord) -> None:
+        """Say in a line what failed and how to read the rest, unless a peer has said so that knows more."""
+        own = failure_file(self.run_dir, self._rank)
+        if record.symptom and any(path != own for path in self.run_dir.glob("failure-rank*.json")):
+            return
+        error = f"{record.error_type}: {record.what.partition(chr(10))[0]}".rstrip(".: ")
+        at = f", at {record.source}" if record.source else ""
+        folder = shlex.quote(str(self.run_dir))
+        log.error("rank %d failed: %s%s\n  all of it: ppwork diagnose %s", self._rank, error, at, folder)
 
     def stay_for_peers(self) -> None:
         """Stay until the peers that were told have written their records, at most for ``STAY_S``."""
@@ -118,7 +132,7 @@ class FailureWriter:
         until_s = self.record.at_ns / 1e9 + STAY_S
         silent = stay(self.farewell, partial(read_pulse, self.run_dir), until_s)
         if silent:
-            log.warning("left while %s had not spoken", named_ranks(silent))
+            log.info("left while %s had not spoken", named_ranks(silent))
 
 
 def write_flight(run_dir: Path, rank: int) -> bool:

@@ -108,6 +108,7 @@ def log_to(path: Path, who: str) -> None:
     os.close(descriptor)
     # The launcher asks ranks that hang for their stacks; C code, so it answers in a blocked call, too.
     faulthandler.register(signal.SIGUSR1, file=sys.stderr, all_threads=True)
+    faulthandler.enable()  # a crash in C++ names the line that called it
     handler = logging.StreamHandler(sys.stderr)
     line = f"+%(since_ms)dms {who} %(levelname)s %(name)s | %(message)s"
     handler.setFormatter(logging.Formatter(line))

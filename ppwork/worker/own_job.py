@@ -7,10 +7,11 @@
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -38,6 +39,7 @@ from ppwork.worker.contract import figures_of, optional
 from ppwork.worker.farewell import farewell_of
 from ppwork.worker.last_words import FailureWriter, write_flight
 from ppwork.worker.loops import follower_loop, leader_loop, stage0_loop
+from ppwork.worker.orphan import die_with_torchrun
 from ppwork.worker.own_loop import OwnLoop
 from ppwork.worker.stage_code import stage_code
 from ppwork.worker.summary import write_summary
@@ -84,6 +86,10 @@ def join(
             "The plan says verify; a job of your own torchrun has nothing to compare with.",
             check_first="`ppwork run --verify` with the same stages; keep_outputs keeps what they emit",
         )
+    die_with_torchrun()
+    if not faulthandler.is_enabled():  # a crash in C++ names the line that called it
+        with suppress(RuntimeError, ValueError, OSError, AttributeError):  # a standard error that is no file
+            faulthandler.enable()
     seat = Seat.here(ranks)
     if THREADS_VARIABLE not in os.environ and not seat.in_group:
         # torchrun sets it only where it starts several ranks, so on some hosts of a job and not on others.
@@ -95,9 +101,11 @@ def join(
         return
     rank, folder = seat.rank, Path(run_dir).absolute()
     if rank == STAGE0_RANK:
-        plan.save(new_run_dir(folder, "run_dir"), joined=True)
+        new_run_dir(folder, "run_dir")
     os.environ.setdefault(NCCL_DUMP_VARIABLE, str(folder / "nccl-trace-rank"))
     groups = join_groups(plan, seat, mesh)
+    if rank == STAGE0_RANK:  # not before: a start that is refused leaves the folder as it was
+        plan.save(new_run_dir(folder, "run_dir"), joined=True)
     if seat.job_rank != rank:
         log.info("rank %d of the job is rank %d (%s) of %s", seat.job_rank, rank, groups.role, folder.name)
     clocks = gather_clocks(groups)

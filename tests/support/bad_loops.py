@@ -13,14 +13,18 @@ DEPTH, CHUNKS, BAD = 3, 8, 4
 PLAN = Plan(mesh_size=2, backend="gloo", timeout_s=10, in_flight_depth=DEPTH)
 
 
-def drive(plane):
+def drive(plane, case):
     """Three chunks ahead, which the mesh has taken before it fails."""
+    buffer = torch.zeros(3)
     for k in range(DEPTH):
         plane.send({"x": torch.full((3,), float(k))})
     for k in range(CHUNKS):
         result, _ = plane.receive_result()
         assert result.tensors["x"].tolist() == [2.0 * k] * 3, (k, result.tensors)
-        if k + DEPTH < CHUNKS:
+        if BAD <= k + DEPTH < CHUNKS and case == "stage0 fills anew":
+            plane.send({"x": buffer})  # LENT
+            buffer.fill_(-1.0)
+        elif k + DEPTH < CHUNKS:
             plane.send({"x": torch.full((3,), float(k + DEPTH))})
     plane.shutdown()
 
@@ -32,6 +36,10 @@ def serve(plane, case):
                 raise ValueError("my bug")
             if case.endswith("is killed"):
                 os.kill(os.getpid(), signal.SIGKILL)
+            if case.endswith("breaks"):
+                break  # BREAK
+            if case.endswith("crashes"):
+                os.kill(os.getpid(), signal.SIGSEGV)  # CRASH
             if case.endswith("hangs"):
                 signal.pause()
             if case.endswith("meets all"):
@@ -46,6 +54,6 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     with join(PLAN, run_dir=sys.argv[2]) as plane:
         if isinstance(plane, Stage0Plane):
-            drive(plane)
+            drive(plane, sys.argv[1])
         else:
             serve(plane, sys.argv[1])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import torch
 import torch.distributed as dist
 from torch.distributed import _functional_collectives as functional
@@ -70,6 +73,15 @@ class OneRankSums(Scaler):
         if self.tp.group_rank == 1:
             functional.all_reduce(tensors["small"], "sum", self.tp.group)
         return result
+
+
+class Crashes(Scaler):
+    """Like a kernel of one's own in C++."""
+
+    def step(self, tensors, step_index, num_steps):
+        if self.tp.group_rank == 1:
+            os.kill(os.getpid(), signal.SIGSEGV)  # CRASH
+        return super().step(tensors, step_index, num_steps)
 
 
 class KeepsGraph(Scaler):

@@ -77,7 +77,8 @@ time.sleep(60)
 """
 AGENT = """
 import os, subprocess, sys, time
-rank = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
+rank = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL,
+                        start_new_session=True)  # as torchrun does
 print(rank.pid, rank.stdout.readline().decode().strip(), flush=True)
 time.sleep(60)
 """
@@ -104,6 +105,36 @@ def test_a_rank_of_any_torchrun_dies_with_it_and_a_child_of_a_rank_is_left_alone
         assert said == b"held"
         gone = all_gone([rank], GONE_S if dies else 0.5) == []
         assert gone is dies
+    finally:
+        if rank.is_running():
+            rank.kill()
+
+
+LATE = """
+import os, time
+from pathlib import Path
+parent = os.getppid()
+print("importing torch", flush=True)
+while os.getppid() == parent:
+    time.sleep(0.01)  # the interval of asking
+import ppwork.ranks
+Path("lives").touch()
+time.sleep(60)
+"""
+
+
+def test_a_rank_leaves_where_its_torchrun_was_killed_before_it_could_tie_itself(tmp_path):
+    """It waited for the others of its job for 39 s, which had no torchrun either."""
+    (tmp_path / "torchrun").write_text(AGENT)
+    environment = {**os.environ, "TORCHELASTIC_RUN_ID": "1"}
+    command = [sys.executable, "torchrun", LATE]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, cwd=tmp_path) as parent:
+        pid = parent.stdout.readline().split()[0]
+        rank = psutil.Process(int(pid))
+        parent.kill()
+    try:
+        assert all_gone([rank], 10.0) == []
+        assert not (tmp_path / "lives").exists()
     finally:
         if rank.is_running():
             rank.kill()

@@ -6,6 +6,7 @@ import re
 
 import pytest
 import torch
+from checkout import SUPPORT
 from toy_runs import toy
 
 import ppwork as pp
@@ -58,6 +59,15 @@ def test_the_mistake_is_named_on_its_rank_long_before_the_time_out(tmp_path, sta
     causes = [record for record in read_records(run.run_dir, 3) if not record.symptom]
     assert run.failure.where["rank"] in {record.where["rank"] for record in causes} <= ranks
     assert {record.error_type for record in causes} == {"LocalProtocolError"}
+
+
+def test_a_crash_below_python_names_the_line_that_called_it(tmp_path):
+    plan = toy(verify=False, timeout_s=60.0, stage1="mistaken_stages:Crashes")
+    failure = pp.launch(plan, out=tmp_path / "run", check=False).failure
+    source = (SUPPORT / "mistaken_stages.py").read_text().splitlines()
+    (line,) = (number for number, text in enumerate(source, 1) if text.endswith("# CRASH"))
+    assert failure.what.splitlines()[0].endswith(f"mistaken_stages.py:{line}")
+    assert "Rank 2 was killed by SIGSEGV and left no record: Fatal Python error" in failure.what
 
 
 def test_stage_code_runs_without_autograd_unless_its_class_says_otherwise(tmp_path):

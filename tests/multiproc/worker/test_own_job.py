@@ -59,7 +59,7 @@ BAD = 4
 LINES = {
     mark: number
     for number, line in enumerate((SUPPORT / "bad_loops.py").read_text().splitlines(), 1)
-    for mark in ["# SUM"]
+    for mark in ["# SUM", "# CRASH", "# BREAK", "# LENT"]
     if line.endswith(mark)
 }
 WRONG_ENDS = {
@@ -83,6 +83,15 @@ def test_a_loop_that_ends_wrongly_is_named_on_the_rank_that_left(tmp_path, start
     assert causes[0].where["role"] == ("stage0", "leader")[rank]
 
 
+def test_a_start_that_is_refused_leaves_the_folder_as_it_was(tmp_path, start_ranks):
+    """The corrected command was refused: ``plan.json`` was there, of a run that had never begun."""
+    run_dir = tmp_path / "run"
+    assert start_ranks([[str(SUPPORT / "left_loops.py"), "", str(run_dir)]] * 3).wait() == [1, 1, 1]
+    assert list(run_dir.iterdir()) == []
+    with pytest.raises(pp.PlanError, match="No rank of a torchrun job and no exception"):
+        pp.diagnose(run_dir)
+
+
 LATE = {
     "leader forgets": (1, "The loop went on after chunk 4 without an answer", "for chunk in plane.chunks():"),
     "follower meets all": (
@@ -91,12 +100,19 @@ LATE = {
         "dist.barrier()",
     ),
     "follower is killed": (2, "Rank 2 was ended by a signal such as SIGKILL", ""),
+    "follower crashes": (2, "Rank 2 was ended by a signal such as SIGKILL", ""),
+    "follower breaks": (
+        2,
+        "left without the end of `chunks()`",
+        f"py:{LINES['# BREAK']}\nRank 2",
+    ),
+    "stage0 fills anew": (0, "'x' of chunk 4 was written to before its", f"py:{LINES['# LENT']}\nRank 0"),
 }
 
 
 @pytest.mark.parametrize("case", LATE)
 def test_a_late_mistake_at_depth_3_is_named_with_its_chunk_long_before_the_time_out(
-    tmp_path, start_ranks, case
+    tmp_path, start_ranks, case, capfd
 ):
     """The lanes have the next chunks by then: the chunk is the one in hand, and no other's data go out."""
     rank, what, line = LATE[case]
@@ -111,6 +127,19 @@ def test_a_late_mistake_at_depth_3_is_named_with_its_chunk_long_before_the_time_
     assert "origin unknown" not in found.text
     # A bare error of gloo has the name that it has in stages, and its line.
     assert not [record for record in records.values() if record.error_type == "RuntimeError"]
+    said = capfd.readouterr().err
+    pointer = f"  all of it: ppwork diagnose {run_dir}"
+    if case == "leader forgets":  # the cause first, its traceback once, and where to read on
+        assert len(re.findall(r"^\S*( \S*)?LocalProtocolError: The loop went on", said, re.MULTILINE)) == 1
+        first, _, below = said.partition(f"\n{pointer}\n")
+        assert f"rank 1 failed: LocalProtocolError: {what} to it, at /" in first
+        assert "Traceback" not in first
+        assert pointer not in below
+    if case == "follower is killed":  # nobody knows the cause, and somebody says where it is told
+        assert pointer in said
+    if case == "follower crashes":
+        assert "Fatal Python error: Segmentation fault" in said
+        assert f'bad_loops.py", line {LINES["# CRASH"]} in serve' in said
     if case == "follower is killed":
         assert "exit code" in found.check_first
         assert records[1].error_type == "PeerLostError"

@@ -307,6 +307,33 @@ def test_rank_that_crashed_is_named_with_its_line(run):
     assert found.text.splitlines()[0] == "/srv/me/missing.py:15"
 
 
+def test_a_ctrl_c_that_torchrun_passed_on_is_no_failure_of_a_rank(run):
+    for rank in range(3):
+        write_record(
+            run, record(rank, error_type="KeyboardInterrupt", what="", source="me.py:3", at_ns=9 - rank)
+        )
+    found = diagnose(run)
+    assert found.sentence.startswith("The run was interrupted: ranks 0, 1 and 2 got SIGINT")
+    assert found.lines == ()
+    assert "failed first" not in found.text
+    write_record(run, symptom(0))
+    failure_file(run, 1).unlink()
+    found = diagnose(run)
+    assert found.sentence.startswith("The run was interrupted: rank 2 got SIGINT")
+    assert (found.cause.where["rank"], "alone" in found.check_first) == (2, True)
+
+
+def test_of_a_crash_it_is_the_line_of_the_thread_that_crashed(run):
+    """faulthandler shows every thread, the main one last."""
+    text = "Fatal Python error: Segmentation fault\n\n"
+    for thread, line in (("Current thread", 7), ("Thread", 30)):
+        text += f"{thread} 0x0000{line} (most recent call first):\n"
+        text += f'  File "/srv/me/stage.py", line {line} in f\n'
+    log_file(run, 2).write_text(text)
+    report(run, -11, rank=2)
+    assert diagnose(run, 1).text.splitlines()[0] == "/srv/me/stage.py:7"
+
+
 def test_rank_that_failed_before_its_log_was_open_is_found_in_torchruns(run):
     text = console("raises").read_text()
     (run / TORCHRUN_LOG).write_text(text.replace("[default1]:", ""))
@@ -481,6 +508,24 @@ def test_spans_that_an_error_ended_do_not_count_as_done(run):
         1: ("generate of call 2", (2,)),  # in a sum that needs rank 2
         2: ("generate of call 2", ()),
     }
+
+
+def test_of_two_ranks_that_are_stuck_in_code_of_their_own_none_waits_for_the_other(run):
+    write_spans(run, arrived(hanging()))
+    for rank in (1, 2):
+        write_record(run, record(rank, error_type="StuckError", at_ns=FAILED_NS + rank * MS))
+    assert {wait.rank: wait.waits_for for wait in diagnose(run, 1).waits} == {0: (1,), 1: (), 2: ()}
+
+
+def test_a_rank_that_left_in_silence_ends_no_hang_and_nobody_waited(run):
+    """Its peers heard of it at once; the waits of half a second before were over by then."""
+    write_spans(run, made(8))
+    log_file(run, 2).write_text("")
+    for rank, peer in ((1, 2), (0, 1)):
+        write_record(run, symptom(rank, peer, at_ns=ZERO + 800 * MS + rank))
+    found = diagnose(run, 1)
+    assert (found.cause.rank, found.cause.error_type, found.waits) == (2, "NoRecord", ())
+    assert "in chunk 7? os._exit" in found.check_first
 
 
 def test_chunk_of_a_silent_rank_is_the_newest_that_anything_shows(run):

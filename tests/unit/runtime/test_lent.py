@@ -65,7 +65,7 @@ def test_every_byte_is_looked_at_in_the_first_chunks_and_of_what_is_small_else_a
         for chunk in (1, 2):
             loan = lent(whole)
             loan.lend(chunk, {"x": torch.from_numpy(frame), "small": torch.from_numpy(small)})
-            seen[whole, chunk], of_small = (kept.looked_at.size for kept in loan._chunks[chunk])
+            seen[whole, chunk], of_small = (kept.looked_at.size for kept in loan._chunks[chunk][1])
             assert of_small == WHOLE_BYTES
     assert seen[2, 1] == seen[-1, 1] == seen[-1, 2] == 50_000
     assert SAMPLE_BYTES <= seen[2, 2] < 2 * SAMPLE_BYTES
