@@ -290,9 +290,9 @@ class PPControlPlane:
 
     def _left_early(self) -> LocalProtocolError:
         passed = self.session.last_ids.chunk_index + 1
-        at = f"at {self._left_at}" if self._left_at else f"on the way to `{self._last_call}`"
+        at = f"at {self._left_at}" if self._left_at else f"on the way to {self._last_call}"
         error = LocalProtocolError(
-            f"The block was left without `{self._last_call}`, after {passed} chunks.",
+            f"The block was left without {self._last_call}, after {passed} chunks.",
             check_first=f"a `return`, `break` or `sys.exit` {at}?",
         )
         error.source = self._left_at
