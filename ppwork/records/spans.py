@@ -8,11 +8,14 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from ppwork.errors import RecordError
+
+Nanoseconds = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
+"""A time or a duration; more than 146 years are no time of a run."""
 
 
 class Span(msgspec.Struct, frozen=True, omit_defaults=True, tag="span", tag_field="type"):
@@ -21,8 +24,8 @@ class Span(msgspec.Struct, frozen=True, omit_defaults=True, tag="span", tag_fiel
     name: str
     lane: str
     """Which of the rank's rows it belongs to: ``main``, or the helper thread's name."""
-    start_ns: int
-    end_ns: int
+    start_ns: Nanoseconds
+    end_ns: Nanoseconds
     call_id: int = -1
     chunk_index: int = -1
     cache_epoch: int = -1
@@ -38,7 +41,7 @@ class Instant(msgspec.Struct, frozen=True, omit_defaults=True, tag="instant", ta
 
     name: str
     lane: str
-    at_ns: int
+    at_ns: Nanoseconds
     call_id: int = -1
     chunk_index: int = -1
     cache_epoch: int = -1

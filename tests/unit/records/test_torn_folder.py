@@ -15,7 +15,7 @@ from ppwork.errors import PlanError, RecordError
 from ppwork.launcher import launch
 from ppwork.plan import Plan
 from ppwork.records.run import SUMMARY_FILE, TORCHRUN_LOG, Run, rows_of
-from ppwork.records.spans import Recorder, read_entries, span_file
+from ppwork.records.spans import Recorder, parse_entries, read_entries, span_file
 
 FILLS_UP = """
 import resource, sys
@@ -58,6 +58,12 @@ def test_spans_cut_at_any_byte_read_up_to_the_last_whole_line(folder):
         path.write_bytes(data[:end])
         found = read_entries(folder, 0)
         assert found == entries[: data[:end].count(b"\n")]
+
+
+def test_a_time_that_no_run_has_makes_no_span_file():
+    line = b'{"type":"span","name":"load","lane":"main","start_ns":0,"end_ns":1' + b"0" * 400 + b"}\n"
+    with pytest.raises(ValueError, match="not a span file"):
+        parse_entries(line)
 
 
 def test_a_killed_run_reads_and_is_drawn(folder, capsys):
