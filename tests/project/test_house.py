@@ -36,7 +36,7 @@ without an answer or with two, which at depth 2 took another chunk's ids; a buff
 chunk), and errors that named the chunk of a lane in place of the one in hand, or of a raw exception no rank.
 To 6,150: mistakes of a loop that were an `AttributeError` or a `KeyError`, left with code 0, or had sent an
 acknowledgement before they were found, are refused by name. To 6,165: a block that was left early, and a
-buffer that was written to while lent, name the line that did it, and a span's time beyond any run's is refused.
+buffer that was written to while lent, name the line that did it, and a time beyond any run's is refused.
 """
 TOP_PACKAGES, TOP_FILES = 13, 8
 """The eighth file is ``ranks``, the one place from which a prototype imports."""
