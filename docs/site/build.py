@@ -45,6 +45,10 @@ API = {
 """Titles of modules. A name that several of them have is documented by the first and linked by the rest."""
 
 
+ASKS, COMPARES = "pp.lesson.predict(", "guess.compare("
+"""The cell that asks, and the one that says whether the guess was right."""
+
+
 def laid_out(folder: Path) -> None:
     """Lay all pages out in a new folder, as Sphinx wants them."""
     shutil.copytree(HERE / "_static", folder / "_static")
@@ -71,9 +75,16 @@ def _shown(path: Path, kept: set[Path], folder: Path) -> nbformat.NotebookNode:
     """Return a notebook as the site shows it: cells that only check are not there."""
     notebook = nbformat.read(path, as_version=4)
     notebook.cells = [cell for cell in notebook.cells if CHECK_TAG not in cell.metadata.get("tags", [])]
+    asked = False
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             cell.source = _linked(cell.source, path, kept, folder)
+        elif ASKS in cell.source:
+            asked = True
+        elif asked and cell.outputs:
+            # Who sees what came of it has nothing to guess.
+            cell.metadata["tags"] = [*cell.metadata.get("tags", []), "hide-output"]
+            asked = COMPARES not in cell.source
     if (number := path.name[:2]).isdecimal():
         notebook.cells[0].source = notebook.cells[0].source.replace("# ", f"# {number} ", 1)
     notebook.cells[-1].source = BEFORE_AND_NEXT.sub("", notebook.cells[-1].source)

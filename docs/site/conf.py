@@ -36,6 +36,7 @@ html_last_updated_fmt = None
 nb_execution_mode = "off"
 nb_ipywidgets_js: dict[str, Any] = {}
 nb_merge_streams = True
+nb_code_prompt_show, nb_code_prompt_hide = "Guess first, then see what came of it", "Hide what came of it"
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 myst_links_external_new_tab = True

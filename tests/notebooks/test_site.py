@@ -172,12 +172,25 @@ def test_code_is_monospace_and_coloured_and_what_only_checks_is_not_there(site, 
     assert all(len(picture.get_attribute("alt")) > 20 for picture in pictures)
 
 
+def test_what_came_of_a_program_is_folded_until_the_reader_has_guessed(site, page):
+    page.goto((site / "notebooks" / f"{LESSON}.html").as_uri())
+    asked = page.locator(".cell").filter(has_text="lesson.predict(").first
+    folds = page.locator("details.hide")
+    printed = folds.first.locator(".cell_output").first
+    assert "write your letter" in asked.locator(".cell_output").inner_text()
+    assert not printed.is_visible()
+    folds.first.locator("> summary").click()
+    assert printed.is_visible()
+    assert folds.count() >= 2 * page.content().count("write your letter into")  # the program's, and the reply
+
+
 def test_answers_are_folded_and_open(site, page):
     lessons = {path: path.read_text() for path in (site / "notebooks").glob("*.html")}
     folded = [path for path, text in lessons.items() if "<details>" in text]
     assert folded
     assert not [path.name for path, text in lessons.items() if "<details open" in text]
     page.goto(folded[0].as_uri())
+    page.evaluate("document.querySelectorAll('details.hide').forEach(fold => { fold.open = true })")
     answer = page.locator(".cell_output details").first
     inside = answer.locator("p").first
     assert not inside.is_visible()
