@@ -222,6 +222,8 @@ def run(
     if context.info_name == SUBMIT:
         if places is None:
             raise PlanError("A run was to be submitted, and to no queue.", check_first="--on slurm:2")
+        if profile_start:
+            raise PlanError("--profile-start is drawn at a run's end.", check_first="`ppwork run`, or attach")
         hand_in(plan, places, out_dir, limit_s, as_json=as_json)
         return
     if as_json:

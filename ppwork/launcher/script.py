@@ -159,6 +159,8 @@ def launch_script(
     check_program(path)
     if nproc < 1:
         raise PlanError(f"A program was to run on {nproc} ranks.", check_first="nproc: one or more")
+    if ops and not record:
+        raise PlanError("Operators were to be recorded, and no calls.", check_first="leave out one of both")
     registry()
     with contextlib.ExitStack() as stack:
         hosts = None

@@ -47,15 +47,19 @@ def hosts(
         lost: Two ranks of different hosts; what the first one sends to the second one is lost.
 
     Raises:
-        PlanError: There are not two hosts, one has too few or too many ranks, or the lost way is not between
-            neighbours on different hosts.
+        PlanError: There are not two hosts, one has too few or too many ranks, they are not 0
+            and up, or the lost way is not between neighbours on different hosts.
     """
     of_rank = {rank: name for name, own in ranks.items() for rank in own}
-    wrong = lost is not None and (abs(lost[0] - lost[1]) != 1 or of_rank.get(lost[0]) == of_rank.get(lost[1]))
+    everybody = sorted(rank for own in ranks.values() for rank in own)
+    wrong = everybody != [*range(len(everybody))] or (
+        lost is not None
+        and (abs(lost[0] - lost[1]) != 1 or not {*lost} <= {*of_rank} or of_rank[lost[0]] == of_rank[lost[1]])
+    )
     if len(ranks) != TWO or wrong or not all(1 <= len(own) <= MOST_RANKS for own in ranks.values()):
         raise PlanError(
             f"Hosts with ranks {dict(ranks)} cannot be drawn, with {lost} lost.",
-            check_first=f"two hosts, 1 to {MOST_RANKS} ranks on each; lost: neighbours on both hosts",
+            check_first=f"two hosts, 1 to {MOST_RANKS} ranks each, from 0 up; lost: neighbours on both",
         )
     where = ", ".join(f"{named_ranks(own)} on {name}" for name, own in ranks.items())
     over = [pair for pair in pairwise(sorted(of_rank)) if of_rank[pair[0]] != of_rank[pair[1]]]

@@ -243,8 +243,9 @@ class Session:
             LocalProtocolError: It has not (this rank; nothing was sent).
         """
         if Event.ACKNOWLEDGED not in TRANSITIONS[self.state]:
+            why = "it had been acknowledged" if self.state is State.CLOSED else "SHUTDOWN had not come"
             raise LocalProtocolError(
-                f"`acknowledge` was called in state {self.state}; SHUTDOWN had not come.",
+                f"`acknowledge` was called in state {self.state}; {why}.",
                 where=self._where(**self.last_ids.where()),
                 check_first="a loop over `receive` calls it once SHUTDOWN has come; `chunks` calls it itself",
             )

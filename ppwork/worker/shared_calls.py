@@ -178,7 +178,8 @@ def operation(
     how = (kind if isinstance(kind, str) else str(getattr(kind, "name", ""))).lower()
     more = [how] if how not in ("", "sum") else []
     if root is not None and name in ROOTS:
-        more.append(f"{ROOTS[name]} rank {ranks[root]}" if ranks else f"{ROOTS[name]} group rank {root}")
+        known = 0 <= root < len(ranks)  # torch refuses others itself
+        more.append(f"{ROOTS[name]} rank {ranks[root]}" if known else f"{ROOTS[name]} group rank {root}")
     said = f"{name}({', '.join(more)})" if more else name
     return said if tensor is None else f"{said} {dtype_name(tensor.dtype)}{list(tensor.shape)}"
 

@@ -6,7 +6,7 @@ import linecache
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 
 from ppwork.records.failure import is_users
 
@@ -15,8 +15,11 @@ LONGEST = 120
 
 _files: dict[str, bool] = {}
 """Whether a file is the user's: by its name, whose hash is kept, and not by code, which is hashed whole."""
-_lines: dict[tuple[str, int, int], str] = {}
-"""By file, first line of the code and place in it: to ask for the line costs as much as all the rest."""
+_lines: dict[tuple[int, int], tuple[CodeType, str]] = {}
+"""By code and place in it: to ask for the line costs as much as all the rest, and so does the hash of a code.
+
+The code is kept, so that its ``id`` stays its own.
+"""
 
 
 def outwards(frame: FrameType | None) -> Iterator[FrameType]:
@@ -46,12 +49,14 @@ def line_from(frame: FrameType | None) -> str:
     if (frame := users_frame(frame)) is None:
         return ""
     code = frame.f_code
-    place = code.co_filename, code.co_firstlineno, frame.f_lasti
-    if (line := _lines.get(place)) is None:
-        file = as_written(code.co_filename)
-        file = file if len(file) <= LONGEST else f"...{file[3 - LONGEST :]}"
-        text = linecache.getline(code.co_filename, frame.f_lineno, frame.f_globals).strip()
-        line = _lines[place] = f"{file}:{frame.f_lineno}" + (f": {text}" if text else "")
+    place = id(code), frame.f_lasti
+    if (found := _lines.get(place)) is not None:
+        return found[1]
+    file = as_written(code.co_filename)
+    file = file if len(file) <= LONGEST else f"...{file[3 - LONGEST :]}"
+    text = linecache.getline(code.co_filename, frame.f_lineno, frame.f_globals).strip()
+    line = f"{file}:{frame.f_lineno}" + (f": {text}" if text else "")
+    _lines[place] = code, line
     return line
 
 

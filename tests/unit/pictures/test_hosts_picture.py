@@ -46,6 +46,8 @@ def test_a_lost_way_ends_half_way():
         ({"hosta": [0], "hostb": [1, 2, 3, 4]}, None),
         ({"hosta": [0], "hostb": [1, 2]}, (1, 2)),
         ({"hosta": [0], "hostb": [1, 2]}, (0, 2)),
+        ({"hosta": [0], "hostb": [1, 2]}, (2, 3)),
+        ({"hosta": [0], "hostb": [2]}, None),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(ranks, lost):

@@ -158,6 +158,8 @@ def test_nobody_acknowledges_a_shutdown_that_has_not_come():
         session.may_acknowledge()
     assert session.state is State.READY
     in_state(State.DRAINING).may_acknowledge()
+    with pytest.raises(LocalProtocolError, match="in state closed; it had been acknowledged"):
+        in_state(State.CLOSED).may_acknowledge()
 
 
 def test_shutdown_may_not_leave_before_the_drain():
