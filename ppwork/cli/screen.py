@@ -40,7 +40,8 @@ class Shown:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._progress.stop()
+        if self._progress.live.is_started:  # one that was never shown would leave an empty line
+            self._progress.stop()
 
     def begin(self, resolved: Plan) -> None:
         """Show the bar; not before: bad input gets its one message and no bar."""
