@@ -12,6 +12,7 @@ from ppwork.cli.screen import Shown, table
 from ppwork.launcher.job import Job, find, follow, submit
 from ppwork.launcher.nodes.places import Places
 from ppwork.plan import Plan
+from ppwork.process import STOPPED
 
 
 def hand_in(plan: Plan, places: Places, out_dir: Path | None, limit_s: float, *, as_json: bool) -> None:
@@ -37,8 +38,12 @@ def attach_command(
             finished = follow(found, progress=shown.entry, view=lambda followed: Queued(followed, shown))
     except KeyboardInterrupt:
         write_text(f"job {found.job_id} goes on; end it: ppwork stop {found.run_dir}", to=err)
-        raise typer.Exit from None
+        raise GoesOn(STOPPED) from None
     out.print(table(finished))
+
+
+class GoesOn(SystemExit):
+    """Ctrl-C at a run that does not end by it; that has been said."""
 
 
 class Queued:

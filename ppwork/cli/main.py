@@ -13,7 +13,7 @@ from ppwork.cli.claims import claims
 from ppwork.cli.doctor import doctor_command
 from ppwork.cli.faults import app as faults
 from ppwork.cli.hosts import torchrun_command
-from ppwork.cli.jobs import attach_command, hand_in
+from ppwork.cli.jobs import GoesOn, attach_command, hand_in
 from ppwork.cli.options import chunk_range, depth_of, halves_of, options_of, path_of, size_of
 from ppwork.cli.output import err, out, write_files, write_json, write_text
 from ppwork.cli.runs import collect_command, diagnose_command, failure_line, list_runs, stop_runs
@@ -297,6 +297,8 @@ def main() -> int:
             signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         app()
+    except GoesOn:
+        raise
     except SystemExit as error:  # typer's answer to a Ctrl-C has no word
         if error.code == INTERRUPTED:
             write_text("interrupted; no rank is left running", to=err)

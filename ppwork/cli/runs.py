@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +12,7 @@ from ppwork.cli.options import path_of
 from ppwork.cli.output import err, out, write_json, write_text
 from ppwork.diagnosis.runs import diagnose
 from ppwork.errors import PlanError
-from ppwork.launcher.job import Job, find, own_jobs
+from ppwork.launcher.job import JOB_FILE, Job, find, own_jobs
 from ppwork.launcher.registry import RunEntry, own_runs, stop
 from ppwork.pictures.tables import Table
 from ppwork.plan import Plan
@@ -88,12 +87,16 @@ def _facts_of_job(job: Job) -> dict[str, Any]:
 
 
 def _job(which: Path) -> Job | None:
-    """Return the submitted run of this folder or number that has not ended."""
-    with contextlib.suppress(PlanError):
-        job = find(which)
-        _ = job.state
-        return None if job.is_over else job
-    return None
+    """Return the submitted run of this folder or number that has not ended.
+
+    Raises:
+        PlanError: There is none of this number, or Slurm does not say how it is.
+    """
+    if not (which / JOB_FILE).exists() and (which.is_dir() or not str(which).isdecimal()):
+        return None
+    job = find(which)
+    _ = job.state
+    return None if job.is_over else job
 
 
 def _ranks(run_dir: Path) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ Of a long log the end is read, and what stands at the last tracebacks before it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -141,10 +141,11 @@ def read_job(path: Path, *others: Path) -> JobLogs:
     return hosts[0] if len(hosts) == 1 else _as_one(hosts)
 
 
-def _read(path: Path) -> JobLogs:
+def _read(path: Path, ranks: Sequence[int] = ()) -> JobLogs:
+    """Read what one host left; its ranks by local rank, where they are known."""
     try:
         path.stat()
-        return _folder(path) if path.is_dir() else _console(path)
+        return _folder(path, ranks) if path.is_dir() else _console(path)
     except OSError as error:
         raise PlanError(
             f"{path} cannot be read: {error.strerror}.", check_first="the path, and whose file it is"
@@ -153,14 +154,8 @@ def _read(path: Path) -> JobLogs:
 
 def _of_hosts(path: Path, hosts: Iterable[HostRecord]) -> list[JobLogs]:
     """Read what each host of a launch of ours left, under the numbers that its ranks have in the job."""
-    jobs = [_read(path)]
-    for number, host in enumerate(hosts):
-        if number and host.ranks and (folder := host_logs(path, number)).is_dir():
-            job = _read(folder)
-            on = host.ranks[0] - min(job.ranks, default=0)
-            ranks = {rank + on: replace(log, rank=rank + on) for rank, log in job.ranks.items()}
-            jobs.append(replace(job, ranks=ranks))
-    return jobs
+    folders = {host_logs(path, number): host.ranks for number, host in enumerate(hosts)} or {path: ()}
+    return [_read(folder, ranks) for folder, ranks in folders.items() if folder == path or folder.is_dir()]
 
 
 def _as_one(hosts: list[JobLogs]) -> JobLogs:
@@ -263,7 +258,7 @@ def split_by_rank(
     return split, [line for lines in of_process.values() for line in lines]
 
 
-def _folder(path: Path) -> JobLogs:
+def _folder(path: Path, ranks: Sequence[int]) -> JobLogs:
     consoles = [_console(path, text) for text in _consoles(path)]
     last = [console for console in consoles if console.report.codes or console.report.signal] or consoles
     report = Report(
@@ -277,13 +272,13 @@ def _folder(path: Path) -> JobLogs:
     if not by_number:
         if len(consoles) == 1:
             return consoles[0]  # --log-dir without --redirects: the ranks spoke on the console
-        ranks = {rank: log for console in consoles for rank, log in console.ranks.items()}
-        return JobLogs(path, ranks, report, said, complete=False)
+        spoke = {rank: log for console in consoles for rank, log in console.ranks.items()}
+        return JobLogs(path, spoke, report, said, complete=False)
     jobs: list[JobLogs] = []
     for number, folders in sorted(by_number.items()):
         is_last = number == max(by_number)
         of_attempt = report if is_last else _report_of(number, consoles)
-        logs = _rank_logs(folders, of_attempt)
+        logs = _rank_logs(folders, dict(enumerate(ranks)) or of_attempt.ranks)
         # Whoever left no file is known by the console.
         logs = {
             rank: logs.get(rank) or RankLog.of(rank, "", "", str(path)) for rank in {*logs, *of_attempt.codes}
@@ -333,11 +328,15 @@ def _last_written(attempts: list[Path]) -> int:
     return max(logs, default=0)
 
 
-def _rank_logs(folders: list[Path], report: Report) -> dict[int, RankLog]:
+def _rank_logs(folders: list[Path], ranks: dict[int, int]) -> dict[int, RankLog]:
     """Read the ranks of one attempt.
 
     On a second host a folder has the local rank; torch's prefix and the report have the global one, and the
     ranks of one host follow each other.
+
+    Args:
+        folders: Of the attempt, one of each agent.
+        ranks: Global rank by local rank, as far as it is known.
     """
     logs: dict[int, RankLog] = {}
     for attempt in folders:
@@ -354,7 +353,7 @@ def _rank_logs(folders: list[Path], report: Report) -> dict[int, RankLog]:
         }
         first = next((rank - local for local, rank in named.items()), 0)
         for local, text in sorted(texts.items()):
-            rank = report.ranks.get(local, named.get(local, first + local))
+            rank = ranks.get(local, named.get(local, first + local))
             if rank in logs:
                 continue  # another job's, of the same name
             folder = attempt / str(local)

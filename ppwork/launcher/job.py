@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -38,6 +39,7 @@ JOB_FILE, JOB_LOG = "job.json", "slurm.log"
 """In the run's folder before the run: what was handed in, and what the job prints."""
 NAME = "ppwork"
 """Of our jobs in the queue; their comment is the run's folder."""
+QUEUED = f"`squeue --me --name={NAME} --format='%i %k'`: number and folder of each that is queued"
 ANSWER_S = 30.0
 """Longest wait for a command of Slurm."""
 ASK_S = 3.0
@@ -65,8 +67,8 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Options of ``sbatch`` and ``srun``."""
     options: Options
     limit_s: float
-    job_id: str = ""
-    """Slurm's; empty until it has taken the job."""
+    job_id: Annotated[str, msgspec.Meta(pattern=r"^[0-9]{0,18}\Z")] = ""
+    """Slurm's; empty until it has taken the job. A folder may be anybody's, and this goes to ``scancel``."""
 
     def save(self, run_dir: Path) -> None:
         """Write it.
@@ -132,9 +134,18 @@ class Job:
         """End it, also while it waits: ``scancel``.
 
         Raises:
-            PlanError: Slurm does not answer, or it is not yours.
+            PlanError: Slurm does not answer, it is not yours, or it is not the job of this folder.
         """
-        _ask("scancel", self.job_id)
+        of_job = ("--states=all", f"--jobs={self.job_id}", "--format=%i|%k")
+        for said in _ask("squeue", "--noheader", *of_job).splitlines():
+            comment = said.partition("|")[2]
+            if Path(comment).resolve() != self.run_dir.resolve():  # the number of a folder may be out of date
+                raise PlanError(
+                    f"Slurm's job {self.job_id} is not of {self.run_dir}, and was not ended: "
+                    f"its comment is {comment!r}.",
+                    check_first="`ppwork ps`: the number of the job that is meant",
+                )
+            _ask("scancel", self.job_id)
 
     def __repr__(self) -> str:
         return f"Job({self.job_id}, {str(self.run_dir)!r}{f', {self.last}' if self.last else ''})"
@@ -151,6 +162,7 @@ def submit(plan: Plan, *, on: Places, out: Path | str | None = None, limit_s: fl
 
     Raises:
         PlanError: The plan cannot work, ``on`` has no queue, or Slurm takes no such job; nothing is queued.
+            Where Slurm did not say in time whether it takes it, the error says that it may be queued.
     """
     if not isinstance(on, Slurm):
         raise PlanError("A run was to be submitted to hosts without a queue.", check_first="on=pp.Slurm(...)")
@@ -171,10 +183,14 @@ def submit(plan: Plan, *, on: Places, out: Path | str | None = None, limit_s: fl
             f"--nodes={nodes}", "--ntasks-per-node=1", f"--output={run_dir / JOB_LOG}", *on.asked,
             script=f"#!/bin/sh\nexec {shlex.join(launcher)}\n",
         )  # fmt: skip
+    except _NoAnswer as late:  # the launcher of a job that was queued all the same reads its file
+        raise PlanError(f"{late.what} The run may be queued all the same.", check_first=QUEUED) from late
     except PlanError:
         (run_dir / JOB_FILE).unlink()
         raise
     job = Job(said.partition(";")[0], run_dir)
+    if not job.job_id.isdecimal():
+        raise PlanError(f"Slurm's sbatch gave no number of a job: {said!r}.", check_first=QUEUED)
     msgspec.structs.replace(record, job_id=job.job_id).save(run_dir)
     return job
 
@@ -218,9 +234,9 @@ def follow(
         if now > until_s:
             raise PlanError(f"Job {job.job_id} was not over after {limit_s:g} s.", check_first="it goes on")
         if now - asked_s > ASK_S:
-            asked_s = now
             with contextlib.suppress(PlanError):  # its controller is away: the job is not
                 _ = job.state
+            now = asked_s = time.monotonic()  # the answer may have taken ANSWER_S
         if job.is_over:
             over_s = over_s or now
             if now - over_s > LATE_S:
@@ -266,7 +282,10 @@ def find(which: Job | Path | str | int) -> Job:
         return which
     path = Path(str(which))
     if (path / JOB_FILE).exists() or not str(which).isdecimal():
-        return Job(JobRecord.load(path.absolute()).job_id, path.absolute())
+        job = Job(JobRecord.load(path.absolute()).job_id, path.absolute())
+        if not job.job_id:
+            raise PlanError(f"{path} does not say whether Slurm took its job.", check_first=QUEUED)
+        return job
     found = next((job for job in own_jobs() if job.job_id == str(which)), None)
     if found is None:
         raise PlanError(f"Slurm has no job {which} of yours that is a run.", check_first="its folder")
@@ -294,19 +313,29 @@ def own_jobs() -> list[Job]:
     ]
 
 
+class _NoAnswer(PlanError):
+    """Slurm did not answer in time: what it was asked may be done all the same."""
+
+
 def _ask(*command: str, script: str = "") -> str:
     """Return what a command of Slurm prints; of a job that it does not know any more nothing.
 
     Raises:
         PlanError: There is no such command, or it fails: says what it said.
+        _NoAnswer: It took longer than ``ANSWER_S``, or gave up waiting by itself.
     """
     try:
         done = subprocess.run(
             command, input=script, capture_output=True, text=True, timeout=ANSWER_S, check=False
         )
         said, failed = done.stderr.strip(), done.returncode
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except subprocess.TimeoutExpired as error:
+        what = f"Slurm's {command[0]} did not answer within {ANSWER_S:g} s."
+        raise _NoAnswer(what, check_first="`sinfo`") from error
+    except OSError as error:
         raise PlanError(f"Slurm's {command[0]} did not answer: {error}.", check_first="`sinfo`") from error
+    if failed and "timed out" in said:
+        raise _NoAnswer(f"Slurm's {command[0]} failed: {said}.", check_first="`sinfo`")
     if failed and "Invalid job id" not in said:
         raise PlanError(f"Slurm's {command[0]} failed: {said}", check_first="`sinfo`: partition, nodes, time")
     return "" if failed else done.stdout.strip()

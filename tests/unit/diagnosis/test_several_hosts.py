@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from captured_logs import console
 from test_diagnosis import record, symptom
 from typer.testing import CliRunner
 
 from ppwork.cli.main import app
+from ppwork.diagnosis.logs import read_job
 from ppwork.diagnosis.runs import diagnose
 from ppwork.errors import PlanError
 from ppwork.plan import Plan
 from ppwork.records.clocks import CLOCK, HOST, Clock
 from ppwork.records.failure import write_record
+from ppwork.records.hosts import HostRecord, HostsRecord, host_logs
 from ppwork.records.run import TORCHRUN_LOG
 from ppwork.records.spans import Instant, Recorder, Span, span_file
 
@@ -231,3 +235,28 @@ def test_log_dirs_of_two_hosts_count_on(tmp_path):
         (folder / "stdout.log").write_text("")
     found = diagnose([tmp_path / "a", tmp_path / "b"])
     assert (found.cause.rank, found.cause.error_type) == (1, "ValueError")
+
+
+@pytest.mark.parametrize("reports", ["of both", "of the second", "of none"])
+@pytest.mark.parametrize("ranks", [((0, 1), (2,)), ((0,), (1, 2)), ((1, 2), (0,))])
+def test_ranks_of_a_launch_over_hosts_have_the_numbers_of_its_record(tmp_path, ranks, reports):
+    """Each host counts its folders from 0; all torchruns' logs lie beside the first host's folders."""
+    records = [HostRecord(name=f"host{number}", ranks=of_host) for number, of_host in enumerate(ranks)]
+    HostsRecord(hosts=tuple(records)).save(tmp_path)
+    report = console("killed").read_text()
+    for number, of_host in enumerate(ranks):
+        for local, rank in enumerate(of_host):
+            folder = host_logs(tmp_path, number) / "run_x1" / "attempt_0" / str(local)
+            folder.mkdir(parents=True)
+            (folder / "stdout.log").write_text(f"this is {rank}\n")
+            (folder / "stderr.log").write_text("")
+        if reports == "of both" or (number and reports == "of the second"):
+            block = "\n".join(
+                line for line in report.splitlines() if not re.search("rank      : [02] ", line)
+            )
+            closing = block.replace(
+                "rank      : 1 (local_rank: 1)", f"rank      : {of_host[0]} (local_rank: 0)"
+            )
+            (tmp_path / f"torchrun{f'-{number}' if number else ''}.log").write_text(closing)
+    found = read_job(tmp_path)
+    assert {rank: log.text for rank, log in found.ranks.items()} == {n: f"this is {n}" for n in range(3)}

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 import time
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 from typer.testing import CliRunner
 
 import ppwork as pp
+from ppwork.cli import main as cli
 from ppwork.cli.main import app
 from ppwork.errors import PlanError, RunFailed
 from ppwork.lab.job import JobProgress, attach
@@ -28,8 +31,10 @@ ANSWER = """\
 #!/bin/sh
 name=$(basename "$0")
 printf '%s\\n' "$name $*" >> {folder}/asked
-case "$*" in *--me*) name=$name.mine;; *--states=PENDING*) name=$name.waiting;; esac
+case "$*" in *--me*) name=$name.mine;; *--states=PENDING*) name=$name.waiting;;
+*%k*) name=$name.comment;; esac
 [ "$name" = sbatch ] && cat > {folder}/script
+[ -f {folder}/$name.hangs ] && exec sleep 60
 [ -f {folder}/$name.fails ] && {{ cat {folder}/$name.fails >&2; exit 1; }}
 [ -f {folder}/$name.says ] && cat {folder}/$name.says
 exit 0
@@ -44,6 +49,13 @@ class Slurm:
 
     def says(self, command, text):
         (self._folder / f"{command}.says").write_text(text)
+
+    def is_of(self, folder):
+        """The job's comment is this folder."""
+        self.says("squeue.comment", f"4711|{folder}\n")
+
+    def hangs(self, command):
+        (self._folder / f"{command}.hangs").touch()
 
     def fails(self, command, text):
         (self._folder / f"{command}.fails").write_text(text)
@@ -139,6 +151,7 @@ def test_a_job_that_has_ended_is_read_as_its_launcher_left_it(slurm, tmp_path, e
 def test_who_looks_no_longer_leaves_the_job_alone_and_the_stop_button_ends_it(slurm, tmp_path):
     job = submit(PLAN, on=pp.Slurm(2), out=tmp_path / "run")
     slurm.says("squeue", "RUNNING|None|all\n")
+    slurm.is_of(job.run_dir)
     with pytest.raises(PlanError, match="was not over"):
         attach(job, limit_s=0.3)
     assert "scancel" not in {words[0] for words in slurm.asked}
@@ -170,6 +183,7 @@ def test_jobs_are_listed_and_stopped_by_folder_or_number(slurm, tmp_path):
         find(4712)
     with pytest.raises(PlanError, match="no folder of a submitted run"):
         find(tmp_path)
+    slurm.is_of(job.run_dir)
     for which in (str(job.run_dir), "4711"):
         done = CliRunner().invoke(app, ["stop", which], catch_exceptions=False)
         assert "cancelled job 4711" in done.output
@@ -184,15 +198,93 @@ def test_jobs_are_listed_and_stopped_by_folder_or_number(slurm, tmp_path):
     assert "--time=5" in slurm.asked[-1]
 
 
-def test_ctrl_c_at_the_terminal_leaves_the_job_and_says_so(slurm, tmp_path, monkeypatch):
+def handed_in(folder, job_id):
+    folder.mkdir(exist_ok=True)
+    JobRecord(plan=PLAN, nodes=2, asked=(), options={}, limit_s=1.0, job_id=job_id).save(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("job_id", "comment", "words"),
+    [
+        ("--me", "", "no folder of a submitted run"),
+        ("4711\n", "", "no folder of a submitted run"),
+        ("", "", "does not say whether Slurm took its job"),
+        ("4711", "4711|/home/me/runs/another\n", "is not of"),
+        ("4711", "4711|(null)\n", "is not of"),
+        ("4711", "", None),
+    ],
+)
+def test_a_folder_ends_no_job_but_its_own(slurm, tmp_path, job_id, comment, words):
+    """Its file may be anybody's, old, or of a submit that was interrupted."""
+    folder = handed_in(tmp_path / "run", job_id)
+    slurm.says("squeue", "RUNNING|None|all\n")
+    slurm.says("squeue.comment", comment)
+    if words is None:  # it has just ended
+        find(folder).stop()
+    else:
+        with pytest.raises(PlanError, match=words):
+            find(folder).stop()
+        assert words in str(CliRunner().invoke(app, ["stop", str(folder)]).exception)
+    (tmp_path / "slurm" / "asked").open("a").close()
+    assert "scancel" not in {words[0] for words in slurm.asked}
+
+
+def test_stop_says_that_slurm_does_not_answer_and_not_that_no_run_is_going(slurm, tmp_path):
+    folder = handed_in(tmp_path / "run", "4711")
+    slurm.fails("squeue", "Unable to contact slurm controller\n")
+    slurm.fails("squeue.mine", "Unable to contact slurm controller\n")
+    for which in (str(folder), "4711"):
+        assert "Unable to contact" in str(CliRunner().invoke(app, ["stop", which]).exception)
+
+
+def test_a_submit_that_slurm_did_not_answer_in_time_may_be_queued(slurm, tmp_path, monkeypatch):
+    """The launcher of such a job needs its file, and the user the number."""
+    slurm.fails("sbatch", "sbatch: error: Batch job submission failed: Socket timed out on send/recv\n")
+    with pytest.raises(PlanError, match=r"timed out.*may be queued") as late:
+        submit(PLAN, on=pp.Slurm(2), out=tmp_path / "one")
+    assert "squeue --me --name=ppwork" in late.value.check_first
+    slurm.hangs("sbatch")
+    monkeypatch.setattr(jobs, "ANSWER_S", 0.3)
+    with pytest.raises(PlanError, match=r"within 0.3 s.*may be queued"):
+        submit(PLAN, on=pp.Slurm(2), out=tmp_path / "two")
+    assert JobRecord.load(tmp_path / "one").job_id == JobRecord.load(tmp_path / "two").job_id == ""
+
+
+def test_a_slurm_that_answers_slowly_is_not_asked_all_the_time(tmp_path, monkeypatch):
+    now, asked = [1000.0], []
+
+    def slept(seconds):
+        now[0] += seconds
+
+    def silent(job):
+        slept(jobs.ANSWER_S)
+        asked.append(now[0])
+        raise PlanError("Slurm's squeue did not answer.", check_first="")
+
+    monkeypatch.setattr(jobs, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=slept))
+    monkeypatch.setattr(Job, "state", property(silent))
+    with pytest.raises(PlanError, match="was not over"):
+        jobs.follow(Job("4711", tmp_path), limit_s=400.0)
+    between = [late - early for early, late in itertools.pairwise(asked)]
+    assert between
+    assert min(between) > jobs.ANSWER_S + jobs.ASK_S
+
+
+def test_ctrl_c_at_the_terminal_leaves_the_job_and_says_so(slurm, tmp_path, monkeypatch, capfd):
     job = submit(PLAN, on=pp.Slurm(2), out=tmp_path / "run")
 
     def pressed(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("ppwork.cli.jobs.follow", pressed)
-    done = CliRunner().invoke(app, ["attach", str(job.run_dir)], catch_exceptions=False)
-    assert (done.exit_code, "job 4711 goes on" in done.output) == (0, True)
+    monkeypatch.setattr(cli.signal, "signal", lambda *_: None)  # as a process of its own it has them
+    monkeypatch.setattr(cli.sys, "argv", ["ppwork", "attach", str(job.run_dir)])
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    said = capfd.readouterr().err
+    assert (left.value.code, "job 4711 goes on" in said) == (STOPPED, True)
+    assert "no rank is left" not in said
     assert "scancel" not in {words[0] for words in slurm.asked}
 
 
