@@ -112,9 +112,9 @@ def measure(
 ) -> Measures:
     """Compute the measures from rank 0's entries and the stage-1 times that the results brought.
 
-    A period is taken over one round of ``depth`` chunks, because at depth 2 and more the single ones of a
+    A period is taken over whole rounds of ``depth`` chunks, because at depth 2 and more the single ones of a
     steady pipeline need not be equal: two chunks may come close together and the next two again (20, 25,
-    20, 25 ms), and only their sum repeats. Then a short run's mean does not depend on where it was cut off.
+    20, 25 ms), and only their sum repeats. Then a run's mean does not depend on where it was cut off.
 
     Args:
         stage0_entries: Entries of rank 0, any order.
@@ -137,14 +137,13 @@ def measure(
     # Fewer than two rounds of those say less of a run than all of it does.
     is_long = len(full) > lag
     steady = full if is_long else [k for k in rounds if k - lag >= warm] or rounds
-    counted = [k - back for k in steady for back in range(lag)]  # as often as rounds have it
-    over = sorted({*counted})
-    counted = counted if is_long else over
-    gaps = {k: (emits[k] - emits[k - 1]) / 1e6 for k in over}
-    single = sorted(gaps.values())
-    period = statistics.fmean(gaps[k] for k in counted)
-    stage0 = statistics.fmean(stage0_ms[k] for k in counted if k in stage0_ms)
-    stage1 = statistics.fmean(stage1_ms[k] for k in counted if k in stage1_ms)
+    over = sorted({k - back for k in steady for back in range(lag)})
+    if is_long:
+        over = over[: len(over) // lag * lag]  # whole rounds
+    single = sorted((emits[k] - emits[k - 1]) / 1e6 for k in over)
+    period = statistics.fmean(single)
+    stage0 = statistics.fmean(stage0_ms[k] for k in over if k in stage0_ms)
+    stage1 = statistics.fmean(stage1_ms[k] for k in over if k in stage1_ms)
     source_ms = {
         entry.chunk_index: entry.figures.get(SOURCE_MS, 0.0)
         for entry in stage0_entries
@@ -164,7 +163,7 @@ def measure(
         efficiency=round(min(1.0, max(stage0, stage1) / period), 4)
         if max(stage0, stage1) >= FLOOR_MS and period > 0
         else None,
-        source_ms=round(statistics.fmean(source_ms[k] for k in counted), 3),
+        source_ms=round(statistics.fmean(source_ms[k] for k in over), 3),
     )
 
 

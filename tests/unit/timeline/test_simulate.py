@@ -111,7 +111,7 @@ def test_pictures_are_those_of_a_run(simulate, tmp_path, streams):
     assert code == 0
     assert sorted(path.name for path in folder.iterdir()) == ["timeline.png", "timeline.txt", "trace.json"]
     assert (folder / "timeline.png").read_bytes().startswith(b"\x89PNG\r\n")
-    assert "simulated (depth 2, mesh of 2): Over chunks 2 to 30" in (folder / "timeline.txt").read_text()
+    assert "simulated (depth 2, mesh of 2): Over chunks 2 to 29" in (folder / "timeline.txt").read_text()
     check_trace((folder / "trace.json").read_bytes())
     for name in (
         "period_ms",
