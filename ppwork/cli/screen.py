@@ -40,7 +40,8 @@ class Shown:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._progress.stop()
+        if self._progress.live.is_started:  # else it ends a line that nobody began
+            self._progress.stop()
 
     def begin(self, resolved: Plan) -> None:
         """Show the bar; not before: bad input gets its one message and no bar."""
