@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import psutil
 
 from ppwork.diagnosis.report import death
 from ppwork.diagnosis.runs import diagnose
@@ -227,9 +226,7 @@ def _run_ranks(
 
     try:
         if hosts is not None:
-            with contextlib.ExitStack() as on_list:
-                with contextlib.suppress(psutil.NoSuchProcess):  # then the run ends by that
-                    on_list.enter_context(registered(run_dir, hosts.pid))
+            with registered(run_dir, hosts.pid):
                 return hosts.run(plan, ["-m", "ppwork", "worker", FOLDER], run_dir, limit_s, look)
         return torchrun(
             ["-m", "ppwork", "one-process" if plan.one_process else "worker", str(run_dir)],

@@ -102,14 +102,18 @@ def _unwritable(folder: Path, error: OSError) -> PlanError:
 
 @contextlib.contextmanager
 def registered(run_dir: Path, agent_pid: int) -> Iterator[None]:
-    """Keep a run of this process on the list while the body runs.
+    """Keep a run of this process on the list while the body runs; not if its agent is gone already.
 
     Raises:
         PlanError: The list is not private, or cannot be written.
-        psutil.NoSuchProcess: torchrun is gone already.
     """
     folder = registry()
-    launcher, agent = Identity.of(os.getpid()), Identity.of(agent_pid)
+    launcher, agent = Identity.of(os.getpid()), None
+    with contextlib.suppress(psutil.NoSuchProcess):
+        agent = Identity.of(agent_pid)
+    if agent is None:
+        yield  # the body finds how it ended
+        return
     run = RunEntry(run_dir=str(run_dir.absolute()), launcher=launcher, agent=agent, at=time.time())
     path = folder / f"{os.getpid()}-{agent_pid}.json"
     try:

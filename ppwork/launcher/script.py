@@ -24,6 +24,7 @@ from ppwork.diagnosis.logs import read_job
 from ppwork.diagnosis.standing import standing
 from ppwork.errors import PlanError, RunFailed
 from ppwork.launcher.checks import new_run_dir
+from ppwork.launcher.nodes import wire
 from ppwork.launcher.nodes.muster import Muster
 from ppwork.launcher.nodes.node import FOLDER, LOGS
 from ppwork.launcher.nodes.places import Places
@@ -147,8 +148,8 @@ def launch_script(
         The finished program, which shows what its ranks printed, in the order of the ranks.
 
     Raises:
-        PlanError: There is no such file, it is no Python, ``nproc`` is not positive, or a host is not ready;
-            nothing was started.
+        PlanError: There is no such file, it is no Python, ``nproc`` is not positive, a host is not ready, or
+            its arguments are too long for the way to a host; nothing was started.
         RunFailed: A rank or a host failed, or the program was stopped (only with ``check``); says the cause.
         KeyboardInterrupt: As pressed; no rank is left.
 
@@ -162,6 +163,8 @@ def launch_script(
     if ops and not record:
         raise PlanError("Operators were to be recorded, and no calls.", check_first="leave out one of both")
     registry()
+    if on is not None:
+        _check_hosts(on, arguments)
     with contextlib.ExitStack() as stack:
         hosts = None
         if on is not None:
@@ -202,13 +205,13 @@ def _run(
         logs, folder, script = (str(run_dir), str(run_dir.absolute()), str(path)) if hosts is None else (
             LOGS, FOLDER, str(path.absolute())
         )  # fmt: skip
-        program = ["--log-dir", logs, "--redirects", "3", "-m", "ppwork", entry, folder, script, *arguments]
+        program = ["--log-dir", logs, "--redirects", "3", "-m", "ppwork", entry, folder, script]
         if hosts is not None:
             with registered(run_dir, hosts.pid):
-                code = hosts.run(None, program, run_dir, limit_s, look)
+                code = hosts.run(None, program, run_dir, limit_s, look, arguments=arguments)
         else:
             log = run_dir / TORCHRUN_LOG
-            code = torchrun(program, ranks=nproc, log=log, limit_s=limit_s, watch=look)
+            code = torchrun([*program, *arguments], ranks=nproc, log=log, limit_s=limit_s, watch=look)
     except (StopAsked, _PrintsTooMuch):
         pass
     finally:
@@ -250,6 +253,32 @@ def check_program(path: Path) -> None:
             check_first = "ranks run plain Python: no `!` and no `%` of notebooks"
         shown = f"\n    {line}" if line else ""
         raise PlanError(f"{at} is not Python: {text}.{shown}", check_first=check_first) from error
+
+
+def _check_hosts(on: Places, arguments: tuple[str, ...]) -> None:
+    """Refuse what a program over hosts cannot have.
+
+    Raises:
+        PlanError: An option of the hosts, or what the message that starts the ranks does not hold.
+    """
+    if not on.use_shared:
+        raise PlanError(
+            "use_shared=False is for runs of a plan: what ranks of a program print is written to a folder "
+            "that all hosts share.",
+            check_first="leave it out",
+        )
+    try:
+        sizes = [len(argument.encode()) for argument in arguments]
+        whole = len(msgspec.json.encode(arguments))
+    except UnicodeEncodeError as error:
+        raise PlanError(f"An argument is not UTF-8: {error.object!r}.", check_first="arguments") from error
+    most = wire.MOST // 2
+    if len(sizes) > wire.ARGUMENTS or max(sizes, default=0) > wire.ARGUMENT or whole > most:
+        raise PlanError(
+            f"The program's {len(sizes)} arguments of {sum(sizes)} bytes, the longest of {max(sizes)}, do "
+            f"not go to other hosts: {wire.ARGUMENTS}, each of {wire.ARGUMENT} bytes at most, all of {most}.",
+            check_first="a file that the program reads, in the folder that the hosts share",
+        )
 
 
 class _PrintsTooMuch(Exception):

@@ -245,6 +245,8 @@ class Muster:
         run_dir: Path,
         limit_s: float,
         look: Callable[[], None],
+        *,
+        arguments: Sequence[str] = (),
     ) -> int:
         """Run the program on all hosts to its end.
 
@@ -254,6 +256,7 @@ class Muster:
             run_dir: Its folder here.
             limit_s: Seconds that it may take.
             look: Called about every 50 ms.
+            arguments: The program's own, as they are.
 
         Returns:
             0, what the torchrun of a host that failed returned, ``HOST_LOST``, or ``UNWRITABLE``.
@@ -261,7 +264,7 @@ class Muster:
         Raises:
             OSError: ``hosts.json`` cannot be written.
         """
-        self._start(plan, program, limit_s)
+        self._start(plan, program, arguments, limit_s)
         for host in self.hosts:
             if host.looked is not None and not host.looked.shared:
                 host.home = Home(run_dir, Names(host.number, host.ranks))
@@ -288,13 +291,16 @@ class Muster:
             for channel in self._channels:
                 channel.say(wire.End(why), ALL, 0.5)
 
-    def _start(self, plan: Plan | None, program: Sequence[str], limit_s: float) -> None:
+    def _start(
+        self, plan: Plan | None, program: Sequence[str], arguments: Sequence[str], limit_s: float
+    ) -> None:
         first = self.hosts[0].way
         assert first is not None  # noqa: S101  ``meet`` has found it
         run_id = uuid.uuid4().hex
         for host in self.hosts:
             start = wire.Start(
                 program=tuple(program),
+                arguments=tuple(arguments),
                 plan="" if plan is None else plan.to_json().decode(),
                 ranks=len(host.ranks),
                 first=host.ranks.start,

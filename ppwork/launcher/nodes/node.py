@@ -234,7 +234,7 @@ def _run(
 
     try:
         return torchrun(
-            [places.get(word, word) for word in start.program],
+            [*(places.get(word, word) for word in start.program), *start.arguments],
             ranks=start.ranks,
             log=log,
             limit_s=start.limit_s,

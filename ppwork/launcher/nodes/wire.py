@@ -19,12 +19,14 @@ from msgspec import Meta
 
 from ppwork.errors import PPWorkError
 
-VERSION = 1
+VERSION = 2
 """Of these lines."""
 LINE = 1000
 """Bytes of a line, its end included: ``srun`` keeps those up to 1024 whole."""
 MOST = 1 << 20
 """Bytes of a message, in all of its lines."""
+ARGUMENTS, ARGUMENT = 4096, (128 << 10) - 1
+"""Arguments of a program of one's own at most, and bytes of one: Linux takes no longer one."""
 PIECE = 48 << 10
 """Bytes of a file that one message brings."""
 ALL = -1
@@ -148,6 +150,10 @@ class Start(Message, frozen=True, tag="start", kw_only=True):
 
     program: Annotated[tuple[Text, ...], Meta(max_length=64)]
     """What torchrun starts; words in braces are folders of the host."""
+    arguments: Annotated[
+        tuple[Annotated[str, Meta(max_length=ARGUMENT)], ...], Meta(max_length=ARGUMENTS)
+    ] = ()
+    """The program's own, after those words: taken as they are."""
     plan: Annotated[str, Meta(max_length=MOST // 2)]
     ranks: Count
     first: Count

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 import ppwork as pp
-from ppwork.errors import PlanError
 from ppwork.launcher.nodes.places import places_of
 from ppwork.pictures.programs import program
 
@@ -39,12 +38,3 @@ def test_ranks_of_two_nodes_print_call_and_fail_under_their_own_numbers(tmp_path
     assert run.failure.where["rank"] == 2
     assert "rank 2 has had enough" in run.failure.what
     assert pp.diagnose(run.run_dir).cause.rank == 2
-
-
-def test_a_host_that_does_not_see_the_folder_is_refused_before_anything_starts(tmp_path):
-    """What its ranks print would stay there."""
-    (path := tmp_path / "ring.py").write_text(RING)
-    on = pp.Command("", ["a", "b"], same_host=True, use_shared=False)
-    with pytest.raises(PlanError, match="does not see"):
-        pp.launch_script(path, nproc=3, on=on, out=tmp_path / "run")
-    assert not list((tmp_path / "run").iterdir())

@@ -1,10 +1,12 @@
 """The table that a run ends with."""
 
+import io
+
 import msgspec
 import pytest
 from rich.console import Console
 
-from ppwork.cli.screen import table
+from ppwork.cli.screen import Shown, table
 from ppwork.plan import Plan
 from ppwork.records.run import SUMMARY_FILE, Run
 
@@ -25,6 +27,17 @@ def shown(tmp_path, plan, **summary):
 def test_a_flush_says_what_it_dropped_also_when_that_is_nothing(tmp_path, dropped, said):
     """R3."""
     assert shown(tmp_path, Plan(flushes=(7, 5)), dropped_chunks=dropped)["flushed"] == said
+
+
+def test_a_bar_that_never_began_prints_nothing_where_output_is_no_terminal():
+    """As of a plan that is refused: a file has its one message alone."""
+    console = Console(file=io.StringIO())
+    with Shown(Plan(), console):
+        pass
+    assert console.file.getvalue() == ""
+    with Shown(Plan(), console) as begun:
+        begun.begin(Plan())
+    assert "starting ranks" in console.file.getvalue()
 
 
 def test_a_run_without_a_flush_says_nothing_of_it(tmp_path):

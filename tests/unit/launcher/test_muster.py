@@ -34,7 +34,7 @@ def hosts_saying(tmp_path, script, **options) -> Muster:
             "different versions of ppwork: a 9.0 and b 9.1",
         ),
         ('HELLO["torch"] = f"2.{12 + NODE}"; up_to_start()', "different versions of torch: a 2.12"),
-        ('HELLO["wire"] = 2; up_to_start()', "different versions of wire"),
+        ('HELLO["wire"] = wire.VERSION - 1; up_to_start()', "different versions of wire"),
         ('HELLO["host"] = "one"; up_to_start()', "Two of the hosts are one"),
         (
             'print("Permission denied (publickey).", file=sys.stderr); sys.exit(255)',
@@ -60,11 +60,15 @@ def test_hosts_that_are_not_ready_are_refused_with_their_own_words(tmp_path, mon
     assert time.monotonic() - start_s < 25
 
 
-def test_a_host_without_the_clip_or_without_a_way_to_the_first_is_refused(tmp_path):
+def test_a_host_without_the_clip_the_folder_or_a_way_to_the_first_is_refused(tmp_path):
     with hosts_saying(tmp_path, 'up_to_start(missing=("/clip.mp4",))') as hosts:
         hosts.greet()
         with pytest.raises(PlanError, match=r"host0 \(rank 0\) has no /clip.mp4"):
             hosts.look("run", tmp_path, ["/clip.mp4"])
+    with hosts_saying(tmp_path, "up_to_start()") as hosts:
+        hosts.greet()
+        with pytest.raises(PlanError, match=r"host0 \(rank 0\) does not see"):
+            hosts.look("run", tmp_path, everywhere=True)
     script = "\n".join([
         "say(wire.Hello(**HELLO)); heard(wire.Look)",
         'say(wire.Looked(folder="/there", shared=False, free_mb=1e6)); heard((wire.Listen, wire.Reach))',

@@ -5,13 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
-from ppwork.launcher.nodes import wire
-from ppwork.launcher.nodes.node import MARKER
+from ppwork.launcher.nodes import node, wire
+from ppwork.launcher.nodes.node import FOLDER, LOGS, MARKER
 from ppwork.launcher.nodes.wire import Reader, lines_of
 from ppwork.process import ORPHANED
+from ppwork.records.hosts import host_logs
 
 LEAVE_S = 15.0
 
@@ -81,6 +83,20 @@ def test_a_node_leaves_with_its_launcher_and_nothing_of_it_stays(launcher, tmp_p
     assert launcher.node.wait(LEAVE_S) == ORPHANED
     assert time.monotonic() - start_s < LEAVE_S / 3
     assert list(tmp_path.iterdir()) == []
+
+
+def test_words_in_braces_are_folders_in_our_own_words_alone(tmp_path, monkeypatch):
+    """A program's own argument comes to it as it was given, as on one host."""
+    ran = []
+    monkeypatch.setattr(node, "torchrun", lambda program, **_: ran.extend(program) or 0)
+    start = wire.Start(
+        program=("--log-dir", LOGS, "rank", FOLDER, "/mine.py"), arguments=(FOLDER, LOGS), plan="", ranks=1,
+        first=1, hosts=2, address="", port=0, interface="", run_id="", threads=1, start_s=1.0, limit_s=1.0,
+    )  # fmt: skip
+    node._run(SimpleNamespace(freeze_s=1.0), start, SimpleNamespace(host=1), None, tmp_path, None)
+    assert ran == [
+        "--log-dir", str(host_logs(tmp_path, 1)), "rank", str(tmp_path), "/mine.py", FOLDER, LOGS,
+    ]  # fmt: skip
 
 
 def test_a_node_says_why_it_cannot_go_on(launcher):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import zlib
 from typing import get_args
 
 import msgspec
@@ -21,6 +22,7 @@ START = wire.Start(
 )  # fmt: skip
 MESSAGES = [
     START,
+    msgspec.structs.replace(START, arguments=("{folder}", *["x" * 4000] * 100, "x" * wire.ARGUMENT)),
     wire.Hello(1, "0.1", "2.13", "3.11", "gpu-a", "gpu-a 5f", 8, 1),
     wire.Look(secret=b"s" * 64, run="r", folder="/runs/r", marker="m", cwd="/", freeze_s=2.0),
     wire.Looked(folder="/tmp/r", shared=False, free_mb=1e3, missing=("/clip.mp4",)),
@@ -53,6 +55,13 @@ def test_messages_come_back_whole_whatever_they_are_cut_into_and_whatever_stands
 
 def test_every_message_is_among_those_that_are_read_back():
     assert {type(message) for message in MESSAGES} < {*get_args(wire.ToNode), *get_args(wire.OfNode)}
+
+
+def test_who_changes_a_message_changes_the_version():
+    """Two versions that call themselves the same would lose each other's node in mid-run."""
+    fields = {kind.__name__: kind.__struct_fields__ for kind in get_args(wire.ToNode) + get_args(wire.OfNode)}
+    now = zlib.crc32(repr(sorted(fields.items())).encode())
+    assert (wire.VERSION, now) == (2, 2077369601), "other fields: count VERSION up, and put both numbers here"
 
 
 def test_damaged_lines_are_a_message_or_a_refusal_and_nothing_grows():

@@ -57,6 +57,17 @@ def test_a_run_whose_torchrun_is_gone_is_dropped_from_the_list(own_list, agent, 
         assert list(own_list.iterdir()) == []
 
 
+def test_a_run_whose_agent_was_gone_before_it_is_listed_goes_to_its_own_end(own_list, agent, tmp_path):
+    """As a node that is killed at once: the run says so, and no traceback of ours."""
+    agent.kill()
+    agent.wait()
+    ended = []
+    with registered(tmp_path, agent.pid):
+        assert own_runs() == []
+        ended.append("as it ended")
+    assert ended
+
+
 def test_a_pid_that_was_used_again_is_another_process(agent):
     now = Identity.of(agent.pid)
     assert now.process() is not None

@@ -11,6 +11,7 @@ import pytest
 import ppwork as pp
 from ppwork.lab.live import RankState, ScriptProgress
 from ppwork.lab.magic import ranks
+from ppwork.launcher.nodes import wire
 from ppwork.launcher.script import ScriptRun
 
 
@@ -80,6 +81,29 @@ def test_a_line_that_says_no_number_of_ranks_gets_the_usage(tmp_path, monkeypatc
         ranks(line, "print(1)")
     assert "%%ranks N" in refused.value.check_first
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "use_shared", "words"),
+    [
+        (("x",) * (wire.ARGUMENTS + 1), True, "4097 arguments of 4097 bytes"),
+        (("x", "\u00e9" * (wire.ARGUMENT // 2 + 1)), True, "the longest of 131072"),
+        (("\n" * 60_000,) * 5, True, "all of 524288"),
+        (("\udcff",), True, "is not UTF-8"),
+        ((), False, "use_shared=False is for runs of a plan"),
+    ],
+)
+def test_what_cannot_go_to_other_hosts_is_refused_before_they_are_called(
+    tmp_path, monkeypatch, arguments, use_shared, words
+):
+    """Else it is found by a host whose node is lost by it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("")
+    on = pp.Hosts("a", "b", use_shared=use_shared)
+    monkeypatch.setattr("ppwork.launcher.script.Muster", lambda *_: pytest.fail("hosts were called"))
+    with pytest.raises(pp.PlanError, match=words):
+        pp.launch_script("mine.py", nproc=2, arguments=arguments, on=on)
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_cell_that_cannot_be_written_is_told(tmp_path):
