@@ -210,7 +210,7 @@ def handed_in(folder, job_id):
         ("--me", "", "no folder of a submitted run"),
         ("4711\n", "", "no folder of a submitted run"),
         ("", "", "does not say whether Slurm took its job"),
-        ("4711", "4711|/home/me/runs/another\n", "is not of"),
+        ("4711", "4711|/srv/me/runs/another\n", "is not of"),
         ("4711", "4711|(null)\n", "is not of"),
         ("4711", "", None),
     ],
