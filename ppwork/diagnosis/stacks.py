@@ -224,8 +224,11 @@ def fragments(text: str) -> list[Stack]:
 
 
 def cut_off(text: str) -> list[Frame]:
-    """Return the calls of a traceback whose error the log does not have; the innermost is last."""
-    if ' File "' not in text:
+    """Return the calls of a traceback whose error the log does not have; the innermost is last.
+
+    Stacks of threads, which a rank was asked for, are no traceback and have no error.
+    """
+    if ' File "' not in text or thread_stacks(text):
         return []
     frames = frames_of(_unprefixed(text))
     return frames if not tracebacks(text) and not fragments(text) else []

@@ -168,8 +168,7 @@ def no_gradient(evidence: JobEvidence) -> Finding | None:
 def ends_in_a_call(evidence: JobEvidence) -> Finding | None:
     """A traceback is cut off before its error: where it stood is all that is known."""
     texts = [*((rank, log.text) for rank, log in evidence.job.ranks.items()), (NOBODY, evidence.job.console)]
-    asked = "(most recent call first)"  # stacks of a rank that was asked for them stand, and are no traceback
-    cut = {rank: frames for rank, text in texts if asked not in text and (frames := cut_off(text))}
+    cut = {rank: frames for rank, text in texts if (frames := cut_off(text))}
     if not cut:
         return None
     rank, frames = next(iter(cut.items()))
