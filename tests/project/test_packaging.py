@@ -8,9 +8,11 @@ import re
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import distribution
 
 import yaml
 from checkout import ROOT
+from packaging.requirements import Requirement
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 NAME = re.compile(r"[A-Za-z0-9_.-]+")
@@ -40,6 +42,34 @@ def test_every_direct_dependency_is_pinned_and_the_pin_is_allowed():
         assert name in pins, name
         assert tuple(map(int, re.findall(r"\d+", pins[name]))) >= tuple(map(int, floor.split("."))), name
     assert pins["torch"] == "2.13.0"
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def brought_along(name: str, extras: tuple[str, ...] = ()) -> set[str]:
+    """Names of all installed packages that one needs, and that those need in turn."""
+    found, waiting = set(), [(name, extras)]
+    while waiting:
+        name, extras = waiting.pop()
+        for text in distribution(name).requires or ():
+            requirement = Requirement(text)
+            marker = requirement.marker
+            if marker and not any(marker.evaluate({"extra": extra}) for extra in ("", *extras)):
+                continue
+            if canonical(requirement.name) not in found:
+                found.add(canonical(requirement.name))
+                waiting.append((requirement.name, tuple(requirement.extras)))
+    return found
+
+
+def test_what_is_brought_along_is_pinned_too():
+    """A release over night has turned these tests red: the pins of the kit were of the day before."""
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line]
+    pins = {canonical(line.partition("==")[0]) for line in lines}
+    extras = tuple(set(PROJECT["project"]["optional-dependencies"]) - {"train"})
+    assert brought_along("ppwork", extras) - pins == {"ppwork"}
 
 
 def test_import_ppwork_touches_nothing_that_takes_long():
