@@ -12,6 +12,7 @@ import importlib
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -274,9 +275,12 @@ def load_stage(path: str, methods: tuple[str, ...], *, search: Path | None = Non
         ) from error
     stage = getattr(module, class_name, None)
     if not isinstance(stage, type):
+        classes = [name for name, each in vars(module).items() if isinstance(each, type)]
+        near = get_close_matches(class_name, classes, 1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
         raise PlanError(
             f"The module {module_name!r} has no class {class_name!r}.",
-            check_first=f"look at the names in {getattr(module, '__file__', module_name)}",
+            check_first=f"{hint}look at the names in {getattr(module, '__file__', module_name)}",
         )
     missing = [name for name in methods if not callable(getattr(stage, name, None))]
     if missing:

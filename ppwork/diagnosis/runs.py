@@ -48,7 +48,7 @@ from ppwork.diagnosis.run_evidence import MEANINGS, RunEvidence
 from ppwork.diagnosis.stacks import Stack, frames_of, thread_stacks, tracebacks
 from ppwork.diagnosis.uneven import beside, ledger_difference, uneven, wrong_size
 from ppwork.diagnosis.waits import roots, waits_of
-from ppwork.errors import PeerFrozenError, PlanError, StuckError, named_ranks
+from ppwork.errors import PeerFrozenError, PeerTimeoutError, PlanError, StuckError, named_ranks
 from ppwork.plan import Plan
 from ppwork.process import (
     FAILED,
@@ -160,7 +160,8 @@ def _explained(
         others=tuple(others),
         places=_places(evidence, cause, others, waits),
         waits=waits,
-        flight=tuple(map(str, differences(flights))),
+        # After a cause the ranks say farewell to each other, each at its own time: that is no difference.
+        flight=tuple(map(str, differences(flights))) if hang or cause.symptom or cause.rank < 0 else (),
         unknown=_unread(evidence) + (unknown if hang else ()) + open_questions(evidence, cause, others),
         headline=_headline(evidence, cause),
     )
@@ -367,6 +368,10 @@ def _inferred_cause(
     if rank is None:
         return None
     what = f"Rank {rank} {evidence.end_of(rank)} and left no record; {said}"
+    if symptom.error_type == PeerTimeoutError.__name__ and evidence.code_of(rank) is None:
+        # Its process is gone, but it was there when the bound passed, or its connections had told of its end.
+        what = f"Rank {rank} said nothing for as long as a bound allows, and left no record; {said}"
+        return _record(evidence, rank, "NoRecord", what, symptom.check_first)
     chunk = evidence.ids_of(rank).get("chunk_index")
     check = "the end of its log: what ends a process without an exception" + (
         f" in chunk {chunk}" if chunk is not None else ""

@@ -170,7 +170,7 @@ def _check_counts(plan: PipelinePlan) -> None:
     if plan.denoise_steps > MAX_STEPS:
         refuse("denoise_steps", plan.denoise_steps, f"at most {MAX_STEPS}", "--steps")
     if plan.mesh_size >= MAX_RANKS:
-        refuse("mesh_size", plan.mesh_size, f"below {MAX_RANKS}", "did you mean --chunks?")
+        refuse("mesh_size", plan.mesh_size, f"below {MAX_RANKS}", "--mesh-size: each is a process")
     if plan.frame_bytes % 64 or not 512 <= plan.frame_bytes <= 1 << 20:
         refuse("frame_bytes", plan.frame_bytes, "a multiple of 64 in 512..1048576", "leave it out")
 

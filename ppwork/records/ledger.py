@@ -125,7 +125,7 @@ def _check_first(calls: Sequence[CollectiveCall]) -> str:
         return "is a collective behind a flag or a condition that only one rank knows?"
     if len({_TENSOR.sub("", call.operation) for call in calls}) > 1:
         return "what makes these ranks call another function here, or in another order?"
-    return "what makes the tensors differ between these ranks?"
+    return "what makes the tensors differ between these ranks? or has one of them made one call more before?"
 
 
 def line_of(number: int, record: bytes) -> bytes:

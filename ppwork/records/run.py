@@ -112,6 +112,8 @@ class Run(FinishedProgram):
         run = cls(Path(run_dir), None)
         try:
             entries = run.entries_by_rank
+        except PlanError:
+            raise
         except (OSError, ValueError) as error:
             raise PlanError(
                 f"The spans of {run_dir} do not read: {error}.", check_first="were they written by ppwork?"
@@ -284,11 +286,13 @@ def rows_of(finished: Run) -> list[tuple[str, str]]:
     if source_ms > PAUSE_SHARE * period_ms > 0:
         share = min(1.0, source_ms / period_ms)
         rows.append(("source", f"had no chunk for {share:.0%} of the time: it sets the period"))
+    chunks = summary.get("dropped_chunks")
+    dropped = ", ".join(map(str, chunks)) if isinstance(chunks, list) else ""
     if plan.flushes:
-        chunks = summary.get("dropped_chunks")
-        dropped = ", ".join(map(str, chunks)) if isinstance(chunks, list) else ""
         text = f"dropped {dropped}" if dropped else "nothing was in flight, nothing dropped"
         rows.append(("flushed", f"at chunk {', '.join(map(str, sorted(plan.flushes)))}: {text}"))
+    elif dropped:  # the source flushed: where, the timeline shows
+        rows.append(("flushed", f"dropped {dropped}"))
     if "period_ms" in figures and plan.in_flight_depth > 1:
         score, efficiency, idle_ms = map(figures.get, ("overlap_score", "efficiency", "mesh_idle_ms"))
         texts = [

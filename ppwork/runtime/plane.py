@@ -238,9 +238,10 @@ class PPControlPlane:
                 not end within its bound (this rank).
         """
         if isinstance(error, SystemExit) and not error.code and self.session.state is not State.CLOSED:
-            left_early = self._left_early()
+            left_early = self._left_early(" by sys.exit")
+            left_early.__cause__ = error  # its traceback has the user's line, which the record shows
             self._give_up(left_early)
-            raise left_early from error  # else it would leave as if all were well
+            raise left_early  # else it would leave as if all were well
         if error is not None:
             if (
                 isinstance(error, RuntimeError)
@@ -254,6 +255,7 @@ class PPControlPlane:
             return
         if self.session.state is not State.CLOSED:
             left_early = self._left_early()
+            left_early.source = self._left_at
             self._give_up(left_early)
             raise left_early
         try:
@@ -288,15 +290,11 @@ class PPControlPlane:
         result_of(leaving, self._patience_s, what="destruction of the groups", **where)
         last.close(NOTICE_TIMEOUT_S)
 
-    def _left_early(self) -> LocalProtocolError:
-        passed = self.session.last_ids.chunk_index + 1
-        at = f"at {self._left_at}" if self._left_at else f"on the way to {self._last_call}"
-        error = LocalProtocolError(
-            f"The block was left without {self._last_call}, after {passed} chunks.",
-            check_first=f"a `return`, `break` or `sys.exit` {at}?",
-        )
-        error.source = self._left_at
-        return error
+    def _left_early(self, by: str = "") -> LocalProtocolError:
+        at, count = self._left_at or f"on the way to {self._last_call}", self.session.last_ids.chunk_index + 1
+        check_first = "why does it leave at that line?" if by else f"a `return` or `break`: {at}?"
+        what = f"The block was left{by} without {self._last_call}, after {count} chunks."
+        return LocalProtocolError(what, check_first=check_first)
 
     @property
     def at(self) -> Ids:

@@ -109,6 +109,7 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         """Send a NOOP: the source pauses, the link lives. Raises as ``send``."""
         self._one_caller("heartbeat")
         self._send(PPEnvelope(PPAction.NOOP, self.session.next_ids(PPAction.NOOP)))
+        self._returned(None)
 
     def receive_result(self) -> tuple[PPResult, bool]:
         """Return the result of the oldest chunk in flight, and whether it is still good.
@@ -156,9 +157,8 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         Waiting for the next result says it, too.
         """
         self._one_caller("release_result")
-        if self._holding:
-            self._holding = False
-            self._room.put(None)
+        self._release()
+        self._returned(None)
 
     def shutdown(self) -> None:
         """Say that the stream has ended and wait for the acknowledgement (rule R10).
@@ -238,8 +238,13 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
     def _stop_ahead(self) -> None:
         self._owed.put(False)
 
+    def _release(self) -> None:
+        if self._holding:
+            self._holding = False
+            self._room.put(None)
+
     def _await_answer(self) -> None:
-        self.release_result()
+        self._release()
         self._report_broken_sends()
         if not self._unanswered:
             raise LocalProtocolError(

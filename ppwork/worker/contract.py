@@ -6,6 +6,7 @@ not where somebody trips over it later. What cannot travel is refused by the tra
 
 from __future__ import annotations
 
+import dis
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +21,8 @@ from ppwork.protocol.envelope import MAX_STEPS
 from ppwork.records.spans import FIGURES
 from ppwork.stage import Chunk, Emission, Pause, Result, Tensors
 from ppwork.worker.user_lines import as_written
+
+RETURNS = ("RETURN_VALUE", "RETURN_CONST")
 
 
 def optional(stage: object, name: str) -> Callable[..., Any]:
@@ -161,5 +164,7 @@ def _return_of(stage: object, method: str) -> str:
     code = getattr(function, "__code__", None)
     if code is None:
         return f"the `return` of {type(stage).__name__}.{method}"
-    file = as_written(code.co_filename)
-    return f"the `return` of {type(stage).__name__}.{method}, {file}:{code.co_firstlineno}"
+    returns = (step.positions for step in dis.get_instructions(code) if step.opname in RETURNS)
+    lines = sorted({at.lineno for at in returns if at is not None and at.lineno is not None})
+    places = " or ".join(map(str, lines)) or code.co_firstlineno
+    return f"the `return` of {type(stage).__name__}.{method}, {as_written(code.co_filename)}:{places}"

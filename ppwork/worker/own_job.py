@@ -33,6 +33,7 @@ from ppwork.runtime import FollowerPlane, Groups, Hook, LeaderPlane, MeshPlane, 
 from ppwork.runtime.groups import join as join_groups
 from ppwork.runtime.seat import Seat, gather
 from ppwork.stage import Generator, NoTensorParallel, Stage0, StageContext
+from ppwork.worker import progress
 from ppwork.worker.clock_exchange import gather_clocks, settle_clocks
 from ppwork.worker.collectives import TPGroup
 from ppwork.worker.contract import figures_of, optional
@@ -205,7 +206,8 @@ def run_stage0(plane: Stage0Plane, stage0: Stage0) -> dict[str, object]:
     Raises:
         PPWorkError: Whatever ends the run.
     """
-    plan, plane.watch = _plan_of(plane), None  # the loop is ours, and records itself
+    plan, plane.watch = _plan_of(plane), None  # the loop is ours: it records itself, step by step
+    progress.leave(None)
     outputs = stage0_loop(plane, plan, stage0)
     with stage_code("finish", stage0, plane.groups, plane.session.last_ids.where()):
         figures = figures_of(stage0, optional(stage0, "finish")())

@@ -4,7 +4,8 @@ On the mesh it is ``generate``, from the chunk that came to ``reply`` (or ``comp
 ``encode`` if it ends with ``send``, and ``decode`` of the last result if it ends with anything else; where
 a loop decodes one chunk and encodes the next between the same two calls, ``release_result`` parts them.
 What the loop times itself, with ``plane.timed``, is not recorded twice. From a chunk to its answer a
-collective on the default group is refused.
+collective on the default group is refused. The watchdog bounds all of it as a step of a stage: on rank 0 from
+its first call on, because what comes before may be a model that loads, until it says that the stream ends.
 """
 
 from __future__ import annotations
@@ -26,17 +27,32 @@ class OwnLoop:
 
     A context manager, whose body is the loop.
 
+    Args:
+        recorder: This rank's.
+        calls: As the attribute.
+        guarded: Where the job's default group is refused; ``None``: nowhere.
+        is_stage0: Whether this is rank 0.
+
     Attributes:
         calls: This mesh rank's collectives; ``None`` where there is nobody to compare them with.
     """
 
-    def __init__(self, recorder: Recorder, calls: SharedCalls | None, guarded: Groups | None = None) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        calls: SharedCalls | None,
+        guarded: Groups | None = None,
+        *,
+        is_stage0: bool = False,
+    ) -> None:
         self.calls = calls
-        self._recorder, self._guarded = recorder, guarded
+        self._recorder, self._guarded, self._is_stage0 = recorder, guarded, is_stage0
         self._since_ns = time.monotonic_ns()
         self._encoded = (0, 0)
         self._held: tuple[PPResult, bool] | None = None
         self._chunks: deque[Ids] = deque()
+        self._last: Ids | None = None
+        """Of rank 0: what it sent or was given last."""
         self._own: set[str] = set()
 
     @classmethod
@@ -47,7 +63,7 @@ class OwnLoop:
             OSError: A file of the folder cannot be made (this rank).
         """
         if not isinstance(plane, MeshPlane):
-            return cls(plane.recorder, None)
+            return cls(plane.recorder, None, is_stage0=True)
         install()
         calls, several = None, plane.groups.topology.mesh_size > 1
         if several and plane.run_dir is not None and plane.plan.compare_collectives != 0:
@@ -77,6 +93,8 @@ class OwnLoop:
         if call == "reply":
             return  # it calls ``computed``, which ends the chunk
         now_ns = time.monotonic_ns()
+        if self._is_stage0:
+            progress.leave(None)
         if call == "send":
             self._encoded = self._since_ns, now_ns
         elif self._held is not None:
@@ -96,7 +114,11 @@ class OwnLoop:
             self._chunks.append(message.ids)
             if len(self._chunks) == 1:
                 self._begin_chunk()
-        if self._chunks:
+        if self._is_stage0:
+            if message is not None:
+                self._last = message if isinstance(message, Ids) else message.ids
+            progress.enter(progress.LOOP, None if self._last is None else self._last.where())
+        elif self._chunks:
             self._guard(self._chunks[0].where())
         self._since_ns = time.monotonic_ns()
 

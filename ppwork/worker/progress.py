@@ -22,8 +22,15 @@ from ppwork.records.spans import IMPORT, JOIN, WhichChunk
 
 BRING_UP = (IMPORT, JOIN)
 """Steps before there is a stage; their bound is ``start_s``."""
+LOOP = "loop"
+"""Of rank 0, between two calls of the plane in a loop of one's own; a stage's are named by its methods."""
 PAUSED_S = 1.0
 """Seconds after which a late sample counts nothing: the process may have been stopped."""
+
+PAUSES = {
+    "encode": "; a source that waits returns NOT_YET",
+    LOOP: "; a source that pauses calls plane.heartbeat() meanwhile",
+}
 
 
 class Activity(NamedTuple):
@@ -152,12 +159,13 @@ class Progress:
             if self.own_s <= bounds.stall_s:
                 return None
             what = f"The stage's {activity.step} did not return within {bounds.stall_s:g} s"
+            if activity.step == LOOP:
+                what = f"The loop made no call of the plane for {bounds.stall_s:g} s"
             check_first = (
                 f"{stacks}: a loop without an end? Work that takes so long needs a larger timeout_s, "
                 "and stall_s where the plan has one"
             )
-            if activity.step == "encode":
-                check_first += "; a source that waits returns NOT_YET"
+            check_first += PAUSES.get(activity.step, "")
         else:
             if self._idle_s <= bounds.idle_s:
                 return None

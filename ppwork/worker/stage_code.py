@@ -43,7 +43,7 @@ def stage_code(
     except PPWorkError as error:
         error.at(**(which or {}))
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # code 0 would look like a good end
         raise StageError(
             f"The stage's {step} raised {text_of(error)}",
             where=which,

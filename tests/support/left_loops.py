@@ -1,6 +1,7 @@
 """Loops that end in the wrong way, under two ranks: ``left_loops.py CASE RUN_DIR``."""
 
 import sys
+import time
 
 import torch
 
@@ -13,6 +14,10 @@ def drive(plane, case):
         plane.receive_result()
         if case == "rank 0 returns" and k == 1:
             return
+        if case == "rank 0 exits" and k == 1:
+            sys.exit()  # EXIT
+        if case == "rank 0 is slow" and k == 1:
+            time.sleep(60)  # SLOW
     plane.shutdown()
 
 
@@ -30,5 +35,6 @@ def serve(plane, case):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    with join(Plan(mesh_size=1, backend="gloo", timeout_s=30), run_dir=sys.argv[2]) as plane:
+    plan = Plan(mesh_size=1, backend="gloo", timeout_s=30, stall_s=2 if "slow" in sys.argv[1] else None)
+    with join(plan, run_dir=sys.argv[2]) as plane:
         (drive if isinstance(plane, Stage0Plane) else serve)(plane, sys.argv[1])

@@ -37,7 +37,7 @@ class Odd:
 def refused(call, method):
     with pytest.raises(StageError) as caught:
         call()
-    line = inspect.getsourcelines(getattr(Odd, method))[1]
+    line = inspect.getsourcelines(getattr(Odd, method))[1] + 1
     assert caught.value.check_first == f"the `return` of Odd.{method}, {HERE}:{line}"
     return caught.value.what
 
@@ -149,6 +149,6 @@ def test_what_the_transport_refuses_names_the_method_that_returned_it():
     """Such as a view that is not contiguous, which it finds, or a number in place of a tensor."""
     with pytest.raises(LocalProtocolError) as caught, returned_by(Odd({}), "encode"):
         spec_of("n", 3, torch.device("cpu"))
-    line = inspect.getsourcelines(Odd.encode)[1]
+    line = inspect.getsourcelines(Odd.encode)[1] + 1
     hint = "torch.as_tensor() makes one; plain data goes into the metadata"
     assert caught.value.check_first == f"{hint}; the `return` of Odd.encode, {HERE}:{line}"

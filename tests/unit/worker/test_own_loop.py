@@ -62,6 +62,21 @@ def test_rank_zero_encodes_before_a_send_and_decodes_before_anything_else(record
     assert said == [("emit", 0, {STAGE1_MS: 3.0}), ("emit", 1, {STAGE1_MS: 3.0}), ("drop", 2, {})]
 
 
+def test_the_watchdog_sees_rank_zero_from_its_first_call_until_it_ends_the_stream(tmp_path):
+    """What comes before may be a model that loads; a heartbeat begins anew, as every call does."""
+    with Recorder(span_file(tmp_path, 0)) as recorder, OwnLoop(recorder, None, is_stage0=True) as loop:
+        assert progress.current() is None
+        for call, message in (("send", IDS[0]), ("receive_result", result(0)), ("heartbeat", None)):
+            before = progress.current()
+            loop.called(call)
+            assert progress.current() is None  # a wait of the plane has a bound of its own
+            loop.returned(message)
+            seen = progress.current()
+            assert (seen.step, seen.which["chunk_index"], seen is before) == (progress.LOOP, 0, False)
+        loop.called("shutdown")
+        assert progress.current() is None
+
+
 def test_a_mesh_rank_generates_from_a_chunk_to_its_reply_also_where_it_receives_ahead(recorded):
     loop, entries = recorded
     works(loop, "receive", envelope(0))
