@@ -15,7 +15,7 @@ from ppwork.diagnosis.standing import Standing, parted
 from ppwork.pictures import style
 from ppwork.pictures.call_bands import CallBands
 from ppwork.pictures.call_legend import CLOSES, CUT, FRAME, OUTSIDE, height_of, keys_of, mark_of, put_legend
-from ppwork.pictures.call_stands import Stand, closed, died_ns, stands
+from ppwork.pictures.call_stands import STOOD_NS, Stand, closed, died_ns, stands
 from ppwork.pictures.call_words import handle, words_of_calls
 from ppwork.pictures.lent_row import SMALL, WORD, lent_as, lent_row, word_ms
 from ppwork.pictures.shown_time import ShownTime
@@ -28,8 +28,6 @@ AXIS = WIDTH - LEFT - RIGHT
 """Length of the time axis, in inches."""
 NAME = 10
 """Characters of a thread's name."""
-STOOD_NS = 100_000_000
-"""From which length on a call that raised, and that its program caught, is a place where a rank stood."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +67,7 @@ class CallRows:
         shown: The time to draw.
         title: Name of the program.
         killed: Signals that ended ranks, which could not say so themselves.
+        names: What ranks are: it stands below their numbers.
     """
 
     def __init__(
@@ -78,7 +77,9 @@ class CallRows:
         shown: ShownTime,
         title: str,
         killed: Mapping[int, int],
+        names: Mapping[int, str] | None = None,
     ) -> None:
+        self._roles = names or {}
         gone = [rank for rank, number in killed.items() if number != signal.SIGSTOP]
         self._died = {rank: died_ns(met, rank) for rank in gone}
         self._met, self._shown = met, shown
@@ -87,7 +88,7 @@ class CallRows:
         self._stands = stands(met, end, shown.end_ns, killed)
         self._closed = closed(met, end)
         self._calls = [c for of in met.ranks.values() for c in of.calls if shown.shows(c)]
-        apart = {meeting.group for meeting in met.meetings if parted(meeting)}
+        apart = {m.group for m in met.meetings if parted(m) and not m.makes_groups}
         self._names = words_of_calls(met, self._calls, apart)
         # Also what was lent before the first moment: it is lent still.
         self._loans = [loan for loan in met.loans if self._span(loan) is not None]
@@ -325,7 +326,10 @@ class CallRows:
         known += [self._lent[rank]] if rank in self._lent else []
         known += [row for (of, _), row in self._streams.items() if of == rank]
         bold = {"va": "center", "fontsize": 12, "fontweight": "bold"}
-        style.beside(self._axes, style.margin(self._axes), (known[0] + known[-1]) / 2, f"rank {rank}", **bold)
+        left, middle, role = style.margin(self._axes), (known[0] + known[-1]) / 2, self._roles.get(rank, "")
+        style.beside(self._axes, left, middle - (0.2 if role else 0), f"rank {rank}", **bold)
+        if role:
+            style.beside(self._axes, left, middle + 0.25, role, va="center", fontsize=10)
         if rank != next(iter(self._met.ranks)):
             first = next(lane for lane in self._lanes if lane.rank == rank)
             edge = first.row - 0.5 - HEAD * bool(first.words)
@@ -369,7 +373,9 @@ class CallRows:
         tail = self._x(sent.call.start_ns), self._lane_of(sent.call).row
         if received is None or received.raised:
             if message.receiver not in self._died:  # else the mark of its death says it
-                self._axes.plot([tail[0]], [tail[1] + style.TALL / 2], zorder=7, **mark_of("X"))
+                # Not where the mark of its exception is.
+                edge = -style.TALL / 2 if sent.call.error else style.TALL / 2
+                self._axes.plot([tail[0]], [tail[1] + edge], zorder=7, **mark_of("X"))
             return ""
         done = received.done_ns or received.call.end_ns
         rows = [ln.row for ln in self._lanes if ln.rank == message.receiver]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from ppwork.diagnosis.causes import closings
@@ -13,6 +14,8 @@ from ppwork.errors import duration, named_ranks
 from ppwork.records.calls import Call, RankCalls
 from ppwork.timeline.meetings import MAKES_GROUPS, Meetings
 
+STOOD_NS = 100_000_000
+"""From which length on a call that raised, and that its program caught, is a place where a rank stood."""
 CLOSES = "closes its connections here"
 MISMATCH = "Detected mismatch"
 """Begins torch's word of a call that does not fit, under ``TORCH_DISTRIBUTED_DEBUG=DETAIL``."""
@@ -88,8 +91,12 @@ def closed(met: Meetings, end: Standing | None) -> list[tuple[Call, Call]]:
 
 def _stand(met: Meetings, seen: RankCalls, wait: Wait | None, shown_end_ns: int, killed: int) -> Stand:
     call = stood_in(seen)
+    if wait is None and call is None:
+        # Its program caught the error, and came to its end.
+        missed = ((each, missed_group(met, each)) for each in seen.calls)
+        return next((Stand(f"looked {why} ({c.line})", c, framed=True) for c, why in missed if why), Stand())
     if wait is None:
-        return Stand(call=call, framed=call is not None)
+        return Stand(call=call, framed=True)
     if call is not None:
         return Stand(_in_call(met, wait, call, killed), call, framed=_stood_there(wait, call))
     if killed:
@@ -139,15 +146,48 @@ def _other_group(met: Meetings, wait: Wait, call: Call) -> str:
     """Say of who makes a group that the others made another one as their group of that number."""
     if call.name not in MAKES_GROUPS or not call.begun.makes:
         return ""
-    meeting = next((m for m in met.meetings if any(e.call is call for e in m.ends.values())), None)
-    ops = {} if meeting is None else {rank: end.call.begun.op for rank, end in meeting.ends.items()}
-    others = [rank for rank in wait.waits_for if ops.get(rank, call.begun.op) != call.begun.op]
+    others = _made_others(met, call, wait.waits_for)
     if not others or len(others) < len(wait.waits_for):
         return ""
     took = "" if call.end_ns is None else f", {duration((call.end_ns - call.start_ns) / 1e9)}"
     looks = "looks" if call.end_ns is None else "looked"
-    where = f"where {named_ranks(others)} made another group"
-    return f"{looks} under name {call.begun.makes}, {where} ({call.line}{took})"
+    return f"{looks} under name {call.begun.makes}, {_where_another(others)} ({call.line}{took})"
+
+
+def _made_others(met: Meetings, call: Call, ranks: Collection[int]) -> list[int]:
+    """Return those of some ranks that made another group under the number of this one."""
+    ops = _ops_of_number(met, call)
+    return [rank for rank in ranks if ops.get(rank, call.begun.op) != call.begun.op]
+
+
+def _ops_of_number(met: Meetings, call: Call) -> dict[int, str]:
+    """Return which ranks each rank made a group of that it counted as this one."""
+    meeting = next((m for m in met.meetings if any(e.call is call for e in m.ends.values())), None)
+    return {} if meeting is None else {rank: end.call.begun.op for rank, end in meeting.ends.items()}
+
+
+def _where_another(ranks: Collection[int]) -> str:
+    return f"where {named_ranks(ranks)} made another group"
+
+
+def missed_group(met: Meetings, call: Call) -> str:
+    """Say under which name a rank stood in vain for its group, and what the others did; else nothing.
+
+    Args:
+        met: What met what in the program.
+        call: Any call; only one that makes a group, waited, and ended with an exception has an answer.
+    """
+    long = call.end_ns is not None and call.end_ns - call.start_ns >= STOOD_NS
+    if call.name not in MAKES_GROUPS or not (call.begun.makes and call.error and long):
+        return ""
+    members = [int(number) for number in re.findall(r"\d+", call.begun.op)]
+    others = [rank for rank in members if rank != call.rank]
+    absent = [rank for rank in others if rank not in _ops_of_number(met, call)]
+    under = f"under name {call.begun.makes}"
+    if absent:
+        return f"{under}, to which {named_ranks(absent)} never came"
+    elsewhere = _made_others(met, call, others)
+    return f"{under}, {_where_another(elsewhere)}" if elsewhere else under
 
 
 def _too_long(met: Meetings, call: Call) -> str:

@@ -12,28 +12,30 @@ import contextlib
 import re
 import signal
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from ppwork.diagnosis.logs import read_job
 from ppwork.diagnosis.report import ENDED_BY_AGENT
 from ppwork.diagnosis.standing import OWN_CODE, Standing, parted, standing
-from ppwork.errors import PlanError, duration, listed, named_ranks, ranks_by_value
+from ppwork.errors import PlanError, duration, named_ranks, ranks_by_value
 from ppwork.pictures.call_rows import CallRows
-from ppwork.pictures.call_stands import struck_by
+from ppwork.pictures.call_stands import missed_group, struck_by
 from ppwork.pictures.picture import Picture
 from ppwork.pictures.shown_time import END, ShownTime, zero_of
 from ppwork.pictures.tables import Table
 from ppwork.records.calls import Call, Left, RankCalls, read_calls, worlds_inside
 from ppwork.records.run import TORCHRUN_LOG, FinishedProgram
 from ppwork.timeline.call_trace import call_trace
-from ppwork.timeline.meetings import MAKES_GROUPS, START, Meetings, Stall
+from ppwork.timeline.meetings import START, Meetings, Stall
 
 LISTED = 60
 """Calls that the table has a line for; of more it has a line for each line of the program."""
 STOOD_MS = 1.0
 """Milliseconds below which nobody is said to have waited."""
+AS_LONG = 0.95
+"""Part of the longest stand from which on another one is named with it."""
 
 
 KILLED = re.compile(
@@ -49,6 +51,7 @@ def program(
     from_ms: float | None = None,
     until_ms: float | None = None,
     after: str = "",
+    names: Mapping[int, str] | None = None,
 ) -> Picture:
     """Return what every rank of a program did with torch.distributed, in milliseconds from its first work.
 
@@ -60,6 +63,9 @@ def program(
         until_ms: End of the time to show.
         after: A function, such as ``new_group``: what comes before a rank has left its last call of it is not
             shown.
+        names: What ranks are, such as ``{2: "link down"}``: it stands below their numbers.
+
+    The sentence names the longest stand; where somebody asks for a time, the longest in that.
 
     Raises:
         PlanError: No rank left a call, the calls do not read, or there is none in the time to show or of
@@ -77,8 +83,11 @@ def program(
     killed = _killed(folder, met)
     end = _with_signals(standing(met), killed)
     shown = ShownTime.of(met, end, from_ms, until_ms, after)
-    finding = " ".join([_finding(met, end), *map(_unkept, unkept.values()), *_worlds(met, folder)])
-    return Picture(finding, lambda: CallRows(met, end, shown, title, killed).paper, _table(met))
+    is_cut = from_ms is not None or until_ms is not None or bool(after)
+    finding = " ".join(
+        [_finding(met, end, shown if is_cut else None), *map(_unkept, unkept.values()), *_worlds(met, folder)]
+    )
+    return Picture(finding, lambda: CallRows(met, end, shown, title, killed, names).paper, _table(met))
 
 
 def _ended_unseen(ranks: Mapping[int, RankCalls]) -> dict[int, RankCalls]:
@@ -165,7 +174,7 @@ def _with_signals(end: Standing | None, killed: Mapping[int, int]) -> Standing |
     return replace(end, waits=waits)
 
 
-def _finding(met: Meetings, end: Standing | None) -> str:
+def _finding(met: Meetings, end: Standing | None, asked: ShownTime | None) -> str:
     calls = [call for of_rank in met.ranks.values() for call in of_rank.calls]
     names = {call.name for call in calls}
     around = " and ".join(word for word, name in (("init", START), ("destroy", END)) if name in names)
@@ -176,11 +185,12 @@ def _finding(met: Meetings, end: Standing | None) -> str:
     parts += [said] if (said := _groups_not_made(met)) else []
     # Beside an end that ranks did not reach, some milliseconds of an earlier call tell nothing.
     stands = said or (end is not None and any(wait.waits_for for wait in end.waits))
-    stalls = [stall for stall in met.stalls if stall.ns >= STOOD_MS * 1e6 and not stands]
+    stalls = [] if stands else _stalls(met, asked)
     raised = _raised(met) if end is None else ""
-    parts += [raised] if raised else [f"{_stood(met, stall)}." for stall in stalls[:1]]
-    if not stalls and not raised and end is None:
-        parts.append(f"Nobody stood longer than {STOOD_MS:g} ms for another.")
+    if stalls and not raised:
+        parts.append(_sentence_of(_stood(met, stalls), asked))
+    elif raised or end is None:
+        parts.append(raised or _sentence_of(f"nobody stood longer than {STOOD_MS:g} ms for another", asked))
     parts += [] if stands else _last_comer(met)
     parts += _ahead(met)
     for rank, of_rank in met.ranks.items():
@@ -191,11 +201,39 @@ def _finding(met: Meetings, end: Standing | None) -> str:
     return " ".join(parts)
 
 
-def _stood(met: Meetings, stall: Stall) -> str:
-    what = _name(met, stall.call)
+def _sentence_of(said: str, asked: ShownTime | None) -> str:
+    """Return a sentence; if somebody asked for a time, it says which."""
+    if asked is None:
+        return f"{said[:1].upper()}{said[1:]}."
+    return f"Between {asked.ms(asked.start_ns):.0f} and {asked.ms(asked.end_ns):.0f} ms {said}."
+
+
+def _stalls(met: Meetings, asked: ShownTime | None) -> list[Stall]:
+    """Return the stalls worth a word, the longest first: of those in the time that was asked for, if any."""
+    long = [stall for stall in met.stalls if stall.ns >= STOOD_MS * 1e6]
+    if asked is None:
+        return long
+    inside = [
+        stall
+        for stall in long
+        if stall.call.start_ns >= asked.start_ns and stall.awaited.start_ns <= asked.end_ns
+    ]
+    return inside or [stall for stall in long if asked.shows(stall.call)]
+
+
+def _stood(met: Meetings, stalls: Sequence[Stall]) -> str:
+    """Say who stood longest, with those who stood as long for the same call in the same line."""
+    stall = stalls[0]
+    ranks = [
+        other.call.rank
+        for other in stalls
+        if (other.awaited, other.call.line) == (stall.awaited, stall.call.line)
+        and other.ns >= AS_LONG * stall.ns
+    ]
     return (
-        f"Rank {stall.call.rank} stood {duration(stall.ns / 1e9)} in {what} ({stall.call.line}), until rank "
-        f"{stall.awaited.rank} called {stall.awaited.name} ({stall.awaited.line})"
+        f"{named_ranks(sorted(set(ranks)))} stood {duration(stall.ns / 1e9)} in {_name(met, stall.call)} "
+        f"({stall.call.line}), until rank {stall.awaited.rank} called {stall.awaited.name} "
+        f"({stall.awaited.line})"
     )
 
 
@@ -210,19 +248,18 @@ def _raised(met: Meetings) -> str:
 
 
 def _groups_not_made(met: Meetings) -> str:
-    """Say how long ranks stood where they made a group, each under a name that nobody else looked under."""
+    """Say how long ranks stood where they made a group, and why nobody answered under its name."""
     calls = [call for of_rank in met.ranks.values() for call in of_rank.calls]
-    stood = {
-        call.rank: call.end_ns - call.start_ns
-        for call in calls
-        if call.name in MAKES_GROUPS and call.error and call.end_ns is not None
-    }
+    stood = [(call, missed) for call in calls if (missed := missed_group(met, call))]
     apart = any(meeting.makes_groups and parted(meeting) for meeting in met.meetings)
-    if not apart or max(stood.values(), default=0) < STOOD_MS * 1e6:
+    if not apart or not stood:
         return ""
-    each = ranks_by_value({rank: duration(ns / 1e9) for rank, ns in stood.items()})
-    waited = listed(f"{named_ranks(ranks)} waited {length}" for length, ranks in each.items())
-    return f"{waited[:1].upper()}{waited[1:]} in new_group, under a name that no other rank looked under."
+    each = (
+        f"rank {call.rank} waited {duration(((call.end_ns or 0) - call.start_ns) / 1e9)} {missed}"
+        for call, missed in stood
+    )
+    waited = "; ".join(each)
+    return f"{waited[:1].upper()}{waited[1:]}."
 
 
 def _name(met: Meetings, call: Call) -> str:

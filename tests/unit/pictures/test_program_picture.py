@@ -144,6 +144,20 @@ def test_a_window_shows_what_was_asked_for_and_an_empty_one_is_refused(tmp_path)
         pp.pictures.program(tmp_path, from_ms=1e6)
 
 
+def test_the_sentence_of_a_window_is_of_the_window(tmp_path):
+    made = MadeCalls(tmp_path, 3)
+    for start, late in ((0, 900), (1000, 1050)):
+        for rank in (0, 2):
+            made.call(rank, "all_reduce", start, late + 1, ONE, line=3)
+        made.call(1, "all_reduce", late, late + 1, ONE, line=3)
+    whole = pp.pictures.program(tmp_path)
+    assert "Ranks 0 and 2 stood 900 ms in all_reduce (prog.py:3), until rank 1 called" in whole.finding
+    part = pp.pictures.program(tmp_path, from_ms=950, until_ms=1060, names={1: "the late one"})
+    assert "Between 950 and 1060 ms ranks 0 and 2 stood 50 ms in all_reduce" in part.finding
+    assert {"rank 1", "the late one"} <= set(texts(part.figure))
+    assert_legible(part.figure)
+
+
 def test_a_program_without_a_call_is_refused(tmp_path):
     with pytest.raises(pp.PlanError, match="no call of torch"):
         pp.pictures.program(tmp_path)
@@ -191,9 +205,14 @@ def test_a_group_that_could_not_be_made_is_shown_with_its_name_on_each_rank(tmp_
     said = texts(picture.figure)
     assert {"new_group 1: [0, 1]", "new_group 2: [0, 1]", "raised"} <= set(said)
     assert (
-        "In their first new_group the ranks differ: rank 0 makes [0, 1], rank 1 makes [1]. Ranks 0 and 1 "
-        "waited 3.0 s in new_group, under a name that no other rank looked under." in picture.finding
+        "In their first new_group the ranks differ: rank 0 makes [0, 1], rank 1 makes [1]. Rank 0 waited "
+        "3.0 s under name 1, where rank 1 made another group; rank 1 waited 3.0 s under name 2, to which "
+        "rank 0 never came." in picture.finding
     )
+    assert {
+        "looked under name 1, where rank 1 made another group (prog.py:13)",
+        "looked under name 2, to which rank 0 never came (prog.py:13)",
+    } <= set(said)
     assert "stood" not in picture.finding  # of the barrier, some milliseconds
     assert len([bar for bar in artists(picture, Rectangle) if bar.get_linewidth() > 2]) == 2
     # Each of them made another group: they did not meet.
