@@ -16,20 +16,20 @@ from ppwork.lab.question import Question, predict
 from ppwork.lab.two_hosts import on_two_hosts
 from ppwork.launcher.script import ScriptRun
 from ppwork.pictures.source import lines_of, side_by_side, source_of
-from ppwork.protocol.topology import STAGE0_RANK
-from ppwork.timeline.chunks import EntriesByRank, emissions, spans_of
+from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK
+from ppwork.timeline.chunks import EntriesByRank, common_ns, steps_of
 
 __all__ = [
     "End",
     "Question",
     "ends_of",
+    "in_common_ms",
     "lines_of",
     "on_two_hosts",
     "only_known_parameters",
     "predict",
     "side_by_side",
     "source_of",
-    "stopwatch_ms",
 ]
 _ADDRESS = re.compile(r" ?<[\w.]+ object at 0x[0-9a-f]+>")  # another one in every run
 
@@ -54,11 +54,14 @@ def ends_of(run: ScriptRun) -> dict[int, End]:
     return {rank: End(lines.get(rank, ""), error) for rank, error in errors.items()}
 
 
-def stopwatch_ms(entries_by_rank: EntriesByRank) -> float:
-    """Return what a stopwatch around the whole stream says of a chunk: a mean, the first chunk in it.
+def in_common_ms(entries_by_rank: EntriesByRank) -> float:
+    """Return for how many milliseconds of each chunk stage 0 and the mesh's leader work at the same moment.
 
-    From the start of the first encode to the last emission, in milliseconds per emitted chunk.
+    Their times have to be on one clock.
     """
-    emits = emissions(entries_by_rank)
-    starts = [span.start_ns for span in spans_of(entries_by_rank[STAGE0_RANK], ("encode",))]
-    return (max(emits.values()) - min(starts)) / 1e6 / len(emits)
+    work = {STAGE0_RANK: ("encode", "decode"), LEADER_RANK: ("generate",)}
+    stage0, mesh = (
+        sorted((span.start_ns, span.end_ns) for span in steps_of(entries_by_rank[rank], *names))
+        for rank, names in work.items()
+    )
+    return common_ns(stage0, mesh) / 1e6 / len(mesh)

@@ -24,6 +24,10 @@ def first_difference(created):
     return None
 
 
+def ordered(edges, earlier, later):
+    return any(a == earlier and (b == later or ordered(edges, b, later)) for a, b in edges)
+
+
 SYMPTOMS = ("PeerLostError", "PeerFrozenError", "TerminalNotice")
 
 
@@ -121,13 +125,15 @@ RIGHT = {
     "02.1": group_rank,
     "02.4": first_difference,
     "04.3": lambda times: [k for k, ms in times.items() if ms > 3 * statistics.median(times.values())],
-    "04.4": lambda period, *stages: (period + sum(stages)) / 2,
+    "04.2": lambda period, *stages: (period + sum(stages)) / 2,
     "05.2": lambda a, b, t: next(
         d for d in range(1, 99) if law_period_ms(a, b, t, d) == law_period_ms(a, b, t, 99)
     ),
+    "05.3": lambda stage0, mesh: sum(max(0, min(a[1], b[1]) - max(a[0], b[0])) for a in stage0 for b in mesh),
     "06.1": lambda first, second: (
         first[0] != second[0] and first[1] == second[1] and "write" in (first[2], second[2])
     ),
+    "06.5": ordered,
     "06.4": lambda calls: (calls[1] == ("isend", "compute"), calls[2] == ("wait", "compute")),
     "07.1": late_ranks,
     "08.2": three_times,

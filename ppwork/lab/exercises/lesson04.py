@@ -10,18 +10,18 @@ from ppwork.lab.exercises.answers import Case, exercise, number_case
 from ppwork.lab.exercises.attempts import Attempt, Programs, program
 from ppwork.records.calls import RECV, SEND
 
-GENERATE_MS, TIDY_MS, CHUNKS = 20.0, 10.0, 8
+GENERATE_MS, REMEMBER_MS, CHUNKS = 20.0, 10.0, 8
 """Of the program that loses 10 ms; a sleep is never shorter than asked for, so lower limits are sharp."""
-BETWEEN_MS = GENERATE_MS + 0.8 * TIDY_MS
-"""Time between a receive and its result from which on the tidying must be in it."""
+BETWEEN_MS = GENERATE_MS + 0.8 * REMEMBER_MS
+"""Time between a receive and its result from which on ``remember`` must be in it."""
 STAGE_MS, WITHOUT_WAIT_MS = 40, 95
 """Of the program that times a stage: the stage, and what nobody reaches who does not time rank 0, too."""
 
 
 @program(2)
 def _lost_ms(attempt: Attempt) -> Iterator[str]:
-    if f"tidied up {CHUNKS} times" not in attempt.lines(1):
-        yield f"Rank 1 must still print: tidied up {CHUNKS} times. The work has to be done, once a chunk."
+    if f"remembered {CHUNKS} chunks" not in attempt.lines(1):
+        yield f"Rank 1 must still print: remembered {CHUNKS} chunks. The work has to be done, once a chunk."
     if f"emitted {CHUNKS} chunks" not in attempt.lines(0):
         yield f"Rank 0 must still print: emitted {CHUNKS} chunks."
     inside, after = _gaps_ms(attempt)
@@ -32,8 +32,8 @@ def _lost_ms(attempt: Attempt) -> Iterator[str]:
             f"On rank 1 at least {min(inside):.0f} ms pass between receiving a chunk and sending its result; "
             f"generate is {GENERATE_MS:.0f} of them. What else stands there, and does rank 0 need it?"
         )
-    elif not after or min(after) < 0.9 * TIDY_MS:
-        yield "The tidying is in no gap between a result and the next receive, where rank 1 waits anyway."
+    elif not after or min(after) < 0.9 * REMEMBER_MS:
+        yield "`remember` is in no gap between a result and the next receive, where rank 1 waits anyway."
 
 
 def _gaps_ms(attempt: Attempt) -> tuple[list[float], list[float]]:
@@ -106,5 +106,5 @@ def _faster_network() -> Iterator[Case]:
         yield number_case((period, encode, generate, decode), stages + transport / 2, habits)
 
 
-FUNCTIONS = {"04.3": _slow_chunks, "04.4": _faster_network}
-PROGRAMS: Programs = {"04.1": _lost_ms, "04.2": _stage_ms}
+FUNCTIONS = {"04.2": _faster_network, "04.3": _slow_chunks}
+PROGRAMS: Programs = {"04.1": _lost_ms, "04.4": _stage_ms}

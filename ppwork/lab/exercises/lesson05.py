@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from ppwork.lab.exercises.answers import Case, exercise, number_case
 from ppwork.lab.exercises.attempts import Attempt, Programs, program
+from ppwork.timeline.chunks import common_ns
 from ppwork.timeline.meetings import Message
 
 CHUNKS, DEPTH = 4, 2
@@ -127,5 +128,27 @@ def _smallest_depth() -> Iterator[Case]:
         yield number_case((stage0, stage1, transport), right, habits)
 
 
-FUNCTIONS = {"05.2": _smallest_depth}
-PROGRAMS: Programs = {"05.1": _posts_ahead, "05.3": _overlaps}
+LOGGED_MS = {
+    "Encode and decode of stage 0 have no numbers in common with the mesh: compare each entry with all.": (
+        [(0, 15), (15, 30), (30, 45)], [(15, 45)],
+    ),
+    "They never worked at once: what does not meet counts as 0, and not as less.": (
+        [(0, 10), (40, 50)], [(10, 40), (50, 80)],
+    ),
+    "An encode of the next chunk falls into this chunk's generate, which another entry has begun in, too.": (
+        [(0, 10), (20, 30), (30, 50), (70, 80)], [(12, 42), (45, 75)],
+    ),
+    "One works all the time, the other in it.": ([(0, 100)], [(10, 20), (30, 60)]),
+}  # fmt: skip
+"""What two ranks logged, by the thought that it needs."""
+
+
+@exercise
+def _in_common() -> Iterator[Case]:
+    for thought, (stage0, mesh) in LOGGED_MS.items():
+        right = common_ns(stage0, mesh)
+        yield Case(f"For stage0 {stage0} and mesh {mesh}", (stage0, mesh), right, thought)
+
+
+FUNCTIONS = {"05.2": _smallest_depth, "05.3": _in_common}
+PROGRAMS: Programs = {"05.1": _posts_ahead, "05.4": _overlaps}

@@ -46,6 +46,35 @@ def _why_wait(streams: tuple[str, str], buffers: tuple[str, str], does: tuple[st
     return "They may run in any order, and at least one of them writes."
 
 
+# A path of waits
+
+ORDERED = [("receive 1", "broadcast 1"), ("broadcast 1", "take 1"), ("take 1", "receive 3"),
+           ("receive 1", "receive 2"), ("receive 2", "receive 3"), ("take 0", "take 1")]  # fmt: skip
+"""Of the leader's ring of two slots: waits, and neighbours within a stream."""
+ASKED: dict[tuple[str, str], tuple[bool, str]] = {
+    ("take 1", "receive 3"): (True, "This edge is in the list."),
+    ("broadcast 1", "receive 3"): (
+        True,
+        "`take 1` waits for the broadcast, and receive 3 waits for `take 1`.",
+    ),
+    ("receive 1", "receive 3"): (True, "More than one path leads there."),
+    ("take 0", "receive 3"): (
+        True,
+        "`take 0` stands in front of `take 1` in its stream, and receive 3 waits for that.",
+    ),
+    ("receive 3", "take 1"): (False, "An edge goes one way."),
+    ("receive 2", "take 1"): (False, "Both come after `receive 1`, and that does not order the two."),
+    ("take 0", "broadcast 1"): (False, "`take 1` waits for both, and neither waits for the other."),
+}
+
+
+@exercise
+def _ordered() -> Iterator[Case]:
+    for (earlier, later), (right, thought) in ASKED.items():
+        text = f"For {earlier!r} and {later!r} in {ORDERED}"
+        yield Case(text, (ORDERED, earlier, later), right, thought)
+
+
 # What an NCCL group waits for
 
 Calls = list[tuple[str, str]]
@@ -156,7 +185,7 @@ def _take(attempt: Attempt) -> Iterator[str]:
         yield stood
 
 
-FUNCTIONS = {"06.1": _needs_wait, "06.4": _waits}
+FUNCTIONS = {"06.1": _needs_wait, "06.4": _waits, "06.5": _ordered}
 PROGRAMS: Programs = {
     "06.2": first_of(comes_to_an_end(NEVER_SET.format("sent")), _refill),
     "06.3": first_of(comes_to_an_end(NEVER_SET.format("taken")), _take),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from solved import right_program, verdict_of
 
-LOST, TIMED = right_program("04.1"), right_program("04.2")
-TIDIES = "        time.sleep(0.010)  # tidy up: rank 0 decodes and encodes meanwhile\n"
+LOST, TIMED = right_program("04.1"), right_program("04.4")
+REMEMBERS = "        remember(k)  # rank 0 decodes and encodes meanwhile\n"
 SENDS = "        dist.send(chunk, dst=0)\n"
 MARK = "stream.submit(time.monotonic)"
 
@@ -14,9 +14,9 @@ MARK = "stream.submit(time.monotonic)"
 @pytest.mark.parametrize(
     ("source", "hint"),
     [
-        (LOST.replace(SENDS + TIDIES, TIDIES + SENDS), "generate is 20 of them"),
-        (LOST.replace(TIDIES, ""), "in no gap"),
-        (LOST.replace("tidied += 1", "pass"), "must still print: tidied up 8 times"),
+        (LOST.replace(SENDS + REMEMBERS, REMEMBERS + SENDS), "generate is 20 of them"),
+        (LOST.replace(REMEMBERS, ""), "in no gap"),
+        (LOST.replace("history.append(k)", "pass"), "must still print: remembered 8 chunks"),
     ],
     ids=["in the way", "left out", "not counted"],
 )
@@ -43,6 +43,6 @@ def test_where_10_ms_went(tmp_path, source, hint):
     ids=["the launch", "rank 0, too"],
 )
 def test_time_of_a_stage_that_was_only_launched(tmp_path, source, hint):
-    verdict = verdict_of("04.2", source, tmp_path)
+    verdict = verdict_of("04.4", source, tmp_path)
     assert not verdict.right
     assert hint in verdict.hint

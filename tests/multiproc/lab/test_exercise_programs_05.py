@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from solved import changed, right_program, verdict_of
 
-OVERLAPS, AHEAD = right_program("05.3"), right_program("05.1")
+OVERLAPS, AHEAD = right_program("05.4"), right_program("05.1")
 GENERATES = "        time.sleep(0.020)  # generate\n"
 TAKES = "            handle.wait()\n"
 POSTS = AHEAD.partition(TAKES)[2].partition(GENERATES)[0]
@@ -15,22 +15,22 @@ POSTS = AHEAD.partition(TAKES)[2].partition(GENERATES)[0]
     ("exercise", "source", "hint"),
     [
         (
-            "05.3",
+            "05.4",
             changed(OVERLAPS, ("if k > 0:", "if k < CHUNKS:"), ("k - 1,", "k,")),
             "had nothing to do until then",
         ),
         (
-            "05.3",
+            "05.4",
             changed(OVERLAPS, ("(CHUNKS + 1)", "(CHUNKS + 2)"), ("k > 0", "k > 1"), ("k - 1,", "k - 2,")),
             "more than 2 chunks",
         ),
         (
-            "05.3",
+            "05.4",
             changed(OVERLAPS, ("            leaving.wait()\n", "")),
             "never waits for the handle of isend",
         ),
         (
-            "05.3",
+            "05.4",
             changed(
                 OVERLAPS,
                 ("dist.isend(", "dist.send("),

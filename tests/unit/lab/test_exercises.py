@@ -24,6 +24,10 @@ def begins_alike(addresses, peer):
     return next((name for name, address in addresses.items() if address.startswith(network)), None)
 
 
+def both_ms(one, other):
+    return max(0, min(one[1], other[1]) - max(one[0], other[0]))
+
+
 def middle(one):
     return one[1] - (one[0] + one[2]) / 2
 
@@ -67,11 +71,17 @@ def test_right_answer_is_right(exercise):
             lambda times: [k for k, ms in times.items() if ms > 3 * statistics.mean(times.values())],
             "moves your yardstick",
         ),
-        ("04.4", lambda period, *stages: period / 2, "only transport gets shorter"),
-        ("04.4", lambda period, *stages: (period - sum(stages)) / 2, "new transport"),
-        ("04.4", lambda period, e, g, d: (period + g) / 2, "work of rank 0"),
+        ("04.2", lambda period, *stages: period / 2, "only transport gets shorter"),
+        ("04.2", lambda period, *stages: (period - sum(stages)) / 2, "new transport"),
+        ("04.2", lambda period, e, g, d: (period + g) / 2, "work of rank 0"),
         ("05.2", lambda a, b, t: 2, "One less"),
         ("05.2", lambda a, b, t: RIGHT["05.2"](a, b, t) + 1, "One more"),
+        ("05.3", lambda first, then: sum(map(both_ms, first, then)), "compare each entry with all"),
+        (
+            "05.3",
+            lambda first, then: sum(min(a[1], b[1]) - max(a[0], b[0]) for a in first for b in then),
+            "not as less",
+        ),
         ("08.2", lambda g, s, w: (2 * g, 2 * s, 2 * w), "a rank that is stopped is to be found first"),
         ("08.2", lambda g, s, w: (2 * g, max(2 * s, 2 * g + 1), 2 * w), "would give up before"),
         ("08.2", lambda g, s, w: (g, *RIGHT["08.2"](g, s, w)[1:]), "twice its longest gap"),

@@ -34,6 +34,9 @@ def waits(same_stream=True, same_buffer=True, writes=lambda a, b: "write" in (a,
         ("06.4", lambda calls: (calls[1][1] == "compute", len(calls) == 4), "holds back the stream"),
         ("06.4", lambda calls: (calls[1][1] == "compute", calls[2][1] == "compute"), "Without `wait`"),
         ("06.4", lambda calls: True, "gave True"),
+        ("06.5", lambda edges, earlier, later: (earlier, later) in edges, "waits for the broadcast"),
+        ("06.5", lambda edges, earlier, later: True, "An edge goes one way"),
+        ("06.5", lambda edges, earlier, later: "receive 3" not in earlier, "does not order the two"),
     ],
 )
 def test_usual_mistake_gets_its_hint(exercise, answer, hint):

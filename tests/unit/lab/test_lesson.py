@@ -6,7 +6,7 @@ import pytest
 from made_runs import made
 
 from ppwork.errors import PlanError
-from ppwork.lab.lesson import End, ends_of, stopwatch_ms
+from ppwork.lab.lesson import End, ends_of, in_common_ms
 from ppwork.launcher.script import ScriptRun
 from ppwork.pictures.source import lines_of, side_by_side, source_of
 
@@ -97,7 +97,7 @@ def test_sources_stand_beside_each_other_escaped():
     assert "def run_overlap" in repr(both)
 
 
-def test_stopwatch_counts_the_first_chunk_and_the_median_does_not():
-    """Eight chunks from 0 to 799 ms; with a late start of the others, 900 ms more."""
-    assert stopwatch_ms(made()) == pytest.approx(799 / 8)
-    assert stopwatch_ms(made(late_from=1, late_ms=900)) == pytest.approx(1699 / 8)
+def test_time_in_common_is_for_each_chunk():
+    """A decode of 16 ms falls into the next generate, for all of eight chunks but the last."""
+    assert in_common_ms(made(overlapped=True)) == pytest.approx(7 * 16 / 8)
+    assert in_common_ms(made()) == 0
