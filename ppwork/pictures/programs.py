@@ -191,7 +191,7 @@ def _finding(met: Meetings, end: Standing | None, asked: ShownTime | None) -> st
         parts.append(_sentence_of(_stood(met, stalls), asked))
     elif raised or end is None:
         parts.append(raised or _sentence_of(f"nobody stood longer than {STOOD_MS:g} ms for another", asked))
-    parts += [] if stands else _last_comer(met)
+    parts += [] if stands or asked is not None else _last_comer(met)
     parts += _ahead(met)
     for rank, of_rank in met.ranks.items():
         if of_rank.lost:
