@@ -202,6 +202,6 @@ def test_readme_names_the_two_commands_that_do_all_the_set_up():
 
 
 def test_no_two_files_of_tests_have_one_name():
-    """Python would take the second for the first, and ``pytest`` without a path would stop before any test."""
+    """Python takes the second for the first, and ``pytest`` without a path stops before any test."""
     names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
     assert sorted(names) == sorted(set(names))
