@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ppwork.diagnosis.causes import closings
@@ -166,7 +166,7 @@ def _ops_of_number(met: Meetings, call: Call) -> dict[int, str]:
     return {} if meeting is None else {rank: end.call.begun.op for rank, end in meeting.ends.items()}
 
 
-def _where_another(ranks: Collection[int]) -> str:
+def _where_another(ranks: Sequence[int]) -> str:
     return f"where {named_ranks(ranks)} made another group"
 
 
