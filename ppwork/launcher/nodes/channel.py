@@ -47,6 +47,7 @@ class Channel:
         self.offsets: dict[int, Offset] = {}
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed with the channel
         self._reader, self._writing, self._over = Reader(), threading.Lock(), threading.Event()
+        self._answered = False
         try:
             # A Ctrl-C at the terminal is ours: the hosts are told, and say their last words.
             self._process = subprocess.Popen(
@@ -106,12 +107,16 @@ class Channel:
         assert self._process.stdin is not None  # noqa: S101  pipes
         assert self._process.stdout is not None  # noqa: S101
         self._over.set()
-        with contextlib.suppress(OSError):
-            self._process.stdin.close()
         family: list[psutil.Process] = []
         with contextlib.suppress(psutil.NoSuchProcess):
             process = psutil.Process(self._process.pid)
             family = [process, *process.children(recursive=True)]
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        if not self._answered:
+            # One in a queue reads no input: asked to leave, srun takes its job back, and killed it cannot.
+            self._process.terminate()
+            polite_s = max(polite_s, POLITE_S)
         end(family, polite_s)
         with contextlib.suppress(subprocess.TimeoutExpired):  # it hangs in the kernel
             self._process.wait(KILL_S)
@@ -137,6 +142,7 @@ class Channel:
     def _got(self, node: int, message: wire.Said) -> None:
         if node not in self.nodes or not isinstance(message, wire.OfNode):
             raise NodeWireError(f"{type(message).__name__} of node {node} came by another's pipe.")
+        self._answered = True
         now_ns = time.monotonic_ns()
         if isinstance(message, wire.Answer) and 0 < message.sent_ns <= now_ns:
             offset = Round(message.sent_ns, message.now_ns, now_ns).offset

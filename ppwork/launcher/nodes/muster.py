@@ -28,10 +28,13 @@ from ppwork.launcher.nodes.node import MARKER
 from ppwork.launcher.nodes.places import Places
 from ppwork.launcher.nodes.verdict import Edge, why_it_ended
 from ppwork.launcher.nodes.wire import ALL, NodeWireError
+from ppwork.launcher.slurm import ASK_S
+from ppwork.launcher.view import Queued, StopAsked
 from ppwork.plan import Plan
 from ppwork.process import HOST_LOST, PAST_LIMIT, UNWRITABLE
 from ppwork.protocol.bounds import Bounds
 from ppwork.records.hosts import HostEnd, HostsRecord
+from ppwork.records.pulse import PulseState, read_pulse
 from ppwork.version import __version__
 
 BEAT_S = 0.25
@@ -104,13 +107,22 @@ class Muster:
         finally:
             self._close()
 
-    def greet(self) -> None:
+    def greet(self, queued: Queued | None = None) -> None:
         """Wait until every host has answered.
 
+        Args:
+            queued: Called meanwhile with what a queue says of them, about every 50 ms; ``StopAsked`` ends it.
+
         Raises:
-            PlanError: One does not, they have different versions, or two are one host; nothing was started.
+            PlanError: One does not, they have different versions, two are one host, or it was stopped in the
+                queue; nothing was started.
         """
-        self._wait(State.GREETED, self._places.greet_s, "answer")
+        try:
+            self._wait(State.GREETED, self._places.greet_s, "answer", look=self._queue_told_to(queued))
+        except StopAsked:
+            raise PlanError(
+                "The run was stopped while it waited in the queue. Nothing was started."
+            ) from None
         hellos = [host.hello for host in self.hosts if host.hello is not None]
         ours = wire.Hello(wire.VERSION, __version__, hellos[0].torch, hellos[0].python, "", "", 0, 0)
         for what in ("wire", "ppwork", "torch", "python"):
@@ -270,7 +282,7 @@ class Muster:
                 host.home = Home(run_dir, Names(host.number, host.ranks))
         try:
             self._save(run_dir, None)
-            in_time = self._follow(time.monotonic() + limit_s + LATE_S, look)
+            in_time = self._follow(run_dir, time.monotonic() + limit_s + LATE_S, look)
         finally:
             self.end("over")
             self._last_words()
@@ -317,7 +329,7 @@ class Muster:
             host.state = State.RUNNING
             self._tell(host, start)
 
-    def _follow(self, deadline_s: float, look: Callable[[], None]) -> bool:
+    def _follow(self, run_dir: Path, deadline_s: float, look: Callable[[], None]) -> bool:
         """Wait until all is over or something is wrong; return whether that was in time."""
         trouble_s: float | None = None
         while not all(host.is_over for host in self.hosts):
@@ -328,9 +340,16 @@ class Muster:
             if trouble_s is None and self._is_troubled():
                 trouble_s = now
             # A silence the others write no record of before their own bound; of a failure they have some.
-            if silent or now > deadline_s or (trouble_s is not None and now - trouble_s > GRACE_S):
+            waits_s = GRACE_S if trouble_s is not None and self._ranks_are_left(run_dir) else 0.0
+            if silent or now > deadline_s or (trouble_s is not None and now - trouble_s > waits_s):
                 return now <= deadline_s
         return True
+
+    def _ranks_are_left(self, run_dir: Path) -> bool:
+        """Say whether a rank may still write a record: one that has left has, and its torchrun has none."""
+        ranks = [rank for host in self.hosts if not host.is_over for rank in host.ranks]
+        pulses = [read_pulse(run_dir, rank) for rank in ranks]
+        return any(pulse is None or pulse.state is not PulseState.LEFT for pulse in pulses)
 
     def _is_troubled(self) -> bool:
         failed = any(host.code or host.state is State.LOST for host in self.hosts)
@@ -364,7 +383,30 @@ class Muster:
     def _save(self, run_dir: Path, end: HostEnd | None) -> None:
         HostsRecord(hosts=tuple(host.record() for host in self.hosts), end=end).save(run_dir)
 
-    def _wait(self, state: State, within_s: float, what: str, hosts: Sequence[Host] | None = None) -> None:
+    def _queue_told_to(self, queued: Queued | None) -> Callable[[], None]:
+        """Return what asks the queue now and then, and tells the answer."""
+        said, asked_s = "", 0.0
+
+        def look() -> None:
+            nonlocal said, asked_s
+            words = self._channels[0].words()
+            if queued is not None and words and time.monotonic() - asked_s > ASK_S:
+                with contextlib.suppress(PlanError):  # its controller is away: the job is not
+                    said = self._places.in_queue(words)
+                asked_s = time.monotonic()
+            if queued is not None and said:
+                queued(said)
+
+        return look
+
+    def _wait(
+        self,
+        state: State,
+        within_s: float,
+        what: str,
+        hosts: Sequence[Host] | None = None,
+        look: Callable[[], None] = lambda: None,
+    ) -> None:
         """Wait until hosts are in a state.
 
         Raises:
@@ -386,6 +428,7 @@ class Muster:
                     "ppwork there? `python=` of pp.Hosts names its Python",
                 )
             self._drain()
+            look()
 
     def _drain(self) -> None:
         """Take what has come; wait a moment for the first of it."""
