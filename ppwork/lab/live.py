@@ -303,9 +303,8 @@ class InQueue(Facts):
     def close(self) -> None:
         """Leave a sentence in the place of the view, if there was one."""
         if self._view is not None:
-            self._view.end(
-                Sentence(f"Waited {time.monotonic() - self._since_s:.0f} s in the queue: {self.name}")
-            )
+            waited_s = time.monotonic() - self._since_s
+            self._view.end(Sentence(f"{self.name.partition(':')[0]} waited {waited_s:.0f} s in the queue"))
             self._view = None
 
 

@@ -151,10 +151,7 @@ def submit(plan: Plan, *, on: Places, out: Path | str | None = None, limit_s: fl
     plan = resolve(plan, elsewhere=True)
     on.placed(plan.world_size)
     run_dir = new_run_dir(out)
-    options: Options = {
-        "ranks": on.ranks, "python": on.python, "same_host": on.same_host,
-        "allow_public": on.allow_public, "use_shared": on.use_shared,
-    }  # fmt: skip
+    options = Options(**{name: getattr(on, name) for name in Options.__annotations__})  # type: ignore[typeddict-item]
     nodes = len(on.hosts)
     record = JobRecord(plan=plan, nodes=nodes, asked=on.asked, options=options, limit_s=limit_s)
     record.save(run_dir)

@@ -32,6 +32,20 @@ Inbox = queue.Queue[tuple["Channel", int, wire.OfNode | str]]
 """What came: the pipe, the node, and its word. Of a pipe that ended what is known of that, for ``ALL``."""
 
 
+def put(pipe: int, lines: bytes, first_s: float, next_s: float) -> bool:
+    """Write lines; return whether all were taken, the first within ``first_s`` and each other in ``next_s``.
+
+    Raises:
+        OSError: Nobody reads them any more.
+    """
+    for at in range(0, len(lines), wire.LINE):
+        # A pipe that takes a line does not block.
+        if not select.select([], [pipe], [], next_s if at else first_s)[1]:
+            return False
+        os.write(pipe, lines[at : at + wire.LINE])
+    return True
+
+
 class Channel:
     """One process that leads to nodes, such as an ``ssh``.
 
@@ -83,17 +97,12 @@ class Channel:
         if not self._writing.acquire(timeout=within_s):
             return False
         try:
-            for at in range(0, len(data), wire.LINE):
-                # Part of a message must not stay out: only its first line may be given up soon.
-                _, ready, _ = select.select([], [self._process.stdin], [], TAKE_S if at else within_s)
-                if not ready:
-                    return False
-                self._process.stdin.write(data[at : at + wire.LINE])
+            # Part of a message must not stay out: only its first line may be given up soon.
+            return put(self._process.stdin.fileno(), data, within_s, TAKE_S)
         except (OSError, ValueError):  # it has ended; it was closed
             return False
         finally:
             self._writing.release()
-        return True
 
     def close(self, polite_s: float = 2 * POLITE_S) -> None:
         """End the process: nobody is told anything any more.

@@ -237,7 +237,7 @@ def test_what_the_queue_says_stands_in_the_cell_until_the_run_has_a_view_of_its_
     queue.close()
     *shown, stays = seen
     assert shown == [("job 4711: PENDING (Resources)", []), ("job 4711: RUNNING", [])]
-    assert repr(stays) == "Waited 0 s in the queue: job 4711: RUNNING"
+    assert repr(stays) == "job 4711 waited 0 s in the queue"
 
 
 def handed_in(folder, job_id):
