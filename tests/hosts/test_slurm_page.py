@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import nbformat
 import pytest
 from slurm import needs_slurm, slurm_of_two
@@ -36,5 +38,4 @@ def test_the_page_is_what_slurm_does(tmp_path):
         assert "Host hostb (ranks 1 and 2) was not heard" in shown(path, "print(lost.failure)")
         for line in VIEWED:
             assert "follower" in shown(path, line)
-        assert str(tmp_path) not in path.read_text()
-        assert "/tmp" not in path.read_text()
+        assert "/tmp" not in re.sub(r"base64,[^\"]*", "", path.read_text())  # names no folder of a machine
