@@ -327,7 +327,7 @@ class Ended:
         parts = [Table((), rows_of(self.run)).html()] if self.run.summary else []
         with contextlib.suppress(PlanError):  # it ended before there was anything to draw
             parts.append(timeline(self.run, title=self.run.run_dir.name)._repr_html_())
-        parts.append(rank_table(RunProgress(self.run.plan, self.run.run_dir).look()))
+        parts.append(rank_table(RunProgress(self.run.plan, self.run.run_dir, over=True).look()))
         return "".join(parts)
 
     def __repr__(self) -> str:

@@ -74,10 +74,11 @@ class RunProgress(Facts):
     Args:
         plan: The resolved plan.
         run_dir: The run's folder.
+        over: It has ended: a rank of another host that did not say that it left is silent.
     """
 
-    def __init__(self, plan: Plan, run_dir: Path) -> None:
-        self._plan, self._run_dir = plan, run_dir
+    def __init__(self, plan: Plan, run_dir: Path, *, over: bool = False) -> None:
+        self._plan, self._run_dir, self._over = plan, run_dir, over
         self._tails = {rank: SpanTail(span_file(run_dir, rank)) for rank in range(plan.world_size)}
         self._spans: dict[int, deque[Span]] = {rank: deque(maxlen=SPANS) for rank in self._tails}
         self.bars: list[Bar] = []
@@ -127,8 +128,9 @@ class RunProgress(Facts):
             doing += f", chunk {chunk}"
         if pulse.state is PulseState.LEFT:
             doing = f"code {pulse.exit_code}"
-        elif pulse.here and pulse.process() is None:
-            return RankState(rank, role, "gone", f"was in {doing}" if doing else "", log)
+        elif self._over or (pulse.here and pulse.process() is None):
+            state = "gone" if pulse.here else "silent"
+            return RankState(rank, role, state, f"was in {doing}" if doing else "", log)
         elif pulse.state in (PulseState.SLOW, PulseState.STUCK) and pulse.here:
             doing += f", for {(time.monotonic_ns() - pulse.since_ns) / 1e9:.0f} s"
         return RankState(rank, role, pulse.state.value, doing, log)

@@ -35,7 +35,8 @@ def test_the_page_is_what_slurm_does(tmp_path):
         assert "hosta: ranks [0]" in shown(path, "largest difference")
         assert "CANCELLED" in shown(path, "print(cancelled.failure)")
         assert "s in the queue" in shown(path, "here = pp.launch")
-        assert "Host hostb (ranks 1 and 2) was not heard" in shown(path, "print(lost.failure)")
+        assert "Host hostb (ranks 1 and 2) was not heard" in shown(path, "pp.diagnose(lost)")
         for line in VIEWED:
-            assert "follower" in shown(path, line)
+            assert "follower" in (view := shown(path, line))
+            assert "busy" not in view  # none of them goes on
         assert "/tmp" not in re.sub(r"base64,[^\"]*", "", path.read_text())  # names no folder of a machine
