@@ -79,6 +79,10 @@ def test_each_rank_says_what_it_is_in_and_a_dead_one_that_it_is_gone(tmp_path, m
     monkeypatch.setattr(PulseView, "process", lambda _: None)
     gone = facts.look()[0]
     assert (gone.state, gone.doing) == ("gone", "was in encode, chunk 3")
+    monkeypatch.setattr(PulseView, "here", False)  # its process cannot be looked at
+    assert facts.look()[0].state == "busy"
+    silent = RunProgress(PLAN, tmp_path, over=True).look()[0]
+    assert (silent.state, silent.doing) == ("silent", "was in encode, chunk 3")
 
 
 def test_what_stays_of_a_run_that_never_began_is_its_ranks(tmp_path):
