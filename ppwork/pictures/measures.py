@@ -204,7 +204,7 @@ def _draw_sizes(times: Mapping[int, float], latency_us: float, mb_per_s: float) 
 
 
 def whole_decades(values: Iterable[float]) -> tuple[float, float]:
-    """Return the powers of ten below and above all values: the ends of an axis whose steps are all labelled."""
+    """Return the powers of ten below and above all values: the ends of an axis."""
     logs = [math.log10(value) for value in values]
     low = math.floor(min(logs))
     return 10.0**low, 10.0 ** max(math.ceil(max(logs)), low + 1)
