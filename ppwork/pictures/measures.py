@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ppwork.errors import PlanError, listed
@@ -190,12 +191,23 @@ def _draw_sizes(times: Mapping[int, float], latency_us: float, mb_per_s: float) 
     axes.plot(*zip(*sorted(times.items()), strict=True), **look)
     axes.set_xscale("log")
     axes.set_yscale("log")
+    axes.set_ylim(*whole_decades(times.values()))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter("{x:,.0f}")
+        axis.set_minor_formatter("")
     axes.set_xlabel("size of the message, bytes", fontsize=12)
     axes.set_ylabel("one way, us", fontsize=12)
     axes.tick_params(labelsize=11)
     style.open_frame(axes, left=False)
     style.legend_above(paper, axes)
     return paper
+
+
+def whole_decades(values: Iterable[float]) -> tuple[float, float]:
+    """Return the powers of ten below and above all values: the ends of an axis."""
+    logs = [math.log10(value) for value in values]
+    low = math.floor(min(logs))
+    return 10.0**low, 10.0 ** max(math.ceil(max(logs)), low + 1)
 
 
 def _refuse_nothing(series: Mapping[Any, Any]) -> None:

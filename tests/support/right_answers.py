@@ -36,10 +36,10 @@ def cause(records, codes, symptoms=SYMPTOMS, innocent=(0, -15)):
     return (own or [r for r, code in codes.items() if r not in records and code not in innocent])[0]
 
 
-def three_times(gap_s, step_s, wait_s):
-    freeze_s = 2 * gap_s
-    stall_s = max(2 * step_s, freeze_s + (2 * step_s <= freeze_s))
-    return freeze_s, stall_s, max(2 * wait_s, stall_s + (2 * wait_s <= stall_s))
+def three_times(times, normal):
+    if any(time <= seen for time, seen in zip(times, normal, strict=True)):
+        return "ends a healthy run"
+    return "good" if times[0] < times[1] < times[2] else "names the wrong rank"
 
 
 def sender(rank):

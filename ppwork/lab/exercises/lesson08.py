@@ -4,43 +4,48 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from typing import Any
 
 from ppwork.lab.exercises.answers import Case, exercise
 from ppwork.lab.exercises.attempts import Attempt, Programs, program
 
-NORMAL_S = ((0.5, 1.5, 4.0), (3.0, 1.0, 20.0), (0.5, 4.0, 2.0), (3.0, 2.5, 3.25), (1.0, 1.0, 5.0))
-"""Of a job in order: longest gap of its pulse, longest step, longest wait in a transfer."""
+ENDS, WRONG, GOOD = "ends a healthy run", "names the wrong rank", "good"
+WATCHED = ("gap of the pulse", "step", "wait in a transfer")
+JUDGED_S = (
+    ((5.0, 48.0, 60.0), (0.5, 50.0, 4.0)),
+    ((5.0, 70.0, 60.0), (0.5, 50.0, 4.0)),
+    ((5.0, 48.0, 60.0), (0.5, 20.0, 55.0)),
+    ((1.0, 3.0, 60.0), (1.5, 2.0, 20.0)),
+    ((90.0, 100.0, 60.0), (0.5, 2.0, 20.0)),
+    ((1.0, 3.0, 10.0), (0.5, 2.0, 12.0)),
+    ((1.0, 10.0, 10.0), (0.5, 2.0, 5.0)),
+    ((5.0, 70.0, 60.0), (0.5, 2.0, 65.0)),
+)
+"""``freeze_s``, ``stall_s`` and ``timeout_s``; longest gap of the pulse, step and wait of a job in order."""
 
 
-def _times(gap_s: float, step_s: float, wait_s: float) -> tuple[float, float, float]:
-    freeze_s = 2 * gap_s
-    stall_s = 2 * step_s if 2 * step_s > freeze_s else freeze_s + 1
-    return freeze_s, stall_s, 2 * wait_s if 2 * wait_s > stall_s else stall_s + 1
+def _judged(times: tuple[float, ...], normal: tuple[float, ...]) -> str:
+    if any(time <= seen for time, seen in zip(times, normal, strict=True)):
+        return ENDS
+    return GOOD if times[0] < times[1] < times[2] else WRONG
 
 
 @exercise
-def _three_times() -> Iterator[Case]:
-    for normal in NORMAL_S:
-        right = _times(*normal)
-
-        def thought(given: Any, right: tuple[float, ...] = right) -> str:  # noqa: ANN401
-            return _of_times(given, right)
-
-        yield Case(f"For {normal}", normal, right, thought)
+def _judge() -> Iterator[Case]:
+    for times, normal in JUDGED_S:
+        right = _judged(times, normal)
+        yield Case(f"For {times} and {normal}", (times, normal), right, _thought(right, times, normal))
 
 
-def _of_times(given: Any, right: tuple[float, ...]) -> str:  # noqa: ANN401  whatever a learner's function returns
-    if not isinstance(given, tuple) or len(given) != len(right):
-        return "Return three times: freeze_s, stall_s, timeout_s."
-    freeze_s, stall_s, timeout_s = given
-    if timeout_s <= stall_s:
-        return "The rank that waits would give up before the rank that is stuck has said so."
-    if stall_s <= freeze_s:
-        return "stall_s is not above freeze_s: a rank that is stopped is to be found first."
-    if freeze_s != right[0]:
-        return "A pulse that was late once in a job in order may be late again: twice its longest gap."
-    return "Twice what is normal; only where that is not above the time before, a second more than that one."
+def _thought(right: str, times: tuple[float, ...], normal: tuple[float, ...]) -> str:
+    for what, time, seen in zip(WATCHED, times, normal, strict=True):
+        if time <= seen:
+            return f"A {what} took {seen:g} s while all was well: which of the times had passed by then?"
+    if right == WRONG:
+        return (
+            f"The rank that waits gives up after {times[2]:g} s. Who has spoken by then, if a stage hangs "
+            "or a process is stopped?"
+        )
+    return "Each time is above what is normal, and the cause speaks before the rank that waits."
 
 
 KILL, TERM = -int(signal.SIGKILL), -int(signal.SIGTERM)
@@ -112,5 +117,5 @@ def _nobody_left(attempt: Attempt) -> Iterator[str]:
         yield f"It printed {last}; expected 'ranks that outlive the launcher: 0'."
 
 
-FUNCTIONS = {"08.2": _three_times, "08.3": _cause}
+FUNCTIONS = {"08.2": _judge, "08.3": _cause}
 PROGRAMS: Programs = {"08.1": _only_own_work, "08.4": _nobody_left}

@@ -28,6 +28,14 @@ def both_ms(one, other):
     return max(0, min(one[1], other[1]) - max(one[0], other[0]))
 
 
+def in_time(times, normal):
+    return "ends a healthy run" if any(t <= n for t, n in zip(times, normal, strict=True)) else ""
+
+
+def in_order(times):
+    return "good" if times[0] < times[1] < times[2] else "names the wrong rank"
+
+
 def middle(one):
     return one[1] - (one[0] + one[2]) / 2
 
@@ -82,11 +90,14 @@ def test_right_answer_is_right(exercise):
             lambda first, then: sum(min(a[1], b[1]) - max(a[0], b[0]) for a in first for b in then),
             "not as less",
         ),
-        ("08.2", lambda g, s, w: (2 * g, 2 * s, 2 * w), "a rank that is stopped is to be found first"),
-        ("08.2", lambda g, s, w: (2 * g, max(2 * s, 2 * g + 1), 2 * w), "would give up before"),
-        ("08.2", lambda g, s, w: (g, *RIGHT["08.2"](g, s, w)[1:]), "twice its longest gap"),
-        ("08.2", lambda g, s, w: (2 * g, 2 * s + 2 * g, 9 * w + 9 * s), "Twice what is normal"),
-        ("08.2", lambda g, s, w: 2 * w, "Return three times"),
+        ("08.2", lambda times, normal: in_order(times), "A step took 50 s"),
+        ("08.2", lambda times, normal: in_time(times, normal) or "good", "gives up after 60 s"),
+        ("08.2", lambda times, normal: in_time(times, normal) or "names the wrong rank", "the cause speaks"),
+        (
+            "08.2",
+            lambda times, normal: in_time(times[:2], normal[:2]) or in_order(times),
+            "A wait in a transfer",
+        ),
         ("08.3", lambda records, codes: min(records, key=records.get), "who noticed first"),
         (
             "08.3",

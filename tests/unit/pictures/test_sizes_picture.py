@@ -20,6 +20,15 @@ def test_dots_were_measured_and_the_line_goes_through_the_ends():
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
 
 
+def test_times_within_one_decade_stand_between_two_steps_with_plain_numbers():
+    paper = sizes({4: 49.0, 1_000_000: 188.0}).figure
+    (axes,) = paper.axes
+    paper.draw_without_rendering()
+    assert axes.get_ylim() == (10.0, 1000.0)
+    assert [label.get_text() for label in axes.get_yticklabels()][1:-1] == ["10", "100", "1,000"]
+    assert not any(label.get_text() for label in axes.get_yticklabels(minor=True))
+
+
 def test_sentence_and_table_say_the_law():
     picture = sizes(TIMES)
     assert picture.finding == (
