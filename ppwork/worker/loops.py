@@ -281,11 +281,13 @@ def generate(
             result, calls = run_chunk(generator, chunk_plan, envelope.tensors, envelope.metadata)
             if getattr(generator, "calls_are_counted", False):
                 calls = tally.calls
-            if plan.digests:
-                compare_results(groups, envelope.ids, result)
-            elif tally.comparing and groups.device.type == "cpu":
-                look_at_results(groups, envelope.ids, result, plane.recorder)
+            compared = tally.comparing
             plane.computed(calls)
+        # After the chunk's own collectives: a comparison of ours among them would be taken for one of the stage.
+        if plan.digests:
+            compare_results(groups, envelope.ids, result)
+        elif compared and groups.device.type == "cpu":
+            look_at_results(groups, envelope.ids, result, plane.recorder)
     took_ns = took.host_ns
     return PPResult(PPAction.INFER, envelope.ids, calls, took_ns, result.metadata, result.tensors), took
 
