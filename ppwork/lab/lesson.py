@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import indent
 
 from ppwork.diagnosis.job_evidence import JobEvidence, said_of
 from ppwork.diagnosis.logs import read_job
@@ -67,7 +68,7 @@ def records_of(run: Run) -> list[str]:
             said.append(f"rank {rank} wrote no record")
             continue
         at = f", at {Path(record.source).name}" if record.source else ""
-        said += [f"rank {rank} wrote: {record.error_type}{at}", f"    {record.what}"]
+        said += [f"rank {rank} wrote: {record.error_type}{at}", indent(record.what, "    ")]
     return said
 
 

@@ -283,7 +283,7 @@ def generate(
                 calls = tally.calls
             compared = tally.comparing
             plane.computed(calls)
-        # After the chunk's own collectives: a comparison of ours among them would be taken for one of the stage.
+        # After the chunk is over: a comparison of ours in it would be taken for a collective of the stage.
         if plan.digests:
             compare_results(groups, envelope.ids, result)
         elif compared and groups.device.type == "cpu":
