@@ -281,12 +281,11 @@ def generate(
             result, calls = run_chunk(generator, chunk_plan, envelope.tensors, envelope.metadata)
             if getattr(generator, "calls_are_counted", False):
                 calls = tally.calls
-            compared = tally.comparing
+            if plan.digests:
+                compare_results(groups, envelope.ids, result)
             plane.computed(calls)
-        # After the chunk is over: a comparison of ours in it would be taken for a collective of the stage.
-        if plan.digests:
-            compare_results(groups, envelope.ids, result)
-        elif compared and groups.device.type == "cpu":
+            is_looked_at = tally.comparing and not plan.digests and groups.device.type == "cpu"
+        if is_looked_at:  # not before the chunk's collectives have turned out to be the same
             look_at_results(groups, envelope.ids, result, plane.recorder)
     took_ns = took.host_ns
     return PPResult(PPAction.INFER, envelope.ids, calls, took_ns, result.metadata, result.tensors), took
