@@ -166,7 +166,7 @@ NUMBERS = 5, 6, 7, 9
 
 RECORDS = {
     5: "Every step makes one sum. Which rank ended its step without one?",
-    6: "A rank that raises or is stuck writes a record. Which mesh rank wrote none, and whose connection broke?",
+    6: "A rank that raises or is stuck writes. Which mesh rank wrote none, and whose connection broke?",
 }
 """What to look for in the records of the two that are named before `pp.diagnose` speaks."""
 
