@@ -12,11 +12,13 @@ LESSONS := --nbval --nbval-sanitize-with tests/notebooks/sanitize.cfg --nbval-ce
 WAITING := -n 3 --dist loadfile --no-loadscope-reorder
 # These compare times, and have the machine to themselves.
 TIMED := $(wildcard notebooks/0[456]-*.ipynb)
+# This one needs a Slurm: tests/hosts runs it.
+QUEUED := notebooks/appendix-a-run-on-slurm.ipynb
 
 # No torch and no processes of their own: unit tests alone reach every line that matters.
 PURE := ppwork/protocol/*,ppwork/records/*,ppwork/timeline/*,ppwork/diagnosis/*,ppwork/pictures/*,ppwork/claims/themes/*,ppwork/*.py
 
-.PHONY: demo test check types imports spelling fix compat lab slides site screenshots bench mutants hosts gpu-kit gpu clean
+.PHONY: demo test check types imports spelling fix compat lab slides site screenshots bench mutants hosts slurm-page gpu-kit gpu clean
 
 demo: .venv/.run  ## set up, then the main job: the shipped clip, denoised by a mesh of two
 	$(BIN)/ppwork run --verify
@@ -27,7 +29,7 @@ test: check  ## set up, then every check and test
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --include="$(PURE)" --skip-covered --fail-under=95
 	$(BIN)/python -m pytest $(LESSONS) $(WAITING) tests/multiproc tests/notebooks \
-		$(filter-out $(TIMED),$(wildcard notebooks/*.ipynb notebooks/solutions/*.ipynb))
+		$(filter-out $(TIMED) $(QUEUED),$(wildcard notebooks/*.ipynb notebooks/solutions/*.ipynb))
 	$(BIN)/python -m pytest $(LESSONS) $(TIMED)
 
 check: .venv/.dev
@@ -70,6 +72,9 @@ mutants: .venv/.dev  ## take each guard out, one at a time, and see that a test 
 hosts: .venv/.dev  ## as root: hosts in miniature, cut, frozen, switched off, and a Slurm of two, which is installed: minutes
 	-command -v slurmd slurmctld srun > /dev/null || apt-get install -y --no-install-recommends slurmctld slurmd slurm-client
 	$(BIN)/python -m pytest tests/hosts tests/multiproc/hosts
+
+slurm-page: .venv/.dev  ## as root: the page on Slurm anew, on that Slurm of two
+	$(BIN)/python tests/support/slurm_page.py
 
 lab: .venv/.dev  ## JupyterLab on the lessons, on loopback
 	$(BIN)/jupyter lab --ip 127.0.0.1 notebooks

@@ -5,6 +5,7 @@ The entries of processes that we start ourselves come first, so that a rank neve
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -20,7 +21,10 @@ def main() -> int:
         case ["node", which] if not which.startswith("-"):
             from ppwork.launcher.nodes import node
 
-            return node.main(which)
+            code = node.main(which)
+            sys.stderr.flush()
+            # It is waited for, and Python's own clean-up would take as long as the node's, on a full machine.
+            os._exit(code)
         case ["batch", run_dir]:
             from ppwork.launcher import job
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ppwork.cli.output import out, write_json, write_text
+from ppwork.cli.output import err, out, write_json, write_text
 from ppwork.errors import PlanError, duration
 from ppwork.launcher.nodes.host import Host
 from ppwork.launcher.nodes.meet import LOOPBACK
@@ -29,7 +29,8 @@ def show_hosts(places: Places, *, as_json: bool) -> None:
         PlanError: A host is not ready.
     """
     with Muster(places, len(places.hosts) if places.ranks is None else sum(places.ranks), FREEZE_S) as hosts:
-        hosts.greet()
+        with err.status("calling the hosts") as status:
+            hosts.greet(status.update)
         hosts.look("doctor")
         hosts.meet()
         hosts.settle_clocks()

@@ -45,7 +45,7 @@ class Shown:
 
     def begin(self, resolved: Plan) -> None:
         """Show the bar; not before: bad input gets its one message and no bar."""
-        self._progress.update(self._task, total=resolved.chunks)
+        self._progress.update(self._task, total=resolved.chunks, description="starting ranks")
         self._progress.start()
 
     def waits(self, words: str) -> None:
@@ -76,7 +76,19 @@ def launch_with_bar(
         def begin(resolved: Plan, _: Path) -> None:
             shown.begin(resolved)
 
-        return launch(plan, out=out_dir, started=begin, progress=shown.entry, limit_s=limit_s, on=on)
+        def queued(words: str) -> None:
+            shown.begin(plan)
+            shown.waits(words)
+
+        return launch(
+            plan,
+            out=out_dir,
+            started=begin,
+            progress=shown.entry,
+            limit_s=limit_s,
+            on=on,
+            queued=queued,
+        )
 
 
 def table(finished: Run) -> Table:

@@ -56,6 +56,15 @@ print("up", flush=True)
 sys.stdin.read()
 """
 """A host's first process. The kernel reaps what is left to it, and its input ends with whoever made it."""
+_APART = """\
+pipes=$(mktemp -d)
+mkfifo "$pipes/in" "$pipes/out"
+(setsid "$@" < "$pipes/in" > "$pipes/out" &)
+exec 3> "$pipes/in" 4< "$pipes/out"
+rm -r "$pipes"
+cat <&4 3>&- &
+exec cat >&3 4<&-
+"""
 _IN_FOLDER = 'cd "$0" && "$@"; exit $?'
 """A shell of this machine forks the program and waits: nsenter would stop when its program is stopped."""
 
@@ -189,18 +198,22 @@ def hosts_on_a_switch(
         yield tuple(made)
 
 
-def places_on(hosts: Sequence[Host], folder: Path, **options: Unpack[Options]) -> Command:
+def places_on(
+    hosts: Sequence[Host], folder: Path, *, apart: bool = False, **options: Unpack[Options]
+) -> Command:
     """Return hosts as ``launch(on=...)`` takes them: a pipe to each, which does not run over its cable.
 
     Args:
         hosts: Of the run, in the order of its ranks.
         folder: Gets the script that enters them.
+        apart: A node is no child of who enters, as of ssh: whoever is killed here lives on there.
         options: As ``Places`` has them.
     """
     enter = folder / "enter"
-    ways = [f'{host.name}) shift; exec {shlex.join(host.command([]))} "$@";;' for host in hosts]
+    ways = [f'{host.name}) shift; set -- {shlex.join(host.command([]))} "$@";;' for host in hosts]
     nobody = '*) echo "there is no host $1" >&2; exit 255;;'
-    enter.write_text("\n".join(["#!/bin/sh", 'case "$1" in', *ways, nobody, "esac", ""]))
+    go = _APART if apart else 'exec "$@"\n'
+    enter.write_text("\n".join(["#!/bin/sh", 'case "$1" in', *ways, nobody, "esac", go]))
     enter.chmod(0o700)
     return Command(f"{shlex.quote(str(enter))} {{host}}", [host.name for host in hosts], **options)
 

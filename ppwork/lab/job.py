@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from ppwork.lab.live import RankState, RunProgress, view_of
+from ppwork.lab.live import view_of
+from ppwork.lab.progress import RankState, RunProgress
 from ppwork.lab.run import Run
 from ppwork.launcher.job import LOOKED_S, Job, find, follow
 from ppwork.launcher.launch import Progress

@@ -15,85 +15,33 @@ import os
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ppwork.errors import PlanError
+from ppwork.lab.progress import Facts, RankState, RunProgress, ScriptProgress
 from ppwork.lab.run import Run
 from ppwork.launcher.launch import DEFAULT_LIMIT_S, Progress
 from ppwork.launcher.launch import launch as launch_plan
 from ppwork.launcher.nodes.places import Places
-from ppwork.launcher.script import LIMIT_S, ScriptRun, rank_log
+from ppwork.launcher.script import LIMIT_S, ScriptRun
 from ppwork.launcher.script import launch_script as launch_program
 from ppwork.launcher.view import NoView, StopAsked, View
-from ppwork.pictures.lanes import Bar, moving_lanes
+from ppwork.pictures.lanes import moving_lanes
 from ppwork.pictures.programs import program
-from ppwork.pictures.style import STATE_COLOURS, call_colour, chunk_style
+from ppwork.pictures.style import STATE_COLOURS
 from ppwork.pictures.tables import APART, Table
 from ppwork.pictures.timelines import timeline
 from ppwork.plan import Plan
-from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK
 from ppwork.records import run as records
-from ppwork.records.calls import Call
-from ppwork.records.clocks import CLOCK, HOST, clock_offsets
-from ppwork.records.hosts import HostsRecord
-from ppwork.records.pulse import PulseState, read_pulse
-from ppwork.records.run import log_file, rows_of
-from ppwork.records.spans import Instant, Span, span_file
-from ppwork.records.tail import CallTail, SpanTail, last_lines
-from ppwork.timeline.chunks import WORK
+from ppwork.records.run import rows_of
 
 QUIET_VARIABLE = "PPWORK_NONINTERACTIVE"
 EVERY_S = 0.25
 """A rank's pulse is as coarse."""
-SPANS = 40
-"""Of each rank, for the moving lanes."""
-LOG_LINES = 2
-"""Of each rank; all of it is in the run folder."""
-STEPS = {
-    ("encode", STAGE0_RANK): "stage 0, encode",
-    ("generate", LEADER_RANK): "stage 1, generate",
-    ("decode", STAGE0_RANK): "stage 0, decode",
-}
-"""Titles of what a chunk goes through, by the spans that say that it has, and their rank."""
-
-
-@dataclass(frozen=True)
-class RankState:
-    """One rank at one moment.
-
-    Attributes:
-        state: A ``PulseState``, ``not started``, or ``gone``: its process is, and it did not say so.
-        doing: The step of the stage it is in and its chunk, or nothing.
-        log: The last lines of its log.
-    """
-
-    rank: int
-    role: str
-    state: str
-    doing: str
-    log: tuple[str, ...]
-
-
-class Facts(Protocol):
-    """Facts that a view can show: of a run, or of a program of one's own."""
-
-    name: str
-    total: int
-    done: dict[str, int]
-    """Number out of ``total`` that have passed each step, by its title; empty: there is nothing to count."""
-    bars: list[Bar]
-    """What the ranks did last, as of the last look,"""
-    now_ns: int
-    """and its moment, by the clock of their times."""
-
-    def look(self) -> list[RankState]:
-        """Read what is new, and return every rank as it is now."""
-        ...
 
 
 def in_notebook() -> bool:
@@ -205,11 +153,21 @@ def launch(
     """
 
     def view(resolved: Plan, run_dir: Path) -> View:
+        queue.close()
         return view_of(RunProgress(resolved, run_dir), live=live)
 
-    run = launch_plan(
-        plan, out=out, check=check, started=started, progress=progress, limit_s=limit_s, view=view, on=on
-    )
+    with contextlib.closing(InQueue(live=live)) as queue:
+        run = launch_plan(
+            plan,
+            out=out,
+            check=check,
+            started=started,
+            progress=progress,
+            limit_s=limit_s,
+            view=view,
+            on=on,
+            queued=queue.say,
+        )
     return Run(run.run_dir, run.exit_code, run.failure)
 
 
@@ -247,20 +205,23 @@ def launch_script(
     picture = picture and record
 
     def view(run_dir: Path, ranks: int) -> View:
+        queue.close()
         return view_of(ScriptProgress(run_dir, ranks), live=live, drawn=picture)
 
-    run = launch_program(
-        script,
-        nproc=nproc,
-        arguments=arguments,
-        out=out,
-        check=check,
-        limit_s=limit_s,
-        ops=ops,
-        record=record,
-        view=view,
-        on=on,
-    )
+    with contextlib.closing(InQueue(live=live)) as queue:
+        run = launch_program(
+            script,
+            nproc=nproc,
+            arguments=arguments,
+            out=out,
+            check=check,
+            limit_s=limit_s,
+            ops=ops,
+            record=record,
+            view=view,
+            on=on,
+            queued=queue.say,
+        )
     shown = in_notebook() if live is None else live
     return ShownRun.of(run, drawn=picture, cell=_cell() if shown else None)
 
@@ -310,6 +271,52 @@ def view_of(facts: Facts, *, live: bool | None, drawn: bool = True) -> View:
     return LiveView(facts, drawn=drawn) if (in_notebook() if live is None else live) else NoView()
 
 
+class InQueue(Facts):
+    """A run that waits for its hosts, in view of the cell until it has a view of its own.
+
+    Args:
+        live: As of ``launch``.
+    """
+
+    total = 0
+
+    def __init__(self, *, live: bool | None) -> None:
+        self.name, self.done, self.bars, self.now_ns = "", {}, [], 0
+        self._live, self._since_s = live, 0.0
+        self._view: View | None = None
+
+    def say(self, words: str) -> None:
+        """Show what the queue says.
+
+        Raises:
+            StopAsked: The button was pressed.
+        """
+        self.name = words
+        if self._view is None:
+            self._view, self._since_s = view_of(self, live=self._live), time.monotonic()
+        self._view.look()
+
+    def look(self) -> list[RankState]:
+        """Return no rank: there is none yet."""
+        return []
+
+    def close(self) -> None:
+        """Leave a sentence in the place of the view, if there was one."""
+        if self._view is not None:
+            waited_s = time.monotonic() - self._since_s
+            self._view.end(Sentence(f"{self.name.partition(':')[0]} waited {waited_s:.0f} s in the queue"))
+            self._view = None
+
+
+class Sentence(str):
+    """Shown in a cell as it reads."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
 @dataclass(frozen=True)
 class Ended:
     """Rest of a run's view: its figures, its timeline, and the last of each rank."""
@@ -320,7 +327,7 @@ class Ended:
         parts = [Table((), rows_of(self.run)).html()] if self.run.summary else []
         with contextlib.suppress(PlanError):  # it ended before there was anything to draw
             parts.append(timeline(self.run, title=self.run.run_dir.name)._repr_html_())
-        parts.append(rank_table(RunProgress(self.run.plan, self.run.run_dir).look()))
+        parts.append(rank_table(RunProgress(self.run.plan, self.run.run_dir, over=True).look()))
         return "".join(parts)
 
     def __repr__(self) -> str:
@@ -345,112 +352,3 @@ def _close(widget: Any) -> None:  # noqa: ANN401  ipywidgets has no types
     for child in getattr(widget, "children", ()):
         _close(child)
     widget.close()
-
-
-class RunProgress(Facts):
-    """Follows the files of one run.
-
-    Args:
-        plan: The resolved plan.
-        run_dir: The run's folder.
-    """
-
-    def __init__(self, plan: Plan, run_dir: Path) -> None:
-        self._plan, self._run_dir = plan, run_dir
-        self._tails = {rank: SpanTail(span_file(run_dir, rank)) for rank in range(plan.world_size)}
-        self._spans: dict[int, deque[Span]] = {rank: deque(maxlen=SPANS) for rank in self._tails}
-        self.bars: list[Bar] = []
-        self.name, self.total = run_dir.name, plan.chunks or 0
-        self.done = dict.fromkeys(STEPS.values(), 0)
-        self._clocks: dict[int, list[Instant]] = {rank: [] for rank in self._tails}
-        self._ahead: dict[int, int] | None = None
-
-    def look(self) -> list[RankState]:
-        """Read what is new, count chunks into ``done``, and return every rank as it is now."""
-        for rank, tail in self._tails.items():
-            for entry in tail.read():
-                if title := STEPS.get((entry.name, rank)):
-                    self.done[title] = max(self.done[title], entry.chunk_index + 1)
-                if isinstance(entry, Span) and entry.name in WORK and entry.chunk_index >= 0:
-                    self._spans[rank].append(entry)
-                elif isinstance(entry, Instant) and entry.name.startswith((CLOCK, HOST)):
-                    self._clocks[rank].append(entry)
-        ahead, self.now_ns = self._ahead_of_us(), time.monotonic_ns()
-        self.bars = [_bar(rank, s, ahead.get(rank, 0)) for rank, spans in self._spans.items() for s in spans]
-        return [self._rank(rank) for rank in range(self._plan.world_size)]
-
-    def _ahead_of_us(self) -> dict[int, int]:
-        """Return how far each rank's clock is ahead: by the beats, and finer where the ranks have met."""
-        if self._ahead is None and (hosts := HostsRecord.load(self._run_dir)) is not None:
-            self._ahead = hosts.ahead_of_us()
-        if not self._ahead or STAGE0_RANK not in self._ahead:
-            return self._ahead or {}
-        rank0 = self._ahead[STAGE0_RANK]
-        met = clock_offsets({rank: said for rank, said in self._clocks.items() if said})
-        return self._ahead | {rank: rank0 + offset for rank, offset in met.items()}
-
-    def _rank(self, rank: int) -> RankState:
-        role = self._plan.topology.role(rank).value
-        log = tuple(last_lines(log_file(self._run_dir, rank), LOG_LINES))
-        pulse = read_pulse(self._run_dir, rank)
-        if pulse is None:
-            return RankState(rank, role, "not started", "", log)
-        doing, chunk = pulse.doing, pulse.ids.get("chunk_index", -1)
-        newest = self._spans[rank][-1] if self._spans[rank] else None
-        if doing and newest is not None and newest.chunk_index > chunk >= 0:
-            # A pulse beats a few times a second: what the rank has written meanwhile is newer.
-            doing, chunk = newest.name, newest.chunk_index
-        elif doing and pulse.here and pulse.since_ns and chunk >= 0:
-            self.bars.append(Bar(rank, pulse.since_ns, None, f"{doing} {chunk}", chunk_style(chunk)[0]))
-        if doing and "chunk_index" in pulse.ids:
-            doing += f", chunk {chunk}"
-        if pulse.state is PulseState.LEFT:
-            doing = f"code {pulse.exit_code}"
-        elif pulse.here and pulse.process() is None:
-            return RankState(rank, role, "gone", f"was in {doing}" if doing else "", log)
-        elif pulse.state in (PulseState.SLOW, PulseState.STUCK) and pulse.here:
-            doing += f", for {(time.monotonic_ns() - pulse.since_ns) / 1e9:.0f} s"
-        return RankState(rank, role, pulse.state.value, doing, log)
-
-
-def _bar(rank: int, span: Span, ahead_ns: int) -> Bar:
-    colour, _ = chunk_style(span.chunk_index)
-    return Bar(
-        rank, span.start_ns - ahead_ns, span.end_ns - ahead_ns, f"{span.name} {span.chunk_index}", colour
-    )
-
-
-def _bar_of_call(rank: int, call: Call, ahead_ns: int) -> Bar:
-    end_ns = None if call.end_ns is None else call.end_ns - ahead_ns
-    return Bar(rank, call.start_ns - ahead_ns, end_ns, call.name, call_colour(call.name))
-
-
-class ScriptProgress(Facts):
-    """Follows a program: the ends of its ranks' output, and the calls that they make."""
-
-    def __init__(self, run_dir: Path, nproc: int) -> None:
-        self._run_dir, self._nproc = run_dir, nproc
-        self._tails = {rank: CallTail(run_dir, rank) for rank in range(nproc)}
-        self._ahead: dict[int, int] | None = None
-        self.bars: list[Bar] = []
-        self.name, self.total = run_dir.name, 0
-        self.done: dict[str, int] = {}
-
-    def look(self) -> list[RankState]:
-        """Return every rank as it is now."""
-        calls, self.now_ns = {rank: tail.read() for rank, tail in self._tails.items()}, time.monotonic_ns()
-        if self._ahead is None and (hosts := HostsRecord.load(self._run_dir)) is not None:
-            self._ahead = hosts.ahead_of_us()
-        self.bars = [
-            _bar_of_call(rank, call, (self._ahead or {}).get(rank, 0))
-            for rank, of_rank in calls.items()
-            for call in of_rank
-        ]
-        return [self._rank(rank, calls[rank]) for rank in range(self._nproc)]
-
-    def _rank(self, rank: int, calls: list[Call]) -> RankState:
-        paths = [rank_log(self._run_dir, rank, stream) for stream in ("stdout", "stderr")]
-        log = [line for path in paths if path is not None for line in last_lines(path, LOG_LINES)]
-        stands = next((call for call in reversed(calls) if call.end_ns is None), None)
-        doing = f"{stands.text} ({stands.line})" if stands is not None else ""
-        return RankState(rank, "", "started" if any(paths) else "not started", doing, tuple(log))

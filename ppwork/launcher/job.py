@@ -2,8 +2,7 @@
 
 ``sbatch`` takes a script of one line. On the first node of the job it starts the launcher that ``launch`` is
 (``main``), and ``srun`` brings that its nodes, inside the job. What runs and where stands in ``job.json`` of
-the run's folder, which the nodes have to see at the same path: who looks reads the records there. Slurm is
-asked by its own commands, and seldom, as it answers for a whole cluster.
+the run's folder, which the nodes have to see at the same path: who looks reads the records there.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import contextlib
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -26,6 +24,7 @@ from ppwork.errors import PlanError, RunFailed
 from ppwork.launcher.checks import new_run_dir, resolve
 from ppwork.launcher.launch import DEFAULT_LIMIT_S, Progress, launch
 from ppwork.launcher.nodes.places import Options, Places, Slurm
+from ppwork.launcher.slurm import ASK_S, GOING, PENDING, NoAnswer, ask, state_of
 from ppwork.launcher.view import NoView, StopAsked, View
 from ppwork.plan import Plan
 from ppwork.process import STOPPED
@@ -40,10 +39,6 @@ JOB_FILE, JOB_LOG = "job.json", "slurm.log"
 NAME = "ppwork"
 """Of our jobs in the queue; their comment is the run's folder."""
 QUEUED = f"`squeue --me --name={NAME} --format='%i %k'`: number and folder of each that is queued"
-ANSWER_S = 30.0
-"""Longest wait for a command of Slurm."""
-ASK_S = 3.0
-"""Seconds between two questions to Slurm."""
 LOOK_S = 0.1
 LATE_S = 10.0
 """Seconds after a job has ended in which its last word may come: a folder of a network is late."""
@@ -51,11 +46,6 @@ LOOKED_S = 7 * 86_400.0
 """Seconds that a job is followed unless told otherwise."""
 REFUSED = 2
 """Exit code of a launcher that started nothing."""
-PENDING, GONE = "PENDING", "GONE"
-"""States of a job: it waits; Slurm does not know it any more."""
-GOING = (PENDING, "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "STAGE_OUT",
-         "SIGNALING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT")  # fmt: skip
-"""States of a job that has not ended."""
 
 
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,15 +104,7 @@ class Job:
         Raises:
             PlanError: Slurm does not answer.
         """
-        said = _ask("squeue", "--noheader", "--states=all", f"--jobs={self.job_id}", "--format=%T|%r|%P")
-        state, reason, partition = (said or f"{GONE}||").splitlines()[0].split("|", 2)
-        self.last = state
-        if state == PENDING:
-            queue = ("--states=PENDING", f"--partition={partition}", "--sort=-p,i", "--format=%i")
-            waiting = _ask("squeue", "--noheader", *queue).split()
-            with contextlib.suppress(ValueError):  # it has begun meanwhile
-                place = waiting.index(self.job_id) + 1
-                self.last = f"{state} ({reason}), {place} of {len(waiting)} in the queue"
+        self.last = state_of(self.job_id)
         return self.last
 
     @property
@@ -137,7 +119,7 @@ class Job:
             PlanError: Slurm does not answer, it is not yours, or it is not the job of this folder.
         """
         of_job = ("--states=all", f"--jobs={self.job_id}", "--format=%i|%k")
-        for said in _ask("squeue", "--noheader", *of_job).splitlines():
+        for said in ask("squeue", "--noheader", *of_job).splitlines():
             comment = said.partition("|")[2]
             if Path(comment).resolve() != self.run_dir.resolve():  # the number of a folder may be out of date
                 raise PlanError(
@@ -145,7 +127,7 @@ class Job:
                     f"its comment is {comment!r}.",
                     check_first="`ppwork ps`: the number of the job that is meant",
                 )
-            _ask("scancel", self.job_id)
+            ask("scancel", self.job_id)
 
     def __repr__(self) -> str:
         return f"Job({self.job_id}, {str(self.run_dir)!r}{f', {self.last}' if self.last else ''})"
@@ -169,21 +151,18 @@ def submit(plan: Plan, *, on: Places, out: Path | str | None = None, limit_s: fl
     plan = resolve(plan, elsewhere=True)
     on.placed(plan.world_size)
     run_dir = new_run_dir(out)
-    options: Options = {
-        "ranks": on.ranks, "python": on.python, "same_host": on.same_host,
-        "allow_public": on.allow_public, "use_shared": on.use_shared,
-    }  # fmt: skip
+    options = Options(**{name: getattr(on, name) for name in Options.__annotations__})  # type: ignore[typeddict-item]
     nodes = len(on.hosts)
     record = JobRecord(plan=plan, nodes=nodes, asked=on.asked, options=options, limit_s=limit_s)
     record.save(run_dir)
     launcher = [on.python or sys.executable, "-P", "-m", "ppwork", "batch", str(run_dir)]
     try:
-        said = _ask(
+        said = ask(
             "sbatch", "--parsable", "--no-requeue", f"--job-name={NAME}", f"--comment={run_dir}",
             f"--nodes={nodes}", "--ntasks-per-node=1", f"--output={run_dir / JOB_LOG}", *on.asked,
             script=f"#!/bin/sh\nexec {shlex.join(launcher)}\n",
         )  # fmt: skip
-    except _NoAnswer as late:  # the launcher of a job that was queued all the same reads its file
+    except NoAnswer as late:  # the launcher of a job that was queued all the same reads its file
         raise PlanError(f"{late.what} The run may be queued all the same.", check_first=QUEUED) from late
     except PlanError:
         (run_dir / JOB_FILE).unlink()
@@ -236,7 +215,7 @@ def follow(
         if now - asked_s > ASK_S:
             with contextlib.suppress(PlanError):  # its controller is away: the job is not
                 _ = job.state
-            now = asked_s = time.monotonic()  # the answer may have taken ANSWER_S
+            now = asked_s = time.monotonic()  # the answer may have taken ``slurm.ANSWER_S``
         if job.is_over:
             over_s = over_s or now
             if now - over_s > LATE_S:
@@ -301,7 +280,7 @@ def own_jobs() -> list[Job]:
     if shutil.which("squeue") is None:
         return []
     try:
-        said = _ask("squeue", "--noheader", "--me", f"--name={NAME}", "--format=%i|%T|%r|%k")
+        said = ask("squeue", "--noheader", "--me", f"--name={NAME}", "--format=%i|%T|%r|%k")
     except PlanError as error:
         if "configuration source" in error.what:
             return []
@@ -311,31 +290,3 @@ def own_jobs() -> list[Job]:
         Job(job_id, Path(folder), f"{state} ({reason})" if state == PENDING else state)
         for job_id, state, reason, folder in rows
     ]
-
-
-class _NoAnswer(PlanError):
-    """Slurm did not answer in time: what it was asked may be done all the same."""
-
-
-def _ask(*command: str, script: str = "") -> str:
-    """Return what a command of Slurm prints; of a job that it does not know any more nothing.
-
-    Raises:
-        PlanError: There is no such command, or it fails: says what it said.
-        _NoAnswer: It took longer than ``ANSWER_S``, or gave up waiting by itself.
-    """
-    try:
-        done = subprocess.run(
-            command, input=script, capture_output=True, text=True, timeout=ANSWER_S, check=False
-        )
-        said, failed = done.stderr.strip(), done.returncode
-    except subprocess.TimeoutExpired as error:
-        what = f"Slurm's {command[0]} did not answer within {ANSWER_S:g} s."
-        raise _NoAnswer(what, check_first="`sinfo`") from error
-    except OSError as error:
-        raise PlanError(f"Slurm's {command[0]} did not answer: {error}.", check_first="`sinfo`") from error
-    if failed and "timed out" in said:
-        raise _NoAnswer(f"Slurm's {command[0]} failed: {said}.", check_first="`sinfo`")
-    if failed and "Invalid job id" not in said:
-        raise PlanError(f"Slurm's {command[0]} failed: {said}", check_first="`sinfo`: partition, nodes, time")
-    return "" if failed else done.stdout.strip()

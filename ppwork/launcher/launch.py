@@ -27,7 +27,7 @@ from ppwork.launcher.nodes.node import FOLDER
 from ppwork.launcher.nodes.places import Places
 from ppwork.launcher.registry import registered, registry
 from ppwork.launcher.torchrun import child_environment, followed, running, torchrun
-from ppwork.launcher.view import NoView, StopAsked, View
+from ppwork.launcher.view import NoView, Queued, StopAsked, View
 from ppwork.plan import Plan
 from ppwork.process import PAST_LIMIT, STOPPED, TORCHRUN_STOPPED
 from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK
@@ -67,6 +67,7 @@ def launch(
     limit_s: float = DEFAULT_LIMIT_S,
     view: Callable[[Plan, Path], View] = NoView,
     on: Places | None = None,
+    queued: Queued | None = None,
     beside: Collection[str] = (),
 ) -> Run:
     """Run a plan on ``plan.world_size`` processes of this machine, or of others, and wait for the end.
@@ -81,6 +82,7 @@ def launch(
         limit_s: Hard limit on the whole run, in seconds; the ranks' own bounds are in the plan.
         view: Makes what shows the run while it goes, of the resolved plan and the run folder.
         on: Hosts that run the ranks; without it, this machine alone, over its loopback.
+        queued: Gets what a queue says while the run waits for them, before there is a folder or a view.
         beside: Names of files that may be in the run folder.
 
     Returns:
@@ -99,7 +101,7 @@ def launch(
     with contextlib.ExitStack() as stack:
         hosts = None
         if on is not None:
-            plan, hosts = _called(plan, on, stack)
+            plan, hosts = _called(plan, on, queued, stack)
         else:
             plan = resolve(plan)
         registry()  # refused before the run folder is used up
@@ -130,11 +132,13 @@ def launch(
     return finished
 
 
-def _called(plan: Plan, on: Places, stack: contextlib.ExitStack) -> tuple[Plan, Muster]:
+def _called(
+    plan: Plan, on: Places, queued: Queued | None, stack: contextlib.ExitStack
+) -> tuple[Plan, Muster]:
     """Call the hosts of a run, and fill in what they decide."""
     plan = resolve(plan, elsewhere=True)
     hosts = stack.enter_context(Muster(on, plan.world_size, plan.freeze_s))
-    hosts.greet()
+    hosts.greet(queued)
     return plan.replace(backend=hosts.backend_of(plan)), hosts
 
 

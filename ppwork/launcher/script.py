@@ -30,7 +30,7 @@ from ppwork.launcher.nodes.node import FOLDER, LOGS
 from ppwork.launcher.nodes.places import Places
 from ppwork.launcher.registry import registered, registry
 from ppwork.launcher.torchrun import torchrun
-from ppwork.launcher.view import NoView, StopAsked, View
+from ppwork.launcher.view import NoView, Queued, StopAsked, View
 from ppwork.process import HOST_LOST, PAST_LIMIT, STOPPED
 from ppwork.records.calls import read_calls
 from ppwork.records.hosts import HostsRecord, host_logs
@@ -128,6 +128,7 @@ def launch_script(
     record: bool = True,
     view: Callable[[Path, int], View] = NoView,
     on: Places | None = None,
+    queued: Queued | None = None,
 ) -> ScriptRun:
     """Run a program on ``nproc`` ranks of this machine, or of others, and wait for the end.
 
@@ -143,6 +144,7 @@ def launch_script(
             is told from the logs alone.
         view: Makes what shows the program while it goes, of the run folder and the number of ranks.
         on: Hosts that run the ranks; they see the run folder and the program, at the same paths.
+        queued: Gets what a queue says while the program waits for them.
 
     Returns:
         The finished program, which shows what its ranks printed, in the order of the ranks.
@@ -169,7 +171,7 @@ def launch_script(
         hosts = None
         if on is not None:
             hosts = stack.enter_context(Muster(on, nproc, FREEZE_S))
-            hosts.greet()
+            hosts.greet(queued)
         run_dir = new_run_dir(out)
         if hosts is not None:
             hosts.look(run_dir.name, run_dir, [str(path.absolute())], everywhere=True)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
+
+Queued = Callable[[str], None]
+"""Takes what a queue says of a run that waits for its hosts; may raise ``StopAsked``."""
 
 
 class StopAsked(Exception):

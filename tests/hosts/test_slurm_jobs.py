@@ -26,6 +26,18 @@ ENDLESS = (
     "--workload=synthetic --stage0-ms=10 --stage1-ms=10 --payload-mb=0.1 --chunks=100000 --depth=2 "
     f"--backend=gloo --freeze-s={FREEZE_S}"
 ).split()
+WAITING = """\
+import ppwork as pp
+from ppwork.launcher.launch import launch
+from ppwork.launcher.view import StopAsked
+
+def stop(words):
+    print(words, flush=True)
+    if "Resources" in words:
+        raise StopAsked
+
+launch(pp.Plan(mesh_size=2, chunks=3, backend="gloo"), on=pp.Slurm(2), queued=stop)
+"""
 log = logging.getLogger("N")
 
 
@@ -82,6 +94,21 @@ def test_a_submitted_clip_is_that_of_one_process_and_the_next_one_waits_its_turn
     assert hosts == [("hosta", [0]), ("hostb", [1, 2])]
     assert "max_abs_diff" in ppwork(slurm, "attach", first)  # one that has ended is read back
     assert "(CANCELLED)" in ppwork(slurm, "attach", second, code=1)
+    wait_for(lambda: slurm.queue() == "", 60)
+
+
+def test_a_launch_that_waits_says_why_and_leaves_the_queue_when_it_is_stopped(slurm, tmp_path):
+    """An srun that is killed leaves its job there, and that would get nodes which nobody uses."""
+    submitted(slurm, tmp_path / "run", *ENDLESS)
+    wait_for(lambda: slurm.queue() == "RUNNING", 60)
+    done = subprocess.run(
+        slurm.command(sys.executable, "-c", WAITING),
+        env=slurm.environment, capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+    assert "PENDING (Resources), 1 of 1 in the queue" in done.stdout, done.stderr
+    assert "stopped while it waited in the queue. Nothing was started" in done.stderr
+    wait_for(lambda: slurm.queue() == "RUNNING", 20)
+    ppwork(slurm, "stop", tmp_path / "run")
     wait_for(lambda: slurm.queue() == "", 60)
 
 

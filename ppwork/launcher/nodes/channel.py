@@ -32,6 +32,20 @@ Inbox = queue.Queue[tuple["Channel", int, wire.OfNode | str]]
 """What came: the pipe, the node, and its word. Of a pipe that ended what is known of that, for ``ALL``."""
 
 
+def put(pipe: int, lines: bytes, first_s: float, next_s: float) -> bool:
+    """Write lines; return whether all were taken, the first within ``first_s`` and each other in ``next_s``.
+
+    Raises:
+        OSError: Nobody reads them any more.
+    """
+    for at in range(0, len(lines), wire.LINE):
+        # A pipe that takes a line does not block.
+        if not select.select([], [pipe], [], next_s if at else first_s)[1]:
+            return False
+        os.write(pipe, lines[at : at + wire.LINE])
+    return True
+
+
 class Channel:
     """One process that leads to nodes, such as an ``ssh``.
 
@@ -47,6 +61,7 @@ class Channel:
         self.offsets: dict[int, Offset] = {}
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed with the channel
         self._reader, self._writing, self._over = Reader(), threading.Lock(), threading.Event()
+        self._answered = False
         try:
             # A Ctrl-C at the terminal is ours: the hosts are told, and say their last words.
             self._process = subprocess.Popen(
@@ -82,17 +97,12 @@ class Channel:
         if not self._writing.acquire(timeout=within_s):
             return False
         try:
-            for at in range(0, len(data), wire.LINE):
-                # Part of a message must not stay out: only its first line may be given up soon.
-                _, ready, _ = select.select([], [self._process.stdin], [], TAKE_S if at else within_s)
-                if not ready:
-                    return False
-                self._process.stdin.write(data[at : at + wire.LINE])
+            # Part of a message must not stay out: only its first line may be given up soon.
+            return put(self._process.stdin.fileno(), data, within_s, TAKE_S)
         except (OSError, ValueError):  # it has ended; it was closed
             return False
         finally:
             self._writing.release()
-        return True
 
     def close(self, polite_s: float = 2 * POLITE_S) -> None:
         """End the process: nobody is told anything any more.
@@ -106,12 +116,16 @@ class Channel:
         assert self._process.stdin is not None  # noqa: S101  pipes
         assert self._process.stdout is not None  # noqa: S101
         self._over.set()
-        with contextlib.suppress(OSError):
-            self._process.stdin.close()
         family: list[psutil.Process] = []
         with contextlib.suppress(psutil.NoSuchProcess):
             process = psutil.Process(self._process.pid)
             family = [process, *process.children(recursive=True)]
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        if not self._answered:
+            # One in a queue reads no input: asked to leave, srun takes its job back, and killed it cannot.
+            self._process.terminate()
+            polite_s = max(polite_s, POLITE_S)
         end(family, polite_s)
         with contextlib.suppress(subprocess.TimeoutExpired):  # it hangs in the kernel
             self._process.wait(KILL_S)
@@ -137,6 +151,7 @@ class Channel:
     def _got(self, node: int, message: wire.Said) -> None:
         if node not in self.nodes or not isinstance(message, wire.OfNode):
             raise NodeWireError(f"{type(message).__name__} of node {node} came by another's pipe.")
+        self._answered = True
         now_ns = time.monotonic_ns()
         if isinstance(message, wire.Answer) and 0 < message.sent_ns <= now_ns:
             offset = Round(message.sent_ns, message.now_ns, now_ns).offset

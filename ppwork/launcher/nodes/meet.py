@@ -23,14 +23,13 @@ from itertools import zip_longest
 
 import psutil
 
+from ppwork.launcher.agent import PAUSED_S
 from ppwork.launcher.nodes.wire import ADDRESSES, Address, Way
 
 LOOPBACK = "127.0.0.1"
 TRY_S = 5.0
 """Seconds for a connection and its proof."""
 BEAT_S = 0.25
-PAUSED_S = 1.0
-"""After a gap like this between two beats of ours we did not run ourselves, and begin to observe anew."""
 MOST_STRANGERS = 64
 """Connections that may be proving themselves at once."""
 _NONCE = 16
@@ -241,17 +240,12 @@ class Edges:
     def silent(self) -> list[tuple[int, float, bool]]:
         """Return nodes that are newly silent: number, seconds, and whether the connection was closed."""
         now = time.monotonic()
+        if now - self._beat > PAUSED_S:  # our own thread did not run: nobody can be judged
+            return []
         quiet = [(node, now - heard, node in self._closed) for node, heard in list(self._heard.items())]
-        new = [
-            each
-            for each in quiet
-            if each[0] not in self._said and (each[2] or each[1] > self._freeze_s) and self._runs(now)
-        ]
+        new = [each for each in quiet if each[0] not in self._said and (each[2] or each[1] > self._freeze_s)]
         self._said.update(node for node, _, _ in new)
         return new
-
-    def _runs(self, now: float) -> bool:
-        return now - self._beat < PAUSED_S
 
     def close(self) -> None:
         """End the beats and close the connections."""

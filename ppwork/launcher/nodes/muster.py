@@ -1,16 +1,14 @@
 """The launcher's side of a run over several hosts: who has answered, where ranks meet, who is still there.
 
-One table (``host``) says what a node may say in which state; whoever says anything else is lost. Nothing is
-started before all hosts have the same versions, what the run needs, and a network. From then on a host that
-is not heard, a network between two that is silent, and a node that goes away end the run on all others.
+Nothing is started before all hosts have the same versions, what the run needs, and a network. From then on a
+host that is not heard, a network between two that is silent, and a node that goes away end the run on all
+others.
 """
 
 from __future__ import annotations
 
 import contextlib
-import queue
 import secrets
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
@@ -18,23 +16,24 @@ from pathlib import Path
 from typing import Self
 
 from ppwork.errors import PlanError, duration, listed
-from ppwork.launcher.agent import GRACE_S, PAUSED_S, POLL_S
+from ppwork.launcher.agent import GRACE_S, PAUSED_S
 from ppwork.launcher.checks import MIN_FREE_MB
 from ppwork.launcher.nodes import wire
-from ppwork.launcher.nodes.channel import INBOX, Channel, Inbox
 from ppwork.launcher.nodes.gather import Home, Names
-from ppwork.launcher.nodes.host import TRANSITIONS, Host, State
+from ppwork.launcher.nodes.host import State
 from ppwork.launcher.nodes.node import MARKER
+from ppwork.launcher.nodes.pipes import Pipes
 from ppwork.launcher.nodes.places import Places
-from ppwork.launcher.nodes.verdict import Edge, why_it_ended
-from ppwork.launcher.nodes.wire import ALL, NodeWireError
+from ppwork.launcher.nodes.verdict import why_it_ended
+from ppwork.launcher.slurm import ASK_S
+from ppwork.launcher.view import Queued, StopAsked
 from ppwork.plan import Plan
 from ppwork.process import HOST_LOST, PAST_LIMIT, UNWRITABLE
 from ppwork.protocol.bounds import Bounds
 from ppwork.records.hosts import HostEnd, HostsRecord
+from ppwork.records.pulse import PulseState, read_pulse
 from ppwork.version import __version__
 
-BEAT_S = 0.25
 STEP_S = 20.0
 """Seconds for each step of the handshake after a host has answered."""
 CLOCKS_S = 1.0
@@ -47,7 +46,7 @@ LATE_S = 15.0
 """Seconds after the run's limit in which hosts end by themselves."""
 
 
-class Muster:
+class Muster(Pipes):
     """The hosts of a run, from the first call to the last word; a context manager, whose end leaves nobody.
 
     Args:
@@ -61,38 +60,9 @@ class Muster:
 
     def __init__(self, places: Places, world_size: int, freeze_s: float) -> None:
         self._places, self._freeze_s = places, freeze_s
-        counts = places.placed(world_size)
-        self._inbox: Inbox = queue.Queue(INBOX)
-        self._channels: list[Channel] = []
         self._secret = secrets.token_hex(32).encode()
-        self._over = threading.Event()
-        self._ended_s: float | None = None
         self._looped_s = time.monotonic()
-        self._edges: list[Edge] = []
-        self._unwritable = False
-        self.hosts: list[Host] = []
-        try:
-            for command, nodes in places.commands():
-                try:
-                    self._channels.append(channel := Channel(command, nodes, self._inbox))
-                except OSError as error:
-                    raise PlanError(
-                        f"{command[0]} cannot be started: {error.strerror}.", check_first="is it installed?"
-                    ) from error
-                for node in nodes:
-                    first = sum(counts[:node])
-                    ranks = range(first, first + counts[node])
-                    self.hosts.append(Host(node, places.hosts[node], ranks, channel))
-        except BaseException:
-            self._close()
-            raise
-        self._beats = threading.Thread(target=self._beat, name="beats", daemon=True)
-        self._beats.start()
-
-    @property
-    def pid(self) -> int:
-        """Of a process of this machine that the run ends with."""
-        return self._channels[0].pid
+        super().__init__(places, world_size)
 
     def __enter__(self) -> Self:
         return self
@@ -104,13 +74,22 @@ class Muster:
         finally:
             self._close()
 
-    def greet(self) -> None:
+    def greet(self, queued: Queued | None = None) -> None:
         """Wait until every host has answered.
 
+        Args:
+            queued: Called meanwhile with what a queue says of them, about every 50 ms; ``StopAsked`` ends it.
+
         Raises:
-            PlanError: One does not, they have different versions, or two are one host; nothing was started.
+            PlanError: One does not, they have different versions, two are one host, or it was stopped in the
+                queue; nothing was started.
         """
-        self._wait(State.GREETED, self._places.greet_s, "answer")
+        try:
+            self._wait(State.GREETED, self._places.greet_s, "answer", look=self._queue_told_to(queued))
+        except StopAsked:
+            raise PlanError(
+                "The run was stopped while it waited in the queue. Nothing was started."
+            ) from None
         hellos = [host.hello for host in self.hosts if host.hello is not None]
         ours = wire.Hello(wire.VERSION, __version__, hellos[0].torch, hellos[0].python, "", "", 0, 0)
         for what in ("wire", "ppwork", "torch", "python"):
@@ -270,7 +249,7 @@ class Muster:
                 host.home = Home(run_dir, Names(host.number, host.ranks))
         try:
             self._save(run_dir, None)
-            in_time = self._follow(time.monotonic() + limit_s + LATE_S, look)
+            in_time = self._follow(run_dir, time.monotonic() + limit_s + LATE_S, look)
         finally:
             self.end("over")
             self._last_words()
@@ -283,13 +262,6 @@ class Muster:
             return HOST_LOST
         codes = [host.code or 0 for host in self.hosts]
         return PAST_LIMIT if PAST_LIMIT in codes or not in_time else next(filter(None, codes), 0)
-
-    def end(self, why: str) -> None:
-        """Tell all hosts that this is the end, once."""
-        if self._ended_s is None:
-            self._ended_s = time.monotonic()
-            for channel in self._channels:
-                channel.say(wire.End(why), ALL, 0.5)
 
     def _start(
         self, plan: Plan | None, program: Sequence[str], arguments: Sequence[str], limit_s: float
@@ -317,7 +289,7 @@ class Muster:
             host.state = State.RUNNING
             self._tell(host, start)
 
-    def _follow(self, deadline_s: float, look: Callable[[], None]) -> bool:
+    def _follow(self, run_dir: Path, deadline_s: float, look: Callable[[], None]) -> bool:
         """Wait until all is over or something is wrong; return whether that was in time."""
         trouble_s: float | None = None
         while not all(host.is_over for host in self.hosts):
@@ -328,9 +300,16 @@ class Muster:
             if trouble_s is None and self._is_troubled():
                 trouble_s = now
             # A silence the others write no record of before their own bound; of a failure they have some.
-            if silent or now > deadline_s or (trouble_s is not None and now - trouble_s > GRACE_S):
+            waits_s = GRACE_S if trouble_s is not None and self._ranks_are_left(run_dir) else 0.0
+            if silent or now > deadline_s or (trouble_s is not None and now - trouble_s > waits_s):
                 return now <= deadline_s
         return True
+
+    def _ranks_are_left(self, run_dir: Path) -> bool:
+        """Say whether a rank may still write a record: one that has left has, and its torchrun has none."""
+        ranks = [rank for host in self.hosts if not host.is_over for rank in host.ranks]
+        pulses = [read_pulse(run_dir, rank) for rank in ranks]
+        return any(pulse is None or pulse.state is not PulseState.LEFT for pulse in pulses)
 
     def _is_troubled(self) -> bool:
         failed = any(host.code or host.state is State.LOST for host in self.hosts)
@@ -364,110 +343,18 @@ class Muster:
     def _save(self, run_dir: Path, end: HostEnd | None) -> None:
         HostsRecord(hosts=tuple(host.record() for host in self.hosts), end=end).save(run_dir)
 
-    def _wait(self, state: State, within_s: float, what: str, hosts: Sequence[Host] | None = None) -> None:
-        """Wait until hosts are in a state.
+    def _queue_told_to(self, queued: Queued | None) -> Callable[[], None]:
+        """Return what asks the queue now and then, and tells the answer."""
+        said, asked_s = "", 0.0
 
-        Raises:
-            PlanError: One is not in time, or is lost.
-        """
-        waited = self.hosts if hosts is None else hosts
-        until_s = time.monotonic() + within_s
-        while not all(host.state is state for host in waited):
-            lost = next((host for host in self.hosts if host.state is State.LOST), None)
-            if lost is None and time.monotonic() > until_s:
-                lost = next(host for host in waited if host.state is not state)
-                self._lose(lost, f"did not {what} within {within_s:g} s", "")
-            if lost is not None:
-                words = lost.channel.words()
-                raise PlanError(
-                    f"Host {lost.name} {lost.lost}{f': {words}' if words else ''}. Nothing was started.",
-                    check_first=lost.check_first
-                    or "the same command by hand: does it get there, and is "
-                    "ppwork there? `python=` of pp.Hosts names its Python",
-                )
-            self._drain()
+        def look() -> None:
+            nonlocal said, asked_s
+            words = self._channels[0].words()
+            if queued is not None and words and time.monotonic() - asked_s > ASK_S:
+                with contextlib.suppress(PlanError):  # its controller is away: the job is not
+                    said = self._places.in_queue(words)
+                asked_s = time.monotonic()
+            if queued is not None and said:
+                queued(said)
 
-    def _drain(self) -> None:
-        """Take what has come; wait a moment for the first of it."""
-        wait_s = POLL_S
-        for _ in range(INBOX):
-            try:
-                channel, node, word = self._inbox.get(timeout=wait_s) if wait_s else self._inbox.get_nowait()
-            except queue.Empty:
-                return
-            wait_s = 0.0
-            hosts = [host for host in self.hosts if host.channel is channel and node in (ALL, host.number)]
-            for host in hosts:
-                if isinstance(word, str):
-                    words = channel.words()
-                    check = f"what it said last: {words}" if words else f"who ended it on {host.name}?"
-                    is_called = host.state is State.CALLED  # then ``_wait`` says its words
-                    how = "started no node" if is_called else "lost its node"
-                    self._lose(host, f"{how} {word}".rstrip(), "" if is_called else check)
-                else:
-                    self._take(host, word)
-
-    def _take(self, host: Host, word: wire.OfNode) -> None:
-        if (state := TRANSITIONS.get((host.state, type(word)))) is None:
-            said = type(word).__name__
-            self._lose(host, f"said {said} while it was {host.state}", "is its ppwork the same as here?")
-            return
-        host.state = state
-        match word:
-            case wire.Hello():
-                host.hello = word
-            case wire.Looked():
-                host.looked = word
-            case wire.Listening():
-                host.ways, host.public = tuple(wire.Way(at, at) for at in word.at), word.refused
-            case wire.Reached():
-                host.ways = word.ways
-            case wire.Piece():
-                self._write(host, word)
-            case wire.Stays():
-                host.stayed[word.path] = word.size
-            case wire.Quiet():
-                peer = next((each for each in self.hosts if each.number == word.peer), None)
-                if peer is not None and self._ended_s is None:
-                    self._edges.append((host, peer, word))
-            case wire.Done():
-                # One that was told to end has no code of its own.
-                host.code = word.code if self._ended_s is None else None
-                host.free_mb = word.free_mb
-                self._tell(host, wire.Taken())
-            case wire.Refused() if self._ended_s is None:
-                host.lost, host.check_first = f"could not go on: {word.what}", word.check_first
-
-    def _write(self, host: Host, piece: wire.Piece) -> None:
-        if host.home is None:
-            self._lose(host, "sent a file, and shares the run's folder", "is its ppwork the same as here?")
-            return
-        if self._unwritable:
-            return  # what comes next does not continue what could not be written
-        try:
-            host.home.write(piece)
-        except NodeWireError as error:
-            self._lose(host, f"said what no node says: {error.what}", "is its ppwork the same as here?")
-        except OSError:
-            self._unwritable = True
-
-    def _tell(self, host: Host, message: wire.ToNode) -> None:
-        if not host.channel.say(message, host.number):
-            self._lose(host, f"took no {type(message).__name__}", f"what ended the way to {host.name}?")
-
-    def _lose(self, host: Host, why: str, check_first: str) -> None:
-        if not host.is_over:
-            host.state = State.LOST
-            if self._ended_s is None:  # else it left because it was told to
-                host.lost, host.check_first = why, check_first
-
-    def _beat(self) -> None:
-        while not self._over.wait(BEAT_S):
-            for channel in self._channels:
-                channel.say(wire.Beat(time.monotonic_ns()), ALL, 0.0)
-
-    def _close(self) -> None:
-        self._over.set()
-        for channel in self._channels:
-            lost = all(host.state is State.LOST for host in self.hosts if host.channel is channel)
-            channel.close(0.0) if lost else channel.close()
+        return look

@@ -12,7 +12,6 @@ import os
 import platform
 import queue
 import re
-import select
 import shutil
 import signal
 import socket
@@ -28,6 +27,7 @@ from typing import TypeVar
 from ppwork.errors import PPWorkError
 from ppwork.launcher.checks import count_gpus, free_mb
 from ppwork.launcher.nodes import wire
+from ppwork.launcher.nodes.channel import put
 from ppwork.launcher.nodes.gather import Names, Sender, torchrun_log
 from ppwork.launcher.nodes.meet import Edges, Listener, own_addresses, reach
 from ppwork.launcher.nodes.wire import ALL, NodeWireError, Reader, lines_of
@@ -91,15 +91,12 @@ class Pipe:
         """
         data = lines_of(message, self._node)
         with self._saying:
-            for at in range(0, len(data), wire.LINE):
-                # A pipe that takes a line does not block, and a launcher may be stopped.
-                _, ready, _ = select.select([], [self._outgoing], [], self.freeze_s)
-                if not ready:
-                    raise LauncherGone(f"The launcher took nothing for {self.freeze_s:g} s.")
-                try:
-                    os.write(self._outgoing, data[at : at + wire.LINE])
-                except OSError as error:
-                    raise LauncherGone("The launcher closed its pipe.") from error
+            try:
+                taken = put(self._outgoing, data, self.freeze_s, self.freeze_s)
+            except OSError as error:
+                raise LauncherGone("The launcher closed its pipe.") from error
+            if not taken:  # it may be stopped
+                raise LauncherGone(f"The launcher took nothing for {self.freeze_s:g} s.")
 
     def wait_for_end(self, within_s: float) -> None:
         """Wait until the launcher says the end, or has said it.

@@ -14,12 +14,15 @@ from typing import ClassVar, TypedDict, Unpack
 
 from ppwork.errors import PlanError
 from ppwork.launcher.nodes.wire import SLURM
+from ppwork.launcher.slurm import state_of
 
 SSH = (
     "ssh", "-T", "-x", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "ConnectTimeout=10",
     "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3",
 )  # fmt: skip
 """Asks nobody for a password, knows no stranger's key, and sees within 15 s that a host is gone."""
+_QUEUED = re.compile(r"job (\d+) queued and waiting")
+"""What ``srun`` says when it has to wait."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:%-]{0,200}")
 
 
@@ -67,6 +70,17 @@ class Places:
     def commands(self) -> list[tuple[list[str], tuple[int, ...]]]:
         """Return the commands that start the nodes, each with the nodes that its pipe leads to."""
         return [(self._command(host, node), (node,)) for node, host in enumerate(self.hosts)]
+
+    def in_queue(self, words: str) -> str:  # noqa: ARG002  who has a queue reads it
+        """Return what a queue says of nodes that have not answered; empty: they are in none.
+
+        Args:
+            words: What the command that leads to them has printed.
+
+        Raises:
+            PlanError: The queue does not answer.
+        """
+        return ""
 
     def placed(self, world_size: int) -> tuple[int, ...]:
         """Return how many ranks each host has.
@@ -179,6 +193,11 @@ class Slurm(Places):
         nodes = len(self.hosts)
         srun = ["srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", *self.asked]
         return [([*srun, *self._node(SLURM)], tuple(range(nodes)))]
+
+    def in_queue(self, words: str) -> str:
+        """Return the state and place of a job that waits, as Slurm has it now."""
+        found = _QUEUED.search(words)
+        return f"job {found[1]}: {state_of(found[1])}" if found else ""
 
 
 def places_of(text: str, ranks: str = "") -> Places:

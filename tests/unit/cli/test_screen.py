@@ -5,8 +5,9 @@ import io
 import msgspec
 import pytest
 from rich.console import Console
+from waiting import wait_for
 
-from ppwork.cli.screen import Shown, table
+from ppwork.cli.screen import Shown, launch_with_bar, table
 from ppwork.plan import Plan
 from ppwork.records.run import SUMMARY_FILE, Run
 
@@ -38,6 +39,20 @@ def test_a_bar_that_never_began_prints_nothing_where_output_is_no_terminal():
     with Shown(Plan(), console) as begun:
         begun.begin(Plan())
     assert "starting ranks" in console.file.getvalue()
+
+
+def test_a_bar_says_what_the_queue_says_and_then_that_ranks_start(monkeypatch):
+
+    def launch(plan, *, queued, started, **_):
+        queued("job 7: PENDING (Resources)")
+        wait_for(lambda: "job 7: PENDING (Resources)" in console.file.getvalue())
+        started(plan, None)
+
+    monkeypatch.setattr("ppwork.cli.screen.launch", launch)
+    console = Console(file=io.StringIO(), force_terminal=True, width=100)
+    launch_with_bar(Plan(), None, console, 1.0)
+    said = console.file.getvalue()
+    assert said.rindex("starting ranks") > said.rindex("job 7")
 
 
 def test_a_run_without_a_flush_says_nothing_of_it(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 from made_calls import MS, MadeCalls
 
 from ppwork.lab import live
-from ppwork.lab.live import RunProgress
+from ppwork.lab.progress import RunProgress, ScriptProgress
 from ppwork.launcher.view import NoView
 from ppwork.plan import Plan
 from ppwork.records.clocks import CLOCK, HOST
@@ -79,6 +79,10 @@ def test_each_rank_says_what_it_is_in_and_a_dead_one_that_it_is_gone(tmp_path, m
     monkeypatch.setattr(PulseView, "process", lambda _: None)
     gone = facts.look()[0]
     assert (gone.state, gone.doing) == ("gone", "was in encode, chunk 3")
+    monkeypatch.setattr(PulseView, "here", False)  # its process cannot be looked at
+    assert facts.look()[0].state == "busy"
+    silent = RunProgress(PLAN, tmp_path, over=True).look()[0]
+    assert (silent.state, silent.doing) == ("silent", "was in encode, chunk 3")
 
 
 def test_what_stays_of_a_run_that_never_began_is_its_ranks(tmp_path):
@@ -128,7 +132,7 @@ def test_bars_of_other_hosts_stand_by_the_beats_and_then_by_what_the_ranks_measu
 
 
 def test_a_programs_lanes_are_its_last_calls_and_its_table_the_one_it_stands_in(tmp_path):
-    facts = live.ScriptProgress(tmp_path, 2)
+    facts = ScriptProgress(tmp_path, 2)
     facts.look()
     assert facts.bars == []
     made = MadeCalls(tmp_path, 2, head_bytes=4000, tail_bytes=2000)

@@ -15,9 +15,12 @@ import ppwork as pp
 from ppwork.cli import main as cli
 from ppwork.cli.main import app
 from ppwork.errors import PlanError, RunFailed
+from ppwork.lab import live
 from ppwork.lab.job import JobProgress, attach
 from ppwork.launcher import job as jobs
+from ppwork.launcher import slurm as queue
 from ppwork.launcher.job import JOB_FILE, Job, JobRecord, find, own_jobs, submit
+from ppwork.launcher.launch import launch
 from ppwork.launcher.view import StopAsked
 from ppwork.process import STOPPED
 from ppwork.records.run import LaunchEnd
@@ -34,9 +37,9 @@ printf '%s\\n' "$name $*" >> {folder}/asked
 case "$*" in *--me*) name=$name.mine;; *--states=PENDING*) name=$name.waiting;;
 *%k*) name=$name.comment;; esac
 [ "$name" = sbatch ] && cat > {folder}/script
-[ -f {folder}/$name.hangs ] && exec sleep 60
-[ -f {folder}/$name.fails ] && {{ cat {folder}/$name.fails >&2; exit 1; }}
 [ -f {folder}/$name.says ] && cat {folder}/$name.says
+[ -f {folder}/$name.hangs ] && {{ trap 'kill $!; touch {folder}/$name.left; exit 1' TERM; sleep 60 & wait; }}
+[ -f {folder}/$name.fails ] && {{ cat {folder}/$name.fails >&2; exit 1; }}
 exit 0
 """
 
@@ -118,7 +121,7 @@ def test_a_job_that_waits_says_how_many_are_before_it(slurm, tmp_path):
     assert job.state == "PENDING (Priority), 2 of 3 in the queue"
     assert not job.is_over
     slurm.fails("squeue", "slurm_load_jobs error: Invalid job id specified\n")
-    assert (job.state, job.is_over) == (jobs.GONE, True)
+    assert (job.state, job.is_over) == (queue.GONE, True)
     slurm.fails("squeue", "Unable to contact slurm controller\n")
     with pytest.raises(PlanError, match="Unable to contact"):
         _ = job.state
@@ -198,6 +201,45 @@ def test_jobs_are_listed_and_stopped_by_folder_or_number(slurm, tmp_path):
     assert "--time=5" in slurm.asked[-1]
 
 
+def test_a_launch_that_waits_in_the_queue_says_so_and_can_be_stopped_there(slurm, tmp_path):
+    slurm.says("srun", "srun: job 4711 queued and waiting for resources\n")
+    slurm.hangs("srun")
+    slurm.says("squeue", "PENDING|Resources|all\n")
+    slurm.says("squeue.waiting", "4000\n4711\n")
+    said = []
+
+    def press_stop(words):
+        said.append(words)
+        raise StopAsked
+
+    with pytest.raises(PlanError, match=r"stopped while it waited in the queue\. Nothing was started"):
+        launch(PLAN, on=pp.Slurm(2), out=tmp_path / "run", queued=press_stop)
+    assert said == ["job 4711: PENDING (Resources), 2 of 2 in the queue"]
+    assert not (tmp_path / "run").exists()
+    assert (tmp_path / "slurm" / "srun.left").exists()  # asked to, so that it took its job out of the queue
+
+
+def test_what_the_queue_says_stands_in_the_cell_until_the_run_has_a_view_of_its_own(monkeypatch):
+    seen = []
+
+    class Seen:
+        def __init__(self, facts):
+            self.look = lambda: seen.append((facts.name, facts.look()))
+            self.end = seen.append
+
+    monkeypatch.setattr(live, "view_of", lambda facts, live: Seen(facts))
+    queue = live.InQueue(live=True)
+    queue.close()  # there was none
+    assert seen == []
+    queue.say("job 4711: PENDING (Resources)")
+    queue.say("job 4711: RUNNING")
+    queue.close()
+    queue.close()
+    *shown, stays = seen
+    assert shown == [("job 4711: PENDING (Resources)", []), ("job 4711: RUNNING", [])]
+    assert repr(stays) == "job 4711 waited 0 s in the queue"
+
+
 def handed_in(folder, job_id):
     folder.mkdir(exist_ok=True)
     JobRecord(plan=PLAN, nodes=2, asked=(), options={}, limit_s=1.0, job_id=job_id).save(folder)
@@ -245,7 +287,7 @@ def test_a_submit_that_slurm_did_not_answer_in_time_may_be_queued(slurm, tmp_pat
         submit(PLAN, on=pp.Slurm(2), out=tmp_path / "one")
     assert "squeue --me --name=ppwork" in late.value.check_first
     slurm.hangs("sbatch")
-    monkeypatch.setattr(jobs, "ANSWER_S", 0.3)
+    monkeypatch.setattr(queue, "ANSWER_S", 0.3)
     with pytest.raises(PlanError, match=r"within 0.3 s.*may be queued"):
         submit(PLAN, on=pp.Slurm(2), out=tmp_path / "two")
     assert JobRecord.load(tmp_path / "one").job_id == JobRecord.load(tmp_path / "two").job_id == ""
@@ -258,7 +300,7 @@ def test_a_slurm_that_answers_slowly_is_not_asked_all_the_time(tmp_path, monkeyp
         now[0] += seconds
 
     def silent(job):
-        slept(jobs.ANSWER_S)
+        slept(queue.ANSWER_S)
         asked.append(now[0])
         raise PlanError("Slurm's squeue did not answer.", check_first="")
 
@@ -268,7 +310,7 @@ def test_a_slurm_that_answers_slowly_is_not_asked_all_the_time(tmp_path, monkeyp
         jobs.follow(Job("4711", tmp_path), limit_s=400.0)
     between = [late - early for early, late in itertools.pairwise(asked)]
     assert between
-    assert min(between) > jobs.ANSWER_S + jobs.ASK_S
+    assert min(between) > queue.ANSWER_S + queue.ASK_S
 
 
 def test_ctrl_c_at_the_terminal_leaves_the_job_and_says_so(slurm, tmp_path, monkeypatch, capfd):

@@ -16,6 +16,7 @@ from ppwork.launcher.nodes.places import Places
 from ppwork.launcher.view import StopAsked
 from ppwork.process import HOST_LOST, PAST_LIMIT
 from ppwork.records.hosts import HostsRecord
+from ppwork.records.pulse import Pulse
 
 PLAN = pp.Plan(mesh_size=2, chunks=3, backend="gloo")
 FREEZE_S = 2.5
@@ -115,6 +116,19 @@ def test_what_ends_a_run_is_named_and_all_others_are_told(tmp_path, script, code
     assert bool(known.end) == bool(words)
     assert [host.ranks for host in known.hosts] == [(0,), (1, 2)]
     assert time.monotonic() - start_s < 20
+
+
+def test_a_late_failure_waits_for_no_records_of_ranks_that_have_left(tmp_path, monkeypatch):
+    """N18: the torchrun of the others would stay 300 s, and has nothing to tell."""
+    monkeypatch.setattr("ppwork.launcher.nodes.muster.GRACE_S", 60.0)
+    Pulse(tmp_path, 0).leave(0)
+    start_s = time.monotonic()
+    with hosts_saying(tmp_path, "up_to_start(); say(wire.Done(7, 1e3)) if NODE else None; heard()") as hosts:
+        hosts.greet()
+        hosts.look("run", tmp_path)
+        hosts.meet()
+        assert hosts.run(PLAN, ["x"], tmp_path, 60.0, lambda: None) == 7
+    assert time.monotonic() - start_s < 30
 
 
 def test_every_state_but_the_last_ones_leads_somewhere():

@@ -9,8 +9,8 @@ import re
 import pytest
 
 import ppwork as pp
-from ppwork.lab.live import RankState, ScriptProgress
 from ppwork.lab.magic import ranks
+from ppwork.lab.progress import RankState, ScriptProgress
 from ppwork.launcher.nodes import wire
 from ppwork.launcher.script import ScriptRun
 

@@ -7,7 +7,8 @@ import io
 import pytest
 from rich.console import Console
 
-from ppwork.lab.live import RankState, rank_table
+from ppwork.lab.live import rank_table
+from ppwork.lab.progress import RankState
 from ppwork.pictures.style import STATE_COLOURS
 from ppwork.pictures.tables import APART, BOLD, Table
 

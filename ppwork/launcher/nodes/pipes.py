@@ -1,0 +1,191 @@
+"""The pipes to all nodes of a run: what they say, the state that each host is in by it, and who is lost.
+
+One table (``host``) says what a node may say in which state; whoever says anything else is lost.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from ppwork.errors import PlanError
+from ppwork.launcher.agent import POLL_S
+from ppwork.launcher.nodes import wire
+from ppwork.launcher.nodes.channel import INBOX, Channel, Inbox
+from ppwork.launcher.nodes.host import TRANSITIONS, Host, State
+from ppwork.launcher.nodes.meet import BEAT_S
+from ppwork.launcher.nodes.places import Places
+from ppwork.launcher.nodes.verdict import Edge
+from ppwork.launcher.nodes.wire import ALL, NodeWireError
+
+
+class Pipes:
+    """The hosts of a run as their nodes have them; ``Muster`` says what for.
+
+    Args:
+        places: Where the hosts are.
+        world_size: Ranks of the run.
+
+    Attributes:
+        hosts: In the order of their ranks.
+
+    Raises:
+        PlanError: The ranks do not fit the hosts, or a command cannot be started.
+    """
+
+    def __init__(self, places: Places, world_size: int) -> None:
+        counts = places.placed(world_size)
+        self._inbox: Inbox = queue.Queue(INBOX)
+        self._channels: list[Channel] = []
+        self._over = threading.Event()
+        self._ended_s: float | None = None
+        self._edges: list[Edge] = []
+        self._unwritable = False
+        self.hosts: list[Host] = []
+        try:
+            for command, nodes in places.commands():
+                try:
+                    self._channels.append(channel := Channel(command, nodes, self._inbox))
+                except OSError as error:
+                    raise PlanError(
+                        f"{command[0]} cannot be started: {error.strerror}.", check_first="is it installed?"
+                    ) from error
+                for node in nodes:
+                    first = sum(counts[:node])
+                    ranks = range(first, first + counts[node])
+                    self.hosts.append(Host(node, places.hosts[node], ranks, channel))
+        except BaseException:
+            self._close()
+            raise
+        self._beats = threading.Thread(target=self._beat, name="beats", daemon=True)
+        self._beats.start()
+
+    @property
+    def pid(self) -> int:
+        """Of a process of this machine that the run ends with."""
+        return self._channels[0].pid
+
+    def end(self, why: str) -> None:
+        """Tell all hosts that this is the end, once."""
+        if self._ended_s is None:
+            self._ended_s = time.monotonic()
+            for channel in self._channels:
+                channel.say(wire.End(why), ALL, 0.5)
+
+    def _wait(
+        self,
+        state: State,
+        within_s: float,
+        what: str,
+        hosts: Sequence[Host] | None = None,
+        look: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Wait until hosts are in a state.
+
+        Raises:
+            PlanError: One is not in time, or is lost.
+        """
+        waited = self.hosts if hosts is None else hosts
+        until_s = time.monotonic() + within_s
+        while not all(host.state is state for host in waited):
+            lost = next((host for host in self.hosts if host.state is State.LOST), None)
+            if lost is None and time.monotonic() > until_s:
+                lost = next(host for host in waited if host.state is not state)
+                self._lose(lost, f"did not {what} within {within_s:g} s", "")
+            if lost is not None:
+                words = lost.channel.words()
+                raise PlanError(
+                    f"Host {lost.name} {lost.lost}{f': {words}' if words else ''}. Nothing was started.",
+                    check_first=lost.check_first
+                    or "the same command by hand: does it get there, and is "
+                    "ppwork there? `python=` of pp.Hosts names its Python",
+                )
+            self._drain()
+            look()
+
+    def _drain(self) -> None:
+        """Take what has come; wait a moment for the first of it."""
+        wait_s = POLL_S
+        for _ in range(INBOX):
+            try:
+                channel, node, word = self._inbox.get(timeout=wait_s) if wait_s else self._inbox.get_nowait()
+            except queue.Empty:
+                return
+            wait_s = 0.0
+            hosts = [host for host in self.hosts if host.channel is channel and node in (ALL, host.number)]
+            for host in hosts:
+                if isinstance(word, str):
+                    words = channel.words()
+                    check = f"what it said last: {words}" if words else f"who ended it on {host.name}?"
+                    is_called = host.state is State.CALLED  # then ``_wait`` says its words
+                    how = "started no node" if is_called else "lost its node"
+                    self._lose(host, f"{how} {word}".rstrip(), "" if is_called else check)
+                else:
+                    self._take(host, word)
+
+    def _take(self, host: Host, word: wire.OfNode) -> None:
+        if (state := TRANSITIONS.get((host.state, type(word)))) is None:
+            said = type(word).__name__
+            self._lose(host, f"said {said} while it was {host.state}", "is its ppwork the same as here?")
+            return
+        host.state = state
+        match word:
+            case wire.Hello():
+                host.hello = word
+            case wire.Looked():
+                host.looked = word
+            case wire.Listening():
+                host.ways, host.public = tuple(wire.Way(at, at) for at in word.at), word.refused
+            case wire.Reached():
+                host.ways = word.ways
+            case wire.Piece():
+                self._write(host, word)
+            case wire.Stays():
+                host.stayed[word.path] = word.size
+            case wire.Quiet():
+                peer = next((each for each in self.hosts if each.number == word.peer), None)
+                if peer is not None and self._ended_s is None:
+                    self._edges.append((host, peer, word))
+            case wire.Done():
+                # One that was told to end has no code of its own.
+                host.code = word.code if self._ended_s is None else None
+                host.free_mb = word.free_mb
+                self._tell(host, wire.Taken())
+            case wire.Refused() if self._ended_s is None:
+                host.lost, host.check_first = f"could not go on: {word.what}", word.check_first
+
+    def _write(self, host: Host, piece: wire.Piece) -> None:
+        if host.home is None:
+            self._lose(host, "sent a file, and shares the run's folder", "is its ppwork the same as here?")
+            return
+        if self._unwritable:
+            return  # what comes next does not continue what could not be written
+        try:
+            host.home.write(piece)
+        except NodeWireError as error:
+            self._lose(host, f"said what no node says: {error.what}", "is its ppwork the same as here?")
+        except OSError:
+            self._unwritable = True
+
+    def _tell(self, host: Host, message: wire.ToNode) -> None:
+        if not host.channel.say(message, host.number):
+            self._lose(host, f"took no {type(message).__name__}", f"what ended the way to {host.name}?")
+
+    def _lose(self, host: Host, why: str, check_first: str) -> None:
+        if not host.is_over:
+            host.state = State.LOST
+            if self._ended_s is None:  # else it left because it was told to
+                host.lost, host.check_first = why, check_first
+
+    def _beat(self) -> None:
+        while not self._over.wait(BEAT_S):
+            for channel in self._channels:
+                channel.say(wire.Beat(time.monotonic_ns()), ALL, 0.0)
+
+    def _close(self) -> None:
+        self._over.set()
+        for channel in self._channels:
+            lost = all(host.state is State.LOST for host in self.hosts if host.channel is channel)
+            channel.close(0.0) if lost else channel.close()
