@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
+from textwrap import indent
 
 from ppwork.diagnosis.job_evidence import JobEvidence, said_of
 from ppwork.diagnosis.logs import read_job
@@ -17,6 +19,8 @@ from ppwork.lab.two_hosts import on_two_hosts
 from ppwork.launcher.script import ScriptRun
 from ppwork.pictures.source import lines_of, side_by_side, source_of
 from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK
+from ppwork.records.failure import read_record
+from ppwork.records.run import Run
 from ppwork.timeline.chunks import EntriesByRank, common_ns, steps_of
 
 __all__ = [
@@ -28,6 +32,7 @@ __all__ = [
     "on_two_hosts",
     "only_known_parameters",
     "predict",
+    "records_of",
     "side_by_side",
     "source_of",
 ]
@@ -52,6 +57,19 @@ def ends_of(run: ScriptRun) -> dict[int, End]:
         rank: _ADDRESS.sub("", said_of(error).splitlines()[0]) for rank, error in evidence.error.items()
     }
     return {rank: End(lines.get(rank, ""), error) for rank, error in errors.items()}
+
+
+def records_of(run: Run) -> list[str]:
+    """Return what each rank of a failed run wrote before it left, by rank; no verdict, and no stack."""
+    said = []
+    for rank in range(1 + run.plan.mesh_size):
+        record = read_record(run.run_dir, rank)
+        if record is None:
+            said.append(f"rank {rank} wrote no record")
+            continue
+        at = f", at {Path(record.source).name}" if record.source else ""
+        said += [f"rank {rank} wrote: {record.error_type}{at}", indent(record.what, "    ")]
+    return said
 
 
 def in_common_ms(entries_by_rank: EntriesByRank) -> float:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 WIDE, BETWEEN, MARGIN, RADIUS, COLUMN = 3.9, 2.6, 0.25, 0.27, 1.5
 """Of a host, the gap for the cable, around the figure, a rank's circle and ranks' distance, in inches."""
+BOOK, BOOK_HIGH, NEAR = 1.25, 0.17, 0.03
+"""Half the width and height of a store's box, and how near to an edge an arrow ends, in inches."""
 TOP, STORE, RANKS, FOOT = 0.35, 1.1, 2.15, 2.7
 """Heights of the hosts' upper edge, their stores' and ranks' middles and the lower edge, in inches."""
 TWO, MOST_RANKS = 2, 3
@@ -82,7 +84,7 @@ def hosts(
 def _draw(
     ranks: Mapping[str, Sequence[int]], store: str, interface: str, lost: tuple[int, int] | None
 ) -> Figure:
-    from matplotlib.patches import Circle, FancyBboxPatch
+    from matplotlib.patches import Circle, FancyBboxPatch, Rectangle
 
     paper, axes = style.page(2 * (MARGIN + WIDE) + BETWEEN, FOOT + 0.75)
     places: Places = {}
@@ -104,14 +106,16 @@ def _draw(
             places[rank] = (left + WIDE / 2 + (column - (len(own) - 1) / 2) * COLUMN, RANKS)
     for rank, (x, y) in places.items():
         # Those of the other host come in over the cable, from the side.
-        head = (book[0] + min(max(x - book[0], -0.3), 0.3), STORE + 0.24) if x < MARGIN + WIDE else None
-        style.arrow(axes, (x, y - RADIUS - 0.04), head or (book[0] + 1.12, STORE), gid=f"{rank} asks", **ASKS)
+        side = (book[0] + BOOK + NEAR, STORE)
+        below = (book[0] + min(max(x - book[0], -0.3), 0.3), STORE + BOOK_HIGH + NEAR)
+        head = below if x < MARGIN + WIDE else side
+        style.arrow(axes, (x, y - RADIUS - NEAR), head, gid=f"{rank} asks", **ASKS)
     for a, b in pairwise(sorted(places)):
         _talk(axes, places, (a, b), lost if lost and set(lost) == {a, b} else None)
-    axes.text(
-        *book, f"store, {store}", fontsize=11, zorder=4, **style.CENTRED,
-        bbox={"boxstyle": "square,pad=0.4", "facecolor": "white", "edgecolor": "black"},
-    )  # fmt: skip
+    corner = (book[0] - BOOK, book[1] - BOOK_HIGH)
+    white: style.Style = {"facecolor": "white", "edgecolor": "black"}
+    axes.add_patch(Rectangle(corner, 2 * BOOK, 2 * BOOK_HIGH, zorder=3, **white))
+    axes.text(*book, f"store, {store}", fontsize=11, zorder=4, **style.CENTRED)
     middle = MARGIN + WIDE + BETWEEN / 2
     axes.text(
         middle,
@@ -127,7 +131,9 @@ def _draw(
         axes.add_patch(Circle(place, RADIUS, gid=f"rank {rank}", zorder=3, **look))
         axes.text(*place, str(rank), fontsize=13, zorder=4, **style.CENTRED)
     keys = [
-        style.patch_key("rank", facecolor="white", edgecolor="black"),
+        style.line_key(
+            "rank", marker="o", markersize=12, linestyle="none", color="black", markerfacecolor="white"
+        ),
         style.line_key("asks for addresses, once", **ASKS),
         style.line_key("messages of the ranks", **TALKS),
     ]

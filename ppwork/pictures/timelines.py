@@ -63,8 +63,8 @@ WIDTH, MARGINS = 12.0, (1.75, 0.95, 0.5, 1.45)
 """Of the figure, in inches, as ``style.stacked`` takes them."""
 LANE, LANE_OF_TWO = 0.33, 0.26
 """Height of a lane, and of one where two runs are drawn, in inches."""
-CHAR, CLOSE, TIGHT = 0.085, 0.07, 0.02
-"""Widths of a character of the smallest text, of one of a number, and of the room beside that; in inches."""
+CHAR, CLOSE, TIGHT, SEEN = 0.085, 0.07, 0.02, 0.03
+"""Widths of a letter of the smallest text, of a number, of the room beside it, of what is seen, in inches."""
 FLUSH: style.Style = {"color": style.DARK, "linewidth": 1.2, "linestyle": (0, (5, 3))}
 """Of the moment from which on what was in flight is stale."""
 ARROW: style.Style = {"color": "black", "linewidth": 0.8, "mutation_scale": 7, "zorder": 7}
@@ -170,15 +170,16 @@ def _draw(windows: list[Window], titles: list[str]) -> Figure:
     pitch = LANE if len(windows) == 1 else LANE_OF_TWO
     paper, every = style.stacked([window.height * pitch for window in windows], WIDTH, MARGINS)
     length = max(window.length_ms for window in windows) * 1.01
+    inches_per_ms = (WIDTH - MARGINS[0] - MARGINS[1]) / length
     for axes, window, title in zip(every, windows, titles, strict=True):
-        _run(axes, window, (WIDTH - MARGINS[0] - MARGINS[1]) / length)
+        _run(axes, window, inches_per_ms)
         chunks = f"chunks {window.first} to {window.last}"
         chunks = chunks if window.first < window.last else f"chunk {window.first}"
         axes.set_title(f"{title}: {chunks}" if title else chunks.capitalize(), loc="left", fontsize=12)
         axes.set_xlim(0, length)
         axes.tick_params(axis="x", labelsize=10, labelbottom=axes is every[-1])
     every[-1].set_xlabel("time from the first shown span, ms", fontsize=10)
-    _legends(paper, windows)
+    _legends(paper, windows, SEEN / inches_per_ms)
     return paper
 
 
@@ -292,7 +293,7 @@ def _point(axes: Axes, window: Window, rank: int, instant: Instant) -> None:
     axes.plot(x, y, gid=gid, zorder=6, clip_on=False, **_marker(instant.name))
     if instant.name in NUMBERED:
         number = str(instant.chunk_index)
-        axes.annotate(number, (x, y), xytext=(6, 3), textcoords="offset points", fontsize=9)
+        axes.annotate(number, (x, y), xytext=(6, -1), textcoords="offset points", fontsize=9, va="center")
 
 
 def _flushes(window: Window) -> dict[int, int]:
@@ -304,8 +305,15 @@ def _marker(name: str) -> style.Style:
     return style.mark(MARKERS[name], 11 if name == "emit" else 7)
 
 
-def _legends(paper: Figure, windows: list[Window]) -> None:
+def _legends(paper: Figure, windows: list[Window], seen_ms: float) -> None:
+    """Put below it what the picture has; checks before a send only if one is wide enough to be seen."""
     names = {entry.name for window in windows for entry in window.ranks[STAGE0_RANK]}
+    checks = [
+        span
+        for window in windows
+        for span in window.ranks[STAGE0_RANK]
+        if isinstance(span, Span) and span.name == "preflight" and span.end_ns - span.start_ns > seen_ms * 1e6
+    ]
     on_cuda = any(lane == DEVICE_LANE for window in windows for _, lane in window.lanes)
     pale = {"facecolor": style.FAINT, "edgecolor": style.LINE}
     kinds: list[Artist] = [
@@ -313,7 +321,11 @@ def _legends(paper: Figure, windows: list[Window]) -> None:
         style.line_key("transfer, launch" if on_cuda else "transfer", color=style.DARK, linewidth=4),
         style.patch_key("waiting" if on_cuda else "waiting to receive", **pale),
         style.patch_key("idle", **IDLE),
-        style.patch_key("check before sending (preflight)", edgecolor="black", **CHECK),
+        *(
+            [style.patch_key("check before sending (preflight)", edgecolor="black", **CHECK)]
+            if checks
+            else []
+        ),
         *([style.line_key("edge", color="black", linewidth=0.8, marker=">")] if on_cuda else []),
     ]
     marks = [

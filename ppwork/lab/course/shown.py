@@ -29,6 +29,8 @@ MAX_ROWS, MAX_COLUMNS = 22, 116
 _FIGURE = re.compile(r"(<figure>.*?</figure>)", re.DOTALL)
 _PRE = re.compile(r"\s*<pre>(.*?)</pre>\s*", re.DOTALL)
 _OPTION = re.compile(r"^ {2}([a-h]) {2}(.+)$", re.MULTILINE)
+_SAYS = re.compile(r"\bsays? ([a-h])\b")
+"""Who judged: the run says, sums say."""
 _REPLY = re.compile(r"^([a-h]) {2}(.+)$", re.MULTILINE)
 
 
@@ -81,7 +83,7 @@ def outputs(cell: Any) -> Iterator[Block]:  # noqa: ANN401  an untyped library's
     for output in cell["outputs"]:
         data = output.get("data", {})
         plain = data.get("text/plain", "")
-        if "<details>" in data.get("text/html", "") and "says" in plain.partition("\n")[0]:
+        if "<details>" in data.get("text/html", "") and _SAYS.search(plain.partition("\n")[0]):
             yield _answer(plain)
         elif "lesson.predict(" in cell["source"] and _OPTION.search(plain):
             yield _question(plain)
@@ -161,7 +163,7 @@ def _question(plain: str) -> Block:
 def _answer(plain: str) -> Block:
     """Show the reply to the right option; those to the others are the speaker's."""
     first, _, rest = plain.partition("\n")
-    said = re.search(r"says ([a-h])\b", first)
+    said = _SAYS.search(first)
     replies = {letter: inline_html(text) for letter, text in _REPLY.findall(rest)}
     right = said[1] if said else ""
     shown = f'<p class="answer"><strong>{right}</strong> {replies.pop(right, "")}</p>'

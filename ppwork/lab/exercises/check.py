@@ -7,6 +7,7 @@ solutions answers every one, and a test runs it through the same check.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ppwork.errors import PlanError, text_of
@@ -42,7 +43,7 @@ LESSONS = (
 EXERCISES: Functions = {number: hint for lesson in LESSONS for number, hint in lesson.FUNCTIONS.items()}
 ON_RANKS: Programs = {number: hint for lesson in LESSONS for number, hint in lesson.PROGRAMS.items()}
 OF_RUNS = lesson14.RUNS
-"""Exercises whose answer is a finished run of a plan."""
+"""Exercises whose answer is finished runs of a plan."""
 
 
 def known(exercise: str, *, on_ranks: bool = False) -> None:
@@ -76,14 +77,14 @@ class Verdict:
         return f"exercise {self.exercise}: {'right' if self.right else f'not yet. {self.hint}'}"
 
 
-def check(exercise: str, answer: Answer | ScriptRun | Run) -> Verdict:
+def check(exercise: str, answer: Answer | ScriptRun | Run | Sequence[Run]) -> Verdict:
     """Look at an answer to an exercise, such as ``check("01.1", first_touch)``.
 
     Args:
         exercise: Lesson and number.
         answer: The learner's function; or, of an exercise on ranks, the finished program, as
             ``pp.launch_script(..., check=False)`` returns it and ``%%ranks N --check 01.2`` gives it;
-            or, of an exercise on a whole run, what ``pp.launch`` returned.
+            or, of an exercise on whole runs, what ``pp.launch`` returned, in a list.
 
     Raises:
         PlanError: There is no such exercise, or the answer is not what it asks for. An error inside the
@@ -98,12 +99,14 @@ def check(exercise: str, answer: Answer | ScriptRun | Run) -> Verdict:
             )
         return Verdict(exercise, ON_RANKS[exercise](answer))
     if exercise in OF_RUNS:
-        if not isinstance(answer, Run):
+        given = answer if isinstance(answer, Sequence) else [answer]
+        runs = [run for run in given if isinstance(run, Run)]
+        if not runs or len(runs) < len(given):
             raise PlanError(
-                f"The answer to exercise {exercise} was {answer!r}, not a run.",
-                check_first="what pp.launch(plan) returned, or pp.open(its folder)",
+                f"The answer to exercise {exercise} was {answer!r}, not runs.",
+                check_first="a list of what pp.launch(plan) returned, or pp.open(its folder)",
             )
-        return Verdict(exercise, OF_RUNS[exercise](answer))
+        return Verdict(exercise, OF_RUNS[exercise](runs))
     if not callable(answer):
         raise PlanError(
             f"The answer to exercise {exercise} was {answer!r}, not a function.",

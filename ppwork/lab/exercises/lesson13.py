@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,27 +9,28 @@ from ppwork.lab.exercises.answers import Case, exercise, number_case
 from ppwork.lab.exercises.attempts import Attempt, Programs, program
 
 HOST0, HOST1 = "rank 0 of 3", ("rank 1 of 3", "rank 2 of 3")
+ALONE = "1/2 clients joined"
+"""What torchrun says last where its store is open and nobody else comes."""
 
 
 @program(ranks=1)
 def _they_meet(attempt: Attempt) -> Iterator[str]:
     lines = attempt.lines(0)
-    said = [_options_of(lines, node) for node in (0, 1)]
-    if all(options.get("node-rank") == "0" for options in said):
-        yield "Both torchruns say that they are host 0: each opened a store of its own, and nobody joined it."
-    if said[0].get("master-port") != said[1].get("master-port"):
-        yield "Host 1 asks at another port than the one at which host 0 has its store."
+    alone = [any(ALONE in line for line in lines if line.startswith(f"host {n}'s log")) for n in (0, 1)]
+    if all(alone):
+        yield (
+            "Both logs end with one of two that joined: each host waited at a store of its own. Which option "
+            "makes a torchrun open one, and how many may there be?"
+        )
+    if alone[0]:
+        yield (
+            "Host 0 waited at its store, and host 1 did not come. Where did it ask, by the end of its log?"
+        )
     printed = [next((line for line in lines if line.startswith(f"host {n} printed")), "") for n in (0, 1)]
     if "of 3" not in "".join(printed):
         yield "No rank has met two others. Which options must be equal on both hosts, and which must not?"
     if HOST0 not in printed[0] or not all(rank in printed[1] for rank in HOST1):
         yield f"Expected rank 0 on host 0, and ranks 1 and 2 on host 1; it printed {printed}."
-
-
-def _options_of(lines: list[str], node: int) -> dict[str, str]:
-    """Return torchrun's options on a host, as the program prints them."""
-    line = next((line for line in lines if line.startswith(f"host {node}: ")), "")
-    return dict(re.findall(r"--([\w-]+)=(\S+)", line))
 
 
 LO = {"lo": "127.0.0.1"}

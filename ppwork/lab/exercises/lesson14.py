@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ppwork.lab.exercises.attempts import Attempt, Programs, program
@@ -54,15 +54,18 @@ def _biases(attempt: Attempt) -> Iterator[str]:
             )
 
 
-LEAST_OVERLAP = 0.3
+LEAST_OVERLAP, TWO = 0.3, 2
 NEAR = 0.1
 """Share of the prediction by which the period may differ from it."""
+APART = 1.15
+"""By this factor the period at depth 1 is the longer one; else one stage is all, and any guess hits both."""
 OF_THE_LESSON = {"stage0": "16f7a314373abd2c", "stage1": "88eea2976112a409"}
 """Digests of the code of the lesson's own classes, without names and comments."""
 
 
-def _capstone(run: Run) -> str:
-    return next(_missing(run), "")
+def _capstone(runs: Sequence[Run]) -> str:
+    """Look at the run that is to be finished, the last one, and at the same plan at depth 1 before it."""
+    return next(_missing(runs[-1]), "") or next(_not_predicted(runs), "")
 
 
 def _missing(run: Run) -> Iterator[str]:
@@ -84,17 +87,37 @@ def _missing(run: Run) -> Iterator[str]:
             f"The overlap score is {score:.2f}, less than {LEAST_OVERLAP}. Both stages have to take some "
             "time; in the timeline, what does rank 0 do while the mesh generates?"
         )
-    predicted_ms, period_ms = plan.options.get("predicted_ms"), summary["period_ms"]
-    if predicted_ms is None:
+
+
+def _not_predicted(runs: Sequence[Run]) -> Iterator[str]:
+    plan = runs[-1].plan
+    predicted_ms = plan.options.get("predicted_ms")
+    if not (isinstance(predicted_ms, list) and len(predicted_ms) == TWO):
         yield (
-            'The plan has no prediction: options={..., "predicted_ms": ...}, the period in milliseconds, '
-            "written down before the run."
+            'The plan has no two predictions: options={..., "predicted_ms": [...]}, the periods at depth 1 '
+            "and at this depth in milliseconds, written down before the runs."
         )
-    elif abs(period_ms - predicted_ms) > NEAR * predicted_ms:
+        return
+    same = [(run.plan.stage0, run.plan.stage1, run.plan.options) for run in runs]
+    if len(runs) != TWO or runs[0].plan.in_flight_depth != 1 or same[0] != same[1]:
         yield (
-            f"You predicted a period of {predicted_ms:g} ms, and it was {period_ms:.1f} ms. Which is the "
-            "longest: stage 0, stage 1, all of a chunk over the depth, or the distance of two frames of the "
-            "source? And what did the lesson's run take beside its sleeps?"
+            "The first of two runs is to be the same plan at depth 1: "
+            "`pp.launch(plan.replace(in_flight_depth=1, verify=False))`."
+        )
+        return
+    periods_ms = [run.summary.get("period_ms") or 0.0 for run in runs]
+    for run, predicted, period in zip(runs, predicted_ms, periods_ms, strict=True):
+        if abs(period - predicted) > NEAR * predicted:
+            yield (
+                f"At depth {run.plan.in_flight_depth} you predicted a period of {predicted:g} ms, and it was "
+                f"{period:.1f} ms. Which is the longest: stage 0, stage 1, all of a chunk over the depth, or "
+                "the distance of two frames of the source? And what did the lesson's run take beside its "
+                "sleeps?"
+            )
+    if periods_ms[0] < APART * periods_ms[1]:
+        yield (
+            f"The periods are {periods_ms[0]:.0f} and {periods_ms[1]:.0f} ms: one stage is nearly all of it, "
+            "and overlap gains nothing. Let both stages take time that counts."
         )
 
 
@@ -141,6 +164,13 @@ NUMBERS = 5, 6, 7, 9
 """Numbers that a neighbour gave: of each kind one, on both mesh ranks."""
 
 
+RECORDS = {
+    5: "Every step makes one sum. Which rank ended its step without one?",
+    6: "A rank that raises or is stuck writes. Which mesh rank wrote none, and whose connection broke?",
+}
+"""What to look for in the records of the two that are named before `pp.diagnose` speaks."""
+
+
 def fault_of(number: int) -> tuple[int, str]:
     """Return rank and kind of the fault that a number draws, as the lesson's stage does."""
     draw = random.Random(f"39145, {number}")  # noqa: S311  the lesson's: no secret, and no formula to read
@@ -157,18 +187,20 @@ def _found(answer: Callable[[int], Any]) -> str:
             return (
                 f"For number {number} you gave {given!r}; a rank and one of {', '.join(KINDS)} is asked for."
             )
+        if number in RECORDS:
+            return f"For number {number} it is not {given!r}. {RECORDS[number]}"
         if given[0] != rank:
             return (
                 f"For number {number} it is not rank {given[0]}. Run it: the headline of the diagnosis names "
                 "the rank that failed first; the others only heard of it."
             )
         return (
-            f"For number {number} the rank is right, and the kind is not {given[1]!r}. Is there a line of "
-            "yours in the diagnosis, a record at all, or a comparison of calls?"
+            f"For number {number} the rank is right, and the kind is not {given[1]!r}. What does the line of "
+            "yours in the diagnosis do?"
         )
     return ""
 
 
 FUNCTIONS: dict[str, Callable[[Any], str]] = {"14.3": _found}
 PROGRAMS: Programs = {"14.1": _drained, "14.2": _biases}
-RUNS: dict[str, Callable[[Run], str]] = {"14.4": _capstone}
+RUNS: dict[str, Callable[[Sequence[Run]], str]] = {"14.4": _capstone}

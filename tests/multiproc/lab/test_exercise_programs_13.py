@@ -14,7 +14,7 @@ def test_two_torchruns_that_ask_at_two_ports_are_told_so(tmp_path):
     """The lesson's own attempt has both mistakes, and its solution none: each is run there."""
     source = changed(right_program("13.1"), (PORT, "--master-port={port + node}"))
     verdict = verdict_of("13.1", source, tmp_path, ranks=1, limit_s=90)
-    assert "at another port" in verdict.hint
+    assert "Where did it ask" in verdict.hint
 
 
 @pytest.mark.cold

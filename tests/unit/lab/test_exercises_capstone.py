@@ -20,7 +20,7 @@ PLAN = Plan(
     mesh_size=2,
     in_flight_depth=2,
     verify=True,
-    options={"frames": 12, "predicted_ms": 100},
+    options={"frames": 12, "predicted_ms": [130, 100]},
 )
 FACTS = {"chunks": 12, "verified_chunks": 12, "max_abs_diff": 0.0, "overlap_score": 0.9, "period_ms": 104.0}
 
@@ -47,8 +47,15 @@ def finished(folder, plan=PLAN, **facts):
     return Run(folder, 0)
 
 
+def both(folder, plan=PLAN, at_depth_1_ms=134.0, **facts):
+    """The plan's run at depth 1, and the run itself."""
+    (folder / "at-depth-1").mkdir()
+    first = finished(folder / "at-depth-1", plan.replace(in_flight_depth=1), period_ms=at_depth_1_ms)
+    return [first, finished(folder, plan, **facts)]
+
+
 def test_a_finished_capstone_is_right(tmp_path):
-    assert check("14.4", finished(tmp_path)).right
+    assert check("14.4", both(tmp_path)).right
 
 
 @pytest.mark.parametrize(
@@ -63,14 +70,26 @@ def test_a_finished_capstone_is_right(tmp_path):
         (PLAN.replace(in_flight_depth=1), {}, "At depth 1"),
         (PLAN, {"overlap_score": 0.1}, "The overlap score is 0.10"),
         (PLAN, {"chunks": 0}, "did not finish"),
-        (PLAN.replace(options={"frames": 12}), {}, "The plan has no prediction"),
-        (PLAN, {"period_ms": 111.0}, "predicted a period of 100 ms, and it was 111.0 ms"),
+        (PLAN.replace(options={"frames": 12, "predicted_ms": 100}), {}, "The plan has no two predictions"),
+        (PLAN, {"period_ms": 111.0}, "At depth 2 you predicted a period of 100 ms, and it was 111.0 ms"),
+        (PLAN, {"at_depth_1_ms": 104.0}, "At depth 1 you predicted a period of 130 ms, and it was 104.0 ms"),
     ],
 )
 def test_what_is_missing_is_said(tmp_path, plan, facts, hint):
-    verdict = check("14.4", finished(tmp_path, plan, **facts))
+    verdict = check("14.4", both(tmp_path, plan, **facts))
     assert not verdict.right
     assert hint in verdict.hint
+
+
+def test_a_run_alone_has_no_other_to_be_compared_with(tmp_path):
+    assert "the same plan at depth 1" in check("14.4", finished(tmp_path)).hint
+
+
+def test_one_number_does_not_hit_two_periods(tmp_path):
+    """A generator beside which all else is nothing needs no law: it is refused."""
+    plan = PLAN.replace(options={"frames": 12, "predicted_ms": [1000, 1000]})
+    runs = both(tmp_path, plan, at_depth_1_ms=1040.0, period_ms=1010.0)
+    assert "one stage is nearly all of it" in check("14.4", runs).hint
 
 
 @pytest.mark.parametrize("change", [("self.last / 2", "0"), ("self.last = frame +", "last = frame +")])
@@ -88,7 +107,7 @@ def test_a_run_that_failed_is_not_finished(tmp_path):
 
 
 def test_a_function_is_no_run():
-    with pytest.raises(PlanError, match="not a run"):
+    with pytest.raises(PlanError, match="not runs"):
         check("14.4", len)
 
 
@@ -99,7 +118,9 @@ FOUND = {5: (1, "leaves a sum out"), 6: (2, "is killed"), 7: (2, "raises"), 9: (
     ("given", "hint"),
     [
         ({}, ""),
-        ({6: (1, "is killed")}, "it is not rank 1"),
+        ({5: (2, "leaves a sum out")}, "Which rank ended its step without one?"),
+        ({6: (1, "is killed")}, "Which mesh rank wrote none"),
+        ({7: (1, "raises")}, "it is not rank 1"),
         ({9: (1, "raises")}, "the kind is not 'raises'"),
         ({7: "rank 2"}, "a rank and one of raises"),
     ],

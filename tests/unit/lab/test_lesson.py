@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from failure_records import record
 from made_runs import made
 
 from ppwork.errors import PlanError
-from ppwork.lab.lesson import End, ends_of, in_common_ms
+from ppwork.lab.lesson import End, ends_of, in_common_ms, records_of
 from ppwork.launcher.script import ScriptRun
 from ppwork.pictures.source import lines_of, side_by_side, source_of
+from ppwork.plan import Plan
+from ppwork.records.failure import write_record
+from ppwork.records.run import Run
 
 
 def test_source_is_the_text_of_the_file_without_importing_it(tmp_path, monkeypatch):
@@ -101,3 +105,18 @@ def test_time_in_common_is_for_each_chunk():
     """A decode of 16 ms falls into the next generate, for all of eight chunks but the last."""
     assert in_common_ms(made(overlapped=True)) == pytest.approx(7 * 16 / 8)
     assert in_common_ms(made()) == 0
+
+
+def test_records_are_told_by_rank_and_a_rank_without_one_is_named(tmp_path):
+    Plan(mesh_size=2).save(tmp_path)
+    write_record(
+        tmp_path, record(rank=1, error_type="PeerLostError", what="It closed.", source="/srv/mine.py:3")
+    )
+    write_record(tmp_path, record(rank=2))
+    assert records_of(Run(tmp_path, 1)) == [
+        "rank 0 wrote no record",
+        "rank 1 wrote: PeerLostError, at mine.py:3",
+        "    It closed.",
+        "rank 2 wrote: StageError",
+        "    It broke.",
+    ]

@@ -212,8 +212,10 @@ def test_widgets_and_stderr_are_left_out_and_errors_say_what_they_are():
     assert "PlanError: no &lt;GPU&gt;" in found
 
 
-def test_an_answer_in_a_marked_cell_is_the_right_reply():
-    compared = Question("Who?", (Option("a rank", 0, "It sends."), Option("none", 1, "So it is."))).compare(1)
+@pytest.mark.parametrize("judge", ["run", "sums"])
+def test_an_answer_in_a_marked_cell_is_the_right_reply(judge):
+    options = Option("a rank", 0, "It sends."), Option("none", 1, "So it is.")
+    compared = Question("Who?", options, judge).compare(1)
     found = shown(code("1", displayed(text_plain=repr(compared), text_html=compared._repr_html_())))
     assert "<strong>b</strong> none: So it is." in found
     assert "It sends." not in found
