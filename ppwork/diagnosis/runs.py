@@ -30,7 +30,6 @@ goes through; it is shown for hangs only. What does not read is named as not kno
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -40,27 +39,18 @@ from msgspec.structs import replace
 from ppwork.diagnosis.called import with_calls
 from ppwork.diagnosis.findings import NOBODY, Diagnosis, Wait, source_lines
 from ppwork.diagnosis.hosts import cause_of_hosts, open_questions
+from ppwork.diagnosis.inferred import inferred_records, record_of, tells_of_a_freeze
 from ppwork.diagnosis.jobs import diagnose_job
-from ppwork.diagnosis.logs import LONGER, read_job
-from ppwork.diagnosis.nccl import End
-from ppwork.diagnosis.report import ENDED_BY_AGENT, death, killed_by_us, stopped_and_killed
-from ppwork.diagnosis.run_evidence import MEANINGS, RunEvidence
-from ppwork.diagnosis.stacks import Stack, frames_of, thread_stacks, tracebacks
-from ppwork.diagnosis.uneven import beside, ledger_difference, uneven, wrong_size
+from ppwork.diagnosis.logs import read_job
+from ppwork.diagnosis.report import death
+from ppwork.diagnosis.run_evidence import RunEvidence
+from ppwork.diagnosis.stacks import frames_of
+from ppwork.diagnosis.uneven import beside, ledger_difference, uneven
 from ppwork.diagnosis.waits import roots, waits_of
-from ppwork.errors import PeerFrozenError, PeerTimeoutError, PlanError, StuckError, named_ranks
+from ppwork.errors import PeerTimeoutError, PlanError, StuckError, named_ranks
 from ppwork.plan import Plan
-from ppwork.process import (
-    FAILED,
-    ORPHANED,
-    PAST_LIMIT,
-    SECONDARY,
-    TORCHRUN_HUNG,
-    TORCHRUN_STOPPED,
-    UNWRITABLE,
-)
+from ppwork.process import PAST_LIMIT, TORCHRUN_HUNG, TORCHRUN_STOPPED
 from ppwork.protocol.backend_errors import SILENT_PEER_CHECK, without_noise
-from ppwork.protocol.bounds import Bounds
 from ppwork.records.failure import FailureRecord, first_cause
 from ppwork.records.flight import differences
 from ppwork.records.run import FinishedProgram
@@ -68,8 +58,6 @@ from ppwork.records.spans import Instant
 
 HANGS = ("PeerTimeoutError", "PeerFrozenError", "StuckError", "PastLimit")
 """Failures after which it matters who waited for whom, and that all ranks were still before."""
-RANK_DIED = "RankDied"
-"""Error type of a rank whose process ended without a word."""
 
 
 def diagnose(
@@ -106,7 +94,7 @@ def diagnose(
     end = evidence.hosts.end if evidence.hosts is not None else None
     written = first_cause(evidence.records, evidence.apart)
     if end is not None and (written is None or written.symptom):
-        cause = _record(evidence, NOBODY, end.error_type, end.what, end.check_first)
+        cause = record_of(evidence, NOBODY, end.error_type, end.what, end.check_first)
     elif cause is None or cause.symptom:
         cause = (
             beside(evidence)
@@ -136,7 +124,7 @@ def _interrupted(evidence: RunEvidence, cause: FailureRecord) -> FailureRecord:
         f"The run was interrupted: {named_ranks(ranks)} got SIGINT, which torchrun passes on from a Ctrl-C."
     )
     check = f"who sent it, if nobody pressed Ctrl-C{'; to this rank alone?' if len(ranks) == 1 else ''}"
-    record = _record(evidence, NOBODY, "Interrupted", what, check)
+    record = record_of(evidence, NOBODY, "Interrupted", what, check)
     return replace(record, where=cause.where) if len(ranks) == 1 else record
 
 
@@ -203,7 +191,7 @@ def _headline(evidence: RunEvidence, cause: FailureRecord) -> str:
     error = f"{cause.error_type}: {without_noise(cause.what)}"
     if cause.symptom:
         return f"Every record is a symptom; rank {rank} was the first: {error}"
-    if _tells_of_a_freeze(cause):  # an error of its peers: with its name here the cause reads like a symptom
+    if tells_of_a_freeze(cause):  # an error of its peers: with its name here the cause reads like a symptom
         how = cause.what.partition(" was ")[2]
         return f"Rank {rank} is the cause: {f'it was {how}' if how else cause.what}"
     return f"Rank {rank} failed first: {error}"
@@ -222,7 +210,7 @@ def _places(
         on_one_clock = not evidence.apart.intersection([cause.rank, record.rank])
         later = on_one_clock and record.at_ns > cause.at_ns > 0
         after = f" after {(record.at_ns - cause.at_ns) / 1e9:.3f} s" if later else ""
-        known = _tells_of_a_freeze(record) and record.where.get("peer") == cause.rank  # the headline says it
+        known = tells_of_a_freeze(record) and record.where.get("peer") == cause.rank  # the headline says it
         error = record.error_type if known else _error(record)
         lines[record.rank] = f"then rank {record.rank}{after}: {error}{_last(evidence, record.rank)}"
     for rank in range(evidence.topology.world_size):
@@ -238,114 +226,6 @@ def _error(record: FailureRecord) -> str:
 def _last(evidence: RunEvidence, rank: int) -> str:
     point = evidence.last_point(rank)
     return f" (last: {point})" if point else ""
-
-
-def inferred_records(evidence: RunEvidence) -> list[FailureRecord]:
-    """Make records for ranks that left none of a cause, as far as something shows what happened to them.
-
-    A rank that the launcher saw stopped only after the first death is a cause only where nothing else is:
-    that death came first, and when the stop began is not known.
-    """
-    written = {record.rank: record for record in evidence.records}
-    if evidence.plan.one_process and written:
-        return []  # log and exit code are of both ranks, so they say nothing of the one that wrote no record
-    records: dict[int, FailureRecord] = {}
-    for rank in range(evidence.topology.world_size):
-        if rank not in written:
-            record = _inferred_record(evidence, rank)
-        else:  # one with a symptom went on, and saw that its peers had left
-            record = _freeze_record(evidence, rank) if written[rank].symptom else None
-        if record is not None:
-            records[rank] = record
-    late = {rank for rank, is_late in stopped_and_killed(evidence.torchrun_text).items() if is_late}
-    late -= {record.where.get("peer", -1) for record in evidence.records if _tells_of_a_freeze(record)}
-    causes = [record for record in (*evidence.records, *records.values()) if not record.symptom]
-    if any(record.rank not in late for record in causes):
-        return [record for rank, record in records.items() if rank not in late]
-    return list(records.values())
-
-
-def _tells_of_a_freeze(record: FailureRecord) -> bool:
-    return record.error_type == PeerFrozenError.__name__
-
-
-def _inferred_record(evidence: RunEvidence, rank: int) -> FailureRecord | None:
-    text, code = evidence.text_of(rank), evidence.code_of(rank)
-    freeze = _freeze_record(evidence, rank)
-    if freeze is not None and "SIGSTOP" in freeze.what:
-        return freeze  # the backstop of its watchdog is a clock on the wall, and may fire when it goes on
-    if (sizes := wrong_size(evidence, rank)) is not None:
-        return replace(sizes, at_ns=evidence.last_sign_ns(rank))
-    if (longer := LONGER.search(text)) is not None:
-        what = f"Rank {rank} was aborted by gloo: {longer[1]} bytes came into a buffer of {longer[2]}."
-        return _record(evidence, rank, RANK_DIED, what, "does anybody else use this group?")
-    if (end := evidence.nccl_ends.get(rank)) is not None:
-        return _nccl_record(evidence, rank, end)
-    stacks = thread_stacks(text)
-    stack = next((stack for stack in reversed(stacks) if stack.users is not None), None)
-    blind = next((stack.error for stack in stacks if stack.error), "")
-    if blind.startswith("Timeout") and evidence.paused_s > Bounds.of(evidence.plan).stall_s:
-        what = f"The job was paused for {evidence.paused_s:g} s; bounds are clocks and ran out meanwhile."
-        check = "who pauses it? docker pause, a suspended machine, a batch system; or a longer stall_s"
-        return _record(evidence, NOBODY, "Paused", what, check)
-    if blind.startswith("Timeout") and code in (FAILED, None):
-        what = f"Rank {rank} made no progress and held the interpreter, so that no watchdog could run."
-        check = "the stack in its log: a call that never gives back Python's lock (GIL)"
-        return _record(evidence, rank, StuckError.__name__, what, check, stack)
-    if freeze is not None:
-        return freeze
-    if blind.startswith("Fatal Python error") and code is not None and code < 0:
-        # All threads are shown; not the main one but the one that crashed has the line.
-        stack = next((stack for stack in reversed(stacks) if stack.current), stack)
-        what = f"Rank {rank} {death(code)} and left no record: {blind}."
-        return _record(evidence, rank, RANK_DIED, what, "the stack in its log", stack)
-    # torchrun passes SIGINT on only when it got one itself; a SIGTERM may be its own, unless it saw it first.
-    interrupted = code == -signal.SIGINT and not evidence.report.signal
-    first = evidence.report.first == rank and not evidence.past_limit  # then the launcher began it
-    if code in ENDED_BY_AGENT and (interrupted or first):
-        what = f"Rank {rank} was ended by {death(code).removeprefix('was killed by ')} from outside."
-        check = "who sends it? a batch system, an out-of-memory daemon, a `kill` by hand"
-        return _record(evidence, rank, RANK_DIED, what, check)
-    if code is None or code in (0, *ENDED_BY_AGENT) or rank in killed_by_us(evidence.torchrun_text):
-        return None
-    errors = tracebacks(text)
-    if code == FAILED and errors:
-        error = errors[-1]
-        what = f"Rank {rank} failed before it could write a record: {error.error}: {error.message}"
-        return _record(evidence, rank, error.error, what, "the traceback in its log", error)
-    what = f"Rank {rank} {MEANINGS.get(code) or death(code)} and left no record."
-    check = "the end of its log; the kernel's log if it was the out-of-memory killer"
-    check = "free space in the run folder" if code == UNWRITABLE else check
-    record = _record(evidence, rank, RANK_DIED, what, check, stack)
-    return replace(record, symptom=code in (SECONDARY, ORPHANED))
-
-
-def _nccl_record(evidence: RunEvidence, rank: int, end: End) -> FailureRecord:
-    """Return what NCCL's watchdog said before it ended a rank, which then could not write a record."""
-    check = "CUDA_LAUNCH_BLOCKING=1 and --depth 1: the traceback is then that of the call"
-    if end.error_type:
-        check = f"the log of {named_ranks(end.behind)}" if end.behind else "the ranks that said nothing"
-    what = f"NCCL ended rank {rank}: {end.what}"
-    record = _record(evidence, rank, end.error_type or RANK_DIED, what, check)
-    peer = {"peer": end.behind[0]} if len(end.behind) == 1 else {}
-    return replace(
-        record, where={"rank": rank, "group": end.group, **peer, **record.where}, symptom=bool(end.error_type)
-    )
-
-
-def _freeze_record(evidence: RunEvidence, rank: int) -> FailureRecord | None:
-    """Return what peers, or the launcher, saw of a rank that was there and did not run."""
-    about = [record for record in evidence.records if record.where.get("peer") == rank]
-    reports = [record for record in about if _tells_of_a_freeze(record)]
-    if reports:
-        first = min(reports, key=lambda record: record.at_ns)
-        what = f"{first.what.rstrip('.')}; rank {first.rank} noticed ({first.error_type})."
-        record = _record(evidence, rank, first.error_type, what, first.check_first)
-        return replace(record, where={**record.where, "peer": first.rank})
-    if rank in stopped_and_killed(evidence.torchrun_text):
-        what = f"Rank {rank}'s process was stopped (SIGSTOP) and had to be killed."
-        return _record(evidence, rank, PeerFrozenError.__name__, what, "a debugger, Ctrl-Z, a batch system?")
-    return None
 
 
 def _inferred_cause(
@@ -364,14 +244,14 @@ def _inferred_cause(
     rank = _pointed_at(evidence, statements, waits)
     said = f"rank {symptom.rank} said first: {_error(symptom)}"
     if (of_hosts := cause_of_hosts(evidence, rank, said)) is not None:
-        return _record(evidence, NOBODY, *of_hosts)
+        return record_of(evidence, NOBODY, *of_hosts)
     if rank is None:
         return None
     what = f"Rank {rank} {evidence.end_of(rank)} and left no record; {said}"
     if symptom.error_type == PeerTimeoutError.__name__ and evidence.code_of(rank) is None:
         # Its process is gone, but it was there when the bound passed, or its connections had told of its end.
         what = f"Rank {rank} said nothing for as long as a bound allows, and left no record; {said}"
-        return _record(evidence, rank, "NoRecord", what, symptom.check_first)
+        return record_of(evidence, rank, "NoRecord", what, symptom.check_first)
     chunk = evidence.ids_of(rank).get("chunk_index")
     check = "the end of its log: what ends a process without an exception" + (
         f" in chunk {chunk}" if chunk is not None else ""
@@ -379,7 +259,7 @@ def _inferred_cause(
     check += "? os._exit, C++, a kill"
     if not evidence.log_of(rank):
         check = f"torchrun's closing report: rank {rank}'s exit code; -9 is SIGKILL, of the kernel, too"
-    return _record(evidence, rank, "NoRecord", what, check)
+    return record_of(evidence, rank, "NoRecord", what, check)
 
 
 def _pointed_at(
@@ -408,15 +288,15 @@ def _stopped(evidence: RunEvidence, waits: tuple[Wait, ...], exit_code: int) -> 
     """Return the record of a run that the launcher ended: how far it was, and which rank held it up."""
     if exit_code == TORCHRUN_STOPPED:
         what, check = "torchrun was stopped (SIGSTOP) and the run was ended.", "who sends SIGSTOP to it?"
-        return _record(evidence, NOBODY, "TorchrunStopped", what, check)
+        return record_of(evidence, NOBODY, "TorchrunStopped", what, check)
     if exit_code == TORCHRUN_HUNG:
         what = "All ranks had ended, and torchrun did not leave: the run was ended without it."
         check = "was its store removed? it is in XDG_RUNTIME_DIR or TMPDIR, beside the list of runs"
-        return _record(evidence, NOBODY, "TorchrunHung", what, check)
+        return record_of(evidence, NOBODY, "TorchrunHung", what, check)
     if exit_code < 0:
         what = f"torchrun {death(exit_code)}, and its ranks with it."
         check = "who killed it? the kernel's log, if it was out of memory"
-        return _record(evidence, NOBODY, "TorchrunKilled", what, check)
+        return record_of(evidence, NOBODY, "TorchrunKilled", what, check)
     emits = [e.at_ns for e in evidence.entries.get(0, []) if isinstance(e, Instant) and e.name == "emit"]
     idle_s = (evidence.stopped_ns - max(emits)) / 1e9 if emits and evidence.stopped_ns > max(emits) else None
     total = f" of {evidence.plan.chunks}" if evidence.plan.chunks else ""
@@ -424,10 +304,10 @@ def _stopped(evidence: RunEvidence, waits: tuple[Wait, ...], exit_code: int) -> 
     what = f"The run passed its limit and was stopped; {len(emits)}{total} chunks had been emitted{ago}."
     longest_gap_s = max((b - a for a, b in pairwise(emits)), default=0) / 1e9
     if idle_s is not None and idle_s < 5 * longest_gap_s:
-        return _record(evidence, NOBODY, "PastLimit", what, "a larger limit_s: the run was still going on")
+        return record_of(evidence, NOBODY, "PastLimit", what, "a larger limit_s: the run was still going on")
     blocking_ranks = roots(waits)
     if not blocking_ranks:
-        return _record(
+        return record_of(
             evidence, NOBODY, "PastLimit", what, "the logs of the ranks: none had begun its first chunk"
         )
     # All mesh ranks of a chunk are in ``generate``; whose stack is not in a collective holds up the others.
@@ -437,11 +317,11 @@ def _stopped(evidence: RunEvidence, waits: tuple[Wait, ...], exit_code: int) -> 
     outside = [rank for rank, stack in stacks.items() if not stack.call]
     if not outside and len(suspects) > 1:
         check = f"{named_ranks(suspects)}: which of them goes on, and where? see their logs"
-        return _record(evidence, NOBODY, "PastLimit", what, check)
+        return record_of(evidence, NOBODY, "PastLimit", what, check)
     rank = outside[0] if outside else blocking_ranks[0]
     call = next((wait.call for wait in waits if wait.rank == rank), "nothing that it wrote down")
     check = f"rank {rank}: it was in {call}; its log has its stacks, if it could"
-    record = _record(evidence, rank, "PastLimit", what, check, stacks.get(rank))
+    record = record_of(evidence, rank, "PastLimit", what, check, stacks.get(rank))
     return replace(record, rank=NOBODY, at_ns=0)  # it held the others up, and has not failed
 
 
@@ -449,11 +329,11 @@ def _without_cause(evidence: RunEvidence, exit_code: int | None) -> Diagnosis:
     """Say what can be said when no rank left a word: all went well, it still runs, or nothing began."""
     summary = evidence.summary or {}
     if evidence.end is not None and evidence.end.what:
-        cause = _record(evidence, NOBODY, "LaunchFailed", evidence.end.what, evidence.end.check_first)
+        cause = record_of(evidence, NOBODY, "LaunchFailed", evidence.end.what, evidence.end.check_first)
     elif summary and exit_code is None and evidence.plan.verify and "max_abs_diff" not in summary:
         what = f"The run emitted {summary.get('chunks')} chunks; they were not compared with one process."
         check = "`ppwork ps`: does its launcher still go on? if not, who ended it?"
-        cause = _record(evidence, NOBODY, "NotVerified", what, check)
+        cause = record_of(evidence, NOBODY, "NotVerified", what, check)
     elif exit_code == 0 or (exit_code is None and evidence.summary is not None):
         allowed = evidence.plan.tolerance if evidence.plan.mesh_size > 1 else 0.0
         worst = summary.get("max_abs_diff", 0.0)
@@ -468,17 +348,17 @@ def _without_cause(evidence: RunEvidence, exit_code: int | None) -> Diagnosis:
             return Diagnosis(evidence.run_dir, headline=headline)
         what = f"No rank failed; the output differed from the single-process reference by {worst}."
         check = "do the stages use anything but their context and inputs?"
-        cause = _record(evidence, NOBODY, "OutputDiffers", what, check)
+        cause = record_of(evidence, NOBODY, "OutputDiffers", what, check)
     elif exit_code is None and not evidence.torchrun_text.strip() and evidence.all_gone:
         return _without_a_word(evidence)
     elif exit_code is None and not evidence.torchrun_text.strip():
         what = "No rank left a record and there is no summary: the run goes on, or its launcher was killed."
-        cause = _record(evidence, NOBODY, "NotEnded", what, "`ppwork ps` lists runs that go on")
+        cause = record_of(evidence, NOBODY, "NotEnded", what, "`ppwork ps` lists runs that go on")
     else:
         ending = "torchrun failed" if exit_code is None else f"torchrun ended with code {exit_code}"
         last_lines = "\n".join(evidence.torchrun_text.strip().splitlines()[-5:])
         what = f"{ending} and no rank left a record.\n{last_lines}"
-        cause = _record(evidence, NOBODY, "TorchrunFailed", what, str(evidence.torchrun_log))
+        cause = record_of(evidence, NOBODY, "TorchrunFailed", what, str(evidence.torchrun_log))
     return Diagnosis(evidence.run_dir, cause, headline=cause.what, unknown=_unread(evidence))
 
 
@@ -492,23 +372,6 @@ def _without_a_word(evidence: RunEvidence) -> Diagnosis:
     check = "the console of torchrun: which rank does its report name first? With `torchrun --log-dir LOGS "
     check += "--redirects 3`, `ppwork diagnose LOGS` reads it"
     places = {rank: f"rank {rank}{_last(evidence, rank) or ' had not begun'}" for rank in evidence.pulses}
-    cause = ledger_difference(evidence) or _record(evidence, NOBODY, "RanksGone", what, check)
+    cause = ledger_difference(evidence) or record_of(evidence, NOBODY, "RanksGone", what, check)
     unknown = _unread(evidence)
     return Diagnosis(evidence.run_dir, cause, headline=cause.what, places=places, unknown=unknown)
-
-
-def _record(
-    evidence: RunEvidence, rank: int, error_type: str, what: str, check_first: str, stack: Stack | None = None
-) -> FailureRecord:
-    users = stack.users if stack is not None else None
-    return FailureRecord(
-        rank=rank,
-        error_type=error_type,
-        what=what,
-        where={"rank": rank, **evidence.ids_of(rank)} if rank != NOBODY else {},
-        check_first=check_first,
-        symptom=False,
-        at_ns=evidence.last_sign_ns(rank),
-        traceback="",
-        source=users.at if users is not None else "",
-    )

@@ -41,7 +41,7 @@ from ppwork.records.run import (
     Run,
     queues_of,
 )
-from ppwork.records.spans import CHECK, READ, TORCHRUN, Entry, Span, span_file
+from ppwork.records.spans import CHECK, READ, RESULTS_DIFFER, TORCHRUN, Entry, Span, span_file
 from ppwork.records.tail import SpanTail, last_lines
 from ppwork.timeline.chunks import aligned
 from ppwork.timeline.measures import mesh_idle_ms
@@ -196,6 +196,8 @@ def mesh_figures(run: Run) -> dict[str, Any]:
         "mesh_idle_ms": round(statistics.fmean(idle), 3) if idle else None,
         "queues": [{"rank": rank, **queue} for rank, entries in by_rank for queue in queues_of(entries)],
     }
+    if odd := [entry.chunk_index for entry in run.entries(LEADER_RANK) if entry.name == RESULTS_DIFFER]:
+        figures["results_differ"] = odd
     if on_cuda := [dataclasses.asdict(stream) for stream in streams(aligned(run.entries_by_rank))]:
         was = hidden(run.entries_by_rank).values()
         figures |= {"streams": on_cuda, "hidden_transfers": f"{sum(was)} of {len(was)}"}

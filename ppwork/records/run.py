@@ -303,6 +303,10 @@ def rows_of(finished: Run) -> list[tuple[str, str]]:
         texts += [] if efficiency is None else [f"efficiency {efficiency:.2f} (longer stage of the period)"]
         texts += [] if idle_ms is None else [f"mesh idle {idle_ms:.1f} ms"]
         rows.append(("overlap", ", ".join(texts)))
+    if isinstance(odd := summary.get("results_differ"), list):
+        numbers = ", ".join(map(str, odd))
+        text = f"of chunk {numbers} differed on the mesh; the leader's were sent; see rank1.log"
+        rows.append(("results", text))
     if "max_abs_diff" in figures:
         rows.append(("verified", f"max_abs_diff {figures['max_abs_diff']:g} to one process"))
     rows.append(("versions", f"ppwork {versions.get('ppwork')}, torch {versions.get('torch')}"))

@@ -12,6 +12,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
@@ -155,7 +156,8 @@ def open_store(seat: Seat, session: int, timeout_s: float) -> Store:
 
     Raises:
         PlanError: The port that torchrun's variables name cannot be opened (rank 0); or this rank has been in
-            the store before, because the file was left by a crash or two ranks have one number (that rank).
+            the store before, because the file was left by a crash or two ranks have one number; or the folder
+            of the store's file is not there (that rank).
         PeerTimeoutError: Nobody answers at that port (other ranks).
     """
     path = os.environ.get(STORE_VARIABLE)
@@ -164,6 +166,12 @@ def open_store(seat: Seat, session: int, timeout_s: float) -> Store:
     else:
         address = path or f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
         key = (address, seat.job_rank)
+        if path and key not in _stores and not Path(path).absolute().parent.is_dir():
+            # torch would try to open the file for five minutes, and hold Python's lock meanwhile.
+            what = f"The folder of the run's store, {path}, is not there."
+            raise PlanError(
+                what, where={"rank": seat.rank}, check_first="who removed it? is it on this host?"
+            )
         # Never closed: the file goes with its last user, and torchrun's store may be rank 0's.
         store = _stores.get(key) or (
             dist.FileStore(path, seat.job_size)  # type: ignore[attr-defined]

@@ -11,6 +11,7 @@ copied to the host first, which waits for the GPU.
 
 from __future__ import annotations
 
+import logging
 import os
 import struct
 import zlib
@@ -23,6 +24,7 @@ from ppwork.errors import LocalProtocolError, ParityError, named_ranks
 from ppwork.plan import Plan
 from ppwork.protocol.envelope import Ids, PPEnvelope
 from ppwork.protocol.parity import decode_facts, differing_keys, encode_facts, spelt_out
+from ppwork.records.spans import RESULTS_DIFFER, Recorder
 from ppwork.runtime.groups import Groups
 from ppwork.runtime.seat import gather
 from ppwork.runtime.tensors import digest_of, dtype_name, specs_of
@@ -32,6 +34,10 @@ from ppwork.worker.collectives import exchange
 SUM = struct.Struct("<I")
 WHOLE = struct.Struct("<II")
 """Number of tensors, and one digest over all: what is exchanged while nothing differs."""
+LOOKED_AT_BYTES = 1 << 20
+"""Of a tensor that is looked at without ``digests``, at most: half a millisecond."""
+
+log = logging.getLogger(__name__)
 
 
 def described(tensor: torch.Tensor) -> str:
@@ -106,11 +112,40 @@ def compare_results(groups: Groups, ids: Ids, result: Result) -> None:
     _compare(groups, ids, "result", {**result.tensors, "metadata": said}, check)
 
 
+def look_at_results(groups: Groups, ids: Ids, result: Result, recorder: Recorder) -> None:
+    """Warn where the mesh ranks are about to return other tensors for a chunk; nothing is refused.
+
+    The leader's are sent, so what is wrong on another rank would show nowhere. It is for the chunks that are
+    compared anyway, on the CPU, and for tensors of at most ``LOOKED_AT_BYTES``; ``digests`` looks at all.
+
+    Collective, Blocks: As ``_differences``.
+    """
+    plain = {name: tensor for name, tensor in result.tensors.items() if type(tensor) is torch.Tensor}
+    small = {name: tensor for name, tensor in plain.items() if tensor.nbytes <= LOOKED_AT_BYTES}
+    if differences := _differences(groups, small):
+        recorder.instant(RESULTS_DIFFER, ids=ids.where())
+        said = "; ".join(differences)
+        log.warning("results of chunk %d differ: %s; the leader's are sent", ids.chunk_index, said)
+
+
 def _compare(groups: Groups, ids: Ids, what: str, tensors: Mapping[str, torch.Tensor], check: str) -> None:
     """Compare tensors over the mesh, where the leader is right.
 
     Raises:
         LocalProtocolError: A rank holds other ones; names it and them (every mesh rank, with the same text).
+
+    Collective, Blocks: As ``_differences``.
+    """
+    if differences := _differences(groups, tensors):
+        raise LocalProtocolError(
+            f"The {what} of a chunk was not the leader's on all mesh ranks: {'; '.join(differences)}.",
+            where={"rank": groups.rank, "role": str(groups.role), "group": "tp_pg", **ids.where()},
+            check_first=check,
+        )
+
+
+def _differences(groups: Groups, tensors: Mapping[str, torch.Tensor]) -> list[str]:
+    """Say which mesh ranks hold other tensors than the leader, the same on every mesh rank.
 
     Collective:
         ``tp_pg``, all mesh ranks: one exchange of ``WHOLE``, and only if that differs one of each sum.
@@ -121,18 +156,11 @@ def _compare(groups: Groups, ids: Ids, what: str, tensors: Mapping[str, torch.Te
     sums = b"".join(SUM.pack(digest_of(tensor)) for tensor in tensors.values())
     whole = exchange(groups, WHOLE.pack(len(tensors), zlib.crc32(sums)))
     if len(set(whole)) == 1:
-        return
+        return []
     counts = [WHOLE.unpack(raw)[0] for raw in whole]
     if len(set(counts)) > 1:
-        differences = [f"the mesh ranks had {counts} tensors"]
-    else:
-        every = exchange(groups, sums)
-        differences = different_inputs(list(tensors), every, groups.topology.mesh_ranks)
-    raise LocalProtocolError(
-        f"The {what} of a chunk was not the leader's on all mesh ranks: {'; '.join(differences)}.",
-        where={"rank": groups.rank, "role": str(groups.role), "group": "tp_pg", **ids.where()},
-        check_first=check,
-    )
+        return [f"the mesh ranks had {counts} tensors"]
+    return different_inputs(list(tensors), exchange(groups, sums), groups.topology.mesh_ranks)
 
 
 def different_inputs(names: Sequence[str], sums: Sequence[bytes], ranks: Sequence[int]) -> list[str]:

@@ -34,7 +34,7 @@ from ppwork.worker.contract import (
     tensors_of,
     wanted,
 )
-from ppwork.worker.digests import compare_inputs, compare_results
+from ppwork.worker.digests import compare_inputs, compare_results, look_at_results
 from ppwork.worker.stage_code import StageCode
 from ppwork.worker.tally import Tally
 
@@ -283,6 +283,8 @@ def generate(
                 calls = tally.calls
             if plan.digests:
                 compare_results(groups, envelope.ids, result)
+            elif tally.comparing and groups.device.type == "cpu":
+                look_at_results(groups, envelope.ids, result, plane.recorder)
             plane.computed(calls)
     took_ns = took.host_ns
     return PPResult(PPAction.INFER, envelope.ids, calls, took_ns, result.metadata, result.tensors), took

@@ -199,3 +199,9 @@ def test_readme_names_the_two_commands_that_do_all_the_set_up():
     assert "make demo" in readme
     assert "make test" in readme
     assert "make test" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_no_two_files_of_tests_have_one_name():
+    """Python takes the second for the first, and ``pytest`` without a path stops before any test."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted(names) == sorted(set(names))

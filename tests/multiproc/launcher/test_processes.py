@@ -197,17 +197,25 @@ def test_a_terminal_that_closes_and_ctrl_c_end_the_run_and_leave_nothing(tmp_pat
     assert "interrupted" in diagnose(tmp_path / "run").text
 
 
-def test_a_reference_that_is_stopped_ends_the_verification(tmp_path, warm):
+@pytest.mark.parametrize("launcher_dies", [False, True])
+def test_a_reference_that_is_stopped_ends_the_verification_or_dies_with_its_launcher(
+    tmp_path, warm, launcher_dies
+):
+    """It is stopped before it has imported torch, and is tied to the launcher by then."""
     source = SCRIPT.replace("chunks=2000", "chunks=30, verify=True")
     # Cold: a reference that is forked may have compared its 30 chunks before it can be stopped.
     job = Job(tmp_path / "run", {**warm, WARM_VARIABLE: "0"}, source)
     try:
         reference = wait_for(lambda: reference_of(job.run_dir), 4 * END_S)
         suspend(reference)
-        assert job.launcher.wait(END_S) == 1
+        if launcher_dies:
+            job.launcher.kill()
+        assert job.launcher.wait(END_S) == (-signal.SIGKILL if launcher_dies else 1)
         assert all_gone([reference], GONE_S) == []
     finally:
         job.close()
+    if launcher_dies:
+        return
     assert "The single-process reference was stopped (SIGSTOP)" in job.said.read_text()
     assert "was stopped (SIGSTOP)" in diagnose(job.run_dir).text
 

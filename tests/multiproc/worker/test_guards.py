@@ -16,6 +16,7 @@ from toy_runs import toy
 
 import ppwork as pp
 from ppwork.records.failure import read_records
+from ppwork.records.run import log_file, rows_of
 
 pytestmark = pytest.mark.multiproc
 
@@ -208,6 +209,15 @@ def test_a_result_that_one_mesh_rank_has_otherwise_is_named_before_it_leaves(tmp
     assert [record.what for record in records if record.error_type == "LocalProtocolError"][:1] == [what]
     assert run.failure.where["chunk_index"] == 1
     assert [e.chunk_index for e in run.entries(1) if e.name == "result.send"] == [0]
+
+
+def test_without_digests_results_that_differ_in_a_first_chunk_are_told_and_the_run_goes_on(tmp_path):
+    run = pp.launch(toy(verify=False, stage1="guarded_stages:Drifts"), out=tmp_path / "run")
+    assert run.summary["results_differ"] == [1]
+    assert "of chunk 1 differed on the mesh; the leader's were sent" in dict(rows_of(run))["results"]
+    for rank in run.plan.topology.mesh_ranks:
+        told = "results of chunk 1 differ: rank 2 had another 'small'; the leader's are sent"
+        assert told in log_file(run.run_dir, rank).read_text()
 
 
 def test_a_second_caller_of_the_transport_is_refused_and_the_run_goes_on(tmp_path, start_ranks):

@@ -40,6 +40,14 @@ def test_a_store_file_that_another_run_left_is_refused(tmp_path, monkeypatch):
         assert refused.value.where == {"rank": rank}
 
 
+def test_a_store_whose_folder_is_gone_is_named_at_once(tmp_path, monkeypatch):
+    """torch alone tries for five minutes to open the file, with Python's lock held: no watchdog could run."""
+    monkeypatch.setenv(STORE_VARIABLE, str(tmp_path / "removed" / "store"))
+    with pytest.raises(PlanError, match=r"store, .*removed/store, is not there") as refused:
+        open_store(seated(1, 2), 0, 1.0)
+    assert refused.value.where == {"rank": 1}
+
+
 def test_a_restarted_attempt_has_keys_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setenv(STORE_VARIABLE, str(tmp_path / "store"))
     open_store(seated(0, 1), 0, 1.0).set("parity/0", "of the attempt before")

@@ -1,6 +1,6 @@
 """When recorded calls ran on CUDA streams: on streams and events that write down their calls, in order.
 
-The same cases on a card, with NCCL, are in ``tests/gpu/test_device_calls.py``.
+The same cases on a card, with NCCL, are in ``tests/gpu/test_calls_on_a_card.py``.
 """
 
 from __future__ import annotations
