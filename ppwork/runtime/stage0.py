@@ -225,8 +225,8 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
                 at_ns, ids = time.monotonic_ns(), incoming.message.ids.where()
                 self._news.put(incoming, timeout=self._patience_s)
                 del incoming  # it is the main thread's
-                give_way()
                 self.recorder.instant("arrive", lane="up_pg", ids=ids, at_ns=at_ns)
+                give_way()
         except BaseException as error:  # noqa: BLE001
             self._news.put(error, timeout=self._patience_s)
 
