@@ -148,8 +148,7 @@ def _explained(
         others=tuple(others),
         places=_places(evidence, cause, others, waits),
         waits=waits,
-        # After a cause the ranks say farewell to each other, each at its own time: that is no difference.
-        flight=tuple(map(str, differences(flights))) if hang or cause.symptom or cause.rank < 0 else (),
+        flight=tuple(map(str, differences(flights))),
         unknown=_unread(evidence) + (unknown if hang else ()) + open_questions(evidence, cause, others),
         headline=_headline(evidence, cause),
     )

@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ppwork.errors import PPWorkError
 from ppwork.plan import Plan
 from ppwork.protocol.envelope import ChunkPlan, Ids, PPAction, PPEnvelope
+from ppwork.records.spans import Recorder
 from ppwork.runtime import groups as live
 from ppwork.runtime.plane import Timed
 from ppwork.runtime.seat import Seat
@@ -104,6 +105,7 @@ def main(plan: Plan, out: str) -> None:
                 groups=groups,
                 timed=lambda step, ids: nullcontext(Timed()),
                 computed=lambda calls: calls,
+                recorder=Recorder(None),
             )
             other = groups["mesh_pg"] if name == "wrong group" else None
             stage = counted(Summing, tally)(TPGroup(groups), sums.get(rank, SAME), other)
