@@ -38,9 +38,9 @@ To 6,150: mistakes of a loop that were an `AttributeError` or a `KeyError`, left
 acknowledgement before they were found, are refused by name. To 6,166: a block that was left early, and a
 buffer that was written to while lent, name the line that did it, and a time beyond any run's is refused. To
 6,176: a store whose folder is gone is named, where torch tries for five minutes with Python's lock held. To
-6,286: tensors of up to 256 KB share a transfer (``lay_out``), a lent tensor is looked at once and by means that
-are cheap after a pause (``lent``), entries that follow each other at once are one write (``Recorder``), a lane
-lets the thread run that it has woken (``give_way``), and one that is late on a busy machine refuses no chunk.
+6,286: tensors of up to 256 KB share a transfer (``lay_out``), a lent tensor is looked at once, by means that
+are cheap after a pause (``lent``), entries that follow each other at once are one write (``Recorder``), a
+lane lets the thread run that it has woken (``give_way``), and one that is late refuses no chunk.
 """
 TOP_PACKAGES, TOP_FILES = 13, 8
 """The eighth file is ``ranks``, the one place from which a prototype imports."""
