@@ -157,7 +157,7 @@ MUTATIONS = (
     ),
     Mutation(
         "wrong-group-round-the-stage", "F08", "ppwork/worker/stage_code.py",
-        ", only_group(groups, _group_of(groups)), ExitStack", ", ExitStack",
+        "        self._group.__enter__()\n", "        self._group._outer = None\n",
         (f"{GUARDS}::test_a_collective_on_another_group_is_refused_on_every_rank_that_makes_it",),
     ),
     Mutation(

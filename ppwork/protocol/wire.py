@@ -42,7 +42,9 @@ from ppwork.protocol.header import (
 SCHEMA_SLOTS = 16
 """Schemas that both ends of a link remember."""
 ALIGN = 64
-"""Bytes; where a tensor may begin, in the frame and in the buffer of those that travel alone."""
+"""Bytes; where a tensor may begin, in the frame and in the buffer of those behind it."""
+JOIN_BYTES = 256 << 10
+"""Of a tensor that travels with others in one transfer; to copy more would cost more than a transfer each."""
 GAVE = {
     Kind.ENVELOPE: "what `encode` returned, or `send` was given",
     Kind.RESULT: "what `step` returned, or `reply` was given",
@@ -57,10 +59,12 @@ class Layout:
     specs: tuple[TensorSpec, ...]
     inline: tuple[int | None, ...]
     """Per tensor: its offset in the frame, or ``None``."""
-    alone: tuple[int | None, ...]
-    """Per tensor: its offset in the receive buffer, or ``None``: it does not travel alone."""
+    behind: tuple[int | None, ...]
+    """Per tensor: its offset in the receive buffer, or ``None``: it does not come behind the frame."""
+    joined_bytes: int
+    """The start of that buffer, which comes in one transfer; each tensor behind it comes in its own."""
     recv_bytes: int
-    """Size of the receive buffer: host memory for all CPU tensors that travel alone, one after another."""
+    """Size of the receive buffer: host memory for all CPU tensors behind the frame, one after another."""
     payload_bytes: int
     """Bytes of all tensors together, without padding."""
 
@@ -69,30 +73,37 @@ def lay_out(specs: Sequence[TensorSpec], frame_bytes: int) -> Layout:
     """Decide which tensors ride in the frame, and where the others are received; both ends compute the same.
 
     In declared order, each CPU tensor that still fits behind the room of the body is inlined at an aligned
-    offset. CUDA tensors never are: copying them would synchronise the GPU.
+    offset. CUDA tensors never are: copying them would synchronise the GPU. Of the others those of up to
+    ``JOIN_BYTES`` are received first, in one transfer.
     """
     cursor, end = body_room(frame_bytes), 0
-    inline: list[int | None] = []
-    alone: list[int | None] = []
-    for spec in specs:
+    inline: list[int | None] = [None] * len(specs)
+    behind: list[int | None] = [None] * len(specs)
+    small: list[int] = []
+    large: list[int] = []
+    for place, spec in enumerate(specs):
         start = _aligned(cursor)
-        on_cpu = spec.device == "cpu" and spec.nbytes > 0
-        fits = on_cpu and start + spec.nbytes <= frame_bytes
-        inline.append(start if fits else None)
-        alone.append(end if on_cpu and not fits else None)
-        if fits:
-            cursor = start + spec.nbytes
-        elif on_cpu:
-            end = _aligned(end + spec.nbytes)
+        if spec.device != "cpu" or spec.nbytes == 0:
+            continue
+        if start + spec.nbytes <= frame_bytes:
+            inline[place], cursor = start, start + spec.nbytes
+        else:
+            (small if spec.nbytes <= JOIN_BYTES else large).append(place)
+    if len(small) == 1:  # nothing to be joined with
+        small, large = [], small + large
+    for place in small + large:
+        behind[place] = end
+        end = _aligned(end + specs[place].nbytes)
+    joined_bytes = sum(_aligned(specs[place].nbytes) for place in small)
     payload_bytes = sum(spec.nbytes for spec in specs)
-    return Layout(tuple(specs), tuple(inline), tuple(alone), end, payload_bytes)
+    return Layout(tuple(specs), tuple(inline), tuple(behind), joined_bytes, end, payload_bytes)
 
 
 def _aligned(offset: int) -> int:
     return -(-offset // ALIGN) * ALIGN
 
 
-NO_TENSORS = Layout((), (), (), 0, 0)
+NO_TENSORS = Layout((), (), (), 0, 0, 0)
 
 
 class Body(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

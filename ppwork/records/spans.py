@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -84,7 +84,8 @@ class Recorder:
     """Writes one rank's entries as they end, one JSON line each; safe from any thread.
 
     A context manager, closed by whoever opened it. Unbuffered, so that a killed rank leaves all but its last
-    line.
+    line; what its thread follows up at once (``more``) goes with that: at each write Python lets the other
+    threads run, and rank 0 has just woken two.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -92,6 +93,7 @@ class Recorder:
         self._file = path.open("wb", buffering=0) if path is not None else None
         self._lock = threading.Lock()
         self._encoder = msgspec.json.Encoder()
+        self._held = b""
         self._last: dict[str, Instant] = {}
         self.entries = 0
         """Entries handed in, written or not: a watcher sees by it that this rank gets on."""
@@ -105,6 +107,8 @@ class Recorder:
     def close(self) -> None:
         """Close the file; later entries are dropped."""
         with self._lock:
+            with suppress(RecordError):  # nobody is left to hear of it
+                self._flush()
             if self._file is not None:
                 self._file.close()
                 self._file = None
@@ -119,10 +123,17 @@ class Recorder:
             self.add_span(name, start_ns, lane=lane, ids=ids)
 
     def add_span(
-        self, name: str, start_ns: int, *, end_ns: int = 0, lane: str = "main", ids: WhichChunk | None = None
+        self,
+        name: str,
+        start_ns: int,
+        *,
+        end_ns: int = 0,
+        lane: str = "main",
+        ids: WhichChunk | None = None,
+        more: bool = False,
     ) -> None:
-        """Record a span that ends now, or ended at ``end_ns``, when its ids are known at the end only."""
-        self.write(Span(name, lane, start_ns, end_ns or time.monotonic_ns(), **(ids or {})))
+        """Record a span that ends now, or ended at ``end_ns``; ``more`` as for ``write``."""
+        self.write(Span(name, lane, start_ns, end_ns or time.monotonic_ns(), **(ids or {})), more=more)
 
     def instant(
         self,
@@ -131,14 +142,15 @@ class Recorder:
         lane: str = "main",
         figures: Mapping[str, float] | None = None,
         ids: WhichChunk | None = None,
+        at_ns: int = 0,
     ) -> None:
-        """Record a moment; the last one of each lane is kept for failure records.
+        """Record this moment, or that of ``at_ns``; the last one of each lane is kept for failure records.
 
         Figures that are not finite are left out: JSON has no word for them (a PSNR of equal pictures is
         infinite).
         """
         finite = {key: float(value) for key, value in (figures or {}).items() if math.isfinite(value)}
-        entry = Instant(name, lane, time.monotonic_ns(), figures=finite, **(ids or {}))
+        entry = Instant(name, lane, at_ns or time.monotonic_ns(), figures=finite, **(ids or {}))
         self._last[lane] = entry
         self.write(entry)
 
@@ -146,8 +158,12 @@ class Recorder:
         """Return the newest instant of each lane as JSON types."""
         return {lane: msgspec.to_builtins(entry) for lane, entry in dict(self._last).items()}
 
-    def write(self, entry: Entry) -> None:
+    def write(self, entry: Entry, *, more: bool = False) -> None:
         """Record what is over; its times are this host's ``time.monotonic_ns``.
+
+        Args:
+            entry: What is over.
+            more: This thread writes another one at once: they go out together.
 
         Raises:
             RecordError: The line could not be written whole: the disk is full, or a limit on file sizes was
@@ -157,19 +173,25 @@ class Recorder:
         line = self._encoder.encode(entry) + b"\n"
         with self._lock:
             self.entries += 1
-            if self._file is None:
-                return
-            try:
-                # A disk that fills up takes the part that fits; only the write after it says why.
-                while line:
-                    line = line[self._file.write(line) :]
-            except OSError as error:
-                self._file.close()
-                self._file = None
-                raise RecordError(
-                    f"The span file {self._path} could not be written: {error.strerror}.",
-                    check_first=f"free space on {self._path and self._path.parent}, quotas and `ulimit -f`",
-                ) from error
+            self._held += line if self._file is not None else b""
+            if not more:
+                self._flush()
+
+    def _flush(self) -> None:
+        lines, self._held = self._held, b""
+        if self._file is None:
+            return
+        try:
+            # A disk that fills up takes the part that fits; only the write after it says why.
+            while lines:
+                lines = lines[self._file.write(lines) :]
+        except OSError as error:
+            self._file.close()
+            self._file = None
+            raise RecordError(
+                f"The span file {self._path} could not be written: {error.strerror}.",
+                check_first=f"free space on {self._path and self._path.parent}, quotas and `ulimit -f`",
+            ) from error
 
 
 def parse_entries(data: bytes) -> tuple[list[Entry], int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
@@ -21,6 +22,8 @@ from ppwork.errors import LocalProtocolError, PeerTimeoutError
 from ppwork.protocol.backend_errors import SILENT_PEER_CHECK
 
 T = TypeVar("T")
+WAY_S = 20e-6
+"""Sleep after a hand-over; the system makes some 75 us of it."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,15 @@ class LaneStatistics:
     """Jobs that have ended, well or not."""
     most: int
     """Jobs that ever waited at the same time."""
+
+
+def give_way() -> None:
+    """Let the thread run that was just woken: a lane calls this after it has handed a message over.
+
+    Who is woken needs Python's lock, and a lane keeps that until it waits for the next message: the main
+    thread had its message 118 us after the hand-over in place of 24.
+    """
+    time.sleep(WAY_S)
 
 
 def tokens(number: int) -> queue.SimpleQueue[None]:

@@ -2,9 +2,10 @@
 
 What travels alone is read where it lies, without a copy. Whoever fills the same buffer for the next chunk
 changes the one that is on its way: the peer gets the wrong chunk, or half of each, and no backend notices.
-So each lent tensor is looked at again before the next call of the transport. All sizes are, also those that
-were copied into the frame: else the same code would be right for a small chunk and wrong for a large one.
-CUDA tensors are not: they are copied, in the order of their stream.
+So each lent tensor is looked at again when its loan ends, before anybody has what came of it, and earlier
+where its memory is handed over once more, which is what a buffer that is filled anew does. All sizes are,
+also those that were copied to be sent: else the same code would be right for a small chunk and wrong for a
+large one. CUDA tensors are not: they are copied, in the order of their stream.
 
 torch counts the writes to a tensor, but not those to an inference tensor or to one part of a tensor, nor
 those of others to its memory (numpy). So bytes are summed as well: in the first chunks all of them, in each
@@ -15,35 +16,35 @@ itself: what stays as it is may go along with every chunk.
 
 from __future__ import annotations
 
+import ctypes
 import sys
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 import torch
 
 from ppwork.errors import LocalProtocolError
-from ppwork.runtime.tensors import as_bytes, spec_of
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from ppwork.runtime.tensors import spec_of
 
 CPU = torch.device("cpu")
+PLAIN = (torch.Tensor, torch.nn.Parameter)
 RUNTIME = str(Path(__file__).parent)
 SAMPLE_BYTES, WHOLE_BYTES = 256, 4096
 """Bytes of a tensor that are looked at, at least; a tensor of so few is looked at whole."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Loan:
     """One tensor as it was when it was lent; ``writes`` is -1 where torch does not count them."""
 
     name: str
     tensor: torch.Tensor
-    looked_at: NDArray[np.uint8]
+    address: int
+    looked_at: memoryview
     writes: int
     digest: int
 
@@ -68,57 +69,83 @@ class Lent:
         self._whole, self._what, self._until = whole, what, until
         self._chunks: dict[int, tuple[str, list[Loan]]] = {}
 
-    def lend(self, chunk_index: int, tensors: Mapping[str, Any]) -> None:
-        """Remember how the tensors of a chunk look; a chunk that is lent already stays as it was."""
+    def lend(self, chunk_index: int, tensors: Mapping[str, Any], *, passed: bool = True) -> None:
+        """Remember how the tensors of a chunk look; a chunk that is lent already stays as it was.
+
+        Args:
+            chunk_index: The chunk.
+            tensors: Its tensors.
+            passed: Preflight has passed them; else those are left out of which nothing can be told.
+        """
         if chunk_index not in self._chunks:
             whole = self._whole < 0 or chunk_index < self._whole
-            loans = (_loan(name, tensor, whole=whole) for name, tensor in tensors.items())
-            self._chunks[chunk_index] = line_of_caller(), [loan for loan in loans if loan is not None]
+            seen = [(k, t) for k, t in tensors.items() if (t.is_cpu if passed else _is_in_one_piece(t))]
+            self._chunks[chunk_index] = line_of_caller(), [_loan(name, t, whole=whole) for name, t in seen]
 
-    def check(self) -> None:
-        """Look at all that is lent.
+    def check(self, tensors: Mapping[str, Any]) -> None:
+        """Look at what is lent of the memory of these tensors, which are about to be sent.
 
         Raises:
-            LocalProtocolError: A tensor was written to; names it and its chunk (this rank).
+            LocalProtocolError: It was written to; names the lent tensor and its chunk (this rank).
         """
+        if not self._chunks:
+            return
+        again = {t.data_ptr() for t in tensors.values() if type(t) in PLAIN and t.layout is torch.strided}
         for chunk_index, (line, loans) in self._chunks.items():
-            for loan in loans:
-                if not loan.is_as_lent:
-                    written = LocalProtocolError(
-                        f"The tensor {loan.name!r} of {self._what} {chunk_index} was written to before "
-                        f"{self._until}{f'; it was handed over at {line}' if line else ''}.",
-                        where={"chunk_index": chunk_index},
-                        check_first="which buffer is filled anew for each chunk? hand over a copy: "
-                        "`.clone()`, or `copy=True` in a loop of your own",
-                    )
-                    written.source = line
-                    raise written
+            self._look_at(chunk_index, line, [loan for loan in loans if loan.address in again])
 
     def take_back(self, through: int) -> None:
-        """Forget the chunks up to this index: the transport is done with them."""
+        """Look at the chunks up to this index and forget them: the transport is done with them.
+
+        Raises:
+            LocalProtocolError: A tensor of theirs was written to; names it and its chunk (this rank).
+        """
         for chunk_index in [index for index in self._chunks if index <= through]:
-            del self._chunks[chunk_index]
+            self._look_at(chunk_index, *self._chunks.pop(chunk_index))
+
+    def _look_at(self, chunk_index: int, line: str, loans: list[Loan]) -> None:
+        for loan in loans:
+            if not loan.is_as_lent:
+                written = LocalProtocolError(
+                    f"The tensor {loan.name!r} of {self._what} {chunk_index} was written to before "
+                    f"{self._until}{f'; it was handed over at {line}' if line else ''}.",
+                    where={"chunk_index": chunk_index},
+                    check_first="which buffer is filled anew for each chunk? hand over a copy: "
+                    "`.clone()`, or `copy=True` in a loop of your own",
+                )
+                written.source = line
+                raise written
 
 
-def _loan(name: str, tensor: Any, *, whole: bool) -> Loan | None:  # noqa: ANN401  whatever the caller has lent
-    """Return how a tensor looks now; ``None`` of one of which nothing can be told: preflight will say so."""
-    if not isinstance(tensor, torch.Tensor) or not tensor.is_cpu:
-        return None
+def _is_in_one_piece(value: object) -> bool:
+    """Say whether this is a tensor with host memory, and that in one piece."""
     try:
-        spec_of("", tensor, CPU)
-    except LocalProtocolError:  # it has no memory, or not in one piece
-        return None
+        spec_of("", value, CPU)
+    except LocalProtocolError:
+        return False
+    return True
+
+
+def _loan(name: str, tensor: torch.Tensor, *, whole: bool) -> Loan:
+    """Return how a tensor looks now."""
     # A part of a larger tensor, such as one place of a ring, shares its count with all other parts.
     counted = not tensor.is_inference() and tensor.nbytes == tensor.untyped_storage().nbytes()
-    looked_at: NDArray[np.uint8] = as_bytes(tensor).numpy()
-    if not whole and looked_at.size > WHOLE_BYTES:
+    # Not by numpy, or torch: after a pause, with cold caches, that took seven times as long.
+    address, size = tensor.data_ptr(), tensor.nbytes
+    looked_at = memoryview(_array_of(size).from_address(address)) if size else memoryview(b"")
+    if not whole and size > WHOLE_BYTES:
         # Odd, so that each byte of an item has its turn: the low ones of small whole floats are all 0.
-        looked_at = looked_at[:: (looked_at.size // SAMPLE_BYTES - 1) | 1]
-    return Loan(name, tensor, looked_at, tensor._version if counted else -1, _digest_of(looked_at))
+        looked_at = looked_at[:: (size // SAMPLE_BYTES - 1) | 1]
+    return Loan(name, tensor, address, looked_at, tensor._version if counted else -1, _digest_of(looked_at))
 
 
-def _digest_of(raw: NDArray[np.uint8]) -> int:
-    return zlib.crc32(np.ascontiguousarray(raw).data)
+@lru_cache(64)
+def _array_of(nbytes: int) -> type[ctypes.Array[ctypes.c_uint8]]:
+    return ctypes.c_uint8 * nbytes
+
+
+def _digest_of(raw: memoryview) -> int:
+    return zlib.crc32(raw if raw.contiguous else raw.tobytes())
 
 
 def line_of_caller() -> str:

@@ -30,14 +30,20 @@ from ppwork.protocol.plan import PipelinePlan
 from ppwork.protocol.topology import LEADER_GROUP_RANK
 from ppwork.protocol.wire import Decoder, Layout
 from ppwork.runtime.groups import Groups
-from ppwork.runtime.messages import BufferPool, Incoming, MessageReader, Outgoing, RecvBuffer, limits_of
+from ppwork.runtime.messages import (
+    FREE_BUFFERS,
+    BufferPool,
+    Incoming,
+    MessageReader,
+    Outgoing,
+    RecvBuffer,
+    limits_of,
+)
 
 HEAD_TAG = 0
 """gloo's tag of frame and overflow; payloads bear their schema's id."""
 BEGIN = b"ppwork: begin"
 """Start of a frame that is no message: on CUDA, the leader's word that the mesh begins the next chunk."""
-FREE_BUFFERS = 2
-"""Receive buffers kept for the next message besides those in use."""
 
 
 class Link:
@@ -241,7 +247,7 @@ class BroadcastRoot(_MeshLink):
 
         Collective:
             ``mesh_pg``, all mesh ranks: the frame; what was posted ahead; the overflow; all CPU tensors
-            that travel alone in one buffer, unless it was posted.
+            behind the frame in one buffer, unless it was posted.
 
         Raises:
             PeerLostError, PeerTimeoutError: A follower is gone or silent (leader).

@@ -56,7 +56,7 @@ from ppwork.protocol.plan import PipelinePlan
 from ppwork.protocol.topology import STAGE0_RANK, Role
 from ppwork.runtime.cuda_links import CudaLinks
 from ppwork.runtime.groups import Groups
-from ppwork.runtime.lanes import Lane, LaneStatistics, WatchedQueue, result_of
+from ppwork.runtime.lanes import Lane, LaneStatistics, WatchedQueue, give_way, result_of
 from ppwork.runtime.lent import Lent, copies, line_of_caller
 from ppwork.runtime.links import BroadcastReceiver, BroadcastRoot, P2PReceiver, P2PSender
 from ppwork.runtime.messages import Incoming, Outgoing
@@ -290,7 +290,12 @@ class MeshPlane(PPControlPlane):
 
     def _hand_on(self, item: Item) -> None:
         """Hand on what was taken ahead; on the lane that took it."""
+        self._make_ready(item)
+
+    def _make_ready(self, item: Item) -> None:
+        """Give something to the main thread; on a lane."""
         self._ready.put(item, timeout=self._patience_s)
+        give_way()
 
     def _next_on_device(self, device: CudaLinks) -> Incoming:
         """Return the next envelope; a chunk once it begins and no result is left to send.
@@ -375,8 +380,8 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
         """Return the next envelope; see ``MeshPlane.receive``.
 
         Raises:
-            LocalProtocolError: Tensors of a result that rank 0 may not have yet were written to, or nothing
-                can come because a result was not sent (leader).
+            LocalProtocolError: Tensors of a result were written to before rank 0 had it, or nothing can come
+                because a result was not sent (leader).
         """
         if len(self._owed) >= self.plan.in_flight_depth:
             raise self._unanswered()
@@ -388,9 +393,10 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
             raise
         if envelope.action is PPAction.INFER:
             self._owed.append(envelope.ids.chunk_index)
-        self._lent.check()
-        # With this chunk on its way, rank 0 has taken the result of the one that is a whole depth before it.
-        self._lent.take_back(envelope.ids.chunk_index - self.plan.in_flight_depth)
+        # With this chunk on its way, rank 0 has taken the result of the one that is a whole depth before it,
+        # and with SHUTDOWN all of them.
+        is_last = envelope.action is PPAction.SHUTDOWN
+        self._lent.take_back(envelope.ids.chunk_index - (0 if is_last else self.plan.in_flight_depth))
         return envelope
 
     def send_result(self, result: PPResult, took: Timed | None = None, *, copy: bool = False) -> None:
@@ -403,8 +409,8 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
             copy: Send copies: for output buffers that are filled anew for each chunk.
 
         Raises:
-            LocalProtocolError: Preflight refused it, or tensors of an earlier result were written to; no byte
-                has left (leader).
+            LocalProtocolError: Preflight refused it, or a tensor that an earlier result has, too, was written
+                to; no byte has left (leader).
             PeerLostError, PeerTimeoutError: An earlier result did not get through (leader).
             PlanError: NCCL would not wait as long as the device takes (leader). On CUDA a later ``receive``
                 raises this and the others.
@@ -415,18 +421,18 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
         self._one_caller("send_result")
         if result.ids.chunk_index in self._owed:
             self._owed.remove(result.ids.chunk_index)
-        self._lent.check()
+        self._lent.check(result.tensors)
         if copy:
             result = msgspec.structs.replace(result, tensors=copies(result.tensors))
-        self._lent.lend(result.ids.chunk_index, result.tensors)
         if self.device is None or result.action is not PPAction.INFER:
             self._send(result)
-            return
-        span = None if took is None else took.on_device
-        end = self.device.launched() if span is None else span.end
-        self._computing = True
-        then = partial(self._send_computed, result, took)
-        self._lanes["device"].submit(partial(self._await_device, end, then))
+        else:
+            span = None if took is None else took.on_device
+            end = self.device.launched() if span is None else span.end
+            self._computing = True
+            then = partial(self._send_computed, result, took)
+            self._lanes["device"].submit(partial(self._await_device, end, then))
+        self._lent.lend(result.ids.chunk_index, result.tensors, passed=self.device is None)
 
     def _answer(self, result: PPResult, *, copy: bool) -> None:
         self.send_result(result, copy=copy)
@@ -537,7 +543,7 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
         elif isinstance(item, Incoming):
             self._pass_on(item)
         else:
-            self._ready.put(item, timeout=self._patience_s)
+            self._make_ready(item)
 
     def _pass_on_ahead(self) -> None:
         """Lane job: broadcast what has arrived and was left to this lane."""
@@ -565,7 +571,7 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
                 if not self._told:
                     self._mesh.pass_on(incoming)
             end_ns = time.monotonic_ns()
-            self._ready.put(incoming, timeout=self._patience_s)
+            self._make_ready(incoming)
         finally:
             self.recorder.add_span("broadcast", start_ns, end_ns=end_ns, lane="mesh_pg", ids=ids.where())
 

@@ -1,8 +1,8 @@
 """Messages on their way: an outgoing one past its preflight, an incoming one with its tensors in place.
 
-What ``links`` moves, in this order: the frame; the overflow of a long body; the CPU tensors that travel
-alone, into one receive buffer from a pool. CUDA tensors go their own way (``cuda_links``). Nothing here does
-I/O.
+What ``links`` moves, in this order: the frame; the overflow of a long body; the other CPU tensors, into one
+receive buffer from a pool, where the small ones come first and together. CUDA tensors go their own way
+(``cuda_links``). Nothing here does I/O.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Fill = Callable[[Sequence[torch.Tensor]], InSlot]
+FREE_BUFFERS = 2
+"""Buffers kept for the next message besides those in use."""
 
 
 def limits_of(plan: PipelinePlan) -> Limits:
@@ -44,7 +46,7 @@ class Outgoing:
     head: list[torch.Tensor]
     """The frame, and the overflow if there is one: uint8 on the CPU."""
     payload: list[torch.Tensor]
-    """CPU tensors that travel alone, as bytes: views of the caller's, not copies."""
+    """CPU tensors behind the frame, as bytes: the small ones together, copied; of the others views."""
     in_slot: InSlot | None
     """The CUDA tensors, copied; ``cuda_links`` sends them."""
     tag: int
@@ -90,6 +92,7 @@ class Preflight:
     def __init__(self, limits: Limits, device: torch.device, fill: Fill | None = None) -> None:
         self.encoder = Encoder(limits)
         self._specs = SpecTable(device)
+        self._pool = BufferPool(FREE_BUFFERS)
         self._fill = fill
 
     def __call__(self, message: PPEnvelope | PPResult) -> Outgoing:
@@ -112,32 +115,37 @@ class Preflight:
         outgoing = Outgoing(message, [frame], [], in_slot, encoded.header.schema_id)
         if encoded.overflow:
             outgoing.head.append(torch.frombuffer(bytearray(encoded.overflow), dtype=torch.uint8))
-        layout, address = encoded.layout, frame.data_ptr()
-        for spec, inline, alone in zip(layout.specs, layout.inline, layout.alone, strict=True):
+        layout, in_frame, in_joined = encoded.layout, frame.data_ptr(), 0
+        if layout.joined_bytes:
+            outgoing.payload.append(joined := self._pool.take(layout.joined_bytes))
+            in_joined = joined.data_ptr()
+        for spec, inline, behind in zip(layout.specs, layout.inline, layout.behind, strict=True):
             tensor = message.tensors[spec.name]
             if inline is not None:
-                copy_bytes(tensor, address + inline)
-            elif alone is not None:
+                copy_bytes(tensor, in_frame + inline)
+            elif behind is not None and behind < layout.joined_bytes:
+                copy_bytes(tensor, in_joined + behind)
+            elif behind is not None:
                 outgoing.payload.append(as_bytes(tensor))
         return outgoing
 
 
 class RecvBuffer:
-    """Host memory for the CPU tensors of one schema that travel alone.
+    """Host memory for the CPU tensors of one schema that come behind the frame.
 
     Attributes:
         raw: ``[recv_bytes]`` uint8; what is passed on in one piece.
-        parts: What each of those tensors fills, as bytes, in declared order.
-        views: Per tensor of the schema: itself, or ``None`` if it does not travel alone.
+        parts: What each transfer fills, as bytes.
+        views: Per tensor of the schema: itself, or ``None`` if it does not come behind the frame.
     """
 
     def __init__(self, layout: Layout, raw: torch.Tensor) -> None:
         self.raw = raw
-        self.parts: list[torch.Tensor] = []
+        self.parts: list[torch.Tensor] = [raw[: layout.joined_bytes]] if layout.joined_bytes else []
         self.views: list[torch.Tensor | None] = []
-        for spec, offset in zip(layout.specs, layout.alone, strict=True):
+        for spec, offset in zip(layout.specs, layout.behind, strict=True):
             part = None if offset is None else raw[offset : offset + spec.nbytes]
-            if part is not None:
+            if part is not None and offset is not None and offset >= layout.joined_bytes:
                 self.parts.append(part)
             self.views.append(None if part is None else from_bytes(part, spec))
 
@@ -184,8 +192,8 @@ class MessageReader:
         inline = self._inline if layout is self._expected else inline_views(self._frame, layout)
         received = [None] * len(layout.specs) if recv_buffer is None else recv_buffer.views
         tensors: dict[str, torch.Tensor] = {}
-        for spec, in_frame, alone in zip(layout.specs, inline, received, strict=True):
-            tensor = in_frame if alone is None else alone
+        for spec, in_frame, behind in zip(layout.specs, inline, received, strict=True):
+            tensor = in_frame if behind is None else behind
             if tensor is not None:
                 tensors[spec.name] = tensor
             elif spec.device == "cpu":

@@ -346,13 +346,24 @@ class PPControlPlane:
         """End whatever runs ahead on the lanes, so that a notice can use them, or they can stop."""
 
     @contextmanager
-    def timed(self, name: str, which: WhichChunk) -> Iterator[Timed]:
-        """Record what a stage does with a chunk: on the host, and on the device without waiting for it."""
+    def timed(self, name: str, which: WhichChunk, *, more: bool = False) -> Iterator[Timed]:
+        """Record what a stage does with a chunk: on the host, and on the device without waiting for it.
+
+        Args:
+            name: Such as ``decode``.
+            which: The chunk.
+            more: Another entry follows at once; see ``Recorder.write``.
+        """
         took, start_ns = Timed(), time.monotonic_ns()
         if self.watch is not None:
             self.watch.timed(name)
-        with self.recorder.span(name, ids=which), self.on_device(name, which) as took.on_device:
-            yield took
+        ended = False
+        try:
+            with self.on_device(name, which) as took.on_device:
+                yield took
+            ended = True
+        finally:
+            self.recorder.add_span(name, start_ns, ids=which, more=more and ended)
         took.host_ns = time.monotonic_ns() - start_ns
 
     def on_device(self, name: str, which: WhichChunk) -> AbstractContextManager[DeviceSpan | None]:

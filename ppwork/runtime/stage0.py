@@ -11,7 +11,7 @@ import queue
 import time
 from collections import deque
 from collections.abc import Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any
 
 from ppwork.errors import LocalProtocolError, PeerTimeoutError
@@ -21,7 +21,7 @@ from ppwork.protocol.notices import notice_of
 from ppwork.protocol.plan import PipelinePlan
 from ppwork.protocol.topology import Role
 from ppwork.runtime.groups import Groups
-from ppwork.runtime.lanes import LaneStatistics, WatchedQueue, result_of, tokens
+from ppwork.runtime.lanes import LaneStatistics, WatchedQueue, give_way, result_of, tokens
 from ppwork.runtime.lent import Lent, copies
 from ppwork.runtime.links import P2PReceiver, P2PSender
 from ppwork.runtime.messages import Incoming
@@ -85,7 +85,7 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
 
         Raises:
             LocalProtocolError: Preflight refused it, ``in_flight_depth`` chunks are on their way already, or
-                the tensors of one of those were written to; no byte has left (rank 0).
+                a tensor that one of those has, too, was written to; no byte has left (rank 0).
             TerminalNotice: An earlier chunk was refused or failed, and the leader said why (rank 0).
             PeerLostError, PeerTimeoutError: The leader is gone or silent (rank 0).
 
@@ -94,7 +94,7 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         """
         self._one_caller("send")
         check_by_name(tensors)
-        self.lent.check()
+        self.lent.check(tensors)
         cut = hard_cut or flush
         ids = self.session.next_ids(PPAction.INFER, hard_cut=cut)
         chunk_plan = ChunkPlan.of(steps or self.plan.denoise_steps, recompute=recompute, reset_cache=cut)
@@ -118,7 +118,7 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
 
         Raises:
             RemoteProtocolError: Ids or call count are not the oldest chunk's (rank 0).
-            LocalProtocolError: Tensors of a chunk in flight were written to (rank 0).
+            LocalProtocolError: Tensors of the chunk were written to before (rank 0).
             TerminalNotice: The mesh failed and said why (rank 0).
             PeerLostError, PeerTimeoutError: The leader is gone or silent (rank 0).
 
@@ -127,7 +127,6 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         """
         self._one_caller("receive_result")
         result = self._take_answer()
-        self.lent.check()
         self.lent.take_back(result.ids.chunk_index)
         self._holding = True
         good = self.session.result(result)
@@ -186,14 +185,19 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
 
     def _send(self, envelope: PPEnvelope, *, flush: bool = False) -> None:
         ids = envelope.ids
+        if envelope.action is PPAction.INFER and len(self._sends) > self.plan.in_flight_depth + 1:
+            # It was answered, so it has left: on a busy machine its lane may not have been told yet.
+            wait([self._sends[0]], self._patience_s)
         self._report_broken_sends()
-        with self.recorder.span("preflight", ids=ids.where()):
-            try:
-                self.session.may_send(envelope)
-                outgoing = self.preflight(envelope)
-            except LocalProtocolError as error:
-                error.at(rank=self.groups.rank, role=str(self.role), **ids.where())
-                raise
+        start_ns = time.monotonic_ns()
+        try:
+            self.session.may_send(envelope)
+            outgoing = self.preflight(envelope)
+        except LocalProtocolError as error:
+            self.recorder.add_span("preflight", start_ns, ids=ids.where())
+            error.at(rank=self.groups.rank, role=str(self.role), **ids.where())
+            raise
+        self.recorder.add_span("preflight", start_ns, ids=ids.where(), more=True)
         self._commit("envelope.send", ids)
         sent = self._send_out("down_pg", "send", outgoing)
         self._sends.append(sent)
@@ -217,7 +221,12 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         """Lane job: take the answers one after another."""
         try:
             while self._owed.get():
-                self._news.put(self._receive_answer(), timeout=self._patience_s)
+                incoming = self._receive_answer()
+                at_ns, ids = time.monotonic_ns(), incoming.message.ids.where()
+                self._news.put(incoming, timeout=self._patience_s)
+                del incoming  # it is the main thread's
+                self.recorder.instant("arrive", lane="up_pg", ids=ids, at_ns=at_ns)
+                give_way()
         except BaseException as error:  # noqa: BLE001
             self._news.put(error, timeout=self._patience_s)
 
@@ -231,9 +240,7 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
                 where={"group": "up_pg"},
                 check_first="how long does rank 0 take to decode, and does it ask for every result?",
             ) from None
-        incoming = self._up.receive()
-        self.recorder.instant("arrive", lane="up_pg", ids=incoming.message.ids.where())
-        return incoming
+        return self._up.receive()
 
     def _stop_ahead(self) -> None:
         self._owed.put(False)

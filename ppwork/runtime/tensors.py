@@ -117,10 +117,10 @@ class SpecTable:
 
 def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
     """View a contiguous tensor as flat uint8, without a copy."""
-    flat = tensor.detach().reshape(-1)
+    flat = tensor.detach() if tensor.requires_grad else tensor
     if flat.dtype.is_complex:
-        flat = torch.view_as_real(flat).reshape(-1)
-    return flat.view(torch.uint8)
+        flat = torch.view_as_real(flat)
+    return (flat if flat.dim() == 1 else flat.reshape(-1)).view(torch.uint8)
 
 
 def from_bytes(raw: torch.Tensor, spec: TensorSpec) -> torch.Tensor:

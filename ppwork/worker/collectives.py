@@ -204,9 +204,8 @@ def _operation(name: str, named: dict[str, Any], frame: FrameType, ranks: Sequen
     return operation(name, tensor, reduction, root, ranks)
 
 
-@contextmanager
-def only_group(groups: Groups, name: str | None) -> Iterator[None]:
-    """While the body runs on this thread, let collectives use this group only, and nobody make a group.
+class OnlyGroup:
+    """While the body runs on this thread, collectives may use this group only, and nobody may make one.
 
     Args:
         groups: This rank's.
@@ -216,13 +215,17 @@ def only_group(groups: Groups, name: str | None) -> Iterator[None]:
         LocalProtocolError: From the offending call, before the backend is called; names both groups
             (the rank that made the call).
     """
-    install()
-    outer = getattr(_inside, "allowed", None)
-    _inside.allowed = Allowed(groups, name, groups[name] if name else None)
-    try:
-        yield
-    finally:
-        _inside.allowed = outer
+
+    def __init__(self, groups: Groups, name: str | None) -> None:
+        install()
+        self._allowed = Allowed(groups, name, groups[name] if name else None)
+
+    def __enter__(self) -> None:
+        self._outer = getattr(_inside, "allowed", None)
+        _inside.allowed = self._allowed
+
+    def __exit__(self, *exc_info: object) -> None:
+        _inside.allowed = self._outer
 
 
 def guard_loop(groups: Groups, which: WhichChunk | None) -> None:

@@ -35,7 +35,7 @@ from ppwork.worker.contract import (
     wanted,
 )
 from ppwork.worker.digests import compare_inputs, compare_results, look_at_results
-from ppwork.worker.stage_code import stage_code
+from ppwork.worker.stage_code import StageCode
 from ppwork.worker.tally import Tally
 
 log = logging.getLogger(__name__)
@@ -190,7 +190,6 @@ class Stage0Steps:
         if chunk is None:
             self._chunks = index
             return False
-        self.plane.lent.lend(index, chunk.tensors)  # it may wait here before it leaves
         self._encoded.append(Encoded(index, chunk, recompute, start_ns, time.monotonic_ns()))
         self._next += 1
         return True
@@ -202,20 +201,19 @@ class Stage0Steps:
         flush, cut = resets_at(self.plan, index, chunk)
         self._metadata[index] = chunk.metadata
         stale = [entry.ids.chunk_index for entry in self.plane.session.in_flight] if flush else []
-        which = {"chunk_index": index}
-        try:
-            with returned_by(self._stage0, "encode"):
-                ids = self.plane.send(
-                    chunk.tensors,
-                    metadata=chunk.metadata,
-                    hard_cut=cut,
-                    flush=flush,
-                    recompute=encoded.recompute,
-                    steps=chunk.steps,
-                )
-            which = ids.where()
-        finally:  # a chunk that was refused has been encoded, too
-            self.plane.recorder.add_span("encode", encoded.start_ns, end_ns=encoded.end_ns, ids=which)
+        # Before it leaves: a chunk that is refused has been encoded, too.
+        ids = self.plane.session.next_ids(PPAction.INFER, hard_cut=cut).where()
+        start_ns, end_ns = encoded.start_ns, encoded.end_ns
+        self.plane.recorder.add_span("encode", start_ns, end_ns=end_ns, ids=ids, more=True)
+        with returned_by(self._stage0, "encode"):
+            self.plane.send(
+                chunk.tensors,
+                metadata=chunk.metadata,
+                hard_cut=cut,
+                flush=flush,
+                recompute=encoded.recompute,
+                steps=chunk.steps,
+            )
         self._last_sent_s = time.monotonic()
         if flush:
             text = ", ".join(map(str, stale)) or "none"
@@ -235,7 +233,7 @@ class Stage0Steps:
 
     def _emit(self, result: PPResult, metadata: Mapping[str, Any]) -> None:
         index, which, recorder = result.ids.chunk_index, result.ids.where(), self.plane.recorder
-        with self.plane.timed("decode", which), self._stage_code("decode", which):
+        with self.plane.timed("decode", which, more=True), self._stage_code("decode", which):
             computed = Result(result.tensors, result.metadata)
             emission = decode_chunk(self._stage0, index, computed, metadata, verify=self.plan.verify)
         figures = {STAGE1_MS: result.stage1_ns / 1e6, **emission.metrics}
@@ -248,8 +246,10 @@ class Stage0Steps:
             self.outputs[index] = emission.output
 
     def _stage_code(self, step: str, which: WhichChunk) -> AbstractContextManager[None]:
+        for waiting in self._encoded:  # the step must not write to them
+            self.plane.lent.lend(waiting.index, waiting.chunk.tensors, passed=False)
         checked, index = self.plan.compare_collectives, which["chunk_index"]
-        return stage_code(step, self._stage0, self.plane.groups, which, seen=checked < 0 or index < checked)
+        return StageCode(step, self._stage0, self.plane.groups, which, seen=checked < 0 or index < checked)
 
     def _keep_alive(self) -> None:
         """Send a NOOP if nothing has left for long; a link that still carries an envelope needs none."""
@@ -274,7 +274,7 @@ def generate(
         StageError: The stage raised (this mesh rank).
     """
     groups, which = plane.groups, envelope.ids.where()
-    with plane.timed("generate", which) as took, stage_code("generate", generator, groups, which):
+    with plane.timed("generate", which) as took, StageCode("generate", generator, groups, which):
         if plan.digests:
             compare_inputs(groups, envelope)
         with counting(groups, tally, envelope) as chunk_plan:

@@ -42,7 +42,7 @@ from ppwork.worker.last_words import FailureWriter, write_flight
 from ppwork.worker.loops import follower_loop, leader_loop, stage0_loop
 from ppwork.worker.orphan import die_with_torchrun
 from ppwork.worker.own_loop import OwnLoop
-from ppwork.worker.stage_code import stage_code
+from ppwork.worker.stage_code import StageCode
 from ppwork.worker.summary import write_summary
 from ppwork.worker.tally import Tally
 from ppwork.worker.watchdog import Watchdog
@@ -209,7 +209,7 @@ def run_stage0(plane: Stage0Plane, stage0: Stage0) -> dict[str, object]:
     plan, plane.watch = _plan_of(plane), None  # the loop is ours: it records itself, step by step
     progress.leave(None)
     outputs = stage0_loop(plane, plan, stage0)
-    with stage_code("finish", stage0, plane.groups, plane.session.last_ids.where()):
+    with StageCode("finish", stage0, plane.groups, plane.session.last_ids.where()):
         figures = figures_of(stage0, optional(stage0, "finish")())
     if plane.run_dir is not None:
         write_summary(plan, plane.run_dir, plane.groups.device.type, figures, outputs)

@@ -25,7 +25,7 @@ from ppwork.worker.injectors.choose import injector_of
 from ppwork.worker.last_words import FailureWriter
 from ppwork.worker.loops import settle_numbers
 from ppwork.worker.own_job import recorded, run_mesh, run_stage0
-from ppwork.worker.stage_code import CONSTRUCTOR, stage_code
+from ppwork.worker.stage_code import CONSTRUCTOR, StageCode
 from ppwork.worker.tally import Tally, counted
 from ppwork.worker.watchdog import Watchdog
 
@@ -88,7 +88,7 @@ def load(plan: Plan, groups: Groups, tally: Tally, run_dir: Path) -> Any:  # noq
     path, methods = (plan.stage0, STAGE0_METHODS) if on_stage0 else (plan.stage1, STAGE1_METHODS)
     tp = NoTensorParallel() if on_stage0 else TPGroup(groups)
     kind = load_stage(path, methods, search=Path.cwd())
-    with stage_code(CONSTRUCTOR, kind, groups):
+    with StageCode(CONSTRUCTOR, kind, groups):
         return (kind if on_stage0 else counted(kind, tally))(
             StageContext(plan, groups.device, tp, run_dir if on_stage0 else None)
         )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from types import TracebackType
 
 import torch
 
@@ -12,16 +11,16 @@ from ppwork.protocol.topology import Role
 from ppwork.records.spans import WhichChunk
 from ppwork.runtime import Groups
 from ppwork.worker import progress
-from ppwork.worker.collectives import only_group, seeing
+from ppwork.worker.collectives import OnlyGroup, seeing
 
 CONSTRUCTOR = "constructor"
 
 
-@contextmanager
-def stage_code(
-    step: str, stage: object, groups: Groups, which: WhichChunk | None = None, *, seen: bool = False
-) -> Iterator[None]:
-    """Run user code; what it raises becomes a ``StageError``, itself as the cause.
+class StageCode:
+    """A block of user code; what it raises becomes a ``StageError``, itself as the cause.
+
+    A class, as it stands round every step: each generator that makes a context costs some 20 us on a rank
+    that has slept, whose caches are cold.
 
     Args:
         step: Such as ``encode``.
@@ -34,23 +33,43 @@ def stage_code(
         StageError: The body raised something that is not ours (the rank that ran it).
         LocalProtocolError: It was about to make a group, or to use one that it must not (that rank).
     """
-    outer = progress.enter(step, which)
-    try:
-        with without_autograd(stage, step), only_group(groups, _group_of(groups)), ExitStack() as more:
-            if seen:
-                more.enter_context(seeing(groups, None))
-            yield
-    except PPWorkError as error:
-        error.at(**(which or {}))
-        raise
-    except (Exception, SystemExit) as error:  # code 0 would look like a good end
-        raise StageError(
-            f"The stage's {step} raised {text_of(error)}",
-            where=which,
-            check_first="the traceback above: the last frame outside ppwork is yours",
-        ) from error
-    finally:
-        progress.leave(outer)
+
+    def __init__(
+        self,
+        step: str,
+        stage: object,
+        groups: Groups,
+        which: WhichChunk | None = None,
+        *,
+        seen: bool = False,
+    ) -> None:
+        self._step, self._which = step, which
+        self._mode, self._group = without_autograd(stage, step), OnlyGroup(groups, _group_of(groups))
+        self._seeing = seeing(groups, None) if seen else None
+
+    def __enter__(self) -> None:
+        self._outer = progress.enter(self._step, self._which)
+        self._mode.__enter__()
+        self._group.__enter__()
+        if self._seeing is not None:
+            self._seeing.__enter__()  # type: ignore[no-untyped-call]
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._seeing is not None:
+            self._seeing.__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
+        self._group.__exit__()
+        self._mode.__exit__(kind, error, trace)
+        progress.leave(self._outer)
+        if isinstance(error, PPWorkError):
+            error.at(**(self._which or {}))
+        elif isinstance(error, Exception | SystemExit):  # code 0 would look like a good end
+            raise StageError(
+                f"The stage's {self._step} raised {text_of(error)}",
+                where=self._which,
+                check_first="the traceback above: the last frame outside ppwork is yours",
+            ) from error
 
 
 def without_autograd(stage: object, step: str = "") -> torch.inference_mode | torch.no_grad:

@@ -14,7 +14,7 @@ import pytest
 from checkout import ROOT
 
 PACKAGE = ROOT / "ppwork"
-LIBRARY_FILES, LIBRARY_LINES = 29, 6176
+LIBRARY_FILES, LIBRARY_LINES = 29, 6286
 """``PPControlPlane`` may need so many, rooms' openings (``__init__``) beside it.
 
 To raise either, write the reason here. From 27 files and 4,400 lines: NCCL (what blocks its host is refused
@@ -37,7 +37,10 @@ chunk), and errors that named the chunk of a lane in place of the one in hand, o
 To 6,150: mistakes of a loop that were an `AttributeError` or a `KeyError`, left with code 0, or had sent an
 acknowledgement before they were found, are refused by name. To 6,166: a block that was left early, and a
 buffer that was written to while lent, name the line that did it, and a time beyond any run's is refused. To
-6,176: a store whose folder is gone is named, where torch tries for five minutes with Python's lock held.
+6,176: a store whose folder is gone is named, where torch tries for five minutes with Python's lock held. To
+6,286: tensors of up to 256 KB share a transfer (``lay_out``), a lent tensor is looked at once, by means that
+are cheap after a pause (``lent``), entries that follow each other at once are one write (``Recorder``), a
+lane lets the thread run that it has woken (``give_way``), and one that is late refuses no chunk.
 """
 TOP_PACKAGES, TOP_FILES = 13, 8
 """The eighth file is ``ranks``, the one place from which a prototype imports."""

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import psutil
 import pytest
@@ -201,12 +202,13 @@ def test_a_terminal_that_closes_and_ctrl_c_end_the_run_and_leave_nothing(tmp_pat
 def test_a_reference_that_is_stopped_ends_the_verification_or_dies_with_its_launcher(
     tmp_path, warm, launcher_dies
 ):
-    """It is stopped before it has imported torch, and is tied to the launcher by then."""
+    """It is stopped while it imports torch, and is tied to the launcher by then."""
     source = SCRIPT.replace("chunks=2000", "chunks=30, verify=True")
     # Cold: a reference that is forked may have compared its 30 chunks before it can be stopped.
     job = Job(tmp_path / "run", {**warm, WARM_VARIABLE: "0"}, source)
     try:
         reference = wait_for(lambda: reference_of(job.run_dir), 4 * END_S)
+        wait_for(lambda: "libtorch" in Path(f"/proc/{reference.pid}/maps").read_text(), 4 * END_S)
         suspend(reference)
         if launcher_dies:
             job.launcher.kill()

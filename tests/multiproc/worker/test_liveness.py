@@ -201,7 +201,7 @@ import sys, time
 from pathlib import Path
 import torch
 from ppwork import Plan
-from ppwork.worker.stage_code import stage_code
+from ppwork.worker.stage_code import StageCode
 from ppwork.runtime import PPControlPlane
 from ppwork.protocol.topology import Role
 from ppwork.worker.watchdog import Watchdog
@@ -213,7 +213,7 @@ with PPControlPlane.join(PLAN) as plane, Watchdog.beside(plane, Path(sys.argv[1]
         plane.receive_result()
     else:
         envelope = plane.receive()
-        with stage_code("generate", None, plane.groups, envelope.ids.where()):
+        with StageCode("generate", None, plane.groups, envelope.ids.where()):
             while True:
                 time.sleep(0.01)
 """

@@ -110,7 +110,7 @@ LATE = {
         "left without the end of `chunks()`",
         f"{LINES['# BREAK']}\nRank 2",
     ),
-    "stage0 fills anew": (0, "'x' of chunk 4 was written to before its", f"{LINES['# LENT']}\nRank 0"),
+    "stage0 fills anew": (0, "'x' of chunk 4 was written to before its", f"{LINES['# LENT']}, in drive\n"),
 }
 
 

@@ -24,7 +24,7 @@ from ppwork.protocol.envelope import (
     TensorSpec,
 )
 from ppwork.protocol.header import HEADER, HEADER_BYTES, Kind, Limits, body_room, pack_header
-from ppwork.protocol.wire import ALIGN, SCHEMA_SLOTS, Body, Decoder, Encoder, lay_out, to_message
+from ppwork.protocol.wire import ALIGN, JOIN_BYTES, SCHEMA_SLOTS, Body, Decoder, Encoder, lay_out, to_message
 
 LIMITS = Limits(frame_bytes=512, max_body_bytes=4096, max_tensors=8, max_message_bytes=1 << 20)
 ROOM = body_room(LIMITS.frame_bytes)
@@ -222,15 +222,15 @@ def taken(specs, offsets):
 @given(spec_lists, st.integers(8, 128).map(lambda n: 64 * n))
 def test_every_tensor_gets_one_aligned_place_and_none_overlap(specs, frame_bytes):
     layout = lay_out(specs, frame_bytes)
-    for spec, inline, alone in zip(specs, layout.inline, layout.alone, strict=True):
-        places = (inline is not None) + (alone is not None)
+    for spec, inline, behind in zip(specs, layout.inline, layout.behind, strict=True):
+        places = (inline is not None) + (behind is not None)
         assert places == (spec.device == "cpu" and spec.nbytes > 0)
     for offsets, start, end in (
         (layout.inline, body_room(frame_bytes), frame_bytes),
-        (layout.alone, 0, layout.recv_bytes),
+        (layout.behind, 0, layout.recv_bytes),
     ):
         cursor = start
-        for offset, nbytes in taken(specs, offsets):
+        for offset, nbytes in sorted(taken(specs, offsets)):
             assert offset % ALIGN == 0
             assert offset >= cursor
             cursor = offset + nbytes
@@ -250,8 +250,19 @@ def test_small_cpu_tensors_ride_in_the_frame_and_nothing_else():
     )
     layout = lay_out(specs, 256)
     assert layout.inline == (128, None, None, None, 192, None)
-    assert layout.alone == (None, None, 0, None, None, 4096)
-    assert layout.recv_bytes == 4096 + ALIGN
+    assert layout.behind == (None, None, 0, None, None, 4096)
+    assert layout.joined_bytes == layout.recv_bytes == 4096 + ALIGN
+
+
+def test_what_does_not_fit_into_the_frame_shares_one_transfer_unless_it_is_large():
+    """Each transfer costs more than a copy of some 10 KB; one tensor has nothing to be joined with."""
+    small, large = ("uint8", (4000,)), ("uint8", (JOIN_BYTES + 1,))
+    of = [large, small, large, small]
+    layout = lay_out([TensorSpec(str(n), *each) for n, each in enumerate(of)], 256)
+    assert layout.joined_bytes == 2 * 4032
+    assert layout.behind[1::2] == (0, 4032)
+    assert layout.behind[0] == layout.joined_bytes < layout.behind[2]
+    assert lay_out(layout.specs[:3], 256).joined_bytes == 0
 
 
 # What the sender refuses: nothing has left

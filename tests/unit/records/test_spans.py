@@ -83,6 +83,17 @@ def test_every_line_is_on_disk_before_the_recorder_is_closed(tmp_path):
         assert [entry.name for entry in read_entries(tmp_path, 2)] == ["one", "two"]
 
 
+def test_an_entry_that_is_followed_up_goes_out_with_the_next_one_of_any_thread_or_at_the_end(tmp_path):
+    with Recorder(span_file(tmp_path, 2)) as recorder:
+        recorder.add_span("preflight", 1, more=True)
+        assert read_entries(tmp_path, 2) == []
+        recorder.instant("envelope.send")
+        assert [entry.name for entry in read_entries(tmp_path, 2)] == ["preflight", "envelope.send"]
+        recorder.add_span("decode", 1, more=True)
+        assert recorder.entries == 3
+    assert [entry.name for entry in read_entries(tmp_path, 2)] == ["preflight", "envelope.send", "decode"]
+
+
 def test_closed_recorder_drops_entries(tmp_path):
     recorder = Recorder(span_file(tmp_path, 0))
     recorder.instant("kept")

@@ -19,7 +19,7 @@ from ppwork.runtime import PPControlPlane
 from ppwork.runtime.groups import Groups
 from ppwork.runtime.lanes import Lane, result_of
 from ppwork.runtime.stage0 import Stage0Plane
-from ppwork.worker.collectives import only_group
+from ppwork.worker.collectives import OnlyGroup
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ CALLS = {
 def test_stage_code_on_another_group_is_refused_whatever_it_calls(groups, call, group):
     """F08 and R6: there is no process group in this process at all, so nothing was asked of a backend."""
     said = group or "the default group (world_pg)"
-    with only_group(groups, "tp_pg"), pytest.raises(LocalProtocolError) as caught:
+    with OnlyGroup(groups, "tp_pg"), pytest.raises(LocalProtocolError) as caught:
         CALLS[call](group and groups[group])
     assert f"Stage code called {call} on {said}; inside stage 1 only tp_pg may be used" in caught.value.what
     assert caught.value.where == {"rank": 1, "role": "leader", "group": "tp_pg"}
@@ -75,12 +75,12 @@ def test_a_group_that_a_pipeline_has_not_got_is_refused_with_those_that_it_has()
 def test_nobody_makes_a_group_in_stage_code_and_stage_0_uses_none(groups):
     """The others do something else now, so it would end at the time-out, and rank 0 be blamed."""
     with (
-        only_group(groups, "tp_pg"),
+        OnlyGroup(groups, "tp_pg"),
         pytest.raises(LocalProtocolError, match="make a process group") as caught,
     ):
         dist.distributed_c10d._process_group_name([1, 2], use_hashed_name=False)
     assert "context.tp.device_mesh" in caught.value.check_first
-    with only_group(groups, None), pytest.raises(LocalProtocolError, match="inside stage 0 none may be used"):
+    with OnlyGroup(groups, None), pytest.raises(LocalProtocolError, match="inside stage 0 none may be used"):
         dist.all_reduce(torch.ones(1), group=groups["tp_pg"])
 
 
@@ -94,7 +94,7 @@ def test_other_threads_and_what_comes_after_the_stage_are_left_alone(groups):
         except Exception as error:  # noqa: BLE001  whatever torch says without a group
             others.append(error)
 
-    with only_group(groups, "tp_pg"):
+    with OnlyGroup(groups, "tp_pg"):
         thread = threading.Thread(target=lane)
         thread.start()
         thread.join()

@@ -202,6 +202,21 @@ def test_a_lane_at_its_bound_refuses_before_anything_is_posted(plane_of):
     assert len(posted) == plane.session.last_ids.call_id + 1
 
 
+@pytest.mark.parametrize("depth", [1, 3])
+def test_a_lane_that_is_late_holds_the_next_chunk_back_and_refuses_none(plane_of, depth):
+    """On a busy machine: its chunks were answered, and it had not been told yet that they have left."""
+    plane = plane_of(Role.STAGE0, depth)
+    down, up = plane.links["down_pg"], plane.links["up_pg"]
+    down.may_leave.clear()
+    threading.Timer(0.3, down.may_leave.set).start()
+    for k in range(3 * depth + 6):
+        plane.send(X)
+        up.coming.put(answer(k))
+        plane.receive_result()
+    until(lambda: not plane.sending)
+    assert down.acts.count(("wait", "lane-down_pg")) == 3 * depth + 6
+
+
 # The leader's broadcast
 
 
