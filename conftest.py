@@ -8,7 +8,7 @@ import pytest
 
 from ppwork.launcher.torchrun import child_environment
 from ppwork.launcher.warm import WarmLauncher
-from ppwork.process import WARM_VARIABLE
+from ppwork.process import WARM_VARIABLE, importing
 
 LONGEST_FIRST = (
     "test_processes.py",
@@ -36,6 +36,13 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     # A program under coverage is half as quick, and is not what its test is about.
     for name in ("COVERAGE_PROCESS_CONFIG", "COVERAGE_PROCESS_START"):
         os.environ.pop(name, None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Find all tests without the garbage collector, which would find none, and later not see them again."""
+    with importing():
+        return (yield)
 
 
 @pytest.hookimpl(trylast=True)

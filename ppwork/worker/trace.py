@@ -18,7 +18,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -204,8 +204,8 @@ class CallRecorder:
     def _replace_public(self, module: ModuleType) -> None:
         self._c10d = module.distributed_c10d
         self._arguments = Arguments(self._c10d, self._introduce)
+        self._replace(self._c10d, PUBLIC)
         for name in PUBLIC:
-            self._replace(self._c10d, name)
             if (ours := self._c10d.__dict__.get(name)) is not None:
                 self._put += [(home, name, ours) for home in (self._c10d, module) if hasattr(home, name)]
         work = self._c10d.Work
@@ -216,8 +216,7 @@ class CallRecorder:
 
     def _replace_functional(self, module: ModuleType) -> None:
         self._later = module.AsyncCollectiveTensor
-        for name in FUNCTIONAL:
-            self._replace(module, name)
+        self._replace(module, FUNCTIONAL)
 
     def _replace_ddp(self, module: ModuleType) -> None:
         import torch
@@ -243,15 +242,18 @@ class CallRecorder:
         ddp.forward = _compiled_as(functools.wraps(forward)(forward_noted), forward)
         torch.autograd.backward = _compiled_as(functools.wraps(backward)(backward_recorded), backward)
 
-    def _replace(self, module: ModuleType, name: str) -> None:
-        function = getattr(module, name, None)
-        if function is None:  # another version of torch
-            return
-        wrapper = self._waiting(function) if name == WAIT_TENSOR else self._wrapped(function, name)
-        for other in list(sys.modules.values()):
-            names = getattr(other, "__dict__", {})
-            if names.get(name) is function:
-                names[name] = wrapper
+    def _replace(self, module: ModuleType, names: Sequence[str]) -> None:
+        # Another version of torch has not all of them.
+        torchs = {name: function for name in names if (function := getattr(module, name, None)) is not None}
+        ours = {
+            name: self._waiting(function) if name == WAIT_TENSOR else self._wrapped(function, name)
+            for name, function in torchs.items()
+        }
+        for other in list(sys.modules.values()):  # once: there are 1,500
+            known = getattr(other, "__dict__", {})
+            for name in ours.keys() & known.keys():
+                if known[name] is torchs[name]:
+                    known[name] = ours[name]
 
     def _wrapped(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
         places, inside, starts = Parameters.of(function), self._inside, name == START

@@ -8,6 +8,10 @@ import time
 from functools import wraps
 from pathlib import Path
 
+from checkout import EXAMPLES
+
+sys.path.insert(0, str(EXAMPLES))
+
 import three_stages
 
 STEPS = {"Encoder": "encode", "Generator": "step", "Decoder": "step"}

@@ -48,8 +48,8 @@ JOBS = {
     "killed": ("killed.py", {}),
     "hang": ("missing.py", {"PYTHONFAULTHANDLER": "1"}),
 }
-COLD = tuple(name for name, (_, more) in JOBS.items() if more)
-"""What a fork of a warm launcher cannot have is in these: variables that torch and Python read at import."""
+COLD = ("hang",)
+"""What a fork of a warm launcher cannot have is in it: a variable that Python reads at its start."""
 STAYS = ("missing",)
 """In these rank 2 does not end by itself: torchrun does it."""
 

@@ -131,6 +131,7 @@ def test_a_plan_gives_the_same_outputs_records_and_files(monkeypatch, tmp_path, 
 
 SPAWNING = """
 import multiprocessing
+import weakref
 
 def answer(given):
     return 2 * given
@@ -138,17 +139,21 @@ def answer(given):
 if __name__ == "__main__":
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         print(pool.map(answer, [21]))
+    weakref.finalize(multiprocessing, print, "put away")
 """
 
 
 def test_a_program_whose_path_is_relative_spawns_processes(monkeypatch, tmp_path):
-    """They read the program anew; the warm launcher began in another folder than the program runs in."""
+    """They read the program anew; the warm launcher began in another folder than the program runs in.
+
+    And what a program wants to be done at its end is done, though torch's own is not.
+    """
     (tmp_path / "my_spawning.py").write_text(SPAWNING)
     pp.launch_script(SEEN, nproc=1, arguments=("well", str(tmp_path)), out=tmp_path / "first")  # it is warm
     monkeypatch.chdir(tmp_path)
     run = pp.launch_script("my_spawning.py", nproc=1, out=tmp_path / "run", limit_s=60)
     assert "started cold" not in (tmp_path / "run" / TORCHRUN_LOG).read_text()
-    assert run.printed(0) == "[42]\n"
+    assert run.printed(0) == "[42]\nput away\n"
 
 
 def owner(tmp_path, *command: str) -> subprocess.Popen[str]:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
-import subprocess
-import sys
 from importlib.util import find_spec
 
 import pytest
 from checkout import EXAMPLES, ROOT, SUPPORT
-from plain_torchrun import torchrun
+from plain_torchrun import torchrun, torchrun_to_its_end
 
 import ppwork as pp
 from ppwork.records.run import log_file
@@ -130,22 +127,13 @@ def test_three_stages_are_two_pipelines_with_a_rank_in_both(tmp_path):
     assert pp.open(tmp_path / "first").summary["chunks"] == 6
 
 
-def changed_three_stages(run_dir, change: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
-    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(EXAMPLES)}
-    return subprocess.run(
-        [*command, str(SUPPORT / "changed_three_stages.py"), str(run_dir), change],
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-        env=environment,
-    )
+def changed_three_stages(run_dir, change: str) -> int:
+    return torchrun_to_its_end(4, SUPPORT / "changed_three_stages.py", run_dir, change).code
 
 
 def test_three_stages_work_at_once(tmp_path):
     """Of 50 ms each: while rank 3 has a chunk, ranks 1 and 2 have the next, and rank 0 one after that."""
-    assert changed_three_stages(tmp_path, "slow").returncode == 0
+    assert changed_three_stages(tmp_path, "slow") == 0
     encoded, generated, decoded = (
         [e for e in read_entries(tmp_path / name, rank) if isinstance(e, Span) and e.name == step]
         for name, rank, step in (("first", 0, "encode"), ("first", 1, "generate"), ("second", 1, "generate"))
@@ -163,8 +151,7 @@ def test_three_stages_work_at_once(tmp_path):
     ("stage", "begins"), [("Encoder", ("first", 0)), ("Generator", ("first", 2)), ("Decoder", ("second", 1))]
 )
 def test_a_failure_in_one_of_three_stages_ends_all_and_is_named_where_it_began(tmp_path, stage, begins):
-    done = changed_three_stages(tmp_path, stage)
-    assert done.returncode == 1
+    assert changed_three_stages(tmp_path, stage) == 1
     name, rank = begins
     cause = pp.diagnose(tmp_path / name).cause
     assert (cause.rank, cause.what.endswith(f"raised ValueError: {stage} broke")) == (rank, True)

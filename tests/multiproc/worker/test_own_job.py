@@ -10,7 +10,7 @@ import sys
 
 import pytest
 from checkout import EXAMPLES, ROOT, SUPPORT
-from plain_torchrun import torchrun
+from plain_torchrun import torchrun, torchrun_to_its_end
 
 import ppwork as pp
 from ppwork.pictures.timelines import timeline_files
@@ -154,12 +154,9 @@ def test_a_late_mistake_at_depth_3_is_named_with_its_chunk_long_before_the_time_
 @pytest.mark.parametrize("case", ["follower raises", "follower hangs", "leader hangs"])
 def test_a_loop_of_ones_own_that_fails_is_diagnosed_from_its_folder_and_from_its_logs_alone(tmp_path, case):
     rank = 1 if case.startswith("leader") else 2
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"]
-    logs = ["--log-dir", str(tmp_path / "logs"), "--redirects", "3"]
-    script = [str(SUPPORT / "bad_loops.py"), case, str(tmp_path / "run")]
-    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
-    done = subprocess.run([*command, *logs, *script], timeout=110, check=False, env=environment)
-    assert done.returncode == 1
+    logs = ("--log-dir", str(tmp_path / "logs"), "--redirects", "3")
+    ended = torchrun_to_its_end(3, SUPPORT / "bad_loops.py", case, tmp_path / "run", options=logs)
+    assert ended.code == 1
     by_folder, by_logs = pp.diagnose(tmp_path / "run"), pp.diagnose(tmp_path / "logs")
     assert (by_folder.cause.rank, by_logs.cause.rank) == (rank, rank)
     assert by_folder.cause.where["chunk_index"] == BAD
