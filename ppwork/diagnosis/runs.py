@@ -344,6 +344,9 @@ def _without_cause(evidence: RunEvidence, exit_code: int | None) -> Diagnosis:
                 else "the run ended well"
             )
             headline = f"Nothing failed: {ended}."
+            odd = summary.get("results_differ")
+            if isinstance(odd, list) and odd:
+                headline += f" But mesh ranks returned other tensors for chunk {odd[0]}: see rank1.log."
             return Diagnosis(evidence.run_dir, headline=headline)
         what = f"No rank failed; the output differed from the single-process reference by {worst}."
         check = "do the stages use anything but their context and inputs?"

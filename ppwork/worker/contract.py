@@ -23,6 +23,8 @@ from ppwork.stage import Chunk, Emission, Pause, Result, Tensors
 from ppwork.worker.user_lines import as_written
 
 RETURNS = ("RETURN_VALUE", "RETURN_CONST")
+MOST_RETURNS = 3
+"""That are shown by their lines; of a method with more, the line where it begins."""
 
 
 def optional(stage: object, name: str) -> Callable[..., Any]:
@@ -166,5 +168,5 @@ def _return_of(stage: object, method: str) -> str:
         return f"the `return` of {type(stage).__name__}.{method}"
     returns = (step.positions for step in dis.get_instructions(code) if step.opname in RETURNS)
     lines = sorted({at.lineno for at in returns if at is not None and at.lineno is not None})
-    places = " or ".join(map(str, lines)) or code.co_firstlineno
+    places = " or ".join(map(str, lines)) if 0 < len(lines) <= MOST_RETURNS else code.co_firstlineno
     return f"the `return` of {type(stage).__name__}.{method}, {as_written(code.co_filename)}:{places}"

@@ -116,7 +116,7 @@ def join(
     words.also = partial(write_flight, folder, rank)
     try:
         with recorder, Watchdog(plan, rank, folder, recorder, words=words, pulse=pulse) as watchdog:
-            watchdog.joined(on_cuda=groups.device.type == "cuda")
+            watchdog.joined(on_cuda=groups.device.type == "cuda", hangs_up=not seat.in_group)
             recorder.write(whose_clock(rank, clocks[rank]))
             settle_clocks(groups, recorder, clocks)
             with recorded(plan, groups, recorder, words) as plane:

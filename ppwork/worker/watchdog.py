@@ -35,6 +35,7 @@ from ppwork.records.failure import is_users
 from ppwork.records.pulse import Pulse, PulseState, read_pulse
 from ppwork.records.spans import Recorder
 from ppwork.worker import progress
+from ppwork.worker.farewell import Farewell
 from ppwork.worker.last_words import FailureWriter
 from ppwork.worker.peer_watch import PeerWatch
 from ppwork.worker.progress import PAUSED_S, Progress, Sample
@@ -92,7 +93,8 @@ class Watchdog:
         self._main = threading.get_ident()
         self._warned: set[str] = set()
         self._ticked_s = time.monotonic()
-        self._joined = self._on_cuda = False
+        self._joined = self._on_cuda = self._hangs_up = False
+        self._others = tuple(other for other in range(plan.world_size) if other != rank)
         self._place: tuple[int, int] | None = None
         self._sat = 0
         self._winding = threading.Lock()
@@ -116,12 +118,14 @@ class Watchdog:
         self._thread.start()
         return self
 
-    def joined(self, *, on_cuda: bool) -> None:
+    def joined(self, *, on_cuda: bool, hangs_up: bool = True) -> None:
         """Say that this rank has been brought up: from now on ``stall_s`` applies; main thread only.
+
+        ``hangs_up``: a stuck rank may close its connections to tell its peers: none is the job's own.
 
         Without it the first steps, which may come sooner than the next beat, had the long bound of a start.
         """
-        self._joined, self._on_cuda = True, on_cuda
+        self._joined, self._on_cuda, self._hangs_up = True, on_cuda, hangs_up
         self._wind_up()
         self._pulse.beat(PulseState.IDLE)
 
@@ -188,6 +192,10 @@ class Watchdog:
             faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
             self._words.write(error, source=_source_of(frame), stack=_stack_of(frame))
         self._pulse.leave(self._words.exit_code)
+        if frame is not None and self._hangs_up:
+            # The main thread comes to no call that tells them; and torchrun ends those that have not heard.
+            self._words.farewell = Farewell(deaf=self._others)
+            self._words.stay_for_peers()
         self._leave(self._words.exit_code)
 
 

@@ -215,6 +215,7 @@ def test_without_digests_results_that_differ_in_a_first_chunk_are_told_and_the_r
     run = pp.launch(toy(verify=False, stage1="guarded_stages:Drifts"), out=tmp_path / "run")
     assert run.summary["results_differ"] == [1]
     assert "of chunk 1 differed on the mesh; the leader's were sent" in dict(rows_of(run))["results"]
+    assert "But mesh ranks returned other tensors for chunk 1" in pp.diagnose(run).text
     for rank in run.plan.topology.mesh_ranks:
         told = "results of chunk 1 differ: rank 2 had another 'small'; the leader's are sent"
         assert told in log_file(run.run_dir, rank).read_text()
