@@ -173,9 +173,9 @@ MUTATIONS = (
     ),
     Mutation(
         "preflight-first", "F01 F02 F03 F10", "ppwork/runtime/stage0.py",
-        "                outgoing = self.preflight(envelope)\n",
-        '                self._commit("envelope.send", ids)\n'
-        "                outgoing = self.preflight(envelope)\n",
+        "            outgoing = self.preflight(envelope)\n",
+        '            self._commit("envelope.send", ids)\n'
+        "            outgoing = self.preflight(envelope)\n",
         (f"{BACKEND}::test_what_cannot_travel_is_refused_before_the_commitment_point",),
     ),
     Mutation(
@@ -222,8 +222,8 @@ MUTATIONS = (
     ),
     Mutation(
         "recorder-stops-at-a-torn-line", "F20", "ppwork/records/spans.py",
-        "                self._file = None\n                raise RecordError(",
-        "                raise RecordError(",
+        "            self._file = None\n            raise RecordError(",
+        "            raise RecordError(",
         (f"{UNIT}/records/test_torn_folder.py::"
          "test_a_recorder_that_cannot_write_says_so_once_and_leaves_a_torn_line_at_the_end_only",),
     ),
