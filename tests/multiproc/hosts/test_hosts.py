@@ -59,7 +59,7 @@ def connects(one, other):
 def test_each_has_a_name_processes_and_a_clock_of_its_own(hosts):
     here_s = float(said(hosts[0], "cat", "/proc/uptime").split()[0])
     there_s = float(said(hosts[1], "cat", "/proc/uptime").split()[0])
-    assert 5000 <= there_s - here_s < 5010
+    assert 4999.9 < there_s - here_s < 5010  # each is cut to hundredths
     for host in hosts:
         assert said(host, "uname", "-n") == host.name
         assert said(host, "sh", "-c", "ls -d /proc/[0-9]* | wc -l") in {"3", "4", "5"}  # not this machine's
