@@ -324,7 +324,7 @@ class PPControlPlane:
                 job = self._lanes[name].submit(partial(self._notify, name, outgoing))
                 result_of(job, NOTICE_TIMEOUT_S, what="notice", group=name)
             except Exception as unsent:  # noqa: BLE001  the first error is the one to report
-                log.warning("notice.unsent group=%s %s", name, unsent)
+                log.info("notice.unsent group=%s %s", name, unsent)  # it may have left, with news of its own
         if self.device is not None:
             # Last: a device that has failed says so to whoever asks, and may let him wait.
             with suppress(Exception):

@@ -10,6 +10,13 @@ from contextlib import suppress
 from types import TracebackType
 from typing import NoReturn
 
+_in_short: list[tuple[BaseException, str]] = []
+
+
+def show_in_short(error: BaseException, text: str) -> None:
+    """Have an error that nobody catches shown by this text: its traceback is elsewhere."""
+    _in_short.append((error, text))
+
 
 def leave_hard() -> NoReturn:
     """End a failed process once its traceback is shown: no destructor of a group may wait for a kernel."""
@@ -42,7 +49,10 @@ def leave_hard_if_uncaught() -> None:
         return
 
     def shown(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        show(kind, error, trace)
+        if in_short := next((text for known, text in _in_short if known is error), ""):
+            sys.stderr.write(in_short)
+        else:
+            show(kind, error, trace)
         if not issubclass(kind, KeyboardInterrupt):  # that ends by its signal
             atexit.unregister(leave_hard)
             atexit.register(leave_hard_last)  # after all others, so it comes before them
