@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -61,6 +61,9 @@ class Watch(Protocol):
 
     def timed(self, name: str) -> None:
         """The loop times a step of this name itself."""
+
+    def answered(self, tensors: Mapping[str, object]) -> None:
+        """``reply`` was called with these."""
 
 
 @dataclass

@@ -27,12 +27,13 @@ from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.clocks import host_of, whose_clock
 from ppwork.records.flight import NCCL_DUMP_VARIABLE
 from ppwork.records.pulse import Pulse
-from ppwork.records.run import QUEUE, SUMMARY_FILE
-from ppwork.records.spans import Recorder, span_file
+from ppwork.records.run import ODD_RESULTS, QUEUE, SUMMARY_FILE, Run
+from ppwork.records.spans import Recorder, read_entries, span_file
 from ppwork.runtime import FollowerPlane, Groups, Hook, LeaderPlane, MeshPlane, PPControlPlane, Stage0Plane
 from ppwork.runtime.groups import join as join_groups
 from ppwork.runtime.seat import Seat, gather
 from ppwork.stage import Generator, NoTensorParallel, Stage0, StageContext
+from ppwork.timeline.measures import differing_chunks
 from ppwork.worker import progress
 from ppwork.worker.clock_exchange import gather_clocks, settle_clocks
 from ppwork.worker.collectives import TPGroup
@@ -121,8 +122,12 @@ def join(
             settle_clocks(groups, recorder, clocks)
             with recorded(plan, groups, recorder, words) as plane:
                 yield plane
-            if rank == STAGE0_RANK and not (folder / SUMMARY_FILE).exists():
-                write_summary(plan, folder, groups.device.type)
+            if rank == STAGE0_RANK:
+                if not (folder / SUMMARY_FILE).exists():
+                    write_summary(plan, folder, groups.device.type)
+                of_mesh = {each: read_entries(folder, each) for each in groups.topology.mesh_ranks}
+                if odd := differing_chunks(of_mesh):
+                    Run(folder, None).complete({ODD_RESULTS: odd})
     except BaseException as error:
         words.write(error)
         raise
