@@ -224,6 +224,7 @@ def _places(
         later = on_one_clock and record.at_ns > cause.at_ns > 0
         after = f" after {(record.at_ns - cause.at_ns) / 1e9:.3f} s" if later else ""
         known = tells_of_a_freeze(record) and record.where.get("peer") == cause.rank  # the headline says it
+        known = known or bool(record.between and cause.between)
         error = record.error_type if known else _error(record)
         lines[record.rank] = f"then rank {record.rank}{after}: {error}{_last(evidence, record.rank)}"
     for rank in range(evidence.topology.world_size):

@@ -173,6 +173,7 @@ def test_a_sum_behind_one_ranks_flag_is_caught_at_the_end_of_the_last_chunk(tmp_
     assert run.failure.headline.startswith(
         "Ranks 1 and 2 differ in chunk 1: rank 1 ended it after 1 collective "
     )
+    assert "LocalProtocolError: Ranks" not in run.failure.what  # of the other rank the same is not said again
     assert run.failure.where["chunk_index"] == 1
     assert run.failure.where["group"] == "tp_pg"
     mesh = [record for record in records if record.error_type == "LocalProtocolError"]
