@@ -37,8 +37,9 @@ from ppwork.records.files import read_json
 from ppwork.records.flight import Flight, read_flight
 from ppwork.records.hosts import HostsRecord
 from ppwork.records.pulse import PulseView, read_pulse
-from ppwork.records.run import SUMMARY_FILE, TORCHRUN_LOG, LaunchEnd, log_file
+from ppwork.records.run import SUMMARY_FILE, TORCHRUN_LOG, LaunchEnd, log_file, odd_results
 from ppwork.records.spans import Entry, read_entries
+from ppwork.timeline.measures import differing_chunks
 
 MEANINGS = {
     SECONDARY: "left because a peer did",
@@ -224,6 +225,12 @@ class RunEvidence:
         """``summary.json``, or ``None``: rank 0 did not come to its end."""
         found = (read_json(folder / SUMMARY_FILE, dict[str, Any]) for folder in self.folders)
         return next((summary for summary in found if summary is not None), None)
+
+    @cached_property
+    def odd_results(self) -> list[int]:
+        """Chunks of which the mesh ranks returned different results, by what they or the launcher wrote."""
+        mesh = {rank: self.entries.get(rank, []) for rank in self.topology.mesh_ranks}
+        return sorted({*odd_results(self.summary or {}), *differing_chunks(mesh)})
 
     def log_of(self, rank: int) -> str:
         """Return the path of a rank's log; torchrun's, if it did not open its own, or for no rank (-1).

@@ -47,9 +47,9 @@ from ppwork.diagnosis.own_calls import alone, with_own_call
 from ppwork.diagnosis.report import death
 from ppwork.diagnosis.run_evidence import RunEvidence
 from ppwork.diagnosis.stacks import frames_of
-from ppwork.diagnosis.uneven import beside, ledger_difference, uneven
+from ppwork.diagnosis.uneven import beside, ledger_difference, uneven, widened
 from ppwork.diagnosis.waits import roots, waits_of
-from ppwork.errors import PeerTimeoutError, PlanError, StuckError, named_ranks
+from ppwork.errors import PeerTimeoutError, PlanError, StuckError, named_chunks, named_ranks
 from ppwork.plan import Plan
 from ppwork.process import PAST_LIMIT, TORCHRUN_HUNG, TORCHRUN_STOPPED
 from ppwork.protocol.backend_errors import SILENT_PEER_CHECK, without_noise
@@ -109,6 +109,9 @@ def diagnose(
         return _without_cause(evidence, exit_code)
     if cause.error_type == KeyboardInterrupt.__name__:
         cause = _interrupted(evidence, cause)
+    # Who noticed saw those that had come by then, and the ledgers have who came later.
+    if cause.between and (all_of_them := ledger_difference(evidence)) is not None:
+        cause = widened(cause, all_of_them)
     return _explained(evidence, statements, cause, waits)
 
 
@@ -146,14 +149,25 @@ def _explained(
     return Diagnosis(
         evidence.run_dir,
         cause,
-        lines=users_lines(cause) if not cause.symptom else (),
+        lines=users_lines(cause) if not (cause.symptom or cause.between) else (),
         log=evidence.log_of(cause.rank),
+        seen=_odd_results(evidence),
         others=tuple(others),
         places=_places(evidence, cause, others, waits),
         waits=waits,
         flight=tuple(map(str, differences(flights))),
         unknown=_unread(evidence) + (unknown if hang else ()) + open_questions(evidence, cause, others),
         headline=_headline(evidence, cause),
+    )
+
+
+def _odd_results(evidence: RunEvidence) -> tuple[str, ...]:
+    """Return a line about results of mesh ranks that were not the same, which fail no run."""
+    if not (odd := evidence.odd_results):
+        return ()
+    return (
+        f"Mesh ranks returned different results in {named_chunks(odd)}: the leader's were sent. "
+        "Which rank, which tensor: the logs of the mesh ranks, or a run with `--digests`",
     )
 
 
@@ -187,7 +201,7 @@ def users_lines(record: FailureRecord) -> tuple[str, ...]:
 
 
 def _headline(evidence: RunEvidence, cause: FailureRecord) -> str:
-    if cause.rank < 0:
+    if cause.rank < 0 or cause.between:
         return cause.what
     rank = f"{cause.rank} ({evidence.topology.role(cause.rank)})"
     error = f"{cause.error_type}: {without_noise(cause.what)}"
@@ -213,6 +227,7 @@ def _places(
         later = on_one_clock and record.at_ns > cause.at_ns > 0
         after = f" after {(record.at_ns - cause.at_ns) / 1e9:.3f} s" if later else ""
         known = tells_of_a_freeze(record) and record.where.get("peer") == cause.rank  # the headline says it
+        known = known or bool(record.between and cause.between)
         error = record.error_type if known else _error(record)
         lines[record.rank] = f"then rank {record.rank}{after}: {error}{_last(evidence, record.rank)}"
     for rank in range(evidence.topology.world_size):
@@ -348,11 +363,9 @@ def _without_cause(evidence: RunEvidence, exit_code: int | None) -> Diagnosis:
                 if (count := summary.get("chunks"))
                 else "the run ended well"
             )
-            headline = f"Nothing failed: {ended}."
-            odd = summary.get("results_differ")
-            if isinstance(odd, list) and odd:
-                headline += f" But mesh ranks returned other tensors for chunk {odd[0]}: see rank1.log."
-            return Diagnosis(evidence.run_dir, headline=headline)
+            return Diagnosis(
+                evidence.run_dir, headline=f"Nothing failed: {ended}.", seen=_odd_results(evidence)
+            )
         what = f"No rank failed; the output differed from the single-process reference by {worst}."
         check = "do the stages use anything but their context and inputs?"
         cause = record_of(evidence, NOBODY, "OutputDiffers", what, check)

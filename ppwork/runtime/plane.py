@@ -11,7 +11,7 @@ import atexit
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -60,6 +60,9 @@ class Watch(Protocol):
 
     def timed(self, name: str) -> None:
         """The loop times a step of this name itself."""
+
+    def answered(self, tensors: Mapping[str, object]) -> None:
+        """``reply`` was called with these."""
 
 
 @dataclass

@@ -30,15 +30,18 @@ from ppwork.errors import LocalProtocolError
 from ppwork.protocol.backend_errors import naming_peers
 from ppwork.protocol.envelope import ChunkPlan, PPEnvelope
 from ppwork.protocol.topology import Role
-from ppwork.records.ledger import CollectiveCall, compare_calls
+from ppwork.records.difference import difference_of
+from ppwork.records.ledger import RECORD_BYTES, CollectiveCall
 from ppwork.records.spans import WhichChunk
 from ppwork.runtime.groups import Groups
 from ppwork.worker import operators
 from ppwork.worker.arguments import OPERATOR_ENDS
-from ppwork.worker.shared_calls import ROOTS, calls_of_this_thread, operation
+from ppwork.worker.shared_calls import ROOTS, calls_of_this_thread, error_of, operation
 from ppwork.worker.tally import Tally
 from ppwork.worker.user_lines import line_from, outwards
 
+MOST_SHOWN = 64
+"""Calls of a chunk that mesh ranks which differ show each other: the newest."""
 QUERIES = ("get_backend_config", "get_backend", "_set_pg_timeout", "get_rank", "get_world_size")
 """Callers of the membership test that talk to nobody; torch asks them itself when it logs an exception."""
 _inside = threading.local()
@@ -128,15 +131,28 @@ def exchange(groups: Groups, raw: bytes) -> list[bytes]:
 def compare(groups: Groups, tally: Tally, operation: str) -> None:
     """Compare what all mesh ranks are about to do; no operation is the end of the chunk.
 
-    Collective, Blocks: As ``exchange``.
+    Collective, Blocks: As ``exchange``; where they differ twice.
 
     Raises:
         LocalProtocolError: They are not about to do the same (every mesh rank, with the same text).
     """
-    calls = [CollectiveCall.from_bytes(raw) for raw in exchange(groups, tally.call(operation).to_bytes())]
-    if (difference := compare_calls(calls, groups.topology.mesh_ranks)) is not None:
-        what, check_first = difference
-        raise LocalProtocolError(what, where={"group": "tp_pg", **tally.where()}, check_first=check_first)
+    ranks, newest = groups.topology.mesh_ranks, tally.call(operation)
+    calls = [CollectiveCall.from_bytes(raw) for raw in exchange(groups, newest.to_bytes())]
+    if difference_of({rank: [call] for rank, call in zip(ranks, calls, strict=True)}) is None:
+        tally.made.append(newest)
+        return
+    # They began to differ maybe at an earlier call, whose line alone was another one.
+    made = b"".join(call.to_bytes() for call in tally.made[-MOST_SHOWN:])
+    earlier = exchange(groups, made.ljust(MOST_SHOWN * RECORD_BYTES, b"\0"))
+    chunks = {rank: [*_calls_in(raw), call] for rank, raw, call in zip(ranks, earlier, calls, strict=True)}
+    difference = difference_of(chunks)
+    assert difference is not None, "their newest calls differ"  # noqa: S101
+    raise error_of(difference, {"group": "tp_pg", **tally.where()})
+
+
+def _calls_in(raw: bytes) -> list[CollectiveCall]:
+    parts = [raw[at : at + RECORD_BYTES] for at in range(0, len(raw), RECORD_BYTES)]
+    return [CollectiveCall.from_bytes(part) for part in parts if part.strip(b"\0")]
 
 
 @contextmanager
@@ -159,7 +175,7 @@ def counting(groups: Groups, tally: Tally, envelope: PPEnvelope) -> Iterator[Chu
         if tally.comparing:
             compare(groups, tally, "")
         elif shared is not None:
-            shared.end()
+            tally.odd = shared.end(tally.digest)
     finally:
         tally.end()
         if shared is not None:

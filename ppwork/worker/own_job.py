@@ -29,13 +29,14 @@ from ppwork.records.clocks import host_of, whose_clock
 from ppwork.records.failure import failure_file
 from ppwork.records.flight import NCCL_DUMP_VARIABLE
 from ppwork.records.pulse import Pulse
-from ppwork.records.run import QUEUE, SUMMARY_FILE
-from ppwork.records.spans import Recorder, span_file
+from ppwork.records.run import ODD_RESULTS, QUEUE, SUMMARY_FILE, Run
+from ppwork.records.spans import Recorder, read_entries, span_file
 from ppwork.runtime import FollowerPlane, Groups, Hook, LeaderPlane, MeshPlane, PPControlPlane, Stage0Plane
 from ppwork.runtime.groups import join as join_groups
 from ppwork.runtime.seat import Seat, gather
 from ppwork.runtime.way_out import show_in_short
 from ppwork.stage import Generator, NoTensorParallel, Stage0, StageContext
+from ppwork.timeline.measures import differing_chunks
 from ppwork.worker import progress
 from ppwork.worker.clock_exchange import gather_clocks, settle_clocks
 from ppwork.worker.collectives import TPGroup
@@ -125,8 +126,8 @@ def join(
             settle_clocks(groups, recorder, clocks)
             with recorded(plan, groups, recorder, words) as plane:
                 yield plane
-            if rank == STAGE0_RANK and not (folder / SUMMARY_FILE).exists():
-                write_summary(plan, folder, groups.device.type)
+            if rank == STAGE0_RANK:
+                _sum_up(plan, folder, groups)
     except BaseException as error:
         words.write(error)
         if words.exit_code == SECONDARY:  # of a symptom the record has the traceback
@@ -136,6 +137,14 @@ def join(
     finally:
         pulse.leave(words.exit_code)
         words.stay_for_peers()
+
+
+def _sum_up(plan: Plan, folder: Path, groups: Groups) -> None:
+    """Write the summary, with the chunks whose results differ by what the mesh ranks have written by now."""
+    if not (folder / SUMMARY_FILE).exists():
+        write_summary(plan, folder, groups.device.type)
+    if odd := differing_chunks({rank: read_entries(folder, rank) for rank in groups.topology.mesh_ranks}):
+        Run(folder, None).complete({ODD_RESULTS: odd})
 
 
 def _make_folder_of_host(folder: Path, plan: Plan, groups: Groups, hosts: list[str]) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Mapping
 from typing import Self
 
 from ppwork.protocol.envelope import Ids, PPAction, PPEnvelope, PPResult
@@ -22,6 +23,7 @@ from ppwork.records.spans import STAGE1_MS, Recorder, WhichChunk
 from ppwork.runtime import Groups, MeshPlane, PPControlPlane
 from ppwork.worker import progress
 from ppwork.worker.collectives import guard_loop, install
+from ppwork.worker.digests import sampled, tell_apart
 from ppwork.worker.shared_calls import SharedCalls
 
 
@@ -57,6 +59,8 @@ class OwnLoop:
         self._last: WhichChunk | None = None
         """Of rank 0: the chunk that it sent or was given last, or is to send once that one is decoded."""
         self._own: set[str] = set()
+        self._digest = 0
+        """Of a mesh rank's answer that is about to be given."""
 
     @classmethod
     def of(cls, plane: PPControlPlane) -> Self:
@@ -85,6 +89,10 @@ class OwnLoop:
     def timed(self, name: str) -> None:
         """Leave a step to the loop, which times it itself."""
         self._own.add(name)
+
+    def answered(self, tensors: Mapping[str, object]) -> None:
+        """Look at what ``reply`` was given, to lay it beside what the other mesh ranks give."""
+        self._digest = 0 if self.calls is None else sampled(tensors)
 
     def called(self, call: str) -> None:
         """Record what the loop did since the plane was called last.
@@ -140,9 +148,12 @@ class OwnLoop:
 
     def _end_chunk(self, now_ns: int) -> None:
         progress.leave(None)
-        self._record("generate", self._since_ns, now_ns, self._chunks.popleft())
+        ids = self._chunks.popleft()
+        self._record("generate", self._since_ns, now_ns, ids)
         if self.calls is not None:
-            self.calls.end()
+            digest, self._digest = self._digest, 0
+            if odd := self.calls.end(digest):
+                tell_apart(self.calls, ids, odd, self._recorder)
         if self._chunks:  # a loop that receives ahead
             self._begin_chunk()
 

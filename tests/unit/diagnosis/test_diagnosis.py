@@ -24,6 +24,7 @@ from ppwork.plan import Plan
 from ppwork.process import ORPHANED, PAST_LIMIT, SECONDARY, STUCK, TORCHRUN_HUNG, TORCHRUN_STOPPED, UNWRITABLE
 from ppwork.protocol.backend_errors import SILENT_PEER_CHECK
 from ppwork.protocol.topology import Topology
+from ppwork.records.difference import difference_of
 from ppwork.records.failure import FailureRecord, failure_file, record_of, write_record
 from ppwork.records.flight import Collective, Flight, flight_file, flight_of
 from ppwork.records.ledger import CollectiveCall, Ledger, line_of
@@ -940,6 +941,28 @@ def test_mesh_ranks_that_wait_for_rank_0_in_a_group_of_the_jobs_are_named_with_t
     assert "the job's own" not in diagnose(run, 1).text
 
 
+def test_a_rank_that_came_after_the_one_that_noticed_is_told_too_and_the_odd_one_is_named_first(run):
+    """Who noticed saw two of three, and nobody is said to have failed first."""
+    (run / Plan.FILE_NAME).write_bytes(Plan(mesh_size=3, chunks=8).to_json())
+    usual, odd = (
+        CollectiveCall(3, 1, f"all_reduce float32[{rows}]", f"my_stages.py:{line}: all_reduce(x)")
+        for rows, line in ((4, 9), (5, 7))
+    )
+    two = difference_of({1: [usual], 2: [odd]})
+    write_record(run, record(1, what=two.what, between=two.ranks, source="my_stages.py:9"))
+    called(run, 1, usual)
+    called(run, 2, odd)
+    said = "Ranks 1 and 2 differ at collective 1 of chunk 3: rank 1 called"
+    assert diagnose(run, 1).text.startswith(said)
+    called(run, 3, usual)
+    found = diagnose(run, 1)
+    assert found.sentence.startswith(
+        "Rank 2 differs from ranks 1 and 3 at collective 1 of chunk 3: rank 2 called"
+    )
+    assert found.lines == ()
+    assert found.cause.between == (2, 1, 3)
+
+
 def test_ranks_that_are_gone_without_a_record_are_not_said_to_go_on(run, monkeypatch):
     """A job of somebody else's torchrun, which has no log of ours."""
     for rank in range(3):
@@ -953,8 +976,7 @@ def test_ranks_that_are_gone_without_a_record_are_not_said_to_go_on(run, monkeyp
     called(run, 1, CollectiveCall(3, 4, "all_reduce float32[4]", "my_stages.py:9: all_reduce(x)"))
     called(run, 2, CollectiveCall(3, 3, site="my_stages.py:7: all_reduce(w)"))
     said = diagnose(run).sentence
-    assert (
-        "rank 1 called all_reduce float32[4] as collective 4 of chunk 3; rank 2 ended chunk 3 after 3" in said
-    )
+    assert "Ranks 1 and 2 differ in chunk 3: rank 1 called all_reduce float32[4] as collective 4 (my" in said
+    assert "rank 2 ended it after 3" in said
     assert "\n  rank 1 at my_stages.py:9: all_reduce(x)" in said
     assert "\n  rank 2, last at my_stages.py:7: all_reduce(w)" in said
