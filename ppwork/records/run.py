@@ -5,6 +5,7 @@ No torch, no processes.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections.abc import Iterable, Mapping
@@ -254,7 +255,13 @@ def _mapping(value: object) -> Mapping[str, object]:
 
 
 def _numbers(values: Mapping[str, object]) -> dict[str, float]:
-    return {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
+    """Return the numbers among the values; JSON may have an integer that is larger than any float."""
+    numbers = {}
+    for name, value in values.items():
+        if isinstance(value, int | float):
+            with contextlib.suppress(OverflowError):
+                numbers[name] = float(value)
+    return numbers
 
 
 def rows_of(finished: Run) -> list[tuple[str, str]]:

@@ -19,12 +19,14 @@ from pathlib import Path
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 
-from ppwork.errors import PlanError
+from ppwork.errors import PlanError, message_of
 from ppwork.launcher.checks import new_run_dir
 from ppwork.plan import Plan
+from ppwork.process import SECONDARY
 from ppwork.protocol.parity import THREADS_VARIABLE
 from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.clocks import host_of, whose_clock
+from ppwork.records.failure import failure_file
 from ppwork.records.flight import NCCL_DUMP_VARIABLE
 from ppwork.records.pulse import Pulse
 from ppwork.records.run import QUEUE, SUMMARY_FILE
@@ -32,6 +34,7 @@ from ppwork.records.spans import Recorder, span_file
 from ppwork.runtime import FollowerPlane, Groups, Hook, LeaderPlane, MeshPlane, PPControlPlane, Stage0Plane
 from ppwork.runtime.groups import join as join_groups
 from ppwork.runtime.seat import Seat, gather
+from ppwork.runtime.way_out import show_in_short
 from ppwork.stage import Generator, NoTensorParallel, Stage0, StageContext
 from ppwork.worker import progress
 from ppwork.worker.clock_exchange import gather_clocks, settle_clocks
@@ -66,7 +69,8 @@ def join(
         run_dir: Folder for plan, spans, pulses, failure records and summary, the same for all ranks, new or
             empty; they are written from the moment at which all ranks have joined. Hosts that do not share it
             have one each, with the records of their own ranks. ``None``: nothing is kept, and no watchdog
-            runs. Each pipeline of a job, and each session, has its own.
+            runs; what a loop must not call is refused all the same. Each pipeline of a job, and each
+            session, has its own.
         ranks: Those of this pipeline, as ranks of the job, ascending: stage 0, then the mesh; default: all.
             In folder and errors they count from 0. Other ranks of the job do not take part.
         mesh: The mesh ranks as a ``DeviceMesh`` of the caller's, on each of them: what stages sum over, and
@@ -97,7 +101,7 @@ def join(
         os.environ[THREADS_VARIABLE] = str(plan.threads_per_rank)
         torch.set_num_threads(plan.threads_per_rank)
     if run_dir is None:
-        with PPControlPlane.join(plan, ranks=ranks, mesh=mesh) as plane:
+        with PPControlPlane.join(plan, ranks=ranks, mesh=mesh) as plane, OwnLoop.of(plane) as plane.watch:
             yield plane
         return
     rank, folder = seat.rank, Path(run_dir).absolute()
@@ -125,6 +129,9 @@ def join(
                 write_summary(plan, folder, groups.device.type)
     except BaseException as error:
         words.write(error)
+        if words.exit_code == SECONDARY:  # of a symptom the record has the traceback
+            short = f"rank {rank} left: {type(error).__name__}: {message_of(error).partition(chr(10))[0]}\n"
+            show_in_short(error, f"{short}  its traceback: {failure_file(folder, rank)}\n")
         raise
     finally:
         pulse.leave(words.exit_code)

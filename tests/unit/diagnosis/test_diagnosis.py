@@ -33,6 +33,7 @@ from ppwork.records.spans import Recorder, Span, span_file
 
 REPORT = console("killed").read_text()
 """Rank 1 by SIGKILL; ranks 0 and 2 ended by torchrun's SIGTERM."""
+PIDS = Report.of(REPORT).pids
 
 
 FAILED_NS = ZERO + 60_000 * MS
@@ -734,6 +735,42 @@ def test_command_prints_text_or_json_and_refuses_what_is_none_of_these(tmp_path)
     assert json.loads(done.output)["check_first"] == found.check_first
     done = CliRunner().invoke(app, ["diagnose", str(tmp_path / "nowhere")])
     assert isinstance(done.exception, PlanError)
+
+
+def test_a_rank_zero_that_is_killed_in_a_step_had_begun_it_and_in_none_it_waited_for_the_oldest(run):
+    """At depth 3 it encodes chunk 5 when it has emitted chunk 2."""
+    report(run, rank=0)
+    entries = arrived(made(8))
+    entries[0] = [
+        e for e in entries[0] if e.chunk_index < (5 if e.name in ("encode", "envelope.send") else 3)
+    ]
+    write_spans(run, entries)
+    newest_ns = max(entry.end_ns for entry in entries[0])
+    pulse = Pulse(run, 0)
+    pulse.beat(PulseState.BUSY, "encode", {"chunk_index": 3}, newest_ns - 100)  # a quarter of a second ago
+    pulse.begin("encode", {"chunk_index": 5}, newest_ns + 1)
+    assert diagnose(run, 1).cause.where == {"rank": 0, "chunk_index": 5}
+    assert RunEvidence.read(run).at_chunk(0) == "encode of chunk 5"
+    pulse.begin("", None, newest_ns + 2)
+    assert diagnose(run, 1).cause.where["chunk_index"] == 3
+    assert RunEvidence.read(run).at_chunk(0) == "chunk 3"
+
+
+def test_a_sigterm_is_torchruns_where_it_says_so_or_had_a_reason_and_else_somebodys(run):
+    """It sends none to a rank that was gone when it looked; the others had only lost their peer."""
+    text = REPORT.replace("exitcode  : -9 ", f"exitcode  : {SECONDARY} ")
+    for rank, peer in ((1, 2), (0, 1)):
+        write_record(run, symptom(rank, peer, at_ns=ZERO + rank))
+    not_to_2 = "".join(line for line in text.splitlines(keepends=True) if f"process {PIDS[2]} c" not in line)
+    to_nobody = text.replace("closing signal", "")
+    for told in (not_to_2, to_nobody):
+        (run / TORCHRUN_LOG).write_text(told)
+        found = diagnose(run, 1)
+        assert found.cause.rank == 2
+        assert "Rank 2 got SIGTERM and left no record; torchrun sends it when another" in found.cause.what
+        assert found.check_first.startswith("who sent it?")
+    (run / TORCHRUN_LOG).write_text(text)
+    assert "Rank 2 was ended by torchrun and left no record" in diagnose(run, 1).cause.what
 
 
 def test_pulse_tells_what_a_rank_was_at_before_its_first_chunk(run):
