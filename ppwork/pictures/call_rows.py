@@ -380,7 +380,8 @@ class CallRows:
                 edge = -style.TALL / 2 if sent.call.error else style.TALL / 2
                 self._axes.plot([tail[0]], [tail[1] + edge], zorder=7, **mark_of("X"))
             return ""
-        done = received.done_ns or received.call.end_ns
+        # Of a handle that nobody waited for, the end of its irecv is no moment of the message.
+        done = received.done_ns
         rows = [ln.row for ln in self._lanes if ln.rank == message.receiver]
         known = [ln.row for ln in self._lanes if received.call in ln.calls]
         head = self._x(done or self._gone_ns(message.receiver)), (known or rows)[0]

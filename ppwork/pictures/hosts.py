@@ -28,6 +28,7 @@ TWO, MOST_RANKS = 2, 3
 ASKS: style.Style = {"color": style.GREY, "linewidth": 1.2, "linestyle": "--"}
 TALKS: style.Style = {"color": "black", "linewidth": 2.2}
 LOST: style.Style = {"color": style.ALARM, "linewidth": 2.2}
+FREE: style.Style = {"color": style.GREY, "linewidth": 2.2, "linestyle": ":"}
 Places = dict[int, tuple[float, float]]
 
 
@@ -37,6 +38,7 @@ def hosts(
     store: str,
     interface: str,
     lost: tuple[int, int] | None = None,
+    says: str = "",
 ) -> Picture:
     """Return where the ranks of a job are, and over what they talk.
 
@@ -47,6 +49,8 @@ def hosts(
         store: The store's address and port.
         interface: The network interface that leads to the other host.
         lost: Two ranks of different hosts; what the first one sends to the second one is lost.
+        says: What the lost message says, where the second rank sends nothing before it has that word: its
+            way is drawn as free, and empty.
 
     Raises:
         PlanError: There are not two hosts, one has too few or too many ranks, they are not 0
@@ -65,12 +69,14 @@ def hosts(
         )
     where = ", ".join(f"{named_ranks(own)} on {name}" for name, own in ranks.items())
     over = [pair for pair in pairwise(sorted(of_rank)) if of_rank[pair[0]] != of_rank[pair[1]]]
-    finding = f"{where[0].upper()}{where[1:]}. Every rank asks the store at {store} for addresses; "
-    finding += (
-        f"messages go directly, over {interface} between ranks {listed(f'{a} and {b}' for a, b in over)}."
+    finding = (
+        f"{where[0].upper()}{where[1:]}. At start-up every rank writes its address into the store at {store} "
+        f"and reads the others'; messages go directly, over {interface} between ranks "
+        f"{listed(f'{a} and {b}' for a, b in over)}."
     )
     if lost is not None:
-        finding += f" What rank {lost[0]} sends to rank {lost[1]} is lost."
+        finding += f" What rank {lost[0]} sends to rank {lost[1]} is lost"
+        finding += f': "{says}". So rank {lost[1]} sends nothing, though its way is free.' if says else "."
     rows = [
         [str(rank), name, listed(str(each) for each in (rank - 1, rank + 1) if each in of_rank)]
         for rank, name in of_rank.items()
@@ -78,11 +84,11 @@ def hosts(
     table = Table(
         ["rank", "host", "talks with"], rows, above="as the job was started; no message was recorded"
     )
-    return Picture(finding, lambda: _draw(ranks, store, interface, lost), table)
+    return Picture(finding, lambda: _draw(ranks, store, interface, lost, says), table)
 
 
 def _draw(
-    ranks: Mapping[str, Sequence[int]], store: str, interface: str, lost: tuple[int, int] | None
+    ranks: Mapping[str, Sequence[int]], store: str, interface: str, lost: tuple[int, int] | None, says: str
 ) -> Figure:
     from matplotlib.patches import Circle, FancyBboxPatch, Rectangle
 
@@ -111,7 +117,7 @@ def _draw(
         head = below if x < MARGIN + WIDE else side
         style.arrow(axes, (x, y - RADIUS - NEAR), head, gid=f"{rank} asks", **ASKS)
     for a, b in pairwise(sorted(places)):
-        _talk(axes, places, (a, b), lost if lost and set(lost) == {a, b} else None)
+        _talk(axes, places, (a, b), lost if lost and set(lost) == {a, b} else None, says)
     corner = (book[0] - BOOK, book[1] - BOOK_HIGH)
     white: style.Style = {"facecolor": "white", "edgecolor": "black"}
     axes.add_patch(Rectangle(corner, 2 * BOOK, 2 * BOOK_HIGH, zorder=3, **white))
@@ -134,17 +140,20 @@ def _draw(
         style.line_key(
             "rank", marker="o", markersize=12, linestyle="none", color="black", markerfacecolor="white"
         ),
-        style.line_key("asks for addresses, once", **ASKS),
-        style.line_key("messages of the ranks", **TALKS),
+        style.line_key("writes and reads addresses, at start-up", **ASKS),
     ]
+    if not says or len(places) > TWO:
+        keys.append(style.line_key("messages of the ranks", **TALKS))
+    if says:
+        keys.append(style.line_key("way free, nothing sent", **FREE))
     if lost is not None:
         keys.append(style.line_key("lost", marker="X", markersize=10, markeredgecolor="white", **LOST))
     style.legend_below(paper, keys)
     return paper
 
 
-def _talk(axes: Axes, places: Places, pair: tuple[int, int], lost: tuple[int, int] | None) -> None:
-    """Draw both ways between two ranks; of a lost one only how far it comes."""
+def _talk(axes: Axes, places: Places, pair: tuple[int, int], lost: tuple[int, int] | None, says: str) -> None:
+    """Draw both ways between two ranks; of a lost one only how far it comes, and what it says."""
     for (sender, receiver), down in ((pair, -0.09), (pair[::-1], 0.09)):
         (x, y), (to_x, _) = places[sender], places[receiver]
         side = 1 if to_x > x else -1
@@ -153,4 +162,8 @@ def _talk(axes: Axes, places: Places, pair: tuple[int, int], lost: tuple[int, in
         if is_lost:
             head = ((x + to_x) / 2, y + down)
             axes.plot(*head, zorder=5, **style.mark("X", 13, style.ALARM, edge=1.2))
-        style.arrow(axes, tail, head, gid=f"{sender} to {receiver}", **(LOST if is_lost else TALKS))
+            if says:
+                word: style.Style = {"fontsize": 11, "ha": "center", "va": "center", "color": style.ALARM}
+                axes.text(tail[0] + side * 0.95, y + down + 0.2, f'"{says}"', **word)
+        look = LOST if is_lost else FREE if lost and says else TALKS
+        style.arrow(axes, tail, head, gid=f"{sender} to {receiver}", **look)

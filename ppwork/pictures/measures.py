@@ -151,17 +151,20 @@ def _draw_mesh(
     return paper
 
 
-def sizes(times: Mapping[int, float]) -> Picture:
-    """Return the time of a message against its size, and the law that its two ends give.
+def sizes(times: Mapping[int, float], *, through: int | None = None) -> Picture:
+    """Return the time of a message against its size, and the law that two of the sizes give.
 
     Args:
         times: Microseconds of one message, by its bytes.
+        through: The size that gives the bandwidth; default: the largest. The smallest gives the latency.
 
     Raises:
-        PlanError: Fewer than two sizes, one of them 0 bytes, or the largest took no longer than the smallest.
+        PlanError: Fewer than two sizes, one of them 0 bytes, ``through`` is not among them, or it took no
+            longer than the smallest.
     """
-    few, many = min(times, default=0), max(times, default=0)
-    if not 0 < few < many or times[few] >= times[many]:
+    few, most = min(times, default=0), max(times, default=0)
+    many = most if through is None else through
+    if not 0 < few < many or many not in times or times[few] >= times[many]:
         raise PlanError(
             "The times give no law: latency + size / bandwidth.",
             check_first="are there two sizes, and did the larger one take longer?",
@@ -170,10 +173,15 @@ def sizes(times: Mapping[int, float]) -> Picture:
     mb_per_s = (many - few) / (times[many] - latency_us)
     by_law = {size: latency_us + (size - few) / mb_per_s for size in sorted(times)}
     columns = {"measured": dict(times), "by the law": by_law}
-    return Picture(
+    finding = (
         f"{few:,} B take {latency_us:.0f} us, {many:,} B take {times[many]:.0f} us: a latency of "
         f"{latency_us:.0f} us, a bandwidth of {mb_per_s:.0f} MB/s. Both weigh the same at "
-        f"{latency_us * mb_per_s / 1000:.0f} kB.",
+        f"{latency_us * mb_per_s / 1000:.0f} kB."
+    )
+    if many != most:
+        finding += f" {most:,} B take {times[most]:.0f} us, {times[most] / by_law[most]:.1f} times that law."
+    return Picture(
+        finding,
         lambda: _draw_sizes(times, latency_us, mb_per_s),
         _table("bytes", columns, ".0f", above="one message, microseconds"),
     )

@@ -84,6 +84,7 @@ def timeline(
     first_chunk: int | None = None,
     last_chunk: int | None = None,
     depths: tuple[int, int] | None = None,
+    idle: bool = True,
 ) -> Picture:
     """Return what every rank and lane did, in milliseconds from the first shown span.
 
@@ -99,6 +100,8 @@ def timeline(
             all of a run in the table.
         last_chunk: Last chunk to show, included.
         depths: The ``in_flight_depth`` of both; default: of their plans, and 1 of mere entries.
+        idle: Whether the idle part of the shown time stands beside each compute lane. The sentence counts
+            from one emission to another, which is another window.
 
     Raises:
         PlanError: There is nothing to draw, or there are no such chunks.
@@ -109,7 +112,7 @@ def timeline(
     if compare is None:
         finding = timeline_finding(entries, first_chunk=first_chunk, last_chunk=last_chunk, depth=depth)
         table = timeline_table([(title, entries, depth)], *chunks)
-        return Picture(finding, lambda: _draw([window], [title]), table)
+        return Picture(finding, lambda: _draw([window], [title], idle=idle), table)
     others = _entries(compare)
     same = {window.first, window.last} <= spans_by_chunk(others).keys()
     windows = [window, window_of(others, *((window.first, window.last) if same else chunks))]
@@ -120,7 +123,7 @@ def timeline(
     ]
     titles = [name for name, _, _ in runs]
     finding = " ".join(f"{name[:1].upper()}{name[1:]}: {f}" for name, f in zip(titles, findings, strict=True))
-    return Picture(finding, lambda: _draw(windows, titles), timeline_table(runs, *chunks))
+    return Picture(finding, lambda: _draw(windows, titles, idle=idle), timeline_table(runs, *chunks))
 
 
 def timeline_files(
@@ -166,13 +169,13 @@ def _depth(run: Run | Path | str | EntriesByRank) -> int:
     return 1 if isinstance(run, Mapping) else as_run(run).plan.in_flight_depth
 
 
-def _draw(windows: list[Window], titles: list[str]) -> Figure:
+def _draw(windows: list[Window], titles: list[str], *, idle: bool) -> Figure:
     pitch = LANE if len(windows) == 1 else LANE_OF_TWO
     paper, every = style.stacked([window.height * pitch for window in windows], WIDTH, MARGINS)
     length = max(window.length_ms for window in windows) * 1.01
     inches_per_ms = (WIDTH - MARGINS[0] - MARGINS[1]) / length
     for axes, window, title in zip(every, windows, titles, strict=True):
-        _run(axes, window, inches_per_ms)
+        _run(axes, window, inches_per_ms, idle=idle)
         chunks = f"chunks {window.first} to {window.last}"
         chunks = chunks if window.first < window.last else f"chunk {window.first}"
         axes.set_title(f"{title}: {chunks}" if title else chunks.capitalize(), loc="left", fontsize=12)
@@ -183,7 +186,7 @@ def _draw(windows: list[Window], titles: list[str]) -> Figure:
     return paper
 
 
-def _run(axes: Axes, window: Window, inches_per_ms: float) -> None:
+def _run(axes: Axes, window: Window, inches_per_ms: float, *, idle: bool) -> None:
     calls, dropped = calls_with_chunks(window.ranks), dropped_chunks(window.ranks.get(STAGE0_RANK, ()))
     moves = {(half.rank, half.span): half.moves_ns for half in transfers(window.ranks)}
     for (rank, lane), row in window.rows.items():
@@ -191,10 +194,11 @@ def _run(axes: Axes, window: Window, inches_per_ms: float) -> None:
         launched = {e.name for e in window.ranks[rank] if e.lane == DEVICE_LANE and lane != DEVICE_LANE}
         if not launched and any(entry.name in WORK for entry in entries):
             style.bar(axes, 0, window.length_ms, row, 0.92, zorder=0, **IDLE)
-            work_ns = total_ns(busy(entries, WORK, window.start_ns, window.end_ns))
-            idle = f"idle {1 - work_ns / (window.end_ns - window.start_ns):.0%}"
-            style.beside(axes, 1.01, row, idle, va="center", fontsize=10)
-            if row == 0:
+            if idle:
+                work_ns = total_ns(busy(entries, WORK, window.start_ns, window.end_ns))
+                share = f"idle {1 - work_ns / (window.end_ns - window.start_ns):.0%}"
+                style.beside(axes, 1.01, row, share, va="center", fontsize=10)
+            if idle and row == 0:
                 style.beside(axes, 1.01, -0.85, "of this time", va="center", fontsize=9)
         for entry in entries:
             of_chunk = is_of_chunk(entry, calls)

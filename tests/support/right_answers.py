@@ -104,6 +104,14 @@ def left_waiting(steps):
     return steps[sends[0] + 1 : sends[-1] + 1] if sends else []
 
 
+def look_first(end_a, end_b):
+    if "refused" in end_a + end_b:
+        return "interface"
+    if "timed out" in end_a and "timed out" in end_b:
+        return "cable"
+    return "host a" if end_a == "" or "killed" in end_a else "host b"
+
+
 def mesh_and_depth(encode, decode, generate, round_of_sums, hop, target):
     for mesh_size in range(1, 9):
         rounds = math.ceil(math.log2(mesh_size))
@@ -139,7 +147,8 @@ RIGHT = {
     "08.2": three_times,
     "08.3": cause,
     "13.2": interface_to,
-    "13.3": ahead_ms,
+    "13.3": look_first,
+    "13.4": ahead_ms,
     "09.4": to_blame,
     "12.1": mesh_and_depth,
     "11.1": lambda messages, size, latency, speed: messages * (latency + size / speed),

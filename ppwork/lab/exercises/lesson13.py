@@ -56,6 +56,34 @@ def _or_own(thought: str) -> Callable[[Any], str]:
     return lambda given: OWN if given == "lo" else thought
 
 
+REFUSED, NOBODY = "rank {}, after 0 s: refused at 127.0.0.1", "rank {}, after 15 s: nobody came"
+TIMED_OUT, CLOSED = "rank {}, in {}, after 4 s: timed out", "rank {}, in recv, after 0 s: connection closed"
+KILLED = "rank {} was killed by SIGKILL"
+ENDS = (
+    (NOBODY.format(0), REFUSED.format(1), "interface"),
+    (REFUSED.format(0), NOBODY.format(1), "interface"),
+    (TIMED_OUT.format(0, "send"), TIMED_OUT.format(1, "recv"), "cable"),
+    (TIMED_OUT.format(0, "send"), "", "host b"),
+    ("", TIMED_OUT.format(1, "recv"), "host a"),
+    (CLOSED.format(0), KILLED.format(1), "host b"),
+    (KILLED.format(0), CLOSED.format(1), "host a"),
+)
+"""How the logs of two hosts end, and what to look at first."""
+THOUGHTS = {
+    "interface": "The log that ended first names the cause: an address that every host calls itself.",
+    "cable": "Each of the two says that the other one was silent. What is between them?",
+    "killed": "One log names a killed process; the peer's connection was only closed by that.",
+    "silent": "One log has a timeout, the other just stops: which host cannot say anything any more?",
+}
+
+
+@exercise
+def _which_first() -> Iterator[Case]:
+    for end_a, end_b, right in ENDS:
+        kind = "killed" if "killed" in end_a + end_b else "silent"
+        yield Case(f"For {end_a!r} and {end_b!r}", (end_a, end_b), right, THOUGHTS.get(right, THOUGHTS[kind]))
+
+
 ROUNDS = (
     [(100.0, 160.0, 108.0)],
     [(100.0, 160.0, 140.0), (200.0, 246.0, 202.0), (300.0, 362.0, 312.0)],
@@ -83,5 +111,5 @@ def _ahead() -> Iterator[Case]:
         yield number_case((rounds,), right, habits)
 
 
-FUNCTIONS = {"13.2": _interface, "13.3": _ahead}
+FUNCTIONS = {"13.2": _interface, "13.3": _which_first, "13.4": _ahead}
 PROGRAMS: Programs = {"13.1": _they_meet}

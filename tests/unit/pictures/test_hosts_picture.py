@@ -20,8 +20,8 @@ def arrows(figure):
 def test_it_says_where_the_ranks_are_and_draws_both_ways_between_neighbours():
     picture = hosts({"hosta": [0], "hostb": [1, 2]}, **STORE)
     assert picture.finding == (
-        "Rank 0 on hosta, ranks 1 and 2 on hostb. Every rank asks the store at 10.77.77.1:29400 for "
-        "addresses; messages go directly, over eth0 between ranks 0 and 1."
+        "Rank 0 on hosta, ranks 1 and 2 on hostb. At start-up every rank writes its address into the store "
+        "at 10.77.77.1:29400 and reads the others'; messages go directly, over eth0 between ranks 0 and 1."
     )
     drawn = {arrow.get_gid() for arrow in arrows(picture.figure)}
     assert drawn == {"0 asks", "1 asks", "2 asks", "0 to 1", "1 to 0", "1 to 2", "2 to 1"}
@@ -35,6 +35,15 @@ def test_a_lost_way_ends_half_way():
     ends = {arrow.get_gid(): arrow.get_path().get_extents() for arrow in arrows(picture.figure)}
     assert ends["1 to 0"].width < 0.6 * ends["0 to 1"].width
     assert "lost" in texts(picture.figure)
+    assert_legible(picture.figure)
+
+
+def test_a_word_that_is_lost_leaves_the_other_way_free_and_empty():
+    picture = hosts({"hosta": [0], "hostb": [1]}, **STORE, lost=(1, 0), says="I am ready")
+    assert picture.finding.endswith('is lost: "I am ready". So rank 0 sends nothing, though its way is free.')
+    said = texts(picture.figure)
+    assert {'"I am ready"', "way free, nothing sent"} <= set(said)
+    assert "messages of the ranks" not in said
     assert_legible(picture.figure)
 
 

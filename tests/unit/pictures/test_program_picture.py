@@ -246,6 +246,19 @@ def test_many_lent_buffers_are_counted(tmp_path):
     assert "6" in said
 
 
+def test_a_message_whose_handle_nobody_waited_for_does_not_arrive_before_it_left(tmp_path):
+    made = MadeCalls(tmp_path, 2)
+    made.recv(0, 1, 10, 11, name="irecv", lent=True)
+    made.send(1, 0, 50, 51)
+    for rank in range(2):
+        made.left(rank, 60)
+    picture = pp.pictures.program(tmp_path)
+    (arrow,) = artists(picture, FancyArrowPatch)
+    (tail, _), (head, _) = arrow.get_path().vertices[[0, 2]]  # of its shaft
+    assert tail < head
+    assert "message that was not taken" in texts(picture.figure)
+
+
 def test_a_buffer_that_was_lent_before_the_window_is_lent_in_it(tmp_path):
     made = MadeCalls(tmp_path, 2)
     handles = [made.send(0, 1, 10 * n, 10 * n + 1, name="isend", lent=True) for n in range(6)]

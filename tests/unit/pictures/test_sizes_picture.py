@@ -38,6 +38,16 @@ def test_sentence_and_table_say_the_law():
     assert picture.table.rows[1] == ["1000010", "300", "1050"]
 
 
+def test_law_through_a_size_in_the_middle_says_how_far_off_it_is_at_the_largest():
+    picture = sizes(TIMES, through=1_000_010)
+    assert picture.finding.endswith(
+        "a bandwidth of 4000 MB/s. Both weigh the same at 200 kB. "
+        "10,000,010 B take 10050 us, 3.9 times that law."
+    )
+    (axes,) = picture.figure.axes
+    assert axes.lines[0].get_ydata()[-1] == pytest.approx(2550.0)
+
+
 @pytest.mark.parametrize("times", [{}, {4: 50.0}, {0: 50.0, 4: 60.0}, {4: 50.0, 1000: 50.0}])
 def test_times_without_a_law_are_refused(times):
     with pytest.raises(PlanError, match="no law"):

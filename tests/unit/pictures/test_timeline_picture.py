@@ -65,6 +65,8 @@ def test_idle_shares_are_those_of_the_shown_time():
     """Chunks 2 to 4 take 299 ms: rank 0 works 3 x 27, the leader 3 x 65, the follower 3 x 63."""
     shown = texts(drawn(made(), first_chunk=2, last_chunk=4))
     assert [text for text in shown if text.startswith("idle ")] == ["idle 73%", "idle 35%", "idle 37%"]
+    shown = texts(drawn(made(), first_chunk=2, last_chunk=4, idle=False))
+    assert not [text for text in shown if "%" in text or text == "of this time"]
 
 
 def test_waiting_is_pale_work_is_solid_and_a_transfer_is_thinner():
