@@ -169,7 +169,7 @@ def _for_the_cause(
     rank: int = cause.where.get("rank", -1)
     if tells_of_a_freeze(cause):
         waits = tuple(
-            wait._replace(call=f"stood still; last on record: {wait.call}", waits_for=())
+            wait._replace(call="stood still", waits_for=())
             if wait.rank == rank and wait.waits_for
             else wait
             for wait in waits
