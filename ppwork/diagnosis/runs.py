@@ -169,9 +169,7 @@ def _for_the_cause(
     rank: int = cause.where.get("rank", -1)
     if tells_of_a_freeze(cause):
         waits = tuple(
-            wait._replace(call="stood still", waits_for=())
-            if wait.rank == rank and wait.waits_for
-            else wait
+            wait._replace(call="stood still", waits_for=()) if wait.rank == rank and wait.waits_for else wait
             for wait in waits
         )
     is_mesh = rank in evidence.topology.mesh_ranks
