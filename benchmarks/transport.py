@@ -4,7 +4,8 @@ A message is a dict of four equal float32 tensors. A call begins on rank 0 while
 and ends on the last rank when all four tensors are usable there; ranks of one machine share a monotonic
 clock. Every round times every way, one after another, and ratios are taken inside a round.
 
-Two jobs: 2 ranks (p2p: rank 0 to leader) and 3 ranks (p2p, then the broadcast in a mesh of two).
+Two jobs: 2 ranks (p2p: rank 0 to leader) and 3 ranks (p2p, then the broadcast in a mesh of two). The first
+has xDiT's two transports as well, where its package is installed (``peers.py`` says how).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import common
+import peers
 import torch
 import torch.distributed as dist
 from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
@@ -149,6 +151,23 @@ class Ways:
         schedule = ScheduleGPipe(stage, n_microbatches=1)
         return Way(lambda: schedule.eval(*tensors.values()), schedule.eval)
 
+    def xdit(self, coordinator: Any, tensors: dict[str, torch.Tensor], *, cached: bool) -> Way:  # noqa: ANN401
+        """Return xDiT's transport: a message for each tensor once shapes are known, or its pickled dicts."""
+        if not cached:
+            return Way(lambda: coordinator.send_tensor_dict(tensors), coordinator.recv_tensor_dict)
+        # Its buffers go by name, and their shapes are exchanged once.
+        names = {name: f"{name}, {tensor.numel()}" for name, tensor in tensors.items()}
+
+        def send() -> None:
+            for name, tensor in tensors.items():
+                coordinator.pipeline_send(tensor, name=names[name])
+
+        def receive() -> None:
+            for name in names.values():
+                coordinator.pipeline_recv(name=name)
+
+        return Way(send, receive)
+
     def links(self, tensors: dict[str, torch.Tensor], *, new: bool) -> Way:
         """Return our transport in the calling thread: preflight, link, validation, named tensors."""
 
@@ -210,6 +229,7 @@ def worker(out: Path, rounds: int) -> None:
     clock = Clock(rank, world_size)
     raw_down, raw_mesh = dist.new_group([0, 1]), dist.new_group(list(range(1, world_size)))
     ways = Ways(plan, groups, raw_down, raw_mesh)
+    xdit = peers.xdit_coordinator([0, 1]) if world_size == 2 else None
     found: dict[str, dict[str, dict[str, list[float]]]] = {"transport": {}, "runtime": {}}
 
     def rounds_of(part: str, size: str, contenders: dict[str, Way], calls: int) -> None:
@@ -237,6 +257,9 @@ def worker(out: Path, rounds: int) -> None:
         }
         if world_size == 2:
             contenders["torch pipelining"] = ways.pipelining(tensors)
+            if xdit is not None:
+                contenders["xDiT, cached shapes"] = ways.xdit(xdit, tensors, cached=True)
+                contenders["xDiT, tensor dict"] = ways.xdit(xdit, tensors, cached=False)
         rounds_of("transport", size, contenders, calls)
     # From here on the lanes own the groups of the runtime.
     with PPControlPlane.join(plan, groups=groups) as plane:
@@ -309,7 +332,8 @@ def main() -> int:
         )
         rows += rows_of(case, parts)
     said = ", ".join(f"{case}: {share:.0%}" for case, share in others.items())
-    notes = [__doc__ or "", f"{given.rounds} rounds. Other processes took of the machine: {said}."]
+    xdit = f"xDiT: xfuser {peers.xdit_version() or 'is not installed'}."
+    notes = [__doc__ or "", f"{given.rounds} rounds. {xdit} Other processes took of the machine: {said}."]
     text = common.report(
         "transport",
         "Transport: one message, one way, against one raw message of the same bytes",

@@ -12,6 +12,7 @@ from ppwork.claims.claim import Program, RankSeen
 from ppwork.claims.report import ClaimReport
 from ppwork.errors import PlanError
 from ppwork.pictures.source import source_of
+from ppwork.pictures.tables import text_html
 
 MOMENT = re.compile(r"(^|_)(called|came|returned)$")
 """Notes of these names are moments on the machine's clock, if they are times at all."""
@@ -43,14 +44,16 @@ class OpenedUp:
 
     def _repr_html_(self) -> str:
         report = self.report
-        rows = [_row(f"<b>{report.id}</b>", f"<b>{_text(report.statement)}</b><br>{_text(report.source)}")]
+        rows = [
+            _row(f"<b>{report.id}</b>", f"<b>{text_html(report.statement)}</b><br>{text_html(report.source)}")
+        ]
         for name, program in self._shown():
             code = f"<pre {WRAPPED}>{html.escape(_source(program))}</pre>"
-            bounds = re.sub(r"([_=])", r"\1<wbr>", _text(_bounds(program)))
-            rows.append(_row(f"{_text(name)}<br>({bounds})", code))
-            rows += [_row(f"rank {rank}", _text(text)) for rank, text in enumerate(self._ranks(name))]
-        ending = {"verdict": f"<b>{report.verdict}</b>", "here": _text(report.observed)}
-        rows += [_row(head, body) for head, body in {**ending, "so": _text(report.advice)}.items()]
+            bounds = re.sub(r"([_=])", r"\1<wbr>", text_html(_bounds(program)))
+            rows.append(_row(f"{text_html(name)}<br>({bounds})", code))
+            rows += [_row(f"rank {rank}", text_html(text)) for rank, text in enumerate(self._ranks(name))]
+        ending = {"verdict": f"<b>{report.verdict}</b>", "here": text_html(report.observed)}
+        rows += [_row(head, body) for head, body in {**ending, "so": text_html(report.advice)}.items()]
         return f"<table>{''.join(rows)}</table>"
 
     def _shown(self) -> list[tuple[str, Program]]:
@@ -118,11 +121,6 @@ def _bounds(program: Program) -> str:
 
 def _source(program: Program) -> str:
     return source_of(f"ppwork.claims.programs.{program.path}")
-
-
-def _text(text: str) -> str:
-    """Backticks are code, as in the statements; an error may have a single one."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
 
 
 def _row(head: str, body: str) -> str:

@@ -83,10 +83,13 @@ def _closed(met: Meetings, stood: Mapping[int, Call | None]) -> Cause | None:
     """A peer had begun to destroy its groups when a call lost its connection."""
     for call, closes in closings(met, stood):
         if any(part.kind in (SEND, RECV) and part.peer == closes.rank for part in call.begun.parts):
+            when = f"while rank {call.rank} was in {call.name} ({call.line}), waiting for it"
+            if closes.start_ns <= call.start_ns:
+                then = f"before rank {call.rank} called {call.name} ({call.line})"
+                when = f"{then}, which waits for rank {closes.rank}"
             return Cause(
                 closes.rank,
-                f"Rank {closes.rank} closed its connections in {CLOSES} ({closes.line}) while rank "
-                f"{call.rank} was in {call.name} ({call.line}), waiting for it.",
+                f"Rank {closes.rank} closed its connections in {CLOSES} ({closes.line}) {when}.",
                 f"does rank {closes.rank} make as many calls as rank {call.rank} before it leaves?",
             )
     return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from textwrap import indent
 
 from ppwork.diagnosis.job_evidence import JobEvidence, said_of
@@ -21,12 +22,14 @@ from ppwork.pictures.source import lines_of, side_by_side, source_of
 from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK
 from ppwork.records.failure import read_record
 from ppwork.records.run import Run
-from ppwork.timeline.chunks import EntriesByRank, common_ns, steps_of
+from ppwork.records.spans import Instant
+from ppwork.timeline.chunks import EntriesByRank, common_ns, emissions, steps_of
 
 __all__ = [
     "End",
     "Question",
     "ends_of",
+    "evidence",
     "in_common_ms",
     "lines_of",
     "on_two_hosts",
@@ -83,3 +86,28 @@ def in_common_ms(entries_by_rank: EntriesByRank) -> float:
         for rank, names in work.items()
     )
     return common_ns(stage0, mesh) / 1e6 / len(mesh)
+
+
+def evidence(run: Run) -> dict[str, float]:
+    """Return what tells whether the stages of a run overlapped, and what it cost.
+
+    Returns:
+        ``period``, ``in common`` (``in_common_ms``), ``mean idle`` (of the mesh between two chunks) and
+        ``delay`` (median from the begin of an encode to the emission), in milliseconds; ``left early``: the
+        number of chunks whose envelope rank 0 handed over before it began the decode in front of it.
+    """
+    entries = run.entries_by_rank[STAGE0_RANK]
+    encoded = {span.chunk_index: span.start_ns for span in steps_of(entries, "encode")}
+    decoded = {span.chunk_index: span.start_ns for span in steps_of(entries, "decode")}
+    sent: dict[int, int] = {}
+    for entry in entries:
+        if isinstance(entry, Instant) and entry.name == "envelope.send":
+            sent.setdefault(entry.chunk_index, entry.at_ns)  # the order to end repeats the last number
+    emitted = emissions(run.entries_by_rank)
+    return {
+        "period": run.summary["period_ms"],
+        "in common": in_common_ms(run.entries_by_rank),
+        "left early": sum(sent[k + 1] < decoded[k] for k in decoded if k + 1 in decoded),
+        "mean idle": run.summary["mesh_idle_ms"],
+        "delay": median((emitted[k] - encoded[k]) / 1e6 for k in emitted),
+    }

@@ -25,7 +25,13 @@ ARROW = (
     "An arrow goes from the start of the sending call to the end of the receiving call; "
     "it does not show when bytes moved."
 )
-OUTSIDE: style.Style = {"facecolor": "white", "hatch": "..", "edgecolor": style.MEDIUM, "linewidth": 0.7}
+OUTSIDE: style.Style = {
+    "facecolor": "white",
+    "hatch": "..",
+    "edgecolor": style.MEDIUM,
+    "linewidth": 0.7,
+    "gid": "outside",
+}
 """Of a call by a rank that is not in its group."""
 CLOSES: style.Style = {"color": style.ALARM, "linewidth": 1.4, "linestyle": (0, (4, 2))}
 """Of what closed a connection, to the call that it broke."""
@@ -87,6 +93,8 @@ def put_legend(
     if counted:
         look = {"facecolor": style.MEDIUM, "edgecolor": style.DARK, "linewidth": 0.5}
         handles.append(style.patch_key("n buffers lent", **look))
+    if any(patch.get_gid() == OUTSIDE["gid"] for axes in paper.axes for patch in axes.patches):
+        handles.append(style.patch_key("call by a rank that is not in the group", **OUTSIDE))
     handles += bands
     arrow = {"linestyle": "-", "marker": ">", "markersize": 5}
     if "message" in messages:

@@ -68,6 +68,7 @@ class CallRows:
         title: Name of the program.
         killed: Signals that ended ranks, which could not say so themselves.
         names: What ranks are: it stands below their numbers.
+        lent: Whether rows show the buffers that torch has.
     """
 
     def __init__(
@@ -78,6 +79,8 @@ class CallRows:
         title: str,
         killed: Mapping[int, int],
         names: Mapping[int, str] | None = None,
+        *,
+        lent: bool = True,
     ) -> None:
         self._roles = names or {}
         gone = [rank for rank, number in killed.items() if number != signal.SIGSTOP]
@@ -91,7 +94,7 @@ class CallRows:
         apart = {m.group for m in met.meetings if parted(m) and not m.makes_groups}
         self._names = words_of_calls(met, self._calls, apart)
         # Also what was lent before the first moment: it is lent still.
-        self._loans = [loan for loan in met.loans if self._span(loan) is not None]
+        self._loans = [loan for loan in met.loans if lent and self._span(loan) is not None]
         self._lanes = self._threads()
         self._lent: dict[int, float] = {}
         self._streams: dict[tuple[int, str], float] = {}

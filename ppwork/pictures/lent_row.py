@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 WORD, SMALL = 11, 9
 """Sizes of a word in its bar, and of one above it, in points."""
-DROPPED = "handle let go, message given up"
+DROPPED, DROPPED_MORE = "handle let go, message given up", "{} handles let go, messages given up"
+"""Beside a bar: of one handle, and of several with those before it that had no room for theirs."""
 SLOTS = 4
 """Buffers that are drawn above each other; more are counted."""
 Lent = tuple[float, float, Loan]
@@ -55,6 +56,7 @@ def lent_row(
         _counted(axes, [(start, end) for start, end, _ in loans], len(free), row, inch)
         return True
     low, high = axes.get_xlim()
+    unsaid = 0
     height = style.TALL / max(1, len(free))
     for slot, start, end, loan in placed:
         middle = row - style.TALL / 2 + (slot + 0.5) * height
@@ -69,10 +71,13 @@ def lent_row(
             axes.text((left + right) / 2, middle, word, fontsize=size, zorder=5, bbox=box, **style.CENTRED)
         if loan.wait is None and loan.dropped_ns is not None:
             beside: style.Style = {"va": "center", "fontsize": SMALL, "color": style.BAD, "zorder": 5}
-            clear = until + word_ms(DROPPED, SMALL, inch)
+            unsaid += 1
+            said = DROPPED if unsaid == 1 else DROPPED_MORE.format(unsaid)
+            clear = until + word_ms(said, SMALL, inch)
             others = [begun for other, begun, *_ in placed if other == slot and begun > start]
             if len(free) < 3 and clear < min([high, *others]):
-                axes.text(until + 0.06 * inch, middle, DROPPED, **beside)
+                axes.text(until + 0.06 * inch, middle, said, **beside)
+                unsaid = 0
     return False
 
 

@@ -52,6 +52,7 @@ def program(
     until_ms: float | None = None,
     after: str = "",
     names: Mapping[int, str] | None = None,
+    lent: bool = True,
 ) -> Picture:
     """Return what every rank of a program did with torch.distributed, in milliseconds from its first work.
 
@@ -64,6 +65,7 @@ def program(
         after: A function, such as ``new_group``: what comes before a rank has left its last call of it is not
             shown.
         names: What ranks are, such as ``{2: "link down"}``: it stands below their numbers.
+        lent: Whether rows show the buffers that torch has.
 
     The sentence names the longest stand; where somebody asks for a time, the longest in that.
 
@@ -87,7 +89,9 @@ def program(
     finding = " ".join(
         [_finding(met, end, shown if is_cut else None), *map(_unkept, unkept.values()), *_worlds(met, folder)]
     )
-    return Picture(finding, lambda: CallRows(met, end, shown, title, killed, names).paper, _table(met))
+    return Picture(
+        finding, lambda: CallRows(met, end, shown, title, killed, names, lent=lent).paper, _table(met)
+    )
 
 
 def _ended_unseen(ranks: Mapping[int, RankCalls]) -> dict[int, RankCalls]:

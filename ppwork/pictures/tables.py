@@ -114,7 +114,16 @@ def _html(cell: Cell, style: str, kind: str) -> str:
     text, colour = (cell, "") if isinstance(cell, str) else cell
     shade = "; font-weight:bold" if colour == BOLD else f"; color:{colour}" if colour else ""
     tag, scope = ("td", "") if kind == "td" else ("th", f' scope="{kind}"')
-    return f'<{tag}{scope} style="{style}{shade}">{html.escape(text)}</{tag}>'
+    return f'<{tag}{scope} style="{style}{shade}">{text_html(text)}</{tag}>'
+
+
+def text_html(text: str) -> str:
+    """Return a text as HTML, in which what stands between backticks is code; a single one stays as it is.
+
+    >>> text_html("`a < b` or `")
+    '<code>a &lt; b</code> or `'
+    """
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
 
 
 def _text(cell: Cell) -> str:

@@ -17,7 +17,7 @@ limit = datetime.timedelta(seconds=2)
 dist.init_process_group("gloo", timeout=limit)
 rank = dist.get_rank()
 """
-MESH = "mesh = dist.new_group([1, 2], timeout=limit)\n"
+MESH = "mesh = dist.new_group([1], timeout=limit)\n"
 DOWN, UP = (f"{name} = dist.new_group([0, 1], timeout=limit)\n" for name in ("down", "up"))
 BOTH = DOWN + UP
 CROSSED = f"if rank == 0:\n    {DOWN}    {UP}else:\n    {UP}    {DOWN}"
@@ -25,19 +25,15 @@ USE = """
 x = torch.zeros(1)
 if rank == 0:
     dist.send(x + 7, group=down, group_dst=1)
-if rank == 1:
+    dist.recv(x, group=up, group_src=1)
+    print("result", int(x))
+else:
     dist.recv(x, group=down, group_src=0)
     print("received", int(x))
-one = torch.ones(1)
-if rank > 0:
-    dist.all_reduce(one, group=mesh)
-    print("sum", int(one))
-if rank == 1:
-    dist.send(one, group=up, group_dst=0)
-if rank == 0:
-    dist.recv(one, group=up, group_src=1)
-    print("result", int(one))
+    dist.all_reduce(x, group=mesh)
+    dist.send(x, group=up, group_dst=0)
 """
+SUM = "    dist.all_reduce(x, group=mesh)\n"
 FAN_OUT = """
 mesh = dist.new_group([1, 2, 3], timeout=limit)
 x = torch.zeros(3)
@@ -69,23 +65,24 @@ if rank > 0:
 @pytest.mark.parametrize(
     ("exercise", "ranks", "program", "hint"),
     [
-        ("02.3", 3, MESH + BOTH + USE, ""),
+        ("02.3", 2, MESH + BOTH + USE, ""),
         (
             "02.3",
-            3,
-            "if rank > 0:\n    mesh = dist.new_group([1, 2], use_local_synchronization=True)\n" + BOTH + USE,
+            2,
+            "if rank > 0:\n    mesh = dist.new_group([1], use_local_synchronization=True)\n" + BOTH + USE,
             "",
         ),
-        ("02.3", 3, f"if rank > 0:\n    {MESH}{BOTH}{USE}", "the same group as their number 1"),
-        ("02.3", 3, MESH + CROSSED + USE, "the same group as their number 2"),
+        ("02.3", 2, f"if rank > 0:\n    {MESH}{BOTH}{USE}", "the same group as their number 1"),
+        ("02.3", 2, MESH + CROSSED + USE, "the same group as their number 2"),
         (
             "02.3",
-            3,
-            MESH + BOTH + USE.replace("all_reduce(one, group=mesh)", "all_reduce(one)"),
+            2,
+            MESH + BOTH + USE.replace("all_reduce(x, group=mesh)", "all_reduce(x)"),
             "all_reduce",
         ),
-        ("02.3", 3, MESH + BOTH + USE.replace("sum", "total"), "`sum 2`"),
-        ("02.3", 2, "", "asks for 3"),
+        ("02.3", 2, MESH + BOTH + USE.replace("result", "total"), "`result 7`"),
+        ("02.3", 2, MESH + BOTH + USE.replace(SUM, ""), "left out the sum"),
+        ("02.3", 3, "", "asks for 2"),
         ("02.2", 4, FAN_OUT + MESH_ONLY.format(X_BY_SRC, Y_BY_GROUP_SRC), ""),
         ("02.2", 4, FAN_OUT + MESH_ONLY.format(X_BY_SRC, Y_BY_SRC), "Both roots are named by `src`"),
         (

@@ -16,12 +16,12 @@ POSTS = AHEAD.partition(TAKES)[2].partition(GENERATES)[0]
     [
         (
             "05.4",
-            changed(OVERLAPS, ("if k > 0:", "if k < CHUNKS:"), ("k - 1,", "k,")),
+            changed(OVERLAPS, ("if k > 0:", "if k < CHUNKS:")),
             "had nothing to do until then",
         ),
         (
             "05.4",
-            changed(OVERLAPS, ("(CHUNKS + 1)", "(CHUNKS + 2)"), ("k > 0", "k > 1"), ("k - 1,", "k - 2,")),
+            changed(OVERLAPS, ("(CHUNKS + 1)", "(CHUNKS + 2)"), ("k > 0", "k > 1")),
             "more than 2 chunks",
         ),
         (

@@ -143,17 +143,21 @@ def test_without_other_groups_no_group_was_meant(made):
 CLOSED = "RuntimeError: [pair.cc:553] Connection closed by peer [127.0.0.1]:403"
 
 
-def test_who_destroys_its_groups_closes_the_connections_before_it_ends(made):
-    made.recv(0, 1, 0, 14, line=11, error=CLOSED)
+@pytest.mark.parametrize(
+    ("called", "how"),
+    [
+        (0, "while rank 0 was in recv (prog.py:11), waiting for it."),
+        (12, "before rank 0 called recv (prog.py:11), which waits for rank 1."),
+    ],
+)
+def test_who_destroys_its_groups_closes_the_connections_before_it_ends(made, called, how):
+    made.recv(0, 1, called, 14, line=11, error=CLOSED)
     made.call(1, "destroy_process_group", 3, 23, line=16)
     made.left(0, 15, error=CLOSED)
     for rank in (1, 2):
         made.left(rank, 24)
     end = end_of(made)
-    assert end.sentence == (
-        "Rank 1 closed its connections in destroy_process_group (prog.py:16) while rank 0 was in recv "
-        "(prog.py:11), waiting for it."
-    )
+    assert end.sentence == f"Rank 1 closed its connections in destroy_process_group (prog.py:16) {how}"
     assert end.cause.rank == 1
 
 

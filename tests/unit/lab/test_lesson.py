@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from failure_records import record
 from made_runs import made
 
 from ppwork.errors import PlanError
-from ppwork.lab.lesson import End, ends_of, in_common_ms, records_of
+from ppwork.lab.lesson import End, ends_of, evidence, in_common_ms, records_of
 from ppwork.launcher.script import ScriptRun
 from ppwork.pictures.source import lines_of, side_by_side, source_of
 from ppwork.plan import Plan
@@ -105,6 +107,18 @@ def test_time_in_common_is_for_each_chunk():
     """A decode of 16 ms falls into the next generate, for all of eight chunks but the last."""
     assert in_common_ms(made(overlapped=True)) == pytest.approx(7 * 16 / 8)
     assert in_common_ms(made()) == 0
+
+
+@pytest.mark.parametrize(("overlapped", "early"), [(True, 7), (False, 0)])
+def test_evidence_counts_envelopes_that_left_before_the_decode_in_front_of_them(overlapped, early):
+    """Of eight chunks seven have one in front."""
+    entries = made(overlapped=overlapped)
+    run = SimpleNamespace(entries_by_rank=entries, summary={"period_ms": 66.0, "mesh_idle_ms": 3.0})
+    seen = evidence(run)
+    assert seen["left early"] == early
+    assert seen["in common"] == in_common_ms(entries)
+    assert (seen["period"], seen["mean idle"]) == (66.0, 3.0)
+    assert seen["delay"] > 0
 
 
 def test_records_are_told_by_rank_and_a_rank_without_one_is_named(tmp_path):

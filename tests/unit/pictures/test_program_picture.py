@@ -265,6 +265,9 @@ def test_a_buffer_that_was_lent_before_the_window_is_lent_in_it(tmp_path):
     said = texts(pp.pictures.program(tmp_path, from_ms=100, until_ms=150).figure)
     assert "buffer lent" in said
     assert "6" in said
+    assert "buffer lent" not in texts(
+        pp.pictures.program(tmp_path, from_ms=100, until_ms=150, lent=False).figure
+    )
 
 
 def test_ticks_behind_a_break_go_up(tmp_path):
