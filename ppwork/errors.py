@@ -22,10 +22,13 @@ This module knows no ranks, groups or files: it only fixes how an error speaks.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any, TypeVar
 from unicodedata import category
 
 V = TypeVar("V", bound="Hashable")
+MOST_NAMED = 8
+"""Chunks, or stretches of them, that a sentence names."""
 
 WHERE_KEYS = ("rank", "role", "group", "peer", "call_id", "chunk_index", "cache_epoch")
 """The keys of ``where``, in the order they are always printed (the same as in logs)."""
@@ -45,6 +48,8 @@ class PPWorkError(Exception):
 
     source = ""
     """``file:line`` of the user's that it is about, where the traceback leads to another one."""
+    between: tuple[int, ...] = ()
+    """Ranks that differ, where nobody knows which is right: whoever noticed is no more to blame than they."""
 
     def __init__(self, what: str, *, where: Mapping[str, Any] | None = None, check_first: str = "") -> None:
         self.what = what
@@ -105,6 +110,26 @@ def named_ranks(ranks: Sequence[int]) -> str:
     ('rank 2', 'ranks 0 and 2')
     """
     return f"rank{'s' if len(ranks) > 1 else ''} {listed(ranks)}"
+
+
+def named_chunks(indexes: Iterable[int]) -> str:
+    """Return chunks as one says them, neighbours as a stretch.
+
+    >>> named_chunks([3]), named_chunks([0, 1, 20]), named_chunks([2, 11, 12, 13, 14])
+    ('chunk 3', 'chunks 0, 1 and 20', 'chunks 2 and 11 to 14')
+    """
+    every = sorted(set(indexes))
+    parts: list[str] = []
+    named = 0
+    for _, numbered in groupby(enumerate(every), key=lambda pair: pair[1] - pair[0]):
+        stretch = [index for _, index in numbered]
+        texts = [f"{stretch[0]} to {stretch[-1]}"] if len(stretch) > 2 else [*map(str, stretch)]
+        if len(parts) + len(texts) > MOST_NAMED:
+            parts.append(f"{len(every) - named} more")
+            break
+        parts += texts
+        named += len(stretch)
+    return f"chunk{'s' if len(every) > 1 else ''} {listed(parts)}"
 
 
 def listed(items: Iterable[object]) -> str:

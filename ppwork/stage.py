@@ -9,6 +9,7 @@ generator calls, so that they can be checked against the plan (rule R4).
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -288,4 +289,33 @@ def load_stage(path: str, methods: tuple[str, ...], *, search: Path | None = Non
             f"The stage {path!r} lacks the contract's methods {', '.join(missing)}.",
             check_first=f"a stage needs {', '.join(methods)}; `ppwork new` writes an example",
         )
+    _check_constructor(path, stage)
     return stage
+
+
+def _check_constructor(path: str, stage: type) -> None:
+    """Refuse a class that cannot be made of a context alone, by its signature."""
+    try:
+        signature = inspect.signature(stage)
+    except (TypeError, ValueError):
+        return  # of C, or of a signature that cannot be told
+    try:
+        signature.bind(None)
+    except TypeError:
+        own = inspect.unwrap(stage.__init__)  # type: ignore[misc]
+        code = getattr(own, "__code__", None)
+        file, line = (code.co_filename, code.co_firstlineno) if code is not None else _place_of(stage)
+        write = "def __init__(self, context: StageContext) -> None:"
+        more = "; whatever else it needs has a default, or is in `context.plan.options`"
+        raise PlanError(
+            f"The stage {path!r} is made of a context, and its constructor is {stage.__name__}{signature}, "
+            f"{file}:{line}.",
+            check_first=f"write `{write}`{more}",
+        ) from None
+
+
+def _place_of(stage: type) -> tuple[str, int]:
+    try:
+        return inspect.getsourcefile(stage) or "", inspect.getsourcelines(stage)[1]
+    except (OSError, TypeError):
+        return stage.__module__, 0

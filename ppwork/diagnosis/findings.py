@@ -67,7 +67,7 @@ class Diagnosis:
         cause: The record of what went wrong first, or ``None``: nothing failed.
         lines: The user's own file, line and source, if the cause came from there; shown first of all.
         log: The log of the rank that failed first.
-        seen: Evidence beside the headline, a line each.
+        seen: Evidence beside the headline, a line each; also of a run that did not fail.
         others: Records of the other ranks, by time.
         places: One line for each other rank, by time: where it was last.
         waits: Who waited for whom when it ended.
@@ -106,7 +106,7 @@ class Diagnosis:
     def story(self) -> str:
         """All but ``where`` and ``check_first``: the user's line, the cause, then the other ranks."""
         if self.cause is None:
-            return self.sentence
+            return "\n".join([self.sentence, *self.seen])
         return "\n".join(
             [
                 *self.lines,

@@ -266,6 +266,8 @@ def _folder(path: Path, ranks: Sequence[int]) -> JobLogs:
         next((console.report.first for console in last if console.report.first is not None), None),
         last[0].report.ranks if len(last) == 1 else {},
         next((console.report.signal for console in last if console.report.signal), 0),
+        pids={rank: pid for console in last for rank, pid in console.report.pids.items()},
+        closed=frozenset(rank for console in last for rank in console.report.closed),
     )
     said = "\n".join(console.console for console in consoles)
     by_number = _attempts(path)

@@ -17,6 +17,11 @@ _ENDED = re.compile(
     re.MULTILINE,
 )
 """Two lines of the report, one below the other; either alone may be somebody's print."""
+_PID = re.compile(
+    r"^.{0,80}?\brank[ \t]*:[ \t]*(\d+).*\n.{0,80}?\bexitcode[ \t]*:[ \t]*-?\d+ \(pid: (\d+)\)", re.MULTILINE
+)
+_CLOSED = re.compile(r"Sending process (\d+) closing signal")
+"""torchrun says so of each rank that it ends."""
 _ON_ONE_LINE = re.compile(
     r"\brank ?:? ?(\d+) ?\(local[_ ]rank: ?(\d+)\)[ \t]{0,4}\n?[ \t]{0,4}(?:[\w\[\]]{1,20}: )?"
     r"exitcode ?: ?(-?\d+)"
@@ -63,6 +68,8 @@ class Report:
         first: The rank that torchrun saw fail first, or ``None`` without a report.
         ranks: Global rank of each local rank, as far as the report names them.
         signal: Signal that ended torchrun itself from outside, or 0.
+        pids: Process of each rank, as far as the report names it.
+        closed: Ranks that torchrun says it sent a signal to, which is only those that were still there.
         is_cut: The report ends before it says which rank was the first.
         of_one: Exit code of one of several processes, by a launcher that does not say of which; or ``None``.
     """
@@ -73,6 +80,8 @@ class Report:
     signal: int = 0
     of_one: int | None = None
     is_cut: bool = False
+    pids: dict[int, int] = field(default_factory=dict)
+    closed: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, text: str) -> Report:
@@ -109,7 +118,11 @@ class Report:
         of_some += map(int, _OF_LIGHTNING.findall(text))
         of_one = next(iter(of_some), None) if not codes else None
         is_cut = bool(ended) and first is None
-        return cls(codes, first, ranks, int(stopped[1]) if stopped is not None else 0, of_one, is_cut)
+        pids = {int(rank): int(pid) for rank, pid in _PID.findall(text)}
+        told = set(map(int, _CLOSED.findall(text)))
+        closed = frozenset(rank for rank, pid in pids.items() if pid in told)
+        number = int(stopped[1]) if stopped is not None else 0
+        return cls(codes, first, ranks, number, of_one, is_cut, pids, closed)
 
     @classmethod
     def together(cls, reports: Sequence[Report]) -> Report:
@@ -119,7 +132,10 @@ class Report:
         own = (rank for rank in firsts if codes.get(rank) not in ENDED_BY_AGENT)
         stopped = next((report.signal for report in reports if report.signal), 0)
         of_one = next((report.of_one for report in reports if report.of_one is not None), None)
-        return cls(codes, next(own, next(iter(firsts), None)), {}, stopped, of_one)
+        pids = {rank: pid for report in reports for rank, pid in report.pids.items()}
+        closed = frozenset(rank for report in reports for rank in report.closed)
+        first = next(own, next(iter(firsts), None))
+        return cls(codes, first, {}, stopped, of_one, pids=pids, closed=closed)
 
 
 def _of_launchers(text: str) -> Iterator[tuple[int, int]]:

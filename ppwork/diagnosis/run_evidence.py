@@ -6,6 +6,7 @@ not read is named instead.
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -36,8 +37,9 @@ from ppwork.records.files import read_json
 from ppwork.records.flight import Flight, read_flight
 from ppwork.records.hosts import HostsRecord
 from ppwork.records.pulse import PulseView, read_pulse
-from ppwork.records.run import SUMMARY_FILE, TORCHRUN_LOG, LaunchEnd, log_file
+from ppwork.records.run import SUMMARY_FILE, TORCHRUN_LOG, LaunchEnd, log_file, odd_results
 from ppwork.records.spans import Entry, read_entries
+from ppwork.timeline.measures import differing_chunks
 
 MEANINGS = {
     SECONDARY: "left because a peer did",
@@ -46,6 +48,8 @@ MEANINGS = {
     UNWRITABLE: "left because it could not write its records",
 }
 """Meaning of our exit codes, as the second part of a sentence."""
+STEPS = ("encode", "generate", "decode")
+"""Of a pulse, those that one says with their chunk."""
 IDS = ("call_id", "chunk_index", "cache_epoch")
 QUIET_NS = 500_000_000
 """Nanoseconds; less lies between the error that ends a span and the record that tells of it."""
@@ -222,6 +226,12 @@ class RunEvidence:
         found = (read_json(folder / SUMMARY_FILE, dict[str, Any]) for folder in self.folders)
         return next((summary for summary in found if summary is not None), None)
 
+    @cached_property
+    def odd_results(self) -> list[int]:
+        """Chunks of which the mesh ranks returned different results, by what they or the launcher wrote."""
+        mesh = {rank: self.entries.get(rank, []) for rank in self.topology.mesh_ranks}
+        return sorted({*odd_results(self.summary or {}), *differing_chunks(mesh)})
+
     def log_of(self, rank: int) -> str:
         """Return the path of a rank's log; torchrun's, if it did not open its own, or for no rank (-1).
 
@@ -266,22 +276,35 @@ class RunEvidence:
         """Return the chunk that a rank's main thread was at last, or nothing; by its pulse and its entries.
 
         Its lanes are further on, a whole depth at most: a mesh rank was at the first chunk that it had not
-        ended, of those that its lanes had taken or the leader had begun to broadcast.
+        ended, of those that its lanes had taken or the leader had begun to broadcast. Rank 0 in no step
+        waited for the result of the oldest chunk on its way.
         """
         entries = [entry for entry in self.entries.get(rank, []) if entry.chunk_index >= 0]
         own = [entry for entry in entries if entry.lane == "main" and entry.name != "mesh.broadcast"]
         at = max(own, key=lambda entry: entry.end_ns, default=None)
         pulse = self.pulses.get(rank)
-        # A pulse beats a few times a second: a quick stage is chunks further on.
+        # Of a rank that writes no steps down, a beat comes a few times a second: it may be chunks further on.
         if pulse is not None and pulse.ids and (at is None or pulse.since_ns >= at.end_ns):
             return dict(pulse.ids)
         ended = -1 if at is None else at.chunk_index
+        if rank == STAGE0_RANK:
+            done = {entry.chunk_index for entry in own if entry.name in ("emit", "drop")}
+            on_their_way = [e for e in own if e.name == "encode" and e.chunk_index not in done]
+            at = min(on_their_way, key=lambda entry: entry.chunk_index, default=at)
         if rank in self.topology.mesh_ranks:
             # Its own entry of a chunk that came comes behind the chunk: it may have been killed before.
             entries += [e for e in self.entries.get(LEADER_RANK, []) if e.name == "mesh.broadcast"]
             at = min((e for e in entries if e.chunk_index > ended), key=lambda e: e.chunk_index, default=at)
         ids = {} if at is None else {name: getattr(at, name) for name in IDS}
         return {name: value for name, value in ids.items() if value >= 0}
+
+    def at_chunk(self, rank: int) -> str:
+        """Return the step and the chunk that a rank was at last (``encode of chunk 5``), or nothing."""
+        ids, pulse = self.ids_of(rank), self.pulses.get(rank)
+        if "chunk_index" not in ids:
+            return ""
+        step = pulse.doing if pulse is not None and dict(pulse.ids) == ids and pulse.doing in STEPS else ""
+        return f"{step} of chunk {ids['chunk_index']}" if step else f"chunk {ids['chunk_index']}"
 
     def before_the_first_record(self) -> dict[int, list[Entry]]:
         """Return the entries of the time when nobody had failed: an error ends the spans it goes through.
@@ -304,6 +327,18 @@ class RunEvidence:
         pulse = self.pulses.get(rank)
         return self.report.codes.get(rank, pulse.exit_code if pulse is not None else None)
 
+    def ended_by_torchrun(self, rank: int) -> bool:
+        """Say whether a rank's signal was torchrun's: by its own words, or else because it had a reason."""
+        code = self.code_of(rank)
+        if code not in ENDED_BY_AGENT:
+            return False
+        if self.report.closed:
+            return rank in self.report.closed or rank not in self.report.pids
+        followed = {record.rank for record in self.records if record.symptom}
+        codes = [code for other, code in self.report.codes.items() if other not in followed]
+        failed = any(code not in (0, SECONDARY, *ENDED_BY_AGENT) for code in codes)
+        return failed or self.past_limit or any(not record.symptom for record in self.records)
+
     def end_of(self, rank: int) -> str:
         """Say how a rank ended, as the second part of a sentence."""
         code = self.code_of(rank)
@@ -317,6 +352,8 @@ class RunEvidence:
             if is_gone and not self.torchrun_log.exists():  # of somebody else's torchrun, whose report it has
                 return "was ended by a signal such as SIGKILL, or by an abort,"
             return "is not in torchrun's report"
-        if code in ENDED_BY_AGENT:
+        if self.ended_by_torchrun(rank):
             return "was ended by torchrun"
+        if code == -signal.SIGTERM:
+            return "got SIGTERM"
         return MEANINGS.get(code) or death(code)

@@ -16,7 +16,7 @@ The order of evidence, from the surest to the weakest:
    outside of any collective.
 5. Only symptoms, and a mesh rank stood in a collective of a chunk that another one had ended: they made
    different ones, and none is to blame for that. Or all of them stood in one that rank 0 did not make
-   (``uneven``).
+   (``uneven``), or rank 0 in one that none of them made (``own_calls``).
 6. Only symptoms: each names its peer, so from symptom to symptom they lead to a rank without a record; else
    it is the one that the others waited for, or the only one without a record. Of a run over several hosts it
    may be a host or the network, and no rank (``hosts``).
@@ -30,6 +30,7 @@ goes through; it is shown for hangs only. What does not read is named as not kno
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -42,12 +43,13 @@ from ppwork.diagnosis.hosts import cause_of_hosts, open_questions
 from ppwork.diagnosis.inferred import inferred_records, record_of, tells_of_a_freeze
 from ppwork.diagnosis.jobs import diagnose_job
 from ppwork.diagnosis.logs import read_job
+from ppwork.diagnosis.own_calls import alone, with_own_call
 from ppwork.diagnosis.report import death
 from ppwork.diagnosis.run_evidence import RunEvidence
 from ppwork.diagnosis.stacks import frames_of
-from ppwork.diagnosis.uneven import beside, ledger_difference, uneven
+from ppwork.diagnosis.uneven import beside, ledger_difference, uneven, widened
 from ppwork.diagnosis.waits import roots, waits_of
-from ppwork.errors import PeerTimeoutError, PlanError, StuckError, named_ranks
+from ppwork.errors import PeerTimeoutError, PlanError, StuckError, named_chunks, named_ranks
 from ppwork.plan import Plan
 from ppwork.process import PAST_LIMIT, TORCHRUN_HUNG, TORCHRUN_STOPPED
 from ppwork.protocol.backend_errors import SILENT_PEER_CHECK, without_noise
@@ -87,7 +89,7 @@ def diagnose(
         exit_code = evidence.end.exit_code
     if exit_code is None and evidence.past_limit:
         exit_code = PAST_LIMIT
-    waits = waits_of(evidence.topology, evidence.before_the_first_record())
+    waits = with_own_call(evidence, waits_of(evidence.topology, evidence.before_the_first_record()))
     inferred = inferred_records(evidence)
     cause = first_cause([*evidence.records, *inferred], evidence.apart)
     statements = [*evidence.records, *(record for record in inferred if record.rank in evidence.nccl_ends)]
@@ -98,6 +100,7 @@ def diagnose(
     elif cause is None or cause.symptom:
         cause = (
             beside(evidence)
+            or alone(evidence, waits)
             or uneven(evidence)
             or _inferred_cause(evidence, statements, waits, cause, exit_code)
             or cause
@@ -106,8 +109,9 @@ def diagnose(
         return _without_cause(evidence, exit_code)
     if cause.error_type == KeyboardInterrupt.__name__:
         cause = _interrupted(evidence, cause)
-    if cause.check_first == SILENT_PEER_CHECK:
-        cause = replace(cause, check_first=_who_was_silent(waits))  # it asks for a diagnosis, and this is one
+    # Who noticed saw those that had come by then, and the ledgers have who came later.
+    if cause.between and (all_of_them := ledger_difference(evidence)) is not None:
+        cause = widened(cause, all_of_them)
     return _explained(evidence, statements, cause, waits)
 
 
@@ -137,20 +141,33 @@ def _explained(
     hang = any(record.error_type in HANGS for record in (cause, *others))
     stuck = {r.rank for r in (cause, *others) if r.error_type == StuckError.__name__}
     waits = _for_the_cause(waits, cause, evidence, stuck) if hang else ()
+    if cause.check_first == SILENT_PEER_CHECK:
+        cause = replace(cause, check_first=_who_was_silent(waits))  # it asks for a diagnosis, and this is one
     flights = evidence.flights
     missing = [rank for rank in evidence.topology.mesh_ranks if flights and rank not in flights]
     unknown = tuple(f"which collective rank {rank} was at: it left no flight record" for rank in missing)
     return Diagnosis(
         evidence.run_dir,
         cause,
-        lines=users_lines(cause) if not cause.symptom else (),
+        lines=users_lines(cause) if not (cause.symptom or cause.between) else (),
         log=evidence.log_of(cause.rank),
+        seen=_odd_results(evidence),
         others=tuple(others),
         places=_places(evidence, cause, others, waits),
         waits=waits,
         flight=tuple(map(str, differences(flights))),
         unknown=_unread(evidence) + (unknown if hang else ()) + open_questions(evidence, cause, others),
         headline=_headline(evidence, cause),
+    )
+
+
+def _odd_results(evidence: RunEvidence) -> tuple[str, ...]:
+    """Return a line about results of mesh ranks that were not the same, which fail no run."""
+    if not (odd := evidence.odd_results):
+        return ()
+    return (
+        f"Mesh ranks returned different results in {named_chunks(odd)}: the leader's were sent. "
+        "Which rank, which tensor: the logs of the mesh ranks, or a run with `--digests`",
     )
 
 
@@ -190,7 +207,7 @@ def users_lines(record: FailureRecord) -> tuple[str, ...]:
 
 
 def _headline(evidence: RunEvidence, cause: FailureRecord) -> str:
-    if cause.rank < 0:
+    if cause.rank < 0 or cause.between:
         return cause.what
     rank = f"{cause.rank} ({evidence.topology.role(cause.rank)})"
     error = f"{cause.error_type}: {without_noise(cause.what)}"
@@ -216,6 +233,7 @@ def _places(
         later = on_one_clock and record.at_ns > cause.at_ns > 0
         after = f" after {(record.at_ns - cause.at_ns) / 1e9:.3f} s" if later else ""
         known = tells_of_a_freeze(record) and record.where.get("peer") == cause.rank  # the headline says it
+        known = known or bool(record.between and cause.between)
         error = record.error_type if known else _error(record)
         lines[record.rank] = f"then rank {record.rank}{after}: {error}{_last(evidence, record.rank)}"
     for rank in range(evidence.topology.world_size):
@@ -257,12 +275,14 @@ def _inferred_cause(
         # Its process is gone, but it was there when the bound passed, or its connections had told of its end.
         what = f"Rank {rank} said nothing for as long as a bound allows, and left no record; {said}"
         return record_of(evidence, rank, "NoRecord", what, symptom.check_first)
-    chunk = evidence.ids_of(rank).get("chunk_index")
-    check = "the end of its log: what ends a process without an exception" + (
-        f" in chunk {chunk}" if chunk is not None else ""
-    )
-    check += "? os._exit, C++, a kill"
-    if not evidence.log_of(rank):
+    at = evidence.at_chunk(rank)
+    check = f"the end of its log: what ends a process without an exception{at and f' in {at}'}?"
+    check += " os._exit, C++, a kill"
+    if evidence.code_of(rank) == -signal.SIGTERM and not evidence.ended_by_torchrun(rank):
+        why = "torchrun sends it when another rank fails, and nothing else failed here"
+        what = f"Rank {rank} got SIGTERM and left no record; {why}; {said}"
+        check = "who sent it? a batch system, an out-of-memory daemon, a `kill` by hand"
+    elif not evidence.log_of(rank):
         check = f"torchrun's closing report: rank {rank}'s exit code; -9 is SIGKILL, of the kernel, too"
     return record_of(evidence, rank, "NoRecord", what, check)
 
@@ -349,11 +369,9 @@ def _without_cause(evidence: RunEvidence, exit_code: int | None) -> Diagnosis:
                 if (count := summary.get("chunks"))
                 else "the run ended well"
             )
-            headline = f"Nothing failed: {ended}."
-            odd = summary.get("results_differ")
-            if isinstance(odd, list) and odd:
-                headline += f" But mesh ranks returned other tensors for chunk {odd[0]}: see rank1.log."
-            return Diagnosis(evidence.run_dir, headline=headline)
+            return Diagnosis(
+                evidence.run_dir, headline=f"Nothing failed: {ended}.", seen=_odd_results(evidence)
+            )
         what = f"No rank failed; the output differed from the single-process reference by {worst}."
         check = "do the stages use anything but their context and inputs?"
         cause = record_of(evidence, NOBODY, "OutputDiffers", what, check)

@@ -71,7 +71,7 @@ class FailureStory:
 
     @property
     def struck(self) -> RankStory:
-        """The rank in which it began."""
+        """The rank in which it began; the first of several."""
         return next(rank for rank in self.ranks if rank.struck)
 
     @property
@@ -83,7 +83,8 @@ class FailureStory:
     @property
     def peers_noticed(self) -> dict[int, float]:
         """``noticed``, of the other ranks: those in which it did not begin."""
-        return {rank: at for rank, at in self.noticed.items() if rank != self.struck.rank}
+        struck = [rank.rank for rank in self.ranks if rank.struck]
+        return {rank: at for rank, at in self.noticed.items() if rank not in struck}
 
 
 def failure_story(run: Run) -> FailureStory:
@@ -110,6 +111,8 @@ def failure_story(run: Run) -> FailureStory:
     records = {record.rank: record for record in read_records(run.run_dir, plan.world_size)}
     noticed = {rank: record.at_ns - offsets[rank] for rank, record in records.items() if rank in offsets}
     struck, zero_ns = _beginning(entries, noticed, named)
+    alike = records[struck].between if struck == named and struck in records else ()
+    broken = [rank for rank in alike if rank in entries] or [struck]
     codes = Report.of(tail(run.run_dir / TORCHRUN_LOG)).codes
 
     def seconds(at_ns: int) -> float:
@@ -121,7 +124,7 @@ def failure_story(run: Run) -> FailureStory:
             RankStory(
                 rank=rank,
                 role=str(plan.topology.role(rank)),
-                struck=rank == struck,
+                struck=rank in broken,
                 doing=_doing(entries[rank], zero_ns, read_pulse(run.run_dir, rank), offsets.get(rank, 0)),
                 work=tuple(
                     (seconds(span.start_ns), seconds(span.end_ns)) for span in steps_of(entries[rank], *WORK)

@@ -6,13 +6,16 @@ nothing wrong for that. So no rank is named as the one that failed, and both are
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from ppwork.diagnosis.findings import NOBODY
 from ppwork.diagnosis.logs import LONGER
 from ppwork.diagnosis.run_evidence import QUIET_NS, RunEvidence
 from ppwork.errors import PeerTimeoutError, named_ranks
+from ppwork.records.difference import beside_stage0, first_difference
 from ppwork.records.failure import FailureRecord
 from ppwork.records.flight import Collective
-from ppwork.records.ledger import CollectiveCall, beside_stage0, first_difference, read_ledger
+from ppwork.records.ledger import CollectiveCall, read_ledger
 from ppwork.timeline.chunks import spans_by_call
 
 MISMATCH = "CollectiveMismatch"
@@ -25,8 +28,17 @@ COMPARE_ALWAYS = (
 def ledger_difference(evidence: RunEvidence) -> FailureRecord | None:
     """Return the first call that the mesh ranks made otherwise, by what they wrote down before each."""
     written = {rank: calls for rank, calls in _ledgers(evidence).items() if calls}
-    difference = first_difference(written)
-    return _record(*difference, {"group": "tp_pg"}) if difference is not None else None
+    if (difference := first_difference(written)) is None:
+        return None
+    record = _record(difference.what, difference.check_first, {"group": "tp_pg"})
+    return replace(record, between=difference.ranks)
+
+
+def widened(record: FailureRecord, found: FailureRecord) -> FailureRecord:
+    """Return a rank's record of a difference with what the ledgers tell, if that is of more ranks."""
+    if len(found.between) <= len(record.between):
+        return record
+    return replace(record, what=found.what, check_first=found.check_first, between=found.between)
 
 
 def beside(evidence: RunEvidence) -> FailureRecord | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ppwork.errors import named_chunks
 from ppwork.pictures.picture import Picture
 from ppwork.pictures.tables import Table
 from ppwork.pictures.timelines import timeline
@@ -106,13 +108,25 @@ class Comparison:
         differences = self.differences
         if differences is None:
             return "Outputs were not kept by both: Plan(keep_outputs=True)."
-        apart = [index for index, far in differences.items() if far > 0]
-        if not apart:
-            return f"The outputs of all {len(differences)} chunks are equal."
-        return (
-            f"The outputs of {len(apart)} of {len(differences)} chunks differ, by "
-            f"{max(differences.values()):g} at most; the first is chunk {apart[0]}."
-        )
+        kept = {run.run_dir.name: {*run.outputs} for run in (self.first, self.second)}
+        missing = {name: [index for index in differences if index not in has] for name, has in kept.items()}
+        only = {index for indexes in missing.values() for index in indexes}
+        far = {index: far for index, far in differences.items() if far > 0 and index not in only}
+        finite = [each for each in far.values() if each < math.inf]
+        parts = []
+        if far:
+            by = f", by {max(finite):g} at most" if finite else ""
+            parts.append(
+                f"The outputs of {len(far)} of {len(differences)} chunks differ{by}; the first is chunk "
+                f"{min(far)}"
+            )
+            odd = [index for index, each in far.items() if each == math.inf]
+            parts += [f"{named_chunks(odd)}: another shape, or a NaN"] if odd else []
+        elif len(only) < len(differences):
+            of = f"{'other ' if only else ''}{len(differences) - len(only)}"
+            parts.append(f"The outputs of all {of} chunks are equal")
+        parts += [f"{named_chunks(indexes)}: missing in {run}" for run, indexes in missing.items() if indexes]
+        return f"{'; '.join(parts)}."
 
     @property
     def table(self) -> Table:

@@ -33,6 +33,7 @@ from ppwork.process import PAST_LIMIT, STOPPED, TORCHRUN_STOPPED
 from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK
 from ppwork.records.hosts import HostsRecord
 from ppwork.records.run import (
+    ODD_RESULTS,
     OUTPUTS_FILE,
     SUMMARY_FILE,
     TORCHRUN_LOG,
@@ -41,10 +42,10 @@ from ppwork.records.run import (
     Run,
     queues_of,
 )
-from ppwork.records.spans import CHECK, READ, RESULTS_DIFFER, TORCHRUN, Entry, Span, span_file
+from ppwork.records.spans import CHECK, READ, TORCHRUN, Entry, Span, span_file
 from ppwork.records.tail import SpanTail, last_lines
 from ppwork.timeline.chunks import aligned
-from ppwork.timeline.measures import mesh_idle_ms
+from ppwork.timeline.measures import differing_chunks, mesh_idle_ms
 from ppwork.timeline.streams import hidden, streams
 
 DEFAULT_LIMIT_S = 3600.0
@@ -200,8 +201,8 @@ def mesh_figures(run: Run) -> dict[str, Any]:
         "mesh_idle_ms": round(statistics.fmean(idle), 3) if idle else None,
         "queues": [{"rank": rank, **queue} for rank, entries in by_rank for queue in queues_of(entries)],
     }
-    if odd := [entry.chunk_index for entry in run.entries(LEADER_RANK) if entry.name == RESULTS_DIFFER]:
-        figures["results_differ"] = odd
+    if odd := differing_chunks(run.entries_by_rank):
+        figures[ODD_RESULTS] = odd
     if on_cuda := [dataclasses.asdict(stream) for stream in streams(aligned(run.entries_by_rank))]:
         was = hidden(run.entries_by_rank).values()
         figures |= {"streams": on_cuda, "hidden_transfers": f"{sum(was)} of {len(was)}"}

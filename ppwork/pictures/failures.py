@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ppwork.diagnosis.story import FailureStory, RankStory, failure_story
-from ppwork.errors import PlanError, duration
+from ppwork.errors import PlanError, duration, named_ranks
 from ppwork.pictures import style
 from ppwork.pictures.picture import Picture
 from ppwork.pictures.tables import Table
@@ -151,6 +151,9 @@ def _finding(story: FailureStory) -> str:
     """State in one sentence who was struck, who noticed first, and when the last one knew."""
     struck, peers = story.struck, story.peers_noticed
     text = f"{story.fault or 'A failure'} struck rank {struck.rank} ({struck.role}: {struck.doing})"
+    if alike := [rank for rank in story.ranks if rank.struck][1:]:
+        ranks = [struck.rank, *(rank.rank for rank in alike)]
+        text = f"{named_ranks(ranks).capitalize()} differ, none more to blame ({struck.role}: {struck.doing})"
     if not peers:
         return f"{text}; no other rank noticed."
     errors = {rank.rank: rank.error_type for rank in story.ranks}

@@ -42,6 +42,15 @@ class Bounds:
         return 1.5 * self.timeout_s + 5.0
 
     @property
+    def alone_s(self) -> float:
+        """Bound on making a group in a chunk, for which all its ranks must come.
+
+        A peer that does not come because it is stuck itself is to be told first, by ``stall_s``; who waits
+        for this rank is to be told last, by ``timeout_s``.
+        """
+        return min(self.stall_s + 1.0, (self.stall_s + self.timeout_s) / 2)
+
+    @property
     def start_s(self) -> float:
         """Bound on importing torch, and on joining."""
         return max(START_S, self.idle_s)

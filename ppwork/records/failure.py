@@ -47,6 +47,8 @@ class FailureRecord(msgspec.Struct, frozen=True, kw_only=True):
     traceback: str
     source: str = ""
     """``file:line`` of the last frame outside ppwork and installed libraries: usually the user's own code."""
+    between: tuple[int, ...] = ()
+    """Ranks that differ, of which none is known to be right; empty: the record is about this rank."""
     last_instants: dict[str, dict[str, Any]] = {}
     """The newest commitment point or instant of each lane."""
 
@@ -87,6 +89,7 @@ def record_of(
         at_ns=time.monotonic_ns(),
         traceback=_text("".join(traceback.format_exception(error))),
         source=message.source or _source_of(error),
+        between=message.between,
         last_instants=last_instants,
     )
 

@@ -8,35 +8,32 @@ and one that is being written, or has been overwritten, does not read.
 from __future__ import annotations
 
 import mmap
-import re
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from ppwork.errors import named_ranks, ranks_by_value
 from ppwork.records.files import read_within
 from ppwork.records.identity import pid_space
 
 _TEXT_BYTES = 84
 CALL = struct.Struct(f"<qI{_TEXT_BYTES}s")
-"""What must be alike on the ranks; where their code made the call stands behind it."""
+"""What must be alike on the ranks."""
+DIGEST = struct.Struct("<I")
+"""Stands behind it: of what a rank returned for its chunk, at the chunk's end."""
 SITE_BYTES = 216
-RECORD_BYTES = CALL.size + SITE_BYTES
+"""Last of all: where the rank's code made the call."""
+RECORD_BYTES = CALL.size + DIGEST.size + SITE_BYTES
 """Fixed, so that an exchange of records can never be one of different sizes."""
 LINES = 64
 """Lines that are kept: no rank is that many collectives ahead of one that it waits for."""
 _LINE = struct.Struct(f"<q{RECORD_BYTES}sI")
-_COMPARED = struct.calcsize("<q") + CALL.size
-"""Bytes at the beginning of a line that are alike if the calls are."""
+_COMPARED = struct.calcsize("<q") + CALL.size + DIGEST.size
+"""Bytes at the beginning of a line that are alike if the calls and the results are."""
 _HEAD = struct.Struct("<4s100s")
-_MAGIC = b"led2"
+_MAGIC = b"led3"
 _SIZE = _HEAD.size + LINES * _LINE.size
-
-
-_TENSOR = re.compile(r" \w+\[[\d, ]*\]")
 
 
 ON_DEFAULT = "on the default group"
@@ -54,28 +51,41 @@ class CollectiveCall(msgspec.Struct, frozen=True):
     site: str = ""
     """The user's line that made it, such as ``my_stages.py:41: self.tp.all_reduce(share)``; at the end of a
     chunk that of its last collective. It may be another one on each rank."""
+    digest: int = 0
+    """At the end of a chunk: of a sample of what the rank returned for it; 0: nothing is said of that."""
 
     def to_bytes(self) -> bytes:
         """Return ``RECORD_BYTES`` bytes; a longer operation is cut and keeps its checksum."""
         call = CALL.pack(self.chunk_index, self.count, packed(self.operation))
-        return call + packed_site(self.site)
+        return call + DIGEST.pack(self.digest) + packed_site(self.site)
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> CollectiveCall:
         """Read another rank's record."""
         chunk_index, count, operation = CALL.unpack(raw[: CALL.size])
-        return cls(chunk_index, count, _text(operation), _text(raw[CALL.size :]))
+        behind = CALL.size + DIGEST.size
+        (digest,) = DIGEST.unpack(raw[CALL.size : behind])
+        return cls(chunk_index, count, _text(operation), _text(raw[behind:]), digest)
 
     @property
     def anywhere(self) -> CollectiveCall:
-        """The same call, wherever it was made."""
-        return msgspec.structs.replace(self, site="")
+        """The same call, wherever it was made, and whatever the chunk's result was."""
+        return msgspec.structs.replace(self, site="", digest=0)
+
+    @property
+    def place(self) -> str:
+        """``file:line`` of the user's that made it; empty if that is not known."""
+        return self.site.partition(": ")[0]
+
+    @property
+    def collectives(self) -> str:
+        """The count as one says it."""
+        return f"{self.count} {'collective' if self.count == 1 else 'collectives'}"
 
     def __str__(self) -> str:
         if self.operation:
             return f"called {self.operation} as collective {self.count} of chunk {self.chunk_index}"
-        collectives = "collective" if self.count == 1 else "collectives"
-        return f"ended chunk {self.chunk_index} after {self.count} {collectives}"
+        return f"ended chunk {self.chunk_index} after {self.collectives}"
 
 
 def _text(padded: bytes) -> str:
@@ -92,40 +102,6 @@ def packed_site(site: str) -> bytes:
     """Return a line as it stands in a record: of a long one the beginning."""
     cut = site.encode(errors="replace")[:SITE_BYTES].decode(errors="ignore").encode()
     return cut.ljust(SITE_BYTES, b"\0")
-
-
-def compare_calls(calls: Sequence[CollectiveCall], ranks: Sequence[int]) -> tuple[str, str] | None:
-    """Compare what the mesh ranks are about to do: a call for each of their global ranks, in one order.
-
-    Returns:
-        ``None`` if all are the same; else what differs, with the user's line on each rank, and what to check
-        first, the same on every rank.
-    """
-    by_rank = dict(zip(ranks, calls, strict=True))
-    ranks_by_call = ranks_by_value({rank: call.anywhere for rank, call in by_rank.items()})
-    if len(ranks_by_call) == 1:
-        return None
-    sides = "; ".join(f"{named_ranks(mine)} {call}" for call, mine in ranks_by_call.items())
-    lines = (_lines({rank: by_rank[rank] for rank in mine}) for mine in ranks_by_call.values())
-    return (
-        f"The mesh ranks were about to meet in different collectives: {sides}.{''.join(lines)}",
-        _check_first([*ranks_by_call]),
-    )
-
-
-def _lines(calls: Mapping[int, CollectiveCall]) -> str:
-    """Return the user's lines of one call, by rank, each as a line below a sentence."""
-    last = ", last" if any(call.count and not call.operation for call in calls.values()) else ""
-    sites = ranks_by_value({rank: call.site for rank, call in calls.items()})
-    return "".join(f"\n  {named_ranks(ranks)}{last} at {site}" for site, ranks in sites.items() if site)
-
-
-def _check_first(calls: Sequence[CollectiveCall]) -> str:
-    if len({(call.chunk_index, call.count, bool(call.operation)) for call in calls}) > 1:
-        return "is a collective behind a flag or a condition that only one rank knows?"
-    if len({_TENSOR.sub("", call.operation) for call in calls}) > 1:
-        return "what makes these ranks call another function here, or in another order?"
-    return "what makes the tensors differ between these ranks? or has one of them made one call more before?"
 
 
 def line_of(number: int, record: bytes) -> bytes:
@@ -184,7 +160,7 @@ class Ledger:
         self._map[at : at + _LINE.size] = line
 
     def differs(self, number: int, line: bytes) -> CollectiveCall | None:
-        """Return the call of this number if it is there and is another one than that of ``line``."""
+        """Return the call of this number if it is there, and it or its digest is another than in ``line``."""
         at = _HEAD.size + number % LINES * _LINE.size
         theirs = self._map[at : at + _LINE.size]
         if theirs[:_COMPARED] == line[:_COMPARED]:
@@ -192,6 +168,10 @@ class Ledger:
         # Who writes it just now comes after us, and sees ours.
         read = _read(theirs)
         return CollectiveCall.from_bytes(read[1]) if read is not None and read[0] == number else None
+
+    def calls(self) -> dict[int, CollectiveCall]:
+        """Return the newest calls by their number, in order."""
+        return _calls_of(self._map[:])
 
     def close(self) -> None:
         """Give the map back."""
@@ -204,45 +184,9 @@ def read_ledger(run_dir: Path, rank: int) -> dict[int, CollectiveCall]:
         data = read_within(ledger_file(run_dir, rank), _SIZE)
     except OSError:
         return {}
-    if len(data) != _SIZE or not data.startswith(_MAGIC):
-        return {}
+    return _calls_of(data) if len(data) == _SIZE and data.startswith(_MAGIC) else {}
+
+
+def _calls_of(data: bytes) -> dict[int, CollectiveCall]:
     lines = (data[at : at + _LINE.size] for at in range(_HEAD.size, _SIZE, _LINE.size))
     return {number: CollectiveCall.from_bytes(raw) for number, raw in sorted(filter(None, map(_read, lines)))}
-
-
-def first_difference(ledgers: Mapping[int, Mapping[int, CollectiveCall]]) -> tuple[str, str] | None:
-    """Return the first call that ranks made otherwise than others, as ``compare_calls`` says it.
-
-    Args:
-        ledgers: What ``read_ledger`` gave, by rank.
-    """
-    common = set.intersection(*(set(calls) for calls in ledgers.values())) if len(ledgers) > 1 else set()
-    for number in sorted(common):
-        calls = [calls[number] for calls in ledgers.values()]
-        if (difference := compare_calls(calls, tuple(ledgers))) is not None:
-            return difference
-    return None
-
-
-def beside_stage0(ledgers: Mapping[int, Mapping[int, CollectiveCall]]) -> tuple[str, str, int] | None:
-    """Return what it means that the last call of all mesh ranks was one on the job's own default group.
-
-    Args:
-        ledgers: What ``read_ledger`` gave, by mesh rank.
-
-    Returns:
-        ``None`` if it was not; else what was called, what to check first, and the chunk.
-    """
-    newest = {rank: calls[max(calls)] for rank, calls in ledgers.items() if calls}
-    if len(newest) < len(ledgers) or len({call.anywhere for call in newest.values()}) != 1:
-        return None
-    call = next(iter(newest.values()))
-    if not call.operation.endswith(ON_DEFAULT):
-        return None
-    return (
-        f"{named_ranks([*newest]).capitalize()} last called {call.operation}, the job's own, in chunk "
-        f"{call.chunk_index}; rank 0, which is in that group, waited for the result of the chunk."
-        f"{_lines(newest)}",
-        'group=plane.groups["tp_pg"]; a collective of all ranks of the job: before the loop, or after it',
-        call.chunk_index,
-    )

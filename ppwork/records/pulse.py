@@ -23,12 +23,16 @@ from ppwork.records.files import read_within
 from ppwork.records.identity import Identity
 
 _LAYOUT = struct.Struct("<4sIQ64sQB40sqqqqi")
-_MAGIC = b"pls2"
+_MAGIC = b"pls3"
 _CHECKSUM = struct.Struct("<I")
-_SIZE = _LAYOUT.size + _CHECKSUM.size
+_BEAT = _LAYOUT.size + _CHECKSUM.size
+_STEP = struct.Struct("<q16sqqqq")
+"""Behind the beat, the step that the main thread has begun: since when, name, ids, since when again."""
+_SIZE = _BEAT + _STEP.size
 _NONE = -1
 """An id that is not known; and the exit code of a rank that has not left."""
 _IDS = ("call_id", "chunk_index", "cache_epoch")
+_NO_IDS: dict[str, int] = {}
 
 
 class PulseState(StrEnum):
@@ -59,7 +63,8 @@ class PulseView:
         started: As ``Identity.started``.
         space: As ``Identity.space``.
         beat: Counter that goes up about four times a second while the rank's interpreter runs.
-        doing: Step that the main thread is in, such as ``generate``; empty: none of the stage's.
+        doing: Step that the main thread is in, such as ``generate``; empty: none of the stage's. Newer than
+            the beat, where the rank wrote down that it began it.
         ids: The chunk that it is at: ``call_id``, ``chunk_index``, ``cache_epoch``, or nothing.
         since_ns: ``time.monotonic_ns`` of its host when that step began.
         exit_code: The code that it chose when it left, or ``None``.
@@ -122,6 +127,15 @@ class Pulse:
                 self._doing = doing, ids or {}, since_ns
                 self._write(state, _NONE)
 
+    def begin(self, doing: str, ids: Mapping[str, int] | None, since_ns: int) -> None:
+        """Say which step the main thread begins, or none; at once, for a rank that is killed in it.
+
+        It takes a microsecond, because it stands in the hot path: one thread, no lock, no checksum.
+        """
+        of = (ids or _NO_IDS).get
+        call, chunk, epoch = of("call_id", _NONE), of("chunk_index", _NONE), of("cache_epoch", _NONE)
+        _STEP.pack_into(self._map, _BEAT, since_ns, doing.encode(), call, chunk, epoch, since_ns)
+
     def leave(self, exit_code: int) -> None:
         """Say that this rank leaves on purpose, and with which code; the first one stays.
 
@@ -147,7 +161,7 @@ class Pulse:
             since_ns,
             exit_code,
         )
-        self._map[:] = body + _CHECKSUM.pack(zlib.crc32(body))
+        self._map[:_BEAT] = body + _CHECKSUM.pack(zlib.crc32(body))
 
 
 def pulse_file(run_dir: Path, rank: int) -> Path:
@@ -163,11 +177,14 @@ def read_pulse(run_dir: Path, rank: int) -> PulseView | None:
         except OSError:
             return None
         body = data[: _LAYOUT.size]
-        whole = len(data) == _SIZE and _CHECKSUM.unpack(data[_LAYOUT.size :]) == (zlib.crc32(body),)
+        whole = len(data) == _SIZE and _CHECKSUM.unpack_from(data, _LAYOUT.size) == (zlib.crc32(body),)
         if whole and body.startswith(_MAGIC):
             _, pid, started, space, beat, state, doing, *ids, since_ns, exit_code = _LAYOUT.unpack(body)
             if state >= len(_STATES):
                 return None  # no rank of this version wrote it
+            begun_ns, step, *of_step, again_ns = _STEP.unpack_from(data, _BEAT)
+            if begun_ns == again_ns and begun_ns > since_ns:
+                doing, ids, since_ns = step, of_step, begun_ns
             return PulseView(
                 rank=rank,
                 pid=pid,

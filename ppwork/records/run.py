@@ -5,6 +5,7 @@ No torch, no processes.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections.abc import Iterable, Mapping
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from ppwork.errors import PlanError, RecordError, RunFailed
+from ppwork.errors import PlanError, RecordError, RunFailed, named_chunks
 from ppwork.plan import Plan
 from ppwork.records.files import read_json, write_whole
 from ppwork.records.spans import Entry, Instant, Span, read_entries
@@ -32,6 +33,8 @@ NUMPY_NAMES = {"BOOL": "bool", "C64": "complex64", "F16": "float16", "F32": "flo
 NUMPY_NAMES |= {f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)}
 NUMPY_NAMES |= {f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)}
 """Dtypes of a safetensors file, as numpy names them."""
+ODD_RESULTS = "results_differ"
+"""Key of a summary, where mesh ranks returned different results: the chunks."""
 VERIFY_FILE = "verify.json"
 END_FILE = "launch.json"
 NO_CHUNKS = (
@@ -248,13 +251,25 @@ def in_words(figures: Mapping[str, object]) -> str:
     )
 
 
+def odd_results(summary: Mapping[str, object]) -> list[int]:
+    """Return the chunks of which a summary says that the mesh ranks returned different results."""
+    odd = summary.get(ODD_RESULTS)
+    return [index for index in odd if isinstance(index, int)] if isinstance(odd, list) else []
+
+
 def _mapping(value: object) -> Mapping[str, object]:
     """Return a part of a summary: a folder may come from anybody, and have anything in its place."""
     return value if isinstance(value, dict) else {}
 
 
 def _numbers(values: Mapping[str, object]) -> dict[str, float]:
-    return {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
+    """Return the numbers among the values; JSON may have an integer that is larger than any float."""
+    numbers = {}
+    for name, value in values.items():
+        if isinstance(value, int | float):
+            with contextlib.suppress(OverflowError):
+                numbers[name] = float(value)
+    return numbers
 
 
 def rows_of(finished: Run) -> list[tuple[str, str]]:
@@ -303,9 +318,10 @@ def rows_of(finished: Run) -> list[tuple[str, str]]:
         texts += [] if efficiency is None else [f"efficiency {efficiency:.2f} (longer stage of the period)"]
         texts += [] if idle_ms is None else [f"mesh idle {idle_ms:.1f} ms"]
         rows.append(("overlap", ", ".join(texts)))
-    if isinstance(odd := summary.get("results_differ"), list):
-        numbers = ", ".join(map(str, odd))
-        text = f"of chunk {numbers} differed on the mesh; the leader's were sent; see rank1.log"
+    if odd := odd_results(summary):
+        text = (
+            f"of {named_chunks(odd)} differed on the mesh; the leader's were sent; see the mesh ranks' logs"
+        )
         rows.append(("results", text))
     if "max_abs_diff" in figures:
         rows.append(("verified", f"max_abs_diff {figures['max_abs_diff']:g} to one process"))

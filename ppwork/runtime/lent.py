@@ -16,25 +16,20 @@ itself: what stays as it is may go along with every chunk.
 
 from __future__ import annotations
 
-import ctypes
 import sys
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ppwork.errors import LocalProtocolError
-from ppwork.runtime.tensors import spec_of
+from ppwork.runtime.tensors import checksum_of, sample_of, spec_of
 
 CPU = torch.device("cpu")
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 RUNTIME = str(Path(__file__).parent)
-SAMPLE_BYTES, WHOLE_BYTES = 256, 4096
-"""Bytes of a tensor that are looked at, at least; a tensor of so few is looked at whole."""
 
 
 @dataclass(slots=True)
@@ -53,7 +48,7 @@ class Loan:
         """Whether nobody has written to it, as far as one sees."""
         if self.writes >= 0 and self.writes != self.tensor._version:
             return False
-        return self.digest == _digest_of(self.looked_at)
+        return self.digest == checksum_of(self.looked_at)
 
 
 class Lent:
@@ -130,22 +125,8 @@ def _loan(name: str, tensor: torch.Tensor, *, whole: bool) -> Loan:
     """Return how a tensor looks now."""
     # A part of a larger tensor, such as one place of a ring, shares its count with all other parts.
     counted = not tensor.is_inference() and tensor.nbytes == tensor.untyped_storage().nbytes()
-    # Not by numpy, or torch: after a pause, with cold caches, that took seven times as long.
-    address, size = tensor.data_ptr(), tensor.nbytes
-    looked_at = memoryview(_array_of(size).from_address(address)) if size else memoryview(b"")
-    if not whole and size > WHOLE_BYTES:
-        # Odd, so that each byte of an item has its turn: the low ones of small whole floats are all 0.
-        looked_at = looked_at[:: (size // SAMPLE_BYTES - 1) | 1]
-    return Loan(name, tensor, address, looked_at, tensor._version if counted else -1, _digest_of(looked_at))
-
-
-@lru_cache(64)
-def _array_of(nbytes: int) -> type[ctypes.Array[ctypes.c_uint8]]:
-    return ctypes.c_uint8 * nbytes
-
-
-def _digest_of(raw: memoryview) -> int:
-    return zlib.crc32(raw if raw.contiguous else raw.tobytes())
+    looked_at, writes = sample_of(tensor, whole=whole), tensor._version if counted else -1
+    return Loan(name, tensor, tensor.data_ptr(), looked_at, writes, checksum_of(looked_at))
 
 
 def line_of_caller() -> str:

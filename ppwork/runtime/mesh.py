@@ -189,6 +189,8 @@ class MeshPlane(PPControlPlane):
         self._one_caller("reply")
         self._check_in_hand("reply")
         check_by_name(tensors)
+        if self.watch is not None:
+            self.watch.answered(tensors)
         if calls is None:
             calls = self.session.in_flight[0].plan.expected_calls
         ids = self.computed(calls)

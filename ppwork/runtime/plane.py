@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import atexit
 import logging
-import os
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from torch.distributed.device_mesh import DeviceMesh
 
@@ -38,6 +36,7 @@ from ppwork.runtime.groups import Groups, join
 from ppwork.runtime.lanes import Lane, LaneStatistics, result_of
 from ppwork.runtime.messages import Incoming, Outgoing, Preflight, limits_of
 from ppwork.runtime.seat import Seat
+from ppwork.runtime.way_out import leave_hard, leave_hard_if_uncaught
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +60,9 @@ class Watch(Protocol):
 
     def timed(self, name: str) -> None:
         """The loop times a step of this name itself."""
+
+    def answered(self, tensors: Mapping[str, object]) -> None:
+        """``reply`` was called with these."""
 
 
 @dataclass
@@ -98,15 +100,6 @@ class Sending:
             raise self._error
         self._link.wait(self._works)
         self._works = []
-
-
-def leave_hard() -> NoReturn:
-    """End a failed process once its traceback is shown: no destructor of a group may wait for a kernel."""
-    with suppress(OSError):  # a full disk, or nobody reads any more
-        logging.shutdown()
-        sys.stdout.flush()
-        sys.stderr.flush()
-    os._exit(1)
 
 
 class PPControlPlane:
@@ -261,12 +254,14 @@ class PPControlPlane:
         try:
             self._leave()
         except BaseException:
+            leave_hard_if_uncaught()
             atexit.register(leave_hard)
             raise
 
     def _give_up(self, error: BaseException) -> None:
         # The groups stay as they are: destroying them would wait for peers that may be gone.
         self.fail(error)
+        leave_hard_if_uncaught()
         if self.groups.device.type == "cuda":
             atexit.register(leave_hard)
 
@@ -332,7 +327,7 @@ class PPControlPlane:
                 job = self._lanes[name].submit(partial(self._notify, name, outgoing))
                 result_of(job, NOTICE_TIMEOUT_S, what="notice", group=name)
             except Exception as unsent:  # noqa: BLE001  the first error is the one to report
-                log.warning("notice.unsent group=%s %s", name, unsent)
+                log.info("notice.unsent group=%s %s", name, unsent)  # it may have left, with news of its own
         if self.device is not None:
             # Last: a device that has failed says so to whoever asks, and may let him wait.
             with suppress(Exception):

@@ -13,7 +13,7 @@ from itertools import pairwise
 import msgspec
 
 from ppwork.protocol.topology import STAGE0_RANK
-from ppwork.records.spans import FIGURES, SOURCE_MS, STAGE1_MS, Entry, Instant
+from ppwork.records.spans import FIGURES, RESULTS_DIFFER, SOURCE_MS, STAGE1_MS, Entry, Instant
 from ppwork.timeline.chunks import STAGE0_SPANS, chunk_durations, emissions, steps_of
 
 FLOOR_MS = 1.0
@@ -45,6 +45,12 @@ def metrics_of(stage0_entries: Iterable[Entry]) -> dict[str, float]:
 def dropped_chunks(stage0_entries: Iterable[Entry]) -> list[int]:
     """Return the chunks whose results a flush made stale: received at rank 0 and dropped (rule R3)."""
     return sorted(e.chunk_index for e in stage0_entries if isinstance(e, Instant) and e.name == "drop")
+
+
+def differing_chunks(entries_by_rank: Mapping[int, Sequence[Entry]]) -> list[int]:
+    """Return the chunks of which a mesh rank saw that the mesh ranks returned different results."""
+    every = (entry for entries in entries_by_rank.values() for entry in entries)
+    return sorted({entry.chunk_index for entry in every if entry.name == RESULTS_DIFFER})
 
 
 def flushes(entries_by_rank: Mapping[int, Sequence[Entry]]) -> dict[int, int]:

@@ -2,7 +2,8 @@
 
 A collective that names the wrong group, or none, is the classic hang: rank 0 is in the default group and
 never comes. While stage code runs, such a call raises before the backend is reached (rule R6). So it does in
-a loop of one's own between a chunk and its answer, where groups of the job's own are left alone.
+a loop of one's own, on the mesh between a chunk and its answer and on rank 0 while chunks are on their way;
+groups of the job's own are left alone there. To make a group is a call of all ranks, and is refused alike.
 
 A collective that not all mesh ranks make, or not with the same tensor, is the other one. In the chunks that
 ``tally`` says, mesh ranks therefore exchange what they are about to call, and a difference raises on all of
@@ -28,22 +29,29 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ppwork.errors import LocalProtocolError
 from ppwork.protocol.backend_errors import naming_peers
 from ppwork.protocol.envelope import ChunkPlan, PPEnvelope
-from ppwork.records.ledger import CollectiveCall, compare_calls
+from ppwork.protocol.topology import Role
+from ppwork.records.difference import difference_of
+from ppwork.records.ledger import RECORD_BYTES, CollectiveCall
 from ppwork.records.spans import WhichChunk
 from ppwork.runtime.groups import Groups
 from ppwork.worker import operators
 from ppwork.worker.arguments import OPERATOR_ENDS
-from ppwork.worker.shared_calls import ROOTS, calls_of_this_thread, operation
+from ppwork.worker.shared_calls import ROOTS, calls_of_this_thread, error_of, operation
 from ppwork.worker.tally import Tally
 from ppwork.worker.user_lines import line_from, outwards
 
+MOST_SHOWN = 64
+"""Calls of a chunk that mesh ranks which differ show each other: the newest."""
 QUERIES = ("get_backend_config", "get_backend", "_set_pg_timeout", "get_rank", "get_world_size")
 """Callers of the membership test that talk to nobody; torch asks them itself when it logs an exception."""
 _inside = threading.local()
 
 
 class Allowed(NamedTuple):
-    """What collectives of this thread may use now; ``loop`` is the chunk of a loop of one's own."""
+    """What collectives of this thread may use now; ``loop`` is the chunk of a loop of one's own.
+
+    That is on the mesh the one in hand, on rank 0 the oldest that is on its way.
+    """
 
     groups: Groups
     name: str | None
@@ -123,15 +131,28 @@ def exchange(groups: Groups, raw: bytes) -> list[bytes]:
 def compare(groups: Groups, tally: Tally, operation: str) -> None:
     """Compare what all mesh ranks are about to do; no operation is the end of the chunk.
 
-    Collective, Blocks: As ``exchange``.
+    Collective, Blocks: As ``exchange``; where they differ twice.
 
     Raises:
         LocalProtocolError: They are not about to do the same (every mesh rank, with the same text).
     """
-    calls = [CollectiveCall.from_bytes(raw) for raw in exchange(groups, tally.call(operation).to_bytes())]
-    if (difference := compare_calls(calls, groups.topology.mesh_ranks)) is not None:
-        what, check_first = difference
-        raise LocalProtocolError(what, where={"group": "tp_pg", **tally.where()}, check_first=check_first)
+    ranks, newest = groups.topology.mesh_ranks, tally.call(operation)
+    calls = [CollectiveCall.from_bytes(raw) for raw in exchange(groups, newest.to_bytes())]
+    if difference_of({rank: [call] for rank, call in zip(ranks, calls, strict=True)}) is None:
+        tally.made.append(newest)
+        return
+    # They began to differ maybe at an earlier call, whose line alone was another one.
+    made = b"".join(call.to_bytes() for call in tally.made[-MOST_SHOWN:])
+    earlier = exchange(groups, made.ljust(MOST_SHOWN * RECORD_BYTES, b"\0"))
+    chunks = {rank: [*_calls_in(raw), call] for rank, raw, call in zip(ranks, earlier, calls, strict=True)}
+    difference = difference_of(chunks)
+    assert difference is not None, "their newest calls differ"  # noqa: S101
+    raise error_of(difference, {"group": "tp_pg", **tally.where()})
+
+
+def _calls_in(raw: bytes) -> list[CollectiveCall]:
+    parts = [raw[at : at + RECORD_BYTES] for at in range(0, len(raw), RECORD_BYTES)]
+    return [CollectiveCall.from_bytes(part) for part in parts if part.strip(b"\0")]
 
 
 @contextmanager
@@ -154,7 +175,7 @@ def counting(groups: Groups, tally: Tally, envelope: PPEnvelope) -> Iterator[Chu
         if tally.comparing:
             compare(groups, tally, "")
         elif shared is not None:
-            shared.end()
+            tally.odd = shared.end(tally.digest)
     finally:
         tally.end()
         if shared is not None:
@@ -229,13 +250,14 @@ class OnlyGroup:
 
 
 def guard_loop(groups: Groups, which: WhichChunk | None) -> None:
-    """Guard a loop of one's own on this thread: on a mesh rank, from a chunk to its answer.
+    """Guard a loop of one's own on this thread, while a chunk is in hand (mesh) or on its way (rank 0).
 
     Args:
-        groups: This mesh rank's.
+        groups: This rank's.
         which: The chunk; ``None``: from now on nothing is refused.
     """
-    _inside.allowed = None if which is None else Allowed(groups, "tp_pg", groups["tp_pg"], which)
+    name = None if groups.role is Role.STAGE0 else "tp_pg"
+    _inside.allowed = None if which is None else Allowed(groups, name, groups[name] if name else None, which)
 
 
 def _check(group: Any, call: str) -> None:  # noqa: ANN401  a ProcessGroup, None, or the non-member mark
@@ -250,12 +272,7 @@ def _check(group: Any, call: str) -> None:  # noqa: ANN401  a ProcessGroup, None
     if allowed.loop is not None:
         if used == "another group" or (used.startswith("the default") and allowed.is_jobs):
             return
-        raise LocalProtocolError(
-            f"The loop called {call} on {used} between a chunk and its answer; rank 0 does something else "
-            "there.",
-            where={"rank": groups.rank, "role": str(groups.role), "group": name, **allowed.loop},
-            check_first='group=plane.groups["tp_pg"]; all ranks together: before the loop, or after it',
-        )
+        raise _refusal(allowed, f"called {call} on {used}", 'group=plane.groups["tp_pg"]')
     raise LocalProtocolError(
         f"Stage code called {call} on {used}; inside "
         + (f"stage 1 only {name} may be used." if name else "stage 0 none may be used."),
@@ -266,9 +283,31 @@ def _check(group: Any, call: str) -> None:  # noqa: ANN401  a ProcessGroup, None
     )
 
 
-def _check_new() -> None:
+def _refusal(allowed: Allowed, did: str, instead: str) -> LocalProtocolError:
+    """Return the error of a loop of one's own; ``instead`` is what a mesh rank may have meant."""
+    groups = allowed.groups
+    if allowed.name is None:
+        what = "while chunks were on their way; the mesh computes them, and does not come."
+        check_first = "all ranks together: before the loop, after it, or when every result has been taken"
+    else:
+        what = "between a chunk and its answer; rank 0 does something else there."
+        check_first = f"{instead}; all ranks together: before the loop, or after it"
+    return LocalProtocolError(
+        f"The loop {did} {what}",
+        where={"rank": groups.rank, "role": str(groups.role), "group": allowed.name, **(allowed.loop or {})},
+        check_first=check_first,
+    )
+
+
+def _check_new(*, of_members: bool) -> None:
+    """Refuse to make a group; in a loop of one's own not where its members alone make it, or the job may."""
     allowed: Allowed | None = getattr(_inside, "allowed", None)
-    if allowed is not None and allowed.loop is None:
+    if allowed is None:
+        return
+    if allowed.loop is not None and not of_members and not allowed.is_jobs:
+        did = "was about to make a process group, which every rank of the job must make at once,"
+        raise _refusal(allowed, did, '`plane.device_mesh`, `plane.groups["tp_pg"]`')
+    if allowed.loop is None:
         groups, name = allowed.groups, allowed.name
         raise LocalProtocolError(
             "Stage code was about to make a process group, which every rank of the job must make at once; "
@@ -297,9 +336,9 @@ def install() -> None:
                 shared.call(group, caller)
         return bool(original(group))
 
-    def named(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        _check_new()
-        return naming(*args, **kwargs)
+    def named(ranks: Any, use_hashed_name: Any) -> Any:  # noqa: ANN401
+        _check_new(of_members=bool(use_hashed_name))  # the name of a group that its members alone make
+        return naming(ranks, use_hashed_name)
 
     checked._ppwork = True  # type: ignore[attr-defined]
     c10d._rank_not_in_group, c10d._process_group_name = checked, named

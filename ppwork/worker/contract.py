@@ -24,7 +24,7 @@ from ppwork.worker.user_lines import as_written
 
 RETURNS = ("RETURN_VALUE", "RETURN_CONST")
 MOST_RETURNS = 3
-"""That are shown by their lines; of a method with more, the line where it begins."""
+"""That are shown by their lines; of the others their number."""
 
 
 def optional(stage: object, name: str) -> Callable[..., Any]:
@@ -168,5 +168,7 @@ def _return_of(stage: object, method: str) -> str:
         return f"the `return` of {type(stage).__name__}.{method}"
     returns = (step.positions for step in dis.get_instructions(code) if step.opname in RETURNS)
     lines = sorted({at.lineno for at in returns if at is not None and at.lineno is not None})
-    places = " or ".join(map(str, lines)) if 0 < len(lines) <= MOST_RETURNS else code.co_firstlineno
+    shown = [*map(str, lines[:MOST_RETURNS] or [code.co_firstlineno])]
+    shown += [f"{more} more"] if (more := len(lines) - MOST_RETURNS) > 0 else []
+    places = " or ".join(shown)
     return f"the `return` of {type(stage).__name__}.{method}, {as_written(code.co_filename)}:{places}"

@@ -26,10 +26,12 @@ from ppwork.protocol.envelope import Ids, PPEnvelope
 from ppwork.protocol.parity import decode_facts, differing_keys, encode_facts, spelt_out
 from ppwork.records.spans import RESULTS_DIFFER, Recorder
 from ppwork.runtime.groups import Groups
+from ppwork.runtime.lent import PLAIN
 from ppwork.runtime.seat import gather
-from ppwork.runtime.tensors import digest_of, dtype_name, specs_of
+from ppwork.runtime.tensors import checksum_of, digest_of, dtype_name, sample_of, specs_of
 from ppwork.stage import Result
 from ppwork.worker.collectives import exchange
+from ppwork.worker.shared_calls import SharedCalls
 
 SUM = struct.Struct("<I")
 WHOLE = struct.Struct("<II")
@@ -128,6 +130,39 @@ def look_at_results(groups: Groups, ids: Ids, result: Result, recorder: Recorder
         log.warning("results of chunk %d differ: %s; the leader's are sent", ids.chunk_index, said)
 
 
+def sampled(tensors: Mapping[str, Any]) -> int:
+    """Return one digest over a sample of each tensor's bytes; 0: no tensor is on the CPU and in one piece."""
+    digest = 0
+    for tensor in tensors.values():
+        if (
+            type(tensor) in PLAIN
+            and tensor.is_cpu
+            and tensor.layout is torch.strided
+            and tensor.is_contiguous()
+        ):
+            digest = checksum_of(sample_of(tensor), digest)
+    return digest
+
+
+def tell_apart(shared: SharedCalls, ids: Ids, odd: Sequence[int], recorder: Recorder) -> None:
+    """Warn that this rank and others returned other results for a chunk; the log has it once for each rank.
+
+    Args:
+        shared: What found it.
+        ids: Of the chunk.
+        odd: The other ranks.
+        recorder: Gets each of the chunks.
+    """
+    recorder.instant(RESULTS_DIFFER, ids=ids.where())
+    if not shared.told.issuperset(odd):
+        shared.told.update(odd)
+        log.warning(
+            "results of chunk %d differ: a sample of what rank %d returned is not what %s returned; the "
+            "leader's are sent. Later chunks are in the summary; --digests compares all bytes of each tensor",
+            ids.chunk_index, shared.rank, named_ranks(odd),
+        )  # fmt: skip
+
+
 def _compare(groups: Groups, ids: Ids, what: str, tensors: Mapping[str, torch.Tensor], check: str) -> None:
     """Compare tensors over the mesh, where the leader is right.
 
@@ -137,11 +172,13 @@ def _compare(groups: Groups, ids: Ids, what: str, tensors: Mapping[str, torch.Te
     Collective, Blocks: As ``_differences``.
     """
     if differences := _differences(groups, tensors):
-        raise LocalProtocolError(
+        error = LocalProtocolError(
             f"The {what} of a chunk was not the leader's on all mesh ranks: {'; '.join(differences)}.",
             where={"rank": groups.rank, "role": str(groups.role), "group": "tp_pg", **ids.where()},
             check_first=check,
         )
+        error.between = tuple(groups.topology.mesh_ranks)
+        raise error
 
 
 def _differences(groups: Groups, tensors: Mapping[str, torch.Tensor]) -> list[str]:

@@ -123,6 +123,9 @@ class FailureWriter:
         error = f"{record.error_type}: {record.what.partition(chr(10))[0]}".rstrip(".: ")
         at = f", at {record.source}" if record.source else ""
         folder = shlex.quote(str(self.run_dir))
+        if record.between:  # who noticed is no more to blame
+            log.error("%s\n  all of it: ppwork diagnose %s", record.what, folder)
+            return
         log.error("rank %d failed: %s%s\n  all of it: ppwork diagnose %s", self._rank, error, at, folder)
 
     def stay_for_peers(self) -> None:

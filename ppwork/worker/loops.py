@@ -11,8 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict, deque
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,7 +33,7 @@ from ppwork.worker.contract import (
     tensors_of,
     wanted,
 )
-from ppwork.worker.digests import compare_inputs, compare_results, look_at_results
+from ppwork.worker.digests import compare_inputs, compare_results, look_at_results, sampled, tell_apart
 from ppwork.worker.stage_code import StageCode
 from ppwork.worker.tally import Tally
 
@@ -179,8 +178,8 @@ class Stage0Steps:
         start_ns = time.monotonic_ns()
         # Its ids are made when it leaves: a heartbeat may still take the call_id that is next now.
         which = {"chunk_index": index}
-        with self.plane.on_device("encode", which), self._stage_code("encode", which):
-            chunk = encode_chunk(self._stage0, index, recompute=recompute)
+        with self.plane.on_device("encode", which), self._stage_code("encode", which) as code:
+            chunk = encode_chunk(self._stage0, index, recompute=recompute, entering=code.entering)
         if isinstance(chunk, Pause):
             self._source_ns[index] += time.monotonic_ns() - start_ns
             if self.plane.results_ready:
@@ -245,7 +244,7 @@ class Stage0Steps:
         if self._keeps:
             self.outputs[index] = emission.output
 
-    def _stage_code(self, step: str, which: WhichChunk) -> AbstractContextManager[None]:
+    def _stage_code(self, step: str, which: WhichChunk) -> StageCode:
         for waiting in self._encoded:  # the step must not write to them
             self.plane.lent.lend(waiting.index, waiting.chunk.tensors, passed=False)
         checked, index = self.plan.compare_collectives, which["chunk_index"]
@@ -274,19 +273,25 @@ def generate(
         StageError: The stage raised (this mesh rank).
     """
     groups, which = plane.groups, envelope.ids.where()
-    with plane.timed("generate", which) as took, StageCode("generate", generator, groups, which):
+    code = StageCode("generate", generator, groups, which)
+    with plane.timed("generate", which) as took, code:
         if plan.digests:
             compare_inputs(groups, envelope)
         with counting(groups, tally, envelope) as chunk_plan:
-            result, calls = run_chunk(generator, chunk_plan, envelope.tensors, envelope.metadata)
+            given = envelope.tensors, envelope.metadata
+            result, calls = run_chunk(generator, chunk_plan, *given, entering=code.entering)
             if getattr(generator, "calls_are_counted", False):
                 calls = tally.calls
             if plan.digests:
                 compare_results(groups, envelope.ids, result)
+            elif tally.shared is not None and not tally.comparing:
+                tally.digest = sampled(result.tensors)
             plane.computed(calls)
             is_looked_at = tally.comparing and not plan.digests and groups.device.type == "cpu"
         if is_looked_at:  # not before the chunk's collectives have turned out to be the same
             look_at_results(groups, envelope.ids, result, plane.recorder)
+        elif tally.shared is not None and tally.odd:
+            tell_apart(tally.shared, envelope.ids, tally.odd, plane.recorder)
     took_ns = took.host_ns
     return PPResult(PPAction.INFER, envelope.ids, calls, took_ns, result.metadata, result.tensors), took
 
@@ -310,23 +315,36 @@ def resets_at(plan: Plan, chunk_index: int, chunk: Chunk) -> tuple[bool, bool]:
     return flush, flush or chunk.hard_cut or chunk_index in plan.hard_cuts
 
 
+def _unseen(_: str) -> None:
+    """Look at no method of a stage that is called."""
+
+
 def run_chunk(
-    generator: Generator, plan: ChunkPlan, tensors: Tensors, metadata: Mapping[str, Any]
+    generator: Generator,
+    plan: ChunkPlan,
+    tensors: Tensors,
+    metadata: Mapping[str, Any],
+    *,
+    entering: Callable[[str], None] = _unseen,
 ) -> tuple[Result, int]:
     """Carry out a chunk's plan on one rank; the pipeline and the single-process reference both do this.
 
-    Of the envelope's tensors those named ``context.*`` are for recompute only.
+    Of the envelope's tensors those named ``context.*`` are for recompute only. ``entering`` is told which
+    method is called next.
 
     Returns:
         The last step's tensors with what all steps said, and the number of generator calls made.
     """
     calls = 0
     if plan.reset_cache:
+        entering("reset_cache")
         optional(generator, "reset_cache")()
     if plan.recompute:
+        entering("recompute")
         optional(generator, "recompute")({k: v for k, v in tensors.items() if k.startswith(CONTEXT_PREFIX)})
         calls += 1
     current = Result({k: v for k, v in tensors.items() if not k.startswith(CONTEXT_PREFIX)})
+    entering("step")
     more = wanted(generator.step, metadata=metadata)
     for step_index in range(plan.steps):
         returned = generator.step(current.tensors, step_index, plan.steps, **more)
@@ -336,11 +354,14 @@ def run_chunk(
     return current, calls
 
 
-def encode_chunk(stage0: Stage0, chunk_index: int, *, recompute: bool) -> Chunk | Pause | None:
+def encode_chunk(
+    stage0: Stage0, chunk_index: int, *, recompute: bool, entering: Callable[[str], None] = _unseen
+) -> Chunk | Pause | None:
     """Encode a chunk, with its context frames if they are asked for; shared with the reference."""
     chunk = chunk_of(stage0, stage0.encode(chunk_index))
     if not (recompute and isinstance(chunk, Chunk)):
         return chunk
+    entering("context_frames")
     frames = tensors_of(stage0, "context_frames", optional(stage0, "context_frames")(chunk_index))
     return replace(chunk, tensors={**chunk.tensors, **frames})
 

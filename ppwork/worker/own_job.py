@@ -19,20 +19,24 @@ from pathlib import Path
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 
-from ppwork.errors import PlanError
+from ppwork.errors import PlanError, message_of
 from ppwork.launcher.checks import new_run_dir
 from ppwork.plan import Plan
+from ppwork.process import SECONDARY
 from ppwork.protocol.parity import THREADS_VARIABLE
 from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.clocks import host_of, whose_clock
+from ppwork.records.failure import failure_file
 from ppwork.records.flight import NCCL_DUMP_VARIABLE
 from ppwork.records.pulse import Pulse
-from ppwork.records.run import QUEUE, SUMMARY_FILE
-from ppwork.records.spans import Recorder, span_file
+from ppwork.records.run import ODD_RESULTS, QUEUE, SUMMARY_FILE, Run
+from ppwork.records.spans import Recorder, read_entries, span_file
 from ppwork.runtime import FollowerPlane, Groups, Hook, LeaderPlane, MeshPlane, PPControlPlane, Stage0Plane
 from ppwork.runtime.groups import join as join_groups
 from ppwork.runtime.seat import Seat, gather
+from ppwork.runtime.way_out import show_in_short
 from ppwork.stage import Generator, NoTensorParallel, Stage0, StageContext
+from ppwork.timeline.measures import differing_chunks
 from ppwork.worker import progress
 from ppwork.worker.clock_exchange import gather_clocks, settle_clocks
 from ppwork.worker.collectives import TPGroup
@@ -66,7 +70,8 @@ def join(
         run_dir: Folder for plan, spans, pulses, failure records and summary, the same for all ranks, new or
             empty; they are written from the moment at which all ranks have joined. Hosts that do not share it
             have one each, with the records of their own ranks. ``None``: nothing is kept, and no watchdog
-            runs. Each pipeline of a job, and each session, has its own.
+            runs; what a loop must not call is refused all the same. Each pipeline of a job, and each
+            session, has its own.
         ranks: Those of this pipeline, as ranks of the job, ascending: stage 0, then the mesh; default: all.
             In folder and errors they count from 0. Other ranks of the job do not take part.
         mesh: The mesh ranks as a ``DeviceMesh`` of the caller's, on each of them: what stages sum over, and
@@ -97,7 +102,7 @@ def join(
         os.environ[THREADS_VARIABLE] = str(plan.threads_per_rank)
         torch.set_num_threads(plan.threads_per_rank)
     if run_dir is None:
-        with PPControlPlane.join(plan, ranks=ranks, mesh=mesh) as plane:
+        with PPControlPlane.join(plan, ranks=ranks, mesh=mesh) as plane, OwnLoop.of(plane) as plane.watch:
             yield plane
         return
     rank, folder = seat.rank, Path(run_dir).absolute()
@@ -121,14 +126,25 @@ def join(
             settle_clocks(groups, recorder, clocks)
             with recorded(plan, groups, recorder, words) as plane:
                 yield plane
-            if rank == STAGE0_RANK and not (folder / SUMMARY_FILE).exists():
-                write_summary(plan, folder, groups.device.type)
+            if rank == STAGE0_RANK:
+                _sum_up(plan, folder, groups)
     except BaseException as error:
         words.write(error)
+        if words.exit_code == SECONDARY:  # of a symptom the record has the traceback
+            short = f"rank {rank} left: {type(error).__name__}: {message_of(error).partition(chr(10))[0]}\n"
+            show_in_short(error, f"{short}  its traceback: {failure_file(folder, rank)}\n")
         raise
     finally:
         pulse.leave(words.exit_code)
         words.stay_for_peers()
+
+
+def _sum_up(plan: Plan, folder: Path, groups: Groups) -> None:
+    """Write the summary, with the chunks whose results differ by what the mesh ranks have written by now."""
+    if not (folder / SUMMARY_FILE).exists():
+        write_summary(plan, folder, groups.device.type)
+    if odd := differing_chunks({rank: read_entries(folder, rank) for rank in groups.topology.mesh_ranks}):
+        Run(folder, None).complete({ODD_RESULTS: odd})
 
 
 def _make_folder_of_host(folder: Path, plan: Plan, groups: Groups, hosts: list[str]) -> None:

@@ -3,22 +3,27 @@
 On the mesh it is ``generate``, from the chunk that came to ``reply`` (or ``computed``). On rank 0 it is
 ``encode`` if it ends with ``send``, and ``decode`` of the last result if it ends with anything else; where
 a loop decodes one chunk and encodes the next between the same two calls, ``release_result`` parts them.
-What the loop times itself, with ``plane.timed``, is not recorded twice. From a chunk to its answer a
-collective on the default group is refused. The watchdog bounds all of it as a step of a stage: on rank 0 from
-its first call on, because what comes before may be a model that loads, until it says that the stream ends.
+What the loop times itself, with ``plane.timed``, is not recorded twice. A collective on the default group,
+and a group that all ranks must make, are refused on the mesh from a chunk to its answer, and on rank 0 while
+chunks are on their way. The watchdog bounds all of it as a step of a stage: on rank 0 from its first call on,
+because what comes before may be a model that loads, until it says that the stream ends. Without a folder
+nothing is recorded or watched, and the same is refused.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Mapping
 from typing import Self
 
 from ppwork.protocol.envelope import Ids, PPAction, PPEnvelope, PPResult
+from ppwork.protocol.session import Session
 from ppwork.records.spans import STAGE1_MS, Recorder, WhichChunk
 from ppwork.runtime import Groups, MeshPlane, PPControlPlane
 from ppwork.worker import progress
 from ppwork.worker.collectives import guard_loop, install
+from ppwork.worker.digests import sampled, tell_apart
 from ppwork.worker.shared_calls import SharedCalls
 
 
@@ -31,7 +36,7 @@ class OwnLoop:
         recorder: This rank's.
         calls: As the attribute.
         guarded: Where the job's default group is refused; ``None``: nowhere.
-        is_stage0: Whether this is rank 0.
+        sent: Of rank 0, its session, which knows what is on its way; ``None`` on the mesh.
 
     Attributes:
         calls: This mesh rank's collectives; ``None`` where there is nobody to compare them with.
@@ -43,28 +48,30 @@ class OwnLoop:
         calls: SharedCalls | None,
         guarded: Groups | None = None,
         *,
-        is_stage0: bool = False,
+        sent: Session | None = None,
     ) -> None:
         self.calls = calls
-        self._recorder, self._guarded, self._is_stage0 = recorder, guarded, is_stage0
+        self._recorder, self._guarded, self._sent = recorder, guarded, sent
         self._since_ns = time.monotonic_ns()
         self._encoded = (0, 0)
         self._held: tuple[PPResult, bool] | None = None
         self._chunks: deque[Ids] = deque()
-        self._last: Ids | None = None
-        """Of rank 0: what it sent or was given last."""
+        self._last: WhichChunk | None = None
+        """Of rank 0: the chunk that it sent or was given last, or is to send once that one is decoded."""
         self._own: set[str] = set()
+        self._digest = 0
+        """Of a mesh rank's answer that is about to be given."""
 
     @classmethod
     def of(cls, plane: PPControlPlane) -> Self:
-        """Return what looks at the loop of a plane whose run has a folder.
+        """Return what looks at the loop of a plane.
 
         Raises:
             OSError: A file of the folder cannot be made (this rank).
         """
-        if not isinstance(plane, MeshPlane):
-            return cls(plane.recorder, None, is_stage0=True)
         install()
+        if not isinstance(plane, MeshPlane):
+            return cls(plane.recorder, None, plane.groups, sent=plane.session)
         calls, several = None, plane.groups.topology.mesh_size > 1
         if several and plane.run_dir is not None and plane.plan.compare_collectives != 0:
             calls = SharedCalls(plane.groups, plane.run_dir)
@@ -83,6 +90,10 @@ class OwnLoop:
         """Leave a step to the loop, which times it itself."""
         self._own.add(name)
 
+    def answered(self, tensors: Mapping[str, object]) -> None:
+        """Look at what ``reply`` was given, to lay it beside what the other mesh ranks give."""
+        self._digest = 0 if self.calls is None else sampled(tensors)
+
     def called(self, call: str) -> None:
         """Record what the loop did since the plane was called last.
 
@@ -93,8 +104,10 @@ class OwnLoop:
         if call == "reply":
             return  # it calls ``computed``, which ends the chunk
         now_ns = time.monotonic_ns()
-        if self._is_stage0:
+        if self._sent is not None:
             progress.leave(None)
+            if call == "release_result":
+                self._last = {"chunk_index": self._sent.next_ids(PPAction.INFER).chunk_index}
         if call == "send":
             self._encoded = self._since_ns, now_ns
         elif self._held is not None:
@@ -114,10 +127,11 @@ class OwnLoop:
             self._chunks.append(message.ids)
             if len(self._chunks) == 1:
                 self._begin_chunk()
-        if self._is_stage0:
+        if self._sent is not None:
             if message is not None:
-                self._last = message if isinstance(message, Ids) else message.ids
-            progress.enter(progress.LOOP, None if self._last is None else self._last.where())
+                self._last = (message if isinstance(message, Ids) else message.ids).where()
+            progress.enter(progress.LOOP, self._last)
+            self._guard(self._sent.in_flight[0].ids.where() if self._sent.in_flight else None)
         elif self._chunks:
             self._guard(self._chunks[0].where())
         self._since_ns = time.monotonic_ns()
@@ -134,9 +148,12 @@ class OwnLoop:
 
     def _end_chunk(self, now_ns: int) -> None:
         progress.leave(None)
-        self._record("generate", self._since_ns, now_ns, self._chunks.popleft())
+        ids = self._chunks.popleft()
+        self._record("generate", self._since_ns, now_ns, ids)
         if self.calls is not None:
-            self.calls.end()
+            digest, self._digest = self._digest, 0
+            if odd := self.calls.end(digest):
+                tell_apart(self.calls, ids, odd, self._recorder)
         if self._chunks:  # a loop that receives ahead
             self._begin_chunk()
 

@@ -1,16 +1,16 @@
 """The progress of this rank's main thread: the step that it is in, and whether it gets on.
 
-A step is set round stage code (``enter``, ``leave``), which costs half a microsecond, because it is in the
-hot path. All judging is done on samples, which the watchdog takes. Time is counted in samples, so that what a
-step of the stage waits for its peers does not count as its own: a rank whose sum waits for a peer that loops
-for ever must not be the one that is blamed.
+A step is set round stage code (``enter``, ``leave``), which costs a microsecond or two, because it is in the
+hot path: a rank that is killed in the step has said so in its pulse. All judging is done on samples, which
+the watchdog takes. Time is counted in samples, so that what a step of the stage waits for its peers does not
+count as its own: a rank whose sum waits for a peer that loops for ever must not be the one that is blamed.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -44,20 +44,41 @@ class Activity(NamedTuple):
     """``time.monotonic_ns`` of this host."""
 
 
+Told = Callable[[str, WhichChunk | None, int], object]
+"""Hears of each step that begins: its name, its chunk, since when; without a name: none goes on."""
 _now: dict[int, Activity | None] = {}
 """By thread: two ranks can be threads of one process."""
+_told: dict[int, tuple[Told, ...]] = {}
+"""By thread, as ``_now``; one for each pipeline that the rank is in."""
 
 
 def enter(step: str, which: WhichChunk | None = None) -> Activity | None:
     """Say that this thread, its rank's main one, begins a step; return the one outside it, for ``leave``."""
-    thread = threading.get_ident()
-    outer, _now[thread] = _now.get(thread), Activity(step, which, time.monotonic_ns())
+    thread, now_ns = threading.get_ident(), time.monotonic_ns()
+    outer, _now[thread] = _now.get(thread), Activity(step, which, now_ns)
+    for told in _told.get(thread, ()):
+        told(step, which, now_ns)
     return outer
 
 
 def leave(outer: Activity | None) -> None:
     """Say that the step has ended."""
-    _now[threading.get_ident()] = outer
+    thread = threading.get_ident()
+    _now[thread] = outer
+    for told in _told.get(thread, ()):
+        told("" if outer is None else outer.step, outer and outer.which, time.monotonic_ns())
+
+
+@contextmanager
+def telling(told: Told) -> Iterator[None]:
+    """Have this thread's steps told as they begin, while the body runs."""
+    thread = threading.get_ident()
+    before = _told.get(thread, ())
+    _told[thread] = (*before, told)
+    try:
+        yield
+    finally:
+        _told[thread] = before
 
 
 def current(thread: int | None = None) -> Activity | None:
@@ -89,12 +110,14 @@ class Sample:
         waiting: Whether it is inside ``torch.distributed``, or may be waiting for its device: such waits have
             bounds of their own.
         entries: Entries that this rank has recorded; a new one is progress of its links.
+        making: Whether the user's own code makes a process group, and so waits for its other ranks.
     """
 
     now_s: float
     activity: Activity | None
     waiting: bool = False
     entries: int = 0
+    making: bool = False
 
 
 def starting(activity: Activity | None) -> bool:
@@ -113,7 +136,7 @@ class Progress:
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
         self._last: Sample | None = None
-        self._idle_s = 0.0
+        self._idle_s = self._making_s = 0.0
         self.own_s = 0.0
         self.state = PulseState.STARTING
 
@@ -135,6 +158,8 @@ class Progress:
             self._idle_s = 0.0
         else:
             self._idle_s += passed_s
+        in_chunk = sample.activity is not None and not starting(sample.activity)
+        self._making_s = self._making_s + passed_s if sample.making and in_chunk else 0.0
         error = self._past_bound(sample.activity, at_work=at_work)
         self.state = PulseState.STUCK if error else self._state(sample.activity, at_work=at_work)
         return error
@@ -166,6 +191,12 @@ class Progress:
                 "and stall_s where the plan has one"
             )
             check_first += PAUSES.get(activity.step, "")
+        elif self._making_s > bounds.alone_s:
+            what = f"No other rank came within {bounds.alone_s:g} s to make a process group with this one"
+            check_first = (
+                f"{stacks}: all ranks of the job make a group together, before the loop; those of the mesh "
+                'have one, `plane.groups["tp_pg"]`'
+            )
         else:
             if self._idle_s <= bounds.idle_s:
                 return None

@@ -7,6 +7,9 @@ need none: each writes down what it is about to call, in a file that the others 
 and raises, before it calls the backend and before its result leaves. Nobody waits for anybody, so of a
 call too few on the leader alone that chunk's result may have left.
 
+With the end of a chunk goes a digest of what the rank returned for it: results that drift apart raise
+nothing, the leader's are sent, and the later one says so.
+
 What it cannot see: ranks of other hosts, and what reaches the backend past torch's own functions, as
 DTensor and compiled code do. The first chunks are compared by an exchange, which sees those, too.
 """
@@ -16,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -25,12 +28,13 @@ import torch.distributed as dist
 
 from ppwork.errors import LocalProtocolError
 from ppwork.protocol.envelope import Ids
+from ppwork.records.difference import Difference, chunk_until, difference_of
 from ppwork.records.ledger import (
     CALL,
+    DIGEST,
     ON_DEFAULT,
     CollectiveCall,
     Ledger,
-    compare_calls,
     line_of,
     packed,
     packed_site,
@@ -64,7 +68,7 @@ class SharedCalls:
     """
 
     def __init__(self, groups: Groups, run_dir: Path) -> None:
-        self._groups, self._run_dir = groups, run_dir
+        self.rank, self._groups, self._run_dir = groups.rank, groups, run_dir
         self._own = Ledger(run_dir, groups.rank)
         self._others: dict[int, Ledger] = {}
         self._mesh_ranks = groups.topology.mesh_ranks
@@ -75,6 +79,8 @@ class SharedCalls:
         self._group: object = None
         self._ids = Ids(0, 0, 0)
         self._number = self._count = 0
+        self.told: set[int] = set()
+        """Ranks of which it was said that they return other results."""
 
     def begin(self, ids: Ids) -> None:
         """Count this thread's calls from now on as those of a chunk."""
@@ -87,11 +93,21 @@ class SharedCalls:
         self._site = ""
         _now.calls = self
 
-    def end(self) -> None:
-        """Say that the chunk has ended. Raises: as ``call``."""
+    def end(self, digest: int = 0) -> list[int]:
+        """Say that the chunk has ended, and with what.
+
+        Args:
+            digest: Of the result, as ``digests.sampled`` gives it; 0: nothing is said of it.
+
+        Returns:
+            Mesh ranks of this host that have ended it before, with another digest.
+
+        Raises:
+            LocalProtocolError: As ``call``.
+        """
         self.leave()
         self._site = self._site or line_from(sys._getframe(1))
-        self._show(b"")
+        return self._show(b"", digest)
 
     def leave(self) -> None:
         """Look at no call of this thread any more, and say nothing."""
@@ -129,25 +145,35 @@ class SharedCalls:
         self._site = line_from(function.f_back)
         self._show(text)
 
-    def _show(self, text: bytes) -> None:
+    def _show(self, text: bytes, digest: int = 0) -> list[int]:
         self._number += 1
         if (site := self._sites.get(self._site)) is None:
             site = self._sites[self._site] = packed_site(self._site)
-        record = CALL.pack(self._ids.chunk_index, self._count, text) + site
+        record = CALL.pack(self._ids.chunk_index, self._count, text) + DIGEST.pack(digest) + site
         line = line_of(self._number, record)
         self._own.write(self._number, line)  # before the others' are looked at: of two at once one sees both
+        odd = []
         for rank, ledger in self._others.items():
             if (theirs := ledger.differs(self._number, line)) is not None:
-                raise self._difference(CollectiveCall.from_bytes(record), rank, theirs)
+                if theirs.anywhere != CollectiveCall.from_bytes(record).anywhere:
+                    raise self._differing(rank)
+                if digest and theirs.digest:
+                    odd.append(rank)
+        return odd
 
-    def _difference(self, mine: CollectiveCall, rank: int, theirs: CollectiveCall) -> LocalProtocolError:
-        calls = dict(sorted({self._groups.rank: mine, rank: theirs}.items()))
-        compared = compare_calls([*calls.values()], [*calls])
-        assert compared is not None, "their lines differ"  # noqa: S101
+    def _differing(self, peer: int) -> LocalProtocolError:
+        ledgers = {
+            rank: ledger.calls() for rank, ledger in {**self._others, self._groups.rank: self._own}.items()
+        }
+        chunks = {
+            rank: chunk_until(calls, self._number)
+            for rank, calls in sorted(ledgers.items())
+            if self._number in calls
+        }
+        difference = difference_of(chunks)
+        assert difference is not None, "their lines differ"  # noqa: S101
         where = {"rank": self._groups.rank, "role": str(self._groups.role), "group": "tp_pg"}
-        return LocalProtocolError(
-            compared[0], where={**where, "peer": rank, **self._ids.where()}, check_first=compared[1]
-        )
+        return error_of(difference, {**where, "peer": peer, **self._ids.where()})
 
     def close(self) -> None:
         """Give all maps back, and the group, which lives as long as anybody has it."""
@@ -156,6 +182,13 @@ class SharedCalls:
         for ledger in (self._own, *self._others.values()):
             with contextlib.suppress(BufferError):
                 ledger.close()
+
+
+def error_of(difference: Difference, where: Mapping[str, Any]) -> LocalProtocolError:
+    """Return the error of a rank that has seen a difference: it is about all that differ."""
+    error = LocalProtocolError(difference.what, where=where, check_first=difference.check_first)
+    error.between = difference.ranks
+    return error
 
 
 def operation(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
+from typing import Self
 
 import torch
 
@@ -23,7 +24,7 @@ class StageCode:
     that has slept, whose caches are cold.
 
     Args:
-        step: Such as ``encode``.
+        step: Such as ``encode``; where it is several methods, an error names that of ``entering``.
         stage: The stage, or its class; its attribute ``inference_mode`` is heeded.
         groups: This rank's; stage code may use ``tp_pg`` on the mesh, and nothing on rank 0.
         which: The chunk, by what of its ids is known.
@@ -47,12 +48,17 @@ class StageCode:
         self._mode, self._group = without_autograd(stage, step), OnlyGroup(groups, _group_of(groups))
         self._seeing = seeing(groups, None) if seen else None
 
-    def __enter__(self) -> None:
+    def entering(self, method: str) -> None:
+        """Say which of the stage's methods is called next."""
+        self._step = method
+
+    def __enter__(self) -> Self:
         self._outer = progress.enter(self._step, self._which)
         self._mode.__enter__()
         self._group.__enter__()
         if self._seeing is not None:
             self._seeing.__enter__()  # type: ignore[no-untyped-call]
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -68,7 +74,7 @@ class StageCode:
             raise StageError(
                 f"The stage's {self._step} raised {text_of(error)}",
                 where=self._which,
-                check_first="the traceback above: the last frame outside ppwork is yours",
+                check_first="its traceback: the last frame outside ppwork is yours",
             ) from error
 
 

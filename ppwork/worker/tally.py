@@ -37,14 +37,20 @@ class Tally:
         calls: Generator calls begun in this chunk.
         collectives: Collectives begun in this chunk.
         site: The user's line that the last of them came from.
+        made: Those of this chunk that were compared and found the same, and its end.
         shared: This rank's calls beside those of the others, for chunks that are not compared by an exchange.
+        digest: Of this chunk's result, to be laid beside those of the others, too.
+        odd: Mesh ranks that ended this chunk with another digest, once it has ended.
     """
 
     def __init__(self, rank: int, role: str, compare: int) -> None:
         self.comparing = False
         self.calls = self.collectives = 0
         self.site = ""
+        self.made: list[CollectiveCall] = []
         self.shared: SharedCalls | None = None
+        self.digest = 0
+        self.odd: list[int] = []
         self._rank, self._role, self._compare = rank, role, compare
         self._ids: Ids | None = None
         self._expected = 0
@@ -53,7 +59,8 @@ class Tally:
         """Count from zero, for this chunk."""
         self._ids, self._expected = ids, plan.expected_calls
         self.calls = self.collectives = 0
-        self.site = ""
+        self.site, self.made = "", []
+        self.digest, self.odd = 0, []
         first = ids.chunk_index < self._compare or (self._compare > 0 and plan.reset_cache)
         self.comparing = self._compare < 0 or first
 

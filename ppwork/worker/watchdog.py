@@ -31,7 +31,7 @@ from typing import Any, Protocol
 from ppwork.errors import PeerFrozenError, StuckError
 from ppwork.protocol.bounds import Bounds
 from ppwork.protocol.plan import PipelinePlan
-from ppwork.records.failure import is_users
+from ppwork.records.failure import OWN, is_users
 from ppwork.records.pulse import Pulse, PulseState, read_pulse
 from ppwork.records.spans import Recorder
 from ppwork.worker import progress
@@ -46,6 +46,8 @@ BLIND_MARGIN_S = 1.0
 """Seconds after ``stall_s`` at which the backstop fires: the thread says more, and comes first if it can."""
 SITS = 4
 """Samples at one instruction after which a rank with a GPU counts as waiting for it: a loop moves on."""
+MAKE_GROUPS = ("new_group", "_new_group_with_tag", "split_group")
+"""Functions of torch in which a rank waits for the others of a new group."""
 _TORCH, _DISTRIBUTED = (os.sep + os.path.join("torch", *folders, "") for folders in ((), ("distributed",)))  # noqa: PTH118
 
 log = logging.getLogger(__name__)
@@ -85,6 +87,7 @@ class Watchdog:
         self._bounds, self._recorder, self._leave = Bounds.of(plan), recorder, leave
         self._words = words or FailureWriter(run_dir, rank, recorder)
         self._pulse = pulse or Pulse(run_dir, rank)
+        self._telling = progress.telling(self._pulse.begin)
         self._where: dict[str, int | str] = {"rank": rank}
         if rank < plan.world_size:  # one too many is told so by ``join``, together with all others
             self._where["role"] = str(plan.topology.role(rank))
@@ -114,6 +117,7 @@ class Watchdog:
         return watchdog
 
     def __enter__(self) -> Watchdog:
+        self._telling.__enter__()
         self._wind_up()
         self._thread.start()
         return self
@@ -130,6 +134,7 @@ class Watchdog:
         self._pulse.beat(PulseState.IDLE)
 
     def __exit__(self, *exc_info: object) -> None:
+        self._telling.__exit__(None, None, None)
         self._over.set()
         with self._winding:
             faulthandler.cancel_dump_traceback_later()
@@ -139,8 +144,8 @@ class Watchdog:
         """Sample, beat, look at the peers at ``now_s`` (``time.monotonic``); past a bound end the process."""
         frame = sys._current_frames().get(self._main)
         current = progress.current(self._main)
-        waiting = is_waiting(frame) or self._sits(frame)
-        sample = Sample(now_s, current, waiting=waiting, entries=self._recorder.entries)
+        waiting, making = is_waiting(frame) or self._sits(frame), makes_group(frame)
+        sample = Sample(now_s, current, waiting=waiting, entries=self._recorder.entries, making=making)
         stuck = self._progress.see(sample)
         which = {} if current is None else current.which or {}
         step, since_ns = ("", 0) if current is None else (current.step, current.since_ns)
@@ -206,6 +211,15 @@ def is_waiting(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def makes_group(frame: FrameType | None) -> bool:
+    """Say whether a thread is in a call of the user's own that makes a process group."""
+    makes = False
+    while frame is not None and _TORCH in frame.f_code.co_filename:
+        makes = makes or frame.f_code.co_name in MAKE_GROUPS
+        frame = frame.f_back
+    return makes and frame is not None and not frame.f_code.co_filename.startswith(OWN)
 
 
 def _stack_of(frame: FrameType | None) -> str:

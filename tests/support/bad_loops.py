@@ -1,4 +1,7 @@
-"""A loop of one's own in which mesh ranks fail in chunk 4, at depth 3: ``bad_loops.py CASE RUN_DIR``."""
+"""A loop of one's own in which a rank fails in chunk 4, at depth 3: ``bad_loops.py CASE RUN_DIR``.
+
+For a run without a folder RUN_DIR is ``-``.
+"""
 
 import os
 import signal
@@ -11,6 +14,8 @@ from ppwork.ranks import Plan, Stage0Plane, join
 
 DEPTH, CHUNKS, BAD = 3, 8, 4
 PLAN = Plan(mesh_size=2, backend="gloo", timeout_s=10, in_flight_depth=DEPTH)
+SHORT = Plan(mesh_size=2, backend="gloo", timeout_s=4, stall_s=1, in_flight_depth=DEPTH)
+"""For a case that ends with a bound."""
 
 
 def drive(plane, case):
@@ -21,6 +26,10 @@ def drive(plane, case):
     for k in range(CHUNKS):
         result, _ = plane.receive_result()
         assert result.tensors["x"].tolist() == [2.0 * k] * 3, (k, result.tensors)
+        if k + DEPTH == BAD and case == "stage0 meets all":
+            dist.barrier()  # ALL: the mesh computes
+        if k + 1 == CHUNKS and case == "stage0 waits for all":
+            dist.barrier()  # LAST: nothing is on its way, so the mesh might have come
         if BAD <= k + DEPTH < CHUNKS and case == "stage0 fills anew":
             plane.send({"x": buffer})  # LENT
             buffer.fill_(-1.0)
@@ -44,6 +53,10 @@ def serve(plane, case):
                 signal.pause()
             if case.endswith("meets all"):
                 dist.barrier()  # HERE: rank 0 is not in it
+            if case.endswith("makes a group"):
+                dist.device_mesh.init_device_mesh("cpu", (2,))  # MESH
+            if case.endswith("makes a group alone"):
+                dist.new_group([1, 2], use_local_synchronization=True)  # ALONE
             if case.endswith("forgets"):
                 continue
         dist.all_reduce(chunk.tensors["x"], group=plane.groups["tp_pg"])  # SUM
@@ -52,7 +65,8 @@ def serve(plane, case):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    with join(PLAN, run_dir=sys.argv[2]) as plane:
+    plan = SHORT if sys.argv[1].endswith(("for all", "alone")) else PLAN
+    with join(plan, run_dir=None if sys.argv[2] == "-" else sys.argv[2]) as plane:
         if isinstance(plane, Stage0Plane):
             drive(plane, sys.argv[1])
         else:

@@ -38,6 +38,7 @@ CASES = {
     "order": {1: [*SAME[1:], FROM], 2: [*SAME[1:], FROM], 3: [FROM, *SAME[1:]]},
     "one more at the end": {2: [*SAME, "float32[4]"]},
     "one more before": {3: ["float32[7]", *SAME]},
+    "one more between": {2: ["float32[4]", "more float32[4]", "float32[4]"]},
     "fewer": {2: ["float32[4]"]},
     "none": {2: []},
     "input": {},
@@ -72,6 +73,8 @@ class Summing:
             how, _, tensor = text.rpartition(" ")
             if how == "max":
                 dist.all_reduce(tensor_of(tensor), dist.ReduceOp.MAX, group=self.tp.group)  # MAX
+            elif how == "more":
+                total = self.tp.all_reduce(tensor_of(tensor))  # MORE
             elif how:
                 dist.broadcast(tensor_of(tensor), group=self.tp.group, group_src=int(how[-1]))  # FROM
             else:

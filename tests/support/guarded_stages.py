@@ -43,12 +43,12 @@ class Loaded(Scaler):
 
 
 class Drifts(Scaler):
-    """One rank leaves what it adds to chunk 1 to itself."""
+    """One rank leaves what it adds to chunk 1, and to chunk 4, to itself."""
 
     def step(self, tensors, step_index, num_steps):
         result = super().step(tensors, step_index, num_steps)
         self.chunks = getattr(self, "chunks", -1) + 1
-        odd = 1e-3 * (self.chunks == 1 and self.tp.group_rank == 1)
+        odd = 1e-3 * (self.chunks in (1, 4) and self.tp.group_rank == 1)
         return {**result, "small": result["small"] + odd}
 
 
@@ -57,11 +57,13 @@ ODD_CHUNK = 3
 
 
 def odd_sums(case, chunk_index, group_rank, all_reduce):
-    """Make three sums; in chunk 3 the leader or the follower makes the second otherwise, by the case."""
+    """Make three sums; in chunk 3 one rank makes the second otherwise, or one more before it, by the case."""
     who, _, how = case.partition(" ")
     is_odd = chunk_index == ODD_CHUNK and group_rank == ("leader", "follower").index(who)
     for number in range(3):
-        if not (is_odd and number == 1):
+        if is_odd and number == 1 and how == "more":
+            all_reduce(torch.ones(8, 64))  # MORE
+        if not (is_odd and number == 1) or how == "more":
             all_reduce(torch.ones(8, 64))  # SUM
         elif how == "meets all":
             dist.barrier()  # ALL
@@ -74,7 +76,6 @@ class OddSums(Scaler):
     """Sums of which one rank makes one otherwise, past the chunks that are compared by an exchange."""
 
     def step(self, tensors, step_index, num_steps):
-        result = super().step(tensors, step_index, num_steps)
         self.chunks = getattr(self, "chunks", -1) + 1
         odd_sums(self.plan.options["case"], self.chunks, self.tp.group_rank, self.tp.all_reduce)
-        return result
+        return {name: tensor.clone() for name, tensor in tensors.items()}

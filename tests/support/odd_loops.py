@@ -13,7 +13,8 @@ from guarded_stages import odd_sums
 
 from ppwork.ranks import Plan, Stage0Plane, join
 
-CHUNKS = 6
+CHUNKS, DRIFTED = 6, 4
+"""Of ``follower stays``: the chunk of which the follower answers something else."""
 
 
 def drive(plane):
@@ -34,7 +35,8 @@ def serve(plane, case):
         if case != "none":
             all_reduce = partial(dist.all_reduce, group=group)
             odd_sums(case, chunk.ids.chunk_index, dist.get_rank(group), all_reduce)
-        plane.reply({"x": chunk.tensors["x"]}, copy=True)
+        drifts = case == "follower stays" and chunk.ids.chunk_index == DRIFTED and dist.get_rank(group) == 1
+        plane.reply({"x": chunk.tensors["x"] + drifts}, copy=True)
 
 
 if __name__ == "__main__":

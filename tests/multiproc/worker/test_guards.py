@@ -52,63 +52,69 @@ def test_ranks_that_agree_are_left_alone_and_sum_even_after_all_the_refusals(dif
 LINES = {
     mark: f"guarded_ranks.py:{number}: {line.strip()}"
     for number, line in enumerate((SUPPORT / "guarded_ranks.py").read_text().splitlines(), 1)
-    for mark in ("SUM", "MAX", "FROM")
+    for mark in ("SUM", "MAX", "FROM", "MORE")
     if line.endswith(f"# {mark}")
 }
-CALLED = "called all_reduce float32[4] as collective"
 TENSORS, CALLS, FLAG = "tensors differ", "in another order", "only one rank knows"
+SUM4 = "called all_reduce float32[4]"
 SAID = {
     "shape": (
-        f"ranks 1 and 3 {CALLED} 2 of chunk 0; "
-        "rank 2 called all_reduce float32[5] as collective 2 of chunk 0",
+        "Rank 2 differs from ranks 1 and 3 at collective 2 of chunk 0: rank 2 called all_reduce float32[5] ",
         TENSORS,
-        ["ranks 1 and 3 at SUM", "rank 2 at SUM"],
+        ["rank 2 at SUM", "ranks 1 and 3 at SUM"],
     ),
     "dtype": (
-        f"ranks 1 and 2 {CALLED} 2 of chunk 1; rank 3 called all_reduce float64[4]",
+        "Rank 3 differs from ranks 1 and 2 at collective 2 of chunk 1: rank 3 called all_reduce float64[4] ",
         TENSORS,
-        ["ranks 1 and 2 at SUM", "rank 3 at SUM"],
+        ["rank 3 at SUM", "ranks 1 and 2 at SUM"],
     ),
     "reduction": (
-        f"ranks 1 and 3 {CALLED} 2 of chunk 2; rank 2 called all_reduce(max) float32[4] as collective 2",
+        "at collective 2 of chunk 2: rank 2 called all_reduce(max) float32[4] ",
         CALLS,
-        ["ranks 1 and 3 at SUM", "rank 2 at MAX"],
+        ["rank 2 at MAX", "ranks 1 and 3 at SUM"],
     ),
     "root": (
-        "ranks 1 and 2 called broadcast(from rank 1) float32[4] as collective 2 of chunk 3; "
-        "rank 3 called broadcast(from rank 2) float32[4]",
+        "at collective 2 of chunk 3: rank 3 called broadcast(from rank 2) float32[4] ",
         CALLS,
-        ["ranks 1 and 2 at FROM", "rank 3 at FROM"],
+        ["rank 3 at FROM", "ranks 1 and 2 at FROM"],
     ),
     "order": (
-        f"ranks 1 and 2 {CALLED} 1 of chunk 4; rank 3 called broadcast(from rank 2) float32[4]",
+        "at collective 1 of chunk 4: rank 3 called broadcast(from rank 2) float32[4] ",
         CALLS,
-        ["ranks 1 and 2 at SUM", "rank 3 at FROM"],
+        ["rank 3 at FROM", "ranks 1 and 2 at SUM"],
     ),
     "one more at the end": (
-        f"ranks 1 and 3 ended chunk 5 after 2 collectives; rank 2 {CALLED} 3 of chunk 5",
+        f"Rank 2 differs from ranks 1 and 3 in chunk 5: rank 2 {SUM4} as collective 3 ",
         FLAG,
-        ["ranks 1 and 3, last at SUM", "rank 2 at SUM"],
+        ["rank 2 at SUM", "ranks 1 and 3, last at SUM"],
     ),
     "one more before": (
-        f"ranks 1 and 2 {CALLED} 1 of chunk 6; rank 3 called all_reduce float32[7] as collective 1",
+        "at collective 1 of chunk 6: rank 3 called all_reduce float32[7] ",
         TENSORS,
-        ["ranks 1 and 2 at SUM", "rank 3 at SUM"],
+        ["rank 3 at SUM", "ranks 1 and 2 at SUM"],
+    ),
+    "one more between": (
+        "Rank 2 differs from ranks 1 and 3 at collective 2 of chunk 7: rank 2 called all_reduce float32[4] "
+        "(MORE), ranks 1 and 3 called all_reduce float32[4] (SUM). It showed later in chunk 7: rank 2 "
+        f"{SUM4} as collective 3 (SUM), ranks 1 and 3 ended it after 2 collectives (the last at SUM).",
+        FLAG,
+        ["1 SUM", "2 MORE", "3 SUM", "1 SUM", "2 SUM"],
     ),
     "fewer": (
-        f"ranks 1 and 3 {CALLED} 2 of chunk 7; rank 2 ended chunk 7 after 1 collective",
+        "Rank 2 differs from ranks 1 and 3 in chunk 8: rank 2 ended it after 1 collective ",
         FLAG,
-        ["ranks 1 and 3 at SUM", "rank 2, last at SUM"],
+        ["rank 2, last at SUM", "ranks 1 and 3 at SUM"],
     ),
     "none": (
-        f"ranks 1 and 3 {CALLED} 1 of chunk 8; rank 2 ended chunk 8 after 0 collectives",
+        "Rank 2 differs from ranks 1 and 3 in chunk 9: rank 2 ended it after 0 collectives, ",
         FLAG,
         ["ranks 1 and 3 at SUM"],
     ),
     "input": ("rank 3 had another 'sigma'", "write to the envelope", []),
     "inputs missing": ("the mesh ranks had [2, 1, 2] tensors", "write to the envelope", []),
 }
-REACHED = {"shape": 1, "dtype": 1, "reduction": 1, "root": 1, "one more at the end": 2, "fewer": 1}
+REACHED = {"shape": 1, "dtype": 1, "reduction": 1, "root": 1, "one more at the end": 2}
+REACHED |= {"one more between": 2, "fewer": 1}
 
 
 @pytest.mark.parametrize("case", SAID)
@@ -119,10 +125,13 @@ def test_a_difference_raises_on_every_mesh_rank_before_the_backend(differences, 
         kind, what, where, hint = differences[rank][case]["said"]
         assert kind == "LocalProtocolError"
         sentence, *shown = what.splitlines()
+        for mark, line in LINES.items():
+            sentence = sentence.replace(f"tests/support/{line.partition(': ')[0]}", mark)
         assert said in sentence
+        shown = [line for line in shown if " at " in line]
         for line, expected in zip(shown, lines, strict=True):
             whom, _, mark = expected.rpartition(" ")
-            assert line.startswith(f"  {whom} ")
+            assert line.strip().startswith(f"{whom} ")
             assert line.endswith(LINES[mark])
         assert what == differences[1][case]["said"][1]
         assert check_first in hint
@@ -161,16 +170,18 @@ def failed(tmp_path, **changes):
 def test_a_sum_behind_one_ranks_flag_is_caught_at_the_end_of_the_last_chunk(tmp_path):
     """F05: nobody would ever come to this call; and the chunk's result must not leave as if it were good."""
     run, records = failed(tmp_path, chunks=2, stage1="guarded_stages:OneMoreSum")
-    assert "LocalProtocolError: The mesh ranks were about to meet in different" in run.failure.what
+    assert run.failure.headline.startswith(
+        "Ranks 1 and 2 differ in chunk 1: rank 1 ended it after 1 collective "
+    )
+    assert "LocalProtocolError: Ranks" not in run.failure.what  # of the other rank the same is not said again
     assert run.failure.where["chunk_index"] == 1
     assert run.failure.where["group"] == "tp_pg"
     mesh = [record for record in records if record.error_type == "LocalProtocolError"]
     assert mesh
     for record in mesh:
-        assert (
-            "rank 1 ended chunk 1 after 1 collective; rank 2 called all_reduce float32[4] as collective 2"
-            in record.what
-        )
+        assert record.what == mesh[0].what
+        assert record.between == (1, 2)
+        assert ", rank 2 called all_reduce float32[4] as collective 2 (" in record.what
     assert [e.chunk_index for e in run.entries(0) if e.name == "emit"] == [0]
     assert [e.chunk_index for e in run.entries(1) if e.name == "result.send"] == [0]
 
@@ -211,14 +222,19 @@ def test_a_result_that_one_mesh_rank_has_otherwise_is_named_before_it_leaves(tmp
     assert [e.chunk_index for e in run.entries(1) if e.name == "result.send"] == [0]
 
 
-def test_without_digests_results_that_differ_in_a_first_chunk_are_told_and_the_run_goes_on(tmp_path):
+def test_without_digests_results_that_differ_are_told_in_every_chunk_and_the_run_goes_on(tmp_path):
+    """In a first chunk by an exchange, which names rank and tensor; in a later one by a sample."""
     run = pp.launch(toy(verify=False, stage1="guarded_stages:Drifts"), out=tmp_path / "run")
-    assert run.summary["results_differ"] == [1]
-    assert "of chunk 1 differed on the mesh; the leader's were sent" in dict(rows_of(run))["results"]
-    assert "But mesh ranks returned other tensors for chunk 1" in pp.diagnose(run).text
-    for rank in run.plan.topology.mesh_ranks:
-        told = "results of chunk 1 differ: rank 2 had another 'small'; the leader's are sent"
-        assert told in log_file(run.run_dir, rank).read_text()
+    assert run.summary["results_differ"] == [1, 4]
+    assert "of chunks 1 and 4 differed on the mesh; the leader's were sent" in dict(rows_of(run))["results"]
+    found = pp.diagnose(run)
+    assert found.cause is None
+    assert "Nothing failed" in found.text
+    assert "Mesh ranks returned different results in chunks 1 and 4: the leader's were sent" in found.text
+    logs = [log_file(run.run_dir, rank).read_text() for rank in run.plan.topology.mesh_ranks]
+    told = "results of chunk 1 differ: rank 2 had another 'small'; the leader's are sent"
+    assert all(told in log for log in logs)
+    assert any("results of chunk 4 differ: a sample of what rank" in log for log in logs)
 
 
 def test_a_second_caller_of_the_transport_is_refused_and_the_run_goes_on(tmp_path, start_ranks):

@@ -16,6 +16,7 @@ import ppwork as pp
 from ppwork.records.failure import read_records
 from ppwork.records.ledger import read_ledger
 from ppwork.records.pulse import read_pulse
+from ppwork.records.run import rows_of
 from ppwork.records.spans import Span
 from ppwork.timeline.chunks import emissions
 
@@ -26,33 +27,55 @@ GONE_S, BOUND_S = 10.0, 60.0
 LINES = {
     mark: f"guarded_stages.py:{number}: {line.strip()}"
     for number, line in enumerate((SUPPORT / "guarded_stages.py").read_text().splitlines(), 1)
-    for mark in ("SUM", "ODD", "ALL")
+    for mark in ("SUM", "ODD", "MORE", "ALL")
     if line.endswith(f"# {mark}")
 }
-CALLED, ENDED = "called all_reduce float32", f"ended chunk {ODD_CHUNK} after"
-BESIDE = " at {SUM}"
+USUAL, ODD = "all_reduce float32[8, 64]", "all_reduce float32[{}, 64]"
+AT, IN = f" at collective 2 of chunk {ODD_CHUNK}", f" in chunk {ODD_CHUNK}"
+SHORT = "ended it after 2 collectives (the last at {SUM})"
 CASES = {
-    "leader longer": (f"rank 1 {CALLED}[9, 64] as collective", " at {ODD}", BESIDE),
-    "follower longer": (f"rank 2 {CALLED}[9, 64] as collective", BESIDE, " at {ODD}"),
-    "follower shorter": (f"rank 2 {CALLED}[7, 64] as collective", BESIDE, " at {ODD}"),
-    "leader skips": (f"rank 1 {ENDED}", ", last at {SUM}", BESIDE),
-    "follower skips": (f"rank 2 {ENDED}", BESIDE, ", last at {SUM}"),
+    "leader longer": (AT, f"called {ODD.format(9)} ({{ODD}})", f"called {USUAL} ({{SUM}})"),
+    "follower longer": (AT, f"called {USUAL} ({{SUM}})", f"called {ODD.format(9)} ({{ODD}})"),
+    "follower shorter": (AT, f"called {USUAL} ({{SUM}})", f"called {ODD.format(7)} ({{ODD}})"),
+    "leader skips": (IN, SHORT, f"called {USUAL} as collective 3 ({{SUM}})"),
+    "follower skips": (IN, f"called {USUAL} as collective 3 ({{SUM}})", SHORT),
+    "follower more": (AT, f"called {USUAL} ({{SUM}})", f"called {USUAL} ({{MORE}})"),
 }
+"""Where, and what the leader and the follower did, each with its line."""
+LISTED = [
+    *(
+        "rank 1 in chunk 3:",
+        *(f"{count} {USUAL} at {{SUM}}" for count in (1, 2, 3)),
+        "ended after 3 collectives",
+    ),
+    *("rank 2 in chunk 3:", f"1 {USUAL} at {{SUM}}", f"2 {USUAL} at {{MORE}}"),
+    *(f"{count} {USUAL} at {{SUM}}" for count in (3, 4)),
+]
+"""Calls of the chunk in which the follower makes a sum more of the same shape."""
 OWN_CASES = {
     **{case: CASES[case] for case in ("follower shorter", "leader skips", "follower skips")},
-    "follower compares": ("rank 2 called all_reduce(max) float32[8, 64] as collective", BESIDE, " at {ODD}"),
-    "follower meets all": ("rank 2 called barrier on the default group as collective", BESIDE, " at {ALL}"),
+    "follower compares": (AT, f"called {USUAL} ({{SUM}})", "called all_reduce(max) float32[8, 64] ({ODD})"),
+    "follower meets all": (AT, f"called {USUAL} ({{SUM}})", "called barrier on the default group ({ALL})"),
 }
 
 
-def judged(cause, records, said, leader, follower):
-    """Both sides are in the error, with the chunk; and it came before the backend, not out of it."""
+def judged(found, records, where, leader, follower):
+    """Both sides are in the headline, with the chunk; and it came before the backend, not out of it."""
+    cause = found.cause
     assert cause.error_type == "LocalProtocolError"
-    what, *lines = cause.what.splitlines()
-    assert said in what
-    assert "rank 1 " in what
-    assert "rank 2 " in what
-    assert lines == [f"  rank 1{leader}".format(**LINES), f"  rank 2{follower}".format(**LINES)]
+    assert cause.between == (1, 2)
+    places = {mark: line.partition(": ")[0] for mark, line in LINES.items()}
+    said = f"Ranks 1 and 2 differ{where}: rank 1 {leader}, rank 2 {follower}."
+    sentence, *lines = cause.what.splitlines()
+    assert sentence.startswith(said.format(**places))
+    if "MORE" in follower:
+        assert [line.strip() for line in lines] == [line.format(**LINES) for line in LISTED]
+    else:
+        assert [line.partition(" at ")[2] for line in lines] == [
+            LINES[mark] for side in (leader, follower) for mark in LINES if f"{{{mark}}}" in side
+        ]
+    assert found.sentence == cause.what  # no rank has failed first, and the line of neither comes before it
+    assert found.text.startswith(sentence)
     assert cause.where["group"] == "tp_pg"
     assert cause.where["chunk_index"] == ODD_CHUNK
     assert {cause.where["rank"], cause.where["peer"]} == {1, 2}
@@ -75,14 +98,16 @@ def test_sums_that_differ_past_the_window_are_named_and_nobody_hangs(tmp_path, c
     records = read_records(run.run_dir, plan.world_size)
     assert ended_ns - min(record.at_ns for record in records) < GONE_S * 1e9
     found = pp.diagnose(run)
-    judged(found.cause, records, *CASES[case])
+    judged(found, records, *CASES[case])
     assert found.cause.what in found.text
     assert found.cause.what in run.failure.what
+    assert run.failure.headline == found.cause.what
+    assert pp.pictures.failure(run).finding.startswith("Ranks 1 and 2 differ, none more to blame (")
     assert gone(run.run_dir)
     left = [entry.chunk_index for entry in run.entries(1) if entry.name == "result.send"]
     # A leader with a call too few may have ended its chunk before anybody could see that.
     assert left in ([0, 1, 2], [0, 1, 2, 3])
-    if case != "leader skips":
+    if case not in ("leader skips", "follower more"):
         assert left == [0, 1, 2]
 
 
@@ -96,7 +121,7 @@ def test_in_a_loop_of_ones_own_they_are_named_too(tmp_path, start_ranks, case):
     """Also on a default group that the job has made itself, and nobody refuses."""
     job = [tmp_path / "job"] if case.endswith("meets all") else []
     assert started(start_ranks, case, tmp_path / "run", 2, *job) == [1, 1, 1]
-    judged(pp.diagnose(tmp_path / "run").cause, read_records(tmp_path / "run", 3), *OWN_CASES[case])
+    judged(pp.diagnose(tmp_path / "run"), read_records(tmp_path / "run", 3), *OWN_CASES[case])
     assert gone(tmp_path / "run")
 
 
@@ -128,6 +153,9 @@ def test_a_loop_of_ones_own_leaves_a_timeline_and_a_period(tmp_path, start_ranks
             chunks = [span.chunk_index for span in spans[rank] if span.name == name]
             assert chunks == [*range(6)], (rank, name)
     assert "period" in run.timeline().finding
+    assert run.summary["results_differ"] == [4]
+    assert "of chunk 4 differed on the mesh; the leader's were sent" in dict(rows_of(run))["results"]
+    assert "Mesh ranks returned different results in chunk 4: the leader's were sent" in pp.diagnose(run).text
     calls = read_ledger(tmp_path / "run", 2)
     assert len(calls) == 6 * 4  # three sums and the end of each chunk
     theirs = read_ledger(tmp_path / "run", 1)

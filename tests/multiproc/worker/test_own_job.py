@@ -58,10 +58,10 @@ def test_hosts_that_share_a_file_system_share_the_folder(tmp_path, start_ranks):
 
 BAD = 4
 LINES = {
-    line.rpartition("  ")[2]: f"{name}:{number}"
+    f"# {mark[1]}": f"{name}:{number}"
     for name in ("bad_loops.py", "left_loops.py")
     for number, line in enumerate((SUPPORT / name).read_text().splitlines(), 1)
-    if line.endswith(("# SUM", "# CRASH", "# BREAK", "# LENT", "# EXIT", "# SLOW"))
+    if (mark := re.search(r"  # ([A-Z]+)(?:$|:)", line)) is not None
 }
 WRONG_ENDS = {
     "rank 0 returns": (0, "The block was left without `shutdown()`, after 2 chunks.", ""),
@@ -139,6 +139,10 @@ def test_a_late_mistake_at_depth_3_is_named_with_its_chunk_long_before_the_time_
         assert f"rank 1 failed: LocalProtocolError: {what} to it, at /" in first
         assert "Traceback" not in first
         assert pointer not in below
+        assert below.count("Traceback") == 1
+        assert "rank 0 left: TerminalNotice: The session was ended by a peer (rank=1 " in below
+        assert f"  its traceback: {run_dir / 'failure-rank0.json'}\n" in below
+        assert "notice.unsent" not in said
     if case == "follower is killed":  # nobody knows the cause, and somebody says where it is told
         assert pointer in said
     if case == "follower crashes":
@@ -149,6 +153,57 @@ def test_a_late_mistake_at_depth_3_is_named_with_its_chunk_long_before_the_time_
         assert records[1].error_type == "PeerLostError"
         assert records[1].where["chunk_index"] == BAD
         assert records[1].source.endswith(LINES["# SUM"])
+
+
+REFUSED = {
+    "stage0 meets all": (0, "called barrier on the default group (world_pg) while chunks were on", "# ALL"),
+    "follower makes a group": (2, "was about to make a process group, which every rank of the", "# MESH"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_call_of_all_ranks_in_the_middle_of_the_stream_is_refused_also_without_a_folder(
+    start_ranks, capfd, case
+):
+    """It ended with everybody's bound, and with the names of innocent ranks."""
+    rank, what, mark = REFUSED[case]
+    codes = start_ranks([[str(SUPPORT / "bad_loops.py"), case, "-"]] * 3).wait()
+    assert codes == [1, 1, 1]
+    said = capfd.readouterr().err
+    assert f"LocalProtocolError: The loop {what}" in said
+    assert LINES[mark].replace(":", '", line ') in said
+    assert f"where: rank={rank} role={case.partition(' ')[0]}" in said
+    assert "PeerTimeoutError" not in said
+
+
+def test_a_collective_of_rank_0_that_nobody_came_to_is_named_with_its_line(tmp_path, start_ranks):
+    """With nothing on its way it is not refused: on every rank alike it would be right."""
+    run_dir = tmp_path / "run"
+    start_ranks([[str(SUPPORT / "bad_loops.py"), "stage0 waits for all", str(run_dir)]] * 3).wait()
+    found = pp.diagnose(run_dir)
+    line = LINES["# LAST"]
+    assert found.cause.error_type == "CollectiveMismatch"
+    assert found.cause.where["rank"] == 0
+    assert found.text.splitlines()[0].endswith(f"{line}, in drive")
+    assert f"Rank 0 waited in barrier ({line}) for ranks 1 and 2, and not one of them" in found.sentence
+    assert f"  rank 0 waits for ranks 1 and 2: barrier ({line})" in found.text
+    assert "symptom" not in found.text
+
+
+def test_a_group_that_one_rank_alone_makes_is_ended_with_its_line(tmp_path, start_ranks, capfd):
+    """The other mesh rank waits for it in a sum, and their bounds would pass first."""
+    run_dir = tmp_path / "run"
+    codes = start_ranks(
+        [[str(SUPPORT / "bad_loops.py"), "follower makes a group alone", str(run_dir)]] * 3
+    ).wait()
+    assert codes[2] == STUCK
+    found = pp.diagnose(run_dir)
+    assert (found.cause.rank, found.cause.error_type) == (2, "StuckError")
+    assert found.cause.where["chunk_index"] == BAD
+    assert found.cause.source.endswith(LINES["# ALONE"])
+    assert "No other rank came within 2 s to make a process group" in found.cause.what
+    assert not [record for record in read_records(run_dir, 3) if record.error_type == "PeerTimeoutError"]
+    assert LINES["# ALONE"].replace(":", '", line ') in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("case", ["follower raises", "follower hangs", "leader hangs"])

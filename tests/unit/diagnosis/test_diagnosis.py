@@ -24,6 +24,7 @@ from ppwork.plan import Plan
 from ppwork.process import ORPHANED, PAST_LIMIT, SECONDARY, STUCK, TORCHRUN_HUNG, TORCHRUN_STOPPED, UNWRITABLE
 from ppwork.protocol.backend_errors import SILENT_PEER_CHECK
 from ppwork.protocol.topology import Topology
+from ppwork.records.difference import difference_of
 from ppwork.records.failure import FailureRecord, failure_file, record_of, write_record
 from ppwork.records.flight import Collective, Flight, flight_file, flight_of
 from ppwork.records.ledger import CollectiveCall, Ledger, line_of
@@ -33,6 +34,7 @@ from ppwork.records.spans import Recorder, Span, span_file
 
 REPORT = console("killed").read_text()
 """Rank 1 by SIGKILL; ranks 0 and 2 ended by torchrun's SIGTERM."""
+PIDS = Report.of(REPORT).pids
 
 
 FAILED_NS = ZERO + 60_000 * MS
@@ -747,6 +749,42 @@ def test_command_prints_text_or_json_and_refuses_what_is_none_of_these(tmp_path)
     assert isinstance(done.exception, PlanError)
 
 
+def test_a_rank_zero_that_is_killed_in_a_step_had_begun_it_and_in_none_it_waited_for_the_oldest(run):
+    """At depth 3 it encodes chunk 5 when it has emitted chunk 2."""
+    report(run, rank=0)
+    entries = arrived(made(8))
+    entries[0] = [
+        e for e in entries[0] if e.chunk_index < (5 if e.name in ("encode", "envelope.send") else 3)
+    ]
+    write_spans(run, entries)
+    newest_ns = max(entry.end_ns for entry in entries[0])
+    pulse = Pulse(run, 0)
+    pulse.beat(PulseState.BUSY, "encode", {"chunk_index": 3}, newest_ns - 100)  # a quarter of a second ago
+    pulse.begin("encode", {"chunk_index": 5}, newest_ns + 1)
+    assert diagnose(run, 1).cause.where == {"rank": 0, "chunk_index": 5}
+    assert RunEvidence.read(run).at_chunk(0) == "encode of chunk 5"
+    pulse.begin("", None, newest_ns + 2)
+    assert diagnose(run, 1).cause.where["chunk_index"] == 3
+    assert RunEvidence.read(run).at_chunk(0) == "chunk 3"
+
+
+def test_a_sigterm_is_torchruns_where_it_says_so_or_had_a_reason_and_else_somebodys(run):
+    """It sends none to a rank that was gone when it looked; the others had only lost their peer."""
+    text = REPORT.replace("exitcode  : -9 ", f"exitcode  : {SECONDARY} ")
+    for rank, peer in ((1, 2), (0, 1)):
+        write_record(run, symptom(rank, peer, at_ns=ZERO + rank))
+    not_to_2 = "".join(line for line in text.splitlines(keepends=True) if f"process {PIDS[2]} c" not in line)
+    to_nobody = text.replace("closing signal", "")
+    for told in (not_to_2, to_nobody):
+        (run / TORCHRUN_LOG).write_text(told)
+        found = diagnose(run, 1)
+        assert found.cause.rank == 2
+        assert "Rank 2 got SIGTERM and left no record; torchrun sends it when another" in found.cause.what
+        assert found.check_first.startswith("who sent it?")
+    (run / TORCHRUN_LOG).write_text(text)
+    assert "Rank 2 was ended by torchrun and left no record" in diagnose(run, 1).cause.what
+
+
 def test_pulse_tells_what_a_rank_was_at_before_its_first_chunk(run):
     Pulse(run, 2).beat(PulseState.STARTING, "import torch")
     (run / TORCHRUN_LOG).write_text("ppwork: the run passed its limit and was stopped\n")
@@ -914,6 +952,28 @@ def test_mesh_ranks_that_wait_for_rank_0_in_a_group_of_the_jobs_are_named_with_t
     assert "the job's own" not in diagnose(run, 1).text
 
 
+def test_a_rank_that_came_after_the_one_that_noticed_is_told_too_and_the_odd_one_is_named_first(run):
+    """Who noticed saw two of three, and nobody is said to have failed first."""
+    (run / Plan.FILE_NAME).write_bytes(Plan(mesh_size=3, chunks=8).to_json())
+    usual, odd = (
+        CollectiveCall(3, 1, f"all_reduce float32[{rows}]", f"my_stages.py:{line}: all_reduce(x)")
+        for rows, line in ((4, 9), (5, 7))
+    )
+    two = difference_of({1: [usual], 2: [odd]})
+    write_record(run, record(1, what=two.what, between=two.ranks, source="my_stages.py:9"))
+    called(run, 1, usual)
+    called(run, 2, odd)
+    said = "Ranks 1 and 2 differ at collective 1 of chunk 3: rank 1 called"
+    assert diagnose(run, 1).text.startswith(said)
+    called(run, 3, usual)
+    found = diagnose(run, 1)
+    assert found.sentence.startswith(
+        "Rank 2 differs from ranks 1 and 3 at collective 1 of chunk 3: rank 2 called"
+    )
+    assert found.lines == ()
+    assert found.cause.between == (2, 1, 3)
+
+
 def test_ranks_that_are_gone_without_a_record_are_not_said_to_go_on(run, monkeypatch):
     """A job of somebody else's torchrun, which has no log of ours."""
     for rank in range(3):
@@ -927,8 +987,7 @@ def test_ranks_that_are_gone_without_a_record_are_not_said_to_go_on(run, monkeyp
     called(run, 1, CollectiveCall(3, 4, "all_reduce float32[4]", "my_stages.py:9: all_reduce(x)"))
     called(run, 2, CollectiveCall(3, 3, site="my_stages.py:7: all_reduce(w)"))
     said = diagnose(run).sentence
-    assert (
-        "rank 1 called all_reduce float32[4] as collective 4 of chunk 3; rank 2 ended chunk 3 after 3" in said
-    )
+    assert "Ranks 1 and 2 differ in chunk 3: rank 1 called all_reduce float32[4] as collective 4 (my" in said
+    assert "rank 2 ended it after 3" in said
     assert "\n  rank 1 at my_stages.py:9: all_reduce(x)" in said
     assert "\n  rank 2, last at my_stages.py:7: all_reduce(w)" in said

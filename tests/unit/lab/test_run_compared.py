@@ -84,6 +84,19 @@ def test_outputs_that_cannot_be_compared_are_infinitely_far(tmp_path, other):
     assert a.compare(b).max_abs_diff == float("inf")
 
 
+def test_chunks_that_one_run_lacks_are_missing_there_and_no_distance(tmp_path):
+    ones = {index: torch.ones(2) for index in range(4)}
+    a = run_of(tmp_path / "a", ones)
+    assert a.compare(run_of(tmp_path / "b", {0: ones[0], 1: ones[1]})).finding == (
+        "The outputs of all other 2 chunks are equal; chunks 2 and 3: missing in b."
+    )
+    odd = {0: ones[0], 1: torch.full((2,), 1.5), 2: torch.ones(3), 9: torch.ones(2)}
+    assert a.compare(run_of(tmp_path / "c", odd)).finding == (
+        "The outputs of 2 of 5 chunks differ, by 0.5 at most; the first is chunk 1; "
+        "chunk 2: another shape, or a NaN; chunk 9: missing in a; chunk 3: missing in c."
+    )
+
+
 def test_without_kept_outputs_the_figures_are_compared_all_the_same(tmp_path):
     compared = run_of(tmp_path / "a", summary={"period_ms": 1.0}).compare(run_of(tmp_path / "b"))
     assert compared.max_abs_diff is None

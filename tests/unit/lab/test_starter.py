@@ -35,7 +35,7 @@ def test_the_course_comes_with_what_its_pages_link_to(tmp_path):
     assert solutions == {path.name for path in lessons}
     assert (tmp_path / "course" / "GLOSSARY.md").is_file()
     assert list((tmp_path / "course" / "notebooks").glob("appendix-*.ipynb"))
-    for page in ("stages", "prototype"):
+    for page in ("stages", "prototype", "pipelines"):
         path = tmp_path / "course" / "docs" / f"{page}.md"
         links = [link for link in re.findall(r"\]\(([^)#]+)", path.read_text()) if "://" not in link]
         assert len(links) > 3

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from ppwork.records import ledger as module
+from ppwork.records.difference import first_difference
 from ppwork.records.ledger import (
     LINES,
     CollectiveCall,
     Ledger,
-    first_difference,
     ledger_file,
     line_of,
     read_ledger,
@@ -45,6 +45,9 @@ def test_the_later_of_two_sees_what_the_earlier_wrote_under_the_same_number(both
     assert other.differs(1, line_of(1, call(0, 1, site="loop.py:9: all_reduce(y)").to_bytes())) is None
     write(own, 2, CollectiveCall(0, 1))
     assert other.differs(2, line_of(2, call(0, 2).to_bytes())) == CollectiveCall(0, 1)
+    theirs = write(own, 3, CollectiveCall(0, 2, digest=7))
+    assert other.differs(3, theirs) is None
+    assert other.differs(3, line_of(3, CollectiveCall(0, 2, digest=8).to_bytes())).digest == 7
 
 
 def test_a_line_that_is_overwritten_or_half_written_is_not_compared(both, tmp_path):
@@ -85,9 +88,11 @@ def test_the_first_difference_is_told_and_ranks_that_are_only_apart_have_none():
     assert first_difference({1: one, 2: {1: one[1]}}) is None
     assert first_difference({1: one}) is None
     odd = call(0, 3, rows=5, site="loop.py:9: all_reduce(y)")
-    what, _ = first_difference({1: one, 2: {**one, 3: odd, 4: call(0, 4, rows=6)}})
-    assert "rank 2 called all_reduce float32[5] as collective 3 of chunk 0" in what
-    assert what.splitlines()[1:] == [
+    what, _, ranks = first_difference({1: one, 2: {**one, 3: odd, 4: call(0, 4, rows=6)}, 3: {1: one[1]}})
+    assert what.splitlines() == [
+        "Ranks 1 and 2 differ at collective 3 of chunk 0: rank 1 called all_reduce float32[4] (loop.py:7), "
+        "rank 2 called all_reduce float32[5] (loop.py:9).",
         "  rank 1 at loop.py:7: all_reduce(x)",
         "  rank 2 at loop.py:9: all_reduce(y)",
     ]
+    assert ranks == (1, 2)  # rank 3 had not come so far

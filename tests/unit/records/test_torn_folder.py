@@ -130,6 +130,15 @@ def test_a_period_that_no_run_has_makes_no_share(tmp_path):
     assert "source" not in dict(rows_of(Run(tmp_path, 0)))
 
 
+def test_an_integer_beyond_every_float_is_no_figure(tmp_path):
+    """A folder may come from anybody, and JSON has integers of any length."""
+    Plan().save(tmp_path)
+    (tmp_path / SUMMARY_FILE).write_text(f'{{"period_ms": {"9" * 400}, "max_abs_diff": 0.5}}')
+    rows = dict(rows_of(Run(tmp_path, 0)))
+    assert "period" not in rows
+    assert rows["verified"].startswith("max_abs_diff 0.5 ")
+
+
 def test_a_summary_that_cannot_be_completed_is_told_and_what_was_there_stays(tmp_path, monkeypatch):
     """F20: the disk may be full just after the ranks have left well."""
     (tmp_path / SUMMARY_FILE).write_text('{"chunks": 4}')

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from ppwork.errors import LocalProtocolError, PeerTimeoutError, PlanError, TerminalNotice
+from ppwork.errors import LocalProtocolError, PeerTimeoutError, PlanError, StageError, TerminalNotice
 from ppwork.plan import Plan
 from ppwork.protocol.envelope import Ids, PPAction
 from ppwork.protocol.notices import notice_of, notices
@@ -20,6 +20,7 @@ from ppwork.runtime.groups import Groups
 from ppwork.runtime.lanes import Lane, result_of
 from ppwork.runtime.stage0 import Stage0Plane
 from ppwork.worker.collectives import OnlyGroup
+from ppwork.worker.stage_code import StageCode
 
 
 @pytest.fixture
@@ -60,6 +61,17 @@ def test_stage_code_on_another_group_is_refused_whatever_it_calls(groups, call, 
         CALLS[call](group and groups[group])
     assert f"Stage code called {call} on {said}; inside stage 1 only tp_pg may be used" in caught.value.what
     assert caught.value.where == {"rank": 1, "role": "leader", "group": "tp_pg"}
+
+
+def test_an_error_names_the_method_that_raised_and_not_the_step_that_it_was_part_of(groups):
+    def generate():
+        with StageCode("generate", None, groups, {"chunk_index": 3}) as code:
+            code.entering("reset_cache")
+            raise ValueError("no cache")
+
+    with pytest.raises(StageError, match="The stage's reset_cache raised ValueError: no cache") as caught:
+        generate()
+    assert caught.value.where == {"chunk_index": 3}
 
 
 def test_a_group_that_a_pipeline_has_not_got_is_refused_with_those_that_it_has():

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from ppwork.errors import LocalProtocolError
-from ppwork.runtime.lent import SAMPLE_BYTES, WHOLE_BYTES, Lent, copies
-from ppwork.runtime.tensors import SpecTable
+from ppwork.runtime.lent import Lent, copies
+from ppwork.runtime.tensors import SAMPLE_BYTES, WHOLE_BYTES, SpecTable
 
 
 def lent(whole=0):

@@ -15,7 +15,7 @@ from ppwork.errors import LocalProtocolError, PeerTimeoutError
 from ppwork.protocol.plan import PipelinePlan
 from ppwork.protocol.session import State
 from ppwork.protocol.topology import Role, Topology
-from ppwork.runtime import PPControlPlane, plane
+from ppwork.runtime import PPControlPlane, plane, way_out
 
 
 class Groups(SimpleNamespace):
@@ -36,6 +36,7 @@ def registered(monkeypatch):
     """What was registered to run at the end of the process."""
     found = []
     monkeypatch.setattr(atexit, "register", found.append)
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
     for end in ("P2PSender", "P2PReceiver"):
         link = SimpleNamespace(close=lambda: None)
         monkeypatch.setattr(f"ppwork.runtime.stage0.{end}", lambda *args, link=link: link)
@@ -59,7 +60,8 @@ def test_groups_that_do_not_end_are_left_behind_with_an_error(registered, monkey
         with made(groups, monkeypatch):
             pass
     assert late.value.where == {"rank": 0, "role": "stage0", "group": "world_pg"}
-    assert registered == [plane.leave_hard]
+    assert registered == [way_out.leave_hard]
+    assert sys.excepthook._ppwork
     groups.may_close.set()
 
 
@@ -82,7 +84,7 @@ def test_groups_are_not_destroyed_under_a_lane_that_still_works(registered, monk
             rank0._lanes["up_pg"].submit(lambda: let_go.wait(30.0))
     assert late.value.where == {"rank": 0, "role": "stage0", "group": "up_pg"}
     assert not groups.closed.is_set()
-    assert registered == [plane.leave_hard]
+    assert registered == [way_out.leave_hard]
     let_go.set()
 
 
@@ -96,34 +98,43 @@ def test_a_good_end_destroys_the_groups_and_ends_as_python_does(registered, monk
     assert registered == []
 
 
-@pytest.mark.parametrize(("device", "hard"), [("cuda", [plane.leave_hard]), ("cpu", [])])
-def test_after_an_error_only_cuda_leaves_hard(registered, monkeypatch, device, hard):
+@pytest.mark.parametrize(("device", "hard"), [("cuda", [way_out.leave_hard]), ("cpu", [])])
+def test_after_an_error_that_is_caught_only_cuda_leaves_hard(registered, monkeypatch, device, hard):
     rank0 = made(Groups(device), monkeypatch)
     monkeypatch.setattr(rank0, "fail", lambda error: None)
-    with pytest.raises(ValueError, match="mine"), rank0:
+    with pytest.raises(ValueError, match="mine") as mine, rank0:
         raise ValueError("mine")
     assert registered == hard
+    sys.excepthook(mine.type, mine.value, None)  # as where nobody catches it
+    assert registered == [*hard, way_out.leave_hard_last]
 
 
-def test_leaving_hard_shows_the_traceback_and_the_logs_and_runs_no_destructor():
-    program = """if True:
-        import atexit, logging.handlers
-        from ppwork.runtime.plane import leave_hard
-        class Group:
-            def __del__(self):
-                print("destroyed")
-        kept = Group()
-        atexit.register(print, "too late")
-        logging.getLogger().addHandler(logging.handlers.MemoryHandler(9, target=logging.StreamHandler()))
-        logging.getLogger().warning("logged")
-        print("said")
-        atexit.register(leave_hard)
-        raise ValueError("mine")
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
-    )
+PROGRAM = """
+import atexit, logging.handlers
+atexit.register(print, "registered before")
+from ppwork.runtime.way_out import leave_hard_if_uncaught
+
+class Group:
+    def __del__(self):
+        print("destroyed")
+
+kept = Group()
+logging.getLogger().addHandler(logging.handlers.MemoryHandler(9, target=logging.StreamHandler()))
+logging.getLogger().warning("logged")
+leave_hard_if_uncaught()
+atexit.register(print, "registered after")
+try:
+    raise ValueError("mine")
+finally:
+    print("finally")
+"""
+
+
+def test_what_nobody_caught_ends_hard_behind_all_that_was_to_be_done_and_runs_no_destructor():
+    """A lane that gloo wakes while Python takes its modules apart aborts the process; torchrun blames it."""
+    command = [sys.executable, "-c", PROGRAM]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 1
     assert "ValueError: mine" in done.stderr
     assert done.stderr.strip().endswith("logged")
-    assert done.stdout == "said\n"
+    assert done.stdout == "finally\nregistered after\nregistered before\n"

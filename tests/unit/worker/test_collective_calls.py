@@ -2,7 +2,8 @@
 
 import pytest
 
-from ppwork.records.ledger import RECORD_BYTES, CollectiveCall, compare_calls
+from ppwork.records.difference import difference_of
+from ppwork.records.ledger import RECORD_BYTES, CollectiveCall
 
 
 @pytest.mark.parametrize(
@@ -13,6 +14,7 @@ from ppwork.records.ledger import RECORD_BYTES, CollectiveCall, compare_calls
         CollectiveCall(7, 0),
         CollectiveCall(-1, 3, "all_reduce é"),
         CollectiveCall(3, 2, "all_reduce float32[4]", "my_stages.py:41: self.tp.all_reduce(é)"),
+        CollectiveCall(3, 2, site="my_stages.py:41: self.tp.all_reduce(x)", digest=2**32 - 1),
     ],
 )
 def test_a_call_comes_back_as_it_left_in_a_record_of_fixed_size(call):
@@ -38,26 +40,103 @@ def test_a_long_line_is_cut_between_two_characters():
     assert len(call.site) > 100
 
 
+def compared(calls, ranks):
+    """What is said of calls that these ranks are about to make."""
+    return difference_of({rank: [call] for rank, call in zip(ranks, calls, strict=True)})
+
+
+def at(count, line, rows=4, chunk_index=3, text="y = self.reduce(y)"):
+    return CollectiveCall(chunk_index, count, f"all_reduce float32[{rows}]", f"my_stages.py:{line}: {text}")
+
+
 def test_the_same_call_from_two_lines_is_no_difference_and_a_difference_has_both():
-    here, there, odd = (
-        CollectiveCall(3, 2, f"all_reduce float32[{size}]", f"my_stages.py:{line}: all_reduce({name})")
-        for size, line, name in ((4, 41, "x"), (4, 44, "y"), (5, 47, "z"))
-    )
-    assert compare_calls([here, there], (1, 2)) is None
-    what, _ = compare_calls([here, there, odd, here], (1, 2, 3, 4))
-    assert what.splitlines()[1:] == [
-        "  ranks 1 and 4 at my_stages.py:41: all_reduce(x)",
-        "  rank 2 at my_stages.py:44: all_reduce(y)",
-        "  rank 3 at my_stages.py:47: all_reduce(z)",
+    here, there, odd = (at(2, line, rows) for rows, line in ((4, 41), (4, 44), (5, 47)))
+    assert compared([here, there], (1, 2)) is None
+    what, *_ = compared([here, there, odd, here], (1, 2, 3, 4))
+    assert what.splitlines() == [
+        "Rank 3 differs from ranks 1, 2 and 4 at collective 2 of chunk 3: "
+        "rank 3 called all_reduce float32[5] (my_stages.py:47), "
+        "ranks 1, 2 and 4 called all_reduce float32[4] (my_stages.py:41 and my_stages.py:44).",
+        "  rank 3 at my_stages.py:47: y = self.reduce(y)",
+        "  ranks 1 and 4 at my_stages.py:41: y = self.reduce(y)",
+        "  rank 2 at my_stages.py:44: y = self.reduce(y)",
     ]
     ended = CollectiveCall(3, 1, site="my_stages.py:39: all_reduce(w)")
-    what, _ = compare_calls([here, ended], (1, 2))
-    assert what.splitlines()[2] == "  rank 2, last at my_stages.py:39: all_reduce(w)"
+    what, *_ = compared([here, ended], (1, 2))
+    assert what.splitlines()[::2] == [
+        "Ranks 1 and 2 differ in chunk 3: rank 1 called all_reduce float32[4] as collective 2 "
+        "(my_stages.py:41), rank 2 ended it after 1 collective (the last at my_stages.py:39).",
+        "  rank 2, last at my_stages.py:39: all_reduce(w)",
+    ]
 
 
 def test_equal_calls_are_no_difference():
-    assert compare_calls([CollectiveCall(3, 1, "all_reduce float32[4]")] * 3, (1, 2, 3)) is None
-    assert compare_calls([CollectiveCall(3, 2)], (1,)) is None
+    assert compared([CollectiveCall(3, 1, "all_reduce float32[4]")] * 3, (1, 2, 3)) is None
+    assert compared([CollectiveCall(3, 2)], (1,)) is None
+
+
+@pytest.mark.parametrize(
+    ("odd", "said", "ranks"),
+    [
+        ((2,), "Rank 2 differs from ranks 1 and 3 at", (2, 1, 3)),
+        ((3,), "Rank 3 differs from ranks 1 and 2 at", (3, 1, 2)),
+        ((2, 4), "Ranks 1 and 3 differ from ranks 2 and 4 at", (1, 3, 2, 4)),
+        ((2, 3, 4), "Rank 1 differs from ranks 2, 3 and 4 at", (1, 2, 3, 4)),
+    ],
+)
+def test_the_odd_one_out_is_named_first_and_all_of_them_are_told(odd, said, ranks):
+    every = sorted(ranks)
+    found = compared([at(2, 41, rows=5 if rank in odd else 4) for rank in every], every)
+    assert found.what.startswith(said)
+    assert found.ranks == ranks
+
+
+def test_ranks_that_all_differ_are_one_subject():
+    assert compared([at(2, 41, rows) for rows in (4, 5, 6)], (1, 2, 3)).what.startswith(
+        "Ranks 1, 2 and 3 differ at"
+    )
+
+
+def test_a_sum_more_of_the_same_shape_is_named_where_the_lines_part_and_not_where_it_showed():
+    """The calls that were compared are the same innocent line on both."""
+    usual = [at(1, 73), at(2, 73), CollectiveCall(3, 2, site="my_stages.py:73: y = self.reduce(y)")]
+    odd = [at(1, 73), at(2, 76, text="extra"), at(3, 73)]
+    what, check_first, ranks = difference_of({1: usual, 2: odd})
+    sentence, *shown = what.splitlines()
+    assert sentence == (
+        "Ranks 1 and 2 differ at collective 2 of chunk 3: rank 1 called all_reduce float32[4] "
+        "(my_stages.py:73), rank 2 called all_reduce float32[4] (my_stages.py:76). It showed later in chunk "
+        "3: rank 1 ended it after 2 collectives (the last at my_stages.py:73), rank 2 called all_reduce "
+        "float32[4] as collective 3 (my_stages.py:73)."
+    )
+    assert shown == [
+        "  rank 1 in chunk 3:",
+        "    1 all_reduce float32[4] at my_stages.py:73: y = self.reduce(y)",
+        "    2 all_reduce float32[4] at my_stages.py:73: y = self.reduce(y)",
+        "    ended after 2 collectives",
+        "  rank 2 in chunk 3:",
+        "    1 all_reduce float32[4] at my_stages.py:73: y = self.reduce(y)",
+        "    2 all_reduce float32[4] at my_stages.py:76: extra",
+        "    3 all_reduce float32[4] at my_stages.py:73: y = self.reduce(y)",
+    ]
+    assert ranks == (1, 2)
+    assert "only one rank knows" in check_first
+    three = difference_of({1: usual, 2: odd, 3: usual})
+    assert three.what.startswith(
+        "Rank 2 differs from ranks 1 and 3 at collective 2 of chunk 3: rank 2 called"
+    )
+    assert "  ranks 1 and 3 in chunk 3:" in three.what
+
+
+def test_of_many_calls_those_round_the_place_are_listed():
+    usual = [at(count, 73) for count in range(1, 20)]
+    odd = [at(count, 76 if count == 9 else 73) for count in range(1, 19)]
+    shown = difference_of(
+        {1: [*usual, at(20, 73)], 2: [*odd, at(19, 73), at(20, 73, rows=5)]}
+    ).what.splitlines()
+    assert [line.split(" ")[4] for line in shown if line.startswith("    ")] == [
+        "...", "8", "9", "10", "11", "12", "13", "...", "20",
+    ] * 2  # fmt: skip
 
 
 def test_another_shape_names_the_ranks_and_both_sides():
@@ -66,29 +145,35 @@ def test_another_shape_names_the_ranks_and_both_sides():
         CollectiveCall(3, 2, "all_reduce float32[4, 8]"),
         CollectiveCall(3, 2, "all_reduce float32[4, 9]"),
     )
-    what, check_first = compare_calls([same, odd, same], (1, 2, 3))
-    assert "ranks 1 and 3 called all_reduce float32[4, 8] as collective 2 of chunk 3" in what
-    assert "rank 2 called all_reduce float32[4, 9] as collective 2 of chunk 3" in what
+    what, check_first, _ = compared([same, odd, same], (1, 2, 3))
+    assert what == (
+        "Rank 2 differs from ranks 1 and 3 at collective 2 of chunk 3: "
+        "rank 2 called all_reduce float32[4, 9], ranks 1 and 3 called all_reduce float32[4, 8]."
+    )
     assert "tensors differ" in check_first
 
 
 @pytest.mark.parametrize(
     ("other", "said"),
     [
-        (CollectiveCall(3, 1), "rank 2 ended chunk 3 after 1 collective"),
+        (
+            CollectiveCall(3, 1),
+            "in chunk 3: rank 1 called all_reduce float32[4] as collective 2, rank 2 ended it ",
+        ),
         (
             CollectiveCall(4, 2, "all_reduce float32[4]"),
+            ": rank 1 called all_reduce float32[4] as collective 2 of chunk 3, "
             "rank 2 called all_reduce float32[4] as collective 2 of chunk 4",
         ),
         (
             CollectiveCall(3, 3, "all_reduce float32[4]"),
-            "rank 2 called all_reduce float32[4] as collective 3 of chunk 3",
+            "in chunk 3: rank 1 called all_reduce float32[4] as collective 2, "
+            "rank 2 called all_reduce float32[4] as collective 3",
         ),
     ],
 )
 def test_another_count_or_chunk_asks_for_the_flag_that_one_rank_knows(other, said):
     """F05 and F12: also when the tensors happen to be the same."""
-    what, check_first = compare_calls([CollectiveCall(3, 2, "all_reduce float32[4]"), other], (1, 2))
-    assert "rank 1 called all_reduce float32[4] as collective 2 of chunk 3" in what
+    what, check_first, _ = compared([CollectiveCall(3, 2, "all_reduce float32[4]"), other], (1, 2))
     assert said in what
     assert "only one rank knows" in check_first

@@ -6,10 +6,10 @@ import os
 import pytest
 import torch
 
-from ppwork.errors import LocalProtocolError, StageError
+from ppwork.errors import LocalProtocolError, PlanError, StageError
 from ppwork.protocol.envelope import ChunkPlan
 from ppwork.runtime.tensors import spec_of
-from ppwork.stage import NOT_YET, Chunk, Emission, Result
+from ppwork.stage import NOT_YET, Chunk, Emission, Result, load_stage
 from ppwork.worker.contract import chunk_of, emission_of, figures_of, returned_by
 from ppwork.worker.loops import decode_chunk, encode_chunk, run_chunk
 
@@ -143,6 +143,69 @@ def test_a_stage_has_the_methods_that_it_needs_and_no_more():
     )
     assert (result.tensors["x"].tolist(), result.metadata, calls) == ([9.0, 9.0], {}, 3)
     assert set(encode_chunk(Short(), 0, recompute=True).tensors) == {"x"}
+
+
+def test_of_many_returns_three_are_shown_and_the_others_counted():
+    class Many:
+        def step(self, tensors, step_index, num_steps):
+            if step_index == 1:
+                return 1
+            if step_index == 2:
+                return 2
+            if step_index == 3:
+                return 3
+            if step_index == 4:
+                return 4
+            return None
+
+    with pytest.raises(StageError) as caught:
+        run_chunk(Many(), ChunkPlan.of(1), {"x": X}, {})
+    first = inspect.getsourcelines(Many.step)[1]
+    lines = " or ".join(str(first + more) for more in (2, 4, 6))
+    assert caught.value.check_first == f"the `return` of Many.step, {HERE}:{lines} or 2 more"
+
+
+class Bare(Odd):
+    def __init__(self):
+        """Nothing is given to it."""
+
+
+class Asks(Odd):
+    def __init__(self, context, width):
+        """It is given one thing more than there is."""
+
+
+class Inherits:
+    def step(self, tensors, step_index, num_steps):
+        """A class without a constructor takes no context either."""
+
+
+class Takes(Odd):
+    def __init__(self, *anything, width=4):
+        """Whatever comes."""
+
+
+def test_a_class_that_no_context_can_make_is_refused_when_it_is_loaded_with_its_line():
+    for kind, said in ((Bare, "Bare()"), (Asks, "Asks(context, width)"), (Inherits, "Inherits()")):
+        with pytest.raises(PlanError) as caught:
+            load_stage(f"{__name__}:{kind.__name__}", ("step",))
+        start = kind.__init__ if kind is not Inherits else kind
+        place = f"{__file__}:{inspect.getsourcelines(start)[1]}"
+        assert caught.value.what.endswith(f"is made of a context, and its constructor is {said}, {place}.")
+        assert "write `def __init__(self, context: StageContext) -> None:`" in caught.value.check_first
+    assert load_stage(f"{__name__}:Takes", ("step",)) is Takes
+
+
+def test_who_asks_is_told_which_method_is_called_next():
+    class Whole(Odd):
+        def recompute(self, context_frames):
+            """Only its name is asked for."""
+
+    entered = []
+    plan = ChunkPlan.of(2, recompute=True, reset_cache=True)
+    run_chunk(Whole({"x": X}), plan, {"x": X}, {}, entering=entered.append)
+    encode_chunk(Odd({"x": X}), 0, recompute=True, entering=entered.append)
+    assert entered == ["reset_cache", "recompute", "step", "context_frames"]
 
 
 def test_what_the_transport_refuses_names_the_method_that_returned_it():

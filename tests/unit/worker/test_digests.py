@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ppwork.runtime.tensors import digest_of
-from ppwork.worker.digests import SUM, described, different_inputs
+from ppwork.worker.digests import SUM, described, different_inputs, sampled
 
 
 def test_the_digest_is_that_of_the_bytes_in_row_major_order_also_of_a_view():
@@ -53,3 +53,14 @@ def test_ranks_with_another_tensor_than_the_leader_are_named_tensor_by_tensor():
         "ranks 2 and 3 had another 'b'",
         "rank 3 had another 'c'",
     ]
+
+
+def test_a_sample_of_results_that_drift_apart_is_another_one_and_what_has_no_bytes_is_left_out():
+    """Large or small, one tensor or the last of several; a rank that says nothing is compared with nobody."""
+    for numbers in (3, 100_000):
+        one = {"a": torch.zeros(2), "b": torch.linspace(0, 1, numbers)}
+        assert sampled(one) == sampled({name: tensor.clone() for name, tensor in one.items()}) != 0
+        assert sampled(one) != sampled({**one, "b": one["b"] * 1.0001 + 1e-6})
+    assert (
+        sampled({}) == sampled({"x": torch.ones(3, 2).t(), "m": torch.ones(2, device="meta"), "n": None}) == 0
+    )

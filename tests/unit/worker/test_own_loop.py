@@ -11,6 +11,8 @@ import torch
 from ppwork.errors import PlanError
 from ppwork.plan import Plan
 from ppwork.protocol.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPResult
+from ppwork.protocol.session import Session
+from ppwork.protocol.topology import Role
 from ppwork.records.spans import STAGE1_MS, Recorder, Span, read_entries, span_file
 from ppwork.worker import progress
 from ppwork.worker.own_job import join
@@ -64,7 +66,8 @@ def test_rank_zero_encodes_before_a_send_and_decodes_before_anything_else(record
 
 def test_the_watchdog_sees_rank_zero_from_its_first_call_until_it_ends_the_stream(tmp_path):
     """What comes before may be a model that loads; a heartbeat begins anew, as every call does."""
-    with Recorder(span_file(tmp_path, 0)) as recorder, OwnLoop(recorder, None, is_stage0=True) as loop:
+    session = Session(0, Role.STAGE0, 1)
+    with Recorder(span_file(tmp_path, 0)) as recorder, OwnLoop(recorder, None, sent=session) as loop:
         assert progress.current() is None
         for call, message in (("send", IDS[0]), ("receive_result", result(0)), ("heartbeat", None)):
             before = progress.current()

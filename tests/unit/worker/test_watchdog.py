@@ -124,6 +124,15 @@ def test_entries_of_the_links_are_progress_of_an_idle_rank_and_not_of_a_busy_one
     assert any(clock.run(1.0, step, entries=entries) is not None for entries in range(10, 20))
 
 
+def test_a_rank_alone_in_a_new_group_ends_after_a_peer_that_is_stuck_and_before_those_that_wait_for_it(clock):
+    in_group = {"waiting": True, "making": True}
+    assert clock.run(BOUNDS.stall_s + 1.0, doing("generate"), **in_group) is None
+    stuck = clock.run(1.0, doing("generate"), **in_group)
+    assert "No other rank came within 5 s to make a process group" in stuck.what
+    assert stuck.where == IDS.where()
+    assert clock.now_s < BOUNDS.timeout_s
+
+
 def test_importing_torch_and_joining_have_the_long_bound(clock):
     assert BOUNDS.start_s == 60.0
     importing = doing("import torch")

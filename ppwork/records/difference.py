@@ -1,0 +1,168 @@
+"""A difference between the collectives of mesh ranks, in words; all are named, and none is known to be right.
+
+Pure. A sum that one rank makes more shifts its calls against the others': what is compared then, and found to
+differ, is an innocent pair of lines further down. So each rank's calls of the chunk are laid beside the
+others', and the place is where their lines part.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from ppwork.errors import listed, named_ranks, ranks_by_value
+from ppwork.records.ledger import ON_DEFAULT, CollectiveCall
+
+Calls = Mapping[int, Sequence[CollectiveCall]]
+"""Of each rank the calls of one chunk, in order; the last is what it is about to do."""
+_TENSOR = re.compile(r" \w+\[[\d, ]*\]")
+BEFORE, BEHIND = 1, 4
+"""Calls that are listed before the place and behind it."""
+
+
+class Difference(NamedTuple):
+    """Ranks that differ, all with one weight; ``what`` names a minority first, and has each one's line."""
+
+    what: str
+    check_first: str
+    ranks: tuple[int, ...]
+
+
+def difference_of(calls: Calls) -> Difference | None:
+    """Compare what mesh ranks are about to do; ``None``: it is the same.
+
+    The answer is the same on every rank that has the same calls.
+    """
+    newest = {rank: each[-1] for rank, each in calls.items()}
+    by_call = ranks_by_value({rank: call.anywhere for rank, call in newest.items()})
+    if len(by_call) == 1:
+        return None
+    sides = sorted(by_call.values(), key=lambda ranks: (len(ranks), ranks))
+    who = _who(sides)
+    if (count := _parting(calls, sides)) is None:
+        what = f"{who}{_sentence(newest, sides)}{''.join(lines_of({r: newest[r] for r in s}) for s in sides)}"
+    else:
+        there = {rank: next(call for call in each if call.count == count) for rank, each in calls.items()}
+        shown = "".join(_list(side, calls[side[0]], count) for side in sides)
+        what = f"{who}{_sentence(there, sides)} It showed later{_sentence(newest, sides)}{shown}"
+    ranks = tuple(rank for side in sides for rank in side)
+    return Difference(what, _check_first([*newest.values()]), ranks)
+
+
+def _who(sides: Sequence[Sequence[int]]) -> str:
+    """Return the subject and the verb: two that differ, or the minority first."""
+    *odd, usual = sides
+    if len(usual) == 1:
+        return f"{named_ranks([rank for side in sides for rank in side]).capitalize()} differ"
+    ranks = [rank for side in odd for rank in side]
+    verb = "differs" if len(ranks) == 1 else "differ"
+    return f"{named_ranks(ranks).capitalize()} {verb} from {named_ranks(usual)}"
+
+
+def _parting(calls: Calls, sides: Sequence[Sequence[int]]) -> int | None:
+    """Return the number of an earlier call of the chunk that one side made from other lines than the most."""
+    by_count = {rank: {call.count: call for call in each[:-1]} for rank, each in calls.items()}
+    if len({each[-1].chunk_index for each in calls.values()}) > 1:
+        return None
+    for count in sorted(set.intersection(*(set(each) for each in by_count.values()))):
+        *odd, usual = ({by_count[rank][count].site for rank in side} for side in sides)
+        if "" not in usual.union(*odd) and any(not usual & sites for sites in odd):
+            return count
+    return None
+
+
+def _sentence(calls: Mapping[int, CollectiveCall], sides: Sequence[Sequence[int]]) -> str:
+    """Return where calls stand, if that is one place, and each side's, with its line."""
+    every = [*calls.values()]
+    at, in_one_chunk = "", len({call.chunk_index for call in every}) == 1
+    in_one_place = in_one_chunk and len({call.count for call in every if call.operation}) == 1
+    in_one_place = in_one_place and all(call.operation for call in every)
+    if in_one_chunk:
+        at = f" {f'at collective {every[0].count} of' if in_one_place else 'in'} chunk {every[0].chunk_index}"
+    parts = []
+    for side in sides:
+        call = calls[side[0]]
+        said = str(call)
+        if in_one_chunk and call.operation:
+            said = f"called {call.operation}" + ("" if in_one_place else f" as collective {call.count}")
+        elif in_one_chunk:
+            said = f"ended it after {call.collectives}"
+        places = listed(dict.fromkeys(filter(None, (calls[rank].place for rank in side))))
+        last = "" if call.operation else "the last at "
+        parts.append(f"{named_ranks(side)} {said}" + (f" ({last}{places})" if places and call.count else ""))
+    return f"{at}: {', '.join(parts)}."
+
+
+def _list(side: Sequence[int], calls: Sequence[CollectiveCall], place: int) -> str:
+    """Return one side's calls of the chunk round a place, each as a line below a sentence."""
+    shown = [call for call in calls if place - BEFORE <= call.count <= place + BEHIND and call.operation]
+    if calls[-1] not in shown:
+        shown.append(calls[-1])
+    text, before = f"\n  {named_ranks(side)} in chunk {calls[-1].chunk_index}:", 0
+    for call in shown:
+        text += "\n    ..." if call.count - bool(call.operation) > before else ""
+        if call.operation:
+            text += f"\n    {call.count} {call.operation}" + (f" at {call.site}" if call.site else "")
+        else:
+            text += f"\n    ended after {call.collectives}"
+        before = call.count
+    return text
+
+
+def lines_of(calls: Mapping[int, CollectiveCall]) -> str:
+    """Return the user's lines of one call, by rank, each as a line below a sentence."""
+    last = ", last" if any(call.count and not call.operation for call in calls.values()) else ""
+    sites = ranks_by_value({rank: call.site for rank, call in calls.items()})
+    return "".join(f"\n  {named_ranks(ranks)}{last} at {site}" for site, ranks in sites.items() if site)
+
+
+def _check_first(calls: Iterable[CollectiveCall]) -> str:
+    if len({(call.chunk_index, call.count, bool(call.operation)) for call in calls}) > 1:
+        return "is a collective behind a flag or a condition that only one rank knows?"
+    if len({_TENSOR.sub("", call.operation) for call in calls}) > 1:
+        return "what makes these ranks call another function here, or in another order?"
+    return "what makes the tensors differ between these ranks? or has one of them made one call more before?"
+
+
+def first_difference(ledgers: Mapping[int, Mapping[int, CollectiveCall]]) -> Difference | None:
+    """Return the first call that ranks made otherwise than others.
+
+    Args:
+        ledgers: What ``read_ledger`` gave, by rank. Ranks that have not come to a call are left out of it.
+    """
+    for number in sorted({number for calls in ledgers.values() for number in calls}):
+        chunks = {rank: chunk_until(calls, number) for rank, calls in ledgers.items() if number in calls}
+        if len(chunks) > 1 and (difference := difference_of(chunks)) is not None:
+            return difference
+    return None
+
+
+def chunk_until(calls: Mapping[int, CollectiveCall], number: int) -> list[CollectiveCall]:
+    """Return a rank's calls of one chunk up to that of this number, which is there."""
+    chunk_index = calls[number].chunk_index
+    return [call for n, call in calls.items() if n <= number and call.chunk_index == chunk_index]
+
+
+def beside_stage0(ledgers: Mapping[int, Mapping[int, CollectiveCall]]) -> tuple[str, str, int] | None:
+    """Return what it means that the last call of all mesh ranks was one on the job's own default group.
+
+    Args:
+        ledgers: What ``read_ledger`` gave, by mesh rank.
+
+    Returns:
+        ``None`` if it was not; else what was called, what to check first, and the chunk.
+    """
+    newest = {rank: calls[max(calls)] for rank, calls in ledgers.items() if calls}
+    if len(newest) < len(ledgers) or len({call.anywhere for call in newest.values()}) != 1:
+        return None
+    call = next(iter(newest.values()))
+    if not call.operation.endswith(ON_DEFAULT):
+        return None
+    return (
+        f"{named_ranks([*newest]).capitalize()} last called {call.operation}, the job's own, in chunk "
+        f"{call.chunk_index}; rank 0, which is in that group, waited for the result of the chunk."
+        f"{lines_of(newest)}",
+        'group=plane.groups["tp_pg"]; a collective of all ranks of the job: before the loop, or after it',
+        call.chunk_index,
+    )
