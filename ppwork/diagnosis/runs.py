@@ -180,9 +180,15 @@ def _for_the_cause(
 ) -> tuple[Wait, ...]:
     """Let mesh ranks that compute the same chunk as the cause wait for it: a sum needs all of them.
 
-    ``stuck``: they said that they were in code of their own, so they waited for nobody.
+    ``stuck``: they said that they were in code of their own, so they waited for nobody. Nor did a rank that
+    stood still: what it had begun may not be on record.
     """
     rank: int = cause.where.get("rank", -1)
+    if tells_of_a_freeze(cause):
+        waits = tuple(
+            wait._replace(call="stood still", waits_for=()) if wait.rank == rank and wait.waits_for else wait
+            for wait in waits
+        )
     is_mesh = rank in evidence.topology.mesh_ranks
     call = next((wait.call for wait in waits if wait.rank == rank and is_mesh), "")
     return tuple(

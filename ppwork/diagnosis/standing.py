@@ -85,9 +85,14 @@ class Standing:
         if self.mismatches:
             return "which of the two calls is meant, and what made that rank differ just before it"
         if awaited := roots(self.waits):
-            return (
-                f"why {named_ranks(awaited)} did not come: a branch, a count, an exit, or long work before it"
+            # Of a wait in no call of torch, only the stack tells.
+            inside = any(wait.rank in awaited and wait.call.startswith(OWN_CODE) for wait in self.waits)
+            last = (
+                "long work, or a lock, queue or file that it waits for"
+                if inside
+                else "or long work before it"
             )
+            return f"why {named_ranks(awaited)} did not come: a branch, a count, an exit, {last}"
         kinds = {self.kinds.get(rank, "") for rank in self.circle}
         if kinds == {RECV}:
             return "which message was never sent, and by whom: all of these wait to receive"

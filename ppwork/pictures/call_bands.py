@@ -27,6 +27,10 @@ TINT, COLOURS = 0.25, 3
 """Of a band: its opacity, and colours that its entry of the legend shows."""
 LATE = 0.03
 """Part of the shown time from which on it is said who came last."""
+THIN = 0.004
+"""Part of the shown time below which a band is a line."""
+Box = tuple[tuple[float, float], float, float]
+"""Of a call: the upper and the lower edge of its bar, where it begins and where it ends."""
 APART: style.Style = {"facecolor": style.BAD_PAPER, "edgecolor": style.BAD, "hatch": "///", "linewidth": 0.0}
 
 
@@ -74,14 +78,26 @@ class CallBands:
         look = APART if apart else {"facecolor": colour, "alpha": TINT, "edgecolor": "none"}
         if not apart and len(ends) > 1 and colour not in self._colours:
             self._colours.append(colour)
-        left, right = [], []
-        for end in ends:
-            row = self._row_of(end.call)
-            edges = (row - style.TALL / 2, row + style.TALL / 2)
-            left += [(self._x(end.call.start_ns), edge) for edge in edges]
-            done = end.call.end_ns if end.blocking is None else end.done_ns
-            right += [(self._x(done), edge) for edge in edges]
+        boxes = [self._box(end) for end in ends]
+        left = [(start, edge) for edges, start, _ in boxes for edge in edges]
+        right = [(done, edge) for edges, _, done in boxes for edge in edges]
         self._axes.add_patch(Polygon([*left, *reversed(right)], zorder=2, **look))
+        for upper, lower in () if apart else itertools.pairwise(boxes):
+            self._thread(upper, lower, colour)
+
+    def _box(self, end: End) -> Box:
+        row = self._row_of(end.call)
+        done = end.call.end_ns if end.blocking is None else end.done_ns
+        return (row - style.TALL / 2, row + style.TALL / 2), self._x(end.call.start_ns), self._x(done)
+
+    def _thread(self, upper: Box, lower: Box, colour: str) -> None:
+        """Join two ranks by a line where the band between them is too thin and too slanted to be seen."""
+        low, high = self._axes.get_xlim()
+        (_, start), begun, done = upper
+        (end, _), other_begun, other_done = lower
+        widest = max(done - begun, other_done - other_begun)
+        if widest < THIN * (high - low) and abs(begun - other_begun) > LATE * (high - low):
+            self._axes.plot([begun, other_begun], [start, end], color=colour, linewidth=1.2, zorder=2)
 
     def _last(self, meeting: Meeting) -> None:
         last = meeting.ends[meeting.last].call

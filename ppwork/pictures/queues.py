@@ -193,7 +193,7 @@ def _draw(rows: list[str], placed: Mapping[str, Placed], waits: Pairs, torn: Pai
     axes.set_yticks(range(len(rows)), rows, fontsize=12)
     axes.set_xlabel("made-up milliseconds", fontsize=10)
     style.open_frame(axes)
-    axes.set_title("On paper, not recorded. A row is a stream, an arrow is a wait.", loc="left", fontsize=12)
+    axes.set_title("On paper, not recorded. A row is a queue, an arrow is a wait.", loc="left", fontsize=12)
     inches = (WIDTH - MARGINS[0] - MARGINS[1]) / length
     marked = {name for pair in torn for name in pair}
     for name, (queue, start, end) in placed.items():

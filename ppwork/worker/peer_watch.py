@@ -67,7 +67,7 @@ class PeerWatch:
         else:
             return None
         return PeerFrozenError(
-            f"Rank {peer} ({self._topology.role(peer)}), process {view.pid}, {how}; {_last(view, now_s)}.",
+            f"Rank {peer} ({self._topology.role(peer)}), process {view.pid}, {how}{_last(view, now_s)}.",
             where={"rank": self._rank, "peer": peer, **view.ids},
             check_first=check,
         )
@@ -89,5 +89,6 @@ def _stopped(view: PulseView) -> bool | None:
 
 def _last(view: PulseView, now_s: float) -> str:
     if not view.doing:
-        return "at its last beat it was waiting, or in the runtime's own code"
-    return f"at its last beat it was in {view.doing}, which began {now_s - view.since_ns / 1e9:.1f} s ago"
+        # It may have begun a step since: the lines of who waits for whom know, from its record of calls.
+        return ""
+    return f"; at its last beat it was in {view.doing}, which began {now_s - view.since_ns / 1e9:.1f} s ago"

@@ -192,7 +192,7 @@ OF_ITS_OWN = "def outer():\n    def inner():\n        pass"
         (lambda nb: nb.metadata.ppwork.update(expect=[]), "what goes wrong"),
         (lambda nb: nb.metadata.ppwork.pop("card_step"), "has no card_step"),
         (lambda nb: nb.metadata.ppwork.update(minutes=20), "computed it is"),
-        (lambda nb: nb.metadata.ppwork.update(exercise_minutes=20), "computed it is 6"),
+        (lambda nb: nb.metadata.ppwork.update(exercise_minutes=20), "computed it is 8"),
         (lambda nb: nb.metadata.ppwork.update(minutes=44), "more than 40"),
         (
             lambda nb: named(nb, "first").outputs[1].data.update({"text/html": 20 * made_lesson.PICTURE}),

@@ -19,6 +19,7 @@ JUDGED_S = (
     ((1.0, 3.0, 10.0), (0.5, 2.0, 12.0)),
     ((1.0, 10.0, 10.0), (0.5, 2.0, 5.0)),
     ((5.0, 70.0, 60.0), (0.5, 2.0, 65.0)),
+    ((10.0, 8.0, 60.0), (0.5, 2.0, 20.0)),
 )
 """``freeze_s``, ``stall_s`` and ``timeout_s``; longest gap of the pulse, step and wait of a job in order."""
 
@@ -26,7 +27,7 @@ JUDGED_S = (
 def _judged(times: tuple[float, ...], normal: tuple[float, ...]) -> str:
     if any(time <= seen for time, seen in zip(times, normal, strict=True)):
         return ENDS
-    return GOOD if times[0] < times[1] < times[2] else WRONG
+    return GOOD if max(times[:2]) < times[2] else WRONG
 
 
 @exercise
@@ -44,6 +45,11 @@ def _thought(right: str, times: tuple[float, ...], normal: tuple[float, ...]) ->
         return (
             f"The rank that waits gives up after {times[2]:g} s. Who has spoken by then, if a stage hangs "
             "or a process is stopped?"
+        )
+    if times[0] > times[1]:
+        return (
+            f"A stopped process is found after {times[0]:g} s, a step that hangs after {times[1]:g} s, "
+            f"and a rank that waits gives up after {times[2]:g} s: is it ever the first to speak?"
         )
     return "Each time is above what is normal, and the cause speaks before the rank that waits."
 

@@ -496,6 +496,17 @@ def test_peers_that_timed_out_lead_to_the_rank_that_they_waited_for(run):
     assert any("rank 2 was at: it left no flight record" in one for one in diagnose(run, 1).unknown)
 
 
+def test_a_rank_that_was_stopped_waits_for_nobody_whatever_it_wrote_last(run):
+    entries = arrived(hanging())
+    cut(entries, rank=2, names=("receive",))  # it had come; the stop was before its span was written
+    write_spans(run, entries)
+    what = "Rank 2 (follower), process 7, was stopped (SIGSTOP) and did not go on for 5.1 s."
+    write_record(run, symptom(0, 2, error_type="PeerFrozenError", what=what, at_ns=FAILED_NS))
+    text = diagnose(run, 1).text
+    assert "rank 1 waits for rank 2: generate of call 2" in text
+    assert "rank 2 waits for nobody: stood still\n" in text
+
+
 def test_spans_that_an_error_ended_do_not_count_as_done(run):
     """The ranks that notice a stuck one leave their generate by an exception, and their spans end."""
     entries = arrived(hanging())

@@ -46,7 +46,10 @@ def test_who_waits_for_nobody_is_named_first(made):
 def test_a_rank_that_is_killed_in_its_own_code_is_said_to_be_there(made):
     made.call(0, "barrier", 0, None, line=3)
     made.call(1, "barrier", 0, None, line=3)
-    assert end_of(made).sentence == "Rank 2 waits for nobody: in code of its own, before its first call."
+    end = end_of(made)
+    assert end.sentence == "Rank 2 waits for nobody: in code of its own, before its first call."
+    assert end.check_first.startswith("why rank 2 did not come: ")
+    assert "a lock, queue or file that it waits for" in end.check_first  # torch sees none of them
 
 
 def test_a_rank_that_ended_with_an_exception_has_it(made):

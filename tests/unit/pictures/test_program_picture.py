@@ -221,6 +221,16 @@ def test_a_group_that_could_not_be_made_is_shown_with_its_name_on_each_rank(tmp_
     assert_legible(picture.figure)
 
 
+def test_a_collective_that_one_rank_came_late_to_is_drawn_as_one(tmp_path):
+    made = MadeCalls(tmp_path, 3)
+    for rank, start in enumerate((0, 2000, 0)):
+        made.call(rank, "broadcast", start, 2001 if rank == 0 else start + 1)
+        made.left(rank, 2002)
+    axes = pp.pictures.program(tmp_path).figure.axes[0]
+    joined = [line for line in axes.lines if sorted(line.get_xdata()) == [0, 2000]]
+    assert len(joined) == 1  # of ranks 1 and 2, whose band is a thousandth of the width
+
+
 def test_a_call_looks_the_same_in_every_picture(tmp_path):
     faces = []
     for name in ("one", "two"):
