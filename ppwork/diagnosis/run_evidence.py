@@ -350,7 +350,7 @@ class RunEvidence:
                 return "was running when its time was up"
             is_gone = rank in self.pulses and self.pulses[rank].here and self.pulses[rank].process() is None
             if is_gone and not self.torchrun_log.exists():  # of somebody else's torchrun, whose report it has
-                return "was ended by a signal such as SIGKILL, or by an abort,"
+                return "was ended by a signal such as SIGKILL, by an abort or by os._exit,"
             return "is not in torchrun's report"
         if self.ended_by_torchrun(rank):
             return "was ended by torchrun"

@@ -46,7 +46,7 @@ from ppwork.diagnosis.logs import read_job
 from ppwork.diagnosis.own_calls import alone, with_own_call
 from ppwork.diagnosis.report import death
 from ppwork.diagnosis.run_evidence import RunEvidence
-from ppwork.diagnosis.stacks import frames_of
+from ppwork.diagnosis.stacks import IN_THREAD, frames_of, tracebacks
 from ppwork.diagnosis.uneven import beside, ledger_difference, uneven, widened
 from ppwork.diagnosis.waits import roots, waits_of
 from ppwork.errors import PeerTimeoutError, PlanError, StuckError, named_chunks, named_ranks
@@ -151,7 +151,7 @@ def _explained(
         cause,
         lines=users_lines(cause) if not (cause.symptom or cause.between) else (),
         log=evidence.log_of(cause.rank),
-        seen=_odd_results(evidence),
+        seen=_beside(evidence),
         others=tuple(others),
         places=_places(evidence, cause, others, waits),
         waits=waits,
@@ -159,6 +159,23 @@ def _explained(
         unknown=_unread(evidence) + (unknown if hang else ()) + open_questions(evidence, cause, others),
         headline=_headline(evidence, cause),
     )
+
+
+def _beside(evidence: RunEvidence) -> tuple[str, ...]:
+    """Return a line about each thing that fails no run by itself."""
+    return (*_odd_results(evidence), *_dead_threads(evidence))
+
+
+def _dead_threads(evidence: RunEvidence) -> tuple[str, ...]:
+    """Return a line about each rank of which a thread ended in an exception: Python goes on without it."""
+    lines = []
+    for rank in range(evidence.topology.world_size):
+        died = [stack for stack in tracebacks(evidence.text_of(rank)) if stack.above.startswith(IN_THREAD)]
+        if died:
+            at = f" at {frame.at}" if (frame := died[-1].users) is not None else ""
+            error = f"{died[-1].error}: {died[-1].message.partition(chr(10))[0]}"
+            lines.append(f"A thread of rank {rank} died{at} of {error}, and the rank went on without it")
+    return tuple(lines)
 
 
 def _odd_results(evidence: RunEvidence) -> tuple[str, ...]:
@@ -283,7 +300,10 @@ def _inferred_cause(
         what = f"Rank {rank} got SIGTERM and left no record; {why}; {said}"
         check = "who sent it? a batch system, an out-of-memory daemon, a `kill` by hand"
     elif not evidence.log_of(rank):
-        check = f"torchrun's closing report: rank {rank}'s exit code; -9 is SIGKILL, of the kernel, too"
+        check = (
+            f"torchrun's closing report: rank {rank}'s exit code. -9 is SIGKILL, of the kernel, too; a rank "
+        )
+        check += "that is not in it ended with code 0, as by `os._exit(0)`"
     return record_of(evidence, rank, "NoRecord", what, check)
 
 
@@ -369,9 +389,7 @@ def _without_cause(evidence: RunEvidence, exit_code: int | None) -> Diagnosis:
                 if (count := summary.get("chunks"))
                 else "the run ended well"
             )
-            return Diagnosis(
-                evidence.run_dir, headline=f"Nothing failed: {ended}.", seen=_odd_results(evidence)
-            )
+            return Diagnosis(evidence.run_dir, headline=f"Nothing failed: {ended}.", seen=_beside(evidence))
         what = f"No rank failed; the output differed from the single-process reference by {worst}."
         check = "do the stages use anything but their context and inputs?"
         cause = record_of(evidence, NOBODY, "OutputDiffers", what, check)
@@ -385,7 +403,9 @@ def _without_cause(evidence: RunEvidence, exit_code: int | None) -> Diagnosis:
         last_lines = "\n".join(evidence.torchrun_text.strip().splitlines()[-5:])
         what = f"{ending} and no rank left a record.\n{last_lines}"
         cause = record_of(evidence, NOBODY, "TorchrunFailed", what, str(evidence.torchrun_log))
-    return Diagnosis(evidence.run_dir, cause, headline=cause.what, unknown=_unread(evidence))
+    return Diagnosis(
+        evidence.run_dir, cause, headline=cause.what, seen=_beside(evidence), unknown=_unread(evidence)
+    )
 
 
 def _without_a_word(evidence: RunEvidence) -> Diagnosis:

@@ -18,12 +18,14 @@ from itertools import pairwise, takewhile
 from ppwork.records.failure import is_users
 
 HEAD = "Traceback (most recent call last)"
-_FRAME = re.compile(r'^[> ] *File "(?P<file>.+?)", line (?P<line>\d+)(?:,? in (?P<function>\S+))?')
+_FRAME = re.compile(r'^[> ] *File "(?P<file>.+?)", line (?P<line>\d{1,9})(?!\d)(?:,? in (?P<function>\S+))?')
 _ERROR = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)+\w+|[A-Z]\w*|\w+[Ee]rror)(?:: (?P<message>.*)|:?)$")
 _THREAD = re.compile(r"^(?P<current>Current t)?(?(current)|T)hread 0x[0-9a-f]+.*\(most recent call first\):")
 _BLIND = re.compile(r"^(Timeout \(\d+:\d\d:\d\d[.\d]*\)!|Fatal Python error: .*)")
 _CHAINED = ("The above exception was the direct cause of", "During handling of the above exception,")
-_ASIDE = ("Exception in thread", "Exception ignored in", "Process ")
+IN_THREAD = "Exception in thread"
+"""What Python writes above the traceback of a thread that nobody caught."""
+_ASIDE = (IN_THREAD, "Exception ignored in", "Process ")
 _LOGGED = re.compile(r"\b(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL)\b")
 _CALL = re.compile(r"\b(?:dist|distributed|c10d)\.(\w+)\(")
 _CUT_ERROR = re.compile(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import faulthandler
 import logging
 import os
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -26,7 +27,7 @@ from ppwork.process import SECONDARY
 from ppwork.protocol.parity import THREADS_VARIABLE
 from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.clocks import host_of, whose_clock
-from ppwork.records.failure import failure_file
+from ppwork.records.failure import failure_file, is_users
 from ppwork.records.flight import NCCL_DUMP_VARIABLE
 from ppwork.records.pulse import Pulse
 from ppwork.records.run import ODD_RESULTS, QUEUE, SUMMARY_FILE, Run
@@ -131,12 +132,20 @@ def join(
     except BaseException as error:
         words.write(error)
         if words.exit_code == SECONDARY:  # of a symptom the record has the traceback
-            short = f"rank {rank} left: {type(error).__name__}: {message_of(error).partition(chr(10))[0]}\n"
-            show_in_short(error, f"{short}  its traceback: {failure_file(folder, rank)}\n")
+            show_in_short(error, _in_short(error, seat.job_rank, failure_file(folder, rank)))
         raise
     finally:
         pulse.leave(words.exit_code)
         words.stay_for_peers()
+
+
+def _in_short(error: BaseException, rank: int, record: Path) -> str:
+    """Return the user's line of an error and its first line, as torch shows tracebacks: so logs are read."""
+    users = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)][-1:]
+    name = f"{type(error).__module__}.{type(error).__qualname__}"
+    lines = ["Traceback (most recent call last):", *"".join(traceback.format_list(users)).splitlines()]
+    lines += [f"{name}: {message_of(error).partition(chr(10))[0]}", f"  its whole traceback: {record}"]
+    return "".join(f"[rank{rank}]: {line}\n" for line in lines)
 
 
 def _sum_up(plan: Plan, folder: Path, groups: Groups) -> None:

@@ -139,9 +139,9 @@ def test_a_late_mistake_at_depth_3_is_named_with_its_chunk_long_before_the_time_
         assert f"rank 1 failed: LocalProtocolError: {what} to it, at /" in first
         assert "Traceback" not in first
         assert pointer not in below
-        assert below.count("Traceback") == 1
-        assert "rank 0 left: TerminalNotice: The session was ended by a peer (rank=1 " in below
-        assert f"  its traceback: {run_dir / 'failure-rank0.json'}\n" in below
+        assert below.count("Traceback") == 3
+        assert "[rank0]: ppwork.errors.TerminalNotice: The session was ended by a peer (rank=1 " in below
+        assert f"  its whole traceback: {run_dir / 'failure-rank0.json'}\n" in below
         assert "notice.unsent" not in said
     if case == "follower is killed":  # nobody knows the cause, and somebody says where it is told
         assert pointer in said

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
 from types import SimpleNamespace
 
@@ -647,6 +649,28 @@ def test_run_that_ended_well_did_not_fail(run):
         assert found.text == "Nothing failed: the run emitted 8 chunks."
         assert found.check_first == ""
         assert found.to_dict()["failed"] is False
+
+
+def test_a_thread_that_died_is_told_also_of_a_run_that_goes_on_or_ended_well(run, tmp_path):
+    """A source whose reader has gone never has a chunk again, and nothing raises."""
+    (reader := tmp_path / "my_reader.py").write_text(
+        "import threading\n\ndef read():\n    raise OSError('the sensor is gone')\n\n"
+        "thread = threading.Thread(target=read)\nthread.start()\nthread.join()\n"
+    )
+    died = subprocess.run([sys.executable, reader], capture_output=True, check=True, timeout=60).stderr
+    log_file(run, 0).write_bytes(died)
+    what = "OSError: the sensor is gone, and the rank went on without it"
+    line = f"A thread of rank 0 died at {reader}:4 of {what}"
+    assert line in diagnose(run).text
+    (run / SUMMARY_FILE).write_bytes(msgspec.json.encode({"chunks": 8, "max_abs_diff": 0.0}))
+    assert diagnose(run).text == f"Nothing failed: the run emitted 8 chunks.\n{line}"
+
+
+def test_a_line_number_that_no_file_has_is_no_frame_of_a_record(run):
+    """A folder may come from anybody; Python refuses to read so many digits."""
+    text = f'Traceback (most recent call last):\n  File "my.py", line {"9" * 5000}, in read\nOSError: gone\n'
+    write_record(run, record(0, traceback=text))
+    assert diagnose(run).cause.rank == 0
 
 
 def test_run_whose_output_differed_is_told_from_one_that_ended_well(run):
