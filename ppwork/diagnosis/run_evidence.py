@@ -39,6 +39,7 @@ from ppwork.records.hosts import HostsRecord
 from ppwork.records.pulse import PulseView, read_pulse
 from ppwork.records.run import SUMMARY_FILE, TORCHRUN_LOG, LaunchEnd, log_file, odd_results
 from ppwork.records.spans import Entry, read_entries
+from ppwork.records.threads import DeadThread, dead_threads
 from ppwork.timeline.measures import differing_chunks
 
 MEANINGS = {
@@ -248,6 +249,10 @@ class RunEvidence:
             return tail(path)
         printed, last_words = split_by_rank(self.torchrun_text, self.report.ranks)[0].get(rank, ([], []))
         return "\n".join(printed + last_words)
+
+    def dead_threads(self, rank: int) -> list[DeadThread]:
+        """Return the threads of a rank that died, by what it wrote down."""
+        return dead_threads(self.home(rank), rank)
 
     def last_point(self, rank: int) -> str:
         """Return a rank's newest step or commitment point with its chunk; what its pulse said before any."""

@@ -6,6 +6,7 @@ import atexit
 import logging
 import os
 import sys
+import traceback
 from contextlib import suppress
 from types import TracebackType
 from typing import NoReturn
@@ -16,6 +17,18 @@ _in_short: list[tuple[BaseException, str]] = []
 def show_in_short(error: BaseException, text: str) -> None:
     """Have an error that nobody catches shown by this text: its traceback is elsewhere."""
     _in_short.append((error, text))
+
+
+def show_in_one_write() -> None:
+    """Have what nobody catches written at once: Python writes line by line, and mixes several ranks' up."""
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = _in_one_write
+
+
+def _in_one_write(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if sys.stderr is not None:
+        sys.stderr.write("".join(traceback.format_exception(kind, error, trace)))
+        sys.stderr.flush()
 
 
 def leave_hard() -> NoReturn:
