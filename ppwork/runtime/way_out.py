@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import io
 import logging
 import os
 import sys
-import traceback
 from contextlib import suppress
 from types import TracebackType
 from typing import NoReturn
@@ -26,9 +26,15 @@ def show_in_one_write() -> None:
 
 
 def _in_one_write(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    if sys.stderr is not None:
-        sys.stderr.write("".join(traceback.format_exception(kind, error, trace)))
-        sys.stderr.flush()
+    if (stream := sys.stderr) is None:
+        return
+    sys.stderr = text = io.StringIO()
+    try:
+        sys.__excepthook__(kind, error, trace)
+    finally:
+        sys.stderr = stream
+        stream.write(text.getvalue())
+        stream.flush()
 
 
 def leave_hard() -> NoReturn:
