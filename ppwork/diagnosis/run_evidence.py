@@ -356,7 +356,7 @@ class RunEvidence:
             is_gone = rank in self.pulses and self.pulses[rank].here and self.pulses[rank].process() is None
             if is_gone and not self.torchrun_log.exists():  # of somebody else's torchrun, whose report it has
                 return "was ended by a signal such as SIGKILL, by an abort or by os._exit,"
-            return "is not in torchrun's report"
+            return "is not in torchrun's report" if self.report.codes else "left no exit code"
         if self.ended_by_torchrun(rank):
             return "was ended by torchrun"
         if code == -signal.SIGTERM:

@@ -222,17 +222,9 @@ def finite_from(plan: PipelinePlan, least: float, *fields: str) -> None:
             refuse(field, value, f"a finite number from {least} up", option_of(field))
 
 
-OPTIONS = {
-    "in_flight_depth": "--depth",
-    "denoise_steps": "--steps",
-    "hard_cuts": "--hard-cut-at",
-    "flushes": "--flush-at",
-    "threads_per_rank": "--threads",
-    "max_message_bytes": "--max-message-mb",
-    "options": "--option",
-    "width": "--size",
-    "height": "--size",
-}
+OPTIONS = {"in_flight_depth": "--depth", "denoise_steps": "--steps", "threads_per_rank": "--threads"}
+OPTIONS |= {"hard_cuts": "--hard-cut-at", "flushes": "--flush-at", "options": "--option"}
+OPTIONS |= {"width": "--size", "height": "--size", "max_message_bytes": "--max-message-mb"}
 """Options of ``ppwork run`` that are named otherwise than their field."""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import io
 import logging
 import os
 import sys
@@ -17,24 +16,6 @@ _in_short: list[tuple[BaseException, str]] = []
 def show_in_short(error: BaseException, text: str) -> None:
     """Have an error that nobody catches shown by this text: its traceback is elsewhere."""
     _in_short.append((error, text))
-
-
-def show_in_one_write() -> None:
-    """Have what nobody catches written at once: Python writes line by line, and mixes several ranks' up."""
-    if sys.excepthook is sys.__excepthook__:
-        sys.excepthook = _in_one_write
-
-
-def _in_one_write(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    if (stream := sys.stderr) is None:
-        return
-    sys.stderr = text = io.StringIO()
-    try:
-        sys.__excepthook__(kind, error, trace)
-    finally:
-        sys.stderr = stream
-        stream.write(text.getvalue())
-        stream.flush()
 
 
 def leave_hard() -> NoReturn:

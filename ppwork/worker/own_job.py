@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import faulthandler
+import io
 import logging
 import os
 import sys
@@ -17,6 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import TracebackType
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
@@ -37,7 +39,7 @@ from ppwork.records.threads import written_down
 from ppwork.runtime import FollowerPlane, Groups, Hook, LeaderPlane, MeshPlane, PPControlPlane, Stage0Plane
 from ppwork.runtime.groups import join as join_groups
 from ppwork.runtime.seat import Seat, gather
-from ppwork.runtime.way_out import show_in_one_write, show_in_short
+from ppwork.runtime.way_out import show_in_short
 from ppwork.stage import (
     STAGE0_METHODS,
     STAGE1_METHODS,
@@ -105,7 +107,7 @@ def join(
             check_first="`ppwork run --verify` with the same stages; keep_outputs keeps what they emit",
         )
     die_with_torchrun()
-    show_in_one_write()
+    _show_in_one_write()
     if not faulthandler.is_enabled():  # a crash in C++ names the line that called it
         with suppress(RuntimeError, ValueError, OSError, AttributeError):  # a standard error that is no file
             faulthandler.enable()
@@ -150,6 +152,24 @@ def join(
     finally:
         pulse.leave(words.exit_code)
         words.stay_for_peers()
+
+
+def _show_in_one_write() -> None:
+    """Have what nobody catches written at once: Python writes line by line, and mixes several ranks' up."""
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = _in_one_write
+
+
+def _in_one_write(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if (stream := sys.stderr) is None:
+        return
+    sys.stderr = text = io.StringIO()
+    try:
+        sys.__excepthook__(kind, error, trace)
+    finally:
+        sys.stderr = stream
+        stream.write(text.getvalue())
+        stream.flush()
 
 
 def _in_short(error: BaseException, rank: int, record: Path) -> str:
