@@ -523,13 +523,15 @@ def test_a_page_says_what_a_rank_does_between_its_calls_and_how_long_a_period_is
     assert_legible(picture.figure)
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [{"work": {(1, "send"): str}}, {"spans": {"period": ((0, "send", 0), (0, "send", 9))}}],
-)
-def test_words_for_a_call_that_was_not_made_are_refused(steps, asked):
-    with pytest.raises(pp.PlanError, match="no call"):
-        pp.pictures.program(steps.folder, **asked)
+def test_a_span_to_a_call_that_was_not_made_is_refused(steps):
+    with pytest.raises(pp.PlanError, match="no call number 9 of send on rank 0"):
+        pp.pictures.program(steps.folder, spans={"period": ((0, "send", 0), (0, "send", 9))})
+
+
+def test_a_program_may_end_before_a_call_that_has_a_word(steps):
+    said = texts(pp.pictures.program(steps.folder, work={(1, "send"): "generate {}".format}).figure)
+    assert "rank 1" in said
+    assert not any("generate" in text for text in said)
 
 
 def test_without_bands_nothing_joins_the_ranks_of_a_collective(steps):
