@@ -53,6 +53,7 @@ class CallBands:
         shown: The time that is drawn.
         place: Returns where a moment is on the time axis.
         row_of: Returns the middle of a call's bar.
+        joined: Whether ranks are joined also where their calls fit.
     """
 
     def __init__(
@@ -61,8 +62,11 @@ class CallBands:
         shown: ShownTime,
         place: Callable[[int | None], float],
         row_of: Callable[[Call], float],
+        *,
+        joined: bool = True,
     ) -> None:
         self._axes, self._shown, self._x, self._row_of = axes, shown, place, row_of
+        self._joined = joined
         self._colours: list[str] = []
         self._apart: dict[str, Meeting] = {}
         """The first call of each group at which its ranks parted."""
@@ -75,7 +79,8 @@ class CallBands:
             return
         shown = [end for _, end in sorted(meeting.ends.items()) if self._shown.shows(end.call)]
         if not parted(meeting):
-            self._band(shown)
+            if self._joined:
+                self._band(shown)
             self._last(meeting)
             return
         self._apart.setdefault(meeting.group, meeting)

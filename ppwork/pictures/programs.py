@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ppwork.diagnosis.logs import read_job
 from ppwork.diagnosis.report import ENDED_BY_AGENT
@@ -23,6 +24,7 @@ from ppwork.errors import PlanError, duration, named_ranks, ranks_by_value
 from ppwork.pictures.call_bands import came_late
 from ppwork.pictures.call_rows import CallRows
 from ppwork.pictures.call_stands import missed_group, struck_by
+from ppwork.pictures.call_work import Spans, Work, own_code, spans_of
 from ppwork.pictures.picture import Picture
 from ppwork.pictures.shown_time import END, ShownTime, zero_of
 from ppwork.pictures.tables import Table
@@ -30,6 +32,9 @@ from ppwork.records.calls import Call, Left, RankCalls, read_calls, worlds_insid
 from ppwork.records.run import TORCHRUN_LOG, FinishedProgram
 from ppwork.timeline.call_trace import call_trace
 from ppwork.timeline.meetings import START, Meetings, Stall
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 LISTED = 60
 """Calls that the table has a line for; of more it has a line for each line of the program."""
@@ -54,6 +59,9 @@ def program(
     after: str = "",
     names: Mapping[int, str] | None = None,
     lent: bool = True,
+    bands: bool = True,
+    work: Work | None = None,
+    spans: Spans | None = None,
 ) -> Picture:
     """Return what every rank of a program did with torch.distributed, in milliseconds from its first work.
 
@@ -67,12 +75,17 @@ def program(
             shown.
         names: What ranks are, such as ``{2: "link down"}``: it stands below their numbers.
         lent: Whether rows show the buffers that torch has.
+        bands: Whether bands join the ranks of a collective: to some readers they look like its messages.
+        work: What a rank does in its own code, in front of its n-th call of a function, such as
+            ``{(1, "send"): "generate {}".format}``: it stands in the grey where there is room.
+        spans: Times to name, each from the begin of one call to the begin of another, such as
+            ``{"one period": ((0, "send", 2), (0, "send", 3))}``: a bracket says how long it took.
 
     The sentence names the longest stand; where somebody asks for a time, the longest in that.
 
     Raises:
-        PlanError: No rank left a call, the calls do not read, or there is none in the time to show or of
-            this function.
+        PlanError: No rank left a call, the calls do not read, or there is none in the time to show, of this
+            function, or at the end of a span.
     """
     folder = run.run_dir if isinstance(run, FinishedProgram) else Path(run)
     ranks = read_calls(folder)
@@ -90,9 +103,13 @@ def program(
     finding = " ".join(
         [_finding(met, end, shown, is_cut=is_cut), *map(_unkept, unkept.values()), *_worlds(met, folder)]
     )
-    return Picture(
-        finding, lambda: CallRows(met, end, shown, title, killed, names, lent=lent).paper, _table(met)
-    )
+    own, named = [*own_code(met, work or {})], spans_of(met, spans or {})
+
+    def draw() -> Figure:
+        rows = CallRows(met, end, shown, title, killed, names, lent=lent, bands=bands, work=own, spans=named)
+        return rows.paper
+
+    return Picture(finding, draw, _table(met))
 
 
 def _ended_unseen(ranks: Mapping[int, RankCalls]) -> dict[int, RankCalls]:
