@@ -228,7 +228,8 @@ def _sentence_of(said: str, asked: ShownTime | None) -> str:
     """Return a sentence; if somebody asked for a time, it says which."""
     if asked is None:
         return f"{said[:1].upper()}{said[1:]}."
-    return f"Between {asked.ms(asked.start_ns):.0f} and {asked.ms(asked.end_ns):.0f} ms {said}."
+    until_ms = asked.ms(min(asked.end_ns, asked.last_ns))  # the axis has some room behind the last call
+    return f"Between {asked.ms(asked.start_ns):.0f} and {until_ms:.0f} ms {said}."
 
 
 def _stalls(met: Meetings, asked: ShownTime | None) -> list[Stall]:
