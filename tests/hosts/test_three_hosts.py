@@ -23,7 +23,10 @@ pytestmark = [pytest.mark.multiproc, pytest.mark.cold, pytest.mark.timeout(300),
 
 NAMES = ("hosta", "hostb", "hostc", "stranger")
 STRANGER = """\
-import base64, json, pickle, socket, sys, time
+import base64, json, os, pickle, socket, sys, time
+from datetime import timedelta
+import torch
+import torch.distributed as dist
 from torch.distributed import TCPStore
 
 address, store_at, mark, *ports = sys.argv[1:]
@@ -52,7 +55,16 @@ for place, door in doors.items():
         answered[place] = ""
     except OSError:
         answered[place] = "closed"
-print(json.dumps({"said": said, "answered": answered}))
+os.environ["GLOO_SOCKET_IFNAME"] = "eth0"
+groups = next(key for key in keys if "/groups/0//cpu" in key).split("/0//cpu")[0]
+try:  # as rank 2, with what the store says of the others
+    own = dict(store=dist.PrefixStore(groups, store), rank=2, world_size=3, timeout=timedelta(seconds=4))
+    dist.init_process_group("gloo", **own)
+    dist.broadcast(torch.ones(1), src=1)
+    joined = "heard rank 1"
+except RuntimeError as error:
+    joined = str(error)
+print(json.dumps({"said": said, "answered": answered, "joined": joined}))
 """
 
 
@@ -117,6 +129,7 @@ def test_the_clip_over_three_hosts_is_that_of_one_process_and_a_stranger_learns_
     assert seen["store"] in {place for each in seen["listening"]["hosta"].values() for place in each}
     assert sorted(seen["answered"]) == seen["ports"]
     assert {*seen["answered"].values()} <= {"", "closed"}  # he got in at each, and no byte out of any
+    assert "imed out" in seen["joined"]
     assert any("/parity/" in key for key in seen["said"])
     secret = made[0]._secret.decode()
     assert not [key for key, value in seen["said"].items() if "secret" in key or secret in value]
