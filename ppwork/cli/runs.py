@@ -42,7 +42,7 @@ def list_runs(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] 
         return
     rows = []
     for run in runs:
-        ranks = ", ".join(map(_in_words, run["ranks"]))
+        ranks = run.get("waits") or ", ".join(map(_in_words, run["ranks"]))
         age = f"{run['age_s']:.0f} s" if "age_s" in run else ""
         launcher = f"job {run['job']}, {run['state']}" if "job" in run else str(run["launcher"])
         rows.append([run["run_dir"], age, ranks, launcher, str(run.get("torchrun", ""))])
@@ -80,6 +80,7 @@ def _facts(run: RunEntry) -> dict[str, Any]:
         "launcher": run.launcher.pid,
         "torchrun": run.agent.pid,
         "ranks": _ranks(Path(run.run_dir)),
+        **({"waits": run.waits} if run.waits else {}),
     }
 
 

@@ -20,7 +20,7 @@ import msgspec
 from ppwork.diagnosis.report import death
 from ppwork.diagnosis.runs import diagnose
 from ppwork.errors import RecordError, RunFailed, listed
-from ppwork.launcher.checks import free_mb, new_run_dir, resolve
+from ppwork.launcher.checks import free_mb, resolve, run_folder
 from ppwork.launcher.nodes.gather import MOST_WHOLE
 from ppwork.launcher.nodes.muster import Muster
 from ppwork.launcher.nodes.node import FOLDER
@@ -100,14 +100,13 @@ def launch(
     """
     steps = _Steps()
     with contextlib.ExitStack() as stack:
-        hosts = None
-        if on is not None:
-            plan, hosts = _called(plan, on, queued, stack)
-        else:
-            plan = resolve(plan)
+        plan = resolve(plan, elsewhere=on is not None)
         registry()  # refused before the run folder is used up
-        run_dir = new_run_dir(out, beside=beside)
-        if hosts is not None:  # a host that is not ready leaves the folder empty
+        run_dir = stack.enter_context(run_folder(out, beside))
+        hosts = stack.enter_context(Muster(on, plan.world_size, plan.freeze_s)) if on is not None else None
+        if hosts is not None:
+            hosts.greet(queued, run_dir)
+            plan = plan.replace(backend=hosts.backend_of(plan))
             hosts.look(run_dir.name, run_dir, [plan.input] if plan.input else [])
             hosts.meet()
         plan.save(run_dir)
@@ -133,16 +132,6 @@ def launch(
     if finished.failure is not None and check:
         raise finished.failure
     return finished
-
-
-def _called(
-    plan: Plan, on: Places, queued: Queued | None, stack: contextlib.ExitStack
-) -> tuple[Plan, Muster]:
-    """Call the hosts of a run, and fill in what they decide."""
-    plan = resolve(plan, elsewhere=True)
-    hosts = stack.enter_context(Muster(on, plan.world_size, plan.freeze_s))
-    hosts.greet(queued)
-    return plan.replace(backend=hosts.backend_of(plan)), hosts
 
 
 class _Steps:

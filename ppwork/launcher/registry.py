@@ -43,9 +43,11 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
     launcher: Identity
     """A shell command, a script, or a notebook's kernel."""
     agent: Identity
-    """torchrun, the parent of the ranks."""
+    """torchrun, the parent of the ranks; of a run over hosts, what leads to the first of them."""
     at: float
     """``time.time`` of the start."""
+    waits: str = ""
+    """What it does while no rank of it was started: "waits in the queue"; empty: they were."""
 
 
 def registry() -> Path:
@@ -107,8 +109,13 @@ def _unwritable(folder: Path, error: OSError) -> PlanError:
 
 
 @contextlib.contextmanager
-def registered(run_dir: Path, agent_pid: int) -> Iterator[None]:
+def registered(run_dir: Path, agent_pid: int, waits: str = "") -> Iterator[None]:
     """Keep a run of this process on the list while the body runs; not if its agent is gone already.
+
+    Args:
+        run_dir: Its folder.
+        agent_pid: Whom ``stop`` ends.
+        waits: As ``RunEntry`` has it.
 
     Raises:
         PlanError: The list is not private, or cannot be written.
@@ -120,7 +127,9 @@ def registered(run_dir: Path, agent_pid: int) -> Iterator[None]:
     if agent is None:
         yield  # the body finds how it ended
         return
-    run = RunEntry(run_dir=str(run_dir.absolute()), launcher=launcher, agent=agent, at=time.time())
+    run = RunEntry(
+        run_dir=str(run_dir.absolute()), launcher=launcher, agent=agent, at=time.time(), waits=waits
+    )
     path = folder / f"{os.getpid()}-{agent_pid}.json"
     try:
         write_whole(path, msgspec.json.encode(run))
