@@ -44,8 +44,8 @@ def test_death_is_said_by_signal_or_code():
 @pytest.mark.parametrize(
     ("stopped", "what", "asks", "how"),
     [
-        (2, "Rank 1 was killed by SIGKILL;", "who sent SIGSTOP to rank 2? Then the end of", "killed by SIGKILL"),
-        (1, "Rank 1 stood stopped (SIGSTOP), until", "who sent SIGSTOP to it?", "until the launcher killed it"),
+        (2, "Rank 1 was killed by SIGKILL;", "who sent SIGSTOP to rank 2? Then the end", "killed by SIGKILL"),
+        (1, "Rank 1 stood stopped (SIGSTOP),", "who sent SIGSTOP to it?", "until the launcher killed it"),
     ],
 )
 def test_a_rank_that_the_launcher_found_stopped_is_named(tmp_path, stopped, what, asks, how):
