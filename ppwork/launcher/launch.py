@@ -25,7 +25,7 @@ from ppwork.launcher.nodes.gather import MOST_WHOLE
 from ppwork.launcher.nodes.muster import Muster
 from ppwork.launcher.nodes.node import FOLDER
 from ppwork.launcher.nodes.places import Places
-from ppwork.launcher.registry import registered, registry
+from ppwork.launcher.registry import LEFT_OVER, registered, registry
 from ppwork.launcher.torchrun import child_environment, followed, running, torchrun
 from ppwork.launcher.view import NoView, Queued, StopAsked, View
 from ppwork.plan import Plan
@@ -60,8 +60,8 @@ Progress = Callable[[Entry], None]
 
 def launch(
     plan: Plan,
-    *,
     out: Path | str | None = None,
+    *,
     check: bool = True,
     started: Callable[[Plan, Path], None] | None = None,
     progress: Progress | None = None,
@@ -118,6 +118,8 @@ def launch(
         steps.end(CHECK)
         try:
             exit_code = _run_ranks(plan, run_dir, limit_s, progress, shown, hosts)
+            if exit_code and LaunchEnd.load(run_dir) is not None:  # of `ppwork stop`, which has ended it
+                exit_code = STOPPED
             stack.close()
             steps.end(TORCHRUN)
             finished = Run(run_dir, exit_code)
@@ -180,10 +182,9 @@ def _failure(run: Run, deadline: float) -> RunFailed | None:
         except RecordError as error:
             return _if_full(run.run_dir, RunFailed(error.what, check_first=error.check_first))
     if run.exit_code == STOPPED:
-        failure = RunFailed(
-            f"The run was stopped by its Stop button; no rank is left.\n  folder: {run.run_dir}",
-            check_first="what there is of its timeline: `ppwork timeline` with that folder",
-        )
+        by_command = LaunchEnd.load(run.run_dir)
+        what = by_command.what if by_command is not None else "The run was stopped by its Stop button."
+        failure = RunFailed(f"{what} No rank is left.\n  folder: {run.run_dir}", check_first=LEFT_OVER)
     else:
         failure = _if_full(run.run_dir, diagnose(run.run_dir, run.exit_code).as_error())
     # What killed ranks were writing: no reader takes it for a whole file, people might.

@@ -20,14 +20,20 @@ import psutil
 
 from ppwork.errors import PlanError
 from ppwork.launcher.agent import end, ranks_of
+from ppwork.plan import Plan
+from ppwork.process import STOPPED
 from ppwork.records.files import read_json, write_whole
 from ppwork.records.identity import Identity
+from ppwork.records.run import LaunchEnd
 
 POLITE_S = 4.0
 """Seconds that torchrun gets after SIGTERM: for its own clean-up, and our launcher's of a stopped rank."""
 
 SCRATCH, OWNER = "scratch-", "owner.json"
 """Beginning of the name of a scratch folder; the file in it that says whose it is."""
+
+ENDED = "The run was ended by `ppwork stop`."
+LEFT_OVER = "what there is of its timeline: `ppwork timeline` with that folder"
 
 
 class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,6 +160,8 @@ def own_runs() -> list[RunEntry]:
 def stop(run: RunEntry) -> bool:
     """End a run by ending its torchrun; its launcher, also a notebook's kernel, lives on and is told.
 
+    Its folder says that it was ended, also where its launcher does not live any more.
+
     Returns:
         Whether torchrun or a rank had to be killed.
 
@@ -163,6 +171,10 @@ def stop(run: RunEntry) -> bool:
     agent = run.agent.process()
     if agent is None:
         return False
+    run_dir = Path(run.run_dir)
+    if (run_dir / Plan.FILE_NAME).exists():
+        with contextlib.suppress(OSError):
+            LaunchEnd(exit_code=STOPPED, what=ENDED, check_first=LEFT_OVER).save(run_dir)
     family = [agent, *ranks_of(agent)]
     with contextlib.suppress(psutil.NoSuchProcess):
         agent.terminate()

@@ -191,6 +191,17 @@ def test_the_shut_down_is_cut_unless_somebody_is_left_in_a_call(tmp_path):
     assert "shut-down" in texts(picture.figure)
 
 
+def test_a_group_that_nobody_else_made_is_named_alike_where_the_program_ended_with_it(tmp_path):
+    made = MadeCalls(tmp_path, 2)
+    made.call(1, "new_group", 0, 100, op="[1]", makes="1", line=9)
+    for rank, number in ((0, "1"), (1, "2")):
+        error = "DistStoreError: timeout"
+        made.call(rank, "new_group", 101, 3101, op="[0, 1]", makes=number, line=13, error=error)
+        made.left(rank, 3102, error)
+    said = texts(pp.pictures.program(tmp_path).figure)
+    assert "looked under name 2, to which rank 0 never came (prog.py:13, 3.0 s)" in said
+
+
 def test_a_group_that_could_not_be_made_is_shown_with_its_name_on_each_rank(tmp_path):
     made = MadeCalls(tmp_path, 2)
     for rank in range(2):
