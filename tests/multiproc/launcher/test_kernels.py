@@ -31,7 +31,8 @@ class Notebook:
         self.ranks: list[psutil.Process] = []
 
     def come_to_mid_run(self, run_dir):
-        self.client.execute(SCRIPT.replace("sys.argv[1]", repr(str(run_dir))))
+        # A kernel refuses what comes while it ends a cell that failed, unless the cell says otherwise.
+        self.client.execute(SCRIPT.replace("sys.argv[1]", repr(str(run_dir))), stop_on_error=False)
         wait_for(lambda: any(entry.name == "emit" for entry in read_entries(run_dir, 0)), 2 * END_S)
         self.agent, self.ranks = agent_and_ranks(run_dir)
 
