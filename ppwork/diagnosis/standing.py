@@ -9,7 +9,7 @@ from ppwork.diagnosis.causes import Cause, cause_of
 from ppwork.diagnosis.findings import Wait
 from ppwork.diagnosis.waits import roots
 from ppwork.errors import listed, named_ranks, nth, ranks_by_value
-from ppwork.records.calls import ANY, RECV, Call, RankCalls
+from ppwork.records.calls import ANY, RECV, WAITS, Call, RankCalls
 from ppwork.timeline.meetings import BACKWARD, MAKES_GROUPS, REFUSED, End, Meeting, Meetings, Message, kind_of
 
 ALIKE = tuple(map(kind_of, (
@@ -182,7 +182,7 @@ def stood_in(of_rank: RankCalls) -> Call | None:
 def _wait(met: Meetings, rank: int, of_rank: RankCalls) -> Wait:
     call = stood_in(of_rank)
     if call is not None:
-        return Wait(rank, _said(of_rank, call), _waits_for(met, of_rank, call))
+        return Wait(rank, _said(of_rank, call, _number(met, of_rank, call)), _waits_for(met, of_rank, call))
     after = f"after {_said(of_rank, of_rank.calls[-1])}" if of_rank.calls else "before its first call"
     if of_rank.left is None:
         return Wait(rank, f"{OWN_CODE}, {after}", ())
@@ -190,10 +190,29 @@ def _wait(met: Meetings, rank: int, of_rank: RankCalls) -> Wait:
     return Wait(rank, f"its program {how}, {after}", ())
 
 
-def _said(of_rank: RankCalls, call: Call) -> str:
+def _said(of_rank: RankCalls, call: Call, number: str = "") -> str:
     group = of_rank.origin(call).begun.group
     on = f" on {group}" if group not in ("", "default_pg") else ""
-    return f"{of_rank.text(call)}{on} at {call.line}"
+    return f"{of_rank.text(call)}{number}{on} at {call.line}"
+
+
+def _number(met: Meetings, of_rank: RankCalls, call: Call) -> str:
+    """Return the number of the collective that a wait is for, if the ranks of its group parted.
+
+    Two waits for calls of one name are else one call to the reader, and their numbers are not.
+    """
+    meeting = _meeting(met, of_rank, call) if call.name in WAITS else None
+    if meeting is None or not any(m.group == meeting.group and parted(m) for m in met.meetings):
+        return ""
+    return f" #{meeting.number}"
+
+
+def _meeting(met: Meetings, of_rank: RankCalls, call: Call) -> Meeting | None:
+    """Return the collective that a call is, or that a wait is for; a message is none."""
+    key = of_rank.origin(call).begun.number
+    return next(
+        (m for m in met.meetings if call.rank in m.ends and m.ends[call.rank].call.begun.number == key), None
+    )
 
 
 def _waits_for(met: Meetings, of_rank: RankCalls, call: Call) -> tuple[int, ...]:
@@ -203,10 +222,7 @@ def _waits_for(met: Meetings, of_rank: RankCalls, call: Call) -> tuple[int, ...]
     if any(part.kind for part in parts):
         peers = {part.peer for part in parts}
         return tuple(others if ANY in peers else sorted(peers))
-    key = origin.begun.number
-    meeting = next(
-        (m for m in met.meetings if call.rank in m.ends and m.ends[call.rank].call.begun.number == key), None
-    )
+    meeting = _meeting(met, of_rank, call)
     if meeting is None:  # calls were not kept, and what met this one is not known
         group = of_rank.groups.get(origin.begun.group)
         return tuple(rank for rank in group.ranks if rank != call.rank) if group is not None else ()

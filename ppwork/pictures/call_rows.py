@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ppwork.diagnosis.standing import Standing, parted
@@ -17,6 +17,7 @@ from ppwork.pictures.call_bands import CallBands
 from ppwork.pictures.call_legend import CLOSES, CUT, FRAME, OUTSIDE, height_of, keys_of, mark_of, put_legend
 from ppwork.pictures.call_stands import STOOD_NS, Stand, closed, died_ns, stands
 from ppwork.pictures.call_words import handle, words_of_calls
+from ppwork.pictures.call_work import OwnCode, Span, bracket, in_the_grey
 from ppwork.pictures.lent_row import SMALL, WORD, lent_as, lent_row, word_ms
 from ppwork.pictures.shown_time import ShownTime
 from ppwork.records.calls import Call
@@ -32,12 +33,13 @@ NAME = 10
 
 @dataclass(frozen=True)
 class Word:
-    """A word above a bar, and the moment that it belongs to; all in milliseconds of the axis."""
+    """A word above a bar, and the moment or the time that it belongs to; all in milliseconds of the axis."""
 
     at: float
     start: float
     end: float
     text: str
+    span: tuple[float, float] | None = None
 
 
 @dataclass
@@ -69,6 +71,9 @@ class CallRows:
         killed: Signals that ended ranks, which could not say so themselves.
         names: What ranks are: it stands below their numbers.
         lent: Whether rows show the buffers that torch has.
+        bands: Whether the ranks of a collective are joined.
+        work: What is said of the ranks' own code.
+        spans: Times that have a name.
     """
 
     def __init__(
@@ -81,8 +86,11 @@ class CallRows:
         names: Mapping[int, str] | None = None,
         *,
         lent: bool = True,
+        bands: bool = True,
+        work: Sequence[OwnCode] = (),
+        spans: Sequence[Span] = (),
     ) -> None:
-        self._roles = names or {}
+        self._roles, self._work, self._spans = names or {}, work, spans
         gone = [rank for rank, number in killed.items() if number != signal.SIGSTOP]
         self._died = {rank: died_ns(met, rank) for rank in gone}
         self._met, self._shown = met, shown
@@ -104,9 +112,9 @@ class CallRows:
         margins = (LEFT, RIGHT, ABOVE, BELOW + height_of(keys))
         self.paper, (self._axes,) = style.stacked([height * ROW], WIDTH, margins)
         self._limits(title, height)
-        bands = CallBands(self._axes, shown, self._x, lambda call: self._lane_of(call).row)
+        joined = CallBands(self._axes, shown, self._x, lambda call: self._lane_of(call).row, joined=bands)
         for meeting in met.meetings:
-            bands.draw(meeting)
+            joined.draw(meeting)
         for lane in self._lanes:
             self._bars(lane)
         counted = [self._rank(rank) for rank in met.ranks]
@@ -118,8 +126,8 @@ class CallRows:
         ends = {call.name for call in self._calls} & {*CUT}
         stood = any(of.own for of in self._stands.values()) or any(map(self._framed, self._calls))
         put_legend(
-            self.paper, keys, ends=ends, cut_end=shown.cut_end, bands=bands.keys, messages=messages,
-            stood=stood, counted=any(counted), closed=bool(self._closed), notes=bands.notes,
+            self.paper, keys, ends=ends, cut_end=shown.cut_end, bands=joined.keys, messages=messages,
+            stood=stood, counted=any(counted), closed=bool(self._closed), notes=joined.notes,
         )  # fmt: skip
 
     def _x(self, at_ns: int | None) -> float:
@@ -192,23 +200,35 @@ class CallRows:
             if stand.call is not None or stand.own or left + wide + 0.1 * self._inch > self._high:
                 start = max(self._low, min(left, self._high - wide))
                 lane.words.append(Word(start, start, start + wide, lane.stands))
+        for span in self._spans:
+            if span.call in lane.calls:
+                lane.words.append(self._spanned(span))
         said = {self._inside(call)[0] for call in lane.calls}
+        away = 0.06 * self._inch
         for call in lane.calls:
             if self._inside(call)[0] or call.name in CUT:
                 continue
-            at, away = sum(self._sides(call)) / 2, 0.06 * self._inch
-            for text in self._names[id(call)]:
+            at = sum(self._sides(call)) / 2
+            # To the right of its line; to the left only what has no room there.
+            for text, left in [(text, left) for left in (False, True) for text in self._names[id(call)]]:
                 wide = self._wide(text, SMALL)
-                start = at + away if at + away + wide <= self._high else at - away - wide
+                start = at - away - wide if left or at + away + wide > self._high else at + away
                 sides = min(at, start), max(at, start + wide)
                 taken = any(
                     sides[0] < word.end + away and word.start < sides[1] + away for word in lane.words
                 )
-                if text in said or taken:
+                if text in said or taken or start < self._low:
                     continue
                 lane.words.append(Word(at, start, start + wide, text))
                 said |= set(self._names[id(call)])
                 break
+
+    def _spanned(self, span: Span) -> Word:
+        """Return the word of a span: in its middle, and on the paper."""
+        left, right = self._x(span.call.start_ns), self._x(span.end_ns)
+        middle, wide = (left + right) / 2, self._wide(span.word, SMALL)
+        start = max(self._low, min(middle - wide / 2, self._high - wide))
+        return Word(middle, min(left, start), max(right, start + wide), span.word, (left, right))
 
     def _inside(self, call: Call) -> tuple[str, float]:
         """Return the longest of a call's words for which its bar has room, and where: not on a break."""
@@ -300,10 +320,13 @@ class CallRows:
                 style.bar(axes, left, right, row, style.TALL, zorder=4, **FRAME)
             text, at = self._inside(call)
             if text:
-                look = {"fontsize": WORD, "zorder": 5, "bbox": style.white_box(0.12)}
+                look = {"fontsize": WORD, "zorder": 6.5, "bbox": style.white_box(0.12)}  # before a message
                 axes.text(at, row, text, **style.CENTRED, **look)
             if call.error and call.end_ns is not None and self._shown.x(call.end_ns) <= self._high:
                 axes.plot([right], [row + style.TALL / 2], zorder=7, clip_on=False, **mark_of("P"))
+        for own in (own for own in self._work if own.call in lane.calls):
+            sides = self._whole(self._x(own.start_ns), self._x(own.call.start_ns))
+            in_the_grey(axes, sides, row, own.word, self._inch)
         if lane.rank in self._died and lane.stands and stand.call is not None:
             inside = self._leaves(lane.rank) - 0.09 * self._inch
             axes.plot([inside], [row], zorder=9, clip_on=False, **mark_of("8"))
@@ -317,6 +340,10 @@ class CallRows:
         for word in lane.words:
             look = bold if word.text == lane.stands else {"fontsize": SMALL, "va": "center", "zorder": 8}
             top = row - style.TALL / 2
+            if word.span is not None:
+                bracket(axes, *word.span, top - 0.16)
+                axes.text((word.start + word.end) / 2, top - 0.44, word.text, ha="center", **look)
+                continue
             axes.text(word.start, top - 0.42, word.text, bbox=style.white_box(0.05), **look)
             if word.text != lane.stands:
                 axes.plot([word.at, word.at], [top - 0.5, top], color=style.DARK, linewidth=0.8, zorder=5)

@@ -15,13 +15,16 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ppwork.diagnosis.logs import read_job
 from ppwork.diagnosis.report import ENDED_BY_AGENT
 from ppwork.diagnosis.standing import OWN_CODE, Standing, parted, standing
 from ppwork.errors import PlanError, duration, named_ranks, ranks_by_value
+from ppwork.pictures.call_bands import came_late
 from ppwork.pictures.call_rows import CallRows
 from ppwork.pictures.call_stands import missed_group, struck_by
+from ppwork.pictures.call_work import Spans, Work, own_code, spans_of
 from ppwork.pictures.picture import Picture
 from ppwork.pictures.shown_time import END, ShownTime, zero_of
 from ppwork.pictures.tables import Table
@@ -29,6 +32,9 @@ from ppwork.records.calls import Call, Left, RankCalls, read_calls, worlds_insid
 from ppwork.records.run import TORCHRUN_LOG, FinishedProgram
 from ppwork.timeline.call_trace import call_trace
 from ppwork.timeline.meetings import START, Meetings, Stall
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 LISTED = 60
 """Calls that the table has a line for; of more it has a line for each line of the program."""
@@ -53,6 +59,9 @@ def program(
     after: str = "",
     names: Mapping[int, str] | None = None,
     lent: bool = True,
+    bands: bool = True,
+    work: Work | None = None,
+    spans: Spans | None = None,
 ) -> Picture:
     """Return what every rank of a program did with torch.distributed, in milliseconds from its first work.
 
@@ -66,12 +75,17 @@ def program(
             shown.
         names: What ranks are, such as ``{2: "link down"}``: it stands below their numbers.
         lent: Whether rows show the buffers that torch has.
+        bands: Whether bands join the ranks of a collective: to some readers they look like its messages.
+        work: What a rank does in its own code, in front of its n-th call of a function, such as
+            ``{(1, "send"): "generate {}".format}``: it stands in the grey where there is room.
+        spans: Times to name, each from the begin of one call to the begin of another, such as
+            ``{"one period": ((0, "send", 2), (0, "send", 3))}``: a bracket says how long it took.
 
     The sentence names the longest stand; where somebody asks for a time, the longest in that.
 
     Raises:
-        PlanError: No rank left a call, the calls do not read, or there is none in the time to show or of
-            this function.
+        PlanError: No rank left a call, the calls do not read, or there is none in the time to show, of this
+            function, or at the end of a span.
     """
     folder = run.run_dir if isinstance(run, FinishedProgram) else Path(run)
     ranks = read_calls(folder)
@@ -87,11 +101,15 @@ def program(
     shown = ShownTime.of(met, end, from_ms, until_ms, after)
     is_cut = from_ms is not None or until_ms is not None or bool(after)
     finding = " ".join(
-        [_finding(met, end, shown if is_cut else None), *map(_unkept, unkept.values()), *_worlds(met, folder)]
+        [_finding(met, end, shown, is_cut=is_cut), *map(_unkept, unkept.values()), *_worlds(met, folder)]
     )
-    return Picture(
-        finding, lambda: CallRows(met, end, shown, title, killed, names, lent=lent).paper, _table(met)
-    )
+    own, named = [*own_code(met, work or {})], spans_of(met, spans or {})
+
+    def draw() -> Figure:
+        rows = CallRows(met, end, shown, title, killed, names, lent=lent, bands=bands, work=own, spans=named)
+        return rows.paper
+
+    return Picture(finding, draw, _table(met))
 
 
 def _ended_unseen(ranks: Mapping[int, RankCalls]) -> dict[int, RankCalls]:
@@ -178,7 +196,8 @@ def _with_signals(end: Standing | None, killed: Mapping[int, int]) -> Standing |
     return replace(end, waits=waits)
 
 
-def _finding(met: Meetings, end: Standing | None, asked: ShownTime | None) -> str:
+def _finding(met: Meetings, end: Standing | None, shown: ShownTime, *, is_cut: bool) -> str:
+    asked = shown if is_cut else None
     calls = [call for of_rank in met.ranks.values() for call in of_rank.calls]
     names = {call.name for call in calls}
     around = " and ".join(word for word, name in (("init", START), ("destroy", END)) if name in names)
@@ -195,7 +214,7 @@ def _finding(met: Meetings, end: Standing | None, asked: ShownTime | None) -> st
         parts.append(_sentence_of(_stood(met, stalls), asked))
     elif raised or end is None:
         parts.append(raised or _sentence_of(f"nobody stood longer than {STOOD_MS:g} ms for another", asked))
-    parts += [] if stands or asked is not None else _last_comer(met)
+    parts += [] if stands or asked is not None else _last_comer(met, shown)
     parts += _ahead(met)
     for rank, of_rank in met.ranks.items():
         if of_rank.lost:
@@ -209,7 +228,8 @@ def _sentence_of(said: str, asked: ShownTime | None) -> str:
     """Return a sentence; if somebody asked for a time, it says which."""
     if asked is None:
         return f"{said[:1].upper()}{said[1:]}."
-    return f"Between {asked.ms(asked.start_ns):.0f} and {asked.ms(asked.end_ns):.0f} ms {said}."
+    until_ms = asked.ms(min(asked.end_ns, asked.last_ns))  # the axis has some room behind the last call
+    return f"Between {asked.ms(asked.start_ns):.0f} and {until_ms:.0f} ms {said}."
 
 
 def _stalls(met: Meetings, asked: ShownTime | None) -> list[Stall]:
@@ -288,13 +308,13 @@ def _ahead(met: Meetings) -> list[str]:
     return [f"{went}, on {call.device.stream}."]
 
 
-def _last_comer(met: Meetings) -> list[str]:
-    """Say which rank was waited for in most of the collectives, if one was."""
+def _last_comer(met: Meetings, shown: ShownTime) -> list[str]:
+    """Say which rank was waited for in most of the collectives, if one was, as the picture marks it."""
     full = [m for m in met.meetings if not m.missing and not m.is_start and len(m.members) > 1]
     waited = {id(stall.awaited) for stall in met.stalls if stall.ns >= STOOD_MS * 1e6}
     late: dict[int, int] = defaultdict(int)
     for meeting in full:
-        if id(meeting.ends[meeting.last].call) in waited:
+        if id(meeting.ends[meeting.last].call) in waited and came_late(meeting, shown):
             late[meeting.last] += 1
     rank = max(late, key=lambda rank: late[rank], default=None)
     if rank is None or late[rank] < 2 or 2 * late[rank] <= len(full):

@@ -102,7 +102,7 @@ def _draw(paper: OnPaper, without: str) -> Figure:
     axes.set_xlabel(f"made-up milliseconds; {place}", fontsize=10)
     style.open_frame(axes)
     title = f"without the edge {without}" if without else "every wait in its place"
-    short = "; b broadcast, t take" if len(rows) > 3 else ""
+    short = f"; b broadcast, {'r receive, ' * bool(paper.torn)}t take" if len(rows) > 3 else ""
     axes.set_title(f"On paper, not recorded: {title}. A row is a stream{short}.", loc="left", fontsize=12)
     torn = {id(work) for wait in paper.torn for work in (wait.before, wait.after)}
     for work in paper.works.values():

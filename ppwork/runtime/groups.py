@@ -1,10 +1,10 @@
-"""Live process groups: device, parity, groups, warm edges; and the way out.
+"""Live process groups: device, parity, groups, warm links; and the way out.
 
 Every rank makes every group, in ``topology.GROUP_ORDER``, before anything is sent (rule R6). This is the only
 place that knows which backend carries what: gloo the CPU bytes, NCCL the CUDA tensors, both under one handle.
 
 gloo lets anybody in who reaches a rank's port and guesses a small number; a stranger who is there before the
-peer takes its place. So each edge is begun with a token that only the ranks of this run can make, from a
+peer takes its place. So each link is begun with a token that only the ranks of this run can make, from a
 secret of the run; it also makes the connection, so that no chunk pays for one. Our launcher's store is a file
 that no other user can read, and the secret is in it. torchrun's own is open to all who reach it: over several
 hosts our launcher gives the secret to each of them by its pipe, and it signs what ranks tell of themselves.
@@ -170,7 +170,7 @@ class Groups:
 
 
 def join(plan: PipelinePlan, seat: Seat, mesh: DeviceMesh | None = None) -> Groups:
-    """Bring this rank up: device, parity, groups, warm edges. From here on it dies with its torchrun.
+    """Bring this rank up: device, parity, groups, warm links. From here on it dies with its torchrun.
 
     Args:
         plan: What all ranks must agree on.
@@ -367,12 +367,12 @@ def signed_by(secret: bytes | None, rank: int, signed: bytes) -> bytes:
 
 def token(secret: bytes, group: str, rank: int) -> bytes:
     """Return the ``TOKEN_BYTES`` that a rank proves itself by in this group."""
-    # One for each edge: a token that was shown on one is of no use on another.
+    # One for each link: a token that was shown on one is of no use on another.
     return hashlib.blake2b(f"{group} {rank}".encode(), key=secret, digest_size=TOKEN_BYTES).digest()
 
 
 def warm_up(groups: Groups, secret: bytes) -> None:
-    """Use every edge once, in one order everywhere.
+    """Use every link once, in one order everywhere.
 
     Args:
         groups: All of them, new.

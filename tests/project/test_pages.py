@@ -133,6 +133,14 @@ def test_every_member_of_our_classes_that_a_page_names_is_there(text):
     assert missing == []
 
 
+def test_the_list_above_the_glossary_has_every_word_in_order():
+    page = (ROOT / "GLOSSARY.md").read_text()
+    words = re.findall(r"^### (.+)$", page, re.MULTILINE)
+    anchors = [(word, re.sub(r"[^\w -]", "", word.lower()).replace(" ", "-")) for word in words]
+    listed = re.findall(r"\[([^]]+)\]\(#([^)]+)\)", page.partition("\n## ")[0])
+    assert listed == sorted(anchors, key=lambda pair: pair[0].lower())
+
+
 def test_the_tests_of_pages_can_fail():
     assert not is_in_package("ppwork.control", "sequential_loop")
     assert not is_in_package("ppwork.worker.loops", "sequential_loop")

@@ -14,8 +14,9 @@ GENERATE_MS, REMEMBER_MS, CHUNKS = 20.0, 10.0, 8
 """Of the program that loses 10 ms; a sleep is never shorter than asked for, so lower limits are sharp."""
 BETWEEN_MS = GENERATE_MS + 0.8 * REMEMBER_MS
 """Time between a receive and its result from which on ``remember`` must be in it."""
-STAGE_MS, WITHOUT_WAIT_MS = 40, 95
-"""Of the program that times a stage: the stage, and what nobody reaches who does not time rank 0, too."""
+STAGE_MS, KERNEL_MS, WITHOUT_WAIT_MS = 40, 20, 95
+"""Of the program that times a stage: the stage, what its stream runs before it, and what nobody reaches who
+does not time rank 0, too."""
 
 
 @program(2)
@@ -66,6 +67,11 @@ def _stage_ms(attempt: Attempt) -> Iterator[str]:
         yield (
             f"{ms:.0f} ms is more than the stage: rank 1 also stood in recv while rank 0 encoded. "
             "Start after the chunk has come."
+        )
+    elif ms >= STAGE_MS + KERNEL_MS:
+        yield (
+            f"{ms:.0f} ms is the stage and the {KERNEL_MS} ms that its stream runs before it. Only a mark in "
+            "the stream, between the two, begins with the stage."
         )
     elif ms < STAGE_MS:
         yield f"The stage takes at least {STAGE_MS} ms, and you print {ms:.0f}: where does your time begin?"

@@ -39,8 +39,12 @@ def test_where_10_ms_went(tmp_path, source, hint):
             .replace("begin.result()", "begin"),
             "stood in recv",
         ),
+        (
+            TIMED.replace(f"begin = {MARK}", "begin = time.monotonic()").replace("begin.result()", "begin"),
+            "that its stream runs before it",
+        ),
     ],
-    ids=["the launch", "rank 0, too"],
+    ids=["the launch", "rank 0, too", "the kernel before it, too"],
 )
 def test_time_of_a_stage_that_was_only_launched(tmp_path, source, hint):
     verdict = verdict_of("04.4", source, tmp_path)

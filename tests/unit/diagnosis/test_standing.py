@@ -79,6 +79,17 @@ def test_ranks_that_reduce_different_tensors_are_told_apart(made, other, said):
     assert mismatch == f"Collective 1 of default_pg: ranks 0 and 2 all_reduce float32[4], {said}."
 
 
+def test_two_waits_for_one_function_have_their_numbers_where_the_ranks_parted(made):
+    """Rank 0 reduces second and rank 1 first: both wait for an all_reduce, and it is not one call."""
+    orders = (("broadcast", "all_reduce"), ("all_reduce", "broadcast"), ("broadcast", "all_reduce"))
+    for rank, order in enumerate(orders):
+        handles = {name: made.call(rank, name, n, n, ONE, lent=True) for n, name in enumerate(order)}
+        made.wait(rank, handles["all_reduce"], 2, None, line=14)
+    assert [wait.call for wait in end_of(made).waits] == [
+        f"wait for all_reduce float32[4] #{number} at prog.py:14" for number in (2, 1, 2)
+    ]
+
+
 def test_shapes_may_differ_where_they_hold_as_much(made):
     made.call(0, "broadcast", 0, None, ONE)
     made.call(1, "broadcast", 0, None, Part(dtype="float32", shape=(2, 2), size=16))

@@ -153,7 +153,7 @@ def test_the_sentence_of_a_window_is_of_the_window(tmp_path):
     whole = pp.pictures.program(tmp_path)
     assert "Ranks 0 and 2 stood 900 ms in all_reduce (prog.py:3), until rank 1 called" in whole.finding
     part = pp.pictures.program(tmp_path, from_ms=950, until_ms=1060, names={1: "the late one"})
-    assert "Between 950 and 1060 ms ranks 0 and 2 stood 50 ms in all_reduce" in part.finding
+    assert "Between 950 and 1051 ms ranks 0 and 2 stood 50 ms in all_reduce" in part.finding
     assert {"rank 1", "the late one"} <= set(texts(part.figure))
     assert_legible(part.figure)
 
@@ -189,6 +189,17 @@ def test_the_shut_down_is_cut_unless_somebody_is_left_in_a_call(tmp_path):
     picture = pp.pictures.program(tmp_path)
     assert picture.figure.axes[0].get_xlim()[1] > 100
     assert "shut-down" in texts(picture.figure)
+
+
+def test_a_group_that_nobody_else_made_is_named_alike_where_the_program_ended_with_it(tmp_path):
+    made = MadeCalls(tmp_path, 2)
+    made.call(1, "new_group", 0, 100, op="[1]", makes="1", line=9)
+    for rank, number in ((0, "1"), (1, "2")):
+        error = "DistStoreError: timeout"
+        made.call(rank, "new_group", 101, 3101, op="[0, 1]", makes=number, line=13, error=error)
+        made.left(rank, 3102, error)
+    said = texts(pp.pictures.program(tmp_path).figure)
+    assert "looked under name 2, to which rank 0 never came (prog.py:13, 3.0 s)" in said
 
 
 def test_a_group_that_could_not_be_made_is_shown_with_its_name_on_each_rank(tmp_path):
@@ -503,3 +514,39 @@ def test_no_two_calls_look_alike_and_a_band_of_ddp_is_seen(tmp_path):
     first, second = artists(pp.pictures.program(tmp_path), Polygon)
     faint = {style.OTHER_CALLS[0].lower()}
     assert not faint & {to_hex(first.get_facecolor()), to_hex(second.get_facecolor())}
+
+
+def test_a_page_says_what_a_rank_does_between_its_calls_and_how_long_a_period_is(tmp_path):
+    made = MadeCalls(tmp_path, 2)
+    for n in range(3):
+        made.recv(1, 0, 100 * n, 100 * n + 51, line=9)
+        made.send(0, 1, 100 * n + 50, 100 * n + 51, line=4)
+    picture = pp.pictures.program(
+        tmp_path,
+        work={(0, "send"): "encode {}".format, (1, "recv"): "a text that has no room here at all".format},
+        spans={"one period": ((0, "send", 1), (0, "send", 2))},
+    )
+    said = texts(picture.figure)
+    assert {"encode 0", "encode 1", "encode 2", "one period: 100 ms"} <= set(said)
+    assert not any("no room" in text for text in said)
+    lines = [line for line in picture.figure.axes[0].lines if line.get_gid() == "span"]
+    assert [float(x) for x in lines[0].get_xdata()] == [150, 250]
+    assert_legible(picture.figure)
+
+
+def test_a_span_to_a_call_that_was_not_made_is_refused(steps):
+    with pytest.raises(pp.PlanError, match="no call number 9 of send on rank 0"):
+        pp.pictures.program(steps.folder, spans={"period": ((0, "send", 0), (0, "send", 9))})
+
+
+def test_a_program_may_end_before_a_call_that_has_a_word(steps):
+    said = texts(pp.pictures.program(steps.folder, work={(1, "send"): "generate {}".format}).figure)
+    assert "rank 1" in said
+    assert not any("generate" in text for text in said)
+
+
+def test_without_bands_nothing_joins_the_ranks_of_a_collective(steps):
+    picture = pp.pictures.program(steps.folder, bands=False)
+    assert artists(picture, Polygon) == []
+    assert "one call of the ranks that came" not in texts(picture.figure)
+    assert "came last" in texts(picture.figure)
