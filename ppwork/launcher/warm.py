@@ -42,7 +42,9 @@ AT_IMPORT = (
     "NUMEXPR_", "NVIDIA_", "OMP_", "OPENBLAS_", "PYTHON", "PYTORCH_", "TORCH",
 )  # fmt: skip
 """Beginnings of the names of variables that count at the import of Python, numpy or torch."""
-AT_USE = frozenset({"TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "TORCH_DISTRIBUTED_DEBUG", SAFE_PATH_VARIABLE})
+AT_USE = frozenset({
+    "PYTHONFAULTHANDLER", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "TORCH_DISTRIBUTED_DEBUG", SAFE_PATH_VARIABLE,
+})  # fmt: skip
 """Variables with such a name that are read when they are needed, or again in a fork (``warm_server``)."""
 LARGEST = 1 << 20
 """Bytes of one message: a command and its environment."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import faulthandler
 import fcntl
 import functools
 import importlib
@@ -221,6 +222,8 @@ def _settle(start: Start) -> None:
     os.environ.clear()
     os.environ.update(start.environment)
     show_as(start.command, start.environment)
+    if start.environment.get("PYTHONFAULTHANDLER"):
+        faulthandler.enable()
     if torch := sys.modules.get("torch"):
         torch.distributed.set_debug_level_from_env()  # as its import does
     importlib.invalidate_caches()  # a stage may have been written since

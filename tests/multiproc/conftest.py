@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from checkout import SUPPORT
+from kernels import kernel
 from launched_jobs import all_gone
 from started_ranks import WARNINGS, Ranks, start_rank
 from waiting import descendants
@@ -65,6 +66,13 @@ def no_process_is_left():
     for process in left:
         process.kill()
     assert not names, f"left running: {names}"
+
+
+@pytest.fixture(scope="module")
+def messages_of(warm_unless_marked_cold):
+    """What a cell publishes: all that a file has run in one kernel."""
+    with kernel() as run:
+        yield run
 
 
 @pytest.fixture

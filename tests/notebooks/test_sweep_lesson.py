@@ -15,6 +15,7 @@ import pytest
 from launched_jobs import all_gone
 
 from ppwork.process import WARM_VARIABLE
+from ppwork.records.pulse import read_pulse
 
 pytestmark = pytest.mark.notebook
 
@@ -45,11 +46,11 @@ def lesson(tmp_path):
     nbformat.write(notebook, tmp_path / "lesson.ipynb")
 
 
-def start(folder) -> subprocess.Popen[str]:
+def start(folder, launcher) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "ppwork", "sweep", "lesson.ipynb", "--out", "mine"]
     command += ["--grid", f"chunks=2,{LONG}", "--set", "mesh_size=1"]
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job inherits it ignored
-    warm = {**os.environ, WARM_VARIABLE: "1"}
+    warm = {**os.environ, WARM_VARIABLE: str(launcher.address)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, cwd=folder, env=warm, **pipes)
 
@@ -59,30 +60,39 @@ def table(folder) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def wait_for(fact, process) -> None:
+def wait_for(fact, process):
     end = time.monotonic() + LIMIT_S
-    while not fact():
+    while not (found := fact()):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < end
         time.sleep(0.05)  # the interval of asking
+    return found
+
+
+def ranks_in(point) -> list[psutil.Process]:
+    """The two ranks of a point's first run, once both are there and rank 0 has begun."""
+    for spans in point.glob("runs/*/spans-rank0.jsonl"):
+        pulses = [read_pulse(spans.parent, rank) for rank in range(2)]
+        return [pulse.process() for pulse in pulses] if all(pulses) else []
+    return []
 
 
 @pytest.mark.timeout(480)
-def test_a_sweep_goes_on_where_ctrl_c_ended_it(tmp_path):
+def test_a_sweep_goes_on_where_ctrl_c_ended_it(tmp_path, kernel_launcher):
     second = tmp_path / "mine" / f"02-chunks={LONG}"
-    with start(tmp_path) as first:
-        wait_for(lambda: list(second.glob("runs/*/spans-rank0.jsonl")), first)
-        family = psutil.Process(first.pid).children(recursive=True)
+    with start(tmp_path, kernel_launcher) as first:
+        ranks = wait_for(lambda: ranks_in(second), first)
+        family = [*psutil.Process(first.pid).children(recursive=True), ranks[0].parent(), *ranks]
         os.kill(first.pid, signal.SIGINT)
         said = first.communicate(timeout=30)
         assert first.returncode == 130, said
     assert all_gone(family, 5.0) == []
-    assert len(family) >= 4  # papermill, kernel, torchrun, ranks
+    assert len(family) >= 5  # papermill, kernel, torchrun, ranks
     rows = table(tmp_path)
     assert [row["point_state"] for row in rows] == ["ok", "ok", "interrupted"]
     period_ms = float(rows[0]["period_ms"])
 
-    with start(tmp_path) as again:
+    with start(tmp_path, kernel_launcher) as again:
         output, told = again.communicate(timeout=LIMIT_S)
     assert again.returncode == 0, told
     assert "1/2 chunks=2: ok" in told

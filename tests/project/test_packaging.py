@@ -11,7 +11,7 @@ import tomllib
 from importlib.metadata import distribution
 
 import yaml
-from checkout import ROOT
+from checkout import EXAMPLES, ROOT
 from packaging.requirements import Requirement
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -106,9 +106,11 @@ def test_a_program_of_ones_own_needs_torch_numpy_msgspec_and_psutil_only(tmp_pat
     names = {NAME.match(text)[0] for text in PROJECT["project"]["dependencies"]}
     assert names == {"torch", "numpy", "msgspec", "psutil"}
     (tmp_path / "sitecustomize.py").write_text(WITHOUT_EXTRAS.format(absent=extras()))
-    program = ROOT / "docs" / "examples" / "prototype.py"
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"]
-    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{program.parent}"}
+    program = tmp_path / "prototype.py"
+    of_two = (EXAMPLES / program.name).read_text().replace("mesh_size=2", "mesh_size=1")
+    program.write_text(of_two)
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{EXAMPLES}"}
     answer = subprocess.run(
         [sys.executable, *torchrun, str(program), str(tmp_path / "run")],
         env=environment, capture_output=True, text=True, check=False, timeout=110,

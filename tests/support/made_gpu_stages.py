@@ -62,7 +62,7 @@ def made(backend, gpus):
             60,
             [
                 Step("leaves somebody behind", [program(HIDDEN, FOLDER)], output),
-                Step("hangs", [program(HANGS, FOLDER)], output, limit_s=15.0),
+                Step("hangs", [program(HANGS, FOLDER)], output, limit_s=6.0),
                 Step("comes after", [("echo", "three")], output),
             ],
         ),

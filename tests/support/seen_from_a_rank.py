@@ -10,7 +10,8 @@ from pathlib import Path
 
 import psutil
 
-RANK = os.environ["RANK"]
+RANK, WORLD = os.environ["RANK"], int(os.environ["WORLD_SIZE"])
+IS_LAST = int(RANK) == WORLD - 1
 myself = psutil.Process()
 sys.stdout.write(
     json.dumps(
@@ -39,17 +40,17 @@ sys.stdout.write(
 # Who ends first has the other one ended: each waits until both have said what they see.
 folder = Path(sys.argv[2])
 (folder / f"said-{os.getppid()}-{RANK}").touch()
-while not all((folder / f"said-{os.getppid()}-{r}").exists() for r in range(int(os.environ["WORLD_SIZE"]))):
+while not all((folder / f"said-{os.getppid()}-{r}").exists() for r in range(WORLD)):
     time.sleep(0.01)
 match sys.argv[1]:
-    case "raise" if RANK == "1":
+    case "raise" if IS_LAST:
         raise ValueError("boom")
-    case "exit 3" if RANK == "1":
+    case "exit 3" if IS_LAST:
         sys.stderr.write("leaving\n")
         sys.exit(3)
-    case "killed" if RANK == "1":
+    case "killed" if IS_LAST:
         os.kill(os.getpid(), signal.SIGKILL)
-    case "stopped" if RANK == "1":
+    case "stopped" if IS_LAST:
         os.kill(os.getpid(), signal.SIGSTOP)
     case "well":
         sys.exit()

@@ -48,8 +48,6 @@ JOBS = {
     "killed": ("killed.py", {}),
     "hang": ("missing.py", {"PYTHONFAULTHANDLER": "1"}),
 }
-COLD = ("hang",)
-"""What a fork of a warm launcher cannot have is in it: a variable that Python reads at its start."""
 STAYS = ("missing",)
 """In these rank 2 does not end by itself: torchrun does it."""
 
@@ -78,7 +76,7 @@ def run_job(name: str, folder: Path) -> None:
     alone = {"GLOO_SOCKET_IFNAME": "lo", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", **more}
     with (
         (folder / "console.log").open("wb") as console,
-        running(command, {**child_environment(1), **alone}, console, warm=name not in COLD, seats=3) as agent,
+        running(command, {**child_environment(1), **alone}, console, warm=True, seats=3) as agent,
     ):
         with torchrun_held(agent) as ranks:
             if name == "hang":
@@ -86,6 +84,7 @@ def run_job(name: str, folder: Path) -> None:
             ends = len(ranks) - (name in STAYS)
             wait_for(lambda: sum(rank.status() == psutil.STATUS_ZOMBIE for rank in ranks) == ends, 2 * END_S)
         assert agent.wait(2 * END_S) == 1
+    assert "started cold" not in (folder / "console.log").read_text()
 
 
 @contextmanager

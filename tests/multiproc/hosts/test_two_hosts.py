@@ -77,15 +77,3 @@ def test_a_rank_killed_on_another_host_is_named_with_both_folders_and_nobody_wit
     for found in (by_folders, pp.diagnose(tmp_path / "whole"), pp.diagnose(job.logs)):
         assert found.cause.rank == 2, found.text
         assert "was killed by SIGKILL" in found.text
-
-
-def test_a_folder_that_is_taken_on_another_host_is_refused_on_every_rank(tmp_path):
-    """What a run before left there would be read as this one's."""
-    left = tmp_path / "hostb" / "run" / "failure-rank2.json"
-    left.parent.mkdir(parents=True)
-    left.write_text("of a run before")
-    with job_over(tmp_path, EXAMPLES / "prototype.py", "{local}/run") as job:
-        assert all(job.wait())
-    for log in job.logs:
-        assert "exists and is not empty; nothing was overwritten. That is on hostb" in log.read_text()
-    assert left.read_text() == "of a run before"

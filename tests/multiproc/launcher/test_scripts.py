@@ -6,7 +6,6 @@ import re
 import time
 
 import pytest
-from kernels import messages_of
 from waiting import END_S, wait_for
 
 import ppwork as pp
@@ -95,10 +94,10 @@ def test_a_program_past_its_limit_is_stopped_and_the_rank_that_never_came_is_nam
     assert f"{program}:9" in run.failure.what
 
 
-def test_the_code_of_a_cell_runs_on_ranks_and_shows_what_they_printed(tmp_path):
-    cell = f"get_ipython().run_line_magic('load_ext', 'ppwork')\nimport os; os.chdir({str(tmp_path)!r})\n"
+def test_the_code_of_a_cell_runs_on_ranks_and_shows_what_they_printed(tmp_path, messages_of):
+    cell = "get_ipython().run_line_magic('load_ext', 'ppwork')\n"
     cell += f"get_ipython().run_cell_magic('ranks', '2 --file cell.py', {PROGRAM!r})"
-    seen = messages_of(cell, XDG_RUNTIME_DIR=str(tmp_path))
+    seen = messages_of(cell, tmp_path, XDG_RUNTIME_DIR=str(tmp_path))
     # The live view's place has the program at its end; there is no second copy of it.
     (result,) = [m["content"]["data"] for m in seen if m["msg_type"] == "update_display_data"]
     assert not [m for m in seen if m["msg_type"] == "execute_result"]
@@ -110,10 +109,10 @@ def test_the_code_of_a_cell_runs_on_ranks_and_shows_what_they_printed(tmp_path):
     wait_for((tmp_path / "runs").exists)
 
 
-def test_a_cell_that_fails_shows_where_its_ranks_stood_above_the_error(tmp_path):
-    cell = f"get_ipython().run_line_magic('load_ext', 'ppwork')\nimport os; os.chdir({str(tmp_path)!r})\n"
+def test_a_cell_that_fails_shows_where_its_ranks_stood_above_the_error(tmp_path, messages_of):
+    cell = "get_ipython().run_line_magic('load_ext', 'ppwork')\n"
     cell += f"get_ipython().run_cell_magic('ranks', '2 --file cell.py raise', {PROGRAM!r})"
-    seen = messages_of(cell, XDG_RUNTIME_DIR=str(tmp_path), PPWORK_NONINTERACTIVE="1")
+    seen = messages_of(cell, tmp_path, XDG_RUNTIME_DIR=str(tmp_path), PPWORK_NONINTERACTIVE="1")
     (shown,) = [m["content"]["data"] for m in seen if m["msg_type"] == "display_data"]
     assert "its program ended with ValueError: boom" in shown["text/html"]
     (error,) = [m["content"] for m in seen if m["msg_type"] == "error"]

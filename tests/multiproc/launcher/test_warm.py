@@ -34,7 +34,8 @@ pytestmark = [
 ]  # some import torch four times
 
 SEEN = SUPPORT / "seen_from_a_rank.py"
-ENDS = ["well", "raise", "exit 3", "killed", "stopped"]
+ENDS = {"well": 2, "raise": 2, "exit 3": 1, "killed": 1, "stopped": 2}
+"""Of the last rank, and how many ranks there are."""
 OF_ONE_RUN = {"MASTER_PORT", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_RUN_ID", STORE_VARIABLE, WARM_VARIABLE}
 LONG = """
 import sys, ppwork as pp
@@ -84,13 +85,15 @@ def test_a_program_sees_is_seen_and_ends_the_same(monkeypatch, tmp_path, end):
     warm, cold = both(
         monkeypatch,
         tmp_path,
-        lambda out: pp.launch_script(SEEN, nproc=2, arguments=(end, str(tmp_path)), out=out, check=False),
+        lambda out: pp.launch_script(
+            SEEN, nproc=ENDS[end], arguments=(end, str(tmp_path)), out=out, check=False
+        ),
     )
     assert warm.exit_code == cold.exit_code == (0 if end == "well" else 1)
     assert names_of(warm.run_dir) == names_of(cold.run_dir)
     texts = [comparable(run.failure.what if run.failure else "well", run.run_dir) for run in (warm, cold)]
     assert texts[0] == texts[1]
-    for rank in range(2):
+    for rank in range(ENDS[end]):
         sights = [json.loads(run.printed(rank).replace(str(run.run_dir), "RUN")) for run in (warm, cold)]
         for sight in sights:
             assert sight["shown as"] == sight["started as"]

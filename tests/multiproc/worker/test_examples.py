@@ -11,6 +11,9 @@ from checkout import EXAMPLES, ROOT, SUPPORT
 from plain_torchrun import torchrun, torchrun_to_its_end
 
 import ppwork as pp
+from ppwork.launcher.torchrun import child_environment
+from ppwork.launcher.warm import WarmLauncher
+from ppwork.process import WARM_VARIABLE
 from ppwork.records.run import log_file
 from ppwork.records.spans import Span, read_entries
 
@@ -18,6 +21,26 @@ pytestmark = pytest.mark.multiproc
 
 PORTING = EXAMPLES / "porting"
 MOST_LINES = {"plain": 70, "own_loop": 30, "stages": 25}
+IMPORTS = """\
+import contextlib, os, warnings
+import torch._dynamo.backends.debugging, torch.distributed.fsdp, torch.distributed.tensor.parallel
+with contextlib.suppress(ImportError), warnings.catch_warnings(action="ignore"):
+    import transformers.models.llama.modeling_llama
+os.environ.pop("TORCHINDUCTOR_CACHE_DIR", None)  # set by these imports
+"""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def imported_once(tmp_path_factory, warm_unless_marked_cold):
+    """A warm launcher with the imports of the Llamas, which take each process longer than torch."""
+    folder = tmp_path_factory.mktemp("imports")
+    (folder / "sitecustomize.py").write_text(IMPORTS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(folder))
+        launcher = WarmLauncher(child_environment(1))
+        patch.setenv(WARM_VARIABLE, str(launcher.address))
+        yield
+        launcher.close()
 
 
 def test_two_pipelines_in_one_job_have_a_folder_each_and_leave_the_jobs_group_alone(tmp_path):
@@ -77,21 +100,17 @@ def test_stages_hold_the_llama_as_torch_splits_or_shards_it(words, tmp_path, mon
     assert summary["verified_chunks"] == 8
 
 
-@pytest.mark.timeout(240)  # each rank traces the model
 def test_a_compiled_llama_says_the_same(words, tmp_path, monkeypatch):
     """Its collectives are functional ones, and are compared in the first chunks."""
     run = launched(tmp_path, monkeypatch, "llama:Words", "llama:Compiled", options={"backend": "aot_eager"})
     assert run.summary["figures"]["said"] == words[0]
 
 
-@pytest.mark.timeout(300)  # five processes import it
 @pytest.mark.skipif(
     find_spec("transformers") is None, reason='transformers is not here: pip install "ppwork[examples]"'
 )
 def test_a_llama_of_transformers_equals_itself_in_one_process(tmp_path, monkeypatch):
     names = "llama_transformers:Words", "llama_transformers:Llama"
-    # Its own deprecations are its own.
-    monkeypatch.delenv("PYTHONWARNINGS", raising=False)
     summary = launched(tmp_path, monkeypatch, *names, verify=True).summary
     first, second = summary["figures"]["said"]
     assert len({*first, *second}) > 2

@@ -44,7 +44,12 @@ def can_have_another_name() -> bool:
         return False
 
 
-@pytest.mark.skipif(not can_have_another_name(), reason="this kernel or user may not give a host a name")
+needs_another_name = pytest.mark.skipif(
+    not can_have_another_name(), reason="this kernel or user may not give a host a name"
+)
+
+
+@needs_another_name
 def test_hosts_that_share_a_file_system_share_the_folder(tmp_path, start_ranks):
     """The second host's first rank would find it taken, and refuse it on every rank."""
     here = [str(EXAMPLES / "prototype.py"), str(tmp_path / "run")]
@@ -54,6 +59,23 @@ def test_hosts_that_share_a_file_system_share_the_folder(tmp_path, start_ranks):
     hosts = {rank: host_of(name) for rank, name in clock_names(run.entries_by_rank).items()}
     assert hosts == {0: os.uname().nodename, 1: "elsewhere", 2: "elsewhere"}
     assert run.summary["chunks"] == 6
+
+
+@needs_another_name
+def test_a_folder_that_is_taken_on_another_host_is_refused_on_every_rank(tmp_path, start_ranks, capfd):
+    """What a run before left there would be read as this one's."""
+    program = str(EXAMPLES / "prototype.py")
+    left = tmp_path / "there" / "failure-rank2.json"
+    left.parent.mkdir()
+    left.write_text("of a run before")
+    here = [program, str(tmp_path / "here")]
+    there = ["-c", START, *ELSEWHERE, sys.executable, program, str(left.parent)]
+    assert start_ranks([here, here, there]).wait(60) == [1, 1, 1]
+    said = capfd.readouterr().err
+    words = "exists and is not empty; nothing was overwritten. That is on elsewhere, where rank 2 runs."
+    told = re.findall(rf"^\[rank(\d)\]: \S*PlanError: .*{re.escape(words)}", said, re.MULTILINE)
+    assert {*told} == {*"012"}, said
+    assert left.read_text() == "of a run before"
 
 
 BAD = 4
