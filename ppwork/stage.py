@@ -243,6 +243,19 @@ class Generator(Protocol):
 STAGE0_METHODS = ("encode", "decode")
 STAGE1_METHODS = ("step",)
 """What a stage must have; ``context_frames``, ``finish``, ``reset_cache`` and ``recompute`` have defaults."""
+CALLED_WITH = {
+    "encode": ("chunk_index",),
+    "context_frames": ("chunk_index",),
+    "decode": ("chunk_index", "tensors"),
+    "finish": (),
+    "reset_cache": (),
+    "recompute": ("context_frames",),
+    "step": ("tensors", "step_index", "num_steps"),
+}
+"""What each method is called with, by place."""
+OFFERED = {"decode": ("metadata", "result_metadata"), "step": ("metadata",)}
+"""By name, where the method has such a parameter."""
+_OPTIONAL = {STAGE0_METHODS: ("context_frames", "finish"), STAGE1_METHODS: ("reset_cache", "recompute")}
 
 
 def load_stage(path: str, methods: tuple[str, ...], *, search: Path | None = None) -> type:
@@ -255,8 +268,9 @@ def load_stage(path: str, methods: tuple[str, ...], *, search: Path | None = Non
             found.
 
     Raises:
-        PlanError: The path is not ``module:Class``, does not import, or the class lacks a method
-            (seen by the launcher before any rank starts, and by every rank that loads it).
+        PlanError: The path is not ``module:Class``, does not import, or the class lacks a method, or has one
+            with other parameters (seen by the launcher before any rank starts, and by every rank that loads
+            it).
     """
     module_name, _, class_name = path.partition(":")
     if not module_name or not class_name:
@@ -290,7 +304,37 @@ def load_stage(path: str, methods: tuple[str, ...], *, search: Path | None = Non
             check_first=f"a stage needs {', '.join(methods)}; `ppwork new` writes an example",
         )
     _check_constructor(path, stage)
+    check_methods(stage, methods)
     return stage
+
+
+def check_methods(stage: type, methods: tuple[str, ...]) -> None:
+    """Refuse a stage with a method that cannot be called as the runtime will, by its signature.
+
+    Args:
+        stage: Its class.
+        methods: ``STAGE0_METHODS`` or ``STAGE1_METHODS``; those that have defaults are looked at, too.
+
+    Raises:
+        PlanError: Names the method, with file and line.
+    """
+    for name in (*methods, *_OPTIONAL.get(methods, ())):
+        method = inspect.getattr_static(stage, name, None)
+        if not inspect.isfunction(method):
+            continue  # a default, or something that Python alone knows how to call
+        signature = inspect.signature(method, follow_wrapped=False)
+        by_name = {given: None for given in OFFERED.get(name, ()) if given in signature.parameters}
+        try:
+            signature.bind(None, *CALLED_WITH[name], **by_name)
+        except TypeError as error:
+            at = f"{method.__code__.co_filename}:{method.__code__.co_firstlineno}"
+            may = f"; it may also have {' and '.join(OFFERED[name])}" if name in OFFERED else ""
+            given = ", ".join(CALLED_WITH[name])
+            raise PlanError(
+                f"The stage's {name} is called with ({given}), and {stage.__qualname__}.{name} is "
+                f"{name}{signature}, {at}: {error}.",
+                check_first=f"write `def {name}({', '.join(['self', *CALLED_WITH[name]])}):`{may}",
+            ) from None
 
 
 def _check_constructor(path: str, stage: type) -> None:

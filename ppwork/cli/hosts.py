@@ -51,7 +51,7 @@ def _facts(host: Host) -> dict[str, object]:
     assert looked is not None  # noqa: S101
     return {
         "host": host.name,
-        "network": f"{host.address} ({host.interface})",
+        "network": f"{host.own.address} ({host.own.interface})",
         "round_trip": duration(2e-9 * offset.error_ns) if offset is not None else "not measured",
         "clock_ahead": f"{offset.offset_ns / 1e9:.6f} s" if offset is not None else "not measured",
         "free": f"{looked.free_mb / 1e3:.1f} GB",

@@ -17,8 +17,9 @@ from ppwork.launcher.registry import RunEntry, own_runs, stop
 from ppwork.pictures.tables import Table
 from ppwork.plan import Plan
 from ppwork.records.collect import collect
-from ppwork.records.pulse import PulseState, read_pulse
+from ppwork.records.pulse import LONG_PAUSE_S, PulseState, nothing_to_encode, read_pulse
 from ppwork.records.run import LaunchEnd
+from ppwork.records.threads import dead_threads
 
 
 def list_runs(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
@@ -41,7 +42,7 @@ def list_runs(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] 
         return
     rows = []
     for run in runs:
-        ranks = ", ".join(map(_in_words, run["ranks"]))
+        ranks = run.get("waits") or ", ".join(map(_in_words, run["ranks"]))
         age = f"{run['age_s']:.0f} s" if "age_s" in run else ""
         launcher = f"job {run['job']}, {run['state']}" if "job" in run else str(run["launcher"])
         rows.append([run["run_dir"], age, ranks, launcher, str(run.get("torchrun", ""))])
@@ -79,6 +80,7 @@ def _facts(run: RunEntry) -> dict[str, Any]:
         "launcher": run.launcher.pid,
         "torchrun": run.agent.pid,
         "ranks": _ranks(Path(run.run_dir)),
+        **({"waits": run.waits} if run.waits else {}),
     }
 
 
@@ -113,6 +115,8 @@ def _ranks(run_dir: Path) -> list[dict[str, Any]]:
             "pid": pulse.pid if pulse else None,
             "doing": pulse.doing if pulse else "",
             "chunk_index": pulse.ids.get("chunk_index") if pulse else None,
+            "paused_s": pulse.paused_s if pulse else 0.0,
+            "dead_threads": [str(thread) for thread in dead_threads(run_dir, rank)],
         }
         for rank, pulse in enumerate(pulses)
     ]
@@ -121,12 +125,15 @@ def _ranks(run_dir: Path) -> list[dict[str, Any]]:
 def _in_words(rank: dict[str, Any]) -> str:
     """Return a rank as the table has it.
 
-    >>> _in_words({"rank": 1, "state": "busy", "pid": 4711, "doing": "generate", "chunk_index": 3})
-    '1:busy (pid 4711, generate of chunk 3)'
+    >>> _in_words({"rank": 0, "state": "busy", "pid": 4711, "doing": "encode", "chunk_index": 3,
+    ...            "paused_s": 83.2, "dead_threads": ["thread 'reader' died of OSError"]})
+    "0:busy (pid 4711, encode of chunk 3, nothing to encode for 83 s, thread 'reader' died of OSError)"
     """
     chunk = "" if rank["chunk_index"] is None else f" of chunk {rank['chunk_index']}"
     facts = [f"pid {rank['pid']}"] if rank["pid"] else []
     facts += [rank["doing"] + chunk] if rank["doing"] else []
+    facts += [nothing_to_encode(rank["paused_s"])] if rank["paused_s"] >= LONG_PAUSE_S else []
+    facts += rank["dead_threads"]
     return f"{rank['rank']}:{rank['state']}" + (f" ({', '.join(facts)})" if facts else "")
 
 
@@ -159,6 +166,9 @@ def diagnose_command(
         ),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="Exit with 1 if something failed; else 0 is: it was told.")
+    ] = False,
 ) -> None:
     """Say which rank failed first and why, who waited for whom, and what to check first."""
     diagnosis = diagnose(runs)
@@ -166,3 +176,5 @@ def diagnose_command(
         write_json(diagnosis.to_dict())
     else:
         write_text(diagnosis.text)
+    if exit_code and diagnosis.cause is not None:
+        raise typer.Exit(1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -9,16 +11,23 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ppwork.launcher.launch import launch
 from ppwork.launcher.nodes.places import Places
+from ppwork.launcher.view import NoView
 from ppwork.pictures.tables import Table
 from ppwork.plan import Plan
+from ppwork.protocol.bounds import Bounds
+from ppwork.protocol.topology import STAGE0_RANK
+from ppwork.records.pulse import nothing_to_encode, read_pulse
 from ppwork.records.run import Run, rows_of
 from ppwork.records.spans import FIGURES, Entry, Instant
+from ppwork.records.threads import dead_threads
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 MOST_METRICS = 3
 """As many fit beside the bar."""
+EVERY_S = 1.0
+"""Between two looks at what a run goes on with."""
 
 
 class Shown:
@@ -53,6 +62,10 @@ class Shown:
         if not self._last_ns:
             self._progress.update(self._task, description=words)
 
+    def say(self, line: str) -> None:
+        """Print a line above the bar."""
+        self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
     def entry(self, entry: Entry) -> None:
         """Take an entry of rank 0's spans."""
         if not isinstance(entry, Instant) or entry.name != "emit":
@@ -65,6 +78,39 @@ class Shown:
         is_last = number == self._progress.tasks[0].total
         doing = "verifying" if self._plan.verify and is_last else "chunks"
         self._progress.update(self._task, completed=number, description=doing, figures=figures)
+
+
+class Warnings(NoView):
+    """Says on the console what a run goes on with: a thread that died, a source that has no chunk for long.
+
+    Args:
+        plan: Of the run.
+        run_dir: Its folder.
+        say: Takes each line, once.
+    """
+
+    def __init__(self, plan: Plan, run_dir: Path, say: Callable[[str], None]) -> None:
+        self._ranks, self._stall_s = range(plan.world_size), Bounds.of(plan).stall_s
+        self._run_dir, self._say = run_dir, say
+        self._died, self._paused, self._looked_s = set[str](), False, 0.0
+
+    def look(self) -> None:
+        """Look at what the ranks wrote down, once a second."""
+        if (now := time.monotonic()) - self._looked_s < EVERY_S:
+            return
+        self._looked_s = now
+        for rank in self._ranks:
+            for line in (f"rank {rank}: {thread}" for thread in dead_threads(self._run_dir, rank)):
+                if line not in self._died:
+                    self._died.add(line)
+                    self._say(f"{line}; the run goes on without it")
+        pulse = read_pulse(self._run_dir, STAGE0_RANK)
+        paused_s = pulse.paused_s if pulse is not None else 0.0
+        if not paused_s:
+            self._paused = False
+        elif paused_s > self._stall_s and not self._paused:
+            self._paused = True
+            self._say(f"rank 0: {nothing_to_encode(paused_s)}: encode says NOT_YET")
 
 
 def launch_with_bar(
@@ -88,6 +134,7 @@ def launch_with_bar(
             limit_s=limit_s,
             on=on,
             queued=queued,
+            view=lambda resolved, run_dir: Warnings(resolved, run_dir, shown.say),
         )
 
 

@@ -136,6 +136,7 @@ class Diagnosis:
             "failed": self.cause is not None,
             "cause": msgspec.to_builtins(self.cause),
             "others": msgspec.to_builtins(self.others),
+            "seen": list(self.seen),
             "waits": [wait._asdict() for wait in self.waits],
             "flight": list(self.flight),
             "unknown": list(self.unknown),

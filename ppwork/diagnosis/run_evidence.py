@@ -39,6 +39,7 @@ from ppwork.records.hosts import HostsRecord
 from ppwork.records.pulse import PulseView, read_pulse
 from ppwork.records.run import SUMMARY_FILE, TORCHRUN_LOG, LaunchEnd, log_file, odd_results
 from ppwork.records.spans import Entry, read_entries
+from ppwork.records.threads import DeadThread, dead_threads
 from ppwork.timeline.measures import differing_chunks
 
 MEANINGS = {
@@ -249,6 +250,10 @@ class RunEvidence:
         printed, last_words = split_by_rank(self.torchrun_text, self.report.ranks)[0].get(rank, ([], []))
         return "\n".join(printed + last_words)
 
+    def dead_threads(self, rank: int) -> list[DeadThread]:
+        """Return the threads of a rank that died, by what it wrote down."""
+        return dead_threads(self.home(rank), rank)
+
     def last_point(self, rank: int) -> str:
         """Return a rank's newest step or commitment point with its chunk; what its pulse said before any."""
         of_calls = [entry for entry in self.entries.get(rank, []) if entry.call_id >= 0]
@@ -351,7 +356,7 @@ class RunEvidence:
             is_gone = rank in self.pulses and self.pulses[rank].here and self.pulses[rank].process() is None
             if is_gone and not self.torchrun_log.exists():  # of somebody else's torchrun, whose report it has
                 return "was ended by a signal such as SIGKILL, by an abort or by os._exit,"
-            return "is not in torchrun's report"
+            return "is not in torchrun's report" if self.report.codes else "left no exit code"
         if self.ended_by_torchrun(rank):
             return "was ended by torchrun"
         if code == -signal.SIGTERM:

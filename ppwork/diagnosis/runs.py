@@ -22,6 +22,7 @@ The order of evidence, from the surest to the weakest:
    may be a host or the network, and no rank (``hosts``).
 7. Else the first symptom is the answer, and the sentence says that it is none but a symptom.
 8. No record at all: the run went well, still runs, or never began; torchrun's last lines are shown.
+   Where all ranks are gone and our launcher left no word, not even symptoms count: it was killed.
 9. A KeyboardInterrupt is no rank's failure: the run was interrupted.
 
 Who waited for whom is read from the time before the first record, because an error ends the spans that it
@@ -51,11 +52,11 @@ from ppwork.diagnosis.uneven import beside, ledger_difference, uneven, widened
 from ppwork.diagnosis.waits import roots, waits_of
 from ppwork.errors import PeerTimeoutError, PlanError, StuckError, named_chunks, named_ranks
 from ppwork.plan import Plan
-from ppwork.process import PAST_LIMIT, TORCHRUN_HUNG, TORCHRUN_STOPPED
+from ppwork.process import PAST_LIMIT, STOPPED, TORCHRUN_HUNG, TORCHRUN_STOPPED
 from ppwork.protocol.backend_errors import SILENT_PEER_CHECK, without_noise
 from ppwork.records.failure import FailureRecord, first_cause
 from ppwork.records.flight import differences
-from ppwork.records.run import FinishedProgram
+from ppwork.records.run import TORCHRUN_LOG, FinishedProgram
 from ppwork.records.spans import Instant
 
 HANGS = ("PeerTimeoutError", "PeerFrozenError", "StuckError", "PastLimit")
@@ -97,9 +98,12 @@ def diagnose(
     written = first_cause(evidence.records, evidence.apart)
     if end is not None and (written is None or written.symptom):
         cause = record_of(evidence, NOBODY, end.error_type, end.what, end.check_first)
+    elif (ended := _ended_by_somebody(evidence)) and (written is None or written.symptom):
+        cause = ended
     elif cause is None or cause.symptom:
         cause = (
-            beside(evidence)
+            _without_launcher(evidence, exit_code)
+            or beside(evidence)
             or alone(evidence, waits)
             or uneven(evidence)
             or _inferred_cause(evidence, statements, waits, cause, exit_code)
@@ -113,6 +117,23 @@ def diagnose(
     if cause.between and (all_of_them := ledger_difference(evidence)) is not None:
         cause = widened(cause, all_of_them)
     return _explained(evidence, statements, cause, waits)
+
+
+def _ended_by_somebody(evidence: RunEvidence) -> FailureRecord | None:
+    """Return the record of a run that somebody asked to end: what its ranks say then is of that."""
+    if (end := evidence.end) is None or end.exit_code != STOPPED or not end.what:
+        return None
+    return record_of(evidence, NOBODY, "Stopped", end.what.partition("\n")[0], end.check_first)
+
+
+def _without_launcher(evidence: RunEvidence, exit_code: int | None) -> FailureRecord | None:
+    """Return the record of a run that was left alone: its launcher writes a last word unless it is killed."""
+    ours = any((folder / TORCHRUN_LOG).exists() for folder in evidence.folders)
+    if not ours or exit_code is not None or evidence.summary is not None or not evidence.all_gone:
+        return None
+    what = "The launcher is gone without a record, and its ranks ended with it: killed hard?"
+    check = "who sent SIGKILL? the kernel's log, if it was out of memory; a batch system, a `kill -9` by hand"
+    return record_of(evidence, NOBODY, "LauncherGone", what, check)
 
 
 def _who_was_silent(waits: tuple[Wait, ...]) -> str:
@@ -168,13 +189,15 @@ def _beside(evidence: RunEvidence) -> tuple[str, ...]:
 
 def _dead_threads(evidence: RunEvidence) -> tuple[str, ...]:
     """Return a line about each rank of which a thread ended in an exception: Python goes on without it."""
-    lines = []
+    lines, went_on = [], "and the rank went on without it"
     for rank in range(evidence.topology.world_size):
-        died = [stack for stack in tracebacks(evidence.text_of(rank)) if stack.above.startswith(IN_THREAD)]
-        if died:
-            at = f" at {frame.at}" if (frame := died[-1].users) is not None else ""
-            error = f"{died[-1].error}: {died[-1].message.partition(chr(10))[0]}"
-            lines.append(f"A thread of rank {rank} died{at} of {error}, and the rank went on without it")
+        written = evidence.dead_threads(rank)
+        lines += [f"On rank {rank} {thread}, {went_on}" for thread in written]
+        shown = [stack for stack in tracebacks(evidence.text_of(rank)) if stack.above.startswith(IN_THREAD)]
+        if shown and not written:  # before the rank could write it down
+            at = f" at {frame.at}" if (frame := shown[-1].users) is not None else ""
+            error = f"{shown[-1].error}: {shown[-1].message.partition(chr(10))[0]}"
+            lines.append(f"A thread of rank {rank} died{at} of {error}, {went_on}")
     return tuple(lines)
 
 
@@ -419,5 +442,5 @@ def _without_a_word(evidence: RunEvidence) -> Diagnosis:
     check += "--redirects 3`, `ppwork diagnose LOGS` reads it"
     places = {rank: f"rank {rank}{_last(evidence, rank) or ' had not begun'}" for rank in evidence.pulses}
     cause = ledger_difference(evidence) or record_of(evidence, NOBODY, "RanksGone", what, check)
-    unknown = _unread(evidence)
-    return Diagnosis(evidence.run_dir, cause, headline=cause.what, places=places, unknown=unknown)
+    seen, unknown = _beside(evidence), _unread(evidence)
+    return Diagnosis(evidence.run_dir, cause, headline=cause.what, seen=seen, places=places, unknown=unknown)

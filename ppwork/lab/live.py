@@ -123,8 +123,8 @@ class LiveView:
 
 def launch(
     plan: Plan,
-    *,
     out: Path | str | None = None,
+    *,
     check: bool = True,
     started: Callable[[Plan, Path], None] | None = None,
     progress: Progress | None = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -16,10 +16,11 @@ from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK
 from ppwork.records.calls import Call
 from ppwork.records.clocks import CLOCK, HOST, clock_offsets
 from ppwork.records.hosts import HostsRecord
-from ppwork.records.pulse import PulseState, read_pulse
+from ppwork.records.pulse import LONG_PAUSE_S, PulseState, nothing_to_encode, read_pulse
 from ppwork.records.run import log_file
 from ppwork.records.spans import Instant, Span, span_file
 from ppwork.records.tail import CallTail, SpanTail, last_lines
+from ppwork.records.threads import dead_threads
 from ppwork.timeline.chunks import WORK
 
 SPANS = 40
@@ -99,7 +100,11 @@ class RunProgress(Facts):
                     self._clocks[rank].append(entry)
         ahead, self.now_ns = self._ahead_of_us(), time.monotonic_ns()
         self.bars = [_bar(rank, s, ahead.get(rank, 0)) for rank, spans in self._spans.items() for s in spans]
-        return [self._rank(rank) for rank in range(self._plan.world_size)]
+        return [self._with_dead_threads(self._rank(rank)) for rank in range(self._plan.world_size)]
+
+    def _with_dead_threads(self, state: RankState) -> RankState:
+        died = map(str, dead_threads(self._run_dir, state.rank))
+        return replace(state, doing="; ".join(filter(None, [state.doing, *died])))
 
     def _ahead_of_us(self) -> dict[int, int]:
         """Return how far each rank's clock is ahead: by the beats, and finer where the ranks have met."""
@@ -133,6 +138,8 @@ class RunProgress(Facts):
             return RankState(rank, role, state, f"was in {doing}" if doing else "", log)
         elif pulse.state in (PulseState.SLOW, PulseState.STUCK) and pulse.here:
             doing += f", for {(time.monotonic_ns() - pulse.since_ns) / 1e9:.0f} s"
+        elif pulse.paused_s >= LONG_PAUSE_S:
+            doing = nothing_to_encode(pulse.paused_s)
         return RankState(rank, role, pulse.state.value, doing, log)
 
 

@@ -177,6 +177,15 @@ def end(processes: Sequence[psutil.Process], polite_s: float) -> list[psutil.Pro
     return alive
 
 
+def family_of(pid: int) -> list[psutil.Process]:
+    """Return a process and all below it, as they are before any of them dies; nothing once it is gone."""
+    try:
+        process = psutil.Process(pid)
+        return [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
 def _alive_after(processes: list[psutil.Process], within_s: float) -> list[psutil.Process]:
     # Not psutil's own wait: it would take the exit code of a child from whoever started it.
     deadline = time.monotonic() + within_s

@@ -6,6 +6,7 @@ new, empty run folder. Torch is never imported here: what needs it is asked of a
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -237,6 +238,23 @@ def new_run_dir(out: Path | str | None, option: str = "--out", beside: Collectio
             check_first=f"`df -h {path.absolute()}`; remove old runs there, or give {option} another disk",
         )
     return path.absolute()
+
+
+@contextlib.contextmanager
+def run_folder(out: Path | str | None, beside: Collection[str] = ()) -> Iterator[Path]:
+    """Make the run folder, as ``new_run_dir``; one that is empty at the end of the body is gone again.
+
+    Raises:
+        PlanError: As of ``new_run_dir``.
+    """
+    was_there = out is not None and Path(out).exists()
+    run_dir = new_run_dir(out, beside=beside)
+    try:
+        yield run_dir
+    finally:
+        if not was_there:
+            with contextlib.suppress(OSError):  # something was written into it
+                run_dir.rmdir()
 
 
 def free_mb(path: Path) -> float:

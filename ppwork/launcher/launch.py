@@ -20,12 +20,12 @@ import msgspec
 from ppwork.diagnosis.report import death
 from ppwork.diagnosis.runs import diagnose
 from ppwork.errors import RecordError, RunFailed, listed
-from ppwork.launcher.checks import free_mb, new_run_dir, resolve
+from ppwork.launcher.checks import free_mb, resolve, run_folder
 from ppwork.launcher.nodes.gather import MOST_WHOLE
 from ppwork.launcher.nodes.muster import Muster
 from ppwork.launcher.nodes.node import FOLDER
 from ppwork.launcher.nodes.places import Places
-from ppwork.launcher.registry import registered, registry
+from ppwork.launcher.registry import LEFT_OVER, registered, registry
 from ppwork.launcher.torchrun import child_environment, followed, running, torchrun
 from ppwork.launcher.view import NoView, Queued, StopAsked, View
 from ppwork.plan import Plan
@@ -60,8 +60,8 @@ Progress = Callable[[Entry], None]
 
 def launch(
     plan: Plan,
-    *,
     out: Path | str | None = None,
+    *,
     check: bool = True,
     started: Callable[[Plan, Path], None] | None = None,
     progress: Progress | None = None,
@@ -100,14 +100,13 @@ def launch(
     """
     steps = _Steps()
     with contextlib.ExitStack() as stack:
-        hosts = None
-        if on is not None:
-            plan, hosts = _called(plan, on, queued, stack)
-        else:
-            plan = resolve(plan)
+        plan = resolve(plan, elsewhere=on is not None)
         registry()  # refused before the run folder is used up
-        run_dir = new_run_dir(out, beside=beside)
-        if hosts is not None:  # a host that is not ready leaves the folder empty
+        run_dir = stack.enter_context(run_folder(out, beside))
+        hosts = stack.enter_context(Muster(on, plan.world_size, plan.freeze_s)) if on is not None else None
+        if hosts is not None:
+            hosts.greet(queued, run_dir)
+            plan = plan.replace(backend=hosts.backend_of(plan))
             hosts.look(run_dir.name, run_dir, [plan.input] if plan.input else [])
             hosts.meet()
         plan.save(run_dir)
@@ -118,6 +117,8 @@ def launch(
         steps.end(CHECK)
         try:
             exit_code = _run_ranks(plan, run_dir, limit_s, progress, shown, hosts)
+            if exit_code and LaunchEnd.load(run_dir) is not None:  # of `ppwork stop`, which has ended it
+                exit_code = STOPPED
             stack.close()
             steps.end(TORCHRUN)
             finished = Run(run_dir, exit_code)
@@ -131,16 +132,6 @@ def launch(
     if finished.failure is not None and check:
         raise finished.failure
     return finished
-
-
-def _called(
-    plan: Plan, on: Places, queued: Queued | None, stack: contextlib.ExitStack
-) -> tuple[Plan, Muster]:
-    """Call the hosts of a run, and fill in what they decide."""
-    plan = resolve(plan, elsewhere=True)
-    hosts = stack.enter_context(Muster(on, plan.world_size, plan.freeze_s))
-    hosts.greet(queued)
-    return plan.replace(backend=hosts.backend_of(plan)), hosts
 
 
 class _Steps:
@@ -180,10 +171,9 @@ def _failure(run: Run, deadline: float) -> RunFailed | None:
         except RecordError as error:
             return _if_full(run.run_dir, RunFailed(error.what, check_first=error.check_first))
     if run.exit_code == STOPPED:
-        failure = RunFailed(
-            f"The run was stopped by its Stop button; no rank is left.\n  folder: {run.run_dir}",
-            check_first="what there is of its timeline: `ppwork timeline` with that folder",
-        )
+        by_command = LaunchEnd.load(run.run_dir)
+        what = by_command.what if by_command is not None else "The run was stopped by its Stop button."
+        failure = RunFailed(f"{what} No rank is left.\n  folder: {run.run_dir}", check_first=LEFT_OVER)
     else:
         failure = _if_full(run.run_dir, diagnose(run.run_dir, run.exit_code).as_error())
     # What killed ranks were writing: no reader takes it for a whole file, people might.

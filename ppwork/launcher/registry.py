@@ -20,14 +20,20 @@ import psutil
 
 from ppwork.errors import PlanError
 from ppwork.launcher.agent import end, ranks_of
+from ppwork.plan import Plan
+from ppwork.process import STOPPED
 from ppwork.records.files import read_json, write_whole
 from ppwork.records.identity import Identity
+from ppwork.records.run import LaunchEnd
 
 POLITE_S = 4.0
 """Seconds that torchrun gets after SIGTERM: for its own clean-up, and our launcher's of a stopped rank."""
 
 SCRATCH, OWNER = "scratch-", "owner.json"
 """Beginning of the name of a scratch folder; the file in it that says whose it is."""
+
+ENDED = "The run was ended by `ppwork stop`."
+LEFT_OVER = "what there is of its timeline: `ppwork timeline` with that folder"
 
 
 class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,9 +43,11 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
     launcher: Identity
     """A shell command, a script, or a notebook's kernel."""
     agent: Identity
-    """torchrun, the parent of the ranks."""
+    """torchrun, the parent of the ranks; of a run over hosts, what leads to the first of them."""
     at: float
     """``time.time`` of the start."""
+    waits: str = ""
+    """What it does while no rank of it was started: "waits in the queue"; empty: they were."""
 
 
 def registry() -> Path:
@@ -101,8 +109,13 @@ def _unwritable(folder: Path, error: OSError) -> PlanError:
 
 
 @contextlib.contextmanager
-def registered(run_dir: Path, agent_pid: int) -> Iterator[None]:
+def registered(run_dir: Path, agent_pid: int, waits: str = "") -> Iterator[None]:
     """Keep a run of this process on the list while the body runs; not if its agent is gone already.
+
+    Args:
+        run_dir: Its folder.
+        agent_pid: Whom ``stop`` ends.
+        waits: As ``RunEntry`` has it.
 
     Raises:
         PlanError: The list is not private, or cannot be written.
@@ -114,7 +127,9 @@ def registered(run_dir: Path, agent_pid: int) -> Iterator[None]:
     if agent is None:
         yield  # the body finds how it ended
         return
-    run = RunEntry(run_dir=str(run_dir.absolute()), launcher=launcher, agent=agent, at=time.time())
+    run = RunEntry(
+        run_dir=str(run_dir.absolute()), launcher=launcher, agent=agent, at=time.time(), waits=waits
+    )
     path = folder / f"{os.getpid()}-{agent_pid}.json"
     try:
         write_whole(path, msgspec.json.encode(run))
@@ -154,6 +169,8 @@ def own_runs() -> list[RunEntry]:
 def stop(run: RunEntry) -> bool:
     """End a run by ending its torchrun; its launcher, also a notebook's kernel, lives on and is told.
 
+    Its folder says that it was ended, also where its launcher does not live any more.
+
     Returns:
         Whether torchrun or a rank had to be killed.
 
@@ -163,6 +180,10 @@ def stop(run: RunEntry) -> bool:
     agent = run.agent.process()
     if agent is None:
         return False
+    run_dir = Path(run.run_dir)
+    if (run_dir / Plan.FILE_NAME).exists():
+        with contextlib.suppress(OSError):
+            LaunchEnd(exit_code=STOPPED, what=ENDED, check_first=LEFT_OVER).save(run_dir)
     family = [agent, *ranks_of(agent)]
     with contextlib.suppress(psutil.NoSuchProcess):
         agent.terminate()

@@ -23,7 +23,7 @@ from ppwork.diagnosis.jobs import diagnose_job
 from ppwork.diagnosis.logs import read_job
 from ppwork.diagnosis.standing import standing
 from ppwork.errors import PlanError, RunFailed
-from ppwork.launcher.checks import new_run_dir
+from ppwork.launcher.checks import run_folder
 from ppwork.launcher.nodes import wire
 from ppwork.launcher.nodes.muster import Muster
 from ppwork.launcher.nodes.node import FOLDER, LOGS
@@ -168,12 +168,10 @@ def launch_script(
     if on is not None:
         _check_hosts(on, arguments)
     with contextlib.ExitStack() as stack:
-        hosts = None
-        if on is not None:
-            hosts = stack.enter_context(Muster(on, nproc, FREEZE_S))
-            hosts.greet(queued)
-        run_dir = new_run_dir(out)
+        run_dir = stack.enter_context(run_folder(out))
+        hosts = stack.enter_context(Muster(on, nproc, FREEZE_S)) if on is not None else None
         if hosts is not None:
+            hosts.greet(queued, run_dir)
             hosts.look(run_dir.name, run_dir, [str(path.absolute())], everywhere=True)
             hosts.meet()
         finished = _run(

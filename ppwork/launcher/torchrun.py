@@ -21,7 +21,16 @@ from typing import BinaryIO
 
 import psutil
 
-from ppwork.launcher.agent import KILL_S, LEAVE_S, POLL_S, TorchrunWatch, ask_for_stacks, end, end_orphans
+from ppwork.launcher.agent import (
+    KILL_S,
+    LEAVE_S,
+    POLL_S,
+    TorchrunWatch,
+    ask_for_stacks,
+    end,
+    end_orphans,
+    family_of,
+)
 from ppwork.launcher.registry import registered, scratch_folder
 from ppwork.launcher.warm import NotWarm, Started, start_if_warm
 from ppwork.process import (
@@ -320,11 +329,7 @@ def running(
 def _stop(process: Started) -> None:
     # Recorded before anything dies: an orphan's parent is not there to be asked. A psutil process is a pid
     # and its start time, so a pid that was used again is never hit.
-    family: list[psutil.Process] = []
-    if process.poll() is None:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            agent = psutil.Process(process.pid)
-            family = [agent, *agent.children(recursive=True)]
+    family = family_of(process.pid) if process.poll() is None else []
     with contextlib.ExitStack() as stack:  # all of it also after an impatient Ctrl-C
         stack.callback(process.wait, KILL_S)
         stack.callback(end, family, POLITE_S)

@@ -34,6 +34,17 @@ Box = tuple[tuple[float, float], float, float]
 APART: style.Style = {"facecolor": style.BAD_PAPER, "edgecolor": style.BAD, "hatch": "///", "linewidth": 0.0}
 
 
+def came_late(meeting: Meeting, shown: ShownTime) -> bool:
+    """Say whether its last rank came so late to a collective that it is marked, and counted.
+
+    Args:
+        meeting: The collective.
+        shown: The time that is drawn.
+    """
+    late_ns = meeting.ends[meeting.last].call.start_ns - min(e.call.start_ns for e in meeting.ends.values())
+    return late_ns > LATE * (shown.end_ns - shown.start_ns) and not meeting.is_start
+
+
 class CallBands:
     """The bands of one figure.
 
@@ -106,9 +117,7 @@ class CallBands:
 
     def _last(self, meeting: Meeting) -> None:
         last = meeting.ends[meeting.last].call
-        late_ns = last.start_ns - min(end.call.start_ns for end in meeting.ends.values())
-        shown_ns = self._shown.end_ns - self._shown.start_ns
-        if late_ns > LATE * shown_ns and not meeting.is_start and self._shown.shows(last):
+        if came_late(meeting, self._shown) and self._shown.shows(last):
             top = self._row_of(last) - style.TALL / 2
             self._axes.plot([self._x(last.start_ns)], [top], zorder=9, **style.mark("v", 9))
 

@@ -204,18 +204,20 @@ class CallRows:
             if span.call in lane.calls:
                 lane.words.append(self._spanned(span))
         said = {self._inside(call)[0] for call in lane.calls}
+        away = 0.06 * self._inch
         for call in lane.calls:
             if self._inside(call)[0] or call.name in CUT:
                 continue
-            at, away = sum(self._sides(call)) / 2, 0.06 * self._inch
-            for text in self._names[id(call)]:
+            at = sum(self._sides(call)) / 2
+            # To the right of its line; to the left only what has no room there.
+            for text, left in [(text, left) for left in (False, True) for text in self._names[id(call)]]:
                 wide = self._wide(text, SMALL)
-                start = at + away if at + away + wide <= self._high else at - away - wide
+                start = at - away - wide if left or at + away + wide > self._high else at + away
                 sides = min(at, start), max(at, start + wide)
                 taken = any(
                     sides[0] < word.end + away and word.start < sides[1] + away for word in lane.words
                 )
-                if text in said or taken:
+                if text in said or taken or start < self._low:
                     continue
                 lane.words.append(Word(at, start, start + wide, text))
                 said |= set(self._names[id(call)])

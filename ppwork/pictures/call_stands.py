@@ -146,10 +146,12 @@ def _other_group(met: Meetings, wait: Wait, call: Call) -> str:
     """Say of who makes a group that the others made another one as their group of that number."""
     if call.name not in MAKES_GROUPS or not call.begun.makes:
         return ""
+    took = "" if call.end_ns is None else f", {duration((call.end_ns - call.start_ns) / 1e9)}"
     others = _made_others(met, call, wait.waits_for)
+    if not others and (missed := missed_group(met, call)):
+        return f"looked {missed} ({call.line}{took})"
     if not others or len(others) < len(wait.waits_for):
         return ""
-    took = "" if call.end_ns is None else f", {duration((call.end_ns - call.start_ns) / 1e9)}"
     looks = "looks" if call.end_ns is None else "looked"
     return f"{looks} under name {call.begun.makes}, {_where_another(others)} ({call.line}{took})"
 

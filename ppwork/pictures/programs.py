@@ -21,6 +21,7 @@ from ppwork.diagnosis.logs import read_job
 from ppwork.diagnosis.report import ENDED_BY_AGENT
 from ppwork.diagnosis.standing import OWN_CODE, Standing, parted, standing
 from ppwork.errors import PlanError, duration, named_ranks, ranks_by_value
+from ppwork.pictures.call_bands import came_late
 from ppwork.pictures.call_rows import CallRows
 from ppwork.pictures.call_stands import missed_group, struck_by
 from ppwork.pictures.call_work import Spans, Work, own_code, spans_of
@@ -100,7 +101,7 @@ def program(
     shown = ShownTime.of(met, end, from_ms, until_ms, after)
     is_cut = from_ms is not None or until_ms is not None or bool(after)
     finding = " ".join(
-        [_finding(met, end, shown if is_cut else None), *map(_unkept, unkept.values()), *_worlds(met, folder)]
+        [_finding(met, end, shown, is_cut=is_cut), *map(_unkept, unkept.values()), *_worlds(met, folder)]
     )
     own, named = [*own_code(met, work or {})], spans_of(met, spans or {})
 
@@ -195,7 +196,8 @@ def _with_signals(end: Standing | None, killed: Mapping[int, int]) -> Standing |
     return replace(end, waits=waits)
 
 
-def _finding(met: Meetings, end: Standing | None, asked: ShownTime | None) -> str:
+def _finding(met: Meetings, end: Standing | None, shown: ShownTime, *, is_cut: bool) -> str:
+    asked = shown if is_cut else None
     calls = [call for of_rank in met.ranks.values() for call in of_rank.calls]
     names = {call.name for call in calls}
     around = " and ".join(word for word, name in (("init", START), ("destroy", END)) if name in names)
@@ -212,7 +214,7 @@ def _finding(met: Meetings, end: Standing | None, asked: ShownTime | None) -> st
         parts.append(_sentence_of(_stood(met, stalls), asked))
     elif raised or end is None:
         parts.append(raised or _sentence_of(f"nobody stood longer than {STOOD_MS:g} ms for another", asked))
-    parts += [] if stands or asked is not None else _last_comer(met)
+    parts += [] if stands or asked is not None else _last_comer(met, shown)
     parts += _ahead(met)
     for rank, of_rank in met.ranks.items():
         if of_rank.lost:
@@ -226,7 +228,8 @@ def _sentence_of(said: str, asked: ShownTime | None) -> str:
     """Return a sentence; if somebody asked for a time, it says which."""
     if asked is None:
         return f"{said[:1].upper()}{said[1:]}."
-    return f"Between {asked.ms(asked.start_ns):.0f} and {asked.ms(asked.end_ns):.0f} ms {said}."
+    until_ms = asked.ms(min(asked.end_ns, asked.last_ns))  # the axis has some room behind the last call
+    return f"Between {asked.ms(asked.start_ns):.0f} and {until_ms:.0f} ms {said}."
 
 
 def _stalls(met: Meetings, asked: ShownTime | None) -> list[Stall]:
@@ -305,13 +308,13 @@ def _ahead(met: Meetings) -> list[str]:
     return [f"{went}, on {call.device.stream}."]
 
 
-def _last_comer(met: Meetings) -> list[str]:
-    """Say which rank was waited for in most of the collectives, if one was."""
+def _last_comer(met: Meetings, shown: ShownTime) -> list[str]:
+    """Say which rank was waited for in most of the collectives, if one was, as the picture marks it."""
     full = [m for m in met.meetings if not m.missing and not m.is_start and len(m.members) > 1]
     waited = {id(stall.awaited) for stall in met.stalls if stall.ns >= STOOD_MS * 1e6}
     late: dict[int, int] = defaultdict(int)
     for meeting in full:
-        if id(meeting.ends[meeting.last].call) in waited:
+        if id(meeting.ends[meeting.last].call) in waited and came_late(meeting, shown):
             late[meeting.last] += 1
     rank = max(late, key=lambda rank: late[rank], default=None)
     if rank is None or late[rank] < 2 or 2 * late[rank] <= len(full):

@@ -162,7 +162,7 @@ def _check_types(plan: PipelinePlan) -> None:
         except UnicodeEncodeError:
             refuse(field.name, value, "text in UTF-8, as the plan is a JSON file", "the name of the file")
         except msgspec.ValidationError as error:
-            refuse(field.name, value, f"of another type: {error}", f"the option that sets {field.name}")
+            refuse(field.name, value, f"of another type: {error}", option_of(field.name))
 
 
 def _check_counts(plan: PipelinePlan) -> None:
@@ -207,7 +207,7 @@ def at_least(plan: PipelinePlan, least: int, *fields: str) -> None:
     for field in fields:
         value = getattr(plan, field)
         if value < least:
-            refuse(field, value, f"{least} or more", f"the option that sets {field}")
+            refuse(field, value, f"{least} or more", option_of(field))
 
 
 def finite_from(plan: PipelinePlan, least: float, *fields: str) -> None:
@@ -219,7 +219,22 @@ def finite_from(plan: PipelinePlan, least: float, *fields: str) -> None:
     for field in fields:
         value = getattr(plan, field)
         if not math.isfinite(value) or value < least:
-            refuse(field, value, f"a finite number from {least} up", f"the option that sets {field}")
+            refuse(field, value, f"a finite number from {least} up", option_of(field))
+
+
+OPTIONS = {"in_flight_depth": "--depth", "denoise_steps": "--steps", "threads_per_rank": "--threads"}
+OPTIONS |= {"hard_cuts": "--hard-cut-at", "flushes": "--flush-at", "options": "--option"}
+OPTIONS |= {"width": "--size", "height": "--size", "max_message_bytes": "--max-message-mb"}
+"""Options of ``ppwork run`` that are named otherwise than their field."""
+
+
+def option_of(field: str) -> str:
+    """Return the option of ``ppwork run`` that sets a field of a plan.
+
+    >>> option_of("in_flight_depth"), option_of("timeout_s")
+    ('--depth', '--timeout-s')
+    """
+    return OPTIONS.get(field) or f"--{field.replace('_', '-')}"
 
 
 def refuse(field: str, value: object, need: str, check_first: str) -> NoReturn:

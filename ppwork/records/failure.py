@@ -82,19 +82,20 @@ def record_of(
     return FailureRecord(
         rank=rank,
         error_type=type(error).__name__,
-        what=_text(message.what),
+        what=legible(message.what),
         where={"rank": rank, **message.where},
         check_first=message.check_first,
         symptom=any(map(_is_symptom, _chain(error))),
         at_ns=time.monotonic_ns(),
-        traceback=_text("".join(traceback.format_exception(error))),
-        source=message.source or _source_of(error),
+        traceback=legible("".join(traceback.format_exception(error))),
+        source=message.source or source_of(error),
         between=message.between,
         last_instants=last_instants,
     )
 
 
-def _text(message: str) -> str:
+def legible(message: str) -> str:
+    """Return a message as JSON can carry it."""
     # A file name that is not UTF-8 stands in messages as lone surrogates, which JSON cannot carry.
     return message.encode(errors="backslashreplace").decode()
 
@@ -114,7 +115,8 @@ def _is_symptom(error: BaseException) -> bool:
     return isinstance(error, SYMPTOMS)
 
 
-def _source_of(error: BaseException) -> str:
+def source_of(error: BaseException) -> str:
+    """Return ``file:line`` of the user's own code that an error came from, or nothing: it has none."""
     # The innermost cause is where the trouble began: a StageError wraps the user's exception. Of one that has
     # frames of libraries alone, or of ours, the line is in what was raised from it.
     for each in reversed(_chain(error)):

@@ -22,8 +22,8 @@ import psutil
 from ppwork.records.files import read_within
 from ppwork.records.identity import Identity
 
-_LAYOUT = struct.Struct("<4sIQ64sQB40sqqqqi")
-_MAGIC = b"pls3"
+_LAYOUT = struct.Struct("<4sIQ64sQB40sqqqqiq")
+_MAGIC = b"pls4"
 _CHECKSUM = struct.Struct("<I")
 _BEAT = _LAYOUT.size + _CHECKSUM.size
 _STEP = struct.Struct("<q16sqqqq")
@@ -31,6 +31,8 @@ _STEP = struct.Struct("<q16sqqqq")
 _SIZE = _BEAT + _STEP.size
 _NONE = -1
 """An id that is not known; and the exit code of a rank that has not left."""
+LONG_PAUSE_S = 1.0
+"""Seconds from which on a pause of the source is shown: before, it is the rhythm of a live one."""
 _IDS = ("call_id", "chunk_index", "cache_epoch")
 _NO_IDS: dict[str, int] = {}
 
@@ -68,6 +70,7 @@ class PulseView:
         ids: The chunk that it is at: ``call_id``, ``chunk_index``, ``cache_epoch``, or nothing.
         since_ns: ``time.monotonic_ns`` of its host when that step began.
         exit_code: The code that it chose when it left, or ``None``.
+        paused_s: Of rank 0, how long its source had said ``NOT_YET`` at that beat, in seconds; else 0.
     """
 
     rank: int
@@ -80,6 +83,7 @@ class PulseView:
     ids: Mapping[str, int] = field(default_factory=dict)
     since_ns: int = 0
     exit_code: int | None = None
+    paused_s: float = 0.0
 
     @property
     def here(self) -> bool:
@@ -116,15 +120,21 @@ class Pulse:
         self._space = self._identity.space.encode()[:64]
         self._beat, self._has_left = 0, False
         self._doing: tuple[str, Mapping[str, int], int] = "", {}, 0
+        self._paused_s = 0.0
         self.beat(PulseState.STARTING)
 
     def beat(
-        self, state: PulseState, doing: str = "", ids: Mapping[str, int] | None = None, since_ns: int = 0
+        self,
+        state: PulseState,
+        doing: str = "",
+        ids: Mapping[str, int] | None = None,
+        since_ns: int = 0,
+        paused_s: float = 0.0,
     ) -> None:
         """Say that this rank runs and what its main thread is at; nothing after ``leave``."""
         with self._lock:
             if not self._has_left:
-                self._doing = doing, ids or {}, since_ns
+                self._doing, self._paused_s = (doing, ids or {}, since_ns), paused_s
                 self._write(state, _NONE)
 
     def begin(self, doing: str, ids: Mapping[str, int] | None, since_ns: int) -> None:
@@ -160,8 +170,18 @@ class Pulse:
             *(ids.get(name, _NONE) for name in _IDS),
             since_ns,
             exit_code,
+            round(self._paused_s * 1e3),
         )
         self._map[:_BEAT] = body + _CHECKSUM.pack(zlib.crc32(body))
+
+
+def nothing_to_encode(paused_s: float) -> str:
+    """Say for how long the source has had no chunk.
+
+    >>> nothing_to_encode(83.2)
+    'nothing to encode for 83 s'
+    """
+    return f"nothing to encode for {paused_s:.0f} s"
 
 
 def pulse_file(run_dir: Path, rank: int) -> Path:
@@ -179,7 +199,8 @@ def read_pulse(run_dir: Path, rank: int) -> PulseView | None:
         body = data[: _LAYOUT.size]
         whole = len(data) == _SIZE and _CHECKSUM.unpack_from(data, _LAYOUT.size) == (zlib.crc32(body),)
         if whole and body.startswith(_MAGIC):
-            _, pid, started, space, beat, state, doing, *ids, since_ns, exit_code = _LAYOUT.unpack(body)
+            beaten = _LAYOUT.unpack(body)
+            _, pid, started, space, beat, state, doing, *ids, since_ns, exit_code, paused_ms = beaten
             if state >= len(_STATES):
                 return None  # no rank of this version wrote it
             begun_ns, step, *of_step, again_ns = _STEP.unpack_from(data, _BEAT)
@@ -196,6 +217,7 @@ def read_pulse(run_dir: Path, rank: int) -> PulseView | None:
                 ids={name: value for name, value in zip(_IDS, ids, strict=True) if value != _NONE},
                 since_ns=since_ns,
                 exit_code=None if exit_code == _NONE else exit_code,
+                paused_s=paused_ms / 1e3,
             )
     return None
 

@@ -21,6 +21,7 @@ from ppwork.errors import PlanError, RecordError, RunFailed, named_chunks
 from ppwork.plan import Plan
 from ppwork.records.files import read_json, write_whole
 from ppwork.records.spans import Entry, Instant, Span, read_entries
+from ppwork.records.threads import dead_threads
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -323,6 +324,8 @@ def rows_of(finished: Run) -> list[tuple[str, str]]:
             f"of {named_chunks(odd)} differed on the mesh; the leader's were sent; see the mesh ranks' logs"
         )
         rows.append(("results", text))
+    for rank in range(plan.world_size):
+        rows += [("lost", f"on rank {rank} {thread}") for thread in dead_threads(finished.run_dir, rank)]
     if "max_abs_diff" in figures:
         rows.append(("verified", f"max_abs_diff {figures['max_abs_diff']:g} to one process"))
     rows.append(("versions", f"ppwork {versions.get('ppwork')}, torch {versions.get('torch')}"))

@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NoReturn
 
 import msgspec
@@ -23,8 +24,8 @@ from ppwork.stage import Chunk, Emission, Pause, Result, Tensors
 from ppwork.worker.user_lines import as_written
 
 RETURNS = ("RETURN_VALUE", "RETURN_CONST")
-MOST_RETURNS = 3
-"""That are shown by their lines; of the others their number."""
+NO_CHUNK = NONE, NOT_YET = "None", Pause.NOT_YET.name
+"""What a return may have in place of a value; of another value it is not the one."""
 
 
 def optional(stage: object, name: str) -> Callable[..., Any]:
@@ -77,7 +78,7 @@ def tensors_of(stage: object, method: str, returned: object) -> Tensors:
         StageError: It is none (the rank that ran the method).
     """
     if not isinstance(returned, Mapping):
-        _refuse(stage, method, "tensors by name", f"a {type(returned).__name__}")
+        _refuse(stage, method, "tensors by name", f"a {type(returned).__name__}", returned)
     for name in returned:
         if not isinstance(name, str):
             _refuse(stage, method, "tensors by name", f"a tensor by the name {name!r}")
@@ -94,7 +95,7 @@ def emission_of(stage: object, returned: object, *, verify: bool) -> Emission:
     if returned is None and not verify:
         return Emission(torch.empty(0))
     if not isinstance(returned, Emission):
-        _refuse(stage, "decode", "an Emission", f"a {type(returned).__name__}")
+        _refuse(stage, "decode", "an Emission", f"a {type(returned).__name__}", returned)
     for name, figure in returned.metrics.items():
         if name in FIGURES:
             _refuse(stage, "decode", "metrics under names of their own", repr(name))
@@ -114,7 +115,7 @@ def figures_of(stage: object, returned: object) -> dict[str, object]:
     if returned is None:
         return {}
     if not isinstance(returned, Mapping):
-        _refuse(stage, "finish", "figures by name", f"a {type(returned).__name__}")
+        _refuse(stage, "finish", "figures by name", f"a {type(returned).__name__}", returned)
     for name, figure in returned.items():
         if not isinstance(name, str):
             _refuse(stage, "finish", "figures by name", f"one by the name {name!r}")
@@ -154,21 +155,36 @@ def _parameters_of(method: Callable[..., Any]) -> frozenset[str]:
     return frozenset(inspect.signature(method).parameters)
 
 
-def _refuse(stage: object, method: str, need: str, returned: str) -> NoReturn:
+def _refuse(stage: object, method: str, need: str, returned: str, value: object = ...) -> NoReturn:
     raise StageError(
         f"The stage's {method} must return {need}; it returned {returned}.",
-        check_first=_return_of(stage, method),
+        check_first=_return_of(stage, method, value),
     )
 
 
-def _return_of(stage: object, method: str) -> str:
+def _return_of(stage: object, method: str, value: object = ...) -> str:
+    """Say which lines of a method may have returned a value; ``...``: it was neither of ``NO_CHUNK``."""
+    is_no_chunk = NONE if value is None else NOT_YET if isinstance(value, Pause) else ""
     function = inspect.unwrap(getattr(type(stage), method, getattr(stage, method)))
     code = getattr(function, "__code__", None)
     if code is None:
         return f"the `return` of {type(stage).__name__}.{method}"
-    returns = (step.positions for step in dis.get_instructions(code) if step.opname in RETURNS)
+    steps = [*dis.get_instructions(code)]
+    returns = [
+        step.positions
+        for before, step in pairwise([steps[0], *steps])
+        if step.opname in RETURNS and _literal_of(before, step) in ("", is_no_chunk)
+    ]
     lines = sorted({at.lineno for at in returns if at is not None and at.lineno is not None})
-    shown = [*map(str, lines[:MOST_RETURNS] or [code.co_firstlineno])]
-    shown += [f"{more} more"] if (more := len(lines) - MOST_RETURNS) > 0 else []
-    places = " or ".join(shown)
+    places = " or ".join(map(str, lines or [code.co_firstlineno]))
     return f"the `return` of {type(stage).__name__}.{method}, {as_written(code.co_filename)}:{places}"
+
+
+def _literal_of(before: dis.Instruction, step: dis.Instruction) -> str:
+    """Return the word of ``NO_CHUNK`` that stands at a return, by the instruction before it; or nothing."""
+    given = step if step.opname == "RETURN_CONST" else before
+    if (given is before and step.is_jump_target) or not given.opname.startswith(("LOAD_", "RETURN_")):
+        return ""
+    if given.opname.endswith("_CONST"):
+        return NONE if given.argval is None else ""
+    return NOT_YET if given.argval == NOT_YET else ""

@@ -15,6 +15,7 @@ import logging
 import os
 import struct
 import zlib
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -127,7 +128,7 @@ def look_at_results(groups: Groups, ids: Ids, result: Result, recorder: Recorder
     if differences := _differences(groups, small):
         recorder.instant(RESULTS_DIFFER, ids=ids.where())
         said = "; ".join(differences)
-        log.warning("results of chunk %d differ: %s; the leader's are sent", ids.chunk_index, said)
+        log.warning("results of chunk %d: %s; the leader's are sent", ids.chunk_index, said)
 
 
 def sampled(tensors: Mapping[str, Any]) -> int:
@@ -182,7 +183,7 @@ def _compare(groups: Groups, ids: Ids, what: str, tensors: Mapping[str, torch.Te
 
 
 def _differences(groups: Groups, tensors: Mapping[str, torch.Tensor]) -> list[str]:
-    """Say which mesh ranks hold other tensors than the leader, the same on every mesh rank.
+    """Say which mesh ranks hold different tensors, the same on every mesh rank.
 
     Collective:
         ``tp_pg``, all mesh ranks: one exchange of ``WHOLE``, and only if that differs one of each sum.
@@ -201,7 +202,7 @@ def _differences(groups: Groups, tensors: Mapping[str, torch.Tensor]) -> list[st
 
 
 def different_inputs(names: Sequence[str], sums: Sequence[bytes], ranks: Sequence[int]) -> list[str]:
-    """Say which ranks hold another tensor than the leader, tensor by tensor.
+    """Say which ranks hold different tensors, tensor by tensor: none of them is known to be right.
 
     Args:
         names: Of the tensors, in declared order.
@@ -211,7 +212,19 @@ def different_inputs(names: Sequence[str], sums: Sequence[bytes], ranks: Sequenc
     differences = []
     for index, name in enumerate(names):
         part = slice(index * SUM.size, (index + 1) * SUM.size)
-        odd = [rank for rank, mine in zip(ranks, sums, strict=True) if mine[part] != sums[0][part]]
-        if odd:
-            differences.append(f"{named_ranks(odd)} had another {name!r}")
+        alike: defaultdict[bytes, list[int]] = defaultdict(list)
+        for rank, mine in zip(ranks, sums, strict=True):
+            alike[mine[part]].append(rank)
+        if len(alike) > 1:
+            differences.append(f"{_differing(sorted(alike.values(), key=len))} in {name!r}")
     return differences
+
+
+def _differing(sides: Sequence[Sequence[int]]) -> str:
+    """Say that sides differ, the smallest first: ``rank 3 differs from ranks 1 and 2``."""
+    if all(len(side) == 1 for side in sides):
+        return f"{named_ranks([side[0] for side in sides])} differ"
+    if len(sides) == 2:
+        fewer, more = map(named_ranks, sides)
+        return f"{fewer} differ{'s' if len(sides[0]) == 1 else ''} from {more}"
+    return f"{', '.join(map(named_ranks, sides))} differ"

@@ -23,6 +23,7 @@ from ppwork.records.spans import SOURCE_MS, STAGE1_MS, WhichChunk
 from ppwork.runtime import FollowerPlane, LeaderPlane, MeshPlane, Stage0Plane
 from ppwork.runtime.plane import Timed
 from ppwork.stage import Chunk, Emission, Generator, Pause, Result, Stage0, Tensors
+from ppwork.worker import progress
 from ppwork.worker.collectives import counting
 from ppwork.worker.contract import (
     chunk_of,
@@ -180,6 +181,7 @@ class Stage0Steps:
         which = {"chunk_index": index}
         with self.plane.on_device("encode", which), self._stage_code("encode", which) as code:
             chunk = encode_chunk(self._stage0, index, recompute=recompute, entering=code.entering)
+        progress.source_has(chunk=not isinstance(chunk, Pause))
         if isinstance(chunk, Pause):
             self._source_ns[index] += time.monotonic_ns() - start_ns
             if self.plane.results_ready:
@@ -347,11 +349,21 @@ def run_chunk(
     entering("step")
     more = wanted(generator.step, metadata=metadata)
     for step_index in range(plan.steps):
-        returned = generator.step(current.tensors, step_index, plan.steps, **more)
+        try:
+            returned = generator.step(current.tensors, step_index, plan.steps, **more)
+        except KeyError as error:
+            _name(error, current.tensors)
+            raise
         result = result_of_step(generator, returned)
         current = Result(result.tensors, {**current.metadata, **result.metadata})
         calls += 1
     return current, calls
+
+
+def _name(error: KeyError, tensors: Tensors) -> None:
+    """Add the names of the tensors that came to an error that asked for another one."""
+    if error.args and isinstance(error.args[0], str) and error.args[0] not in tensors:
+        error.add_note(f"The tensors that came: {', '.join(map(repr, tensors)) or 'none'}")
 
 
 def encode_chunk(
@@ -371,5 +383,9 @@ def decode_chunk(
 ) -> Emission:
     """Decode the result of a chunk that had this metadata; shared with the reference."""
     more = wanted(stage0.decode, metadata=metadata, result_metadata=result.metadata)
-    decoded = stage0.decode(chunk_index, result.tensors, **more)
+    try:
+        decoded = stage0.decode(chunk_index, result.tensors, **more)
+    except KeyError as error:
+        _name(error, result.tensors)
+        raise
     return emission_of(stage0, decoded, verify=verify)

@@ -28,6 +28,7 @@ from ppwork.records.flight import NCCL_DUMP_VARIABLE
 from ppwork.records.pulse import Pulse
 from ppwork.records.run import log_file
 from ppwork.records.spans import IMPORT, START, Recorder, span_file
+from ppwork.records.threads import written_down
 from ppwork.worker import progress
 from ppwork.worker.last_words import FailureWriter, write_flight
 from ppwork.worker.watchdog import Watchdog
@@ -45,7 +46,8 @@ def main(run_dir: Path) -> int:
     rank = int(os.environ["RANK"])
     try:
         log_to(log_file(run_dir, rank), f"r{rank}")
-        failure = run_rank(run_dir, rank)
+        with written_down(run_dir, rank):
+            failure = run_rank(run_dir, rank)
     except OSError as error:
         sys.stderr.write(f"rank {rank} cannot write into the run folder: {error}\n")
         return UNWRITABLE

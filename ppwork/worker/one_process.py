@@ -22,6 +22,7 @@ from ppwork.process import SECONDARY, STUCK, UNWRITABLE
 from ppwork.protocol.bounds import Bounds
 from ppwork.protocol.topology import GROUP_ORDER, LEADER_RANK, STAGE0_RANK
 from ppwork.records.run import log_file
+from ppwork.records.threads import written_down
 from ppwork.runtime.groups import Groups, pick_device
 from ppwork.worker.copies import CopyGroup
 from ppwork.worker.farewell import STAY_S
@@ -54,8 +55,9 @@ def main(run_dir: Path) -> int:
 
     try:
         log_to(log_file(run_dir, STAGE0_RANK), "%(threadName)s")
-        threading.Thread(target=run, args=(LEADER_RANK,), name="leader", daemon=True).start()
-        run(STAGE0_RANK)
+        with written_down(run_dir, STAGE0_RANK):  # threads are of the process, and it is of both
+            threading.Thread(target=run, args=(LEADER_RANK,), name="leader", daemon=True).start()
+            run(STAGE0_RANK)
     except OSError as error:
         sys.stderr.write(f"the ranks cannot write into the run folder: {error}\n")
         return UNWRITABLE

@@ -8,19 +8,22 @@
 from __future__ import annotations
 
 import faulthandler
+import io
 import logging
 import os
+import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import TracebackType
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 
-from ppwork.errors import PlanError, message_of
+from ppwork.errors import PlanError, PPWorkError, message_of
 from ppwork.launcher.checks import new_run_dir
 from ppwork.plan import Plan
 from ppwork.process import SECONDARY
@@ -32,11 +35,20 @@ from ppwork.records.flight import NCCL_DUMP_VARIABLE
 from ppwork.records.pulse import Pulse
 from ppwork.records.run import ODD_RESULTS, QUEUE, SUMMARY_FILE, Run
 from ppwork.records.spans import Recorder, read_entries, span_file
+from ppwork.records.threads import written_down
 from ppwork.runtime import FollowerPlane, Groups, Hook, LeaderPlane, MeshPlane, PPControlPlane, Stage0Plane
 from ppwork.runtime.groups import join as join_groups
 from ppwork.runtime.seat import Seat, gather
 from ppwork.runtime.way_out import show_in_short
-from ppwork.stage import Generator, NoTensorParallel, Stage0, StageContext
+from ppwork.stage import (
+    STAGE0_METHODS,
+    STAGE1_METHODS,
+    Generator,
+    NoTensorParallel,
+    Stage0,
+    StageContext,
+    check_methods,
+)
 from ppwork.timeline.measures import differing_chunks
 from ppwork.worker import progress
 from ppwork.worker.clock_exchange import gather_clocks, settle_clocks
@@ -50,6 +62,7 @@ from ppwork.worker.own_loop import OwnLoop
 from ppwork.worker.stage_code import StageCode
 from ppwork.worker.summary import write_summary
 from ppwork.worker.tally import Tally
+from ppwork.worker.user_lines import users_frame
 from ppwork.worker.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
@@ -94,6 +107,7 @@ def join(
             check_first="`ppwork run --verify` with the same stages; keep_outputs keeps what they emit",
         )
     die_with_torchrun()
+    _show_in_one_write()
     if not faulthandler.is_enabled():  # a crash in C++ names the line that called it
         with suppress(RuntimeError, ValueError, OSError, AttributeError):  # a standard error that is no file
             faulthandler.enable()
@@ -121,7 +135,8 @@ def join(
     words = FailureWriter(folder, rank, recorder)
     words.also = partial(write_flight, folder, rank)
     try:
-        with recorder, Watchdog(plan, rank, folder, recorder, words=words, pulse=pulse) as watchdog:
+        watchdog = Watchdog(plan, rank, folder, recorder, words=words, pulse=pulse)
+        with recorder, written_down(folder, rank), watchdog:
             watchdog.joined(on_cuda=groups.device.type == "cuda", hangs_up=not seat.in_group)
             recorder.write(whose_clock(rank, clocks[rank]))
             settle_clocks(groups, recorder, clocks)
@@ -137,6 +152,24 @@ def join(
     finally:
         pulse.leave(words.exit_code)
         words.stay_for_peers()
+
+
+def _show_in_one_write() -> None:
+    """Have what nobody catches written at once: Python writes line by line, and mixes several ranks' up."""
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = _in_one_write
+
+
+def _in_one_write(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if (stream := sys.stderr) is None:
+        return
+    sys.stderr = text = io.StringIO()
+    try:
+        sys.__excepthook__(kind, error, trace)
+    finally:
+        sys.stderr = stream
+        stream.write(text.getvalue())
+        stream.flush()
 
 
 def _in_short(error: BaseException, rank: int, record: Path) -> str:
@@ -192,6 +225,13 @@ def recorded(
     """Return this rank's plane, whose failure is written before its peers hear of it, and its queues last."""
 
     def on_failure(error: BaseException) -> None:
+        # Of a block that was simply left nothing was raised yet: its line is that of its `with`.
+        if (
+            isinstance(error, PPWorkError)
+            and not (error.source or error.__traceback__ or error.__cause__)
+            and (frame := users_frame(sys._getframe())) is not None
+        ):
+            error.source = f"{frame.f_code.co_filename}:{frame.f_lineno}"
         words.write(error, where=plane.where)
         symptom = words.record is not None and words.record.symptom
         computing = bool(plane.session.in_flight)
@@ -229,9 +269,12 @@ def run_stage0(plane: Stage0Plane, stage0: Stage0) -> dict[str, object]:
         What ``finish`` gave; the summary has it, too.
 
     Raises:
+        PlanError: A method has other parameters than the contract's (this rank).
         PPWorkError: Whatever ends the run.
     """
-    plan, plane.watch = _plan_of(plane), None  # the loop is ours: it records itself, step by step
+    plan = _plan_of(plane)
+    check_methods(type(stage0), STAGE0_METHODS)
+    plane.watch = None  # the loop is ours: it records itself, step by step
     progress.leave(None)
     outputs = stage0_loop(plane, plan, stage0)
     with StageCode("finish", stage0, plane.groups, plane.session.last_ids.where()):
@@ -250,9 +293,11 @@ def run_mesh(plane: MeshPlane, generator: Generator, tally: Tally | None = None)
         tally: Its counts, where its class counts the calls itself (``tally.counted``).
 
     Raises:
+        PlanError: A method has other parameters than the contract's (this rank).
         PPWorkError: Whatever ends the run.
     """
     plan = _plan_of(plane)
+    check_methods(type(generator), STAGE1_METHODS)
     tally = tally or Tally(plane.groups.rank, str(plane.role), plan.compare_collectives)
     if isinstance(plane.watch, OwnLoop):
         tally.shared, plane.watch = plane.watch.calls, None  # the loop is ours: it records and guards itself

@@ -142,7 +142,7 @@ class OwnLoop:
 
     def _begin_chunk(self) -> None:
         oldest = self._chunks[0]
-        progress.enter("generate", oldest.where())
+        progress.enter("generate", oldest.where(), of_loop=True)
         if self.calls is not None:
             self.calls.begin(oldest)
 

@@ -42,20 +42,24 @@ class Activity(NamedTuple):
     """The chunk, by what of its ids is known."""
     since_ns: int
     """``time.monotonic_ns`` of this host."""
+    of_loop: bool = False
+    """It is code of a loop of one's own, and no method of a stage."""
 
 
 Told = Callable[[str, WhichChunk | None, int], object]
 """Hears of each step that begins: its name, its chunk, since when; without a name: none goes on."""
 _now: dict[int, Activity | None] = {}
 """By thread: two ranks can be threads of one process."""
+_paused_ns: dict[int, int] = {}
+"""By thread, as ``_now``: since when its source has had no chunk."""
 _told: dict[int, tuple[Told, ...]] = {}
 """By thread, as ``_now``; one for each pipeline that the rank is in."""
 
 
-def enter(step: str, which: WhichChunk | None = None) -> Activity | None:
+def enter(step: str, which: WhichChunk | None = None, *, of_loop: bool = False) -> Activity | None:
     """Say that this thread, its rank's main one, begins a step; return the one outside it, for ``leave``."""
     thread, now_ns = threading.get_ident(), time.monotonic_ns()
-    outer, _now[thread] = _now.get(thread), Activity(step, which, now_ns)
+    outer, _now[thread] = _now.get(thread), Activity(step, which, now_ns, of_loop)
     for told in _told.get(thread, ()):
         told(step, which, now_ns)
     return outer
@@ -88,6 +92,26 @@ def current(thread: int | None = None) -> Activity | None:
         thread: Its ident; default: the caller's.
     """
     return _now.get(threading.get_ident() if thread is None else thread)
+
+
+def source_has(*, chunk: bool) -> None:
+    """Say whether this thread's source has just had a chunk, or said ``NOT_YET``."""
+    thread = threading.get_ident()
+    if chunk:
+        _paused_ns.pop(thread, None)
+    else:
+        _paused_ns.setdefault(thread, time.monotonic_ns())
+
+
+def paused_s(thread: int, now_s: float) -> float:
+    """Return for how many seconds the source of a rank's main thread has had no chunk; 0: it had one.
+
+    Args:
+        thread: Its ident.
+        now_s: ``time.monotonic``.
+    """
+    since_ns = _paused_ns.get(thread)
+    return 0.0 if since_ns is None else max(0.0, now_s - since_ns / 1e9)
 
 
 @contextmanager
@@ -184,6 +208,8 @@ class Progress:
             if self.own_s <= bounds.stall_s:
                 return None
             what = f"The stage's {activity.step} did not return within {bounds.stall_s:g} s"
+            if activity.of_loop:
+                what = f"The loop did not answer the chunk within {bounds.stall_s:g} s"
             if activity.step == LOOP:
                 what = f"The loop made no call of the plane for {bounds.stall_s:g} s"
             check_first = (

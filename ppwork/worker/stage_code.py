@@ -71,10 +71,11 @@ class StageCode:
         if isinstance(error, PPWorkError):
             error.at(**(self._which or {}))
         elif isinstance(error, Exception | SystemExit):  # code 0 would look like a good end
+            notes = getattr(error, "__notes__", [])
             raise StageError(
                 f"The stage's {self._step} raised {text_of(error)}",
                 where=self._which,
-                check_first="its traceback: the last frame outside ppwork is yours",
+                check_first="; ".join([*notes, "its traceback: the last frame outside ppwork is yours"]),
             ) from error
 
 

@@ -30,7 +30,7 @@ import threading
 import time
 import types
 import weakref
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from itertools import dropwhile
 from pathlib import Path
 from typing import Any, NoReturn
@@ -374,7 +374,9 @@ def _run(start: Start) -> int:
     assert form is not None  # noqa: S101  the server has refused any other
     # A script has no frames of ``runpy`` above it when Python runs it.
     above = {__file__} if form[0] else {__file__, runpy.run_path.__code__.co_filename}
-    sys.orig_argv, sys.excepthook = list(start.command), functools.partial(_without_frames, above)
+    sys.orig_argv = list(start.command)
+    # Whoever asks whether the hook is Python's own is to hear that it is.
+    sys.excepthook = sys.__excepthook__ = functools.partial(_without_frames, above, sys.__excepthook__)
     became()
     try:
         _become(*form, start.folder)
@@ -425,12 +427,16 @@ def _leave(code: int) -> NoReturn:
 
 
 def _without_frames(
-    files: Container[str], kind: type[BaseException], error: BaseException, trace: types.TracebackType | None
+    files: Container[str],
+    show: Callable[[type[BaseException], BaseException, types.TracebackType | None], object],
+    kind: type[BaseException],
+    error: BaseException,
+    trace: types.TracebackType | None,
 ) -> None:
     """Show an error as Python does, without the first frames of its traceback that are of these files."""
     while trace is not None and trace.tb_frame.f_code.co_filename in files:
         trace = trace.tb_next
-    sys.__excepthook__(kind, error, trace)
+    show(kind, error, trace)
 
 
 if __name__ == "__main__":

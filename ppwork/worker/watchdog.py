@@ -32,7 +32,7 @@ from ppwork.errors import PeerFrozenError, StuckError
 from ppwork.protocol.bounds import Bounds
 from ppwork.protocol.plan import PipelinePlan
 from ppwork.records.failure import OWN, is_users
-from ppwork.records.pulse import Pulse, PulseState, read_pulse
+from ppwork.records.pulse import Pulse, PulseState, nothing_to_encode, read_pulse
 from ppwork.records.spans import Recorder
 from ppwork.worker import progress
 from ppwork.worker.farewell import Farewell
@@ -96,7 +96,7 @@ class Watchdog:
         self._main = threading.get_ident()
         self._warned: set[str] = set()
         self._ticked_s = time.monotonic()
-        self._joined = self._on_cuda = self._hangs_up = False
+        self._joined = self._on_cuda = self._hangs_up = self._paused = False
         self._others = tuple(other for other in range(plan.world_size) if other != rank)
         self._place: tuple[int, int] | None = None
         self._sat = 0
@@ -149,7 +149,9 @@ class Watchdog:
         stuck = self._progress.see(sample)
         which = {} if current is None else current.which or {}
         step, since_ns = ("", 0) if current is None else (current.step, current.since_ns)
-        self._pulse.beat(self._progress.state, step, which, since_ns)
+        paused_s = progress.paused_s(self._main, now_s)
+        self._pulse.beat(self._progress.state, step, which, since_ns, paused_s)
+        self._warn_of_pause(paused_s)
         if stuck is not None:
             self._end(stuck, frame)
         elif self._progress.state is PulseState.SLOW and step not in self._warned:
@@ -162,6 +164,15 @@ class Watchdog:
         frozen = self._peers.look(now_s)
         if frozen is not None:
             self._end(frozen, None)
+
+    def _warn_of_pause(self, paused_s: float) -> None:
+        """Say once that the source has had no chunk for long: whoever fills it may have died."""
+        if not paused_s:
+            self._paused = False
+        elif paused_s > self._bounds.stall_s and not self._paused:
+            self._paused = True
+            why = "encode says NOT_YET; is what feeds it still there?"
+            log.warning("rank %s: %s: %s", self._where["rank"], nothing_to_encode(paused_s), why)
 
     def _sits(self, frame: FrameType | None) -> bool:
         """Say whether the main thread has been in one call of C for a while, on a rank with a GPU.

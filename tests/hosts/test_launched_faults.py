@@ -9,6 +9,8 @@ import shutil
 import signal
 import subprocess
 import time
+from importlib import metadata
+from pathlib import Path
 
 import pytest
 from checkout import SUPPORT
@@ -147,7 +149,28 @@ def test_a_host_that_is_not_there_or_not_reached_is_refused_and_named(tmp_path):
             assert time.monotonic() - start_s < 15 + LATE_S
             assert "Nothing was started" in refused.value.what
             wait_for(lambda: not any(host.processes() for host in hosts), 10)
-    assert not list((tmp_path / "run").iterdir())
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("what", ["ppwork", "torch"])
+def test_n10_a_host_with_another_version_is_refused_before_anything_starts(tmp_path, what):
+    """Really another one: a copy that says so, which hostb has at the path where the others have theirs."""
+    if what == "ppwork":
+        version, place, file = pp.__version__, Path(pp.__file__).parent, "version.py"
+    else:  # of which a node asks the installer's record, and imports nothing
+        version, file = metadata.version(what), "METADATA"
+        place = Path(str(metadata.distribution(what).locate_file(f"{what}-{version}.dist-info")))
+    other = tmp_path / "other"
+    shutil.copytree(place, other, ignore=shutil.ignore_patterns("__pycache__"))
+    (other / file).write_text((other / file).read_text().replace(version, "9.9"))
+    with hosts_on_a_switch(folders={"hostb": {other: place}}) as hosts:
+        start_s = time.monotonic()
+        with pytest.raises(PlanError) as refused:
+            pp.launch(ENDLESS, on=places_on(hosts, tmp_path, ranks=(1, 2)), out=tmp_path / "run")
+        log.info("N10 %s: %.1f s: %s", what, time.monotonic() - start_s, refused.value.what)
+        assert f"different versions of {what}: hosta {version} and hostb 9.9" in refused.value.what
+        assert "Nothing was started" in refused.value.what
+        wait_for(lambda: not any(host.processes() for host in hosts), 10)
 
 
 def test_n14_a_full_disk_of_one_host_is_named(tmp_path, monkeypatch):

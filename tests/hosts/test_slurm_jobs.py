@@ -108,6 +108,25 @@ def test_a_launch_that_waits_says_why_and_leaves_the_queue_when_it_is_stopped(sl
     assert "PENDING (Resources), 1 of 1 in the queue" in done.stdout, done.stderr
     assert "stopped while it waited in the queue. Nothing was started" in done.stderr
     wait_for(lambda: slurm.queue() == "RUNNING", 20)
+
+    ask = "import ppwork as pp; pp.launch(pp.Plan(mesh_size=2, backend='gloo'), on=pp.Slurm(2), out='{}')"
+    waiting = subprocess.Popen(
+        slurm.command(sys.executable, "-c", ask.format(tmp_path / "second")),
+        env=slurm.environment, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+    def listed() -> list[str]:
+        runs = json.loads(ppwork(slurm, "ps", "--json"))
+        return [run["run_dir"] for run in runs if run.get("waits") == "waits in the queue"]
+
+    wait_for(lambda: listed() == [str(tmp_path / "second")], 60)
+    wait_for(lambda: slurm.queue().split() == ["PENDING", "RUNNING"], 20)
+    start_s = time.monotonic()
+    assert ppwork(slurm, "stop", tmp_path / "second") == f"stopped {tmp_path / 'second'}\n"
+    assert "Nothing was started" in waiting.communicate(timeout=30)[1]
+    log.info("stopped in the queue: %.1f s", time.monotonic() - start_s)
+    wait_for(lambda: slurm.queue() == "RUNNING", 20)
+    assert not (tmp_path / "second").exists()
     ppwork(slurm, "stop", tmp_path / "run")
     wait_for(lambda: slurm.queue() == "", 60)
 

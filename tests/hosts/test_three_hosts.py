@@ -23,7 +23,10 @@ pytestmark = [pytest.mark.multiproc, pytest.mark.cold, pytest.mark.timeout(300),
 
 NAMES = ("hosta", "hostb", "hostc", "stranger")
 STRANGER = """\
-import base64, json, pickle, socket, sys
+import base64, json, os, pickle, socket, sys, time
+from datetime import timedelta
+import torch
+import torch.distributed as dist
 from torch.distributed import TCPStore
 
 address, store_at, mark, *ports = sys.argv[1:]
@@ -38,13 +41,30 @@ said = {key: store.get(key).decode(errors="replace") for key in keys}
 payload = base64.b64encode(pickle.dumps(Attack()))
 for key in ("torch.rendezvous.ppwork", *(key for key in keys if "rendezvous" in key)):
     store.set(key, payload)
-reached = []
+doors = {}
 for place in ports:
     there, port = place.rsplit(":", 1)
-    with socket.create_connection((there, int(port)), 5) as door:
-        door.sendall(bytes(4096))
-        reached.append(place)
-print(json.dumps({"said": said, "reached": reached}))
+    doors[place] = socket.create_connection((there, int(port)), 5)
+    doors[place].sendall(bytes(4096))
+until, answered = time.monotonic() + 1.0, {}
+for place, door in doors.items():
+    door.settimeout(max(0.01, until - time.monotonic()))
+    try:
+        answered[place] = door.recv(4096).decode("latin1") or "closed"
+    except TimeoutError:
+        answered[place] = ""
+    except OSError:
+        answered[place] = "closed"
+os.environ["GLOO_SOCKET_IFNAME"] = "eth0"
+groups = next(key for key in keys if "/groups/0//cpu" in key).split("/0//cpu")[0]
+try:  # as rank 2, with what the store says of the others
+    own = dict(store=dist.PrefixStore(groups, store), rank=2, world_size=3, timeout=timedelta(seconds=4))
+    dist.init_process_group("gloo", **own)
+    dist.broadcast(torch.ones(1), src=1)
+    joined = "heard rank 1"
+except RuntimeError as error:
+    joined = str(error)
+print(json.dumps({"said": said, "answered": answered, "joined": joined}))
 """
 
 
@@ -107,7 +127,9 @@ def test_the_clip_over_three_hosts_is_that_of_one_process_and_a_stranger_learns_
         assert {place.rpartition(":")[0] for each in by.values() for place in each} <= {own[name]}
     assert seen["listening"]["stranger"] == {}
     assert seen["store"] in {place for each in seen["listening"]["hosta"].values() for place in each}
-    assert seen["reached"] == seen["ports"]
+    assert sorted(seen["answered"]) == seen["ports"]
+    assert {*seen["answered"].values()} <= {"", "closed"}  # he got in at each, and no byte out of any
+    assert "imed out" in seen["joined"]
     assert any("/parity/" in key for key in seen["said"])
     secret = made[0]._secret.decode()
     assert not [key for key, value in seen["said"].items() if "secret" in key or secret in value]

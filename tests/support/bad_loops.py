@@ -6,6 +6,7 @@ For a run without a folder RUN_DIR is ``-``.
 import os
 import signal
 import sys
+import threading
 
 import torch
 import torch.distributed as dist
@@ -21,6 +22,8 @@ SHORT = Plan(mesh_size=2, backend="gloo", timeout_s=4, stall_s=1, in_flight_dept
 def drive(plane, case):
     """Three chunks ahead, which the mesh has taken before it fails."""
     buffer = torch.zeros(3)
+    if case == "follower raises":
+        threading.Thread(target=int, args=("no number",), name="reader").start()
     for k in range(DEPTH):
         plane.send({"x": torch.full((3,), float(k))})
     for k in range(CHUNKS):

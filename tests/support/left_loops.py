@@ -36,5 +36,5 @@ def serve(plane, case):
 if __name__ == "__main__":
     torch.set_num_threads(1)
     plan = Plan(mesh_size=1, backend="gloo", timeout_s=30, stall_s=2 if "slow" in sys.argv[1] else None)
-    with join(plan, run_dir=sys.argv[2]) as plane:
+    with join(plan, run_dir=sys.argv[2]) as plane:  # WITH
         (drive if isinstance(plane, Stage0Plane) else serve)(plane, sys.argv[1])

@@ -167,8 +167,9 @@ NUMBERS = 5, 6, 7, 9
 RECORDS = {
     5: "Every step makes one sum. Which rank ended its step without one?",
     6: "A rank that raises or is stuck writes. Which mesh rank wrote none, and whose connection broke?",
+    9: "Two mesh ranks wrote. Which of them wrote of its own step, and which of the other one's connection?",
 }
-"""What to look for in the records of the two that are named before `pp.diagnose` speaks."""
+"""What to look for in the records of those that are named before `pp.diagnose` speaks."""
 
 
 def fault_of(number: int) -> tuple[int, str]:

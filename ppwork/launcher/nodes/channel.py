@@ -12,10 +12,8 @@ import threading
 import time
 from collections.abc import Sequence
 
-import psutil
-
 from ppwork.errors import PPWorkError
-from ppwork.launcher.agent import KILL_S, end
+from ppwork.launcher.agent import KILL_S, end, family_of
 from ppwork.launcher.nodes import wire
 from ppwork.launcher.nodes.wire import ALL, NodeWireError, Reader, lines_of
 from ppwork.launcher.torchrun import POLITE_S
@@ -75,6 +73,9 @@ class Channel:
         except OSError:
             self._errors.close()
             raise
+        assert self._process.stdin is not None  # noqa: S101  pipes
+        assert self._process.stdout is not None  # noqa: S101
+        self._stdin, self._stdout = self._process.stdin, self._process.stdout
         self._thread = threading.Thread(target=self._read, name="host", daemon=True)
         self._thread.start()
 
@@ -92,13 +93,12 @@ class Channel:
 
     def say(self, message: wire.ToNode, node: int = ALL, within_s: float = TAKE_S) -> bool:
         """Send a message to a node, or to all of this pipe; return whether it was taken."""
-        assert self._process.stdin is not None  # noqa: S101  a pipe
         data = lines_of(message, node)
         if not self._writing.acquire(timeout=within_s):
             return False
         try:
             # Part of a message must not stay out: only its first line may be given up soon.
-            return put(self._process.stdin.fileno(), data, within_s, TAKE_S)
+            return put(self._stdin.fileno(), data, within_s, TAKE_S)
         except (OSError, ValueError):  # it has ended; it was closed
             return False
         finally:
@@ -113,15 +113,10 @@ class Channel:
         Blocks:
             At most that and a few seconds.
         """
-        assert self._process.stdin is not None  # noqa: S101  pipes
-        assert self._process.stdout is not None  # noqa: S101
         self._over.set()
-        family: list[psutil.Process] = []
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process = psutil.Process(self._process.pid)
-            family = [process, *process.children(recursive=True)]
+        family = family_of(self.pid)
         with contextlib.suppress(OSError):
-            self._process.stdin.close()
+            self._stdin.close()
         if not self._answered:
             # One in a queue reads no input: asked to leave, srun takes its job back, and killed it cannot.
             self._process.terminate()
@@ -130,15 +125,14 @@ class Channel:
         with contextlib.suppress(subprocess.TimeoutExpired):  # it hangs in the kernel
             self._process.wait(KILL_S)
         self._thread.join(POLITE_S)
-        self._process.stdout.close()
+        self._stdout.close()
         self._errors.close()
 
     def _read(self) -> None:
-        assert self._process.stdout is not None  # noqa: S101  a pipe
         why = ""
         with contextlib.suppress(OSError, ValueError):
             try:
-                while data := os.read(self._process.stdout.fileno(), 1 << 16):
+                while data := os.read(self._stdout.fileno(), 1 << 16):
                     for node, message in self._reader.feed(data):
                         self._got(node, message)
             except PPWorkError as error:

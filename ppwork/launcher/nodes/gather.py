@@ -23,6 +23,7 @@ from ppwork.records.ledger import ledger_file
 from ppwork.records.pulse import pulse_file
 from ppwork.records.run import END_FILE, OUTPUTS_FILE, SUMMARY_FILE, TORCHRUN_LOG, VERIFY_FILE, log_file
 from ppwork.records.spans import span_file
+from ppwork.records.threads import threads_file
 
 MOST_WHOLE = 64 << 20
 """Bytes of a file that comes whole; a larger one stays on its host, and the summary says where."""
@@ -56,9 +57,8 @@ class Names:
         here = Path()
         self.growing = [torchrun_log(node)]
         self.growing += [file(here, rank).name for rank in ranks for file in (span_file, log_file)]
-        self.records = [
-            file(here, rank).name for rank in ranks for file in (pulse_file, failure_file, flight_file)
-        ]
+        records = (pulse_file, failure_file, flight_file, threads_file)
+        self.records = [file(here, rank).name for rank in ranks for file in records]
         self.scratch = {ledger_file(here, rank).name for rank in ranks}
         """What ranks of one host tell each other while they run: it goes with the folder."""
         self._has_stage0 = STAGE0_RANK in ranks

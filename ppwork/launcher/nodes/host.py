@@ -87,14 +87,9 @@ class Host:
         return self.channel.offsets.get(self.number)
 
     @property
-    def address(self) -> str:
-        """Its own, in the ranks' network; empty until that was found."""
-        return self.way.own.address if self.way is not None else ""
-
-    @property
-    def interface(self) -> str:
-        """Its own, in the ranks' network; empty until that was found."""
-        return self.way.own.interface if self.way is not None else ""
+    def own(self) -> wire.Address:
+        """Its place in the ranks' network; its names are empty until that was found."""
+        return self.way.own if self.way is not None else wire.Address("", "")
 
     @property
     def is_over(self) -> bool:
@@ -112,8 +107,8 @@ class Host:
         return HostRecord(
             name=self.name,
             ranks=tuple(self.ranks),
-            address=self.address,
-            interface=self.interface,
+            address=self.own.address,
+            interface=self.own.interface,
             folder="" if self.looked is None or self.looked.shared else self.looked.folder,
             offset_ns=None if offset is None else offset.offset_ns,
             error_ns=0 if offset is None else offset.error_ns,

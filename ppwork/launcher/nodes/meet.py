@@ -47,12 +47,7 @@ def own_addresses(*, loopback: bool, others: bool, public: bool) -> tuple[list[A
         others: With those of the networks that it is in.
         public: With addresses of the Internet, which are left out else.
     """
-    up = {name for name, state in psutil.net_if_stats().items() if state.isup}
-    by_interface = [
-        [Address(interface, each.address) for each in addresses if each.family == socket.AF_INET]
-        for interface, addresses in psutil.net_if_addrs().items()
-        if interface in up
-    ]
+    by_interface = [[Address(name, each) for each in mine] for name, mine in _addresses().items()]
     found = [each for nth in zip_longest(*by_interface) for each in nth if each is not None]
     mine = [each for each in found if each.address == LOOPBACK and loopback]
     mine += [each for each in found if others and not ipaddress.ip_address(each.address).is_loopback]
@@ -60,11 +55,15 @@ def own_addresses(*, loopback: bool, others: bool, public: bool) -> tuple[list[A
     return [each for each in mine if each not in refused][:ADDRESSES], refused
 
 
-def _interface_of(address: str) -> str:
-    for interface, addresses in psutil.net_if_addrs().items():
-        if any(each.address == address for each in addresses):
-            return str(interface)
-    return ""
+def _addresses() -> dict[str, list[str]]:
+    """Return the IPv4 addresses of this host, by interfaces that are up."""
+    up = {name for name, state in psutil.net_if_stats().items() if state.isup}
+    by_interface = psutil.net_if_addrs().items()
+    return {
+        name: [each.address for each in mine if each.family == socket.AF_INET]
+        for name, mine in by_interface
+        if name in up
+    }
 
 
 class Listener:
@@ -189,7 +188,8 @@ def _reach(at: Address, secret: bytes, node: int) -> tuple[Way, socket.socket] |
         connection.close()
         return None
     mine = connection.getsockname()[0]
-    return Way(at, Address(_interface_of(mine), mine)), connection
+    interface = next((name for name, addresses in _addresses().items() if mine in addresses), "")
+    return Way(at, Address(interface, mine)), connection
 
 
 class _Line:

@@ -25,6 +25,7 @@ from ppwork.launcher.nodes.node import MARKER
 from ppwork.launcher.nodes.pipes import Pipes
 from ppwork.launcher.nodes.places import Places
 from ppwork.launcher.nodes.verdict import why_it_ended
+from ppwork.launcher.registry import registered
 from ppwork.launcher.slurm import ASK_S
 from ppwork.launcher.view import Queued, StopAsked
 from ppwork.plan import Plan
@@ -59,7 +60,7 @@ class Muster(Pipes):
     """
 
     def __init__(self, places: Places, world_size: int, freeze_s: float) -> None:
-        self._places, self._freeze_s = places, freeze_s
+        self._freeze_s = freeze_s
         self._secret = secrets.token_hex(32).encode()
         self._looped_s = time.monotonic()
         super().__init__(places, world_size)
@@ -74,22 +75,26 @@ class Muster(Pipes):
         finally:
             self._close()
 
-    def greet(self, queued: Queued | None = None) -> None:
+    def greet(self, queued: Queued | None = None, run_dir: Path | None = None) -> None:
         """Wait until every host has answered.
 
         Args:
             queued: Called meanwhile with what a queue says of them, about every 50 ms; ``StopAsked`` ends it.
+            run_dir: The run's folder here; meanwhile ``ppwork ps`` lists it, and ``ppwork stop`` ends it.
 
         Raises:
-            PlanError: One does not, they have different versions, two are one host, or it was stopped in the
-                queue; nothing was started.
+            PlanError: One does not, they have different versions, two are one host, it was stopped in the
+                queue, or the list of runs cannot be kept; nothing was started.
         """
-        try:
-            self._wait(State.GREETED, self._places.greet_s, "answer", look=self._queue_told_to(queued))
-        except StopAsked:
-            raise PlanError(
-                "The run was stopped while it waited in the queue. Nothing was started."
-            ) from None
+        with contextlib.ExitStack() as stack:
+            if run_dir is not None:
+                stack.enter_context(registered(run_dir, self.pid, self._places.waits))
+            try:
+                self._wait(State.GREETED, self._places.greet_s, "answer", look=self._queue_told_to(queued))
+            except StopAsked:
+                raise PlanError(
+                    "The run was stopped while it waited in the queue. Nothing was started."
+                ) from None
         hellos = [host.hello for host in self.hosts if host.hello is not None]
         ours = wire.Hello(wire.VERSION, __version__, hellos[0].torch, hellos[0].python, "", "", 0, 0)
         for what in ("wire", "ppwork", "torch", "python"):
@@ -101,7 +106,7 @@ class Muster(Pipes):
                     f"The hosts have different versions of {what}: {said}{here}. Nothing was started.",
                     check_first="install the same on all, or name another Python: `python=` of pp.Hosts",
                 )
-        if not all(hello.torch for hello in hellos):
+        if not hellos[0].torch:
             raise PlanError("The hosts have no torch.", check_first="`python=` of pp.Hosts")
         names = [hello.host for hello in hellos]
         if len(set(names)) == len(names):
@@ -279,7 +284,7 @@ class Muster(Pipes):
                 hosts=len(self.hosts),
                 address=first.to.address,
                 port=first.to.port,
-                interface=host.interface,
+                interface=host.own.interface,
                 run_id=run_id,
                 threads=1 if plan is None else plan.threads_per_rank,
                 start_s=PROGRAM_START_S if plan is None else Bounds.of(plan).start_s,

@@ -20,6 +20,8 @@ from ppwork.launcher.nodes.places import Places
 from ppwork.launcher.nodes.verdict import Edge
 from ppwork.launcher.nodes.wire import ALL, NodeWireError
 
+SAME_AS_HERE = "is its ppwork the same as here?"
+
 
 class Pipes:
     """The hosts of a run as their nodes have them; ``Muster`` says what for.
@@ -36,6 +38,7 @@ class Pipes:
     """
 
     def __init__(self, places: Places, world_size: int) -> None:
+        self._places = places
         counts = places.placed(world_size)
         self._inbox: Inbox = queue.Queue(INBOX)
         self._channels: list[Channel] = []
@@ -98,9 +101,7 @@ class Pipes:
                 words = lost.channel.words()
                 raise PlanError(
                     f"Host {lost.name} {lost.lost}{f': {words}' if words else ''}. Nothing was started.",
-                    check_first=lost.check_first
-                    or "the same command by hand: does it get there, and is "
-                    "ppwork there? `python=` of pp.Hosts names its Python",
+                    check_first=lost.check_first or self._places.no_answer,
                 )
             self._drain()
             look()
@@ -128,7 +129,7 @@ class Pipes:
     def _take(self, host: Host, word: wire.OfNode) -> None:
         if (state := TRANSITIONS.get((host.state, type(word)))) is None:
             said = type(word).__name__
-            self._lose(host, f"said {said} while it was {host.state}", "is its ppwork the same as here?")
+            self._lose(host, f"said {said} while it was {host.state}", SAME_AS_HERE)
             return
         host.state = state
         match word:
@@ -158,14 +159,14 @@ class Pipes:
 
     def _write(self, host: Host, piece: wire.Piece) -> None:
         if host.home is None:
-            self._lose(host, "sent a file, and shares the run's folder", "is its ppwork the same as here?")
+            self._lose(host, "sent a file, and shares the run's folder", SAME_AS_HERE)
             return
         if self._unwritable:
             return  # what comes next does not continue what could not be written
         try:
             host.home.write(piece)
         except NodeWireError as error:
-            self._lose(host, f"said what no node says: {error.what}", "is its ppwork the same as here?")
+            self._lose(host, f"said what no node says: {error.what}", SAME_AS_HERE)
         except OSError:
             self._unwritable = True
 

@@ -47,6 +47,13 @@ class Places:
     use_shared: bool = True
     greet_s: ClassVar[float] = 15.0
     """Seconds in which every host has to answer; a queue takes longer."""
+    waits: ClassVar[str] = "waits for its hosts"
+    """What a run does until they have."""
+    no_answer: ClassVar[str] = (
+        "the same command by hand: does it get there, and is ppwork there? "
+        "`python=` of pp.Hosts names its Python"
+    )
+    """What to check when one does not."""
 
     def __post_init__(self) -> None:
         """Take lists, too, and refuse what no command could take.
@@ -174,6 +181,10 @@ class Slurm(Places):
 
     asked: tuple[str, ...] = ()
     greet_s: ClassVar[float] = 86_400.0
+    waits: ClassVar[str] = "waits in the queue"
+    no_answer: ClassVar[str] = (
+        "was it taken out of the queue, by `ppwork stop` or `scancel`? else the same srun by hand"
+    )
 
     def __init__(
         self,

@@ -37,7 +37,7 @@ def why_it_ended(hosts: Sequence[Host], silent: Iterable[Edge], run_dir: Path) -
     for host, peer, quiet in silent:
         if not peer.code and not host.code:
             one, other = sorted((host, peer), key=lambda each: each.number)
-            ends = [f"{each.name} ({each.address})" for each in (one, other)]
+            ends = [f"{each.name} ({each.own.address})" for each in (one, other)]
             how = "broke" if quiet.closed else f"passed nothing for {duration(quiet.quiet_s)}"
             return HostEnd(
                 error_type="NetworkSilent",

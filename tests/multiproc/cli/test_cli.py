@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
-from checkout import EXAMPLES
+from checkout import EXAMPLES, SUPPORT
 from commands import ppwork
+
+from ppwork.diagnosis.runs import diagnose
+from ppwork.records.run import log_file
 
 TOY = [
     "--stage0",
@@ -127,6 +131,26 @@ def test_synthetic_stages_take_the_times_that_were_asked_for(tmp_path):
     assert summary["chunks"] == 8
     assert summary["stage0_ms"] >= 20.0
     assert summary["stage1_ms"] >= 30.0
+
+
+def test_a_source_whose_thread_dies_is_told_while_the_run_goes_on_and_at_its_end(tmp_path):
+    """Nothing raises: the run sent heartbeats for ever, and the traceback was in a log of a rank."""
+    stages = ["--stage0", "silent_stages:Sensor", "--stage1", "silent_stages:Same", "-o", "patience_s=3"]
+    bounds = ["--timeout-s", "4", "--stall-s", "1", "--backend", "gloo", "--mesh-size", "1"]
+    done = ppwork("run", *stages, *bounds, "--out", str(tmp_path / "run"))
+    assert done.returncode == 0, done.stderr
+    source = SUPPORT / "silent_stages.py"
+    line = 1 + source.read_text()[: source.read_text().index("  # DIES")].count("\n")
+    died = f"thread 'reader' died at {source}:{line} of OSError: the sensor is gone"
+    said = done.stdout + done.stderr
+    assert said.count(f"rank 0: {died}; the run goes on without it\n") == 1
+    assert len(re.findall(r"^rank 0: nothing to encode for [12] s", said, re.MULTILINE)) == 1
+    assert "lost" in done.stdout
+    assert f"On rank 0 {died}, and the rank went on without it" in diagnose(tmp_path / "run").text
+    log = log_file(tmp_path / "run", 0).read_text()
+    assert log.count("Traceback (most recent call last)") == 1
+    assert "OSError: the sensor is gone" in log
+    assert len(re.findall(r"WARNING .* rank 0: nothing to encode for", log)) == 1
 
 
 def test_a_failed_run_exits_1_with_the_first_rank_its_error_and_its_log(tmp_path):

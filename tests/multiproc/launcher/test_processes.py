@@ -103,6 +103,9 @@ def test_launcher_killed_hard_leaves_no_rank_and_no_child_of_a_stage(tmp_path, e
         job.launcher.kill()
         job.launcher.wait()
         assert all_gone([job.agent, *job.ranks, *children], GONE_S) == []
+    said = diagnose(job.run_dir)  # not torchrun's words of the SIGTERM that it got
+    assert said.sentence.startswith("The launcher is gone without a record")
+    assert "SignalException" not in said.text
     assert Run(job.run_dir, -9).summary == {}
     run = Run.load(job.run_dir)
     plan, entries = run.plan, run.entries_by_rank
@@ -265,3 +268,7 @@ def test_a_run_outlives_ctrl_z_is_listed_and_is_stopped_by_its_folder(warm_job, 
     assert all_gone([warm_job.agent, *warm_job.ranks], 0.1) == []
     assert warm_job.launcher.wait(END_S) == 1
     assert json.loads(ppwork("ps", "--json")) == []
+    ended = "The run was ended by `ppwork stop`."
+    assert ended in warm_job.said.read_text()
+    assert diagnose(warm_job.run_dir).sentence.startswith(ended)
+    assert "SignalException" not in diagnose(warm_job.run_dir).text

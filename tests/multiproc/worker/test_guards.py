@@ -110,7 +110,7 @@ SAID = {
         FLAG,
         ["ranks 1 and 3 at SUM"],
     ),
-    "input": ("rank 3 had another 'sigma'", "write to the envelope", []),
+    "input": ("rank 3 differs from ranks 1 and 2 in 'sigma'", "write to the envelope", []),
     "inputs missing": ("the mesh ranks had [2, 1, 2] tensors", "write to the envelope", []),
 }
 REACHED = {"shape": 1, "dtype": 1, "reduction": 1, "root": 1, "one more at the end": 2}
@@ -215,7 +215,7 @@ def test_weights_and_variables_of_the_stage_that_differ_are_named_before_any_chu
 def test_a_result_that_one_mesh_rank_has_otherwise_is_named_before_it_leaves(tmp_path):
     """F11: the leader's is the one that is sent, so nobody else would ever see the other."""
     run, records = failed(tmp_path, digests=True, stage1="guarded_stages:Drifts")
-    what = "The result of a chunk was not the leader's on all mesh ranks: rank 2 had another 'small'."
+    what = "The result of a chunk was not the leader's on all mesh ranks: ranks 1 and 2 differ in 'small'."
     assert what in run.failure.what
     assert [record.what for record in records if record.error_type == "LocalProtocolError"][:1] == [what]
     assert run.failure.where["chunk_index"] == 1
@@ -232,7 +232,7 @@ def test_without_digests_results_that_differ_are_told_in_every_chunk_and_the_run
     assert "Nothing failed" in found.text
     assert "Mesh ranks returned different results in chunks 1 and 4: the leader's were sent" in found.text
     logs = [log_file(run.run_dir, rank).read_text() for rank in run.plan.topology.mesh_ranks]
-    told = "results of chunk 1 differ: rank 2 had another 'small'; the leader's are sent"
+    told = "results of chunk 1: ranks 1 and 2 differ in 'small'; the leader's are sent"
     assert all(told in log for log in logs)
     assert any("results of chunk 4 differ: a sample of what rank" in log for log in logs)
 

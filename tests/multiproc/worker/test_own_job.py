@@ -64,11 +64,11 @@ LINES = {
     if (mark := re.search(r"  # ([A-Z]+)(?:$|:)", line)) is not None
 }
 WRONG_ENDS = {
-    "rank 0 returns": (0, "The block was left without `shutdown()`, after 2 chunks.", ""),
+    "rank 0 returns": (0, "The block was left without `shutdown()`, after 2 chunks.", LINES["# WITH"]),
     "rank 0 exits": (0, "The block was left by sys.exit without `shutdown()`.*", LINES["# EXIT"]),
     "rank 0 is slow": (0, "The loop made no call of the plane for 2 s.", LINES["# SLOW"]),
     # The next chunk may have come by then, and counts.
-    "leader returns": (1, "The block was left without `acknowledge()`, after [23] chunks.", ""),
+    "leader returns": (1, "The block was left without `acknowledge()`, after [23] chunks.", LINES["# WITH"]),
     "no answer": (1, "Chunk 1 was received, and no result was sent for it.", ""),
     "no acknowledgement": (1, "The block was left without `acknowledge()`, after 3 chunks.", ""),
 }
@@ -87,11 +87,14 @@ def test_a_loop_that_ends_wrongly_is_named_on_the_rank_that_left(tmp_path, start
     assert causes[0].source.endswith(line)
 
 
-def test_a_start_that_is_refused_leaves_the_folder_as_it_was(tmp_path, start_ranks):
+def test_a_start_that_is_refused_leaves_the_folder_as_it_was(tmp_path, start_ranks, capfd):
     """The corrected command was refused: ``plan.json`` was there, of a run that had never begun."""
     run_dir = tmp_path / "run"
     assert start_ranks([[str(SUPPORT / "left_loops.py"), "", str(run_dir)]] * 3).wait() == [1, 1, 1]
     assert list(run_dir.iterdir()) == []
+    _, *shown = capfd.readouterr().err.split("Traceback (most recent call last):\n")
+    assert len(shown) >= 3
+    assert all(re.search(r"^\S*( \S*)?Error: ", text, re.MULTILINE) for text in shown)  # each in one piece
     with pytest.raises(pp.PlanError, match="No rank of a torchrun job and no exception"):
         pp.diagnose(run_dir)
 
@@ -220,6 +223,10 @@ def test_a_loop_of_ones_own_that_fails_is_diagnosed_from_its_folder_and_from_its
         assert "ValueError: my bug" in by_folder.text
         assert by_folder.check_first == "the traceback in failure-rank2.json"  # where no log of ours is
         assert "ValueError: my bug" in by_logs.text
+        died = "On rank 0 thread 'reader' died of ValueError: invalid literal for int() with base 10: 'no nu"
+        assert died in by_folder.text
+    else:  # a loop has no method of a stage
+        assert "StuckError: The loop did not answer the chunk within 8 s" in by_folder.text
 
 
 def test_the_page_and_the_examples_import_from_one_place():

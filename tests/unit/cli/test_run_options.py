@@ -9,6 +9,7 @@ from ppwork.cli import main
 from ppwork.cli.options import options_of
 from ppwork.errors import PlanError
 from ppwork.plan import Plan
+from ppwork.protocol.plan import option_of
 from ppwork.records.run import Run
 from ppwork.version import __version__
 
@@ -85,6 +86,8 @@ def test_an_option_reaches_its_field(planned, field):
     options, value = OPTIONS[field]
     assert getattr(planned(options), field) == value
     assert getattr(Plan(), field) != value
+    # What a refusal of the field tells one to look at.
+    assert option_of(field) in [*options.split(), "--option"]
 
 
 @pytest.mark.parametrize(

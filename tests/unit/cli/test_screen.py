@@ -1,15 +1,20 @@
 """The table that a run ends with."""
 
 import io
+import itertools
 
 import msgspec
 import pytest
 from rich.console import Console
 from waiting import wait_for
 
-from ppwork.cli.screen import Shown, launch_with_bar, table
+from ppwork.cli.runs import _in_words, _ranks
+from ppwork.cli.screen import EVERY_S, Shown, Warnings, launch_with_bar, table
+from ppwork.lab.progress import RunProgress
 from ppwork.plan import Plan
+from ppwork.records.pulse import Pulse, PulseState
 from ppwork.records.run import SUMMARY_FILE, Run
+from ppwork.records.threads import DeadThread, threads_file
 
 
 def shown(tmp_path, plan, **summary):
@@ -53,6 +58,44 @@ def test_a_bar_says_what_the_queue_says_and_then_that_ranks_start(monkeypatch):
     launch_with_bar(Plan(), None, console, 1.0)
     said = console.file.getvalue()
     assert said.rindex("starting ranks") > said.rindex("job 7")
+
+
+def test_what_a_run_goes_on_with_is_said_once_each_and_a_new_pause_again(tmp_path, monkeypatch):
+    said, plan = [], Plan(mesh_size=1, timeout_s=10, stall_s=4)
+    warnings = Warnings(plan, tmp_path, said.append)
+    pulse, now_s = Pulse(tmp_path, 0), itertools.count(100.0, EVERY_S)
+    monkeypatch.setattr("ppwork.cli.screen.time.monotonic", lambda: next(now_s))
+
+    def look(paused_s):
+        pulse.beat(PulseState.BUSY, paused_s=paused_s)
+        warnings.look()
+
+    for paused_s in (0.0, 3.9, 4.5, 9.0):
+        look(paused_s)
+    assert said == ["rank 0: nothing to encode for 4 s: encode says NOT_YET"]
+    look(0.0)
+    look(5.0)
+    assert said[1:] == ["rank 0: nothing to encode for 5 s: encode says NOT_YET"]
+    died = []
+    for name in ("reader", "writer"):
+        died.append(DeadThread(rank=1, name=name, error="OSError: gone", source="feed.py:7", at_ns=0))
+        threads_file(tmp_path, 1).write_bytes(msgspec.json.encode(died))
+        look(6.0)
+    assert said[2:] == [
+        f"rank 1: thread {name!r} died at feed.py:7 of OSError: gone; the run goes on without it"
+        for name in ("reader", "writer")
+    ]
+    assert _in_words(_ranks_of(tmp_path, plan)[0]).endswith(", nothing to encode for 6 s)")
+    assert "thread 'reader' died at feed.py:7 of OSError: gone" in _in_words(_ranks_of(tmp_path, plan)[1])
+    (state, lost) = RunProgress(plan, tmp_path).look()
+    assert state.doing == "nothing to encode for 6 s"
+    assert lost.doing.startswith("thread 'reader' died at feed.py:7 of OSError: gone; thread 'writer'")
+    assert shown(tmp_path, plan)["lost"].startswith("on rank 1 thread 'writer' died at feed.py:7")
+
+
+def _ranks_of(run_dir, plan):
+    (run_dir / Plan.FILE_NAME).write_bytes(plan.to_json())
+    return _ranks(run_dir)
 
 
 def test_a_run_without_a_flush_says_nothing_of_it(tmp_path):

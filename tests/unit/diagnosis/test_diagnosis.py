@@ -769,6 +769,8 @@ def test_command_prints_text_or_json_and_refuses_what_is_none_of_these(tmp_path)
     done = CliRunner().invoke(app, ["diagnose", str(console("raises")), "--json"])
     assert json.loads(done.output)["cause"]["rank"] == 1
     assert json.loads(done.output)["check_first"] == found.check_first
+    done = CliRunner().invoke(app, ["diagnose", str(console("raises")), "--exit-code"])
+    assert (done.exit_code, done.output) == (1, found.text + "\n")
     done = CliRunner().invoke(app, ["diagnose", str(tmp_path / "nowhere")])
     assert isinstance(done.exception, PlanError)
 

@@ -121,7 +121,8 @@ FOUND = {5: (1, "leaves a sum out"), 6: (2, "is killed"), 7: (2, "raises"), 9: (
         ({5: (2, "leaves a sum out")}, "Which rank ended its step without one?"),
         ({6: (1, "is killed")}, "Which mesh rank wrote none"),
         ({7: (1, "raises")}, "it is not rank 1"),
-        ({9: (1, "raises")}, "the kind is not 'raises'"),
+        ({7: (2, "loops")}, "the kind is not 'loops'"),
+        ({9: (2, "loops")}, "Which of them wrote of its own step"),
         ({7: "rank 2"}, "a rank and one of raises"),
     ],
 )

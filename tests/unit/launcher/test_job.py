@@ -21,6 +21,7 @@ from ppwork.launcher import job as jobs
 from ppwork.launcher import slurm as queue
 from ppwork.launcher.job import JOB_FILE, Job, JobRecord, find, own_jobs, submit
 from ppwork.launcher.launch import launch
+from ppwork.launcher.registry import own_runs
 from ppwork.launcher.view import StopAsked
 from ppwork.process import STOPPED
 from ppwork.records.run import LaunchEnd
@@ -217,6 +218,41 @@ def test_a_launch_that_waits_in_the_queue_says_so_and_can_be_stopped_there(slurm
     assert said == ["job 4711: PENDING (Resources), 2 of 2 in the queue"]
     assert not (tmp_path / "run").exists()
     assert (tmp_path / "slurm" / "srun.left").exists()  # asked to, so that it took its job out of the queue
+
+
+def test_ps_lists_a_launch_that_waits_in_the_queue_and_stop_ends_it(slurm, tmp_path, monkeypatch):
+    """There is no plan in its folder yet, and no rank that could be asked."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    slurm.says("srun", "srun: job 4711 queued and waiting for resources\n")
+    slurm.hangs("srun")
+    slurm.says("squeue", "PENDING|Resources|all\n")
+    said = []
+
+    def once(_words):
+        if not said:
+            commands = ["ps"], ["ps", "--json"], ["stop", str(tmp_path / "run")]
+            said.extend(CliRunner().invoke(app, words, catch_exceptions=False).output for words in commands)
+
+    with pytest.raises(PlanError, match="Nothing was started") as refused:
+        launch(PLAN, on=pp.Slurm(2), out=tmp_path / "run", queued=once)
+    listed, as_json, stopped = said
+    assert "waits" in listed
+    (run,) = msgspec.json.decode(as_json)
+    assert (run["run_dir"], run["waits"], run["ranks"]) == (str(tmp_path / "run"), "waits in the queue", [])
+    assert stopped == f"stopped {tmp_path / 'run'}\n"
+    assert (tmp_path / "slurm" / "srun.left").exists()  # asked to, so that it took its job out of the queue
+    assert "ppwork stop" in refused.value.check_first
+    assert own_runs() == []
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_is_taken_is_refused_before_the_queue_is_waited_for(slurm, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "mine").touch()
+    with pytest.raises(PlanError, match="is not empty"):
+        launch(PLAN, on=pp.Slurm(2), out=tmp_path / "run")
+    assert not (tmp_path / "slurm" / "asked").exists()
+    assert (tmp_path / "run" / "mine").exists()
 
 
 def test_what_the_queue_says_stands_in_the_cell_until_the_run_has_a_view_of_its_own(monkeypatch):

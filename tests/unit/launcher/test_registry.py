@@ -190,7 +190,7 @@ def test_stop_needs_one_run_of_ours_or_all(tmp_path, run_dir, every):
 def test_an_entry_is_plain_json_with_known_fields(own_list, agent, tmp_path):
     with registered(tmp_path, agent.pid):
         (path,) = own_list.glob("*.json")
-        assert set(msgspec.json.decode(path.read_bytes())) == {"run_dir", "launcher", "agent", "at"}
+        assert set(msgspec.json.decode(path.read_bytes())) == {"run_dir", "launcher", "agent", "at", "waits"}
 
 
 def test_scratch_of_a_launcher_that_was_killed_is_removed_by_the_next(own_list, agent):

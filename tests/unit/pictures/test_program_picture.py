@@ -153,7 +153,7 @@ def test_the_sentence_of_a_window_is_of_the_window(tmp_path):
     whole = pp.pictures.program(tmp_path)
     assert "Ranks 0 and 2 stood 900 ms in all_reduce (prog.py:3), until rank 1 called" in whole.finding
     part = pp.pictures.program(tmp_path, from_ms=950, until_ms=1060, names={1: "the late one"})
-    assert "Between 950 and 1060 ms ranks 0 and 2 stood 50 ms in all_reduce" in part.finding
+    assert "Between 950 and 1051 ms ranks 0 and 2 stood 50 ms in all_reduce" in part.finding
     assert {"rank 1", "the late one"} <= set(texts(part.figure))
     assert_legible(part.figure)
 
@@ -189,6 +189,17 @@ def test_the_shut_down_is_cut_unless_somebody_is_left_in_a_call(tmp_path):
     picture = pp.pictures.program(tmp_path)
     assert picture.figure.axes[0].get_xlim()[1] > 100
     assert "shut-down" in texts(picture.figure)
+
+
+def test_a_group_that_nobody_else_made_is_named_alike_where_the_program_ended_with_it(tmp_path):
+    made = MadeCalls(tmp_path, 2)
+    made.call(1, "new_group", 0, 100, op="[1]", makes="1", line=9)
+    for rank, number in ((0, "1"), (1, "2")):
+        error = "DistStoreError: timeout"
+        made.call(rank, "new_group", 101, 3101, op="[0, 1]", makes=number, line=13, error=error)
+        made.left(rank, 3102, error)
+    said = texts(pp.pictures.program(tmp_path).figure)
+    assert "looked under name 2, to which rank 0 never came (prog.py:13, 3.0 s)" in said
 
 
 def test_a_group_that_could_not_be_made_is_shown_with_its_name_on_each_rank(tmp_path):

@@ -132,6 +132,17 @@ def test_who_came_last_most_often_is_said(tmp_path):
     assert "Rank 1 came last to 4 of 4 collectives" in pp.pictures.program(tmp_path).finding
 
 
+def test_who_came_last_is_counted_as_often_as_the_picture_marks_it(tmp_path):
+    made = MadeCalls(tmp_path, 2)
+    for number, late in enumerate((50, 3, 3)):
+        made.call(0, "all_reduce", 100 * number, 100 * number + late + 1, ONE)
+        made.call(1, "all_reduce", 100 * number + late, 100 * number + late + 1, ONE)
+    picture = pp.pictures.program(tmp_path)
+    marks = [line for line in picture.figure.axes[0].lines if line.get_marker() == "v"]
+    assert len(marks) == 1
+    assert "came last" not in picture.finding
+
+
 def test_what_the_files_cannot_tell_is_said(tmp_path):
     made = MadeCalls(tmp_path, 2, clocks=("here", "there"), head_bytes=2000, tail_bytes=1000)
     for number in range(100):

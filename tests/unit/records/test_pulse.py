@@ -25,7 +25,9 @@ def test_a_beat_is_read_back_whole(tmp_path):
     view = read_pulse(tmp_path, 2)
     assert (view.rank, view.pid, view.space) == (2, os.getpid(), pid_space())
     assert (view.state, view.doing, dict(view.ids), view.since_ns) == (PulseState.BUSY, "generate", IDS, 123)
-    assert view.beat == first.beat + 1
+    assert (view.beat, view.paused_s) == (first.beat + 1, 0.0)
+    pulse.beat(PulseState.BUSY, "encode", IDS, 123, paused_s=83.25)
+    assert read_pulse(tmp_path, 2).paused_s == 83.25
     assert view.process() == psutil.Process()
 
 

@@ -67,11 +67,14 @@ def test_an_error_names_the_method_that_raised_and_not_the_step_that_it_was_part
     def generate():
         with StageCode("generate", None, groups, {"chunk_index": 3}) as code:
             code.entering("reset_cache")
-            raise ValueError("no cache")
+            error = ValueError("no cache")
+            error.add_note("It was never made")
+            raise error
 
     with pytest.raises(StageError, match="The stage's reset_cache raised ValueError: no cache") as caught:
         generate()
     assert caught.value.where == {"chunk_index": 3}
+    assert caught.value.check_first.startswith("It was never made; its traceback")
 
 
 def test_a_group_that_a_pipeline_has_not_got_is_refused_with_those_that_it_has():

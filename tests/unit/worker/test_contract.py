@@ -6,11 +6,12 @@ import os
 import pytest
 import torch
 
+from ppwork import stage
 from ppwork.errors import LocalProtocolError, PlanError, StageError
 from ppwork.protocol.envelope import ChunkPlan
 from ppwork.runtime.tensors import spec_of
-from ppwork.stage import NOT_YET, Chunk, Emission, Result, load_stage
-from ppwork.worker.contract import chunk_of, emission_of, figures_of, returned_by
+from ppwork.stage import NOT_YET, STAGE0_METHODS, STAGE1_METHODS, Chunk, Emission, Result, load_stage
+from ppwork.worker.contract import chunk_of, emission_of, figures_of, result_of_step, returned_by
 from ppwork.worker.loops import decode_chunk, encode_chunk, run_chunk
 
 HERE = os.path.relpath(__file__)
@@ -145,24 +146,39 @@ def test_a_stage_has_the_methods_that_it_needs_and_no_more():
     assert set(encode_chunk(Short(), 0, recompute=True).tensors) == {"x"}
 
 
-def test_of_many_returns_three_are_shown_and_the_others_counted():
-    class Many:
-        def step(self, tensors, step_index, num_steps):
-            if step_index == 1:
-                return 1
-            if step_index == 2:
-                return 2
-            if step_index == 3:
-                return 3
-            if step_index == 4:
-                return 4
-            return None
+class Many:
+    """Four returns of a number, and some of what says that there is none."""
 
-    with pytest.raises(StageError) as caught:
-        run_chunk(Many(), ChunkPlan.of(1), {"x": X}, {})
+    def step(self, tensors, step_index, num_steps):
+        if step_index == 1:
+            return 1
+        if step_index == 2:
+            return None
+        if step_index == 3:
+            return NOT_YET
+        if step_index == 4:
+            return stage.NOT_YET
+        if step_index == 5:
+            return 2 if num_steps else NOT_YET
+        if step_index == 6:
+            return  # noqa: RET502  as people write it
+        if step_index == 7:
+            return tensors
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("index", "lines"),
+    [(1, (2, 10, 14, 15)), (2, (2, 4, 10, 12, 14, 15)), (3, (2, 6, 8, 10, 14, 15))],
+    ids=["a number", "None", "NOT_YET"],
+)
+def test_the_returns_that_can_have_given_it_are_all_named_and_no_other(index, lines):
+    """A None at a source is how it says that it has ended, and not what was refused."""
     first = inspect.getsourcelines(Many.step)[1]
-    lines = " or ".join(str(first + more) for more in (2, 4, 6))
-    assert caught.value.check_first == f"the `return` of Many.step, {HERE}:{lines} or 2 more"
+    with pytest.raises(StageError) as caught:
+        result_of_step(Many(), Many().step({}, index, 1))
+    places = " or ".join(str(first + more) for more in lines)
+    assert caught.value.check_first == f"the `return` of Many.step, {HERE}:{places}"
 
 
 class Bare(Odd):
@@ -194,6 +210,58 @@ def test_a_class_that_no_context_can_make_is_refused_when_it_is_loaded_with_its_
         assert caught.value.what.endswith(f"is made of a context, and its constructor is {said}, {place}.")
         assert "write `def __init__(self, context: StageContext) -> None:`" in caught.value.check_first
     assert load_stage(f"{__name__}:Takes", ("step",)) is Takes
+
+
+class NoPlace(Odd):
+    def step(self, tensors):
+        """It is given three things."""
+
+
+class NoName(Odd):
+    def encode(self):
+        """It is given the index."""
+
+
+class Wide(Odd):
+    def decode(self, chunk_index, tensors, *, metadata, more=0, **rest):
+        """It has what it is given, and more."""
+
+    @staticmethod
+    def encode(index):
+        """Called by Python's own rules."""
+
+
+def test_a_method_that_cannot_be_called_is_refused_when_the_stage_is_loaded_with_its_line():
+    cases = (
+        (NoPlace, STAGE1_METHODS, "(tensors, step_index, num_steps)", "(self, tensors)"),
+        (NoName, STAGE0_METHODS, "(chunk_index)", "(self)"),
+    )
+    for kind, methods, given, own in cases:
+        name = methods[0]
+        line = inspect.getsourcelines(getattr(kind, name))[1]
+        with pytest.raises(PlanError) as caught:
+            load_stage(f"{__name__}:{kind.__name__}", methods)
+        said = f"The stage's {name} is called with {given}, and {kind.__name__}.{name} is {name}{own}, "
+        assert caught.value.what.startswith(f"{said}{__file__}:{line}: too many")
+        assert caught.value.check_first.startswith(f"write `def {name}(self, ")
+    assert load_stage(f"{__name__}:Wide", STAGE0_METHODS) is Wide
+
+
+def test_a_tensor_that_did_not_come_is_refused_with_the_names_of_those_that_did():
+    class Reader(Odd):
+        def step(self, tensors, step_index, num_steps):
+            return {"x": tensors[self.returned]}
+
+        def decode(self, chunk_index, tensors):
+            return tensors[self.returned]
+
+    for call in (
+        lambda: run_chunk(Reader("another"), ChunkPlan.of(1), {"boxes": X, "points": X}, {}),
+        lambda: decode_chunk(Reader("another"), 0, Result({"boxes": X, "points": X}), {}, verify=False),
+    ):
+        with pytest.raises(KeyError) as caught:
+            call()
+        assert caught.value.__notes__ == ["The tensors that came: 'boxes', 'points'"]
 
 
 def test_who_asks_is_told_which_method_is_called_next():

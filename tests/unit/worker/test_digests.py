@@ -42,16 +42,20 @@ def test_dtype_and_shape_stand_beside_it():
     assert described(tensor) != described(tensor.reshape(3, 2))
 
 
-def test_ranks_with_another_tensor_than_the_leader_are_named_tensor_by_tensor():
+def test_ranks_with_different_tensors_are_named_on_both_sides_tensor_by_tensor():
     """F11."""
 
     def sums(*values):
         return b"".join(SUM.pack(value) for value in values)
 
     every = [sums(1, 2, 3), sums(1, 9, 3), sums(1, 8, 4)]
+    assert different_inputs(["a"], [sums(2), sums(1)], (1, 2)) == ["ranks 1 and 2 differ in 'a'"]
+    assert different_inputs(["a"], [sums(2), sums(1), sums(1), sums(3)], (1, 2, 3, 4)) == [
+        "rank 1, rank 4, ranks 2 and 3 differ in 'a'"
+    ]
     assert different_inputs(["a", "b", "c"], every, (1, 2, 3)) == [
-        "ranks 2 and 3 had another 'b'",
-        "rank 3 had another 'c'",
+        "ranks 1, 2 and 3 differ in 'b'",
+        "rank 3 differs from ranks 1 and 2 in 'c'",
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import threading
+import time
 from pathlib import Path
 
 import psutil
@@ -332,6 +333,22 @@ def test_a_slow_step_is_warned_of_once_with_a_stack(dog, caplog):
     (warning,) = caplog.records
     assert "slow: generate took 2.2 s of 4 s" in warning.getMessage()
     assert "in ticks" in warning.getMessage()
+
+
+def test_a_long_pause_of_the_source_is_warned_of_once_and_stands_in_the_pulse(dog, tmp_path, caplog):
+    """A thread that fed it may have died, and then nothing raises."""
+    with caplog.at_level(logging.WARNING, "ppwork"):
+        for _ in range(2):
+            progress.source_has(chunk=False)
+            start_s = time.monotonic()
+            ticks(dog, 6.0, start_s)
+            assert 5.0 < read_pulse(tmp_path, 2).paused_s < 6.5
+            progress.source_has(chunk=True)
+            dog.tick(start_s + 6.0)
+            assert read_pulse(tmp_path, 2).paused_s == 0.0
+    assert [warning.getMessage().partition(":")[2] for warning in caplog.records] == [
+        " nothing to encode for 4 s: encode says NOT_YET; is what feeds it still there?"
+    ] * 2
 
 
 def test_the_pulse_says_what_the_main_thread_is_in(dog, tmp_path):
