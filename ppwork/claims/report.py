@@ -15,7 +15,8 @@ INTRODUCTION = """# Claims about `torch.distributed`, tried
 Each row was run on the machine named in its column by `ppwork claims`: real ranks, a program of a few lines,
 and a verdict made of nothing but what these ranks saw. `ppwork claims C04 --show` shows the program, what
 each rank saw and what to do about it. A verdict speaks of that machine, backend and version: run it on yours.
-A further column says what was seen only where its verdict differs from the first.
+A further column says what was seen only where its verdict differs from the first. A claim that is newer than
+a run was not run there. The seconds are of the whole run, with whatever else that machine had to do.
 """
 
 
@@ -101,7 +102,9 @@ def markdown(columns: Sequence[Reports]) -> str:
             was seen only where its verdict is another one.
     """
     first, lines = columns[0], [INTRODUCTION]
-    lines += [_machine_line(letter, reports) for letter, reports in zip("ABCDEFGH", columns, strict=False)]
+    lines += [
+        _machine_line(letter, reports, first) for letter, reports in zip("ABCDEFGH", columns, strict=False)
+    ]
     for theme in dict.fromkeys(claim.theme for claim in first.claims):
         head = ["id", "claim", *"ABCDEFGH"[: len(columns)], "what your code does"]
         rows = [
@@ -119,9 +122,13 @@ def markdown(columns: Sequence[Reports]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _machine_line(letter: str, reports: Reports) -> str:
+def _machine_line(letter: str, reports: Reports, first: Reports) -> str:
     counts = ", ".join(f"{number} {verdict}" for verdict, number in reports.counts.items() if number)
-    return f"- **{letter}**: {machine_text(reports.machine)}. {counts}; {reports.seconds:.0f} s in all."
+    ran = {claim.id for claim in reports.claims}
+    missing = ", ".join(claim.id for claim in first.claims if claim.id not in ran)
+    not_run = f", without {missing}" if missing else ""
+    machine = machine_text(reports.machine)
+    return f"- **{letter}**: {machine}. {len(ran)} claims{not_run}: {counts}; {reports.seconds:.0f} s in all."
 
 
 def machine_text(machine: Machine) -> str:

@@ -13,7 +13,7 @@ from ppwork.claims.catalogue import CLAIMS
 from ppwork.faults.catalogue import FAULTS
 
 PAGE = (ROOT / "docs" / "sources.md").read_text()
-STATES = ("works", "partly", "needs a card", "out of scope", "missing")
+STATES = ("works", "partly", "needs a GPU", "out of scope", "missing")
 BEFORE = 5
 """Columns of the audit: works, partly, only text, missing, n/a."""
 MOST_MISSING = 15

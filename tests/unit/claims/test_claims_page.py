@@ -56,6 +56,8 @@ def test_a_second_machine_says_what_it_saw_where_its_verdict_is_another(here):
     assert "| not run |" in found["C01"]
     assert "- **B**: gloo, torch 2.11.0" in page
     assert "1 GPU," in page
+    assert "2 claims: 1 holds, 1 does not hold here; 60 s" in page
+    assert "1 claims, without C01: 1 holds; 70 s" in page
     same = markdown(
         [here, Reports(machine=machine(), seconds=70.0, claims=[report("C01", observed="Seen otherwise.")])]
     )
