@@ -74,7 +74,7 @@ def torchrun_command(
     if isinstance(places, Slurm):
         raise PlanError(
             "The names of hosts that Slurm will choose are not known.",
-            check_first="docs/machines.md has a script for sbatch",
+            check_first="docs/torchruns.md has a script for sbatch",
         )
     counts = places.placed(plan.world_size)
     first = LOOPBACK if places.same_host else places.hosts[0].rpartition("@")[2]

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 
 from ppwork.diagnosis.findings import Wait
 from ppwork.diagnosis.logs import LINE, JobLogs, RankLog
-from ppwork.diagnosis.report import ENDED_BY_AGENT, death, words_before
+from ppwork.diagnosis.report import ENDED_BY_AGENT, death, stopped_and_killed, words_before
 from ppwork.diagnosis.stacks import Stack, fragments, tracebacks
 from ppwork.errors import (
     PeerFrozenError,
@@ -41,6 +41,8 @@ STACKS = (
 SURE, LIKELY, PERHAPS = 100, 70, 50
 """How sure it is that an exception ended its rank: the exit code or torch's hook says so; it is the last in
 the log; it is, and a logger wrote it."""
+STOPPED = "stood stopped (SIGSTOP), until the launcher killed it"
+"""Of a rank that could not leave by itself."""
 POINT_TO_POINT = ("send", "recv", "isend", "irecv")
 LAST_LINES = 5
 """So many are shown of a rank that left no exception."""
@@ -97,10 +99,12 @@ class JobEvidence:
         nobodys: Exceptions on the console that bear no rank, without torchrun's own.
         agents: Those of torchrun itself, but for what it says when a rank failed or a signal came.
         aborted_by_nccl: Ranks that the watchdog of NCCL ended: their SIGABRT is a symptom.
+        stopped: Ranks that our launcher found stopped and killed: their SIGKILL says nothing.
     """
 
     def __init__(self, job: JobLogs) -> None:
         self.job, self.codes = job, job.report.codes
+        self.stopped = sorted(stopped_and_killed(job.console))
         ends = {rank: end for rank, log in job.ranks.items() if (end := _end(log, self.codes.get(rank)))}
         ends = {rank: end for rank, end in ends.items() if end[1] == SURE or not self._went_on(rank, end[0])}
         self.error: dict[int, Stack] = {rank: error for rank, (error, _) in ends.items()}
@@ -171,6 +175,8 @@ class JobEvidence:
         at = f", in {self.call(rank) or users.function} at {users.at}" if stack and users else ""
         if error is not None:
             return f"rank {rank}{at}: {said_of(error).splitlines()[0]}"
+        if rank in self.stopped:
+            return f"rank {rank}{at}: {STOPPED}"
         word = "showed no exception" if self.job.ranks[rank].text else "left no word"
         return f"rank {rank}{at}: {word if code is None else death(code)}"
 

@@ -10,6 +10,7 @@ from ppwork.diagnosis.absences import NOBODY, absent_of, only_symptoms
 from ppwork.diagnosis.findings import Finding
 from ppwork.diagnosis.job_evidence import (
     STACKS,
+    STOPPED,
     SURE,
     JobEvidence,
     about_peer,
@@ -118,6 +119,10 @@ def died(evidence: JobEvidence) -> Finding | None:
         check_first += "; the kernel's log, if it was the out-of-memory killer"
     if code in ENDED_BY_AGENT:
         check_first = "who sent it: it came from outside, and before torchrun ended the others"
+    if rank in evidence.stopped:
+        what, check_first = f"Rank {rank} {STOPPED}.", "who sent SIGSTOP to it?"
+    elif evidence.stopped:  # what another rank did may be the answer to that
+        check_first = f"who sent SIGSTOP to {named_ranks(evidence.stopped)}? Then {check_first}"
     if _LEFT_GROUP in log.text:
         check_first += "; did it exit without destroy_process_group? torch aborts such an exit at times"
     hints = (*logged, *evidence.last_lines(rank))

@@ -296,8 +296,11 @@ def _point(axes: Axes, window: Window, rank: int, instant: Instant) -> None:
     gid = f"chunk{instant.chunk_index}.{instant.name}"
     axes.plot(x, y, gid=gid, zorder=6, clip_on=False, **_marker(instant.name))
     if instant.name in NUMBERED:
-        number = str(instant.chunk_index)
-        axes.annotate(number, (x, y), xytext=(6, -1), textcoords="offset points", fontsize=9, va="center")
+        look: style.Style = {"textcoords": "offset points", "fontsize": 9, "va": "center"}
+        if instant.name == "drop":  # the next encode stands on its right
+            look |= {"ha": "right", "bbox": style.white_box(0.05)}
+        at = (-6 if instant.name == "drop" else 6, -1)
+        axes.annotate(str(instant.chunk_index), (x, y), xytext=at, **look)
 
 
 def _flushes(window: Window) -> dict[int, int]:

@@ -21,7 +21,7 @@ from ppwork.records.spans import read_entries
 
 pytestmark = [pytest.mark.multiproc, pytest.mark.cold, pytest.mark.timeout(400), needs_slurm]
 
-# One torchrun for each node, as in docs/machines.md; $SLURM_NODEID is the node's rank.
+# One torchrun for each node, as in docs/torchruns.md; $SLURM_NODEID is the node's rank.
 TASK = (
     "exec {python} -m torch.distributed.run --nnodes 2 --node-rank $SLURM_NODEID "
     "--nproc-per-node $((SLURM_NODEID + 1)) --master-addr {head} --master-port {port} -m ppwork worker {run}"

@@ -86,13 +86,13 @@ def ahead_ms(rounds):
 
 
 def to_blame(waits, start):
-    met = set()
-    while waits[start]:
-        if start in met:
-            return None
-        met.add(start)
-        start = min(waits[start])
-    return start
+    todo, met = [start], set()
+    while todo:
+        rank = todo.pop()
+        if rank not in met:
+            met.add(rank)
+            todo += waits[rank]
+    return min((rank for rank in met if not waits[rank]), default=None)
 
 
 def dropped(depth, cuts, flushes):
@@ -151,7 +151,7 @@ RIGHT = {
     "13.4": ahead_ms,
     "09.4": to_blame,
     "12.1": mesh_and_depth,
-    "11.1": lambda messages, size, latency, speed: messages * (latency + size / speed),
+    "11.1": lambda n, size, asleep, latency, speed: asleep + (n - 1) * latency + n * size / speed,
     "10.2": dropped,
     "14.3": fault_named,
     "15.1": judge,

@@ -20,13 +20,26 @@ WAITS = {
         1,
         2,
     ),
-    "0 waits for 1, and 1 for 0: nobody is at the end.": ({0: [1], 1: [0]}, 0, None),
+    "0 waits for 1, and 1 for 0: no arrow leads to a rank that waits for nobody.": (
+        {0: [1], 1: [0]},
+        0,
+        None,
+    ),
     "The circle need not contain the rank where you began: note the ranks that you have met.": (
         {0: [1], 1: [2], 2: [1]},
         0,
         None,
     ),
-    "Of several ranks follow the lowest one.": ({0: [3, 1], 1: [], 2: [0], 3: []}, 2, 1),
+    "Both arrows of rank 0 lead to a rank that waits for nobody: name the lowest.": (
+        {0: [3, 1], 1: [], 2: [0], 3: []},
+        2,
+        1,
+    ),
+    "0 and 1 wait for each other, and both for rank 2, which waits for nobody: follow every arrow.": (
+        {0: [1, 2], 1: [0, 2], 2: []},
+        0,
+        2,
+    ),
 }
 """Who waits for whom, where to begin, and the rank at the end, by the thought."""
 

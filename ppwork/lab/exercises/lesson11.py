@@ -9,27 +9,31 @@ from ppwork.lab.exercises.attempts import Attempt, Programs, program
 from ppwork.records.calls import SEND
 
 COSTS = (
-    (1, 4.0, 50.0, 2000.0),
-    (4, 1000.0, 50.0, 2000.0),
-    (1, 16e6, 60.0, 2500.0),
-    (100, 1e6, 100.0, 4000.0),
+    (1, 4.0, 300.0, 50.0, 2000.0),
+    (4, 1000.0, 300.0, 50.0, 2000.0),
+    (1, 16e6, 250.0, 60.0, 2500.0),
+    (100, 1e6, 400.0, 100.0, 4000.0),
 )
-"""Messages, bytes of each, latency in microseconds, MB/s."""
+"""Messages, bytes of each, latency of the first and of those that follow at once in microseconds, MB/s."""
 
 
 @exercise
 def _cost_us() -> Iterator[Case]:
-    for messages, size, latency_us, mb_per_s in COSTS:
+    for messages, size, asleep_us, latency_us, mb_per_s in COSTS:
         bytes_us = size / mb_per_s
+        latencies_us = asleep_us + (messages - 1) * latency_us
         habits = {
-            latency_us + messages * bytes_us: "Each message has a latency of its own.",
-            messages * latency_us + bytes_us: "The size is that of each message, not of all of them.",
-            messages * latency_us: "The bytes take time, too.",
-            messages * (latency_us + bytes_us / 1e6): "1 MB/s is 1 B for each microsecond.",
-            messages * (latency_us + bytes_us * 1e6): "1 MB/s is 1 B for each microsecond.",
+            messages * (asleep_us + bytes_us): "Only the first message finds its receiver asleep.",
+            messages * (latency_us + bytes_us): "The first message finds its receiver asleep.",
+            asleep_us + messages * bytes_us: "Each message has a latency of its own.",
+            asleep_us + messages * (latency_us + bytes_us): "The first message has one latency, not both.",
+            latencies_us + bytes_us: "The size is that of each message, not of all of them.",
+            latencies_us: "The bytes take time, too.",
+            latencies_us + messages * bytes_us / 1e6: "1 MB/s is 1 B for each microsecond.",
+            latencies_us + messages * bytes_us * 1e6: "1 MB/s is 1 B for each microsecond.",
         }
-        right = messages * (latency_us + bytes_us)
-        yield number_case((messages, size, latency_us, mb_per_s), right, habits)
+        right = latencies_us + messages * bytes_us
+        yield number_case((messages, size, asleep_us, latency_us, mb_per_s), right, habits)
 
 
 CHUNKS = 40

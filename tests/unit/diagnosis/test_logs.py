@@ -7,6 +7,7 @@ import json
 import pytest
 from captured_logs import console, log_dir
 
+from ppwork.diagnosis.job_evidence import JobEvidence
 from ppwork.diagnosis.jobs import diagnose_job
 from ppwork.diagnosis.logs import MAX_BYTES, read_job, split_by_rank
 from ppwork.diagnosis.report import Report, death
@@ -38,6 +39,23 @@ def test_death_is_said_by_signal_or_code():
     assert death(-9) == "was killed by SIGKILL"
     assert death(-99) == "was killed by signal 99"
     assert death(3) == "exited with code 3"
+
+
+@pytest.mark.parametrize(
+    ("stopped", "what", "asks", "how"),
+    [
+        (2, "Rank 1 was killed by SIGKILL;", "who sent SIGSTOP to rank 2? Then the end", "killed by SIGKILL"),
+        (1, "Rank 1 stood stopped (SIGSTOP),", "who sent SIGSTOP to it?", "until the launcher killed it"),
+    ],
+)
+def test_a_rank_that_the_launcher_found_stopped_is_named(tmp_path, stopped, what, asks, how):
+    log = tmp_path / "console.log"
+    line = f"ppwork: rank {stopped} (pid 7, stopped) was there 1 s after the first death and was killed\n"
+    log.write_text(console("killed").read_text() + line)
+    found = diagnose_job(read_job(log))
+    assert found.headline.startswith(what)
+    assert found.check_first.startswith(asks)
+    assert JobEvidence(read_job(log)).line(1).endswith(how)
 
 
 def test_lines_are_sorted_by_the_prefixes_of_torchrun_and_torch():

@@ -30,6 +30,16 @@ def first_of_several(waits, start):
     return None if waits[start] else start
 
 
+def lowest_only(waits, start):
+    met = set()
+    while waits[start]:
+        if start in met:
+            return None
+        met.add(start)
+        start = min(waits[start])
+    return start
+
+
 def first_free(waits, start):
     return next((rank for rank, others in waits.items() if not others), None)
 
@@ -39,11 +49,9 @@ def first_free(waits, start):
     [
         (one_step, "go on until a rank waits for nobody"),
         (back_to_the_start, "note the ranks that you have met"),
-        (
-            lambda waits, start: next((rank for rank, others in waits.items() if not others), None),
-            "follow the",
-        ),
-        (first_of_several, "follow the lowest one"),
+        (first_free, "follow the"),
+        (first_of_several, "name the lowest"),
+        (lowest_only, "follow every arrow"),
     ],
 )
 def test_usual_mistake_gets_its_hint(answer, hint):
