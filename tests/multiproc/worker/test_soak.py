@@ -34,9 +34,9 @@ def soak():
 
 def test_memory_is_flat_and_no_place_holds_more_than_its_bound(tmp_path, soak):
     """Whose consumer is slow, as that one fills every place."""
-    # A reading of three ranks takes 13 ms and 20 chunks take 100: a busy machine still keeps up.
+    # A reading of three ranks takes 13 ms and 20 chunks take 200: a busy machine still keeps up.
     memory = soak.Memory(every=20)
-    plan = soak.plan_of("consumer", CHUNKS, times=3.0)
+    plan = soak.plan_of("consumer", CHUNKS, times=6.0)
     run = pp.launch(plan, out=tmp_path / "run", started=memory.started, progress=memory.progress)
     assert run.summary["chunks"] == CHUNKS
     assert sorted(memory.rss) == sorted(memory.uss) == [0, 1, 2]
