@@ -33,7 +33,8 @@ def list_runs(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] 
     except PlanError as error:  # the runs of this machine are known all the same
         write_text(error.what, to=err)
     submitted = {str(job.run_dir) for job in jobs}  # of which this may be the first node
-    runs = [_facts(run) for run in own_runs() if run.run_dir not in submitted] + [*map(_facts_of_job, jobs)]
+    runs = [_facts(run) for run in _whole_runs() if run.run_dir not in submitted]
+    runs += map(_facts_of_job, jobs)
     if as_json:
         write_json(runs)
         return
@@ -65,12 +66,20 @@ def stop_runs(
         job.stop()
         write_text(f"cancelled job {job.job_id}: {job.run_dir}")
         return
-    runs = [run for run in own_runs() if every or Path(run.run_dir) == folder]
+    runs = [run for run in _whole_runs() if every or Path(run.run_dir) == folder]
     if run_dir is not None and not runs:
         raise PlanError(f"No run of yours is going in {run_dir}.", check_first="`ppwork ps` lists them")
     for run in runs:
         killed = stop(run)
         write_text(f"{'killed' if killed else 'stopped'} {run.run_dir}")
+
+
+def _whole_runs() -> list[RunEntry]:
+    """Return the runs here: of one over several nodes of this machine the launcher's entry, the first."""
+    first: dict[str, RunEntry] = {}
+    for run in own_runs():
+        first.setdefault(run.run_dir, run)
+    return [*first.values()]
 
 
 def _facts(run: RunEntry) -> dict[str, Any]:

@@ -94,12 +94,11 @@ def diagnose(
     inferred = inferred_records(evidence)
     cause = first_cause([*evidence.records, *inferred], evidence.apart)
     statements = [*evidence.records, *(record for record in inferred if record.rank in evidence.nccl_ends)]
-    end = evidence.hosts.end if evidence.hosts is not None else None
+    # What somebody asked for comes first: a host that is lost is then how it was done.
+    asked = _ended_by_somebody(evidence) or _lost_host(evidence)
     written = first_cause(evidence.records, evidence.apart)
-    if end is not None and (written is None or written.symptom):
-        cause = record_of(evidence, NOBODY, end.error_type, end.what, end.check_first)
-    elif (ended := _ended_by_somebody(evidence)) and (written is None or written.symptom):
-        cause = ended
+    if asked is not None and (written is None or written.symptom):
+        cause = asked
     elif cause is None or cause.symptom:
         cause = (
             _without_launcher(evidence, exit_code)
@@ -124,6 +123,12 @@ def _ended_by_somebody(evidence: RunEvidence) -> FailureRecord | None:
     if (end := evidence.end) is None or end.exit_code != STOPPED or not end.what:
         return None
     return record_of(evidence, NOBODY, "Stopped", end.what.partition("\n")[0], end.check_first)
+
+
+def _lost_host(evidence: RunEvidence) -> FailureRecord | None:
+    if evidence.hosts is None or (end := evidence.hosts.end) is None:
+        return None
+    return record_of(evidence, NOBODY, end.error_type, end.what, end.check_first)
 
 
 def _without_launcher(evidence: RunEvidence, exit_code: int | None) -> FailureRecord | None:

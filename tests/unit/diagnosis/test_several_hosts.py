@@ -14,10 +14,11 @@ from ppwork.diagnosis.logs import read_job
 from ppwork.diagnosis.runs import diagnose
 from ppwork.errors import PlanError
 from ppwork.plan import Plan
+from ppwork.process import STOPPED
 from ppwork.records.clocks import CLOCK, HOST, Clock
 from ppwork.records.failure import write_record
-from ppwork.records.hosts import HostRecord, HostsRecord, host_logs
-from ppwork.records.run import TORCHRUN_LOG
+from ppwork.records.hosts import HostEnd, HostRecord, HostsRecord, host_logs
+from ppwork.records.run import TORCHRUN_LOG, LaunchEnd
 from ppwork.records.spans import Instant, Recorder, Span, span_file
 
 HOSTS = {0: "hosta 1", 1: "hostb 1", 2: "hostb 1"}
@@ -102,6 +103,16 @@ def test_a_host_none_of_whose_ranks_left_a_word_is_named_and_no_rank_of_it(host)
     assert (found.cause.rank, found.cause.error_type) == (-1, "HostSilent")
     assert found.sentence.startswith("No rank of hostb left a word (ranks 1 and 2)")
     assert found.check_first.startswith("is hostb up?")
+
+
+def test_a_run_that_was_asked_to_end_lost_no_host(host):
+    """`ppwork stop` ends a node of a run over this machine's nodes, and its launcher sees that."""
+    folder = host("hosta", 0, 1, 2)
+    lost = HostEnd(error_type="HostLost", what="Host hosta lost its node.", check_first="who ended it?")
+    HostsRecord(hosts=(HostRecord(name="hosta", ranks=(0,)),), end=lost).save(folder)
+    assert diagnose(folder).cause.error_type == "HostLost"
+    LaunchEnd(exit_code=STOPPED, what="The run was ended by `ppwork stop`.\n  folder: here").save(folder)
+    assert diagnose(folder).cause.what == "The run was ended by `ppwork stop`."
 
 
 def test_ranks_that_waited_for_each_other_on_two_hosts_point_at_the_network(host):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
@@ -12,7 +13,9 @@ import time
 import msgspec
 import psutil
 import pytest
+from typer.testing import CliRunner
 
+from ppwork.cli.main import app
 from ppwork.cli.runs import stop_runs
 from ppwork.errors import PlanError
 from ppwork.launcher import registry
@@ -136,6 +139,20 @@ def test_stop_ends_torchrun_and_its_children_and_nobody_else(own_list, agent, tm
     finally:
         bystander.kill()
         bystander.wait()
+
+
+def test_a_run_over_several_nodes_of_this_machine_is_listed_and_stopped_once(own_list, agent, tmp_path):
+    """Each node lists its torchrun; whoever launched them is the first, and ends them all."""
+    node = subprocess.Popen(SLEEPER)
+    try:
+        with registered(tmp_path, agent.pid), registered(tmp_path, node.pid):
+            listed = CliRunner().invoke(app, ["ps", "--json"])
+            assert [run["torchrun"] for run in json.loads(listed.output)] == [agent.pid]
+            stop_runs(tmp_path)
+            assert (agent.poll(), node.poll()) == (-15, None)
+    finally:
+        node.kill()
+        node.wait()
 
 
 def test_stop_kills_what_does_not_follow(agent, tmp_path, monkeypatch):
