@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,9 +15,11 @@ from ppwork.launcher.checks import new_run_dir
 from ppwork.pictures.tables import Table
 from ppwork.pictures.timelines import timeline_files
 from ppwork.plan import SYNTHETIC_CHUNKS, Plan, synthetic
+from ppwork.protocol.topology import LEADER_RANK
 from ppwork.records.run import Run
 from ppwork.timeline.chunks import emissions
 from ppwork.timeline.costs import Costs, Hop
+from ppwork.timeline.measures import mean_mesh_idle_ms
 from ppwork.timeline.simulate import Simulation, simulate
 
 MIB = 1 << 20
@@ -148,7 +149,9 @@ def figures_of(simulation: Simulation, costs: Costs, streams: int = 1) -> dict[s
         "stage1_ms": measures.stage1_ms,
         "efficiency": measures.efficiency,
         "overlap_score": measures.overlap_score,
-        "mesh_idle_ms": round(statistics.fmean(simulation.mesh_idle), 3) if simulation.mesh_idle else None,
+        "mesh_idle_ms": mean_mesh_idle_ms(
+            simulation.entries_by_rank[LEADER_RANK], measures.from_chunk, measures.to_chunk
+        ),
     }
 
 

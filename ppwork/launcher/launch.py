@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
-import statistics
 import sys
 import time
 from collections.abc import Callable, Collection
@@ -45,7 +44,7 @@ from ppwork.records.run import (
 from ppwork.records.spans import CHECK, READ, TORCHRUN, Entry, Span, span_file
 from ppwork.records.tail import SpanTail, last_lines
 from ppwork.timeline.chunks import aligned
-from ppwork.timeline.measures import differing_chunks, mesh_idle_ms
+from ppwork.timeline.measures import differing_chunks, mean_mesh_idle_ms
 from ppwork.timeline.streams import hidden, streams
 
 DEFAULT_LIMIT_S = 3600.0
@@ -185,10 +184,10 @@ def _failure(run: Run, deadline: float) -> RunFailed | None:
 
 def mesh_figures(run: Run) -> dict[str, Any]:
     """Return what rank 0 does not know of a run that has ended: the mesh's idle time, queues, streams."""
-    idle = mesh_idle_ms(run.entries_by_rank[LEADER_RANK])
+    first, last = map(run.summary.get, ("from_chunk", "to_chunk"))
     by_rank = run.entries_by_rank.items()
     figures: dict[str, Any] = {
-        "mesh_idle_ms": round(statistics.fmean(idle), 3) if idle else None,
+        "mesh_idle_ms": mean_mesh_idle_ms(run.entries_by_rank[LEADER_RANK], first, last),
         "queues": [{"rank": rank, **queue} for rank, entries in by_rank for queue in queues_of(entries)],
     }
     if odd := differing_chunks(run.entries_by_rank):

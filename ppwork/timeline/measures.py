@@ -70,8 +70,26 @@ def flushes(entries_by_rank: Mapping[int, Sequence[Entry]]) -> dict[int, int]:
 
 def mesh_idle_ms(leader_entries: Iterable[Entry]) -> tuple[float, ...]:
     """Return start of each ``generate`` of the leader minus end of the one before, in milliseconds."""
+    return tuple(_idle_before(leader_entries).values())
+
+
+def mean_mesh_idle_ms(leader_entries: Iterable[Entry], first: int | None, last: int | None) -> float | None:
+    """Return the mean of ``mesh_idle_ms`` over the chunks that the period is over; ``None`` of none.
+
+    Args:
+        leader_entries: Entries of the leader, any order.
+        first: ``Measures.from_chunk``; ``None``: there is no period, and all chunks count.
+        last: ``Measures.to_chunk``.
+    """
+    idle = _idle_before(leader_entries)
+    if first is not None and last is not None:
+        idle = {chunk: ms for chunk, ms in idle.items() if first <= chunk <= last} or idle
+    return round(statistics.fmean(idle.values()), 3) if idle else None
+
+
+def _idle_before(leader_entries: Iterable[Entry]) -> dict[int, float]:
     spans = sorted(steps_of(leader_entries, "generate"), key=lambda span: span.start_ns)
-    return tuple((b.start_ns - a.end_ns) / 1e6 for a, b in pairwise(spans))
+    return {b.chunk_index: (b.start_ns - a.end_ns) / 1e6 for a, b in pairwise(spans)}
 
 
 class Measures(msgspec.Struct, frozen=True):

@@ -8,7 +8,15 @@ import pytest
 
 from ppwork.records.spans import Instant, Recorder, Span, parse_entries, read_entries, span_file
 from ppwork.timeline.chunks import chunk_durations
-from ppwork.timeline.measures import Measures, dropped_chunks, measure, mesh_idle_ms, metrics_of, stage1_ms_of
+from ppwork.timeline.measures import (
+    Measures,
+    dropped_chunks,
+    mean_mesh_idle_ms,
+    measure,
+    mesh_idle_ms,
+    metrics_of,
+    stage1_ms_of,
+)
 
 MS = 1_000_000
 
@@ -346,6 +354,18 @@ def test_idle_of_the_mesh_is_between_the_leaders_computations():
     ]
     assert mesh_idle_ms([*spans, Span("send_result", "up_pg", 20 * MS, 24 * MS)]) == (5.0, 0.0)
     assert mesh_idle_ms(spans[:1]) == ()
+
+
+def test_mean_idle_time_is_over_the_chunks_of_the_period():
+    """By hand: 60 ms before chunk 1, where the pipeline fills, then 4 and 6."""
+    spans = [
+        Span("generate", "main", start * MS, (start + 10) * MS, chunk_index=k)
+        for k, start in enumerate((0, 70, 84, 100))
+    ]
+    assert mean_mesh_idle_ms(spans, 2, 3) == 5.0
+    assert mean_mesh_idle_ms(spans, None, None) == round(70 / 3, 3)
+    assert mean_mesh_idle_ms(spans, 7, 9) == round(70 / 3, 3), "a run that has none of them has all"
+    assert mean_mesh_idle_ms(spans[:1], 0, 0) is None
 
 
 def test_dropped_chunks_are_those_with_a_drop():
