@@ -278,6 +278,12 @@ def load_stage(path: str, methods: tuple[str, ...], *, search: Path | None = Non
             f"The stage path {path!r} is not of the form module:Class.",
             check_first="write it as my_stages:Denoiser, for a class Denoiser in my_stages.py",
         )
+    if module_name.endswith(".py"):
+        written = module_name.removesuffix(".py").replace("/", ".")
+        raise PlanError(
+            f"The stage path {path!r} names a file; it takes a module's name.",
+            check_first=f"write it as {written}:{class_name}",
+        )
     is_ours = module_name.partition(".")[0] == __package__
     if search is not None and not is_ours and str(search) not in sys.path:
         sys.path.insert(0, str(search))

@@ -24,6 +24,8 @@ from ppwork.stage import Chunk, Emission, Pause, Result, Tensors
 from ppwork.worker.user_lines import as_written
 
 RETURNS = ("RETURN_VALUE", "RETURN_CONST")
+MOST_LINES = 6
+"""Returns that are listed; of more the first and the last line are told."""
 NO_CHUNK = NONE, NOT_YET = "None", Pause.NOT_YET.name
 """What a return may have in place of a value; of another value it is not the one."""
 
@@ -177,6 +179,8 @@ def _return_of(stage: object, method: str, value: object = ...) -> str:
     ]
     lines = sorted({at.lineno for at in returns if at is not None and at.lineno is not None})
     places = " or ".join(map(str, lines or [code.co_firstlineno]))
+    if len(lines) > MOST_LINES:
+        places = f"{lines[0]} to {lines[-1]}, one of {len(lines)} returns"
     return f"the `return` of {type(stage).__name__}.{method}, {as_written(code.co_filename)}:{places}"
 
 

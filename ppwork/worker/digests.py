@@ -132,9 +132,10 @@ def look_at_results(groups: Groups, ids: Ids, result: Result, recorder: Recorder
 
 
 def sampled(tensors: Mapping[str, Any]) -> int:
-    """Return one digest over a sample of each tensor's bytes; 0: no tensor is on the CPU and in one piece."""
+    """Return one digest over all names and a sample of the bytes of CPU tensors; 0: there are no tensors."""
     digest = 0
-    for tensor in tensors.values():
+    for name, tensor in tensors.items():
+        digest = checksum_of(memoryview(name.encode()), digest)
         if (
             type(tensor) in PLAIN
             and tensor.is_cpu

@@ -95,7 +95,8 @@ def join(
         PlanError: The plan says ``verify``, torchrun has not started this process, ``ranks`` do not fit, or
             it is in a pipeline that it has not left (this rank); the folder cannot be used (rank 0); all
             before anything starts.
-            Another host's folder cannot be used (every rank, same text; before anything is sent).
+            Another host's folder cannot be used, or ranks of one host named different folders (every rank,
+            same text; before anything is sent).
         PPWorkError: As ``PPControlPlane.join``, and whatever ends the block.
 
     Collective:
@@ -193,14 +194,22 @@ def _make_folder_of_host(folder: Path, plan: Plan, groups: Groups, hosts: list[s
     """Make the folder on this host, where it is not rank 0's own: the first rank of the host does.
 
     Raises:
-        PlanError: One host's is not empty, or cannot be used (every rank, same text).
+        PlanError: One host's is not empty, or cannot be used; on one host ranks named different folders
+            (every rank, same text).
 
     Collective:
-        The store, all ranks, if they are on several hosts.
+        The store, all ranks.
     """
-    if len(set(hosts)) == 1:
-        return
     rank, world_size = groups.rank, groups.topology.world_size
+    if len(set(hosts)) == 1:
+        first = Path(gather(groups.store, "folder", str(folder).encode(), rank, world_size)[0].decode())
+        same = folder.exists() and folder.samefile(first)
+        others = gather(groups.store, "folders", b"" if same else str(folder).encode(), rank, world_size)
+        if other := next((each for each in enumerate(others) if each[1]), None):
+            what = f"The ranks have different run_dirs: rank 0 {first}, rank {other[0]} {other[1].decode()}."
+            check = "one folder for all ranks: a name with the time or the rank in it is another on each"
+            raise PlanError(what, where={"rank": rank}, check_first=check)
+        return
     path = folder / Plan.FILE_NAME
     # A file system that hosts share shows all of them when rank 0 wrote the plan.
     written = str(path.stat().st_mtime_ns) if path.exists() else ""

@@ -121,6 +121,15 @@ def test_a_start_that_is_refused_leaves_the_folder_as_it_was(tmp_path, start_ran
         pp.diagnose(run_dir)
 
 
+def test_ranks_that_name_different_folders_are_told_both(tmp_path, start_ranks, capfd):
+    """A folder named by the time: rank 2 failed with FileNotFoundError at its own file of spans."""
+    folders = [tmp_path / "run", tmp_path / "run", tmp_path / "run-1"]
+    commands = [[str(EXAMPLES / "prototype.py"), str(folder)] for folder in folders]
+    assert start_ranks(commands).wait() == [1, 1, 1]
+    said = f"The ranks have different run_dirs: rank 0 {folders[0]}, rank 2 {folders[2]}."
+    assert capfd.readouterr().err.count(said) == 3
+
+
 LATE = {
     "leader forgets": (1, "The loop went on after chunk 4 without an answer", "for chunk in plane.chunks():"),
     "follower meets all": (

@@ -181,6 +181,32 @@ def test_the_returns_that_can_have_given_it_are_all_named_and_no_other(index, li
     assert caught.value.check_first == f"the `return` of Many.step, {HERE}:{places}"
 
 
+class Long:
+    def step(self, tensors, step_index, num_steps):
+        for _ in range(1):
+            if step_index == 0:
+                return 0
+            if step_index == 1:
+                return 1
+            if step_index == 2:
+                return 2
+            if step_index == 3:
+                return 3
+            if step_index == 4:
+                return 4
+            if step_index == 5:
+                return 5
+        return 6
+
+
+def test_of_many_returns_the_first_and_the_last_are_told():
+    first = inspect.getsourcelines(Long.step)[1]
+    with pytest.raises(StageError) as caught:
+        result_of_step(Long(), Long().step({}, 3, 1))
+    places = f"{first + 3} to {first + 14}, one of 7 returns"
+    assert caught.value.check_first == f"the `return` of Long.step, {HERE}:{places}"
+
+
 class Bare(Odd):
     def __init__(self):
         """Nothing is given to it."""
@@ -210,6 +236,12 @@ def test_a_class_that_no_context_can_make_is_refused_when_it_is_loaded_with_its_
         assert caught.value.what.endswith(f"is made of a context, and its constructor is {said}, {place}.")
         assert "write `def __init__(self, context: StageContext) -> None:`" in caught.value.check_first
     assert load_stage(f"{__name__}:Takes", ("step",)) is Takes
+
+
+def test_a_path_that_names_a_file_is_told_how_to_write_it():
+    with pytest.raises(PlanError) as refused:
+        load_stage("stages/mine.py:Mic", ("step",))
+    assert refused.value.check_first == "write it as stages.mine:Mic"
 
 
 class NoPlace(Odd):

@@ -59,12 +59,15 @@ def test_ranks_with_different_tensors_are_named_on_both_sides_tensor_by_tensor()
     ]
 
 
-def test_a_sample_of_results_that_drift_apart_is_another_one_and_what_has_no_bytes_is_left_out():
+def test_a_sample_of_results_that_drift_apart_is_another_one_and_of_what_has_no_bytes_the_name_counts():
     """Large or small, one tensor or the last of several; a rank that says nothing is compared with nobody."""
     for numbers in (3, 100_000):
         one = {"a": torch.zeros(2), "b": torch.linspace(0, 1, numbers)}
         assert sampled(one) == sampled({name: tensor.clone() for name, tensor in one.items()}) != 0
         assert sampled(one) != sampled({**one, "b": one["b"] * 1.0001 + 1e-6})
-    assert (
-        sampled({}) == sampled({"x": torch.ones(3, 2).t(), "m": torch.ones(2, device="meta"), "n": None}) == 0
+        assert sampled(one) != sampled({"a": one["a"], "c": one["b"]}), "another name"
+        assert sampled(one) != sampled({"a": one["a"]}), "one is missing"
+    assert sampled({}) == 0
+    assert sampled({"x": torch.ones(3, 2).t(), "m": torch.ones(2, device="meta"), "n": None}) == sampled(
+        {"x": torch.zeros(2, 3).t(), "m": torch.zeros(2, device="meta"), "n": None}
     )
