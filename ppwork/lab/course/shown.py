@@ -31,6 +31,8 @@ _PRE = re.compile(r"\s*<pre>(.*?)</pre>\s*", re.DOTALL)
 _OPTION = re.compile(r"^ {2}([a-h]) {2}(.+)$", re.MULTILINE)
 _SAYS = re.compile(r"\bsays? ([a-h])\b")
 """Who judged: the run says, sums say."""
+_PICTOGRAPH = re.compile("[\U0001f000-\U0001faff\ufe0f]")
+"""gloo ends a message with one; the fonts of a deck have none."""
 _REPLY = re.compile(r"^([a-h]) {2}(.+)$", re.MULTILINE)
 
 
@@ -96,7 +98,7 @@ def outputs(cell: Any) -> Iterator[Block]:  # noqa: ANN401  an untyped library's
 def printed_text(output: Any) -> str:  # noqa: ANN401
     """Return the text of an output; a widget has none without a kernel, and stderr is for who runs it."""
     if output["output_type"] == "stream":
-        return str(output["text"]) if output["name"] == "stdout" else ""
+        return _PICTOGRAPH.sub("", output["text"]) if output["name"] == "stdout" else ""
     if output["output_type"] == "error":
         return f"{output['ename']}: {output['evalue']}"
     return str(output["data"].get("text/plain", ""))
