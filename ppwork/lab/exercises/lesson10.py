@@ -12,7 +12,7 @@ DROPPED = {
         (3, [], [4]),
         [2, 3],
     ),
-    "A cut is at a known place of the stream: the results of before it are still wanted.": ((3, [4], []), []),
+    "A cut is at a known place of the stream: earlier results are still wanted.": ((3, [4], []), []),
     "At depth 1 nothing is in flight when a chunk leaves.": ((1, [], [4]), []),
     "The stream begins with chunk 0: there is none before it.": ((3, [], [1]), [0]),
     "A chunk that two flushes made stale is dropped once.": ((3, [], [4, 5]), [2, 3, 4]),
