@@ -7,8 +7,10 @@ from typing import Self
 
 import torch
 
-from ppwork.errors import PPWorkError, StageError, text_of
+from ppwork.errors import PeerTimeoutError, PPWorkError, StageError, text_of
+from ppwork.protocol.backend_errors import as_peer_error
 from ppwork.protocol.topology import Role
+from ppwork.records.failure import source_of
 from ppwork.records.spans import WhichChunk
 from ppwork.runtime import Groups
 from ppwork.worker import progress
@@ -68,6 +70,14 @@ class StageCode:
         self._group.__exit__()
         self._mode.__exit__(kind, error, trace)
         progress.leave(self._outer)
+        late = _of_a_peer(error) if self._step == CONSTRUCTOR else None
+        if error is not None and isinstance(late, PeerTimeoutError):
+            # No symptom, so it has no cause: who is slow to load is ended by its watchdog before that bound.
+            what = f"A collective in the stage's constructor met nobody: {late.what}"
+            check = "do all mesh ranks make it in their constructors? those that came out of theirs wait here"
+            alone = StageError(what, where=late.where, check_first=check)
+            alone.source = source_of(error)
+            raise alone from None
         if isinstance(error, PPWorkError):
             error.at(**(self._which or {}))
         elif isinstance(error, Exception | SystemExit):  # code 0 would look like a good end
@@ -92,3 +102,8 @@ def without_autograd(stage: object, step: str = "") -> torch.inference_mode | to
 
 def _group_of(groups: Groups) -> str | None:
     return None if groups.role is Role.STAGE0 else "tp_pg"
+
+
+def _of_a_peer(error: BaseException | None) -> BaseException | None:
+    """Return an error, or of one of the backend's what it says of a peer."""
+    return (as_peer_error(error, "a call") or error) if isinstance(error, RuntimeError) else error

@@ -42,6 +42,15 @@ class Loaded(Scaler):
         return {"norm": torch.ones(3), "embed": torch.full((2, 2), odd)}
 
 
+class SumsAlone(Scaler):
+    """One rank makes a sum while it is loaded, and the other does not."""
+
+    def __init__(self, context):
+        super().__init__(context)
+        if context.tp.group_rank == 1:
+            context.tp.all_reduce(torch.ones(2))
+
+
 class Drifts(Scaler):
     """One rank leaves what it adds to chunk 1, and to chunk 4, to itself."""
 

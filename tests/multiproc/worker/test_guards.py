@@ -158,7 +158,7 @@ def test_a_collective_on_another_group_is_refused_on_every_rank_that_makes_it(di
 
 
 def failed(tmp_path, **changes):
-    plan = toy(verify=False, timeout_s=BOUND_S, **changes)
+    plan = toy(**{"verify": False, "timeout_s": BOUND_S, **changes})
     run = pp.launch(plan, out=tmp_path / "run", check=False)
     ended_ns = time.monotonic_ns()
     assert run.failure is not None
@@ -210,6 +210,15 @@ def test_weights_and_variables_of_the_stage_that_differ_are_named_before_any_chu
     assert 'weight.embed was "float32[2, 2] ' in records[0].what
     assert "weight.norm" not in records[0].what
     assert "encode" not in (run_dir / "spans-rank0.jsonl").read_text()
+
+
+def test_a_sum_that_one_rank_alone_makes_in_its_constructor_is_named_with_its_line(tmp_path):
+    """Rank 0 was named, which torchrun had ended while it waited for the others to be loaded."""
+    run, records = failed(tmp_path, stage1="guarded_stages:SumsAlone", timeout_s=6.0)
+    assert run.failure.where["rank"] == 2
+    assert "A collective in the stage's constructor met nobody" in run.failure.what
+    assert "guarded_stages.py:" in run.failure.what
+    assert [record.rank for record in records if not record.symptom] == [2]
 
 
 def test_a_result_that_one_mesh_rank_has_otherwise_is_named_before_it_leaves(tmp_path):
