@@ -412,11 +412,9 @@ def _without_cause(evidence: RunEvidence, exit_code: int | None) -> Diagnosis:
         worst = summary.get("max_abs_diff", 0.0)
         if worst is not None and worst <= allowed:
             # A loop of one's own emits nothing that is counted.
-            ended = (
-                f"the run emitted {count} chunks"
-                if (count := summary.get("chunks"))
-                else "the run ended well"
-            )
+            count, planned = summary.get("chunks"), evidence.plan.chunks or 0
+            of = f" of {planned}" if isinstance(count, int) and count < planned else ""
+            ended = f"the run emitted {count}{of} chunks" if count else "the run ended well"
             return Diagnosis(evidence.run_dir, headline=f"Nothing failed: {ended}.", seen=_beside(evidence))
         what = f"No rank failed; the output differed from the single-process reference by {worst}."
         check = "do the stages use anything but their context and inputs?"

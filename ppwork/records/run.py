@@ -19,6 +19,7 @@ import msgspec
 
 from ppwork.errors import PlanError, RecordError, RunFailed, named_chunks
 from ppwork.plan import Plan
+from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.files import read_json, write_whole
 from ppwork.records.spans import Entry, Instant, Span, read_entries
 from ppwork.records.threads import dead_threads
@@ -273,13 +274,22 @@ def _numbers(values: Mapping[str, object]) -> dict[str, float]:
     return numbers
 
 
+def _fewer(finished: Run) -> str:
+    """Say of how many chunks the source ended: a forgotten `return` of `encode` ends it as well."""
+    planned = finished.plan.chunks
+    if planned is None or finished.exit_code != 0:
+        return ""
+    came = [entry.chunk_index for entry in finished.entries(STAGE0_RANK) if entry.name in ("emit", "drop")]
+    return f" of {planned} (encode returned None)" if came and max(came) < planned - 1 else ""
+
+
 def rows_of(finished: Run) -> list[tuple[str, str]]:
     """Return name and text of each line; what the run did not measure has none."""
     summary, plan = finished.summary, finished.plan
     figures, versions = _numbers(summary), _mapping(summary.get("versions"))
     rows = [
         ("ranks", f"{plan.world_size} (stage 0 + mesh of {plan.mesh_size}), {transport_of(finished)}"),
-        ("chunks", f"{summary.get('chunks')}, {depth_of(plan)}"),
+        ("chunks", f"{summary.get('chunks')}{_fewer(finished)}, {depth_of(plan)}"),
     ]
     own = {name: _mapping(summary.get(name)) for name in ("figures", "metrics")}
     if plan.is_video:

@@ -649,6 +649,8 @@ def test_run_that_ended_well_did_not_fail(run):
         assert found.text == "Nothing failed: the run emitted 8 chunks."
         assert found.check_first == ""
         assert found.to_dict()["failed"] is False
+    (run / SUMMARY_FILE).write_bytes(msgspec.json.encode({"chunks": 5}))
+    assert diagnose(run).text == "Nothing failed: the run emitted 5 of 8 chunks."
 
 
 def test_a_thread_that_died_is_told_also_of_a_run_that_goes_on_or_ended_well(run, tmp_path):
