@@ -11,7 +11,7 @@ LESSONS := --nbval --nbval-sanitize-with tests/notebooks/sanitize.cfg --nbval-ce
 # conftest.py, and not by the number of tests in a file.
 WAITING := -n 3 --dist loadfile --no-loadscope-reorder
 # These compare times, and have the machine to themselves.
-TIMED := $(wildcard notebooks/0[456]-*.ipynb)
+TIMED := $(wildcard notebooks/0[456]-*.ipynb) tests/notebooks/test_papermill.py
 # This one needs a Slurm: tests/hosts runs it.
 QUEUED := notebooks/appendix-a-run-on-slurm.ipynb
 
@@ -28,7 +28,7 @@ test: check  ## set up, then every check and test
 	$(BIN)/coverage run -m pytest -n 3 --dist worksteal tests/unit tests/project
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --include="$(PURE)" --skip-covered --fail-under=95
-	$(BIN)/python -m pytest $(LESSONS) $(WAITING) tests/multiproc tests/notebooks \
+	$(BIN)/python -m pytest $(LESSONS) $(WAITING) tests/multiproc tests/notebooks --ignore tests/notebooks/test_papermill.py \
 		$(filter-out $(TIMED) $(QUEUED),$(wildcard notebooks/*.ipynb notebooks/solutions/*.ipynb))
 	$(BIN)/python -m pytest $(LESSONS) $(TIMED)
 

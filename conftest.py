@@ -13,7 +13,6 @@ from ppwork.process import WARM_VARIABLE, importing
 LONGEST_FIRST = (
     "test_processes.py",
     "test_site.py",
-    "test_papermill.py",
     "test_decks.py",
     "test_in_jupyterlab.py",
     "test_diagnose_others.py",

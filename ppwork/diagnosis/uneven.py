@@ -6,6 +6,8 @@ nothing wrong for that. So no rank is named as the one that failed, and both are
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec.structs import replace
 
 from ppwork.diagnosis.findings import NOBODY
@@ -82,11 +84,24 @@ def uneven(evidence: RunEvidence) -> FailureRecord | None:
         call = record.where.get("call_id", computing(evidence, rank))
         if call is None:
             continue
+        if _ended(evidence, rank, call):  # so it is no collective of that chunk
+            if record.source:
+                return _between(record, _chunk_of(evidence, rank, call))
+            continue
         others = [other for other in evidence.topology.mesh_ranks if other != rank]
         found = (_apart(evidence, rank, other, call) for other in others if _ended(evidence, other, call))
         if (apart := next(filter(None, found), None)) is not None:
             return apart
     return None
+
+
+def _between(record: FailureRecord, chunk: int) -> FailureRecord:
+    what = (
+        f"Rank {record.rank} waited in a collective between its answer to chunk {chunk} and the next one, at "
+        f"{record.source}, and not all ranks of its group came."
+    )
+    check = "do all ranks of that group make the call there? rank 0 is in the default group, too"
+    return replace(_record(what, check, {**record.where, "chunk_index": chunk}), source=record.source)
 
 
 def _apart(evidence: RunEvidence, rank: int, other: int, call: int) -> FailureRecord | None:
@@ -139,12 +154,12 @@ def _chunk_of(evidence: RunEvidence, rank: int, call: int) -> int:
     return max(indexes, default=call)
 
 
-def _record(what: str, check_first: str, where: dict[str, int | str]) -> FailureRecord:
+def _record(what: str, check_first: str, where: Mapping[str, int | str]) -> FailureRecord:
     return FailureRecord(
         rank=NOBODY,
         error_type=MISMATCH,
         what=what,
-        where=where,
+        where=dict(where),
         check_first=check_first,
         symptom=False,
         at_ns=0,

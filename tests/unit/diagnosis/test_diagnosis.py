@@ -891,6 +891,19 @@ def no_rank_is_blamed(found):
     return found.sentence
 
 
+def test_a_wait_behind_the_answer_to_a_chunk_is_no_collective_of_that_chunk(run):
+    """In a loop of one's own: the default group right after `reply`; both numbers are of sums before."""
+    generated(run, {1: 4, 2: 4})
+    late = in_sum(1, 3, error_type="PeerTimeoutError")
+    write_record(run, msgspec.structs.replace(late, source="my_loop.py:14"))
+    flown(run, 1, 43)
+    flown(run, 2, 42)
+    found = diagnose(run, 1)
+    assert "Rank 1 waited in a collective between its answer to chunk 3 and the next one" in found.text
+    assert "my_loop.py:14" in found.text
+    assert "left one out" not in found.text
+
+
 def test_a_sum_too_few_on_one_rank_is_the_first_thing_said_of_the_hang(run):
     generated(run, {1: 3, 2: 4})
     write_record(
