@@ -162,8 +162,8 @@ def test_the_lesson_on_failures(lab, seen, shots):
     run_all(page)
     outputs = wait_for_end(page, LIMIT_S)
     assert errors_in(outputs) == []
-    views = page.evaluate("() => window.views")
-    assert moved(views)  # which states a look comes upon is chance: the stages take 20 ms
+    # That a view moves is the overlap lesson's to show: the stages here take 20 ms, less than between looks.
+    assert any("of 40 chunks" in view for view in page.evaluate("() => window.views"))
     take_figures(page, shots, FAILURES)
     assert seen.outside == []
     assert seen.errors == []
