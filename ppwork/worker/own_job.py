@@ -202,13 +202,13 @@ def _make_folder_of_host(folder: Path, plan: Plan, groups: Groups, hosts: list[s
     """
     rank, world_size = groups.rank, groups.topology.world_size
     if len(set(hosts)) == 1:
-        first = Path(gather(groups.store, "folder", str(folder).encode(), rank, world_size)[0].decode())
-        same = folder.exists() and folder.samefile(first)
-        others = gather(groups.store, "folders", b"" if same else str(folder).encode(), rank, world_size)
-        if other := next((each for each in enumerate(others) if each[1]), None):
-            what = f"The ranks have different run_dirs: rank 0 {first}, rank {other[0]} {other[1].decode()}."
-            check = "one folder for all ranks: a name with the time or the rank in it is another on each"
-            raise PlanError(what, where={"rank": rank}, check_first=check)
+        every = gather(groups.store, "folder", os.fsencode(folder), rank, world_size)
+        first, *others = (Path(os.fsdecode(raw)) for raw in every)  # which all see, and rank 0's is there
+        for peer, other in enumerate(others, 1):
+            if not (other.exists() and other.samefile(first)):
+                what = f"The ranks have different run_dirs: rank 0 {first}, rank {peer} {other}."
+                check = "one folder for all ranks: a name with the time or the rank in it is another on each"
+                raise PlanError(what, where={"rank": rank}, check_first=check)
         return
     path = folder / Plan.FILE_NAME
     # A file system that hosts share shows all of them when rank 0 wrote the plan.
