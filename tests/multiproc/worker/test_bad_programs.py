@@ -128,7 +128,7 @@ def test_a_bad_program_gets_a_clear_word_in_time_and_leaves_nothing(bad, tmp_pat
     assert run.exit_code == case.code or (name == "closes_all" and run.exit_code == 1)
     said = str(run.failure or "")
     assert bool(said) == bool(case.failure)
-    assert [words for words in case.failure if words not in said] == []
+    assert [words for words in case.failure if words not in said] == [], said
     assert [words for words in case.shown if words not in repr(run)] == []
     if case.finding:
         finding = pp.pictures.program(run).finding
