@@ -93,7 +93,7 @@ class Recorder:
         self._file = path.open("wb", buffering=0) if path is not None else None
         self._lock = threading.Lock()
         self._encoder = msgspec.json.Encoder()
-        self._held = b""
+        self._held: list[Entry] = []
         self._last: dict[str, Instant] = {}
         self.entries = 0
         """Entries handed in, written or not: a watcher sees by it that this rank gets on."""
@@ -170,17 +170,18 @@ class Recorder:
                 reached. Raised once, on the thread that wrote; later entries are dropped, so that the torn
                 line stays the last one and readers cut it off.
         """
-        line = self._encoder.encode(entry) + b"\n"
         with self._lock:
             self.entries += 1
-            self._held += line if self._file is not None else b""
+            if self._file is not None:
+                self._held.append(entry)
             if not more:
                 self._flush()
 
     def _flush(self) -> None:
-        lines, self._held = self._held, b""
+        held, self._held = self._held, []
         if self._file is None:
             return
+        lines = self._encoder.encode_lines(held)
         try:
             # A disk that fills up takes the part that fits; only the write after it says why.
             while lines:
