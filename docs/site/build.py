@@ -6,6 +6,7 @@ Lessons are shown as they were last executed; nothing is run.
 
 from __future__ import annotations
 
+import gc
 import re
 import shutil
 import sys
@@ -150,6 +151,7 @@ def build(out: Path = OUT) -> int:
 
 
 if __name__ == "__main__":
+    gc.disable()  # all pages stay to the end, and each collection would look at every node of them
     status = build(*map(Path, sys.argv[1:2]))
     print("the warnings above are errors" if status else f"open {OUT / 'index.html'} in a browser")
     raise SystemExit(status)

@@ -137,6 +137,15 @@ class Slow(Scaler):
         return super().step(tensors, step_index, num_steps)
 
 
+class StandsAlone(Scaler):
+    """Stage 1 that stands still where one process is the whole mesh, as in the reference of a run."""
+
+    def step(self, tensors, step_index, num_steps):
+        if self.tp.size == 1:
+            time.sleep(60)
+        return super().step(tensors, step_index, num_steps)
+
+
 class Parent(Scaler):
     """Stage 1 with a process of its own beside it, as a loader of data has one."""
 

@@ -14,7 +14,6 @@ import pytest
 from waiting import END_S, wait_for
 
 from ppwork.diagnosis.report import killed_by_us
-from ppwork.launcher import agent
 from ppwork.launcher.agent import GRACE_S, ask_for_stacks, is_alive
 from ppwork.launcher.torchrun import torchrun
 from ppwork.process import PAST_LIMIT, TORCHRUN_HUNG
@@ -149,7 +148,7 @@ sys.exit(3)
 
 def test_torchrun_that_does_not_leave_after_its_ranks_is_ended(tmp_path, monkeypatch):
     """It waits for ever for a store that somebody removed, as one cleans /tmp."""
-    monkeypatch.setattr(agent, "LEAVE_S", 1.0)
+    monkeypatch.setattr("ppwork.launcher.torchrun.LEAVE_S", 1.0)
     code, log = run(tmp_path, REMOVES_THE_STORE, str(tmp_path / "began"))
     assert code == TORCHRUN_HUNG
     assert "torchrun did not leave after its ranks" in log

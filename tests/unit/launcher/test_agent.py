@@ -36,13 +36,12 @@ def test_a_pause_of_the_launcher_is_written_down_as_the_diagnosis_reads_it(tmp_p
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of children that have ended")
-def test_torchrun_that_hangs_after_ranks_that_lived_a_moment_is_ended(tmp_path, monkeypatch):
+def test_torchrun_that_hangs_after_ranks_that_lived_a_moment_is_ended(tmp_path):
     """Nobody saw them alive; without this only the run's limit ended it."""
-    monkeypatch.setattr(agent, "LEAVE_S", 0.5)
     with subprocess.Popen([sys.executable, "-c", HANGS_AFTER_QUICK_RANKS]) as torchrun:
         try:
             watch = TorchrunWatch(
-                psutil.Process(torchrun.pid), tmp_path / "torchrun.log", 5.0, lambda _: None
+                psutil.Process(torchrun.pid), tmp_path / "torchrun.log", 5.0, lambda _: None, leave_s=0.5
             )
             deadline, ending = time.monotonic() + END_S, None
             while ending is None and time.monotonic() < deadline:
