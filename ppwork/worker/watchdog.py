@@ -26,7 +26,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 from ppwork.errors import PeerFrozenError, StuckError
 from ppwork.protocol.bounds import Bounds
@@ -67,7 +67,8 @@ class Watchdog:
     It is made by the rank's main thread, and that is the one it watches.
 
     The bounds are the plan's: ``stall_s``, ``freeze_s``, ``timeout_s``. Its finding goes to ``words``, and
-    then ``leave`` ends the process. The folder is one for all ranks of the run.
+    then ``leave`` ends the process. The folder is one for all ranks of the run. The backstop writes to
+    ``stacks``, or else to standard error.
 
     Raises:
         PlanError: ``SCOPE_DIST_TIMEOUT_S`` is no number of seconds (this rank).
@@ -82,11 +83,13 @@ class Watchdog:
         *,
         words: FailureWriter | None = None,
         pulse: Pulse | None = None,
+        stacks: IO[bytes] | None = None,
         leave: Callable[[int], object] = os._exit,
     ) -> None:
         self._bounds, self._recorder, self._leave = Bounds.of(plan), recorder, leave
         self._words = words or FailureWriter(run_dir, rank, recorder)
         self._pulse = pulse or Pulse(run_dir, rank)
+        self._stacks = stacks
         self._telling = progress.telling(self._pulse.begin)
         self._where: dict[str, int | str] = {"rank": rank}
         if rank < plan.world_size:  # one too many is told so by ``join``, together with all others
@@ -198,7 +201,8 @@ class Watchdog:
         with self._winding:
             bound_s = self._bounds.stall_s if self._joined else self._bounds.start_s
             if not self._over.is_set():
-                faulthandler.dump_traceback_later(bound_s + BLIND_MARGIN_S, exit=True, file=sys.stderr)
+                to = self._stacks or sys.stderr
+                faulthandler.dump_traceback_later(bound_s + BLIND_MARGIN_S, exit=True, file=to)
 
     def _end(self, error: StuckError | PeerFrozenError, frame: FrameType | None) -> None:
         error.at(**self._where)

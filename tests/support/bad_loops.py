@@ -4,6 +4,7 @@ For a run without a folder RUN_DIR is ``-``.
 """
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -41,19 +42,29 @@ def drive(plane, case):
     plane.shutdown()
 
 
+def end_in_c(case):
+    """Let no exception tell of it."""
+    number = {"is killed": signal.SIGKILL, "is terminated": signal.SIGTERM, "crashes": signal.SIGSEGV}
+    if (how := case.partition(" ")[2]) in number:
+        os.kill(os.getpid(), number[how])  # SIGNAL
+    if how == "aborts":
+        os.abort()  # ABORT
+    if how == "keeps the lock alone":
+        re.match("(a+)+b", "a" * 99)  # LOCK
+    if how == "ends torchrun":
+        os.kill(os.getppid(), signal.SIGTERM)
+    if how in ("hangs", "ends torchrun"):
+        signal.pause()  # PAUSE
+
+
 def serve(plane, case):
     for chunk in plane.chunks():
         if chunk.ids.chunk_index == BAD and case.startswith(plane.role):
             if case.endswith("raises"):
                 raise ValueError("my bug")
-            if case.endswith("is killed"):
-                os.kill(os.getpid(), signal.SIGKILL)
             if case.endswith("breaks"):
                 break  # BREAK
-            if case.endswith("crashes"):
-                os.kill(os.getpid(), signal.SIGSEGV)  # CRASH
-            if case.endswith("hangs"):
-                signal.pause()
+            end_in_c(case)
             if case.endswith("meets all"):
                 dist.barrier()  # HERE: rank 0 is not in it
             if case.endswith("makes a group"):

@@ -31,6 +31,7 @@ def test_the_example_leaves_a_run_that_the_notebook_side_reads(tmp_path):
     assert "Nothing failed" in pp.diagnose(run.run_dir).text
     assert "mean" in timeline_files(run.plan, run.entries_by_rank, "mine")["timeline.txt"].decode()
     assert read_records(run.run_dir, 3) == []
+    assert not list(run.run_dir.glob("stacks-*"))
 
 
 ELSEWHERE = ["unshare", "-r", "--uts", "sh", "-c", 'hostname elsewhere; exec "$@"', "-"]
@@ -138,13 +139,31 @@ LATE = {
         "dist.barrier()",
     ),
     "follower is killed": (2, "Rank 2 was ended by a signal such as SIGKILL", ""),
-    "follower crashes": (2, "Rank 2 was ended by a signal such as SIGKILL", ""),
+    "follower crashes": (
+        2,
+        "Rank 2 was killed by SIGSEGV and left no record: Fatal Python error: Segmentation fault.",
+        f"{LINES['# SIGNAL']}\n",
+    ),
+    "leader aborts": (1, "Rank 1 was killed by SIGABRT and left no record", f"{LINES['# ABORT']}\n"),
+    "follower is terminated": (
+        2,
+        "Rank 2 got SIGTERM and left no record;",
+        f"{LINES['# SIGNAL']}\n",
+    ),
+    "follower keeps the lock alone": (2, "Rank 2 made no progress and held the", f"{LINES['# LOCK']}\n"),
     "follower breaks": (
         2,
         "left without the end of `chunks()`",
         f"{LINES['# BREAK']}\nRank 2",
     ),
     "stage0 fills anew": (0, "'x' of chunk 4 was written to before its", f"{LINES['# LENT']}, in drive\n"),
+}
+
+
+CRASHES = {
+    "follower crashes": ("Fatal Python error: Segmentation fault", "# SIGNAL"),
+    "leader aborts": ("Fatal Python error: Aborted", "# ABORT"),
+    "follower keeps the lock alone": ("Timeout (0:00:02)!", "# LOCK"),
 }
 
 
@@ -179,14 +198,37 @@ def test_a_late_mistake_at_depth_3_is_named_with_its_chunk_long_before_the_time_
         assert "notice.unsent" not in said
     if case == "follower is killed":  # nobody knows the cause, and somebody says where it is told
         assert pointer in said
-    if case == "follower crashes":
-        assert "Fatal Python error: Segmentation fault" in said
-        assert LINES["# CRASH"].replace(":", '", line ') + " in serve" in said
+    if case in CRASHES:  # a peer shows what lies in the folder
+        headline, mark = CRASHES[case]
+        assert f"rank {rank} crashed:\n{headline}" in said
+        assert LINES[mark].replace(":", '", line ') + " in end_in_c" in said
+        assert found.check_first.startswith(f"the stack in stacks-rank{rank}.txt")
+    left = {path.name for path in run_dir.glob("stacks-*") if path.stat().st_size}
+    assert left == ({f"stacks-rank{rank}.txt"} if case in CRASHES or case.endswith("terminated") else set())
     if case == "follower is killed":
         assert "exit code" in found.check_first
         assert records[1].error_type == "PeerLostError"
         assert records[1].where["chunk_index"] == BAD
         assert records[1].source.endswith(LINES["# SUM"])
+
+
+def test_who_has_set_faulthandler_up_has_a_crash_where_he_asked_for_it(tmp_path, start_ranks, capfd):
+    run_dir, own = tmp_path / "run", {"PYTHONFAULTHANDLER": "1"}
+    command = [str(SUPPORT / "bad_loops.py"), "follower crashes", str(run_dir)]
+    start_ranks([command] * 3, dict.fromkeys(range(3), own)).wait()
+    said = capfd.readouterr().err
+    assert LINES["# SIGNAL"].replace(":", '", line ') + " in end_in_c" in said
+    assert "rank 2 crashed:" not in said
+    assert not list(run_dir.glob("stacks-*"))
+    assert "was ended by a signal such as SIGKILL, by an abort or by os._exit" in pp.diagnose(run_dir).text
+
+
+def test_a_torchrun_that_is_ended_from_outside_leaves_where_its_ranks_were(tmp_path):
+    script, run_dir = SUPPORT / "bad_loops.py", tmp_path / "run"
+    assert torchrun_to_its_end(3, script, "follower ends torchrun", run_dir).code != 0
+    found = pp.diagnose(run_dir)
+    assert "got SIGTERM" in found.text
+    assert LINES["# PAUSE"] in (run_dir / "stacks-rank2.txt").read_text().replace('", line ', ":")
 
 
 REFUSED = {

@@ -29,6 +29,7 @@ from ppwork.protocol.topology import Topology
 from ppwork.records.difference import difference_of
 from ppwork.records.failure import FailureRecord, failure_file, record_of, write_record
 from ppwork.records.flight import Collective, Flight, flight_file, flight_of
+from ppwork.records.last_stacks import stacks_file
 from ppwork.records.ledger import CollectiveCall, Ledger, line_of
 from ppwork.records.pulse import Pulse, PulseState, PulseView
 from ppwork.records.run import SUMMARY_FILE, TORCHRUN_LOG, LaunchEnd, Run, log_file
@@ -1025,6 +1026,18 @@ def test_ranks_that_are_gone_without_a_record_are_not_said_to_go_on(run, monkeyp
     assert found.cause.error_type == "RanksGone"
     assert "The ranks are gone; ranks 0, 1 and 2 left without a record" in found.sentence
     assert "--log-dir" in found.check_first
+    left = 'Thread 0x1 (most recent call first):\n  File "/me/my_loop.py", line 7 in serve\n'
+    stacks_file(run, 0).write_bytes(b"")
+    for rank in (1, 2):
+        stacks_file(run, rank).write_text(left)
+    found = diagnose(run)  # SIGKILL leaves nothing
+    assert "Rank 0 left without a record and without stacks" in found.sentence
+    assert "ranks 1 and 2 got SIGTERM" in found.sentence
+    assert "rank 2 (last: generate), at /me/my_loop.py:7" in found.text
+    stacks_file(run, 0).write_text(left)
+    assert "Ranks 0, 1 and 2 got SIGTERM, and no rank had failed before" in diagnose(run).sentence
+    for rank in range(3):
+        stacks_file(run, rank).unlink()
     called(run, 1, CollectiveCall(3, 4, "all_reduce float32[4]", "my_stages.py:9: all_reduce(x)"))
     called(run, 2, CollectiveCall(3, 3, site="my_stages.py:7: all_reduce(w)"))
     said = diagnose(run).sentence
