@@ -1016,6 +1016,20 @@ def test_a_rank_that_came_after_the_one_that_noticed_is_told_too_and_the_odd_one
     assert found.cause.between == (2, 1, 3)
 
 
+def test_rank_0_that_torchrun_ended_in_its_own_collective_is_named_by_its_pulse(run):
+    """Before its first send, when the bounds of the mesh had passed."""
+    for rank, doing in enumerate(("barrier (my_loop.py:41)", "", "")):
+        Pulse(run, rank).beat(PulseState.IDLE, doing, since_ns=rank)
+    calls = ("/torch/distributed/distributed_c10d.py", 1, "barrier"), ("/me/my_loop.py", 41, "drive")
+    shown = "".join(f'  File "{file}", line {line} in {name}\n' for file, line, name in calls)
+    stacks_file(run, 0).write_text(f"Thread 0x1 (most recent call first):\n{shown}")
+    for rank in (1, 2):
+        write_record(run, symptom(rank, error_type="PeerTimeoutError", at_ns=FAILED_NS + rank))
+    found = diagnose(run)
+    assert (found.cause.error_type, found.cause.source) == ("CollectiveMismatch", "/me/my_loop.py:41")
+    assert "Rank 0 waited in barrier (my_loop.py:41) for ranks 1 and 2, and not one of them" in found.sentence
+
+
 def test_ranks_that_are_gone_without_a_record_are_not_said_to_go_on(run, monkeypatch):
     """A job of somebody else's torchrun, which has no log of ours."""
     for rank in range(3):
