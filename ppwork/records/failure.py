@@ -77,7 +77,7 @@ def record_of(
     """
     message = error
     if not isinstance(message, PPWorkError):
-        check_first = f"the traceback in {log}"
+        check_first = "; ".join([*map(str, getattr(error, "__notes__", ())), f"the traceback in {log}"])
         message = PPWorkError(message_of(error), where=where, check_first=check_first)
     return FailureRecord(
         rank=rank,

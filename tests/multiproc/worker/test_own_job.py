@@ -11,12 +11,14 @@ import sys
 import pytest
 from checkout import EXAMPLES, ROOT, SUPPORT
 from plain_torchrun import torchrun, torchrun_to_its_end
+from waiting import wait_for
 
 import ppwork as pp
 from ppwork.pictures.timelines import timeline_files
 from ppwork.process import STUCK
 from ppwork.records.clocks import clock_names, host_of
 from ppwork.records.failure import read_records
+from ppwork.records.pulse import read_pulse
 
 pytestmark = pytest.mark.multiproc
 
@@ -151,6 +153,12 @@ LATE = {
         f"{LINES['# SIGNAL']}\n",
     ),
     "follower keeps the lock alone": (2, "Rank 2 made no progress and held the", f"{LINES['# LOCK']}\n"),
+    "leader misspells": (1, "'y'", f"{LINES['# NAME']}, in serve\n"),
+    "stage0 leaves some": (
+        0,
+        "The stream cannot end: chunks 3 and 4 are in flight.",
+        f"{LINES['# EARLY']}, in drive\n",
+    ),
     "follower breaks": (
         2,
         "left without the end of `chunks()`",
@@ -179,7 +187,7 @@ def test_a_late_mistake_at_depth_3_is_named_with_its_chunk_long_before_the_time_
     assert found.cause.rank == rank
     assert what in found.cause.what
     assert line in found.text
-    assert found.cause.where["chunk_index"] == BAD
+    assert found.cause.where["chunk_index"] == BAD or case == "stage0 leaves some"
     assert not [record for record in records.values() if record.error_type == "PeerTimeoutError"]
     assert "origin unknown" not in found.text
     # A bare error of gloo has the name that it has in stages, and its line.
@@ -198,6 +206,8 @@ def test_a_late_mistake_at_depth_3_is_named_with_its_chunk_long_before_the_time_
         assert "notice.unsent" not in said
     if case == "follower is killed":  # nobody knows the cause, and somebody says where it is told
         assert pointer in said
+    if case == "leader misspells":
+        assert found.check_first.startswith("The tensors that came: 'x'; the traceback in")
     if case in CRASHES:  # a peer shows what lies in the folder
         headline, mark = CRASHES[case]
         assert f"rank {rank} crashed:\n{headline}" in said
@@ -264,6 +274,20 @@ def test_a_collective_of_rank_0_that_nobody_came_to_is_named_with_its_line(tmp_p
     assert f"Rank 0 waited in barrier ({line}) for ranks 1 and 2, and not one of them" in found.sentence
     assert f"  rank 0 waits for ranks 1 and 2: barrier ({line})" in found.text
     assert "symptom" not in found.text
+
+
+@pytest.mark.parametrize("case", ["stage0 waits first for all", "stage0 waits first in the job's"])
+def test_a_collective_of_rank_0_before_its_first_send_is_named(tmp_path, start_ranks, case):
+    """The mesh waits for its first chunk; a group of the job's own has no bound of ours."""
+    run_dir, line = tmp_path / "run", LINES["# FIRST"]
+    ranks = start_ranks([[str(SUPPORT / "bad_loops.py"), case, str(run_dir)]] * 3)
+    call = f"barrier ({line})"
+    wait_for(lambda: (pulse := read_pulse(run_dir, 0)) is not None and pulse.own_call == call)
+    ranks.wait()
+    found = pp.diagnose(run_dir)
+    assert found.cause.error_type == "CollectiveMismatch"
+    assert f"Rank 0 waited in {call} for ranks 1 and 2, and not one of them" in found.sentence
+    assert f"  rank 0 waits for ranks 1 and 2: {call}" in found.text
 
 
 def test_a_group_that_one_rank_alone_makes_is_ended_with_its_line(tmp_path, start_ranks, capfd):
