@@ -84,7 +84,7 @@ def record_of(
         error_type=type(error).__name__,
         what=legible(message.what),
         where={"rank": rank, **message.where},
-        check_first=message.check_first,
+        check_first=legible(message.check_first),
         symptom=any(map(_is_symptom, _chain(error))),
         at_ns=time.monotonic_ns(),
         traceback=legible("".join(traceback.format_exception(error))),
