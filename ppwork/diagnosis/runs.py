@@ -316,8 +316,10 @@ def _inferred_cause(
     if rank is None:
         return None
     what = f"Rank {rank} {evidence.end_of(rank)} and left no record; {said}"
-    stack, by_signal = evidence.stack_of(rank), evidence.signal_of(rank)
-    if symptom.error_type == PeerTimeoutError.__name__ and evidence.code_of(rank) in (None, -by_signal):
+    by_signal = evidence.signal_of(rank)
+    stack = evidence.stack_of(rank) if by_signal else None
+    is_known = evidence.code_of(rank) is not None and not by_signal  # its end, but by what came of the bound
+    if symptom.error_type == PeerTimeoutError.__name__ and not is_known:
         # Its process is gone, but it was there when the bound passed, or its connections had told of its end.
         what = f"Rank {rank} said nothing for as long as a bound allows, and left no record; {said}"
         return record_of(evidence, rank, "NoRecord", what, symptom.check_first, stack)
@@ -333,7 +335,7 @@ def _inferred_cause(
             f"torchrun's closing report: rank {rank}'s exit code. -9 is SIGKILL, of the kernel, too; a rank "
         )
         check += "that is not in it ended with code 0, as by `os._exit(0)`"
-    return record_of(evidence, rank, "NoRecord", what, check, stack if by_signal else None)
+    return record_of(evidence, rank, "NoRecord", what, check, stack)
 
 
 def _pointed_at(
