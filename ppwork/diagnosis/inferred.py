@@ -68,7 +68,7 @@ def _inferred_record(evidence: RunEvidence, rank: int) -> FailureRecord | None:
         return record_of(evidence, NOBODY, "Paused", what, check)
     if blind.startswith("Timeout") and code in (FAILED, None):
         what = f"Rank {rank} made no progress and held the interpreter, so that no watchdog could run."
-        check = "the stack in its log: a call that never gives back Python's lock (GIL)"
+        check = f"the stack in {evidence.stacks_of(rank)}: a call that never gives back Python's lock (GIL)"
         return record_of(evidence, rank, StuckError.__name__, what, check, stack)
     if freeze is not None:
         return freeze
@@ -76,7 +76,7 @@ def _inferred_record(evidence: RunEvidence, rank: int) -> FailureRecord | None:
         # All threads are shown; not the main one but the one that crashed has the line.
         stack = next((stack for stack in reversed(stacks) if stack.current), stack)
         what = f"Rank {rank} {death(code)} and left no record: {blind}."
-        return record_of(evidence, rank, RANK_DIED, what, "the stack in its log", stack)
+        return record_of(evidence, rank, RANK_DIED, what, f"the stack in {evidence.stacks_of(rank)}", stack)
     # torchrun passes SIGINT on only when it got one itself; a SIGTERM may be its own, unless it saw it first.
     interrupted = code == -signal.SIGINT and not evidence.report.signal
     first = evidence.report.first == rank and not evidence.past_limit  # then the launcher began it

@@ -36,6 +36,7 @@ from ppwork.records.failure import FailureRecord, failure_file, read_record
 from ppwork.records.files import read_json
 from ppwork.records.flight import Flight, read_flight
 from ppwork.records.hosts import HostsRecord
+from ppwork.records.last_stacks import last_stacks, signal_of, stacks_file
 from ppwork.records.pulse import PulseView, read_pulse
 from ppwork.records.run import SUMMARY_FILE, TORCHRUN_LOG, LaunchEnd, log_file, odd_results
 from ppwork.records.spans import Entry, read_entries
@@ -243,12 +244,21 @@ class RunEvidence:
         return next((str(path) for path in paths if path.exists()), "")
 
     def text_of(self, rank: int) -> str:
-        """Return the end of what a rank printed."""
+        """Return the end of what a rank printed, and its last stacks, where the folder has them."""
         path = log_file(self.home(rank), rank)
         if path.exists():
             return tail(path)
         printed, last_words = split_by_rank(self.torchrun_text, self.report.ranks)[0].get(rank, ([], []))
-        return "\n".join(printed + last_words)
+        return "\n".join([*printed, *last_words, last_stacks(self.home(rank), rank)])
+
+    def stacks_of(self, rank: int) -> str:
+        """Return the name of the file with a rank's last stacks, as one says where to look; its log, else."""
+        path = stacks_file(self.home(rank), rank)
+        return path.name if path.exists() else "its log"
+
+    def signal_of(self, rank: int) -> int:
+        """Return the signal that ended a rank by its last stacks; 0: none, or it left no stacks."""
+        return signal_of(last_stacks(self.home(rank), rank))
 
     def dead_threads(self, rank: int) -> list[DeadThread]:
         """Return the threads of a rank that died, by what it wrote down."""
@@ -328,9 +338,13 @@ class RunEvidence:
         }
 
     def code_of(self, rank: int) -> int | None:
-        """Return a rank's exit code: torchrun's report, or else what the rank chose and wrote down."""
+        """Return a rank's exit code: torchrun's report, or else what the rank chose and wrote down.
+
+        Where nobody kept a console, that of the signal which its last stacks tell.
+        """
         pulse = self.pulses.get(rank)
-        return self.report.codes.get(rank, pulse.exit_code if pulse is not None else None)
+        code = self.report.codes.get(rank, pulse.exit_code if pulse is not None else None)
+        return code if code is not None else -self.signal_of(rank) or None
 
     def ended_by_torchrun(self, rank: int) -> bool:
         """Say whether a rank's signal was torchrun's: by its own words, or else because it had a reason."""
@@ -355,7 +369,8 @@ class RunEvidence:
                 return "was running when its time was up"
             is_gone = rank in self.pulses and self.pulses[rank].here and self.pulses[rank].process() is None
             if is_gone and not self.torchrun_log.exists():  # of somebody else's torchrun, whose report it has
-                return "was ended by a signal such as SIGKILL, by an abort or by os._exit,"
+                by_abort = "" if stacks_file(self.home(rank), rank).exists() else ", by an abort"
+                return f"was ended by a signal such as SIGKILL{by_abort} or by os._exit,"
             return "is not in torchrun's report" if self.report.codes else "left no exit code"
         if self.ended_by_torchrun(rank):
             return "was ended by torchrun"

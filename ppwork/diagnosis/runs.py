@@ -316,10 +316,13 @@ def _inferred_cause(
     if rank is None:
         return None
     what = f"Rank {rank} {evidence.end_of(rank)} and left no record; {said}"
-    if symptom.error_type == PeerTimeoutError.__name__ and evidence.code_of(rank) is None:
+    by_signal = evidence.signal_of(rank)
+    stack = evidence.stack_of(rank) if by_signal else None
+    is_known = evidence.code_of(rank) is not None and not by_signal  # its end, but by what came of the bound
+    if symptom.error_type == PeerTimeoutError.__name__ and not is_known:
         # Its process is gone, but it was there when the bound passed, or its connections had told of its end.
         what = f"Rank {rank} said nothing for as long as a bound allows, and left no record; {said}"
-        return record_of(evidence, rank, "NoRecord", what, symptom.check_first)
+        return record_of(evidence, rank, "NoRecord", what, symptom.check_first, stack)
     at = evidence.at_chunk(rank)
     check = f"the end of its log: what ends a process without an exception{at and f' in {at}'}?"
     check += " os._exit, C++, a kill"
@@ -332,7 +335,7 @@ def _inferred_cause(
             f"torchrun's closing report: rank {rank}'s exit code. -9 is SIGKILL, of the kernel, too; a rank "
         )
         check += "that is not in it ended with code 0, as by `os._exit(0)`"
-    return record_of(evidence, rank, "NoRecord", what, check)
+    return record_of(evidence, rank, "NoRecord", what, check, stack)
 
 
 def _pointed_at(
@@ -438,12 +441,25 @@ def _without_a_word(evidence: RunEvidence) -> Diagnosis:
     """Say what is known of ranks that are gone and left no record, in a job of somebody else's launcher."""
     silent = [rank for rank, pulse in evidence.pulses.items() if pulse.exit_code is None]
     missing = [rank for rank in range(evidence.topology.world_size) if rank not in evidence.pulses]
-    what = f"The ranks are gone; {named_ranks(silent or [*evidence.pulses])} left without a record: "
-    what += "killed, ended by torchrun, or aborted by the backend."
-    what += f" {named_ranks(missing).capitalize()} never joined." if missing else ""
+    terminated = [rank for rank in silent if evidence.signal_of(rank) == signal.SIGTERM]
+    others = [rank for rank in silent or evidence.pulses if rank not in terminated]
     check = "the console of torchrun: which rank does its report name first? With `torchrun --log-dir LOGS "
     check += "--redirects 3`, `ppwork diagnose LOGS` reads it"
+    if not others:
+        what = f"{named_ranks(terminated).capitalize()} got SIGTERM, and no rank had failed before: torchrun "
+        what += "was ended from outside, and ended them."
+        check = "who ended it? a batch system's limit of time, a `kill` by hand, a closed terminal"
+    elif terminated:
+        what = f"{named_ranks(others).capitalize()} left without a record and without stacks, as after "
+        what += f"SIGKILL or os._exit; {named_ranks(terminated)} got SIGTERM, which torchrun sends when a "
+        what += "rank is gone."
+    else:
+        what = f"The ranks are gone; {named_ranks(others)} left without a record: "
+        what += "killed, ended by torchrun, or aborted by the backend."
+    what += f" {named_ranks(missing).capitalize()} never joined." if missing else ""
     places = {rank: f"rank {rank}{_last(evidence, rank) or ' had not begun'}" for rank in evidence.pulses}
+    stacks = {rank: stack.users.at for rank in silent if (stack := evidence.stack_of(rank)) and stack.users}
+    places |= {rank: f"{places[rank]}, at {at}" for rank, at in stacks.items()}
     cause = ledger_difference(evidence) or record_of(evidence, NOBODY, "RanksGone", what, check)
     seen, unknown = _beside(evidence), _unread(evidence)
     return Diagnosis(evidence.run_dir, cause, headline=cause.what, seen=seen, places=places, unknown=unknown)

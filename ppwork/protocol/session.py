@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-from ppwork.errors import LocalProtocolError, PPWorkError, RemoteProtocolError
+from ppwork.errors import LocalProtocolError, PPWorkError, RemoteProtocolError, named_chunks
 from ppwork.protocol.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPResult
 from ppwork.protocol.states import TRANSITIONS, Event, State
 from ppwork.protocol.topology import Role
@@ -100,6 +100,10 @@ class Session:
         if event not in TRANSITIONS[self.state]:
             problem = f"{envelope.action.name} cannot leave in state {self.state}."
             check_first = _WHY_NOT.get(self.state, "the order of calls on this rank")
+            if self.state is State.BUSY:  # where nothing but the end is illegal
+                chunks = [each.ids.chunk_index for each in self.in_flight]
+                verb = "is" if len(chunks) == 1 else "are"
+                problem = f"The stream cannot end: {named_chunks(chunks)} {verb} in flight."
         elif envelope.action is PPAction.INFER and len(self.in_flight) >= self.depth:
             problem = f"{len(self.in_flight)} chunks were in flight; the plan's depth is {self.depth}."
             check_first = "a `receive_result` before this `send`, or a larger in_flight_depth"
@@ -284,7 +288,7 @@ class Session:
 
 
 _WHY_NOT = {
-    State.BUSY: "a `receive_result` for each chunk before `shutdown`",
+    State.BUSY: "a `receive_result` for each of them before `shutdown()`",
     State.DRAINING: "was `shutdown` called before?",
     State.CLOSED: "was `shutdown` called before?",
     State.ERROR: "an earlier error of this rank, which ended the session",

@@ -41,10 +41,13 @@ def difference_of(calls: Calls) -> Difference | None:
     sides = sorted(by_call.values(), key=lambda ranks: (len(ranks), ranks))
     who = _who(sides)
     if (count := _parting(calls, sides)) is None:
-        what = f"{who}{_sentence(newest, sides)}{''.join(lines_of({r: newest[r] for r in s}) for s in sides)}"
+        above = _above(newest.values())
+        shown = "".join(lines_of({rank: newest[rank] for rank in side}, above) for side in sides)
+        what = f"{who}{_sentence(newest, sides)}{shown}"
     else:
         there = {rank: next(call for call in each if call.count == count) for rank, each in calls.items()}
-        shown = "".join(_list(side, calls[side[0]], count) for side in sides)
+        above = _above(there.values())
+        shown = "".join(_list(side, calls[side[0]], count, above) for side in sides)
         what = f"{who}{_sentence(there, sides)} It showed later{_sentence(newest, sides)}{shown}"
     ranks = tuple(rank for side in sides for rank in side)
     return Difference(what, _check_first([*newest.values()]), ranks)
@@ -61,21 +64,42 @@ def _who(sides: Sequence[Sequence[int]]) -> str:
 
 
 def _parting(calls: Calls, sides: Sequence[Sequence[int]]) -> int | None:
-    """Return the number of an earlier call of the chunk that one side made from other lines than the most."""
+    """Return the number of an earlier call of the chunk that one side made from other lines than the most.
+
+    Of a helper that all of them call the lines of its callers count, if the ranks have any in common: else
+    they have come to the chunk by lines of their own.
+    """
     by_count = {rank: {call.count: call for call in each[:-1]} for rank, each in calls.items()}
     if len({each[-1].chunk_index for each in calls.values()}) > 1:
         return None
-    for count in sorted(set.intersection(*(set(each) for each in by_count.values()))):
-        *odd, usual = ({by_count[rank][count].site for rank in side} for side in sides)
-        if "" not in usual.union(*odd) and any(not usual & sites for sites in odd):
-            return count
+    counts = sorted(set.intersection(*(set(each) for each in by_count.values())))
+    for kind in ("line", "site"):
+        of_ranks = [{getattr(call, kind) for call in each} for each in calls.values()]
+        if kind == "site" and not set.intersection(*of_ranks):
+            break
+        for count in counts:
+            *odd, usual = ({getattr(by_count[rank][count], kind) for rank in side} for side in sides)
+            if "" not in usual.union(*odd) and any(not usual & sites for sites in odd):
+                return count
     return None
+
+
+def _above(calls: Iterable[CollectiveCall]) -> int:
+    """Return how many callers tell calls of one line apart; 0: their lines do, or nothing does."""
+    stacks = [call.places for call in calls]
+    parting = [level for level, places in enumerate(zip(*stacks, strict=False)) if len({*places}) > 1]
+    return min(parting, default=0)
+
+
+def _called(call: CollectiveCall, above: int) -> str:
+    return "".join(f", called at {place}" for place in call.places[1 : above + 1])
 
 
 def _sentence(calls: Mapping[int, CollectiveCall], sides: Sequence[Sequence[int]]) -> str:
     """Return where calls stand, if that is one place, and each side's, with its line."""
     every = [*calls.values()]
     at, in_one_chunk = "", len({call.chunk_index for call in every}) == 1
+    above = _above(every)
     in_one_place = in_one_chunk and len({call.count for call in every if call.operation}) == 1
     in_one_place = in_one_place and all(call.operation for call in every)
     if in_one_chunk:
@@ -88,13 +112,14 @@ def _sentence(calls: Mapping[int, CollectiveCall], sides: Sequence[Sequence[int]
             said = f"called {call.operation}" + ("" if in_one_place else f" as collective {call.count}")
         elif in_one_chunk:
             said = f"ended it after {call.collectives}"
-        places = listed(dict.fromkeys(filter(None, (calls[rank].place for rank in side))))
+        known = [calls[rank] for rank in side if calls[rank].places]
+        places = listed(dict.fromkeys(f"{call.places[0]}{_called(call, above)}" for call in known))
         last = "" if call.operation else "the last at "
         parts.append(f"{named_ranks(side)} {said}" + (f" ({last}{places})" if places and call.count else ""))
     return f"{at}: {', '.join(parts)}."
 
 
-def _list(side: Sequence[int], calls: Sequence[CollectiveCall], place: int) -> str:
+def _list(side: Sequence[int], calls: Sequence[CollectiveCall], place: int, above: int) -> str:
     """Return one side's calls of the chunk round a place, each as a line below a sentence."""
     shown = [call for call in calls if place - BEFORE <= call.count <= place + BEHIND and call.operation]
     if calls[-1] not in shown:
@@ -103,17 +128,18 @@ def _list(side: Sequence[int], calls: Sequence[CollectiveCall], place: int) -> s
     for call in shown:
         text += "\n    ..." if call.count - bool(call.operation) > before else ""
         if call.operation:
-            text += f"\n    {call.count} {call.operation}" + (f" at {call.site}" if call.site else "")
+            at = f" at {call.line}{_called(call, above)}" if call.site else ""
+            text += f"\n    {call.count} {call.operation}{at}"
         else:
             text += f"\n    ended after {call.collectives}"
         before = call.count
     return text
 
 
-def lines_of(calls: Mapping[int, CollectiveCall]) -> str:
-    """Return the user's lines of one call, by rank, each as a line below a sentence."""
+def lines_of(calls: Mapping[int, CollectiveCall], above: int = 0) -> str:
+    """Return the user's lines of one call, by rank, with as many callers, each as a line below a sentence."""
     last = ", last" if any(call.count and not call.operation for call in calls.values()) else ""
-    sites = ranks_by_value({rank: call.site for rank, call in calls.items()})
+    sites = ranks_by_value({rank: call.line + _called(call, above) for rank, call in calls.items()})
     return "".join(f"\n  {named_ranks(ranks)}{last} at {site}" for site, ranks in sites.items() if site)
 
 

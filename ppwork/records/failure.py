@@ -77,14 +77,14 @@ def record_of(
     """
     message = error
     if not isinstance(message, PPWorkError):
-        check_first = f"the traceback in {log}"
+        check_first = "; ".join([*map(str, getattr(error, "__notes__", ())), f"the traceback in {log}"])
         message = PPWorkError(message_of(error), where=where, check_first=check_first)
     return FailureRecord(
         rank=rank,
         error_type=type(error).__name__,
         what=legible(message.what),
         where={"rank": rank, **message.where},
-        check_first=message.check_first,
+        check_first=legible(message.check_first),
         symptom=any(map(_is_symptom, _chain(error))),
         at_ns=time.monotonic_ns(),
         traceback=legible("".join(traceback.format_exception(error))),

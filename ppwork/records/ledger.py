@@ -22,8 +22,8 @@ CALL = struct.Struct(f"<qI{_TEXT_BYTES}s")
 """What must be alike on the ranks."""
 DIGEST = struct.Struct("<I")
 """Stands behind it: of what a rank returned for its chunk, at the chunk's end."""
-SITE_BYTES = 216
-"""Last of all: where the rank's code made the call."""
+LINE_BYTES, SITE_BYTES = 216, 376
+"""Last of all: where the rank's code made the call, of which the line itself has so many at most."""
 RECORD_BYTES = CALL.size + DIGEST.size + SITE_BYTES
 """Fixed, so that an exchange of records can never be one of different sizes."""
 LINES = 64
@@ -32,7 +32,7 @@ _LINE = struct.Struct(f"<q{RECORD_BYTES}sI")
 _COMPARED = struct.calcsize("<q") + CALL.size + DIGEST.size
 """Bytes at the beginning of a line that are alike if the calls and the results are."""
 _HEAD = struct.Struct("<4s100s")
-_MAGIC = b"led3"
+_MAGIC = b"led4"
 _SIZE = _HEAD.size + LINES * _LINE.size
 
 
@@ -50,7 +50,8 @@ class CollectiveCall(msgspec.Struct, frozen=True):
     """Name, dtype and shape: ``all_reduce float32[4, 8]``. Empty: the chunk has ended on this rank."""
     site: str = ""
     """The user's line that made it, such as ``my_stages.py:41: self.tp.all_reduce(share)``; at the end of a
-    chunk that of its last collective. It may be another one on each rank."""
+    chunk that of its last collective. It may be another one on each rank. Below it stand the places that led
+    there."""
     digest: int = 0
     """At the end of a chunk: of a sample of what the rank returned for it; 0: nothing is said of that."""
 
@@ -73,9 +74,15 @@ class CollectiveCall(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, site="", digest=0)
 
     @property
-    def place(self) -> str:
-        """``file:line`` of the user's that made it; empty if that is not known."""
-        return self.site.partition(": ")[0]
+    def line(self) -> str:
+        """The user's line that made it, alone."""
+        return self.site.partition("\n")[0]
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """``file:line`` of the user's that made it, then of what called that; none if that is not known."""
+        line, *callers = self.site.split("\n")
+        return (line.partition(": ")[0], *callers) if line else ()
 
     @property
     def collectives(self) -> str:
@@ -99,8 +106,13 @@ def packed(operation: str) -> bytes:
 
 
 def packed_site(site: str) -> bytes:
-    """Return a line as it stands in a record: of a long one the beginning."""
-    cut = site.encode(errors="replace")[:SITE_BYTES].decode(errors="ignore").encode()
+    """Return a site as it stands in a record: of a long line the beginning, and what has room below it."""
+    line, *callers = site.split("\n")
+    cut = line.encode(errors="replace")[:LINE_BYTES].decode(errors="ignore").encode()
+    for caller in callers:
+        if len(more := cut + b"\n" + caller.encode(errors="replace")) > SITE_BYTES:
+            break
+        cut = more
     return cut.ljust(SITE_BYTES, b"\0")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 import struct
 import threading
 import zlib
@@ -22,8 +23,9 @@ import psutil
 from ppwork.records.files import read_within
 from ppwork.records.identity import Identity
 
-_LAYOUT = struct.Struct("<4sIQ64sQB40sqqqqiq")
-_MAGIC = b"pls4"
+_DOING_BYTES = 96
+_LAYOUT = struct.Struct(f"<4sIQ64sQB{_DOING_BYTES}sqqqqiq")
+_MAGIC = b"pls5"
 _CHECKSUM = struct.Struct("<I")
 _BEAT = _LAYOUT.size + _CHECKSUM.size
 _STEP = struct.Struct("<q16sqqqq")
@@ -31,6 +33,7 @@ _STEP = struct.Struct("<q16sqqqq")
 _SIZE = _BEAT + _STEP.size
 _NONE = -1
 """An id that is not known; and the exit code of a rank that has not left."""
+_OWN_CALL = re.compile(r"\w+ \(.+:\d+\)")
 LONG_PAUSE_S = 1.0
 """Seconds from which on a pause of the source is shown: before, it is the rhythm of a live one."""
 _IDS = ("call_id", "chunk_index", "cache_epoch")
@@ -66,7 +69,8 @@ class PulseView:
         space: As ``Identity.space``.
         beat: Counter that goes up about four times a second while the rank's interpreter runs.
         doing: Step that the main thread is in, such as ``generate``; empty: none of the stage's. Newer than
-            the beat, where the rank wrote down that it began it.
+            the beat, where the rank wrote down that it began it. In a loop of one's own, outside of chunks,
+            the collective that its code waits in, with its line: ``barrier (my_loop.py:41)``.
         ids: The chunk that it is at: ``call_id``, ``chunk_index``, ``cache_epoch``, or nothing.
         since_ns: ``time.monotonic_ns`` of its host when that step began.
         exit_code: The code that it chose when it left, or ``None``.
@@ -84,6 +88,11 @@ class PulseView:
     since_ns: int = 0
     exit_code: int | None = None
     paused_s: float = 0.0
+
+    @property
+    def own_call(self) -> str:
+        """The collective and its line, where a loop's own code waits in one outside of chunks; or empty."""
+        return self.doing if _OWN_CALL.fullmatch(self.doing) else ""
 
     @property
     def here(self) -> bool:
@@ -166,7 +175,7 @@ class Pulse:
             self._space,
             self._beat,
             _STATES.index(state),
-            doing.encode()[:40],
+            doing.encode()[:_DOING_BYTES],
             *(ids.get(name, _NONE) for name in _IDS),
             since_ns,
             exit_code,

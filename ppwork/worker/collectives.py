@@ -38,7 +38,7 @@ from ppwork.worker import operators
 from ppwork.worker.arguments import OPERATOR_ENDS
 from ppwork.worker.shared_calls import ROOTS, calls_of_this_thread, error_of, operation
 from ppwork.worker.tally import Tally
-from ppwork.worker.user_lines import line_from, outwards
+from ppwork.worker.user_lines import lines_from, outwards
 
 MOST_SHOWN = 64
 """Calls of a chunk that mesh ranks which differ show each other: the newest."""
@@ -205,7 +205,7 @@ def seeing(groups: Groups, tally: Tally | None) -> TorchDispatchMode:
         if tally is not None and name not in OPERATOR_ENDS:
             tally.collectives += 1
             frame = sys._getframe(1)
-            tally.site = line_from(frame)
+            tally.site = lines_from(frame)
             compare(groups, tally, _operation(name, named, frame, groups.topology.mesh_ranks))
         return call()
 

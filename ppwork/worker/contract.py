@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dis
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import pairwise
@@ -28,6 +28,12 @@ MOST_LINES = 6
 """Returns that are listed; of more the first and the last line are told."""
 NO_CHUNK = NONE, NOT_YET = "None", Pause.NOT_YET.name
 """What a return may have in place of a value; of another value it is not the one."""
+
+
+def name_tensors(error: KeyError, came: Collection[str]) -> None:
+    """Add the names of the tensors that came to an error that asked for another one."""
+    if error.args and isinstance(error.args[0], str) and error.args[0] not in came:
+        error.add_note(f"The tensors that came: {', '.join(map(repr, came)) or 'none'}")
 
 
 def optional(stage: object, name: str) -> Callable[..., Any]:

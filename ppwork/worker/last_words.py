@@ -18,6 +18,7 @@ from ppwork.process import FAILED, SECONDARY, STUCK, UNWRITABLE
 from ppwork.records.failure import FailureRecord, failure_file, record_of, write_record
 from ppwork.records.files import write_whole
 from ppwork.records.flight import Flight, flight_file, flight_of
+from ppwork.records.last_stacks import crashes
 from ppwork.records.pulse import read_pulse
 from ppwork.records.run import log_file
 from ppwork.records.spans import Recorder
@@ -118,6 +119,9 @@ class FailureWriter:
     def _point_at(self, record: FailureRecord) -> None:
         """Say in a line what failed and how to read the rest, unless a peer has said so that knows more."""
         own = failure_file(self.run_dir, self._rank)
+        if record.symptom:  # whoever crashed could write to the folder alone
+            for rank, stacks in crashes(self.run_dir).items():
+                log.error("rank %d crashed:\n%s", rank, stacks)
         if record.symptom and any(path != own for path in self.run_dir.glob("failure-rank*.json")):
             return
         error = f"{record.error_type}: {record.what.partition(chr(10))[0]}".rstrip(".: ")

@@ -28,6 +28,7 @@ from ppwork.worker.collectives import counting
 from ppwork.worker.contract import (
     chunk_of,
     emission_of,
+    name_tensors,
     optional,
     result_of_step,
     returned_by,
@@ -352,18 +353,12 @@ def run_chunk(
         try:
             returned = generator.step(current.tensors, step_index, plan.steps, **more)
         except KeyError as error:
-            _name(error, current.tensors)
+            name_tensors(error, current.tensors)
             raise
         result = result_of_step(generator, returned)
         current = Result(result.tensors, {**current.metadata, **result.metadata})
         calls += 1
     return current, calls
-
-
-def _name(error: KeyError, tensors: Tensors) -> None:
-    """Add the names of the tensors that came to an error that asked for another one."""
-    if error.args and isinstance(error.args[0], str) and error.args[0] not in tensors:
-        error.add_note(f"The tensors that came: {', '.join(map(repr, tensors)) or 'none'}")
 
 
 def encode_chunk(
@@ -386,6 +381,6 @@ def decode_chunk(
     try:
         decoded = stage0.decode(chunk_index, result.tensors, **more)
     except KeyError as error:
-        _name(error, result.tensors)
+        name_tensors(error, result.tensors)
         raise
     return emission_of(stage0, decoded, verify=verify)

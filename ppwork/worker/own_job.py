@@ -7,14 +7,13 @@
 
 from __future__ import annotations
 
-import faulthandler
 import io
 import logging
 import os
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,6 +28,7 @@ from ppwork.plan import Plan
 from ppwork.process import SECONDARY
 from ppwork.protocol.parity import THREADS_VARIABLE
 from ppwork.protocol.topology import STAGE0_RANK
+from ppwork.records import last_stacks
 from ppwork.records.clocks import host_of, whose_clock
 from ppwork.records.failure import failure_file, is_users
 from ppwork.records.flight import NCCL_DUMP_VARIABLE
@@ -109,9 +109,7 @@ def join(
         )
     die_with_torchrun()
     _show_in_one_write()
-    if not faulthandler.is_enabled():  # a crash in C++ names the line that called it
-        with suppress(RuntimeError, ValueError, OSError, AttributeError):  # a standard error that is no file
-            faulthandler.enable()
+    last_stacks.show_on_console()
     seat = Seat.here(ranks)
     if THREADS_VARIABLE not in os.environ and not seat.in_group:
         # torchrun sets it only where it starts several ranks, so on some hosts of a job and not on others.
@@ -135,8 +133,10 @@ def join(
     recorder, pulse = Recorder(span_file(folder, rank)), Pulse(folder, rank)
     words = FailureWriter(folder, rank, recorder)
     words.also = partial(write_flight, folder, rank)
+    ending = ExitStack()
     try:
-        watchdog = Watchdog(plan, rank, folder, recorder, words=words, pulse=pulse)
+        stacks = ending.enter_context(last_stacks.kept(folder, rank))
+        watchdog = Watchdog(plan, rank, folder, recorder, words=words, pulse=pulse, stacks=stacks)
         with recorder, written_down(folder, rank), watchdog:
             watchdog.joined(on_cuda=groups.device.type == "cuda", hangs_up=not seat.in_group)
             recorder.write(whose_clock(rank, clocks[rank]))
@@ -153,6 +153,7 @@ def join(
     finally:
         pulse.leave(words.exit_code)
         words.stay_for_peers()
+        ending.close()
 
 
 def _show_in_one_write() -> None:

@@ -23,6 +23,7 @@ from ppwork.records.spans import STAGE1_MS, Recorder, WhichChunk
 from ppwork.runtime import Groups, MeshPlane, PPControlPlane
 from ppwork.worker import progress
 from ppwork.worker.collectives import guard_loop, install
+from ppwork.worker.contract import name_tensors
 from ppwork.worker.digests import sampled, tell_apart
 from ppwork.worker.shared_calls import SharedCalls
 
@@ -58,6 +59,8 @@ class OwnLoop:
         self._chunks: deque[Ids] = deque()
         self._last: WhichChunk | None = None
         """Of rank 0: the chunk that it sent or was given last, or is to send once that one is decoded."""
+        self._came: tuple[str, ...] | None = None
+        """Names of the tensors of what the loop was given last; ``None``: nothing has come."""
         self._own: set[str] = set()
         self._digest = 0
         """Of a mesh rank's answer that is about to be given."""
@@ -80,7 +83,9 @@ class OwnLoop:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, KeyError) and self._came is not None:
+            name_tensors(error, self._came)
         progress.leave(None)
         self._guard(None)
         if self.calls is not None:
@@ -119,6 +124,8 @@ class OwnLoop:
 
     def returned(self, message: PPEnvelope | PPResult | Ids | None, *, good: bool = True) -> None:
         """Begin what the loop does next, with this message."""
+        if isinstance(message, PPResult | PPEnvelope) and message.action is PPAction.INFER:
+            self._came = tuple(message.tensors)
         if isinstance(message, Ids):
             self._record("encode", *self._encoded, message)
         elif isinstance(message, PPResult):

@@ -41,7 +41,7 @@ from ppwork.records.ledger import (
 )
 from ppwork.runtime.groups import Groups
 from ppwork.runtime.tensors import dtype_name
-from ppwork.worker.user_lines import line_from
+from ppwork.worker.user_lines import lines_from
 
 SEEN = {
     **dict.fromkeys(("all_reduce", "broadcast", "reduce"), "tensor"),
@@ -106,7 +106,7 @@ class SharedCalls:
             LocalProtocolError: As ``call``.
         """
         self.leave()
-        self._site = self._site or line_from(sys._getframe(1))
+        self._site = self._site or lines_from(sys._getframe(1))
         return self._show(b"", digest)
 
     def leave(self) -> None:
@@ -142,7 +142,7 @@ class SharedCalls:
             said = operation(name, tensor, reduction, root, () if is_default else self._mesh_ranks)
             text = self._texts[key] = packed(f"{said} {ON_DEFAULT}" if is_default else said)
         self._count += 1
-        self._site = line_from(function.f_back)
+        self._site = lines_from(function.f_back)
         self._show(text)
 
     def _show(self, text: bytes, digest: int = 0) -> list[int]:

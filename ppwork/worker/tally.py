@@ -36,7 +36,7 @@ class Tally:
         comparing: Whether this chunk's collectives are compared before they are called.
         calls: Generator calls begun in this chunk.
         collectives: Collectives begun in this chunk.
-        site: The user's line that the last of them came from.
+        site: The user's line that the last of them came from, and those that led to it.
         made: Those of this chunk that were compared and found the same, and its end.
         shared: This rank's calls beside those of the others, for chunks that are not compared by an exchange.
         digest: Of this chunk's result, to be laid beside those of the others, too.

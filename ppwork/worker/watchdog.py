@@ -26,7 +26,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 from ppwork.errors import PeerFrozenError, StuckError
 from ppwork.protocol.bounds import Bounds
@@ -48,6 +48,8 @@ SITS = 4
 """Samples at one instruction after which a rank with a GPU counts as waiting for it: a loop moves on."""
 MAKE_GROUPS = ("new_group", "_new_group_with_tag", "split_group")
 """Functions of torch in which a rank waits for the others of a new group."""
+C10D = os.sep + "distributed_c10d.py"
+"""torch's collectives."""
 _TORCH, _DISTRIBUTED = (os.sep + os.path.join("torch", *folders, "") for folders in ((), ("distributed",)))  # noqa: PTH118
 
 log = logging.getLogger(__name__)
@@ -67,7 +69,8 @@ class Watchdog:
     It is made by the rank's main thread, and that is the one it watches.
 
     The bounds are the plan's: ``stall_s``, ``freeze_s``, ``timeout_s``. Its finding goes to ``words``, and
-    then ``leave`` ends the process. The folder is one for all ranks of the run.
+    then ``leave`` ends the process. The folder is one for all ranks of the run. The backstop writes to
+    ``stacks``, or else to standard error.
 
     Raises:
         PlanError: ``SCOPE_DIST_TIMEOUT_S`` is no number of seconds (this rank).
@@ -82,11 +85,13 @@ class Watchdog:
         *,
         words: FailureWriter | None = None,
         pulse: Pulse | None = None,
+        stacks: IO[bytes] | None = None,
         leave: Callable[[int], object] = os._exit,
     ) -> None:
         self._bounds, self._recorder, self._leave = Bounds.of(plan), recorder, leave
         self._words = words or FailureWriter(run_dir, rank, recorder)
         self._pulse = pulse or Pulse(run_dir, rank)
+        self._stacks = stacks
         self._telling = progress.telling(self._pulse.begin)
         self._where: dict[str, int | str] = {"rank": rank}
         if rank < plan.world_size:  # one too many is told so by ``join``, together with all others
@@ -99,6 +104,8 @@ class Watchdog:
         self._joined = self._on_cuda = self._hangs_up = self._paused = False
         self._others = tuple(other for other in range(plan.world_size) if other != rank)
         self._place: tuple[int, int] | None = None
+        self._call = "", 0
+        """Collective that the main thread is in outside of a chunk, and since which sample (nanoseconds)."""
         self._sat = 0
         self._winding = threading.Lock()
         self._over = threading.Event()
@@ -149,6 +156,11 @@ class Watchdog:
         stuck = self._progress.see(sample)
         which = {} if current is None else current.which or {}
         step, since_ns = ("", 0) if current is None else (current.step, current.since_ns)
+        if step in ("", progress.LOOP) and (call := own_call(frame)):
+            self._call = call, self._call[1] if call == self._call[0] else time.monotonic_ns()
+            step, since_ns = self._call
+        else:
+            self._call = "", 0
         paused_s = progress.paused_s(self._main, now_s)
         self._pulse.beat(self._progress.state, step, which, since_ns, paused_s)
         self._warn_of_pause(paused_s)
@@ -198,7 +210,8 @@ class Watchdog:
         with self._winding:
             bound_s = self._bounds.stall_s if self._joined else self._bounds.start_s
             if not self._over.is_set():
-                faulthandler.dump_traceback_later(bound_s + BLIND_MARGIN_S, exit=True, file=sys.stderr)
+                to = self._stacks or sys.stderr
+                faulthandler.dump_traceback_later(bound_s + BLIND_MARGIN_S, exit=True, file=to)
 
     def _end(self, error: StuckError | PeerFrozenError, frame: FrameType | None) -> None:
         error.at(**self._where)
@@ -222,6 +235,21 @@ def is_waiting(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def own_call(frame: FrameType | None) -> str:
+    """Return the collective that a thread is in by the user's own call, with its line; else nothing.
+
+    Such as ``barrier (my_loop.py:41)``.
+    """
+    call = ""
+    while frame is not None and _TORCH in frame.f_code.co_filename:
+        if frame.f_code.co_filename.endswith(C10D):
+            call = frame.f_code.co_name
+        frame = frame.f_back
+    if frame is None or not call or not is_users(frame.f_code.co_filename):
+        return ""
+    return f"{call} ({Path(frame.f_code.co_filename).name}:{frame.f_lineno})"
 
 
 def makes_group(frame: FrameType | None) -> bool:

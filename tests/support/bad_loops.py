@@ -4,6 +4,7 @@ For a run without a folder RUN_DIR is ``-``.
 """
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -24,6 +25,8 @@ def drive(plane, case):
     buffer = torch.zeros(3)
     if case == "follower raises":
         threading.Thread(target=int, args=("no number",), name="reader").start()
+    if case.startswith("stage0 waits first"):
+        dist.barrier()  # FIRST: nothing has left yet
     for k in range(DEPTH):
         plane.send({"x": torch.full((3,), float(k))})
     for k in range(CHUNKS):
@@ -31,6 +34,8 @@ def drive(plane, case):
         assert result.tensors["x"].tolist() == [2.0 * k] * 3, (k, result.tensors)
         if k + DEPTH == BAD and case == "stage0 meets all":
             dist.barrier()  # ALL: the mesh computes
+        if k + DEPTH == BAD + 1 and case == "stage0 leaves some":
+            plane.shutdown()  # EARLY
         if k + 1 == CHUNKS and case == "stage0 waits for all":
             dist.barrier()  # LAST: nothing is on its way, so the mesh might have come
         if BAD <= k + DEPTH < CHUNKS and case == "stage0 fills anew":
@@ -41,19 +46,31 @@ def drive(plane, case):
     plane.shutdown()
 
 
+def end_in_c(case):
+    """Let no exception tell of it."""
+    number = {"is killed": signal.SIGKILL, "is terminated": signal.SIGTERM, "crashes": signal.SIGSEGV}
+    if (how := case.partition(" ")[2]) in number:
+        os.kill(os.getpid(), number[how])  # SIGNAL
+    if how == "aborts":
+        os.abort()  # ABORT
+    if how == "keeps the lock alone":
+        re.match("(a+)+b", "a" * 99)  # LOCK
+    if how == "ends torchrun":
+        os.kill(os.getppid(), signal.SIGTERM)
+    if how in ("hangs", "ends torchrun"):
+        signal.pause()  # PAUSE
+
+
 def serve(plane, case):
     for chunk in plane.chunks():
         if chunk.ids.chunk_index == BAD and case.startswith(plane.role):
             if case.endswith("raises"):
                 raise ValueError("my bug")
-            if case.endswith("is killed"):
-                os.kill(os.getpid(), signal.SIGKILL)
+            if case.endswith("misspells"):
+                chunk.tensors["y"]  # NAME
             if case.endswith("breaks"):
                 break  # BREAK
-            if case.endswith("crashes"):
-                os.kill(os.getpid(), signal.SIGSEGV)  # CRASH
-            if case.endswith("hangs"):
-                signal.pause()
+            end_in_c(case)
             if case.endswith("meets all"):
                 dist.barrier()  # HERE: rank 0 is not in it
             if case.endswith("makes a group"):
@@ -68,7 +85,11 @@ def serve(plane, case):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    plan = SHORT if sys.argv[1].endswith(("for all", "alone")) else PLAN
+    plan = SHORT if sys.argv[1].endswith(("for all", "alone", "job's")) else PLAN
+    if sys.argv[1].endswith("the job's"):
+        store = "file://" + os.environ["PPWORK_STORE"] + ".job"
+        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        dist.init_process_group("gloo", init_method=store, rank=rank, world_size=size)
     with join(plan, run_dir=None if sys.argv[2] == "-" else sys.argv[2]) as plane:
         if isinstance(plane, Stage0Plane):
             drive(plane, sys.argv[1])

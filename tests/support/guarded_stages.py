@@ -65,6 +65,11 @@ ODD_CHUNK = 3
 """Late: past the chunks that are compared by an exchange."""
 
 
+def helped(all_reduce, rows):
+    """Sum in a helper that both ranks call."""
+    all_reduce(torch.ones(rows, 64))  # HELPER
+
+
 def odd_sums(case, chunk_index, group_rank, all_reduce):
     """Make three sums; in chunk 3 one rank makes the second otherwise, or one more before it, by the case."""
     who, _, how = case.partition(" ")
@@ -72,7 +77,11 @@ def odd_sums(case, chunk_index, group_rank, all_reduce):
     for number in range(3):
         if is_odd and number == 1 and how == "more":
             all_reduce(torch.ones(8, 64))  # MORE
-        if not (is_odd and number == 1) or how == "more":
+        if how == "helped" and is_odd and number == 1:
+            helped(all_reduce, 9)  # HERE
+        elif how == "helped":
+            helped(all_reduce, 8)  # THERE
+        elif not (is_odd and number == 1) or how == "more":
             all_reduce(torch.ones(8, 64))  # SUM
         elif how == "meets all":
             dist.barrier()  # ALL

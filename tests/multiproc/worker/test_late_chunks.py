@@ -27,7 +27,7 @@ GONE_S, BOUND_S = 10.0, 60.0
 LINES = {
     mark: f"guarded_stages.py:{number}: {line.strip()}"
     for number, line in enumerate((SUPPORT / "guarded_stages.py").read_text().splitlines(), 1)
-    for mark in ("SUM", "ODD", "MORE", "ALL")
+    for mark in ("SUM", "ODD", "MORE", "ALL", "HELPER", "HERE", "THERE")
     if line.endswith(f"# {mark}")
 }
 USUAL, ODD = "all_reduce float32[8, 64]", "all_reduce float32[{}, 64]"
@@ -125,6 +125,23 @@ def test_in_a_loop_of_ones_own_they_are_named_too(tmp_path, start_ranks, case):
     assert gone(tmp_path / "run")
 
 
+@pytest.mark.parametrize("of_stages", [True, False])
+def test_in_a_helper_that_both_call_the_lines_of_the_callers_are_told(tmp_path, start_ranks, of_stages):
+    """The helper's line is the same on both, and tells nothing."""
+    if of_stages:
+        stages = {"stage1": "guarded_stages:OddSums", "options": {"case": "follower helped"}}
+        pp.launch(toy(verify=False, timeout_s=BOUND_S, **stages), out=tmp_path / "run", check=False)
+    else:
+        started(start_ranks, "follower helped", tmp_path / "run", 2)
+    helper, here, there = (LINES[mark].partition(": ")[0] for mark in ("HELPER", "HERE", "THERE"))
+    sentence, *lines = pp.diagnose(tmp_path / "run").cause.what.splitlines()
+    assert f"rank 1 called {USUAL} ({helper}, called at {there})" in sentence
+    assert f"rank 2 called {ODD.format(9)} ({helper}, called at {here})." in sentence
+    assert lines == [
+        f"  rank {rank} at {LINES['HELPER']}, called at {caller}" for rank, caller in ((1, there), (2, here))
+    ]
+
+
 def test_a_loop_that_turned_it_off_is_told_to_turn_it_on_and_no_rank_is_blamed(tmp_path, start_ranks):
     """What gloo makes of it is a hang; the counts of the flight recorder are said first."""
     assert 1 in started(start_ranks, "follower skips", tmp_path / "run", 0)
@@ -161,5 +178,5 @@ def test_a_loop_of_ones_own_leaves_a_timeline_and_a_period(tmp_path, start_ranks
     theirs = read_ledger(tmp_path / "run", 1)
     assert [call.anywhere for call in calls.values()] == [call.anywhere for call in theirs.values()]
     odd = LINES["ODD"]  # the same sum from another line is no difference
-    assert [call.site for call in calls.values()].count(odd) == 1
-    assert odd not in [call.site for call in theirs.values()]
+    assert [call.line for call in calls.values()].count(odd) == 1
+    assert odd not in [call.line for call in theirs.values()]

@@ -11,12 +11,14 @@ import sys
 import pytest
 from checkout import EXAMPLES, ROOT, SUPPORT
 from plain_torchrun import torchrun, torchrun_to_its_end
+from waiting import wait_for
 
 import ppwork as pp
 from ppwork.pictures.timelines import timeline_files
 from ppwork.process import STUCK
 from ppwork.records.clocks import clock_names, host_of
 from ppwork.records.failure import read_records
+from ppwork.records.pulse import read_pulse
 
 pytestmark = pytest.mark.multiproc
 
@@ -31,6 +33,7 @@ def test_the_example_leaves_a_run_that_the_notebook_side_reads(tmp_path):
     assert "Nothing failed" in pp.diagnose(run.run_dir).text
     assert "mean" in timeline_files(run.plan, run.entries_by_rank, "mine")["timeline.txt"].decode()
     assert read_records(run.run_dir, 3) == []
+    assert not list(run.run_dir.glob("stacks-*"))
 
 
 ELSEWHERE = ["unshare", "-r", "--uts", "sh", "-c", 'hostname elsewhere; exec "$@"', "-"]
@@ -138,13 +141,37 @@ LATE = {
         "dist.barrier()",
     ),
     "follower is killed": (2, "Rank 2 was ended by a signal such as SIGKILL", ""),
-    "follower crashes": (2, "Rank 2 was ended by a signal such as SIGKILL", ""),
+    "follower crashes": (
+        2,
+        "Rank 2 was killed by SIGSEGV and left no record: Fatal Python error: Segmentation fault.",
+        f"{LINES['# SIGNAL']}\n",
+    ),
+    "leader aborts": (1, "Rank 1 was killed by SIGABRT and left no record", f"{LINES['# ABORT']}\n"),
+    "follower is terminated": (
+        2,
+        "Rank 2 got SIGTERM and left no record;",
+        f"{LINES['# SIGNAL']}\n",
+    ),
+    "follower keeps the lock alone": (2, "Rank 2 made no progress and held the", f"{LINES['# LOCK']}\n"),
+    "leader misspells": (1, "'y'", f"{LINES['# NAME']}, in serve\n"),
+    "stage0 leaves some": (
+        0,
+        "The stream cannot end: chunks 3 and 4 are in flight.",
+        f"{LINES['# EARLY']}, in drive\n",
+    ),
     "follower breaks": (
         2,
         "left without the end of `chunks()`",
         f"{LINES['# BREAK']}\nRank 2",
     ),
     "stage0 fills anew": (0, "'x' of chunk 4 was written to before its", f"{LINES['# LENT']}, in drive\n"),
+}
+
+
+CRASHES = {
+    "follower crashes": ("Fatal Python error: Segmentation fault", "# SIGNAL"),
+    "leader aborts": ("Fatal Python error: Aborted", "# ABORT"),
+    "follower keeps the lock alone": ("Timeout (0:00:02)!", "# LOCK"),
 }
 
 
@@ -160,7 +187,7 @@ def test_a_late_mistake_at_depth_3_is_named_with_its_chunk_long_before_the_time_
     assert found.cause.rank == rank
     assert what in found.cause.what
     assert line in found.text
-    assert found.cause.where["chunk_index"] == BAD
+    assert found.cause.where["chunk_index"] == BAD or case == "stage0 leaves some"
     assert not [record for record in records.values() if record.error_type == "PeerTimeoutError"]
     assert "origin unknown" not in found.text
     # A bare error of gloo has the name that it has in stages, and its line.
@@ -179,14 +206,39 @@ def test_a_late_mistake_at_depth_3_is_named_with_its_chunk_long_before_the_time_
         assert "notice.unsent" not in said
     if case == "follower is killed":  # nobody knows the cause, and somebody says where it is told
         assert pointer in said
-    if case == "follower crashes":
-        assert "Fatal Python error: Segmentation fault" in said
-        assert LINES["# CRASH"].replace(":", '", line ') + " in serve" in said
+    if case == "leader misspells":
+        assert found.check_first.startswith("The tensors that came: 'x'; the traceback in")
+    if case in CRASHES:  # a peer shows what lies in the folder
+        headline, mark = CRASHES[case]
+        assert f"rank {rank} crashed:\n{headline}" in said
+        assert LINES[mark].replace(":", '", line ') + " in end_in_c" in said
+        assert found.check_first.startswith(f"the stack in stacks-rank{rank}.txt")
+    left = {path.name for path in run_dir.glob("stacks-*") if path.stat().st_size}
+    assert left == ({f"stacks-rank{rank}.txt"} if case in CRASHES or case.endswith("terminated") else set())
     if case == "follower is killed":
         assert "exit code" in found.check_first
         assert records[1].error_type == "PeerLostError"
         assert records[1].where["chunk_index"] == BAD
         assert records[1].source.endswith(LINES["# SUM"])
+
+
+def test_who_has_set_faulthandler_up_has_a_crash_where_he_asked_for_it(tmp_path, start_ranks, capfd):
+    run_dir, own = tmp_path / "run", {"PYTHONFAULTHANDLER": "1"}
+    command = [str(SUPPORT / "bad_loops.py"), "follower crashes", str(run_dir)]
+    start_ranks([command] * 3, dict.fromkeys(range(3), own)).wait()
+    said = capfd.readouterr().err
+    assert LINES["# SIGNAL"].replace(":", '", line ') + " in end_in_c" in said
+    assert "rank 2 crashed:" not in said
+    assert not list(run_dir.glob("stacks-*"))
+    assert "was ended by a signal such as SIGKILL, by an abort or by os._exit" in pp.diagnose(run_dir).text
+
+
+def test_a_torchrun_that_is_ended_from_outside_leaves_where_its_ranks_were(tmp_path):
+    script, run_dir = SUPPORT / "bad_loops.py", tmp_path / "run"
+    assert torchrun_to_its_end(3, script, "follower ends torchrun", run_dir).code != 0
+    found = pp.diagnose(run_dir)
+    assert "got SIGTERM" in found.text
+    assert LINES["# PAUSE"] in (run_dir / "stacks-rank2.txt").read_text().replace('", line ', ":")
 
 
 REFUSED = {
@@ -222,6 +274,20 @@ def test_a_collective_of_rank_0_that_nobody_came_to_is_named_with_its_line(tmp_p
     assert f"Rank 0 waited in barrier ({line}) for ranks 1 and 2, and not one of them" in found.sentence
     assert f"  rank 0 waits for ranks 1 and 2: barrier ({line})" in found.text
     assert "symptom" not in found.text
+
+
+@pytest.mark.parametrize("case", ["stage0 waits first for all", "stage0 waits first in the job's"])
+def test_a_collective_of_rank_0_before_its_first_send_is_named(tmp_path, start_ranks, case):
+    """The mesh waits for its first chunk; a group of the job's own has no bound of ours."""
+    run_dir, line = tmp_path / "run", LINES["# FIRST"]
+    ranks = start_ranks([[str(SUPPORT / "bad_loops.py"), case, str(run_dir)]] * 3)
+    call = f"barrier ({line})"
+    wait_for(lambda: (pulse := read_pulse(run_dir, 0)) is not None and pulse.own_call == call)
+    ranks.wait()
+    found = pp.diagnose(run_dir)
+    assert found.cause.error_type == "CollectiveMismatch"
+    assert f"Rank 0 waited in {call} for ranks 1 and 2, and not one of them" in found.sentence
+    assert f"  rank 0 waits for ranks 1 and 2: {call}" in found.text
 
 
 def test_a_group_that_one_rank_alone_makes_is_ended_with_its_line(tmp_path, start_ranks, capfd):

@@ -29,6 +29,7 @@ from ppwork.protocol.topology import Topology
 from ppwork.records.difference import difference_of
 from ppwork.records.failure import FailureRecord, failure_file, record_of, write_record
 from ppwork.records.flight import Collective, Flight, flight_file, flight_of
+from ppwork.records.last_stacks import stacks_file
 from ppwork.records.ledger import CollectiveCall, Ledger, line_of
 from ppwork.records.pulse import Pulse, PulseState, PulseView
 from ppwork.records.run import SUMMARY_FILE, TORCHRUN_LOG, LaunchEnd, Run, log_file
@@ -1015,6 +1016,20 @@ def test_a_rank_that_came_after_the_one_that_noticed_is_told_too_and_the_odd_one
     assert found.cause.between == (2, 1, 3)
 
 
+def test_rank_0_that_torchrun_ended_in_its_own_collective_is_named_by_its_pulse(run):
+    """Before its first send, when the bounds of the mesh had passed."""
+    for rank, doing in enumerate(("barrier (my_loop.py:41)", "", "")):
+        Pulse(run, rank).beat(PulseState.IDLE, doing, since_ns=rank)
+    calls = ("/torch/distributed/distributed_c10d.py", 1, "barrier"), ("/me/my_loop.py", 41, "drive")
+    shown = "".join(f'  File "{file}", line {line} in {name}\n' for file, line, name in calls)
+    stacks_file(run, 0).write_text(f"Thread 0x1 (most recent call first):\n{shown}")
+    for rank in (1, 2):
+        write_record(run, symptom(rank, error_type="PeerTimeoutError", at_ns=FAILED_NS + rank))
+    found = diagnose(run)
+    assert (found.cause.error_type, found.cause.source) == ("CollectiveMismatch", "/me/my_loop.py:41")
+    assert "Rank 0 waited in barrier (my_loop.py:41) for ranks 1 and 2, and not one of them" in found.sentence
+
+
 def test_ranks_that_are_gone_without_a_record_are_not_said_to_go_on(run, monkeypatch):
     """A job of somebody else's torchrun, which has no log of ours."""
     for rank in range(3):
@@ -1025,6 +1040,18 @@ def test_ranks_that_are_gone_without_a_record_are_not_said_to_go_on(run, monkeyp
     assert found.cause.error_type == "RanksGone"
     assert "The ranks are gone; ranks 0, 1 and 2 left without a record" in found.sentence
     assert "--log-dir" in found.check_first
+    left = 'Thread 0x1 (most recent call first):\n  File "/me/my_loop.py", line 7 in serve\n'
+    stacks_file(run, 0).write_bytes(b"")
+    for rank in (1, 2):
+        stacks_file(run, rank).write_text(left)
+    found = diagnose(run)  # SIGKILL leaves nothing
+    assert "Rank 0 left without a record and without stacks" in found.sentence
+    assert "ranks 1 and 2 got SIGTERM" in found.sentence
+    assert "rank 2 (last: generate), at /me/my_loop.py:7" in found.text
+    stacks_file(run, 0).write_text(left)
+    assert "Ranks 0, 1 and 2 got SIGTERM, and no rank had failed before" in diagnose(run).sentence
+    for rank in range(3):
+        stacks_file(run, rank).unlink()
     called(run, 1, CollectiveCall(3, 4, "all_reduce float32[4]", "my_stages.py:9: all_reduce(x)"))
     called(run, 2, CollectiveCall(3, 3, site="my_stages.py:7: all_reduce(w)"))
     said = diagnose(run).sentence

@@ -79,7 +79,11 @@ def test_a_folder_that_cannot_be_written_is_an_error_at_once(tmp_path):
 def test_a_name_that_is_too_long_is_cut(tmp_path):
     pulse = Pulse(tmp_path, 0)
     pulse.beat(PulseState.BUSY, "x" * 100)
-    assert read_pulse(tmp_path, 0).doing == "x" * 40
+    assert read_pulse(tmp_path, 0).doing == "x" * 96
+    pulse.beat(PulseState.IDLE, "barrier (my_loop.py:41)")
+    assert read_pulse(tmp_path, 0).own_call == "barrier (my_loop.py:41)"
+    pulse.beat(PulseState.BUSY, "generate")
+    assert read_pulse(tmp_path, 0).own_call == ""
 
 
 PROGRAM = "import sys; from ppwork.records.pulse import Pulse; from pathlib import Path\n"

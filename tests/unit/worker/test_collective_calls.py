@@ -40,6 +40,13 @@ def test_a_long_line_is_cut_between_two_characters():
     assert len(call.site) > 100
 
 
+def test_callers_that_have_no_room_are_left_out_whole():
+    site = "\n".join(["helpers.py:12: dist.all_reduce(x)", *(f"{'x' * 100}.py:{line}" for line in range(5))])
+    call = CollectiveCall.from_bytes(CollectiveCall(0, 1, "barrier", site).to_bytes())
+    assert call.line == "helpers.py:12: dist.all_reduce(x)"
+    assert call.places == ("helpers.py:12", *(f"{'x' * 100}.py:{line}" for line in range(3)))
+
+
 def compared(calls, ranks):
     """What is said of calls that these ranks are about to make."""
     return difference_of({rank: [call] for rank, call in zip(ranks, calls, strict=True)})
@@ -126,6 +133,37 @@ def test_a_sum_more_of_the_same_shape_is_named_where_the_lines_part_and_not_wher
         "Rank 2 differs from ranks 1 and 3 at collective 2 of chunk 3: rank 2 called"
     )
     assert "  ranks 1 and 3 in chunk 3:" in three.what
+
+
+def by_helper(count, *callers, rows=4):
+    at = "\n".join(["helpers.py:12: dist.all_reduce(x)", *callers])
+    return CollectiveCall(3, count, f"all_reduce float32[{rows}]", at)
+
+
+def test_of_a_common_helper_the_place_is_where_the_stacks_part():
+    one, other = by_helper(2, "block.py:7", "stage.py:40"), by_helper(2, "block.py:7", "stage.py:44", rows=5)
+    what, *_ = compared([one, other], (1, 2))
+    assert what.splitlines()[1:] == [
+        "  rank 1 at helpers.py:12: dist.all_reduce(x), called at block.py:7, called at stage.py:40",
+        "  rank 2 at helpers.py:12: dist.all_reduce(x), called at block.py:7, called at stage.py:44",
+    ]
+    assert "called at" not in compared([one, by_helper(2, "block.py:7", "stage.py:40", rows=5)], (1, 2)).what
+
+
+def test_a_sum_more_by_a_helper_is_named_with_its_caller_and_not_where_it_showed():
+    usual = [by_helper(1, "stage.py:40"), by_helper(2, "stage.py:44"), CollectiveCall(3, 2)]
+    odd = [by_helper(1, "stage.py:40"), by_helper(2, "stage.py:42"), by_helper(3, "stage.py:44")]
+    sentence, *shown = difference_of({1: usual, 2: odd}).what.splitlines()
+    assert sentence.startswith("Ranks 1 and 2 differ at collective 2 of chunk 3: rank 1 called all_reduce")
+    assert "(helpers.py:12, called at stage.py:42)" in sentence
+    assert shown[-2:] == [
+        f"    {count} all_reduce float32[4] at helpers.py:12: dist.all_reduce(x), called at stage.py:{line}"
+        for count, line in ((2, 42), (3, 44))
+    ]
+    # Ranks that come to the chunk by lines of their own have no place where they part.
+    apart = [by_helper(1, "main.py:9"), by_helper(2, "main.py:9"), by_helper(3, "main.py:9")]
+    said = difference_of({1: usual, 2: apart}).what
+    assert said.startswith("Ranks 1 and 2 differ in chunk 3: rank 1 ended it after 2")
 
 
 def test_of_many_calls_those_round_the_place_are_listed():
