@@ -44,7 +44,7 @@ def _group_rank_thought(ranks: list[int], rank: int, sort_ranks: bool, given: ob
 
 ALL = ["mesh", "down", "up"]
 CREATED: dict[str, tuple[dict[int, list[str]], tuple[int, list[int]] | None]] = {
-    "Rank 0 left mesh out; the first rank is not always one of most.": (
+    "Rank 0 left mesh out; the first rank is not always in the majority.": (
         {0: ALL[1:], 1: ALL, 2: ALL},
         (0, [0]),
     ),
@@ -53,7 +53,7 @@ CREATED: dict[str, tuple[dict[int, list[str]], tuple[int, list[int]] | None]] = 
         {0: ALL, 1: ALL, 2: ALL[:2]},
         (2, [2]),
     ),
-    "Rank 1 exchanged down and up: its list is as long as the others.": (
+    "Rank 1 swapped down and up: its list is as long as the others.": (
         {0: ALL, 1: ["mesh", "up", "down"], 2: ALL},
         (1, [1]),
     ),
@@ -61,7 +61,7 @@ CREATED: dict[str, tuple[dict[int, list[str]], tuple[int, list[int]] | None]] = 
         {0: ["down"], 1: ["mesh", "down"], 2: ["mesh", "down"], 3: ["mesh", "down"], 4: ["up", "down"]},
         (0, [0, 4]),
     ),
-    "Rank 0 made one group more than the others, which make `None` there.": (
+    "Rank 0 made one group more than the others, whose lists count as `None` there.": (
         {0: [*ALL, "test"], 1: ALL, 2: ALL},
         (3, [0]),
     ),
@@ -101,7 +101,7 @@ def _mended(attempt: Attempt) -> Iterator[str]:
         if line not in attempt.lines(rank):
             yield f"Rank {rank} should print `{line}`; it printed {attempt.lines(rank)}."
     if not attempt.calls(1, "all_reduce"):
-        yield "Rank 1 has left out the sum in its mesh. Mend the lines that make the groups, and no others."
+        yield "Rank 1 has left out the sum in its mesh. Change only the lines that make the groups."
 
 
 MESH = (1, 2, 3)
@@ -133,8 +133,8 @@ def _fanned_out(attempt: Attempt) -> Iterator[str]:
     broadcasts = attempt.calls(1, "broadcast")
     if len(broadcasts) != 2:
         yield (
-            f"Rank 1 made {len(broadcasts)} broadcasts. It should pass each of the two tensors on by one, "
-            "not by a message to each rank."
+            f"Rank 1 made {len(broadcasts)} broadcasts. It should pass on each of the two tensors by one "
+            "broadcast, not by one message per rank."
         )
     for rank in MESH:
         if BOTH_THERE not in attempt.lines(rank):

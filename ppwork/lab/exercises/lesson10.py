@@ -8,7 +8,7 @@ from ppwork.lab.exercises.answers import Case, exercise
 from ppwork.lab.exercises.attempts import Attempt, Programs, ends_well, first_of, program
 
 DROPPED = {
-    "At depth 3 two chunks are in flight when the next one leaves: those of before the flush.": (
+    "At depth 3 two chunks are in flight when the next one leaves: those from before the flush.": (
         (3, [], [4]),
         [2, 3],
     ),

@@ -32,7 +32,7 @@ def only_one(found):
         ("02.1", lambda ranks, rank, sort: ranks.index(rank) if rank in ranks else None, "has the rank -1"),
         ("02.1", lambda ranks, rank, sort: ranks.index(rank) if rank in ranks else -1, "the default"),
         ("02.1", lambda ranks, rank, sort: group_rank(ranks, rank, True), "your list stays"),
-        ("02.4", as_the_first_rank, "not always one of most"),
+        ("02.4", as_the_first_rank, "not always in the majority"),
         ("02.4", lambda created: first_difference(created) or (0, []), "the same"),
         ("02.4", until_the_shortest_ends, "the end of the shortest"),
         (
