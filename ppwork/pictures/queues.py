@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 WIDTH, MARGINS, ROW, HIGH = 12.0, (2.0, 0.25, 0.5, 1.0), 0.72, 0.5
 """Of the figure, its margins, a row and the part of it that a box takes, in inches (the last in rows)."""
 CHAR = 0.08
-"""Width of a character, in inches."""
+"""Width of a character of 9 points, in inches."""
+LARGE = 12
+"""Of the text at an operation, in points: as large as the rows' names."""
 TAKES_MS = 5.0
 MISSING = "missing"
 TORN = "! collision: one buffer, and no wait between them"
@@ -89,6 +91,7 @@ def box(
     torn: bool,
     gid: str,
     shade: str = "white",
+    size: float = 9,
 ) -> None:
     """Draw an operation, with the longest of some texts for which it has room.
 
@@ -100,6 +103,7 @@ def box(
         torn: Whether it has a thick border and a ``!``.
         gid: Name of the box in the figure.
         shade: Its colour.
+        size: Of its text, in points.
     """
     start, end, row = span
     style.bar(axes, start, end, row, HIGH, zorder=3, gid=gid, facecolor=shade, edgecolor="black")
@@ -107,9 +111,9 @@ def box(
         style.bar(axes, start, end, row, HIGH, zorder=4, fill=False, edgecolor=style.BAD, linewidth=3.5)
     room = (end - start) * inches_per_ms - 0.06
     texts = [f"{mark}{word}" for word in words for mark in (("! ", "!") if torn else ("",))]
-    fits = (text for text in texts if max(map(len, text.splitlines())) * CHAR < room)
+    fits = (text for text in texts if max(map(len, text.splitlines())) * CHAR * size / 9 < room)
     if text := next(fits, ""):
-        axes.text((start + end) / 2, row, text, fontsize=9, zorder=6, linespacing=1.1, **style.CENTRED)
+        axes.text((start + end) / 2, row, text, fontsize=size, zorder=6, linespacing=1.1, **style.CENTRED)
 
 
 def wait_arrow(
@@ -121,20 +125,23 @@ def wait_arrow(
     dashed: bool = False,
     mark: bool = False,
     missing: bool = False,
+    harmless: bool = False,
 ) -> None:
     """Draw a wait: from the end of an operation to the beginning of the one that waits for it.
 
     Args:
         axes: A row is a unit high.
         tail: End and row of the first operation.
-        head: Start and row of the second one; over more than one row the arrow is bent around what is there.
+        head: Start and row of the second one; over more than one row the arrow is bent around what is
+            there, unless it goes back in time.
         gid: Name of the arrow in the figure.
         dashed: Whether it gives a buffer back.
         mark: Whether the first operation is a mark, which has no height.
         missing: Whether this wait was left out.
+        harmless: Whether nothing came too early without it.
     """
     way = HIGH / 2 if tail[1] < head[1] else -HIGH / 2
-    bend = 0.0 if abs(tail[1] - head[1]) <= 1 or missing else -0.22
+    bend = 0.0 if abs(tail[1] - head[1]) <= 1 or head[0] < tail[0] else -0.22
     style.arrow(
         axes,
         (tail[0], tail[1] if mark else tail[1] + way),
@@ -142,7 +149,7 @@ def wait_arrow(
         color=style.ALARM if missing else style.DARK if dashed else "black",
         linestyle="dashed" if dashed or missing else "solid",
         connectionstyle=f"arc3,rad={bend}",
-        linewidth=1.6,
+        linewidth=2.4 if missing and not harmless else 1.6,
         mutation_scale=12,
         zorder=5,
         gid=gid,
@@ -200,9 +207,10 @@ def _draw(rows: list[str], placed: Mapping[str, Placed], waits: Pairs, torn: Pai
         row = rows.index(queue)
         if start == end:
             axes.plot([start], [row], clip_on=False, zorder=6, gid=name, **style.mark("D", 9))
-            axes.text(start, row - 0.16, name, fontsize=10, va="bottom", ha="left")
+            side = "left" if start < length / 2 else "right"  # at the right edge there is no room for it
+            axes.text(start, row - 0.16, name, fontsize=LARGE, va="bottom", ha=side)
         else:
-            box(axes, (start, end, row), [name], inches, torn=name in marked, gid=name)
+            box(axes, (start, end, row), [name], inches, torn=name in marked, gid=name, size=LARGE)
     for number, (first, second) in enumerate(waits):
         tail, head = placed[first], placed[second]
         at, to_row = rows.index(tail.queue), rows.index(head.queue)

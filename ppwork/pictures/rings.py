@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ppwork.pictures import style
 from ppwork.pictures.picture import Picture
-from ppwork.pictures.queues import HIGH, TORN, box, wait_arrow
+from ppwork.pictures.queues import HIGH, MISSING, TORN, box, wait_arrow
 from ppwork.pictures.tables import Table
 from ppwork.timeline.ring import EDGES, RECEIVER, SENDER, STREAMS, OnPaper, SlotWork, Wait, on_paper
 
@@ -36,8 +36,8 @@ def edges(*, without: str = "", chunks: int = 4, slots: int = 2, sides: str = "b
     """Return the operations of the rings on paper, with an arrow for each wait of one stream for another.
 
     Args:
-        without: An edge to leave out: ``send``, ``refill``, ``relay``, ``take`` or ``reuse``. What then
-            touches a slot too early has a thick border.
+        without: An edge to leave out: ``send``, ``refill``, ``relay``, ``take`` or ``reuse``. Its arrows are
+            drawn as missing, and what then touches a slot too early has a thick border.
         chunks: Messages.
         slots: Length of each ring.
         sides: ``both``, ``sender`` or ``receiver``.
@@ -109,8 +109,7 @@ def _draw(paper: OnPaper, without: str) -> Figure:
         is_torn = id(work) in torn
         _box(axes, work, rows[_place(work)], inches / length, slots=paper.slots, torn=is_torn)
     for wait in paper.waits:
-        if wait.edge != without:
-            _arrow(axes, wait, rows)
+        _arrow(axes, wait, rows, missing=wait.edge == without)
     for chunk in _transfers(paper):
         _transfer(axes, paper.works["send", chunk], rows)
     for side in (SENDER, RECEIVER):
@@ -144,11 +143,12 @@ def _box(axes: Axes, work: SlotWork, row: int, inches_per_ms: float, *, slots: i
     box(axes, span, words, inches_per_ms, torn=torn, gid=str(work), shade=shade)
 
 
-def _arrow(axes: Axes, wait: Wait, rows: dict[tuple[str, str], int]) -> None:
+def _arrow(axes: Axes, wait: Wait, rows: dict[tuple[str, str], int], *, missing: bool) -> None:
     tail = wait.before.end_ms, rows[_place(wait.before)]
     head = wait.after.start_ms, rows[_place(wait.after)]
-    gid = f"edge {wait.edge} {wait.after.chunk}"
-    wait_arrow(axes, tail, head, gid=gid, dashed=EDGES[wait.edge][2])
+    gid = f"{f'{MISSING} ' * missing}edge {wait.edge} {wait.after.chunk}"
+    dashed, harmless = EDGES[wait.edge][2], not wait.missed
+    wait_arrow(axes, tail, head, gid=gid, dashed=dashed, missing=missing, harmless=harmless)
 
 
 def _transfers(paper: OnPaper) -> list[int]:
@@ -170,9 +170,12 @@ def _legend(figure: Figure, paper: OnPaper, without: str) -> None:
             look: style.Style = {"color": style.DARK if gives_back else "black", "linewidth": 2}
             dashes = "dashed" if gives_back else "solid"
             keys.append(style.line_key(f"{text} ({', '.join(names)})", linestyle=dashes, **look))
+    if without:
+        look = {"color": style.ALARM, "linestyle": "dashed", "linewidth": 2.4}
+        keys.append(style.line_key(f"{MISSING} ({without})", **look))
     if _transfers(paper):
         keys.append(style.line_key("one transfer: a send and its receive", **TRANSFER))
     if paper.torn:
         frame: style.Style = {"facecolor": "white", "edgecolor": style.BAD, "linewidth": 3.0}
         keys.append(style.patch_key(TORN, **frame))
-    style.legend_below(figure, keys, ncols=2, fontsize=10)
+    style.legend_below(figure, keys, ncols=2 if len(keys) < 5 else 3, fontsize=10)

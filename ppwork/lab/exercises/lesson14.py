@@ -111,8 +111,8 @@ def _not_predicted(runs: Sequence[Run]) -> Iterator[str]:
             yield (
                 f"At depth {run.plan.in_flight_depth} you predicted a period of {predicted:g} ms, and it was "
                 f"{period:.1f} ms. Which is the longest: stage 0, stage 1, all of a chunk over the depth, or "
-                "the distance of two frames of the source? And what did the lesson's run take beside its "
-                "sleeps?"
+                "the distance of two frames of the source? And what was the transport of the lesson's run "
+                "at depth 1?"
             )
     if periods_ms[0] < APART * periods_ms[1]:
         yield (
@@ -160,16 +160,13 @@ def _remembered(stage: ast.ClassDef) -> set[str]:
 
 
 KINDS = "raises", "loops", "is killed", "leaves a sum out"
-NUMBERS = 5, 6, 7, 9
-"""Numbers that a neighbour gave: of each kind one, on both mesh ranks."""
-
-
 RECORDS = {
     5: "Every step makes one sum. Which rank ended its step without one?",
     6: "A rank that raises or is stuck writes. Which mesh rank wrote none, and whose connection broke?",
+    7: "Two mesh ranks wrote. Which of them wrote of an error in its own step, and which only heard of it?",
     9: "Two mesh ranks wrote. Which of them wrote of its own step, and which of the other one's connection?",
 }
-"""What to look for in the records of those that are named before `pp.diagnose` speaks."""
+"""Numbers that a neighbour gave, of each kind one, on both mesh ranks; and what to look for in records."""
 
 
 def fault_of(number: int) -> tuple[int, str]:
@@ -180,7 +177,7 @@ def fault_of(number: int) -> tuple[int, str]:
 
 
 def _found(answer: Callable[[int], Any]) -> str:
-    for number in NUMBERS:
+    for number, look_for in RECORDS.items():
         given, (rank, kind) = answer(number), fault_of(number)
         if given == (rank, kind):
             continue
@@ -188,17 +185,7 @@ def _found(answer: Callable[[int], Any]) -> str:
             return (
                 f"For number {number} you gave {given!r}; a rank and one of {', '.join(KINDS)} is asked for."
             )
-        if number in RECORDS:
-            return f"For number {number} it is not {given!r}. {RECORDS[number]}"
-        if given[0] != rank:
-            return (
-                f"For number {number} it is not rank {given[0]}. Run it: the headline of the diagnosis names "
-                "the rank that failed first; the others only heard of it."
-            )
-        return (
-            f"For number {number} the rank is right, and the kind is not {given[1]!r}. What does the line of "
-            "yours in the diagnosis do?"
-        )
+        return f"For number {number} it is not {given!r}. {look_for}"
     return ""
 
 

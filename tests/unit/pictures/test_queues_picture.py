@@ -46,6 +46,14 @@ def test_boxes_marks_and_arrows_are_there_and_legible():
     assert_legible(figure)
 
 
+def test_the_name_of_a_mark_at_the_right_edge_is_not_cut():
+    figure = queues(
+        {"link": ["send"], "host": ["prints 7"]}, waits=[("send", "prints 7")], ms=MS | {"prints": 0}
+    ).figure
+    (name,) = [text for text in figure.axes[0].texts if text.get_text() == "prints 7"]
+    assert name.get_window_extent().x1 < figure.bbox.x1
+
+
 @pytest.mark.parametrize(
     ("rows", "waits", "said"),
     [

@@ -24,10 +24,13 @@ def test_every_work_is_a_box_and_every_wait_an_arrow():
         assert set(line.get_xdata()) == {(send.start_ms + send.end_ms) / 2}, "from a send to its receive"
 
 
-def test_the_edge_that_is_left_out_has_no_arrow_and_no_place_in_the_legend():
+def test_the_edge_that_is_left_out_is_drawn_as_missing_and_thicker_where_it_does_harm():
     figure = edges(without="reuse").figure
+    found = by_gid(figure)
+    (harmless,), (missed,) = found["missing edge reuse 2"], found["missing edge reuse 3"]
+    assert harmless.get_linewidth() < missed.get_linewidth()
     keys = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert "the writer waits for empty (refill)" in keys
+    assert {"the writer waits for empty (refill)", "missing (reuse)"} <= set(keys)
     assert TORN in keys
     assert {text.get_text() for text in figure.axes[0].texts} >= {"!t1\ns1"}
 
