@@ -16,7 +16,7 @@ from ppwork.pictures import style
 from ppwork.pictures.call_bands import CallBands
 from ppwork.pictures.call_legend import CLOSES, CUT, FRAME, OUTSIDE, height_of, keys_of, mark_of, put_legend
 from ppwork.pictures.call_stands import STOOD_NS, Stand, closed, died_ns, stands
-from ppwork.pictures.call_words import handle, words_of_calls
+from ppwork.pictures.call_words import handle, lengths_of, words_of_calls
 from ppwork.pictures.call_work import OwnCode, Span, bracket, in_the_grey
 from ppwork.pictures.lent_row import SMALL, WORD, lent_as, lent_row, word_ms
 from ppwork.pictures.shown_time import ShownTime
@@ -100,7 +100,9 @@ class CallRows:
         self._closed = closed(met, end)
         self._calls = [c for of in met.ranks.values() for c in of.calls if shown.shows(c)]
         apart = {m.group for m in met.meetings if parted(m) and not m.makes_groups}
-        self._names = words_of_calls(met, self._calls, apart)
+        lengths = lengths_of(met.meetings)
+        self._names = words_of_calls(met, self._calls, apart, lengths)
+        self._unequal = lengths.keys()
         # Also what was lent before the first moment: it is lent still.
         self._loans = [loan for loan in met.loans if lent and self._span(loan) is not None]
         self._lanes = self._threads()
@@ -205,7 +207,8 @@ class CallRows:
                 lane.words.append(self._spanned(span))
         said = {self._inside(call)[0] for call in lane.calls}
         away = 0.06 * self._inch
-        for call in lane.calls:
+        # First of the collectives that kept some ranks much longer than others: the picture is about them.
+        for call in sorted(lane.calls, key=lambda call: id(call) not in self._unequal):
             if self._inside(call)[0] or call.name in CUT:
                 continue
             at = sum(self._sides(call)) / 2
@@ -275,7 +278,7 @@ class CallRows:
         axes.set_ylim(height, 0)
         title += f"{': ' * bool(title and shown.words)}{shown.words}"
         axes.set_title(title, loc="left", fontsize=13, fontweight="bold")
-        axes.set_xlabel("milliseconds from the first call after start-up", fontsize=11)
+        axes.set_xlabel(f"milliseconds {shown.since}", fontsize=11)
         axes.tick_params(axis="x", labelsize=11)
         if shown.gap is not None:
             axes.set_xticks(*self._ticks())

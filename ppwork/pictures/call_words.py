@@ -6,7 +6,7 @@ equal numbers of one group. Elsewhere the bands say it, and a number would only 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ppwork.errors import duration
 from ppwork.records.calls import ANY, RECV, SEND, WAIT, WAITS, Call, RankCalls
@@ -24,16 +24,18 @@ Words = tuple[str, ...]
 """Of one call, the longest first."""
 
 
-def words_of_calls(met: Meetings, shown: Sequence[Call], parted: Collection[str]) -> dict[int, Words]:
+def words_of_calls(
+    met: Meetings, shown: Sequence[Call], parted: Collection[str], lengths: Mapping[int, str]
+) -> dict[int, Words]:
     """Return what is said of each call by its ``id``.
 
     Args:
         met: What met what in the program.
         shown: Its calls that are drawn.
         parted: Groups whose ranks were in different calls of one number.
+        lengths: Of calls that say how long they took, as ``lengths_of`` returns them.
     """
     numbers = _numbers(met.meetings, parted)
-    lengths = _lengths(met.meetings)
     words: dict[int, Words] = {}
     for rank, of_rank in met.ranks.items():
         calls = [call for call in shown if call.rank == rank]
@@ -65,8 +67,8 @@ def _numbers(meetings: Sequence[Meeting], parted: Collection[str]) -> dict[int, 
     }
 
 
-def _lengths(meetings: Sequence[Meeting]) -> dict[int, str]:
-    """Return how long each rank was in a collective that kept some of them much longer than others."""
+def lengths_of(meetings: Sequence[Meeting]) -> dict[int, str]:
+    """Return how long each rank was in a collective that kept some much longer than others, by ``id``."""
     lengths: dict[int, str] = {}
     for meeting in meetings:
         took = {id(e.call): e.call.end_ns - e.call.start_ns for e in meeting.ends.values() if e.call.end_ns}

@@ -26,7 +26,7 @@ from ppwork.pictures.call_rows import CallRows
 from ppwork.pictures.call_stands import missed_group, struck_by
 from ppwork.pictures.call_work import Spans, Work, own_code, spans_of
 from ppwork.pictures.picture import Picture
-from ppwork.pictures.shown_time import END, ShownTime, zero_of
+from ppwork.pictures.shown_time import END, ShownTime
 from ppwork.pictures.tables import Table
 from ppwork.records.calls import Call, Left, RankCalls, read_calls, worlds_inside
 from ppwork.records.run import TORCHRUN_LOG, FinishedProgram
@@ -72,7 +72,7 @@ def program(
             about its end if that went badly, else about the longest time for which a rank stood.
         until_ms: End of the time to show.
         after: A function, such as ``new_group``: what comes before a rank has left its last call of it is not
-            shown.
+            shown, and milliseconds count from there.
         names: What ranks are, such as ``{2: "link down"}``: it stands below their numbers.
         lent: Whether rows show the buffers that torch has.
         bands: Whether bands join the ranks of a collective: to some readers they look like its messages.
@@ -109,7 +109,7 @@ def program(
         rows = CallRows(met, end, shown, title, killed, names, lent=lent, bands=bands, work=own, spans=named)
         return rows.paper
 
-    return Picture(finding, draw, _table(met))
+    return Picture(finding, draw, _table(met, shown.zero_ns))
 
 
 def _ended_unseen(ranks: Mapping[int, RankCalls]) -> dict[int, RankCalls]:
@@ -324,9 +324,8 @@ def _last_comer(met: Meetings, shown: ShownTime) -> list[str]:
     ]
 
 
-def _table(met: Meetings) -> Table:
+def _table(met: Meetings, zero_ns: int) -> Table:
     """Return the calls as a table: a line for each, or of many a line for each line of the program."""
-    zero = zero_of(met)
     calls = sorted(
         (call for of_rank in met.ranks.values() for call in of_rank.calls), key=lambda call: call.start_ns
     )
@@ -338,7 +337,7 @@ def _table(met: Meetings) -> Table:
             ["rank", "call", "line", "at ms", "took ms", "stood ms", ""],
             [
                 [
-                    str(call.rank), _shown(met, call), call.line, _ms(call.start_ns - zero),
+                    str(call.rank), _shown(met, call), call.line, _ms(call.start_ns - zero_ns),
                     "-" if call.end_ns is None else _ms(call.end_ns - call.start_ns),
                     _ms(stood[id(call)]) if stood[id(call)] else "-", _end_of(met, call),
                 ]
@@ -354,7 +353,7 @@ def _table(met: Meetings) -> Table:
         waited = sum(stood[id(call)] for call in each)
         ends = " ".join(dict.fromkeys(filter(None, (_end_of(met, call) for call in each))))
         rows.append([
-            str(rank), what, each[0].line, str(len(each)), _ms(each[0].start_ns - zero), _ms(sum(took)),
+            str(rank), what, each[0].line, str(len(each)), _ms(each[0].start_ns - zero_ns), _ms(sum(took)),
             _ms(max(took, default=0)), _ms(waited) if waited else "-", ends,
         ])  # fmt: skip
     head = ["rank", "call", "line", "times", "first ms", "took ms", "longest ms", "stood ms", ""]

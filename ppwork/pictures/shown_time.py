@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ppwork.diagnosis.standing import Standing
 from ppwork.errors import PlanError
@@ -37,6 +37,7 @@ class ShownTime:
         last_ns: The last moment of the program's calls, but those that shut down and are left out.
         gap: What is left out in the middle, if anything: from a moment until another.
         cut_end: Whether calls that shut down are left out.
+        since: What milliseconds count from, in words.
     """
 
     zero_ns: int
@@ -45,6 +46,7 @@ class ShownTime:
     last_ns: int
     gap: tuple[int, int] | None = None
     cut_end: bool = False
+    since: str = "from the first call after start-up"
 
     @classmethod
     def of(
@@ -84,6 +86,8 @@ class ShownTime:
             stands = any(call.end_ns is None for call in counted) and end_ns == last_ns
             end_ns += max(round((OPEN if stands else AFTER) * seen), 1000) if end_ns == last_ns else 0
             shown = cls(zero, start_ns, end_ns, last_ns, gap, cut_end)
+            if after:  # the axis begins where the picture does
+                shown = replace(shown, zero_ns=first_ns, since=f"after the last {after}")
         if not any(shown.shows(call) for call in every):
             first, last = shown.ms(shown.start_ns), shown.ms(shown.end_ns)
             raise PlanError(

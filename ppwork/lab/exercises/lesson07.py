@@ -41,8 +41,8 @@ def _about_late(sleeper: int, right: set[int], given: Any) -> str:  # noqa: ANN4
     if sender not in given:
         return f"Rank {sender} sends to the sleeper, and its call returns only when all its sends are over."
     if right - given:
-        return "Who gets its copy from a late rank is late, and so is who gets it from that one."
-    return "Nobody else sends to the sleeper or gets its copy by way of it: a broadcast is no barrier."
+        return "A rank that gets its copy from a late rank is late, and so is every rank that it sends to."
+    return "Nobody else sends to the sleeper or gets its copy through it: a broadcast is no barrier."
 
 
 Matrix = list[list[float]]
@@ -128,7 +128,7 @@ def _by_columns(attempt: Attempt) -> Iterator[str]:
         if not collected:
             yield (
                 f"y is right, but rank {rank} called no `all_gather`: both ranks computed all four outputs. "
-                "Rank r shall use rows 2r and 2r + 1 of `weight`, and their bias."
+                "Rank r is to use only rows 2r and 2r + 1 of `weight`, and their bias."
             )
         elif any(part.size > PART_BYTES for part in collected[0].begun.parts):
             yield f"y is right, but rank {rank} gave more than its two outputs to `{collected[0].name}`."
@@ -157,7 +157,7 @@ def _by_rows(attempt: Attempt) -> Iterator[str]:
         if not sums:
             yield (
                 f"y is right, but rank {rank} called no `all_reduce`: both ranks used all four inputs. "
-                "Rank r shall use columns 2r and 2r + 1, of `x` and of `weight`."
+                "Rank r is to use only columns 2r and 2r + 1, of `x` and of `weight`."
             )
         elif len(sums) > 1:
             yield f"y is right, but rank {rank} summed {len(sums)} times: one sum is enough."

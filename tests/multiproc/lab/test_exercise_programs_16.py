@@ -6,9 +6,11 @@ import pytest
 from solved import changed, right_program, verdict_of
 
 NAMES, GRAPH = right_program("16.1"), right_program("16.3")
-NEW_OR_OLD = "getattr(module, new, None) or getattr(module, old)"
-THIRD = (NEW_OR_OLD, "getattr(module, new, getattr(module, old))")
-OLD_FIRST = (NEW_OR_OLD, "getattr(module, old, None) or getattr(module, new)")
+LOOP = "for name in (new, old):"
+THIRD = (LOOP, f"return getattr(dist, new, getattr(dist, old))\n    {LOOP}")
+OR = (LOOP, f"return getattr(dist, new, None) or getattr(dist, old)\n    {LOOP}")
+OLD_FIRST = ("(new, old)", "(old, new)")
+NO_ERROR = ("    raise AttributeError", "    return str")
 SUM = 'total = funcol.all_reduce(total, "sum", dist.group.WORLD)'
 
 
@@ -17,6 +19,8 @@ SUM = 'total = funcol.all_reduce(total, "sum", dist.group.WORLD)'
     [
         ("16.1", changed(NAMES, THIRD), "third argument"),
         ("16.1", changed(NAMES, OLD_FIRST), "new one first"),
+        ("16.1", changed(NAMES, OR), "has to learn both"),
+        ("16.1", changed(NAMES, NO_ERROR), "`either` raised nothing"),
         ("16.1", changed(NAMES, ("scatter_sum(part", "(part")), "expected ['today [[1.0, 2.0], 2.0"),
         ("16.3", changed(GRAPH, (SUM, "dist.all_reduce(total, async_op=True).wait()")), "has a handle"),
         ("16.3", changed(GRAPH, (SUM, SUM.removeprefix("total = "))), "collective leaves its input"),

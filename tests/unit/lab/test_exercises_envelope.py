@@ -22,7 +22,7 @@ from ppwork.lab.exercises.check import check
         ("07.1", lambda size, sleeper: set(range(size)), "no barrier"),
         ("07.1", lambda size, sleeper: {sleeper}, "all its sends"),
         ("07.1", lambda size, sleeper: RIGHT["07.1"](size, sleeper) - {sleeper}, "before it sleeps"),
-        ("07.1", lambda size, sleeper: {sleeper, sender(sleeper)}, "from that one"),
+        ("07.1", lambda size, sleeper: {sleeper, sender(sleeper)}, "every rank that it sends to"),
         ("07.1", lambda size, sleeper: {0, 1, 3}, "Nobody else"),
         ("07.1", lambda size, sleeper: sorted(RIGHT["07.1"](size, sleeper)), "A set"),
     ],

@@ -498,7 +498,9 @@ def test_a_picture_can_begin_after_the_groups_are_made(tmp_path):
         made.left(rank, 106)
     assert "new_group 1: [0, 1]" in texts(pp.pictures.program(tmp_path).figure)
     picture = pp.pictures.program(tmp_path, after="new_group")
-    assert picture.figure.axes[0].get_xlim()[0] == pytest.approx(100, abs=1)
+    axes = picture.figure.axes[0]
+    assert axes.get_xlim()[0] == pytest.approx(0, abs=1)
+    assert axes.get_xlabel() == "milliseconds after the last new_group"
     with pytest.raises(pp.PlanError, match="No call of split_group"):
         pp.pictures.program(tmp_path, after="split_group")
 

@@ -61,6 +61,17 @@ def test_a_root_a_call_of_no_member_and_lengths_that_differ_much_are_said(tmp_pa
     assert {"broadcast, root 1, 2.0 s", "broadcast, root, 9.0 ms"} <= set(said)
 
 
+def test_a_collective_of_unequal_length_has_its_word_before_its_neighbour(tmp_path):
+    made = MadeCalls(tmp_path, 2)
+    for rank in range(2):
+        made.call(rank, "barrier", 0, 5)
+        made.call(rank, "broadcast", 5, 2000 if rank else 6, Part(peer=0, **FLOATS))
+        made.left(rank, 2001)
+    picture = pp.pictures.program(tmp_path)
+    assert "broadcast, root, 1.0 ms" in texts(picture.figure)
+    assert_legible(picture.figure)
+
+
 def test_only_ranks_that_differ_are_hatched_and_the_first_such_call_is_said(tmp_path):
     made = MadeCalls(tmp_path, 3)
     for rank, name in enumerate(("all_reduce", "barrier", "barrier")):
