@@ -86,7 +86,7 @@ def put_legend(
         notes: Sentences below it.
     """
     handles: list[Artist | Container] = [style.patch_key(name, **look) for name, look in _one_each(keys)]
-    words = {START: "start-up", END: "shut-down, cut" if cut_end else "shut-down"}
+    words = {START: "start-up", END: "shut-down, cut short" if cut_end else "shut-down"}
     if said := "; ".join(words[name] for name in CUT if name in ends):
         handles.append(style.patch_key(said, **style.call(START)))
     handles.append(style.patch_key("the program's own code", facecolor=style.PALE))

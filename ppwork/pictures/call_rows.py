@@ -19,7 +19,7 @@ from ppwork.pictures.call_stands import STOOD_NS, Stand, closed, died_ns, stands
 from ppwork.pictures.call_words import handle, lengths_of, words_of_calls
 from ppwork.pictures.call_work import OwnCode, Span, bracket, in_the_grey
 from ppwork.pictures.lent_row import SMALL, WORD, lent_as, lent_row, word_ms
-from ppwork.pictures.shown_time import ShownTime
+from ppwork.pictures.shown_time import END, ShownTime
 from ppwork.records.calls import Call
 from ppwork.timeline.meetings import Loan, Meetings, Message
 
@@ -29,6 +29,8 @@ AXIS = WIDTH - LEFT - RIGHT
 """Length of the time axis, in inches."""
 NAME = 10
 """Characters of a thread's name."""
+AWAY = 0.06
+"""Room between a word and what it stands beside, in inches."""
 
 
 @dataclass(frozen=True)
@@ -128,9 +130,14 @@ class CallRows:
         ends = {call.name for call in self._calls} & {*CUT}
         stood = any(of.own for of in self._stands.values()) or any(map(self._framed, self._calls))
         put_legend(
-            self.paper, keys, ends=ends, cut_end=shown.cut_end, bands=joined.keys, messages=messages,
+            self.paper, keys, ends=ends, cut_end=self._cuts_end(), bands=joined.keys, messages=messages,
             stood=stood, counted=any(counted), closed=bool(self._closed), notes=joined.notes,
         )  # fmt: skip
+
+    def _cuts_end(self) -> bool:
+        """Say whether the shut-down of a rank goes on where the axis ends."""
+        ends = [call.end_ns for call in self._calls if call.name == END]
+        return self._shown.cut_end and any(end is None or end > self._shown.end_ns for end in ends)
 
     def _x(self, at_ns: int | None) -> float:
         """Return where a moment is on the axis; what never came is at its end, as is what comes later."""
@@ -200,13 +207,13 @@ class CallRows:
             elif stand.own is not None:
                 left = self._x(stand.own[0])
             if stand.call is not None or stand.own or left + wide + 0.1 * self._inch > self._high:
-                start = max(self._low, min(left, self._high - wide))
+                start = max(self._low, min(left + AWAY * self._inch, self._high - wide))
                 lane.words.append(Word(start, start, start + wide, lane.stands))
         for span in self._spans:
             if span.call in lane.calls:
                 lane.words.append(self._spanned(span))
         said = {self._inside(call)[0] for call in lane.calls}
-        away = 0.06 * self._inch
+        away = AWAY * self._inch
         # First of the collectives that kept some ranks much longer than others: the picture is about them.
         for call in sorted(lane.calls, key=lambda call: id(call) not in self._unequal):
             if self._inside(call)[0] or call.name in CUT:
@@ -318,7 +325,8 @@ class CallRows:
         for call in lane.calls:
             left, right = self._sides(call)
             look = OUTSIDE if self._met.is_outside(call) else style.call(call.name)
-            style.bar(axes, left, right, row, style.TALL, zorder=3, **look)
+            # The shut-down behind a short call that is drawn wider than it is.
+            style.bar(axes, left, right, row, style.TALL, zorder=2.5 if call.name in CUT else 3, **look)
             if self._framed(call):
                 style.bar(axes, left, right, row, style.TALL, zorder=4, **FRAME)
             text, at = self._inside(call)

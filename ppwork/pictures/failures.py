@@ -104,7 +104,7 @@ def _ranks(axes: Axes, story: FailureStory, unit: float) -> None:
             axes.plot([0], [row - 0.36], zorder=6, clip_on=False, **BROKE)
         if rank.noticed_s is not None:
             axes.plot([until], [row], zorder=5, clip_on=False, **NOTICED)
-        _words(axes, row, rank)
+        _words(axes, row, rank, story)
     axes.set_ylim(len(story.ranks) - 0.5, -0.5)
     axes.set_yticks([])
     style.open_frame(axes)
@@ -115,15 +115,20 @@ def _waits(rank: RankStory) -> bool:
     return rank.stood is not None and not rank.struck and rank.error_type.startswith("Peer")
 
 
-def _words(axes: Axes, row: int, rank: RankStory) -> None:
+def _words(axes: Axes, row: int, rank: RankStory, story: FailureStory) -> None:
     """Write beside the axis: who and doing what on the left, what it noticed and when on the right."""
-    after = "" if rank.noticed_s is None else f"after {duration(rank.noticed_s)}"
+    after = "" if rank.noticed_s is None else f"after {_time(story, rank.noticed_s)}"
     when = ", ".join(filter(None, [after, rank.ended]))
     left = (style.margin(axes), f"rank {rank.rank}, {rank.role}", rank.doing)
     right = (1.03, rank.error_type or "never spoke", when)
     for x, head, text in (left, right):
         style.beside(axes, x, row - 0.04, head, va="bottom", fontsize=12, fontweight="bold")
         style.beside(axes, x, row + 0.04, text, va="top", fontsize=11)
+
+
+def _time(story: FailureStory, seconds: float) -> str:
+    """Return how long after the failure something was: all times of one failure have one unit."""
+    return f"{seconds:.2f} s" if max(story.noticed.values(), default=0.0) >= 1.0 else duration(seconds)
 
 
 def _table(stories: Stories) -> Table:
@@ -142,7 +147,7 @@ def _rows(story: FailureStory) -> Iterator[list[str]]:
     ranks = {rank.rank: rank for rank in story.ranks}
     for number in [*story.noticed, *(rank.rank for rank in story.ranks if rank.noticed_s is None)]:
         rank = ranks[number]
-        after = duration(rank.noticed_s) if rank.noticed_s is not None else "never"
+        after = _time(story, rank.noticed_s) if rank.noticed_s is not None else "never"
         which = f"{number}{'*' if rank.struck else ' '}"
         yield [which, rank.role, rank.doing, after, rank.error_type or "-", rank.ended]
 
@@ -159,11 +164,11 @@ def _finding(story: FailureStory) -> str:
     errors = {rank.rank: rank.error_type for rank in story.ranks}
     (first, first_s), *later = peers.items()
     if struck.noticed_s:
-        text += f"; it wrote its record after {duration(struck.noticed_s)}; of the others"
+        text += f"; it wrote its record after {_time(story, struck.noticed_s)}; of the others"
     else:
         text += ";"
-    text += f" rank {first} noticed first, after {duration(first_s)} ({errors[first]})"
+    text += f" rank {first} noticed first, after {_time(story, first_s)} ({errors[first]})"
     if later:
         last, last_s = later[-1]
-        text += f", and the last was rank {last}, after {duration(last_s)} ({errors[last]})"
+        text += f", and the last was rank {last}, after {_time(story, last_s)} ({errors[last]})"
     return f"{text}."

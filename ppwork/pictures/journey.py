@@ -65,7 +65,7 @@ def _draw(of: Topology) -> Figure:
     _arrow(axes, (between[1], ys[0] + 0.12), (between[0], last), style.GREEN)
     middle = sum(between) / 2
     axes.text(middle, first - 0.24, "envelope", fontsize=12, **style.CENTRED)
-    axes.text(middle - 0.25, last + 0.12, "result", fontsize=12, **style.CENTRED)
+    axes.text(middle + 0.3, (ys[0] + last) / 2 + 0.3, "result", fontsize=12, **style.CENTRED)
     for y, name in ((first, "clip,\nchunk by\nchunk"), (last, "denoised\nclip")):
         axes.text(0.65, y, name, fontsize=12, **style.CENTRED)
     _arrow(axes, (1.25, first), (STAGE0_X, first), "black")

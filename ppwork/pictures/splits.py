@@ -46,6 +46,13 @@ class Split:
     """GPUs that generate, each a slice."""
     times: tuple[float, float, float]
     """To encode, to generate on one GPU, to decode."""
+    idle: str = ""
+    """Why one more GPU has nothing to do; empty: there is none."""
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs it has."""
+        return 1 + max(self.generating) + bool(self.idle)
 
     @property
     def on(self) -> str:
@@ -81,7 +88,7 @@ class Split:
 
 
 def splits(*, encode_ms: float, generate_ms: float, decode_ms: float) -> Picture:
-    """Return four ways to use GPUs: one, a pipeline, tensor parallel, a pipeline with a mesh of two.
+    """Return five ways to use GPUs for one stream: one, data parallel, a pipeline, tensor parallel, both.
 
     Args:
         encode_ms: Milliseconds of a chunk on GPU 0 before it is generated; transfers take no time here.
@@ -100,6 +107,7 @@ def splits(*, encode_ms: float, generate_ms: float, decode_ms: float) -> Picture
         )
     ways = [
         Split("1 GPU", [0], times),
+        Split("2 GPUs,\ndata parallel", [0], times, idle="no work: chunk 2 needs the state of chunk 1"),
         Split("2 GPUs,\npipeline", [1], times),
         Split("2 GPUs,\ntensor parallel", [0, 1], times),
         Split("3 GPUs,\npipeline and\nmesh of 2", [1, 2], times),
@@ -108,7 +116,7 @@ def splits(*, encode_ms: float, generate_ms: float, decode_ms: float) -> Picture
 
 
 def _draw(ways: Sequence[Split]) -> Figure:
-    strips = [ROW * (1 + max(way.generating)) + 2 * BRACKET for way in ways]
+    strips = [ROW * way.gpus + 2 * BRACKET for way in ways]
     paper, axes = style.page(LEFT + LONG + RIGHT, sum(strips) + BETWEEN * len(ways) + FOOT)
     reach_ms = max(block.end for way in ways for block in way.blocks)
     scale, top = LONG / reach_ms, BETWEEN
@@ -127,7 +135,7 @@ def _draw(ways: Sequence[Split]) -> Figure:
 
 def _strip(axes: Axes, way: Split, top: float, scale: float) -> None:
     first = top + BRACKET
-    rows = 1 + max(way.generating)
+    rows = way.gpus
     axes.text(0.1, first + rows * ROW / 2, way.name, fontsize=12, fontweight="bold", va="center")
     for gpu in range(rows):
         y = first + gpu * ROW
@@ -139,6 +147,9 @@ def _strip(axes: Axes, way: Split, top: float, scale: float) -> None:
         style.bar(axes, start, end, middle, ROW * 0.9, **_look(block.chunk))
         label = f"{block.step}{block.chunk}"
         axes.text((start + end) / 2, middle, label, fontsize=10, **style.CENTRED)
+    if way.idle:
+        look: style.Style = {"fontsize": 11, "color": style.DARK, "bbox": style.white_box(), **style.CENTRED}
+        axes.text(LEFT + LONG / 2, first + (rows - 0.5) * ROW, way.idle, **look)
     arrival = (MARKED - 1) * way.period_ms
     out = arrival + way.latency_ms
     latency = f"latency of chunk {MARKED}: {way.latency_ms:g} ms"

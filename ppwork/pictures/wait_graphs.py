@@ -25,6 +25,8 @@ WIDE, RADIUS, AROUND, ABOVE, LINE = 3.9, 0.27, 0.72, 0.25, 0.25
 MOST_RANKS, MOST_GRAPHS = 6, 4
 SEEN, UNSEEN = "waits for, in a call of torch", "waits for, and torch does not see it"
 NOBODY = "waits for nobody"
+ARROW: style.Style = {"marker": ">", "markersize": 6}
+"""Of an arrow in the legend."""
 Waits = Mapping[int, Sequence[int]]
 """Of each rank the ranks that it waits for."""
 
@@ -81,9 +83,9 @@ def _reached(of: Waits, rank: int) -> set[int]:
 
 def _draw(graphs: Mapping[str, Waits], unseen: set[tuple[int, int]]) -> Figure:
     lines = max(text.count("\n") + 1 for text in graphs)
-    keys: list[Artist] = [style.line_key(SEEN, color="black", linewidth=1.8)]
+    keys: list[Artist] = [style.line_key(SEEN, color="black", linewidth=1.8, **ARROW)]
     if unseen:
-        keys.append(style.line_key(UNSEEN, color=style.ALARM, linewidth=1.8, linestyle="--"))
+        keys.append(style.line_key(UNSEEN, color=style.ALARM, linewidth=1.8, linestyle="--", **ARROW))
     if any(not others for of in graphs.values() for others in of.values()):
         keys.append(style.patch_key(NOBODY, **_of_rank(free=True)))
     columns = min(len(keys), len(graphs))

@@ -91,4 +91,5 @@ def _last(view: PulseView, now_s: float) -> str:
     if not view.doing:
         # It may have begun a step since: the lines of who waits for whom know, from its record of calls.
         return ""
-    return f"; at its last beat it was in {view.doing}, which began {now_s - view.since_ns / 1e9:.1f} s ago"
+    # The step may be newer than the beat: a rank writes it down where it begins.
+    return f"; it was last in {view.doing}, entered {now_s - view.since_ns / 1e9:.1f} s ago"

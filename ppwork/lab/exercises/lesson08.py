@@ -21,7 +21,7 @@ JUDGED_S = (
     ((5.0, 70.0, 60.0), (0.5, 2.0, 65.0)),
     ((10.0, 8.0, 60.0), (0.5, 2.0, 20.0)),
 )
-"""``freeze_s``, ``stall_s`` and ``timeout_s``; longest gap of the pulse, step and wait of a job in order."""
+"""``freeze_s``, ``stall_s`` and ``timeout_s``; longest gap of the pulse, step and wait of a healthy job."""
 
 
 def _judged(times: tuple[float, ...], normal: tuple[float, ...]) -> str:
@@ -66,7 +66,7 @@ LEFT_BEHIND: dict[str, tuple[dict[int, tuple[float, str]], dict[int, int], int]]
         {0: 3, 1: 3, 2: KILL},
         2,
     ),
-    "SIGTERM is torchrun's, for the survivors of the first failure: those ranks are in order.": (
+    "SIGTERM is torchrun's, for the survivors of the first failure: those ranks are healthy.": (
         {0: (9.0, "StageError")},
         {0: 1, 1: TERM, 2: TERM},
         0,
@@ -76,7 +76,7 @@ LEFT_BEHIND: dict[str, tuple[dict[int, tuple[float, str]], dict[int, int], int]]
         {0: 3, 1: 3, 2: KILL},
         2,
     ),
-    "Two ranks are silent, and one of them got torchrun's SIGTERM: it was in order.": (
+    "Two ranks are silent, and one of them got torchrun's SIGTERM: it was healthy.": (
         {0: (6.0, "PeerLostError")},
         {0: 3, 1: TERM, 2: KILL},
         2,

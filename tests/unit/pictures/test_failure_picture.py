@@ -152,7 +152,7 @@ def test_the_finding_names_the_struck_the_first_and_the_last(story):
         "(PeerLostError), and the last was rank 0, after 18 ms (TerminalNotice)."
     )
     one = story(**{**KILLED, "notices": {1: (1200.0, "PeerLostError")}})
-    assert failure(one).finding.endswith("rank 1 noticed first, after 1.2 s (PeerLostError).")
+    assert failure(one).finding.endswith("rank 1 noticed first, after 1.20 s (PeerLostError).")
     assert failure(story(**RAISED)).finding == (
         "F13 struck rank 1 (leader: generate, chunk 3); it wrote its record after 7.7 ms; of the others "
         "rank 2 noticed first, after 17 ms (TerminalNotice), and the last was rank 0, after 28 ms "

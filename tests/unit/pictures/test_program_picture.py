@@ -179,7 +179,7 @@ def test_the_shut_down_is_cut_unless_somebody_is_left_in_a_call(tmp_path):
         made.left(rank, 101)
     picture = pp.pictures.program(tmp_path)
     assert picture.figure.axes[0].get_xlim()[1] == pytest.approx(10.5)
-    assert "shut-down, cut" in texts(picture.figure)
+    assert "shut-down, cut short" in texts(picture.figure)
     assert_legible(picture.figure)
     made = MadeCalls(tmp_path, 2)
     made.recv(0, 1, 0, 20, line=4, error="RuntimeError: Connection closed by peer")
@@ -227,7 +227,7 @@ def test_a_group_that_could_not_be_made_is_shown_with_its_name_on_each_rank(tmp_
     assert "stood" not in picture.finding  # of the barrier, some milliseconds
     assert len([bar for bar in artists(picture, Rectangle) if bar.get_linewidth() > 2]) == 2
     # Each of them made another group: they did not meet.
-    assert "one call of the ranks that came" in said
+    assert "one collective, joined over its ranks" in said
     assert len(artists(picture, Polygon)) == 1 + 3  # the band of the barrier, and the break in rows and axis
     assert_legible(picture.figure)
 
@@ -550,5 +550,5 @@ def test_a_program_may_end_before_a_call_that_has_a_word(steps):
 def test_without_bands_nothing_joins_the_ranks_of_a_collective(steps):
     picture = pp.pictures.program(steps.folder, bands=False)
     assert artists(picture, Polygon) == []
-    assert "one call of the ranks that came" not in texts(picture.figure)
+    assert "one collective, joined over its ranks" not in texts(picture.figure)
     assert "came last" in texts(picture.figure)

@@ -31,11 +31,12 @@ def test_no_gpu_works_on_two_chunks_and_the_busiest_never_pauses(generating):
 def test_the_sentence_and_the_brackets_say_latency_and_period():
     picture = splits(encode_ms=10, generate_ms=60, decode_ms=10)
     assert "latency 50 and period 30 ms on 3 GPUs, pipeline and mesh of 2" in picture.finding
-    assert picture.table.rows[1] == ["2 GPUs, pipeline", "80", "60"]
+    assert picture.table.rows[2] == ["2 GPUs, pipeline", "80", "60"]
     words = [text.get_text() for text in picture.figure.findobj(Text)]
     assert "latency of chunk 2: 50 ms" in words
+    assert "no work: chunk 2 needs the state of chunk 1" in words
     assert [word.split(" ms")[0] for word in words if word.startswith("period")] == [
-        f"period: {ms}" for ms in (80, 60, 50, 30)
+        f"period: {ms}" for ms in (80, 80, 60, 50, 30)
     ]
 
 

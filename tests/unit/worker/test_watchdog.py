@@ -215,7 +215,7 @@ def test_a_stopped_peer_is_named_once_the_bound_has_passed(peers):
     assert peers.look(2.0) is None
     error = peers.look(0.5)
     assert "Rank 2 (follower), process 1234, was stopped (SIGSTOP) and did not go on for 2.0 s" in error.what
-    assert "at its last beat it was in generate, which began 5.2 s ago" in error.what
+    assert "it was last in generate, entered 5.2 s ago" in error.what
     assert error.where == {"rank": 1, "peer": 2, **IDS.where()}
     assert "kill -CONT 1234" in error.check_first
 
@@ -225,7 +225,7 @@ def test_of_a_stopped_peer_that_beat_outside_a_step_no_place_is_guessed(peers):
     error = peers.look(5.0)
     assert "Rank 0 (stage0)" in error.what
     assert "did not go on for" in error.what
-    assert "last beat" not in error.what  # it may have begun a step since
+    assert "it was last in" not in error.what  # it may have begun a step since
     assert error.where == {"rank": 1, "peer": 0}
 
 
