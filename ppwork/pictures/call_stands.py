@@ -11,6 +11,7 @@ from ppwork.diagnosis.causes import closings
 from ppwork.diagnosis.findings import Wait
 from ppwork.diagnosis.standing import OWN_CODE, Standing, stood_in
 from ppwork.errors import duration, named_ranks
+from ppwork.protocol.backend_errors import LOST_TEXTS
 from ppwork.records.calls import Call, RankCalls
 from ppwork.timeline.meetings import MAKES_GROUPS, Meetings
 
@@ -49,14 +50,20 @@ def struck_by(number: int) -> str:
 def died_ns(met: Meetings, rank: int) -> int | None:
     """Return when a rank that was killed was gone: when a call of another one failed behind its last moment.
 
-    ``None``: nobody noticed.
+    A call that lost its connection says so; one that was refused on its own rank says nothing of the other,
+    and counts only where none lost its connection. ``None``: nobody noticed.
     """
     calls = met.ranks[rank].calls
     own = [at_ns for call in calls for at_ns in (call.start_ns, call.end_ns) if at_ns is not None]
     last_ns = max(own, default=met.ranks[rank].head.at_ns)
     others = [call for other, of_rank in met.ranks.items() if other != rank for call in of_rank.calls]
-    failed = [call.end_ns for call in others if call.error and call.end_ns is not None]
-    return min((at_ns for at_ns in failed if at_ns > last_ns), default=None)
+    failed = [
+        (call.end_ns, _is_lost(call))
+        for call in others
+        if call.error and call.end_ns is not None and call.end_ns > last_ns
+    ]
+    noticed = [at_ns for at_ns, is_lost in failed if is_lost]
+    return min(noticed or (at_ns for at_ns, _ in failed), default=None)
 
 
 def stands(
@@ -90,7 +97,7 @@ def closed(met: Meetings, end: Standing | None) -> list[tuple[Call, Call]]:
 
 
 def _stand(met: Meetings, seen: RankCalls, wait: Wait | None, shown_end_ns: int, killed: int) -> Stand:
-    call = stood_in(seen)
+    call = _lost_first(seen, stood_in(seen))
     if wait is None and call is None:
         # Its program caught the error, and came to its end.
         missed = ((each, missed_group(met, each)) for each in seen.calls)
@@ -109,6 +116,18 @@ def _stand(met: Meetings, seen: RankCalls, wait: Wait | None, shown_end_ns: int,
     if seen.left.error:
         return Stand(f"ended with {seen.left.error.partition(':')[0]}")
     return Stand("" if seen.left.at_ns > shown_end_ns else "its program has ended")
+
+
+def _lost_first(seen: RankCalls, call: Call | None) -> Call | None:
+    """Return the call that lost the connection to a peer, where a later one only found it lost."""
+    if call is None or not _is_lost(call):
+        return call
+    peers = {part.peer for part in call.begun.parts}
+    return next(c for c in seen.calls if _is_lost(c) and {part.peer for part in c.begun.parts} == peers)
+
+
+def _is_lost(call: Call) -> bool:
+    return any(text in call.error for text in LOST_TEXTS)
 
 
 def _last_ns(seen: RankCalls) -> int:

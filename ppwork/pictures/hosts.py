@@ -28,7 +28,7 @@ TWO, MOST_RANKS = 2, 3
 ASKS: style.Style = {"color": style.GREY, "linewidth": 1.2, "linestyle": "--"}
 TALKS: style.Style = {"color": "black", "linewidth": 2.2}
 LOST: style.Style = {"color": style.ALARM, "linewidth": 2.2}
-FREE: style.Style = {"color": style.GREY, "linewidth": 2.2, "linestyle": ":"}
+FREE: style.Style = {"color": style.MEDIUM, "linewidth": 2.2}
 Places = dict[int, tuple[float, float]]
 
 
@@ -49,7 +49,7 @@ def hosts(
         store: The store's address and port.
         interface: The network interface that leads to the other host.
         lost: Two ranks of different hosts; what the first one sends to the second one is lost.
-        says: What the lost message says, where the second rank sends nothing before it has that word: its
+        says: What the lost message says, where the second rank sends no data before it has that word: its
             way is drawn as free, and empty.
 
     Raises:
@@ -76,7 +76,7 @@ def hosts(
     )
     if lost is not None:
         finding += f" What rank {lost[0]} sends to rank {lost[1]} is lost"
-        finding += f': "{says}". So rank {lost[1]} sends nothing, though its way is free.' if says else "."
+        finding += f': "{says}". So rank {lost[1]} sends no data, though its way is free.' if says else "."
     rows = [
         [str(rank), name, listed(str(each) for each in (rank - 1, rank + 1) if each in of_rank)]
         for rank, name in of_rank.items()
@@ -115,7 +115,7 @@ def _draw(
         side = (book[0] + BOOK + NEAR, STORE)
         below = (book[0] + min(max(x - book[0], -0.3), 0.3), STORE + BOOK_HIGH + NEAR)
         head = below if x < MARGIN + WIDE else side
-        style.arrow(axes, (x, y - RADIUS - NEAR), head, gid=f"{rank} asks", **ASKS)
+        style.arrow(axes, (x, y - RADIUS - NEAR), head, arrowstyle="<|-|>", gid=f"{rank} asks", **ASKS)
     for a, b in pairwise(sorted(places)):
         _talk(axes, places, (a, b), lost if lost and set(lost) == {a, b} else None, says)
     corner = (book[0] - BOOK, book[1] - BOOK_HIGH)
@@ -145,7 +145,7 @@ def _draw(
     if not says or len(places) > TWO:
         keys.append(style.line_key("messages of the ranks", **TALKS))
     if says:
-        keys.append(style.line_key("way free, nothing sent", **FREE))
+        keys.append(style.line_key("way free, no data sent", **FREE))
     if lost is not None:
         keys.append(style.line_key("lost", marker="X", markersize=10, markeredgecolor="white", **LOST))
     style.legend_below(paper, keys)

@@ -217,7 +217,7 @@ class _Chart:
         message = {"color": "black", "linewidth": 1.6}
         bad = {**message, "color": style.BAD}
         keys = [style.line_key(f"commitment: {point}", **POINTS[point]) for point in self.story.points]
-        keys.append(style.line_key("message: falls while it travels", **message))
+        keys.append(style.line_key("message (time runs down)", **message))
         missed = [message for message in self.story.messages if message.arrived_ms is None]
         if any(message.refused_ms is None for message in missed):
             keys.append(style.line_key("message: never received", **(LOST | {"linestyle": "-", **bad})))

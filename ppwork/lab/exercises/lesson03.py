@@ -64,8 +64,8 @@ def _one_of_two(run: ScriptRun) -> str:
     received = len(Attempt(run).calls(1, "recv"))
     if received == 3:
         return (
-            "Rank 1 took the count, one header and one tensor, and stopped. Rank 0 still sends; the count "
-            "says how many tensors there are."
+            "Rank 1 took the count, one header and one tensor, and stopped. Rank 0 stood in its next send "
+            "until rank 1 had left. The count says how many tensors there are."
         )
     return ""
 

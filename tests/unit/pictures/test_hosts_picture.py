@@ -40,9 +40,9 @@ def test_a_lost_way_ends_half_way():
 
 def test_a_word_that_is_lost_leaves_the_other_way_free_and_empty():
     picture = hosts({"hosta": [0], "hostb": [1]}, **STORE, lost=(1, 0), says="I am ready")
-    assert picture.finding.endswith('is lost: "I am ready". So rank 0 sends nothing, though its way is free.')
+    assert picture.finding.endswith('is lost: "I am ready". So rank 0 sends no data, though its way is free.')
     said = texts(picture.figure)
-    assert {'"I am ready"', "way free, nothing sent"} <= set(said)
+    assert {'"I am ready"', "way free, no data sent"} <= set(said)
     assert "messages of the ranks" not in said
     assert_legible(picture.figure)
 

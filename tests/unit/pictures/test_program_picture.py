@@ -468,6 +468,22 @@ def test_a_rank_that_was_killed_ends_where_its_peer_noticed_and_says_the_signal(
     assert_legible(picture.figure)
 
 
+def test_a_peer_is_gone_where_a_call_lost_it_and_not_where_one_was_refused_or_found_it_lost(tmp_path):
+    made = MadeCalls(tmp_path, 2)
+    for rank in range(2):
+        made.call(rank, "barrier", 0, 10, line=3)
+    made.send(0, 1, 11, 12, line=7, error="RuntimeError: input tensor has to be contiguous")
+    made.send(0, 1, 13, 40, line=8, error="RuntimeError: Connection reset by peer")
+    made.send(0, 1, 41, 41.1, line=10, error="RuntimeError: Connection reset by peer")
+    made.left(0, 90)
+    made.recv(1, 0, 11, None, line=9)
+    (tmp_path / "torchrun.log").write_text(REPORT)
+    picture = pp.pictures.program(tmp_path)
+    of_rank1 = [b for b in artists(picture, Rectangle) if b.get_y() > 1.2 and b.get_width() > 5]
+    assert max(bar.get_x() + bar.get_width() for bar in of_rank1) == pytest.approx(40, abs=0.5)
+    assert "waited for rank 1 (prog.py:8, 27 ms)" in texts(picture.figure)
+
+
 @pytest.mark.parametrize(
     ("state", "said"),
     [("stopped", "last seen; stopped somewhere in here"), ("sleeping", "in code of its own")],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from legible import assert_legible
 
 from ppwork.errors import PlanError
 from ppwork.pictures.measures import sizes
@@ -46,6 +47,15 @@ def test_law_through_a_size_in_the_middle_says_how_far_off_it_is_at_the_largest(
     )
     (axes,) = picture.figure.axes
     assert axes.lines[0].get_ydata()[-1] == pytest.approx(2550.0)
+
+
+def test_a_receiver_asleep_has_a_line_of_its_own_above_the_law():
+    picture = sizes(TIMES, asleep_us=350.0)
+    assert "A receiver that is asleep makes the latency 350 us." in picture.finding
+    (axes,) = picture.figure.axes
+    law, asleep = axes.lines[:2]
+    assert list(asleep.get_ydata() - law.get_ydata()) == pytest.approx([300.0] * 101)
+    assert_legible(picture.figure)
 
 
 @pytest.mark.parametrize("times", [{}, {4: 50.0}, {0: 50.0, 4: 60.0}, {4: 50.0, 1000: 50.0}])
