@@ -245,14 +245,12 @@ def _edge(axes: Axes, window: Window, edge: Edge) -> None:
 
 
 def _span_style(span: Span, *, of_chunk: bool) -> style.Style:
-    from matplotlib.colors import to_rgba
-
     if span.name not in WAITS:
         look = style.solid(span.chunk_index, linewidth=0.6)
         look |= CHECK if span.name == "preflight" else {}
         return look if of_chunk else look | {"facecolor": style.GREY, "hatch": ""}
-    tint = to_rgba(style.chunk_style(span.chunk_index)[0], 0.18) if of_chunk else style.FAINT
-    return {"facecolor": tint, "edgecolor": style.LINE, "linewidth": 0.6}
+    # No tint of its chunk: eight of them are too pale to be told apart, and its number stands in the box.
+    return {"facecolor": style.FAINT, "edgecolor": style.LINE, "linewidth": 0.6}
 
 
 def _span(
@@ -315,6 +313,8 @@ def _marker(name: str) -> style.Style:
 def _legends(paper: Figure, windows: list[Window], seen_ms: float) -> None:
     """Put below it what the picture has; checks before a send only if one is wide enough to be seen."""
     names = {entry.name for window in windows for entry in window.ranks[STAGE0_RANK]}
+    words = {text.get_text() for axes in paper.axes for text in axes.texts}
+    short = any(word[:1] in LETTERS.values() and word[1:].isdigit() for word in words)
     checks = [
         span
         for window in windows
@@ -324,7 +324,7 @@ def _legends(paper: Figure, windows: list[Window], seen_ms: float) -> None:
     on_cuda = any(lane == DEVICE_LANE for window in windows for _, lane in window.lanes)
     pale = {"facecolor": style.FAINT, "edgecolor": style.LINE}
     kinds: list[Artist] = [
-        style.patch_key("work (e encode, d decode)", facecolor=style.MEDIUM, edgecolor="black"),
+        style.patch_key(f"work{' (e encode, d decode)' * short}", facecolor=style.MEDIUM, edgecolor="black"),
         style.line_key("transfer, launch" if on_cuda else "transfer", color=style.DARK, linewidth=4),
         style.patch_key("waiting" if on_cuda else "waiting to receive", **pale),
         style.patch_key("idle", **IDLE),

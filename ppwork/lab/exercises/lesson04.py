@@ -83,7 +83,7 @@ def _slow_chunks() -> Iterator[Case]:
     runs = {
         "Which number does one slow chunk hardly move? Compare each chunk with that.": {**steady, 0: 500.0},
         "In a steady run no chunk is slow.": steady,
-        "Chunk 0 is so slow that it moves your yardstick: behind it chunk 5 hides.": {
+        "Chunk 0 is so slow that it moves your yardstick, and chunk 5 hides behind it.": {
             **steady,
             0: 2000.0,
             5: 95.0,

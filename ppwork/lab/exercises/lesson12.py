@@ -142,7 +142,7 @@ def _reports(attempt: Attempt) -> Iterator[str]:
             return
 
 
-OWN = re.compile(r"period ([\d.]+) ms; depth and costs 2 (\d+) (\d+) (\d+) predicted ([\d.]+)")
+OWN = re.compile(r"period ([\d.]+) ms; depth and costs 2 ([\d.]+) ([\d.]+) ([\d.]+) predicted ([\d.]+)")
 GIVEN_MS = (20.0, 40.0, 20.0), (15.0, 30.0, 15.0)
 """Costs that stand in the lesson."""
 LEAST, MOST = 0.9, 1.1
@@ -190,5 +190,5 @@ PROGRAMS: Programs = {
         ends_well("Write down the three lists of calls, and give them to `standing`: who waits for whom?"),
         _reports,
     ),
-    "12.2": first_of(ends_well("Are the costs whole milliseconds, in the order of `mine`?"), _own_costs),
+    "12.2": first_of(ends_well("Are the costs numbers of milliseconds, in the order of `mine`?"), _own_costs),
 }

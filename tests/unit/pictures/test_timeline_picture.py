@@ -74,7 +74,7 @@ def test_waiting_is_pale_work_is_solid_and_a_transfer_is_thinner():
     (work, _), (wait, *_), (transfer,) = (found[f"chunk3.{n}"] for n in ("generate", "receive", "send"))
     assert work.get_facecolor() == to_rgba(chunk_style(3)[0])
     assert work.get_hatch() == chunk_style(3)[1] != ""
-    assert wait.get_facecolor()[3] < 0.2
+    assert to_hex(wait.get_facecolor()) == "#f6f6f6"
     assert not wait.get_hatch()
     assert transfer.get_height() < wait.get_height() < work.get_height()
 
@@ -278,6 +278,18 @@ def test_every_stream_has_a_row_below_the_threads_of_its_rank():
     assert sum(row.startswith("cuda:") for row in rows) == 9
 
 
+def test_the_legend_explains_letters_only_where_boxes_have_them():
+    """One chunk has room for words; of three, encode and decode are letters."""
+
+    def shown(last):
+        figure = drawn(made(), first_chunk=2, last_chunk=last)
+        keys = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+        return {*keys, *texts(figure)}
+
+    assert {"work", "encode 2"} <= shown(2)
+    assert {"work (e encode, d decode)", "e2"} <= shown(4)
+
+
 def test_a_streams_transfer_is_pale_while_it_waits_and_thin_and_solid_while_it_moves():
     """The send of chunk 3 begins 111 ms after the preflight of chunk 2, waits 42 ms and moves 8."""
     figure = drawn(made_on_cuda(), first_chunk=2, last_chunk=4)
@@ -289,7 +301,7 @@ def test_a_streams_transfer_is_pale_while_it_waits_and_thin_and_solid_while_it_m
     )
     assert (wait.get_x(), wait.get_width()) == pytest.approx((111, 42))
     assert (move.get_x(), move.get_width()) == pytest.approx((153, 8))
-    assert wait.get_facecolor()[3] < 0.2 < move.get_facecolor()[3]
+    assert to_hex(wait.get_facecolor()) == "#f6f6f6" != to_hex(move.get_facecolor())
     assert move.get_height() < wait.get_height()
 
 
