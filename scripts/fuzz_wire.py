@@ -32,13 +32,13 @@ from wire_mutations import DEPTH, LIMITS, Step, Transfer, conversation, damaged
 
 from ppwork.errors import LocalProtocolError, RemoteProtocolError
 from ppwork.protocol.envelope import Ids, PPAction, PPEnvelope, PPResult
-from ppwork.protocol.header import Limits
+from ppwork.protocol.header import NO_SCHEMA, Limits
 from ppwork.protocol.notices import notice_of
 from ppwork.protocol.session import Session
 from ppwork.protocol.states import State
 from ppwork.protocol.topology import LEADER_RANK, Role
-from ppwork.protocol.wire import ALIGN, Decoder, Encoder, front_bytes
-from ppwork.runtime.messages import Incoming, MessageReader, RecvBuffer, Repeated
+from ppwork.protocol.wire import ALIGN, Decoder, Encoder
+from ppwork.runtime.messages import Incoming, MessageReader, RecvBuffer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +66,8 @@ class End:
         rank, role = (LEADER_RANK, Role.LEADER) if leader else (0, Role.STAGE0)
         self.session = Session(rank, role, DEPTH)
         self.session.joined()
-        self._decoder, self._repeated = Decoder(limits), Repeated()
+        self._decoder = Decoder(limits)
+        self._repeating = NO_SCHEMA
         self._expects = Ids(0, -1, 0)
         """Ids of the next envelope, if it is no INFER: our own count, apart from the session's."""
         self._asked: deque[PPEnvelope] = deque()
@@ -86,7 +87,8 @@ class End:
         """Read a message as ``links.P2PReceiver`` does."""
         if len(transfer.frame) != self.limits.frame_bytes:
             self._decoder.header(transfer.frame)
-        reader = MessageReader(self._decoder, self._repeated.layout)
+        expected = self._decoder.layout(self._repeating)
+        reader = MessageReader(self._decoder, expected)
         _fill(reader.head[0], transfer.frame)
         header = reader.begin()
         self._sizes(header)
@@ -94,9 +96,9 @@ class End:
             _fill(part, transfer.overflow)
         layout = reader.open()
         self._places(header, layout)
-        room = torch.empty(front_bytes(self.limits.frame_bytes) + layout.recv_bytes, dtype=torch.uint8)
-        incoming = reader.message(RecvBuffer(layout, room) if layout.recv_bytes else None)
-        self._repeated.message(header, layout)
+        raw = torch.empty(layout.recv_bytes, dtype=torch.uint8)
+        incoming = reader.message(RecvBuffer(layout, raw) if layout.recv_bytes else None)
+        self._repeating = NO_SCHEMA if header.new_schema else header.schema_id or self._repeating
         return incoming
 
     def judge(self, incoming: Incoming, expected: PPEnvelope | PPResult) -> None:

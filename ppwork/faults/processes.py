@@ -56,8 +56,6 @@ PROCESSES = (
                 name=f"{role}-{moment}",
                 injected=f"the {role} is killed {when}",
                 on=role,
-                # A smaller payload travels with its frame: there is no moment between them.
-                plan={"options": {"payload_mb": 2.0}} if moment in ("mid-send", "mid-broadcast") else {},
                 expect=Expect(first=(role,), errors=("RankDied",), where=("rank",), said=("SIGKILL",)),
             )
             for role, moment, when in KILLS

@@ -18,7 +18,7 @@ from ppwork.errors import RemoteProtocolError
 from ppwork.protocol.envelope import Ids, PPAction
 
 MAGIC = b"PPWK"
-VERSION = 2
+VERSION = 1
 HEADER = struct.Struct("<4sHBBHHIIIqqqQII")
 HEADER_BYTES = HEADER.size
 _ALL_BUT_CRC, _CRC = struct.Struct(HEADER.format[:-1]), struct.Struct("<I")

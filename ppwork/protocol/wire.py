@@ -10,8 +10,6 @@ Rules of this file:
   step because a link delivers in order.
 - Where each tensor rides follows from the specs alone and not from the length of the body, so a receiver that
   knows the schema knows every size that will come, and can post the receives before the message is sent.
-- Once a schema has repeated, a small payload travels with the frame, in one transfer (``together_bytes``). A
-  message that is another one then fills that transfer up, so its size never depends on what comes.
 
 No I/O and no torch here: bytes in, messages out.
 """
@@ -47,8 +45,6 @@ ALIGN = 64
 """Bytes; where a tensor may begin, in the frame and in the buffer of those behind it."""
 JOIN_BYTES = 256 << 10
 """Of a tensor that travels with others in one transfer; to copy more would cost more than a transfer each."""
-TOGETHER_BYTES = 1 << 20
-"""Of a payload that travels with its frame; more is filled up too dearly by a message that is another one."""
 GAVE = {
     Kind.ENVELOPE: "what `encode` returned, or `send` was given",
     Kind.RESULT: "what `step` returned, or `reply` was given",
@@ -72,12 +68,6 @@ class Layout:
     payload_bytes: int
     """Bytes of all tensors together, without padding."""
 
-    @property
-    def together_bytes(self) -> int:
-        """Size of the receive buffer, where it can come with the frame in one transfer; else 0."""
-        alone = self.joined_bytes < self.recv_bytes or self.recv_bytes > TOGETHER_BYTES
-        return 0 if alone else self.recv_bytes
-
 
 def lay_out(specs: Sequence[TensorSpec], frame_bytes: int) -> Layout:
     """Decide which tensors ride in the frame, and where the others are received; both ends compute the same.
@@ -99,6 +89,8 @@ def lay_out(specs: Sequence[TensorSpec], frame_bytes: int) -> Layout:
             inline[place], cursor = start, start + spec.nbytes
         else:
             (small if spec.nbytes <= JOIN_BYTES else large).append(place)
+    if len(small) == 1:  # nothing to be joined with
+        small, large = [], small + large
     for place in small + large:
         behind[place] = end
         end = _aligned(end + specs[place].nbytes)
@@ -109,11 +101,6 @@ def lay_out(specs: Sequence[TensorSpec], frame_bytes: int) -> Layout:
 
 def _aligned(offset: int) -> int:
     return -(-offset // ALIGN) * ALIGN
-
-
-def front_bytes(frame_bytes: int) -> int:
-    """Return the room for a frame in front of a payload that travels with it: the payload stays aligned."""
-    return _aligned(frame_bytes)
 
 
 NO_TENSORS = Layout((), (), (), 0, 0, 0)

@@ -172,8 +172,7 @@ class Recorder:
         """
         with self._lock:
             self.entries += 1
-            if self._file is not None:
-                self._held.append(entry)
+            self._held += [entry] if self._file is not None else []
             if not more:
                 self._flush()
 

@@ -7,12 +7,10 @@ Receives are posted ahead: a gloo send that finds its receive there saves a roun
 1 MB. The frame's size never changes, so its receive is always there. Payload receives are posted ahead once
 a schema has repeated, and stay safe when the next message is another one:
 
-- a small payload comes with its frame, in one transfer, whose size both ends know by one rule (``Repeated``,
-  ``_MeshLink._ahead``): a message that is another one fills it up;
-- a large one, p2p: payloads bear their schema's id as gloo's tag, so a posted receive takes the payload of
-  its own schema and waits through everything else;
-- a large one, broadcast: collectives have no tags, so a message that has no use for what is posted lets a
-  broadcast of that size pass unread.
+- p2p: payloads bear their schema's id as gloo's tag, so a posted receive takes the payload of its own schema
+  and waits through everything else;
+- broadcast: collectives have no tags, so leader and followers know by one rule which size is posted
+  (``_ahead``), and a message that has no use for it lets a broadcast of that size pass unread.
 """
 
 from __future__ import annotations
@@ -27,10 +25,10 @@ import torch.distributed as dist
 
 from ppwork.protocol.backend_errors import raise_named
 from ppwork.protocol.envelope import PPAction
-from ppwork.protocol.header import Header
+from ppwork.protocol.header import NO_SCHEMA, Header
 from ppwork.protocol.plan import PipelinePlan
 from ppwork.protocol.topology import LEADER_GROUP_RANK
-from ppwork.protocol.wire import NO_TENSORS, TOGETHER_BYTES, Decoder, Layout, front_bytes
+from ppwork.protocol.wire import Decoder, Layout
 from ppwork.runtime.groups import Groups
 from ppwork.runtime.messages import (
     FREE_BUFFERS,
@@ -39,14 +37,11 @@ from ppwork.runtime.messages import (
     MessageReader,
     Outgoing,
     RecvBuffer,
-    Repeated,
-    filled_up,
     limits_of,
-    with_frame,
 )
 
 HEAD_TAG = 0
-"""gloo's tag of frame and overflow; payloads that come alone bear their schema's id."""
+"""gloo's tag of frame and overflow; payloads bear their schema's id."""
 BEGIN = b"ppwork: begin"
 """Start of a frame that is no message: on CUDA, the leader's word that the mesh begins the next chunk."""
 
@@ -94,7 +89,7 @@ class P2PSender(_P2PLink):
 
     def __init__(self, groups: Groups, name: str) -> None:
         super().__init__(groups, name)
-        self._turn, self._repeated = threading.Lock(), Repeated()
+        self._turn = threading.Lock()
 
     def send(self, outgoing: Outgoing) -> None:
         """Start all transfers of a message, then wait for each once; raises and blocks as ``wait``."""
@@ -111,14 +106,8 @@ class P2PSender(_P2PLink):
             connection takes it.
         """
         with self._turn:  # whoever has a message may post it, one at a time (rule R7)
-            (first, *overflow), payload, repeated = outgoing.head, outgoing.payload, self._repeated
-            if outgoing.room is not None and outgoing.header.schema_id == repeated.schema_id:
-                first, payload = with_frame(first, outgoing.room), []
-            elif nbytes := repeated.layout.together_bytes:
-                first = filled_up(first, nbytes)
-            works = [self.start(part, HEAD_TAG) for part in (first, *overflow)]
-            works += [self.start(part, outgoing.header.schema_id) for part in payload]
-            repeated.message(outgoing.header, outgoing.layout)
+            works = [self.start(part, HEAD_TAG) for part in outgoing.head]
+            works += [self.start(part, outgoing.tag) for part in outgoing.payload]
         return works
 
     def wait(self, works: list[Any]) -> None:
@@ -151,9 +140,9 @@ class P2PReceiver(_P2PLink):
     def __init__(self, groups: Groups, name: str, plan: PipelinePlan) -> None:
         super().__init__(groups, name)
         self._decoder = Decoder(limits_of(plan))
-        self._pool, self._front = BufferPool(FREE_BUFFERS), front_bytes(plan.frame_bytes)
+        self._pool = BufferPool(FREE_BUFFERS)
         self._ahead: dict[int, _PostedRecv] = {}
-        self._repeated = Repeated()
+        self._repeating = NO_SCHEMA
 
     def receive(self) -> Incoming:
         """Take one message: the frame first, then what it announced.
@@ -166,27 +155,16 @@ class P2PReceiver(_P2PLink):
         Blocks:
             Until the peer sends; at most the group's timeout for the frame and again for each part.
         """
-        expected_id, expected = self._repeated.schema_id, self._repeated.layout
+        expected = self._decoder.layout(self._repeating)
+        if expected is not None and self._repeating not in self._ahead:
+            self._ahead[self._repeating] = self._post(self._repeating, expected)
         reader = MessageReader(self._decoder, expected)
-        whole = self._buffer(expected) if expected.together_bytes else None
-        if whole is None and expected.recv_bytes and expected_id not in self._ahead:
-            self._ahead[expected_id] = self._post(expected_id, expected)
-        self._wait([self.start(reader.head[0] if whole is None else whole.room, HEAD_TAG)])
-        if whole is not None:
-            reader.take_frame(whole.room)
+        self._wait([self.start(reader.head[0], HEAD_TAG)])
         header = reader.begin()
         self._wait([self.start(part, HEAD_TAG) for part in reader.head[1:]])
         layout = reader.open()
-        if whole is not None and header.schema_id == expected_id:
-            posted: _PostedRecv | None = _PostedRecv(whole, [])
-        else:
-            posted = self._ahead.pop(header.schema_id, None)
-        if posted is None:
-            posted = self._post(header.schema_id, layout)
-        self._repeated.message(header, layout)
-        if header.new_schema:
-            # Ids are never used again, so what is posted for one that was forgotten can never be matched.
-            self._ahead = {k: v for k, v in self._ahead.items() if self._decoder.layout(k) is not None}
+        posted = self._ahead.pop(header.schema_id, None) or self._post(header.schema_id, layout)
+        self._look_ahead(header)
         incoming = reader.message(posted.recv_buffer)  # made while its payload is still on the way
         self._wait(posted.works)
         return incoming
@@ -196,13 +174,20 @@ class P2PReceiver(_P2PLink):
         self._ahead.clear()
         super().close()
 
-    def _buffer(self, layout: Layout) -> RecvBuffer:
-        return RecvBuffer(layout, self._pool.take(self._front + layout.recv_bytes))
+    def _look_ahead(self, header: Header) -> None:
+        """Choose what is posted before the next frame."""
+        # Only a schema that has repeated: where each chunk has its own, nothing would ever match.
+        if header.new_schema:
+            self._repeating = NO_SCHEMA
+            # Ids are never used again, so what is posted for one that was forgotten can never be matched.
+            self._ahead = {k: v for k, v in self._ahead.items() if self._decoder.layout(k) is not None}
+        elif header.schema_id != NO_SCHEMA:
+            self._repeating = header.schema_id
 
     def _post(self, schema_id: int, layout: Layout) -> _PostedRecv:
         if not layout.recv_bytes:
             return _PostedRecv(None, [])
-        recv_buffer = self._buffer(layout)
+        recv_buffer = RecvBuffer(layout, self._pool.take(layout.recv_bytes))
         return _PostedRecv(recv_buffer, [self.start(part, schema_id) for part in recv_buffer.parts])
 
     def start(self, part: torch.Tensor, tag: int) -> Any:  # noqa: ANN401  a Work
@@ -218,12 +203,7 @@ class _MeshLink(Link):
         self._alone = groups.topology.mesh_size == 1
         self._pool = BufferPool(FREE_BUFFERS)
         self._ahead = 0
-        """Bytes of the payload that every follower has posted before the next frame; 0 is none."""
-
-    @property
-    def _together(self) -> bool:
-        """Whether the next frame comes with that payload, in one transfer."""
-        return 0 < self._ahead <= TOGETHER_BYTES
+        """Bytes of the buffer that every follower has posted before the next frame; 0 is none."""
 
     def start(self, part: torch.Tensor) -> Any:  # noqa: ANN401  a Work
         """Start the broadcast of one part; the caller waits for the ``Work``, once."""
@@ -255,11 +235,10 @@ class BroadcastRoot(_MeshLink):
         """
         if self._alone:
             return
-        raw = bytearray(frame_bytes)
-        raw[: len(BEGIN)] = BEGIN
-        frame = torch.frombuffer(raw, dtype=torch.uint8)
-        works = [self.start(self._first(frame))]
-        if self._ahead and not self._together:
+        frame = bytearray(frame_bytes)
+        frame[: len(BEGIN)] = BEGIN
+        works = [self.start(torch.frombuffer(frame, dtype=torch.uint8))]
+        if self._ahead:
             works.append(self.start(self._pool.take(self._ahead)))
         self._wait(works)
 
@@ -267,8 +246,8 @@ class BroadcastRoot(_MeshLink):
         """Broadcast a message to the mesh.
 
         Collective:
-            ``mesh_pg``, all mesh ranks: the frame; what was posted ahead, with the frame if it is small; the
-            overflow; all CPU tensors behind the frame in one buffer, unless it was posted.
+            ``mesh_pg``, all mesh ranks: the frame; what was posted ahead; the overflow; all CPU tensors
+            behind the frame in one buffer, unless it was posted.
 
         Raises:
             PeerLostError, PeerTimeoutError: A follower is gone or silent (leader).
@@ -281,23 +260,16 @@ class BroadcastRoot(_MeshLink):
         if incoming.message.action is PPAction.ERROR:
             self.notify(incoming.head)
             return
-        (frame, *overflow), buffer, expected = incoming.head, incoming.recv_buffer, self._ahead
-        nbytes = 0 if buffer is None else buffer.raw.numel()
-        posted = buffer if nbytes == expected else None
-        works = [self.start(self._first(frame, posted))]
-        if expected and not self._together:
-            works.append(self.start(self._pool.take(expected) if posted is None else posted.raw))
-        works += [self.start(part) for part in overflow]
-        if buffer is not None and posted is None:
-            works.append(self.start(buffer.raw))
+        payload, expected = incoming.recv_buffer, self._ahead
+        fits = payload is not None and payload.numel() == expected
+        works = [self.start(incoming.head[0])]
+        if expected:
+            works.append(self.start(payload if fits and payload is not None else self._pool.take(expected)))
+        works += [self.start(part) for part in incoming.head[1:]]
+        if payload is not None and not fits:
+            works.append(self.start(payload))
         self._wait(works)
-        self._look_ahead(incoming.header, nbytes)
-
-    def _first(self, frame: torch.Tensor, posted: RecvBuffer | None = None) -> torch.Tensor:
-        """Return the first transfer of a message: its frame, with what every follower waits for behind it."""
-        if not self._together:
-            return frame
-        return filled_up(frame, self._ahead) if posted is None else with_frame(frame, posted.room)
+        self._look_ahead(incoming.header, 0 if payload is None else payload.numel())
 
     def notify(self, head: list[torch.Tensor]) -> None:
         """Broadcast a terminal notice: its head only, because no follower reads on after it.
@@ -305,8 +277,7 @@ class BroadcastRoot(_MeshLink):
         Collective, Raises, Blocks: As ``pass_on``.
         """
         if not self._alone:
-            frame, *overflow = head
-            self._wait([self.start(part) for part in (self._first(frame), *overflow)])
+            self._wait([self.start(part) for part in head])
 
 
 class BroadcastReceiver(_MeshLink):
@@ -314,8 +285,8 @@ class BroadcastReceiver(_MeshLink):
 
     def __init__(self, groups: Groups, plan: PipelinePlan) -> None:
         super().__init__(groups)
-        self._decoder, self._front = Decoder(limits_of(plan)), front_bytes(plan.frame_bytes)
-        self._expected = NO_TENSORS
+        self._decoder = Decoder(limits_of(plan))
+        self._expected: Layout | None = None
 
     def receive(self) -> Incoming | None:
         """Take one message that the leader passes on, or ``None`` for its ``begin``; see ``BroadcastRoot``.
@@ -328,14 +299,12 @@ class BroadcastReceiver(_MeshLink):
             Until the leader broadcasts; at most the group's timeout for each part.
         """
         reader = MessageReader(self._decoder, self._expected)
-        posted, works = self._buffer(self._expected) if self._ahead else None, []
-        if posted is not None and self._together:
-            self._wait([self.start(posted.room)])
-            reader.take_frame(posted.room)
-        else:
-            first = self.start(reader.head[0])
-            works = [] if posted is None else [self.start(posted.raw)]
-            self._wait([first])
+        first = self.start(reader.head[0])
+        posted, works = None, []
+        if self._expected is not None and self._ahead:
+            posted = RecvBuffer(self._expected, self._pool.take(self._ahead))
+            works.append(self.start(posted.raw))
+        self._wait([first])
         if reader.starts_with(BEGIN):
             self._wait(works)
             return None
@@ -344,17 +313,14 @@ class BroadcastReceiver(_MeshLink):
         layout, recv_buffer = reader.open(), None
         if layout is self._expected:
             recv_buffer = posted
-        elif posted is not None and layout.recv_bytes == self._ahead:
-            recv_buffer = RecvBuffer(layout, posted.room)
         elif layout.recv_bytes:
-            recv_buffer = self._buffer(layout)
-            works.append(self.start(recv_buffer.raw))
+            fits = posted is not None and layout.recv_bytes == self._ahead
+            raw = posted.raw if posted is not None and fits else self._pool.take(layout.recv_bytes)
+            recv_buffer = RecvBuffer(layout, raw)
+            works += [] if fits else [self.start(raw)]
         self._look_ahead(header, layout.recv_bytes)
-        self._expected = NO_TENSORS if header.new_schema else layout
+        self._expected = None if header.new_schema else self._decoder.layout(header.schema_id)
         incoming = reader.message(recv_buffer)  # made while its payload is still on the way
         # After a terminal notice nothing fills what was posted, and this rank leaves.
         self._wait(works if header.action is not PPAction.ERROR else [])
         return incoming
-
-    def _buffer(self, layout: Layout) -> RecvBuffer:
-        return RecvBuffer(layout, self._pool.take(self._front + layout.recv_bytes))

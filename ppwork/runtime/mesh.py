@@ -115,7 +115,7 @@ class MeshPlane(PPControlPlane):
             PeerLostError, PeerTimeoutError: The sender is gone or silent.
 
         Collective:
-            ``mesh_pg``, on its lane; see ``BroadcastRoot.pass_on``.
+            ``mesh_pg``, on its lane: one broadcast of the frame, one of each further part.
 
         Blocks:
             Until stage 0 sends; at most ``timeout_s``.
@@ -537,8 +537,8 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
 
     def _hand_on(self, item: Item) -> None:
         """Broadcast here what is small and has nothing before it; leave all else to the ``mesh_pg`` lane."""
-        buffer = item.recv_buffer if isinstance(item, Incoming) else None
-        is_large = buffer is not None and buffer.raw.numel() > self._at_once_bytes
+        payload = item.recv_buffer if isinstance(item, Incoming) else None
+        is_large = payload is not None and payload.numel() > self._at_once_bytes
         if self.device is not None or is_large or self._passed < self._left:
             self._left += 1
             self._arrived.put(item, timeout=self._patience_s)

@@ -1,14 +1,12 @@
 """Messages on their way: an outgoing one past its preflight, an incoming one with its tensors in place.
 
 What ``links`` moves, in this order: the frame; the overflow of a long body; the other CPU tensors, into one
-receive buffer from a pool, where the small ones come first and together. In front of them such a buffer has
-room for the frame, which travels with them once a schema has repeated. CUDA tensors go their own way
+receive buffer from a pool, where the small ones come first and together. CUDA tensors go their own way
 (``cuda_links``). Nothing here does I/O.
 """
 
 from __future__ import annotations
 
-import ctypes
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -21,9 +19,9 @@ import numpy as np
 import torch
 
 from ppwork.protocol.envelope import PPEnvelope, PPResult, TensorSpec
-from ppwork.protocol.header import HEADER_BYTES, NO_SCHEMA, Header, Limits
+from ppwork.protocol.header import Header, Limits
 from ppwork.protocol.plan import PipelinePlan
-from ppwork.protocol.wire import NO_TENSORS, Decoder, Encoder, Layout, front_bytes, to_message
+from ppwork.protocol.wire import Decoder, Encoder, Layout, to_message
 from ppwork.runtime.slots import InSlot
 from ppwork.runtime.tensors import SpecTable, as_bytes, copy_bytes, from_bytes, inside
 
@@ -51,10 +49,8 @@ class Outgoing:
     """CPU tensors behind the frame, as bytes: the small ones together, copied; of the others views."""
     in_slot: InSlot | None
     """The CUDA tensors, copied; ``cuda_links`` sends them."""
-    header: Header
-    layout: Layout
-    room: torch.Tensor | None = None
-    """All of the payload with room for the frame in front of it, where both can travel together."""
+    tag: int
+    """The schema's id: receives that were posted ahead for this schema get this payload, and no others."""
 
 
 @dataclass(slots=True)
@@ -64,7 +60,7 @@ class Incoming:
     message: PPEnvelope | PPResult
     header: Header
     head: list[torch.Tensor]
-    recv_buffer: RecvBuffer | None
+    recv_buffer: torch.Tensor | None
     layout: Layout
     in_slot: InSlot | None = None
     """The place that the CUDA tensors come into, once ``cuda_links`` has reserved one."""
@@ -79,34 +75,6 @@ class Incoming:
         every = {**self.message.tensors, **tensors}
         ordered = {spec.name: every[spec.name] for spec in self.layout.specs}
         return msgspec.structs.replace(self.message, tensors=ordered)
-
-
-class Repeated:
-    """The schema of the last messages of a link, once it has repeated; both ends keep it in step.
-
-    Only such a schema: where each chunk has its own, nothing that was prepared would ever match.
-    """
-
-    def __init__(self) -> None:
-        self.schema_id, self.layout = NO_SCHEMA, NO_TENSORS
-
-    def message(self, header: Header, layout: Layout) -> None:
-        """Take note of the next message; one without tensors changes nothing."""
-        if header.new_schema:
-            self.schema_id, self.layout = NO_SCHEMA, NO_TENSORS
-        elif header.schema_id != NO_SCHEMA:
-            self.schema_id, self.layout = header.schema_id, layout
-
-
-def with_frame(frame: torch.Tensor, room: torch.Tensor) -> torch.Tensor:
-    """Copy a frame into the room in front of a payload, and return both."""
-    copy_bytes(frame, room.data_ptr())
-    return room
-
-
-def filled_up(frame: torch.Tensor, nbytes: int) -> torch.Tensor:
-    """Return a frame in a transfer that has room for a payload, which this message has no use for."""
-    return with_frame(frame, torch.zeros(front_bytes(frame.numel()) + nbytes, dtype=torch.uint8))
 
 
 class Preflight:
@@ -124,7 +92,7 @@ class Preflight:
     def __init__(self, limits: Limits, device: torch.device, fill: Fill | None = None) -> None:
         self.encoder = Encoder(limits)
         self._specs = SpecTable(device)
-        self._pool, self._front = BufferPool(FREE_BUFFERS), front_bytes(limits.frame_bytes)
+        self._pool = BufferPool(FREE_BUFFERS)
         self._fill = fill
 
     def __call__(self, message: PPEnvelope | PPResult) -> Outgoing:
@@ -144,14 +112,12 @@ class Preflight:
             in_slot = self._fill([as_bytes(message.tensors[s.name]) for s in specs if s.device == "cuda"])
         encoded = self.encoder.encode(message, specs)
         frame = torch.frombuffer(encoded.frame, dtype=torch.uint8)
-        outgoing = Outgoing(message, [frame], [], in_slot, encoded.header, encoded.layout)
+        outgoing = Outgoing(message, [frame], [], in_slot, encoded.header.schema_id)
         if encoded.overflow:
             outgoing.head.append(torch.frombuffer(bytearray(encoded.overflow), dtype=torch.uint8))
         layout, in_frame, in_joined = encoded.layout, frame.data_ptr(), 0
         if layout.joined_bytes:
-            room = self._pool.take(self._front + layout.joined_bytes)
-            outgoing.payload.append(joined := room[self._front :])
-            outgoing.room = room if layout.together_bytes else None
+            outgoing.payload.append(joined := self._pool.take(layout.joined_bytes))
             in_joined = joined.data_ptr()
         for spec, inline, behind in zip(layout.specs, layout.inline, layout.behind, strict=True):
             tensor = message.tensors[spec.name]
@@ -167,20 +133,14 @@ class Preflight:
 class RecvBuffer:
     """Host memory for the CPU tensors of one schema that come behind the frame.
 
-    Args:
-        layout: Of the schema.
-        room: ``[front + recv_bytes]`` uint8, owned.
-
     Attributes:
-        room: The same; what is filled where the frame comes with them.
         raw: ``[recv_bytes]`` uint8; what is passed on in one piece.
         parts: What each transfer fills, as bytes.
         views: Per tensor of the schema: itself, or ``None`` if it does not come behind the frame.
     """
 
-    def __init__(self, layout: Layout, room: torch.Tensor) -> None:
-        self.room, self.raw = room, (raw := room[room.numel() - layout.recv_bytes :])
-        ctypes.memset(room.data_ptr(), 0, HEADER_BYTES)  # a frame that comes short is none, and no older one
+    def __init__(self, layout: Layout, raw: torch.Tensor) -> None:
+        self.raw = raw
         self.parts: list[torch.Tensor] = [raw[: layout.joined_bytes]] if layout.joined_bytes else []
         self.views: list[torch.Tensor | None] = []
         for spec, offset in zip(layout.specs, layout.behind, strict=True):
@@ -195,23 +155,19 @@ class MessageReader:
 
     Args:
         decoder: The receiving end's, in step with the sender's encoder.
-        expected: The layout that has repeated, if one has: what can be prepared for it is prepared now, while
-            nobody waits, and not when the frame is here.
+        expected: The layout that has repeated: what can be prepared for it is prepared now, while nobody
+            waits, and not when the frame is here.
 
     Attributes:
         head: The frame and, after ``begin``, the overflow if there is one: uint8 on the CPU, to be filled.
     """
 
-    def __init__(self, decoder: Decoder, expected: Layout) -> None:
+    def __init__(self, decoder: Decoder, expected: Layout | None) -> None:
         self._decoder, self._expected = decoder, expected
         self._frame = bytearray(decoder.limits.frame_bytes)
         self._overflow = bytearray()
         self.head = [torch.frombuffer(self._frame, dtype=torch.uint8)]
-        self._inline = inline_views(self._frame, expected)
-
-    def take_frame(self, room: torch.Tensor) -> None:
-        """Take the frame that has come in front of its payload."""
-        copy_bytes(room[: len(self._frame)], self.head[0].data_ptr())
+        self._inline = [] if expected is None else inline_views(self._frame, expected)
 
     def starts_with(self, mark: bytes) -> bool:
         """Say whether the frame that has come starts so."""
@@ -242,7 +198,8 @@ class MessageReader:
                 tensors[spec.name] = tensor
             elif spec.device == "cpu":
                 tensors[spec.name] = from_bytes(torch.empty(0, dtype=torch.uint8), spec)
-        return Incoming(to_message(self._decoded, tensors), self.header, self.head, recv_buffer, layout)
+        raw = None if recv_buffer is None else recv_buffer.raw
+        return Incoming(to_message(self._decoded, tensors), self.header, self.head, raw, layout)
 
 
 def inline_views(frame: bytearray, layout: Layout) -> list[torch.Tensor | None]:

@@ -89,11 +89,11 @@ os._exit(0)
 """
 
 A = [[70_000], [40, 500], [30_000]]
-"""Behind the frame from rank 0, one of them alone; with it in the mesh."""
+"""Three CPU tensors behind the frame, the large one alone."""
 E, F = [[30_000], [20_000]], [[15_000]]
-"""With the frame on both ways."""
+"""Two in one transfer, and one."""
 G = [[300_000], [5_000]]
-"""Behind the frame on both ways."""
+"""More than a megabyte."""
 B = [[5], [3, 7]]
 """Small ones that ride in the frame."""
 C = [[70_000], [20_000]]
@@ -114,15 +114,15 @@ STREAMS = {
         *[["begin", None], ["chunk", A]] * 4, ["begin", None], ["begin", None], ["chunk", B], ["begin", None],
         ["SHUTDOWN", None],
     ],
-    "small payloads with their frames": [
+    "sizes in turns": [
         *[["chunk", E]] * 3, *[["chunk", F]] * 3, ["NOOP", None], ["long", 9_000], ["chunk", F], ["chunk", E],
         *[["chunk", G]] * 3, ["chunk", E], ["chunk", E], ["chunk", B], ["chunk", G], ["chunk", A],
         *[["chunk", F]] * 3, ["begin", None], ["chunk", F], ["begin", None], ["SHUTDOWN", None],
     ],
     "never twice": [*NEVER_TWICE, ["chunk", A], ["chunk", A], *NEVER_TWICE, ["chunk", A], ["SHUTDOWN", None]],
     "a notice with a receive posted": [*[["chunk", A]] * 3, ["ERROR", None]],
-    "a notice in place of a small payload": [*[["chunk", F]] * 3, ["ERROR", None]],
-    "a notice in place of a large one": [*[["chunk", G]] * 3, ["ERROR", None]],
+    "a notice after a small payload": [*[["chunk", F]] * 3, ["ERROR", None]],
+    "a notice after a large one": [*[["chunk", G]] * 3, ["ERROR", None]],
 }  # fmt: skip
 
 

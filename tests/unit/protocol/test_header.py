@@ -103,7 +103,7 @@ def test_overflow_is_what_the_frame_cannot_hold(header):
     ("changes", "said"),
     [
         ({"magic": b"HTTP"}, "started with b'HTTP'"),
-        ({"version": 1}, "version 1 arrived, but this build reads version 2"),
+        ({"version": 2}, "version 2 arrived, but this build reads version 1"),
         ({"kind": 0}, "unknown kind 0"),
         ({"kind": 3}, "unknown kind 3"),
         ({"action": 4}, "unknown action 4"),

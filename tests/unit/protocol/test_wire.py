@@ -24,17 +24,7 @@ from ppwork.protocol.envelope import (
     TensorSpec,
 )
 from ppwork.protocol.header import HEADER, HEADER_BYTES, Kind, Limits, body_room, pack_header
-from ppwork.protocol.wire import (
-    ALIGN,
-    JOIN_BYTES,
-    SCHEMA_SLOTS,
-    TOGETHER_BYTES,
-    Body,
-    Decoder,
-    Encoder,
-    lay_out,
-    to_message,
-)
+from ppwork.protocol.wire import ALIGN, JOIN_BYTES, SCHEMA_SLOTS, Body, Decoder, Encoder, lay_out, to_message
 
 LIMITS = Limits(frame_bytes=512, max_body_bytes=4096, max_tensors=8, max_message_bytes=1 << 20)
 ROOM = body_room(LIMITS.frame_bytes)
@@ -249,7 +239,7 @@ def test_every_tensor_gets_one_aligned_place_and_none_overlap(specs, frame_bytes
 
 
 def test_small_cpu_tensors_ride_in_the_frame_and_nothing_else():
-    """DESIGN 5: a small message costs one transfer; CUDA tensors are never copied into one."""
+    """DESIGN 5: a small message costs one transfer; CUDA tensors and large ones go alone."""
     specs = (
         TensorSpec("small", "uint8", (60,)),
         TensorSpec("gpu", "uint8", (4,), "cuda"),
@@ -265,29 +255,14 @@ def test_small_cpu_tensors_ride_in_the_frame_and_nothing_else():
 
 
 def test_what_does_not_fit_into_the_frame_shares_one_transfer_unless_it_is_large():
-    """Each transfer costs more than a copy of some 100 KB."""
+    """Each transfer costs more than a copy of some 10 KB; one tensor has nothing to be joined with."""
     small, large = ("uint8", (4000,)), ("uint8", (JOIN_BYTES + 1,))
     of = [large, small, large, small]
     layout = lay_out([TensorSpec(str(n), *each) for n, each in enumerate(of)], 256)
     assert layout.joined_bytes == 2 * 4032
     assert layout.behind[1::2] == (0, 4032)
     assert layout.behind[0] == layout.joined_bytes < layout.behind[2]
-    assert lay_out(layout.specs[:2], 256).joined_bytes == 4032
-
-
-@pytest.mark.parametrize(
-    ("sizes", "together"),
-    [
-        ((4000,), 4032),
-        ((100,), 0),  # it rides in the frame itself
-        ((JOIN_BYTES,) * 4, TOGETHER_BYTES),
-        ((JOIN_BYTES,) * 5, 0),
-        ((4000, JOIN_BYTES + 1), 0),
-    ],
-)
-def test_what_comes_in_one_transfer_may_come_with_its_frame_up_to_1_mb(sizes, together):
-    specs = [TensorSpec(str(n), "uint8", (size,)) for n, size in enumerate(sizes)]
-    assert lay_out(specs, 256).together_bytes == together
+    assert lay_out(layout.specs[:3], 256).joined_bytes == 0
 
 
 # What the sender refuses: nothing has left

@@ -97,7 +97,7 @@ def answer(k, action=PPAction.INFER, reason=None):
 
 def envelope(k, payload_bytes=0):
     message = PPEnvelope(PPAction.INFER, Ids(k, k, 0), ChunkPlan.of(1))
-    payload = SimpleNamespace(raw=torch.empty(payload_bytes, dtype=torch.uint8)) if payload_bytes else None
+    payload = torch.empty(payload_bytes, dtype=torch.uint8) if payload_bytes else None
     return Incoming(message, None, [], payload, None)
 
 
