@@ -345,7 +345,8 @@ def _failure(run_dir: Path, code: int, limit_s: float) -> RunFailed | None:
     if code == PAST_LIMIT:
         lines = end.lines if end is not None else []
         passed = "\n  ".join([f"The program passed its limit of {limit_s:g} s and was stopped.", *lines])
-        if end is not None and found.cause is None:  # the logs tell nothing
+        if end is not None and (found.cause is None or found.cause.error_type in FROM_PLACES):
+            # The logs tell nothing, or where ranks stood at the end, which their calls tell better.
             where = {} if end.rank is None else {"rank": end.rank}
             return RunFailed(passed, where=where, check_first=end.check_first, headline=end.sentence)
         return failure.below(passed)
