@@ -345,8 +345,10 @@ def _failure(run_dir: Path, code: int, limit_s: float) -> RunFailed | None:
     if code == PAST_LIMIT:
         lines = end.lines if end is not None else []
         passed = "\n  ".join([f"The program passed its limit of {limit_s:g} s and was stopped.", *lines])
-        if end is not None and (found.cause is None or found.cause.error_type in FROM_PLACES):
-            # The logs tell nothing, or where ranks stood at the end, which their calls tell better.
+        cause = found.cause
+        placed = cause is not None and bool(cause.source) and end is not None and cause.rank == end.rank
+        if end is not None and (cause is None or (cause.error_type in FROM_PLACES and not placed)):
+            # The logs tell nothing, or not where the rank stood that the others wait for: the calls do.
             where = {} if end.rank is None else {"rank": end.rank}
             return RunFailed(passed, where=where, check_first=end.check_first, headline=end.sentence)
         return failure.below(passed)
