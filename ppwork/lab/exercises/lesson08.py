@@ -9,7 +9,7 @@ from ppwork.lab.exercises.answers import Case, exercise
 from ppwork.lab.exercises.attempts import Attempt, Programs, program
 
 ENDS, WRONG, GOOD = "ends a healthy run", "names the wrong rank", "good"
-WATCHED = ("gap of the pulse", "step", "wait in a transfer")
+WATCHED = ("stop (SIGSTOP)", "step", "wait in a transfer")
 JUDGED_S = (
     ((5.0, 48.0, 60.0), (0.5, 50.0, 4.0)),
     ((5.0, 70.0, 60.0), (0.5, 50.0, 4.0)),
@@ -21,7 +21,7 @@ JUDGED_S = (
     ((5.0, 70.0, 60.0), (0.5, 2.0, 65.0)),
     ((10.0, 8.0, 60.0), (0.5, 2.0, 20.0)),
 )
-"""``freeze_s``, ``stall_s`` and ``timeout_s``; longest gap of the pulse, step and wait of a healthy job."""
+"""``freeze_s``, ``stall_s`` and ``timeout_s``; longest stop (SIGSTOP), step and wait of a healthy job."""
 
 
 def _judged(times: tuple[float, ...], normal: tuple[float, ...]) -> str:
