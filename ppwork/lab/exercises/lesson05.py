@@ -62,8 +62,8 @@ def _overlaps(attempt: Attempt) -> Iterator[str]:
         if envelopes[k + 1].sent.call.start_ns >= back_ns:  # type: ignore[union-attr]
             yield (
                 f"Envelope {k + 1} left only after result {k} was back: rank 1 had nothing to do until then. "
-                f"What is ready on rank 0 while rank 1 generates chunk {k}, and which calls would start it, "
-                "right behind its encode and in front of the two waits?"
+                f"What is ready on rank 0 while rank 1 generates chunk {k}, and which calls would send it, "
+                "right after its encode and before the two waits?"
             )
             return
     for k in range(CHUNKS - DEPTH):
@@ -91,7 +91,7 @@ def _posts_ahead(attempt: Attempt) -> Iterator[str]:
             which = "both halves" if number % 2 == 0 else "the second half"
             yield (
                 f"Rank 1 posts the receive for {which} of chunk {k} after it has generated chunk {k - 1}, so "
-                "the link cannot carry it meanwhile. Which calls must stand in front of generate?"
+                "the link cannot carry it meanwhile. Which calls must come before generate?"
             )
             return
         if posted.done_ns is not None and posted.done_ns < answers.call.start_ns - AHEAD_MS * 1e6:

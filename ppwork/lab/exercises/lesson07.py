@@ -39,7 +39,7 @@ def _about_late(sleeper: int, right: set[int], given: Any) -> str:  # noqa: ANN4
         return "The sleeper starts its clock before it sleeps, so it is late, too."
     sender = min(right)
     if sender not in given:
-        return f"Rank {sender} sends to the sleeper, and its call returns only when all its sends are over."
+        return f"Rank {sender} sends to the sleeper, and its call returns when all its sends are complete."
     if right - given:
         return "A rank that gets its copy from a late rank is late, and so is every rank that it sends to."
     return "Nobody else sends to the sleeper or gets its copy through it: a broadcast is no barrier."
