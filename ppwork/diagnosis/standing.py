@@ -306,9 +306,10 @@ def _messages(met: Meetings, circle: Sequence[int]) -> Iterator[str]:
     both = [(m.sent, m.received) for m in met.messages if m.sent is not None and m.received is not None]
     unlike = [(s, r) for s, r in both if (s.part.dtype, s.part.size) != (r.part.dtype, r.part.size)]
     for sent, received in unlike[:1]:
+        more = _more(unlike, "that did not fit")
         yield (
             f"A send of {_what(sent)} (rank {sent.call.rank}, {sent.call.line}) met a receive of "
-            f"{_what(received)} (rank {received.call.rank}, {received.call.line}){_more(unlike)}."
+            f"{_what(received)} (rank {received.call.rank}, {received.call.line}){more}."
         )
     awaited = [message for message in alone if message.sent is None]
     told: set[int] = set()
@@ -389,8 +390,8 @@ def _apart(message: Message, sent: End, other: Message, received: End) -> str:
     )
 
 
-def _more(found: Sequence[object]) -> str:
-    return f", and {len(found) - 1} more" if len(found) > 1 else ""
+def _more(found: Sequence[object], of_what: str = "") -> str:
+    return f", and {len(found) - 1} more {of_what}".rstrip() if len(found) > 1 else ""
 
 
 def _what(end: End) -> str:

@@ -36,6 +36,15 @@ OUTSIDE: style.Style = {
 CLOSES: style.Style = {"color": style.ALARM, "linewidth": 1.4, "linestyle": (0, (4, 2))}
 """Of what closed a connection, to the call that it broke."""
 CUT = (START, END)
+_FITS: style.Style = {"color": "black", "linewidth": 1.0}
+_OTHER: style.Style = {"color": style.BAD, "linewidth": 1.8}
+MESSAGES: Mapping[tuple[bool, bool], tuple[str, style.Style]] = {
+    (True, True): ("message", {**_FITS, "linestyle": "-"}),
+    (False, True): ("message of another size or type", {**_OTHER, "linestyle": "-"}),
+    (True, False): ("message that was not taken", {**_FITS, "linestyle": ":"}),
+    (False, False): ("message of another size or type, not taken", {**_OTHER, "linestyle": ":"}),
+}
+"""Words and arrows of messages: whether one fits what its receiver wants, and whether it was taken."""
 FRAME: style.Style = {"facecolor": "none", "edgecolor": style.ALARM, "linewidth": 2.6}
 """Of where a rank stood at the end."""
 MARKS = (("came last", "v"), ("never received", "X"), ("raised", "P"), ("ended by a signal", "8"))
@@ -79,7 +88,7 @@ def put_legend(
         ends: Calls that start up and shut down, where there are any.
         cut_end: Whether those that shut down are out of sight.
         bands: Entries of the bands.
-        messages: Kinds of messages that are drawn.
+        messages: Words of the messages that are drawn; nothing for one without an arrow.
         stood: Whether a place is framed where a rank stood.
         counted: Whether lent buffers are counted.
         closed: Whether it is drawn what closed a connection.
@@ -96,17 +105,9 @@ def put_legend(
     if any(patch.get_gid() == OUTSIDE["gid"] for axes in paper.axes for patch in axes.patches):
         handles.append(style.patch_key("call by a rank that is not in the group", **OUTSIDE))
     handles += bands
-    arrow = {"linestyle": "-", "marker": ">", "markersize": 5}
-    if "message" in messages:
-        handles.append(style.line_key("message", color="black", linewidth=1.0, **arrow))
-    if "other" in messages:
-        handles.append(
-            style.line_key("message of another size or type", color=style.BAD, linewidth=1.8, **arrow)
-        )
-    patches = [patch for axes in paper.axes for patch in axes.patches]
-    if any(patch.get_linestyle() == ":" for patch in patches):
-        colour = style.BAD if "other" in messages else "black"
-        handles.append(style.line_key("message that was not taken", color=colour, linestyle=":"))
+    for kind, look in MESSAGES.values():
+        if kind in messages:
+            handles.append(style.line_key(kind, marker=">", markersize=5, **look))
     if closed:
         handles.append(style.line_key("closed the connection", marker=">", markersize=5, **CLOSES))
     if stood:

@@ -14,7 +14,17 @@ from dataclasses import dataclass, field
 from ppwork.diagnosis.standing import Standing, parted
 from ppwork.pictures import style
 from ppwork.pictures.call_bands import CallBands
-from ppwork.pictures.call_legend import CLOSES, CUT, FRAME, OUTSIDE, height_of, keys_of, mark_of, put_legend
+from ppwork.pictures.call_legend import (
+    CLOSES,
+    CUT,
+    FRAME,
+    MESSAGES,
+    OUTSIDE,
+    height_of,
+    keys_of,
+    mark_of,
+    put_legend,
+)
 from ppwork.pictures.call_stands import STOOD_NS, Stand, closed, died_ns, stands
 from ppwork.pictures.call_words import handle, lengths_of, words_of_calls
 from ppwork.pictures.call_work import OwnCode, Span, bracket, in_the_grey
@@ -407,7 +417,7 @@ class CallRows:
             self._axes.text((left + right) / 2, row, call.name, **style.CENTRED, **look)
 
     def _message(self, message: Message) -> str:
-        """Draw a message, and return what it is: ``message``, or ``other`` if its receiver wants another."""
+        """Draw a message, and return its words in the legend; nothing if no arrow is drawn."""
         sent, received = message.sent, message.received
         if sent is None or not self._shown.shows(sent.call):
             return ""
@@ -425,12 +435,10 @@ class CallRows:
         head = self._x(done or self._gone_ns(message.receiver)), (known or rows)[0]
         down = style.TALL / 2 if head[1] > tail[1] else -style.TALL / 2
         fits = (sent.part.dtype, sent.part.size) == (received.part.dtype, received.part.size)
-        look: style.Style = (
-            {"color": "black", "linewidth": 1.0} if fits else {"color": style.BAD, "linewidth": 1.8}
-        )
+        kind, look = MESSAGES[fits, bool(done)]
         ends = (tail[0], tail[1] + down), (head[0], head[1] - down)
-        style.arrow(self._axes, *ends, mutation_scale=11, zorder=6, linestyle="-" if done else ":", **look)
-        return "message" if fits else "other"
+        style.arrow(self._axes, *ends, mutation_scale=11, zorder=6, **look)
+        return kind
 
     def _broken(self) -> None:
         """Draw the break: two slanted lines through every row and the axis."""

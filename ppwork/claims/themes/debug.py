@@ -26,9 +26,9 @@ def _monitored(seen: Seen) -> Finding:
     plain = _missing(seen["barrier"][0].notes["error"])
     elsewhere = seen["elsewhere"][0].notes["error"]
     text = (
-        f"Rank 2 of three did not come: rank 0 named {_ranks(named)}. Ranks {_ranks(drawn['missing'])} of "
-        f"four, drawn by lot: it named {_ranks(named_of_drawn)}. `barrier` named {_ranks(plain)}. On a group "
-        f"that is not of gloo: {elsewhere or 'it passed'}"
+        f"Rank 2 of three did not come: rank 0 named {_ranks(named)}. Of four ranks "
+        f"{_ranks(drawn['missing'])}, chosen at random, did not come: it named {_ranks(named_of_drawn)}. "
+        f"`barrier` named {_ranks(plain)}. On a group that is not of gloo: {elsewhere or 'it passed'}"
     )
     return holds(text, when=named == [2] and "GLOO" in elsewhere)
 

@@ -13,7 +13,7 @@ EXIT_S = 60.0
 def _defaults(seen: Seen) -> Finding:
     read = seen["constants"][0].notes
     nccl = "NCCL is not in this build" if read["nccl"] is None else f"NCCL {read['nccl'] / 60:g} min"
-    text = f"The constants say {read['others'] / 60:g} min, {nccl}; a group made here without one has "
+    text = f"The constants say {read['others'] / 60:g} min, {nccl}; a group made without a timeout has "
     text += f"{read['group'] / 60:g} min."
     return holds(text, when=read["others"] == OLD_OTHERS_S and read["nccl"] in (OLD_NCCL_S, None))
 

@@ -15,7 +15,7 @@ import ppwork as pp
 from ppwork.pictures import style
 from ppwork.pictures.programs import LISTED, program_files
 from ppwork.pictures.shown_time import SHOWN
-from ppwork.records.calls import Part
+from ppwork.records.calls import SEND, Part
 
 ONE = Part(**FLOATS)
 
@@ -278,6 +278,15 @@ def test_a_message_whose_handle_nobody_waited_for_does_not_arrive_before_it_left
     (tail, _), (head, _) = arrow.get_path().vertices[[0, 2]]  # of its shaft
     assert tail < head
     assert "message that was not taken" in texts(picture.figure)
+
+
+@pytest.mark.parametrize("end", [11, None])
+def test_one_arrow_has_one_word_in_the_legend_if_it_does_not_fit(tmp_path, end):
+    made = MadeCalls(tmp_path, 2)
+    made.call(0, "send", 1, 2, Part(SEND, 1, dtype="int64", shape=(3,), size=24))
+    made.recv(1, 0, 1, end)
+    words = {text for text in texts(pp.pictures.program(tmp_path).figure) if text.startswith("message")}
+    assert words == {f"message of another size or type{', not taken' if end is None else ''}"}
 
 
 def test_a_buffer_that_was_lent_before_the_window_is_lent_in_it(tmp_path):
