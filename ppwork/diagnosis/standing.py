@@ -93,6 +93,8 @@ class Standing:
                 else "or long work before it"
             )
             return f"why {named_ranks(awaited)} did not come: a branch, a count, an exit, {last}"
+        if self.waits and not self.circle:  # nobody waits for another rank
+            return "what each does there: long work, a loop, or, on a busy machine, still its start"
         kinds = {self.kinds.get(rank, "") for rank in self.circle}
         if kinds == {RECV}:
             return "which message was never sent, and by whom: all of these wait to receive"

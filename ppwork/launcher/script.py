@@ -44,6 +44,7 @@ OF_SIZES = "SizeMismatch"
 KEYBOARD = "EOF when reading a line"
 """What Python says where ``input`` has nobody to ask."""
 BOTH_SIDES = "which of the two calls above has the shape and dtype that is meant"
+START_LATE = "is the machine busy? then a longer limit: `limit_s`, or `--limit` of a cell"
 DIED = "RankDied"
 """What the logs are read to say where a rank ended and showed no exception."""
 LINES, LONGEST = 40, 400
@@ -337,6 +338,9 @@ def _failure(run_dir: Path, code: int, limit_s: float) -> RunFailed | None:
         failure = found.as_error()
     except PlanError:  # it was over before a rank had a log
         log = run_dir / TORCHRUN_LOG
+        if code == PAST_LIMIT:
+            late = f"No rank had begun when the program passed its limit of {limit_s:g} s."
+            return RunFailed(f"{late}\n  log: {log}", check_first=START_LATE)
         return RunFailed(f"torchrun ended with code {code}, and no rank left a log.\n  log: {log}")
     met = Meetings({})
     with contextlib.suppress(PlanError):  # the calls do not read

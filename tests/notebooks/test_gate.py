@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import made_lesson
 import nbformat
 import pytest
@@ -12,6 +14,7 @@ from anatomy import (
     anatomy_problems,
     code_cells,
     links,
+    shown,
     solution_problems,
 )
 from anatomy import read as page_of
@@ -24,6 +27,9 @@ LESSONS = sorted(FOLDER.glob("[0-9][0-9]-*.ipynb"))
 APPENDICES = sorted(FOLDER.glob("appendix-*.ipynb"))
 SOLVED = sorted(SOLUTIONS.glob("*.ipynb"))
 MAX_BYTES = 300_000
+RAN_INTO_ITS_LIMIT = re.compile(r"It did not end\.|exit code 124|passed its limit|within the run's limit")
+"""What is said of a program that was stopped from outside. One that is to stand has a timeout of its own, so
+this was an accident, as of a busy machine."""
 
 
 @pytest.fixture(params=[*LESSONS, *SOLVED, *APPENDICES], ids=lambda path: f"{path.parent.name}/{path.name}")
@@ -55,6 +61,8 @@ def problems(notebook) -> list[str]:
             found.append(f"cell {number}: tagged raises-exception={may_raise}, raised={raised}")
         if any(line.rstrip().endswith(";") for line in cell.source.splitlines()):
             found.append(f"cell {number} ends a line with ';', which nbval ignores")
+        if RAN_INTO_ITS_LIMIT.search(shown(cell)):
+            found.append(f"cell {number} ran into its limit: run it again, or give it a longer --limit")
         if "plt.show" in cell.source:
             found.append(f"cell {number} shows a figure without alternative text")
     prose = sum(len(cell.source) for cell in notebook.cells if cell.cell_type == "markdown")
@@ -137,6 +145,7 @@ def test_gate_rejects_spoilt_solutions(page, spoil, said):
         (lambda nb: code_cells(nb)[0].metadata.update(tags=[]), "parameters cell"),
         (lambda nb: code_cells(nb)[1].update(execution_count=9), "not executed in order"),
         (lambda nb: code_cells(nb)[1].metadata.update(tags=["raises-exception"]), "raised=False"),
+        (lambda nb: verdict(nb, "It did not end. Rank 0 was in recv."), "ran into its limit"),
         (lambda nb: code_cells(nb)[1].update(source="plt.show()"), "alternative text"),
         (lambda nb: code_cells(nb)[1].update(source="a = 1;"), "nbval ignores"),
         (lambda nb: nb.metadata.kernelspec.update(name="my-env"), "kernelspec"),
@@ -151,6 +160,10 @@ def test_gate_rejects_a_spoilt_notebook(page, spoil, said):
 
 def named(notebook, name):
     return next(cell for cell in notebook.cells if cell.id == name)
+
+
+def verdict(notebook, words):
+    named(notebook, "back").outputs[-1].data.update({"text/plain": words})
 
 
 def markdown(notebook, words):

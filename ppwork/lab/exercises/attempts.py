@@ -123,7 +123,8 @@ def first_of(*looks: Callable[[ScriptRun], str]) -> Callable[[ScriptRun], str]:
 
 def ends_well(advice: str) -> Callable[[ScriptRun], str]:
     """Return a look at how a program ended: advice, not the diagnosis: the cause is the task."""
-    return lambda run: f"It does not end well. {advice}" if run.failure is not None else ""
+    ended = comes_to_an_end(advice)
+    return lambda run: ended(run) or (f"It does not end well. {advice}" if run.failure is not None else "")
 
 
 def comes_to_an_end(advice: str) -> Callable[[ScriptRun], str]:

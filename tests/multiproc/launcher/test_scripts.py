@@ -94,6 +94,13 @@ def test_a_program_past_its_limit_is_stopped_and_the_rank_that_never_came_is_nam
     assert f"{program}:9" in run.failure.what
 
 
+def test_a_limit_that_is_too_short_for_a_start_is_told_as_that(program, tmp_path):
+    run = pp.launch_script(program, nproc=2, out=tmp_path / "run", check=False, limit_s=0.01)
+    assert run.exit_code == PAST_LIMIT
+    assert run.failure.what.startswith("No rank had begun when the program passed its limit of 0.01 s.")
+    assert "a longer limit" in run.failure.check_first
+
+
 def test_the_code_of_a_cell_runs_on_ranks_and_shows_what_they_printed(tmp_path, messages_of):
     cell = "get_ipython().run_line_magic('load_ext', 'ppwork')\n"
     cell += f"get_ipython().run_cell_magic('ranks', '2 --file cell.py', {PROGRAM!r})"

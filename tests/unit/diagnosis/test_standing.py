@@ -314,3 +314,11 @@ def test_advice_on_a_circle_is_by_what_its_ranks_stand_in(tmp_path):
     assert "which message was never sent" in advice["both receive"]
     assert "which of these ranks should go first" in advice["both send"]
     assert "leave out" in advice["one is at a barrier"]
+
+
+def test_ranks_that_wait_for_nobody_are_sent_to_their_own_code(made):
+    for rank in range(3):
+        made.call(rank, "barrier", 0, 1)
+    end = end_of(made)
+    assert end.sentence.startswith("Rank 0 waits for nobody: in code of its own, after barrier")
+    assert end.check_first.startswith("what each does there: long work, a loop")

@@ -6,7 +6,7 @@ import pytest
 from made_calls import MadeCalls
 
 from ppwork.errors import PlanError, RunFailed
-from ppwork.lab.exercises.attempts import Attempt, program
+from ppwork.lab.exercises.attempts import Attempt, ends_well, program
 from ppwork.lab.exercises.check import check
 from ppwork.launcher.script import ScriptRun
 from ppwork.process import PAST_LIMIT
@@ -92,6 +92,14 @@ def test_the_first_hint_counts_and_none_is_right(tmp_path):
 def test_a_program_that_did_not_end_well_is_answered_by_its_diagnosis(tmp_path, run, said):
     never = program(2)(lambda _: pytest.fail("an attempt that failed has no facts to look at"))
     assert never(finished(tmp_path, **run)) == said
+
+
+@pytest.mark.parametrize(
+    ("code", "said"), [(1, "It does not end well. Look."), (PAST_LIMIT, "It did not end. Look."), (0, "")]
+)
+def test_advice_on_an_ending_says_whether_there_was_one(tmp_path, code, said):
+    failure = RunFailed("long") if code else None
+    assert ends_well("Look.")(finished(tmp_path, code=code, failure=failure)) == said
 
 
 def test_a_function_is_no_answer_to_an_exercise_on_ranks(monkeypatch):
