@@ -1,11 +1,13 @@
-"""Rank 0 in a collective of its own loop, to which no mesh rank came: by its record, or else by its pulse.
+"""Ranks in a collective of their own loop, outside of any chunk, to which not all others came.
 
-Where a loop's collective cannot be refused, because the mesh may be about to come to it, somebody's bound
-passes. Spans know only that rank 0 was in code of its own then.
+Where a loop's collective cannot be refused, because the others may be about to come to it, somebody's bound
+passes, or a rank leaves that has come to its end. Spans know only that a rank was in code of its own then;
+its record has the call, and that of rank 0 its pulse, too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -13,12 +15,16 @@ from msgspec.structs import replace
 from ppwork.diagnosis.findings import NOBODY, Wait
 from ppwork.diagnosis.inferred import record_of
 from ppwork.diagnosis.run_evidence import RunEvidence
-from ppwork.diagnosis.stacks import tracebacks
+from ppwork.diagnosis.stacks import Stack, tracebacks
 from ppwork.diagnosis.uneven import MISMATCH
 from ppwork.diagnosis.waits import roots
 from ppwork.errors import PeerTimeoutError, named_ranks
 from ppwork.protocol.topology import STAGE0_RANK
-from ppwork.records.failure import FailureRecord
+from ppwork.records.failure import FailureRecord, is_users
+from ppwork.records.ledger import read_ledger
+from ppwork.records.spans import Instant
+
+BY_ALL = "do all ranks of that group make the call there? rank 0 is in the default group, too"
 
 
 def with_own_call(evidence: RunEvidence, waits: tuple[Wait, ...]) -> tuple[Wait, ...]:
@@ -63,16 +69,92 @@ def alone(evidence: RunEvidence, waits: tuple[Wait, ...]) -> FailureRecord | Non
     )
 
 
-def own_call(record: FailureRecord) -> str:
-    """Return the call of ``torch.distributed`` in which a loop's own line had the error, with that line."""
+def after_the_end(evidence: RunEvidence) -> FailureRecord | None:
+    """Return what it means that mesh ranks waited in a call behind their last chunk, and others had left.
+
+    A rank that left after the acknowledged end of the stream has not failed: who waits for it then lost it.
+    """
+    last = _last_chunk(evidence)
+    if evidence.summary is None or not evidence.of_loop or last is None:
+        return None
+    stood = {
+        record.rank: record
+        for record in evidence.records
+        if record.symptom and _has_ended(evidence, record.rank, last) and own_call(record)
+    }
+    left = [rank for rank in range(evidence.topology.world_size) if rank not in stood]
+    if not stood or not left or any(evidence.code_of(rank) != 0 for rank in left):
+        return None
+    what = f"{_stood(stood)} after the last chunk ({last}), and {named_ranks(left)} did not come: "
+    what += f"{'it' if len(left) == 1 else 'they'} had left with code 0."
+    return _nobodys(stood, what, BY_ALL)
+
+
+def _last_chunk(evidence: RunEvidence) -> int | None:
+    entries = evidence.entries.get(STAGE0_RANK, [])
+    shown = (e for e in entries if isinstance(e, Instant) and e.name in ("emit", "drop"))
+    return max((entry.chunk_index for entry in shown), default=None)
+
+
+def _has_ended(evidence: RunEvidence, rank: int, chunk: int) -> bool:
+    """Say whether a mesh rank wrote down that it had answered a chunk: its span ends by an error, too."""
+    if rank not in evidence.topology.mesh_ranks:
+        return False
+    calls = read_ledger(evidence.home(rank), rank)
+    if calls:
+        newest = calls[max(calls)]
+        return not newest.operation and newest.chunk_index == chunk
+    sent = (e for e in evidence.entries.get(rank, []) if e.name == "result.send")
+    return any(entry.chunk_index == chunk for entry in sent)
+
+
+def _stood(stood: Mapping[int, FailureRecord]) -> str:
+    """Return who waited in which call, as the beginning of a sentence."""
+    calls: dict[str, list[int]] = {}
+    for rank, record in sorted(stood.items()):
+        calls.setdefault(own_call(record, caller=True), []).append(rank)
+    said = " and ".join(f"{named_ranks(ranks)} waited in {call}" for call, ranks in calls.items())
+    return said[0].upper() + said[1:]
+
+
+def _nobodys(stood: Mapping[int, FailureRecord], what: str, check_first: str) -> FailureRecord:
+    """Return the record of calls that no rank is to blame for, with the line of the first rank in one."""
+    record = stood[min(stood)]
+    where = {key: fact for key, fact in record.where.items() if key not in ("role", "rank")}
+    return replace(
+        record,
+        rank=NOBODY,
+        error_type=MISMATCH,
+        what=what,
+        check_first=check_first,
+        where=where,
+        symptom=False,
+    )
+
+
+def own_call(record: FailureRecord, *, caller: bool = False) -> str:
+    """Return the call of ``torch.distributed`` in which a loop's own line had the error, with that line.
+
+    Args:
+        record: The rank's.
+        caller: Also say where the function was called that has the line, unless it is the program itself.
+    """
     stacks = tracebacks(record.traceback)
-    stack = stacks[-1].chain[0] if stacks else None
+    return call_of(stacks[-1].chain[0] if stacks else None, caller=caller)
+
+
+def call_of(stack: Stack | None, *, caller: bool = False) -> str:
+    """Return the same of a stack; empty: it does not end in such a call, or there is none."""
     if stack is None or stack.users is None or not stack.call:
         return ""
-    users = stack.users
-    inside = stack.frames[stack.frames.index(users) + 1]
-    # A call of the plane on the main thread has ppwork's frames first.
-    return f"{stack.call} ({Path(users.file).name}:{users.line})" if "/torch/" in inside.file else ""
+    users, number = stack.users, stack.frames.index(stack.users)
+    if "/torch/" not in stack.frames[number + 1].file:
+        return ""  # a call of the plane on the main thread has ppwork's frames first
+    above = stack.frames[number - 1] if number else None
+    at = f"{Path(users.file).name}:{users.line}"
+    if caller and above is not None and is_users(above.file) and above.function != "<module>":
+        at += f", called at {Path(above.file).name}:{above.line}"
+    return f"{stack.call} ({at})"
 
 
 def _call_of_stage0(evidence: RunEvidence) -> str:

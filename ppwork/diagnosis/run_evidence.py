@@ -167,6 +167,11 @@ class RunEvidence:
         return self.plan.topology
 
     @property
+    def of_loop(self) -> bool:
+        """Say whether the ranks ran a loop of one's own: its plan names no stages."""
+        return not self.plan.stage1
+
+    @property
     def torchrun_log(self) -> Path:
         """The file with torchrun's output; of several hosts the first one's."""
         return next(iter(self._printed), self.run_dir / TORCHRUN_LOG)

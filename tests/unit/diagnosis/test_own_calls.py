@@ -1,0 +1,109 @@
+"""Ranks that waited in a call of their own loop, outside of any chunk: with call and line, not blamed."""
+
+from __future__ import annotations
+
+import pytest
+from made_runs import MS, ZERO
+
+from ppwork.diagnosis.runs import diagnose
+from ppwork.plan import Plan
+from ppwork.records.failure import FailureRecord, write_record
+from ppwork.records.ledger import CollectiveCall, Ledger, line_of
+from ppwork.records.pulse import Pulse
+from ppwork.records.run import SUMMARY_FILE
+from ppwork.records.spans import Instant, Recorder, Span, span_file
+
+TORCH = "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
+FAILED_NS = ZERO + 60_000 * MS
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A folder of a loop with two mesh ranks, under a torchrun that keeps no log."""
+    Plan(mesh_size=2).save(tmp_path, joined=True)
+    return tmp_path
+
+
+def stood(run, rank, call, *lines, error_type="PeerTimeoutError", **where):
+    """Leave the record of a rank whose call broke: its line last, and those that called it before."""
+    names = ["<module>", "serve", "total"]
+    frames = [
+        f'  File "/me/prog.py", line {n}, in {name}' for n, name in zip([60, *lines], names, strict=False)
+    ]
+    frames.append(f'  File "{TORCH}", line 5356, in {call}')
+    traceback = "\n".join(["Traceback (most recent call last):", *frames, "RuntimeError: it broke", ""])
+    write_record(
+        run,
+        FailureRecord(
+            rank=rank,
+            error_type=error_type,
+            what="The connection broke during a call of the loop.",
+            where={"rank": rank, "role": "leader" if rank == 1 else "follower", **where},
+            check_first="the peer's log",
+            symptom=True,
+            at_ns=FAILED_NS + rank * MS,
+            traceback=traceback,
+            source=f"/me/prog.py:{lines[-1]}",
+        ),
+    )
+
+
+def ended(run, rank, chunk, operation=""):
+    """Leave a mesh rank's ledger, whose last line is the end of a chunk, or a collective of it."""
+    ledger = Ledger(run, rank)
+    ledger.write(1, line_of(1, CollectiveCall(chunk, 2, operation).to_bytes()))
+    ledger.close()
+
+
+def spans(run, rank, *entries):
+    with Recorder(span_file(run, rank)) as recorder:
+        for entry in entries:
+            recorder.write(entry)
+
+
+def left(run, rank):
+    Pulse(run, rank).leave(0)
+
+
+AT = {"call_id": 7, "chunk_index": 7}
+
+
+def stream_of_eight(run):
+    spans(run, 0, Instant("emit", "main", ZERO, **AT))
+    (run / SUMMARY_FILE).write_text("{}")
+
+
+def test_ranks_that_waited_behind_their_last_chunk_do_not_make_a_failure_of_a_rank_that_left_well(run):
+    stream_of_eight(run)
+    left(run, 0)
+    for rank in (1, 2):
+        ended(run, rank, 7)
+        stood(run, rank, "barrier", 42, error_type="PeerLostError", **AT)
+    found = diagnose(run)
+    assert (found.cause.rank, found.cause.error_type) == (-1, "CollectiveMismatch")
+    assert found.sentence == (
+        "Ranks 1 and 2 waited in barrier (prog.py:42) after the last chunk (7), and rank 0 did not come: "
+        "it had left with code 0."
+    )
+    assert found.text.startswith("/me/prog.py:42, in serve\n")
+    assert "os._exit" not in found.text
+
+
+def test_one_rank_alone_behind_the_last_chunk_made_no_other_collective_in_it(run):
+    stream_of_eight(run)
+    for rank in (0, 1):
+        left(run, rank)
+    ended(run, 1, 7)
+    ended(run, 2, 7)
+    spans(run, 1, Span("generate", "main", ZERO, ZERO + MS, **AT))
+    stood(run, 2, "all_reduce", 43, 33, error_type="PeerLostError", **AT)
+    found = diagnose(run)
+    assert (
+        "Rank 2 waited in all_reduce (prog.py:33, called at prog.py:43) after the last chunk"
+        in found.sentence
+    )
+    assert "ranks 0 and 1 did not come: they had left with code 0" in found.sentence
+    assert "ompare" not in found.text
+    # In the chunk itself it is another matter.
+    ended(run, 2, 7, "all_reduce float32[4]")
+    assert "after the last chunk" not in diagnose(run).text
