@@ -28,17 +28,29 @@ BY_ALL = "do all ranks of that group make the call there? rank 0 is in the defau
 
 
 def with_own_call(evidence: RunEvidence, waits: tuple[Wait, ...]) -> tuple[Wait, ...]:
-    """Return the waits, rank 0's by its own collective, if it stood in one and not in a call of the plane."""
-    if not (call := _call_of_stage0(evidence)):
-        return waits
-    leader, *followers = mesh = tuple(evidence.topology.mesh_ranks)
-    # Before the first chunk there is nothing to read them from: all that joined wait for it.
+    """Return the waits, those by calls of one's own that stood outside of any chunk as such.
+
+    That is rank 0's, if it stood in one and not in a call of the plane, and those of mesh ranks that had not
+    begun their first chunk.
+    """
     known = {each.rank: each for each in waits}
-    first = {leader: Wait(leader, "first envelope on down_pg", (STAGE0_RANK,))}
-    first |= {rank: Wait(rank, "first envelope on mesh_pg", (leader,)) for rank in followers}
-    begun = {rank: wait for rank, wait in first.items() if rank in evidence.pulses}
-    stage0 = {STAGE0_RANK: Wait(STAGE0_RANK, call, mesh)}
-    return tuple({**stage0, **begun, **known, **stage0}.values())
+    leader, *followers = mesh = tuple(evidence.topology.mesh_ranks)
+    if call := _call_of_stage0(evidence):
+        # Before the first chunk there is nothing to read them from: all that joined wait for it.
+        first = {leader: Wait(leader, "first envelope on down_pg", (STAGE0_RANK,))}
+        first |= {rank: Wait(rank, "first envelope on mesh_pg", (leader,)) for rank in followers}
+        begun = {rank: wait for rank, wait in first.items() if rank in evidence.pulses}
+        stage0 = {STAGE0_RANK: Wait(STAGE0_RANK, call, mesh)}
+        return tuple({**stage0, **begun, **known, **stage0}.values())
+    stood = _before_the_first(evidence)
+    for rank, wait in known.items():
+        if rank in mesh and rank not in stood and not wait.waits_for and stood:
+            known[rank] = wait._replace(waits_for=tuple(stood))  # it computes, with who has not come so far
+    for rank, record in stood.items():
+        call = own_call(record)
+        others = tuple(each for each in mesh if each not in stood or own_call(stood[each]) != call)
+        known[rank] = Wait(rank, call, others or (STAGE0_RANK,))
+    return tuple(wait for _, wait in sorted(known.items()))
 
 
 def alone(evidence: RunEvidence, waits: tuple[Wait, ...]) -> FailureRecord | None:
@@ -67,6 +79,52 @@ def alone(evidence: RunEvidence, waits: tuple[Wait, ...]) -> FailureRecord | Non
     return replace(
         record, rank=NOBODY, error_type=MISMATCH, what=what, check_first=check, where=where, symptom=False
     )
+
+
+def before_the_first_chunk(evidence: RunEvidence) -> FailureRecord | None:
+    """Return what it means that mesh ranks stood in a call before their first chunk until a bound passed."""
+    if not (stood := _before_the_first(evidence)):
+        return None
+    own = "its" if len(stood) == 1 else "their"
+    what = f"{_stood(stood)} before {own} first chunk, and "
+    records = {record.rank: record for record in evidence.records}
+    others = [rank for rank in evidence.topology.mesh_ranks if rank not in stood]
+    calls = {rank: call for rank in others if (call := own_call(records[rank], caller=True))}
+    chunks = {rank: records[rank].where.get("chunk_index") for rank in calls}
+    if others:
+        what += "not all ranks of that group came"
+        what += "".join(
+            f"; rank {rank} was in {call}" + (f" of chunk {chunks[rank]}" if chunks[rank] is not None else "")
+            for rank, call in calls.items()
+        )
+    elif len({own_call(record) for record in stood.values()}) == 1:
+        what += "rank 0 did not come"
+    else:
+        what += "these are not one call of all ranks"
+    return _nobodys(stood, f"{what}.", BY_ALL)
+
+
+def _before_the_first(evidence: RunEvidence) -> dict[int, FailureRecord]:
+    """Return the records of mesh ranks that stood in a call before their first chunk, if that held all up.
+
+    Somebody's bound passed then. A rank without a record may have held them up in code of its own.
+    """
+    first = min(evidence.records, key=lambda record: record.at_ns, default=None)
+    if first is None or first.error_type != PeerTimeoutError.__name__ or _call_of_stage0(evidence):
+        return {}
+    if any(not record.symptom for record in evidence.records):
+        return {}
+    silent = {*range(evidence.topology.world_size)} - {record.rank for record in evidence.records}
+    if any(evidence.code_of(rank) != 0 for rank in silent):
+        return {}
+    return {
+        record.rank: record
+        for record in sorted(evidence.records, key=lambda record: record.rank)
+        if record.rank in evidence.topology.mesh_ranks
+        and "call_id" not in record.where
+        and not any(entry.name == "generate" for entry in evidence.entries.get(record.rank, []))
+        and own_call(record)
+    }
 
 
 def after_the_end(evidence: RunEvidence) -> FailureRecord | None:

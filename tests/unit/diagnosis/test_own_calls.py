@@ -7,7 +7,7 @@ from made_runs import MS, ZERO
 
 from ppwork.diagnosis.runs import diagnose
 from ppwork.plan import Plan
-from ppwork.records.failure import FailureRecord, write_record
+from ppwork.records.failure import FailureRecord, failure_file, write_record
 from ppwork.records.ledger import CollectiveCall, Ledger, line_of
 from ppwork.records.pulse import Pulse
 from ppwork.records.run import SUMMARY_FILE
@@ -30,7 +30,7 @@ def stood(run, rank, call, *lines, error_type="PeerTimeoutError", **where):
     frames = [
         f'  File "/me/prog.py", line {n}, in {name}' for n, name in zip([60, *lines], names, strict=False)
     ]
-    frames.append(f'  File "{TORCH}", line 5356, in {call}')
+    frames += [f'  File "{TORCH}", line 5356, in {call}'] if call else []
     traceback = "\n".join(["Traceback (most recent call last):", *frames, "RuntimeError: it broke", ""])
     write_record(
         run,
@@ -107,3 +107,47 @@ def test_one_rank_alone_behind_the_last_chunk_made_no_other_collective_in_it(run
     # In the chunk itself it is another matter.
     ended(run, 2, 7, "all_reduce float32[4]")
     assert "after the last chunk" not in diagnose(run).text
+
+
+FIRST = {"call_id": 0, "chunk_index": 0}
+
+
+def one_chunk_sent(run):
+    """Leave what the lanes wrote down: the first chunk came to both mesh ranks."""
+    spans(
+        run,
+        0,
+        Span("encode", "main", ZERO, ZERO + MS, **FIRST),
+        Instant("envelope.send", "main", ZERO, **FIRST),
+    )
+    for rank in (1, 2):
+        spans(run, rank, Span("receive", "mesh_pg", ZERO, ZERO + MS, **FIRST))
+    stood(run, 0, "", 10, **FIRST)  # in a call of the plane
+
+
+def test_mesh_ranks_in_a_call_before_their_first_chunk_wait_for_rank_0_there_and_not_in_the_chunk(run):
+    one_chunk_sent(run)
+    for rank in (1, 2):
+        stood(run, rank, "barrier", 31)
+    found = diagnose(run)
+    assert found.cause.error_type == "CollectiveMismatch"
+    assert found.sentence == (
+        "Ranks 1 and 2 waited in barrier (prog.py:31) before their first chunk, and rank 0 did not come."
+    )
+    assert found.text.startswith("/me/prog.py:31, in serve\n")
+    assert "rank 2 waits for rank 0: barrier (prog.py:31)" in found.text
+    assert "generate" not in found.text
+    assert "log of" not in found.text
+
+
+def test_a_mesh_rank_alone_in_a_call_before_its_first_chunk_is_named_with_where_the_other_was(run):
+    one_chunk_sent(run)
+    stood(run, 1, "all_reduce", 42, 35, **FIRST)
+    stood(run, 2, "barrier", 32)
+    found = diagnose(run)
+    assert "Rank 2 waited in barrier (prog.py:32) before its first chunk, and not all ranks" in found.sentence
+    assert "rank 1 was in all_reduce (prog.py:35, called at prog.py:42) of chunk 0" in found.sentence
+    assert "rank 1 waits for rank 2: generate of call 0" in found.text
+    # A rank that left no word may have held up the others in code of its own.
+    failure_file(run, 1).unlink()
+    assert "first chunk" not in diagnose(run).sentence
