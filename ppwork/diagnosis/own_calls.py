@@ -8,19 +8,18 @@ its record has the call, and that of rank 0 its pulse, too.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from msgspec.structs import replace
 
 from ppwork.diagnosis.findings import NOBODY, Wait
 from ppwork.diagnosis.inferred import record_of
 from ppwork.diagnosis.run_evidence import RunEvidence
-from ppwork.diagnosis.stacks import Stack, tracebacks
+from ppwork.diagnosis.stacks import own_call
 from ppwork.diagnosis.uneven import MISMATCH
 from ppwork.diagnosis.waits import roots
 from ppwork.errors import PeerTimeoutError, named_ranks
 from ppwork.protocol.topology import STAGE0_RANK
-from ppwork.records.failure import FailureRecord, is_users
+from ppwork.records.failure import FailureRecord
 from ppwork.records.ledger import read_ledger
 from ppwork.records.spans import Instant
 
@@ -47,8 +46,8 @@ def with_own_call(evidence: RunEvidence, waits: tuple[Wait, ...]) -> tuple[Wait,
         if rank in mesh and rank not in stood and not wait.waits_for and stood:
             known[rank] = wait._replace(waits_for=tuple(stood))  # it computes, with who has not come so far
     for rank, record in stood.items():
-        call = own_call(record)
-        others = tuple(each for each in mesh if each not in stood or own_call(stood[each]) != call)
+        call = own_call(record.traceback)
+        others = tuple(each for each in mesh if each not in stood or own_call(stood[each].traceback) != call)
         known[rank] = Wait(rank, call, others or (STAGE0_RANK,))
     return tuple(wait for _, wait in sorted(known.items()))
 
@@ -63,7 +62,7 @@ def alone(evidence: RunEvidence, waits: tuple[Wait, ...]) -> FailureRecord | Non
     if first is None or first.error_type != PeerTimeoutError.__name__:
         return None
     others = [each for each in evidence.records if each.rank != STAGE0_RANK]
-    if not call or roots(waits) or any(own_call(other) for other in others):
+    if not call or roots(waits) or any(own_call(other.traceback) for other in others):
         return None
     mesh = named_ranks(evidence.topology.mesh_ranks)
     what = f"Rank 0 waited in {call} for {mesh}, and not one of them was in a collective of its loop: they "
@@ -89,7 +88,7 @@ def before_the_first_chunk(evidence: RunEvidence) -> FailureRecord | None:
     what = f"{_stood(stood)} before {own} first chunk, and "
     records = {record.rank: record for record in evidence.records}
     others = [rank for rank in evidence.topology.mesh_ranks if rank not in stood]
-    calls = {rank: call for rank in others if (call := own_call(records[rank], caller=True))}
+    calls = {rank: call for rank in others if (call := own_call(records[rank].traceback, caller=True))}
     chunks = {rank: records[rank].where.get("chunk_index") for rank in calls}
     if others:
         what += "not all ranks of that group came"
@@ -97,7 +96,7 @@ def before_the_first_chunk(evidence: RunEvidence) -> FailureRecord | None:
             f"; rank {rank} was in {call}" + (f" of chunk {chunks[rank]}" if chunks[rank] is not None else "")
             for rank, call in calls.items()
         )
-    elif len({own_call(record) for record in stood.values()}) == 1:
+    elif len({own_call(record.traceback) for record in stood.values()}) == 1:
         what += "rank 0 did not come"
     else:
         what += "these are not one call of all ranks"
@@ -123,7 +122,7 @@ def _before_the_first(evidence: RunEvidence) -> dict[int, FailureRecord]:
         if record.rank in evidence.topology.mesh_ranks
         and "call_id" not in record.where
         and not any(entry.name == "generate" for entry in evidence.entries.get(record.rank, []))
-        and own_call(record)
+        and own_call(record.traceback)
     }
 
 
@@ -138,7 +137,7 @@ def after_the_end(evidence: RunEvidence) -> FailureRecord | None:
     stood = {
         record.rank: record
         for record in evidence.records
-        if record.symptom and _has_ended(evidence, record.rank, last) and own_call(record)
+        if record.symptom and _has_ended(evidence, record.rank, last) and own_call(record.traceback)
     }
     left = [rank for rank in range(evidence.topology.world_size) if rank not in stood]
     if not stood or not left or any(evidence.code_of(rank) != 0 for rank in left):
@@ -170,7 +169,7 @@ def _stood(stood: Mapping[int, FailureRecord]) -> str:
     """Return who waited in which call, as the beginning of a sentence."""
     calls: dict[str, list[int]] = {}
     for rank, record in sorted(stood.items()):
-        calls.setdefault(own_call(record, caller=True), []).append(rank)
+        calls.setdefault(own_call(record.traceback, caller=True), []).append(rank)
     said = " and ".join(f"{named_ranks(ranks)} waited in {call}" for call, ranks in calls.items())
     return said[0].upper() + said[1:]
 
@@ -190,34 +189,9 @@ def _nobodys(stood: Mapping[int, FailureRecord], what: str, check_first: str) ->
     )
 
 
-def own_call(record: FailureRecord, *, caller: bool = False) -> str:
-    """Return the call of ``torch.distributed`` in which a loop's own line had the error, with that line.
-
-    Args:
-        record: The rank's.
-        caller: Also say where the function was called that has the line, unless it is the program itself.
-    """
-    stacks = tracebacks(record.traceback)
-    return call_of(stacks[-1].chain[0] if stacks else None, caller=caller)
-
-
-def call_of(stack: Stack | None, *, caller: bool = False) -> str:
-    """Return the same of a stack; empty: it does not end in such a call, or there is none."""
-    if stack is None or stack.users is None or not stack.call:
-        return ""
-    users, number = stack.users, stack.frames.index(stack.users)
-    if "/torch/" not in stack.frames[number + 1].file:
-        return ""  # a call of the plane on the main thread has ppwork's frames first
-    above = stack.frames[number - 1] if number else None
-    at = f"{Path(users.file).name}:{users.line}"
-    if caller and above is not None and is_users(above.file) and above.function != "<module>":
-        at += f", called at {Path(above.file).name}:{above.line}"
-    return f"{stack.call} ({at})"
-
-
 def _call_of_stage0(evidence: RunEvidence) -> str:
     if (record := _record_of_stage0(evidence)) is not None:
-        return own_call(record) if record.symptom else ""
+        return own_call(record.traceback) if record.symptom else ""
     pulse = evidence.pulses.get(STAGE0_RANK)
     return "" if pulse is None else pulse.own_call
 

@@ -8,6 +8,7 @@ from made_runs import MS, ZERO
 from ppwork.diagnosis.runs import diagnose
 from ppwork.plan import Plan
 from ppwork.records.failure import FailureRecord, failure_file, write_record
+from ppwork.records.last_stacks import stacks_file
 from ppwork.records.ledger import CollectiveCall, Ledger, line_of
 from ppwork.records.pulse import Pulse
 from ppwork.records.run import SUMMARY_FILE
@@ -151,3 +152,51 @@ def test_a_mesh_rank_alone_in_a_call_before_its_first_chunk_is_named_with_where_
     # A rank that left no word may have held up the others in code of its own.
     failure_file(run, 1).unlink()
     assert "first chunk" not in diagnose(run).sentence
+
+
+def aborted(run, rank, thread):
+    """Leave the stacks of a rank that was aborted in a sum of its chunk."""
+    calls = (TORCH, 3252, "all_reduce"), ("/me/prog.py", 33, "total"), ("/me/model.py", 32, "__call__")
+    shown = "".join(f'  File "{file}", line {line} in {name}\n' for file, line, name in calls)
+    lane = (
+        'Thread 0x1 (most recent call first):\n  File "/usr/lib/python3.11/threading.py", line 331 in wait\n'
+    )
+    text = f"Fatal Python error: Aborted\n\n{lane}\n{thread} (most recent call first):\n{shown}"
+    stacks_file(run, rank).write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("checked", "advice"), [(2, "between `reply` and its next chunk"), (0, "without `compare_collectives=0`")]
+)
+def test_a_rank_that_gloo_aborted_in_a_call_is_not_called_the_wrong_one(run, checked, advice):
+    Plan(mesh_size=2, compare_collectives=checked).save(run, joined=True)
+    spans(run, 2, Span("receive", "mesh_pg", ZERO, ZERO + MS, **AT))
+    aborted(run, 2, "Thread 0x2")
+    stood(run, 1, "all_reduce", 43, 33, error_type="PeerLostError", call_id=6, chunk_index=6)
+    found = diagnose(run)
+    assert (found.cause.rank, found.cause.error_type) == (-1, "CollectiveMismatch")
+    assert "gloo aborted rank 2 in all_reduce (prog.py:33, called at model.py:32)" in found.sentence
+    assert "Rank 1 was in all_reduce (prog.py:33, called at prog.py:43)." in found.sentence
+    assert "which rank is wrong is not known" in found.sentence
+    assert found.lines == ()
+    assert advice in found.check_first
+    assert "--compare-collectives" not in found.text
+
+
+def test_a_rank_whose_own_thread_aborted_died(run):
+    aborted(run, 2, "Current thread 0x2")
+    stood(run, 1, "all_reduce", 43, 33, error_type="PeerLostError", **AT)
+    found = diagnose(run)
+    assert (found.cause.rank, found.cause.error_type) == (2, "RankDied")
+
+
+def test_a_loop_is_not_told_to_run_with_an_exchange_that_it_has_not(run):
+    for rank in (1, 2):
+        ended(run, rank, 7, "all_reduce float32[4]" * (rank - 1))
+    left(run, 1)
+    spans(run, 1, Span("receive", "main", ZERO, ZERO, **AT), Span("generate", "main", ZERO, ZERO + MS, **AT))
+    spans(run, 2, Span("receive", "main", ZERO, ZERO, **AT))
+    stood(run, 2, "all_reduce", 43, 33, error_type="PeerLostError", **AT)
+    found = diagnose(run)
+    assert "Rank 2 was in a collective of chunk 7, which rank 1 had ended before it left" in found.sentence
+    assert "ompare" not in found.check_first.replace("are compared", "")
