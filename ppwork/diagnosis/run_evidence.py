@@ -261,6 +261,11 @@ class RunEvidence:
         path = stacks_file(self.home(rank), rank)
         return path.name if path.exists() else "its log"
 
+    def last_words_of(self, rank: int) -> list[Path]:
+        """Return the file that shows where a rank was at its end, if it left one: record or stacks."""
+        paths = (failure_file(self.home(rank), rank), stacks_file(self.home(rank), rank))
+        return [path for path in paths if path.exists() and path.stat().st_size][:1]
+
     def signal_of(self, rank: int) -> int:
         """Return the signal that ended a rank by its last stacks; 0: none, or it left no stacks."""
         return signal_of(last_stacks(self.home(rank), rank))

@@ -144,9 +144,13 @@ def _without_launcher(evidence: RunEvidence, exit_code: int | None) -> FailureRe
     return record_of(evidence, NOBODY, "LauncherGone", what, check)
 
 
-def _who_was_silent(waits: tuple[Wait, ...]) -> str:
+def _who_was_silent(evidence: RunEvidence, waits: tuple[Wait, ...]) -> str:
     if awaited := roots(waits):
-        return f"the log of {named_ranks(awaited)}: the others waited for it, and it waited for nobody"
+        words = f"the log of {named_ranks(awaited)}"
+        if not any(map(evidence.log_of, awaited)):  # somebody else's torchrun keeps it, if anybody does
+            left = [path.name for rank in awaited for path in evidence.last_words_of(rank)]
+            words = " and ".join(left) or f"what {named_ranks(awaited)} printed"
+        return f"{words}: the others waited for it, and it waited for nobody"
     return "the last line with `envelope.send` in spans-rank0.jsonl: which chunk was the last to leave?"
 
 
@@ -170,8 +174,8 @@ def _explained(
     hang = any(record.error_type in HANGS for record in (cause, *others))
     stuck = {r.rank for r in (cause, *others) if r.error_type == StuckError.__name__}
     waits = _for_the_cause(waits, cause, evidence, stuck) if hang else ()
-    if cause.check_first == SILENT_PEER_CHECK:
-        cause = replace(cause, check_first=_who_was_silent(waits))  # it asks for a diagnosis, and this is one
+    if cause.check_first == SILENT_PEER_CHECK:  # it asks for a diagnosis, and this is one
+        cause = replace(cause, check_first=_who_was_silent(evidence, waits))
     flights = evidence.flights
     missing = [rank for rank in evidence.topology.mesh_ranks if flights and rank not in flights]
     unknown = tuple(f"which collective rank {rank} was at: it left no flight record" for rank in missing)
@@ -213,10 +217,10 @@ def _odd_results(evidence: RunEvidence) -> tuple[str, ...]:
     """Return a line about results of mesh ranks that were not the same, which fail no run."""
     if not (odd := evidence.odd_results):
         return ()
-    return (
-        f"Mesh ranks returned different results in {named_chunks(odd)}: the leader's were sent. "
-        "Which rank, which tensor: the logs of the mesh ranks, or a run with `--digests`",
-    )
+    where = "Which rank, which tensor: the logs of the mesh ranks, or a run with `--digests`"
+    if evidence.of_loop:
+        where = "Which rank is wrong is not known: print what each of them passes to `reply` there"
+    return (f"Mesh ranks returned different results in {named_chunks(odd)}: the leader's were sent. {where}",)
 
 
 def _unread(evidence: RunEvidence) -> tuple[str, ...]:

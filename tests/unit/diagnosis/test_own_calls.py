@@ -7,6 +7,7 @@ from made_runs import MS, ZERO
 
 from ppwork.diagnosis.runs import diagnose
 from ppwork.plan import Plan
+from ppwork.protocol.backend_errors import SILENT_PEER_CHECK
 from ppwork.records.failure import FailureRecord, failure_file, write_record
 from ppwork.records.last_stacks import stacks_file
 from ppwork.records.ledger import CollectiveCall, Ledger, line_of
@@ -25,7 +26,7 @@ def run(tmp_path):
     return tmp_path
 
 
-def stood(run, rank, call, *lines, error_type="PeerTimeoutError", **where):
+def stood(run, rank, call, *lines, error_type="PeerTimeoutError", check_first="the peer's log", **where):
     """Leave the record of a rank whose call broke: its line last, and those that called it before."""
     names = ["<module>", "serve", "total"]
     frames = [
@@ -40,7 +41,7 @@ def stood(run, rank, call, *lines, error_type="PeerTimeoutError", **where):
             error_type=error_type,
             what="The connection broke during a call of the loop.",
             where={"rank": rank, "role": "leader" if rank == 1 else "follower", **where},
-            check_first="the peer's log",
+            check_first=check_first,
             symptom=True,
             at_ns=FAILED_NS + rank * MS,
             traceback=traceback,
@@ -200,3 +201,34 @@ def test_a_loop_is_not_told_to_run_with_an_exchange_that_it_has_not(run):
     found = diagnose(run)
     assert "Rank 2 was in a collective of chunk 7, which rank 1 had ended before it left" in found.sentence
     assert "ompare" not in found.check_first.replace("are compared", "")
+
+
+@pytest.mark.parametrize(
+    ("left_there", "named"), [(True, "stacks-rank2.txt"), (False, "what rank 2 printed")]
+)
+def test_a_rank_without_a_log_is_looked_for_in_what_it_left(run, left_there, named):
+    spans(
+        run,
+        0,
+        Span("encode", "main", ZERO, ZERO + MS, **FIRST),
+        Instant("envelope.send", "main", ZERO, **FIRST),
+    )
+    spans(run, 1, Instant("mesh.broadcast", "main", ZERO, **FIRST))
+    for rank in (0, 1):
+        stood(run, rank, "", 10, peer=rank + 1, check_first=SILENT_PEER_CHECK, **FIRST)
+    if left_there:
+        stacks_file(run, 2).write_text(
+            'Thread 0x1 (most recent call first):\n  File "/me/prog.py", line 7 in serve\n'
+        )
+    check = diagnose(run).check_first
+    assert check == f"{named}: the others waited for it, and it waited for nobody"
+
+
+def test_results_of_a_loop_that_differ_are_not_looked_for_where_a_loop_has_nothing(run):
+    spans(run, 2, Instant("results.differ", "main", ZERO, **AT))
+    (run / SUMMARY_FILE).write_text('{"chunks": 8}')
+    (said,) = diagnose(run).seen
+    assert said.startswith("Mesh ranks returned different results in chunk 7: the leader's were sent.")
+    assert "passes to `reply`" in said
+    assert "--digests" not in said
+    assert "log" not in said
