@@ -15,7 +15,7 @@ from ppwork.diagnosis.findings import NOBODY, Wait
 from ppwork.diagnosis.inferred import record_of
 from ppwork.diagnosis.run_evidence import RunEvidence
 from ppwork.diagnosis.stacks import own_call
-from ppwork.diagnosis.uneven import MISMATCH
+from ppwork.diagnosis.uneven import MISMATCH, computing
 from ppwork.diagnosis.waits import roots
 from ppwork.errors import PeerTimeoutError, named_ranks
 from ppwork.protocol.topology import STAGE0_RANK
@@ -29,8 +29,8 @@ BY_ALL = "do all ranks of that group make the call there? rank 0 is in the defau
 def with_own_call(evidence: RunEvidence, waits: tuple[Wait, ...]) -> tuple[Wait, ...]:
     """Return the waits, those by calls of one's own that stood outside of any chunk as such.
 
-    That is rank 0's, if it stood in one and not in a call of the plane, and those of mesh ranks that had not
-    begun their first chunk.
+    That is rank 0's, if it stood in one and not in a call of the plane, and those of mesh ranks before their
+    first chunk or between two.
     """
     known = {each.rank: each for each in waits}
     leader, *followers = mesh = tuple(evidence.topology.mesh_ranks)
@@ -41,7 +41,7 @@ def with_own_call(evidence: RunEvidence, waits: tuple[Wait, ...]) -> tuple[Wait,
         begun = {rank: wait for rank, wait in first.items() if rank in evidence.pulses}
         stage0 = {STAGE0_RANK: Wait(STAGE0_RANK, call, mesh)}
         return tuple({**stage0, **begun, **known, **stage0}.values())
-    stood = _before_the_first(evidence)
+    stood = _before_the_first(evidence) | _between_two(evidence)
     for rank, wait in known.items():
         if rank in mesh and rank not in stood and not wait.waits_for and stood:
             known[rank] = wait._replace(waits_for=tuple(stood))  # it computes, with who has not come so far
@@ -124,6 +124,17 @@ def _before_the_first(evidence: RunEvidence) -> dict[int, FailureRecord]:
         and not any(entry.name == "generate" for entry in evidence.entries.get(record.rank, []))
         and own_call(record.traceback)
     }
+
+
+def _between_two(evidence: RunEvidence) -> dict[int, FailureRecord]:
+    """Return the records of mesh ranks that stood in a call behind a chunk, when the next had come."""
+    stood: dict[int, FailureRecord] = {}
+    for record in evidence.records if evidence.of_loop else ():
+        came = computing(evidence, record.rank) if record.rank in evidence.topology.mesh_ranks else None
+        behind = record.where.get("call_id")
+        if record.symptom and came is not None and behind is not None and behind < came:
+            stood |= {record.rank: record} if own_call(record.traceback) else {}
+    return stood
 
 
 def after_the_end(evidence: RunEvidence) -> FailureRecord | None:

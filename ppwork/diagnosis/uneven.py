@@ -139,8 +139,9 @@ def uneven(evidence: RunEvidence) -> FailureRecord | None:
 
 
 def _between(record: FailureRecord, chunk: int) -> FailureRecord:
+    call = own_call(record.traceback) or "a collective"
     what = (
-        f"Rank {record.rank} waited in a collective between its answer to chunk {chunk} and the next one, at "
+        f"Rank {record.rank} waited in {call} between its answer to chunk {chunk} and the next one, at "
         f"{record.source}, and not all ranks of its group came."
     )
     check = "do all ranks of that group make the call there? rank 0 is in the default group, too"

@@ -232,3 +232,18 @@ def test_results_of_a_loop_that_differ_are_not_looked_for_where_a_loop_has_nothi
     assert "passes to `reply`" in said
     assert "--digests" not in said
     assert "log" not in said
+
+
+def test_a_mesh_rank_that_waits_between_two_chunks_is_in_that_call_and_not_in_the_next_chunk(run):
+    after = {"call_id": 8, "chunk_index": 8}
+    for rank in (1, 2):
+        came = [Span("receive", "mesh_pg", ZERO, ZERO + MS, **ids) for ids in (AT, after)]
+        spans(run, rank, *came, Span("generate", "main", ZERO, ZERO + MS, **AT))
+    stood(run, 1, "barrier", 43, **AT)
+    stood(run, 2, "all_reduce", 41, 33, **after)
+    found = diagnose(run)
+    assert (
+        "Rank 1 waited in barrier (prog.py:43) between its answer to chunk 7 and the next" in found.sentence
+    )
+    assert "rank 1 waits for rank 2: barrier (prog.py:43)" in found.text
+    assert "rank 2 waits for rank 1: generate of call 8" in found.text
