@@ -12,7 +12,7 @@ from ppwork.diagnosis.nccl import End
 from ppwork.diagnosis.report import ENDED_BY_AGENT, death, killed_by_us, stopped_and_killed
 from ppwork.diagnosis.run_evidence import MEANINGS, RunEvidence
 from ppwork.diagnosis.stacks import Stack, thread_stacks, tracebacks
-from ppwork.diagnosis.uneven import wrong_size
+from ppwork.diagnosis.uneven import aborted_in_collective, wrong_size
 from ppwork.errors import PeerFrozenError, StuckError, named_ranks
 from ppwork.process import FAILED, ORPHANED, SECONDARY, UNWRITABLE
 from ppwork.protocol.bounds import Bounds
@@ -52,7 +52,7 @@ def _inferred_record(evidence: RunEvidence, rank: int) -> FailureRecord | None:
     freeze = _freeze_record(evidence, rank)
     if freeze is not None and "SIGSTOP" in freeze.what:
         return freeze  # the backstop of its watchdog is a clock on the wall, and may fire when it goes on
-    if (sizes := wrong_size(evidence, rank)) is not None:
+    if (sizes := aborted_in_collective(evidence, rank) or wrong_size(evidence, rank)) is not None:
         return replace(sizes, at_ns=evidence.last_sign_ns(rank))
     if (longer := LONGER.search(text)) is not None:
         what = f"Rank {rank} was aborted by gloo: {longer[1]} bytes came into a buffer of {longer[2]}."

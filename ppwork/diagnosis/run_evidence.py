@@ -167,6 +167,11 @@ class RunEvidence:
         return self.plan.topology
 
     @property
+    def of_loop(self) -> bool:
+        """Say whether the ranks ran a loop of one's own: its plan names no stages."""
+        return not self.plan.stage1
+
+    @property
     def torchrun_log(self) -> Path:
         """The file with torchrun's output; of several hosts the first one's."""
         return next(iter(self._printed), self.run_dir / TORCHRUN_LOG)
@@ -255,6 +260,11 @@ class RunEvidence:
         """Return the name of the file with a rank's last stacks, as one says where to look; its log, else."""
         path = stacks_file(self.home(rank), rank)
         return path.name if path.exists() else "its log"
+
+    def last_words_of(self, rank: int) -> list[Path]:
+        """Return the file that shows where a rank was at its end, if it left one: record or stacks."""
+        paths = (failure_file(self.home(rank), rank), stacks_file(self.home(rank), rank))
+        return [path for path in paths if path.exists() and path.stat().st_size][:1]
 
     def signal_of(self, rank: int) -> int:
         """Return the signal that ended a rank by its last stacks; 0: none, or it left no stacks."""

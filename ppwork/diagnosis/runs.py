@@ -16,7 +16,8 @@ The order of evidence, from the surest to the weakest:
    outside of any collective.
 5. Only symptoms, and a mesh rank stood in a collective of a chunk that another one had ended: they made
    different ones, and none is to blame for that. Or all of them stood in one that rank 0 did not make
-   (``uneven``), or rank 0 in one that none of them made (``own_calls``).
+   (``uneven``), or rank 0 in one that none of them made, or mesh ranks in one before their first
+   chunk, or behind their last one, when others had left well (``own_calls``).
 6. Only symptoms: each names its peer, so from symptom to symptom they lead to a rank without a record; else
    it is the one that the others waited for, or the only one without a record. Of a run over several hosts it
    may be a host or the network, and no rank (``hosts``).
@@ -44,7 +45,7 @@ from ppwork.diagnosis.hosts import cause_of_hosts, open_questions
 from ppwork.diagnosis.inferred import inferred_records, record_of, tells_of_a_freeze
 from ppwork.diagnosis.jobs import diagnose_job
 from ppwork.diagnosis.logs import read_job
-from ppwork.diagnosis.own_calls import alone, with_own_call
+from ppwork.diagnosis.own_calls import after_the_end, alone, before_the_first_chunk, with_own_call
 from ppwork.diagnosis.report import death
 from ppwork.diagnosis.run_evidence import RunEvidence
 from ppwork.diagnosis.stacks import IN_THREAD, frames_of, tracebacks
@@ -104,6 +105,8 @@ def diagnose(
             _without_launcher(evidence, exit_code)
             or beside(evidence)
             or alone(evidence, waits)
+            or before_the_first_chunk(evidence)
+            or after_the_end(evidence)
             or uneven(evidence)
             or _inferred_cause(evidence, statements, waits, cause, exit_code)
             or cause
@@ -141,9 +144,13 @@ def _without_launcher(evidence: RunEvidence, exit_code: int | None) -> FailureRe
     return record_of(evidence, NOBODY, "LauncherGone", what, check)
 
 
-def _who_was_silent(waits: tuple[Wait, ...]) -> str:
+def _who_was_silent(evidence: RunEvidence, waits: tuple[Wait, ...]) -> str:
     if awaited := roots(waits):
-        return f"the log of {named_ranks(awaited)}: the others waited for it, and it waited for nobody"
+        words = f"the log of {named_ranks(awaited)}"
+        if not any(map(evidence.log_of, awaited)):  # somebody else's torchrun keeps it, if anybody does
+            left = [path.name for rank in awaited for path in evidence.last_words_of(rank)]
+            words = " and ".join(left) or f"what {named_ranks(awaited)} printed"
+        return f"{words}: the others waited for it, and it waited for nobody"
     return "the last line with `envelope.send` in spans-rank0.jsonl: which chunk was the last to leave?"
 
 
@@ -167,8 +174,8 @@ def _explained(
     hang = any(record.error_type in HANGS for record in (cause, *others))
     stuck = {r.rank for r in (cause, *others) if r.error_type == StuckError.__name__}
     waits = _for_the_cause(waits, cause, evidence, stuck) if hang else ()
-    if cause.check_first == SILENT_PEER_CHECK:
-        cause = replace(cause, check_first=_who_was_silent(waits))  # it asks for a diagnosis, and this is one
+    if cause.check_first == SILENT_PEER_CHECK:  # it asks for a diagnosis, and this is one
+        cause = replace(cause, check_first=_who_was_silent(evidence, waits))
     flights = evidence.flights
     missing = [rank for rank in evidence.topology.mesh_ranks if flights and rank not in flights]
     unknown = tuple(f"which collective rank {rank} was at: it left no flight record" for rank in missing)
@@ -210,10 +217,10 @@ def _odd_results(evidence: RunEvidence) -> tuple[str, ...]:
     """Return a line about results of mesh ranks that were not the same, which fail no run."""
     if not (odd := evidence.odd_results):
         return ()
-    return (
-        f"Mesh ranks returned different results in {named_chunks(odd)}: the leader's were sent. "
-        "Which rank, which tensor: the logs of the mesh ranks, or a run with `--digests`",
-    )
+    where = "Which rank, which tensor: the logs of the mesh ranks, or a run with `--digests`"
+    if evidence.of_loop:
+        where = "Which rank is wrong is not known: print what each of them passes to `reply` there"
+    return (f"Mesh ranks returned different results in {named_chunks(odd)}: the leader's were sent. {where}",)
 
 
 def _unread(evidence: RunEvidence) -> tuple[str, ...]:

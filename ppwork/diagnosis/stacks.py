@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, takewhile
+from pathlib import Path
 
 from ppwork.records.failure import is_users
 
@@ -131,6 +132,24 @@ class Stack:
         named = _CALL.search(users.text) if users and inside else None
         return named[1] if named else ""
 
+    def own_call(self, *, caller: bool = False) -> str:
+        """Return that call with the user's line that made it, as ``barrier (my_loop.py:41)``; or nothing.
+
+        Args:
+            caller: Also say where the function was called that has the line, unless it is the program.
+        """
+        users = self.users
+        if users is None or not self.call:
+            return ""
+        number = self.frames.index(users)
+        if "/torch/" not in self.frames[number + 1].file:
+            return ""  # a call of the plane on the main thread has ppwork's frames first
+        at = f"{Path(users.file).name}:{users.line}"
+        above = self.frames[number - 1] if number else None
+        if caller and above is not None and is_users(above.file) and above.function != "<module>":
+            at += f", called at {Path(above.file).name}:{above.line}"
+        return f"{self.call} ({at})"
+
     @property
     def aside(self) -> bool:
         """Whether it ended a thread or a child, or nothing at all: the process itself went on."""
@@ -223,6 +242,15 @@ def fragments(text: str) -> list[Stack]:
         elif line.strip() and not line.startswith("    "):
             frames = []
     return found
+
+
+def own_call(traceback: str, *, caller: bool = False) -> str:
+    """Return the call of ``torch.distributed`` in which a loop's own line had the error, with that line.
+
+    ``caller``: as of ``Stack.own_call``.
+    """
+    stacks = tracebacks(traceback)
+    return stacks[-1].chain[0].own_call(caller=caller) if stacks else ""
 
 
 def cut_off(text: str) -> list[Frame]:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from ppwork.diagnosis.findings import NOBODY
 from ppwork.diagnosis.logs import LONGER
 from ppwork.diagnosis.run_evidence import QUIET_NS, RunEvidence
+from ppwork.diagnosis.stacks import own_call, thread_stacks
 from ppwork.errors import PeerTimeoutError, named_ranks
 from ppwork.records.difference import beside_stage0, first_difference
 from ppwork.records.failure import FailureRecord
@@ -25,6 +26,21 @@ COMPARE_ALWAYS = (
     "run again with `--compare-collectives -1` (`Plan(compare_collectives=-1)`): it names the call, its "
     "chunk and both ranks"
 )
+IN_LOOP = (
+    "does a rank alone make a collective between `reply` and its next chunk, before the first or behind the "
+    "last? Those of a chunk are compared, those outside of one are not"
+)
+NOT_COMPARED = (
+    "run again without `compare_collectives=0`: calls of a chunk are then compared, and named with both ranks"
+)
+_ABORTED = "Fatal Python error: Aborted"
+
+
+def _advice(evidence: RunEvidence) -> str:
+    """Return what finds the call: a loop has no exchange."""
+    if not evidence.of_loop:
+        return COMPARE_ALWAYS
+    return IN_LOOP if evidence.plan.compare_collectives else NOT_COMPARED
 
 
 def ledger_difference(evidence: RunEvidence) -> FailureRecord | None:
@@ -72,7 +88,34 @@ def wrong_size(evidence: RunEvidence, rank: int) -> FailureRecord | None:
         f"The mesh ranks passed different sizes to one collective of chunk {chunk}: gloo brought {longer[1]} "
         f"bytes to rank {rank}, which expected {longer[2]}, and aborted it. Which rank is wrong is not known."
     )
-    return _record(what, COMPARE_ALWAYS, {"group": "tp_pg", "call_id": call, "chunk_index": chunk})
+    return _record(what, _advice(evidence), {"group": "tp_pg", "call_id": call, "chunk_index": chunk})
+
+
+def aborted_in_collective(evidence: RunEvidence, rank: int) -> FailureRecord | None:
+    """Return what it means that a rank was aborted while its main thread stood in a collective of its loop.
+
+    gloo does that with who is sent more than it expects; its thread has no Python, so nobody's is current.
+    """
+    stacks = [stack for stack in thread_stacks(evidence.text_of(rank)) if stack.error == _ABORTED]
+    call = stacks[-1].own_call(caller=True) if stacks else ""
+    if not call or not evidence.of_loop or any(stack.current for stack in stacks):
+        return None
+    longer = LONGER.search(evidence.text_of(rank))
+    sizes = (
+        f"{longer[1]} bytes came where it expected {longer[2]}"
+        if longer is not None
+        else ("it does that with a rank that is sent more bytes than it expects")
+    )
+    what = f"gloo aborted rank {rank} in {call}: {sizes}. "
+    others = {
+        record.rank: other
+        for record in evidence.records
+        if (other := own_call(record.traceback, caller=True))
+    }
+    what += "".join(f"Rank {other} was in {theirs}. " for other, theirs in sorted(others.items()))
+    what += "The ranks of that group made different collectives, or passed different sizes to one; which "
+    what += "rank is wrong is not known."
+    return _record(what, _advice(evidence), evidence.ids_of(rank))
 
 
 def uneven(evidence: RunEvidence) -> FailureRecord | None:
@@ -96,8 +139,9 @@ def uneven(evidence: RunEvidence) -> FailureRecord | None:
 
 
 def _between(record: FailureRecord, chunk: int) -> FailureRecord:
+    call = own_call(record.traceback) or "a collective"
     what = (
-        f"Rank {record.rank} waited in a collective between its answer to chunk {chunk} and the next one, at "
+        f"Rank {record.rank} waited in {call} between its answer to chunk {chunk} and the next one, at "
         f"{record.source}, and not all ranks of its group came."
     )
     check = "do all ranks of that group make the call there? rank 0 is in the default group, too"
@@ -122,7 +166,7 @@ def _apart(evidence: RunEvidence, rank: int, other: int, call: int) -> FailureRe
             f"in collective {mine.number} ({mine.kind}) of the same chunk: in it or before, rank "
             f"{other if theirs.number < mine.number else rank} left one out, or the other made one more."
         )
-    return _record(what, COMPARE_ALWAYS, {"group": "tp_pg", "call_id": call, "chunk_index": chunk})
+    return _record(what, _advice(evidence), {"group": "tp_pg", "call_id": call, "chunk_index": chunk})
 
 
 def _at(evidence: RunEvidence, rank: int) -> Collective | None:

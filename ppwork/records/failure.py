@@ -26,6 +26,9 @@ _LIBRARY = re.compile(
 )
 _COMPILED = re.compile(r"/torchinductor[_/]|/c[0-9a-z]{51}\.py$")
 """Files that torch's compiler wrote."""
+OF_RANK = "this rank's log"
+STACKS_IN_LOG = f"the stacks of all threads at the end of {OF_RANK}"
+"""Where to look first at a rank that is stuck; without a log its record has the stack."""
 SYMPTOMS = (TerminalNotice, PeerLostError, PeerTimeoutError)
 """Errors that say a peer is gone: the rank that made it go has the cause, if it could still speak.
 
@@ -64,7 +67,7 @@ def record_of(
     last_instants: dict[str, dict[str, Any]],
     *,
     where: Mapping[str, Any] | None = None,
-    log: str = "this rank's log",
+    log: str = "",
 ) -> FailureRecord:
     """Make the record of an error on this rank, now.
 
@@ -73,18 +76,22 @@ def record_of(
         rank: This one.
         last_instants: Of the recorder.
         where: Where the rank was, for an error that is not ours.
-        log: Where its traceback is.
+        log: The file with its traceback or stack, where this rank has no log.
     """
     message = error
     if not isinstance(message, PPWorkError):
-        check_first = "; ".join([*map(str, getattr(error, "__notes__", ())), f"the traceback in {log}"])
+        notes = map(str, getattr(error, "__notes__", ()))
+        check_first = "; ".join([*notes, f"the traceback in {log or OF_RANK}"])
         message = PPWorkError(message_of(error), where=where, check_first=check_first)
+    check_first = message.check_first
+    if log:
+        check_first = check_first.replace(STACKS_IN_LOG, f"the stack in {log}")
     return FailureRecord(
         rank=rank,
         error_type=type(error).__name__,
         what=legible(message.what),
         where={"rank": rank, **message.where},
-        check_first=legible(message.check_first),
+        check_first=legible(check_first),
         symptom=any(map(_is_symptom, _chain(error))),
         at_ns=time.monotonic_ns(),
         traceback=legible("".join(traceback.format_exception(error))),

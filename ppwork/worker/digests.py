@@ -39,6 +39,7 @@ WHOLE = struct.Struct("<II")
 """Number of tensors, and one digest over all: what is exchanged while nothing differs."""
 LOOKED_AT_BYTES = 1 << 20
 """Of a tensor that is looked at without ``digests``, at most: half a millisecond."""
+IN_SUMMARY = "Later chunks are in the summary; --digests compares all bytes of each tensor"
 
 log = logging.getLogger(__name__)
 
@@ -146,7 +147,9 @@ def sampled(tensors: Mapping[str, Any]) -> int:
     return digest
 
 
-def tell_apart(shared: SharedCalls, ids: Ids, odd: Sequence[int], recorder: Recorder) -> None:
+def tell_apart(
+    shared: SharedCalls, ids: Ids, odd: Sequence[int], recorder: Recorder, later: str = IN_SUMMARY
+) -> None:
     """Warn that this rank and others returned other results for a chunk; the log has it once for each rank.
 
     Args:
@@ -154,14 +157,15 @@ def tell_apart(shared: SharedCalls, ids: Ids, odd: Sequence[int], recorder: Reco
         ids: Of the chunk.
         odd: The other ranks.
         recorder: Gets each of the chunks.
+        later: Where the other chunks are, as a sentence.
     """
     recorder.instant(RESULTS_DIFFER, ids=ids.where())
     if not shared.told.issuperset(odd):
         shared.told.update(odd)
         log.warning(
             "results of chunk %d differ: a sample of what rank %d returned is not what %s returned; the "
-            "leader's are sent. Later chunks are in the summary; --digests compares all bytes of each tensor",
-            ids.chunk_index, shared.rank, named_ranks(odd),
+            "leader's are sent. %s",
+            ids.chunk_index, shared.rank, named_ranks(odd), later,
         )  # fmt: skip
 
 

@@ -93,7 +93,7 @@ class FailureWriter:
                 self._rank,
                 self._recorder.last_instants(),
                 where=where,
-                log="this rank's log" if has_log else failure_file(self.run_dir, self._rank).name,
+                log="" if has_log else failure_file(self.run_dir, self._rank).name,
             )
             if source or stack:
                 record = msgspec.structs.replace(record, source=source, traceback=stack)

@@ -27,6 +27,8 @@ from ppwork.worker.contract import name_tensors
 from ppwork.worker.digests import sampled, tell_apart
 from ppwork.worker.shared_calls import SharedCalls
 
+_LATER = "`ppwork diagnose` on the run folder tells of later chunks"
+
 
 class OwnLoop:
     """Records a loop's spans, shows its step to the watchdog, and lays its collectives beside the others'.
@@ -160,7 +162,7 @@ class OwnLoop:
         if self.calls is not None:
             digest, self._digest = self._digest, 0
             if odd := self.calls.end(digest):
-                tell_apart(self.calls, ids, odd, self._recorder)
+                tell_apart(self.calls, ids, odd, self._recorder, _LATER)
         if self._chunks:  # a loop that receives ahead
             self._begin_chunk()
 

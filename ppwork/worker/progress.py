@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from ppwork.errors import StuckError
 from ppwork.protocol.bounds import Bounds
+from ppwork.records.failure import STACKS_IN_LOG
 from ppwork.records.pulse import PulseState
 from ppwork.records.spans import IMPORT, JOIN, WhichChunk
 
@@ -198,7 +199,7 @@ class Progress:
     def _past_bound(self, activity: Activity | None, *, at_work: bool) -> StuckError | None:
         bounds = self._bounds
         where = {} if activity is None else activity.which or {}
-        stacks = "the stacks of all threads at the end of this rank's log"
+        stacks = STACKS_IN_LOG
         if activity is not None and starting(activity):
             if self.own_s <= bounds.start_s:
                 return None

@@ -62,6 +62,8 @@ def end_in_c(case):
 
 
 def serve(plane, case):
+    if case == "mesh waits first for all":
+        dist.barrier()  # BEFORE: rank 0 does not come
     for chunk in plane.chunks():
         if chunk.ids.chunk_index == BAD and case.startswith(plane.role):
             if case.endswith("raises"):
@@ -81,6 +83,8 @@ def serve(plane, case):
                 continue
         dist.all_reduce(chunk.tensors["x"], group=plane.groups["tp_pg"])  # SUM
         plane.reply({"x": chunk.tensors["x"]}, copy=True)
+    if case == "mesh waits behind":
+        dist.barrier()  # BEHIND: rank 0 leaves
 
 
 if __name__ == "__main__":

@@ -290,6 +290,25 @@ def test_a_collective_of_rank_0_before_its_first_send_is_named(tmp_path, start_r
     assert f"  rank 0 waits for ranks 1 and 2: {call}" in found.text
 
 
+@pytest.mark.parametrize(
+    ("case", "mark", "when"),
+    [
+        ("mesh waits first for all", "# BEFORE", "before their first chunk, and rank 0 did not come."),
+        ("mesh waits behind", "# BEHIND", "after the last chunk (7), and rank 0 did not come: it had left"),
+    ],
+)
+def test_a_collective_of_the_mesh_outside_of_the_stream_is_named_with_its_line(
+    tmp_path, start_ranks, case, mark, when
+):
+    """Rank 0 was called the failed one, or a chunk that had not begun."""
+    run_dir, line = tmp_path / "run", LINES[mark]
+    start_ranks([[str(SUPPORT / "bad_loops.py"), case, str(run_dir)]] * 3).wait()
+    found = pp.diagnose(run_dir)
+    assert found.cause.error_type == "CollectiveMismatch"
+    assert f"Ranks 1 and 2 waited in barrier ({line}) {when}" in found.sentence
+    assert found.text.splitlines()[0].endswith(f"{line}, in serve")
+
+
 def test_a_group_that_one_rank_alone_makes_is_ended_with_its_line(tmp_path, start_ranks, capfd):
     """The other mesh rank waits for it in a sum, and their bounds would pass first."""
     run_dir = tmp_path / "run"

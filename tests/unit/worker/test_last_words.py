@@ -8,7 +8,8 @@ import pytest
 
 from ppwork.errors import PeerLostError, PPWorkError, RecordError, StuckError
 from ppwork.process import FAILED, SECONDARY, STUCK, UNWRITABLE
-from ppwork.records.failure import read_records
+from ppwork.records.failure import STACKS_IN_LOG, read_records
+from ppwork.records.run import log_file
 from ppwork.records.spans import Recorder
 from ppwork.worker import last_words
 from ppwork.worker.last_words import FailureWriter
@@ -52,6 +53,18 @@ def test_source_and_stack_stand_in_for_a_traceback(words, tmp_path):
     words.write(StuckError("x"), source="a.py:3", stack="the stack")
     (record,) = read_records(tmp_path, 2)
     assert (record.source, record.traceback) == ("a.py:3", "the stack")
+
+
+def test_a_rank_that_is_stuck_is_looked_for_in_the_file_that_has_its_stack(words, tmp_path):
+    """A torchrun of one's own keeps no log of ours."""
+    check = f"{STACKS_IN_LOG}: a loop without an end?"
+    words.write(StuckError("x", check_first=check), stack="the stack")
+    (record,) = read_records(tmp_path, 2)
+    assert record.check_first == "the stack in failure-rank1.json: a loop without an end?"
+    log_file(tmp_path, 2).touch()
+    of_ours = FailureWriter(tmp_path, 2, Recorder(None))
+    of_ours.write(StuckError("x", check_first=check), stack="the stack")
+    assert of_ours.record.check_first == check
 
 
 def test_what_else_is_left_behind_comes_after_the_record(words, tmp_path):
