@@ -309,8 +309,8 @@ def load_stage(path: str, methods: tuple[str, ...], *, search: Path | None = Non
         )
     missing = [name for name in methods if not callable(getattr(stage, name, None))]
     if missing:
-        near = next(filter(None, (_misspelt(stage, name) for name in missing)), None)
-        hint = f"did you mean it by {near!r}? " if near else ""
+        slip = next(filter(None, (_misspelt(stage, name) for name in missing)), None)
+        hint = f"did you mean it by {slip!r}? " if slip else ""
         raise PlanError(
             f"The stage {path!r} lacks the contract's methods {', '.join(missing)}.",
             check_first=f"{hint}a stage needs {', '.join(methods)}; `ppwork new` writes an example",

@@ -58,6 +58,7 @@ from ppwork.records.failure import FailureRecord, first_cause
 from ppwork.records.flight import differences
 from ppwork.records.run import TORCHRUN_LOG, FinishedProgram
 from ppwork.records.spans import Instant
+from ppwork.timeline.measures import cuts_without_reset
 
 HANGS = ("PeerTimeoutError", "PeerFrozenError", "StuckError", "PastLimit")
 """Failures after which it matters who waited for whom, and that all ranks were still before."""
@@ -189,7 +190,7 @@ def _explained(
 
 def _beside(evidence: RunEvidence) -> tuple[str, ...]:
     """Return a line about each thing that fails no run by itself."""
-    return (*_odd_results(evidence), *_dead_threads(evidence))
+    return (*_odd_results(evidence), *_useless_cuts(evidence), *_dead_threads(evidence))
 
 
 def _dead_threads(evidence: RunEvidence) -> tuple[str, ...]:
@@ -214,6 +215,13 @@ def _odd_results(evidence: RunEvidence) -> tuple[str, ...]:
         f"Mesh ranks returned different results in {named_chunks(odd)}: the leader's were sent. "
         "Which rank, which tensor: the logs of the mesh ranks, or a run with `--digests`",
     )
+
+
+def _useless_cuts(evidence: RunEvidence) -> tuple[str, ...]:
+    """Return a line about cuts that came to a generator without ``reset_cache``: results may be wrong."""
+    if not (cuts := cuts_without_reset(evidence.entries)):
+        return ()
+    return (f"At the cut of {named_chunks(cuts)} nothing was reset: the generator has no `reset_cache`",)
 
 
 def _unread(evidence: RunEvidence) -> tuple[str, ...]:

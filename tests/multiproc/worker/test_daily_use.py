@@ -78,6 +78,21 @@ def test_outputs_are_there_and_two_runs_are_compared(run, tmp_path):
     assert run.timeline(again).finding == run.timeline(str(again.run_dir)).finding
 
 
+def test_a_cut_that_reaches_a_generator_without_reset_cache_is_told(run, tmp_path):
+    """Its results may be wrong, and one process computes the same wrong ones."""
+    cut = pp.launch(run.plan.replace(hard_cuts=(1, 3), keep_outputs=False), out=tmp_path / "cut")
+    assert cut.summary["cuts_without_reset"] == [1, 3]
+    text = "at chunks 1 and 3 nothing was reset: the generator has no reset_cache"
+    assert dict(rows_of(cut))["cuts"] == text
+    assert "At the cut of chunks 1 and 3 nothing was reset" in pp.diagnose(cut).text
+    for rank in run.plan.topology.mesh_ranks:
+        lines = log_file(cut.run_dir, rank).read_text().splitlines()
+        (line,) = [line for line in lines if "nothing was reset" in line]
+        assert "WARNING" in line
+        assert line.endswith("chunk 1 came with a cut, and Doubled has no reset_cache: nothing was reset")
+    assert "cuts_without_reset" not in run.summary
+
+
 CELL = """
 import torch
 
