@@ -54,10 +54,11 @@ from ppwork.errors import PeerTimeoutError, PlanError, StuckError, named_chunks,
 from ppwork.plan import Plan
 from ppwork.process import PAST_LIMIT, STOPPED, TORCHRUN_HUNG, TORCHRUN_STOPPED
 from ppwork.protocol.backend_errors import SILENT_PEER_CHECK, without_noise
+from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.failure import FailureRecord, first_cause
 from ppwork.records.flight import differences
 from ppwork.records.run import TORCHRUN_LOG, FinishedProgram
-from ppwork.records.spans import Instant
+from ppwork.records.spans import EMPTY, NO_CHUNK, Instant
 from ppwork.timeline.measures import cuts_without_reset
 
 HANGS = ("PeerTimeoutError", "PeerFrozenError", "StuckError", "PastLimit")
@@ -190,7 +191,8 @@ def _explained(
 
 def _beside(evidence: RunEvidence) -> tuple[str, ...]:
     """Return a line about each thing that fails no run by itself."""
-    return (*_odd_results(evidence), *_useless_cuts(evidence), *_dead_threads(evidence))
+    empty = [EMPTY for e in evidence.entries.get(STAGE0_RANK, []) if e.name == NO_CHUNK]
+    return (*empty, *_odd_results(evidence), *_useless_cuts(evidence), *_dead_threads(evidence))
 
 
 def _dead_threads(evidence: RunEvidence) -> tuple[str, ...]:

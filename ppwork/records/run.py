@@ -21,7 +21,7 @@ from ppwork.errors import PlanError, RecordError, RunFailed, named_chunks
 from ppwork.plan import Plan
 from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.files import read_json, write_whole
-from ppwork.records.spans import Entry, Instant, Span, read_entries
+from ppwork.records.spans import EMPTY, NO_CHUNK, Entry, Instant, Span, read_entries
 from ppwork.records.threads import dead_threads
 
 if TYPE_CHECKING:
@@ -297,6 +297,8 @@ def _fewer(finished: Run) -> str:
 def _warnings(finished: Run) -> list[tuple[str, str]]:
     """Return name and text of each line about what fails no run by itself."""
     rows, summary = [], finished.summary
+    if summary.get("chunks") == 0 and any(e.name == NO_CHUNK for e in finished.entries(STAGE0_RANK)):
+        rows.append(("empty", EMPTY))
     if odd := odd_results(summary):
         text = (
             f"of {named_chunks(odd)} differed on the mesh; the leader's were sent; see the mesh ranks' logs"

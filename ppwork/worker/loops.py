@@ -19,7 +19,7 @@ import torch
 
 from ppwork.plan import Plan
 from ppwork.protocol.envelope import CONTEXT_PREFIX, ChunkPlan, PPAction, PPEnvelope, PPResult
-from ppwork.records.spans import NOTHING_RESET, SOURCE_MS, STAGE1_MS, WhichChunk
+from ppwork.records.spans import EMPTY, NO_CHUNK, NOTHING_RESET, SOURCE_MS, STAGE1_MS, WhichChunk
 from ppwork.runtime import FollowerPlane, LeaderPlane, MeshPlane, Stage0Plane
 from ppwork.runtime.plane import Timed
 from ppwork.stage import Chunk, Emission, Generator, Pause, Result, Stage0, Tensors
@@ -191,6 +191,9 @@ class Stage0Steps:
             return False
         if chunk is None:
             self._chunks = index
+            if index == 0:
+                self.plane.recorder.instant(NO_CHUNK, ids=which)
+                log.warning(EMPTY)
             return False
         self._encoded.append(Encoded(index, chunk, recompute, start_ns, time.monotonic_ns()))
         self._next += 1
