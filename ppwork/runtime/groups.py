@@ -169,7 +169,9 @@ class Groups:
         self.seat.end()
 
 
-def join(plan: PipelinePlan, seat: Seat, mesh: DeviceMesh | None = None) -> Groups:
+def join(
+    plan: PipelinePlan, seat: Seat, mesh: DeviceMesh | None = None, *, keeps_records: bool = False
+) -> Groups:
     """Bring this rank up: device, parity, groups, warm links. From here on it dies with its torchrun.
 
     Args:
@@ -177,11 +179,12 @@ def join(plan: PipelinePlan, seat: Seat, mesh: DeviceMesh | None = None) -> Grou
         seat: ``Seat.here()``.
         mesh: The mesh ranks as a ``DeviceMesh`` of one dimension, on each of them; then its group is
             ``tp_pg``, with the plan's bound until the groups are closed. Rank 0's is not looked at.
+        keeps_records: Whether this rank has a run folder, which all have or none.
 
     Raises:
         PlanError: World size, device, driver, a variable or ``mesh`` do not fit the plan (every rank, after
             parity); too few devices (the ranks of that host); as ``Seat.begin`` (that rank, at once).
-        ParityError: Ranks differ in plan or environment (every rank, same text).
+        ParityError: Ranks differ in plan, environment or ``keeps_records`` (every rank, same text).
         PeerTimeoutError: A rank did not come in time (every rank that came).
         RemoteProtocolError: A stranger has taken a peer's place (the rank that it talks to).
 
@@ -194,7 +197,7 @@ def join(plan: PipelinePlan, seat: Seat, mesh: DeviceMesh | None = None) -> Grou
     session = seat.begin()
     hold_torchrun()
     try:
-        agreed = _agree(plan, seat, session, mesh)
+        agreed = _agree(plan, seat, session, mesh, "given" if keeps_records else "none")
     except BaseException:
         seat.end()
         raise
@@ -202,7 +205,7 @@ def join(plan: PipelinePlan, seat: Seat, mesh: DeviceMesh | None = None) -> Grou
 
 
 def _agree(
-    plan: PipelinePlan, seat: Seat, session: int, mesh: DeviceMesh | None
+    plan: PipelinePlan, seat: Seat, session: int, mesh: DeviceMesh | None, run_dir: str
 ) -> tuple[torch.device, float, Store]:
     """Return this rank's device, bound and store, once all ranks agree; nothing has been made."""
     rank, world_size = seat.rank, seat.world_size
@@ -212,6 +215,7 @@ def _agree(
     timeout_s = bring_up_timeout_s(plan)
     store = open_store(seat, session, timeout_s)
     here = {"version.torch": str(torch.__version__), "device": device.type, "sequential": why_sequential}
+    here["run_dir"] = run_dir
     here["mesh"] = None if rank == 0 else _described(mesh)
     facts = facts_of(plan, os.environ, **here)
     secret = given_secret()

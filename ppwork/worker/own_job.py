@@ -83,9 +83,9 @@ def join(
             ``threads_per_rank``, unless the job has a default group of its own.
         run_dir: Folder for plan, spans, pulses, failure records and summary, the same for all ranks, new or
             empty; they are written from the moment at which all ranks have joined. Hosts that do not share it
-            have one each, with the records of their own ranks. ``None``: nothing is kept, and no watchdog
-            runs; what a loop must not call is refused all the same. Each pipeline of a job, and each
-            session, has its own.
+            have one each, with the records of their own ranks. ``None``, on all ranks or none: nothing is
+            kept, and no watchdog runs; what a loop must not call is refused all the same. Each pipeline of a
+            job, and each session, has its own.
         ranks: Those of this pipeline, as ranks of the job, ascending: stage 0, then the mesh; default: all.
             In folder and errors they count from 0. Other ranks of the job do not take part.
         mesh: The mesh ranks as a ``DeviceMesh`` of the caller's, on each of them: what stages sum over, and
@@ -116,14 +116,15 @@ def join(
         os.environ[THREADS_VARIABLE] = str(plan.threads_per_rank)
         torch.set_num_threads(plan.threads_per_rank)
     if run_dir is None:
-        with PPControlPlane.join(plan, ranks=ranks, mesh=mesh) as plane, OwnLoop.of(plane) as plane.watch:
+        groups = join_groups(plan, seat, mesh)
+        with PPControlPlane.join(plan, groups=groups) as plane, OwnLoop.of(plane) as plane.watch:
             yield plane
         return
     rank, folder = seat.rank, Path(run_dir).absolute()
     if rank == STAGE0_RANK:
         new_run_dir(folder, "run_dir")
     os.environ.setdefault(NCCL_DUMP_VARIABLE, str(folder / "nccl-trace-rank"))
-    groups = join_groups(plan, seat, mesh)
+    groups = join_groups(plan, seat, mesh, keeps_records=True)
     if rank == STAGE0_RANK:  # not before: a start that is refused leaves the folder as it was
         plan.save(new_run_dir(folder, "run_dir"), joined=True)
     if seat.job_rank != rank:
