@@ -71,6 +71,10 @@ def test_step_returns_tensors_by_name(returned, said):
     ("chunk", "said"),
     [
         (Chunk({"x": X}, metadata=["a cat"]), "metadata by name; it returned a list."),
+        (
+            Chunk({"x": X}, metadata=Emission(X)),
+            "metadata by name; it returned a dataclass Emission, which `dataclasses.asdict` makes a dict.",
+        ),
         (Chunk({"x": X}, hard_cut=1), "True or False as a chunk's hard_cut; it returned 1."),
         (Chunk({"x": X}, flush="yes"), "True or False as a chunk's flush; it returned 'yes'."),
         (Chunk({"x": X}, steps=0), "1 to 10000 as a chunk's steps, or None; it returned 0."),
