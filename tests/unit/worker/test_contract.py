@@ -294,7 +294,7 @@ def test_a_method_that_cannot_be_called_is_refused_when_the_stage_is_loaded_with
 
 SLIPS = {
     "reset_cache": ("reset_cahce", "reset_cach", "reset_cacche", "reset_cacha", "resetcache"),
-    "finish": ("fiinsh", "fnish", "finnish"),
+    "finish": ("fiinsh", "finih", "finnish"),
     "context_frames": ("context_frame",),
     "recompute": ("recompte",),
     "replicated": ("replictaed",),
