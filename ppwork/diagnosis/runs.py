@@ -57,8 +57,8 @@ from ppwork.protocol.backend_errors import SILENT_PEER_CHECK, without_noise
 from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.failure import FailureRecord, first_cause
 from ppwork.records.flight import differences
-from ppwork.records.run import TORCHRUN_LOG, FinishedProgram
-from ppwork.records.spans import EMPTY, NO_CHUNK, Instant
+from ppwork.records.run import EMPTY, NO_CHUNK, TORCHRUN_LOG, FinishedProgram
+from ppwork.records.spans import Instant
 from ppwork.timeline.measures import cuts_without_reset
 
 HANGS = ("PeerTimeoutError", "PeerFrozenError", "StuckError", "PastLimit")

@@ -21,7 +21,7 @@ from ppwork.errors import PlanError, RecordError, RunFailed, named_chunks
 from ppwork.plan import Plan
 from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.files import read_json, write_whole
-from ppwork.records.spans import EMPTY, NO_CHUNK, Entry, Instant, Span, read_entries
+from ppwork.records.spans import Entry, Instant, Span, read_entries
 from ppwork.records.threads import dead_threads
 
 if TYPE_CHECKING:
@@ -38,7 +38,12 @@ NUMPY_NAMES |= {f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)}
 ODD_RESULTS = "results_differ"
 """Key of a summary, where mesh ranks returned different results: the chunks."""
 NOTHING_RESET = "cuts_without_reset"
-"""Key of a summary, where a cut came to a generator without ``reset_cache``: the chunks."""
+"""Key of a summary, where a cut came to a generator without ``reset_cache``: the chunks. And the instant of a
+mesh rank at each of them."""
+NO_CHUNK = "stream.empty"
+"""Rank 0's instant: ``encode`` returned ``None`` for the first chunk, so the stream had none."""
+EMPTY = "encode returned None for chunk 0, which ends the stream: a forgotten `return`?"
+"""What is said of it."""
 VERIFY_FILE = "verify.json"
 END_FILE = "launch.json"
 NO_CHUNKS = (

@@ -13,7 +13,8 @@ from itertools import pairwise
 import msgspec
 
 from ppwork.protocol.topology import STAGE0_RANK
-from ppwork.records.spans import FIGURES, NOTHING_RESET, RESULTS_DIFFER, SOURCE_MS, STAGE1_MS, Entry, Instant
+from ppwork.records.run import NOTHING_RESET
+from ppwork.records.spans import FIGURES, RESULTS_DIFFER, SOURCE_MS, STAGE1_MS, Entry, Instant
 from ppwork.timeline.chunks import STAGE0_SPANS, chunk_durations, emissions, steps_of
 
 FLOOR_MS = 1.0

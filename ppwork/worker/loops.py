@@ -19,7 +19,8 @@ import torch
 
 from ppwork.plan import Plan
 from ppwork.protocol.envelope import CONTEXT_PREFIX, ChunkPlan, PPAction, PPEnvelope, PPResult
-from ppwork.records.spans import EMPTY, NO_CHUNK, NOTHING_RESET, SOURCE_MS, STAGE1_MS, WhichChunk
+from ppwork.records.run import EMPTY, NO_CHUNK, NOTHING_RESET
+from ppwork.records.spans import SOURCE_MS, STAGE1_MS, WhichChunk
 from ppwork.runtime import FollowerPlane, LeaderPlane, MeshPlane, Stage0Plane
 from ppwork.runtime.plane import Timed
 from ppwork.stage import Chunk, Emission, Generator, Pause, Result, Stage0, Tensors

@@ -124,7 +124,7 @@ def join(
     if rank == STAGE0_RANK:
         new_run_dir(folder, "run_dir")
     os.environ.setdefault(NCCL_DUMP_VARIABLE, str(folder / "nccl-trace-rank"))
-    groups = join_groups(plan, seat, mesh, keeps_records=True)
+    groups = join_groups(plan, seat, mesh, run_dir="given")
     if rank == STAGE0_RANK:  # not before: a start that is refused leaves the folder as it was
         plan.save(new_run_dir(folder, "run_dir"), joined=True)
     if seat.job_rank != rank:
