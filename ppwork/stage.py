@@ -250,12 +250,16 @@ CALLED_WITH = {
     "finish": (),
     "reset_cache": (),
     "recompute": ("context_frames",),
+    "replicated": (),
     "step": ("tensors", "step_index", "num_steps"),
 }
 """What each method is called with, by place."""
 OFFERED = {"decode": ("metadata", "result_metadata"), "step": ("metadata",)}
 """By name, where the method has such a parameter."""
-_OPTIONAL = {STAGE0_METHODS: ("context_frames", "finish"), STAGE1_METHODS: ("reset_cache", "recompute")}
+_OPTIONAL = {
+    STAGE0_METHODS: ("context_frames", "finish"),
+    STAGE1_METHODS: ("reset_cache", "recompute", "replicated"),
+}
 
 
 def load_stage(path: str, methods: tuple[str, ...], *, search: Path | None = None) -> type:
@@ -305,9 +309,11 @@ def load_stage(path: str, methods: tuple[str, ...], *, search: Path | None = Non
         )
     missing = [name for name in methods if not callable(getattr(stage, name, None))]
     if missing:
+        slip = next(filter(None, (_misspelt(stage, name) for name in missing)), None)
+        hint = f"did you mean it by {slip!r}? " if slip else ""
         raise PlanError(
             f"The stage {path!r} lacks the contract's methods {', '.join(missing)}.",
-            check_first=f"a stage needs {', '.join(methods)}; `ppwork new` writes an example",
+            check_first=f"{hint}a stage needs {', '.join(methods)}; `ppwork new` writes an example",
         )
     _check_constructor(path, stage)
     check_methods(stage, methods)
@@ -315,17 +321,25 @@ def load_stage(path: str, methods: tuple[str, ...], *, search: Path | None = Non
 
 
 def check_methods(stage: type, methods: tuple[str, ...]) -> None:
-    """Refuse a stage with a method that cannot be called as the runtime will, by its signature.
+    """Refuse a stage with a method that cannot be called as the runtime will, by its signature or its name.
 
     Args:
         stage: Its class.
         methods: ``STAGE0_METHODS`` or ``STAGE1_METHODS``; those that have defaults are looked at, too.
 
     Raises:
-        PlanError: Names the method, with file and line.
+        PlanError: Names the method, with file and line; also one that would never be called, as its name is
+            that of an optional one but for a slip.
     """
     for name in (*methods, *_OPTIONAL.get(methods, ())):
         method = inspect.getattr_static(stage, name, None)
+        if method is None and (slip := _misspelt(stage, name)):
+            code = inspect.getattr_static(stage, slip).__code__
+            raise PlanError(
+                f"The stage has no {name}, which is optional, and {stage.__qualname__}.{slip} would never be "
+                f"called, {code.co_filename}:{code.co_firstlineno}.",
+                check_first=f"did you mean {name!r}? If not, give {slip!r} a name less close to it",
+            )
         if not inspect.isfunction(method):
             continue  # a default, or something that Python alone knows how to call
         signature = inspect.signature(method, follow_wrapped=False)
@@ -341,6 +355,35 @@ def check_methods(stage: type, methods: tuple[str, ...]) -> None:
                 f"{name}{signature}, {at}: {error}.",
                 check_first=f"write `def {name}({', '.join(['self', *CALLED_WITH[name]])}):`{may}",
             ) from None
+
+
+def _misspelt(stage: type, name: str) -> str | None:
+    """Return the public method of a class whose name differs from the contract's by a slip of the hand."""
+    return next(
+        (
+            given
+            for given in dir(stage)
+            if not given.startswith("_")
+            and _is_slip(given, name)
+            and inspect.isfunction(inspect.getattr_static(stage, given))
+        ),
+        None,
+    )
+
+
+def _is_slip(given: str, meant: str) -> bool:
+    """Say whether a name has letters of another one swapped, one of them missing, wrong or doubled.
+
+    No measure of likeness: ``finished`` is more like ``finish`` than ``fiinsh`` is, and is another word.
+    """
+    if given == meant:
+        return False
+    if len(given) == len(meant):
+        return sorted(given) == sorted(meant) or sum(a != b for a, b in zip(given, meant, strict=True)) == 1
+    if len(given) == len(meant) - 1:
+        return any(meant[:at] + meant[at + 1 :] == given for at in range(len(meant)))
+    doubled = [at for at in range(1, len(given)) if given[at] == given[at - 1]]
+    return any(given[:at] + given[at + 1 :] == meant for at in doubled)
 
 
 def _check_constructor(path: str, stage: type) -> None:

@@ -50,7 +50,7 @@ MUTATIONS = (
     ),
     Mutation(
         "blocked-host", "F21", "ppwork/runtime/groups.py",
-        "if why_sequential is not None:", "if False:",
+        "if sequential is not None:", "if False:",
         (f"{UNIT}/runtime/test_groups.py::"
          "test_what_blocks_the_host_is_refused_on_all_ranks_where_chunks_overlap[2]",),
     ),

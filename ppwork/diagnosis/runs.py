@@ -55,10 +55,12 @@ from ppwork.errors import PeerTimeoutError, PlanError, StuckError, named_chunks,
 from ppwork.plan import Plan
 from ppwork.process import PAST_LIMIT, STOPPED, TORCHRUN_HUNG, TORCHRUN_STOPPED
 from ppwork.protocol.backend_errors import SILENT_PEER_CHECK, without_noise
+from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.failure import FailureRecord, first_cause
 from ppwork.records.flight import differences
-from ppwork.records.run import TORCHRUN_LOG, FinishedProgram
+from ppwork.records.run import EMPTY, NO_CHUNK, TORCHRUN_LOG, FinishedProgram
 from ppwork.records.spans import Instant
+from ppwork.timeline.measures import cuts_without_reset
 
 HANGS = ("PeerTimeoutError", "PeerFrozenError", "StuckError", "PastLimit")
 """Failures after which it matters who waited for whom, and that all ranks were still before."""
@@ -196,7 +198,8 @@ def _explained(
 
 def _beside(evidence: RunEvidence) -> tuple[str, ...]:
     """Return a line about each thing that fails no run by itself."""
-    return (*_odd_results(evidence), *_dead_threads(evidence))
+    empty = [EMPTY for e in evidence.entries.get(STAGE0_RANK, []) if e.name == NO_CHUNK]
+    return (*empty, *_odd_results(evidence), *_useless_cuts(evidence), *_dead_threads(evidence))
 
 
 def _dead_threads(evidence: RunEvidence) -> tuple[str, ...]:
@@ -221,6 +224,13 @@ def _odd_results(evidence: RunEvidence) -> tuple[str, ...]:
     if evidence.of_loop:
         where = "Which rank is wrong is not known: print what each of them passes to `reply` there"
     return (f"Mesh ranks returned different results in {named_chunks(odd)}: the leader's were sent. {where}",)
+
+
+def _useless_cuts(evidence: RunEvidence) -> tuple[str, ...]:
+    """Return a line about cuts that came to a generator without ``reset_cache``: results may be wrong."""
+    if not (cuts := cuts_without_reset(evidence.entries)):
+        return ()
+    return (f"At the cut of {named_chunks(cuts)} nothing was reset: the generator has no `reset_cache`",)
 
 
 def _unread(evidence: RunEvidence) -> tuple[str, ...]:

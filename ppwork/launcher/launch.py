@@ -32,6 +32,7 @@ from ppwork.process import PAST_LIMIT, STOPPED, TORCHRUN_STOPPED
 from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK
 from ppwork.records.hosts import HostsRecord
 from ppwork.records.run import (
+    NOTHING_RESET,
     ODD_RESULTS,
     OUTPUTS_FILE,
     SUMMARY_FILE,
@@ -44,7 +45,7 @@ from ppwork.records.run import (
 from ppwork.records.spans import CHECK, READ, TORCHRUN, Entry, Span, span_file
 from ppwork.records.tail import SpanTail, last_lines
 from ppwork.timeline.chunks import aligned
-from ppwork.timeline.measures import differing_chunks, mean_mesh_idle_ms
+from ppwork.timeline.measures import cuts_without_reset, differing_chunks, mean_mesh_idle_ms
 from ppwork.timeline.streams import hidden, streams
 
 DEFAULT_LIMIT_S = 3600.0
@@ -192,6 +193,8 @@ def mesh_figures(run: Run) -> dict[str, Any]:
     }
     if odd := differing_chunks(run.entries_by_rank):
         figures[ODD_RESULTS] = odd
+    if cuts := cuts_without_reset(run.entries_by_rank):
+        figures[NOTHING_RESET] = cuts
     if on_cuda := [dataclasses.asdict(stream) for stream in streams(aligned(run.entries_by_rank))]:
         was = hidden(run.entries_by_rank).values()
         figures |= {"streams": on_cuda, "hidden_transfers": f"{sum(was)} of {len(was)}"}

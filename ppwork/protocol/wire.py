@@ -216,7 +216,7 @@ class Encoder:
                 f"The metadata could not be serialised: {error}.",
                 where=message.ids.where(),
                 check_first="metadata takes str, numbers, bool, None, bytes, lists (a tuple arrives as one), "
-                "and dicts with str keys",
+                "and dicts with str keys; `dataclasses.asdict` makes one of a dataclass",
             ) from error
         if len(body) > self.limits.max_body_bytes:
             raise LocalProtocolError(

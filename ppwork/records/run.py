@@ -37,6 +37,13 @@ NUMPY_NAMES |= {f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)}
 """Dtypes of a safetensors file, as numpy names them."""
 ODD_RESULTS = "results_differ"
 """Key of a summary, where mesh ranks returned different results: the chunks."""
+NOTHING_RESET = "cuts_without_reset"
+"""Key of a summary, where a cut came to a generator without ``reset_cache``: the chunks. And the instant of a
+mesh rank at each of them."""
+NO_CHUNK = "stream.empty"
+"""Rank 0's instant: ``encode`` returned ``None`` for the first chunk, so the stream had none."""
+EMPTY = "encode returned None for chunk 0, which ends the stream: a forgotten `return`?"
+"""What is said of it."""
 VERIFY_FILE = "verify.json"
 END_FILE = "launch.json"
 NO_CHUNKS = (
@@ -255,8 +262,17 @@ def in_words(figures: Mapping[str, object]) -> str:
 
 def odd_results(summary: Mapping[str, object]) -> list[int]:
     """Return the chunks of which a summary says that the mesh ranks returned different results."""
-    odd = summary.get(ODD_RESULTS)
-    return [index for index in odd if isinstance(index, int)] if isinstance(odd, list) else []
+    return _chunks_in(summary, ODD_RESULTS)
+
+
+def useless_cuts(summary: Mapping[str, object]) -> list[int]:
+    """Return the chunks of which a summary says that they came with a cut at which nothing was reset."""
+    return _chunks_in(summary, NOTHING_RESET)
+
+
+def _chunks_in(summary: Mapping[str, object], key: str) -> list[int]:
+    chunks = summary.get(key)
+    return [index for index in chunks if isinstance(index, int)] if isinstance(chunks, list) else []
 
 
 def _mapping(value: object) -> Mapping[str, object]:
@@ -281,6 +297,23 @@ def _fewer(finished: Run) -> str:
         return ""
     came = [entry.chunk_index for entry in finished.entries(STAGE0_RANK) if entry.name in ("emit", "drop")]
     return f" of {planned} (encode returned None)" if came and max(came) < planned - 1 else ""
+
+
+def _warnings(finished: Run) -> list[tuple[str, str]]:
+    """Return name and text of each line about what fails no run by itself."""
+    rows, summary = [], finished.summary
+    if summary.get("chunks") == 0 and any(e.name == NO_CHUNK for e in finished.entries(STAGE0_RANK)):
+        rows.append(("empty", EMPTY))
+    if odd := odd_results(summary):
+        text = (
+            f"of {named_chunks(odd)} differed on the mesh; the leader's were sent; see the mesh ranks' logs"
+        )
+        rows.append(("results", text))
+    if cuts := useless_cuts(summary):
+        rows.append(("cuts", f"at {named_chunks(cuts)} nothing was reset: the generator has no reset_cache"))
+    for rank in range(finished.plan.world_size):
+        rows += [("lost", f"on rank {rank} {thread}") for thread in dead_threads(finished.run_dir, rank)]
+    return rows
 
 
 def rows_of(finished: Run) -> list[tuple[str, str]]:
@@ -329,13 +362,7 @@ def rows_of(finished: Run) -> list[tuple[str, str]]:
         texts += [] if efficiency is None else [f"efficiency {efficiency:.2f} (longer stage of the period)"]
         texts += [] if idle_ms is None else [f"mesh idle {idle_ms:.1f} ms"]
         rows.append(("overlap", ", ".join(texts)))
-    if odd := odd_results(summary):
-        text = (
-            f"of {named_chunks(odd)} differed on the mesh; the leader's were sent; see the mesh ranks' logs"
-        )
-        rows.append(("results", text))
-    for rank in range(plan.world_size):
-        rows += [("lost", f"on rank {rank} {thread}") for thread in dead_threads(finished.run_dir, rank)]
+    rows += _warnings(finished)
     if "max_abs_diff" in figures:
         rows.append(("verified", f"max_abs_diff {figures['max_abs_diff']:g} to one process"))
     rows.append(("versions", f"ppwork {versions.get('ppwork')}, torch {versions.get('torch')}"))

@@ -169,7 +169,7 @@ class Groups:
         self.seat.end()
 
 
-def join(plan: PipelinePlan, seat: Seat, mesh: DeviceMesh | None = None) -> Groups:
+def join(plan: PipelinePlan, seat: Seat, mesh: DeviceMesh | None = None, run_dir: str = "none") -> Groups:
     """Bring this rank up: device, parity, groups, warm links. From here on it dies with its torchrun.
 
     Args:
@@ -177,11 +177,12 @@ def join(plan: PipelinePlan, seat: Seat, mesh: DeviceMesh | None = None) -> Grou
         seat: ``Seat.here()``.
         mesh: The mesh ranks as a ``DeviceMesh`` of one dimension, on each of them; then its group is
             ``tp_pg``, with the plan's bound until the groups are closed. Rank 0's is not looked at.
+        run_dir: A word for whether this rank has a run folder: all have one, or none.
 
     Raises:
         PlanError: World size, device, driver, a variable or ``mesh`` do not fit the plan (every rank, after
             parity); too few devices (the ranks of that host); as ``Seat.begin`` (that rank, at once).
-        ParityError: Ranks differ in plan or environment (every rank, same text).
+        ParityError: Ranks differ in plan, environment or ``run_dir`` (every rank, same text).
         PeerTimeoutError: A rank did not come in time (every rank that came).
         RemoteProtocolError: A stranger has taken a peer's place (the rank that it talks to).
 
@@ -194,7 +195,7 @@ def join(plan: PipelinePlan, seat: Seat, mesh: DeviceMesh | None = None) -> Grou
     session = seat.begin()
     hold_torchrun()
     try:
-        agreed = _agree(plan, seat, session, mesh)
+        agreed = _agree(plan, seat, session, mesh, run_dir)
     except BaseException:
         seat.end()
         raise
@@ -202,17 +203,16 @@ def join(plan: PipelinePlan, seat: Seat, mesh: DeviceMesh | None = None) -> Grou
 
 
 def _agree(
-    plan: PipelinePlan, seat: Seat, session: int, mesh: DeviceMesh | None
+    plan: PipelinePlan, seat: Seat, session: int, mesh: DeviceMesh | None, run_dir: str
 ) -> tuple[torch.device, float, Store]:
     """Return this rank's device, bound and store, once all ranks agree; nothing has been made."""
     rank, world_size = seat.rank, seat.world_size
     device = pick_device(plan, rank, seat.local_rank, int(os.environ.get("LOCAL_WORLD_SIZE", world_size)))
-    on_cuda = device.type == "cuda"
-    why_sequential = nccl.sequential(os.environ) if on_cuda and plan.in_flight_depth > 1 else None
+    sequential = nccl.sequential(os.environ) if plan.in_flight_depth > 1 and device.type == "cuda" else None
     timeout_s = bring_up_timeout_s(plan)
     store = open_store(seat, session, timeout_s)
-    here = {"version.torch": str(torch.__version__), "device": device.type, "sequential": why_sequential}
-    here["mesh"] = None if rank == 0 else _described(mesh)
+    here = {"version.torch": str(torch.__version__), "device": device.type, "sequential": sequential}
+    here |= {"run_dir": run_dir, "mesh": None if rank == 0 else _described(mesh)}
     facts = facts_of(plan, os.environ, **here)
     secret = given_secret()
     try:
@@ -237,9 +237,9 @@ def _agree(
             check_first="a mesh of one dimension, of all ranks but the first: `mesh['tp']` of a larger one; "
             "on CUDA of init_process_group('cpu:gloo,cuda:nccl')",
         )
-    if why_sequential is not None:
+    if sequential is not None:
         raise PlanError(
-            f"At depth {plan.in_flight_depth} the ranks could wait for each other: {why_sequential}.",
+            f"At depth {plan.in_flight_depth} the ranks could wait for each other: {sequential}.",
             where={"rank": rank},
             check_first="--depth 1, which is where to look for a CUDA error; or unset it, or a newer driver",
         )

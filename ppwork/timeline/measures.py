@@ -13,6 +13,7 @@ from itertools import pairwise
 import msgspec
 
 from ppwork.protocol.topology import STAGE0_RANK
+from ppwork.records.run import NOTHING_RESET
 from ppwork.records.spans import FIGURES, RESULTS_DIFFER, SOURCE_MS, STAGE1_MS, Entry, Instant
 from ppwork.timeline.chunks import STAGE0_SPANS, chunk_durations, emissions, steps_of
 
@@ -51,6 +52,12 @@ def differing_chunks(entries_by_rank: Mapping[int, Sequence[Entry]]) -> list[int
     """Return the chunks of which a mesh rank saw that the mesh ranks returned different results."""
     every = (entry for entries in entries_by_rank.values() for entry in entries)
     return sorted({entry.chunk_index for entry in every if entry.name == RESULTS_DIFFER})
+
+
+def cuts_without_reset(entries_by_rank: Mapping[int, Sequence[Entry]]) -> list[int]:
+    """Return the chunks that came with a cut to a generator without ``reset_cache``."""
+    every = (entry for entries in entries_by_rank.values() for entry in entries)
+    return sorted({entry.chunk_index for entry in every if entry.name == NOTHING_RESET})
 
 
 def flushes(entries_by_rank: Mapping[int, Sequence[Entry]]) -> dict[int, int]:

@@ -10,6 +10,7 @@ import dis
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import is_dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NoReturn
@@ -155,7 +156,9 @@ def _nothing(*_: object) -> dict[str, Any]:
 def _metadata_of(stage: object, method: str, metadata: object) -> None:
     # What is in it is left to the wire, which knows what can travel.
     if not isinstance(metadata, Mapping):
-        _refuse(stage, method, "metadata by name", f"a {type(metadata).__name__}")
+        kind = type(metadata).__name__
+        given = f"a dataclass {kind}, which `dataclasses.asdict` makes a dict"
+        _refuse(stage, method, "metadata by name", given if is_dataclass(metadata) else f"a {kind}")
 
 
 @lru_cache

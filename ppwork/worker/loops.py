@@ -19,6 +19,7 @@ import torch
 
 from ppwork.plan import Plan
 from ppwork.protocol.envelope import CONTEXT_PREFIX, ChunkPlan, PPAction, PPEnvelope, PPResult
+from ppwork.records.run import EMPTY, NO_CHUNK, NOTHING_RESET
 from ppwork.records.spans import SOURCE_MS, STAGE1_MS, WhichChunk
 from ppwork.runtime import FollowerPlane, LeaderPlane, MeshPlane, Stage0Plane
 from ppwork.runtime.plane import Timed
@@ -191,6 +192,9 @@ class Stage0Steps:
             return False
         if chunk is None:
             self._chunks = index
+            if index == 0:
+                self.plane.recorder.instant(NO_CHUNK, ids=which)
+                log.warning(EMPTY)
             return False
         self._encoded.append(Encoded(index, chunk, recompute, start_ns, time.monotonic_ns()))
         self._next += 1
@@ -281,6 +285,8 @@ def generate(
         if plan.digests:
             compare_inputs(groups, envelope)
         with counting(groups, tally, envelope) as chunk_plan:
+            if chunk_plan.reset_cache and not hasattr(generator, "reset_cache"):
+                _say_that_nothing_is_reset(plane, generator, tally, which)
             given = envelope.tensors, envelope.metadata
             result, calls = run_chunk(generator, chunk_plan, *given, entering=code.entering)
             if getattr(generator, "calls_are_counted", False):
@@ -297,6 +303,17 @@ def generate(
             tell_apart(tally.shared, envelope.ids, tally.odd, plane.recorder)
     took_ns = took.host_ns
     return PPResult(PPAction.INFER, envelope.ids, calls, took_ns, result.metadata, result.tensors), took
+
+
+def _say_that_nothing_is_reset(
+    plane: MeshPlane, generator: Generator, tally: Tally, which: WhichChunk
+) -> None:
+    """Record a cut that reaches a generator without ``reset_cache``; of the first the log tells."""
+    plane.recorder.instant(NOTHING_RESET, ids=which)
+    if not tally.told_of_cut:
+        tally.told_of_cut = True
+        text = "chunk %d came with a cut, and %s has no reset_cache: nothing was reset"
+        log.warning(text, which["chunk_index"], type(generator).__name__)
 
 
 def recompute_at(every: int, chunk_index: int) -> bool:

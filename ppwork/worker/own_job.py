@@ -33,7 +33,7 @@ from ppwork.records.clocks import host_of, whose_clock
 from ppwork.records.failure import failure_file, is_users
 from ppwork.records.flight import NCCL_DUMP_VARIABLE
 from ppwork.records.pulse import Pulse
-from ppwork.records.run import ODD_RESULTS, QUEUE, SUMMARY_FILE, Run
+from ppwork.records.run import NOTHING_RESET, ODD_RESULTS, QUEUE, SUMMARY_FILE, Run
 from ppwork.records.spans import Recorder, read_entries, span_file
 from ppwork.records.threads import written_down
 from ppwork.runtime import FollowerPlane, Groups, Hook, LeaderPlane, MeshPlane, PPControlPlane, Stage0Plane
@@ -49,7 +49,7 @@ from ppwork.stage import (
     StageContext,
     check_methods,
 )
-from ppwork.timeline.measures import differing_chunks
+from ppwork.timeline.measures import cuts_without_reset, differing_chunks
 from ppwork.worker import progress
 from ppwork.worker.clock_exchange import gather_clocks, settle_clocks
 from ppwork.worker.collectives import TPGroup
@@ -83,9 +83,9 @@ def join(
             ``threads_per_rank``, unless the job has a default group of its own.
         run_dir: Folder for plan, spans, pulses, failure records and summary, the same for all ranks, new or
             empty; they are written from the moment at which all ranks have joined. Hosts that do not share it
-            have one each, with the records of their own ranks. ``None``: nothing is kept, and no watchdog
-            runs; what a loop must not call is refused all the same. Each pipeline of a job, and each
-            session, has its own.
+            have one each, with the records of their own ranks. ``None``, on all ranks or none: nothing is
+            kept, and no watchdog runs; what a loop must not call is refused all the same. Each pipeline of a
+            job, and each session, has its own.
         ranks: Those of this pipeline, as ranks of the job, ascending: stage 0, then the mesh; default: all.
             In folder and errors they count from 0. Other ranks of the job do not take part.
         mesh: The mesh ranks as a ``DeviceMesh`` of the caller's, on each of them: what stages sum over, and
@@ -116,14 +116,15 @@ def join(
         os.environ[THREADS_VARIABLE] = str(plan.threads_per_rank)
         torch.set_num_threads(plan.threads_per_rank)
     if run_dir is None:
-        with PPControlPlane.join(plan, ranks=ranks, mesh=mesh) as plane, OwnLoop.of(plane) as plane.watch:
+        groups = join_groups(plan, seat, mesh)
+        with PPControlPlane.join(plan, groups=groups) as plane, OwnLoop.of(plane) as plane.watch:
             yield plane
         return
     rank, folder = seat.rank, Path(run_dir).absolute()
     if rank == STAGE0_RANK:
         new_run_dir(folder, "run_dir")
     os.environ.setdefault(NCCL_DUMP_VARIABLE, str(folder / "nccl-trace-rank"))
-    groups = join_groups(plan, seat, mesh)
+    groups = join_groups(plan, seat, mesh, run_dir="given")
     if rank == STAGE0_RANK:  # not before: a start that is refused leaves the folder as it was
         plan.save(new_run_dir(folder, "run_dir"), joined=True)
     if seat.job_rank != rank:
@@ -184,11 +185,13 @@ def _in_short(error: BaseException, rank: int, record: Path) -> str:
 
 
 def _sum_up(plan: Plan, folder: Path, groups: Groups) -> None:
-    """Write the summary, with the chunks whose results differ by what the mesh ranks have written by now."""
+    """Write the summary, with what the mesh ranks have written by now: results that differ, useless cuts."""
     if not (folder / SUMMARY_FILE).exists():
         write_summary(plan, folder, groups.device.type)
-    if odd := differing_chunks({rank: read_entries(folder, rank) for rank in groups.topology.mesh_ranks}):
-        Run(folder, None).complete({ODD_RESULTS: odd})
+    mesh = {rank: read_entries(folder, rank) for rank in groups.topology.mesh_ranks}
+    seen = {ODD_RESULTS: differing_chunks(mesh), NOTHING_RESET: cuts_without_reset(mesh)}
+    if any(seen.values()):
+        Run(folder, None).complete({key: chunks for key, chunks in seen.items() if chunks})
 
 
 def _make_folder_of_host(folder: Path, plan: Plan, groups: Groups, hosts: list[str]) -> None:

@@ -41,6 +41,7 @@ class Tally:
         shared: This rank's calls beside those of the others, for chunks that are not compared by an exchange.
         digest: Of this chunk's result, to be laid beside those of the others, too.
         odd: Mesh ranks that ended this chunk with another digest, once it has ended.
+        told_of_cut: Whether the log has told of a cut at which there was nothing to reset.
     """
 
     def __init__(self, rank: int, role: str, compare: int) -> None:
@@ -51,6 +52,7 @@ class Tally:
         self.shared: SharedCalls | None = None
         self.digest = 0
         self.odd: list[int] = []
+        self.told_of_cut = False
         self._rank, self._role, self._compare = rank, role, compare
         self._ids: Ids | None = None
         self._expected = 0

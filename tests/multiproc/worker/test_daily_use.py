@@ -78,6 +78,33 @@ def test_outputs_are_there_and_two_runs_are_compared(run, tmp_path):
     assert run.timeline(again).finding == run.timeline(str(again.run_dir)).finding
 
 
+def test_a_source_that_ends_before_its_first_chunk_is_warned_of(run, tmp_path):
+    """So does an ``encode`` without its ``return``, and a run that did nothing was called well."""
+    options = {**OPTIONS, "source": {"ends": 0}}
+    empty = pp.launch(run.plan.replace(options=options, verify=False), out=tmp_path / "empty")
+    said = "encode returned None for chunk 0, which ends the stream: a forgotten `return`?"
+    assert empty.summary["chunks"] == 0
+    assert dict(rows_of(empty))["empty"] == said
+    assert said in pp.diagnose(empty).text
+    assert said in log_file(empty.run_dir, 0).read_text()
+    assert "empty" not in dict(rows_of(run))
+
+
+def test_a_cut_that_reaches_a_generator_without_reset_cache_is_told(run, tmp_path):
+    """Its results may be wrong, and one process computes the same wrong ones."""
+    cut = pp.launch(run.plan.replace(hard_cuts=(1, 3), keep_outputs=False), out=tmp_path / "cut")
+    assert cut.summary["cuts_without_reset"] == [1, 3]
+    text = "at chunks 1 and 3 nothing was reset: the generator has no reset_cache"
+    assert dict(rows_of(cut))["cuts"] == text
+    assert "At the cut of chunks 1 and 3 nothing was reset" in pp.diagnose(cut).text
+    for rank in run.plan.topology.mesh_ranks:
+        lines = log_file(cut.run_dir, rank).read_text().splitlines()
+        (line,) = [line for line in lines if "nothing was reset" in line]
+        assert "WARNING" in line
+        assert line.endswith("chunk 1 came with a cut, and Doubled has no reset_cache: nothing was reset")
+    assert "cuts_without_reset" not in run.summary
+
+
 CELL = """
 import torch
 

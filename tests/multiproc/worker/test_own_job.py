@@ -133,6 +133,28 @@ def test_ranks_that_name_different_folders_are_told_both(tmp_path, start_ranks, 
     assert capfd.readouterr().err.count(said) == 3
 
 
+JOINS = """
+import sys
+from ppwork.ranks import Plan, join
+with join(Plan(mesh_size=2, timeout_s=60.0), run_dir=sys.argv[1] or None):
+    print("joined")
+"""
+
+
+def test_a_rank_that_names_no_folder_where_others_do_is_told_at_once_on_all(tmp_path, start_ranks, capfd):
+    """The others waited for its clock until their bound, and read of a silent peer."""
+    program = tmp_path / "joins.py"
+    program.write_text(JOINS)
+    folder = tmp_path / "run"
+    commands = [[str(program), str(folder)], [str(program), str(folder)], [str(program), ""]]
+    assert start_ranks(commands).wait(40) == [1, 1, 1]
+    shown = capfd.readouterr()
+    said = 'The ranks were started differently: run_dir was "given" on ranks 0 and 1; "none" on rank 2.'
+    assert shown.err.count(said) == 3
+    assert "joined" not in shown.out
+    assert not folder.exists() or list(folder.iterdir()) == []
+
+
 LATE = {
     "leader forgets": (1, "The loop went on after chunk 4 without an answer", "for chunk in plane.chunks():"),
     "follower meets all": (

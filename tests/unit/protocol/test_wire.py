@@ -613,3 +613,4 @@ def test_metadata_that_would_come_back_as_another_type_is_refused(value):
     assert (
         f"at metadata['key']['inner'][1] {ARTICLES[type(value)]} {type(value).__name__}" in caught.value.what
     )
+    assert "`dataclasses.asdict` makes one of a dataclass" in caught.value.check_first

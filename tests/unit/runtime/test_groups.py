@@ -215,7 +215,7 @@ def test_with_a_secret_that_is_not_in_the_store_a_stranger_there_cannot_speak_fo
         store = open_store(seated(1, 2), 0, 5.0)
         store.set("parity/1", forged)
         with ThreadPoolExecutor(1) as rank0:
-            return rank0.submit(groups._agree, plan, seated(0, 2), 0, None).result(timeout=30)
+            return rank0.submit(groups._agree, plan, seated(0, 2), 0, None, "none").result(timeout=30)
 
     text = groups.encode_facts({"plan.mesh_size": 2, "mesh": None})
     with pytest.raises(RemoteProtocolError, match="rank 1 was not made by a rank of this run"):

@@ -10,7 +10,16 @@ from ppwork import stage
 from ppwork.errors import LocalProtocolError, PlanError, StageError
 from ppwork.protocol.envelope import ChunkPlan
 from ppwork.runtime.tensors import spec_of
-from ppwork.stage import NOT_YET, STAGE0_METHODS, STAGE1_METHODS, Chunk, Emission, Result, load_stage
+from ppwork.stage import (
+    NOT_YET,
+    STAGE0_METHODS,
+    STAGE1_METHODS,
+    Chunk,
+    Emission,
+    Result,
+    check_methods,
+    load_stage,
+)
 from ppwork.worker.contract import chunk_of, emission_of, figures_of, result_of_step, returned_by
 from ppwork.worker.loops import decode_chunk, encode_chunk, run_chunk
 
@@ -62,6 +71,10 @@ def test_step_returns_tensors_by_name(returned, said):
     ("chunk", "said"),
     [
         (Chunk({"x": X}, metadata=["a cat"]), "metadata by name; it returned a list."),
+        (
+            Chunk({"x": X}, metadata=Emission(X)),
+            "metadata by name; it returned a dataclass Emission, which `dataclasses.asdict` makes a dict.",
+        ),
         (Chunk({"x": X}, hard_cut=1), "True or False as a chunk's hard_cut; it returned 1."),
         (Chunk({"x": X}, flush="yes"), "True or False as a chunk's flush; it returned 'yes'."),
         (Chunk({"x": X}, steps=0), "1 to 10000 as a chunk's steps, or None; it returned 0."),
@@ -277,6 +290,45 @@ def test_a_method_that_cannot_be_called_is_refused_when_the_stage_is_loaded_with
         assert caught.value.what.startswith(f"{said}{__file__}:{line}: too many")
         assert caught.value.check_first.startswith(f"write `def {name}(self, ")
     assert load_stage(f"{__name__}:Wide", STAGE0_METHODS) is Wide
+
+
+SLIPS = {
+    "reset_cache": ("reset_cahce", "reset_cach", "reset_cacche", "reset_cacha", "resetcache"),
+    "finish": ("fiinsh", "finih", "finnish"),
+    "context_frames": ("context_frame",),
+    "recompute": ("recompte",),
+    "replicated": ("replictaed",),
+}
+WORDS = ("finished", "finishes", "decoder", "reset_caches", "reset_kv_cache", "recomputed", "_reset_cahce")
+
+
+def test_an_optional_method_that_is_misspelt_is_refused_and_another_word_is_not():
+    """It would never be called, and a cache that is not reset gives wrong results in silence."""
+    for kind in (STAGE0_METHODS, STAGE1_METHODS):
+        check_methods(type("Own", (Odd,), dict.fromkeys(WORDS, Odd.encode)), kind)
+    for meant, slips in SLIPS.items():
+        methods = STAGE0_METHODS if meant in ("finish", "context_frames") else STAGE1_METHODS
+        for slip in slips:
+            with pytest.raises(PlanError, match=f"has no {meant}, .* Own.{slip} would never be") as caught:
+                check_methods(type("Own", (Odd,), {slip: Odd.step}), methods)
+            assert f"{__file__}:{inspect.getsourcelines(Odd.step)[1]}." in caught.value.what
+            assert caught.value.check_first.startswith(f"did you mean {meant!r}?")
+        both = {slips[0]: Odd.step, meant: lambda self, *_: None}
+        check_methods(type("Own", (Odd,), both), methods)
+
+
+class Stpe:
+    def __init__(self, context):
+        """Nothing to load."""
+
+    def stpe(self, tensors, step_index, num_steps):
+        """It is the only method that is needed."""
+
+
+def test_a_needed_method_that_is_misspelt_is_found():
+    with pytest.raises(PlanError, match="lacks the contract's methods step") as caught:
+        load_stage(f"{__name__}:Stpe", STAGE1_METHODS)
+    assert caught.value.check_first.startswith("did you mean it by 'stpe'? a stage needs step")
 
 
 def test_a_tensor_that_did_not_come_is_refused_with_the_names_of_those_that_did():
