@@ -165,6 +165,7 @@ class PPControlPlane:
         self._lanes = {
             name: Lane(name, groups.device, bound=bound) for name in groups.topology.links(groups.rank)
         }
+        self._sent_ns = dict.fromkeys(self._lanes, 0)
         self._failing = threading.Lock()
         self._at = Ids(-1, -1, 0)
         self._caller: dict[str, threading.Thread] = {}
@@ -431,7 +432,9 @@ class PPControlPlane:
         try:
             sending.wait()
         finally:
-            self.recorder.add_span(span, sending.start_ns, lane=name, ids=sending.which)
+            # On a busy machine a lane hears late that one has left, when the main thread has posted the next.
+            start_ns, self._sent_ns[name] = max(sending.start_ns, self._sent_ns[name]), time.monotonic_ns()
+            self.recorder.add_span(span, start_ns, end_ns=self._sent_ns[name], lane=name, ids=sending.which)
 
     def _refuse_notice(self, incoming: Incoming) -> None:
         if incoming.message.action is PPAction.ERROR and incoming.message.reason is not None:

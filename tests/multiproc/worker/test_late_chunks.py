@@ -149,7 +149,7 @@ def test_a_loop_that_turned_it_off_is_told_to_turn_it_on_and_no_rank_is_blamed(t
     found = pp.diagnose(tmp_path / "run")
     assert (found.cause.rank, found.cause.error_type) == (-1, "CollectiveMismatch")
     assert "in it or before, rank 2 left one out, or the other made one more" in found.sentence
-    assert "--compare-collectives -1" in found.check_first
+    assert "without `compare_collectives=0`" in found.check_first
     assert "ppwork diagnose RUN" not in found.text
     assert gone(tmp_path / "run")
 
