@@ -260,7 +260,7 @@ def test_a_torchrun_that_is_ended_from_outside_leaves_where_its_ranks_were(tmp_p
     assert torchrun_to_its_end(3, script, "follower ends torchrun", run_dir).code != 0
     found = pp.diagnose(run_dir)
     assert "got SIGTERM" in found.text
-    assert LINES["# PAUSE"] in (run_dir / "stacks-rank2.txt").read_text().replace('", line ', ":")
+    assert LINES["# ENDS"] in (run_dir / "stacks-rank2.txt").read_text().replace('", line ', ":")
 
 
 REFUSED = {
