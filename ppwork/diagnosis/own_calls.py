@@ -15,15 +15,13 @@ from ppwork.diagnosis.findings import NOBODY, Wait
 from ppwork.diagnosis.inferred import record_of
 from ppwork.diagnosis.run_evidence import RunEvidence
 from ppwork.diagnosis.stacks import own_call
-from ppwork.diagnosis.uneven import MISMATCH, computing
+from ppwork.diagnosis.uneven import BY_ALL, MISMATCH, computing
 from ppwork.diagnosis.waits import roots
 from ppwork.errors import PeerTimeoutError, named_ranks
 from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.failure import FailureRecord
 from ppwork.records.ledger import read_ledger
 from ppwork.records.spans import Instant
-
-BY_ALL = "do all ranks of that group make the call there? rank 0 is in the default group, too"
 
 
 def with_own_call(evidence: RunEvidence, waits: tuple[Wait, ...]) -> tuple[Wait, ...]:

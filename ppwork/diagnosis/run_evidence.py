@@ -39,9 +39,9 @@ from ppwork.records.hosts import HostsRecord
 from ppwork.records.last_stacks import last_stacks, signal_of, stacks_file
 from ppwork.records.pulse import PulseView, read_pulse
 from ppwork.records.run import SUMMARY_FILE, TORCHRUN_LOG, LaunchEnd, log_file, odd_results
-from ppwork.records.spans import Entry, read_entries
+from ppwork.records.spans import RESULTS_DIFFER, Entry, read_entries
 from ppwork.records.threads import DeadThread, dead_threads
-from ppwork.timeline.measures import differing_chunks
+from ppwork.timeline.measures import chunks_noted
 
 MEANINGS = {
     SECONDARY: "left because a peer did",
@@ -237,7 +237,7 @@ class RunEvidence:
     def odd_results(self) -> list[int]:
         """Chunks of which the mesh ranks returned different results, by what they or the launcher wrote."""
         mesh = {rank: self.entries.get(rank, []) for rank in self.topology.mesh_ranks}
-        return sorted({*odd_results(self.summary or {}), *differing_chunks(mesh)})
+        return sorted({*odd_results(self.summary or {}), *chunks_noted(mesh, RESULTS_DIFFER)})
 
     def log_of(self, rank: int) -> str:
         """Return the path of a rank's log; torchrun's, if it did not open its own, or for no rank (-1).

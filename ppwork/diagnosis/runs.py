@@ -58,9 +58,9 @@ from ppwork.protocol.backend_errors import SILENT_PEER_CHECK, without_noise
 from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.failure import FailureRecord, first_cause
 from ppwork.records.flight import differences
-from ppwork.records.run import EMPTY, NO_CHUNK, TORCHRUN_LOG, FinishedProgram
+from ppwork.records.run import EMPTY, NO_CHUNK, NOTHING_RESET, TORCHRUN_LOG, FinishedProgram
 from ppwork.records.spans import Instant
-from ppwork.timeline.measures import cuts_without_reset
+from ppwork.timeline.measures import chunks_noted
 
 HANGS = ("PeerTimeoutError", "PeerFrozenError", "StuckError", "PastLimit")
 """Failures after which it matters who waited for whom, and that all ranks were still before."""
@@ -228,7 +228,7 @@ def _odd_results(evidence: RunEvidence) -> tuple[str, ...]:
 
 def _useless_cuts(evidence: RunEvidence) -> tuple[str, ...]:
     """Return a line about cuts that came to a generator without ``reset_cache``: results may be wrong."""
-    if not (cuts := cuts_without_reset(evidence.entries)):
+    if not (cuts := chunks_noted(evidence.entries, NOTHING_RESET)):
         return ()
     return (f"At the cut of {named_chunks(cuts)} nothing was reset: the generator has no `reset_cache`",)
 

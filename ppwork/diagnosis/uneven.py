@@ -22,6 +22,7 @@ from ppwork.records.ledger import CollectiveCall, read_ledger
 from ppwork.timeline.chunks import spans_by_call
 
 MISMATCH = "CollectiveMismatch"
+BY_ALL = "do all ranks of that group make the call there? rank 0 is in the default group, too"
 COMPARE_ALWAYS = (
     "run again with `--compare-collectives -1` (`Plan(compare_collectives=-1)`): it names the call, its "
     "chunk and both ranks"
@@ -144,8 +145,7 @@ def _between(record: FailureRecord, chunk: int) -> FailureRecord:
         f"Rank {record.rank} waited in {call} between its answer to chunk {chunk} and the next one, at "
         f"{record.source}, and not all ranks of its group came."
     )
-    check = "do all ranks of that group make the call there? rank 0 is in the default group, too"
-    return replace(_record(what, check, {**record.where, "chunk_index": chunk}), source=record.source)
+    return replace(_record(what, BY_ALL, {**record.where, "chunk_index": chunk}), source=record.source)
 
 
 def _apart(evidence: RunEvidence, rank: int, other: int, call: int) -> FailureRecord | None:

@@ -32,8 +32,6 @@ from ppwork.process import PAST_LIMIT, STOPPED, TORCHRUN_STOPPED
 from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK
 from ppwork.records.hosts import HostsRecord
 from ppwork.records.run import (
-    NOTHING_RESET,
-    ODD_RESULTS,
     OUTPUTS_FILE,
     SUMMARY_FILE,
     TORCHRUN_LOG,
@@ -45,7 +43,7 @@ from ppwork.records.run import (
 from ppwork.records.spans import CHECK, READ, TORCHRUN, Entry, Span, span_file
 from ppwork.records.tail import SpanTail, last_lines
 from ppwork.timeline.chunks import aligned
-from ppwork.timeline.measures import cuts_without_reset, differing_chunks, mean_mesh_idle_ms
+from ppwork.timeline.measures import mean_mesh_idle_ms, mesh_notes
 from ppwork.timeline.streams import hidden, streams
 
 DEFAULT_LIMIT_S = 3600.0
@@ -191,10 +189,7 @@ def mesh_figures(run: Run) -> dict[str, Any]:
         "mesh_idle_ms": mean_mesh_idle_ms(run.entries_by_rank[LEADER_RANK], first, last),
         "queues": [{"rank": rank, **queue} for rank, entries in by_rank for queue in queues_of(entries)],
     }
-    if odd := differing_chunks(run.entries_by_rank):
-        figures[ODD_RESULTS] = odd
-    if cuts := cuts_without_reset(run.entries_by_rank):
-        figures[NOTHING_RESET] = cuts
+    figures |= mesh_notes(run.entries_by_rank)
     if on_cuda := [dataclasses.asdict(stream) for stream in streams(aligned(run.entries_by_rank))]:
         was = hidden(run.entries_by_rank).values()
         figures |= {"streams": on_cuda, "hidden_transfers": f"{sum(was)} of {len(was)}"}

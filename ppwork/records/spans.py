@@ -172,7 +172,8 @@ class Recorder:
         """
         with self._lock:
             self.entries += 1
-            self._held += [entry] if self._file is not None else []
+            if self._file is not None:
+                self._held.append(entry)
             if not more:
                 self._flush()
 

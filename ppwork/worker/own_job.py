@@ -33,7 +33,7 @@ from ppwork.records.clocks import host_of, whose_clock
 from ppwork.records.failure import failure_file, is_users
 from ppwork.records.flight import NCCL_DUMP_VARIABLE
 from ppwork.records.pulse import Pulse
-from ppwork.records.run import NOTHING_RESET, ODD_RESULTS, QUEUE, SUMMARY_FILE, Run
+from ppwork.records.run import QUEUE, SUMMARY_FILE, Run
 from ppwork.records.spans import Recorder, read_entries, span_file
 from ppwork.records.threads import written_down
 from ppwork.runtime import FollowerPlane, Groups, Hook, LeaderPlane, MeshPlane, PPControlPlane, Stage0Plane
@@ -49,7 +49,7 @@ from ppwork.stage import (
     StageContext,
     check_methods,
 )
-from ppwork.timeline.measures import cuts_without_reset, differing_chunks
+from ppwork.timeline.measures import mesh_notes
 from ppwork.worker import progress
 from ppwork.worker.clock_exchange import gather_clocks, settle_clocks
 from ppwork.worker.collectives import TPGroup
@@ -189,9 +189,8 @@ def _sum_up(plan: Plan, folder: Path, groups: Groups) -> None:
     if not (folder / SUMMARY_FILE).exists():
         write_summary(plan, folder, groups.device.type)
     mesh = {rank: read_entries(folder, rank) for rank in groups.topology.mesh_ranks}
-    seen = {ODD_RESULTS: differing_chunks(mesh), NOTHING_RESET: cuts_without_reset(mesh)}
-    if any(seen.values()):
-        Run(folder, None).complete({key: chunks for key, chunks in seen.items() if chunks})
+    if notes := mesh_notes(mesh):
+        Run(folder, None).complete(notes)
 
 
 def _make_folder_of_host(folder: Path, plan: Plan, groups: Groups, hosts: list[str]) -> None:
