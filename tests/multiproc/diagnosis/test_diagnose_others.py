@@ -65,12 +65,14 @@ def run_job(name: str, folder: Path) -> None:
     program, more = JOBS[name]
     logs = folder / "logs"
     logs.mkdir(parents=True)
+    stacks = folder / "stacks"
+    stacks.mkdir()
     command = [
         sys.executable, "-m", "torch.distributed.run", "--nnodes", "1", "--nproc-per-node", "3",
         "--rdzv-backend", "c10d", "--rdzv-conf", "store_type=file", "--rdzv-id", name,
         "--rdzv-endpoint", str(folder / "rendezvous"), "--monitor-interval", "2",
         "--log-dir", str(logs), "--redirects", "3", "--tee", "3",
-        str(BROKEN / program), "600" if name == "hang" else BOUND_S,
+        str(BROKEN / program), *(("600", str(stacks)) if name == "hang" else (BOUND_S,)),
     ]  # fmt: skip
     # On loopback only: nothing here listens for others.
     alone = {"GLOO_SOCKET_IFNAME": "lo", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", **more}
@@ -80,7 +82,7 @@ def run_job(name: str, folder: Path) -> None:
     ):
         with torchrun_held(agent) as ranks:
             if name == "hang":
-                end_with_stacks(ranks, logs)
+                end_with_stacks(ranks, logs, stacks)
             ends = len(ranks) - (name in STAYS)
             wait_for(lambda: sum(rank.status() == psutil.STATUS_ZOMBIE for rank in ranks) == ends, 2 * END_S)
         assert agent.wait(2 * END_S) == 1
@@ -118,23 +120,26 @@ def has_begun(rank: psutil.Process) -> bool:
     return rank.status() == psutil.STATUS_ZOMBIE or rank.cmdline()[-1:] not in ([], [RANK_TO_BE])
 
 
-def end_with_stacks(ranks: list[psutil.Process], logs: Path) -> None:
-    """End a hang as the diagnosis tells people to: SIGABRT to all ranks while torchrun is stopped."""
+def end_with_stacks(ranks: list[psutil.Process], logs: Path, stacks: Path) -> None:
+    """End a hang as the diagnosis tells people to: SIGABRT to all ranks while torchrun is stopped.
+
+    Not before their own stacks show them in their calls: one that sleeps may still be on its way there.
+    """
 
     def all_have_joined() -> bool:
         said = [log.read_text() for log in logs.glob("*/attempt_0/*/stdout.log")]
         return [text[:6] for text in said] == ["joined"] * 3
 
+    sleeps = f'line {line_of("missing.py", "time.sleep").rpartition(":")[2]} '
+
+    def all_are_in_their_calls() -> bool:
+        for rank in ranks:
+            rank.send_signal(signal.SIGUSR1)
+        newest = [(stacks / str(rank)).read_text().rpartition("most recent call first")[2] for rank in range(3)]
+        return all("in broadcast" in stack for stack in newest[:2]) and sleeps in newest[2]
+
     wait_for(all_have_joined, 2 * END_S)
-    used: list[float] = []
-
-    def nobody_computes() -> bool:
-        if any(rank.status() != psutil.STATUS_SLEEPING for rank in ranks):
-            used.clear()  # one that waits for a core uses none, and is still on its way to its call
-        used.append(sum(sum(rank.cpu_times()[:2]) for rank in ranks))
-        return len(used) > 25 and used[-1] - used[-25] < 0.02
-
-    wait_for(nobody_computes)
+    wait_for(all_are_in_their_calls, 2 * END_S)
     for rank in ranks:
         os.kill(rank.pid, signal.SIGABRT)
 
@@ -171,7 +176,7 @@ def test_an_exception_on_one_rank_is_named_with_its_line(jobs):
 def test_a_rank_missing_from_a_collective_is_named_with_the_call(jobs):
     for found in both(jobs, "missing"):
         assert (found.cause.rank, found.cause.error_type) == (2, "NeverCame")
-        assert calls(found) == {0: ("broadcast", (2,)), 1: ("broadcast", (2,))}
+        assert calls(found) == {0: ("broadcast", (2,)), 1: ("broadcast", (2,))}, found.text
         assert "where rank 2 was: it showed no stack" in found.unknown
 
 
@@ -230,4 +235,4 @@ def test_a_hang_that_was_ended_with_stacks_is_explained_by_them(jobs):
     for found in both(jobs, "hang"):
         assert (found.cause.rank, found.cause.error_type) == (2, "NeverCame")
         assert found.cause.source == line_of("missing.py", "time.sleep")
-        assert calls(found) == {0: ("broadcast", (2,)), 1: ("broadcast", (2,))}
+        assert calls(found) == {0: ("broadcast", (2,)), 1: ("broadcast", (2,))}, found.text

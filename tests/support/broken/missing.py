@@ -1,5 +1,7 @@
 """Rank 2 takes a branch without the broadcast and stays there; the others wait until their timeout."""
 
+import faulthandler
+import signal
 import sys
 import time
 from datetime import timedelta
@@ -9,6 +11,9 @@ import torch.distributed as dist
 
 dist.init_process_group("gloo")
 group = dist.new_group(timeout=timedelta(seconds=float(sys.argv[1])))
+if len(sys.argv) > 2:  # whoever ends it may ask where it is
+    stack = open(f"{sys.argv[2]}/{dist.get_rank()}", "w")
+    faulthandler.register(signal.SIGUSR1, file=stack, all_threads=False)
 sys.stdout.write("joined\n")
 sys.stdout.flush()
 weights = torch.zeros(4)
