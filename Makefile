@@ -18,7 +18,7 @@ QUEUED := notebooks/appendix-a-run-on-slurm.ipynb
 # No torch and no processes of their own: unit tests alone reach every line that matters.
 PURE := ppwork/protocol/*,ppwork/records/*,ppwork/timeline/*,ppwork/diagnosis/*,ppwork/pictures/*,ppwork/claims/themes/*,ppwork/*.py
 
-.PHONY: demo test check types imports spelling fix compat lab slides site screenshots bench mutants hosts slurm-page gpu-kit gpu clean
+.PHONY: demo test check types imports spelling fix compat lab slides site screenshots pictures bench mutants hosts slurm-page gpu-kit gpu clean
 
 demo: .venv/.run  ## set up, then the main job: the shipped clip, denoised by a mesh of two
 	$(BIN)/ppwork run --verify
@@ -88,6 +88,15 @@ site: .venv/.dev  ## lessons as they were executed, docs and API as one static s
 screenshots: .venv/.dev  ## lessons in JupyterLab in a browser, as pictures in screenshots/
 	PPWORK_SCREENSHOTS=screenshots $(BIN)/python -m pytest tests/notebooks/test_in_jupyterlab.py
 
+pictures: .venv/.run  ## the README's pictures anew, from runs on this machine while nothing else runs
+	rm -rf build/pictures
+	$(BIN)/ppwork run --depth 1 --out build/pictures/sequential
+	$(BIN)/ppwork run --depth 3 --out build/pictures/overlapped
+	$(BIN)/ppwork timeline build/pictures/sequential --compare build/pictures/overlapped
+	$(BIN)/ppwork trace docs/examples/calls.py --nproc 3 --out build/pictures/calls
+	cp build/pictures/sequential/timeline-compare.png docs/timeline.png
+	cp build/pictures/calls/calls.png docs/calls.png
+
 gpu-kit: .venv/.run  ## wheels for a GPU machine without a network, into gpu-kit/ (docs/gpu.md)
 	$(BIN)/python scripts/gpu/kit.py collect
 
@@ -95,8 +104,8 @@ gpu: $(if $(filter gloo,$(BACKEND)),.venv/.dev)  ## on a GPU machine: make gpu O
 	$(if $(filter gloo,$(BACKEND)),$(BIN)/python,$(PYTHON)) scripts/gpu/kit.py install runs/gpu/venv
 	runs/gpu/venv/bin/python scripts/gpu/run.py --out $(or $(OUT),runs/gpu/out) $(if $(BACKEND),--backend $(BACKEND)) $(if $(STAGES),--stages $(STAGES))
 
-clean:
-	rm -rf .venv runs build gpu-kit .coverage*
+clean:  ## what was made, but not your runs
+	rm -rf .venv build gpu-kit .coverage*
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

@@ -14,8 +14,10 @@ import ppwork as pp
 from ppwork.launcher.torchrun import child_environment
 from ppwork.launcher.warm import WarmLauncher
 from ppwork.process import WARM_VARIABLE
+from ppwork.records.calls import read_calls
 from ppwork.records.run import log_file
 from ppwork.records.spans import Span, read_entries
+from ppwork.timeline.meetings import Meetings
 
 pytestmark = pytest.mark.multiproc
 
@@ -214,3 +216,9 @@ def test_a_port_is_short_and_the_page_says_how_short(name):
     assert count <= MOST_LINES[name]
     page = (ROOT / "docs" / "prototype.md").read_text()
     assert re.search(rf"porting/{name}\.py\) \| {count} \|", page)
+
+
+def test_the_program_of_the_readmes_picture_lends_its_buffer_until_its_wait(tmp_path):
+    run = pp.launch_script(EXAMPLES / "calls.py", nproc=3, out=tmp_path / "run")
+    lent = [loan for loan in Meetings(read_calls(run.run_dir)).loans if loan.call.name == "isend"]
+    assert [(loan.call.rank, loan.wait.name) for loan in lent] == [(1, "wait")] * 2
