@@ -130,7 +130,7 @@ def end_with_stacks(ranks: list[psutil.Process], logs: Path, stacks: Path) -> No
         said = [log.read_text() for log in logs.glob("*/attempt_0/*/stdout.log")]
         return [text[:6] for text in said] == ["joined"] * 3
 
-    sleeps = f'line {line_of("missing.py", "time.sleep").rpartition(":")[2]} '
+    sleeps = f"line {line_of('missing.py', 'time.sleep').rpartition(':')[2]} "
 
     def all_are_in_their_calls() -> bool:
         for rank in ranks:
