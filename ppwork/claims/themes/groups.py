@@ -103,7 +103,7 @@ def _timeout_of_a_group(seen: Seen) -> Finding:
 CLAIMS = (
     Claim(
         id="C04",
-        statement="A rank that leaves a `new_group` out is noticed there: the members wait for it.",
+        statement="A rank that skips a `new_group` is noticed in that call: the members wait for it.",
         source=f"read out of a rule, {CARD}, claim 4; {DOCS}, `new_group`: every rank has to call it",
         programs={
             "left out": Program("groups:one_rank_left_out", ranks=3),

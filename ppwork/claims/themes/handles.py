@@ -137,7 +137,8 @@ CLAIMS = (
     ),
     Claim(
         id="T02",
-        statement="On gloo, a second `wait()` for a message that is here blocks until the group's timeout.",
+        statement="On gloo, a second `wait()` for a message that has arrived blocks until the group's "
+        "timeout.",
         source=f"{SEEN}; against {DOCS}, `wait()`",
         backends=("gloo",),
         programs={

@@ -179,8 +179,8 @@ CLAIMS = (
     ),
     Claim(
         id="D43",
-        statement="By default ranks have the places in a group that `new_group` is told: the first of the "
-        "list is its rank 0.",
+        statement="By default the ranks of a group are numbered in the order of the list that `new_group` "
+        "gets: its first is rank 0.",
         source=f"{DOCS}, `new_group` and `get_group_rank`",
         programs={
             "asked": unhurried("meshes:translated", ranks=4),

@@ -57,21 +57,23 @@ def _or_own(thought: str) -> Callable[[Any], str]:
 
 
 REFUSED, NOBODY = "rank {}, after 0 s: refused at 127.0.0.1", "rank {}, after 15 s: nobody came"
-TIMED_OUT, CLOSED = "rank {}, in {}, after 4 s: timed out", "rank {}, in recv, after 0 s: connection closed"
+TIMED_OUT, CLOSED = "rank {}, in {}, after {} s: timed out", "rank {}, in recv, after 0 s: connection closed"
 KILLED = "rank {} was killed by SIGKILL"
 ENDS = (
     (NOBODY.format(0), REFUSED.format(1), "interface"),
     (REFUSED.format(0), NOBODY.format(1), "interface"),
-    (TIMED_OUT.format(0, "send"), TIMED_OUT.format(1, "recv"), "cable"),
-    (TIMED_OUT.format(0, "send"), "", "host b"),
-    ("", TIMED_OUT.format(1, "recv"), "host a"),
+    (TIMED_OUT.format(0, "send", 4), TIMED_OUT.format(1, "recv", 4), "cable"),
+    (TIMED_OUT.format(0, "send", 4), TIMED_OUT.format(1, "recv", 8), "cable"),
+    (TIMED_OUT.format(0, "recv", 8), TIMED_OUT.format(1, "send", 4), "cable"),
+    (TIMED_OUT.format(0, "send", 4), "", "host b"),
+    ("", TIMED_OUT.format(1, "recv", 8), "host a"),
     (CLOSED.format(0), KILLED.format(1), "host b"),
     (KILLED.format(0), CLOSED.format(1), "host a"),
 )
 """How the logs of two hosts end, and what to look at first."""
 THOUGHTS = {
     "interface": "The log that ended first names the cause: an address that every host calls itself.",
-    "cable": "Each of the two says that the other one was silent. What is between them?",
+    "cable": "Each says that the other one was silent, each after its own timeout. What is between them?",
     "killed": "One log names a killed process; the peer's connection was only closed by that.",
     "silent": "One log has a timeout, the other just stops: which host cannot say anything any more?",
 }

@@ -29,15 +29,26 @@ def _drained(attempt: Attempt) -> Iterator[str]:
         yield "Only one chunk at a time was on its way: keep two unfinished, as the program did."
 
 
+UP_LATE = (
+    "`up_bias` went in after the second layer. Where is it added in `whole`, and which hidden units does a "
+    "rank have?"
+)
+FIRST_HALF = "Both ranks added the first half of `up_bias`. Rank 1 has the other hidden units."
+NO_UP = "`up_bias` is missing. It goes in before the `relu`, on each rank its own half."
 BIASES = {
     "difference 0.0": "",
-    "difference 98.0": "`up_bias` went in after the second layer. Where is it added in `whole`, and which "
-    "half of it does a rank need?",
+    "difference 95.0": UP_LATE,
+    "difference 98.0": UP_LATE,
+    "difference 3.0": "The difference is the frame, once: it is in the result twice, or not at all.",
     "difference 100.0": "The difference is `down_bias`, once: it is in the result twice, or not at all.",
-    "difference 92.0": "Both ranks added the first half of `up_bias`. Rank 1 has the other hidden units.",
-    "difference 107.0": "`up_bias` is missing. It goes in before the `relu`, on each rank its own half.",
+    "difference 103.0": "The difference is the frame and `down_bias`, once: both are in the result twice, or "
+    "not at all.",
+    "difference 92.0": FIRST_HALF,
+    "difference 89.0": FIRST_HALF,
+    "difference 107.0": NO_UP,
+    "difference 104.0": NO_UP,
 }
-"""What a rank prints, and what to think of: of the usual places for a bias each has its own difference."""
+"""What a rank prints, and what to think of: of the usual places for a bias or the frame each has its own."""
 
 
 @program(ranks=2)
@@ -59,7 +70,7 @@ NEAR = 0.1
 """Share of the prediction by which the period may differ from it."""
 APART = 1.15
 """By this factor the period at depth 1 is the longer one; else one stage is all, and any guess hits both."""
-OF_THE_LESSON = {"stage0": "16f7a314373abd2c", "stage1": "88eea2976112a409"}
+OF_THE_LESSON = {"stage0": "b2675ed473fdf140", "stage1": "88eea2976112a409"}
 """Digests of the code of the lesson's own classes, without names and comments."""
 
 

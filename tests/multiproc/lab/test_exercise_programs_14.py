@@ -10,7 +10,8 @@ REST = "    for each in unfinished:\n        emit(*each)\n"
 TWO = "if len(unfinished) == 2:"
 SUM = "dist.all_reduce(total)\n"
 HALF = " + my_bias"
-AFTER = ("total = total + down_bias", "total = total + up_bias + down_bias")
+ADDED = "total = total + x + down_bias"
+AFTER = (ADDED, "total = total + x + up_bias + down_bias")
 
 
 @pytest.mark.parametrize(
@@ -23,13 +24,19 @@ AFTER = ("total = total + down_bias", "total = total + up_bias + down_bias")
         ("14.2", changed(LAYER, (HALF, " + up_bias[:2]")), "Both ranks added the first half"),
         (
             "14.2",
-            changed(LAYER, (f"{SUM}total = total + down_bias", f"total = total + down_bias\n{SUM}")),
-            "`down_bias`, once",
+            changed(LAYER, (f"{SUM}{ADDED}", f"total = total + down_bias\n{SUM}total = total + x")),
+            "is `down_bias`, once",
+        ),
+        ("14.2", changed(LAYER, (f"{SUM}{ADDED}", f"{ADDED}\n{SUM}")), "frame and `down_bias`, once"),
+        (
+            "14.2",
+            changed(LAYER, (f"{SUM}{ADDED}", f"total = total + x\n{SUM}total = total + down_bias")),
+            "is the frame, once",
         ),
         ("14.2", changed(LAYER, (SUM, "")), "made no all_reduce"),
         (
             "14.2",
-            changed(LAYER, ("total = total + down_bias", "total = total / 2 + down_bias")),
+            changed(LAYER, (ADDED, "total = total / 2 + x + down_bias")),
             "Which bias belongs to the hidden units",
         ),
     ],
