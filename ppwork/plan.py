@@ -41,7 +41,8 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     3
 
     Raises:
-        PlanError: On construction, when a field cannot work; names the field and its value.
+        PlanError: On construction, when a field cannot work, or there is none of that name; names the field
+            and its value, or the field that was meant.
     """
 
     chunks: int | None = None
