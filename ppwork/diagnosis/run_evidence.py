@@ -173,8 +173,8 @@ class RunEvidence:
         return not self.plan.stage1
 
     def in_their_words(self, call: str) -> str:
-        """Return a call with the name that its stage has for it: the mesh's span is ``generate``."""
-        return call if self.of_loop else re.sub(r"^generate\b", "step", call)
+        """Return what tells of a call with the name that its stage has for it: the mesh's is ``generate``."""
+        return call if self.of_loop else re.sub(r"^generate\b|(?<=\bin )generate\b", "step", call)
 
     @property
     def torchrun_log(self) -> Path:

@@ -305,8 +305,9 @@ def _headline(evidence: RunEvidence, cause: FailureRecord) -> str:
     if cause.symptom:
         return f"Every record is a symptom; rank {rank} was the first: {error}"
     if tells_of_a_freeze(cause):  # an error of its peers: with its name here the cause reads like a symptom
-        how = cause.what.partition(" was ")[2]
-        return f"Rank {rank} is the cause: {f'it was {how}' if how else cause.what}"
+        what = evidence.in_their_words(cause.what)
+        how = what.partition(" was ")[2]
+        return f"Rank {rank} is the cause: {f'it was {how}' if how else what}"
     return f"Rank {rank} failed first: {error}"
 
 

@@ -239,6 +239,12 @@ def test_stopped_rank_is_named_by_the_peer_that_noticed(run):
     assert diagnose(run, 1).cause.rank == 2
 
 
+def test_a_stage_that_was_stopped_was_in_its_step_as_its_author_calls_it(run):
+    what = "Rank 2 (follower), process 7, was stopped (SIGSTOP); it was last in generate, entered 1.2 s ago."
+    write_record(run, symptom(1, 2, error_type="PeerFrozenError", what=what))
+    assert "it was last in step, entered 1.2 s ago" in diagnose(run, 1).sentence
+
+
 def test_stopped_rank_is_named_by_the_launcher_that_killed_it(run):
     line = "ppwork: rank 2 (pid 7, stopped) was there 1 s after the first death and was killed\n"
     (run / TORCHRUN_LOG).write_text(line)
