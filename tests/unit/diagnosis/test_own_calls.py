@@ -277,4 +277,5 @@ def test_a_mesh_rank_that_has_not_asked_for_its_first_chunk_is_in_no_chunk(run):
     Pulse(run, 2).leave(0)
     stood(run, 1, "all_reduce", 42, **FIRST)
     found = diagnose(run)
+    assert "rank 1 waits for rank 2: generate of call 0" in found.text
     assert "rank 2 waits for nobody: its loop, before the first chunk" in found.text
