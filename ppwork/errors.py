@@ -22,6 +22,7 @@ This module knows no ranks, groups or files: it only fixes how an error speaks.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from itertools import groupby
 from typing import Any, TypeVar
 from unicodedata import category
@@ -140,6 +141,15 @@ def listed(items: Iterable[object]) -> str:
     """
     every = [str(item) for item in items]
     return f"{', '.join(every[:-1])} and {every[-1]}" if len(every) > 1 else "".join(every)
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """Return the question whether a known name was meant, to stand before other advice, or nothing.
+
+    >>> meant("timeouts", ["mesh_size", "timeout_s"])
+    "did you mean 'timeout_s'? "
+    """
+    return "".join(f"did you mean {near!r}? " for near in get_close_matches(name, list(known), 1))
 
 
 def nth(number: int) -> str:

@@ -37,11 +37,27 @@ VIDEO_FIELDS = ("stage0", "stage1", "frames_per_chunk", "input", "width", "heigh
 class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One run, agreed by all ranks: the pipeline, and what its stages compute.
 
+    What stages of one's own and loops set:
+
+    - ranks and overlap: ``mesh_size``, ``in_flight_depth`` (or ``d_in`` and ``d_out``), ``backend``
+    - work: ``denoise_steps``, the generator calls for a chunk, as calls of ``step``
+    - bounds: ``timeout_s``, ``stall_s``, ``freeze_s``, ``max_message_bytes``
+    - checks: ``compare_collectives`` (in a loop only 0 says something), ``check_buffers``
+    - seldom: ``threads_per_rank``, ``share_gpu``, ``frame_bytes``
+
+    Stages alone: ``stage0``, ``stage1`` and their ``options``; ``chunks``, ``hard_cuts``, ``flushes``,
+    ``recompute_every``, ``seed``, ``heartbeat_s``; ``digests``, ``verify`` and its ``tolerance``,
+    ``keep_outputs``, ``one_process``.
+
+    Only the shipped video reads ``input``, ``width``, ``height``, ``frames_per_chunk`` and ``noise``. For
+    teaching there are ``fault`` and a ``schedule`` that is not the default.
+
     >>> Plan(mesh_size=2, chunks=8).world_size
     3
 
     Raises:
-        PlanError: On construction, when a field cannot work; names the field and its value.
+        PlanError: On construction, when a field cannot work, or there is none of that name; names the field
+            and its value, or the field that was meant.
     """
 
     chunks: int | None = None

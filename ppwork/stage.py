@@ -13,12 +13,11 @@ import inspect
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ppwork.errors import LocalProtocolError, PlanError, text_of
+from ppwork.errors import LocalProtocolError, PlanError, meant, text_of
 from ppwork.plan import Plan
 
 if TYPE_CHECKING:
@@ -301,11 +300,10 @@ def load_stage(path: str, methods: tuple[str, ...], *, search: Path | None = Non
     stage = getattr(module, class_name, None)
     if not isinstance(stage, type):
         classes = [name for name, each in vars(module).items() if isinstance(each, type)]
-        near = get_close_matches(class_name, classes, 1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
+        place = getattr(module, "__file__", module_name)
         raise PlanError(
             f"The module {module_name!r} has no class {class_name!r}.",
-            check_first=f"{hint}look at the names in {getattr(module, '__file__', module_name)}",
+            check_first=f"{meant(class_name, classes)}look at the names in {place}",
         )
     missing = [name for name in methods if not callable(getattr(stage, name, None))]
     if missing:

@@ -51,11 +51,16 @@ class Finding:
     weight: int = 0
 
 
-def source_lines(users: Frame | None) -> tuple[str, ...]:
-    """Return the user's own line as it is shown first of all: file and line, function, source if known."""
+def source_lines(users: Frame | None, caller: Frame | None = None) -> tuple[str, ...]:
+    """Return the user's own line as it is shown first of all: file and line, function, source if known.
+
+    ``caller``: the call that led there from another file.
+    """
     if users is None:
         return ()
-    return (f"{users.at}, in {users.function}", *([f"    {users.text}"] if users.text else []))
+    place = f"{users.at}, in {users.function}" if users.function else users.at
+    place += f", called at {Path(caller.file).name}:{caller.line}" if caller is not None else ""
+    return (place, *([f"    {users.text}"] if users.text else []))
 
 
 @dataclass(frozen=True, repr=False)

@@ -138,6 +138,7 @@ def record_of(
 ) -> FailureRecord:
     """Make the record of a rank, or of ``NOBODY``, that wrote none, at the rank's last sign of life."""
     users = stack.users if stack is not None else None
+    shown = f'  File "{users.file}", line {users.line}, in {users.function}' if users is not None else ""
     return FailureRecord(
         rank=rank,
         error_type=error_type,
@@ -146,6 +147,6 @@ def record_of(
         check_first=check_first,
         symptom=False,
         at_ns=evidence.last_sign_ns(rank),
-        traceback="",
+        traceback=f"{shown}\n    {users.text}" if users is not None and users.text else shown,
         source=users.at if users is not None else "",
     )

@@ -30,7 +30,7 @@ def with_own_call(evidence: RunEvidence, waits: tuple[Wait, ...]) -> tuple[Wait,
     That is rank 0's, if it stood in one and not in a call of the plane, and those of mesh ranks before their
     first chunk or between two.
     """
-    known = {each.rank: each for each in waits}
+    known = {each.rank: each for each in _before_any_step(evidence, waits)}
     leader, *followers = mesh = tuple(evidence.topology.mesh_ranks)
     if call := _call_of_stage0(evidence):
         # Before the first chunk there is nothing to read them from: all that joined wait for it.
@@ -48,6 +48,21 @@ def with_own_call(evidence: RunEvidence, waits: tuple[Wait, ...]) -> tuple[Wait,
         others = tuple(each for each in mesh if each not in stood or own_call(stood[each].traceback) != call)
         known[rank] = Wait(rank, call, others or (STAGE0_RANK,))
     return tuple(wait for _, wait in sorted(known.items()))
+
+
+def _before_any_step(evidence: RunEvidence, waits: tuple[Wait, ...]) -> list[Wait]:
+    """Return the waits, those of mesh ranks whose loops have not asked for the chunk that came as such."""
+    pulses = evidence.pulses if evidence.of_loop else {}
+    computing = [wait.rank for wait in waits if wait.call.startswith("generate")]
+    late = [rank for rank in computing if rank in pulses and not pulses[rank].since_ns]
+    return [
+        wait._replace(call="its loop, before the first chunk", waits_for=())
+        if wait.rank in late
+        else wait._replace(waits_for=tuple(late))
+        if late and wait.rank in computing
+        else wait
+        for wait in waits
+    ]
 
 
 def alone(evidence: RunEvidence, waits: tuple[Wait, ...]) -> FailureRecord | None:

@@ -6,6 +6,7 @@ not read is named instead.
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from collections.abc import Sequence
@@ -171,6 +172,10 @@ class RunEvidence:
         """Say whether the ranks ran a loop of one's own: its plan names no stages."""
         return not self.plan.stage1
 
+    def in_their_words(self, call: str) -> str:
+        """Return what tells of a call with the name that its stage has for it: the mesh's is ``generate``."""
+        return call if self.of_loop else re.sub(r"^generate\b|(?<=\bin )generate\b", "step", call)
+
     @property
     def torchrun_log(self) -> Path:
         """The file with torchrun's output; of several hosts the first one's."""
@@ -238,6 +243,12 @@ class RunEvidence:
         """Chunks of which the mesh ranks returned different results, by what they or the launcher wrote."""
         mesh = {rank: self.entries.get(rank, []) for rank in self.topology.mesh_ranks}
         return sorted({*odd_results(self.summary or {}), *chunks_noted(mesh, RESULTS_DIFFER)})
+
+    @property
+    def paused_source_s(self) -> float:
+        """Seconds for which the source had said that it has no chunk, at rank 0's last beat; else 0."""
+        pulse = self.pulses.get(STAGE0_RANK)
+        return 0.0 if pulse is None else pulse.paused_s
 
     def log_of(self, rank: int) -> str:
         """Return the path of a rank's log; torchrun's, if it did not open its own, or for no rank (-1).
@@ -329,7 +340,11 @@ class RunEvidence:
         if "chunk_index" not in ids:
             return ""
         step = pulse.doing if pulse is not None and dict(pulse.ids) == ids and pulse.doing in STEPS else ""
-        return f"{step} of chunk {ids['chunk_index']}" if step else f"chunk {ids['chunk_index']}"
+        return (
+            self.in_their_words(f"{step} of chunk {ids['chunk_index']}")
+            if step
+            else f"chunk {ids['chunk_index']}"
+        )
 
     def before_the_first_record(self) -> dict[int, list[Entry]]:
         """Return the entries of the time when nobody had failed: an error ends the spans it goes through.

@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Sequence
+from dataclasses import replace as replace_fields
 from itertools import pairwise
 from pathlib import Path
 
@@ -48,16 +49,17 @@ from ppwork.diagnosis.logs import read_job
 from ppwork.diagnosis.own_calls import after_the_end, alone, before_the_first_chunk, with_own_call
 from ppwork.diagnosis.report import death
 from ppwork.diagnosis.run_evidence import RunEvidence
-from ppwork.diagnosis.stacks import IN_THREAD, frames_of, tracebacks
+from ppwork.diagnosis.stacks import IN_THREAD, PROGRAM, Frame, frames_of, line_of, tracebacks
 from ppwork.diagnosis.uneven import beside, ledger_difference, uneven, widened
 from ppwork.diagnosis.waits import roots, waits_of
-from ppwork.errors import PeerTimeoutError, PlanError, StuckError, named_chunks, named_ranks
+from ppwork.errors import PeerTimeoutError, PlanError, StuckError, listed, named_chunks, named_ranks
 from ppwork.plan import Plan
 from ppwork.process import PAST_LIMIT, STOPPED, TORCHRUN_HUNG, TORCHRUN_STOPPED
 from ppwork.protocol.backend_errors import SILENT_PEER_CHECK, without_noise
 from ppwork.protocol.topology import STAGE0_RANK
-from ppwork.records.failure import FailureRecord, first_cause
+from ppwork.records.failure import FailureRecord, first_cause, is_users
 from ppwork.records.flight import differences
+from ppwork.records.pulse import nothing_to_encode
 from ppwork.records.run import EMPTY, NO_CHUNK, NOTHING_RESET, TORCHRUN_LOG, FinishedProgram
 from ppwork.records.spans import Instant
 from ppwork.timeline.measures import chunks_noted
@@ -153,7 +155,16 @@ def _who_was_silent(evidence: RunEvidence, waits: tuple[Wait, ...]) -> str:
             left = [path.name for rank in awaited for path in evidence.last_words_of(rank)]
             words = " and ".join(left) or f"what {named_ranks(awaited)} printed"
         return f"{words}: the others waited for it, and it waited for nobody"
+    if _has_sent_nothing(evidence):
+        words = " and ".join(path.name for path in evidence.last_words_of(STAGE0_RANK))
+        return f"{words or 'the stack of rank 0'}: where it stood; its first `send` may take timeout_s"
     return "the last line with `envelope.send` in spans-rank0.jsonl: which chunk was the last to leave?"
+
+
+def _has_sent_nothing(evidence: RunEvidence) -> bool:
+    """Say whether rank 0 had begun, by what it wrote down, and no envelope had left it."""
+    entries = evidence.entries.get(STAGE0_RANK, [])
+    return STAGE0_RANK in evidence.pulses and not any(entry.name == "envelope.send" for entry in entries)
 
 
 def _interrupted(evidence: RunEvidence, cause: FailureRecord) -> FailureRecord:
@@ -184,12 +195,12 @@ def _explained(
     return Diagnosis(
         evidence.run_dir,
         cause,
-        lines=users_lines(cause) if not (cause.symptom or cause.between) else (),
+        lines=users_lines(cause, evidence.run_dir) if not (cause.symptom or cause.between) else (),
         log=evidence.log_of(cause.rank),
-        seen=_beside(evidence),
+        seen=tuple(line for line in _beside(evidence) if not _is_told(line, cause, evidence)),
         others=tuple(others),
         places=_places(evidence, cause, others, waits),
-        waits=waits,
+        waits=tuple(wait._replace(call=evidence.in_their_words(wait.call)) for wait in waits),
         flight=tuple(map(str, differences(flights))),
         unknown=_unread(evidence) + (unknown if hang else ()) + open_questions(evidence, cause, others),
         headline=_headline(evidence, cause),
@@ -200,6 +211,12 @@ def _beside(evidence: RunEvidence) -> tuple[str, ...]:
     """Return a line about each thing that fails no run by itself."""
     empty = [EMPTY for e in evidence.entries.get(STAGE0_RANK, []) if e.name == NO_CHUNK]
     return (*empty, *_odd_results(evidence), *_useless_cuts(evidence), *_dead_threads(evidence))
+
+
+def _is_told(line: str, cause: FailureRecord, evidence: RunEvidence) -> bool:
+    """Say whether a line is of a thread that died, and the cause says so."""
+    died = map(str, evidence.dead_threads(STAGE0_RANK))
+    return any(thread in line and thread in cause.what for thread in died)
 
 
 def _dead_threads(evidence: RunEvidence) -> tuple[str, ...]:
@@ -262,10 +279,22 @@ def _for_the_cause(
     )
 
 
-def users_lines(record: FailureRecord) -> tuple[str, ...]:
-    """Return the line of the user's own code that a record points at, with its source if it is there."""
-    frames = [frame for frame in frames_of(record.traceback) if frame.at == record.source]
-    return source_lines(frames[-1]) if frames else tuple(filter(None, [record.source]))
+def users_lines(record: FailureRecord, run_dir: Path) -> tuple[str, ...]:
+    """Return the line of the user's own code that a record points at, with its source if it is there.
+
+    Of a line in a helper's file, also the nearest one in another file that led there.
+    """
+    frames = frames_of(record.traceback)
+    at = max((number for number, frame in enumerate(frames) if frame.at == record.source), default=None)
+    if at is None:  # a method had returned, or a thread had died: no stack leads there
+        file, _, line = record.source.rpartition(":")
+        frames, at = [Frame(file, int(line) if line.isdecimal() else 0, "")], 0
+    users = frames[at]
+    if not users.file:
+        return ()
+    users = users if users.text else replace_fields(users, text=line_of(users.file, users.line, run_dir))
+    callers = (frame for frame in reversed(frames[:at]) if is_users(frame.file) and frame.file != users.file)
+    return source_lines(users, next((frame for frame in callers if frame.function != PROGRAM), None))
 
 
 def _headline(evidence: RunEvidence, cause: FailureRecord) -> str:
@@ -276,8 +305,9 @@ def _headline(evidence: RunEvidence, cause: FailureRecord) -> str:
     if cause.symptom:
         return f"Every record is a symptom; rank {rank} was the first: {error}"
     if tells_of_a_freeze(cause):  # an error of its peers: with its name here the cause reads like a symptom
-        how = cause.what.partition(" was ")[2]
-        return f"Rank {rank} is the cause: {f'it was {how}' if how else cause.what}"
+        what = evidence.in_their_words(cause.what)
+        how = what.partition(" was ")[2]
+        return f"Rank {rank} is the cause: {f'it was {how}' if how else what}"
     return f"Rank {rank} failed first: {error}"
 
 
@@ -296,7 +326,7 @@ def _places(
         after = f" after {(record.at_ns - cause.at_ns) / 1e9:.3f} s" if later else ""
         known = tells_of_a_freeze(record) and record.where.get("peer") == cause.rank  # the headline says it
         known = known or bool(record.between and cause.between)
-        error = record.error_type if known else _error(record)
+        error = f"{record.error_type}: the same" if known else _error(record)
         lines[record.rank] = f"then rank {record.rank}{after}: {error}{_last(evidence, record.rank)}"
     for rank in range(evidence.topology.world_size):
         if rank not in (cause.rank, *lines, *waiting) and not (rank in evidence.absent and cause.rank < 0):
@@ -339,6 +369,8 @@ def _inferred_cause(
     if symptom.error_type == PeerTimeoutError.__name__ and not is_known:
         # Its process is gone, but it was there when the bound passed, or its connections had told of its end.
         what = f"Rank {rank} said nothing for as long as a bound allows, and left no record; {said}"
+        if rank == STAGE0_RANK and _has_sent_nothing(evidence):
+            what = f"Rank 0 had sent no chunk when a bound passed, and left no record; {said}"
         return record_of(evidence, rank, "NoRecord", what, symptom.check_first, stack)
     at = evidence.at_chunk(rank)
     check = f"the end of its log: what ends a process without an exception{at and f' in {at}'}?"
@@ -396,13 +428,16 @@ def _stopped(evidence: RunEvidence, waits: tuple[Wait, ...], exit_code: int) -> 
     ago = f", the last one {idle_s:.1f} s before" if idle_s is not None else ""
     what = f"The run passed its limit and was stopped; {len(emits)}{total} chunks had been emitted{ago}."
     longest_gap_s = max((b - a for a, b in pairwise(emits)), default=0) / 1e9
+    if (unfed := _unfed(evidence, what)) is not None:
+        return unfed
     if idle_s is not None and idle_s < 5 * longest_gap_s:
         return record_of(evidence, NOBODY, "PastLimit", what, "a larger limit_s: the run was still going on")
     blocking_ranks = roots(waits)
     if not blocking_ranks:
-        return record_of(
-            evidence, NOBODY, "PastLimit", what, "the logs of the ranks: none had begun its first chunk"
+        check = (
+            f"the logs of the ranks: {'who of them goes on?' if waits else 'none had begun its first chunk'}"
         )
+        return record_of(evidence, NOBODY, "PastLimit", what, check)
     # All mesh ranks of a chunk are in ``generate``; whose stack is not in a collective holds up the others.
     computing = [wait.rank for wait in waits if wait.call.startswith("generate")]
     suspects = tuple(sorted({*blocking_ranks, *computing}))
@@ -413,9 +448,22 @@ def _stopped(evidence: RunEvidence, waits: tuple[Wait, ...], exit_code: int) -> 
         return record_of(evidence, NOBODY, "PastLimit", what, check)
     rank = outside[0] if outside else blocking_ranks[0]
     call = next((wait.call for wait in waits if wait.rank == rank), "nothing that it wrote down")
-    check = f"rank {rank}: it was in {call}; its log has its stacks, if it could"
+    check = f"rank {rank}: it was in {evidence.in_their_words(call)}; its log has its stacks, if it could"
     record = record_of(evidence, rank, "PastLimit", what, check, stacks.get(rank))
     return replace(record, rank=NOBODY, at_ns=0)  # it held the others up, and has not failed
+
+
+def _unfed(evidence: RunEvidence, what: str) -> FailureRecord | None:
+    """Return the record of a run whose source had nothing to encode at its end: a thread of it had died."""
+    died = evidence.dead_threads(STAGE0_RANK)
+    paused_s = evidence.paused_source_s
+    if not died or not paused_s:
+        return None
+    threads = listed(died)
+    what = f"Rank 0 had {nothing_to_encode(paused_s)}: its {threads}, and encode said NOT_YET. {what}"
+    check = "should the run end with that thread? catch its error there, and let encode raise it"
+    record = record_of(evidence, NOBODY, "PastLimit", what, check)
+    return replace(record, source=died[-1].source)
 
 
 def _without_cause(evidence: RunEvidence, exit_code: int | None) -> Diagnosis:

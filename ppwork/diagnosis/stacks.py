@@ -11,11 +11,13 @@ Every reader passes over the text once.
 
 from __future__ import annotations
 
+import linecache
 import re
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, takewhile
 from pathlib import Path
 
+from ppwork.plan import Plan
 from ppwork.records.failure import is_users
 
 HEAD = "Traceback (most recent call last)"
@@ -24,6 +26,8 @@ _ERROR = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)+\w+|[A-Z]\w*|\w+[Ee]rror)(?::
 _THREAD = re.compile(r"^(?P<current>Current t)?(?(current)|T)hread 0x[0-9a-f]+.*\(most recent call first\):")
 _BLIND = re.compile(r"^(Timeout \(\d+:\d\d:\d\d[.\d]*\)!|Fatal Python error: .*)")
 _CHAINED = ("The above exception was the direct cause of", "During handling of the above exception,")
+PROGRAM = "<module>"
+"""What Python calls the lines of a file that are in no function."""
 IN_THREAD = "Exception in thread"
 """What Python writes above the traceback of a thread that nobody caught."""
 _ASIDE = (IN_THREAD, "Exception ignored in", "Process ")
@@ -146,7 +150,7 @@ class Stack:
             return ""  # a call of the plane on the main thread has ppwork's frames first
         at = f"{Path(users.file).name}:{users.line}"
         above = self.frames[number - 1] if number else None
-        if caller and above is not None and is_users(above.file) and above.function != "<module>":
+        if caller and above is not None and is_users(above.file) and above.function != PROGRAM:
             at += f", called at {Path(above.file).name}:{above.line}"
         return f"{self.call} ({at})"
 
@@ -159,6 +163,18 @@ class Stack:
     def logged(self) -> bool:
         """Whether the line above is a logger's: somebody caught it."""
         return _LOGGED.search(self.above) is not None
+
+
+def line_of(file: str, line: int, run_dir: Path) -> str:
+    """Return the source of a line of Python; nothing, if the file is gone or was changed after the run."""
+    path, plan = Path(file), run_dir / Plan.FILE_NAME
+    try:
+        is_as_it_was = (
+            path.suffix == ".py" and path.is_file() and path.stat().st_mtime <= plan.stat().st_mtime
+        )
+    except (OSError, ValueError):
+        return ""
+    return linecache.getline(file, line).strip() if is_as_it_was else ""
 
 
 def frames_of(text: str) -> list[Frame]:
@@ -174,7 +190,7 @@ def _frame(lines: list[str], number: int) -> Frame | None:
     # A call that Python shows without its source has another frame, or the error, on the next line.
     after = lines[number + 1] if number + 1 < len(lines) else ""
     text = after.strip() if after.startswith("    ") and not _FRAME.match(after) else ""
-    return Frame(call["file"], int(call["line"]), call["function"] or "<module>", text)
+    return Frame(call["file"], int(call["line"]), call["function"] or PROGRAM, text)
 
 
 def tracebacks(text: str) -> list[Stack]:

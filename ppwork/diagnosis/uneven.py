@@ -14,6 +14,7 @@ from ppwork.diagnosis.findings import NOBODY
 from ppwork.diagnosis.logs import LONGER
 from ppwork.diagnosis.run_evidence import QUIET_NS, RunEvidence
 from ppwork.diagnosis.stacks import own_call, thread_stacks
+from ppwork.diagnosis.waits import uncomputed
 from ppwork.errors import PeerTimeoutError, named_ranks
 from ppwork.records.difference import beside_stage0, first_difference
 from ppwork.records.failure import FailureRecord
@@ -178,8 +179,7 @@ def computing(evidence: RunEvidence, rank: int) -> int | None:
     """Return the oldest call that a mesh rank had received and not computed, or ``None``."""
     has_failed = any(record.rank == rank for record in evidence.records)
     by_rank = evidence.before_the_first_record() if has_failed else evidence.entries
-    entries = by_rank.get(rank, [])
-    return min(set(spans_by_call(entries, "receive")) - set(spans_by_call(entries, "generate")), default=None)
+    return next(iter(uncomputed(by_rank.get(rank, []))), None)
 
 
 def _in_collective(record: FailureRecord) -> bool:

@@ -44,8 +44,7 @@ def _wait(topology: Topology, rank: int, entries: Sequence[Entry]) -> Wait:
     role = topology.role(rank)
     if role is Role.STAGE0:
         return _stage0(entries)
-    received, generated = spans_by_call(entries, "receive"), spans_by_call(entries, "generate")
-    pending = sorted(set(received) - set(generated))
+    received, pending = spans_by_call(entries, "receive"), uncomputed(entries)
     if role is Role.LEADER:
         followers = topology.mesh_ranks[1:]
         broadcast = _unended(entries, "mesh.broadcast", "broadcast")
@@ -58,6 +57,18 @@ def _wait(topology: Topology, rank: int, entries: Sequence[Entry]) -> Wait:
     after = max(received, default=-1)
     link, sender = ("down_pg", STAGE0_RANK) if role is Role.LEADER else ("mesh_pg", LEADER_RANK)
     return Wait(rank, f"envelope after call {after} on {link}", (sender,))
+
+
+def uncomputed(entries: Sequence[Entry]) -> list[int]:
+    """Return the calls of the chunks that a mesh rank had received and not computed, the oldest first.
+
+    A heartbeat is received, too: it repeats the index of the chunk before it.
+    """
+    received = spans_by_call(entries, "receive")
+    chunks = {received[call].chunk_index: call for call in sorted(received, reverse=True)}
+    return sorted(
+        {call for index, call in chunks.items() if index >= 0} - set(spans_by_call(entries, "generate"))
+    )
 
 
 def _stage0(entries: Sequence[Entry]) -> Wait:

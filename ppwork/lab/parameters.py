@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import difflib
 import json
 import sys
 from collections.abc import Collection, Iterable, Mapping
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ppwork.errors import PlanError
+from ppwork.errors import PlanError, meant
 
 Value = str | int | float | bool
 TAG = "parameters"
@@ -121,11 +120,9 @@ def refuse_unknown(names: Iterable[str], parameters: Mapping[str, Any], where: s
     """
     for name in names:
         if name not in parameters:
-            near = difflib.get_close_matches(name, parameters, n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
             raise PlanError(
                 f"There is no parameter {name!r} in {where}.",
-                check_first=f"{hint}its parameters are {', '.join(parameters)}",
+                check_first=f"{meant(name, parameters)}its parameters are {', '.join(parameters)}",
             )
 
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterable
 from functools import cache
 from typing import Any, NoReturn, Self
 
 import msgspec
 
-from ppwork.errors import PlanError
+from ppwork.errors import PlanError, meant
 from ppwork.protocol.envelope import MAX_STEPS
 from ppwork.protocol.topology import Topology
 
@@ -29,14 +30,23 @@ TIMEOUT_VARIABLE = "SCOPE_DIST_TIMEOUT_S"
 """Seconds; overrides the plan's ``timeout_s`` on every rank."""
 
 
-class PipelinePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _ByName(msgspec.StructMeta):
+    """Makes a plan of the names that somebody wrote: msgspec says of one that it does not know no more."""
+
+    def __call__(cls, *values: Any, **fields: Any) -> Any:  # noqa: ANN401, N805  any plan
+        _refuse_unknown(cls, fields)
+        return super().__call__(*values, **fields)
+
+
+class PipelinePlan(msgspec.Struct, metaclass=_ByName, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One pipeline, agreed by all ranks: ``PPControlPlane.join(PipelinePlan(mesh_size=2))``.
 
     >>> PipelinePlan(mesh_size=2).world_size
     3
 
     Raises:
-        PlanError: On construction, when a field cannot work; names the field and its value.
+        PlanError: On construction, when a field cannot work, or there is none of that name; names the field
+            and its value, or the field that was meant.
     """
 
     mesh_size: int = 2
@@ -126,11 +136,15 @@ class PipelinePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """Return a copy with some fields changed, checked again.
 
         A new split brings its own ``in_flight_depth``; a new ``in_flight_depth`` alone takes a split back.
+
+        Raises:
+            PlanError: As on construction.
         """
         if "d_in" in changes or "d_out" in changes:
             changes = {"in_flight_depth": 1, **changes}
         elif "in_flight_depth" in changes:
             changes = {"d_in": None, "d_out": None, **changes}
+        _refuse_unknown(type(self), changes)
         return msgspec.structs.replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -235,6 +249,16 @@ def option_of(field: str) -> str:
     ('--depth', '--timeout-s')
     """
     return OPTIONS.get(field) or f"--{field.replace('_', '-')}"
+
+
+def _refuse_unknown(plan: msgspec.StructMeta, names: Iterable[str]) -> None:
+    fields = plan.__struct_fields__
+    for name in names:
+        if name not in fields:
+            by_option = {option_of(field)[2:].replace("-", "_"): field for field in fields}
+            hint = f"did you mean {by_option[name]!r}?" if name in by_option else meant(name, fields).strip()
+            check = hint or f"its fields are {', '.join(fields)}"
+            raise PlanError(f"A {plan.__name__} has no field {name!r}.", check_first=check)
 
 
 def refuse(field: str, value: object, need: str, check_first: str) -> NoReturn:

@@ -145,7 +145,8 @@ def returned_by(stage: object, method: str) -> Iterator[None]:
     try:
         yield
     except LocalProtocolError as error:
-        error.check_first = "; ".join(filter(None, [error.check_first, _return_of(stage, method)]))
+        words, error.source = _return_of(stage, method)
+        error.check_first = "; ".join(filter(None, [error.check_first, words]))
         raise
 
 
@@ -167,19 +168,23 @@ def _parameters_of(method: Callable[..., Any]) -> frozenset[str]:
 
 
 def _refuse(stage: object, method: str, need: str, returned: str, value: object = ...) -> NoReturn:
-    raise StageError(
-        f"The stage's {method} must return {need}; it returned {returned}.",
-        check_first=_return_of(stage, method, value),
-    )
+    words, source = _return_of(stage, method, value)
+    error = StageError(f"The stage's {method} must return {need}; it returned {returned}.", check_first=words)
+    error.source = source
+    raise error
 
 
-def _return_of(stage: object, method: str, value: object = ...) -> str:
-    """Say which lines of a method may have returned a value; ``...``: it was neither of ``NO_CHUNK``."""
+def _return_of(stage: object, method: str, value: object = ...) -> tuple[str, str]:
+    """Say which lines of a method may have returned a value; ``...``: it was neither of ``NO_CHUNK``.
+
+    Returns:
+        The words, and ``file:line`` of the line; where it may be several, of the method.
+    """
     is_no_chunk = NONE if value is None else NOT_YET if isinstance(value, Pause) else ""
     function = inspect.unwrap(getattr(type(stage), method, getattr(stage, method)))
     code = getattr(function, "__code__", None)
     if code is None:
-        return f"the `return` of {type(stage).__name__}.{method}"
+        return f"the `return` of {type(stage).__name__}.{method}", ""
     steps = [*dis.get_instructions(code)]
     returns = [
         step.positions
@@ -190,7 +195,8 @@ def _return_of(stage: object, method: str, value: object = ...) -> str:
     places = " or ".join(map(str, lines or [code.co_firstlineno]))
     if len(lines) > MOST_LINES:
         places = f"{lines[0]} to {lines[-1]}, one of {len(lines)} returns"
-    return f"the `return` of {type(stage).__name__}.{method}, {as_written(code.co_filename)}:{places}"
+    words = f"the `return` of {type(stage).__name__}.{method}, {as_written(code.co_filename)}:{places}"
+    return words, f"{code.co_filename}:{lines[0] if len(lines) == 1 else code.co_firstlineno}"
 
 
 def _literal_of(before: dis.Instruction, step: dis.Instruction) -> str:

@@ -22,7 +22,7 @@ from types import TracebackType
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 
-from ppwork.errors import PlanError, PPWorkError, message_of
+from ppwork.errors import ParityError, PlanError, PPWorkError, message_of
 from ppwork.launcher.checks import new_run_dir
 from ppwork.plan import Plan
 from ppwork.process import SECONDARY
@@ -168,19 +168,28 @@ def _in_one_write(kind: type[BaseException], error: BaseException, trace: Traceb
         return
     sys.stderr = text = io.StringIO()
     try:
-        sys.__excepthook__(kind, error, trace)
+        if isinstance(error, PlanError | ParityError):  # a refused start: its words have all of it
+            text.write(_below_users_line(error, message_of(error)))
+        else:
+            sys.__excepthook__(kind, error, trace)
     finally:
         sys.stderr = stream
         stream.write(text.getvalue())
         stream.flush()
 
 
-def _in_short(error: BaseException, rank: int, record: Path) -> str:
-    """Return the user's line of an error and its first line, as torch shows tracebacks: so logs are read."""
+def _below_users_line(error: BaseException, message: str) -> str:
+    """Return an error as Python shows it, with this message and of its calls the user's line alone."""
     users = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)][-1:]
     name = f"{type(error).__module__}.{type(error).__qualname__}"
-    lines = ["Traceback (most recent call last):", *"".join(traceback.format_list(users)).splitlines()]
-    lines += [f"{name}: {message_of(error).partition(chr(10))[0]}", f"  its whole traceback: {record}"]
+    lines = ["Traceback (most recent call last):\n", *traceback.format_list(users), f"{name}: {message}\n"]
+    return "".join(lines)
+
+
+def _in_short(error: BaseException, rank: int, record: Path) -> str:
+    """Return the user's line of an error and its first line, as torch shows tracebacks: so logs are read."""
+    text = _below_users_line(error, message_of(error).partition("\n")[0])
+    lines = [*text.splitlines(), f"  its whole traceback: {record}"]
     return "".join(f"[rank{rank}]: {line}\n" for line in lines)
 
 

@@ -51,6 +51,8 @@ Told = Callable[[str, WhichChunk | None, int], object]
 """Hears of each step that begins: its name, its chunk, since when; without a name: none goes on."""
 _now: dict[int, Activity | None] = {}
 """By thread: two ranks can be threads of one process."""
+_methods: dict[int, str] = {}
+"""By thread, as ``_now``: the stage's method that it was in last, of those that make up a step."""
 _paused_ns: dict[int, int] = {}
 """By thread, as ``_now``: since when its source has had no chunk."""
 _told: dict[int, tuple[Told, ...]] = {}
@@ -61,9 +63,20 @@ def enter(step: str, which: WhichChunk | None = None, *, of_loop: bool = False) 
     """Say that this thread, its rank's main one, begins a step; return the one outside it, for ``leave``."""
     thread, now_ns = threading.get_ident(), time.monotonic_ns()
     outer, _now[thread] = _now.get(thread), Activity(step, which, now_ns, of_loop)
+    _methods[thread] = step
     for told in _told.get(thread, ()):
         told(step, which, now_ns)
     return outer
+
+
+def entering(method: str) -> None:
+    """Say which of the stage's methods this thread's step calls next."""
+    _methods[threading.get_ident()] = method
+
+
+def method_of(thread: int) -> str:
+    """Return the stage's method that a rank's main thread entered last; of a loop, the name of its step."""
+    return _methods.get(thread, "")
 
 
 def leave(outer: Activity | None) -> None:
@@ -136,6 +149,7 @@ class Sample:
             bounds of their own.
         entries: Entries that this rank has recorded; a new one is progress of its links.
         making: Whether the user's own code makes a process group, and so waits for its other ranks.
+        method: The stage's method that the step is in, where it has several; empty: its name.
     """
 
     now_s: float
@@ -143,6 +157,7 @@ class Sample:
     waiting: bool = False
     entries: int = 0
     making: bool = False
+    method: str = ""
 
 
 def starting(activity: Activity | None) -> bool:
@@ -185,7 +200,7 @@ class Progress:
             self._idle_s += passed_s
         in_chunk = sample.activity is not None and not starting(sample.activity)
         self._making_s = self._making_s + passed_s if sample.making and in_chunk else 0.0
-        error = self._past_bound(sample.activity, at_work=at_work)
+        error = self._past_bound(sample, at_work=at_work)
         self.state = PulseState.STUCK if error else self._state(sample.activity, at_work=at_work)
         return error
 
@@ -196,8 +211,8 @@ class Progress:
             return PulseState.IDLE
         return PulseState.SLOW if self.own_s > self._bounds.stall_s / 2 else PulseState.BUSY
 
-    def _past_bound(self, activity: Activity | None, *, at_work: bool) -> StuckError | None:
-        bounds = self._bounds
+    def _past_bound(self, sample: Sample, *, at_work: bool) -> StuckError | None:
+        bounds, activity = self._bounds, sample.activity
         where = {} if activity is None else activity.which or {}
         stacks = STACKS_IN_LOG
         if activity is not None and starting(activity):
@@ -208,7 +223,7 @@ class Progress:
         elif activity is not None and at_work:
             if self.own_s <= bounds.stall_s:
                 return None
-            what = f"The stage's {activity.step} did not return within {bounds.stall_s:g} s"
+            what = f"The stage's {sample.method or activity.step} did not return within {bounds.stall_s:g} s"
             if activity.of_loop:
                 what = f"The loop did not answer the chunk within {bounds.stall_s:g} s"
             if activity.step == LOOP:

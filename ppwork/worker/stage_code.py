@@ -53,6 +53,7 @@ class StageCode:
     def entering(self, method: str) -> None:
         """Say which of the stage's methods is called next."""
         self._step = method
+        progress.entering(method)
 
     def __enter__(self) -> Self:
         self._outer = progress.enter(self._step, self._which)

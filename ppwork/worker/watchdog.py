@@ -152,7 +152,8 @@ class Watchdog:
         frame = sys._current_frames().get(self._main)
         current = progress.current(self._main)
         waiting, making = is_waiting(frame) or self._sits(frame), makes_group(frame)
-        sample = Sample(now_s, current, waiting=waiting, entries=self._recorder.entries, making=making)
+        entries, method = self._recorder.entries, progress.method_of(self._main)
+        sample = Sample(now_s, current, waiting=waiting, entries=entries, making=making, method=method)
         stuck = self._progress.see(sample)
         which = {} if current is None else current.which or {}
         step, since_ns = ("", 0) if current is None else (current.step, current.since_ns)

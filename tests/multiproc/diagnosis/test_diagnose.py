@@ -80,7 +80,7 @@ def test_a_run_past_its_limit_says_who_waits_for_whom_and_shows_the_line_that_ho
     assert "2 of 6 chunks had been emitted" in found.text
     assert {wait.rank: wait.waits_for for wait in found.waits}[0] == (1,)
     assert "rank 0 waits for rank 1: result of call 2 on up_pg" in found.text
-    assert "generate of call 2" in found.check_first
+    assert "step of call 2" in found.check_first
     assert str(found) == str(run.failure)
 
 

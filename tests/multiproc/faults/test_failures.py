@@ -72,7 +72,10 @@ def test_a_source_that_fails_before_the_first_chunk_ends_the_mesh_by_notice(tmp_
 def test_a_result_that_cannot_travel_is_refused_at_the_leader_and_told_both_ways(tmp_path):
     """R1 on the way back: the leader names the tensor, the remedy, the method and its chunk at any depth."""
     failure, _ = failed(tmp_path, stage1="toy_stages:ResultCannotTravel", in_flight_depth=3)
-    assert failure.what.startswith("Rank 1 (leader) failed first: LocalProtocolError")
+    line, source, headline = failure.what.splitlines()[:3]
+    assert re.fullmatch(r"/.*/toy_stages.py:\d+", line)  # on top, as that of any other error
+    assert source.startswith("    return ")
+    assert headline.startswith("Rank 1 (leader) failed first: LocalProtocolError")
     assert "non-contiguous" in failure.what
     assert "contiguous()" in failure.check_first
     assert re.search(r"the `return` of ResultCannotTravel.step, .*toy_stages.py:\d+$", failure.check_first)

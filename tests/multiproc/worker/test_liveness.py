@@ -73,7 +73,7 @@ def test_a_loop_without_an_end_is_ended_and_told_with_the_users_line(run_dir):
         "chunk_index": CHUNK,
         "cache_epoch": 0,
     }
-    assert "generate did not return within 2 s" in stuck.what
+    assert "The stage's step did not return within 2 s" in stuck.what
     assert stuck.source == line_of("while True")
     assert "toy_hangs.py" in stuck.traceback
     assert stuck.last_instants is not None

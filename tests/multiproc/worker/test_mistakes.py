@@ -66,7 +66,7 @@ def test_a_crash_below_python_names_the_line_that_called_it(tmp_path):
     failure = pp.launch(plan, out=tmp_path / "run", check=False).failure
     source = (SUPPORT / "mistaken_stages.py").read_text().splitlines()
     (line,) = (number for number, text in enumerate(source, 1) if text.endswith("# CRASH"))
-    assert failure.what.splitlines()[0].endswith(f"mistaken_stages.py:{line}")
+    assert failure.what.splitlines()[0].endswith(f"mistaken_stages.py:{line}, in step")
     assert "Rank 2 was killed by SIGSEGV and left no record: Fatal Python error" in failure.what
 
 

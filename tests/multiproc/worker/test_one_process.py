@@ -113,6 +113,6 @@ def test_a_leader_that_loops_is_ended_by_the_watchdog_of_its_thread(tmp_path):
     run = pp.launch(plan, out=tmp_path / "run", check=False)
     records = {record.rank: record for record in read_records(run.run_dir, 2)}
     assert records[1].error_type == "StuckError"
-    assert "generate did not return within 2 s" in records[1].what
+    assert "The stage's step did not return within 2 s" in records[1].what
     assert "stuck_stages.py" in records[1].source
     assert run.failure.where["rank"] == 1

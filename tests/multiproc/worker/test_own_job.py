@@ -120,6 +120,10 @@ def test_a_start_that_is_refused_leaves_the_folder_as_it_was(tmp_path, start_ran
     _, *shown = capfd.readouterr().err.split("Traceback (most recent call last):\n")
     assert len(shown) >= 3
     assert all(re.search(r"^\S*( \S*)?Error: ", text, re.MULTILINE) for text in shown)  # each in one piece
+    assert all(
+        "left_loops.py" in text and "ppwork/worker" not in text for text in shown
+    )  # their line, not ours
+    assert all(re.search(r"^(\[rank\d\]: )?  check first: ", text, re.MULTILINE) for text in shown)
     with pytest.raises(pp.PlanError, match="No rank of a torchrun job and no exception"):
         pp.diagnose(run_dir)
 
@@ -166,15 +170,23 @@ LATE = {
     "follower crashes": (
         2,
         "Rank 2 was killed by SIGSEGV and left no record: Fatal Python error: Segmentation fault.",
-        f"{LINES['# SIGNAL']}\n",
+        f"{LINES['# SIGNAL']}, in end_in_c\n    ",
     ),
-    "leader aborts": (1, "Rank 1 was killed by SIGABRT and left no record", f"{LINES['# ABORT']}\n"),
+    "leader aborts": (
+        1,
+        "Rank 1 was killed by SIGABRT and left no record",
+        f"{LINES['# ABORT']}, in end_in_c\n    ",
+    ),
     "follower is terminated": (
         2,
         "Rank 2 got SIGTERM and left no record;",
-        f"{LINES['# SIGNAL']}\n",
+        f"{LINES['# SIGNAL']}, in end_in_c\n    ",
     ),
-    "follower keeps the lock alone": (2, "Rank 2 made no progress and held the", f"{LINES['# LOCK']}\n"),
+    "follower keeps the lock alone": (
+        2,
+        "Rank 2 made no progress and held the",
+        f"{LINES['# LOCK']}, in end_in_c\n    ",
+    ),
     "leader misspells": (1, "'y'", f"{LINES['# NAME']}, in serve\n"),
     "stage0 leaves some": (
         0,
@@ -184,7 +196,7 @@ LATE = {
     "follower breaks": (
         2,
         "left without the end of `chunks()`",
-        f"{LINES['# BREAK']}\nRank 2",
+        f"{LINES['# BREAK']}\n    break",
     ),
     "stage0 fills anew": (0, "'x' of chunk 4 was written to before its", f"{LINES['# LENT']}, in drive\n"),
 }

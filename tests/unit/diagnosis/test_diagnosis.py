@@ -34,6 +34,7 @@ from ppwork.records.ledger import CollectiveCall, Ledger, line_of
 from ppwork.records.pulse import Pulse, PulseState, PulseView
 from ppwork.records.run import SUMMARY_FILE, TORCHRUN_LOG, LaunchEnd, Run, log_file
 from ppwork.records.spans import Recorder, Span, span_file
+from ppwork.records.threads import DeadThread, threads_file
 
 REPORT = console("killed").read_text()
 """Rank 1 by SIGKILL; ranks 0 and 2 ended by torchrun's SIGTERM."""
@@ -233,9 +234,15 @@ def test_stopped_rank_is_named_by_the_peer_that_noticed(run):
         "Rank 2 (follower) is the cause: it was stopped (SIGSTOP) and did not go on for 5.1 s; it was idle; "
         "rank 1 noticed (PeerFrozenError)."
     )
-    assert "then rank 0: PeerFrozenError\n" in found.text  # what it was is said above
+    assert "then rank 0: PeerFrozenError: the same\n" in found.text  # what it was is said above
     write_record(run, symptom(2, 1, at_ns=99))  # it went on
     assert diagnose(run, 1).cause.rank == 2
+
+
+def test_a_stage_that_was_stopped_was_in_its_step_as_its_author_calls_it(run):
+    what = "Rank 2 (follower), process 7, was stopped (SIGSTOP); it was last in generate, entered 1.2 s ago."
+    write_record(run, symptom(1, 2, error_type="PeerFrozenError", what=what))
+    assert "it was last in step, entered 1.2 s ago" in diagnose(run, 1).sentence
 
 
 def test_stopped_rank_is_named_by_the_launcher_that_killed_it(run):
@@ -291,7 +298,7 @@ def test_rank_that_held_the_interpreter_is_named_with_its_line(run):
     write_record(run, symptom(1, 2, error_type="PeerFrozenError", what=what))
     found = diagnose(run, 1)
     assert (found.cause.rank, found.cause.error_type) == (2, "StuckError")
-    assert found.text.splitlines()[0] == "/srv/me/stuck.py:6"
+    assert found.text.splitlines()[0] == "/srv/me/stuck.py:6, in work"
     log_file(run, 2).write_text("")
     assert diagnose(run, 1).cause.error_type == "PeerFrozenError"
 
@@ -309,7 +316,7 @@ def test_rank_that_crashed_is_named_with_its_line(run):
     report(run, -6, rank=2)
     found = diagnose(run, 1)
     assert "Fatal Python error: Aborted" in found.cause.what
-    assert found.text.splitlines()[0] == "/srv/me/missing.py:15"
+    assert found.text.splitlines()[0] == "/srv/me/missing.py:15, in <module>"
 
 
 def test_a_ctrl_c_that_torchrun_passed_on_is_no_failure_of_a_rank(run):
@@ -336,7 +343,7 @@ def test_of_a_crash_it_is_the_line_of_the_thread_that_crashed(run):
         text += f'  File "/srv/me/stage.py", line {line} in f\n'
     log_file(run, 2).write_text(text)
     report(run, -11, rank=2)
-    assert diagnose(run, 1).text.splitlines()[0] == "/srv/me/stage.py:7"
+    assert diagnose(run, 1).text.splitlines()[0] == "/srv/me/stage.py:7, in f"
 
 
 def test_rank_that_failed_before_its_log_was_open_is_found_in_torchruns(run):
@@ -344,7 +351,7 @@ def test_rank_that_failed_before_its_log_was_open_is_found_in_torchruns(run):
     (run / TORCHRUN_LOG).write_text(text.replace("[default1]:", ""))
     found = diagnose(run, 1)
     assert (found.cause.rank, found.cause.error_type) == (1, "ValueError")
-    assert found.text.splitlines()[0] == "/srv/me/raises.py:12"
+    assert found.text.splitlines()[0] == "/srv/me/raises.py:12, in load"
 
 
 def test_symptoms_alone_lead_to_the_rank_without_a_record(run):
@@ -506,7 +513,7 @@ def test_a_rank_that_was_stopped_waits_for_nobody_whatever_it_wrote_last(run):
     what = "Rank 2 (follower), process 7, was stopped (SIGSTOP) and did not go on for 5.1 s."
     write_record(run, symptom(0, 2, error_type="PeerFrozenError", what=what, at_ns=FAILED_NS))
     text = diagnose(run, 1).text
-    assert "rank 1 waits for rank 2: generate of call 2" in text
+    assert "rank 1 waits for rank 2: step of call 2" in text
     assert "rank 2 waits for nobody: stood still\n" in text
 
 
@@ -521,8 +528,8 @@ def test_spans_that_an_error_ended_do_not_count_as_done(run):
     waits = {wait.rank: (wait.call, wait.waits_for) for wait in diagnose(run, 1).waits}
     assert waits == {
         0: ("result of call 2 on up_pg", (1,)),
-        1: ("generate of call 2", (2,)),  # in a sum that needs rank 2
-        2: ("generate of call 2", ()),
+        1: ("step of call 2", (2,)),  # in a sum that needs rank 2
+        2: ("step of call 2", ()),
     }
 
 
@@ -593,7 +600,7 @@ def test_of_ranks_in_the_generator_the_one_outside_of_a_collective_holds_up_the_
     log_file(run, 2).write_text(STACKS.format(inside="", line=30))
     found = diagnose(run)
     assert found.cause.where == {"rank": 2, "call_id": 2, "chunk_index": 2, "cache_epoch": 0}
-    assert found.text.splitlines()[0] == "/srv/me/stages.py:30"
+    assert found.text.splitlines()[0] == "/srv/me/stages.py:30, in step"
     log_file(run, 2).unlink()
     found = diagnose(run)
     assert found.cause.where == {}
@@ -613,6 +620,58 @@ def test_run_past_its_limit_that_was_still_going_on_is_told_apart(run):
     found = diagnose(run, PAST_LIMIT)
     assert "still going on" in found.check_first
     assert found.cause.where == {}
+
+
+def fed_by(run, *died):
+    """A run whose source said ``NOT_YET`` until its limit, with a heartbeat behind its last chunk."""
+    entries = arrived(made(2))
+    beat = {"call_id": 2, "chunk_index": 1}
+    for rank, lane in ((1, "down_pg"), (2, "mesh_pg")):
+        entries[rank].append(Span("receive", lane, ZERO, ZERO + 9_000 * MS, **beat))
+    past_limit(run, entries)
+    Pulse(run, 0).beat(PulseState.BUSY, "encode", {"chunk_index": 2}, ZERO, paused_s=14.8)
+    if died:
+        threads_file(run, 0).write_bytes(msgspec.json.encode(died))
+
+
+def test_a_source_without_anything_to_encode_is_told_with_the_thread_that_died_and_once(run):
+    at = {"source": "/srv/me/stages.py:10", "at_ns": 1}
+    fed_by(run, DeadThread(rank=0, name="camera", error="RuntimeError: camera lost", **at))
+    found = diagnose(run)
+    assert found.text.startswith(
+        "/srv/me/stages.py:10\n"
+        "Rank 0 had nothing to encode for 15 s: its thread 'camera' died at /srv/me/stages.py:10 of "
+        "RuntimeError: camera lost, and encode said NOT_YET. The run passed its limit and was stopped; "
+        "2 of 8 chunks"
+    )
+    assert found.text.count("thread 'camera' died") == 1
+    assert "let encode raise it" in found.check_first
+    # A heartbeat is no chunk: who has computed all that came waits for rank 0.
+    assert "rank 1 waits for rank 0: envelope after call 2 on down_pg" in found.text
+    assert "waits for nobody: step" not in found.text
+
+
+def test_a_run_with_chunks_behind_it_is_not_said_to_have_begun_none(run):
+    fed_by(run)
+    found = diagnose(run)
+    assert "none had begun" not in found.text
+    assert "rank 1 waits for rank 0: envelope after call 2 on down_pg" in found.text
+
+
+def test_of_an_error_in_a_helpers_file_the_line_that_called_it_is_named(run):
+    what = """Traceback (most recent call last):
+  File "/srv/me/env/lib/python3.11/site-packages/ppwork/worker/loops.py", line 9, in run_chunk
+  File "/srv/me/prog.py", line 36, in step
+    return self.net(tensors)
+  File "/srv/me/model.py", line 32, in __call__
+    self.part(x)
+  File "/srv/me/model.py", line 23, in part
+    return x @ w
+RuntimeError: mat1 and mat2 shapes cannot be multiplied
+"""
+    write_record(run, record(1, traceback=what, source="/srv/me/model.py:23"))
+    lines = diagnose(run, 1).lines
+    assert lines == ("/srv/me/model.py:23, in part, called at prog.py:36", "    return x @ w")
 
 
 def test_run_past_its_limit_before_any_chunk_says_so(run):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from made_runs import MS, ZERO
 
@@ -247,3 +249,33 @@ def test_a_mesh_rank_that_waits_between_two_chunks_is_in_that_call_and_not_in_th
     )
     assert "rank 1 waits for rank 2: barrier (prog.py:43)" in found.text
     assert "rank 2 waits for rank 1: generate of call 8" in found.text
+
+
+def test_rank_0_that_had_sent_nothing_is_asked_for_no_chunk_that_left_last(run):
+    """It looped before its first ``send``; which chunk was the last to leave was asked."""
+    program = run / "prog.py"
+    program.write_text("def drive(plane):\n    while True:\n        pass\n")
+    stacks_file(run, 0).write_text(
+        f'Current thread 0x1 (most recent call first):\n  File "{program}", line 2 in drive\n'
+    )
+    left(run, 0)
+    for rank in (1, 2):
+        stood(run, rank, "", 38, check_first=SILENT_PEER_CHECK, peer=0 if rank == 1 else 1)
+    os.utime(program, (0, 0))
+    found = diagnose(run)
+    assert found.sentence.startswith("Rank 0 (stage0) failed first: NoRecord: Rank 0 had sent no chunk when")
+    assert found.text.startswith(f"{program}:2, in drive\n    while True:\n")
+    assert found.check_first == "stacks-rank0.txt: where it stood; its first `send` may take timeout_s"
+    # Its program was changed since: what stands in that line now is not what ran.
+    os.utime(program)
+    os.utime(run / Plan.FILE_NAME, (0, 0))
+    assert diagnose(run).text.startswith(f"{program}:2, in drive\nRank 0")
+
+
+def test_a_mesh_rank_that_has_not_asked_for_its_first_chunk_is_in_no_chunk(run):
+    one_chunk_sent(run)
+    Pulse(run, 2).leave(0)
+    stood(run, 1, "all_reduce", 42, **FIRST)
+    found = diagnose(run)
+    assert "rank 1 waits for rank 2: generate of call 0" in found.text
+    assert "rank 2 waits for nobody: its loop, before the first chunk" in found.text

@@ -308,5 +308,28 @@ def test_a_prototype_needs_a_plan_of_the_pipeline_only():
     assert plan.replace(in_flight_depth=1).bounds == (1, 1)
     with pytest.raises(PlanError, match=r"^The plan's timeout_s was "):
         PipelinePlan(timeout_s=0.5)
-    with pytest.raises(TypeError, match="chunks"):
+    with pytest.raises(PlanError, match="has no field 'chunks'"):
         PipelinePlan(chunks=8)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"timeouts": 10}, "timeout_s"),
+        ({"meshsize": 2}, "mesh_size"),
+        ({"depth": 2}, "in_flight_depth"),  # as the command line calls it
+        ({"steps": 2}, "denoise_steps"),
+    ],
+)
+def test_a_misspelt_field_is_refused_with_the_one_that_was_meant(wrong, field):
+    """msgspec says "Unexpected keyword argument" and no more; a copy says it as the constructor does."""
+    for made in (lambda: Plan(**wrong), lambda: Plan().replace(**wrong), lambda: PipelinePlan(**wrong)):
+        with pytest.raises(PlanError, match=rf"has no field '{next(iter(wrong))}'") as refused:
+            made()
+        assert refused.value.check_first == f"did you mean {field!r}?"
+
+
+def test_a_field_that_is_like_no_other_is_refused_with_all_of_them():
+    with pytest.raises(PlanError, match="A Plan has no field 'colour'") as refused:
+        Plan(colour="red")
+    assert "mesh_size, in_flight_depth" in refused.value.check_first

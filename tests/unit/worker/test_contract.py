@@ -49,6 +49,7 @@ def refused(call, method):
         call()
     line = inspect.getsourcelines(getattr(Odd, method))[1] + 1
     assert caught.value.check_first == f"the `return` of Odd.{method}, {HERE}:{line}"
+    assert caught.value.source == f"{__file__}:{line}"  # shown on top, as the line of any other error
     return caught.value.what
 
 
@@ -367,3 +368,4 @@ def test_what_the_transport_refuses_names_the_method_that_returned_it():
     line = inspect.getsourcelines(Odd.encode)[1] + 1
     hint = "torch.as_tensor() makes one; plain data goes into the metadata"
     assert caught.value.check_first == f"{hint}; the `return` of Odd.encode, {HERE}:{line}"
+    assert caught.value.source == f"{__file__}:{line}"

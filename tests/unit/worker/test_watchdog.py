@@ -81,6 +81,20 @@ def test_a_step_of_the_stage_is_busy_then_slow_then_stuck(clock):
     assert "stall_s" in error.check_first
 
 
+def test_of_a_step_of_several_methods_the_one_that_it_is_in_is_named():
+    """The mesh's step is called ``generate`` in records, and its stage has no method of that name."""
+    progress.enter("generate", IDS.where())
+    try:
+        progress.entering("recompute")
+        method, activity = progress.method_of(threading.get_ident()), progress.current()
+    finally:
+        progress.leave(None)
+    judge = Progress(BOUNDS)
+    samples = (Sample(activity.since_ns / 1e9 + tick * TICK_S, activity, method=method) for tick in range(99))
+    error = next(filter(None, map(judge.see, samples)))
+    assert error.what == "The stage's recompute did not return within 4 s."
+
+
 def test_a_step_that_began_between_two_beats_is_charged_from_its_beginning(clock):
     clock.run(1.0, None)
     clock.run(TICK_S, doing("encode", since_s=1.1))
