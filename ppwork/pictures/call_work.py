@@ -114,8 +114,13 @@ def bracket(axes: Axes, left: float, right: float, height: float) -> None:
 
 
 def mark(axes: Axes, at: float, rows: tuple[float, float]) -> None:
-    """Draw a dashed line at a moment through the rows of a rank, from the first one's top."""
-    axes.plot([at, at], rows, color="black", linewidth=1.6, linestyle="--", zorder=8, gid="mark")
+    """Draw a dashed line on white at a moment through the rows of a rank, from the first one's top."""
+    looks: tuple[style.Style, ...] = (
+        {"color": "white", "linewidth": 5},
+        {"color": "black", "linewidth": 2, "linestyle": "--"},
+    )
+    for look in looks:
+        axes.plot([at, at], rows, zorder=8, gid="mark", **look)
 
 
 def _alike(met: Meetings, rank: int, name: str) -> list[Call]:

@@ -566,7 +566,7 @@ def test_a_moment_of_a_page_is_a_line_through_the_buffer_that_is_lent_then(tmp_p
     made.wait(0, made.send(0, 1, 0, 1, name="isend", lent=True), 200, 500)
     made.recv(1, 0, 490, 500, line=9)
     picture = pp.pictures.program(tmp_path, marks={"fill_(2)": (0, "wait", 0)})
-    (line,) = [line for line in picture.figure.axes[0].lines if line.get_gid() == "mark"]
+    *_, line = [line for line in picture.figure.axes[0].lines if line.get_gid() == "mark"]
     lent = [text.get_position()[1] for text in picture.figure.axes[0].texts if text.get_text() == "isend"]
     assert "fill_(2)" in texts(picture.figure)
     assert set(line.get_xdata()) == {200}
