@@ -75,7 +75,7 @@ def put_legend(
     cut_end: bool,
     bands: Iterable[Artist | Container],
     messages: Collection[str],
-    stood: bool,
+    stood: str,
     counted: bool,
     closed: bool,
     notes: Sequence[str],
@@ -89,7 +89,7 @@ def put_legend(
         cut_end: Whether those that shut down are out of sight.
         bands: Entries of the bands.
         messages: Words of the messages that are drawn; nothing for one without an arrow.
-        stood: Whether a place is framed where a rank stood.
+        stood: What is said of the places that are framed, where ranks stood; nothing if none is.
         counted: Whether lent buffers are counted.
         closed: Whether it is drawn what closed a connection.
         notes: Sentences below it.
@@ -111,7 +111,7 @@ def put_legend(
     if closed:
         handles.append(style.line_key("closed the connection", marker=">", markersize=5, **CLOSES))
     if stood:
-        handles.append(style.patch_key("stood here", **FRAME))
+        handles.append(style.patch_key(stood, **FRAME))
     drawn = {line.get_marker() for axes in paper.axes for line in axes.lines}
     handles += [style.line_key(word, **mark_of(shape)) for word, shape in MARKS if shape in drawn]
     columns = _columns([str(handle.get_label()) for handle in handles])

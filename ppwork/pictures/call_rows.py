@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ppwork.diagnosis.standing import Standing, parted
@@ -27,7 +27,7 @@ from ppwork.pictures.call_legend import (
 )
 from ppwork.pictures.call_stands import STOOD_NS, Stand, closed, died_ns, stands
 from ppwork.pictures.call_words import handle, lengths_of, words_of_calls
-from ppwork.pictures.call_work import OwnCode, Span, bracket, in_the_grey
+from ppwork.pictures.call_work import Said, Span, bracket, in_the_grey, mark
 from ppwork.pictures.lent_row import SMALL, WORD, lent_as, lent_row, word_ms
 from ppwork.pictures.shown_time import END, ShownTime
 from ppwork.records.calls import Call
@@ -84,8 +84,7 @@ class CallRows:
         names: What ranks are: it stands below their numbers.
         lent: Whether rows show the buffers that torch has.
         bands: Whether the ranks of a collective are joined.
-        work: What is said of the ranks' own code.
-        spans: Times that have a name.
+        said: What is said of the ranks' own code, and of times and moments that have a name.
     """
 
     def __init__(
@@ -99,10 +98,9 @@ class CallRows:
         *,
         lent: bool = True,
         bands: bool = True,
-        work: Sequence[OwnCode] = (),
-        spans: Sequence[Span] = (),
+        said: Said,
     ) -> None:
-        self._roles, self._work, self._spans = names or {}, work, spans
+        self._roles, self._said = names or {}, said
         gone = [rank for rank, number in killed.items() if number != signal.SIGSTOP]
         self._died = {rank: died_ns(met, rank) for rank in gone}
         self._met, self._shown = met, shown
@@ -138,7 +136,8 @@ class CallRows:
         if shown.gap is not None:
             self._broken()
         ends = {call.name for call in self._calls} & {*CUT}
-        stood = any(of.own for of in self._stands.values()) or any(map(self._framed, self._calls))
+        in_own_code = any(of.own for of in self._stands.values())
+        stood = "was here" if in_own_code else "waited here" if any(map(self._framed, self._calls)) else ""
         put_legend(
             self.paper, keys, ends=ends, cut_end=self._cuts_end(), bands=joined.keys, messages=messages,
             stood=stood, counted=any(counted), closed=bool(self._closed), notes=joined.notes,
@@ -157,6 +156,12 @@ class CallRows:
         left = self._x(call.start_ns)
         end_ns = self._gone_ns(call.rank) if call.end_ns is None else call.end_ns
         return left, max(self._x(end_ns), left + style.NARROWEST * (self._high - self._low))
+
+    def _seen_from(self, call: Call) -> float:
+        """Return where a call begins to be seen: behind short calls of its thread that are drawn wider."""
+        left, right = self._sides(call)
+        before = [c for c in self._lane_of(call).calls if c.start_ns < call.start_ns]
+        return min(right, max([left, *(self._sides(c)[1] for c in before)]))
 
     def _span(self, loan: Loan) -> tuple[float, float] | None:
         start, end = self._shown.x(loan.call.start_ns), loan.end_ns
@@ -213,19 +218,21 @@ class CallRows:
             wide = self._wide(lane.stands, SMALL)
             left = self._leaves(lane.rank)
             if stand.call is not None:
-                left = self._sides(stand.call)[0]
+                left = self._behind_word(lane, stand.call, wide)
             elif stand.own is not None:
                 left = self._x(stand.own[0])
             if stand.call is not None or stand.own or left + wide + 0.1 * self._inch > self._high:
                 start = max(self._low, min(left + AWAY * self._inch, self._high - wide))
                 lane.words.append(Word(start, start, start + wide, lane.stands))
-        for span in self._spans:
-            if span.call in lane.calls:
-                lane.words.append(self._spanned(span))
+        lane.words += [self._spanned(span) for span in self._said.spans if span.call in lane.calls]
+        lane.words += [self._marked(*one) for one in self._said.marks if one.call in lane.calls]
         said = {self._inside(call)[0] for call in lane.calls}
         away = AWAY * self._inch
         # First of the collectives that kept some ranks much longer than others: the picture is about them.
-        for call in sorted(lane.calls, key=lambda call: id(call) not in self._unequal):
+        # So it is about a call that did nothing, because its rank is not in the group.
+        for call in sorted(
+            lane.calls, key=lambda call: id(call) not in self._unequal and not self._met.is_outside(call)
+        ):
             if self._inside(call)[0] or call.name in CUT:
                 continue
             at = sum(self._sides(call)) / 2
@@ -243,12 +250,32 @@ class CallRows:
                 said |= set(self._names[id(call)])
                 break
 
+    def _behind_word(self, lane: Lane, call: Call, wide: float) -> float:
+        """Return where the word of the call in which a rank stood begins: behind that of the call before it.
+
+        Only if the word then still begins above its call, and ends on the paper.
+        """
+        left, (_, right) = self._seen_from(call), self._sides(call)
+        before = [c for c in lane.calls if c.start_ns < call.start_ns]
+        if not before or before[-1].name in CUT or self._inside(before[-1])[0]:
+            return left
+        middle, away = sum(self._sides(before[-1])) / 2, AWAY * self._inch
+        room = (middle + 2 * away + self._wide(word, SMALL) for word in self._names[id(before[-1])])
+        behind = next((end for end in room if end < right and end + away + wide < self._high), left)
+        return max(left, behind)
+
     def _spanned(self, span: Span) -> Word:
         """Return the word of a span: in its middle, and on the paper."""
         left, right = self._x(span.call.start_ns), self._x(span.end_ns)
         middle, wide = (left + right) / 2, self._wide(span.word, SMALL)
         start = max(self._low, min(middle - wide / 2, self._high - wide))
         return Word(middle, min(left, start), max(right, start + wide), span.word, (left, right))
+
+    def _marked(self, call: Call, word: str) -> Word:
+        """Return the word of a mark: to the right of its line, or to the left where there is more room."""
+        at, wide, away = self._x(call.start_ns), self._wide(word, SMALL), AWAY * self._inch
+        start = at + away if at + away + wide < self._high else at - away - wide
+        return Word(at, start, start + wide, word)
 
     def _inside(self, call: Call) -> tuple[str, float]:
         """Return the longest of a call's words for which its bar has room, and where: not on a break."""
@@ -345,9 +372,12 @@ class CallRows:
                 axes.text(at, row, text, **style.CENTRED, **look)
             if call.error and call.end_ns is not None and self._shown.x(call.end_ns) <= self._high:
                 axes.plot([right], [row + style.TALL / 2], zorder=7, clip_on=False, **mark_of("P"))
-        for own in (own for own in self._work if own.call in lane.calls):
+        for own in (own for own in self._said.work if own.call in lane.calls):
             sides = self._whole(self._x(own.start_ns), self._x(own.call.start_ns))
             in_the_grey(axes, sides, row, own.word, self._inch)
+        for one in (one for one in self._said.marks if one.call in lane.calls):
+            last = self._lent.get(lane.rank, row) + style.TALL / 2
+            mark(axes, self._x(one.call.start_ns), (row - style.TALL / 2, last))
         if lane.rank in self._died and lane.stands and stand.call is not None:
             inside = self._leaves(lane.rank) - 0.09 * self._inch
             axes.plot([inside], [row], zorder=9, clip_on=False, **mark_of("8"))
@@ -399,10 +429,16 @@ class CallRows:
         return counted
 
     def _closes(self, call: Call, closes: Call) -> None:
-        """Draw from where a rank closed its connections to the call of a peer that this broke."""
+        """Draw from where a rank closed its connections to the call of a peer that this broke.
+
+        To its end, where the mark of its exception leaves the arrow's head free; to the begin of one that
+        came only later.
+        """
         tail, head = self._lane_of(closes).row, self._lane_of(call).row
         down = style.TALL / 2 if head > tail else -style.TALL / 2
-        ends = (self._x(closes.start_ns), tail + down), (self._x(call.end_ns), head - down)
+        late = call.start_ns > closes.start_ns
+        to = (self._x(call.start_ns), head) if late else (self._x(call.end_ns), head - down)
+        ends = (self._seen_from(closes), tail + down), to
         style.arrow(self._axes, *ends, mutation_scale=11, zorder=6, **CLOSES)
 
     def _on_device(self, call: Call) -> None:

@@ -108,7 +108,9 @@ def handle(of_rank: RankCalls, call: Call, part: int = ANY) -> tuple[str, int]:
 def _named(of_rank: RankCalls, call: Call, length: str) -> Words:
     name = f"{call.name} {call.begun.makes}".strip()
     if call.name in MAKES_GROUPS:
-        return (f"{name}: {call.begun.op}", name) if call.begun.op else (name,)
+        which = f"{call.begun.makes}: {call.begun.op}" if call.begun.makes else ""
+        listed = (f"{name}: {call.begun.op}", *([f"group {which}", which] if which else []))
+        return (*listed, name) if call.begun.op else (name,)
     if call.lent and any(part.kind in (SEND, RECV) for part in call.begun.parts):
         name = handle(of_rank, call)[0]
     role = _role(call)

@@ -1,12 +1,12 @@
-"""What a page says of a program's own code in the figure of its calls: words in the grey, and spans above.
+"""What a page says of a program's own code in the figure of its calls: words in the grey, spans above, marks.
 
-A recorder of calls sees nothing between them. Who wrote the program knows what it does there, and which of
-two calls are the ends of a period.
+A recorder of calls sees nothing between them. Who wrote the program knows what it does there, and when, and
+which of two calls are the ends of a period.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ppwork.errors import PlanError, duration
@@ -24,6 +24,8 @@ Work = Mapping[tuple[int, str], Callable[[int], str]]
 """By rank and function: returns what the rank does between the call before its n-th call of it and that."""
 Spans = Mapping[str, tuple[Nth, Nth]]
 """By what is said of it: from the begin of one call to the begin of another."""
+Marks = Mapping[str, Nth]
+"""By what is said of it: the moment at which a call begins."""
 TICK = 0.09
 """Half the height of a span's ends, in rows."""
 
@@ -36,12 +38,27 @@ class OwnCode(NamedTuple):
     word: str
 
 
+class Mark(NamedTuple):
+    """A moment that the page gives a name: the begin of ``call``."""
+
+    call: Call
+    word: str
+
+
 class Span(NamedTuple):
     """A time that the page gives a name, with how long it is; it stands above the row of ``call``."""
 
     call: Call
     end_ns: int
     word: str
+
+
+class Said(NamedTuple):
+    """What a page says of a program beside its calls."""
+
+    work: Sequence[OwnCode] = ()
+    spans: Sequence[Span] = ()
+    marks: Sequence[Mark] = ()
 
 
 def own_code(met: Meetings, work: Work) -> Iterator[OwnCode]:
@@ -70,6 +87,15 @@ def spans_of(met: Meetings, spans: Spans) -> list[Span]:
     return found
 
 
+def marks_of(met: Meetings, marks: Marks) -> list[Mark]:
+    """Return the marks of a page.
+
+    Raises:
+        PlanError: The program made no such call.
+    """
+    return [Mark(_nth_call(met, *nth), word) for word, nth in marks.items()]
+
+
 def in_the_grey(axes: Axes, sides: tuple[float, float], row: float, word: str, inch: float) -> None:
     """Write a word between the two sides of a row, if there is room; ``inch`` as ``word_ms`` has it."""
     room = sides[1] - sides[0] - 0.16 * inch
@@ -85,6 +111,16 @@ def bracket(axes: Axes, left: float, right: float, height: float) -> None:
     axes.plot([left, right], [height, height], **look)
     for side in (left, right):
         axes.plot([side, side], [height - TICK, height + TICK], **look)
+
+
+def mark(axes: Axes, at: float, rows: tuple[float, float]) -> None:
+    """Draw a dashed line on white at a moment through the rows of a rank, from the first one's top."""
+    looks: tuple[style.Style, ...] = (
+        {"color": "white", "linewidth": 5},
+        {"color": "black", "linewidth": 2, "linestyle": "--"},
+    )
+    for look in looks:
+        axes.plot([at, at], rows, zorder=8, gid="mark", **look)
 
 
 def _alike(met: Meetings, rank: int, name: str) -> list[Call]:

@@ -24,7 +24,7 @@ from ppwork.errors import PlanError, duration, named_ranks, ranks_by_value
 from ppwork.pictures.call_bands import came_late
 from ppwork.pictures.call_rows import CallRows
 from ppwork.pictures.call_stands import missed_group, struck_by
-from ppwork.pictures.call_work import Spans, Work, own_code, spans_of
+from ppwork.pictures.call_work import Marks, Said, Spans, Work, marks_of, own_code, spans_of
 from ppwork.pictures.picture import Picture
 from ppwork.pictures.shown_time import END, ShownTime
 from ppwork.pictures.tables import Table
@@ -62,6 +62,7 @@ def program(
     bands: bool = True,
     work: Work | None = None,
     spans: Spans | None = None,
+    marks: Marks | None = None,
 ) -> Picture:
     """Return what every rank of a program did with torch.distributed, in milliseconds from its first work.
 
@@ -80,12 +81,14 @@ def program(
             ``{(1, "send"): "generate {}".format}``: it stands in the grey where there is room.
         spans: Times to name, each from the begin of one call to the begin of another, such as
             ``{"one period": ((0, "send", 2), (0, "send", 3))}``: a bracket says how long it took.
+        marks: Moments to name, each the begin of a call, such as ``{"fill_(2)": (0, "wait", 0)}``: a dashed
+            line goes through the rows of its rank, also through the buffers that are lent then.
 
     The sentence names the longest stand; where somebody asks for a time, the longest in that.
 
     Raises:
         PlanError: No rank left a call, the calls do not read, or there is none in the time to show, of this
-            function, or at the end of a span.
+            function, at the end of a span, or at a mark.
     """
     folder = run.run_dir if isinstance(run, FinishedProgram) else Path(run)
     ranks = read_calls(folder)
@@ -103,11 +106,10 @@ def program(
     finding = " ".join(
         [_finding(met, end, shown, is_cut=is_cut), *map(_unkept, unkept.values()), *_worlds(met, folder)]
     )
-    own, named = [*own_code(met, work or {})], spans_of(met, spans or {})
+    said = Said([*own_code(met, work or {})], spans_of(met, spans or {}), marks_of(met, marks or {}))
 
     def draw() -> Figure:
-        rows = CallRows(met, end, shown, title, killed, names, lent=lent, bands=bands, work=own, spans=named)
-        return rows.paper
+        return CallRows(met, end, shown, title, killed, names, lent=lent, bands=bands, said=said).paper
 
     return Picture(finding, draw, _table(met, shown.zero_ns))
 
@@ -206,6 +208,7 @@ def _finding(met: Meetings, end: Standing | None, shown: ShownTime, *, is_cut: b
     if end is not None:
         parts.append(end.sentence)
     parts += [said] if (said := _groups_not_made(met)) else []
+    parts += _outside(met)
     # Beside an end that ranks did not reach, some milliseconds of an earlier call tell nothing.
     stands = said or (end is not None and any(wait.waits_for for wait in end.waits))
     stalls = [] if stands else _stalls(met, asked)
@@ -213,7 +216,8 @@ def _finding(met: Meetings, end: Standing | None, shown: ShownTime, *, is_cut: b
     if stalls and not raised:
         parts.append(_sentence_of(_stood(met, stalls), asked))
     elif raised or end is None:
-        parts.append(raised or _sentence_of(f"nobody stood longer than {STOOD_MS:g} ms for another", asked))
+        nobody = f"nobody waited longer than {STOOD_MS:g} ms for another rank"
+        parts.append(raised or _sentence_of(nobody, asked))
     parts += [] if stands or asked is not None else _last_comer(met, shown)
     parts += _ahead(met)
     for rank, of_rank in met.ranks.items():
@@ -255,7 +259,7 @@ def _stood(met: Meetings, stalls: Sequence[Stall]) -> str:
         and other.ns >= AS_LONG * stall.ns
     ]
     return (
-        f"{named_ranks(sorted(set(ranks)))} stood {duration(stall.ns / 1e9)} in {_name(met, stall.call)} "
+        f"{named_ranks(sorted(set(ranks)))} waited {duration(stall.ns / 1e9)} in {_name(met, stall.call)} "
         f"({stall.call.line}), until rank {stall.awaited.rank} called {stall.awaited.name} "
         f"({stall.awaited.line})"
     )
@@ -267,8 +271,8 @@ def _raised(met: Meetings) -> str:
     longest = max(calls, key=lambda call: (call.end_ns or 0) - call.start_ns, default=None)
     if longest is None or (ns := (longest.end_ns or 0) - longest.start_ns) < STOOD_MS * 1e6:
         return ""
-    stood = f"stood {duration(ns / 1e9)} in {_name(met, longest)} ({longest.line})"
-    return f"Rank {longest.rank} {stood}, and got {longest.error.partition(':')[0]}."
+    waited = f"waited {duration(ns / 1e9)} in {_name(met, longest)} ({longest.line})"
+    return f"Rank {longest.rank} {waited}, and got {longest.error.partition(':')[0]}."
 
 
 def _groups_not_made(met: Meetings) -> str:
@@ -284,6 +288,17 @@ def _groups_not_made(met: Meetings) -> str:
     )
     waited = "; ".join(each)
     return f"{waited[:1].upper()}{waited[1:]}."
+
+
+def _outside(met: Meetings) -> list[str]:
+    """Say of the first collective that a rank called on a group without it that torch did nothing there."""
+    calls = (call for of_rank in met.ranks.values() for call in of_rank.calls if met.is_outside(call))
+    first = min(calls, key=lambda call: call.start_ns, default=None)
+    if first is None:
+        return []
+    return [
+        f"Rank {first.rank} is not in the group of its {first.name} ({first.line}): the call did nothing."
+    ]
 
 
 def _name(met: Meetings, call: Call) -> str:
@@ -320,7 +335,7 @@ def _last_comer(met: Meetings, shown: ShownTime) -> list[str]:
     if rank is None or late[rank] < 2 or 2 * late[rank] <= len(full):
         return []
     return [
-        f"Rank {rank} came last to {late[rank]} of {len(full)} collectives, and others stood there for it."
+        f"Rank {rank} came last to {late[rank]} of {len(full)} collectives, and others waited there for it."
     ]
 
 
@@ -334,7 +349,7 @@ def _table(met: Meetings, zero_ns: int) -> Table:
         stood[id(stall.call)] += stall.ns
     if len(calls) <= LISTED:
         return Table(
-            ["rank", "call", "line", "at ms", "took ms", "stood ms", ""],
+            ["rank", "call", "line", "at ms", "took ms", "waited ms", ""],
             [
                 [
                     str(call.rank), _shown(met, call), call.line, _ms(call.start_ns - zero_ns),
@@ -356,7 +371,7 @@ def _table(met: Meetings, zero_ns: int) -> Table:
             str(rank), what, each[0].line, str(len(each)), _ms(each[0].start_ns - zero_ns), _ms(sum(took)),
             _ms(max(took, default=0)), _ms(waited) if waited else "-", ends,
         ])  # fmt: skip
-    head = ["rank", "call", "line", "times", "first ms", "took ms", "longest ms", "stood ms", ""]
+    head = ["rank", "call", "line", "times", "first ms", "took ms", "longest ms", "waited ms", ""]
     return Table(head, rows, above="a row for each line of the program that makes calls")
 
 

@@ -232,7 +232,7 @@ def _scratch(machine: Machine) -> Row:
 
 
 def _files(machine: Machine) -> Row:
-    text = f"{machine.files_soft} for each process, {machine.files_hard} may be had"
+    text = f"soft limit {machine.files_soft} for each process, hard limit {machine.files_hard}"
     verdict = LIMITED if machine.files_soft >= FILES_BARE else MISSING
     todo = f"ulimit -n {FILES_USUAL}"
     return _row("open files", text, machine.files_soft >= FILES_USUAL, verdict, todo)

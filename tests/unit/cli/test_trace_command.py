@@ -24,7 +24,7 @@ def test_a_folder_of_calls_is_shown_and_gets_its_files(tmp_path, monkeypatch, ca
         main()
     assert left.value.code == 0
     shown = capsys.readouterr().out
-    assert "Rank 1 stood 30 ms in recv (prog.py:1), until rank 0 called send (prog.py:1)." in shown
+    assert "Rank 1 waited 30 ms in recv (prog.py:1), until rank 0 called send (prog.py:1)." in shown
     assert {path.name for path in (tmp_path / "calls").glob("calls[.-][pt]*")} == {
         "calls.png",
         "calls.txt",

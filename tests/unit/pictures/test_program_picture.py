@@ -42,7 +42,7 @@ def artists(picture: pp.Picture, kind: type) -> list[object]:
 def test_sentence_and_table_say_who_stood_and_until_when(steps):
     picture = pp.pictures.program(steps.folder)
     assert picture.finding == (
-        "2 ranks, 6 calls with init. Rank 0 stood 99 ms in all_reduce (prog.py:5), until rank 1 "
+        "2 ranks, 6 calls with init. Rank 0 waited 99 ms in all_reduce (prog.py:5), until rank 1 "
         "called all_reduce (prog.py:5)."
     )
     row = next(row for row in picture.table.rows if row[:2] == ["0", "all_reduce float32[4]"])
@@ -88,7 +88,7 @@ def test_a_receive_that_raised_got_nothing_though_its_send_was_called(tmp_path):
         made.left(rank, 3000)
     picture = pp.pictures.program(tmp_path)
     assert (
-        picture.finding == "2 ranks, 2 calls. Rank 1 stood 2.0 s in recv (prog.py:9), and got RuntimeError."
+        picture.finding == "2 ranks, 2 calls. Rank 1 waited 2.0 s in recv (prog.py:9), and got RuntimeError."
     )
     assert artists(picture, FancyArrowPatch) == []
     assert "never received" in texts(picture.figure)
@@ -133,7 +133,7 @@ def test_of_a_long_program_the_stretch_with_the_longest_stall_is_shown_and_the_t
         ["0", "all_reduce float32[4]", "prog.py:5", "500"],
         ["1", "all_reduce float32[4]", "prog.py:5", "500"],
     ]
-    assert "Rank 0 stood 90 ms" in picture.finding
+    assert "Rank 0 waited 90 ms" in picture.finding
 
 
 def test_a_window_shows_what_was_asked_for_and_an_empty_one_is_refused(tmp_path):
@@ -151,9 +151,9 @@ def test_the_sentence_of_a_window_is_of_the_window(tmp_path):
             made.call(rank, "all_reduce", start, late + 1, ONE, line=3)
         made.call(1, "all_reduce", late, late + 1, ONE, line=3)
     whole = pp.pictures.program(tmp_path)
-    assert "Ranks 0 and 2 stood 900 ms in all_reduce (prog.py:3), until rank 1 called" in whole.finding
+    assert "Ranks 0 and 2 waited 900 ms in all_reduce (prog.py:3), until rank 1 called" in whole.finding
     part = pp.pictures.program(tmp_path, from_ms=950, until_ms=1060, names={1: "the late one"})
-    assert "Between 950 and 1051 ms ranks 0 and 2 stood 50 ms in all_reduce" in part.finding
+    assert "Between 950 and 1051 ms ranks 0 and 2 waited 50 ms in all_reduce" in part.finding
     assert {"rank 1", "the late one"} <= set(texts(part.figure))
     assert_legible(part.figure)
 
@@ -166,7 +166,7 @@ def test_a_program_without_a_call_is_refused(tmp_path):
 def test_files_are_the_picture_its_text_and_a_trace(steps):
     files = program_files(steps.folder)
     assert files["calls.png"].startswith(b"\x89PNG")
-    assert "Rank 0 stood 99 ms" in files["calls.txt"].decode()
+    assert "Rank 0 waited 99 ms" in files["calls.txt"].decode()
     assert b'"message"' in files["calls-trace.json"]
 
 
@@ -224,7 +224,7 @@ def test_a_group_that_could_not_be_made_is_shown_with_its_name_on_each_rank(tmp_
         "looked under name 1, where rank 1 made another group (prog.py:13)",
         "looked under name 2, to which rank 0 never came (prog.py:13)",
     } <= set(said)
-    assert "stood" not in picture.finding  # of the barrier, some milliseconds
+    assert "in barrier" not in picture.finding  # of the barrier, some milliseconds
     assert len([bar for bar in artists(picture, Rectangle) if bar.get_linewidth() > 2]) == 2
     # Each of them made another group: they did not meet.
     assert "one collective, joined over its ranks" in said
@@ -371,7 +371,7 @@ def test_a_mismatch_that_torch_found_is_no_wait_for_nobody(tmp_path):
         made.left(rank, 31, error)
     picture = pp.pictures.program(tmp_path)
     said = texts(picture.figure)
-    assert "stood here" not in said
+    assert not {"waited here", "was here"} & set(said)
     assert "does not fit the call of rank 1 (prog.py:7)" in said
     assert "does not fit the call of rank 0 (prog.py:7)" in said
     assert "Collective 1 of default_pg: rank 0 all_reduce float32[4], rank 1" in picture.finding
@@ -558,6 +558,19 @@ def test_a_page_says_what_a_rank_does_between_its_calls_and_how_long_a_period_is
     assert not any("no room" in text for text in said)
     lines = [line for line in picture.figure.axes[0].lines if line.get_gid() == "span"]
     assert [float(x) for x in lines[0].get_xdata()] == [150, 250]
+    assert_legible(picture.figure)
+
+
+def test_a_moment_of_a_page_is_a_line_through_the_buffer_that_is_lent_then(tmp_path):
+    made = MadeCalls(tmp_path, 2)
+    made.wait(0, made.send(0, 1, 0, 1, name="isend", lent=True), 200, 500)
+    made.recv(1, 0, 490, 500, line=9)
+    picture = pp.pictures.program(tmp_path, marks={"fill_(2)": (0, "wait", 0)})
+    *_, line = [line for line in picture.figure.axes[0].lines if line.get_gid() == "mark"]
+    lent = [text.get_position()[1] for text in picture.figure.axes[0].texts if text.get_text() == "isend"]
+    assert "fill_(2)" in texts(picture.figure)
+    assert set(line.get_xdata()) == {200}
+    assert min(line.get_ydata()) < max(lent) < max(line.get_ydata())
     assert_legible(picture.figure)
 
 

@@ -56,7 +56,9 @@ def test_a_root_a_call_of_no_member_and_lengths_that_differ_much_are_said(tmp_pa
     made.call(2, "broadcast", 900, 2900, root)
     for rank in range(3):
         made.left(rank, 3000)
-    said = texts(pp.pictures.program(tmp_path).figure)
+    picture = pp.pictures.program(tmp_path)
+    said = texts(picture.figure)
+    assert "Rank 0 is not in the group of its all_reduce" in picture.finding
     assert {"not a member, does nothing", "call by a rank that is not in the group"} <= set(said)
     assert {"broadcast, root 1, 2.0 s", "broadcast, root, 9.0 ms"} <= set(said)
 
