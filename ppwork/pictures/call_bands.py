@@ -118,7 +118,7 @@ class CallBands:
 
     def _last(self, meeting: Meeting) -> None:
         last = meeting.ends[meeting.last].call
-        if came_late(meeting, self._shown) and self._shown.shows(last):
+        if came_late(meeting, self._shown) and self._shown.start_ns <= last.start_ns <= self._shown.end_ns:
             top = self._row_of(last) - style.TALL / 2
             self._axes.plot([self._x(last.start_ns)], [top], zorder=9, **style.mark("v", 9))
 

@@ -122,7 +122,7 @@ def _words(axes: Axes, row: int, rank: RankStory, story: FailureStory) -> None:
     """
     after = "" if rank.noticed_s is None else f"after {_time(story, rank.noticed_s)}"
     when = ", ".join(filter(None, [after, rank.ended]))
-    doing = f"waits for {rank.waited}" if rank.waited else rank.doing
+    doing = f"waits for {rank.waited}" if rank.waited and not rank.struck else rank.doing
     left = (style.margin(axes), f"rank {rank.rank}, {rank.role}", doing)
     right = (1.03, rank.error_type or "never spoke", when)
     for x, head, text in (left, right):
