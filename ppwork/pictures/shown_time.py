@@ -22,8 +22,8 @@ BEFORE, AFTER, OPEN = 0.01, 0.05, 0.2
 """Room before the first moment, after the last, and for ranks that stand for ever; in parts of the time."""
 BROKEN = 0.9
 """Part of the time from which on a stand hides all else."""
-SHORT_NS = 50_000_000
-"""A time that is drawn whole: in so few milliseconds a stand hides nothing."""
+SHORT_NS = 100_000_000
+"""A stand that is drawn whole: beside a shorter one a call of a millisecond is still seen."""
 BREAK = 0.25
 """Width of a break, in parts of what is shown beside it."""
 
