@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ppwork.diagnosis.logs import tail
 from ppwork.diagnosis.report import Report, death
 from ppwork.diagnosis.runs import diagnose
-from ppwork.errors import PlanError
+from ppwork.errors import PlanError, named_ranks
 from ppwork.records.clocks import clock_offsets
 from ppwork.records.failure import read_records
 from ppwork.records.pulse import PulseView, read_pulse
@@ -36,6 +36,8 @@ class RankStory:
     """The failure began in this rank."""
     doing: str
     """Step or transfer that it was in at the beginning."""
+    waited: str
+    """The ranks for which it waited when the first of them spoke, such as ``rank 2``; empty: for none."""
     work: tuple[tuple[float, float], ...]
     """Times in which its stage worked, before and after."""
     unfinished_s: float | None
@@ -114,6 +116,7 @@ def failure_story(run: Run) -> FailureStory:
     alike = records[struck].between if struck == named and struck in records else ()
     broken = [rank for rank in alike if rank in entries] or [struck]
     codes = Report.of(tail(run.run_dir / TORCHRUN_LOG)).codes
+    waited = {wait.rank: named_ranks(wait.waits_for) for wait in diagnose(run).waits if wait.waits_for}
 
     def seconds(at_ns: int) -> float:
         return (at_ns - zero_ns) / 1e9
@@ -126,6 +129,7 @@ def failure_story(run: Run) -> FailureStory:
                 role=str(plan.topology.role(rank)),
                 struck=rank in broken,
                 doing=_doing(entries[rank], zero_ns, read_pulse(run.run_dir, rank), offsets.get(rank, 0)),
+                waited=waited.get(rank, ""),
                 work=tuple(
                     (seconds(span.start_ns), seconds(span.end_ns)) for span in steps_of(entries[rank], *WORK)
                 ),

@@ -1,7 +1,8 @@
 """The bands between the ranks of a collective in the figure of a program's calls.
 
 Calls of a group are one call by their number alone. Between ranks that called different things under one
-number the band is hatched, in the colour of what went wrong.
+number the band is hatched, in the colour of what went wrong; it joins the calls themselves, without the time
+in which their operations stand.
 """
 
 from __future__ import annotations
@@ -94,16 +95,16 @@ class CallBands:
         look = APART if apart else {"facecolor": colour, "alpha": TINT, "edgecolor": "none"}
         if not apart and len(ends) > 1 and colour not in self._colours:
             self._colours.append(colour)
-        boxes = [self._box(end) for end in ends]
+        boxes = [self._box(end, apart=apart) for end in ends]
         left = [(start, edge) for edges, start, _ in boxes for edge in edges]
         right = [(done, edge) for edges, _, done in boxes for edge in edges]
         self._axes.add_patch(Polygon([*left, *reversed(right)], zorder=2, **look))
-        for upper, lower in () if apart else itertools.pairwise(boxes):
-            self._thread(upper, lower, colour)
+        for upper, lower in itertools.pairwise(boxes):
+            self._thread(upper, lower, style.BAD if apart else colour)
 
-    def _box(self, end: End) -> Box:
+    def _box(self, end: End, *, apart: bool) -> Box:
         row = self._row_of(end.call)
-        done = end.call.end_ns if end.blocking is None else end.done_ns
+        done = end.call.end_ns if apart or end.blocking is None else end.done_ns
         return (row - style.TALL / 2, row + style.TALL / 2), self._x(end.call.start_ns), self._x(done)
 
     def _thread(self, upper: Box, lower: Box, colour: str) -> None:
@@ -117,7 +118,7 @@ class CallBands:
 
     def _last(self, meeting: Meeting) -> None:
         last = meeting.ends[meeting.last].call
-        if came_late(meeting, self._shown) and self._shown.shows(last):
+        if came_late(meeting, self._shown) and self._shown.start_ns <= last.start_ns <= self._shown.end_ns:
             top = self._row_of(last) - style.TALL / 2
             self._axes.plot([self._x(last.start_ns)], [top], zorder=9, **style.mark("v", 9))
 

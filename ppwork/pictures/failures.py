@@ -116,10 +116,14 @@ def _waits(rank: RankStory) -> bool:
 
 
 def _words(axes: Axes, row: int, rank: RankStory, story: FailureStory) -> None:
-    """Write beside the axis: who and doing what on the left, what it noticed and when on the right."""
+    """Write beside the axis: who and doing what on the left, what it noticed and when on the right.
+
+    Of a rank that waited for another it is that: what it was in when something broke may have ended since.
+    """
     after = "" if rank.noticed_s is None else f"after {_time(story, rank.noticed_s)}"
     when = ", ".join(filter(None, [after, rank.ended]))
-    left = (style.margin(axes), f"rank {rank.rank}, {rank.role}", rank.doing)
+    doing = f"waits for {rank.waited}" if rank.waited and not rank.struck else rank.doing
+    left = (style.margin(axes), f"rank {rank.rank}, {rank.role}", doing)
     right = (1.03, rank.error_type or "never spoke", when)
     for x, head, text in (left, right):
         style.beside(axes, x, row - 0.04, head, va="bottom", fontsize=12, fontweight="bold")

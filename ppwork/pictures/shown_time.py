@@ -22,6 +22,8 @@ BEFORE, AFTER, OPEN = 0.01, 0.05, 0.2
 """Room before the first moment, after the last, and for ranks that stand for ever; in parts of the time."""
 BROKEN = 0.9
 """Part of the time from which on a stand hides all else."""
+SHORT_NS = 100_000_000
+"""A stand that is drawn whole: beside a shorter one a call of a millisecond is still seen."""
 BREAK = 0.25
 """Width of a break, in parts of what is shown beside it."""
 
@@ -210,7 +212,7 @@ def _gap(calls: list[Call], start_ns: int, end_ns: int) -> tuple[int, int] | Non
     first, then = max(itertools.pairwise(moments), key=lambda two: two[1] - two[0])
     stood = [call for call in inside if call.start_ns <= first and call.error and (call.end_ns or 0) >= then]
     beside = [call for call in inside if (call.end_ns or then) <= first or call.start_ns >= then]
-    if not stood or not beside or then - first < BROKEN * (end_ns - start_ns):
+    if not stood or not beside or then - first < max(BROKEN * (end_ns - start_ns), SHORT_NS):
         return None
     # So much of the stand is left on both sides that it is seen to begin and to end.
     seen = (end_ns - start_ns - (then - first)) // 6

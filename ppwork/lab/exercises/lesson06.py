@@ -14,7 +14,7 @@ LATE_NS = 200_000_000
 
 NEVER_SET = (
     "Something waits for an event that nobody sets. For `k = 0`, `{0}[k - 1]` is `{0}[-1]`: in Python the "
-    "last event. And `wait()` with brackets holds the host, which then launches nothing more."
+    "last event. And `wait()` with parentheses holds the host, which then launches nothing more."
 )
 
 # A wait between two operations

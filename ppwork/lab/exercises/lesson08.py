@@ -40,7 +40,7 @@ def _judge() -> Iterator[Case]:
 def _thought(right: str, times: tuple[float, ...], normal: tuple[float, ...]) -> str:
     for what, time, seen in zip(WATCHED, times, normal, strict=True):
         if time <= seen:
-            return f"A {what} took {seen:g} s while all was well: which of the times had passed by then?"
+            return f"A {what} took {seen:g} s while all was well: which of the limits had passed by then?"
     if right == WRONG:
         return (
             f"The rank that waits gives up after {times[2]:g} s. Who has spoken by then, if a stage hangs "
@@ -51,7 +51,7 @@ def _thought(right: str, times: tuple[float, ...], normal: tuple[float, ...]) ->
             f"A stopped process is found after {times[0]:g} s, a step that hangs after {times[1]:g} s, "
             f"and a rank that waits gives up after {times[2]:g} s: is it ever the first to speak?"
         )
-    return "Each time is above what is normal, and the cause speaks before the rank that waits."
+    return "Each limit is above what is normal, and the cause speaks before the rank that waits."
 
 
 KILL, TERM = -int(signal.SIGKILL), -int(signal.SIGTERM)

@@ -78,6 +78,13 @@ def test_a_rank_that_loops_works_until_it_is_stuck_and_its_peer_waits_in_its_sta
     assert longest == {1: ("..", pytest.approx(3.09)), 2: (None, pytest.approx(3.0))}
 
 
+def test_on_the_left_a_rank_that_waited_has_for_whom_and_the_struck_one_what_it_did(story):
+    told = story(**KILLED)
+    ranks = (told.ranks[0], replace(told.ranks[1], waited="rank 2"), replace(told.ranks[2], waited="rank 1"))
+    said = [text.get_text() for text in failure(replace(told, ranks=ranks)).figure.findobj(Text)]
+    assert {"receive on up_pg", "waits for rank 2", "after generate, chunk 2"} <= set(said)
+
+
 def test_work_is_drawn_only_as_far_as_the_axis_goes(story):
     axes = failure({"killed": story(**KILLED)}).figure.axes[0]
     low, high = axes.get_xlim()

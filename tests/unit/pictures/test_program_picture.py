@@ -111,6 +111,18 @@ def test_a_stand_of_seconds_does_not_hide_the_milliseconds_before_it(tmp_path):
     assert_legible(picture.figure)
 
 
+def test_a_stand_of_milliseconds_is_drawn_whole(tmp_path):
+    made = MadeCalls(tmp_path, 2)
+    for rank in range(2):
+        made.call(rank, "barrier", 0, 1, line=3)
+    made.recv(0, 1, 1.1, 15, line=7, error="RuntimeError: Connection closed by peer")
+    made.left(0, 16, "RuntimeError: Connection closed by peer")
+    made.left(1, 2)
+    figure = pp.pictures.program(tmp_path).figure
+    assert figure.axes[0].get_xlim()[1] > 15
+    assert not any("left out" in text for text in texts(figure))
+
+
 def long_program(tmp_path, count: int = 500) -> MadeCalls:
     made = MadeCalls(tmp_path, 2)
     for number in range(count):
