@@ -114,6 +114,8 @@ def _stand(met: Meetings, seen: RankCalls, wait: Wait | None, shown_end_ns: int,
         )
     if seen.left is None:
         start, until = _own_code(met.ranks[wait.rank], seen)
+        if start >= shown_end_ns:
+            return Stand()
         took = f", {duration((until - start) / 1e9)}" if until is not None else ""
         return Stand(f"{OWN_CODE}{took}", own=(start, until))
     if seen.left.error:

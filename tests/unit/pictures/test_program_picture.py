@@ -496,6 +496,17 @@ def test_a_peer_is_gone_where_a_call_lost_it_and_not_where_one_was_refused_or_fo
     assert "waited for rank 1 (prog.py:8, 27 ms)" in texts(picture.figure)
 
 
+def test_code_of_its_own_behind_what_is_drawn_has_no_frame(tmp_path):
+    made = MadeCalls(tmp_path, 2)
+    made.call(0, "barrier", 0, 10)
+    made.call(0, "destroy_process_group", 11, 90)
+    made.recv(1, 0, 11, None, line=7)
+    picture = pp.pictures.program(tmp_path, until_ms=50)
+    said = texts(picture.figure)
+    assert "stood here" in said
+    assert not any("own code here" in text or text.startswith("in code of its own") for text in said)
+
+
 @pytest.mark.parametrize(
     ("state", "said"),
     [("stopped", "last seen; stopped somewhere in here"), ("sleeping", "in code of its own")],
