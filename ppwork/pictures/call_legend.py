@@ -72,7 +72,7 @@ def keys_of(names: Iterable[str]) -> dict[str, style.Style]:
 
 def height_of(keys: Collection[str]) -> float:
     """Return the height that a legend with these calls may take, and a line below it, in inches."""
-    return KEYS_HIGH * -(-(len(keys) + 6) // KEYS) + NOTE_HIGH
+    return KEYS_HIGH * -(-(len(keys) + 7) // KEYS) + NOTE_HIGH
 
 
 def put_legend(
@@ -123,7 +123,7 @@ def put_legend(
     if stood:
         handles.append(style.patch_key("stood here", **FRAME))
     if own:
-        handles.append(style.patch_key("was in its own code here, in no call", **OWN))
+        handles.append(style.patch_key("in code of its own", **OWN))
     drawn = {line.get_marker() for axes in paper.axes for line in axes.lines}
     handles += [style.line_key(word, **mark_of(shape)) for word, shape in MARKS if shape in drawn]
     columns = _columns([str(handle.get_label()) for handle in handles])
