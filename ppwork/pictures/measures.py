@@ -184,7 +184,9 @@ def sizes(
     )
     if rested_us is not None:
         equal_mb = rested_us * mb_per_s / 1e6
-        finding += f" After a rest the latency is {rested_us:.0f} us, and they are equal at {equal_mb:.1f} MB."
+        finding += (
+            f" After a rest the latency is {rested_us:.0f} us, and they are equal at {equal_mb:.1f} MB."
+        )
     if many != most:
         finding += f" {most:,} B take {times[most]:.0f} us, {times[most] / by_law[most]:.1f} times that law."
     return Picture(
