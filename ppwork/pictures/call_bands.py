@@ -128,7 +128,7 @@ class CallBands:
         keys: list[Artist | Container] = []
         if self._colours:
             looks = [{"facecolor": colour, "alpha": TINT} for colour in self._colours[:COLOURS]]
-            keys.append(style.patches_key("one collective, joined over its ranks", looks))
+            keys.append(style.patches_key("band: ranks in the same collective call", looks))
         if self._apart:
             keys.append(style.patch_key("same number (#), not the same call", **APART))
         return keys

@@ -46,7 +46,15 @@ MESSAGES: Mapping[tuple[bool, bool], tuple[str, style.Style]] = {
 }
 """Words and arrows of messages: whether one fits what its receiver wants, and whether it was taken."""
 FRAME: style.Style = {"facecolor": "none", "edgecolor": style.ALARM, "linewidth": 2.6}
-"""Of where a rank stood at the end."""
+"""Of where a rank stood at the end, or was lost."""
+OWN: style.Style = {
+    "facecolor": "none",
+    "edgecolor": style.DARK,
+    "linewidth": 2.2,
+    "linestyle": (0, (3, 1.5)),
+    "gid": "own",
+}
+"""Of a rank that was in code of its own meanwhile: that is no fault by itself."""
 MARKS = (("came last", "v"), ("never received", "X"), ("raised", "P"), ("ended by a signal", "8"))
 """Words of the markers, by their shapes."""
 
@@ -64,7 +72,7 @@ def keys_of(names: Iterable[str]) -> dict[str, style.Style]:
 
 def height_of(keys: Collection[str]) -> float:
     """Return the height that a legend with these calls may take, and a line below it, in inches."""
-    return KEYS_HIGH * -(-(len(keys) + 6) // KEYS) + NOTE_HIGH
+    return KEYS_HIGH * -(-(len(keys) + 7) // KEYS) + NOTE_HIGH
 
 
 def put_legend(
@@ -76,6 +84,7 @@ def put_legend(
     bands: Iterable[Artist | Container],
     messages: Collection[str],
     stood: str,
+    own: bool,
     counted: bool,
     closed: bool,
     notes: Sequence[str],
@@ -90,6 +99,7 @@ def put_legend(
         bands: Entries of the bands.
         messages: Words of the messages that are drawn; nothing for one without an arrow.
         stood: What is said of the places that are framed, where ranks stood; nothing if none is.
+        own: Whether a time is framed in which a rank was in code of its own.
         counted: Whether lent buffers are counted.
         closed: Whether it is drawn what closed a connection.
         notes: Sentences below it.
@@ -112,6 +122,8 @@ def put_legend(
         handles.append(style.line_key("closed the connection", marker=">", markersize=5, **CLOSES))
     if stood:
         handles.append(style.patch_key(stood, **FRAME))
+    if own:
+        handles.append(style.patch_key("in code of its own", **OWN))
     drawn = {line.get_marker() for axes in paper.axes for line in axes.lines}
     handles += [style.line_key(word, **mark_of(shape)) for word, shape in MARKS if shape in drawn]
     columns = _columns([str(handle.get_label()) for handle in handles])

@@ -20,6 +20,7 @@ from ppwork.pictures.call_legend import (
     FRAME,
     MESSAGES,
     OUTSIDE,
+    OWN,
     height_of,
     keys_of,
     mark_of,
@@ -136,11 +137,13 @@ class CallRows:
         if shown.gap is not None:
             self._broken()
         ends = {call.name for call in self._calls} & {*CUT}
-        in_own_code = any(of.own for of in self._stands.values())
-        stood = "was here" if in_own_code else "waited here" if any(map(self._framed, self._calls)) else ""
+        places = [stand for stand in self._stands.values() if stand.own]
+        seen = any(of.framed for of in places)
+        stood = "was here" if seen else "waited here" if any(map(self._framed, self._calls)) else ""
+        own = not all(of.framed for of in places)
         put_legend(
             self.paper, keys, ends=ends, cut_end=self._cuts_end(), bands=joined.keys, messages=messages,
-            stood=stood, counted=any(counted), closed=bool(self._closed), notes=joined.notes,
+            stood=stood, own=own, counted=any(counted), closed=bool(self._closed), notes=joined.notes,
         )  # fmt: skip
 
     def _cuts_end(self) -> bool:
@@ -358,7 +361,7 @@ class CallRows:
         stand = self._stand(lane.rank)
         if stand.own is not None and lane.stands:
             start, until = self._x(stand.own[0]), self._x(stand.own[1])
-            style.bar(axes, start, until, row, style.TALL, zorder=4, **FRAME)
+            style.bar(axes, start, until, row, style.TALL, zorder=4, **(FRAME if stand.framed else OWN))
         for call in lane.calls:
             left, right = self._sides(call)
             look = OUTSIDE if self._met.is_outside(call) else style.call(call.name)
@@ -384,7 +387,7 @@ class CallRows:
         bold: style.Style = {
             "fontsize": SMALL,
             "va": "center",
-            "color": style.ALARM,
+            "color": style.DARK if stand.own is not None and not stand.framed else style.ALARM,
             "fontweight": "bold",
             "zorder": 8,
         }

@@ -31,7 +31,8 @@ class Stand:
         call: Where it stood; ``None``: in no call.
         own: From when until when it was in code of its own, if that is where it was; ``None`` at its end: it
             did not come out of it.
-        framed: Whether the call is framed: not if it raised and had not waited.
+        framed: Whether the place is framed as one where a rank stood: not a call that raised and had not
+            waited, and not code of its own, unless the rank was lost there.
     """
 
     text: str = ""
@@ -108,9 +109,13 @@ def _stand(met: Meetings, seen: RankCalls, wait: Wait | None, shown_end_ns: int,
         return Stand(_in_call(met, wait, call, killed), call, framed=_stood_there(wait, call))
     if killed:
         until = None if killed == signal.SIGSTOP else died_ns(met, wait.rank)
-        return Stand(f"last seen; {struck_by(killed)} somewhere in here", own=(_last_ns(seen), until))
+        return Stand(
+            f"last seen; {struck_by(killed)} somewhere in here", own=(_last_ns(seen), until), framed=True
+        )
     if seen.left is None:
         start, until = _own_code(met.ranks[wait.rank], seen)
+        if start >= shown_end_ns:
+            return Stand()
         took = f", {duration((until - start) / 1e9)}" if until is not None else ""
         return Stand(f"{OWN_CODE}{took}", own=(start, until))
     if seen.left.error:

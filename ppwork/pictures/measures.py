@@ -152,14 +152,14 @@ def _draw_mesh(
 
 
 def sizes(
-    times: Mapping[int, float], *, through: int | None = None, asleep_us: float | None = None
+    times: Mapping[int, float], *, through: int | None = None, rested_us: float | None = None
 ) -> Picture:
     """Return the time of a message against its size, and the law that two of the sizes give.
 
     Args:
         times: Microseconds of one message, by its bytes.
         through: The size that gives the bandwidth; default: the largest. The smallest gives the latency.
-        asleep_us: Microseconds of a small message whose receiver was asleep: the law with this latency is
+        rested_us: Microseconds of a small message after a rest of both ranks: the law with this latency is
             drawn, too.
 
     Raises:
@@ -179,22 +179,25 @@ def sizes(
     columns = {"measured": dict(times), "by the law": by_law}
     finding = (
         f"{few:,} B take {latency_us:.0f} us, {many:,} B take {times[many]:.0f} us: a latency of "
-        f"{latency_us:.0f} us, a bandwidth of {mb_per_s:.0f} MB/s. Both weigh the same at "
+        f"{latency_us:.0f} us, a bandwidth of {mb_per_s:.0f} MB/s. Both parts are equal at "
         f"{latency_us * mb_per_s / 1000:.0f} kB."
     )
-    if asleep_us is not None:
-        finding += f" A receiver that is asleep makes the latency {asleep_us:.0f} us."
+    if rested_us is not None:
+        equal_mb = rested_us * mb_per_s / 1e6
+        finding += (
+            f" After a rest the latency is {rested_us:.0f} us, and they are equal at {equal_mb:.1f} MB."
+        )
     if many != most:
         finding += f" {most:,} B take {times[most]:.0f} us, {times[most] / by_law[most]:.1f} times that law."
     return Picture(
         finding,
-        lambda: _draw_sizes(times, latency_us, mb_per_s, asleep_us),
+        lambda: _draw_sizes(times, latency_us, mb_per_s, rested_us),
         _table("bytes", columns, ".0f", above="one message, microseconds"),
     )
 
 
 def _draw_sizes(
-    times: Mapping[int, float], latency_us: float, mb_per_s: float, asleep_us: float | None
+    times: Mapping[int, float], latency_us: float, mb_per_s: float, rested_us: float | None
 ) -> Figure:
     paper = style.figure(8.0, 4.2, layout="constrained")
     axes = paper.subplots()
@@ -202,10 +205,13 @@ def _draw_sizes(
     fine = [few * (many / few) ** (step / 100) for step in range(101)]
     look: style.Style = {"color": style.VERMILION, "linewidth": 2, "label": "latency + size / bandwidth"}
     axes.plot(fine, [latency_us + (size - few) / mb_per_s for size in fine], **look)
-    if asleep_us is not None:
-        look |= {"linestyle": "--", "label": "the same, receiver asleep"}
-        axes.plot(fine, [asleep_us + (size - few) / mb_per_s for size in fine], **look)
-    axes.axvline(latency_us * mb_per_s, color=style.GREY, linestyle=":", label="latency * bandwidth")
+    if rested_us is not None:
+        look |= {"linestyle": "--", "label": "the same, after a rest"}
+        axes.plot(fine, [rested_us + (size - few) / mb_per_s for size in fine], **look)
+    grey: style.Style = {"color": style.GREY, "linestyle": ":"}
+    axes.axvline(latency_us * mb_per_s, label="latency * bandwidth", **grey)
+    if rested_us is not None:
+        axes.axvline(rested_us * mb_per_s, **grey)
     look = {"color": "black", "linestyle": "none", "marker": "o", "markersize": 7, "label": "measured"}
     axes.plot(*zip(*sorted(times.items()), strict=True), **look)
     axes.set_xscale("log")
@@ -218,7 +224,7 @@ def _draw_sizes(
     axes.set_ylabel("one way, us", fontsize=12)
     axes.tick_params(labelsize=11)
     style.open_frame(axes, left=False)
-    style.legend_above(paper, axes, columns=2 if asleep_us is not None else 0)
+    style.legend_above(paper, axes, columns=2 if rested_us is not None else 0)
     return paper
 
 

@@ -271,8 +271,8 @@ def _span(
     if not of_chunk or not (works or waits):
         return
     wide = (end - start) * inches_per_ms
-    short = f"{LETTERS.get(span.name, '')}{span.chunk_index}"
-    words = [f"waits for {span.chunk_index}"] if waits else [f"{span.name} {span.chunk_index}", short]
+    number, short = span.chunk_index, f"{LETTERS.get(span.name, '')}{span.chunk_index}"
+    words = [f"waits for {number}", f"for {number}"] if waits else [f"{span.name} {number}", short]
     if span.name == "generate" and span.chunk_index in dropped:
         words[:1] = [f"{short}, made, then dropped", f"{short}, dropped", *words[:1]]
     text = next((word for word in words if len(word) * CHAR < wide - 0.08), "")

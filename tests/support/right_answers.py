@@ -151,7 +151,7 @@ RIGHT = {
     "13.4": ahead_ms,
     "09.4": to_blame,
     "12.1": mesh_and_depth,
-    "11.1": lambda n, size, asleep, latency, speed: asleep + (n - 1) * latency + n * size / speed,
+    "11.1": lambda n, size, rested, latency, speed: rested + (n - 1) * latency + n * size / speed,
     "10.2": dropped,
     "14.3": fault_named,
     "15.1": judge,

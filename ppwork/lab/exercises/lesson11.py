@@ -19,21 +19,21 @@ COSTS = (
 
 @exercise
 def _cost_us() -> Iterator[Case]:
-    for messages, size, asleep_us, latency_us, mb_per_s in COSTS:
+    for messages, size, rested_us, latency_us, mb_per_s in COSTS:
         bytes_us = size / mb_per_s
-        latencies_us = asleep_us + (messages - 1) * latency_us
+        latencies_us = rested_us + (messages - 1) * latency_us
         habits = {
-            messages * (asleep_us + bytes_us): "Only the first message finds its receiver asleep.",
-            messages * (latency_us + bytes_us): "The first message finds its receiver asleep.",
-            asleep_us + messages * bytes_us: "Each message has a latency of its own.",
-            asleep_us + messages * (latency_us + bytes_us): "The first message has one latency, not both.",
+            messages * (rested_us + bytes_us): "Only the first message comes after a rest.",
+            messages * (latency_us + bytes_us): "The first message comes after a rest.",
+            rested_us + messages * bytes_us: "Each message has a latency of its own.",
+            rested_us + messages * (latency_us + bytes_us): "The first message has one latency, not both.",
             latencies_us + bytes_us: "The size is that of each message, not of all of them.",
             latencies_us: "The bytes take time, too.",
             latencies_us + messages * bytes_us / 1e6: "1 MB/s is 1 B for each microsecond.",
             latencies_us + messages * bytes_us * 1e6: "1 MB/s is 1 B for each microsecond.",
         }
         right = latencies_us + messages * bytes_us
-        yield number_case((messages, size, asleep_us, latency_us, mb_per_s), right, habits)
+        yield number_case((messages, size, rested_us, latency_us, mb_per_s), right, habits)
 
 
 CHUNKS = 40

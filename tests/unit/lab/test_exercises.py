@@ -147,7 +147,7 @@ def test_right_answer_is_right(exercise):
         ("13.4", lambda rounds: middle(rounds[0]), "first one pays"),
         ("13.4", lambda rounds: sum(map(middle, rounds)) / len(rounds), "a mean keeps it"),
         ("11.1", lambda n, size, s, a, b: n * (s + size / b), "Only the first message"),
-        ("11.1", lambda n, size, s, a, b: n * (a + size / b), "finds its receiver asleep"),
+        ("11.1", lambda n, size, s, a, b: n * (a + size / b), "comes after a rest"),
         ("11.1", lambda n, size, s, a, b: s + n * size / b, "a latency of its own"),
         ("11.1", lambda n, size, s, a, b: s + n * (a + size / b), "one latency, not both"),
         ("11.1", lambda n, size, s, a, b: s + (n - 1) * a + size / b, "that of each message"),

@@ -239,7 +239,7 @@ def test_a_group_that_could_not_be_made_is_shown_with_its_name_on_each_rank(tmp_
     assert "in barrier" not in picture.finding  # of the barrier, some milliseconds
     assert len([bar for bar in artists(picture, Rectangle) if bar.get_linewidth() > 2]) == 2
     # Each of them made another group: they did not meet.
-    assert "one collective, joined over its ranks" in said
+    assert "band: ranks in the same collective call" in said
     assert len(artists(picture, Polygon)) == 1 + 3  # the band of the barrier, and the break in rows and axis
     assert_legible(picture.figure)
 
@@ -436,6 +436,9 @@ def test_a_rank_in_code_of_its_own_is_framed_there_and_not_in_the_call_it_made_a
     assert not any("nobody" in text for text in said)
     frames = [bar for bar in artists(picture, Rectangle) if bar.get_linewidth() > 2]
     assert len(frames) == 2
+    # It worked, and is not drawn as the one that stood.
+    assert [bar.get_gid() for bar in frames if bar.get_gid()] == ["own"]
+    assert {"waited here", "in code of its own"} <= {*said}
     assert_legible(picture.figure)
 
 
@@ -505,6 +508,17 @@ def test_a_peer_is_gone_where_a_call_lost_it_and_not_where_one_was_refused_or_fo
     assert "waited for rank 1 (prog.py:8, 27 ms)" in texts(picture.figure)
 
 
+def test_code_of_its_own_behind_what_is_drawn_has_no_frame(tmp_path):
+    made = MadeCalls(tmp_path, 2)
+    made.call(0, "barrier", 0, 10)
+    made.call(0, "destroy_process_group", 11, 90)
+    made.recv(1, 0, 11, None, line=7)
+    picture = pp.pictures.program(tmp_path, until_ms=50)
+    said = texts(picture.figure)
+    assert "waited here" in said
+    assert not any(text.startswith("in code of its own") for text in said)
+
+
 @pytest.mark.parametrize(
     ("state", "said"),
     [("stopped", "last seen; stopped somewhere in here"), ("sleeping", "in code of its own")],
@@ -524,6 +538,7 @@ def test_a_rank_that_the_launcher_ended_is_not_said_to_have_died_of_that(tmp_pat
     assert "ended by a signal" not in shown
     _, edge = picture.figure.axes[0].get_xlim()
     frames = [bar for bar in artists(picture, Rectangle) if bar.get_linewidth() > 2]
+    assert ("own" in {bar.get_gid() for bar in frames}) == (state == "sleeping")
     assert max(bar.get_x() + bar.get_width() for bar in frames) == pytest.approx(edge)
 
 
@@ -600,5 +615,5 @@ def test_a_program_may_end_before_a_call_that_has_a_word(steps):
 def test_without_bands_nothing_joins_the_ranks_of_a_collective(steps):
     picture = pp.pictures.program(steps.folder, bands=False)
     assert artists(picture, Polygon) == []
-    assert "one collective, joined over its ranks" not in texts(picture.figure)
+    assert "band: ranks in the same collective call" not in texts(picture.figure)
     assert "came last" in texts(picture.figure)

@@ -34,7 +34,7 @@ def test_sentence_and_table_say_the_law():
     picture = sizes(TIMES)
     assert picture.finding == (
         "10 B take 50 us, 10,000,010 B take 10050 us: a latency of 50 us, a bandwidth of 1000 MB/s. "
-        "Both weigh the same at 50 kB."
+        "Both parts are equal at 50 kB."
     )
     assert picture.table.rows[1] == ["1000010", "300", "1050"]
 
@@ -42,19 +42,20 @@ def test_sentence_and_table_say_the_law():
 def test_law_through_a_size_in_the_middle_says_how_far_off_it_is_at_the_largest():
     picture = sizes(TIMES, through=1_000_010)
     assert picture.finding.endswith(
-        "a bandwidth of 4000 MB/s. Both weigh the same at 200 kB. "
+        "a bandwidth of 4000 MB/s. Both parts are equal at 200 kB. "
         "10,000,010 B take 10050 us, 3.9 times that law."
     )
     (axes,) = picture.figure.axes
     assert axes.lines[0].get_ydata()[-1] == pytest.approx(2550.0)
 
 
-def test_a_receiver_asleep_has_a_line_of_its_own_above_the_law():
-    picture = sizes(TIMES, asleep_us=350.0)
-    assert "A receiver that is asleep makes the latency 350 us." in picture.finding
+def test_a_latency_after_a_rest_has_a_line_of_its_own_above_the_law():
+    picture = sizes(TIMES, through=1_000_010, rested_us=350.0)
+    assert "After a rest the latency is 350 us, and they are equal at 1.4 MB." in picture.finding
     (axes,) = picture.figure.axes
-    law, asleep = axes.lines[:2]
-    assert list(asleep.get_ydata() - law.get_ydata()) == pytest.approx([300.0] * 101)
+    law, rested, equal, equal_rested, _ = axes.lines
+    assert list(rested.get_ydata() - law.get_ydata()) == pytest.approx([300.0] * 101)
+    assert [line.get_xdata()[0] for line in (equal, equal_rested)] == pytest.approx([2e5, 1.4e6])
     assert_legible(picture.figure)
 
 
