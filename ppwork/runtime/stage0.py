@@ -77,7 +77,7 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
             hard_cut: Reset the cache and start a new epoch at this chunk.
             flush: A hard cut that also makes everything in flight stale.
             recompute: Rebuild the cache from the ``context.*`` tensors first.
-            steps: Generator calls without recompute; default: the plan's ``denoise_steps``.
+            steps: Generator calls without recompute, 1 or more; default: the plan's ``denoise_steps``.
             copy: Send copies: for buffers that are filled anew for each chunk.
 
         Returns:
@@ -97,7 +97,8 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         self.lent.check(tensors)
         cut = hard_cut or flush
         ids = self.session.next_ids(PPAction.INFER, hard_cut=cut)
-        chunk_plan = ChunkPlan.of(steps or self.plan.denoise_steps, recompute=recompute, reset_cache=cut)
+        steps = self.plan.denoise_steps if steps is None else steps
+        chunk_plan = ChunkPlan.of(steps, recompute=recompute, reset_cache=cut)
         if copy:
             tensors = copies(tensors)
         self._send(PPEnvelope(PPAction.INFER, ids, chunk_plan, metadata or {}, tensors), flush=flush)
