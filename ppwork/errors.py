@@ -222,7 +222,7 @@ class PeerFrozenError(PeerTimeoutError):
 
 
 class StuckError(PPWorkError):
-    """This rank's own code made no progress past the bound; found by the watchdog."""
+    """This rank's own code made no progress past the bound; found by the watchdog, or by a lane."""
 
 
 class RecordError(PPWorkError):

@@ -216,7 +216,7 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
     def _tell_if_broken(self, sent: Future[None]) -> None:
         # A send that breaks must be heard at once, not when the answer's own bound passes.
         if sent.exception() is not None:
-            self._news.put(None, timeout=self._patience_s)
+            self._news.put_last(None)
 
     def _take_answers(self) -> None:
         """Lane job: take the answers one after another."""
@@ -229,7 +229,7 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
                 self.recorder.instant("arrive", lane="up_pg", ids=ids, at_ns=at_ns)
                 give_way()
         except BaseException as error:  # noqa: BLE001
-            self._news.put(error, timeout=self._patience_s)
+            self._news.put_last(error)
 
     def _receive_answer(self) -> Incoming:
         """Take the next answer, once fewer than ``d_out`` results wait for their decode."""
