@@ -19,6 +19,7 @@ from ppwork.process import STUCK
 from ppwork.records.clocks import clock_names, host_of
 from ppwork.records.failure import read_records
 from ppwork.records.pulse import read_pulse
+from ppwork.records.spans import span_file
 
 pytestmark = pytest.mark.multiproc
 
@@ -79,6 +80,7 @@ def test_a_folder_that_is_taken_on_another_host_is_refused_on_every_rank(tmp_pat
     told = re.findall(rf"^\[rank(\d)\]: \S*PlanError: .*{re.escape(words)}", said, re.MULTILINE)
     assert {*told} == {*"012"}, said
     assert left.read_text() == "of a run before"
+    assert list((tmp_path / "here").iterdir()) == []
 
 
 BAD = 4
@@ -131,6 +133,31 @@ def test_ranks_that_name_different_folders_are_told_both(tmp_path, start_ranks, 
     assert start_ranks(commands).wait() == [1, 1, 1]
     said = f"The ranks have different run_dirs: rank 0 {folders[0]}, rank 2 {folders[2]}."
     assert capfd.readouterr().err.count(said) == 3
+
+
+MAY_NOT_WRITE = ["-c", START, "setpriv", "--bounding-set", "-dac_override", "--inh-caps", "-dac_override"]
+"""Root that owns its files, and may not write into a folder that is not writable."""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="other users cannot write into a folder that is not writable")
+def test_a_folder_that_one_rank_cannot_write_is_told_at_once_on_all_which_may_join_again(
+    tmp_path, start_ranks, capfd
+):
+    """The others waited for its clock until their bound, and the process was refused its next join."""
+    refused, another = tmp_path / "refused", tmp_path / "another"
+    refused.mkdir(mode=0o555)
+    command = [str(SUPPORT / "joins_twice.py"), str(refused), str(another)]
+    assert start_ranks([command, [*MAY_NOT_WRITE, sys.executable, *command]]).wait(28) == [0, 0]
+    shown = capfd.readouterr()
+    path = span_file(refused, 1)
+    for rank in range(2):
+        told = [line for line in shown.out.splitlines() if line.startswith(f"[{rank}]")]
+        assert told == [
+            f"[{rank}] PlanError: Rank 1 cannot write {path}: Permission denied.",
+            f"[{rank}] joined and left",
+        ]
+    assert list(refused.iterdir()) == []
+    assert span_file(another, 1).exists()
 
 
 JOINS = """
