@@ -19,4 +19,4 @@ for folder in sys.argv[1:]:
                 list(plane.chunks())
     except PPWorkError as error:
         said = f"{type(error).__name__}: {error.what}"
-    print(f"[{os.environ['RANK']}] {said}\n", end="", flush=True)
+    sys.stdout.write(f"[{os.environ['RANK']}] {said}\n")  # in one write

@@ -160,6 +160,38 @@ def test_a_folder_that_one_rank_cannot_write_is_told_at_once_on_all_which_may_jo
     assert span_file(another, 1).exists()
 
 
+LOSES_ITS_PEER = """
+import os
+import torch.distributed as dist
+from ppwork.ranks import Plan, PPWorkError, join
+from ppwork.runtime import groups
+if os.environ["RANK"] == "1":
+    groups.warm_up = lambda *_: os._exit(7)
+if os.environ["OF_A_JOB"]:
+    dist.init_process_group("gloo", init_method=f"file://{os.environ['PPWORK_STORE']}-job",
+                            rank=int(os.environ["RANK"]), world_size=2)
+for _ in range(2):
+    try:
+        with join(Plan(mesh_size=1, backend="gloo", timeout_s=5.0)):
+            print("joined", flush=True)
+    except PPWorkError as error:
+        print(type(error).__name__, error.what, dist.is_initialized(), flush=True)
+"""
+
+
+@pytest.mark.parametrize("of_a_job", ["", "yes"])
+def test_a_start_that_lost_its_peer_leaves_no_group_and_no_session(tmp_path, start_ranks, capfd, of_a_job):
+    """The next join was refused: its process was in a pipeline that it had not left, and never could."""
+    program = tmp_path / "loses.py"
+    program.write_text(LOSES_ITS_PEER)
+    variables = {rank: {"OF_A_JOB": of_a_job} for rank in range(2)}
+    assert start_ranks([[str(program)]] * 2, variables).wait() == [0, 7]
+    lost, late = capfd.readouterr().out.splitlines()
+    assert lost.startswith("PeerLostError")
+    assert late.startswith("PeerTimeoutError Ranks [1] did not reach 'parity'")
+    assert lost.endswith(str(bool(of_a_job)))
+
+
 JOINS = """
 import sys
 from ppwork.ranks import Plan, join
