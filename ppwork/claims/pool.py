@@ -50,6 +50,7 @@ class Pool:
         self._stack = ExitStack()
         self._scratch = self._stack.enter_context(scratch_folder())
         self._threads = ThreadPoolExecutor(size)
+        self._stack.callback(self._threads.shutdown, cancel_futures=True)
         self._environment = {**child_environment(1), "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
         self._starting = threading.Lock()
         self._launcher: WarmLauncher | None = None
@@ -59,12 +60,10 @@ class Pool:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        with self._starting:
+        with self._stack, self._starting:  # all of it also after an impatient Ctrl-C
             self._ended = True
             if self._launcher is not None:
                 self._launcher.close()
-        self._threads.shutdown(cancel_futures=True)
-        self._stack.close()
 
     def submit(self, call: Callable[..., Any], *args: Any) -> Future[Any]:  # noqa: ANN401
         """Run ``call`` on a thread of this pool."""
