@@ -152,9 +152,9 @@ def join(
             show_in_short(error, _in_short(error, seat.job_rank, failure_file(folder, rank)))
         raise
     finally:
-        pulse.leave(words.exit_code)
-        words.stay_for_peers()
-        ending.close()
+        with ending:  # also after an impatient Ctrl-C
+            pulse.leave(words.exit_code)
+            words.stay_for_peers()
 
 
 def _show_in_one_write() -> None:
