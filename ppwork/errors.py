@@ -6,6 +6,7 @@
     ├── PlanError (also ValueError)     you: the plan, an option, a file; nothing has started
     ├── ParityError                     start-up: the ranks do not agree on plan or environment
     ├── LocalProtocolError              this rank was about to do something illegal; nothing was sent
+    │   └── WrongRoleError (also AttributeError)    the call is one of another role's
     ├── RemoteProtocolError             a peer sent something illegal
     │   └── TerminalNotice              a peer told us that the session is over, and why
     ├── PeerLostError                   a peer's connection closed or broke
@@ -206,6 +207,10 @@ class LocalProtocolError(PPWorkError):
     """This rank was about to send or call something illegal; nothing left it."""
 
 
+class WrongRoleError(LocalProtocolError, AttributeError):
+    """A call that only another role has was asked for: to ``hasattr`` this rank's plane has none."""
+
+
 class RemoteProtocolError(PPWorkError):
     """A peer sent something that the protocol or the wire format forbids."""
 
@@ -227,7 +232,7 @@ class PeerFrozenError(PeerTimeoutError):
 
 
 class StuckError(PPWorkError):
-    """This rank's own code made no progress past the bound; found by the watchdog."""
+    """This rank's own code made no progress past the bound; found by the watchdog, or by a lane."""
 
 
 class RecordError(PPWorkError):

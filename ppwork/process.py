@@ -177,19 +177,19 @@ def held(code: str, *, tie: Callable[[], None] = hold) -> list[str]:
 
 def _leave_at_end_of_input() -> None:
     try:
-        while os.read(0, 4096):
-            pass
-    except OSError:
-        pass  # a closed descriptor is an end of file too
-    _kill_a_stopped_parent()
-    # A rank leads a process group (torchrun starts it so), and what its program started is in it. The rank
-    # ends all of it; torchrun does so for ranks that its own death would end before they can.
-    for child in _children():
-        with suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)
-    if os.getpgrp() == os.getpid():
-        os.killpg(0, signal.SIGKILL)
-    os._exit(ORPHANED)
+        with suppress(OSError):  # a closed descriptor is an end of file too
+            while os.read(0, 4096):
+                pass
+        _kill_a_stopped_parent()
+        # A rank leads a process group (torchrun starts it so), and what its program started is in it. The
+        # rank ends all of it; torchrun does so for ranks that its own death would end before they can.
+        for child in _children():
+            with suppress(OSError):  # it is gone, or another user's
+                os.killpg(child, signal.SIGKILL)
+        if os.getpgrp() == os.getpid():
+            os.killpg(0, signal.SIGKILL)
+    finally:  # whatever went wrong with the others
+        os._exit(ORPHANED)
 
 
 def _kill_a_stopped_parent() -> None:
@@ -208,7 +208,7 @@ def _end_children() -> None:
     while (children := _children()) and (waited_s := time.monotonic() - start) < 2 * ORPHAN_S:
         number = signal.SIGTERM if waited_s < ORPHAN_S else signal.SIGKILL
         for child in children:
-            with suppress(ProcessLookupError):
+            with suppress(OSError):  # it is gone, or another user's
                 if number == signal.SIGKILL or child not in asked:
                     os.kill(child, number)
         asked.update(children)
@@ -227,8 +227,11 @@ def _command(pid: int) -> list[str]:
 
 def _children() -> list[int]:
     """Return the pids of our children; on Linux, elsewhere none."""
-    lists = Path("/proc/self/task").glob("*/children")
-    return [int(pid) for pids in lists for pid in pids.read_text().split()]
+    children: list[int] = []
+    for of_thread in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):  # the thread has ended, and its children are another one's
+            children += map(int, of_thread.read_text().split())
+    return children
 
 
 @contextmanager

@@ -229,8 +229,9 @@ MUTATIONS = (
     ),
     Mutation(
         "lifeline", "F18", "ppwork/process.py",
-        "        os.killpg(0, signal.SIGKILL)\n    os._exit(ORPHANED)\n",
-        "        pass\n",
+        "            os.killpg(0, signal.SIGKILL)\n    finally:  # whatever went wrong with the others\n"
+        "        os._exit(ORPHANED)\n",
+        "            pass\n    finally:\n        pass\n",
         (f"{RANKS}/launcher/test_lifeline.py::test_the_end_of_the_launchers_pipe_ends_a_rank_whose_parent_lives",),
     ),
     Mutation(

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Container
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,8 @@ import msgspec
 
 from ppwork.claims.claim import Ended, Program, RankSeen
 from ppwork.claims.jobs import Done, Job, begun_file, notes_file, outcome_file, stack_file
-from ppwork.errors import RunFailed
+from ppwork.errors import RunFailed, named_ranks
+from ppwork.launcher.agent import KILL_S
 from ppwork.launcher.registry import scratch_folder
 from ppwork.launcher.torchrun import child_environment
 from ppwork.launcher.warm import NotWarm, Start, Started, WarmLauncher, inherited
@@ -49,6 +50,7 @@ class Pool:
         self._stack = ExitStack()
         self._scratch = self._stack.enter_context(scratch_folder())
         self._threads = ThreadPoolExecutor(size)
+        self._stack.callback(self._threads.shutdown, cancel_futures=True)
         self._environment = {**child_environment(1), "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
         self._starting = threading.Lock()
         self._launcher: WarmLauncher | None = None
@@ -58,12 +60,10 @@ class Pool:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        with self._starting:
+        with self._stack, self._starting:  # all of it also after an impatient Ctrl-C
             self._ended = True
             if self._launcher is not None:
                 self._launcher.close()
-        self._threads.shutdown(cancel_futures=True)
-        self._stack.close()
 
     def submit(self, call: Callable[..., Any], *args: Any) -> Future[Any]:  # noqa: ANN401
         """Run ``call`` on a thread of this pool."""
@@ -73,10 +73,12 @@ class Pool:
         """Run a program and return what each rank saw.
 
         Raises:
-            RunFailed: The warm launcher is gone (a defect of ours, not of the program).
+            RunFailed: The warm launcher is gone or stands still (a defect of ours, not of the program).
 
         Blocks:
-            Until its ranks have ended; at most ``limit_s`` and a second.
+            While torch is imported, the first time. Then until its ranks have ended: at most ``START_S``
+            until all have begun, ``limit_s`` and ``STACK_S`` from there, and a few seconds where they do not
+            end when they are killed.
         """
         folder = Path(tempfile.mkdtemp(dir=self._scratch))
         job = Job(
@@ -101,7 +103,10 @@ class Pool:
             for process in processes:
                 if process.poll() is None:
                     process.kill()
-                process.wait()
+            end = time.monotonic() + KILL_S
+            for process in processes:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(max(0.0, end - time.monotonic()))
         ranks = [_seen(folder, rank, done) for rank in range(program.ranks)]
         shutil.rmtree(folder, ignore_errors=True)
         return ranks
@@ -142,7 +147,7 @@ class Pool:
         ranks = range(job.ranks)
         took: dict[int, float] = {}
         hung: set[int] = set()
-        begun = 0.0
+        begun = killed = 0.0
         while len(took) < len(processes):
             now = time.monotonic()
             for rank, process in enumerate(processes):
@@ -157,8 +162,17 @@ class Pool:
                 for rank in alive:
                     processes[rank].send_signal(signal.SIGUSR1)  # they write down where they are
             if late > job.limit_s + STACK_S or self._ended:
+                killed = killed or now
                 for rank in alive:
                     processes[rank].kill()
+            if killed and alive and now - killed > KILL_S:
+                if self._launcher is not None:  # whoever does not tell is of no use to the next one
+                    self._launcher.close()
+                untold = named_ranks(sorted(alive))
+                raise RunFailed(
+                    f"A claim's program was killed, and nobody told that {untold} had ended.",
+                    check_first="was the process that forked them stopped (SIGSTOP)? is the machine full?",
+                )
             time.sleep(POLL_S)
         if self._launcher is not None and not self._launcher.is_there():
             raise self._gone()  # what it forked was killed with it, which says nothing about the program

@@ -153,7 +153,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = LineParser(prog="%%ranks", usage=USAGE, add_help=False, allow_abbrev=False)
     parser.add_argument("nproc", type=int)
     parser.add_argument("--file", type=Path, default=Path("my_ranks.py"))
-    parser.add_argument("--limit", type=float)
+    parser.add_argument("--limit", type=seconds)
     parser.add_argument("--as", dest="name", type=identifier)
     parser.add_argument("--ops", action="store_true")
     parser.add_argument("--no-picture", dest="picture", action="store_false")
@@ -165,6 +165,17 @@ def _parser() -> argparse.ArgumentParser:
     ends.add_argument("--may-fail", action="store_true")
     ends.add_argument("--check", dest="exercise")
     return parser
+
+
+def seconds(text: str) -> float:
+    """Return a limit.
+
+    Raises:
+        argparse.ArgumentTypeError: It is none.
+    """
+    if not 0.0 < (value := float(text)) < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no limit: seconds, more than 0")
+    return value
 
 
 def identifier(text: str) -> str:

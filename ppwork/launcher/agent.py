@@ -45,7 +45,7 @@ class TorchrunWatch:
         log: The file that gets what it prints.
         freeze_s: Seconds that torchrun may be stopped (SIGSTOP) while we run; a rank ``GRACE_S``
             longer, because its peers tell more of it.
-        say: Gets a line for each rank that was killed.
+        say: Gets a line for each rank that was killed, or could not be.
         leave_s: Seconds that torchrun gets to leave after its ranks.
 
     Attributes:
@@ -109,7 +109,7 @@ class TorchrunWatch:
     def _see_family(self) -> list[psutil.Process]:
         """Note who is there, by one look at every process of the machine, and return the ranks."""
         family: list[psutil.Process] = []
-        with contextlib.suppress(psutil.NoSuchProcess):
+        with contextlib.suppress(psutil.Error):
             family = self._agent.children(recursive=True)
         self.family.update(family)
         return [process for process in family if _parent(process) == self._agent.pid]
@@ -141,13 +141,13 @@ class TorchrunWatch:
                 self._kill(rank, f"did not go on for {now - since:.1f} s")
 
     def _kill(self, rank: psutil.Process, why: str) -> None:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            state = rank.status()
-            if state == psutil.STATUS_ZOMBIE:
-                return
-            number = rank.environ().get("RANK", "?")
-            end([rank, *rank.children(recursive=True)], 0.0)
-            self._say(f"ppwork: rank {number} (pid {rank.pid}, {state}) {why} and was killed")
+        state = _state(rank)
+        if state in ("", psutil.STATUS_ZOMBIE):
+            return
+        number = _environment(rank).get("RANK", "?")
+        end(_with_children(rank), 0.0)
+        outcome = "could not be killed" if is_alive(rank) else "was killed"
+        self._say(f"ppwork: rank {number} (pid {rank.pid}, {state}) {why} and {outcome}")
 
 
 def end(processes: Sequence[psutil.Process], polite_s: float) -> list[psutil.Process]:
@@ -171,7 +171,7 @@ def end(processes: Sequence[psutil.Process], polite_s: float) -> list[psutil.Pro
         alive = _alive_after(alive, polite_s)
     finally:  # also after an impatient Ctrl-C
         for process in alive:
-            with contextlib.suppress(psutil.NoSuchProcess):
+            with contextlib.suppress(psutil.Error):  # it is gone, or another user's: the others are not
                 process.kill()
         _alive_after(alive, KILL_S)
     return alive
@@ -181,9 +181,16 @@ def family_of(pid: int) -> list[psutil.Process]:
     """Return a process and all below it, as they are before any of them dies; nothing once it is gone."""
     try:
         process = psutil.Process(pid)
-        return [process, *process.children(recursive=True)]
-    except psutil.NoSuchProcess:
+    except psutil.Error:
         return []
+    return _with_children(process)
+
+
+def _with_children(process: psutil.Process) -> list[psutil.Process]:
+    family = [process]
+    with contextlib.suppress(psutil.Error):
+        family += process.children(recursive=True)
+    return family
 
 
 def _alive_after(processes: list[psutil.Process], within_s: float) -> list[psutil.Process]:
@@ -203,7 +210,7 @@ def ranks_of(agent: psutil.Process) -> list[psutil.Process]:
     """Return torchrun's ranks: its children; none when it is gone."""
     try:
         ranks: list[psutil.Process] = agent.children()
-    except psutil.NoSuchProcess:
+    except psutil.Error:
         return []
     return ranks
 
@@ -239,11 +246,16 @@ def end_orphans(mark: Path, family: Iterable[psutil.Process] = ()) -> None:
 
 
 def _marks_of(process: psutil.Process) -> list[str]:
+    environment = _environment(process)
+    return [environment.get(name, "") for name in (STORE_VARIABLE, SECRET_VARIABLE)]
+
+
+def _environment(process: psutil.Process) -> dict[str, str]:
     try:
-        environment = process.environ()
+        environment: dict[str, str] = process.environ()
     except (psutil.Error, OSError):  # it is gone, or not ours
-        return []
-    return [str(environment.get(name, "")) for name in (STORE_VARIABLE, SECRET_VARIABLE)]
+        return {}
+    return environment
 
 
 def ask_for_stacks(agent: psutil.Process) -> None:
@@ -256,7 +268,7 @@ def ask_for_stacks(agent: psutil.Process) -> None:
     """
     ranks = [rank for rank in ranks_of(agent) if _catches(rank, signal.SIGUSR1)]
     for rank in ranks:
-        with contextlib.suppress(psutil.NoSuchProcess):
+        with contextlib.suppress(psutil.Error):
             rank.send_signal(signal.SIGUSR1)
     psutil.wait_procs(ranks, timeout=STACKS_S)
 
@@ -272,12 +284,12 @@ def _catches(process: psutil.Process, number: int) -> bool:
 def _parent(process: psutil.Process) -> int:
     try:
         return int(process.ppid())
-    except psutil.NoSuchProcess:
+    except psutil.Error:
         return -1
 
 
 def _state(process: psutil.Process) -> str:
     try:
         return str(process.status())
-    except psutil.NoSuchProcess:
+    except psutil.Error:  # it is gone, or may not be looked at
         return ""

@@ -329,12 +329,19 @@ def running(
 def _stop(process: Started) -> None:
     # Recorded before anything dies: an orphan's parent is not there to be asked. A psutil process is a pid
     # and its start time, so a pid that was used again is never hit.
-    family = family_of(process.pid) if process.poll() is None else []
+    family: list[psutil.Process] = []
     with contextlib.ExitStack() as stack:  # all of it also after an impatient Ctrl-C
         stack.callback(process.wait, KILL_S)
+        stack.callback(process.kill)  # where it is not in the family, because there was no time to look
         stack.callback(end, family, POLITE_S)
-        if process.stdin is not None:
-            with contextlib.suppress(OSError):
-                process.stdin.close()
+        stack.callback(_ask_to_leave, process)
         if process.poll() is None:
-            process.terminate()
+            family += family_of(process.pid)
+
+
+def _ask_to_leave(process: Started) -> None:
+    if process.stdin is not None:
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+    if process.poll() is None:
+        process.terminate()

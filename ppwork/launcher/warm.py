@@ -28,6 +28,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -115,7 +116,10 @@ class WarmProcess:
         self.pid, self.stdin, self.args = pid, stdin, list(command)
         self.returncode: int | None = None
         self._pid_descriptor, self._channel = pid_descriptor, channel
+        self._waiting = threading.Lock()
+        """Of the one that reads the channel: for as long as the process lives, where it waits for its end."""
         self._lock = threading.Lock()
+        """Of the exit code and the two descriptors that are closed with it; nobody waits with it."""
 
     def poll(self) -> int | None:
         """Return the exit code, or ``None`` while it runs."""
@@ -132,16 +136,23 @@ class WarmProcess:
         Blocks:
             Until it has ended; at most ``timeout`` seconds.
         """
-        with self._lock:
+        begun = time.monotonic()
+        if not self._waiting.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
+            raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
+        try:
             if self.returncode is None:
                 waiting = select.poll()
                 waiting.register(self._channel, select.POLLIN)
-                if not waiting.poll(None if timeout is None else max(0.0, timeout * 1000)):
-                    assert timeout is not None  # noqa: S101  without one the line above does not end
-                    raise subprocess.TimeoutExpired(self.args, timeout)
-                self.returncode = self._code()
-                self._channel.close()
-                os.close(self._pid_descriptor)
+                left_s = None if timeout is None else max(0.0, begun + timeout - time.monotonic())
+                if not waiting.poll(None if left_s is None else left_s * 1000):
+                    raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
+                code = self._code()
+                with self._lock:
+                    self.returncode = code
+                    self._channel.close()
+                    os.close(self._pid_descriptor)
+        finally:
+            self._waiting.release()
         return self.returncode
 
     def _code(self) -> int:
@@ -190,18 +201,24 @@ class WarmLauncher:
         self._folder = Path(tempfile.mkdtemp(prefix="ppwork-warm-"))
         self.address = self._folder / "socket"
         log = self._folder / "log"
-        with log.open("wb") as file:
-            self._process = subprocess.Popen(
-                [sys.executable, "-u", "-P", "-m", "ppwork.worker.warm_server", str(self.address)],
-                env=dict(environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file,
-            )  # fmt: skip
-        assert self._process.stdout is not None  # noqa: S101  a pipe
-        readable, _, _ = select.select([self._process.stdout], [], [], START_S)
-        if not (readable and self._process.stdout.readline()):
-            words = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-            self.close()
-            why = words[-1] if words else f"it was not ready within {START_S:g} s"
-            raise NotWarm(f"the warm launcher did not start: {why}")
+        with contextlib.ExitStack() as undo:
+            undo.callback(shutil.rmtree, self._folder, ignore_errors=True)
+            try:
+                with log.open("wb") as file:
+                    self._process = subprocess.Popen(
+                        [sys.executable, "-u", "-P", "-m", "ppwork.worker.warm_server", str(self.address)],
+                        env=dict(environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file,
+                    )  # fmt: skip
+            except OSError as error:
+                raise NotWarm(f"the warm launcher did not start: {error.strerror}") from error
+            undo.callback(self.close)
+            assert self._process.stdout is not None  # noqa: S101  a pipe
+            readable, _, _ = select.select([self._process.stdout], [], [], START_S)
+            if not (readable and self._process.stdout.readline()):
+                words = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+                why = words[-1] if words else f"it was not ready within {START_S:g} s"
+                raise NotWarm(f"the warm launcher did not start: {why}")
+            undo.pop_all()
 
     def start(
         self, start: Start, streams: tuple[int, int, int], stdin: BinaryIO | None = None
@@ -222,19 +239,21 @@ class WarmLauncher:
         """End it, and what it forked.
 
         Blocks:
-            Until it is gone; 3 s at most.
+            Until it is gone; at most ``END_S``, and as long again where it had to be killed.
         """
         if self.owner != os.getpid():
             return
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()  # the end of its input ends it and what it forked
         try:
-            self._process.wait(END_S)
-        except subprocess.TimeoutExpired:
+            for pipe in (self._process.stdin, self._process.stdout):
+                if pipe is not None:
+                    pipe.close()  # the end of its input ends it and what it forked
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(END_S)
+        finally:  # also after an impatient Ctrl-C
             self._process.kill()
-            self._process.wait()
-        shutil.rmtree(self._folder, ignore_errors=True)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(END_S)
+            shutil.rmtree(self._folder, ignore_errors=True)
 
 
 _own: WarmLauncher | None = None

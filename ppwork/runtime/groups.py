@@ -21,7 +21,7 @@ import hmac
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
@@ -156,20 +156,33 @@ class Groups:
             torch.cuda.synchronize(self.device)
         handles, self._handles = self._handles, {}
         self.__dict__.pop("device_mesh", None)
-        if self.mesh is not None and (tp := handles.pop("tp_pg")) is not None:
+        if self.mesh is not None and (tp := handles.pop("tp_pg", None)) is not None:
             c10d._set_pg_timeout(self._mesh_timeout, tp)  # type: ignore[arg-type]  # there with ``mesh``
         if self.seat is None:
             return  # both ranks are one process: torch knows none of its groups
         if self.seat.in_group:
             for handle in reversed(list(filter(None, handles.values()))):
                 dist.destroy_process_group(handle)
-        else:
+        elif dist.is_initialized():
             dist.destroy_process_group()
         del self.store
         self.seat.end()
 
+    def abandon(self) -> None:
+        """Let go of what a start that failed had made, where none of it waits for a peer: NCCL's may."""
+        if self.device.type == "cpu":
+            with suppress(Exception):  # the start's own error is the news
+                self.close()
 
-def join(plan: PipelinePlan, seat: Seat, mesh: DeviceMesh | None = None, run_dir: str = "none") -> Groups:
+
+def join(
+    plan: PipelinePlan,
+    seat: Seat,
+    mesh: DeviceMesh | None = None,
+    run_dir: str = "none",
+    *,
+    keep_failed: bool = False,
+) -> Groups:
     """Bring this rank up: device, parity, groups, warm links. From here on it dies with its torchrun.
 
     Args:
@@ -178,6 +191,8 @@ def join(plan: PipelinePlan, seat: Seat, mesh: DeviceMesh | None = None, run_dir
         mesh: The mesh ranks as a ``DeviceMesh`` of one dimension, on each of them; then its group is
             ``tp_pg``, with the plan's bound until the groups are closed. Rank 0's is not looked at.
         run_dir: A word for whether this rank has a run folder: all have one, or none.
+        keep_failed: Leave the groups of a start that fails to the end of the process, which its peers then
+            hear of behind its record. Else they are let go, and the process may join again.
 
     Raises:
         PlanError: World size, device, driver, a variable or ``mesh`` do not fit the plan (every rank, after
@@ -199,7 +214,15 @@ def join(plan: PipelinePlan, seat: Seat, mesh: DeviceMesh | None = None, run_dir
     except BaseException:
         seat.end()
         raise
-    return _bring_up(plan, seat, session, mesh, *agreed)
+    device, timeout_s, store = agreed
+    groups = Groups(plan.topology, seat.rank, device, timeout_s, store, {}, seat, mesh if seat.rank else None)
+    try:
+        _bring_up(plan, groups, seat, session)
+    except BaseException:
+        if not keep_failed:
+            groups.abandon()
+        raise
+    return groups
 
 
 def _agree(
@@ -258,17 +281,9 @@ def _backends(group: dist.ProcessGroup) -> str:
     return str(dist.get_backend_config(group))
 
 
-def _bring_up(
-    plan: PipelinePlan,
-    seat: Seat,
-    session: int,
-    mesh: DeviceMesh | None,
-    device: torch.device,
-    timeout_s: float,
-    store: Store,
-) -> Groups:
-    timeout, rank = timedelta(seconds=timeout_s), seat.rank
-    groups = Groups(plan.topology, rank, device, timeout_s, store, {}, seat, mesh if rank else None)
+def _bring_up(plan: PipelinePlan, groups: Groups, seat: Seat, session: int) -> None:
+    """Make all groups and use them once."""
+    timeout, rank, device, store = timedelta(seconds=groups.timeout_s), seat.rank, groups.device, groups.store
     handles = groups._handles
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     if seat.in_group:
@@ -307,7 +322,6 @@ def _bring_up(
         mine = secrets.token_hex(32).encode() if rank == 0 else b""
         secret = gather(store, "secret", mine, rank, seat.world_size)[0]
     warm_up(groups, secret)
-    return groups
 
 
 @contextmanager

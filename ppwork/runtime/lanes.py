@@ -87,6 +87,10 @@ class WatchedQueue(Generic[T]):
         self.most = max(self.most, self._items.qsize() + 1)
         self._items.put(item)
 
+    def put_last(self, item: T) -> None:
+        """Add what ends the queue, such as an error; it needs no room."""
+        self._items.put(item)
+
     def get(self, timeout: float | None = None) -> T:
         """Take the oldest item; ``queue.Empty`` if none came for ``timeout`` seconds."""
         item = self._items.get(timeout=timeout)

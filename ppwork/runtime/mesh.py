@@ -13,7 +13,7 @@ Theory of operation: who runs ahead of whom.
   take longer than to send it. A large one is not, where the next one comes in meanwhile; nor is any on CUDA,
   whose marks have their place among them. ``_turn`` keeps both lanes out of ``mesh_pg`` at once (rule R7).
 - Each queue is bounded by the depth, so a slow mesh holds back rank 0 and not the other way round. A put that
-  finds no room within its bound is an error like any other.
+  finds no room within its bound is an error like any other, and an error needs no room.
 - The leader checks an envelope on its lane, before any follower can see it: at most one rank has refused it,
   and nobody waits in a collective. It may check chunk k+1 while the main thread still computes k; hence the
   lock, and a refusal is raised by the main thread's next call. A follower's lane checks nothing: its main
@@ -49,7 +49,7 @@ from typing import Any, ClassVar
 import msgspec
 import torch
 
-from ppwork.errors import LocalProtocolError, PeerTimeoutError, PlanError, RemoteProtocolError
+from ppwork.errors import LocalProtocolError, PeerTimeoutError, PlanError, RemoteProtocolError, StuckError
 from ppwork.protocol.backend_errors import SILENT_PEER_CHECK
 from ppwork.protocol.envelope import Ids, PPAction, PPEnvelope, PPResult
 from ppwork.protocol.plan import PipelinePlan
@@ -113,6 +113,8 @@ class MeshPlane(PPControlPlane):
             RemoteProtocolError: It was not a legal envelope (leader before the broadcast).
             TerminalNotice: Stage 0 or the leader ended the session (the rank that receives it).
             PeerLostError, PeerTimeoutError: The sender is gone or silent.
+            StuckError: The loop had taken nothing for ``timeout_s`` and 2 s more while the queue was full
+                (this mesh rank).
 
         Collective:
             ``mesh_pg``, on its lane: one broadcast of the frame, one of each further part.
@@ -288,16 +290,30 @@ class MeshPlane(PPControlPlane):
                 if envelope.action in LAST:
                     return
         except BaseException as error:  # noqa: BLE001
-            self._hand_on(error)
+            self._end(error)
 
     def _hand_on(self, item: Item) -> None:
         """Hand on what was taken ahead; on the lane that took it."""
         self._make_ready(item)
 
+    def _end(self, error: BaseException) -> None:
+        """Hand on what ended the lane, behind all that it has handed on."""
+        self._ready.put_last(error)
+
     def _make_ready(self, item: Item) -> None:
         """Give something to the main thread; on a lane."""
-        self._ready.put(item, timeout=self._patience_s)
+        self._put(self._ready, item)
         give_way()
+
+    def _put(self, waiting: WatchedQueue[Item], item: Item) -> None:
+        try:
+            waiting.put(item, timeout=self._patience_s)
+        except queue.Full:
+            raise StuckError(
+                f"The loop took no envelope for {self._patience_s:g} s while {waiting.bound} waited for it.",
+                where={"rank": self.groups.rank, "role": str(self.role)},
+                check_first="does it compute that long, or wait for something else? else raise timeout_s",
+            ) from None
 
     def _next_on_device(self, device: CudaLinks) -> Incoming:
         """Return the next envelope; a chunk once it begins and no result is left to send.
@@ -464,9 +480,9 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
         """Lane job: wait on this thread for the device, so that the main thread stays free to issue."""
         try:
             end.synchronize()
-            self._ready.put(then, timeout=self._patience_s)
+            self._put(self._ready, then)
         except BaseException as error:  # noqa: BLE001
-            self._ready.put(error, timeout=self._patience_s)
+            self._ready.put_last(error)
 
     def _send_computed(self, result: PPResult, took: Timed | None) -> None:
         self._computing = False
@@ -541,27 +557,34 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
         is_large = payload is not None and payload.numel() > self._at_once_bytes
         if self.device is not None or is_large or self._passed < self._left:
             self._left += 1
-            self._arrived.put(item, timeout=self._patience_s)
+            self._put(self._arrived, item)
         elif isinstance(item, Incoming):
             self._pass_on(item)
         else:
             self._make_ready(item)
 
+    def _end(self, error: BaseException) -> None:
+        if self.device is not None or self._passed < self._left:
+            self._arrived.put_last(error)
+        else:
+            super()._end(error)
+
     def _pass_on_ahead(self) -> None:
         """Lane job: broadcast what has arrived and was left to this lane."""
         try:
             while (item := self._arrived.get()) is not Mark.STOP:
+                if isinstance(item, BaseException):
+                    self._ready.put_last(item)
+                    return
                 if isinstance(item, Incoming):
                     self._pass_on(item)
                 else:
                     if isinstance(item, Mark):
                         self._mesh.begin(self.plan.frame_bytes)
-                    self._ready.put(item, timeout=self._patience_s)
+                    self._put(self._ready, item)
                 self._passed += 1
-                if isinstance(item, BaseException):
-                    return
         except BaseException as error:  # noqa: BLE001
-            self._ready.put(error, timeout=self._patience_s)
+            self._ready.put_last(error)
 
     def _pass_on(self, incoming: Incoming) -> None:
         """Broadcast what has been checked (commitment point 2), and give it to the main thread."""

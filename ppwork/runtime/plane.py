@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from torch.distributed.device_mesh import DeviceMesh
 
-from ppwork.errors import LocalProtocolError, PeerTimeoutError, RemoteProtocolError
+from ppwork.errors import LocalProtocolError, PeerTimeoutError, RemoteProtocolError, WrongRoleError
 from ppwork.protocol.backend_errors import SILENT_PEER_CHECK, as_peer_error, is_backends
 from ppwork.protocol.envelope import Ids, PPAction, PPEnvelope, PPResult
 from ppwork.protocol.notices import notice_of, notices
@@ -402,7 +402,7 @@ class PPControlPlane:
             roles = [role for role, kind in self._kinds.items() if hasattr(kind, name)]
             if name.startswith("_") or not roles:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            raise LocalProtocolError(
+            raise WrongRoleError(
                 f"{name} was called on the {self.role}; only {' and '.join(roles)} may.",
                 where={"rank": self.groups.rank, "role": str(self.role)},
                 check_first="is the plane a Stage0Plane or a MeshPlane here? docs/examples/own_loop.py asks",

@@ -94,8 +94,8 @@ class Seat:
             raise PlanError(
                 f"Rank {self.job_rank} is in a pipeline that it has not left.",
                 where={"rank": self.rank},
-                check_first="its `with` block ends before the next join; for two pipelines at once call "
-                "`init_process_group` first",
+                check_first="its `with` block ends well before the next join: a session that failed ends "
+                "with its process; for two pipelines at once call `init_process_group` first",
             )
         if self.in_group and c10d._get_default_group().bound_device_id is not None:
             raise PlanError(

@@ -77,7 +77,7 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
             hard_cut: Reset the cache and start a new epoch at this chunk.
             flush: A hard cut that also makes everything in flight stale.
             recompute: Rebuild the cache from the ``context.*`` tensors first.
-            steps: Generator calls without recompute; default: the plan's ``denoise_steps``.
+            steps: Generator calls without recompute, 1 or more; default: the plan's ``denoise_steps``.
             copy: Send copies: for buffers that are filled anew for each chunk.
 
         Returns:
@@ -97,7 +97,8 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         self.lent.check(tensors)
         cut = hard_cut or flush
         ids = self.session.next_ids(PPAction.INFER, hard_cut=cut)
-        chunk_plan = ChunkPlan.of(steps or self.plan.denoise_steps, recompute=recompute, reset_cache=cut)
+        steps = self.plan.denoise_steps if steps is None else steps
+        chunk_plan = ChunkPlan.of(steps, recompute=recompute, reset_cache=cut)
         if copy:
             tensors = copies(tensors)
         self._send(PPEnvelope(PPAction.INFER, ids, chunk_plan, metadata or {}, tensors), flush=flush)
@@ -215,7 +216,7 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
     def _tell_if_broken(self, sent: Future[None]) -> None:
         # A send that breaks must be heard at once, not when the answer's own bound passes.
         if sent.exception() is not None:
-            self._news.put(None, timeout=self._patience_s)
+            self._news.put_last(None)
 
     def _take_answers(self) -> None:
         """Lane job: take the answers one after another."""
@@ -228,7 +229,7 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
                 self.recorder.instant("arrive", lane="up_pg", ids=ids, at_ns=at_ns)
                 give_way()
         except BaseException as error:  # noqa: BLE001
-            self._news.put(error, timeout=self._patience_s)
+            self._news.put_last(error)
 
     def _receive_answer(self) -> Incoming:
         """Take the next answer, once fewer than ``d_out`` results wait for their decode."""

@@ -13,7 +13,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,7 @@ from ppwork.records import last_stacks
 from ppwork.records.clocks import host_of, whose_clock
 from ppwork.records.failure import failure_file, is_users
 from ppwork.records.flight import NCCL_DUMP_VARIABLE
-from ppwork.records.pulse import Pulse
+from ppwork.records.pulse import Pulse, pulse_file
 from ppwork.records.run import QUEUE, SUMMARY_FILE, Run
 from ppwork.records.spans import Recorder, read_entries, span_file
 from ppwork.records.threads import written_down
@@ -95,8 +95,8 @@ def join(
         PlanError: The plan says ``verify``, torchrun has not started this process, ``ranks`` do not fit, or
             it is in a pipeline that it has not left (this rank); the folder cannot be used (rank 0); all
             before anything starts.
-            Another host's folder cannot be used, or ranks of one host named different folders (every rank,
-            same text; before anything is sent).
+            Another host's folder cannot be used, a rank cannot write into its own, or ranks of one host named
+            different folders (every rank, same text; before anything is sent; each may join again).
         PPWorkError: As ``PPControlPlane.join``, and whatever ends the block.
 
     Collective:
@@ -125,13 +125,13 @@ def join(
         new_run_dir(folder, "run_dir")
     os.environ.setdefault(NCCL_DUMP_VARIABLE, str(folder / "nccl-trace-rank"))
     groups = join_groups(plan, seat, mesh, run_dir="given")
-    if rank == STAGE0_RANK:  # not before: a start that is refused leaves the folder as it was
-        plan.save(new_run_dir(folder, "run_dir"), joined=True)
+    try:
+        clocks, recorder, pulse = _begin_records(folder, plan, groups)
+    except PlanError:  # every rank raises it, so none waits for another one's groups
+        groups.close()
+        raise
     if seat.job_rank != rank:
         log.info("rank %d of the job is rank %d (%s) of %s", seat.job_rank, rank, groups.role, folder.name)
-    clocks = gather_clocks(groups)
-    _make_folder_of_host(folder, plan, groups, [host_of(name) for name in clocks])
-    recorder, pulse = Recorder(span_file(folder, rank)), Pulse(folder, rank)
     words = FailureWriter(folder, rank, recorder)
     words.also = partial(write_flight, folder, rank)
     ending = ExitStack()
@@ -152,9 +152,9 @@ def join(
             show_in_short(error, _in_short(error, seat.job_rank, failure_file(folder, rank)))
         raise
     finally:
-        pulse.leave(words.exit_code)
-        words.stay_for_peers()
-        ending.close()
+        with ending:  # also after an impatient Ctrl-C
+            pulse.leave(words.exit_code)
+            words.stay_for_peers()
 
 
 def _show_in_one_write() -> None:
@@ -200,6 +200,52 @@ def _sum_up(plan: Plan, folder: Path, groups: Groups) -> None:
     mesh = {rank: read_entries(folder, rank) for rank in groups.topology.mesh_ranks}
     if notes := mesh_notes(mesh):
         Run(folder, None).complete(notes)
+
+
+def _begin_records(folder: Path, plan: Plan, groups: Groups) -> tuple[list[str], Recorder, Pulse]:
+    """Write the plan, make this rank's files, and return them behind the names of all ranks' clocks.
+
+    Raises:
+        PlanError: Some rank cannot write, or as ``_make_folder_of_host`` (every rank, same text; this rank's
+            files are gone again).
+
+    Collective:
+        The store, all ranks.
+    """
+    rank, problem = groups.rank, ""
+    with ExitStack() as undo:
+        if rank == STAGE0_RANK:  # not before: a start that is refused leaves the folder as it was
+            try:
+                plan.save(new_run_dir(folder, "run_dir"), joined=True)
+                undo.callback(_remove, folder / Plan.FILE_NAME)
+            except (PlanError, OSError) as error:
+                problem = _unwritten(rank, folder, error)
+        clocks = gather_clocks(groups)
+        _make_folder_of_host(folder, plan, groups, [host_of(name) for name in clocks])
+        try:
+            undo.callback(_remove, span_file(folder, rank))
+            recorder = undo.enter_context(Recorder(span_file(folder, rank)))
+            undo.callback(_remove, pulse_file(folder, rank))
+            pulse = Pulse(folder, rank)
+        except OSError as error:
+            problem = problem or _unwritten(rank, folder, error)
+        problems = gather(groups.store, "records", problem.encode(), rank, groups.topology.world_size)
+        if said := next(filter(None, problems), b""):
+            check = "may that rank's user write there, is it a file, is the disk full?"
+            raise PlanError(said.decode(), where={"rank": rank}, check_first=check)
+        undo.pop_all()
+    return clocks, recorder, pulse
+
+
+def _unwritten(rank: int, folder: Path, error: PlanError | OSError) -> str:
+    if isinstance(error, PlanError):
+        return error.what
+    return f"Rank {rank} cannot write {error.filename or folder}: {error.strerror}."
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):  # it was never made
+        path.unlink()
 
 
 def _make_folder_of_host(folder: Path, plan: Plan, groups: Groups, hosts: list[str]) -> None:

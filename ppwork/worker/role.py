@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 def bring_up(plan: Plan, rank: int) -> Groups:  # noqa: ARG001  of those that bring up ranks in threads
     """Join the groups as torchrun's environment says; see ``groups.join``."""
-    return join(plan, Seat.here())
+    return join(plan, Seat.here(), keep_failed=True)
 
 
 def play(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -15,7 +17,7 @@ from waiting import END_S, wait_for
 
 from ppwork.diagnosis.report import killed_by_us
 from ppwork.launcher.agent import GRACE_S, ask_for_stacks, is_alive
-from ppwork.launcher.torchrun import torchrun
+from ppwork.launcher.torchrun import running, torchrun
 from ppwork.process import PAST_LIMIT, TORCHRUN_HUNG
 
 if TYPE_CHECKING:
@@ -114,6 +116,69 @@ def test_only_ranks_that_handle_it_are_asked_for_their_stacks(tmp_path):
         for rank in ranks:
             rank.kill()
             rank.wait()
+
+
+ENDS_CHILDREN = """
+import os, subprocess, sys, psutil
+from pathlib import Path
+from ppwork.launcher.agent import TorchrunWatch, end, family_of
+def start():
+    command = ["sleep", "60"]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "RANK": "1"})
+children = [start()]
+os.setuid(65534)
+children += [start()]
+print(*(child.pid for child in children), flush=True)
+if sys.argv[1] == "end":
+    end([psutil.Process(child.pid) for child in children], 0.0)
+else:
+    watch = TorchrunWatch(psutil.Process(), Path("/dev/null"), 5.0, lambda line: print(line, flush=True))
+    for child in children:
+        watch._kill(psutil.Process(child.pid), "was late")
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can start a process of another user")
+@pytest.mark.parametrize("way", ["end", "watch"])
+def test_what_another_user_runs_saves_none_of_the_others(way):
+    """As a child that `sudo` has started: AccessDenied ended the clean-up before it came to the others."""
+    command = [sys.executable, "-c", ENDS_CHILDREN, way]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        children = [psutil.Process(int(pid)) for pid in process.stdout.readline().split()]
+        try:
+            lines = process.communicate(timeout=END_S)[0].splitlines()
+            assert process.returncode == 0
+            assert [is_alive(child) for child in children] == [True, False]
+        finally:
+            process.kill()
+            for child in children:
+                if child.is_running():
+                    child.kill()
+    if way == "watch":
+        assert re.match(r"ppwork: rank \? \(pid \d+, \w+\) was late and could not be killed$", lines[0])
+        assert killed_by_us("\n".join(lines)) == {1}
+
+
+IGNORES_SIGTERM = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+def test_ctrl_c_while_the_end_begins_leaves_no_process(tmp_path, monkeypatch):
+    """It came while the family was looked up, and nobody was ended."""
+    monkeypatch.setattr("ppwork.launcher.torchrun.family_of", lambda _: signal.raise_signal(signal.SIGINT))
+    log = tmp_path / "log"
+    command = [sys.executable, "-c", IGNORES_SIGTERM]
+    with (
+        pytest.raises(KeyboardInterrupt),
+        log.open("wb") as file,
+        running(command, dict(os.environ), file) as process,
+    ):
+        wait_for(log.read_text)
+    assert process.returncode == -signal.SIGKILL
 
 
 def test_a_program_past_its_limit_is_stopped(tmp_path):

@@ -47,6 +47,75 @@ def test_the_end_of_the_launchers_pipe_ends_a_rank_whose_parent_lives():
             rank.kill()
 
 
+OTHER_USER = 65534
+HAS_A_CHILD_OF_ANOTHER_USER = """
+import os, subprocess, sys, time
+from ppwork import process
+def start():
+    return subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL, start_new_session=True)
+children = [start()]
+os.setuid({user})
+children += [start(), start()]
+process.{hold}()
+print(*(child.pid for child in children), flush=True)
+{then}
+"""
+only_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can start a process of another user")
+
+
+@only_root
+@pytest.mark.parametrize(("hold", "then"), [("hold", "time.sleep(60)"), ("hold_agent", "sys.exit(71)")])
+def test_a_child_that_may_not_be_ended_saves_neither_its_rank_nor_the_other_children(hold, then):
+    """As one that `sudo` has started: PermissionError ended the thread that was to end the rank."""
+    code = HAS_A_CHILD_OF_ANOTHER_USER.format(user=OTHER_USER, hold=hold, then=then)
+    rank = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    children = []
+    with rank:
+        try:
+            children = [psutil.Process(int(pid)) for pid in rank.stdout.readline().split()]
+            if hold == "hold":
+                rank.stdin.close()
+            assert rank.wait(10) == ORPHANED
+            assert all_gone(children[1:], GONE_S) == []
+        finally:
+            rank.kill()
+            for child in children:
+                if child.is_running():
+                    child.kill()
+
+
+THREADS_THAT_COME_AND_GO = """
+import sys, threading, time
+from ppwork import process
+sys.setswitchinterval(1e-5)
+done = threading.Event()
+def come_and_go():
+    while not done.is_set():
+        threads = [threading.Thread(target=int) for _ in range(20)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+keepers = [threading.Thread(target=come_and_go) for _ in range(2)]
+for keeper in keepers:
+    keeper.start()
+try:
+    end = time.monotonic() + 3.0
+    while time.monotonic() < end:
+        assert process._children() == []
+finally:
+    done.set()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of children")
+def test_children_are_found_while_threads_come_and_go():
+    """One that ended between the look at the folder and the look at its file ended the lifeline, too."""
+    command = [sys.executable, "-c", THREADS_THAT_COME_AND_GO]
+    done = subprocess.run(command, timeout=60, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_death_of_its_parent_ends_a_rank_whose_pipe_is_still_open():
     """F18: torchrun is gone, the launcher is not."""
     reading, writing = os.pipe()

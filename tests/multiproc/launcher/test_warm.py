@@ -9,7 +9,9 @@ import re
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+import tempfile
+import threading
+from pathlib import Path
 
 import psutil
 import pytest
@@ -20,13 +22,13 @@ from toy_runs import toy
 from waiting import END_S, wait_for
 
 import ppwork as pp
+from ppwork.launcher import warm
+from ppwork.launcher.torchrun import child_environment
+from ppwork.launcher.warm import NotWarm, Start, WarmLauncher, inherited
 from ppwork.process import SAFE_PATH_VARIABLE, WARM_VARIABLE, is_torchrun
 from ppwork.protocol.plan import STORE_VARIABLE
 from ppwork.records.failure import read_records
 from ppwork.records.run import TORCHRUN_LOG
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [
     pytest.mark.multiproc,
@@ -220,3 +222,51 @@ def test_what_a_fork_cannot_have_is_started_cold_and_said(monkeypatch, tmp_path)
     assert run.exit_code == 0
     log = (tmp_path / "run" / TORCHRUN_LOG).read_text()
     assert "ppwork: started cold: not as in the warm launcher: PYTHONWARNINGS" in log
+
+
+@pytest.fixture
+def waited_for(warm_launcher):
+    """A forked process, and a thread that waits for its end; gone at the end of the test."""
+    command, codes = [sys.executable, "-c", "import time; time.sleep(60)"], []
+    start = Start(command, child_environment(1), str(Path.cwd()), inherited())
+    with Path(os.devnull).open("r+b") as null:
+        process = warm_launcher.start(start, (null.fileno(),) * 3)
+    thread = threading.Thread(target=lambda: codes.append(process.wait()), daemon=True)
+    thread.start()
+    wait_for(process._waiting.locked)
+    yield process, thread, codes
+    psutil.Process(process.pid).kill() if not codes else None
+
+
+def test_what_another_thread_waits_for_can_be_asked_and_ended(waited_for):
+    """As a ``Popen``: ``kill`` waited for the end that it was to bring about."""
+    process, thread, codes = waited_for
+    done = []
+
+    def ask_and_kill():
+        done.append(process.poll())
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.01)
+        process.kill()
+        done.append(process.wait(END_S))
+
+    threading.Thread(target=ask_and_kill, daemon=True).start()
+    wait_for(lambda: len(done) == 2)
+    thread.join(END_S)
+    assert (done, codes) == ([None, -signal.SIGKILL], [-signal.SIGKILL])
+
+
+def test_a_warm_launcher_that_cannot_be_started_is_not_warm_and_leaves_no_folder(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "no python"))
+    with pytest.raises(NotWarm, match="did not start: No such file"):
+        WarmLauncher(os.environ)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_while_a_warm_launcher_starts_leaves_neither_process_nor_folder(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(warm.select, "select", lambda *_: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        WarmLauncher(os.environ)
+    assert list(tmp_path.iterdir()) == []

@@ -19,6 +19,7 @@ from ppwork.process import STUCK
 from ppwork.records.clocks import clock_names, host_of
 from ppwork.records.failure import read_records
 from ppwork.records.pulse import read_pulse
+from ppwork.records.spans import span_file
 
 pytestmark = pytest.mark.multiproc
 
@@ -79,6 +80,7 @@ def test_a_folder_that_is_taken_on_another_host_is_refused_on_every_rank(tmp_pat
     told = re.findall(rf"^\[rank(\d)\]: \S*PlanError: .*{re.escape(words)}", said, re.MULTILINE)
     assert {*told} == {*"012"}, said
     assert left.read_text() == "of a run before"
+    assert list((tmp_path / "here").iterdir()) == []
 
 
 BAD = 4
@@ -135,6 +137,63 @@ def test_ranks_that_name_different_folders_are_told_both(tmp_path, start_ranks, 
     assert start_ranks(commands).wait() == [1, 1, 1]
     said = f"The ranks have different run_dirs: rank 0 {folders[0]}, rank 2 {folders[2]}."
     assert capfd.readouterr().err.count(said) == 3
+
+
+MAY_NOT_WRITE = ["-c", START, "setpriv", "--bounding-set", "-dac_override", "--inh-caps", "-dac_override"]
+"""Root that owns its files, and may not write into a folder that is not writable."""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="other users cannot write into a folder that is not writable")
+def test_a_folder_that_one_rank_cannot_write_is_told_at_once_on_all_which_may_join_again(
+    tmp_path, start_ranks, capfd
+):
+    """The others waited for its clock until their bound, and the process was refused its next join."""
+    refused, another = tmp_path / "refused", tmp_path / "another"
+    refused.mkdir(mode=0o555)
+    command = [str(SUPPORT / "joins_twice.py"), str(refused), str(another)]
+    assert start_ranks([command, [*MAY_NOT_WRITE, sys.executable, *command]]).wait(28) == [0, 0]
+    shown = capfd.readouterr()
+    path = span_file(refused, 1)
+    for rank in range(2):
+        told = [line for line in shown.out.splitlines() if line.startswith(f"[{rank}]")]
+        assert told == [
+            f"[{rank}] PlanError: Rank 1 cannot write {path}: Permission denied.",
+            f"[{rank}] joined and left",
+        ]
+    assert list(refused.iterdir()) == []
+    assert span_file(another, 1).exists()
+
+
+LOSES_ITS_PEER = """
+import os
+import torch.distributed as dist
+from ppwork.ranks import Plan, PPWorkError, join
+from ppwork.runtime import groups
+if os.environ["RANK"] == "1":
+    groups.warm_up = lambda *_: os._exit(7)
+if os.environ["OF_A_JOB"]:
+    dist.init_process_group("gloo", init_method=f"file://{os.environ['PPWORK_STORE']}-job",
+                            rank=int(os.environ["RANK"]), world_size=2)
+for _ in range(2):
+    try:
+        with join(Plan(mesh_size=1, backend="gloo", timeout_s=5.0)):
+            print("joined", flush=True)
+    except PPWorkError as error:
+        print(type(error).__name__, error.what, dist.is_initialized(), flush=True)
+"""
+
+
+@pytest.mark.parametrize("of_a_job", ["", "yes"])
+def test_a_start_that_lost_its_peer_leaves_no_group_and_no_session(tmp_path, start_ranks, capfd, of_a_job):
+    """The next join was refused: its process was in a pipeline that it had not left, and never could."""
+    program = tmp_path / "loses.py"
+    program.write_text(LOSES_ITS_PEER)
+    variables = {rank: {"OF_A_JOB": of_a_job} for rank in range(2)}
+    assert start_ranks([[str(program)]] * 2, variables).wait() == [0, 7]
+    lost, late = capfd.readouterr().out.splitlines()
+    assert lost.startswith("PeerLostError")
+    assert late.startswith("PeerTimeoutError Ranks [1] did not reach 'parity'")
+    assert lost.endswith(str(bool(of_a_job)))
 
 
 JOINS = """

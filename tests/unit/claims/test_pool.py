@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+from types import SimpleNamespace
+
 import pytest
 
 from ppwork.claims import pool
@@ -21,3 +25,17 @@ def test_a_warm_launcher_that_does_not_start_fails_the_run_with_a_hint(monkeypat
         with pytest.raises(RunFailed, match="The process that forks the ranks of claims ended") as failed:
             ranks.run(program)
         assert "ppwork claims ID --show" in failed.value.check_first
+
+
+def test_ctrl_c_while_the_pool_ends_leaves_neither_its_threads_nor_its_folder(monkeypatch):
+    ranks = pool.Pool(1, "gloo")
+    working = ranks.submit(threading.current_thread).result()
+
+    def close():
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(ranks, "_launcher", SimpleNamespace(close=close))
+    with pytest.raises(KeyboardInterrupt), ranks:
+        assert ranks._scratch.exists()
+    assert not ranks._scratch.exists()
+    assert not working.is_alive()

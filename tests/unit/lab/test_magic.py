@@ -83,6 +83,9 @@ def test_a_file_that_no_cell_wrote_is_left_alone(launched, tmp_path, line, whose
         ("2 --check 04.3", "There is no exercise on ranks '04.3'"),
         ("2 --as my-run", "'my-run' is no name of a variable"),
         ("2 --may-fail --check 01.1", "not allowed with argument"),
+        ("2 --limit 0", "'0' is no limit"),
+        ("2 --limit=-5", "'-5' is no limit"),
+        ("2 --limit nan", "'nan' is no limit"),
     ],
 )
 def test_what_a_line_asks_for_and_cannot_have_is_refused_before_anything_runs(launched, tmp_path, line, said):

@@ -15,6 +15,7 @@ from ppwork.errors import (
     PlanError,
     RemoteProtocolError,
     StageError,
+    StuckError,
     TerminalNotice,
 )
 from ppwork.protocol.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPResult, Reason
@@ -428,6 +429,39 @@ def test_a_bound_that_passes_says_for_what_this_rank_waited(plane_of, state, sai
     with pytest.raises(PeerTimeoutError, match=said) as caught:
         plane._next_item()
     assert caught.value.where == {"group": group}
+
+
+@pytest.mark.parametrize(("rank", "large"), [(1, False), (1, True), (2, False)])
+def test_a_loop_that_takes_nothing_is_named_and_what_came_before_is_still_handed_out(plane_of, rank, large):
+    """Heartbeats fill the queue while it computes: it was told that no envelope came."""
+    plane = plane_of(rank, timeout_s=-1.9, on_device=False)  # patience: 0.1 s
+    if large:
+        plane._left += 1  # a payload that the mesh_pg lane passes on goes ahead, and all else behind it
+    room = plane._ready.bound
+    for k in range(2 * room + 8):
+        Link.coming.put(incoming(-1, k, PPAction.NOOP))
+    until(lambda: plane._ready.waiting() > room)
+    ids = [plane.receive().ids.call_id for _ in range(room)]
+    assert ids == list(range(room))
+    with pytest.raises(StuckError) as caught:
+        plane.receive()
+    assert caught.value.what == f"The loop took no envelope for 0.1 s while {room} waited for it."
+    assert caught.value.where == {"rank": rank, "role": str(plane.role)}
+    assert "compute" in caught.value.check_first
+
+
+def test_an_error_of_a_lane_needs_no_room(plane_of):
+    """It came to a full queue, was lost with the lane's job, and the loop waited out its bound."""
+    plane = plane_of(2, timeout_s=-1.9, on_device=False)
+    room = plane._ready.bound
+    for k in range(room):
+        Link.coming.put(incoming(-1, k, PPAction.NOOP))
+    until(lambda: plane._ready.waiting() == room)
+    Link.coming.put(OVER)
+    until(lambda: plane._lanes["mesh_pg"].statistics().done == 1)
+    assert [plane.receive().ids.call_id for _ in range(room)] == list(range(room))
+    with pytest.raises(RuntimeError, match=OVER):
+        plane.receive()
 
 
 def test_a_follower_sends_no_result(plane_of):

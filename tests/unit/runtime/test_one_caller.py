@@ -4,6 +4,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from ppwork.errors import LocalProtocolError
 from ppwork.protocol.envelope import PPAction
@@ -16,8 +17,6 @@ from ppwork.runtime import PPControlPlane, Stage0Plane
 @pytest.fixture
 def plane(monkeypatch):
     """Rank 0's end with no link behind its lanes."""
-    import torch
-
     plan = PipelinePlan(mesh_size=1)
     topology = SimpleNamespace(links=lambda rank: ("down_pg", "up_pg"))
     groups = SimpleNamespace(
@@ -94,6 +93,21 @@ def test_a_call_of_another_role_is_missing_and_says_whose_it_is(plane, name, rol
     ) as caught:
         getattr(plane, name)
     assert "Stage0Plane or a MeshPlane" in caught.value.check_first
+
+
+def test_who_asks_whether_there_is_a_call_of_another_role_is_told_that_there_is_none(plane):
+    """Mocks, completion and loops that look first ask by ``hasattr`` and by ``getattr`` with a default."""
+    assert not hasattr(plane, "reply")
+    assert getattr(plane, "send_result", None) is None
+    assert plane.session.state is State.READY
+
+
+@pytest.mark.parametrize("steps", [0, -1])
+def test_a_number_of_steps_that_is_none_is_refused_and_not_taken_for_the_plans(plane, steps):
+    with pytest.raises(LocalProtocolError, match=f"had {steps} denoise steps; 1..") as caught:
+        plane.send({"x": torch.ones(1)}, steps=steps)
+    assert caught.value.where["rank"] == 0
+    assert not plane.session.in_flight
 
 
 def test_a_call_that_nobody_has_is_an_ordinary_missing_attribute(plane):
