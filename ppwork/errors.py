@@ -4,6 +4,7 @@
 
     PPWorkError
     ├── PlanError (also ValueError)     you: the plan, an option, a file; nothing has started
+    ├── UnavailableError                Slurm, a host, a tool or a driver does not do what this needs of it
     ├── ParityError                     start-up: the ranks do not agree on plan or environment
     ├── LocalProtocolError              this rank was about to do something illegal; nothing was sent
     ├── RemoteProtocolError             a peer sent something illegal
@@ -186,6 +187,10 @@ def _rebuild(kind: type[PPWorkError], what: str, where: dict[str, Any], check_fi
 
 class PlanError(PPWorkError, ValueError):
     """The plan or an option cannot work; raised before any rank starts."""
+
+
+class UnavailableError(PPWorkError):
+    """What this needs of the machine, of another host or of Slurm is not there, or does not answer."""
 
 
 class ParityError(PPWorkError):

@@ -23,7 +23,7 @@ from ppwork.cli.slides import slides
 from ppwork.cli.starter import lessons, new
 from ppwork.cli.sweep import sweep
 from ppwork.cli.trace import trace
-from ppwork.errors import PlanError, RunFailed
+from ppwork.errors import PlanError, PPWorkError
 from ppwork.launcher.launch import DEFAULT_LIMIT_S, launch
 from ppwork.launcher.nodes.places import places_of
 from ppwork.pictures.startup import startup
@@ -306,7 +306,7 @@ def main() -> int:
     except PlanError as error:
         write_text(f"bad input: {error}", to=err)
         return BAD_INPUT
-    except RunFailed as error:
+    except PPWorkError as error:  # no bad input: a run that failed, or what this asks of others
         write_text(str(error), to=err)
         return RUN_FAILED
     return 0
