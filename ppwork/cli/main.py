@@ -17,14 +17,14 @@ from ppwork.cli.jobs import GoesOn, attach_command, hand_in
 from ppwork.cli.options import chunk_range, depth_of, halves_of, options_of, path_of, size_of
 from ppwork.cli.output import err, out, write_files, write_json, write_text
 from ppwork.cli.runs import collect_command, diagnose_command, failure_line, list_runs, stop_runs
-from ppwork.cli.screen import launch_with_bar, table
+from ppwork.cli.screen import launch_on_terminal, table
 from ppwork.cli.simulate import label_of, predict
 from ppwork.cli.slides import slides
 from ppwork.cli.starter import lessons, new
 from ppwork.cli.sweep import sweep
 from ppwork.cli.trace import trace
 from ppwork.errors import PlanError, PPWorkError
-from ppwork.launcher.launch import DEFAULT_LIMIT_S, launch
+from ppwork.launcher.launch import DEFAULT_LIMIT_S
 from ppwork.launcher.nodes.places import places_of
 from ppwork.pictures.startup import startup
 from ppwork.pictures.timelines import timeline_files
@@ -226,15 +226,16 @@ def run(
             raise PlanError("--profile-start is drawn at a run's end.", check_first="`ppwork run`, or attach")
         hand_in(plan, places, out_dir, limit_s, as_json=as_json)
         return
+    finished = launch_on_terminal(plan, out_dir, err, limit_s, places, bar=not as_json)
+    picture = startup(finished) if profile_start else None
+    files = {"startup.png": picture.png()} if picture is not None else {}
+    paths = write_files(finished.run_dir, files, "is it yours?")
     if as_json:
-        write_json(launch(plan, out=out_dir, limit_s=limit_s, on=places).summary)
+        write_json({**finished.summary, **{path.stem: str(path) for path in paths}})
         return
-    finished = launch_with_bar(plan, out_dir, err, limit_s, places)
     out.print(table(finished))
-    if profile_start:
-        picture = startup(finished)
-        (path,) = write_files(finished.run_dir, {"startup.png": picture.png()}, "is it yours?")
-        write_text(f"{picture.finding}\n\n{picture.table}\n{path}")
+    if picture is not None:
+        write_text("\n".join([f"{picture.finding}\n\n{picture.table}", *map(str, paths)]))
 
 
 app.command(SUBMIT, help="Hand a run to Slurm and return; it takes what `run` takes, with --on slurm:N.")(run)

@@ -271,8 +271,8 @@ def _opened(path: Path) -> int:
 
 
 def _write_whole(file: int, data: bytes) -> None:
-    # A disk that fills up takes the part that fits; only the write after it says why. A part of a line is then
-    # the last of the file, as after a kill: the next line would be joined to it, and neither would read.
+    # A disk that fills up takes the part that fits; only the write after it says why. That part is then the
+    # last of the file, as after a kill: the next line would be joined to it, and neither would read.
     while data:
         data = data[os.write(file, data) :]
 

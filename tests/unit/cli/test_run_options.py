@@ -63,11 +63,11 @@ def planned(monkeypatch, tmp_path):
     """Return the plan that ``ppwork run`` with these options would launch."""
     plans = []
 
-    def launch(plan, **_):
+    def launch(plan, *_, **__):
         plans.append(plan)
         return Run(tmp_path, 0)
 
-    monkeypatch.setattr(main, "launch", launch)
+    monkeypatch.setattr(main, "launch_on_terminal", launch)
 
     def run(options):
         answer = CliRunner().invoke(main.app, ["run", "--json", *options.split()])

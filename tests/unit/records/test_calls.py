@@ -127,7 +127,7 @@ def test_a_line_of_which_a_part_was_written_is_the_last_one(tmp_path):
 
 
 def open_files_of(folder):
-    links = [os.readlink(entry) for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
+    links = [str(entry.readlink()) for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
     return [link for link in links if link.startswith(str(folder))]
 
 
