@@ -1,8 +1,8 @@
 """Checks before any rank starts: the second half of a plan's checks, those that look at the machine.
 
-All of them raise ``PlanError``, or ``UnavailableError`` where torch does not count a machine's GPUs, with what,
-where and what to check first, and change nothing on disk but the new, empty run folder. Torch is never imported
-here: what needs it is asked of a short subprocess.
+All of them raise ``PlanError``, or ``UnavailableError`` where torch does not count a machine's GPUs, with
+what, where and what to check first, and change nothing on disk but the new, empty run folder. Torch is never
+imported here: what needs it is asked of a short subprocess.
 """
 
 from __future__ import annotations
