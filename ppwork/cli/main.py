@@ -32,7 +32,11 @@ from ppwork.plan import VIDEO_STAGE0, VIDEO_STAGE1, Plan, synthetic
 from ppwork.records.run import Run
 from ppwork.version import __version__
 
-BAD_INPUT, RUN_FAILED, INTERRUPTED = 2, 1, 130
+BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
+EXIT_CODES = """\
+Exit codes: 0 well; 1 a run failed, or Slurm, a host or a record does not give what is needed;
+2 bad input, nothing has started; 130 Ctrl-C.
+"""
 SUBMIT = "submit"
 
 app = typer.Typer(
@@ -49,7 +53,7 @@ def _say_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(epilog=EXIT_CODES)
 def about(
     version: Annotated[
         bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say it and leave.")
@@ -291,7 +295,7 @@ def refresh(paths: list[Path]) -> None:
 
 
 def main() -> int:
-    """Run the command line; bad input exits with 2, a failed run with 1, one message each."""
+    """Run the command line; bad input exits with 2, every other failure with 1, one message each."""
     # Ended politely, we still clean up: without this, a signal would leave that to the ranks' lifelines.
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
@@ -307,7 +311,7 @@ def main() -> int:
     except PlanError as error:
         write_text(f"bad input: {error}", to=err)
         return BAD_INPUT
-    except PPWorkError as error:  # no bad input: a run that failed, or what this asks of others
+    except PPWorkError as error:
         write_text(str(error), to=err)
-        return RUN_FAILED
+        return FAILED
     return 0

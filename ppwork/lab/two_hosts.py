@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 
-from ppwork.errors import PlanError
+from ppwork.errors import PlanError, UnavailableError
 from ppwork.faults.hosts import ADDRESSES, CABLE, NAMES, Host, hosts_on_a_switch, why_no_hosts
 from ppwork.launcher.torchrun import LISTENING, STATIC_PORT, TORCHRUN, child_environment, running
 from ppwork.launcher.warm import Started
@@ -105,8 +105,8 @@ def on_two_hosts(
         limit_s: Seconds after which both are ended.
 
     Raises:
-        PlanError: There is no such program, or no such cable; or nothing was recorded of this where nothing
-            can be tried.
+        PlanError: There is no such program, or no such cable.
+        UnavailableError: Nothing was recorded of this where nothing can be tried.
 
     Blocks:
         Until both torchruns have ended; at most ``limit_s`` and some seconds.
@@ -139,13 +139,13 @@ def recorded(program: str, interface: str, cable: str, ahead_s: int) -> TwoHosts
     """Return what was recorded of a program as the lesson has it.
 
     Raises:
-        PlanError: Nothing was.
+        UnavailableError: Nothing was.
     """
     known = _records()
     name = name_of(program, interface, cable, ahead_s)
     if name not in known:
         why = why_no_hosts(clocks=True)
-        raise PlanError(
+        raise UnavailableError(
             f"Two hosts cannot be made here ({why}), and nothing was recorded of: {name}.",
             check_first="JupyterLab as root, in a container of its own",
         )
@@ -202,7 +202,8 @@ def _both(
     environment = {**child_environment(1), INTERFACE_VARIABLE: interface}
     environment.pop(STORE_VARIABLE, None)
     with TemporaryDirectory(prefix="ppwork-hosts-") as folder, contextlib.ExitStack() as stack:
-        agents, logs = [], []
+        agents: list[Started] = []
+        logs: list[Path] = []
         for name, command in zip(NAMES, commands, strict=True):
             logs.append(Path(folder) / f"{name}.log")
             out = stack.enter_context(logs[-1].open("wb", buffering=0))

@@ -22,7 +22,7 @@ from ppwork.diagnosis.called import FROM_PLACES
 from ppwork.diagnosis.jobs import diagnose_job
 from ppwork.diagnosis.logs import read_job
 from ppwork.diagnosis.standing import standing
-from ppwork.errors import PlanError, RunFailed
+from ppwork.errors import PlanError, RunFailed, UnreadableError
 from ppwork.launcher.checks import run_folder
 from ppwork.launcher.nodes import wire
 from ppwork.launcher.nodes.muster import Muster
@@ -151,7 +151,7 @@ def launch_script(
         The finished program, which shows what its ranks printed, in the order of the ranks.
 
     Raises:
-        PlanError: There is no such file, it is no Python, ``nproc`` is not positive, a host is not ready, or
+        PlanError: There is no such file, it is no Python, ``nproc`` is not positive, or
             its arguments are too long for the way to a host; nothing was started.
         RunFailed: A rank or a host failed, or the program was stopped (only with ``check``); says the cause.
         KeyboardInterrupt: As pressed; no rank is left.
@@ -343,7 +343,7 @@ def _failure(run_dir: Path, code: int, limit_s: float) -> RunFailed | None:
             return RunFailed(f"{late}\n  log: {log}", check_first=START_LATE)
         return RunFailed(f"torchrun ended with code {code}, and no rank left a log.\n  log: {log}")
     met = Meetings({})
-    with contextlib.suppress(PlanError):  # the calls do not read
+    with contextlib.suppress(UnreadableError):  # the calls do not read
         met = Meetings(read_calls(run_dir))
     end = standing(met) if met.ranks else None
     if code == PAST_LIMIT:

@@ -84,8 +84,9 @@ def program(
     The sentence names the longest stand; where somebody asks for a time, the longest in that.
 
     Raises:
-        PlanError: No rank left a call, the calls do not read, or there is none in the time to show, of this
-            function, or at the end of a span.
+        PlanError: No rank left a call, or there is none in the time to show, of this function, or at the end
+            of a span.
+        UnreadableError: The calls do not read.
     """
     folder = run.run_dir if isinstance(run, FinishedProgram) else Path(run)
     ranks = read_calls(folder)

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from ppwork.errors import PlanError
+from ppwork.errors import UnreadableError
 from ppwork.records.hosts import HostsRecord
 
 HEAD_BYTES, TAIL_BYTES = 6 << 20, 2 << 20
@@ -381,7 +381,7 @@ def read_calls(folder: Path | str) -> dict[int, RankCalls]:
     if it did so several times (``worlds_inside``).
 
     Raises:
-        PlanError: A file does not read.
+        UnreadableError: A file does not read.
     """
     ranks = calls_of(folder)
     inside = [] if any(of_rank.calls for of_rank in ranks.values()) else worlds_inside(folder)
@@ -397,7 +397,7 @@ def calls_of(folder: Path | str) -> dict[int, RankCalls]:
     """Read the calls of the ranks whose files stand in a folder itself, by rank.
 
     Raises:
-        PlanError: A file does not read.
+        UnreadableError: A file does not read.
     """
     ranks: dict[int, RankCalls] = {}
     hosts = HostsRecord.load(Path(folder))
@@ -408,7 +408,7 @@ def calls_of(folder: Path | str) -> dict[int, RankCalls]:
         try:
             of_rank = _read(path, ahead_ns)
         except (OSError, ValueError, RecursionError) as error:
-            raise PlanError(
+            raise UnreadableError(
                 f"The calls in {path} do not read: {error}.", check_first="was the file changed by hand?"
             ) from error
         if of_rank is not None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from made_calls import MS, MadeCalls
 
-from ppwork.errors import PlanError
+from ppwork.errors import UnreadableError
 from ppwork.records.calls import CallWriter, Ended, Part, calls_file, read_calls
 from ppwork.records.hosts import HostRecord, HostsRecord
 
@@ -98,7 +98,7 @@ def test_calls_of_another_host_stand_on_the_clock_of_rank_0(tmp_path):
 
 def test_a_file_of_another_kind_is_refused(tmp_path):
     calls_file(tmp_path, 0).write_text("not calls\n")
-    with pytest.raises(PlanError, match="do not read"):
+    with pytest.raises(UnreadableError, match="do not read"):
         read_calls(tmp_path)
 
 
