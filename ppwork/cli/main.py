@@ -156,7 +156,7 @@ def run(
     limit_s: Annotated[
         float, _of(BOUNDS, "Hard limit on the whole run, in seconds.", min=1)
     ] = DEFAULT_LIMIT_S,
-    max_message_mb: Annotated[float, _of(BOUNDS, "Largest message, in MB of 2**20 bytes.", min=0)] = 1024.0,
+    max_message_mb: Annotated[float, _of(BOUNDS, "Largest message, in MiB.", min=0)] = 1024.0,
     heartbeat_s: Annotated[
         float | None, _of(BOUNDS, "A pausing source sends a NOOP so often; default: timeout / 4.")
     ] = None,
@@ -169,7 +169,7 @@ def run(
     noise: Annotated[float, _of(CLIP, "Standard deviation of the added noise, in 1/255.")] = 25.0,
     stage0_ms: Annotated[str, _of(SYNTHETIC, "encode,decode in ms.")] = "20,20",
     stage1_ms: Annotated[float, _of(SYNTHETIC, "Generator in ms.")] = 40.0,
-    payload_mb: Annotated[float, _of(SYNTHETIC, "MB of a chunk, each way.")] = 1.0,
+    payload_mb: Annotated[float, _of(SYNTHETIC, "MiB of a chunk, each way.")] = 1.0,
     jitter: Annotated[float, _of(SYNTHETIC, "Relative spread of the times.")] = 0.0,
 ) -> None:
     """Run a pipeline: stages of your own, or without any the shipped denoiser of a video clip."""

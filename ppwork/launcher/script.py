@@ -314,7 +314,7 @@ class _Printed:
     def _check(self, rank: int, path: Path | None) -> None:
         if path is None or path.stat().st_size <= MOST_PRINTED:
             return
-        most = f"{MOST_PRINTED / 1e6:.0f} MB"
+        most = f"{MOST_PRINTED >> 20} MiB"
         what = f"Rank {rank} printed more than {most}, and the program was stopped."
         self.failure = RunFailed(
             f"{what}\n  log: {path}",
