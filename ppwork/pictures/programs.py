@@ -108,7 +108,7 @@ def program(
 
     def draw() -> Figure:
         rows = CallRows(met, end, shown, title, killed, names, lent=lent, bands=bands, work=own, spans=named)
-        return rows.paper
+        return rows.draw()
 
     return Picture(finding, draw, _table(met, shown.zero_ns))
 
