@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import signal
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,7 +28,7 @@ from ppwork.cli.sweep import sweep
 from ppwork.cli.trace import trace
 from ppwork.errors import PlanError, PPWorkError
 from ppwork.launcher.launch import DEFAULT_LIMIT_S
-from ppwork.launcher.nodes.places import places_of
+from ppwork.launcher.nodes.places import Places, places_of
 from ppwork.pictures.startup import startup
 from ppwork.pictures.timelines import timeline_files
 from ppwork.plan import VIDEO_STAGE0, VIDEO_STAGE1, Plan, synthetic
@@ -37,7 +40,6 @@ EXIT_CODES = """\
 Exit codes: 0 well; 1 a run failed, or Slurm, a host or a record does not give what is needed;
 2 bad input, nothing has started; 130 Ctrl-C.
 """
-SUBMIT = "submit"
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown"
@@ -82,8 +84,23 @@ def _refuse_options_of(panel: str, context: typer.Context, check_first: str) -> 
             raise PlanError(f"{option.opts[0]} is heeded {only_by}.", check_first=check_first)
 
 
-@app.command()
-def run(
+@dataclass(frozen=True)
+class Asked:
+    """What the options of ``run`` and ``submit`` ask for.
+
+    Attributes:
+        places: Hosts; ``None``: this machine alone.
+    """
+
+    plan: Plan
+    places: Places | None
+    out_dir: Path | None
+    limit_s: float
+    profile_start: bool
+    as_json: bool
+
+
+def _asked(
     context: typer.Context,
     stage0: Annotated[str, _of(STAGES, "Import path module:Class; default: the denoiser.")] = VIDEO_STAGE0,
     stage1: Annotated[str, _of(STAGES, "Import path module:Class.")] = VIDEO_STAGE1,
@@ -171,8 +188,7 @@ def run(
     stage1_ms: Annotated[float, _of(SYNTHETIC, "Generator in ms.")] = 40.0,
     payload_mb: Annotated[float, _of(SYNTHETIC, "MiB of a chunk, each way.")] = 1.0,
     jitter: Annotated[float, _of(SYNTHETIC, "Relative spread of the times.")] = 0.0,
-) -> None:
-    """Run a pipeline: stages of your own, or without any the shipped denoiser of a video clip."""
+) -> Asked:
     if workload != "synthetic":
         _refuse_options_of(SYNTHETIC, context, "--workload synthetic, or -o KEY=VALUE for stages of your own")
     if workload == "synthetic" or (stage0 != VIDEO_STAGE0 and stage1 != VIDEO_STAGE1):
@@ -223,18 +239,18 @@ def run(
     places = places_of(on, ranks) if on else None
     if ranks and places is None:
         raise PlanError("--ranks says how many ranks each host has.", check_first="--on ssh:gpu-a,gpu-b")
-    if context.info_name == SUBMIT:
-        if places is None:
-            raise PlanError("A run was to be submitted, and to no queue.", check_first="--on slurm:2")
-        if profile_start:
-            raise PlanError("--profile-start is drawn at a run's end.", check_first="`ppwork run`, or attach")
-        hand_in(plan, places, out_dir, limit_s, as_json=as_json)
-        return
-    finished = launch_on_terminal(plan, out_dir, err, limit_s, places, bar=not as_json)
-    picture = startup(finished) if profile_start else None
+    return Asked(plan, places, out_dir, limit_s, profile_start, as_json)
+
+
+def run(asked: Asked) -> None:
+    """Run a pipeline: stages of your own, or without any the shipped denoiser of a video clip."""
+    finished = launch_on_terminal(
+        asked.plan, asked.out_dir, err, asked.limit_s, asked.places, bar=not asked.as_json
+    )
+    picture = startup(finished) if asked.profile_start else None
     files = {"startup.png": picture.png()} if picture is not None else {}
     paths = write_files(finished.run_dir, files, "is it yours?")
-    if as_json:
+    if asked.as_json:
         write_json({**finished.summary, **{path.stem: str(path) for path in paths}})
         return
     out.print(table(finished))
@@ -242,7 +258,28 @@ def run(
         write_text("\n".join([f"{picture.finding}\n\n{picture.table}", *map(str, paths)]))
 
 
-app.command(SUBMIT, help="Hand a run to Slurm and return; it takes what `run` takes, with --on slurm:N.")(run)
+def submit(asked: Asked) -> None:
+    """Hand a run to Slurm and return; it takes what `run` takes, with --on slurm:N."""
+    if asked.places is None:
+        raise PlanError("A run was to be submitted, and to no queue.", check_first="--on slurm:2")
+    if asked.profile_start:
+        raise PlanError("--profile-start is drawn at a run's end.", check_first="`ppwork run`, or attach")
+    hand_in(asked.plan, asked.places, asked.out_dir, asked.limit_s, as_json=asked.as_json)
+
+
+def _with_its_options(command: Callable[[Asked], None]) -> Callable[..., None]:
+    """Return a command that takes the options of ``_asked``, and gets them as one thing."""
+
+    @functools.wraps(_asked)
+    def taken(**options: Any) -> None:  # noqa: ANN401  typer gives what the signature says
+        command(_asked(**options))
+
+    taken.__doc__ = command.__doc__
+    return taken
+
+
+app.command("run")(_with_its_options(run))
+app.command("submit")(_with_its_options(submit))
 app.command("attach")(attach_command)
 app.command("simulate")(predict)
 app.command("claims")(claims)
