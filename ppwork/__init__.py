@@ -8,7 +8,7 @@ CUDA. What is not needed to write a plan is imported when it is first asked for.
 import typing as _typing
 from importlib import import_module as _import_module
 
-from ppwork.errors import PlanError, PPWorkError, RunFailed
+from ppwork.errors import NotOverError, PlanError, PPWorkError, RunFailed, UnavailableError, UnreadableError
 from ppwork.plan import Plan, synthetic
 from ppwork.protocol.topology import Topology
 from ppwork.version import __version__
@@ -42,6 +42,7 @@ else:
 __all__ = [
     "Command",
     "Hosts",
+    "NotOverError",
     "PPWorkError",
     "Picture",
     "Plan",
@@ -50,6 +51,8 @@ __all__ = [
     "RunFailed",
     "Slurm",
     "Topology",
+    "UnavailableError",
+    "UnreadableError",
     "__version__",
     "attach",
     "check",

@@ -3,7 +3,10 @@
 ::
 
     PPWorkError
-    ├── PlanError (also ValueError)     you: the plan, an option, a file; nothing has started
+    ├── PlanError (also ValueError)     you: the plan, an option, a path; nothing has started
+    ├── UnavailableError                Slurm, a host, a tool or a driver does not do what this needs of it
+    ├── UnreadableError                 a file that was whole once does not read: it was cut or changed
+    ├── NotOverError                    a submitted run goes on past the time that somebody waited for it
     ├── ParityError                     start-up: the ranks do not agree on plan or environment
     ├── LocalProtocolError              this rank was about to do something illegal; nothing was sent
     │   └── WrongRoleError (also AttributeError)    the call is one of another role's
@@ -196,7 +199,19 @@ def _rebuild(kind: type[PPWorkError], what: str, where: dict[str, Any], check_fi
 
 
 class PlanError(PPWorkError, ValueError):
-    """The plan or an option cannot work; raised before any rank starts."""
+    """What you gave cannot work: the plan, an option, a path; raised before the first chunk is on its way."""
+
+
+class UnavailableError(PPWorkError):
+    """What this needs of the machine, of another host or of Slurm is not there, or does not answer."""
+
+
+class UnreadableError(PPWorkError):
+    """A file that a run needs or has left does not read: it was cut, damaged or changed by hand."""
+
+
+class NotOverError(PPWorkError):
+    """A submitted run was not over when the time to wait for it was; it goes on."""
 
 
 class ParityError(PPWorkError):

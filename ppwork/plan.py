@@ -231,7 +231,7 @@ def synthetic(
         encode_ms: Milliseconds of rank 0 for a chunk, before it leaves.
         decode_ms: Milliseconds of rank 0 for a chunk, after its result has come.
         stage1_ms: Milliseconds of the mesh for a chunk.
-        payload_mb: MB (2**20 bytes) of a chunk, each way.
+        payload_mb: MiB of a chunk, each way.
         jitter: Relative spread of the times, 0 to 1.
 
     Raises:
@@ -248,7 +248,7 @@ def synthetic(
     for name, value in options.items():
         if not 0 <= value <= most.get(name, 1000.0 * DAY_S):
             raise PlanError(
-                f"The synthetic stages have {name} = {value}; they take times in ms, a size in MB and a "
+                f"The synthetic stages have {name} = {value}; they take times in ms, a size in MiB and a "
                 f"spread, none of them negative. The most is {most.get(name, 1000.0 * DAY_S):g}.",
                 check_first=f"{name}, such as {'0.2' if name == 'jitter' else '20.0'}",
             )

@@ -31,6 +31,7 @@ def run(claim_id: str, *, backend: str = "gloo") -> ClaimReport:
 
     Raises:
         PlanError: There is no such claim or backend, or NCCL was asked for and there is no GPU.
+        UnavailableError: This machine has a GPU's driver, and torch does not say how many GPUs there are.
 
     Blocks:
         Until its programs have ended; each has its bound.
@@ -55,6 +56,7 @@ def run_all(
 
     Raises:
         PlanError: As ``run``.
+        UnavailableError: As ``run``.
 
     Blocks:
         Until all have ended.

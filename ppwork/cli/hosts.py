@@ -26,7 +26,7 @@ def show_hosts(places: Places, *, as_json: bool) -> None:
     """Call hosts, find their network, and print what they said; nothing is started there but a node.
 
     Raises:
-        PlanError: A host is not ready.
+        UnavailableError: A host is not ready.
     """
     with Muster(places, len(places.hosts) if places.ranks is None else sum(places.ranks), FREEZE_S) as hosts:
         with err.status("calling the hosts") as status:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import signal
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,23 +20,26 @@ from ppwork.cli.jobs import GoesOn, attach_command, hand_in
 from ppwork.cli.options import chunk_range, depth_of, halves_of, options_of, path_of, size_of
 from ppwork.cli.output import err, out, write_files, write_json, write_text
 from ppwork.cli.runs import collect_command, diagnose_command, failure_line, list_runs, stop_runs
-from ppwork.cli.screen import launch_with_bar, table
+from ppwork.cli.screen import launch_on_terminal, table
 from ppwork.cli.simulate import label_of, predict
 from ppwork.cli.slides import slides
 from ppwork.cli.starter import lessons, new
 from ppwork.cli.sweep import sweep
 from ppwork.cli.trace import trace
-from ppwork.errors import PlanError, RunFailed
-from ppwork.launcher.launch import DEFAULT_LIMIT_S, launch
-from ppwork.launcher.nodes.places import places_of
+from ppwork.errors import PlanError, PPWorkError
+from ppwork.launcher.launch import DEFAULT_LIMIT_S
+from ppwork.launcher.nodes.places import Places, places_of
 from ppwork.pictures.startup import startup
 from ppwork.pictures.timelines import timeline_files
 from ppwork.plan import VIDEO_STAGE0, VIDEO_STAGE1, Plan, synthetic
 from ppwork.records.run import Run
 from ppwork.version import __version__
 
-BAD_INPUT, RUN_FAILED, INTERRUPTED = 2, 1, 130
-SUBMIT = "submit"
+BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
+EXIT_CODES = """\
+Exit codes: 0 well; 1 a run failed, or Slurm, a host or a record does not give what is needed;
+2 bad input, nothing has started; 130 Ctrl-C.
+"""
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown"
@@ -49,7 +55,7 @@ def _say_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(epilog=EXIT_CODES)
 def about(
     version: Annotated[
         bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say it and leave.")
@@ -78,8 +84,23 @@ def _refuse_options_of(panel: str, context: typer.Context, check_first: str) -> 
             raise PlanError(f"{option.opts[0]} is heeded {only_by}.", check_first=check_first)
 
 
-@app.command()
-def run(
+@dataclass(frozen=True)
+class Asked:
+    """What the options of ``run`` and ``submit`` ask for.
+
+    Attributes:
+        places: Hosts; ``None``: this machine alone.
+    """
+
+    plan: Plan
+    places: Places | None
+    out_dir: Path | None
+    limit_s: float
+    profile_start: bool
+    as_json: bool
+
+
+def _asked(
     context: typer.Context,
     stage0: Annotated[str, _of(STAGES, "Import path module:Class; default: the denoiser.")] = VIDEO_STAGE0,
     stage1: Annotated[str, _of(STAGES, "Import path module:Class.")] = VIDEO_STAGE1,
@@ -152,7 +173,7 @@ def run(
     limit_s: Annotated[
         float, _of(BOUNDS, "Hard limit on the whole run, in seconds.", min=1)
     ] = DEFAULT_LIMIT_S,
-    max_message_mb: Annotated[float, _of(BOUNDS, "Largest message, in MB of 2**20 bytes.", min=0)] = 1024.0,
+    max_message_mb: Annotated[float, _of(BOUNDS, "Largest message, in MiB.", min=0)] = 1024.0,
     heartbeat_s: Annotated[
         float | None, _of(BOUNDS, "A pausing source sends a NOOP so often; default: timeout / 4.")
     ] = None,
@@ -165,10 +186,9 @@ def run(
     noise: Annotated[float, _of(CLIP, "Standard deviation of the added noise, in 1/255.")] = 25.0,
     stage0_ms: Annotated[str, _of(SYNTHETIC, "encode,decode in ms.")] = "20,20",
     stage1_ms: Annotated[float, _of(SYNTHETIC, "Generator in ms.")] = 40.0,
-    payload_mb: Annotated[float, _of(SYNTHETIC, "MB of a chunk, each way.")] = 1.0,
+    payload_mb: Annotated[float, _of(SYNTHETIC, "MiB of a chunk, each way.")] = 1.0,
     jitter: Annotated[float, _of(SYNTHETIC, "Relative spread of the times.")] = 0.0,
-) -> None:
-    """Run a pipeline: stages of your own, or without any the shipped denoiser of a video clip."""
+) -> Asked:
     if workload != "synthetic":
         _refuse_options_of(SYNTHETIC, context, "--workload synthetic, or -o KEY=VALUE for stages of your own")
     if workload == "synthetic" or (stage0 != VIDEO_STAGE0 and stage1 != VIDEO_STAGE1):
@@ -219,25 +239,47 @@ def run(
     places = places_of(on, ranks) if on else None
     if ranks and places is None:
         raise PlanError("--ranks says how many ranks each host has.", check_first="--on ssh:gpu-a,gpu-b")
-    if context.info_name == SUBMIT:
-        if places is None:
-            raise PlanError("A run was to be submitted, and to no queue.", check_first="--on slurm:2")
-        if profile_start:
-            raise PlanError("--profile-start is drawn at a run's end.", check_first="`ppwork run`, or attach")
-        hand_in(plan, places, out_dir, limit_s, as_json=as_json)
+    return Asked(plan, places, out_dir, limit_s, profile_start, as_json)
+
+
+def run(asked: Asked) -> None:
+    """Run a pipeline: stages of your own, or without any the shipped denoiser of a video clip."""
+    finished = launch_on_terminal(
+        asked.plan, asked.out_dir, err, asked.limit_s, asked.places, bar=not asked.as_json
+    )
+    picture = startup(finished) if asked.profile_start else None
+    files = {"startup.png": picture.png()} if picture is not None else {}
+    paths = write_files(finished.run_dir, files, "is it yours?")
+    if asked.as_json:
+        write_json({**finished.summary, **{path.stem: str(path) for path in paths}})
         return
-    if as_json:
-        write_json(launch(plan, out=out_dir, limit_s=limit_s, on=places).summary)
-        return
-    finished = launch_with_bar(plan, out_dir, err, limit_s, places)
     out.print(table(finished))
-    if profile_start:
-        picture = startup(finished)
-        (path,) = write_files(finished.run_dir, {"startup.png": picture.png()}, "is it yours?")
-        write_text(f"{picture.finding}\n\n{picture.table}\n{path}")
+    if picture is not None:
+        write_text("\n".join([f"{picture.finding}\n\n{picture.table}", *map(str, paths)]))
 
 
-app.command(SUBMIT, help="Hand a run to Slurm and return; it takes what `run` takes, with --on slurm:N.")(run)
+def submit(asked: Asked) -> None:
+    """Hand a run to Slurm and return; it takes what `run` takes, with --on slurm:N."""
+    if asked.places is None:
+        raise PlanError("A run was to be submitted, and to no queue.", check_first="--on slurm:2")
+    if asked.profile_start:
+        raise PlanError("--profile-start is drawn at a run's end.", check_first="`ppwork run`, or attach")
+    hand_in(asked.plan, asked.places, asked.out_dir, asked.limit_s, as_json=asked.as_json)
+
+
+def _with_its_options(command: Callable[[Asked], None]) -> Callable[..., None]:
+    """Return a command that takes the options of ``_asked``, and gets them as one thing."""
+
+    @functools.wraps(_asked)
+    def taken(**options: Any) -> None:  # noqa: ANN401  typer gives what the signature says
+        command(_asked(**options))
+
+    taken.__doc__ = command.__doc__
+    return taken
+
+
+app.command("run")(_with_its_options(run))
+app.command("submit")(_with_its_options(submit))
 app.command("attach")(attach_command)
 app.command("simulate")(predict)
 app.command("claims")(claims)
@@ -290,7 +332,7 @@ def refresh(paths: list[Path]) -> None:
 
 
 def main() -> int:
-    """Run the command line; bad input exits with 2, a failed run with 1, one message each."""
+    """Run the command line; bad input exits with 2, every other failure with 1, one message each."""
     # Ended politely, we still clean up: without this, a signal would leave that to the ranks' lifelines.
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
@@ -306,7 +348,7 @@ def main() -> int:
     except PlanError as error:
         write_text(f"bad input: {error}", to=err)
         return BAD_INPUT
-    except RunFailed as error:
+    except PPWorkError as error:
         write_text(str(error), to=err)
-        return RUN_FAILED
+        return FAILED
     return 0

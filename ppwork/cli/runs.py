@@ -11,7 +11,7 @@ import typer
 from ppwork.cli.options import path_of
 from ppwork.cli.output import err, out, write_json, write_text
 from ppwork.diagnosis.runs import diagnose
-from ppwork.errors import PlanError
+from ppwork.errors import PlanError, UnavailableError
 from ppwork.launcher.job import JOB_FILE, Job, find, own_jobs
 from ppwork.launcher.registry import RunEntry, own_runs, stop
 from ppwork.pictures.tables import Table
@@ -30,7 +30,7 @@ def list_runs(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] 
     jobs: list[Job] = []
     try:
         jobs = own_jobs()
-    except PlanError as error:  # the runs of this machine are known all the same
+    except UnavailableError as error:  # the runs of this machine are known all the same
         write_text(error.what, to=err)
     submitted = {str(job.run_dir) for job in jobs}  # of which this may be the first node
     runs = [_facts(run) for run in _whole_runs() if run.run_dir not in submitted]
@@ -101,7 +101,8 @@ def _job(which: Path) -> Job | None:
     """Return the submitted run of this folder or number that has not ended.
 
     Raises:
-        PlanError: There is none of this number, or Slurm does not say how it is.
+        PlanError: There is none of this number.
+        UnavailableError: Slurm does not say how it is.
     """
     if not (which / JOB_FILE).exists() and (which.is_dir() or not str(which).isdecimal()):
         return None

@@ -36,12 +36,13 @@ class Shown:
     Args:
         plan: Of the run.
         console: Where.
+        bar: Whether there is one at all; what ``say`` gets is printed all the same.
     """
 
-    def __init__(self, plan: Plan, console: Console) -> None:
+    def __init__(self, plan: Plan, console: Console, *, bar: bool = True) -> None:
         before = (TextColumn("{task.description}"), BarColumn(bar_width=24))
         after = (MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[figures]}"))
-        self._plan, self._progress = plan, Progress(*before, *after, console=console)
+        self._plan, self._progress = plan, Progress(*before, *after, console=console, disable=not bar)
         self._task = self._progress.add_task("starting ranks", total=None, figures="")
         self._last_ns = 0
 
@@ -113,11 +114,17 @@ class Warnings(NoView):
             self._say(f"rank 0: {nothing_to_encode(paused_s)}: encode says NOT_YET")
 
 
-def launch_with_bar(
-    plan: Plan, out_dir: Path | None, console: Console, limit_s: float, on: Places | None = None
+def launch_on_terminal(
+    plan: Plan,
+    out_dir: Path | None,
+    console: Console,
+    limit_s: float,
+    on: Places | None = None,
+    *,
+    bar: bool = True,
 ) -> Run:
-    """Launch a plan and show it while it runs; raises as ``launch``."""
-    with Shown(plan, console) as shown:
+    """Launch a plan, show it while it runs, and say what it goes on with; raises as ``launch``."""
+    with Shown(plan, console, bar=bar) as shown:
 
         def begin(resolved: Plan, _: Path) -> None:
             shown.begin(resolved)

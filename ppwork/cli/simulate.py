@@ -33,7 +33,7 @@ LINKS = {"hop_ms": 0.0, "mb_per_s": math.inf}
 def predict(
     stage0_ms: Annotated[str | None, typer.Option(help="encode,decode in ms; default 20,20.")] = None,
     stage1_ms: Annotated[float | None, typer.Option(help="Generator in ms; default 40.")] = None,
-    payload_mb: Annotated[float | None, typer.Option(help="MB of a chunk, each way; default 1.")] = None,
+    payload_mb: Annotated[float | None, typer.Option(help="MiB of a chunk, each way; default 1.")] = None,
     jitter: Annotated[float | None, typer.Option(help="Relative spread of the times; default 0.")] = None,
     hop_ms: Annotated[float | None, typer.Option(help="Latency of one message; default 0.")] = None,
     mb_per_s: Annotated[float | None, typer.Option(help="Bandwidth; default infinite.")] = None,

@@ -9,7 +9,7 @@ import typer
 
 from ppwork.cli.options import path_of
 from ppwork.cli.output import write_files, write_text
-from ppwork.errors import PlanError
+from ppwork.errors import UnavailableError
 from ppwork.lab.course.instructor import notes
 from ppwork.lab.course.lessons import by_half_day, lessons_in
 
@@ -37,12 +37,14 @@ def built(lessons_dir: Path) -> dict[str, str]:
     """Return the texts to write, by file name.
 
     Raises:
-        PlanError: There are no lessons, one cannot be shown, or the extra ``lab`` is not installed.
+        PlanError: There are no lessons, or one cannot be shown.
+        UnavailableError: The extra ``lab`` is not installed.
     """
     try:
         from ppwork.lab.course.deck import deck
     except ModuleNotFoundError as error:
-        raise PlanError(f"{error.name} is not installed.", check_first='pip install "ppwork[lab]"') from error
+        what = f"{error.name} is not installed."
+        raise UnavailableError(what, check_first='pip install "ppwork[lab]"') from error
     lessons = lessons_in(lessons_dir)
     decks = {f"{half.name}.html": deck(half, members) for half, members in by_half_day(lessons).items()}
     return {**decks, NOTES_FILE: notes(lessons)}

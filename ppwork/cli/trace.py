@@ -9,7 +9,7 @@ import typer
 
 from ppwork.cli.options import path_of
 from ppwork.cli.output import write_files, write_text
-from ppwork.errors import PlanError
+from ppwork.errors import PlanError, UnreadableError
 from ppwork.launcher.script import LIMIT_S, launch_script
 from ppwork.pictures.programs import program_files
 
@@ -40,7 +40,7 @@ def trace(
             write_text(repr(run))
     try:
         files = program_files(folder)
-    except PlanError:
+    except (PlanError, UnreadableError):
         if failure is not None:  # before its first call
             raise failure from None
         raise

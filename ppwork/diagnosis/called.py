@@ -10,7 +10,7 @@ import msgspec
 
 from ppwork.diagnosis.findings import NOBODY, Diagnosis
 from ppwork.diagnosis.standing import standing
-from ppwork.errors import PlanError
+from ppwork.errors import UnreadableError
 from ppwork.records.calls import read_calls
 from ppwork.timeline.meetings import Meetings
 
@@ -22,7 +22,7 @@ def with_calls(found: Diagnosis, folder: Path) -> Diagnosis:
     """Return the diagnosis of a job's logs with what its ranks called, if their folder has that, too."""
     end = None
     if found.cause is not None and found.cause.error_type in FROM_PLACES:
-        with contextlib.suppress(PlanError):  # the calls do not read
+        with contextlib.suppress(UnreadableError):  # the calls do not read
             end = standing(Meetings(read_calls(folder)))
     if end is None or found.cause is None:
         return found

@@ -9,7 +9,7 @@ the program: a rank that issued fewer is behind, and two kinds or sizes under on
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ppwork.diagnosis.findings import Finding
@@ -93,67 +93,14 @@ def lagging(texts: Mapping[int, str], console: str = "") -> Finding | None:
         texts: Output of each rank; the first timeout of a rank counts.
         console: Lines of no known rank: the watchdog's own words name it.
     """
-    works: dict[int, _Work] = {}
-    for rank, line in _watchdog_lines(_TIMED_OUT, texts, console):
-        works.setdefault(rank, _Work(int(line["number"] or -1), line["kind"], line["numel"] or ""))
-    for rank, line in _watchdog_lines(_REACHED, texts, console):
-        if rank in works and works[rank].number == int(line["number"]):
-            works[rank].enqueued = int(line["issued"])
+    works = _works_of(texts, console)
     if not works:
         return None
-    number = min(work.number for work in works.values())
-    waiting = {rank: work for rank, work in sorted(works.items()) if work.number == number}
-    kinds = dict.fromkeys(work.kind for work in waiting.values())
-    ranks, collective = tuple(waiting), "/".join(kinds) + (f" number {number}" if number >= 0 else "")
-    absent = tuple(sorted({*texts, *works} - set(waiting)))
-    issued = {rank: work.enqueued for rank, work in waiting.items() if work.enqueued >= 0}
-    behind = tuple(rank for rank, last in issued.items() if last < max(issued.values()))
-    if number >= 0 and len(dict.fromkeys(work.call for work in waiting.values())) > 1:
-        each = "; ".join(f"rank {rank} in {work.call}" for rank, work in waiting.items())
-        return Finding(
-            ranks,
-            _TIMEOUT,
-            f"The ranks called different collectives as number {number}: {each}.",
-            "what makes the order of calls differ between these ranks",
-        )
-    sentence = f"{named_ranks(ranks).capitalize()} timed out in {collective}"
-    if absent and all(rank in works for rank in absent):
-        # Whoever is further on has made this call: the numbers are of other groups, or the order differs.
-        each = ", ".join(f"rank {r} in {works[r].kind} number {works[r].number}" for r in absent)
-        return Finding(
-            (),
-            _TIMEOUT,
-            f"{sentence}, {each}.",
-            "are these one group? then what makes the order of calls differ between these ranks",
-            unknown=("which of them is at fault: the numbers count the calls of one group on one rank",),
-        )
-    if absent:
-        whom = named_ranks(absent)
-        others = [f"rank {r} in {works[r].kind} number {works[r].number}" for r in absent if r in works]
-        later = f", but {', '.join(others)}" if others else ""
-        return Finding(
-            absent,
-            _TIMEOUT,
-            f"{sentence}; {whom} did not{later}.",
-            f"where {whom} was at that time",
-            unknown=(f"whether {whom} never called it: no timeout is no proof",),
-        )
-    if behind:
-        each = "; ".join(f"rank {rank} had issued {last}" for rank, last in issued.items())
-        return Finding(
-            behind,
-            _TIMEOUT,
-            f"{sentence}, and {named_ranks(behind)} was behind: {each}.",
-            f"what {named_ranks(behind)} does between calls",
-        )
-    none = "none of them" if ranks[1:] else "nobody"
-    return Finding(
-        ranks,
-        _TIMEOUT,
-        f"{sentence}, and {none} is known to be behind.",
-        "the network and the GPUs, if these are all the ranks; else where the others were",
-        unknown=("which rank failed to take part",),
-    )
+    late = _Late(works, (*texts, *works))
+    for rule in (_called_others, _further_on, _did_not, _behind):
+        if (finding := rule(late)) is not None:
+            return finding
+    return _nobody(late)
 
 
 def terminated(texts: Mapping[int, str], console: str = "") -> dict[int, tuple[str, bool]]:
@@ -178,6 +125,114 @@ class _Work:
     def call(self) -> str:
         """Its kind, with the number of elements where all ranks must have the same."""
         return f"{self.kind} of {self.numel}" if self.kind in _SAME_SIZE and self.numel else self.kind
+
+
+class _Late:
+    """The earliest work that did not end in its bound, and who stood where.
+
+    Args:
+        works: Of the ranks whose watchdog spoke.
+        ranks: All that are known.
+
+    Attributes:
+        works: The same.
+        number: Of the earliest work; -1: torch wrote none.
+        waiting: The works of the ranks that stood in it, in their order.
+        absent: The other ranks.
+        issued: The last work that each waiting rank had issued, where it is known.
+    """
+
+    def __init__(self, works: Mapping[int, _Work], ranks: Iterable[int]) -> None:
+        self.works = works
+        self.number = min(work.number for work in works.values())
+        self.waiting = {rank: work for rank, work in sorted(works.items()) if work.number == self.number}
+        self.absent = tuple(sorted({*ranks} - set(self.waiting)))
+        self.issued = {rank: work.enqueued for rank, work in self.waiting.items() if work.enqueued >= 0}
+
+    @property
+    def sentence(self) -> str:
+        """Who timed out in what, without the full stop."""
+        kinds = dict.fromkeys(work.kind for work in self.waiting.values())
+        collective = "/".join(kinds) + (f" number {self.number}" if self.number >= 0 else "")
+        return f"{named_ranks(tuple(self.waiting)).capitalize()} timed out in {collective}"
+
+    def elsewhere(self) -> list[str]:
+        """Return what the absent ranks stood in whose watchdog spoke, too."""
+        known = [(rank, self.works[rank]) for rank in self.absent if rank in self.works]
+        return [f"rank {rank} in {work.kind} number {work.number}" for rank, work in known]
+
+
+def _works_of(texts: Mapping[int, str], console: str) -> dict[int, _Work]:
+    works: dict[int, _Work] = {}
+    for rank, line in _watchdog_lines(_TIMED_OUT, texts, console):
+        works.setdefault(rank, _Work(int(line["number"] or -1), line["kind"], line["numel"] or ""))
+    for rank, line in _watchdog_lines(_REACHED, texts, console):
+        if rank in works and works[rank].number == int(line["number"]):
+            works[rank].enqueued = int(line["issued"])
+    return works
+
+
+def _called_others(late: _Late) -> Finding | None:
+    if late.number < 0 or len({work.call for work in late.waiting.values()}) == 1:
+        return None
+    each = "; ".join(f"rank {rank} in {work.call}" for rank, work in late.waiting.items())
+    return Finding(
+        tuple(late.waiting),
+        _TIMEOUT,
+        f"The ranks called different collectives as number {late.number}: {each}.",
+        "what makes the order of calls differ between these ranks",
+    )
+
+
+def _further_on(late: _Late) -> Finding | None:
+    # Whoever is further on has made this call: the numbers are of other groups, or the order differs.
+    if not late.absent or not all(rank in late.works for rank in late.absent):
+        return None
+    return Finding(
+        (),
+        _TIMEOUT,
+        f"{late.sentence}, {', '.join(late.elsewhere())}.",
+        "are these one group? then what makes the order of calls differ between these ranks",
+        unknown=("which of them is at fault: the numbers count the calls of one group on one rank",),
+    )
+
+
+def _did_not(late: _Late) -> Finding | None:
+    if not late.absent:
+        return None
+    whom, others = named_ranks(late.absent), late.elsewhere()
+    later = f", but {', '.join(others)}" if others else ""
+    return Finding(
+        late.absent,
+        _TIMEOUT,
+        f"{late.sentence}; {whom} did not{later}.",
+        f"where {whom} was at that time",
+        unknown=(f"whether {whom} never called it: no timeout is no proof",),
+    )
+
+
+def _behind(late: _Late) -> Finding | None:
+    behind = tuple(rank for rank, last in late.issued.items() if last < max(late.issued.values()))
+    if not behind:
+        return None
+    each = "; ".join(f"rank {rank} had issued {last}" for rank, last in late.issued.items())
+    return Finding(
+        behind,
+        _TIMEOUT,
+        f"{late.sentence}, and {named_ranks(behind)} was behind: {each}.",
+        f"what {named_ranks(behind)} does between calls",
+    )
+
+
+def _nobody(late: _Late) -> Finding:
+    none = "none of them" if len(late.waiting) > 1 else "nobody"
+    return Finding(
+        tuple(late.waiting),
+        _TIMEOUT,
+        f"{late.sentence}, and {none} is known to be behind.",
+        "the network and the GPUs, if these are all the ranks; else where the others were",
+        unknown=("which rank failed to take part",),
+    )
 
 
 def _watchdog_lines(

@@ -34,7 +34,9 @@ def attach(
         limit_s: Seconds after which nobody looks any more.
 
     Raises:
-        PlanError: There is no such job, or it was not over after ``limit_s``: it goes on.
+        PlanError: There is no such job.
+        NotOverError: It was not over after ``limit_s``: it goes on.
+        UnavailableError: Slurm does not answer.
         RunFailed: The run failed, or Slurm ended it (only with ``check``).
         KeyboardInterrupt: As pressed; the job goes on.
 

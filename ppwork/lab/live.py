@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ppwork.errors import PlanError
+from ppwork.errors import PlanError, UnreadableError
 from ppwork.lab.progress import Facts, RankState, RunProgress, ScriptProgress
 from ppwork.lab.run import Run
 from ppwork.launcher.launch import DEFAULT_LIMIT_S, Progress
@@ -249,7 +249,7 @@ class ShownRun(ScriptRun):
 
     def _repr_html_(self) -> str:
         if self.drawn:
-            with contextlib.suppress(PlanError):  # it made none
+            with contextlib.suppress(PlanError, UnreadableError):  # it made none, or they do not read
                 return super()._repr_html_() + program(self)._repr_html_()
         return super()._repr_html_()
 

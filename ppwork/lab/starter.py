@@ -6,7 +6,7 @@ import shutil
 import sysconfig
 from pathlib import Path
 
-from ppwork.errors import PlanError
+from ppwork.errors import PlanError, UnavailableError
 
 PROJECT = Path(__file__).parent / "starter_files"
 FILES = ("README.md", "stages.py", "own_torchrun.py", "test_pipeline.py", "pipeline.ipynb")
@@ -42,12 +42,13 @@ def copy_course(folder: Path) -> list[Path]:
     """Copy the lessons, their solutions, the glossary, the pages and their examples; return the lessons.
 
     Raises:
-        PlanError: The folder is there and not empty or cannot be written, or this installation has no course.
+        PlanError: The folder is there and not empty, or cannot be written.
+        UnavailableError: This installation has no course.
     """
     _must_be_free(folder)
     home = next((home for home in (CHECKOUT, INSTALLED) if list(home.glob(LESSONS))), None)
     if home is None:
-        raise PlanError(
+        raise UnavailableError(
             "This installation of ppwork has no lessons.", check_first=f"a wheel puts them into {INSTALLED}"
         )
     try:

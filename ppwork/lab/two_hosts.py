@@ -18,9 +18,9 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 
-from ppwork.errors import PlanError
+from ppwork.errors import PlanError, UnavailableError
 from ppwork.faults.hosts import ADDRESSES, CABLE, NAMES, Host, hosts_on_a_switch, why_no_hosts
-from ppwork.launcher.torchrun import STATIC_PORT, TORCHRUN, child_environment, running
+from ppwork.launcher.torchrun import LISTENING, STATIC_PORT, TORCHRUN, child_environment, running
 from ppwork.launcher.warm import Started
 from ppwork.process import held, hold_agent
 from ppwork.protocol.plan import STORE_VARIABLE
@@ -105,8 +105,8 @@ def on_two_hosts(
         limit_s: Seconds after which both are ended.
 
     Raises:
-        PlanError: There is no such program, or no such cable; or nothing was recorded of this where nothing
-            can be tried.
+        PlanError: There is no such program, or no such cable.
+        UnavailableError: Nothing was recorded of this where nothing can be tried.
 
     Blocks:
         Until both torchruns have ended; at most ``limit_s`` and some seconds.
@@ -120,11 +120,14 @@ def on_two_hosts(
     known = name_of(program, interface, cable, ahead_s) in _records()
     if known or (interface, cable, ahead_s) != (CABLE, "", 0):
         return recorded(program, interface, cable, ahead_s)
-    port = _free_port()
-    commands = [_words(node, count, LOOPBACK, port) for node, count in enumerate(ranks)]
-    with _both([_command(words, program) for words in commands], "lo") as (agents, logs):
-        _await(agents, limit_s)
-        return _finished(HERE, commands, program, "lo", logs)
+    with socket.create_server((LOOPBACK, 0)) as listening:
+        port = listening.getsockname()[1]
+        words = [_words(node, count, LOOPBACK, port) for node, count in enumerate(ranks)]
+        first = LISTENING.format(listening=listening.fileno()) + TORCHRUN
+        commands = [_command(words[0], program, first), _command(words[1], program)]
+        with _both(commands, "lo", listening) as (agents, logs):
+            _await(agents, limit_s)
+            return _finished(HERE, words, program, "lo", logs)
 
 
 def name_of(program: str, interface: str, cable: str, ahead_s: int) -> str:
@@ -136,13 +139,13 @@ def recorded(program: str, interface: str, cable: str, ahead_s: int) -> TwoHosts
     """Return what was recorded of a program as the lesson has it.
 
     Raises:
-        PlanError: Nothing was.
+        UnavailableError: Nothing was.
     """
     known = _records()
     name = name_of(program, interface, cable, ahead_s)
     if name not in known:
         why = why_no_hosts(clocks=True)
-        raise PlanError(
+        raise UnavailableError(
             f"Two hosts cannot be made here ({why}), and nothing was recorded of: {name}.",
             check_first="JupyterLab as root, in a container of its own",
         )
@@ -184,22 +187,32 @@ def _words(node: int, ranks: int, address: str, port: int) -> list[str]:
     return ["--nnodes=2", *own, f"--master-addr={address}", f"--master-port={port}"]
 
 
-def _command(words: list[str], program: str) -> list[str]:
-    return [*held(TORCHRUN, tie=hold_agent), "--monitor-interval=0.1", *words, program]
+def _command(words: list[str], program: str, code: str = TORCHRUN) -> list[str]:
+    return [*held(code, tie=hold_agent), "--monitor-interval=0.1", *words, program]
 
 
 @contextlib.contextmanager
-def _both(commands: list[list[str]], interface: str) -> Iterator[tuple[list[Started], list[Path]]]:
-    """Start both torchruns; yield them and the files that get what their ranks print."""
+def _both(
+    commands: list[list[str]], interface: str, listening: socket.socket | None = None
+) -> Iterator[tuple[list[Started], list[Path]]]:
+    """Start both torchruns; yield them and the files that get what their ranks print.
+
+    The first one gets the socket of its store; it is closed here once that has it.
+    """
     environment = {**child_environment(1), INTERFACE_VARIABLE: interface}
     environment.pop(STORE_VARIABLE, None)
     with TemporaryDirectory(prefix="ppwork-hosts-") as folder, contextlib.ExitStack() as stack:
-        agents, logs = [], []
+        agents: list[Started] = []
+        logs: list[Path] = []
         for name, command in zip(NAMES, commands, strict=True):
             logs.append(Path(folder) / f"{name}.log")
             out = stack.enter_context(logs[-1].open("wb", buffering=0))
             errors = stack.enter_context((Path(folder) / f"{name}.errors").open("wb", buffering=0))
-            agents.append(stack.enter_context(running(command, environment, out, errors=errors)))
+            theirs = listening if not agents else None
+            agent = running(command, environment, out, errors=errors, inherited=theirs)
+            agents.append(stack.enter_context(agent))
+        if listening is not None:
+            listening.close()  # else who comes when the first torchrun is gone would wait for an answer
         yield agents, logs
 
 
@@ -214,9 +227,3 @@ def _finished(where: str, words: list[list[str]], program: str, interface: str, 
     first, second = (" ".join([variable, "torchrun", *said, program]) for said in words)
     a, b = (tuple(log.read_text(errors="replace").splitlines()) for log in logs)
     return TwoHosts(where, (first, second), (a, b))
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind((LOOPBACK, 0))
-        return int(one.getsockname()[1])

@@ -1,7 +1,8 @@
 """Checks before any rank starts: the second half of a plan's checks, those that look at the machine.
 
-All of them raise ``PlanError`` with what, where and what to check first, and change nothing on disk but the
-new, empty run folder. Torch is never imported here: what needs it is asked of a short subprocess.
+All of them raise ``PlanError``, or ``UnavailableError`` where torch does not count a machine's GPUs, with
+what, where and what to check first, and change nothing on disk but the new, empty run folder. Torch is never
+imported here: what needs it is asked of a short subprocess.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from ppwork.errors import PlanError
+from ppwork.errors import PlanError, UnavailableError
 from ppwork.launcher.torchrun import child_environment, running
 from ppwork.plan import VIDEO_STAGE0, VIDEO_STAGE1, Plan
 from ppwork.process import LOG_LEVEL_VARIABLE
@@ -107,6 +108,7 @@ def choose_backend(plan: Plan) -> str:
 
     Raises:
         PlanError: NCCL was asked for and there are fewer GPUs than ranks.
+        UnavailableError: As ``count_gpus``; never of gloo.
     """
     return plan.backend_with(0 if plan.backend == "gloo" else count_gpus(), plan.world_size)
 
@@ -116,6 +118,7 @@ def backend_of_one_process(plan: Plan) -> str:
 
     Raises:
         PlanError: A GPU was asked for and there is none.
+        UnavailableError: As ``count_gpus``; never of gloo.
     """
     if plan.backend == "gloo":
         return "gloo"
@@ -130,16 +133,28 @@ def backend_of_one_process(plan: Plan) -> str:
 
 
 def count_gpus() -> int:
-    """Count CUDA devices without importing torch here; a machine without a driver answers at once."""
+    """Count CUDA devices without importing torch here; a machine without a driver answers at once.
+
+    Raises:
+        UnavailableError: There is a driver, and torch does not say how many there are: it does not import, or
+            does not end.
+    """
     if not Path("/dev/nvidiactl").exists() and not Path("/dev/dxg").exists():
         return 0
     script = "import torch; print(torch.cuda.device_count())"
     try:
         command = [sys.executable, "-P", "-c", script]
-        answer = subprocess.run(command, capture_output=True, timeout=SUBPROCESS_LIMIT_S, check=True)
-        return int(answer.stdout)
-    except (subprocess.SubprocessError, ValueError):
-        return 0
+        answer = subprocess.run(command, capture_output=True, timeout=SUBPROCESS_LIMIT_S, check=False)
+        if answer.returncode == 0:
+            return int(answer.stdout)
+        last = answer.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        why = f"exit {answer.returncode}: {''.join(last)}"
+    except (subprocess.TimeoutExpired, OSError, ValueError) as error:
+        why = str(error)
+    raise UnavailableError(
+        f"This machine has a GPU's driver, and torch did not say how many GPUs there are: {why}",
+        check_first=f'`{sys.executable} -c "{script}"`',
+    )
 
 
 def check_stages(plan: Plan) -> None:

@@ -20,7 +20,7 @@ from typing import Annotated
 import msgspec
 
 from ppwork.diagnosis.runs import diagnose
-from ppwork.errors import PlanError, RunFailed
+from ppwork.errors import NotOverError, PlanError, PPWorkError, RunFailed, UnavailableError
 from ppwork.launcher.checks import new_run_dir, resolve
 from ppwork.launcher.launch import DEFAULT_LIMIT_S, Progress, launch
 from ppwork.launcher.nodes.places import Options, Places, Slurm
@@ -102,7 +102,7 @@ class Job:
         """What Slurm says of it now: ``PENDING (Priority), 2 of 3 in the queue``, ``RUNNING``, ``FAILED``.
 
         Raises:
-            PlanError: Slurm does not answer.
+            UnavailableError: Slurm does not answer.
         """
         self.last = state_of(self.job_id)
         return self.last
@@ -116,7 +116,8 @@ class Job:
         """End it, also while it waits: ``scancel``.
 
         Raises:
-            PlanError: Slurm does not answer, it is not yours, or it is not the job of this folder.
+            PlanError: It is not the job of this folder.
+            UnavailableError: Slurm does not answer, or it is not yours.
         """
         of_job = ("--states=all", f"--jobs={self.job_id}", "--format=%i|%k")
         for said in ask("squeue", "--noheader", *of_job).splitlines():
@@ -143,8 +144,9 @@ def submit(plan: Plan, *, on: Places, out: Path | str | None = None, limit_s: fl
         limit_s: Hard limit on the whole run once it has begun, in seconds.
 
     Raises:
-        PlanError: The plan cannot work, ``on`` has no queue, or Slurm takes no such job; nothing is queued.
-            Where Slurm did not say in time whether it takes it, the error says that it may be queued.
+        PlanError: The plan cannot work, or ``on`` has no queue; nothing is queued.
+        UnavailableError: Slurm takes no such job; nothing is queued. Where it did not say in time whether it
+            takes it, the error says that it may be queued.
     """
     if not isinstance(on, Slurm):
         raise PlanError("A run was to be submitted to hosts without a queue.", check_first="on=pp.Slurm(...)")
@@ -163,13 +165,14 @@ def submit(plan: Plan, *, on: Places, out: Path | str | None = None, limit_s: fl
             script=f"#!/bin/sh\nexec {shlex.join(launcher)}\n",
         )  # fmt: skip
     except NoAnswer as late:  # the launcher of a job that was queued all the same reads its file
-        raise PlanError(f"{late.what} The run may be queued all the same.", check_first=QUEUED) from late
-    except PlanError:
+        what = f"{late.what} The run may be queued all the same."
+        raise UnavailableError(what, check_first=QUEUED) from late
+    except UnavailableError:
         (run_dir / JOB_FILE).unlink()
         raise
     job = Job(said.partition(";")[0], run_dir)
     if not job.job_id.isdecimal():
-        raise PlanError(f"Slurm's sbatch gave no number of a job: {said!r}.", check_first=QUEUED)
+        raise UnavailableError(f"Slurm's sbatch gave no number of a job: {said!r}.", check_first=QUEUED)
     msgspec.structs.replace(record, job_id=job.job_id).save(run_dir)
     return job
 
@@ -183,8 +186,8 @@ def main(run_dir: Path) -> int:
     try:
         beside = (JOB_FILE, JOB_LOG)
         run = launch(job.plan, out=run_dir, limit_s=job.limit_s, on=places, check=False, beside=beside)
-    except PlanError as refused:
-        sys.stderr.write(f"bad input: {refused}\n")
+    except PPWorkError as refused:
+        sys.stderr.write(f"{refused}\n")
         if not (run_dir / END_FILE).exists():  # of this job, begun a second time by an administrator
             LaunchEnd(exit_code=REFUSED, what=refused.what, check_first=refused.check_first).save(run_dir)
         return REFUSED
@@ -211,9 +214,10 @@ def follow(
     while (end := LaunchEnd.load(job.run_dir)) is None:
         now = time.monotonic()
         if now > until_s:
-            raise PlanError(f"Job {job.job_id} was not over after {limit_s:g} s.", check_first="it goes on")
+            what = f"Job {job.job_id} was not over after {limit_s:g} s."
+            raise NotOverError(what, check_first="it goes on")
         if now - asked_s > ASK_S:
-            with contextlib.suppress(PlanError):  # its controller is away: the job is not
+            with contextlib.suppress(UnavailableError):  # its controller is away: the job is not
                 _ = job.state
             now = asked_s = time.monotonic()  # the answer may have taken ``slurm.ANSWER_S``
         if job.is_over:
@@ -256,6 +260,7 @@ def find(which: Job | Path | str | int) -> Job:
 
     Raises:
         PlanError: There is none.
+        UnavailableError: Slurm did not say whether it took it, or does not answer.
     """
     if isinstance(which, Job):
         return which
@@ -263,7 +268,7 @@ def find(which: Job | Path | str | int) -> Job:
     if (path / JOB_FILE).exists() or not str(which).isdecimal():
         job = Job(JobRecord.load(path.absolute()).job_id, path.absolute())
         if not job.job_id:
-            raise PlanError(f"{path} does not say whether Slurm took its job.", check_first=QUEUED)
+            raise UnavailableError(f"{path} does not say whether Slurm took its job.", check_first=QUEUED)
         return job
     found = next((job for job in own_jobs() if job.job_id == str(which)), None)
     if found is None:
@@ -275,13 +280,13 @@ def own_jobs() -> list[Job]:
     """Return our jobs in the queue; none where there is no Slurm, or where it was installed for no cluster.
 
     Raises:
-        PlanError: It does not answer.
+        UnavailableError: It does not answer.
     """
     if shutil.which("squeue") is None:
         return []
     try:
         said = ask("squeue", "--noheader", "--me", f"--name={NAME}", "--format=%i|%T|%r|%k")
-    except PlanError as error:
+    except UnavailableError as error:
         if "configuration source" in error.what:
             return []
         raise

@@ -88,9 +88,10 @@ def launch(
         The finished run; its summary, logs and spans are in ``run_dir``.
 
     Raises:
-        PlanError: The input cannot work, or a host is not ready; no rank was started and nothing overwritten.
+        PlanError: The input cannot work; no rank was started and nothing overwritten.
+        UnavailableError: A host, Slurm or the list of runs is not ready; as with a ``PlanError``.
         RunFailed: A rank or a host failed, or the view was asked to stop it (only with ``check``); says which
-            was first, its error and its log.
+            was first, its error and its log. Of a run that was stopped in the queue always: it has no folder.
         KeyboardInterrupt: As pressed; no rank is left.
 
     Blocks:

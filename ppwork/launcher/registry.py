@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from ppwork.errors import PlanError
+from ppwork.errors import UnavailableError
 from ppwork.launcher.agent import end, ranks_of
 from ppwork.plan import Plan
 from ppwork.process import STOPPED
@@ -54,7 +54,7 @@ def registry() -> Path:
     """Return the folder of the list, made if it is not there.
 
     Raises:
-        PlanError: It cannot be made, or somebody else could write into it.
+        UnavailableError: It cannot be made, or somebody else could write into it.
     """
     runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or "/nonexistent")
     if os.access(runtime, os.W_OK | os.X_OK):
@@ -65,13 +65,13 @@ def registry() -> Path:
         folder.mkdir(mode=0o700, exist_ok=True)
         state = folder.lstat()
     except OSError as error:
-        raise PlanError(
+        raise UnavailableError(
             f"The list of runs {folder} cannot be kept: {error.strerror}.",
             check_first="TMPDIR or XDG_RUNTIME_DIR: set one to a folder of yours with free space",
         ) from error
     # In a shared /tmp anybody may have made this name before us, as a link, too.
     if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid() or state.st_mode & 0o077:
-        raise PlanError(
+        raise UnavailableError(
             f"The folder {folder} of the list of runs is not private.",
             check_first=f"who made it? `ls -ld {folder}`; remove it, or set TMPDIR to a folder of yours",
         )
@@ -83,7 +83,7 @@ def scratch_folder() -> Iterator[Path]:
     """Make a private folder that is removed at the end of the body; the next call removes those of the dead.
 
     Raises:
-        PlanError: The list is not private, or the folder cannot be made in it.
+        UnavailableError: The list is not private, or the folder cannot be made in it.
     """
     folder = registry()
     for owner in folder.glob(f"{SCRATCH}*/{OWNER}"):
@@ -101,8 +101,8 @@ def scratch_folder() -> Iterator[Path]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _unwritable(folder: Path, error: OSError) -> PlanError:
-    return PlanError(
+def _unwritable(folder: Path, error: OSError) -> UnavailableError:
+    return UnavailableError(
         f"The list of runs {folder} cannot be written: {error.strerror}.",
         check_first=f"free space on {folder}",
     )
@@ -118,7 +118,7 @@ def registered(run_dir: Path, agent_pid: int, waits: str = "") -> Iterator[None]
         waits: As ``RunEntry`` has it.
 
     Raises:
-        PlanError: The list is not private, or cannot be written.
+        UnavailableError: The list is not private, or cannot be written.
     """
     folder = registry()
     launcher, agent = Identity.of(os.getpid()), None
@@ -145,7 +145,7 @@ def own_runs() -> list[RunEntry]:
     """Return the runs that are going here, oldest first; entries whose torchrun is gone are dropped.
 
     Raises:
-        PlanError: The list is not private.
+        UnavailableError: The list is not private.
     """
     going = []
     for path in registry().glob("*.json"):

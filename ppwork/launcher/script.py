@@ -19,10 +19,11 @@ from pathlib import Path
 import msgspec
 
 from ppwork.diagnosis.called import FROM_PLACES
+from ppwork.diagnosis.findings import Diagnosis
 from ppwork.diagnosis.jobs import diagnose_job
 from ppwork.diagnosis.logs import read_job
-from ppwork.diagnosis.standing import standing
-from ppwork.errors import PlanError, RunFailed
+from ppwork.diagnosis.standing import Standing, standing
+from ppwork.errors import PlanError, RunFailed, UnreadableError
 from ppwork.launcher.checks import run_folder
 from ppwork.launcher.nodes import wire
 from ppwork.launcher.nodes.muster import Muster
@@ -151,7 +152,7 @@ def launch_script(
         The finished program, which shows what its ranks printed, in the order of the ranks.
 
     Raises:
-        PlanError: There is no such file, it is no Python, ``nproc`` is not positive, a host is not ready, or
+        PlanError: There is no such file, it is no Python, ``nproc`` is not positive, or
             its arguments are too long for the way to a host; nothing was started.
         RunFailed: A rank or a host failed, or the program was stopped (only with ``check``); says the cause.
         KeyboardInterrupt: As pressed; no rank is left.
@@ -314,7 +315,7 @@ class _Printed:
     def _check(self, rank: int, path: Path | None) -> None:
         if path is None or path.stat().st_size <= MOST_PRINTED:
             return
-        most = f"{MOST_PRINTED / 1e6:.0f} MB"
+        most = f"{MOST_PRINTED >> 20} MiB"
         what = f"Rank {rank} printed more than {most}, and the program was stopped."
         self.failure = RunFailed(
             f"{what}\n  log: {path}",
@@ -323,6 +324,43 @@ class _Printed:
             headline=what,
         )
         raise _PrintsTooMuch
+
+
+@dataclass(frozen=True)
+class _Evidence:
+    """What a program that failed has left.
+
+    Attributes:
+        found: What its logs tell.
+        met: Its calls; empty where it recorded none, or they do not read.
+        end: Where its ranks stood, as the calls have it.
+    """
+
+    found: Diagnosis
+    met: Meetings
+    end: Standing | None
+
+    @classmethod
+    def of(cls, run_dir: Path) -> _Evidence:
+        """Read it.
+
+        Raises:
+            PlanError: No rank left a log.
+        """
+        found, met = diagnose_job(read_job(run_dir)), Meetings({})
+        with contextlib.suppress(UnreadableError):
+            met = Meetings(read_calls(run_dir))
+        return cls(found, met, standing(met) if met.ranks else None)
+
+    def is_of(self, *error_types: str) -> bool:
+        """Say whether the logs know a cause, and it is one of these."""
+        return self.found.cause is not None and self.found.cause.error_type in error_types
+
+    @property
+    def agrees(self) -> bool:
+        """Whether calls and logs are about the same rank."""
+        cause, end = self.found.cause, self.end
+        return cause is not None and end is not None and end.rank is not None and end.rank == cause.rank
 
 
 def _failure(run_dir: Path, code: int, limit_s: float) -> RunFailed | None:
@@ -334,47 +372,80 @@ def _failure(run_dir: Path, code: int, limit_s: float) -> RunFailed | None:
     if code == HOST_LOST and hosts is not None and (lost := hosts.end) is not None:
         return RunFailed(lost.what, check_first=lost.check_first, headline=lost.what)
     try:
-        found = diagnose_job(read_job(run_dir))
-        failure = found.as_error()
-    except PlanError:  # it was over before a rank had a log
-        log = run_dir / TORCHRUN_LOG
-        if code == PAST_LIMIT:
-            late = f"No rank had begun when the program passed its limit of {limit_s:g} s."
-            return RunFailed(f"{late}\n  log: {log}", check_first=START_LATE)
-        return RunFailed(f"torchrun ended with code {code}, and no rank left a log.\n  log: {log}")
-    met = Meetings({})
-    with contextlib.suppress(PlanError):  # the calls do not read
-        met = Meetings(read_calls(run_dir))
-    end = standing(met) if met.ranks else None
+        evidence = _Evidence.of(run_dir)
+    except PlanError:
+        return _not_begun(run_dir / TORCHRUN_LOG, code, limit_s)
     if code == PAST_LIMIT:
-        lines = end.lines if end is not None else []
-        passed = "\n  ".join([f"The program passed its limit of {limit_s:g} s and was stopped.", *lines])
-        cause = found.cause
-        placed = cause is not None and bool(cause.source) and end is not None and cause.rank == end.rank
-        if end is not None and (cause is None or (cause.error_type in FROM_PLACES and not placed)):
-            # The logs tell nothing, or not where the rank stood that the others wait for: the calls do.
-            where = {} if end.rank is None else {"rank": end.rank}
-            return RunFailed(passed, where=where, check_first=end.check_first, headline=end.sentence)
-        return failure.below(passed)
-    died = found.cause is not None and found.cause.error_type == DIED
-    if died and (unsaid := _unsaid(met, {*failure.where.values()})):
-        return unsaid
-    if found.cause is not None and found.cause.error_type == EOFError.__name__ and KEYBOARD in failure.what:
-        check_first = "a rank has no keyboard: give it what it asks for as an argument"
-        return RunFailed(
-            failure.what, where=failure.where, check_first=check_first, headline=failure.headline
-        )
-    if end is not None and found.cause is not None and found.cause.error_type in FROM_PLACES:
-        known = end.rank is not None and end.rank == found.cause.rank
-        lines = [*(found.lines if known else ()), "\n  ".join([end.sentence, *map(str, end.waits)])]
-        where = {} if end.rank is None else {"rank": end.rank}
-        return RunFailed("\n".join(lines), where=where, check_first=end.check_first, headline=end.sentence)
-    if end is not None and end.mismatches and found.cause is not None and found.cause.error_type == OF_SIZES:
+        return _too_late(evidence, limit_s)
+    for rule in RULES:
+        if (failure := rule(evidence)) is not None:
+            return failure
+    return _as_logged(evidence)
+
+
+def _not_begun(log: Path, code: int, limit_s: float) -> RunFailed:
+    """Return how a program ended that was over before a rank had a log."""
+    if code == PAST_LIMIT:
+        late = f"No rank had begun when the program passed its limit of {limit_s:g} s."
+        return RunFailed(f"{late}\n  log: {log}", check_first=START_LATE)
+    return RunFailed(f"torchrun ended with code {code}, and no rank left a log.\n  log: {log}")
+
+
+def _too_late(evidence: _Evidence, limit_s: float) -> RunFailed:
+    """Return what a program stood in when its limit passed."""
+    cause, end = evidence.found.cause, evidence.end
+    lines = end.lines if end is not None else []
+    passed = "\n  ".join([f"The program passed its limit of {limit_s:g} s and was stopped.", *lines])
+    # The logs may tell nothing, or not where the rank stood that the others wait for: the calls do.
+    knows = cause is not None and (not evidence.is_of(*FROM_PLACES) or (cause.source and evidence.agrees))
+    return evidence.found.as_error().below(passed) if end is None or knows else _of_standing(end, passed)
+
+
+def _of_standing(end: Standing, text: str) -> RunFailed:
+    where = {} if end.rank is None else {"rank": end.rank}
+    return RunFailed(text, where=where, check_first=end.check_first, headline=end.sentence)
+
+
+def _showed_nothing(evidence: _Evidence) -> RunFailed | None:
+    ranks = {*evidence.found.as_error().where.values()}
+    return _unsaid(evidence.met, ranks) if evidence.is_of(DIED) else None
+
+
+def _asked_the_keyboard(evidence: _Evidence) -> RunFailed | None:
+    failure = evidence.found.as_error()
+    if not evidence.is_of(EOFError.__name__) or KEYBOARD not in failure.what:
+        return None
+    return RunFailed(
+        failure.what,
+        where=failure.where,
+        check_first="a rank has no keyboard: give it what it asks for as an argument",
+        headline=failure.headline,
+    )
+
+
+def _stood_apart(evidence: _Evidence) -> RunFailed | None:
+    """Return where the ranks stood, if the logs know their places alone."""
+    if (end := evidence.end) is None or not evidence.is_of(*FROM_PLACES):
+        return None
+    known = evidence.found.lines if evidence.agrees else ()
+    return _of_standing(end, "\n".join([*known, "\n  ".join([end.sentence, *map(str, end.waits)])]))
+
+
+def _as_logged(evidence: _Evidence) -> RunFailed:
+    """Return what the logs tell, and below it the calls that do not fit."""
+    found = evidence.found
+    mismatches = evidence.end.mismatches if evidence.end is not None else ()
+    if mismatches and found.cause is not None and found.cause.error_type == OF_SIZES:
         # gloo's words know the receiver alone; the calls have both sides, and no other run is needed.
         cause = msgspec.structs.replace(found.cause, check_first=BOTH_SIDES)
-        failure = replace(found, cause=cause, unknown=()).as_error()
-    what = "\n  ".join([failure.what, *(end.mismatches if end is not None else [])])
+        found = replace(found, cause=cause, unknown=())
+    failure = found.as_error()
+    what = "\n  ".join([failure.what, *mismatches])
     return RunFailed(what, where=failure.where, check_first=failure.check_first, headline=failure.headline)
+
+
+RULES = (_showed_nothing, _asked_the_keyboard, _stood_apart)
+"""What the calls, or Python's words, tell better than the logs alone: the first that has an answer."""
 
 
 def _unsaid(met: Meetings, ranks: set[int]) -> RunFailed | None:

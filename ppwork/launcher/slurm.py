@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 
-from ppwork.errors import PlanError
+from ppwork.errors import UnavailableError
 
 ANSWER_S = 30.0
 """Longest wait for a command of Slurm."""
@@ -18,7 +18,7 @@ GOING = (PENDING, "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED"
 """States of a job that has not ended."""
 
 
-class NoAnswer(PlanError):
+class NoAnswer(UnavailableError):
     """Slurm did not answer in time: what it was asked may be done all the same."""
 
 
@@ -26,7 +26,7 @@ def state_of(job_id: str) -> str:
     """Return what Slurm says of a job: ``PENDING (Priority), 2 of 3 in the queue``, ``RUNNING``, ``FAILED``.
 
     Raises:
-        PlanError: Slurm does not answer.
+        UnavailableError: Slurm does not answer.
     """
     said = ask("squeue", "--noheader", "--states=all", f"--jobs={job_id}", "--format=%T|%r|%P")
     state, reason, partition = (said or f"{GONE}||").splitlines()[0].split("|", 2)
@@ -47,7 +47,7 @@ def ask(*command: str, script: str = "") -> str:
         script: Its standard input.
 
     Raises:
-        PlanError: There is no such command, or it fails: says what it said.
+        UnavailableError: There is no such command, or it fails: says what it said.
         NoAnswer: It took longer than ``ANSWER_S``, or gave up waiting by itself.
 
     Blocks:
@@ -62,9 +62,11 @@ def ask(*command: str, script: str = "") -> str:
         what = f"Slurm's {command[0]} did not answer within {ANSWER_S:g} s."
         raise NoAnswer(what, check_first="`sinfo`") from error
     except OSError as error:
-        raise PlanError(f"Slurm's {command[0]} did not answer: {error}.", check_first="`sinfo`") from error
+        what = f"Slurm's {command[0]} did not answer: {error}."
+        raise UnavailableError(what, check_first="`sinfo`") from error
     if failed and "timed out" in said:
         raise NoAnswer(f"Slurm's {command[0]} failed: {said}.", check_first="`sinfo`")
     if failed and "Invalid job id" not in said:
-        raise PlanError(f"Slurm's {command[0]} failed: {said}", check_first="`sinfo`: partition, nodes, time")
+        what = f"Slurm's {command[0]} failed: {said}"
+        raise UnavailableError(what, check_first="`sinfo`: partition, nodes, time")
     return "" if failed else done.stdout.strip()

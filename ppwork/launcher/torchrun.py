@@ -144,7 +144,7 @@ def torchrun(
         ``TORCHRUN_STOPPED``; ``TORCHRUN_HUNG``.
 
     Raises:
-        PlanError: The list of runs cannot be kept; nothing is left running.
+        UnavailableError: The list of runs cannot be kept; nothing is left running.
 
     Blocks:
         Until all ranks have ended; at most ``limit_s`` plus a few seconds of clean-up.

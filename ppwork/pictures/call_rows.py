@@ -10,6 +10,7 @@ import signal
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ppwork.diagnosis.standing import Standing, parted
 from ppwork.pictures import style
@@ -33,6 +34,9 @@ from ppwork.pictures.lent_row import SMALL, WORD, lent_as, lent_row, word_ms
 from ppwork.pictures.shown_time import END, ShownTime
 from ppwork.records.calls import Call
 from ppwork.timeline.meetings import Loan, Meetings, Message
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 WIDTH, LEFT, RIGHT, ABOVE, BELOW, ROW, HEAD = 12.0, 1.75, 0.35, 0.45, 0.75, 0.5, 0.56
 """Of the figure, of its margins (below without the legend), and of a row, in inches; of a head, in rows."""
@@ -74,7 +78,7 @@ class Lane:
 
 
 class CallRows:
-    """One figure, made as this is made.
+    """What one figure shows, and where; ``draw`` makes it.
 
     Args:
         met: What met what in the program.
@@ -101,6 +105,7 @@ class CallRows:
         bands: bool = True,
         said: Said,
     ) -> None:
+        self._title, self._bands = title, bands
         self._roles, self._said = names or {}, said
         gone = [rank for rank, number in killed.items() if number != signal.SIGSTOP]
         self._died = {rank: died_ns(met, rank) for rank in gone}
@@ -120,21 +125,26 @@ class CallRows:
         self._lent: dict[int, float] = {}
         self._streams: dict[tuple[int, str], float] = {}
         """Rows of CUDA streams, by rank and name."""
-        height = self._places()
+        self._height = self._places()
+
+    def draw(self) -> Figure:
+        """Return the figure, made anew."""
         keys = keys_of([*(call.name for call in self._calls), *map(lent_as, self._loans)])
         margins = (LEFT, RIGHT, ABOVE, BELOW + height_of(keys))
-        self.paper, (self._axes,) = style.stacked([height * ROW], WIDTH, margins)
-        self._limits(title, height)
-        joined = CallBands(self._axes, shown, self._x, lambda call: self._lane_of(call).row, joined=bands)
-        for meeting in met.meetings:
+        paper, (self._axes,) = style.stacked([self._height * ROW], WIDTH, margins)
+        self._limits()
+        joined = CallBands(
+            self._axes, self._shown, self._x, lambda call: self._lane_of(call).row, joined=self._bands
+        )
+        for meeting in self._met.meetings:
             joined.draw(meeting)
         for lane in self._lanes:
             self._bars(lane)
-        counted = [self._rank(rank) for rank in met.ranks]
+        counted = [self._rank(rank) for rank in self._met.ranks]
         for call, closes in self._closed:
             self._closes(call, closes)
-        messages = {self._message(message) for message in met.messages}
-        if shown.gap is not None:
+        messages = {self._message(message) for message in self._met.messages}
+        if self._shown.gap is not None:
             self._broken()
         ends = {call.name for call in self._calls} & {*CUT}
         places = [stand for stand in self._stands.values() if stand.own]
@@ -142,9 +152,10 @@ class CallRows:
         stood = "was here" if seen else "waited here" if any(map(self._framed, self._calls)) else ""
         own = not all(of.framed for of in places)
         put_legend(
-            self.paper, keys, ends=ends, cut_end=self._cuts_end(), bands=joined.keys, messages=messages,
+            paper, keys, ends=ends, cut_end=self._cuts_end(), bands=joined.keys, messages=messages,
             stood=stood, own=own, counted=any(counted), closed=bool(self._closed), notes=joined.notes,
         )  # fmt: skip
+        return paper
 
     def _cuts_end(self) -> bool:
         """Say whether the shut-down of a rank goes on where the axis ends."""
@@ -319,10 +330,10 @@ class CallRows:
 
     # What is drawn.
 
-    def _limits(self, title: str, height: float) -> None:
-        axes, shown = self._axes, self._shown
+    def _limits(self) -> None:
+        axes, shown, title = self._axes, self._shown, self._title
         axes.set_xlim(self._low, self._high)
-        axes.set_ylim(height, 0)
+        axes.set_ylim(self._height, 0)
         title += f"{': ' * bool(title and shown.words)}{shown.words}"
         axes.set_title(title, loc="left", fontsize=13, fontweight="bold")
         axes.set_xlabel(f"milliseconds {shown.since}", fontsize=11)

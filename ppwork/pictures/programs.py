@@ -87,8 +87,9 @@ def program(
     The sentence names the longest stand; where somebody asks for a time, the longest in that.
 
     Raises:
-        PlanError: No rank left a call, the calls do not read, or there is none in the time to show, of this
-            function, at the end of a span, or at a mark.
+        PlanError: No rank left a call, or there is none in the time to show, of this function, at the end of
+            a span, or at a mark.
+        UnreadableError: The calls do not read.
     """
     folder = run.run_dir if isinstance(run, FinishedProgram) else Path(run)
     ranks = read_calls(folder)
@@ -109,7 +110,8 @@ def program(
     said = Said([*own_code(met, work or {})], spans_of(met, spans or {}), marks_of(met, marks or {}))
 
     def draw() -> Figure:
-        return CallRows(met, end, shown, title, killed, names, lent=lent, bands=bands, said=said).paper
+        rows = CallRows(met, end, shown, title, killed, names, lent=lent, bands=bands, said=said)
+        return rows.draw()
 
     return Picture(finding, draw, _table(met, shown.zero_ns))
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from ppwork.errors import PlanError
+from ppwork.errors import UnreadableError
 from ppwork.records.hosts import HostsRecord
 
 HEAD_BYTES, TAIL_BYTES = 6 << 20, 2 << 20
@@ -214,47 +214,67 @@ class CallWriter:
 
     def write(self, line: Begun | Ended | Dropped | OnDevice | Left) -> None:
         """Write a line to the beginning, or to the end if that is full."""
-        if self._closed:
-            return
         data = self._encode(line) + b"\n"
         with self._lock:
+            if self._closed:
+                return
             try:
                 self._room -= len(data)
                 if self._room < 0:
                     self._turn()
                     self._room -= len(data)
-                os.write(self._file, data)
+                _write_whole(self._file, data)
             except OSError as error:
                 self._give_up(error)
 
     def introduce(self, line: Head | Group) -> None:
         """Write what the other lines refer to; it always goes to the beginning."""
-        if self._closed:
-            return
         with self._lock:
+            if self._closed:
+                return
             try:
-                os.write(self._head, self._encode(line) + b"\n")
+                _write_whole(self._head, self._encode(line) + b"\n")
             except OSError as error:
                 self._give_up(error)
 
     def _give_up(self, error: OSError) -> None:
-        self.close()
+        self._close_files()
         with contextlib.suppress(Exception):  # the program may have closed it, or put anything in its place
             sys.stderr.write(f"ppwork: this rank's calls are no longer recorded: {error.strerror}\n")
 
     def close(self) -> None:
-        """Write no more."""
-        self._closed = True
+        """Write no more, and close the files."""
+        with self._lock:
+            self._close_files()
+
+    def close_in_child(self) -> None:
+        """Close the files in a forked child: a thread that is not there may have held the lock."""
+        self._close_files()
+
+    def _close_files(self) -> None:
+        if not self._closed:
+            self._closed = True
+            for file in {self._head, self._file}:
+                with contextlib.suppress(OSError):  # the program may have closed it
+                    os.close(file)
 
     def _turn(self) -> None:
         if self._file != self._head:
             os.close(self._file)
+            self._file = self._head  # what is closed on the way out, should the next one not open
         self._file = _opened(calls_file(self._folder, self._rank, self._tail))
         self._room, self._tail = self._tail_bytes, 1 - self._tail
 
 
 def _opened(path: Path) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+
+
+def _write_whole(file: int, data: bytes) -> None:
+    # A disk that fills up takes the part that fits; only the write after it says why. That part is then the
+    # last of the file, as after a kill: the next line would be joined to it, and neither would read.
+    while data:
+        data = data[os.write(file, data) :]
 
 
 @dataclass(frozen=True)
@@ -361,7 +381,7 @@ def read_calls(folder: Path | str) -> dict[int, RankCalls]:
     if it did so several times (``worlds_inside``).
 
     Raises:
-        PlanError: A file does not read.
+        UnreadableError: A file does not read.
     """
     ranks = calls_of(folder)
     inside = [] if any(of_rank.calls for of_rank in ranks.values()) else worlds_inside(folder)
@@ -377,7 +397,7 @@ def calls_of(folder: Path | str) -> dict[int, RankCalls]:
     """Read the calls of the ranks whose files stand in a folder itself, by rank.
 
     Raises:
-        PlanError: A file does not read.
+        UnreadableError: A file does not read.
     """
     ranks: dict[int, RankCalls] = {}
     hosts = HostsRecord.load(Path(folder))
@@ -388,7 +408,7 @@ def calls_of(folder: Path | str) -> dict[int, RankCalls]:
         try:
             of_rank = _read(path, ahead_ns)
         except (OSError, ValueError, RecursionError) as error:
-            raise PlanError(
+            raise UnreadableError(
                 f"The calls in {path} do not read: {error}.", check_first="was the file changed by hand?"
             ) from error
         if of_rank is not None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from ppwork.errors import PlanError, RecordError, RunFailed, named_chunks
+from ppwork.errors import PlanError, RecordError, RunFailed, UnreadableError, named_chunks
 from ppwork.plan import Plan
 from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.files import read_json, write_whole
@@ -119,7 +119,8 @@ class Run(FinishedProgram):
         """Read back a run that has recorded at least a chunk.
 
         Raises:
-            PlanError: The folder is not one of a run, its spans do not read, or none is of any chunk.
+            PlanError: The folder is not one of a run, or has no span of any chunk.
+            UnreadableError: Its spans do not read.
         """
         run = cls(Path(run_dir), None)
         try:
@@ -127,7 +128,7 @@ class Run(FinishedProgram):
         except PlanError:
             raise
         except (OSError, ValueError) as error:
-            raise PlanError(
+            raise UnreadableError(
                 f"The spans of {run_dir} do not read: {error}.", check_first="were they written by ppwork?"
             ) from error
         if not any(
@@ -164,7 +165,8 @@ class Run(FinishedProgram):
         """What rank 0 emitted, by chunk index, in the dtype of the stage; bfloat16 comes as float32.
 
         Raises:
-            PlanError: They were not kept, or numpy has no such dtype.
+            PlanError: They were not kept.
+            UnreadableError: numpy has no such dtype.
         """
         import numpy as np
         from safetensors import deserialize
@@ -183,7 +185,7 @@ class Run(FinishedProgram):
             elif (dtype := NUMPY_NAMES.get(view["dtype"])) is not None:
                 values = np.frombuffer(view["data"], dtype)
             else:
-                raise PlanError(
+                raise UnreadableError(
                     f"The outputs of {self.run_dir} are {view['dtype']}, which numpy does not have.",
                     check_first=f"safetensors.torch.load_file({str(path)!r})",
                 )

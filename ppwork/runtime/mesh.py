@@ -49,7 +49,7 @@ from typing import Any, ClassVar
 import msgspec
 import torch
 
-from ppwork.errors import LocalProtocolError, PeerTimeoutError, PlanError, RemoteProtocolError, StuckError
+from ppwork.errors import LocalProtocolError, PeerTimeoutError, RemoteProtocolError, StuckError
 from ppwork.protocol.backend_errors import SILENT_PEER_CHECK
 from ppwork.protocol.envelope import Ids, PPAction, PPEnvelope, PPResult
 from ppwork.protocol.plan import PipelinePlan
@@ -427,11 +427,10 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
             copy: Send copies: for output buffers that are filled anew for each chunk.
 
         Raises:
-            LocalProtocolError: Preflight refused it, or a tensor that an earlier result has, too, was written
-                to; no byte has left (leader).
-            PeerLostError, PeerTimeoutError: An earlier result did not get through (leader).
-            PlanError: NCCL would not wait as long as the device takes (leader). On CUDA a later ``receive``
-                raises this and the others.
+            LocalProtocolError: Preflight refused it, a tensor that an earlier result has, too, was written
+                to, or NCCL would not wait as long as the device takes; no byte has left (leader).
+            PeerLostError, PeerTimeoutError: An earlier result did not get through (leader). On CUDA a later
+                ``receive`` raises all of these.
 
         Blocks:
             Only while ``in_flight_depth`` results are still on their way; at most ``timeout_s``.
@@ -493,7 +492,7 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
             longest_s = min(2, self.plan.in_flight_depth) * (stage1_ns - took.host_ns) / 1e9
             if longest_s > self.groups.timeout_s:
                 depth, timeout_s = self.plan.in_flight_depth, self.groups.timeout_s
-                raise PlanError(
+                raise LocalProtocolError(
                     f"The device took {stage1_ns / 1e9:.1f} s for a chunk. At depth {depth} NCCL waits up to "
                     f"{longest_s:.1f} s for an operation, and timeout_s is {timeout_s:g}.",
                     where={"group": "tp_pg", **result.ids.where()},

@@ -22,7 +22,7 @@ from types import TracebackType
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 
-from ppwork.errors import ParityError, PlanError, PPWorkError, message_of
+from ppwork.errors import LocalProtocolError, ParityError, PlanError, PPWorkError, message_of
 from ppwork.launcher.checks import new_run_dir
 from ppwork.plan import Plan
 from ppwork.process import SECONDARY
@@ -322,7 +322,7 @@ def stage_context(plane: PPControlPlane) -> StageContext:
     It is of this session: a stage that stays for the next one takes ``tp`` from the next one's.
 
     Raises:
-        PlanError: The plan is not one of stages (this rank).
+        LocalProtocolError: The plan is not one of stages (this rank).
     """
     if isinstance(plane, Stage0Plane):
         return StageContext(_plan_of(plane), plane.groups.device, NoTensorParallel(), plane.run_dir)
@@ -377,7 +377,7 @@ def run_mesh(plane: MeshPlane, generator: Generator, tally: Tally | None = None)
 def _plan_of(plane: PPControlPlane) -> Plan:
     if isinstance(plane.plan, Plan):
         return plane.plan
-    raise PlanError(
+    raise LocalProtocolError(
         f"The plan was a {type(plane.plan).__name__}; stages need a Plan.",
         where={"rank": plane.groups.rank, "role": str(plane.role)},
         check_first="Plan(mesh_size=..., chunks=...) in place of it",

@@ -130,7 +130,7 @@ class CallRecorder:
     def _forked(self) -> None:
         """Be no longer this rank, but perhaps one of those that it starts."""
         if self._writer is not None:
-            self._writer.close()
+            self._writer.close_in_child()
         self._writer, self._is_open, self._devices, self._ops = None, False, None, self._asks_ops
         self._folder, self._main = self._inner.folder, threading.main_thread().ident
         self._inside.call = False

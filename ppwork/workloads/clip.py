@@ -20,7 +20,7 @@ import numpy as np
 from av.error import FFmpegError
 from av.video.reformatter import Interpolation
 
-from ppwork.errors import PlanError
+from ppwork.errors import PlanError, UnreadableError
 from ppwork.records.files import temporary
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def read_frames(
         ``[height, width, 3]`` uint8, RGB.
 
     Raises:
-        PlanError: The file cannot be opened or decoded, or holds no frame.
+        UnreadableError: The file cannot be opened or decoded, or holds no frame.
     """
     stop = None if count is None else start + count
     return islice(_ping_pong(Path(path), width, height), start, stop)
@@ -212,7 +212,7 @@ def _ping_pong(path: Path, width: int, height: int) -> Iterator[Frame]:
         total += 1
         yield frame
     if total == 0:
-        raise PlanError(f"The input {path} holds no frame.", check_first="the option --input")
+        raise UnreadableError(f"The input {path} holds no frame.", check_first="the option --input")
     while True:
         end = total - 1
         while end > 1:
@@ -229,7 +229,7 @@ def _decode(path: Path, width: int, height: int) -> Iterator[Frame]:
             for frame in container.decode(video=0):
                 yield _fit(frame, width, height)
     except (FFmpegError, IndexError) as error:
-        raise PlanError(
+        raise UnreadableError(
             f"The input {path} could not be decoded: {error}", check_first="is it a video, and complete?"
         ) from error
 

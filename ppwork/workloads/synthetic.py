@@ -19,7 +19,7 @@ import torch
 from ppwork.plan import Plan
 from ppwork.stage import Emission, StageContext, Tensors
 
-MB = 1 << 20
+MIB = 1 << 20
 CALIBRATION_CYCLES = 20_000_000
 """About 10 ms."""
 
@@ -57,8 +57,8 @@ class Timer:
 
 
 def elements_of(plan: Plan, option: str) -> int:
-    """Return how many float32 fill as many MB; one at least, for the chunk index."""
-    return max(1, int(float(plan.options.get(option, 0.0)) * MB) // 4)
+    """Return how many float32 fill as many MiB; one at least, for the chunk index."""
+    return max(1, int(float(plan.options.get(option, 0.0)) * MIB) // 4)
 
 
 class SyntheticSource:

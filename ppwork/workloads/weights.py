@@ -13,7 +13,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from ppwork.errors import PlanError
+from ppwork.errors import UnreadableError
 from ppwork.stage import NoTensorParallel, TensorParallel
 from ppwork.workloads.autoencoder import Autoencoder
 from ppwork.workloads.dit import VideoDiT
@@ -27,13 +27,13 @@ def read_spec(path: Path) -> ModelSpec:
     """Return the sizes in the file's metadata.
 
     Raises:
-        PlanError: The file is missing or is no weights file of ours (any rank that loads it).
+        UnreadableError: The file is missing or is no weights file of ours (any rank that loads it).
     """
     try:
         with safe_open(path, framework="pt") as file:
             return ModelSpec(**json.loads((file.metadata() or {})["spec"]))
     except Exception as error:
-        raise PlanError(
+        raise UnreadableError(
             f"The weights {path} could not be read: {type(error).__name__}: {error}",
             check_first="the file is part of the package; is the installation complete?",
         ) from error

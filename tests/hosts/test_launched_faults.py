@@ -20,7 +20,7 @@ from relay import relayed
 from waiting import wait_for
 
 import ppwork as pp
-from ppwork.errors import PlanError
+from ppwork.errors import UnavailableError
 from ppwork.faults.hosts import ADDRESSES, CABLE, hosts_on_a_switch, places_on
 from ppwork.launcher.agent import is_alive
 from ppwork.protocol.bounds import Bounds
@@ -143,7 +143,7 @@ def test_a_host_that_is_not_there_or_not_reached_is_refused_and_named(tmp_path):
             (known, "Host hostb does not reach"),
         ):
             start_s = time.monotonic()
-            with pytest.raises(PlanError, match=words) as refused:
+            with pytest.raises(UnavailableError, match=words) as refused:
                 pp.launch(ENDLESS, on=on, out=tmp_path / "run")
             log.info("N12: %.1f s: %s", time.monotonic() - start_s, refused.value.what)
             assert time.monotonic() - start_s < 15 + LATE_S
@@ -165,7 +165,7 @@ def test_n10_a_host_with_another_version_is_refused_before_anything_starts(tmp_p
     (other / file).write_text((other / file).read_text().replace(version, "9.9"))
     with hosts_on_a_switch(folders={"hostb": {other: place}}) as hosts:
         start_s = time.monotonic()
-        with pytest.raises(PlanError) as refused:
+        with pytest.raises(UnavailableError) as refused:
             pp.launch(ENDLESS, on=places_on(hosts, tmp_path, ranks=(1, 2)), out=tmp_path / "run")
         log.info("N10 %s: %.1f s: %s", what, time.monotonic() - start_s, refused.value.what)
         assert f"different versions of {what}: hosta {version} and hostb 9.9" in refused.value.what

@@ -45,9 +45,6 @@ and 6,348: an exception that nobody caught ends a rank before gloo aborts it (``
 waits alone for a new group has a bound. To 6,389: results that drift apart have a sample of their bytes in
 every chunk (`sample_of`), and an error may be of several ranks (`between`). To 6,404: a field that is refused
 names its option, which may have another name (``option_of``). To 6,408: an end that comes too early says
-which chunks are in flight. To 6,412: the spans of a lane do not overlap where it hears late of an end. To
-6,448: a lifeline that ends its rank whatever else fails, a call of another role that is a missing attribute,
-and an error of a lane that finds its queue full. To 6,462: a start that fails leaves no group and no session.
 """
 TOP_PACKAGES, TOP_FILES = 13, 8
 """The eighth file is ``ranks``, the one place from which a prototype imports."""

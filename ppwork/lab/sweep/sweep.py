@@ -29,7 +29,7 @@ from typing import Any
 
 import msgspec
 
-from ppwork.errors import PlanError
+from ppwork.errors import PlanError, UnavailableError
 from ppwork.lab.parameters import Parameter, Value, code_of, parameters_of, refuse_unknown
 from ppwork.launcher.torchrun import running
 from ppwork.process import held
@@ -195,14 +195,14 @@ def run_sweep(
         progress: Called with each point when it has ended, also with those that are kept.
 
     Raises:
-        PlanError: papermill is not installed; nothing has started.
+        UnavailableError: papermill is not installed; nothing has started.
         KeyboardInterrupt: As pressed; the point under way has ended with everything it had started.
 
     Blocks:
         Until all points have ended; at most ``limit_s`` and a few seconds for each.
     """
     if find_spec("papermill") is None:
-        raise PlanError("papermill is not installed.", check_first='pip install "ppwork[lab]"')
+        raise UnavailableError("papermill is not installed.", check_first='pip install "ppwork[lab]"')
     for point in grid.points:
         outcome = outcome_of(folder, point)
         if outcome.state != OK:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Self
 
-from ppwork.errors import PlanError, duration, listed
+from ppwork.errors import PlanError, RunFailed, UnavailableError, duration, listed
 from ppwork.launcher.agent import GRACE_S, PAUSED_S
 from ppwork.launcher.checks import MIN_FREE_MB
 from ppwork.launcher.nodes import wire
@@ -56,7 +56,8 @@ class Muster(Pipes):
         freeze_s: Seconds of silence that end it.
 
     Raises:
-        PlanError: The ranks do not fit the hosts, or a command cannot be started.
+        PlanError: The ranks do not fit the hosts.
+        UnavailableError: A command cannot be started.
     """
 
     def __init__(self, places: Places, world_size: int, freeze_s: float) -> None:
@@ -83,8 +84,10 @@ class Muster(Pipes):
             run_dir: The run's folder here; meanwhile ``ppwork ps`` lists it, and ``ppwork stop`` ends it.
 
         Raises:
-            PlanError: One does not, they have different versions, two are one host, it was stopped in the
-                queue, or the list of runs cannot be kept; nothing was started.
+            PlanError: Two are one host; nothing was started.
+            UnavailableError: One does not, they have different versions, or the list of runs cannot be kept;
+                nothing was started.
+            RunFailed: It was stopped in the queue; nothing was started.
         """
         with contextlib.ExitStack() as stack:
             if run_dir is not None:
@@ -92,9 +95,8 @@ class Muster(Pipes):
             try:
                 self._wait(State.GREETED, self._places.greet_s, "answer", look=self._queue_told_to(queued))
             except StopAsked:
-                raise PlanError(
-                    "The run was stopped while it waited in the queue. Nothing was started."
-                ) from None
+                what = "The run was stopped while it waited in the queue. Nothing was started."
+                raise RunFailed(what) from None
         hellos = [host.hello for host in self.hosts if host.hello is not None]
         ours = wire.Hello(wire.VERSION, __version__, hellos[0].torch, hellos[0].python, "", "", 0, 0)
         for what in ("wire", "ppwork", "torch", "python"):
@@ -102,12 +104,12 @@ class Muster(Pipes):
             if len(values) > 1:
                 said = listed(f"{host.name} {getattr(host.hello, what) or 'none'}" for host in self.hosts)
                 here = f", this one {getattr(ours, what)}" if what in ("wire", "ppwork") else ""
-                raise PlanError(
+                raise UnavailableError(
                     f"The hosts have different versions of {what}: {said}{here}. Nothing was started.",
                     check_first="install the same on all, or name another Python: `python=` of pp.Hosts",
                 )
         if not hellos[0].torch:
-            raise PlanError("The hosts have no torch.", check_first="`python=` of pp.Hosts")
+            raise UnavailableError("The hosts have no torch.", check_first="`python=` of pp.Hosts")
         names = [hello.host for hello in hellos]
         if len(set(names)) == len(names):
             for host, name in zip(self.hosts, names, strict=True):
@@ -140,7 +142,7 @@ class Muster(Pipes):
             everywhere: All hosts have to have them, and to see the folder.
 
         Raises:
-            PlanError: A host lacks it; nothing was started.
+            UnavailableError: A host lacks it; nothing was started.
         """
         word = secrets.token_hex(16) if folder is not None and self._places.use_shared else ""
         marker = Path(folder or "") / MARKER
@@ -166,16 +168,16 @@ class Muster(Pipes):
             if host.looked is None:
                 continue
             if host.looked.missing:
-                raise PlanError(
+                raise UnavailableError(
                     f"{host} has no {listed(host.looked.missing)}.", check_first="copy it there, same path"
                 )
             if everywhere and not host.looked.shared:
-                raise PlanError(
+                raise UnavailableError(
                     f"{host} does not see {folder}, where what ranks of a program print has to be written.",
                     check_first="a folder of a network that all hosts have, at the same path",
                 )
             if host.looked.free_mb < MIN_FREE_MB:
-                raise PlanError(
+                raise UnavailableError(
                     f"{host} has {host.looked.free_mb:.1f} MB free in {host.looked.folder}; a run needs "
                     f"{MIN_FREE_MB:g} MB.",
                     check_first=f"`df -h` there; TMPDIR of {host.name} names another disk",
@@ -185,7 +187,7 @@ class Muster(Pipes):
         """Find an address of the first host that all others reach.
 
         Raises:
-            PlanError: There is none; nothing was started.
+            UnavailableError: There is none; nothing was started.
         """
         first, *others = self.hosts
         alone = not others
@@ -205,7 +207,7 @@ class Muster(Pipes):
         tried = listed(f"{way.to.address} ({way.to.interface})" for way in first.ways) or "no address"
         public = f"; not tried, as of the Internet: {listed(at.address for at in first.public)}"
         who = f"Host {stranded.name} does not" if stranded is not None else "Not all hosts"
-        raise PlanError(
+        raise UnavailableError(
             f"{who} reach {first.name} at {'any' if stranded is not None else 'the same'} of {tried}"
             f"{public if first.public else ''}. Nothing was started.",
             check_first="a firewall between them (all ports have to be open there); are they in one "
@@ -356,7 +358,7 @@ class Muster(Pipes):
             nonlocal said, asked_s
             words = self._channels[0].words()
             if queued is not None and words and time.monotonic() - asked_s > ASK_S:
-                with contextlib.suppress(PlanError):  # its controller is away: the job is not
+                with contextlib.suppress(UnavailableError):  # its controller is away: the job is not
                     said = self._places.in_queue(words)
                 asked_s = time.monotonic()
             if queued is not None and said:

@@ -262,7 +262,7 @@ def _hello() -> wire.Hello:
         host=platform.node(),
         clock=Clock.of_this_host().name,
         cores=min(os.cpu_count() or 0, wire.HOSTS),
-        gpus=count_gpus(),
+        gpus=count_gpus() if torch else 0,
     )
 
 

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from ppwork.errors import PlanError
+from ppwork.errors import UnavailableError
 from ppwork.launcher.agent import POLL_S
 from ppwork.launcher.nodes import wire
 from ppwork.launcher.nodes.channel import INBOX, Channel, Inbox
@@ -34,7 +34,8 @@ class Pipes:
         hosts: In the order of their ranks.
 
     Raises:
-        PlanError: The ranks do not fit the hosts, or a command cannot be started.
+        PlanError: The ranks do not fit the hosts.
+        UnavailableError: A command cannot be started.
     """
 
     def __init__(self, places: Places, world_size: int) -> None:
@@ -52,7 +53,7 @@ class Pipes:
                 try:
                     self._channels.append(channel := Channel(command, nodes, self._inbox))
                 except OSError as error:
-                    raise PlanError(
+                    raise UnavailableError(
                         f"{command[0]} cannot be started: {error.strerror}.", check_first="is it installed?"
                     ) from error
                 for node in nodes:
@@ -88,7 +89,7 @@ class Pipes:
         """Wait until hosts are in a state.
 
         Raises:
-            PlanError: One is not in time, or is lost.
+            UnavailableError: One is not in time, or is lost.
         """
         waited = self.hosts if hosts is None else hosts
         until_s = time.monotonic() + within_s
@@ -99,7 +100,7 @@ class Pipes:
                 self._lose(lost, f"did not {what} within {within_s:g} s", "")
             if lost is not None:
                 words = lost.channel.words()
-                raise PlanError(
+                raise UnavailableError(
                     f"Host {lost.name} {lost.lost}{f': {words}' if words else ''}. Nothing was started.",
                     check_first=lost.check_first or self._places.no_answer,
                 )

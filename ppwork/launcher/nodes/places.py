@@ -85,7 +85,7 @@ class Places:
             words: What the command that leads to them has printed.
 
         Raises:
-            PlanError: The queue does not answer.
+            UnavailableError: The queue does not answer.
         """
         return ""
 

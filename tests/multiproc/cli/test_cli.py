@@ -153,6 +153,19 @@ def test_a_source_whose_thread_dies_is_told_while_the_run_goes_on_and_at_its_end
     assert len(re.findall(r"WARNING .* rank 0: nothing to encode for", log)) == 1
 
 
+def test_with_json_a_run_still_draws_its_start_and_says_what_it_goes_on_with(tmp_path):
+    """Both were ignored in silence; standard output stays JSON alone."""
+    stages = ["--stage0", "silent_stages:Sensor", "--stage1", "silent_stages:Same", "-o", "patience_s=3"]
+    bounds = ["--timeout-s", "4", "--stall-s", "1", "--backend", "gloo", "--mesh-size", "1"]
+    done = ppwork("run", *stages, *bounds, "--json", "--profile-start", "--out", str(tmp_path / "run"))
+    assert done.returncode == 0, done.stderr
+    picture = tmp_path / "run" / "startup.png"
+    assert json.loads(done.stdout)["startup"] == str(picture)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert done.stderr.count("OSError: the sensor is gone; the run goes on without it\n") == 1
+    assert "starting ranks" not in done.stderr
+
+
 def test_a_failed_run_exits_1_with_the_first_rank_its_error_and_its_log(tmp_path):
     out = tmp_path / "run"
     done = ppwork("run", *TOY, "--stage0", "toy_stages:DecodeRaises", "--out", str(out))

@@ -73,18 +73,15 @@ def test_two_runs_are_compared_in_one_picture_and_one_table_and_a_failed_one_is_
     [
         (["{}/nowhere"], "cannot be read"),
         (["{}/empty"], "no spans of any chunk"),
-        (["{}/spoiled"], "do not read"),
         (["{run}", "--compare", "{}/nowhere"], "cannot be read"),
         (["{run}", "--chunks", "4:2"], "FIRST:LAST"),
         (["{run}", "--chunks", "70:80"], "the run has 0 to 5"),
     ],
-    ids=["no folder", "no spans", "no span file", "no second folder", "no range", "no such chunks"],
+    ids=["no folder", "no spans", "no second folder", "no range", "no such chunks"],
 )
 def test_bad_input_exits_2_with_one_message_and_writes_nothing(run, command, tmp_path, arguments, text):
-    for name in ("empty", "spoiled"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "plan.json").write_bytes(run.plan.to_json())
-    (tmp_path / "spoiled" / "spans-rank0.jsonl").write_text("nonsense\n")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "plan.json").write_bytes(run.plan.to_json())
     before = sorted(tmp_path.rglob("*"))
     code, message = command("timeline", *(word.format(tmp_path, run=run.run_dir) for word in arguments))
     assert code == 2, message
@@ -92,3 +89,11 @@ def test_bad_input_exits_2_with_one_message_and_writes_nothing(run, command, tmp
     assert text in message
     assert "Traceback" not in message
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_record_that_does_not_read_is_no_bad_input(run, command, tmp_path):
+    (tmp_path / "plan.json").write_bytes(run.plan.to_json())
+    (tmp_path / "spans-rank0.jsonl").write_text("nonsense\n")
+    code, message = command("timeline", str(tmp_path))
+    assert code == 1
+    assert message.startswith(f"The spans of {tmp_path} do not read")

@@ -155,7 +155,7 @@ def test_a_program_that_prints_for_ever_is_stopped_before_the_disk_is_full(bad, 
     monkeypatch.setattr(script, "MOST_PRINTED", 2 << 20)
     run = bad("prints_for_ever")
     assert run.failure.what.startswith("Rank ")
-    assert "printed more than 2 MB, and the program was stopped." in run.failure.what
+    assert "printed more than 2 MiB, and the program was stopped." in run.failure.what
     assert alive(noted(tmp_path), time.time()) == []
 
 

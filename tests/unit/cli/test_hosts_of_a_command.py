@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import ppwork as pp
 from ppwork.cli.main import app
-from ppwork.errors import PlanError
+from ppwork.errors import PlanError, UnavailableError
 from ppwork.process import HOST_LOST
 
 PLAN = pp.synthetic(
@@ -72,7 +72,7 @@ def test_ranks_without_hosts_and_plans_of_one_process_are_refused():
 
 def test_a_host_that_is_not_ready_leaves_the_folder_for_the_next_try(tmp_path):
     python = speaking(tmp_path, 'up_to_start(missing=("/clip.mp4",))')
-    with pytest.raises(PlanError, match=r"has no /clip\.mp4"):
+    with pytest.raises(UnavailableError, match=r"has no /clip\.mp4"):
         pp.launch(PLAN, on=pp.Command("", hosts=["a", "b"], python=python), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
     python = speaking(tmp_path, "up_to_start(); sys.exit(9)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from ppwork.cli import main
@@ -63,11 +64,11 @@ def planned(monkeypatch, tmp_path):
     """Return the plan that ``ppwork run`` with these options would launch."""
     plans = []
 
-    def launch(plan, **_):
+    def launch(plan, *_, **__):
         plans.append(plan)
         return Run(tmp_path, 0)
 
-    monkeypatch.setattr(main, "launch", launch)
+    monkeypatch.setattr(main, "launch_on_terminal", launch)
 
     def run(options):
         answer = CliRunner().invoke(main.app, ["run", "--json", *options.split()])
@@ -199,3 +200,12 @@ def test_help_of_run_begins_with_own_stages_and_keeps_the_clips_options_apart():
     assert said.index("--stage0 ") < said.index("--chunks") < said.index("--verify") < said.index("--out")
     for of_the_clip in ("--input", "--noise", "--size", "--frames-per-chunk"):
         assert said.index(of_the_clip) > places[-1]
+
+
+@pytest.mark.parametrize("command", ["run", "simulate"])
+def test_an_option_of_2_to_the_20_bytes_says_so(command):
+    """The same word stood for 1e6 bytes in messages, and for 2**20 here."""
+    options = get_command(main.app).commands[command].params
+    sizes = [option for option in options if option.name.endswith("_mb")]
+    assert sizes
+    assert [option.name for option in sizes if "MiB" not in option.help] == []

@@ -9,7 +9,7 @@ from rich.console import Console
 from waiting import wait_for
 
 from ppwork.cli.runs import _in_words, _ranks
-from ppwork.cli.screen import EVERY_S, Shown, Warnings, launch_with_bar, table
+from ppwork.cli.screen import EVERY_S, Shown, Warnings, launch_on_terminal, table
 from ppwork.lab.progress import RunProgress
 from ppwork.plan import Plan
 from ppwork.records.pulse import Pulse, PulseState
@@ -55,7 +55,7 @@ def test_a_bar_says_what_the_queue_says_and_then_that_ranks_start(monkeypatch):
 
     monkeypatch.setattr("ppwork.cli.screen.launch", launch)
     console = Console(file=io.StringIO(), force_terminal=True, width=100)
-    launch_with_bar(Plan(), None, console, 1.0)
+    launch_on_terminal(Plan(), None, console, 1.0)
     said = console.file.getvalue()
     assert said.rindex("starting ranks") > said.rindex("job 7")
 

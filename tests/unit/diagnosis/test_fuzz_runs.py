@@ -19,7 +19,7 @@ from ppwork.diagnosis.logs import read_job
 from ppwork.diagnosis.report import Report, longest_pause_s
 from ppwork.diagnosis.standing import standing
 from ppwork.diagnosis.story import failure_story
-from ppwork.errors import PlanError, RunFailed
+from ppwork.errors import PlanError, RunFailed, UnreadableError
 from ppwork.pictures.timeline_words import timeline_finding
 from ppwork.plan import Plan
 from ppwork.records.calls import Begun, CallWriter, Ended, Head, calls_file, read_calls
@@ -114,10 +114,10 @@ def test_calls_that_no_rank_wrote_are_refused_or_read_past(tmp_path):
         b'{"type": "head", "rank": 5, "world_size": 2, "clock": "", "at_ns": 0}',
     ):
         path.write_bytes(damage + b"\n")
-        with pytest.raises(PlanError, match="do not read"):
+        with pytest.raises(UnreadableError, match="do not read"):
             read_calls(tmp_path)
     calls_of(tmp_path, world_size=10**12)
-    with pytest.raises(PlanError, match="do not read"):
+    with pytest.raises(UnreadableError, match="do not read"):
         read_calls(tmp_path)
 
 

@@ -12,7 +12,7 @@ from failed_runs import KILLED, failed_run
 
 from ppwork.cli.main import timeline
 from ppwork.diagnosis.runs import diagnose
-from ppwork.errors import PlanError
+from ppwork.errors import PlanError, UnreadableError
 from ppwork.plan import Plan
 from ppwork.records.failure import failure_file
 from ppwork.records.pulse import Pulse, pulse_file, read_pulse
@@ -79,7 +79,7 @@ def test_json_that_is_nested_too_deep_does_not_read(folder):
         question.split()[1] for question in diagnose(folder).unknown
     }
     assert Run(folder, None).summary == {}
-    with pytest.raises(PlanError, match="do not read"):
+    with pytest.raises(UnreadableError, match="do not read"):
         Run.load(folder)
     (folder / Plan.FILE_NAME).write_bytes(b'{"options": ' + DEEP + b"}")
     with pytest.raises(PlanError, match="plan does not read"):

@@ -8,7 +8,7 @@ import nbformat
 import pytest
 from checkout import ROOT
 
-from ppwork.errors import PlanError
+from ppwork.errors import PlanError, UnavailableError
 from ppwork.faults.hosts import CABLE
 from ppwork.lab import two_hosts
 from ppwork.lab.two_hosts import PULLED, RECORDED, on_two_hosts, recorded
@@ -58,7 +58,7 @@ def test_what_was_recorded_is_found_without_root(no_root):
 
 
 def test_what_was_not_recorded_is_refused_with_the_reason(no_root):
-    with pytest.raises(PlanError, match="only root may") as raised:
+    with pytest.raises(UnavailableError, match="only root may") as raised:
         on_two_hosts("my_cable.py", interface="ib0")
     assert "my_cable.py, ib0" in str(raised.value)
 

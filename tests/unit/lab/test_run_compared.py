@@ -50,7 +50,7 @@ def test_outputs_that_are_not_there_are_refused_with_the_option(tmp_path):
     with pytest.raises(pp.PlanError, match="kept no outputs") as refused:
         _ = run_of(tmp_path / "a").outputs
     assert "keep_outputs" in refused.value.check_first
-    with pytest.raises(pp.PlanError, match="F8_E4M3"):
+    with pytest.raises(pp.UnreadableError, match="F8_E4M3"):
         _ = run_of(tmp_path / "b", {0: torch.ones(1).to(torch.float8_e4m3fn)}).outputs
 
 

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from ppwork.cli.slides import built, slides
-from ppwork.errors import PlanError
+from ppwork.errors import PlanError, UnavailableError
 from ppwork.lab.course.deck import FONTS, deck, in_script
 from ppwork.lab.course.lessons import HALF_DAYS, Card, Lesson, by_half_day, lessons_in
 from ppwork.lab.course.refresh import ran
@@ -349,6 +349,6 @@ def test_without_the_extra_that_reads_markdown_the_command_says_how_to_get_it(mo
     for name in ("ppwork.lab.course.deck", "ppwork.lab.course.slides", "ppwork.lab.course.text"):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "mistune", None)
-    with pytest.raises(PlanError, match="mistune is not installed") as refused:
+    with pytest.raises(UnavailableError, match="mistune is not installed") as refused:
         built(tmp_path)
     assert "ppwork[lab]" in refused.value.check_first

@@ -7,7 +7,7 @@ import re
 import nbformat
 import pytest
 
-from ppwork.errors import PlanError
+from ppwork.errors import PlanError, UnavailableError
 from ppwork.lab import starter
 from ppwork.lab.starter import FILES, PROJECT, copy_course, new_project
 
@@ -45,6 +45,6 @@ def test_the_course_comes_with_what_its_pages_link_to(tmp_path):
 def test_an_installation_without_lessons_says_where_they_would_be(tmp_path, monkeypatch):
     monkeypatch.setattr(starter, "CHECKOUT", tmp_path / "a")
     monkeypatch.setattr(starter, "INSTALLED", tmp_path / "b")
-    with pytest.raises(PlanError, match="has no lessons"):
+    with pytest.raises(UnavailableError, match="has no lessons"):
         copy_course(tmp_path / "course")
     assert not (tmp_path / "course").exists()

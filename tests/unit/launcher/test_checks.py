@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ppwork.errors import PlanError
+from ppwork.errors import PlanError, UnavailableError
 from ppwork.launcher import checks
 from ppwork.launcher.checks import check_stages, choose_backend, count_gpus, new_run_dir, resolve
 from ppwork.plan import SYNTHETIC_STAGE0, SYNTHETIC_STAGE1, Plan, synthetic
@@ -58,8 +58,6 @@ def answer(monkeypatch):
             commands.append(command)
             if error is not None:
                 raise error
-            if options["check"] and returncode:
-                raise subprocess.CalledProcessError(returncode, command)
             return subprocess.CompletedProcess(command, returncode, stdout, stderr)
 
         monkeypatch.setattr(checks.subprocess, "run", run)
@@ -142,21 +140,40 @@ def test_machine_without_a_driver_has_no_gpu_and_starts_no_process(monkeypatch, 
     assert commands == []
 
 
-@pytest.mark.parametrize(
-    ("outcome", "count"),
-    [
-        ({"stdout": b"8\n"}, 8),
-        ({"stdout": b"no number"}, 0),
-        ({"returncode": 1}, 0),
-        ({"error": subprocess.TimeoutExpired("python", 1)}, 0),
-    ],
-    ids=["eight", "noise", "failed", "timeout"],
-)
-def test_gpus_are_counted_by_a_subprocess_that_may_fail(monkeypatch, answer, outcome, count):
-    commands = answer(**outcome)
+def test_gpus_are_counted_by_a_subprocess(monkeypatch, answer):
+    commands = answer(stdout=b"8\n")
     monkeypatch.setattr(checks, "Path", Machine)
-    assert count_gpus() == count
+    assert count_gpus() == 8
     assert commands[0][0] == sys.executable
+
+
+@pytest.mark.parametrize(
+    ("torch", "why"),
+    [
+        ("raise ImportError('libcudart.so.12: cannot open')", "libcudart.so.12: cannot open"),
+        ("import os; os.kill(os.getpid(), 11)", "exit -11"),
+        ("import time; time.sleep(60)", "timed out after 2"),
+        ("print('hello')\nclass cuda:\n    device_count = int", "hello"),
+    ],
+    ids=["import", "killed", "hangs", "noise"],
+)
+def test_a_torch_that_does_not_say_is_not_a_machine_without_gpus(monkeypatch, tmp_path, torch, why):
+    """A GPU machine would compute on its CPU without a word, or be told that it has 0 GPUs."""
+    (tmp_path / "torch.py").write_text(torch)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(checks, "SUBPROCESS_LIMIT_S", 2.0)
+    monkeypatch.setattr(checks, "Path", Machine)
+    with pytest.raises(UnavailableError, match=re.escape(why)) as caught:
+        choose_backend(OWN)
+    assert "torch.cuda.device_count()" in caught.value.check_first
+    assert choose_backend(OWN.replace(backend="gloo")) == "gloo"
+
+
+def test_a_python_that_does_not_start_is_not_a_machine_without_gpus(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "gone"))
+    monkeypatch.setattr(checks, "Path", Machine)
+    with pytest.raises(UnavailableError, match="No such file"):
+        count_gpus()
 
 
 # Resolving

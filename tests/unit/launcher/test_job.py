@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import shlex
+import signal
+import sys
 import time
 from types import SimpleNamespace
 
@@ -14,7 +16,7 @@ from typer.testing import CliRunner
 import ppwork as pp
 from ppwork.cli import main as cli
 from ppwork.cli.main import app
-from ppwork.errors import PlanError, RunFailed
+from ppwork.errors import NotOverError, PlanError, RunFailed, UnavailableError
 from ppwork.lab import live
 from ppwork.lab.job import JobProgress, attach
 from ppwork.launcher import job as jobs
@@ -110,7 +112,7 @@ def test_what_no_queue_takes_is_refused_and_leaves_nothing(slurm, tmp_path):
     with pytest.raises(PlanError, match="ranks"):
         submit(PLAN, on=pp.Slurm(2, ranks=(1, 1)))
     slurm.fails("sbatch", "sbatch: error: invalid partition specified: gpu\n")
-    with pytest.raises(PlanError, match="invalid partition"):
+    with pytest.raises(UnavailableError, match="invalid partition"):
         submit(PLAN, on=pp.Slurm(2), out=tmp_path / "run")
     assert not list((tmp_path / "run").iterdir())
 
@@ -124,7 +126,7 @@ def test_a_job_that_waits_says_how_many_are_before_it(slurm, tmp_path):
     slurm.fails("squeue", "slurm_load_jobs error: Invalid job id specified\n")
     assert (job.state, job.is_over) == (queue.GONE, True)
     slurm.fails("squeue", "Unable to contact slurm controller\n")
-    with pytest.raises(PlanError, match="Unable to contact"):
+    with pytest.raises(UnavailableError, match="Unable to contact"):
         _ = job.state
 
 
@@ -156,7 +158,7 @@ def test_who_looks_no_longer_leaves_the_job_alone_and_the_stop_button_ends_it(sl
     job = submit(PLAN, on=pp.Slurm(2), out=tmp_path / "run")
     slurm.says("squeue", "RUNNING|None|all\n")
     slurm.is_of(job.run_dir)
-    with pytest.raises(PlanError, match="was not over"):
+    with pytest.raises(NotOverError, match="was not over"):
         attach(job, limit_s=0.3)
     assert "scancel" not in {words[0] for words in slurm.asked}
 
@@ -213,7 +215,7 @@ def test_a_launch_that_waits_in_the_queue_says_so_and_can_be_stopped_there(slurm
         said.append(words)
         raise StopAsked
 
-    with pytest.raises(PlanError, match=r"stopped while it waited in the queue\. Nothing was started"):
+    with pytest.raises(RunFailed, match=r"stopped while it waited in the queue\. Nothing was started"):
         launch(PLAN, on=pp.Slurm(2), out=tmp_path / "run", queued=press_stop)
     assert said == ["job 4711: PENDING (Resources), 2 of 2 in the queue"]
     assert not (tmp_path / "run").exists()
@@ -233,7 +235,7 @@ def test_ps_lists_a_launch_that_waits_in_the_queue_and_stop_ends_it(slurm, tmp_p
             commands = ["ps"], ["ps", "--json"], ["stop", str(tmp_path / "run")]
             said.extend(CliRunner().invoke(app, words, catch_exceptions=False).output for words in commands)
 
-    with pytest.raises(PlanError, match="Nothing was started") as refused:
+    with pytest.raises(UnavailableError, match="Nothing was started") as refused:
         launch(PLAN, on=pp.Slurm(2), out=tmp_path / "run", queued=once)
     listed, as_json, stopped = said
     assert "waits" in listed
@@ -301,7 +303,7 @@ def test_a_folder_ends_no_job_but_its_own(slurm, tmp_path, job_id, comment, word
     if words is None:  # it has just ended
         find(folder).stop()
     else:
-        with pytest.raises(PlanError, match=words):
+        with pytest.raises(UnavailableError if not job_id else PlanError, match=words):
             find(folder).stop()
         assert words in str(CliRunner().invoke(app, ["stop", str(folder)]).exception)
     (tmp_path / "slurm" / "asked").open("a").close()
@@ -319,12 +321,12 @@ def test_stop_says_that_slurm_does_not_answer_and_not_that_no_run_is_going(slurm
 def test_a_submit_that_slurm_did_not_answer_in_time_may_be_queued(slurm, tmp_path, monkeypatch):
     """The launcher of such a job needs its file, and the user the number."""
     slurm.fails("sbatch", "sbatch: error: Batch job submission failed: Socket timed out on send/recv\n")
-    with pytest.raises(PlanError, match=r"timed out.*may be queued") as late:
+    with pytest.raises(UnavailableError, match=r"timed out.*may be queued") as late:
         submit(PLAN, on=pp.Slurm(2), out=tmp_path / "one")
     assert "squeue --me --name=ppwork" in late.value.check_first
     slurm.hangs("sbatch")
     monkeypatch.setattr(queue, "ANSWER_S", 0.3)
-    with pytest.raises(PlanError, match=r"within 0.3 s.*may be queued"):
+    with pytest.raises(UnavailableError, match=r"within 0.3 s.*may be queued"):
         submit(PLAN, on=pp.Slurm(2), out=tmp_path / "two")
     assert JobRecord.load(tmp_path / "one").job_id == JobRecord.load(tmp_path / "two").job_id == ""
 
@@ -338,11 +340,11 @@ def test_a_slurm_that_answers_slowly_is_not_asked_all_the_time(tmp_path, monkeyp
     def silent(job):
         slept(queue.ANSWER_S)
         asked.append(now[0])
-        raise PlanError("Slurm's squeue did not answer.", check_first="")
+        raise UnavailableError("Slurm's squeue did not answer.", check_first="")
 
     monkeypatch.setattr(jobs, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=slept))
     monkeypatch.setattr(Job, "state", property(silent))
-    with pytest.raises(PlanError, match="was not over"):
+    with pytest.raises(NotOverError, match="was not over"):
         jobs.follow(Job("4711", tmp_path), limit_s=400.0)
     between = [late - early for early, late in itertools.pairwise(asked)]
     assert between
@@ -393,3 +395,26 @@ def test_bars_of_a_job_end_where_its_records_do_whatever_its_clock_says(tmp_path
     (bar,) = facts.bars
     assert facts.now_ns == bar.end_ns
     assert facts.name.endswith("job 4711: handed in")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("attach", "4711"), 1, "Slurm's squeue failed: Unable to contact slurm controller"),
+        (("submit", "--on", "slurm:2", "--out", "{}/new"), 1, "Slurm's sbatch failed: Unable to contact"),
+        (("attach", "{}"), 2, "bad input: {} is no folder of a submitted run"),
+    ],
+    ids=["attach", "submit", "no job"],
+)
+def test_a_slurm_that_does_not_answer_is_no_bad_input(
+    slurm, tmp_path, monkeypatch, capsys, words, code, said
+):
+    for name in ("sbatch", "squeue", "squeue.mine"):
+        slurm.fails(name, "Unable to contact slurm controller\n")
+    monkeypatch.setattr(sys, "argv", ["ppwork", *(word.format(tmp_path) for word in words)])
+    on_sigterm = signal.getsignal(signal.SIGTERM)
+    try:
+        assert cli.main() == code
+    finally:
+        signal.signal(signal.SIGTERM, on_sigterm)
+    assert capsys.readouterr().err.startswith(said.format(tmp_path))

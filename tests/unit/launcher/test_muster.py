@@ -9,7 +9,7 @@ import pytest
 from spoken_nodes import speaking
 
 import ppwork as pp
-from ppwork.errors import PlanError
+from ppwork.errors import PlanError, UnavailableError
 from ppwork.launcher.nodes.host import TRANSITIONS, State
 from ppwork.launcher.nodes.muster import Muster
 from ppwork.launcher.nodes.places import Places
@@ -52,7 +52,8 @@ def test_hosts_that_are_not_ready_are_refused_with_their_own_words(tmp_path, mon
     if "did not answer" in words:
         monkeypatch.setattr(Places, "greet_s", 1.0)
     start_s = time.monotonic()
-    with hosts_saying(tmp_path, script) as hosts, pytest.raises(PlanError, match=words) as refused:
+    kind = PlanError if words.startswith("Two of") else UnavailableError
+    with hosts_saying(tmp_path, script) as hosts, pytest.raises(kind, match=words) as refused:
         hosts.greet()
     if "did not answer" in words:  # nobody waits for it to leave
         assert State.LOST in {host.state for host in hosts.hosts}
@@ -64,11 +65,11 @@ def test_hosts_that_are_not_ready_are_refused_with_their_own_words(tmp_path, mon
 def test_a_host_without_the_clip_the_folder_or_a_way_to_the_first_is_refused(tmp_path):
     with hosts_saying(tmp_path, 'up_to_start(missing=("/clip.mp4",))') as hosts:
         hosts.greet()
-        with pytest.raises(PlanError, match=r"host0 \(rank 0\) has no /clip.mp4"):
+        with pytest.raises(UnavailableError, match=r"host0 \(rank 0\) has no /clip.mp4"):
             hosts.look("run", tmp_path, ["/clip.mp4"])
     with hosts_saying(tmp_path, "up_to_start()") as hosts:
         hosts.greet()
-        with pytest.raises(PlanError, match=r"host0 \(rank 0\) does not see"):
+        with pytest.raises(UnavailableError, match=r"host0 \(rank 0\) does not see"):
             hosts.look("run", tmp_path, everywhere=True)
     script = "\n".join([
         "say(wire.Hello(**HELLO)); heard(wire.Look)",
@@ -79,9 +80,8 @@ def test_a_host_without_the_clip_the_folder_or_a_way_to_the_first_is_refused(tmp
     with hosts_saying(tmp_path, script) as hosts:
         hosts.greet()
         hosts.look("run", tmp_path)
-        with pytest.raises(
-            PlanError, match=r"Host host1 does not reach host0 at any of 127.0.0.1 \(lo\); not tried.*8.8.8.8"
-        ):
+        words = r"Host host1 does not reach host0 at any of 127.0.0.1 \(lo\); not tried.*8.8.8.8"
+        with pytest.raises(UnavailableError, match=words):
             hosts.meet()
 
 

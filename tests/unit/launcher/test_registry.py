@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from ppwork.cli.main import app
 from ppwork.cli.runs import stop_runs
-from ppwork.errors import PlanError
+from ppwork.errors import PlanError, UnavailableError
 from ppwork.launcher import registry
 from ppwork.launcher.registry import OWNER, SCRATCH, own_runs, registered, scratch_folder, stop
 from ppwork.records import identity
@@ -183,18 +183,18 @@ def test_a_list_that_somebody_else_could_write_is_refused(own_list, tmp_path, ma
         own_list.symlink_to(tmp_path / "elsewhere")
     else:
         own_list.write_bytes(b"")
-    with pytest.raises(PlanError) as refused:
+    with pytest.raises(UnavailableError) as refused:
         registry.registry()
     assert str(own_list) in refused.value.what
     assert refused.value.check_first
 
 
-def test_a_list_that_cannot_be_written_is_a_plan_error(agent, tmp_path, monkeypatch):
+def test_a_list_that_cannot_be_written_is_said(agent, tmp_path, monkeypatch):
     def full(path, data):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(registry, "write_whole", full)
-    with pytest.raises(PlanError, match="No space left"), registered(tmp_path, agent.pid):
+    with pytest.raises(UnavailableError, match="No space left"), registered(tmp_path, agent.pid):
         pass
 
 

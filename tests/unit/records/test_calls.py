@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from made_calls import MS, MadeCalls
 
-from ppwork.errors import PlanError
+from ppwork.errors import UnreadableError
 from ppwork.records.calls import CallWriter, Ended, Part, calls_file, read_calls
 from ppwork.records.hosts import HostRecord, HostsRecord
 
@@ -95,5 +98,77 @@ def test_calls_of_another_host_stand_on_the_clock_of_rank_0(tmp_path):
 
 def test_a_file_of_another_kind_is_refused(tmp_path):
     calls_file(tmp_path, 0).write_text("not calls\n")
-    with pytest.raises(PlanError, match="do not read"):
+    with pytest.raises(UnreadableError, match="do not read"):
         read_calls(tmp_path)
+
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from ppwork.records.calls import CallWriter, Ended, Head, calls_file
+
+folder = Path(sys.argv[1])
+writer = CallWriter(folder, 0)
+writer.introduce(Head(0, 1, "a clock", 0))
+limit = calls_file(folder, 0).stat().st_size + 10
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+writer.write(Ended(1, 1))  # 10 bytes of it fit
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+writer.write(Ended(2, 2))
+"""
+
+
+def test_a_line_of_which_a_part_was_written_is_the_last_one(tmp_path):
+    """Room that is there again later must not join the next line to it: the whole folder would not read."""
+    command = [sys.executable, "-c", LIMITED, str(tmp_path)]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stderr
+    assert "no longer recorded: File too large" in said
+    assert read_calls(tmp_path)[0].calls == ()
+
+
+def open_files_of(folder):
+    links = [str(entry.readlink()) for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
+    return [link for link in links if link.startswith(str(folder))]
+
+
+@pytest.mark.parametrize("lines", [1, 20], ids=["beginning", "end"])
+def test_a_closed_record_holds_no_file(tmp_path, lines):
+    writer = CallWriter(tmp_path, 0, head_bytes=100, tail_bytes=1000)
+    for number in range(lines):
+        writer.write(Ended(number, 1))
+    assert open_files_of(tmp_path)
+    writer.close()
+    assert open_files_of(tmp_path) == []
+    writer.write(Ended(0, 1))  # nobody reads it, and nothing raises
+
+
+FORKS_WHILE_IT_WRITES = """
+import os, sys, threading
+from pathlib import Path
+from ppwork.records.calls import calls_file
+from ppwork.worker.trace import CallRecorder
+
+folder = Path(sys.argv[1])
+recorder = CallRecorder(folder, 0, 1)
+held, forked = threading.Event(), threading.Event()
+
+def write():  # another thread is within a write at the fork: its lock has no owner in the child
+    with recorder._writer._lock:
+        held.set()
+        forked.wait()
+
+threading.Thread(target=write, daemon=True).start()
+held.wait()
+if (child := os.fork()) == 0:
+    open_here = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
+    print([path for path in open_here if path == str(calls_file(folder, 0))], flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+forked.set()
+"""
+
+
+def test_a_forked_child_holds_no_file_of_its_parents_calls(tmp_path):
+    command = [sys.executable, "-c", FORKS_WHILE_IT_WRITES, str(tmp_path)]
+    printed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert printed == "[]\n"

@@ -12,7 +12,6 @@ from launch_order import STAGE1, TRANSFER, Deadlock, ends, mesh_device, stage0_d
 from ppwork.errors import (
     LocalProtocolError,
     PeerTimeoutError,
-    PlanError,
     RemoteProtocolError,
     StageError,
     StuckError,
@@ -405,7 +404,7 @@ def test_a_plan_that_nccl_would_end_is_refused_with_its_numbers(plane_of, depth,
         Link.coming.put(incoming(1)) if depth == 1 else None
         assert plane.receive().ids.chunk_index == 1
         return
-    with pytest.raises(PlanError) as caught:
+    with pytest.raises(LocalProtocolError) as caught:
         plane.receive()
     assert caught.value.what == (
         "The device took 40.0 s for a chunk. At depth 3 NCCL waits up to 79.8 s for an operation, "

@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from ppwork.errors import PlanError
+from ppwork.errors import PlanError, UnreadableError
 from ppwork.plan import Plan
 from ppwork.stage import NoTensorParallel, StageContext
 from ppwork.workloads.clip import probe
@@ -302,5 +302,5 @@ def test_the_weights_are_small_and_fit():
 def test_a_file_that_holds_no_weights_is_named(tmp_path):
     path = tmp_path / "other.safetensors"
     path.write_bytes(b"nothing of the kind")
-    with pytest.raises(PlanError, match=r"other\.safetensors"):
+    with pytest.raises(UnreadableError, match=r"other\.safetensors"):
         load_dit(path=path)
