@@ -8,10 +8,10 @@ from checkout import ROOT
 
 BEFORE = {
     "protocol/bounds.py": {"bring_up_timeout_s"},
-    "protocol/plan.py": {"backend_with", "refuse"},
+    "protocol/plan.py": {"_refuse_unknown", "backend_with", "refuse"},
     "runtime/groups.py": {"_agree", "given_secret"},
     "runtime/seat.py": {"here", "begin", "_of_torchrun", "open_store", "_torchruns_store"},
-    "worker/own_job.py": {"join", "_make_folder_of_host"},
+    "worker/own_job.py": {"join", "_begin_records", "_make_folder_of_host"},
     "workloads/clip.py": {"probe", "_check_file"},
     "workloads/spec.py": {"check_plan"},
     "launcher/checks.py": {
