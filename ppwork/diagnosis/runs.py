@@ -58,9 +58,8 @@ from ppwork.protocol.backend_errors import SILENT_PEER_CHECK, without_noise
 from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.failure import FailureRecord, first_cause
 from ppwork.records.flight import differences
-from ppwork.records.run import EMPTY, NO_CHUNK, NOTHING_RESET, TORCHRUN_LOG, FinishedProgram
+from ppwork.records.run import EMPTY, NO_CHUNK, NOTHING_RESET, TORCHRUN_LOG, FinishedProgram, chunks_noted
 from ppwork.records.spans import Instant
-from ppwork.timeline.measures import chunks_noted
 
 HANGS = ("PeerTimeoutError", "PeerFrozenError", "StuckError", "PastLimit")
 """Failures after which it matters who waited for whom, and that all ranks were still before."""

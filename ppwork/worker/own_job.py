@@ -23,7 +23,6 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 
 from ppwork.errors import PlanError, PPWorkError, message_of
-from ppwork.launcher.checks import new_run_dir
 from ppwork.plan import Plan
 from ppwork.process import SECONDARY
 from ppwork.protocol.parity import THREADS_VARIABLE
@@ -32,8 +31,9 @@ from ppwork.records import last_stacks
 from ppwork.records.clocks import host_of, whose_clock
 from ppwork.records.failure import failure_file, is_users
 from ppwork.records.flight import NCCL_DUMP_VARIABLE
+from ppwork.records.folder import new_run_dir
 from ppwork.records.pulse import Pulse
-from ppwork.records.run import QUEUE, SUMMARY_FILE, Run
+from ppwork.records.run import QUEUE, SUMMARY_FILE, Run, mesh_notes
 from ppwork.records.spans import Recorder, read_entries, span_file
 from ppwork.records.threads import written_down
 from ppwork.runtime import FollowerPlane, Groups, Hook, LeaderPlane, MeshPlane, PPControlPlane, Stage0Plane
@@ -49,7 +49,6 @@ from ppwork.stage import (
     StageContext,
     check_methods,
 )
-from ppwork.timeline.measures import mesh_notes
 from ppwork.worker import progress
 from ppwork.worker.clock_exchange import gather_clocks, settle_clocks
 from ppwork.worker.collectives import TPGroup

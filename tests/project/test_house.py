@@ -17,6 +17,11 @@ PACKAGE = ROOT / "ppwork"
 LIBRARY_FILES, LIBRARY_LINES = 30, 6450
 """What ``PPControlPlane`` may need, rooms' openings (``__init__``) beside it: a prototype takes it away, and
 its authors read it. There is room for some tens of lines; a commit that raises the limit says why."""
+RANK_FILES, RANK_LINES = 70, 13850
+"""What ``ppwork.ranks`` may need, which a prototype imports: every rank loads it when it starts."""
+RANK_ROOMS = {"protocol", "runtime", "records", "worker", "timeline"}
+"""``timeline`` is there for the summary that rank 0 writes; what starts ranks, draws or teaches is not."""
+GROUND = {"errors", "process", "version", "plan", "stage", "ranks"}
 TOP_PACKAGES, TOP_FILES = 13, 8
 """The eighth file is ``ranks``, the one place from which a prototype imports."""
 
@@ -37,9 +42,20 @@ def lines_of(module: str) -> int:
 
 
 def library_of(graph) -> set[str]:
-    needed = graph.find_upstream_modules("ppwork.runtime", as_package=True)
     own = {"ppwork.runtime", *graph.find_descendants("ppwork.runtime")}
-    return {module for module in needed | own if file_of(module).name != "__init__.py"}
+    return files(graph.find_upstream_modules("ppwork.runtime", as_package=True) | own)
+
+
+def rank_of(graph) -> set[str]:
+    return files(graph.find_upstream_modules("ppwork.ranks") | {"ppwork.ranks"})
+
+
+def files(modules: set[str]) -> set[str]:
+    return {module for module in modules if file_of(module).name != "__init__.py"}
+
+
+def rooms_of(modules: set[str]) -> set[str]:
+    return {module.split(".")[1] for module in modules}
 
 
 def test_top_level_is_few_enough_to_be_read_at_a_glance():
@@ -56,8 +72,23 @@ def test_library_that_a_prototype_takes_away_stays_small(graph):
     assert lines <= LIBRARY_LINES, lines
     # The count is of the right thing: it reaches the wire and the recorder, and no room above.
     assert {"ppwork.runtime.groups", "ppwork.protocol.wire", "ppwork.records.spans"} <= modules
-    rooms = {module.split(".")[1] for module in modules}
-    assert rooms <= {"protocol", "runtime", "records", "errors", "process", "version"}
+    assert rooms_of(modules) <= {"protocol", "runtime", "records", "errors", "process", "version"}
+
+
+def test_rank_of_a_prototype_loads_nothing_that_starts_ranks_draws_or_teaches(graph):
+    modules = rank_of(graph)
+    assert rooms_of(modules) <= RANK_ROOMS | GROUND, sorted(modules)
+    lines = sum(map(lines_of, modules))
+    assert len(modules) <= RANK_FILES, sorted(modules)
+    assert lines <= RANK_LINES, lines
+    assert {"ppwork.worker.own_job", "ppwork.worker.loops", "ppwork.records.folder"} <= modules
+    assert library_of(graph) <= modules
+
+
+def test_architecture_says_how_large_they_may_be():
+    page = " ".join((ROOT / "docs" / "architecture.md").read_text().split())
+    for files_at_most, lines_at_most in ((LIBRARY_FILES, LIBRARY_LINES), (RANK_FILES, RANK_LINES)):
+        assert f"at most {lines_at_most:,} lines in {files_at_most} files" in page
 
 
 def test_no_two_files_import_each_other_by_any_way(graph):
