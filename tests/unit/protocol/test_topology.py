@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppwork.protocol.topology import GROUP_ORDER, LEADER_RANK, STAGE0_RANK, Role, Topology
+from ppwork.protocol.topology import GROUP_ORDER, LEADER_RANK, STAGE0_RANK, Role, Topology, other_end
 
 
 @given(st.integers(1, 64))
@@ -24,6 +24,7 @@ def test_stage0_is_in_the_links_and_never_in_the_mesh(mesh_size):
         assert topology.ranks(group) == topology.mesh_ranks == tuple(range(1, mesh_size + 1))
     for group in ("down_pg", "up_pg"):
         assert topology.ranks(group) == (STAGE0_RANK, LEADER_RANK)
+        assert tuple(map(other_end, topology.ranks(group))) == topology.ranks(group)[::-1]
 
 
 def test_group_order_names_every_group_once():
