@@ -200,7 +200,7 @@ def follow(
     limit_s: float = LOOKED_S,
     view: Callable[[Job], View] = NoView,
 ) -> Run:
-    """Follow a job to its end, by the records in its folder; ``lab.live.attach`` has the words for it."""
+    """Follow a job to its end, by the records in its folder; ``lab.job.attach`` has the words for it."""
     tail, shown = SpanTail(span_file(job.run_dir, STAGE0_RANK)), view(job)
     until_s, asked_s, over_s, stopped = time.monotonic() + limit_s, 0.0, None, False
 

@@ -1,4 +1,4 @@
-"""The measures of a run, made of its entries; each formula lives in this file only (DESIGN section 6).
+"""The measures of a run, made of its entries; each formula lives in this file only.
 
 Each rank's clock is used alone: no measure needs two clocks to agree.
 """
@@ -87,7 +87,7 @@ def _idle_before(leader_entries: Iterable[Entry]) -> dict[int, float]:
 
 
 class Measures(msgspec.Struct, frozen=True):
-    """The measures of one run, means in milliseconds after warm-up; see DESIGN's words.
+    """The measures of one run, means in milliseconds after warm-up; GLOSSARY.md explains the words.
 
     ``stage0 = A + C`` (encode, preflight; decode and emit), ``stage1 = B`` (generator),
     ``period = (emit_k - emit_(k-depth)) / depth``, ``hidden = max(0, stage0 + stage1 - period)``,

@@ -17,7 +17,7 @@ def test_topology_has_one_stage0_one_leader_and_followers(mesh_size):
 
 @given(st.integers(1, 64))
 def test_stage0_is_in_the_links_and_never_in_the_mesh(mesh_size):
-    """DESIGN 2: stage 0 is outside the mesh; the links are 2-rank groups."""
+    """Stage 0 is outside the mesh; the links are 2-rank groups."""
     topology = Topology(mesh_size)
     assert topology.ranks("world_pg") == tuple(range(mesh_size + 1))
     for group in ("mesh_pg", "tp_pg"):
