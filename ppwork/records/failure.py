@@ -173,7 +173,7 @@ def first_cause(records: Sequence[FailureRecord], apart: Collection[int] = ()) -
     """Return the record that explains the others: causes before symptoms, then by time.
 
     Args:
-        records: Their times on one clock,
-        apart: but for these ranks, whose clock is not known; their records come after all others.
+        records: Failure records of a run, their times on one clock.
+        apart: Ranks whose clock is not known; their records come after all others.
     """
     return min(records, key=lambda record: (record.symptom, record.rank in apart, record.at_ns), default=None)

@@ -157,6 +157,22 @@ def test_every_dotted_name_in_a_docstring_is_there():
     assert missing == []
 
 
+def test_each_argument_is_described_by_itself():
+    """One sentence over two arguments is cut in two where a tool shows one of them."""
+    cut = []
+    for name, path in modules().items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            text = ast.get_docstring(node) if isinstance(node, ast.FunctionDef | ast.ClassDef) else None
+            for part in re.findall(r"^(?:Args|Attributes):\n((?:    .*\n?|\n)*)", text or "", re.MULTILINE):
+                each = re.findall(r"^    (\w+): ((?:.|\n(?!    \w+: ))*)", part, re.MULTILINE)
+                cut += [
+                    f"{name}: {argument}"
+                    for argument, said in each
+                    if not said.rstrip().endswith(".") or re.match("(and|but|or) ", said)
+                ]
+    assert cut == []
+
+
 def test_no_program_cites_a_paper_that_is_not_in_the_project():
     folders = [ROOT / name for name in ("ppwork", "tests", "benchmarks", "scripts")]
     cited = [
