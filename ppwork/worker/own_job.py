@@ -41,12 +41,11 @@ from ppwork.runtime.groups import join as join_groups
 from ppwork.runtime.seat import Seat, gather
 from ppwork.runtime.way_out import show_in_short
 from ppwork.stage import (
-    STAGE0_METHODS,
-    STAGE1_METHODS,
     Generator,
     NoTensorParallel,
     Stage0,
     StageContext,
+    StageKind,
     check_methods,
 )
 from ppwork.worker import progress
@@ -284,7 +283,7 @@ def run_stage0(plane: Stage0Plane, stage0: Stage0) -> dict[str, object]:
         PPWorkError: Whatever ends the run.
     """
     plan = _plan_of(plane)
-    check_methods(type(stage0), STAGE0_METHODS)
+    check_methods(type(stage0), StageKind.STAGE0)
     plane.watch = None  # the loop is ours: it records itself, step by step
     progress.leave(None)
     outputs = stage0_loop(plane, plan, stage0)
@@ -308,7 +307,7 @@ def run_mesh(plane: MeshPlane, generator: Generator, tally: Tally | None = None)
         PPWorkError: Whatever ends the run.
     """
     plan = _plan_of(plane)
-    check_methods(type(generator), STAGE1_METHODS)
+    check_methods(type(generator), StageKind.GENERATOR)
     tally = tally or Tally(plane.groups.rank, str(plane.role), plan.compare_collectives)
     if isinstance(plane.watch, OwnLoop):
         tally.shared, plane.watch = plane.watch.calls, None  # the loop is ours: it records and guards itself
