@@ -51,7 +51,7 @@ class FailureRecord(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
     """``file:line`` of the last frame outside ppwork and installed libraries: usually the user's own code."""
     between: tuple[int, ...] = ()
-    """Ranks that differ, of which none is known to be right; empty: the record is about this rank."""
+    """As of ``PPWorkError``; empty: the record is about this rank."""
     last_instants: dict[str, dict[str, Any]] = {}
     """The newest commitment point or instant of each lane."""
 
