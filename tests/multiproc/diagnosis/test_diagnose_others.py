@@ -130,12 +130,13 @@ def end_with_stacks(ranks: list[psutil.Process], logs: Path, stacks: Path) -> No
         said = [log.read_text() for log in logs.glob("*/attempt_0/*/stdout.log")]
         return [text[:6] for text in said] == ["joined"] * 3
 
-    sleeps = f'line {line_of("missing.py", "time.sleep").rpartition(":")[2]} '
+    sleeps = f"line {line_of('missing.py', 'time.sleep').rpartition(':')[2]} "
 
     def all_are_in_their_calls() -> bool:
         for rank in ranks:
             rank.send_signal(signal.SIGUSR1)
-        newest = [(stacks / str(rank)).read_text().rpartition("most recent call first")[2] for rank in range(3)]
+        texts = [(stacks / str(rank)).read_text() for rank in range(3)]
+        newest = [text.rpartition("most recent call first")[2] for text in texts]
         return all("in broadcast" in stack for stack in newest[:2]) and sleeps in newest[2]
 
     wait_for(all_have_joined, 2 * END_S)

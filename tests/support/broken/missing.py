@@ -5,6 +5,7 @@ import signal
 import sys
 import time
 from datetime import timedelta
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -12,7 +13,7 @@ import torch.distributed as dist
 dist.init_process_group("gloo")
 group = dist.new_group(timeout=timedelta(seconds=float(sys.argv[1])))
 if len(sys.argv) > 2:  # whoever ends it may ask where it is
-    stack = open(f"{sys.argv[2]}/{dist.get_rank()}", "w")
+    stack = (Path(sys.argv[2]) / str(dist.get_rank())).open("w")  # left open: the handler writes to it
     faulthandler.register(signal.SIGUSR1, file=stack, all_threads=False)
 sys.stdout.write("joined\n")
 sys.stdout.flush()
