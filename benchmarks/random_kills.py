@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S, FREEZE_S, STALL_S = 10.0, 2.0, 3.0
 GONE_S = 2.0
-"""From a kill until no rank is left; issue and DESIGN promise it."""
+"""From a kill until no rank is left; docs/reliability.md promises it."""
 TORCHRUN_END_S = 3.0
 """From the end of the last rank until torchrun has written its report and left."""
 NOTICE_S = 1.0

@@ -54,7 +54,7 @@ class PPWorkError(Exception):
     source = ""
     """``file:line`` of the user's that it is about, where the traceback leads to another one."""
     between: tuple[int, ...] = ()
-    """Ranks that differ, where nobody knows which is right: whoever noticed is no more to blame than they."""
+    """All ranks of a difference, those that agree with each other included: nobody knows which are right."""
 
     def __init__(self, what: str, *, where: Mapping[str, Any] | None = None, check_first: str = "") -> None:
         self.what = what

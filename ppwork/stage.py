@@ -239,9 +239,21 @@ class Generator(Protocol):
         """
 
 
-STAGE0_METHODS = ("encode", "decode")
-STAGE1_METHODS = ("step",)
-"""What a stage must have; ``context_frames``, ``finish``, ``reset_cache`` and ``recompute`` have defaults."""
+class StageKind(Enum):
+    """Which stage a class is.
+
+    Attributes:
+        required: Methods that it must have.
+        optional: Methods that have defaults.
+    """
+
+    STAGE0 = ("encode", "decode"), ("context_frames", "finish")
+    GENERATOR = ("step",), ("reset_cache", "recompute", "replicated")
+
+    def __init__(self, required: tuple[str, ...], optional: tuple[str, ...]) -> None:
+        self.required, self.optional = required, optional
+
+
 CALLED_WITH = {
     "encode": ("chunk_index",),
     "context_frames": ("chunk_index",),
@@ -255,18 +267,14 @@ CALLED_WITH = {
 """What each method is called with, by place."""
 OFFERED = {"decode": ("metadata", "result_metadata"), "step": ("metadata",)}
 """By name, where the method has such a parameter."""
-_OPTIONAL = {
-    STAGE0_METHODS: ("context_frames", "finish"),
-    STAGE1_METHODS: ("reset_cache", "recompute", "replicated"),
-}
 
 
-def load_stage(path: str, methods: tuple[str, ...], *, search: Path | None = None) -> type:
+def load_stage(path: str, kind: StageKind, *, search: Path | None = None) -> type:
     """Import ``module:Class`` and check that it has the contract's methods.
 
     Args:
         path: Import path, such as ``my_stages:Denoiser``.
-        methods: Names that must exist and be callable (``STAGE0_METHODS`` or ``STAGE1_METHODS``).
+        kind: Which stage it is to be.
         search: Folder put first on ``sys.path`` for a stage of one's own, so that a file beside the caller is
             found.
 
@@ -305,31 +313,31 @@ def load_stage(path: str, methods: tuple[str, ...], *, search: Path | None = Non
             f"The module {module_name!r} has no class {class_name!r}.",
             check_first=f"{meant(class_name, classes)}look at the names in {place}",
         )
-    missing = [name for name in methods if not callable(getattr(stage, name, None))]
+    missing = [name for name in kind.required if not callable(getattr(stage, name, None))]
     if missing:
         slip = next(filter(None, (_misspelt(stage, name) for name in missing)), None)
         hint = f"did you mean it by {slip!r}? " if slip else ""
         raise PlanError(
             f"The stage {path!r} lacks the contract's methods {', '.join(missing)}.",
-            check_first=f"{hint}a stage needs {', '.join(methods)}; `ppwork new` writes an example",
+            check_first=f"{hint}a stage needs {', '.join(kind.required)}; `ppwork new` writes an example",
         )
     _check_constructor(path, stage)
-    check_methods(stage, methods)
+    check_methods(stage, kind)
     return stage
 
 
-def check_methods(stage: type, methods: tuple[str, ...]) -> None:
+def check_methods(stage: type, kind: StageKind) -> None:
     """Refuse a stage with a method that cannot be called as the runtime will, by its signature or its name.
 
     Args:
         stage: Its class.
-        methods: ``STAGE0_METHODS`` or ``STAGE1_METHODS``; those that have defaults are looked at, too.
+        kind: Which stage it is; methods that have defaults are looked at, too.
 
     Raises:
         PlanError: Names the method, with file and line; also one that would never be called, as its name is
             that of an optional one but for a slip.
     """
-    for name in (*methods, *_OPTIONAL.get(methods, ())):
+    for name in kind.required + kind.optional:
         method = inspect.getattr_static(stage, name, None)
         if method is None and (slip := _misspelt(stage, name)):
             code = inspect.getattr_static(stage, slip).__code__

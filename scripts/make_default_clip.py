@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from ppwork.workloads.clip import probe, read_frames, write_video
+from ppwork.workloads.clip import VideoWriter, probe, read_frames
 from ppwork.workloads.spec import default_clip
 
 WIDTH, HEIGHT = 320, 180
@@ -18,8 +18,9 @@ def main(original: str) -> None:
     """Scale the clip and write it into the package."""
     info = probe(original)
     target = default_clip()
-    frames = read_frames(original, WIDTH, HEIGHT, 0, info.frames)
-    write_video(target, frames, info.fps, crf=CRF)
+    with VideoWriter(target, WIDTH, HEIGHT, info.fps, crf=CRF) as writer:
+        for frame in read_frames(original, WIDTH, HEIGHT, 0, info.frames):
+            writer.write(frame)
     print(f"{target.name}: {probe(target)}, {target.stat().st_size / 1e6:.2f} MB")
 
 

@@ -132,7 +132,7 @@ MUTATIONS = (
     ),
     Mutation(
         "calls-are-counted", "F12", "ppwork/worker/role.py",
-        "kind if on_stage0 else counted(kind, tally)", "kind",
+        "stage if on_stage0 else counted(stage, tally)", "stage",
         (f"{GUARDS}::test_a_generator_call_too_many_is_caught_on_its_rank_before_its_first_collective",),
     ),
     Mutation(

@@ -11,11 +11,11 @@ import typer
 from ppwork.cli.options import halves_of, path_of
 from ppwork.cli.output import out, write_files, write_json, write_text
 from ppwork.errors import PlanError, visible
-from ppwork.launcher.checks import new_run_dir
 from ppwork.pictures.tables import Table
 from ppwork.pictures.timelines import timeline_files
 from ppwork.plan import SYNTHETIC_CHUNKS, Plan, synthetic
 from ppwork.protocol.topology import LEADER_RANK
+from ppwork.records.folder import new_run_dir
 from ppwork.records.run import Run
 from ppwork.timeline.chunks import emissions
 from ppwork.timeline.costs import Costs, Hop

@@ -60,9 +60,8 @@ from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.failure import FailureRecord, first_cause, is_users
 from ppwork.records.flight import differences
 from ppwork.records.pulse import nothing_to_encode
-from ppwork.records.run import EMPTY, NO_CHUNK, NOTHING_RESET, TORCHRUN_LOG, FinishedProgram
+from ppwork.records.run import EMPTY, NO_CHUNK, NOTHING_RESET, TORCHRUN_LOG, FinishedProgram, chunks_noted
 from ppwork.records.spans import Instant
-from ppwork.timeline.measures import chunks_noted
 
 HANGS = ("PeerTimeoutError", "PeerFrozenError", "StuckError", "PastLimit")
 """Failures after which it matters who waited for whom, and that all ranks were still before."""

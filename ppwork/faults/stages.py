@@ -72,7 +72,7 @@ STAGES = (
                 injected="one element of a received tensor changes before the generator",
                 on="follower",
                 plan={"digests": True},
-                expect=replace(MESH_REFUSES, where=ALL_IDS, said=("not the leader's on all mesh ranks",)),
+                expect=replace(MESH_REFUSES, where=ALL_IDS, said=("differed on the mesh",)),
             ),
             Case(
                 name="weights",

@@ -48,7 +48,7 @@ def attach(
         return view_of(JobProgress(found), live=live)
 
     run = follow(find(job), check=check, progress=progress, limit_s=limit_s, view=view)
-    return Run(run.run_dir, run.exit_code, run.failure)
+    return Run.of(run)
 
 
 class JobProgress(RunProgress):

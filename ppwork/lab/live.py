@@ -29,7 +29,7 @@ from ppwork.launcher.launch import launch as launch_plan
 from ppwork.launcher.nodes.places import Places
 from ppwork.launcher.script import LIMIT_S, ScriptRun
 from ppwork.launcher.script import launch_script as launch_program
-from ppwork.launcher.view import NoView, StopAsked, View
+from ppwork.launcher.view import QUIET_VARIABLE, NoView, StopAsked, View
 from ppwork.pictures.lanes import moving_lanes
 from ppwork.pictures.programs import program
 from ppwork.pictures.style import STATE_COLOURS
@@ -39,7 +39,6 @@ from ppwork.plan import Plan
 from ppwork.records import run as records
 from ppwork.records.run import rows_of
 
-QUIET_VARIABLE = "PPWORK_NONINTERACTIVE"
 EVERY_S = 0.25
 """A rank's pulse is as coarse."""
 
@@ -168,7 +167,7 @@ def launch(
             on=on,
             queued=queue.say,
         )
-    return Run(run.run_dir, run.exit_code, run.failure)
+    return Run.of(run)
 
 
 def launch_script(

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 class Run(records.Run):
     """One finished run of a plan and what a notebook asks of it; ``pp.launch`` and ``pp.open`` return it."""
 
+    @classmethod
+    def of(cls, run: records.Run) -> Run:
+        """Return a finished run as a notebook has it."""
+        return cls(run.run_dir, run.exit_code, run.failure)
+
     def timeline(
         self,
         compare: records.Run | Path | str | None = None,

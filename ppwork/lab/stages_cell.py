@@ -18,7 +18,7 @@ from typing import Any
 
 from ppwork.errors import PlanError, listed
 from ppwork.lab.magic import LineParser, give, identifier, write_cell
-from ppwork.stage import STAGE0_METHODS, STAGE1_METHODS
+from ppwork.stage import StageKind
 
 USAGE = "%%stages [NAME.py] [--stage0 CLASS] [--stage1 CLASS] [--as NAME]"
 OF_A_MODULE = {"__file__", "__name__", "__doc__", "__annotations__", "__builtins__"}
@@ -41,15 +41,16 @@ def stages(line: str, cell: str) -> None:
     _check_name(options.file)
     tree = _module_of(cell, options.file)
     _check_names_used(cell, tree, options.file)
+    required = {"stage0": StageKind.STAGE0.required, "stage1": StageKind.GENERATOR.required}
     found = {
         kind: f"{options.file.stem}:{name}"
-        for kind, methods in (("stage0", STAGE0_METHODS), ("stage1", STAGE1_METHODS))
+        for kind, methods in required.items()
         if (name := _chosen(tree, kind, methods, getattr(options, kind))) is not None
     }
     if not found:
         raise PlanError(
             "The cell has no stage.",
-            check_first=f"a class with {listed(STAGE0_METHODS)} is a stage 0, one with step a stage 1",
+            check_first=f"a class with {listed(required['stage0'])} is a stage 0, one with step a stage 1",
         )
     write_cell(options.file, cell)
     give(options.name, found)

@@ -21,7 +21,7 @@ import msgspec
 
 from ppwork.diagnosis.runs import diagnose
 from ppwork.errors import NotOverError, PlanError, PPWorkError, RunFailed, UnavailableError
-from ppwork.launcher.checks import new_run_dir, resolve
+from ppwork.launcher.checks import resolve
 from ppwork.launcher.launch import DEFAULT_LIMIT_S, Progress, launch
 from ppwork.launcher.nodes.places import Options, Places, Slurm
 from ppwork.launcher.slurm import ASK_S, GOING, PENDING, NoAnswer, ask, state_of
@@ -30,6 +30,7 @@ from ppwork.plan import Plan
 from ppwork.process import STOPPED
 from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.files import read_json, write_whole
+from ppwork.records.folder import new_run_dir
 from ppwork.records.run import END_FILE, LaunchEnd, Run
 from ppwork.records.spans import span_file
 from ppwork.records.tail import SpanTail, last_lines
@@ -202,7 +203,7 @@ def follow(
     limit_s: float = LOOKED_S,
     view: Callable[[Job], View] = NoView,
 ) -> Run:
-    """Follow a job to its end, by the records in its folder; ``lab.live.attach`` has the words for it."""
+    """Follow a job to its end, by the records in its folder; ``lab.job.attach`` has the words for it."""
     tail, shown = SpanTail(span_file(job.run_dir, STAGE0_RANK)), view(job)
     until_s, asked_s, over_s, stopped = time.monotonic() + limit_s, 0.0, None, False
 

@@ -19,7 +19,7 @@ import msgspec
 from ppwork.diagnosis.report import death
 from ppwork.diagnosis.runs import diagnose
 from ppwork.errors import RecordError, RunFailed, listed
-from ppwork.launcher.checks import free_mb, resolve, run_folder
+from ppwork.launcher.checks import resolve
 from ppwork.launcher.nodes.gather import MOST_WHOLE
 from ppwork.launcher.nodes.muster import Muster
 from ppwork.launcher.nodes.node import FOLDER
@@ -30,6 +30,7 @@ from ppwork.launcher.view import NoView, Queued, StopAsked, View
 from ppwork.plan import Plan
 from ppwork.process import PAST_LIMIT, STOPPED, TORCHRUN_STOPPED
 from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK
+from ppwork.records.folder import free_mb, run_folder
 from ppwork.records.hosts import HostsRecord
 from ppwork.records.run import (
     OUTPUTS_FILE,
@@ -38,12 +39,13 @@ from ppwork.records.run import (
     VERIFY_FILE,
     LaunchEnd,
     Run,
+    mesh_notes,
     queues_of,
 )
 from ppwork.records.spans import CHECK, READ, TORCHRUN, Entry, Span, span_file
 from ppwork.records.tail import SpanTail, last_lines
 from ppwork.timeline.chunks import aligned
-from ppwork.timeline.measures import mean_mesh_idle_ms, mesh_notes
+from ppwork.timeline.measures import mean_mesh_idle_ms
 from ppwork.timeline.streams import hidden, streams
 
 DEFAULT_LIMIT_S = 3600.0

@@ -24,7 +24,6 @@ from ppwork.diagnosis.jobs import diagnose_job
 from ppwork.diagnosis.logs import read_job
 from ppwork.diagnosis.standing import Standing, standing
 from ppwork.errors import PlanError, RunFailed, UnreadableError
-from ppwork.launcher.checks import run_folder
 from ppwork.launcher.nodes import wire
 from ppwork.launcher.nodes.muster import Muster
 from ppwork.launcher.nodes.node import FOLDER, LOGS
@@ -34,6 +33,7 @@ from ppwork.launcher.torchrun import torchrun
 from ppwork.launcher.view import NoView, Queued, StopAsked, View
 from ppwork.process import HOST_LOST, PAST_LIMIT, STOPPED
 from ppwork.records.calls import read_calls
+from ppwork.records.folder import run_folder
 from ppwork.records.hosts import HostsRecord, host_logs
 from ppwork.records.run import TORCHRUN_LOG, FinishedProgram
 from ppwork.timeline.meetings import Meetings

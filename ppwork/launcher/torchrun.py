@@ -89,10 +89,10 @@ class Meeting:
     Attributes:
         hosts: Number of torchruns.
         host: This one's.
-        address: Of the first one's store,
-        port: and its port.
-        own: Address of this host in the ranks' network,
-        interface: and its interface.
+        address: Address of the store, which is on the first host.
+        port: TCP port of the store.
+        own: Address of this host in the ranks' network.
+        interface: Network interface of this host that has the address ``own``.
         run_id: One for all of them.
         start_s: Seconds for all to come.
         secret: The run's: ranks prove themselves by it. They find it in a file that only this user can read.

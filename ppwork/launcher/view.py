@@ -7,6 +7,8 @@ from typing import Protocol
 
 Queued = Callable[[str], None]
 """Takes what a queue says of a run that waits for its hosts; may raise ``StopAsked``."""
+QUIET_VARIABLE = "PPWORK_NONINTERACTIVE"
+"""Set: a notebook shows no run while it goes."""
 
 
 class StopAsked(Exception):

@@ -14,7 +14,7 @@ from typing import Any
 from ppwork.errors import LocalProtocolError, PPWorkError, RemoteProtocolError, named_chunks
 from ppwork.protocol.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPResult
 from ppwork.protocol.states import TRANSITIONS, Event, State
-from ppwork.protocol.topology import Role
+from ppwork.protocol.topology import LEADER_RANK, Role
 
 COMMITMENT_POINTS = ("envelope.send", "mesh.broadcast", "result.send")
 """From each of these on a peer blocks until the rest has come. The runtime calls its hook just before."""
@@ -222,7 +222,7 @@ class Session:
             self.state = State.ERROR
             raise RemoteProtocolError(
                 problem,
-                where=self._where(peer=1, **result.ids.where()),
+                where=self._where(peer=LEADER_RANK, **result.ids.where()),
                 check_first="the leader's log around this call_id",
             )
         self._pop(remote=True)
@@ -268,7 +268,7 @@ class Session:
             self.state = self._after_illegal()
             raise RemoteProtocolError(
                 f"{answer.action.name} {answer.ids} came in place of the acknowledgement of SHUTDOWN.",
-                where=self._where(peer=1, **answer.ids.where()),
+                where=self._where(peer=LEADER_RANK, **answer.ids.where()),
                 check_first="the leader's log around this call_id",
             )
         self.move(Event.ACKNOWLEDGED, remote=answer is not None)

@@ -28,6 +28,11 @@ GROUP_ORDER = ("mesh_pg", "tp_pg", "down_pg", "up_pg")
 """The groups besides ``world_pg``, in the one order in which every rank creates them (rule R6)."""
 
 
+def other_end(rank: int) -> int:
+    """Return who is at the other end of ``down_pg`` and ``up_pg``, seen from rank 0 or from the leader."""
+    return LEADER_RANK if rank == STAGE0_RANK else STAGE0_RANK
+
+
 @dataclass(frozen=True)
 class Topology:
     """Rank 0 in front of a mesh of ``mesh_size`` ranks.

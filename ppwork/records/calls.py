@@ -207,11 +207,6 @@ class CallWriter:
         self._lock = threading.Lock()
         self._closed = False
 
-    @property
-    def closed(self) -> bool:
-        """Whether nothing is written any more."""
-        return self._closed
-
     def write(self, line: Begun | Ended | Dropped | OnDevice | Left) -> None:
         """Write a line to the beginning, or to the end if that is full."""
         data = self._encode(line) + b"\n"

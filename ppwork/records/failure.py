@@ -51,7 +51,7 @@ class FailureRecord(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
     """``file:line`` of the last frame outside ppwork and installed libraries: usually the user's own code."""
     between: tuple[int, ...] = ()
-    """Ranks that differ, of which none is known to be right; empty: the record is about this rank."""
+    """As of ``PPWorkError``; empty: the record is about this rank."""
     last_instants: dict[str, dict[str, Any]] = {}
     """The newest commitment point or instant of each lane."""
 
@@ -173,7 +173,7 @@ def first_cause(records: Sequence[FailureRecord], apart: Collection[int] = ()) -
     """Return the record that explains the others: causes before symptoms, then by time.
 
     Args:
-        records: Their times on one clock,
-        apart: but for these ranks, whose clock is not known; their records come after all others.
+        records: Failure records of a run, their times on one clock.
+        apart: Ranks whose clock is not known; their records come after all others.
     """
     return min(records, key=lambda record: (record.symptom, record.rank in apart, record.at_ns), default=None)

@@ -16,7 +16,7 @@ MAX_BYTES = 64 << 20
 
 
 def temporary(path: Path) -> Path:
-    """Return a hidden name beside a file that nobody can have guessed, and put a link there."""
+    """Return a hidden name beside ``path``; nobody can guess it, and so nobody has put a link there."""
     return path.with_name(f".{path.name}.{secrets.randbits(64)}")
 
 

@@ -113,12 +113,6 @@ def flight_file(run_dir: Path, rank: int) -> Path:
     return Path(run_dir) / f"flight-rank{rank}.json"
 
 
-def read_flights(run_dir: Path, world_size: int) -> dict[int, Flight]:
-    """Read the flight records of all ranks; one that left none, or whose file does not read, is not in it."""
-    flights = {rank: read_flight(run_dir, rank) for rank in range(world_size)}
-    return {rank: flight for rank, flight in flights.items() if flight is not None}
-
-
 def read_flight(run_dir: Path, rank: int) -> Flight | None:
     """Read the flight record of a rank; ``None`` if it left none, or if it does not read."""
     return read_json(flight_file(run_dir, rank), Flight)

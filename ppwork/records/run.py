@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -21,7 +21,7 @@ from ppwork.errors import PlanError, RecordError, RunFailed, UnreadableError, na
 from ppwork.plan import Plan
 from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.files import read_json, write_whole
-from ppwork.records.spans import Entry, Instant, Span, read_entries
+from ppwork.records.spans import RESULTS_DIFFER, Entry, Instant, Span, read_entries
 from ppwork.records.threads import dead_threads
 
 if TYPE_CHECKING:
@@ -270,6 +270,19 @@ def odd_results(summary: Mapping[str, object]) -> list[int]:
 def useless_cuts(summary: Mapping[str, object]) -> list[int]:
     """Return the chunks of which a summary says that they came with a cut at which nothing was reset."""
     return _chunks_in(summary, NOTHING_RESET)
+
+
+def chunks_noted(entries_by_rank: Mapping[int, Sequence[Entry]], name: str) -> list[int]:
+    """Return the chunks of which a rank wrote an entry of this name, such as ``RESULTS_DIFFER``."""
+    every = (entry for entries in entries_by_rank.values() for entry in entries)
+    return sorted({entry.chunk_index for entry in every if entry.name == name})
+
+
+def mesh_notes(entries_by_rank: Mapping[int, Sequence[Entry]]) -> dict[str, list[int]]:
+    """Return by key of a summary the chunks of which mesh ranks noted something; nothing of those without."""
+    names = {ODD_RESULTS: RESULTS_DIFFER, NOTHING_RESET: NOTHING_RESET}
+    noted = {key: chunks_noted(entries_by_rank, name) for key, name in names.items()}
+    return {key: chunks for key, chunks in noted.items() if chunks}
 
 
 def _chunks_in(summary: Mapping[str, object], key: str) -> list[int]:

@@ -3,7 +3,7 @@
 ``PPControlPlane.join(plan)`` returns a ``Stage0Plane``, which sends chunks and receives results, or a
 ``MeshPlane``: the leader's receives chunks and sends results, a follower's receives. Behind each call stand
 the session's rules, preflight, the lanes and the commitment points. With ``protocol``, ``records.spans`` and
-the ground this room is the whole library that a prototype takes away.
+the ground this room is all that ``PPControlPlane`` needs.
 
 May import: ``protocol``, ``records``, ``errors``, ``process``.
 """

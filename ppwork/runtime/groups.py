@@ -40,7 +40,7 @@ from ppwork.protocol.backend_errors import naming_peers
 from ppwork.protocol.bounds import bring_up_timeout_s
 from ppwork.protocol.parity import check_parity, decode_facts, encode_facts, facts_of
 from ppwork.protocol.plan import SECRET_VARIABLE, PipelinePlan
-from ppwork.protocol.topology import GROUP_ORDER, LEADER_GROUP_RANK, LEADER_RANK, Role, Topology
+from ppwork.protocol.topology import GROUP_ORDER, LEADER_GROUP_RANK, LEADER_RANK, Role, Topology, other_end
 from ppwork.runtime import nccl
 from ppwork.runtime.seat import Seat, gather, open_store
 
@@ -408,12 +408,13 @@ def warm_up(groups: Groups, secret: bytes) -> None:
         for name, sender in (("down_pg", 0), ("up_pg", LEADER_RANK)):
             if groups.rank not in groups.topology.ranks(name):
                 continue
-            with naming_peers("warm-up", rank=groups.rank, group=name, peer=1 - groups.rank):
+            peer = other_end(groups.rank)  # also its rank in the group
+            with naming_peers("warm-up", rank=groups.rank, group=name, peer=peer):
                 if groups.rank == sender:
-                    dist.send(of(name, sender), group=groups[name], group_dst=1 - groups.rank)
+                    dist.send(of(name, sender), group=groups[name], group_dst=peer)
                 else:
                     received = torch.zeros_like(of(name, sender))
-                    dist.recv(received, group=groups[name], group_src=1 - groups.rank)
+                    dist.recv(received, group=groups[name], group_src=peer)
                     _prove(groups, name, received, of(name, sender), peer=sender)
         if groups.role is not Role.STAGE0 and groups.topology.mesh_size > 1:
             with naming_peers("warm-up", rank=groups.rank, group="mesh_pg"):

@@ -27,7 +27,7 @@ from ppwork.protocol.backend_errors import raise_named
 from ppwork.protocol.envelope import PPAction
 from ppwork.protocol.header import NO_SCHEMA, Header
 from ppwork.protocol.plan import PipelinePlan
-from ppwork.protocol.topology import LEADER_GROUP_RANK
+from ppwork.protocol.topology import LEADER_GROUP_RANK, other_end
 from ppwork.protocol.wire import Decoder, Layout
 from ppwork.runtime.groups import Groups
 from ppwork.runtime.messages import (
@@ -72,7 +72,7 @@ class _P2PLink(Link):
     """One end of ``down_pg`` or ``up_pg``."""
 
     def __init__(self, groups: Groups, name: str) -> None:
-        self._peer = 1 - groups.rank
+        self._peer = other_end(groups.rank)
         super().__init__(groups, name, self._peer)
 
     def issue(self, raw: torch.Tensor) -> None:

@@ -19,7 +19,7 @@ from ppwork.protocol.backend_errors import SILENT_PEER_CHECK
 from ppwork.protocol.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPResult
 from ppwork.protocol.notices import notice_of
 from ppwork.protocol.plan import PipelinePlan
-from ppwork.protocol.topology import Role
+from ppwork.protocol.topology import LEADER_RANK, Role
 from ppwork.runtime.groups import Groups
 from ppwork.runtime.lanes import LaneStatistics, WatchedQueue, give_way, result_of, tokens
 from ppwork.runtime.lent import Lent, copies
@@ -172,7 +172,7 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         self._send(PPEnvelope(PPAction.SHUTDOWN, self.session.next_ids(PPAction.SHUTDOWN)))
         self.session.acknowledged(self._take_answer())
         for sent in self._sends:
-            result_of(sent, self._patience_s, what="send", group="down_pg", peer=1)
+            result_of(sent, self._patience_s, what="send", group="down_pg", peer=LEADER_RANK)
 
     @property
     def at(self) -> Ids:
@@ -267,7 +267,7 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
             except queue.Empty:
                 raise PeerTimeoutError(
                     f"No answer to call {self.at.call_id} came within {self._patience_s:g} s.",
-                    where={"group": "up_pg", "peer": 1, **self.at.where()},
+                    where={"group": "up_pg", "peer": LEADER_RANK, **self.at.where()},
                     check_first=SILENT_PEER_CHECK,
                 ) from None
             if news is not None:

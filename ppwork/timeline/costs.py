@@ -201,7 +201,7 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def law_period_ms(stage0_ms: float, stage1_ms: float, transport_ms: float, depth: int) -> float:
-    """Return the period that a pipeline of this depth settles to (DESIGN section 6).
+    """Return the period that a pipeline of this depth settles to (GLOSSARY.md, law of the period).
 
     Neither side can be faster than its own work, and a chunk that needs ``stage0 + stage1 + transport``
     from its encode to its emission leaves room for ``depth`` of its kind in that time, not more.

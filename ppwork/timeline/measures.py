@@ -1,4 +1,4 @@
-"""The measures of a run, made of its entries; each formula lives in this file only (DESIGN section 6).
+"""The measures of a run, made of its entries; each formula lives in this file only.
 
 Each rank's clock is used alone: no measure needs two clocks to agree.
 """
@@ -13,8 +13,7 @@ from itertools import pairwise
 import msgspec
 
 from ppwork.protocol.topology import STAGE0_RANK
-from ppwork.records.run import NOTHING_RESET, ODD_RESULTS
-from ppwork.records.spans import FIGURES, RESULTS_DIFFER, SOURCE_MS, STAGE1_MS, Entry, Instant
+from ppwork.records.spans import FIGURES, SOURCE_MS, STAGE1_MS, Entry, Instant
 from ppwork.timeline.chunks import STAGE0_SPANS, chunk_durations, emissions, steps_of
 
 FLOOR_MS = 1.0
@@ -46,19 +45,6 @@ def metrics_of(stage0_entries: Iterable[Entry]) -> dict[str, float]:
 def dropped_chunks(stage0_entries: Iterable[Entry]) -> list[int]:
     """Return the chunks whose results a flush made stale: received at rank 0 and dropped (rule R3)."""
     return sorted(e.chunk_index for e in stage0_entries if isinstance(e, Instant) and e.name == "drop")
-
-
-def chunks_noted(entries_by_rank: Mapping[int, Sequence[Entry]], name: str) -> list[int]:
-    """Return the chunks of which a rank wrote an entry of this name, such as ``RESULTS_DIFFER``."""
-    every = (entry for entries in entries_by_rank.values() for entry in entries)
-    return sorted({entry.chunk_index for entry in every if entry.name == name})
-
-
-def mesh_notes(entries_by_rank: Mapping[int, Sequence[Entry]]) -> dict[str, list[int]]:
-    """Return by key of a summary the chunks of which mesh ranks noted something; nothing of those without."""
-    names = {ODD_RESULTS: RESULTS_DIFFER, NOTHING_RESET: NOTHING_RESET}
-    noted = {key: chunks_noted(entries_by_rank, name) for key, name in names.items()}
-    return {key: chunks for key, chunks in noted.items() if chunks}
 
 
 def flushes(entries_by_rank: Mapping[int, Sequence[Entry]]) -> dict[int, int]:
@@ -101,7 +87,7 @@ def _idle_before(leader_entries: Iterable[Entry]) -> dict[int, float]:
 
 
 class Measures(msgspec.Struct, frozen=True):
-    """The measures of one run, means in milliseconds after warm-up; see DESIGN's words.
+    """The measures of one run, means in milliseconds after warm-up; GLOSSARY.md explains the words.
 
     ``stage0 = A + C`` (encode, preflight; decode and emit), ``stage1 = B`` (generator),
     ``period = (emit_k - emit_(k-depth)) / depth``, ``hidden = max(0, stage0 + stage1 - period)``,

@@ -45,11 +45,6 @@ class Transfer:
         """Milliseconds that it waited for its peers, at least."""
         return (self.moves_ns - self.span.start_ns) / 1e6
 
-    @property
-    def moves_ms(self) -> float:
-        """Milliseconds that it moved, at most."""
-        return (self.span.end_ns - self.moves_ns) / 1e6
-
 
 @dataclass(frozen=True)
 class Edge:

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from ppwork.errors import PlanError
-from ppwork.stage import STAGE0_METHODS, STAGE1_METHODS, load_stage
+from ppwork.stage import StageKind, load_stage
 
 REFUSED = 2
 """Exit code where the stages are not what they should be; standard output says why."""
@@ -19,9 +19,9 @@ def main(stage0: str, stage1: str) -> int:
     """Print what is wrong with two stages, or the names of their files, as JSON; return the exit code."""
     answer = os.dup(1)
     os.dup2(2, 1)  # what the modules themselves print is no answer
-    contracts = ((stage0, STAGE0_METHODS), (stage1, STAGE1_METHODS))
+    contracts = ((stage0, StageKind.STAGE0), (stage1, StageKind.GENERATOR))
     try:
-        stages = [load_stage(path, methods, search=Path.cwd()) for path, methods in contracts]
+        stages = [load_stage(path, kind, search=Path.cwd()) for path, kind in contracts]
     except PlanError as error:
         os.write(answer, msgspec.json.encode((error.what, error.check_first)))
         return REFUSED

@@ -185,7 +185,7 @@ def counting(groups: Groups, tally: Tally, envelope: PPEnvelope) -> Iterator[Chu
 def seeing(groups: Groups, tally: Tally | None) -> TorchDispatchMode:
     """Return a context in which each collective of this thread is checked before the backend is called.
 
-    Also functional ones, which DTensor and compiled code call and ``only_group`` does not see. It costs some
+    Also functional ones, which DTensor and compiled code call and ``OnlyGroup`` does not see. It costs some
     10 us for every operation of torch, so it is for the first chunks.
 
     Args:

@@ -170,7 +170,7 @@ def tell_apart(
 
 
 def _compare(groups: Groups, ids: Ids, what: str, tensors: Mapping[str, torch.Tensor], check: str) -> None:
-    """Compare tensors over the mesh, where the leader is right.
+    """Compare tensors over the mesh, of which no rank is known to hold the right ones.
 
     Raises:
         LocalProtocolError: A rank holds other ones; names it and them (every mesh rank, with the same text).
@@ -179,7 +179,7 @@ def _compare(groups: Groups, ids: Ids, what: str, tensors: Mapping[str, torch.Te
     """
     if differences := _differences(groups, tensors):
         error = LocalProtocolError(
-            f"The {what} of a chunk was not the leader's on all mesh ranks: {'; '.join(differences)}.",
+            f"The {what} of a chunk differed on the mesh: {'; '.join(differences)}.",
             where={"rank": groups.rank, "role": str(groups.role), "group": "tp_pg", **ids.where()},
             check_first=check,
         )
@@ -203,10 +203,10 @@ def _differences(groups: Groups, tensors: Mapping[str, torch.Tensor]) -> list[st
     counts = [WHOLE.unpack(raw)[0] for raw in whole]
     if len(set(counts)) > 1:
         return [f"the mesh ranks had {counts} tensors"]
-    return different_inputs(list(tensors), exchange(groups, sums), groups.topology.mesh_ranks)
+    return differing_tensors(list(tensors), exchange(groups, sums), groups.topology.mesh_ranks)
 
 
-def different_inputs(names: Sequence[str], sums: Sequence[bytes], ranks: Sequence[int]) -> list[str]:
+def differing_tensors(names: Sequence[str], sums: Sequence[bytes], ranks: Sequence[int]) -> list[str]:
     """Say which ranks hold different tensors, tensor by tensor: none of them is known to be right.
 
     Args:

@@ -23,7 +23,6 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 
 from ppwork.errors import LocalProtocolError, ParityError, PlanError, PPWorkError, message_of
-from ppwork.launcher.checks import new_run_dir
 from ppwork.plan import Plan
 from ppwork.process import SECONDARY
 from ppwork.protocol.parity import THREADS_VARIABLE
@@ -32,8 +31,9 @@ from ppwork.records import last_stacks
 from ppwork.records.clocks import host_of, whose_clock
 from ppwork.records.failure import failure_file, is_users
 from ppwork.records.flight import NCCL_DUMP_VARIABLE
+from ppwork.records.folder import new_run_dir
 from ppwork.records.pulse import Pulse, pulse_file
-from ppwork.records.run import QUEUE, SUMMARY_FILE, Run
+from ppwork.records.run import QUEUE, SUMMARY_FILE, Run, mesh_notes
 from ppwork.records.spans import Recorder, read_entries, span_file
 from ppwork.records.threads import written_down
 from ppwork.runtime import FollowerPlane, Groups, Hook, LeaderPlane, MeshPlane, PPControlPlane, Stage0Plane
@@ -41,15 +41,13 @@ from ppwork.runtime.groups import join as join_groups
 from ppwork.runtime.seat import Seat, gather
 from ppwork.runtime.way_out import show_in_short
 from ppwork.stage import (
-    STAGE0_METHODS,
-    STAGE1_METHODS,
     Generator,
     NoTensorParallel,
     Stage0,
     StageContext,
+    StageKind,
     check_methods,
 )
-from ppwork.timeline.measures import mesh_notes
 from ppwork.worker import progress
 from ppwork.worker.clock_exchange import gather_clocks, settle_clocks
 from ppwork.worker.collectives import TPGroup
@@ -340,7 +338,7 @@ def run_stage0(plane: Stage0Plane, stage0: Stage0) -> dict[str, object]:
         PPWorkError: Whatever ends the run.
     """
     plan = _plan_of(plane)
-    check_methods(type(stage0), STAGE0_METHODS)
+    check_methods(type(stage0), StageKind.STAGE0)
     plane.watch = None  # the loop is ours: it records itself, step by step
     progress.leave(None)
     outputs = stage0_loop(plane, plan, stage0)
@@ -364,7 +362,7 @@ def run_mesh(plane: MeshPlane, generator: Generator, tally: Tally | None = None)
         PPWorkError: Whatever ends the run.
     """
     plan = _plan_of(plane)
-    check_methods(type(generator), STAGE1_METHODS)
+    check_methods(type(generator), StageKind.GENERATOR)
     tally = tally or Tally(plane.groups.rank, str(plane.role), plan.compare_collectives)
     if isinstance(plane.watch, OwnLoop):
         tally.shared, plane.watch = plane.watch.calls, None  # the loop is ours: it records and guards itself

@@ -26,7 +26,7 @@ from ppwork.records.run import OUTPUTS_FILE, VERIFY_FILE
 from ppwork.records.spans import read_entries
 from ppwork.runtime.groups import pick_device
 from ppwork.runtime.tensors import dtype_name
-from ppwork.stage import STAGE0_METHODS, STAGE1_METHODS, NoTensorParallel, Pause, StageContext, load_stage
+from ppwork.stage import NoTensorParallel, Pause, StageContext, StageKind, load_stage
 from ppwork.timeline.measures import dropped_chunks
 from ppwork.worker.loops import (
     decode_chunk,
@@ -91,8 +91,8 @@ def compare(
     # One process does the work of all ranks, one after the other.
     stall_s = Bounds.of(plan).stall_s * plan.world_size
     faulthandler.dump_traceback_later(stall_s, exit=True)
-    stage0 = _load(plan.stage0, STAGE0_METHODS, context)
-    generator = _load(plan.stage1, STAGE1_METHODS, context)
+    stage0 = _load(plan.stage0, StageKind.STAGE0, context)
+    generator = _load(plan.stage1, StageKind.GENERATOR, context)
     worst, index, verified, dtype = 0.0, 0, 0, ""
     first: int | None = None
     # A source without a number is asked once more than it had chunks: it should say that it has ended.
@@ -127,10 +127,10 @@ def compare(
     return {"max_abs_diff": worst, "verified_chunks": verified, "first_different": first, "dtype": dtype}
 
 
-def _load(path: str, methods: tuple[str, ...], context: StageContext) -> Any:  # noqa: ANN401  user code
-    kind = load_stage(path, methods, search=Path.cwd())
-    with without_autograd(kind, CONSTRUCTOR):
-        return kind(context)
+def _load(path: str, kind: StageKind, context: StageContext) -> Any:  # noqa: ANN401  user code
+    stage = load_stage(path, kind, search=Path.cwd())
+    with without_autograd(stage, CONSTRUCTOR):
+        return stage(context)
 
 
 def difference(a: torch.Tensor, b: torch.Tensor) -> float:

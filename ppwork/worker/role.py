@@ -15,7 +15,7 @@ from ppwork.records.spans import JOIN, LOAD, Recorder
 from ppwork.runtime import Groups, MeshPlane, Stage0Plane
 from ppwork.runtime.groups import join
 from ppwork.runtime.seat import Seat
-from ppwork.stage import STAGE0_METHODS, STAGE1_METHODS, NoTensorParallel, StageContext, load_stage
+from ppwork.stage import NoTensorParallel, StageContext, StageKind, load_stage
 from ppwork.version import __version__
 from ppwork.worker import progress
 from ppwork.worker.clock_exchange import settle_clocks
@@ -85,10 +85,10 @@ def load(plan: Plan, groups: Groups, tally: Tally, run_dir: Path) -> Any:  # noq
         StageError: Its constructor raised (this rank).
     """
     on_stage0 = groups.role is Role.STAGE0
-    path, methods = (plan.stage0, STAGE0_METHODS) if on_stage0 else (plan.stage1, STAGE1_METHODS)
+    path, kind = (plan.stage0, StageKind.STAGE0) if on_stage0 else (plan.stage1, StageKind.GENERATOR)
     tp = NoTensorParallel() if on_stage0 else TPGroup(groups)
-    kind = load_stage(path, methods, search=Path.cwd())
-    with StageCode(CONSTRUCTOR, kind, groups):
-        return (kind if on_stage0 else counted(kind, tally))(
+    stage = load_stage(path, kind, search=Path.cwd())
+    with StageCode(CONSTRUCTOR, stage, groups):
+        return (stage if on_stage0 else counted(stage, tally))(
             StageContext(plan, groups.device, tp, run_dir if on_stage0 else None)
         )

@@ -7,7 +7,7 @@ without repeating the frames at the turns: 0 1 2 3 2 1 0 1 ...
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice
@@ -171,23 +171,6 @@ class VideoWriter:
             self.close()
         else:
             self.discard()
-
-
-def write_video(path: str | Path, frames: Iterable[Frame], fps: float, *, crf: int = 18) -> None:
-    """Write all frames to an mp4; the file appears complete or not at all.
-
-    Raises:
-        ValueError: There is no frame.
-    """
-    frames = iter(frames)
-    first = next(frames, None)
-    if first is None:
-        raise ValueError("a video needs at least one frame")
-    height, width, _ = first.shape
-    with VideoWriter(path, width, height, fps, crf=crf) as writer:
-        writer.write(first)
-        for frame in frames:
-            writer.write(frame)
 
 
 def _check_file(path: Path) -> None:

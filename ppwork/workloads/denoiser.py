@@ -161,11 +161,6 @@ class VideoDenoiser:
         self._dit = load_dit(context.tp).to(context.device)
         self._caches: list[KVCache] | None = None
 
-    @property
-    def cached_frames(self) -> int:
-        """Number of latent frames that the cache holds now."""
-        return 0 if self._caches is None else self._caches[0].keys.shape[1]
-
     def replicated(self) -> Tensors:
         """Return the DiT's weights that are not split over the mesh."""
         return self._dit.replicated()

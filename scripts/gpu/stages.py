@@ -17,6 +17,7 @@ from ppwork.cli.main import run as run_command
 from ppwork.faults.catalogue import FAULTS
 from ppwork.faults.fault import GPU
 from ppwork.lab.parameters import parameters_of
+from ppwork.launcher.view import QUIET_VARIABLE
 from ppwork.plan import SYNTHETIC_STAGE0, Plan
 
 HERE = Path(__file__).parent
@@ -182,5 +183,5 @@ def lesson(number: str, *, nccl: bool) -> Step:
     parameters = [word for name, value in wanted.items() for word in ("-p", name, value)]
     options = ("--cwd", FOLDER, "--no-progress-bar", *parameters)
     command = module("papermill", str(notebook), f"{FOLDER}/executed.ipynb", *options)
-    variables = {"PPWORK_NONINTERACTIVE": "1", "PPWORK_WARM": "0" if nccl else "1"}
+    variables = {QUIET_VARIABLE: "1", "PPWORK_WARM": "0" if nccl else "1"}
     return Step(number, [command], findings.executed, lacks, variables)

@@ -1,10 +1,12 @@
-"""What the pages name is there: files, modules, names of the face, and members of our classes."""
+"""What pages and docstrings name is there: files, modules, names of the face, and members of our classes."""
 
 from __future__ import annotations
 
 import ast
 import json
+import pkgutil
 import re
+import sys
 from collections import defaultdict
 from functools import cache
 from pathlib import Path
@@ -27,6 +29,15 @@ DOTTED = re.compile(r"\bppwork((?:\.[A-Za-z_]\w*)+)(?::([A-Za-z_]\w*))?")
 FACE = re.compile(r"\bpp((?:\.[A-Za-z_]\w*)+)")
 COMMAND = re.compile(r"^(?:\$ )?ppwork ([a-z].*)$|`ppwork ([a-z][^`]*)`", re.MULTILINE)
 MEMBER = re.compile(r"`([A-Z]\w+)\.([a-z_]\w*)")
+IN_DOCSTRING = re.compile(r"``([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+)(?:\(\))?``")
+ELSEWHERE = re.compile(r"\bD[E]SIGN\b|\b[Ii]ssue \d+")  # in brackets: the line does not cite itself
+FILE_NAME = re.compile(r"\w+\.(css|json|log|py|txt)")
+TORCHS = {"torch", "dist", "nn", "Work"}
+"""Of torch, which these tests do not import."""
+KEYS = {"context.latents", "context.sigma", "env.OMP_NUM_THREADS", "version.torch", "param.NAME"}
+"""Keys with a dot in them: of tensors, of facts, of columns."""
+ARGUMENTS = {"chunk": "ppenvelope"}
+"""What an argument is, where its name is not the end of its class's name."""
 
 
 @pytest.fixture(params=PAGES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -82,6 +93,96 @@ def is_in_package(dotted: str, name: str) -> bool:
     return not rest or rest[0] in names_in(module) or (path.name == "ppwork" and rest[0] in ppwork.__all__)
 
 
+def is_on_face(dotted: str) -> bool:
+    """Say whether ``pp.name`` is there; what a value of it has is another test's."""
+    value: object = ppwork
+    for part in dotted.split(".")[1:]:
+        if not hasattr(value, part):
+            return False
+        value = getattr(value, part)
+        if not (isinstance(value, type) or type(value).__name__ == "module"):
+            return True
+    return True
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Files of the package by dotted name."""
+    files = {path.relative_to(ROOT).with_suffix(""): path for path in (ROOT / "ppwork").rglob("*.py")}
+    return {".".join(name.parts).removesuffix(".__init__"): path for name, path in files.items()}
+
+
+def is_name_of_ours(dotted: str) -> bool:
+    """Say whether ``Class.member``, ``argument.member``, ``file.name`` or ``room.file.name`` is there."""
+    above, _, last = dotted.rpartition(".")
+    owner = ARGUMENTS.get(above, above.lower())
+    return (
+        any(name.lower().endswith(owner) and last in of_class for name, of_class in members().items())
+        or any(name.endswith(f".{dotted}") for name in modules())
+        or any(name.endswith(f".{above}") and last in names_in(path) for name, path in modules().items())
+    )
+
+
+def is_known(dotted: str) -> bool:
+    """Say whether a docstring may name this: ours, the face's, the standard library's, or torch's."""
+    first = dotted.partition(".")[0]
+    if first in TORCHS or FILE_NAME.fullmatch(dotted) or dotted in KEYS:
+        return True
+    if first == "pp":
+        return is_on_face(dotted)
+    if first == "ppwork":
+        return is_in_package(dotted, "")
+    return is_name_of_ours(dotted) or (first in sys.stdlib_module_names and is_in_python(dotted))
+
+
+def is_in_python(dotted: str) -> bool:
+    try:
+        pkgutil.resolve_name(dotted)
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
+def test_every_dotted_name_in_a_docstring_is_there():
+    missing = [
+        f"{name}: {dotted}"
+        for name, path in modules().items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+        for dotted in IN_DOCSTRING.findall(node.value.value)
+        if not is_known(dotted)
+    ]
+    assert missing == []
+
+
+def test_each_argument_is_described_by_itself():
+    """One sentence over two arguments is cut in two where a tool shows one of them."""
+    cut = []
+    for name, path in modules().items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            text = ast.get_docstring(node) if isinstance(node, ast.FunctionDef | ast.ClassDef) else None
+            for part in re.findall(r"^(?:Args|Attributes):\n((?:    .*\n?|\n)*)", text or "", re.MULTILINE):
+                each = re.findall(r"^    (\w+): ((?:.|\n(?!    \w+: ))*)", part, re.MULTILINE)
+                cut += [
+                    f"{name}: {argument}"
+                    for argument, said in each
+                    if not said.rstrip().endswith(".") or re.match("(and|but|or) ", said)
+                ]
+    assert cut == []
+
+
+def test_no_program_cites_a_paper_that_is_not_in_the_project():
+    folders = [ROOT / name for name in ("ppwork", "tests", "benchmarks", "scripts")]
+    cited = [
+        f"{path.relative_to(ROOT)}: {words}"
+        for path in (path for folder in folders for path in folder.rglob("*.py"))
+        for words in ELSEWHERE.findall(path.read_text())
+    ]
+    assert cited == []
+
+
 def test_every_file_that_a_page_names_is_there(text):
     here = re.sub(r"https?://\S+", "", text)  # another site's pages have folders of these names, too
     named = {path for path in PATH.findall(here) if not re.search(r"\b[A-Z]{2,}\b", path)}  # ROOM, THEME
@@ -99,17 +200,7 @@ def test_every_module_that_a_page_names_is_there(text):
 
 
 def test_every_name_of_the_face_that_a_page_uses_is_there(text):
-    def is_there(dotted: str) -> bool:
-        value: object = ppwork
-        for part in dotted.split(".")[1:]:
-            if not hasattr(value, part):
-                return False
-            value = getattr(value, part)
-            if not (isinstance(value, type) or type(value).__name__ == "module"):
-                return True  # what a value of it has is another test's
-        return True
-
-    assert [f"pp{dotted}" for dotted in FACE.findall(text) if not is_there(dotted)] == []
+    assert [f"pp{dotted}" for dotted in FACE.findall(text) if not is_on_face(dotted)] == []
 
 
 def test_every_option_of_a_command_that_a_page_shows_is_there(text):
@@ -146,6 +237,11 @@ def test_the_tests_of_pages_can_fail():
     assert not is_in_package("ppwork.worker.loops", "sequential_loop")
     assert is_in_package("ppwork.worker.loops", "run_sequential")
     assert is_in_package("ppwork.protocol.states.TRANSITIONS", "")
+    assert is_known("worker.loops.run_sequential")
+    assert is_known("plan.mesh_size")
+    assert is_known("queue.Full")
+    for missing in ("worker.loops.sequential", "loops.sequential", "plan.order", "queue.Fuller", "pp.order"):
+        assert not is_known(missing), missing
     assert "join" in members()["MeshPlane"]
     assert "order" not in members()["Plan"]
     with pytest.raises(AssertionError):

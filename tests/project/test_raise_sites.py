@@ -16,7 +16,6 @@ BEFORE = {
     "workloads/spec.py": {"check_plan"},
     "launcher/checks.py": {
         "resolve", "check_environment", "_with_clip_and_chunks", "backend_of_one_process", "check_stages",
-        "new_run_dir",
     },
     "launcher/script.py": {"launch_script", "check_program", "_check_hosts"},
     "launcher/job.py": {"load", "submit", "find", "stop"},

@@ -18,6 +18,7 @@ from ppwork.errors import PlanError, text_of
 from ppwork.lab.course.lessons import Ran
 from ppwork.lab.parameters import declared
 from ppwork.launcher.checks import choose_backend
+from ppwork.launcher.view import QUIET_VARIABLE
 from ppwork.plan import Plan
 from ppwork.records.run import SUMMARY_FILE
 from ppwork.version import __version__
@@ -46,7 +47,7 @@ def refresh(path: Path) -> None:
         raise PlanError(
             f"The notebook {path} does not read: {text_of(error)}", check_first="is it an .ipynb file?"
         ) from error
-    os.environ["PPWORK_NONINTERACTIVE"] = "1"
+    os.environ[QUIET_VARIABLE] = "1"
     runs = path.parent / "runs"
     before = set(runs.glob("*"))
     where = {"metadata": {"path": str(path.parent)}}

@@ -13,8 +13,8 @@ from enum import StrEnum
 import msgspec
 
 from ppwork.lab.doctor.machine import PORTS_TRIED, PROBE_LIMIT_S, SHM, Machine, Package, inspect_machine
-from ppwork.launcher.checks import MIN_FREE_MB
 from ppwork.pictures.tables import Table
+from ppwork.records.folder import MIN_FREE_MB
 
 HEAD = ("what", "found", "verdict", "what to do")
 MAIN_RANKS = 3

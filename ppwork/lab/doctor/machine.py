@@ -21,8 +21,8 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from ppwork.launcher.checks import free_mb
 from ppwork.process import die_with_parent, held
+from ppwork.records.folder import free_mb
 
 PROBE_LIMIT_S = 30.0
 """torch from a cold disk may take ten seconds; one that takes longer says nothing any more."""

@@ -32,6 +32,7 @@ import msgspec
 from ppwork.errors import PlanError, UnavailableError
 from ppwork.lab.parameters import Parameter, Value, code_of, parameters_of, refuse_unknown
 from ppwork.launcher.torchrun import running
+from ppwork.launcher.view import QUIET_VARIABLE
 from ppwork.process import held
 from ppwork.records.files import write_whole
 
@@ -224,7 +225,7 @@ def _fresh(point_dir: Path) -> Path:
 
 def _run(notebook: Path, values: Mapping[str, Value], point_dir: Path, limit_s: float) -> Outcome:
     start, code = time.monotonic(), None
-    environment = {**os.environ, "PPWORK_NONINTERACTIVE": "1", "PYTHONUNBUFFERED": "1"}
+    environment = {**os.environ, QUIET_VARIABLE: "1", "PYTHONUNBUFFERED": "1"}
     with (
         (point_dir / LOG_FILE).open("wb") as log,
         running(papermill_command(notebook, values, point_dir), environment, log) as process,

@@ -17,7 +17,6 @@ from typing import Self
 
 from ppwork.errors import PlanError, RunFailed, UnavailableError, duration, listed
 from ppwork.launcher.agent import GRACE_S, PAUSED_S
-from ppwork.launcher.checks import MIN_FREE_MB
 from ppwork.launcher.nodes import wire
 from ppwork.launcher.nodes.gather import Home, Names
 from ppwork.launcher.nodes.host import State
@@ -31,6 +30,7 @@ from ppwork.launcher.view import Queued, StopAsked
 from ppwork.plan import Plan
 from ppwork.process import HOST_LOST, PAST_LIMIT, UNWRITABLE
 from ppwork.protocol.bounds import Bounds
+from ppwork.records.folder import MIN_FREE_MB
 from ppwork.records.hosts import HostEnd, HostsRecord
 from ppwork.records.pulse import PulseState, read_pulse
 from ppwork.version import __version__

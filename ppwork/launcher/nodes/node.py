@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ppwork.errors import PPWorkError
-from ppwork.launcher.checks import count_gpus, free_mb
+from ppwork.launcher.checks import count_gpus
 from ppwork.launcher.nodes import wire
 from ppwork.launcher.nodes.channel import put
 from ppwork.launcher.nodes.gather import Names, Sender, torchrun_log
@@ -36,6 +36,7 @@ from ppwork.plan import Plan
 from ppwork.process import ORPHANED, STOPPED
 from ppwork.records.clocks import Clock
 from ppwork.records.files import read_within
+from ppwork.records.folder import free_mb
 from ppwork.records.hosts import host_logs
 from ppwork.version import __version__
 

@@ -128,7 +128,7 @@ STREAMS = {
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_every_message_arrives_whole_on_every_rank_and_stays_as_it_was(tmp_path, start_ranks, name):
-    """Issue 3: receives posted ahead, with a safe change of schema in mid-stream; R8: no buffer is shared."""
+    """Receives posted ahead, with a safe change of schema in mid-stream; R8: no buffer is shared."""
     stream = STREAMS[name]
     plan = toy(mesh_size=2, timeout_s=20.0).to_json().decode()
     command = ["-c", RANK, plan, json.dumps(stream), str(tmp_path)]

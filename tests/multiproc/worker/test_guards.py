@@ -224,7 +224,7 @@ def test_a_sum_that_one_rank_alone_makes_in_its_constructor_is_named_with_its_li
 def test_a_result_that_one_mesh_rank_has_otherwise_is_named_before_it_leaves(tmp_path):
     """F11: the leader's is the one that is sent, so nobody else would ever see the other."""
     run, records = failed(tmp_path, digests=True, stage1="guarded_stages:Drifts")
-    what = "The result of a chunk was not the leader's on all mesh ranks: ranks 1 and 2 differ in 'small'."
+    what = "The result of a chunk differed on the mesh: ranks 1 and 2 differ in 'small'."
     assert what in run.failure.what
     assert [record.what for record in records if record.error_type == "LocalProtocolError"][:1] == [what]
     assert run.failure.where["chunk_index"] == 1

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppwork.protocol.topology import GROUP_ORDER, LEADER_RANK, STAGE0_RANK, Role, Topology
+from ppwork.protocol.topology import GROUP_ORDER, LEADER_RANK, STAGE0_RANK, Role, Topology, other_end
 
 
 @given(st.integers(1, 64))
@@ -17,13 +17,14 @@ def test_topology_has_one_stage0_one_leader_and_followers(mesh_size):
 
 @given(st.integers(1, 64))
 def test_stage0_is_in_the_links_and_never_in_the_mesh(mesh_size):
-    """DESIGN 2: stage 0 is outside the mesh; the links are 2-rank groups."""
+    """Stage 0 is outside the mesh; the links are 2-rank groups."""
     topology = Topology(mesh_size)
     assert topology.ranks("world_pg") == tuple(range(mesh_size + 1))
     for group in ("mesh_pg", "tp_pg"):
         assert topology.ranks(group) == topology.mesh_ranks == tuple(range(1, mesh_size + 1))
     for group in ("down_pg", "up_pg"):
         assert topology.ranks(group) == (STAGE0_RANK, LEADER_RANK)
+        assert tuple(map(other_end, topology.ranks(group))) == topology.ranks(group)[::-1]
 
 
 def test_group_order_names_every_group_once():

@@ -144,7 +144,7 @@ def test_message_without_tensors_reads_back_equal(kind, action):
 
 @pytest.mark.parametrize("dtype", sorted(ITEM_SIZES))
 def test_spec_of_every_dtype_travels(dtype):
-    """DESIGN 5: every dense dtype works, bfloat16, float8 and bool included."""
+    """Every dense dtype works, bfloat16, float8 and bool included."""
     specs = (TensorSpec("x", dtype, (3, 5)), TensorSpec("y", dtype, (), "cuda"))
     assert carry(Encoder(LIMITS), Decoder(LIMITS), envelope(), specs) == envelope()
 
@@ -162,7 +162,7 @@ def test_body_around_the_edge_of_the_frame_overflows_by_the_rest(extra):
 
 
 def test_known_schema_is_not_sent_again():
-    """DESIGN 5: specs travel once."""
+    """Specs travel once."""
     encoder, decoder = Encoder(LIMITS), Decoder(LIMITS)
     sizes = []
     for _ in range(3):
@@ -239,7 +239,7 @@ def test_every_tensor_gets_one_aligned_place_and_none_overlap(specs, frame_bytes
 
 
 def test_small_cpu_tensors_ride_in_the_frame_and_nothing_else():
-    """DESIGN 5: a small message costs one transfer; CUDA tensors and large ones go alone."""
+    """A small message costs one transfer; CUDA tensors and large ones go alone."""
     specs = (
         TensorSpec("small", "uint8", (60,)),
         TensorSpec("gpu", "uint8", (4,), "cuda"),

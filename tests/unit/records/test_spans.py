@@ -194,7 +194,7 @@ def test_stage1_times_come_from_the_emissions():
 
 
 def test_sequential_emissions_have_overlap_zero():
-    """DESIGN 6 by hand: stage0 = 6+1+3 = 10, stage1 = 20, period = 10 + 20: nothing is hidden."""
+    """By hand: stage0 = 6+1+3 = 10, stage1 = 20, period = 10 + 20: nothing is hidden."""
     found = measure(example([30.0] * 4), dict.fromkeys(range(5), 20.0))
     each = {"period_ms": 30.0, "stage0_ms": 10.0, "stage1_ms": 20.0}
     assert found == Measures(5, 1, 4, **each, overlap_score=0.0, efficiency=round(20 / 30, 4))
@@ -216,7 +216,7 @@ def test_figures_are_over_the_chunks_that_they_name(chunks, depth, first, last):
 
 
 def test_fully_overlapped_emissions_have_overlap_one_and_full_efficiency():
-    """DESIGN 6 by hand: period = max(10, 20) = 20, hidden = 10 = min(stage0, stage1)."""
+    """By hand: period = max(10, 20) = 20, hidden = 10 = min(stage0, stage1)."""
     found = measure(example([20.0] * 4), dict.fromkeys(range(5), 20.0))
     assert (found.period_ms, found.overlap_score, found.efficiency) == (20.0, 1.0, 1.0)
 
@@ -228,7 +228,7 @@ def test_half_overlapped_emissions_by_hand():
 
 
 def test_alternating_periods_at_depth_2_are_measured_over_whole_rounds():
-    """DESIGN 6 by hand: (20 + 20 + 5) / 2 = 22.5, which no single period is; hidden 40 - 22.5 of 20."""
+    """By hand: (20 + 20 + 5) / 2 = 22.5, which no single period is; hidden 40 - 22.5 of 20."""
     entries = example([20.0, 25.0] * 6 + [20.0], encode=12.0, preflight=0.0, decode=8.0)
     stage1 = dict.fromkeys(range(14), 20.0)
     found = measure(entries, stage1, depth=2)

@@ -1,4 +1,4 @@
-"""The simulator against the law and DESIGN's figures; blocking schedules and their deadlocks."""
+"""The simulator against the law and figures worked out by hand; blocking schedules and their deadlocks."""
 
 import statistics
 from itertools import pairwise

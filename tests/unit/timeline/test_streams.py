@@ -23,7 +23,7 @@ def half(entries, rank, name, chunk=3):
     (found,) = [
         t for t in transfers(entries) if (t.rank, t.span.name, t.span.chunk_index) == (rank, name, chunk)
     ]
-    return found.waits_ms, found.moves_ms
+    return found.waits_ms, (found.span.end_ns - found.moves_ns) / 1e6
 
 
 # Waits and moves

@@ -11,12 +11,12 @@ from ppwork.errors import LocalProtocolError, PlanError, StageError
 from ppwork.protocol.envelope import ChunkPlan
 from ppwork.runtime.tensors import spec_of
 from ppwork.stage import (
+    CALLED_WITH,
     NOT_YET,
-    STAGE0_METHODS,
-    STAGE1_METHODS,
     Chunk,
     Emission,
     Result,
+    StageKind,
     check_methods,
     load_stage,
 )
@@ -244,17 +244,17 @@ class Takes(Odd):
 def test_a_class_that_no_context_can_make_is_refused_when_it_is_loaded_with_its_line():
     for kind, said in ((Bare, "Bare()"), (Asks, "Asks(context, width)"), (Inherits, "Inherits()")):
         with pytest.raises(PlanError) as caught:
-            load_stage(f"{__name__}:{kind.__name__}", ("step",))
+            load_stage(f"{__name__}:{kind.__name__}", StageKind.GENERATOR)
         start = kind.__init__ if kind is not Inherits else kind
         place = f"{__file__}:{inspect.getsourcelines(start)[1]}"
         assert caught.value.what.endswith(f"is made of a context, and its constructor is {said}, {place}.")
         assert "write `def __init__(self, context: StageContext) -> None:`" in caught.value.check_first
-    assert load_stage(f"{__name__}:Takes", ("step",)) is Takes
+    assert load_stage(f"{__name__}:Takes", StageKind.GENERATOR) is Takes
 
 
 def test_a_path_that_names_a_file_is_told_how_to_write_it():
     with pytest.raises(PlanError) as refused:
-        load_stage("stages/mine.py:Mic", ("step",))
+        load_stage("stages/mine.py:Mic", StageKind.GENERATOR)
     assert refused.value.check_first == "write it as stages.mine:Mic"
 
 
@@ -279,18 +279,18 @@ class Wide(Odd):
 
 def test_a_method_that_cannot_be_called_is_refused_when_the_stage_is_loaded_with_its_line():
     cases = (
-        (NoPlace, STAGE1_METHODS, "(tensors, step_index, num_steps)", "(self, tensors)"),
-        (NoName, STAGE0_METHODS, "(chunk_index)", "(self)"),
+        (NoPlace, StageKind.GENERATOR, "(tensors, step_index, num_steps)", "(self, tensors)"),
+        (NoName, StageKind.STAGE0, "(chunk_index)", "(self)"),
     )
     for kind, methods, given, own in cases:
-        name = methods[0]
+        name = methods.required[0]
         line = inspect.getsourcelines(getattr(kind, name))[1]
         with pytest.raises(PlanError) as caught:
             load_stage(f"{__name__}:{kind.__name__}", methods)
         said = f"The stage's {name} is called with {given}, and {kind.__name__}.{name} is {name}{own}, "
         assert caught.value.what.startswith(f"{said}{__file__}:{line}: too many")
         assert caught.value.check_first.startswith(f"write `def {name}(self, ")
-    assert load_stage(f"{__name__}:Wide", STAGE0_METHODS) is Wide
+    assert load_stage(f"{__name__}:Wide", StageKind.STAGE0) is Wide
 
 
 SLIPS = {
@@ -305,10 +305,10 @@ WORDS = ("finished", "finishes", "decoder", "reset_caches", "reset_kv_cache", "r
 
 def test_an_optional_method_that_is_misspelt_is_refused_and_another_word_is_not():
     """It would never be called, and a cache that is not reset gives wrong results in silence."""
-    for kind in (STAGE0_METHODS, STAGE1_METHODS):
+    for kind in StageKind:
         check_methods(type("Own", (Odd,), dict.fromkeys(WORDS, Odd.encode)), kind)
     for meant, slips in SLIPS.items():
-        methods = STAGE0_METHODS if meant in ("finish", "context_frames") else STAGE1_METHODS
+        methods = StageKind.STAGE0 if meant in ("finish", "context_frames") else StageKind.GENERATOR
         for slip in slips:
             with pytest.raises(PlanError, match=f"has no {meant}, .* Own.{slip} would never be") as caught:
                 check_methods(type("Own", (Odd,), {slip: Odd.step}), methods)
@@ -316,6 +316,11 @@ def test_an_optional_method_that_is_misspelt_is_refused_and_another_word_is_not(
             assert caught.value.check_first.startswith(f"did you mean {meant!r}?")
         both = {slips[0]: Odd.step, meant: lambda self, *_: None}
         check_methods(type("Own", (Odd,), both), methods)
+
+
+def test_every_method_that_is_called_is_looked_at():
+    looked_at = [name for kind in StageKind for name in kind.required + kind.optional]
+    assert sorted(looked_at) == sorted(CALLED_WITH)
 
 
 class Stpe:
@@ -328,7 +333,7 @@ class Stpe:
 
 def test_a_needed_method_that_is_misspelt_is_found():
     with pytest.raises(PlanError, match="lacks the contract's methods step") as caught:
-        load_stage(f"{__name__}:Stpe", STAGE1_METHODS)
+        load_stage(f"{__name__}:Stpe", StageKind.GENERATOR)
     assert caught.value.check_first.startswith("did you mean it by 'stpe'? a stage needs step")
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ppwork.runtime.tensors import digest_of
-from ppwork.worker.digests import SUM, described, different_inputs, sampled
+from ppwork.worker.digests import SUM, described, differing_tensors, sampled
 
 
 def test_the_digest_is_that_of_the_bytes_in_row_major_order_also_of_a_view():
@@ -49,11 +49,11 @@ def test_ranks_with_different_tensors_are_named_on_both_sides_tensor_by_tensor()
         return b"".join(SUM.pack(value) for value in values)
 
     every = [sums(1, 2, 3), sums(1, 9, 3), sums(1, 8, 4)]
-    assert different_inputs(["a"], [sums(2), sums(1)], (1, 2)) == ["ranks 1 and 2 differ in 'a'"]
-    assert different_inputs(["a"], [sums(2), sums(1), sums(1), sums(3)], (1, 2, 3, 4)) == [
+    assert differing_tensors(["a"], [sums(2), sums(1)], (1, 2)) == ["ranks 1 and 2 differ in 'a'"]
+    assert differing_tensors(["a"], [sums(2), sums(1), sums(1), sums(3)], (1, 2, 3, 4)) == [
         "rank 1, rank 4, ranks 2 and 3 differ in 'a'"
     ]
-    assert different_inputs(["a", "b", "c"], every, (1, 2, 3)) == [
+    assert differing_tensors(["a", "b", "c"], every, (1, 2, 3)) == [
         "ranks 1, 2 and 3 differ in 'b'",
         "rank 3 differs from ranks 1 and 2 in 'c'",
     ]

@@ -1,0 +1,99 @@
+"""The folder of a run: made new and empty, or refused before any rank starts."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from ppwork.errors import PlanError
+
+MIN_FREE_MB = 64.0
+"""MB of 1e6 bytes; a run folder on a disk with less is refused: spans, logs and a small video take some."""
+
+
+def new_run_dir(out: Path | str | None, option: str = "--out", beside: Collection[str] = ()) -> Path:
+    """Make the run folder; an existing one is taken only if it is empty.
+
+    Args:
+        out: Wanted folder, or ``None`` for ``runs/<time>-run``.
+        option: Where the caller said so.
+        beside: Names of files that may be in it.
+
+    Raises:
+        PlanError: It exists and is not empty, is not a folder, cannot be made or written, has no name in
+            UTF-8, or its disk is nearly full.
+    """
+    path = Path(out) if out is not None else Path("runs") / time.strftime("%Y%m%d-%H%M%S-run")
+    try:
+        named = bool(str(out).encode()) and bool(str(path.absolute()).encode())
+    except UnicodeEncodeError:
+        named = False
+    if not named:
+        raise PlanError(
+            f"The output folder {str(out)!r} has no name, or one that is not UTF-8.",
+            check_first=f"{option}: is a variable unset? The working folder is `.`",
+        )
+    try:
+        if out is None:
+            path = _made_fresh(path)
+        path.mkdir(parents=True, exist_ok=True)
+        if not (occupied := any(file.name not in beside for file in path.iterdir())):
+            probe_file = path / ".ppwork"
+            probe_file.touch(exist_ok=False)  # follows no link
+            probe_file.unlink()
+    except OSError as error:
+        raise PlanError(
+            f"The output folder {path} cannot be used: {error.strerror}.",
+            check_first=f"{option}: is its parent writable, is it a file, is the disk full?",
+        ) from error
+    if occupied:
+        raise PlanError(
+            f"The output folder {path} exists and is not empty; nothing was overwritten.",
+            check_first=f"give {option} another folder"
+            + (", or leave it out for a fresh one under runs/" if option == "--out" else ", new or empty"),
+        )
+    if (free := free_mb(path)) < MIN_FREE_MB:
+        raise PlanError(
+            f"The output folder {path.absolute()} has {free:.1f} MB free; a run needs {MIN_FREE_MB:g} MB.",
+            check_first=f"`df -h {path.absolute()}`; remove old runs there, or give {option} another disk",
+        )
+    return path.absolute()
+
+
+@contextlib.contextmanager
+def run_folder(out: Path | str | None, beside: Collection[str] = ()) -> Iterator[Path]:
+    """Make the run folder, as ``new_run_dir``; one that is empty at the end of the body is gone again.
+
+    Raises:
+        PlanError: As of ``new_run_dir``.
+    """
+    was_there = out is not None and Path(out).exists()
+    run_dir = new_run_dir(out, beside=beside)
+    try:
+        yield run_dir
+    finally:
+        if not was_there:
+            with contextlib.suppress(OSError):  # something was written into it
+                run_dir.rmdir()
+
+
+def free_mb(path: Path) -> float:
+    """Return what may still be written to a folder's disk, in MB of 1e6 bytes."""
+    return shutil.disk_usage(path).free / 1e6
+
+
+def _made_fresh(path: Path) -> Path:
+    """Make a folder of this name or the next free one; two launches in one second never share it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    candidate, number = path, 2
+    while True:
+        try:
+            candidate.mkdir()
+        except FileExistsError:
+            candidate = path.with_name(f"{path.name}-{number}")
+            number += 1
+        else:
+            return candidate
