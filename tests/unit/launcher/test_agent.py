@@ -34,6 +34,7 @@ def test_a_pause_of_the_launcher_is_written_down_as_the_diagnosis_reads_it(tmp_p
     assert longest_pause_s("\n".join(lines)) == pytest.approx(60.3)
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of children that have ended")
 def test_torchrun_that_hangs_after_ranks_that_lived_a_moment_is_ended(tmp_path):
     """Nobody saw them alive; without this only the run's limit ended it."""

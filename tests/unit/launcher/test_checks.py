@@ -233,6 +233,7 @@ def test_import_that_takes_too_long_is_refused(answer):
     assert "import time" in caught.value.check_first
 
 
+@pytest.mark.processes
 def test_stage_module_that_does_not_exist_is_refused_by_a_real_subprocess(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(PlanError, match="no_such_stages"):
@@ -255,6 +256,7 @@ class Denoiser:
 """
 
 
+@pytest.mark.processes
 def test_stages_that_passed_are_asked_again_only_when_their_file_has_changed(tmp_path, monkeypatch):
     """The import takes as long as torch's, and lessons launch the same stages many times."""
     monkeypatch.chdir(tmp_path)
@@ -281,6 +283,7 @@ BEHAVES = {
 }
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("behaviour", BEHAVES)
 def test_what_a_module_prints_or_does_is_not_taken_for_an_answer(tmp_path, monkeypatch, behaviour):
     code, said = BEHAVES[behaviour]

@@ -16,6 +16,8 @@ from ppwork.process import HOST_LOST, PAST_LIMIT
 from ppwork.records.hosts import HostsRecord
 from ppwork.records.pulse import Pulse
 
+pytestmark = pytest.mark.processes
+
 PLAN = pp.Plan(mesh_size=2, chunks=3, backend="gloo")
 FREEZE_S = 2.5
 

@@ -14,6 +14,8 @@ from ppwork.launcher.nodes.wire import Reader, lines_of
 from ppwork.process import ORPHANED
 from ppwork.records.hosts import host_logs
 
+pytestmark = pytest.mark.processes
+
 LEAVE_S = 15.0
 """For a node to leave, on a loaded machine; less than it gives a launcher that is silent at first."""
 

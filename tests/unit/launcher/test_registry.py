@@ -23,6 +23,8 @@ from ppwork.launcher.registry import OWNER, SCRATCH, own_runs, registered, scrat
 from ppwork.records import identity
 from ppwork.records.identity import Identity
 
+pytestmark = pytest.mark.processes
+
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(60)"]
 
 

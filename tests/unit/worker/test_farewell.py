@@ -22,6 +22,8 @@ from ppwork.records.pulse import Pulse, PulseState, PulseView, read_pulse
 from ppwork.worker import farewell as module
 from ppwork.worker.farewell import Farewell, farewell_of, stay
 
+pytestmark = pytest.mark.processes
+
 NOTICE = TerminalNotice("ended by a peer", where={"rank": 1, "peer": 0})
 OWN, LOST, LATE = LocalProtocolError("my mistake"), PeerLostError("closed"), PeerTimeoutError("silent")
 

@@ -144,6 +144,7 @@ def test_a_video_without_frames_is_refused(tmp_path):
         write_video(tmp_path / "none.mp4", [], 25)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("module", "without"),
     [("ppwork.workloads.spec", ["torch", "av", "numpy"]), ("ppwork.workloads.clip", ["torch"])],
