@@ -9,6 +9,9 @@ from pathlib import Path
 
 from toy_stages import Scaler
 
+from ppwork.records.run import log_file
+from ppwork.worker.watchdog import TICK_S
+
 
 class Hangs(Scaler):
     """Stage 1; the other mesh ranks wait for the sum of this one."""
@@ -29,4 +32,8 @@ class Hangs(Scaler):
         ctypes.PyDLL(None).sleep(3600)
 
     def slow(self):
-        time.sleep(0.7 * self.plan.stall_s)
+        """Come to an end, but not before the watchdog has warned of it and looked once more."""
+        log = log_file(Path(os.environ["TOY_BEGAN"]).with_name("run"), int(os.environ["RANK"]))
+        while "slow: generate" not in log.read_text():
+            time.sleep(0.01)  # the interval of asking; its bound is the watchdog's
+        time.sleep(2 * TICK_S)

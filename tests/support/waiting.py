@@ -16,9 +16,10 @@ def descendants() -> list[psutil.Process]:
 
 def wait_for(fact, deadline_s: float = END_S):
     """Wait for a fact (a function that becomes true) and return it; fail with its name at the deadline."""
-    end = time.monotonic() + deadline_s
+    end, pause_s = time.monotonic() + deadline_s, 0.001
     while time.monotonic() < end:
         if value := fact():
             return value
-        time.sleep(0.02)  # the interval of asking, not a wait to be ready
+        time.sleep(pause_s)  # the interval of asking, not a wait to be ready
+        pause_s = min(2 * pause_s, 0.02)
     raise AssertionError(f"not true within {deadline_s} s: {getattr(fact, '__name__', fact)}")

@@ -69,12 +69,12 @@ def swept(tmp_path, monkeypatch):
 
 def test_a_point_that_fails_stops_no_other_and_says_why(swept):
     told = []
-    folder = swept("fail,hang,crash,ok", limit_s=1.5, progress=lambda point, outcome: told.append(outcome))
+    folder = swept("fail,hang,crash,ok", limit_s=3.0, progress=lambda point, outcome: told.append(outcome))
     outcomes = [point.outcome for point in collect(folder).points]
     assert [outcome.state for outcome in outcomes] == [FAILED, TOO_LONG, FAILED, OK]
     assert [outcome.why for outcome in outcomes[:3]] == [
         "ValueError: no",
-        "it took more than 1.5 s",
+        "it took more than 3 s",
         "papermill ended with code 3",
     ]
     assert told == outcomes
@@ -100,18 +100,19 @@ def test_ctrl_c_keeps_what_is_done(swept, tmp_path):
     """The interrupted process is ended by us; the fixture of this folder sees that none is left."""
     sweep = tmp_path / "sweep"
     begun = sweep / "02-what=hang" / "begun"
+    pressed = []
 
     def press() -> None:
         wait_for(begun.exists)
+        pressed.append(time.monotonic())
         os.kill(os.getpid(), signal.SIGINT)
 
     finger = threading.Thread(target=press)
     finger.start()
-    start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         swept("ok,hang,crash")
     finger.join()
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - pressed[0] < 20  # it sleeps 60 s
     table = write_tables(sweep)
     assert [point.outcome.state for point in table.points] == [OK, UNFINISHED, NOT_RUN]
     assert (sweep / "table.csv").read_text().count("\n") == 4

@@ -234,8 +234,8 @@ def reference_of(run_dir) -> psutil.Process | None:
 
 
 def test_torchrun_that_stands_still_ends_the_run(warm_job):
-    suspend(warm_job.agent)
     start = time.monotonic()
+    suspend(warm_job.agent)
     assert warm_job.launcher.wait(END_S) == 1
     assert time.monotonic() - start >= FREEZE_S
     assert all_gone([warm_job.agent, *warm_job.ranks], GONE_S) == []

@@ -69,7 +69,7 @@ def test_a_disk_that_fills_up_ends_the_run_with_one_clear_error_and_nothing_half
     found = json.loads(told.stdout)
     assert found["failure"].startswith(f"The disk of {tmp_path / 'disk' / 'run'} is full")
     assert "df -h" in found["failure"]
-    assert found["ended_s"] < 5.0
+    assert found["ended_s"] < 15.0  # a wait for a peer takes 60 s
     assert found["emitted"] >= 1
     assert all(found["read"])
     assert found["summary"] == {}

@@ -27,13 +27,13 @@ pytestmark = pytest.mark.multiproc
 
 STALL_S, FREEZE_S = 2.0, 1.0
 MARGIN_S = 2.0
-"""For a tick of the watchdog, its backstop, and a loaded machine."""
+"""So much later docs/reliability.md promises the report at the latest."""
 CHUNK = 2
 """At which the stages below misbehave."""
 
 
-def misbehaving(how: str) -> pp.Plan:
-    bounds = {"stall_s": STALL_S, "freeze_s": FREEZE_S}
+def misbehaving(how: str, stall_s: float = STALL_S) -> pp.Plan:
+    bounds = {"stall_s": stall_s, "freeze_s": FREEZE_S}
     return toy(stage1="toy_hangs:Hangs", verify=False, options={"how": how, "group_rank": 1}, **bounds)
 
 
@@ -77,7 +77,8 @@ def test_a_loop_without_an_end_is_ended_and_told_with_the_users_line(run_dir):
     assert stuck.source == line_of("while True")
     assert "toy_hangs.py" in stuck.traceback
     assert stuck.last_instants is not None
-    assert STALL_S <= left_s(run_dir, 2) - began_s(run_dir) < STALL_S + MARGIN_S
+    # Counted from the entry of the step, which comes before the stage's first line.
+    assert STALL_S - TICK_S < left_s(run_dir, 2) - began_s(run_dir) < STALL_S + MARGIN_S
     pulse = read_pulse(run_dir, 2)
     assert (pulse.state, pulse.exit_code, pulse.doing) == (PulseState.LEFT, STUCK, "generate")
     log = log_file(run_dir, 2).read_text()
@@ -94,13 +95,13 @@ def test_code_that_keeps_the_interpreter_is_ended_with_a_stack_in_its_log(run_di
     log = log_file(run_dir, 2).read_text()
     assert "Timeout (0:00:03)!" in log
     assert 'toy_hangs.py", line' in log
-    assert STALL_S < left_s(run_dir, 2) - began_s(run_dir) < STALL_S + 1.0 + MARGIN_S
+    assert STALL_S - TICK_S < left_s(run_dir, 2) - began_s(run_dir) < STALL_S + 1.0 + MARGIN_S
     assert run.failure.where["rank"] == 2
     assert f"exitcode  : {FAILED}" in (run_dir / "torchrun.log").read_text()
 
 
 def test_a_stage_that_is_only_slow_gets_one_warning_with_a_stack_and_the_run_succeeds(run_dir):
-    run = pp.launch(misbehaving("slow"), out=run_dir)
+    run = pp.launch(misbehaving("slow", stall_s=6.0), out=run_dir)
     assert run.summary["figures"]["outputs"] == expected(6)
     log = log_file(run_dir, 2).read_text()
     assert log.count("slow: generate") == 1

@@ -14,6 +14,7 @@ from ppwork.claims.catalogue import CLAIMS
 from ppwork.errors import PlanError
 
 
+@pytest.mark.processes
 def test_no_whole_file_lacks_a_name(tmp_path):
     """A file that needed something of the catalogue's would be refused by name here."""
     refused = 0

@@ -87,6 +87,7 @@ def test_a_program_that_the_claim_does_not_have_is_refused():
     assert "left out" in caught.value.check_first
 
 
+@pytest.mark.processes
 def test_claims_are_there_from_the_face_and_imported_only_when_asked_for():
     assert pp.claims.open_up is open_up
     with pytest.raises(AttributeError, match="no attribute 'claim'"):

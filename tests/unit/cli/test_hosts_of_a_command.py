@@ -54,6 +54,7 @@ def test_torchrun_prints_what_a_shell_takes_as_it_stands_from_any_folder(tmp_pat
     assert "GLOO_SOCKET_IFNAME='$(touch x)' " in lines[1]
 
 
+@pytest.mark.processes
 def test_doctor_calls_real_nodes_and_shows_what_they_say():
     """No rank: two nodes of this machine, which know each other by a secret."""
     facts = json.loads(said("doctor", "--on", "local:2", "--json"))
@@ -70,6 +71,7 @@ def test_ranks_without_hosts_and_plans_of_one_process_are_refused():
             pp.launch(plan, on=pp.Hosts("a"))
 
 
+@pytest.mark.processes
 def test_a_host_that_is_not_ready_leaves_the_folder_for_the_next_try(tmp_path):
     python = speaking(tmp_path, 'up_to_start(missing=("/clip.mp4",))')
     with pytest.raises(UnavailableError, match=r"has no /clip\.mp4"):

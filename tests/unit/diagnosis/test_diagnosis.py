@@ -713,6 +713,7 @@ def test_run_that_ended_well_did_not_fail(run):
     assert diagnose(run).text == "Nothing failed: the run emitted 5 of 8 chunks."
 
 
+@pytest.mark.processes
 def test_a_thread_that_died_is_told_also_of_a_run_that_goes_on_or_ended_well(run, tmp_path):
     """A source whose reader has gone never has a chunk again, and nothing raises."""
     (reader := tmp_path / "my_reader.py").write_text(

@@ -37,6 +37,7 @@ def damaged_folders():
         yield importlib.import_module("damaged_folders")
 
 
+@pytest.mark.processes
 def test_damaged_folders_and_logs_are_read_or_refused(damaged_folders):
     """In a process of its own, because one property is that it does not grow."""
     command = [sys.executable, str(SCRIPTS / "fuzz_runs.py"), "--mutations", str(MUTATIONS), "--seed", "1"]

@@ -37,6 +37,7 @@ def test_what_one_stream_printed_in_pieces_is_one_output():
     assert [each.text for each in found.outputs] == ["rank 0 is done\n", "x\n", "y\n"]
 
 
+@pytest.mark.processes
 def test_a_page_names_its_files_as_in_anybodys_copy(tmp_path):
     cell = nbformat.v4.new_code_cell(
         "import os\nprint('log: ' + os.path.abspath('runs/it.log'))\nos.path.abspath('it.txt')", id="paths"

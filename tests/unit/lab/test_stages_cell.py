@@ -108,6 +108,7 @@ def test_a_class_of_the_notebook_is_refused_by_the_plan(path):
     assert "%%stages" in refused.value.check_first
 
 
+@pytest.mark.processes
 def test_a_cell_that_changes_within_a_second_is_the_one_that_is_imported(tmp_path, monkeypatch):
     """Python would take the bytecode of the cell before: same length, same second."""
     monkeypatch.chdir(tmp_path)

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 
 import psutil
 import pytest
-from waiting import END_S
+from waiting import wait_for
 
 from ppwork.diagnosis.report import longest_pause_s
 from ppwork.launcher import agent
-from ppwork.launcher.agent import PAUSED_S, POLL_S, TorchrunWatch
+from ppwork.launcher.agent import PAUSED_S, TorchrunWatch
 from ppwork.process import TORCHRUN_HUNG
 
 HANGS_AFTER_QUICK_RANKS = """
 import subprocess, time
 rank = subprocess.Popen(["true"])
-time.sleep(0.5)  # between two looks of torchrun at its ranks
+input()  # until torchrun's next look at its ranks
 rank.wait()
 time.sleep(60)
 """
@@ -35,18 +34,19 @@ def test_a_pause_of_the_launcher_is_written_down_as_the_diagnosis_reads_it(tmp_p
     assert longest_pause_s("\n".join(lines)) == pytest.approx(60.3)
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of children that have ended")
 def test_torchrun_that_hangs_after_ranks_that_lived_a_moment_is_ended(tmp_path):
     """Nobody saw them alive; without this only the run's limit ended it."""
-    with subprocess.Popen([sys.executable, "-c", HANGS_AFTER_QUICK_RANKS]) as torchrun:
+    command = [sys.executable, "-c", HANGS_AFTER_QUICK_RANKS]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as torchrun:
         try:
-            watch = TorchrunWatch(
-                psutil.Process(torchrun.pid), tmp_path / "torchrun.log", 5.0, lambda _: None, leave_s=0.5
-            )
-            deadline, ending = time.monotonic() + END_S, None
-            while ending is None and time.monotonic() < deadline:
-                ending = watch.look()
-                time.sleep(POLL_S)  # as the launcher
+            process = psutil.Process(torchrun.pid)
+            watch = TorchrunWatch(process, tmp_path / "torchrun.log", 5.0, lambda _: None, leave_s=0.5)
+            wait_for(lambda: [rank.status() for rank in process.children()] == [psutil.STATUS_ZOMBIE])
+            assert watch.look() is None
+            torchrun.stdin.write(b"\n")
+            torchrun.stdin.flush()
+            assert wait_for(watch.look) == TORCHRUN_HUNG
         finally:
             torchrun.kill()
-    assert ending == TORCHRUN_HUNG

@@ -145,6 +145,7 @@ def test_gpus_are_counted_by_a_subprocess(monkeypatch, answer):
     assert commands[0][0] == sys.executable
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("torch", "why"),
     [
@@ -167,6 +168,7 @@ def test_a_torch_that_does_not_say_is_not_a_machine_without_gpus(monkeypatch, tm
     assert choose_backend(OWN.replace(backend="gloo")) == "gloo"
 
 
+@pytest.mark.processes
 def test_a_python_that_does_not_start_is_not_a_machine_without_gpus(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "gone"))
     monkeypatch.setattr(checks, "Path", Machine)
@@ -248,6 +250,7 @@ def test_import_that_takes_too_long_is_refused(answer):
     assert "import time" in caught.value.check_first
 
 
+@pytest.mark.processes
 def test_stage_module_that_does_not_exist_is_refused_by_a_real_subprocess(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(PlanError, match="no_such_stages"):
@@ -270,6 +273,7 @@ class Denoiser:
 """
 
 
+@pytest.mark.processes
 def test_stages_that_passed_are_asked_again_only_when_their_file_has_changed(tmp_path, monkeypatch):
     """The import takes as long as torch's, and lessons launch the same stages many times."""
     monkeypatch.chdir(tmp_path)
@@ -296,6 +300,7 @@ BEHAVES = {
 }
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("behaviour", BEHAVES)
 def test_what_a_module_prints_or_does_is_not_taken_for_an_answer(tmp_path, monkeypatch, behaviour):
     code, said = BEHAVES[behaviour]

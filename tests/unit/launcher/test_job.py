@@ -29,6 +29,8 @@ from ppwork.process import STOPPED
 from ppwork.records.run import LaunchEnd
 from ppwork.records.spans import Recorder, span_file
 
+pytestmark = pytest.mark.processes
+
 PLAN = pp.synthetic(
     pp.Plan(mesh_size=2, chunks=2, backend="gloo"), encode_ms=1, decode_ms=1, stage1_ms=1, payload_mb=0.1
 )

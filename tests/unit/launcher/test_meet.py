@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 
 import pytest
 from waiting import wait_for
@@ -25,12 +24,10 @@ def test_an_address_that_answers_is_found_among_others_and_a_stranger_is_not_let
     listener = Listener([Address("lo", meet.LOOPBACK)], SECRET)
     with socket.create_server((meet.LOOPBACK, 0)) as stranger:
         strange = Address("lo", meet.LOOPBACK, stranger.getsockname()[1])
-        start_s = time.monotonic()
         monkey = pytest.MonkeyPatch()
         monkey.setattr(meet, "TRY_S", 0.5)
         assert reach([closed_port(), strange], SECRET, 1) == []
         assert reach(listener.at, b"another secret", 2) == []
-        assert time.monotonic() - start_s < 5.0
         monkey.undo()
     with socket.create_connection((meet.LOOPBACK, listener.at[0].port)) as guess:
         guess.sendall(b"x" * 200)

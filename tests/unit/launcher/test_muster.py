@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import psutil
 import pytest
 from spoken_nodes import speaking
@@ -17,6 +15,8 @@ from ppwork.launcher.view import StopAsked
 from ppwork.process import HOST_LOST, PAST_LIMIT
 from ppwork.records.hosts import HostsRecord
 from ppwork.records.pulse import Pulse
+
+pytestmark = pytest.mark.processes
 
 PLAN = pp.Plan(mesh_size=2, chunks=3, backend="gloo")
 FREEZE_S = 2.5
@@ -42,7 +42,7 @@ def hosts_saying(tmp_path, script, **options) -> Muster:
             r"255\): Permission denied",
         ),
         ('print("Host key verification failed."); sys.exit(255)', "Host key verification failed"),
-        ("time.sleep(60)", "did not answer within"),
+        ("time.sleep(600)", "did not answer within"),
         ("say(wire.Done(0, 1e3)); heard()", "said Done while it was called"),
         ('print("@pp 0.{}", flush=True); heard()', "does not read"),
         ("say(wire.Refused('It has no room.', 'df -h')); heard()", "It has no room"),
@@ -51,7 +51,6 @@ def hosts_saying(tmp_path, script, **options) -> Muster:
 def test_hosts_that_are_not_ready_are_refused_with_their_own_words(tmp_path, monkeypatch, script, words):
     if "did not answer" in words:
         monkeypatch.setattr(Places, "greet_s", 1.0)
-    start_s = time.monotonic()
     kind = PlanError if words.startswith("Two of") else UnavailableError
     with hosts_saying(tmp_path, script) as hosts, pytest.raises(kind, match=words) as refused:
         hosts.greet()
@@ -59,7 +58,6 @@ def test_hosts_that_are_not_ready_are_refused_with_their_own_words(tmp_path, mon
         assert State.LOST in {host.state for host in hosts.hosts}
     assert "Nothing was started" in refused.value.what or "Two of" in refused.value.what
     assert refused.value.check_first
-    assert time.monotonic() - start_s < 25
 
 
 def test_a_host_without_the_clip_the_folder_or_a_way_to_the_first_is_refused(tmp_path):
@@ -91,7 +89,7 @@ def test_a_host_without_the_clip_the_folder_or_a_way_to_the_first_is_refused(tmp
         ("say(wire.Done(0, 1e3))", 0, ""),
         ("say(wire.Done(0 if NODE else 7, 1e3))", 7, ""),
         ("say(wire.Done(7, 1e3)) if NODE else None", 7, ""),
-        ("NODE or time.sleep(60)", HOST_LOST, "Host host0 (rank 0) was not heard for "),
+        ("NODE or time.sleep(600)", HOST_LOST, "Host host0 (rank 0) was not heard for "),
         ("NODE or sys.exit(9)", HOST_LOST, "Host host0 (rank 0) lost its node (exit code 9)"),
         ("say(wire.Done(-9 if NODE else 1, 1e3))", HOST_LOST, "The torchrun of host1 (ranks 1 and 2) was "),
         (
@@ -105,7 +103,6 @@ def test_a_host_without_the_clip_the_folder_or_a_way_to_the_first_is_refused(tmp
 )
 def test_what_ends_a_run_is_named_and_all_others_are_told(tmp_path, script, code, words):
     """A host that fell silent and one that failed; a torchrun; the network between two; what no node says."""
-    start_s = time.monotonic()
     with hosts_saying(tmp_path, f"up_to_start(); {script}; heard()") as hosts:
         hosts.greet()
         hosts.look("run", tmp_path)
@@ -115,20 +112,18 @@ def test_what_ends_a_run_is_named_and_all_others_are_told(tmp_path, script, code
     assert (ended, words in (known.end.what if known.end else "")) == (code, True)
     assert bool(known.end) == bool(words)
     assert [host.ranks for host in known.hosts] == [(0,), (1, 2)]
-    assert time.monotonic() - start_s < 20
 
 
 def test_a_late_failure_waits_for_no_records_of_ranks_that_have_left(tmp_path, monkeypatch):
     """N18: the torchrun of the others would stay 300 s, and has nothing to tell."""
-    monkeypatch.setattr("ppwork.launcher.nodes.muster.GRACE_S", 60.0)
+    for bound, bound_s in (("GRACE_S", 600.0), ("LATE_S", 0.0)):  # who waits for them passes the limit
+        monkeypatch.setattr(f"ppwork.launcher.nodes.muster.{bound}", bound_s)
     Pulse(tmp_path, 0).leave(0)
-    start_s = time.monotonic()
     with hosts_saying(tmp_path, "up_to_start(); say(wire.Done(7, 1e3)) if NODE else None; heard()") as hosts:
         hosts.greet()
         hosts.look("run", tmp_path)
         hosts.meet()
-        assert hosts.run(PLAN, ["x"], tmp_path, 60.0, lambda: None) == 7
-    assert time.monotonic() - start_s < 30
+        assert hosts.run(PLAN, ["x"], tmp_path, 30.0, lambda: None) == 7
 
 
 def test_every_state_but_the_last_ones_leads_somewhere():
@@ -146,14 +141,12 @@ def test_a_run_that_is_stopped_or_outlives_its_limit_ends_everywhere(tmp_path, m
             hosts.greet()
             hosts.look("run", tmp_path)
             hosts.meet()
-            start_s = time.monotonic()
             if look is stopped:
                 with pytest.raises(StopAsked):
                     hosts.run(PLAN, ["x"], tmp_path, limit_s, look)
             else:
                 assert hosts.run(PLAN, ["x"], tmp_path, limit_s, look) == PAST_LIMIT
             processes = [channel.pid for channel in hosts._channels]
-        assert time.monotonic() - start_s < 15
         assert HostsRecord.load(tmp_path).end is None
         assert not any(map(psutil.pid_exists, processes))
 

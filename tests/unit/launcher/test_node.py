@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -15,7 +14,10 @@ from ppwork.launcher.nodes.wire import Reader, lines_of
 from ppwork.process import ORPHANED
 from ppwork.records.hosts import host_logs
 
+pytestmark = pytest.mark.processes
+
 LEAVE_S = 15.0
+"""For a node to leave, on a loaded machine; less than it gives a launcher that is silent at first."""
 
 
 class Launcher:
@@ -77,11 +79,9 @@ def test_a_node_leaves_with_its_launcher_and_nothing_of_it_stays(launcher, tmp_p
     found = launcher.hear()
     assert not found.shared
     assert found.folder.startswith(f"{tmp_path}/ppwork-a-run-..-")
-    start_s = time.monotonic()
     if how != "silence":
         launcher.node.stdin.close()
     assert launcher.node.wait(LEAVE_S) == ORPHANED
-    assert time.monotonic() - start_s < LEAVE_S / 3
     assert list(tmp_path.iterdir()) == []
 
 

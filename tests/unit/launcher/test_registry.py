@@ -8,12 +8,12 @@ import shlex
 import subprocess
 import sys
 import tempfile
-import time
 
 import msgspec
 import psutil
 import pytest
 from typer.testing import CliRunner
+from waiting import wait_for
 
 from ppwork.cli.main import app
 from ppwork.cli.runs import stop_runs
@@ -22,6 +22,8 @@ from ppwork.launcher import registry
 from ppwork.launcher.registry import OWNER, SCRATCH, own_runs, registered, scratch_folder, stop
 from ppwork.records import identity
 from ppwork.records.identity import Identity
+
+pytestmark = pytest.mark.processes
 
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(60)"]
 
@@ -160,8 +162,7 @@ def test_stop_kills_what_does_not_follow(agent, tmp_path, monkeypatch):
     with registered(tmp_path, agent.pid):
         torchrun = psutil.Process(agent.pid)
         torchrun.suspend()
-        while torchrun.status() != psutil.STATUS_STOPPED:
-            time.sleep(0.01)
+        wait_for(lambda: torchrun.status() == psutil.STATUS_STOPPED)
         (run,) = own_runs()
         assert stop(run) is True
         assert run.agent.process() is None

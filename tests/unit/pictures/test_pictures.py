@@ -26,6 +26,7 @@ def test_every_name_is_called_so_where_it_is_made_and_nothing_stands_beside():
         _ = pp.pictures.pie
 
 
+@pytest.mark.processes
 def test_a_table_and_a_finding_need_no_matplotlib():
     code = (
         "import sys, ppwork as pp; picture = pp.pictures.topology(pp.Plan());"

@@ -114,6 +114,7 @@ def decode(decoder: Decoder, body: Body | bytes, **changes):
 # The fuzzer
 
 
+@pytest.mark.processes
 def test_damaged_frames_are_messages_or_refused_and_every_refusal_is_met(wire_mutations):
     """F06, F16, R9, R11: the properties stand in ``fuzz_wire``, which ends badly when one does not hold.
 

@@ -118,6 +118,7 @@ writer.write(Ended(2, 2))
 """
 
 
+@pytest.mark.processes
 def test_a_line_of_which_a_part_was_written_is_the_last_one(tmp_path):
     """Room that is there again later must not join the next line to it: the whole folder would not read."""
     command = [sys.executable, "-c", LIMITED, str(tmp_path)]
@@ -168,6 +169,7 @@ forked.set()
 """
 
 
+@pytest.mark.processes
 def test_a_forked_child_holds_no_file_of_its_parents_calls(tmp_path):
     command = [sys.executable, "-c", FORKS_WHILE_IT_WRITES, str(tmp_path)]
     printed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout

@@ -60,6 +60,7 @@ def test_a_users_own_faulthandler_is_left_alone(tmp_path, monkeypatch):
     assert [*tmp_path.iterdir()] == []
 
 
+@pytest.mark.processes
 def test_a_child_leaves_nothing_and_a_handler_that_the_body_set_stays(tmp_path):
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONFAULTHANDLER"}
     command = [sys.executable, "-c", PROGRAM, str(tmp_path)]

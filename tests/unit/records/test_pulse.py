@@ -90,6 +90,7 @@ PROGRAM = "import sys; from ppwork.records.pulse import Pulse; from pathlib impo
 PROGRAM += "p = Pulse(Path(sys.argv[1]), 3); print(flush=True); sys.stdin.read()"
 
 
+@pytest.mark.processes
 def test_the_process_is_known_while_it_lives_and_not_as_a_zombie_or_as_another(tmp_path):
     child = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE

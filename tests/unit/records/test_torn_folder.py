@@ -95,6 +95,7 @@ def test_a_run_killed_before_its_first_chunk_is_told_and_does_not_crash(folder):
         Run.load(folder)
 
 
+@pytest.mark.processes
 def test_a_recorder_that_cannot_write_says_so_once_and_leaves_a_torn_line_at_the_end_only(tmp_path):
     """F20, in a process of its own with a limit on file sizes; a full disk fails in the same call."""
     told = subprocess.run(

@@ -181,6 +181,7 @@ def test_a_process_that_torchrun_has_not_started_says_so(monkeypatch):
     assert "torchrun --standalone" in caught.value.check_first
 
 
+@pytest.mark.processes
 def test_to_see_collectives_does_not_import_the_compiler():
     """It is 800 modules, in the first chunk: a rank with a short ``stall_s`` was ended for it."""
     program = (

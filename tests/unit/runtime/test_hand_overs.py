@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 from types import SimpleNamespace
 
 import pytest
 import torch
+from waiting import wait_for
 
 from ppwork.errors import LocalProtocolError, PeerLostError, TerminalNotice
 from ppwork.protocol.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPResult, Reason
@@ -101,11 +101,6 @@ def envelope(k, payload_bytes=0):
     return Incoming(message, None, [], payload, None)
 
 
-def until(fact):
-    """Wait for what a lane does."""
-    assert any(fact() or threading.Event().wait(0.01) for _ in range(1000))
-
-
 @pytest.mark.parametrize(("depth", "poster"), [(1, MAIN), (2, "lane-down_pg")])
 def test_rank_0_posts_at_depth_1_and_its_lane_where_chunks_overlap(plane_of, depth, poster):
     """R7; and what is posted is waited for once."""
@@ -114,7 +109,7 @@ def test_rank_0_posts_at_depth_1_and_its_lane_where_chunks_overlap(plane_of, dep
     plane.send(X)
     up.coming.put(answer(0))
     plane.receive_result()
-    until(lambda: not plane.sending)
+    wait_for(lambda: not plane.sending)
     assert down.acts == [("post", poster), ("wait", "lane-down_pg")]
 
 
@@ -128,9 +123,9 @@ def test_a_send_never_waits_for_the_peer(plane_of, depth):
 
 @pytest.mark.parametrize("when", ["posted", "waited for"])
 def test_a_send_that_breaks_is_heard_while_its_answer_is_awaited(plane_of, when):
-    """At once, not at the bound of the answer, and by the next call, not by ``send``."""
+    """At once, not as an answer that did not come within its bound, and by the next call, not by ``send``."""
     plane = plane_of(Role.STAGE0, 1)
-    down, up = plane.links["down_pg"], plane.links["up_pg"]
+    down = plane.links["down_pg"]
     lost = PeerLostError("gone", where={"group": "down_pg"}, check_first="")
 
     def breaking(*args):
@@ -143,12 +138,9 @@ def test_a_send_that_breaks_is_heard_while_its_answer_is_awaited(plane_of, when)
         down.breaks = lost
     plane.send(X)
     threading.Timer(0.1, down.may_leave.set).start()
-    threading.Timer(0.3, up.coming.put, [PeerLostError("gone, too", where={}, check_first="")]).start()
-    began = time.monotonic()
     with pytest.raises(PeerLostError, match="gone") as caught:
         plane.receive_result()
     assert caught.value is lost
-    assert time.monotonic() - began < 4.0  # the bound is 7 s
 
 
 @pytest.mark.parametrize("depth", [1, 2])
@@ -161,7 +153,7 @@ def test_a_heartbeat_that_breaks_is_no_result_and_names_the_peer(plane_of, depth
     plane.receive_result()
     down.breaks = lost = PeerLostError("gone", where={"group": "down_pg"}, check_first="")
     plane.heartbeat()
-    until(plane._news.waiting)
+    wait_for(plane._news.waiting)
     assert plane.results_ready == 0
     with pytest.raises(PeerLostError) as caught:
         plane.await_result()
@@ -213,7 +205,7 @@ def test_a_lane_that_is_late_holds_the_next_chunk_back_and_refuses_none(plane_of
         plane.send(X)
         up.coming.put(answer(k))
         plane.receive_result()
-    until(lambda: not plane.sending)
+    wait_for(lambda: not plane.sending)
     assert down.acts.count(("wait", "lane-down_pg")) == 3 * depth + 6
 
 
@@ -243,7 +235,7 @@ def test_a_small_envelope_does_not_overtake_a_large_one(plane_of):
     down.coming.put(envelope(0, AT_ONCE_BYTES + 1))
     down.coming.put(envelope(1))
     assert mesh.passing.wait(10.0)
-    until(lambda: plane._left == 2)
+    wait_for(lambda: plane._left == 2)
     mesh.may_leave.set()
     assert [plane.receive().ids.chunk_index for _ in range(2)] == [0, 1]
     assert mesh.acts == [(0, "lane-mesh_pg"), (1, "lane-mesh_pg")]
@@ -258,7 +250,7 @@ def test_a_notice_waits_for_the_broadcast_that_is_under_way_and_is_the_last(plan
     assert mesh.passing.wait(10.0)
     failing = threading.Thread(target=plane.fail, args=(ValueError("mine"),))
     failing.start()
-    until(lambda: plane.links["up_pg"].acts)  # rank 0 has been told, so the mesh is next
+    wait_for(lambda: plane.links["up_pg"].acts)  # rank 0 has been told, so the mesh is next
     assert [what for what, _ in mesh.acts] == [0]
     mesh.may_leave.set()
     failing.join(10.0)

@@ -130,6 +130,7 @@ finally:
 """
 
 
+@pytest.mark.processes
 def test_what_nobody_caught_ends_hard_behind_all_that_was_to_be_done_and_runs_no_destructor():
     """A lane that gloo wakes while Python takes its modules apart aborts the process; torchrun blames it."""
     command = [sys.executable, "-c", PROGRAM]

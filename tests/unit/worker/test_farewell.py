@@ -12,6 +12,7 @@ from functools import partial
 
 import psutil
 import pytest
+from waiting import wait_for
 
 from ppwork.errors import LocalProtocolError, PeerLostError, PeerTimeoutError, TerminalNotice
 from ppwork.process import FAILED, SECONDARY
@@ -20,6 +21,8 @@ from ppwork.records.identity import Identity
 from ppwork.records.pulse import Pulse, PulseState, PulseView, read_pulse
 from ppwork.worker import farewell as module
 from ppwork.worker.farewell import Farewell, farewell_of, stay
+
+pytestmark = pytest.mark.processes
 
 NOTICE = TerminalNotice("ended by a peer", where={"rank": 1, "peer": 0})
 OWN, LOST, LATE = LocalProtocolError("my mistake"), PeerLostError("closed"), PeerTimeoutError("silent")
@@ -74,8 +77,7 @@ def test_a_peer_that_has_spoken_or_cannot_is_not_waited_for(peer, case):
     )
     if case == "stopped":
         peer.suspend()
-        while peer.status() != psutil.STATUS_STOPPED:
-            time.sleep(0.001)
+        wait_for(lambda: peer.status() == psutil.STATUS_STOPPED)
     if case == "gone":
         peer.kill()
         peer.wait()

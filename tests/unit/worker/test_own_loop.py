@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,26 +14,31 @@ from ppwork.protocol.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPRes
 from ppwork.protocol.session import Session
 from ppwork.protocol.topology import Role
 from ppwork.records.spans import STAGE1_MS, Recorder, Span, read_entries, span_file
-from ppwork.worker import progress
+from ppwork.worker import own_loop, progress
 from ppwork.worker.own_job import join
 from ppwork.worker.own_loop import OwnLoop
 
-STEP_S = 0.002
+STEP_NS = 2_000_000
 IDS = [Ids(k, k, 0) for k in range(3)]
 
 
 @pytest.fixture
-def recorded(tmp_path):
-    """A watched loop, and what it has left."""
+def recorded(tmp_path, monkeypatch):
+    """What lets a watched loop work and then call the plane, which gives it a message; and what it has left.
+
+    Time passes while it works, and at no other moment.
+    """
+    now_ns = 1
+    monkeypatch.setattr(own_loop, "time", SimpleNamespace(monotonic_ns=lambda: now_ns))
     with Recorder(span_file(tmp_path, 0)) as recorder, OwnLoop(recorder, None) as loop:
-        yield loop, lambda: read_entries(tmp_path, 0)
 
+        def works(call, message=None, *, good=True):
+            nonlocal now_ns
+            now_ns += STEP_NS
+            loop.called(call)
+            loop.returned(message, good=good)
 
-def works(loop, call, message=None, *, good=True):
-    """Let the loop do something, and then call the plane, which gives it this."""
-    time.sleep(STEP_S)  # what is recorded
-    loop.called(call)
-    loop.returned(message, good=good)
+        yield loop, works, lambda: read_entries(tmp_path, 0)
 
 
 def result(k):
@@ -45,20 +50,20 @@ def envelope(k):
 
 
 def spans(entries):
-    return [(e.name, e.chunk_index) for e in entries if isinstance(e, Span) and e.ms >= STEP_S * 900]
+    return [(e.name, e.chunk_index) for e in entries if isinstance(e, Span) and e.ms]
 
 
 def test_rank_zero_encodes_before_a_send_and_decodes_before_anything_else(recorded):
     """As the pages have it: ahead, then the decode; and one after another, parted by release_result."""
-    loop, entries = recorded
-    works(loop, "send", IDS[0])
-    works(loop, "receive_result", result(0))
-    works(loop, "send", IDS[1])
-    works(loop, "receive_result", result(1))
-    works(loop, "release_result")
-    works(loop, "send", IDS[2])
-    works(loop, "receive_result", result(2), good=False)
-    works(loop, "shutdown")
+    _, works, entries = recorded
+    works("send", IDS[0])
+    works("receive_result", result(0))
+    works("send", IDS[1])
+    works("receive_result", result(1))
+    works("release_result")
+    works("send", IDS[2])
+    works("receive_result", result(2), good=False)
+    works("shutdown")
     assert spans(entries()) == [("encode", 0), ("encode", 1), ("decode", 0), ("decode", 1), ("encode", 2)]
     said = [(e.name, e.chunk_index, e.figures) for e in entries() if not isinstance(e, Span)]
     assert said == [("emit", 0, {STAGE1_MS: 3.0}), ("emit", 1, {STAGE1_MS: 3.0}), ("drop", 2, {})]
@@ -81,27 +86,27 @@ def test_the_watchdog_sees_rank_zero_from_its_first_call_until_it_ends_the_strea
 
 
 def test_a_mesh_rank_generates_from_a_chunk_to_its_reply_also_where_it_receives_ahead(recorded):
-    loop, entries = recorded
-    works(loop, "receive", envelope(0))
+    _, works, entries = recorded
+    works("receive", envelope(0))
     assert progress.current().which == IDS[0].where()
-    works(loop, "receive", envelope(1))
+    works("receive", envelope(1))
     for call in ("reply", "computed"):  # the one calls the other
-        works(loop, call)
+        works(call)
     assert progress.current().which == IDS[1].where()
-    works(loop, "computed")
+    works("computed")
     assert progress.current() is None
-    works(loop, "receive", PPEnvelope(PPAction.NOOP, Ids(2, 1, 0)))
-    works(loop, "acknowledge")
+    works("receive", PPEnvelope(PPAction.NOOP, Ids(2, 1, 0)))
+    works("acknowledge")
     assert spans(entries()) == [("generate", 0), ("generate", 1)]
     first, second = entries()
     assert all(a.end_ns <= b.start_ns for a, b in pairwise([first, second]))
 
 
 def test_a_step_that_the_loop_times_itself_is_not_recorded_twice(recorded):
-    loop, entries = recorded
-    works(loop, "receive", envelope(0))
+    loop, works, entries = recorded
+    works("receive", envelope(0))
     loop.timed("generate")
-    works(loop, "computed")
+    works("computed")
     assert entries() == []
     assert progress.current() is None
 

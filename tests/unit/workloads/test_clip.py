@@ -144,6 +144,7 @@ def test_an_interrupted_writer_leaves_nothing_behind(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("module", "without"),
     [("ppwork.workloads.spec", ["torch", "av", "numpy"]), ("ppwork.workloads.clip", ["torch"])],
