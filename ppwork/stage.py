@@ -269,7 +269,7 @@ def load_stage(path: str, methods: tuple[str, ...], *, search: Path | None = Non
     Args:
         path: Import path, such as ``my_stages:Denoiser``.
         methods: Names that must exist and be callable (``STAGE0_METHODS`` or ``STAGE1_METHODS``).
-        search: Folder put first on ``sys.path`` for a user's stage, so that a file beside the caller is
+        search: Folder put first on ``sys.path`` for a stage of one's own, so that a file beside the caller is
             found.
 
     Raises:
@@ -321,7 +321,7 @@ def load_stage(path: str, methods: tuple[str, ...], *, search: Path | None = Non
 
 
 def check_methods(stage: type, methods: tuple[str, ...]) -> None:
-    """Refuse a stage with a method that the runtime cannot call, because of its signature or its name.
+    """Refuse a stage with a method that cannot be called as the runtime will, by its signature or its name.
 
     Args:
         stage: Its class.
