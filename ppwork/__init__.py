@@ -1,8 +1,8 @@
 """A workbench for pipeline-parallel inference on torch.distributed: see it, break it, measure it.
 
-This face is the notebook side: it starts processes and reads what they left, and imports neither torch nor
-CUDA. What is not needed to write a plan is imported when it is first asked for. Inside a rank, import
-``ppwork.runtime`` and ``ppwork.protocol``.
+This module is the notebook side. It starts processes and reads the files that they leave, and imports neither
+torch nor CUDA. A name that a plan does not need is imported on first use. Inside a rank, import
+``ppwork.ranks`` instead.
 """
 
 import typing as _typing

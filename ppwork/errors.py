@@ -20,7 +20,7 @@
     ├── StageError                      user code of a stage raised; its traceback is the cause
     └── RunFailed                       the launcher: some rank failed; names the first one
 
-This module knows no ranks, groups or files: it only fixes how an error speaks.
+This module knows no ranks, groups or files: it only defines the form of an error.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from unicodedata import category
 
 V = TypeVar("V", bound="Hashable")
 MOST_NAMED = 8
-"""Chunks, or stretches of them, that a sentence names."""
+"""Most chunks, or ranges of chunks, that a sentence names."""
 
 WHERE_KEYS = ("rank", "role", "group", "peer", "call_id", "chunk_index", "cache_epoch")
 """The keys of ``where``, in the order they are always printed (the same as in logs)."""
@@ -52,7 +52,7 @@ class PPWorkError(Exception):
     """
 
     source = ""
-    """``file:line`` of the user's that it is about, where the traceback leads to another one."""
+    """``file:line`` in the user's code that the error is about, if the traceback leads elsewhere."""
     between: tuple[int, ...] = ()
     """All ranks of a difference, those that agree with each other included: nobody knows which are right."""
 
@@ -64,7 +64,7 @@ class PPWorkError(Exception):
         super().__init__(what)
 
     def at(self, **facts: Any) -> PPWorkError:  # noqa: ANN401  ranks, roles and ids: ints and strings
-        """Add facts that the raiser did not know; what is already known is kept. Returns self."""
+        """Add facts that the code that raised did not know; known facts are kept. Returns self."""
         unknown = set(facts) - set(WHERE_KEYS)
         if unknown:
             raise ValueError(f"`where` has unknown keys {sorted(unknown)}; known are {WHERE_KEYS}")
@@ -89,7 +89,7 @@ class PPWorkError(Exception):
 
 
 def visible(text: str) -> str:
-    r"""Return a text of others that commands no terminal: signs that do, or turn the line, are spelled out.
+    r"""Return a foreign text with its control and format characters spelled out, safe for a terminal.
 
     >>> visible("a\x1b[2J\nb\u202ec")
     'a\\x1b[2J\nb\\u202ec'
@@ -101,7 +101,7 @@ def visible(text: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a time as people say it: ``8.1 ms``, ``250 ms``, ``1.2 s``."""
+    """Return a time in readable form: ``8.1 ms``, ``250 ms``, ``1.2 s``."""
     if seconds >= 1.0:
         return f"{seconds:.1f} s"
     ms = seconds * 1e3
@@ -109,7 +109,7 @@ def duration(seconds: float) -> str:
 
 
 def named_ranks(ranks: Sequence[int]) -> str:
-    """Return ranks as one says them.
+    """Return ranks as words of a sentence.
 
     >>> named_ranks((2,)), named_ranks((0, 2))
     ('rank 2', 'ranks 0 and 2')
@@ -118,7 +118,7 @@ def named_ranks(ranks: Sequence[int]) -> str:
 
 
 def named_chunks(indexes: Iterable[int]) -> str:
-    """Return chunks as one says them, neighbours as a stretch.
+    """Return chunks as words of a sentence, neighbours as a range.
 
     >>> named_chunks([3]), named_chunks([0, 1, 20]), named_chunks([2, 11, 12, 13, 14])
     ('chunk 3', 'chunks 0, 1 and 20', 'chunks 2 and 11 to 14')
@@ -148,7 +148,7 @@ def listed(items: Iterable[object]) -> str:
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """Return the question whether a known name was meant, to stand before other advice, or nothing.
+    """Return the question "did you mean ...?" with the closest known name, or an empty text.
 
     >>> meant("timeouts", ["mesh_size", "timeout_s"])
     "did you mean 'timeout_s'? "
@@ -157,7 +157,7 @@ def meant(name: str, known: Iterable[str]) -> str:
 
 
 def nth(number: int) -> str:
-    """Return a place in an order as a word, or a count where it has none here.
+    """Return an ordinal number: as a word up to the fifth, above that with digits.
 
     >>> nth(1), nth(3), nth(12), nth(21)
     ('first', 'third', '12th', '21st')
@@ -170,7 +170,7 @@ def nth(number: int) -> str:
 
 
 def ranks_by_value(values: Mapping[int, V]) -> dict[V, list[int]]:
-    """Group ranks that have the same value; values and ranks keep the order in which they come.
+    """Group ranks that have the same value; values and ranks keep their order.
 
     >>> ranks_by_value({0: "a", 1: "b", 2: "a"})
     {'a': [0, 2], 'b': [1]}
@@ -187,7 +187,7 @@ def text_of(error: BaseException) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """Return the message of any exception, also of one whose own ``str`` raises."""
+    """Return the message of any exception, even if its ``str`` raises."""
     try:
         return str(error)
     except Exception:  # noqa: BLE001  a user's broken __str__ must not hide the failure
@@ -231,7 +231,7 @@ class RemoteProtocolError(PPWorkError):
 
 
 class TerminalNotice(RemoteProtocolError):
-    """A peer ended the session and said why: a symptom here, the cause is in its record."""
+    """A peer ended the session and said why: this is a symptom, and the cause is in the peer's record."""
 
 
 class PeerLostError(PPWorkError):
@@ -243,7 +243,7 @@ class PeerTimeoutError(PPWorkError):
 
 
 class PeerFrozenError(PeerTimeoutError):
-    """A peer's process exists and does not run: stopped, or its host is; found by the watchdog."""
+    """A peer's process exists but does not run, because it or its host is stopped; found by the watchdog."""
 
 
 class StuckError(PPWorkError):
@@ -251,7 +251,7 @@ class StuckError(PPWorkError):
 
 
 class RecordError(PPWorkError):
-    """A record of this rank could not be written, so the run would leave less than it promises."""
+    """A record of this rank could not be written, so the run's records would be incomplete."""
 
 
 class StageError(PPWorkError):
@@ -272,7 +272,7 @@ class RunFailed(PPWorkError):
         self.headline = headline
 
     def below(self, line: str, check_first: str = "") -> RunFailed:
-        """Return this failure with a line above it that explains more, and with another thing to check."""
+        """Return this failure below a line that explains more, with another thing to check."""
         return RunFailed(
             f"{line}\n{self.what}",
             where=self.where,

@@ -1,11 +1,11 @@
 """The frozen plan of a run: everything that changes what the ranks send, receive or compute.
 
-All ranks must hold the same plan; its digest and its fields are compared at start-up (rules R5 and F04 of
-the catalogue), so a difference is one error with a key and ranks in it instead of a hang. Nothing here reads
-an environment variable and nothing here knows torch.
+All ranks must hold the same plan. They compare its digest and its fields at start-up (rule R5, and F04 of
+the catalogue), so a difference is one error that names key and ranks, and not a hang. This module reads no
+environment variable and does not import torch.
 
-The checks refuse what no plan may hold. What depends on the machine, the clip or the stages is refused by
-the launcher, just before the ranks start.
+The checks here refuse values that no plan may have. The launcher refuses what depends on the machine, the
+clip or the stages, just before the ranks start.
 """
 
 from __future__ import annotations
@@ -31,37 +31,37 @@ MAX_NOISE = 2550.0
 """Ten times full scale: nothing of the clip is left."""
 SCHEDULES = ("overlap", "send-after-decode")
 VIDEO_FIELDS = ("stage0", "stage1", "frames_per_chunk", "input", "width", "height", "noise")
-"""Fields that only the shipped video's stages read; null in the records of a job that has not got them."""
+"""Fields that only the shipped video's stages read; null in the records of a job without those stages."""
 
 
 class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One run, agreed by all ranks: the pipeline, and what its stages compute.
 
-    What stages of one's own and loops set:
+    Fields for your own stages and for your own loops:
 
     - ranks and overlap: ``mesh_size``, ``in_flight_depth`` (or ``d_in`` and ``d_out``), ``backend``
-    - work: ``denoise_steps``, the generator calls for a chunk, as calls of ``step``
-    - bounds: ``timeout_s``, ``stall_s``, ``freeze_s``, ``max_message_bytes``
-    - checks: ``compare_collectives`` (in a loop only 0 says something), ``check_buffers``
-    - seldom: ``threads_per_rank``, ``share_gpu``, ``frame_bytes``
+    - work: ``denoise_steps``, the calls of ``step`` for a chunk
+    - timeouts and limits: ``timeout_s``, ``stall_s``, ``freeze_s``, ``max_message_bytes``
+    - checks: ``compare_collectives`` (in a loop only 0 has an effect), ``check_buffers``
+    - rarely needed: ``threads_per_rank``, ``share_gpu``, ``frame_bytes``
 
-    Stages alone: ``stage0``, ``stage1`` and their ``options``; ``chunks``, ``hard_cuts``, ``flushes``,
-    ``recompute_every``, ``seed``, ``heartbeat_s``; ``digests``, ``verify`` and its ``tolerance``,
+    Fields for stages only: ``stage0``, ``stage1`` and their ``options``; ``chunks``, ``hard_cuts``,
+    ``flushes``, ``recompute_every``, ``seed``, ``heartbeat_s``; ``digests``, ``verify``, ``tolerance``,
     ``keep_outputs``, ``one_process``.
 
-    Only the shipped video reads ``input``, ``width``, ``height``, ``frames_per_chunk`` and ``noise``. For
-    teaching there are ``fault`` and a ``schedule`` that is not the default.
+    Only the shipped video reads ``input``, ``width``, ``height``, ``frames_per_chunk`` and ``noise``.
+    ``fault`` and a non-default ``schedule`` are for teaching.
 
     >>> Plan(mesh_size=2, chunks=8).world_size
     3
 
     Raises:
-        PlanError: On construction, when a field cannot work, or there is none of that name; names the field
-            and its value, or the field that was meant.
+        PlanError: On construction, if a field has a value that cannot work, or if there is no field of that
+            name; names the field and its value, or the field that was meant.
     """
 
     chunks: int | None = None
-    """Chunks to run; ``None``: all that the clip has; of own stages, until ``encode`` returns ``None``."""
+    """Chunks to run; ``None``: the whole clip, or with your own stages until ``encode`` returns ``None``."""
     frames_per_chunk: int = 4
     input: str = ""
     """Path of the clip; empty is the one that ships with the package."""
@@ -73,35 +73,35 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     hard_cuts: tuple[int, ...] = ()
     """Chunk indexes at which the cache is reset (a *cut*, rule R3)."""
     flushes: tuple[int, ...] = ()
-    """Chunk indexes at which the cache is reset and all that is in flight becomes stale (a *flush*, R3)."""
+    """Chunk indexes at which the cache is reset and everything in flight becomes stale (a *flush*, R3)."""
     recompute_every: int = 0
-    """Chunks from one rebuild of the cache from context frames to the next; 0 is never."""
+    """Number of chunks between two rebuilds of the cache from context frames; 0 is never."""
     schedule: str = "overlap"
     """When envelope k+1 leaves: ``overlap``, or ``send-after-decode``, the classic mistake (for teaching)."""
     stage0: str = VIDEO_STAGE0
     stage1: str = VIDEO_STAGE1
     options: dict[str, Any] = {}  # noqa: RUF012  msgspec copies it
-    """Free options of user stages: whatever JSON has a word for."""
+    """Free options of user stages: any JSON data."""
     heartbeat_s: float | None = None
-    """Seconds after the last envelope at which a pausing source sends a NOOP; ``None``: a quarter timeout."""
+    """Seconds after the last envelope until rank 0 sends a NOOP; ``None``: a quarter of ``timeout_s``."""
     digests: bool = False
     """Compare replicated weights over the mesh at start, inputs and results for every chunk."""
     one_process: bool = False
-    """Rank 0 and a mesh of one as threads of one process, copies for links: true times of one card."""
+    """Run rank 0 and a mesh of one as threads of one process, copies for links: true times of one card."""
     fault: str = ""
     """Fault of the catalogue to inject, such as ``F07`` (``ppwork fault list``); empty is none."""
     threads_per_rank: int = 1
     verify: bool = False
-    """Keep what rank 0 emitted, to be compared with the single-process reference."""
+    """Keep what rank 0 emitted, and compare it with the single-process reference."""
     keep_outputs: bool = False
     """Keep what rank 0 emitted, in its memory until the end and then in the folder: ``Run.outputs``."""
     tolerance: float = 1e-4
-    """Largest absolute difference that ``verify`` allows in a mesh of 2 and more; a mesh of 1 gets 0."""
+    """Largest absolute difference that ``verify`` allows in a mesh of 2 or more; for a mesh of 1 it is 0."""
 
     FILE_NAME: ClassVar[str] = "plan.json"
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work whatever the workload and the machine."""
+        """Refuse values that cannot work with any workload on any machine."""
         for field in ("stage0", "stage1"):
             path = getattr(self, field)
             if isinstance(path, type) or str(path).startswith("__main__:"):
@@ -137,7 +137,7 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def allowed_difference(self) -> float:
-        """Largest absolute difference that ``verify`` lets pass: a mesh of 1 sums over nobody."""
+        """Largest absolute difference that ``verify`` accepts; 0 for a mesh of 1, which makes no sums."""
         return self.tolerance if self.mesh_size > 1 else 0.0
 
     @property
@@ -152,7 +152,7 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def digest(self) -> str:
-        """As of any plan; of one read back that names no stages it is that on which its ranks agreed."""
+        """The plan's digest; for a plan read back without stages, the digest on which its ranks agreed."""
         if self.stage0 and self.stage1:
             return super().digest
         return self.replace(stage0=self.stage0 or VIDEO_STAGE0, stage1=self.stage1 or VIDEO_STAGE1).digest
@@ -178,15 +178,15 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
             ) from error
 
     def save(self, run_dir: Path | str, *, joined: bool = False) -> None:
-        """Write ``plan.json`` into a run folder, for every rank and reader; before any of them starts.
+        """Write ``plan.json`` into a run folder, for all ranks and readers, before any of them starts.
 
         Args:
             run_dir: The folder.
-            joined: The job is somebody else's: where the plan names no stages of its own, those of the
-                shipped video and what only they read are null.
+            joined: The job is a user's own: if the plan names no stages, the stages of the shipped video and
+                the fields that only they read are written as null.
 
         Raises:
-            OSError: It cannot be written.
+            OSError: The file cannot be written.
         """
         fields = self.to_dict()
         if joined and self.is_video:
@@ -224,12 +224,12 @@ def synthetic(
     payload_mb: float,
     jitter: float = 0.0,
 ) -> Plan:
-    """Return the plan with stages that compute nothing and take these times.
+    """Return the plan with stages that compute nothing and only take the given times.
 
     Args:
         plan: The other fields; without ``chunks`` there are ``SYNTHETIC_CHUNKS``.
         encode_ms: Milliseconds of rank 0 for a chunk, before it leaves.
-        decode_ms: Milliseconds of rank 0 for a chunk, after its result has come.
+        decode_ms: Milliseconds of rank 0 for a chunk, after its result has arrived.
         stage1_ms: Milliseconds of the mesh for a chunk.
         payload_mb: MiB of a chunk, each way.
         jitter: Relative spread of the times, 0 to 1.
@@ -261,7 +261,7 @@ def synthetic(
 
 
 def _plain(value: object, place: str) -> object:
-    """Return what the ranks will read back of an option, which is JSON by then."""
+    """Return an option as the ranks will read it back from JSON."""
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return {key: _plain(member, f"{place}[{key!r}]") for key, member in value.items()}
     if isinstance(value, list | tuple):

@@ -1,9 +1,9 @@
-"""All that a rank of your own needs: ``from ppwork.ranks import Plan, join, run_stage0``.
+"""Everything that a rank in your own program needs: ``from ppwork.ranks import Plan, join, run_stage0``.
 
-It defines nothing. Under your own torchrun ``join`` brings a rank up and keeps its records. Then stages run
-by ``run_stage0`` and ``run_mesh``, or a loop of yours by the plane's own calls; docs/prototype.md shows both.
-It imports torch, which takes seconds, and ties the rank to its torchrun before: one that is killed meanwhile
-leaves nobody behind. The notebook side is ``import ppwork``.
+This module defines nothing. Under your own torchrun, ``join`` starts a rank and keeps its records. Then
+``run_stage0`` and ``run_mesh`` run your stages, or your own loop calls the plane; docs/prototype.md shows
+both. Importing torch takes seconds. Before that, this module ties the rank to its torchrun: if torchrun is
+killed meanwhile, no rank is left behind. The notebook side is ``import ppwork``.
 """
 # ruff: noqa: E402
 

@@ -1,9 +1,9 @@
-"""The contract of a stage: what user code fills in, and how it is found by import path.
+"""The contract of a stage: what user code implements, and how it is found by import path.
 
-A stage knows nothing of ranks that talk to each other. Stage 0 turns source chunks into tensors and results
-back into output; stage 1 (the generator) runs on every mesh rank, and its collectives are on ``context.tp``'s
-group only. The runtime owns the order and the number of the
-generator calls, so that they can be checked against the plan (rule R4).
+A stage knows nothing of messages between ranks. Stage 0 turns source chunks into tensors, and results back
+into output. Stage 1 (the generator) runs on every mesh rank, and makes collectives only on the group of
+``context.tp``. The runtime sets the order and the number of the generator calls, so that they can be checked
+against the plan (rule R4).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Tensors = Mapping[str, "torch.Tensor"]
 
 
 class Pause(Enum):
-    """Answer of ``encode`` in place of a chunk when the source has none now."""
+    """What ``encode`` returns in place of a chunk when the source has none now."""
 
     NOT_YET = "no chunk yet; ask again"
 
@@ -38,7 +38,7 @@ NOT_YET: Final = Pause.NOT_YET
 
 
 class TensorParallel(Protocol):
-    """Stage 1's only door to the other mesh ranks."""
+    """Stage 1's only way to reach the other mesh ranks."""
 
     size: int
     """Number of mesh ranks."""
@@ -47,7 +47,7 @@ class TensorParallel(Protocol):
 
     @property
     def group(self) -> ProcessGroup:
-        """The mesh's process group (``tp_pg``), for collectives of your own; all mesh ranks make each."""
+        """The mesh's process group (``tp_pg``), for your own collectives, which all mesh ranks make."""
 
     @property
     def device_mesh(self) -> DeviceMesh:
@@ -68,23 +68,23 @@ class TensorParallel(Protocol):
 
 
 class NoTensorParallel:
-    """The mesh of one: sums over nobody, and has no group. Stage 0 has it, which is not in the mesh."""
+    """The mesh of one rank: it sums over no other rank and has no group. Stage 0 gets it, too."""
 
     size = 1
     group_rank = 0
 
     @property
     def group(self) -> ProcessGroup:
-        """Nothing.
+        """There is no group.
 
         Raises:
-            LocalProtocolError: Always (the rank that asked).
+            LocalProtocolError: Always (on the rank that asked).
         """
         raise _no_mesh()
 
     @property
     def device_mesh(self) -> DeviceMesh:
-        """As ``group``."""
+        """There is no device mesh; it raises as ``group`` does."""
         raise _no_mesh()
 
     def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -105,7 +105,7 @@ def _no_mesh() -> LocalProtocolError:
 
 @dataclass(frozen=True)
 class StageContext:
-    """All that a stage may use; the runtime hands it to its constructor."""
+    """Everything that a stage may use; the runtime passes it to the constructor."""
 
     plan: Plan
     device: torch.device
@@ -120,8 +120,8 @@ class Emission:
 
     Attributes:
         output: The decoded chunk, on the CPU. ``--verify`` compares it with the single-process run.
-        metrics: Figures of this chunk, such as ``psnr_db``: beside the progress bar, and their medians in the
-            summary.
+        metrics: Figures of this chunk, such as ``psnr_db``. The progress bar shows them, and the summary has
+            their medians.
     """
 
     output: torch.Tensor
@@ -130,14 +130,14 @@ class Emission:
 
 @dataclass(frozen=True)
 class Chunk:
-    """What ``encode`` may return in place of tensors: a chunk that says more than they do.
+    """What ``encode`` may return in place of tensors: tensors with metadata, cuts or a number of steps.
 
     Attributes:
         tensors: By name.
-        metadata: Anything plain that msgpack carries (a tuple comes as a list): a prompt, a seed, a time. It
-            reaches ``step`` and ``decode`` where they have a parameter of this name.
+        metadata: Plain data that msgpack carries (a tuple arrives as a list): a prompt, a seed, a time. It
+            reaches ``step`` and ``decode`` if they have a parameter of this name.
         hard_cut: Reset the cache before this chunk, as at the plan's ``hard_cuts``.
-        flush: A hard cut that also drops what is in flight, as at the plan's ``flushes``.
+        flush: A hard cut that also drops everything in flight, as at the plan's ``flushes``.
         steps: Steps of this chunk; ``None``: the plan's ``denoise_steps``.
     """
 
@@ -150,13 +150,13 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Result:
-    """What ``step`` may return in place of tensors: a result that says more than they do.
+    """What ``step`` may return in place of tensors: tensors with metadata.
 
     Attributes:
         tensors: By name.
-        metadata: Plain data, as a chunk's: a token, a score, a reason to stop. It reaches ``decode`` where
-            that has a parameter ``result_metadata``. Of several steps all that they say arrives, and of one
-            name the latest.
+        metadata: Plain data, as for a chunk: a token, a score, a reason to stop. It reaches ``decode`` if
+            that has a parameter ``result_metadata``. If several steps return metadata, all of it arrives; of
+            two values with the same name, the later one.
     """
 
     tensors: Tensors
@@ -166,29 +166,30 @@ class Result:
 class Stage0(Protocol):
     """Rank 0's part: source, encode, decode, emit. Built once, after all groups exist and are warm.
 
-    All of it runs under ``torch.inference_mode()``, the constructor under ``torch.no_grad()``, unless the
-    class has ``inference_mode = False``; so does the generator.
+    The methods run under ``torch.inference_mode()``, the constructor under ``torch.no_grad()``, unless the
+    class has ``inference_mode = False``. The same holds for the generator.
     """
 
     def __init__(self, context: StageContext) -> None:
-        """Load what is needed; the first ``encode`` should cost what the tenth does."""
+        """Load everything here, so that the first ``encode`` costs no more than the tenth."""
 
     def encode(self, chunk_index: int) -> Tensors | Chunk | Pause | None:
         """Take the next chunk from the source and encode it; ``None`` ends the stream early.
 
-        What is returned belongs to the transport until the chunk's result is decoded: nobody may write to it.
+        The returned tensors belong to the transport until the chunk's result is decoded: do not write to
+        them.
 
-        Called once per chunk, ``chunk_index`` counting 0, 1, 2, ... A live source with nothing yet returns
-        ``NOT_YET`` and is soon asked for the same chunk again. Meanwhile rank 0 decodes what has come back
-        and keeps the link alive by heartbeats (NOOPs, ``heartbeat_s`` of the plan).
+        Called once per chunk, with ``chunk_index`` 0, 1, 2, ... If a live source has no chunk yet, it returns
+        ``NOT_YET`` and is soon called for the same chunk again. Meanwhile rank 0 decodes what has come back
+        and keeps the link alive with heartbeats (NOOPs, ``heartbeat_s`` of the plan).
 
         Blocks:
-            Best a few milliseconds before ``NOT_YET``: at once makes rank 0 spin, longer holds back results,
-            and longer than ``timeout_s`` loses the link.
+            Wait a few milliseconds before you return ``NOT_YET``. If you return at once, rank 0 spins. If you
+            wait longer, you hold back results; longer than ``timeout_s``, and the link is lost.
         """
 
     def context_frames(self, chunk_index: int) -> Tensors:  # noqa: ARG002  a default
-        """Return what the generator needs to rebuild its cache before this chunk (may be empty).
+        """Return the tensors from which the generator rebuilds its cache before this chunk (may be none).
 
         Called after ``encode`` of the same chunk, and only for chunks whose plan says ``recompute``.
         Must not depend on results: at depth 2 and above they have not arrived yet. Default: none.
@@ -198,8 +199,9 @@ class Stage0(Protocol):
     def decode(self, chunk_index: int, tensors: Tensors) -> Emission | None:
         """Decode the mesh's result of ``chunk_index`` and emit it; ``None`` emits nothing.
 
-        Called in order, but not for a chunk that a flush dropped: forget then what was kept for it. Where
-        it has the parameters, ``metadata`` is the chunk's and ``result_metadata`` what ``step`` said.
+        Called in order, but not for a chunk that a flush dropped: discard what you kept for that chunk. If
+        the method has the parameters, ``metadata`` is the chunk's, and ``result_metadata`` is what ``step``
+        returned.
         """
 
     def finish(self) -> Mapping[str, object]:
@@ -210,32 +212,32 @@ class Stage0(Protocol):
 class Generator(Protocol):
     """Stage 1, on every mesh rank. All mesh ranks get the same tensors and must return the same ones.
 
-    A generator may also have, and the mesh ranks then compare before the first chunk:
+    A generator may also have these two. The mesh ranks then compare them before the first chunk:
 
     - ``parity_environment``, a tuple of names: the environment variables on which its collectives or its
       numbers depend.
     - ``replicated() -> Mapping[str, Tensor]``: the dense tensors that every mesh rank holds whole, such as
-      the weights that are not split; asked only with ``digests`` in the plan.
+      the weights that are not split; called only with ``digests`` in the plan.
     """
 
     def __init__(self, context: StageContext) -> None:
         """Load this rank's shard of the weights."""
 
     def reset_cache(self) -> None:
-        """Forget the past: the next chunk starts a new stream (a hard cut). Default: nothing."""
+        """Clear the cache: the next chunk starts a new stream (a hard cut). By default it does nothing."""
 
     def recompute(self, context_frames: Tensors) -> None:
-        """Rebuild the cache from ``context_frames``; counts as one generator call, whoever makes it.
+        """Rebuild the cache from ``context_frames``; every call counts as one generator call.
 
-        Default: nothing.
+        By default it does nothing.
         """
 
     def step(self, tensors: Tensors, step_index: int, num_steps: int) -> Tensors | Result:
-        """Run one denoise step; counts as one generator call, whoever makes it: also the stage itself.
+        """Run one denoise step; every call counts as one generator call, also one by the stage itself.
 
-        ``tensors`` are the envelope's for step 0 and the previous step's result after that. The result of
-        the last step is what the leader sends back; it belongs to the transport until the chunk a whole
-        depth later is here. A static output buffer goes out as ``.clone()``.
+        ``tensors`` are the envelope's for step 0 and the previous step's result after that. The leader sends
+        back the result of the last step. It belongs to the transport until the chunk a whole
+        depth later has arrived. Return a static output buffer as ``.clone()``.
         """
 
 
@@ -279,8 +281,8 @@ def load_stage(path: str, kind: StageKind, *, search: Path | None = None) -> typ
             found.
 
     Raises:
-        PlanError: The path is not ``module:Class``, does not import, or the class lacks a method, or has one
-            with other parameters (seen by the launcher before any rank starts, and by every rank that loads
+        PlanError: The path is not ``module:Class``, does not import, or the class lacks a method or has one
+            with wrong parameters (raised in the launcher before any rank starts, and on every rank that loads
             it).
     """
     module_name, _, class_name = path.partition(":")
@@ -334,8 +336,8 @@ def check_methods(stage: type, kind: StageKind) -> None:
         kind: Which stage it is; methods that have defaults are looked at, too.
 
     Raises:
-        PlanError: Names the method, with file and line; also one that would never be called, as its name is
-            that of an optional one but for a slip.
+        PlanError: A method has wrong parameters, or would never be called because its name is a misspelt
+            optional one; names the method, with file and line.
     """
     for name in kind.required + kind.optional:
         method = inspect.getattr_static(stage, name, None)
@@ -364,7 +366,7 @@ def check_methods(stage: type, kind: StageKind) -> None:
 
 
 def _misspelt(stage: type, name: str) -> str | None:
-    """Return the public method of a class whose name differs from the contract's by a slip of the hand."""
+    """Return the public method of a class whose name is a misspelling of the contract's."""
     return next(
         (
             given
@@ -378,9 +380,10 @@ def _misspelt(stage: type, name: str) -> str | None:
 
 
 def _is_slip(given: str, meant: str) -> bool:
-    """Say whether a name has letters of another one swapped, one of them missing, wrong or doubled.
+    """Say whether a name is another one with letters swapped, or with one letter missing, wrong or doubled.
 
-    No measure of likeness: ``finished`` is more like ``finish`` than ``fiinsh`` is, and is another word.
+    A measure of similarity would not do: ``finished`` is closer to ``finish`` than ``fiinsh``, but is a
+    different word.
     """
     if given == meant:
         return False
@@ -393,7 +396,7 @@ def _is_slip(given: str, meant: str) -> bool:
 
 
 def _check_constructor(path: str, stage: type) -> None:
-    """Refuse a class that cannot be made of a context alone, by its signature."""
+    """Refuse a class whose constructor cannot be called with a context alone."""
     try:
         signature = inspect.signature(stage)
     except (TypeError, ValueError):

@@ -105,19 +105,21 @@ def _asked(
     stage0: Annotated[str, _of(STAGES, "Import path module:Class; default: the denoiser.")] = VIDEO_STAGE0,
     stage1: Annotated[str, _of(STAGES, "Import path module:Class.")] = VIDEO_STAGE1,
     option: Annotated[
-        list[str] | None, _of(STAGES, "KEY=VALUE, VALUE may be JSON; repeat.", "--option", "-o")
+        list[str] | None, _of(STAGES, "KEY=VALUE, VALUE may be JSON; repeatable.", "--option", "-o")
     ] = None,
-    options: Annotated[Path | None, _of(STAGES, "JSON file of such options; -o comes before it.")] = None,
+    options: Annotated[Path | None, _of(STAGES, "JSON file of such options; -o overrides it.")] = None,
     workload: Annotated[
-        str, _of(STAGES, "video: the stages above; or synthetic: stages of chosen times.")
+        str, _of(STAGES, "video: the stages above; synthetic: stages that take chosen times.")
     ] = "video",
     chunks: Annotated[int | None, _of(STREAM, "Chunks to run; default: all that the source has.")] = None,
     steps: Annotated[int, _of(STREAM, "Denoise steps (generator calls) per chunk.")] = 1,
-    hard_cut_at: Annotated[list[int] | None, _of(STREAM, "Reset the cache at this chunk; repeat.")] = None,
-    flush_at: Annotated[
-        list[int] | None, _of(STREAM, "As a hard cut, and drop what is in flight; repeat.")
+    hard_cut_at: Annotated[
+        list[int] | None, _of(STREAM, "Reset the cache at this chunk; repeatable.")
     ] = None,
-    recompute_every: Annotated[int, _of(STREAM, "Rebuild the cache every so many chunks.")] = 0,
+    flush_at: Annotated[
+        list[int] | None, _of(STREAM, "Like a hard cut, and drop what is in flight; repeatable.")
+    ] = None,
+    recompute_every: Annotated[int, _of(STREAM, "Rebuild the cache after this many chunks; 0: never.")] = 0,
     seed: Annotated[int, _of(STREAM, "In the plan of every rank.")] = 0,
     mesh_size: Annotated[
         int | None, _of(OVERLAP, "Ranks of stage 1, the world is one larger; default 2, in one process 1.")
@@ -134,25 +136,25 @@ def _asked(
     threads: Annotated[int, _of(OVERLAP, "Threads of torch on each rank.")] = 1,
     verify: Annotated[bool, _of(CHECKS, "Compare with a single-process run.")] = False,
     profile_start: Annotated[
-        bool, _of(CHECKS, "Say where the seconds before the first chunk went; a picture, too.")
+        bool, _of(CHECKS, "Show where the seconds before the first chunk went, also as a picture.")
     ] = False,
     tolerance: Annotated[
-        float, _of(CHECKS, "Largest difference that --verify lets pass in a mesh of 2 and more.")
+        float, _of(CHECKS, "Largest difference that --verify accepts in a mesh of 2 or more.")
     ] = 1e-4,
     compare_collectives: Annotated[
         int,
         _of(
             CHECKS,
-            "First chunks in which all mesh ranks compare each sum before it; -1 always, 0 never. Later ones "
-            "are compared between ranks of one host.",
+            "First chunks in which all mesh ranks compare each sum before they make it; -1 always, 0 never. "
+            "In later chunks the ranks of one host compare theirs.",
         ),
     ] = 2,
     check_buffers: Annotated[
         int,
         _of(
             CHECKS,
-            "First chunks of which all bytes on their way are watched for a write; -1 all. Of later ones a "
-            "sample is.",
+            "First chunks in which all bytes of a buffer in flight are checked for a write; -1: all chunks. "
+            "In later chunks a sample is checked.",
         ),
     ] = 2,
     digests: Annotated[bool, _of(CHECKS, "Compare weights, inputs and results over the mesh.")] = False,
@@ -160,16 +162,16 @@ def _asked(
     stall_s: Annotated[
         float | None, _of(BOUNDS, "Longest step of a stage, loading included; default: 0.8 of the timeout.")
     ] = None,
-    freeze_s: Annotated[float, _of(BOUNDS, "A process may be stopped so long.")] = 5.0,
+    freeze_s: Annotated[float, _of(BOUNDS, "Longest time that a process may be stopped, in seconds.")] = 5.0,
     on: Annotated[
         str,
         _of(
             ON,
             "ssh:gpu-a,gpu-b; slurm:2 or slurm:2,partition=gpu; local:2 for two nodes here. "
-            "Default: this machine alone.",
+            "Default: this machine only.",
         ),
     ] = "",
-    ranks: Annotated[str, _of(ON, "How many each host has, as 1,2; default: rank 0, then the mesh.")] = "",
+    ranks: Annotated[str, _of(ON, "Ranks on each host, such as 1,2; default: rank 0, then the mesh.")] = "",
     limit_s: Annotated[
         float, _of(BOUNDS, "Hard limit on the whole run, in seconds.", min=1)
     ] = DEFAULT_LIMIT_S,

@@ -1,10 +1,9 @@
-"""A run in a notebook cell while it goes: progress, what the ranks did last as moving lanes, a Stop button.
+"""The live view of a run in a notebook cell: progress, the ranks' steps as moving lanes, a Stop button.
 
-What is shown is read from the files that the ranks write anyway; nothing is asked of them, so that a look
-costs them nothing. All of it is the value of a widget, set from the cell's own thread: no output is captured
-or cleared. When the run has ended a table and a timeline take the widgets' place, so that the page still
-teaches when it is opened without a kernel. Outside a notebook, and where ``PPWORK_NONINTERACTIVE`` is set,
-nothing is shown.
+The view reads files that the ranks write anyway, so it costs the ranks nothing. Everything shown is the value
+of a widget, set from the cell's own thread: no output is captured or cleared. When the run has ended, a table
+and a timeline replace the widgets, so that the page is still useful when it is opened without a kernel.
+Outside a notebook, and if ``PPWORK_NONINTERACTIVE`` is set, nothing is shown.
 """
 
 from __future__ import annotations
@@ -40,24 +39,24 @@ from ppwork.records import run as records
 from ppwork.records.run import rows_of
 
 EVERY_S = 0.25
-"""A rank's pulse is as coarse."""
+"""A rank's pulse is no finer."""
 
 
 def in_notebook() -> bool:
-    """Say whether a live view can be shown here: in a kernel with ipywidgets, and not asked to be quiet."""
+    """Say whether a live view can be shown: in a kernel with ipywidgets, unless the user turned it off."""
     if os.environ.get(QUIET_VARIABLE) or "IPython" not in sys.modules or find_spec("ipywidgets") is None:
         return False
     return getattr(sys.modules["IPython"].get_ipython(), "kernel", None) is not None
 
 
 class LiveView:
-    """The view of one run; made, looked after and ended by the thread of the cell.
+    """The view of one run; the cell's thread creates, updates and ends it.
 
-    The button's message comes while that thread is busy. JupyterLab hands it to the kernel in a thread of its
-    own (a subshell); a front end that does not has the kernel's interrupt button for it.
+    The button's message arrives while that thread is busy. JupyterLab delivers it to the kernel in a separate
+    thread (a subshell). In a front end without subshells, use the kernel's interrupt button.
 
     Args:
-        facts: Where to look.
+        facts: Where to read the state of the run.
         drawn: Draw the calls of a program when it has ended.
     """
 
@@ -90,7 +89,7 @@ class LiveView:
             del button.comm._reply_subshell_id
 
     def look(self) -> None:
-        """Show what is new, a few times a second.
+        """Update the view, a few times a second.
 
         Raises:
             StopAsked: The button was pressed.
@@ -131,7 +130,7 @@ def launch(
     live: bool | None = None,
     on: Places | None = None,
 ) -> Run:
-    """Run a plan on ``plan.world_size`` processes of this machine, or of others, in view of the cell.
+    """Run a plan on ``plan.world_size`` processes of this or other machines, with a live view.
 
     With ``on=pp.Hosts("gpu-a", "gpu-b")`` the ranks are on other hosts; docs/machines.md has what that needs.
 
@@ -145,7 +144,7 @@ def launch(
     Raises:
         PlanError: The input cannot work; no rank was started and nothing overwritten.
         RunFailed: A rank failed, or the Stop button was pressed (only with ``check``).
-        KeyboardInterrupt: As pressed; no rank is left.
+        KeyboardInterrupt: Ctrl-C was pressed; no rank is left.
 
     Blocks:
         Until all ranks have ended; at most ``limit_s`` plus a few seconds of clean-up.
@@ -184,7 +183,7 @@ def launch_script(
     on: Places | None = None,
     record: bool = True,
 ) -> ScriptRun:
-    """Run a program in plain ``torch.distributed`` on ``nproc`` ranks of this machine, or of others, in view.
+    """Run a plain ``torch.distributed`` program on ``nproc`` ranks, here or on other hosts, in a live view.
 
     The arguments are those of ``launcher.script.launch_script``; ``live`` is that of ``launch``, and
     ``picture=False`` leaves the picture of the calls out; with ``record=False`` no calls are recorded.
@@ -196,7 +195,7 @@ def launch_script(
     Raises:
         PlanError: There is no such file, or ``nproc`` is not positive; nothing was started.
         RunFailed: A rank failed, or the program was stopped (only with ``check``).
-        KeyboardInterrupt: As pressed; no rank is left.
+        KeyboardInterrupt: Ctrl-C was pressed; no rank is left.
 
     Blocks:
         Until all ranks have ended; at most ``limit_s`` plus a few seconds of clean-up.
@@ -230,8 +229,8 @@ class ShownRun(ScriptRun):
     """A finished program as a notebook shows it.
 
     Attributes:
-        drawn: Whether the calls of torch.distributed that its ranks made are shown, too.
-        cell: Number of the cell in which a live view has shown it; as its value it is not shown again.
+        drawn: Whether the ranks' calls of torch.distributed are shown, too.
+        cell: Number of the cell whose live view has shown the program; that cell does not show it again.
     """
 
     drawn: bool = True
@@ -239,7 +238,7 @@ class ShownRun(ScriptRun):
 
     @classmethod
     def of(cls, run: ScriptRun, *, drawn: bool, cell: int | None = None) -> ShownRun:
-        """Return a finished program as it is to be shown."""
+        """Return a finished program in the form in which a notebook shows it."""
         return cls(run.run_dir, run.exit_code, run.failure, nproc=run.nproc, drawn=drawn, cell=cell)
 
     def _ipython_display_(self) -> None:
@@ -266,12 +265,12 @@ def _shown_at_the_end(finished: object, *, drawn: bool) -> object:
 
 
 def view_of(facts: Facts, *, live: bool | None, drawn: bool = True) -> View:
-    """Return the view of what begins: a real one in a notebook, unless ``live`` says otherwise."""
+    """Return a view for a run that begins: a real one in a notebook, unless ``live`` says otherwise."""
     return LiveView(facts, drawn=drawn) if (in_notebook() if live is None else live) else NoView()
 
 
 class InQueue(Facts):
-    """A run that waits for its hosts, in view of the cell until it has a view of its own.
+    """A run that waits for its hosts, shown in the cell until the run has its own view.
 
     Args:
         live: As of ``launch``.
@@ -285,7 +284,7 @@ class InQueue(Facts):
         self._view: View | None = None
 
     def say(self, words: str) -> None:
-        """Show what the queue says.
+        """Show the queue's message.
 
         Raises:
             StopAsked: The button was pressed.
@@ -296,11 +295,11 @@ class InQueue(Facts):
         self._view.look()
 
     def look(self) -> list[RankState]:
-        """Return no rank: there is none yet."""
+        """Return no ranks: there are none yet."""
         return []
 
     def close(self) -> None:
-        """Leave a sentence in the place of the view, if there was one."""
+        """Replace the view by a sentence, if there was one."""
         if self._view is not None:
             waited_s = time.monotonic() - self._since_s
             self._view.end(Sentence(f"{self.name.partition(':')[0]} waited {waited_s:.0f} s in the queue"))
@@ -308,7 +307,7 @@ class InQueue(Facts):
 
 
 class Sentence(str):
-    """Shown in a cell as it reads."""
+    """A text that a cell shows without quotes."""
 
     __slots__ = ()
 
@@ -342,7 +341,7 @@ def rank_table(ranks: list[RankState]) -> str:
 
 
 def log_lines(ranks: list[RankState]) -> str:
-    """Return the last lines of each rank's log, as HTML; nothing while there are none."""
+    """Return the last lines of each rank's log, as HTML; empty while there are none."""
     lines = [f"rank {rank.rank}: {html.escape(line[:160])}" for rank in ranks for line in rank.log]
     return f"<pre>{chr(10).join(lines)}</pre>" if lines else ""
 

@@ -21,7 +21,7 @@ BACKENDS = ("auto", "gloo", "nccl")
 MAX_RANKS = 64
 MAX_DEPTH = 64
 DAY_S = 86_400
-"""A bound that is longer is none."""
+"""Every bound of a plan is shorter."""
 STORE_VARIABLE = "PPWORK_STORE"
 """Path of our launcher's file store: nothing then listens beyond loopback. Unset: torchrun's store."""
 SECRET_VARIABLE = "PPWORK_SECRET_FILE"  # noqa: S105  a name
@@ -31,7 +31,7 @@ TIMEOUT_VARIABLE = "SCOPE_DIST_TIMEOUT_S"
 
 
 class _ByName(msgspec.StructMeta):
-    """Makes a plan of the names that somebody wrote: msgspec says of one that it does not know no more."""
+    """Checks field names before msgspec does, whose error for an unknown one suggests no other name."""
 
     def __call__(cls, *values: Any, **fields: Any) -> Any:  # noqa: ANN401, N805  any plan
         _refuse_unknown(cls, fields)
@@ -45,18 +45,18 @@ class PipelinePlan(msgspec.Struct, metaclass=_ByName, frozen=True, kw_only=True,
     3
 
     Raises:
-        PlanError: On construction, when a field cannot work, or there is none of that name; names the field
-            and its value, or the field that was meant.
+        PlanError: On construction, if a field has a value that cannot work, or if there is no field of that
+            name; names the field and its value, or the field that was meant.
     """
 
     mesh_size: int = 2
     """Ranks of stage 1; the world is one larger."""
     in_flight_depth: int = 1
-    """Bound on unfinished chunks; 1 is sequential ("PP0"). Split, it is ``d_in + d_out``."""
+    """Most unfinished chunks; 1 is sequential ("PP0"). If the depth is split, it is ``d_in + d_out``."""
     d_in: int | None = None
-    """Bound on chunks that have left and whose result has not arrived at rank 0; together with ``d_out``."""
+    """Most chunks that have left and whose result has not arrived at rank 0; set it with ``d_out``."""
     d_out: int | None = None
-    """Bound on results that have arrived at rank 0 and are not decoded; further ones wait at the leader."""
+    """Most results that have arrived at rank 0 and are not decoded; further ones wait at the leader."""
     denoise_steps: int = 1
     """Generator calls per chunk, without recompute."""
     backend: str = "auto"
@@ -65,21 +65,21 @@ class PipelinePlan(msgspec.Struct, metaclass=_ByName, frozen=True, kw_only=True,
     timeout_s: float = 60.0
     """Longest wait for a peer, bring-up included (rule R12)."""
     stall_s: float | None = None
-    """Seconds that one step of a stage may take before its rank counts as stuck; ``None``: 0.8 timeouts."""
+    """Longest step of a stage, in seconds, before its rank counts as stuck; ``None``: 0.8 ``timeout_s``."""
     freeze_s: float = 5.0
     """Seconds that a process may be stopped (SIGSTOP) before its peers leave."""
     compare_collectives: int = 2
     """First chunks in which mesh ranks compare each collective before they call it; 0 never, -1 always."""
     check_buffers: int = 2
-    """First chunks of which a rank sums all bytes that it has lent to the transport, to see that nobody
-    writes to them; of later ones it sums a sample. -1 sums all bytes of all chunks."""
+    """First chunks in which a rank checks all bytes that it has lent to the transport for writes; in later
+    chunks it checks a sample. -1 checks all bytes of all chunks."""
     frame_bytes: int = 8192
     """Size of the control frame that every message starts with; same on all ranks."""
     max_message_bytes: int = 1 << 30
     """Largest sum of tensor bytes of one message that a receiver will allocate."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work whatever the stages and the machine."""
+        """Refuse values that cannot work with any stages on any machine."""
         _check_types(self)
         _check_counts(self)
         _check_bounds(self)
@@ -104,7 +104,7 @@ class PipelinePlan(msgspec.Struct, metaclass=_ByName, frozen=True, kw_only=True,
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """``d_in`` and ``d_out`` as they apply: the plan's, or the whole depth each when it is not split.
+        """``d_in`` and ``d_out`` as they apply: the plan's, or the whole depth for each if it is not split.
 
         >>> PipelinePlan(in_flight_depth=3).bounds, PipelinePlan(d_in=2, d_out=1).bounds
         ((3, 3), (2, 1))
