@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from rank_folders import folder, worker
 from toy_runs import toy
+from waiting import END_S
 
 from ppwork.records.failure import read_records
 
@@ -61,9 +62,10 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 
 def test_torchrun_of_a_host_with_one_rank_sets_no_threads_and_the_plan_does(tmp_path, start_ranks):
     """Of a host with several it sets one; this was a ParityError of every first run over two hosts."""
-    run_dir = folder(tmp_path / "run", toy(verify=False))
+    # That one imports torch while the others wait for it.
+    run_dir = folder(tmp_path / "run", toy(verify=False, timeout_s=2 * END_S))
     alone = ["-c", WITHOUT_THREADS, *worker(run_dir)]
-    assert start_ranks([alone, worker(run_dir), worker(run_dir)]).wait() == [0, 0, 0]
+    assert start_ranks([alone, worker(run_dir), worker(run_dir)]).wait(2 * END_S) == [0, 0, 0]
 
 
 def test_a_rank_that_never_comes_is_named_within_the_bound(tmp_path, start_ranks):

@@ -77,7 +77,7 @@ def can_have_another_clock() -> bool:
 @pytest.mark.skipif(not can_have_another_clock(), reason="this kernel or user may not make time namespaces")
 def test_timeline_of_a_mesh_on_another_host_is_on_one_clock(tmp_path, start_ranks):
     """The kernel itself gives the mesh a clock that is ahead by 5000 s."""
-    plan = toy(verify=False)
+    plan = toy(verify=False, timeout_s=2 * END_S)  # two ranks import torch while the first waits for them
     (tmp_path / Plan.FILE_NAME).write_bytes(plan.to_json())
     here = ["-m", "ppwork", "worker", str(tmp_path)]
     there = ["-c", START_ELSEWHERE, *IN_A_TIME_NAMESPACE, sys.executable, *here]
