@@ -31,10 +31,11 @@ KILL_S = 3.0
 """Seconds that we wait for what was killed: the kernel takes milliseconds, a full machine longer."""
 LEAVE_S = 15.0
 """Seconds that torchrun gets to leave after its ranks. It waits for ever for a store that was removed."""
+REACHED_S = 5.0
+"""Seconds until a signal has reached the ranks; one that waits for a core on a busy machine takes a while."""
 STACKS_S = 0.5
 """Seconds that ranks get to write their stacks: the handler is C code and takes milliseconds."""
 _CLOSING = re.compile(rb"Sending process \d+ closing signal")
-_CAUGHT = re.compile(r"^SigCgt:\s*([0-9a-f]+)", re.MULTILINE)
 
 
 class TorchrunWatch:
@@ -264,21 +265,26 @@ def ask_for_stacks(agent: psutil.Process) -> None:
     Only those get SIGUSR1 that handle it (``faulthandler.register``): it would end the others.
 
     Blocks:
-        Half a second if any rank was asked.
+        If any rank was asked: until the signal has reached all of them, at most ``REACHED_S``, and half a
+        second.
     """
-    ranks = [rank for rank in ranks_of(agent) if _catches(rank, signal.SIGUSR1)]
+    ranks = [rank for rank in ranks_of(agent) if _has(rank, "SigCgt", signal.SIGUSR1)]
     for rank in ranks:
         with contextlib.suppress(psutil.Error):
             rank.send_signal(signal.SIGUSR1)
+    deadline_s = time.monotonic() + REACHED_S
+    while any(_has(rank, "ShdPnd", signal.SIGUSR1) for rank in ranks) and time.monotonic() < deadline_s:
+        time.sleep(POLL_S)  # a rank that waits for a core has not come to its handler
     psutil.wait_procs(ranks, timeout=STACKS_S)
 
 
-def _catches(process: psutil.Process, number: int) -> bool:
+def _has(process: psutil.Process, mask: str, number: int) -> bool:
+    """Say whether a signal is in one of a process's masks: ``SigCgt`` is caught, ``ShdPnd`` not delivered."""
     try:
-        caught = _CAUGHT.search(Path(f"/proc/{process.pid}/status").read_text())
+        bits = re.search(rf"^{mask}:\s*(\w+)$", Path(f"/proc/{process.pid}/status").read_text(), re.MULTILINE)
     except OSError:  # it is gone, or this is no Linux
         return False
-    return caught is not None and bool(int(caught[1], 16) >> (number - 1) & 1)
+    return bits is not None and bool(int(bits[1], 16) >> (number - 1) & 1)
 
 
 def _parent(process: psutil.Process) -> int:
