@@ -50,6 +50,10 @@ POLICY = (
 
 The frames are the speaker view's, of the deck itself: a page in a file has no origin that could be named.
 """
+CLOCK = (
+    "The minutes are those of the lesson and of its exercises; INSTRUCTOR.md says what to leave out in time."
+)
+OPENING_NOTE = "Let the room answer the question in a sentence. The exercises come at the end of the lesson."
 KEYS = (
     "Keys: space and arrows turn the pages, `s` opens this view, `f` fills the screen, `o` shows all slides, "
     "`?` lists the rest. To print, add `?print-pdf` to the address."
@@ -76,6 +80,7 @@ def deck(half: HalfDay, lessons: Sequence[Lesson]) -> str:
     for lesson in lessons:
         foot = f"{lesson.card.number} · {inline_html(lesson.card.question)}"
         ran = html.escape(ran_of(lesson).text)
+        pages.append(_Page(_opening(lesson), html_of(OPENING_NOTE), foot, ran))
         slides = statements(lesson) if lesson.card.slides else slides_of(lesson)
         pages += [_Page(_parts(slide), "".join(slide.notes), foot, ran) for slide in slides]
     sections = [_section(page, number, len(pages)) for number, page in enumerate(pages, start=1)]
@@ -151,9 +156,10 @@ def _font_faces() -> str:
 def _cover(half: HalfDay, lessons: Sequence[Lesson]) -> _Page:
     minutes = sum(lesson.card.minutes for lesson in lessons)
     exercises = sum(lesson.card.exercise_minutes for lesson in lessons)
-    of_exercises = f", and {exercises} for the exercises" if exercises else ""
+    of_exercises = f", and {exercises} more for the exercises" if exercises else ""
     rows = "".join(
-        f"<tr><td>{card.number}</td><td>{inline_html(card.question)}</td><td>{card.minutes} min</td></tr>"
+        f"<tr><td>{card.number}</td><td>{inline_html(card.question)}</td>"
+        f"<td>{card.minutes} + {card.exercise_minutes} min</td></tr>"
         for card in (lesson.card for lesson in lessons)
     )
     shown = (
@@ -163,8 +169,23 @@ def _cover(half: HalfDay, lessons: Sequence[Lesson]) -> _Page:
         f'<table class="lessons">{rows}</table>'
     )
     ran = html.escape("; ".join(sorted({ran_of(lesson).text for lesson in lessons})))
-    notes = f"{html_of(KEYS)}<p>Every figure and number is from a run of: {ran}.</p>"
+    notes = f"{html_of(KEYS)}{html_of(CLOCK)}<p>Every figure and number is from a run of: {ran}.</p>"
     return _Page(shown, notes, "ppwork", ran)
+
+
+def _opening(lesson: Lesson) -> str:
+    """Return the card of a lesson: question, what one can do afterwards, exercises, minutes."""
+    card = lesson.card
+    goals = "".join(f"<li>{inline_html(goal)}</li>" for goal in card.goals)
+    exercises = "".join(
+        f"<tr><td>{each.number}</td><td>{inline_html(each.title)}</td></tr>" for each in lesson.exercises
+    )
+    mine = f"<h3>Exercises, {card.exercise_minutes} min</h3><table>{exercises}</table>" if exercises else ""
+    return (
+        f'<div class="part"><p class="section">Lesson {card.number}, {card.minutes} min</p>'
+        f"<h1>{inline_html(card.question)}</h1></div>"
+        f'<div class="card"><div><h3>Afterwards you can</h3><ul>{goals}</ul></div><div>{mine}</div></div>'
+    )
 
 
 def _parts(slide: Slide) -> str:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import html
+import io
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 from typing import Any, ClassVar
 
+from PIL import Image
 from pygments.formatters import HtmlFormatter
 from pygments.lexer import inherit
 from pygments.lexers import PythonLexer
@@ -24,6 +28,8 @@ PLAIN_TAGS = frozenset(
 PLAIN_ATTRIBUTES = frozenset({"alt", "class", "colspan", "rowspan", "scope", "src", "style"})
 IMAGE = "data:image/"
 SOURCE, PRINTED, PICTURE, WORDS = "source", "printed", "picture", "words"
+OPTION_COLUMNS = 36
+"""What a question's options need at most beside a text; a longer one takes two lines."""
 MAX_ROWS, MAX_COLUMNS = 22, 116
 """What was printed is cut there; a longer line counts for as many rows as it will take."""
 _FIGURE = re.compile(r"(<figure>.*?</figure>)", re.DOTALL)
@@ -31,8 +37,13 @@ _PRE = re.compile(r"\s*<pre>(.*?)</pre>\s*", re.DOTALL)
 _OPTION = re.compile(r"^ {2}([a-h]) {2}(.+)$", re.MULTILINE)
 _SAYS = re.compile(r"\bsays? ([a-h])\b")
 """Who judged: the run says, sums say."""
+_TEXT = re.compile(r'<pre class="printed">(.*)</pre>', re.DOTALL)
+_IMAGE = re.compile(r'(data:image/)\w+;base64,([^"]+)')
+_CAPTION = re.compile(r"<figcaption>.*?</figcaption>", re.DOTALL)
 _PICTOGRAPH = re.compile("[\U0001f000-\U0001faff\ufe0f]")
 """gloo ends a message with one; the fonts of a deck have none."""
+_SENTENCE = re.compile(r": (?=[A-Z][a-z]* )")
+"""Between an option and the reply to it, which is a sentence."""
 _REPLY = re.compile(r"^([a-h]) {2}(.+)$", re.MULTILINE)
 
 
@@ -44,7 +55,7 @@ class Block:
     html: str
     rows: int = 0
     columns: int = 0
-    """Of text with lines of its own; else nothing."""
+    """Of text with lines of its own, and of options; else nothing."""
     note: str = ""
     """HTML for the speaker."""
 
@@ -65,6 +76,63 @@ def source(text: str) -> Block:
     coloured = "".join(pieces).rstrip("\n")
     lines = text.splitlines()
     return Block(SOURCE, f"<pre><code>{coloured}</code></pre>", len(lines), max(map(len, lines), default=0))
+
+
+def excerpt_of(text: str, spans: Sequence[tuple[int, int]]) -> str:
+    """Return these lines of a text without their common indent; a sign says where some are left out."""
+    lines = text.splitlines()
+    kept: list[str] = []
+    gaps: list[int] = []
+    before = 0
+    for first, last in spans or [(1, len(lines))]:
+        if before and first > before + 1:
+            gaps.append(len(kept))
+        kept += lines[first - 1 : last]
+        before = last
+    shown = textwrap.dedent("\n".join(kept)).split("\n")
+    for place in reversed(gaps):
+        shown.insert(place, "\N{HORIZONTAL ELLIPSIS}")
+    return "\n".join(shown).strip("\n")
+
+
+def lines_of(blocks: Sequence[Block], spans: Sequence[tuple[int, int]]) -> Block:
+    """Return these lines of what a cell has printed, counted through all of its outputs.
+
+    Raises:
+        PlanError: There are fewer lines.
+    """
+    printed = (_TEXT.fullmatch(block.html) for block in blocks)
+    text = "\n".join(html.unescape(found[1]) for found in printed if found)
+    if (length := len(text.splitlines())) < max(last for _, last in spans):
+        raise PlanError(f"It has printed {length} lines.", check_first="the lines that the slide takes")
+    return _printed(excerpt_of(text, spans))
+
+
+def bands_of(block: Block, spans: Sequence[tuple[int, int]]) -> Block:
+    """Return a picture with these bands of it only, in percent of its height."""
+    kept = _IMAGE.sub(lambda found: f"{found[1]}png;base64,{_bands(found[2], spans)}", block.html)
+    return replace(block, html=kept)
+
+
+def captioned(block: Block, caption: str | None) -> Block:
+    """Return a picture with another sentence below it; ``None`` leaves its own, and an empty one has none."""
+    if caption is None:
+        return block
+    below = f"<figcaption>{inline_html(caption)}</figcaption>" if caption else ""
+    return replace(block, html=_CAPTION.sub(lambda _: below, block.html))
+
+
+def _bands(image: str, spans: Sequence[tuple[int, int]]) -> str:
+    whole = Image.open(io.BytesIO(base64.b64decode(image)))
+    heights = [(whole.height * top // 100, whole.height * bottom // 100) for top, bottom in spans]
+    made = whole.crop((0, 0, whole.width, sum(bottom - top for top, bottom in heights)))
+    place = 0
+    for top, bottom in heights:
+        made.paste(whole.crop((0, top, whole.width, bottom)), (0, place))
+        place += bottom - top
+    file = io.BytesIO()
+    made.save(file, format="PNG", optimize=True)
+    return base64.b64encode(file.getvalue()).decode()
 
 
 class _Pieces:
@@ -154,12 +222,14 @@ def _printed(text: str) -> Block:
 
 
 def _question(plain: str) -> Block:
+    options = _OPTION.findall(plain)
     rows = "".join(
-        f"<tr><td><strong>{letter}</strong></td><td>{inline_html(text)}</td></tr>"
-        for letter, text in _OPTION.findall(plain)
+        f"<tr><td><strong>{letter}</strong></td><td>{inline_html(text)}</td></tr>" for letter, text in options
     )
+    columns = min(max(len(text) for _, text in options) + 3, OPTION_COLUMNS)
     text = inline_html(plain.partition("\n  a  ")[0].replace("\n", " "))
-    return Block(WORDS, f'<p class="question">{text}</p><table class="options">{rows}</table>')
+    asked = f'<p class="question">{text}</p><table class="options">{rows}</table>'
+    return Block(WORDS, asked, columns=columns)
 
 
 def _answer(plain: str) -> Block:
@@ -168,6 +238,10 @@ def _answer(plain: str) -> Block:
     said = _SAYS.search(first)
     replies = {letter: inline_html(text) for letter, text in _REPLY.findall(rest)}
     right = said[1] if said else ""
-    shown = f'<p class="answer"><strong>{right}</strong> {replies.pop(right, "")}</p>'
+    said_why = replies.pop(right, "")
+    option, _, reply = _SENTENCE.sub("\n", said_why, count=1).partition("\n")
+    if not reply:  # it begins with the name of a call, which has no capital letter
+        option, _, reply = said_why.rpartition(": ")
+    shown = f'<p class="answer"><strong>{right}&nbsp; {option}</strong><br>{reply}</p>'
     others = "".join(f"<li><strong>{letter}</strong> {text}</li>" for letter, text in replies.items())
     return Block(WORDS, shown, note=f"<ul>{others}</ul>" if others else "")

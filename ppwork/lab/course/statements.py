@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import html
 import re
-import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ppwork.errors import PlanError
-from ppwork.lab.course.lessons import Lesson, Statement
-from ppwork.lab.course.shown import PICTURE, PRINTED, WORDS, Block, outputs, source
+from ppwork.lab.course.lessons import TEXT, Excerpt, Lesson, Statement
+from ppwork.lab.course.shown import (
+    PICTURE,
+    PRINTED,
+    WORDS,
+    Block,
+    bands_of,
+    captioned,
+    excerpt_of,
+    lines_of,
+    outputs,
+    source,
+)
 from ppwork.lab.course.slides import Part, Slide
 from ppwork.lab.course.text import html_of, inline_html, without_headings
 
@@ -19,6 +29,7 @@ ROWS_BESIDE_PICTURE = 7
 """With more text than that a picture would be too small below it, and has a slide of its own."""
 COLUMNS = 104
 """Of two texts side by side."""
+PROGRAM = re.compile(r"^```python\n(.*?)\n```$", re.DOTALL | re.MULTILINE)
 QUESTION, TAG = re.compile(r'<p class="question">(.*?)</p>'), re.compile(r"<[^>]*>")
 
 
@@ -42,17 +53,24 @@ def statements(lesson: Lesson) -> list[Slide]:
 
 
 def _slides(statement: Statement, cells: dict[str, Any]) -> Iterator[Slide]:
-    blocks = [Block(WORDS, f'<div class="words">{html_of(statement.text)}</div>')] if statement.text else []
-    for name in statement.show:
-        if name not in cells:
-            raise PlanError(f"There is no cell {name!r}.", check_first="the ids of the lesson's cells")
-        blocks += [_once(block, statement.title) for block in _blocks(cells[name], statement)]
+    kind = "facts" if statement.show else "words"
+    words = list(_words(statement.text, kind))
+    blocks = [] if TEXT in statement.show else words
+    for excerpt in statement.shown:
+        if excerpt.cell == TEXT:
+            blocks += words
+        elif excerpt.cell in cells:
+            blocks += [_once(block, statement.title) for block in _blocks(cells[excerpt.cell], excerpt)]
+        else:
+            raise PlanError(
+                f"There is no cell {excerpt.cell!r}.", check_first="the ids of the lesson's cells"
+            )
     if not blocks:
         raise PlanError("It shows nothing.", check_first="`show`, `part` and `text` of the slide")
     title = Part(f'<h2 class="statement">{inline_html(statement.title)}</h2>')
     notes = [note for note in (html_of(statement.note), *(block.note for block in blocks)) if note]
     texts = [block for block in blocks if block.kind != PICTURE]
-    pictures = [block for block in blocks if block.kind == PICTURE]
+    pictures = [captioned(block, statement.caption) for block in blocks if block.kind == PICTURE]
     together = pictures[:1] if _rows(texts) <= ROWS_BESIDE_PICTURE else []
     if texts or together:
         parts = [*_texts(texts), *(Part(block.html) for block in together)]
@@ -61,17 +79,32 @@ def _slides(statement: Statement, cells: dict[str, Any]) -> Iterator[Slide]:
         yield Slide("", [title, Part(picture.html)], notes)
 
 
-def _blocks(cell: Any, statement: Statement) -> Iterator[Block]:  # noqa: ANN401  an untyped library's node
+def _words(text: str, kind: str) -> Iterator[Block]:
+    """Yield a slide's own text; a program in it looks as those of cells do."""
+    for number, piece in enumerate(PROGRAM.split(text)):
+        if number % 2:
+            yield source(piece)
+        elif piece.strip():
+            yield Block(WORDS, f'<div class="{kind}">{html_of(piece)}</div>')
+
+
+def _blocks(cell: Any, excerpt: Excerpt) -> Iterator[Block]:  # noqa: ANN401  an untyped library's node
     if cell["cell_type"] == "markdown":
         yield Block(WORDS, f'<div class="words">{html_of(without_headings(cell["source"]))}</div>')
         return
-    if statement.part in ("source", "both"):
-        lines = cell["source"].splitlines()
-        first, last = statement.lines or (1, len(lines))
-        yield source(textwrap.dedent("\n".join(lines[first - 1 : last])).strip("\n"))
-    if statement.part != "source":
-        left_out = {"printed": PICTURE, "picture": PRINTED}.get(statement.part)
-        yield from (block for block in outputs(cell) if block.kind != left_out)
+    if excerpt.part in ("source", "both"):
+        yield source(excerpt_of(cell["source"], excerpt.lines))
+    if excerpt.part != "source":
+        left_out = {"printed": PICTURE, "picture": PRINTED}.get(excerpt.part)
+        blocks = [block for block in outputs(cell) if block.kind != left_out]
+        if excerpt.part == "options":
+            yield from (replace(block, html=QUESTION.sub("", block.html)) for block in blocks)
+        elif excerpt.lines and excerpt.part == "printed":
+            yield lines_of(blocks, excerpt.lines)
+        elif excerpt.lines and excerpt.part == "picture":
+            yield from (bands_of(block, excerpt.lines) for block in blocks)
+        else:
+            yield from blocks
 
 
 def _once(block: Block, title: str) -> Block:
@@ -88,14 +121,18 @@ def _rows(blocks: Sequence[Block]) -> int:
 
 
 def _texts(blocks: Sequence[Block]) -> Iterator[Part]:
-    """Put two texts side by side where both have room there; else one below the other."""
-    if len(blocks) == 2 and all(block.columns for block in blocks):
-        left, right = blocks
-        if left.columns + right.columns <= COLUMNS:
+    """Put two texts, or a text and options, side by side where both have room; else one below the other."""
+    rest = list(blocks)
+    while rest:
+        left, *after = rest
+        right = after[0] if after else left
+        if after and left.columns and right.columns and left.columns + right.columns <= COLUMNS:
             columns = "".join(
-                f'<div style="flex: {max(20, block.columns)} 1 0">{block.html}</div>' for block in blocks
+                f'<div style="flex: {max(20, block.columns)} 1 0">{block.html}</div>'
+                for block in (left, right)
             )
             yield Part(f'<div class="beside">{columns}</div>')
-            return
-    for block in blocks:
-        yield Part(block.html)
+            rest = after[1:]
+        else:
+            yield Part(left.html)
+            rest = after

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import io
+import re
 
 import msgspec
 import nbformat
@@ -90,6 +92,77 @@ def test_two_narrow_texts_stand_side_by_side_and_wide_ones_below_each_other():
     assert "beside" not in html
 
 
+def test_a_cell_may_name_its_own_part_and_lines():
+    first = cell("a = 1\n\nif a:\n    b = 2\n    c = 3", printed("one\ntwo\nthree\n"))
+    (html,) = shown(first, show=["shown source 4-4", "shown printed 1-1 3-3"])
+    assert '<code><span class="n">b</span>' in html
+    assert '<pre class="printed">one\n\N{HORIZONTAL ELLIPSIS}\nthree</pre>' in html
+    assert "<pre><code>" in html
+    assert ">a<" not in html
+
+
+def test_lines_from_two_places_of_a_source_keep_their_indent_and_say_what_is_left_out():
+    (html,) = shown(cell("if a:\n    b\n    c\n    if d:\n        e"), show=["shown source 2-2 4-5"])
+    plain = re.sub("<[^>]*>", "", html.partition("<code>")[2])
+    assert plain == "b\n\N{HORIZONTAL ELLIPSIS}\nif d:\n    e"
+
+
+def test_bands_of_a_picture_and_another_sentence_below_it():
+    picture = cell("1", output("a", drawn()))
+    (html,) = shown(picture, show=["shown picture 0-20 80-100"], caption="Two *rows*.")
+    image = Image.open(io.BytesIO(base64.b64decode(re.search(r'base64,([^"]+)"', html)[1])))
+    assert image.size == (400, 40)
+    assert "<figcaption>Two <em>rows</em>.</figcaption>" in html
+    assert "rank 2 idles</figcaption>" not in html
+    (html,) = shown(picture, caption="")
+    assert "figcaption" not in html
+
+
+def test_text_stands_above_the_cells_that_a_slide_shows():
+    (html,) = shown(cell(PROGRAM), show=["shown source"], text="Depth is **2**.")
+    assert html.index("Depth is <strong>2</strong>") < html.index("<pre><code>")
+
+
+def test_text_stands_where_show_says_so():
+    (html,) = shown(
+        cell(PROGRAM, printed("42")), show=["shown source", "text", "shown printed"], text="It prints:"
+    )
+    assert html.index("<pre><code>") < html.index("It prints:") < html.index('<pre class="printed">')
+    assert html.count("It prints:") == 1
+
+
+def test_a_program_in_a_text_looks_as_a_cell_does_and_has_the_options_beside_it():
+    asked = cell("guess = pp.lesson.predict(...)\nguess", output(repr(ASKED)))
+    (html,) = shown(
+        asked, show=["shown options"], text="Two ranks.\n\n```python\nimport os\n```\nBoth run it."
+    )
+    words, program, rest = re.split(r"<pre><code>|</code></pre>", html)
+    assert "<p>Two ranks.</p>" in words
+    assert '<span class="kn">import</span>' in program
+    assert "<p>Both run it.</p>" in rest
+    (html,) = shown(asked, show=["shown options"], text="```python\nimport os\n```")
+    beside = html[html.index('<div class="beside">') :]
+    assert beside.index("import") < beside.index('<table class="options">')
+
+
+def test_lines_of_what_was_printed_are_counted_through_all_outputs():
+    two = cell(PROGRAM, output("one"), printed("two\nthree"))
+    (html,) = shown(two, show=["shown printed 2-3"])
+    assert '<pre class="printed">two\nthree</pre>' in html
+    assert "one" not in html
+
+
+def test_every_lesson_begins_with_its_card():
+    made = lesson(cell(PROGRAM), part="source")
+    card = msgspec.structs.replace(made.card, goals=("choose a `depth`",), exercise_minutes=9)
+    exercise = nbformat.v4.new_markdown_cell("### Exercise: drain it", id="drain")
+    tried = cell('pp.check("05.1", depth)', name="tried")
+    html = deck(HALF_DAYS[1], [Lesson("05-how.ipynb", card, (*made.cells, exercise, tried))])
+    opening = html[html.index("Lesson 05, 40 min") : html.index("Rank 0 sends first")]
+    for said in ("How?", "choose a <code>depth</code>", "Exercises, 9 min", "05.1", "drain it"):
+        assert said in opening
+
+
 def test_text_in_place_of_a_cell():
     (html,) = shown(text="Two *ranks*.")
     assert "<em>ranks</em>" in html
@@ -112,7 +185,7 @@ def test_a_question_is_prose_with_its_options():
 
 def test_a_question_that_is_the_title_is_not_said_twice():
     asked = cell("guess = pp.lesson.predict(...)\nguess", output(repr(ASKED)))
-    (html,) = shown(asked, part="output", title="Who `waits`?")
+    (html,) = shown(asked, part="options", title="Who `waits`?")
     assert html.count("waits") == 1
     assert "rank 1" in html
 
@@ -123,10 +196,18 @@ def test_an_answer_is_the_reply_to_the_right_option_and_the_others_are_the_speak
     made = lesson(answer, part="output", note="Ask again.")
     (slide,) = statements(made)
     html = "".join(part.html for part in slide.parts)
-    assert "<strong>b</strong> rank 1: It receives." in html
+    assert "<strong>b&nbsp; rank 1</strong><br>It receives." in html
     assert "It sends." not in html
     assert "It sends." in "".join(slide.notes)
     assert "Ask again." in slide.notes[0]
+
+
+def test_a_reply_that_begins_with_a_call_is_told_from_its_option():
+    compared = Question(
+        "Which?", (Option("2: one, and one", 0, "recv waits."), Option("none", 1, "No."))
+    ).compare(0)
+    (html,) = shown(cell("1", output(repr(compared), compared._repr_html_())), part="output")
+    assert "<strong>a&nbsp; 2: one, and one</strong><br>recv waits." in html
 
 
 def test_a_picture_stands_below_a_few_lines_and_alone_after_many():
@@ -160,6 +241,9 @@ def test_long_outputs_are_cut_and_say_so():
         ({"show": ["nowhere"]}, "no cell 'nowhere'"),
         ({"show": []}, "shows nothing"),
         ({"part": "output"}, "shows nothing"),
+        ({"show": ["shown all"]}, "shows 'shown all'"),
+        ({"show": ["shown source 3"]}, "shows 'shown source 3'"),
+        ({"show": ["shown printed 1-2"]}, "printed 0 lines"),
     ],
 )
 def test_what_cannot_be_shown_is_refused_with_its_slide(slide, said):
