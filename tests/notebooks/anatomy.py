@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import nbformat
 from checkout import ROOT
 
+from ppwork.errors import PlanError
+from ppwork.lab.course.lessons import Statement
 from ppwork.lab.course.refresh import CHECK_TAG
 from ppwork.lab.question import FOLDER as QUESTIONS
 from ppwork.lab.question import questions_of
@@ -40,7 +43,7 @@ LINE_S, FIGURE_S, PRINTED_S = 6, 30, 1
 needed a fifth more than the cards said; with 3 and 1.5 minutes for exercises five cards were too low."""
 SLACK, SLACK_MINUTES = 0.25, 5
 MAX_MINUTES = 40
-MIN_SLIDES, MAX_SLIDES, SLIDE_LINES, SLIDE_WORDS = 7, 10, 14, 40
+MIN_SLIDES, MAX_SLIDES, SLIDE_LINES, SLIDE_WORDS = 5, 10, 14, 60
 TORCHS = {"send", "recv", "isend", "irecv", "broadcast", "all_reduce", "all_gather", "barrier", "scatter"}
 PARAMETER = re.compile(r"\w+: (int|float|str|bool) = \S+  # \S.*")
 CHECK = re.compile(r'pp\.check\(\s*"(\d\d\.\d+)"|^%%ranks .*--check (\d\d\.\d+)')
@@ -545,42 +548,43 @@ def slides(page):
 
 
 def _slide(slide, cells):
-    unknown = set(slide) - {"title", "show", "part", "lines", "text", "note"}
-    if unknown:
-        yield f"it has {', '.join(sorted(unknown))}"
-    title = slide.get("title", "")
-    if len(title.split()) < 4:
-        yield f"its title {title!r} is no sentence"
-    if len(slide.get("note", "").split()) < 15:
+    try:
+        statement = msgspec.convert(slide, Statement)
+        excerpts = statement.shown
+    except (msgspec.ValidationError, PlanError) as error:
+        yield f"it is no slide: {error}"
+        return
+    if len(statement.title.split()) < 4:
+        yield f"its title {statement.title!r} is no sentence"
+    if len(statement.note.split()) < 15:
         yield "its note is shorter than two sentences"
-    if ("show" in slide) == ("text" in slide):
-        yield "it has neither show nor text, or both"
-    if len(slide.get("text", "").split()) > SLIDE_WORDS:
+    if not (excerpts or statement.text):
+        yield "it has neither show nor text"
+    if len(statement.text.split()) > SLIDE_WORDS:
         yield f"its text has more than {SLIDE_WORDS} words"
-    part = slide.get("part", "both")
-    if part not in ("source", "output", "printed", "picture", "both"):
-        yield f"its part is {part!r}"
-    for name in slide.get("show", []):
+    for excerpt in excerpts:
+        name = excerpt.cell
         if name not in cells:
             yield f"there is no cell {name!r}"
         elif re.fullmatch(r"cell-\d+|[0-9a-f]{8}(-[0-9a-f-]+)?", name):
             yield f"the cell {name!r} has no name of its own"
         else:
-            yield from _part(cells[name], part, slide.get("lines"))
+            yield from _excerpt(cells[name], excerpt)
 
 
-def _part(cell, part, lines):
+def _excerpt(cell, excerpt):
     if cell.cell_type == "markdown":
         if len(cell.source.split()) > SLIDE_WORDS:
             yield f"the cell {cell.id!r} has more than {SLIDE_WORDS} words"
         return
-    source = cell.source.splitlines()
-    first, last = lines or (1, len(source))
-    if not 1 <= first <= last <= len(source):
-        yield f"lines {lines} of {cell.id!r}, which has {len(source)}"
-    elif part in ("source", "both") and last - first + 1 > SLIDE_LINES:
-        yield f"{last - first + 1} lines of {cell.id!r}, more than {SLIDE_LINES}"
-    if part != "source" and not cell.outputs:
+    length = len(cell.source.splitlines())
+    if excerpt.part in ("source", "both"):
+        spans = excerpt.lines or ((1, length),)
+        if not all(1 <= first <= last <= length for first, last in spans):
+            yield f"lines {spans} of {cell.id!r}, which has {length}"
+        elif (shown := sum(last - first + 1 for first, last in spans)) > SLIDE_LINES:
+            yield f"{shown} lines of {cell.id!r}, more than {SLIDE_LINES}"
+    if excerpt.part != "source" and not cell.outputs:
         yield f"the cell {cell.id!r} shows nothing"
 
 

@@ -50,6 +50,7 @@ POLICY = (
 
 The frames are the speaker view's, of the deck itself: a page in a file has no origin that could be named.
 """
+OPENING_NOTE = "Let the room answer the question in a sentence. The exercises come at the end of the lesson."
 KEYS = (
     "Keys: space and arrows turn the pages, `s` opens this view, `f` fills the screen, `o` shows all slides, "
     "`?` lists the rest. To print, add `?print-pdf` to the address."
@@ -76,6 +77,7 @@ def deck(half: HalfDay, lessons: Sequence[Lesson]) -> str:
     for lesson in lessons:
         foot = f"{lesson.card.number} · {inline_html(lesson.card.question)}"
         ran = html.escape(ran_of(lesson).text)
+        pages.append(_Page(_opening(lesson), html_of(OPENING_NOTE), foot, ran))
         slides = statements(lesson) if lesson.card.slides else slides_of(lesson)
         pages += [_Page(_parts(slide), "".join(slide.notes), foot, ran) for slide in slides]
     sections = [_section(page, number, len(pages)) for number, page in enumerate(pages, start=1)]
@@ -165,6 +167,21 @@ def _cover(half: HalfDay, lessons: Sequence[Lesson]) -> _Page:
     ran = html.escape("; ".join(sorted({ran_of(lesson).text for lesson in lessons})))
     notes = f"{html_of(KEYS)}<p>Every figure and number is from a run of: {ran}.</p>"
     return _Page(shown, notes, "ppwork", ran)
+
+
+def _opening(lesson: Lesson) -> str:
+    """Return the card of a lesson: question, what one can do afterwards, exercises, minutes."""
+    card = lesson.card
+    goals = "".join(f"<li>{inline_html(goal)}</li>" for goal in card.goals)
+    exercises = "".join(
+        f"<tr><td>{each.number}</td><td>{inline_html(each.title)}</td></tr>" for each in lesson.exercises
+    )
+    mine = f"<h3>Exercises, {card.exercise_minutes} min</h3><table>{exercises}</table>" if exercises else ""
+    return (
+        f'<div class="part"><p class="section">Lesson {card.number}, {card.minutes} min</p>'
+        f"<h1>{inline_html(card.question)}</h1></div>"
+        f'<div class="card"><div><h3>Afterwards you can</h3><ul>{goals}</ul></div><div>{mine}</div></div>'
+    )
 
 
 def _parts(slide: Slide) -> str:

@@ -38,21 +38,59 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
         return f"{versions} · {backend} on {self.device}"
 
 
+Part = Literal["source", "output", "printed", "picture", "options", "both"]
+"""``output`` is ``printed`` and ``picture`` together; ``options`` are a question's, without its words."""
+
+
+class Excerpt(msgspec.Struct, frozen=True, array_like=True):
+    """What a slide takes of a cell."""
+
+    cell: str
+    part: Part
+    lines: tuple[tuple[int, int], ...] = ()
+    """Kept, first and last from 1: of the source and of what was printed. Of a picture that is taken alone it
+    is bands, in percent of the height from the top. Empty: everything."""
+
+
 class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One slide, as a lesson declares it."""
 
     title: str
     """A statement, as a sentence."""
     show: tuple[str, ...] = ()
-    """Ids of cells."""
-    part: Literal["source", "output", "printed", "picture", "both"] = "both"
-    """``output`` is ``printed`` and ``picture`` together."""
+    """Ids of cells; each may name its own part and lines: ``send source 3-5 9-12``."""
+    part: Part = "both"
+    """Of a cell that names none."""
     lines: tuple[int, int] | None = None
-    """First and last line of the source, from 1; ``None``: all of it."""
+    """First and last line of a source, from 1, where a cell names none; ``None``: all of it."""
     text: str = ""
-    """Markdown, in place of a cell."""
+    """Markdown above the cells, or in place of them."""
+    caption: str | None = None
+    """Below the pictures, in place of their own; empty: none."""
     note: str = ""
     """Markdown, for the speaker."""
+
+    @property
+    def shown(self) -> tuple[Excerpt, ...]:
+        """What the slide takes of each cell.
+
+        Raises:
+            PlanError: An entry of ``show`` names no part, or lines that cannot be.
+        """
+        return tuple(self._excerpt(entry) for entry in self.show)
+
+    def _excerpt(self, entry: str) -> Excerpt:
+        cell, *rest = entry.split()
+        lines = (self.lines,) if self.lines else ()
+        if not rest:
+            return Excerpt(cell, self.part, lines)
+        try:
+            spans = [tuple(map(int, span.split("-"))) for span in rest[1:]]
+            return msgspec.convert((cell, rest[0], spans), Excerpt, strict=False)
+        except ValueError as error:
+            raise PlanError(
+                f"The slide shows {entry!r}.", check_first="a cell, its part, and lines: send source 3-5 9-12"
+            ) from error
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True):

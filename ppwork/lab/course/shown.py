@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import html
+import io
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 from typing import Any, ClassVar
 
+from PIL import Image
 from pygments.formatters import HtmlFormatter
 from pygments.lexer import inherit
 from pygments.lexers import PythonLexer
@@ -31,6 +35,9 @@ _PRE = re.compile(r"\s*<pre>(.*?)</pre>\s*", re.DOTALL)
 _OPTION = re.compile(r"^ {2}([a-h]) {2}(.+)$", re.MULTILINE)
 _SAYS = re.compile(r"\bsays? ([a-h])\b")
 """Who judged: the run says, sums say."""
+_PRE_PRINTED = re.compile(r'<pre class="printed">(.*)</pre>', re.DOTALL)
+_IMAGE = re.compile(r'(data:image/)\w+;base64,([^"]+)')
+_CAPTION = re.compile(r"<figcaption>.*?</figcaption>", re.DOTALL)
 _PICTOGRAPH = re.compile("[\U0001f000-\U0001faff\ufe0f]")
 """gloo ends a message with one; the fonts of a deck have none."""
 _REPLY = re.compile(r"^([a-h]) {2}(.+)$", re.MULTILINE)
@@ -65,6 +72,57 @@ def source(text: str) -> Block:
     coloured = "".join(pieces).rstrip("\n")
     lines = text.splitlines()
     return Block(SOURCE, f"<pre><code>{coloured}</code></pre>", len(lines), max(map(len, lines), default=0))
+
+
+def excerpt_of(text: str, spans: Sequence[tuple[int, int]]) -> str:
+    """Return these lines of a text without their common indent; a sign says where some are left out."""
+    lines = text.splitlines()
+    kept: list[str] = []
+    gaps: list[int] = []
+    before = 0
+    for first, last in spans or [(1, len(lines))]:
+        if before and first > before + 1:
+            gaps.append(len(kept))
+        kept += lines[first - 1 : last]
+        before = last
+    shown = textwrap.dedent("\n".join(kept)).split("\n")
+    for place in reversed(gaps):
+        shown.insert(place, "\N{HORIZONTAL ELLIPSIS}")
+    return "\n".join(shown).strip("\n")
+
+
+def cut(block: Block, spans: Sequence[tuple[int, int]]) -> Block:
+    """Return these lines of what was printed; of a picture, these bands, in percent of its height."""
+    if not spans:
+        return block
+    if block.kind == PICTURE:
+        html_of_bands = _IMAGE.sub(
+            lambda found: f"{found[1]}png;base64,{_bands(found[2], spans)}", block.html
+        )
+        return replace(block, html=html_of_bands)
+    printed = _PRE_PRINTED.fullmatch(block.html)
+    return _printed(excerpt_of(html.unescape(printed[1]), spans)) if printed else block
+
+
+def captioned(block: Block, caption: str | None) -> Block:
+    """Return a picture with another sentence below it; ``None`` leaves its own, and an empty one has none."""
+    if caption is None:
+        return block
+    below = f"<figcaption>{inline_html(caption)}</figcaption>" if caption else ""
+    return replace(block, html=_CAPTION.sub(lambda _: below, block.html))
+
+
+def _bands(image: str, spans: Sequence[tuple[int, int]]) -> str:
+    whole = Image.open(io.BytesIO(base64.b64decode(image)))
+    heights = [(whole.height * top // 100, whole.height * bottom // 100) for top, bottom in spans]
+    made = whole.crop((0, 0, whole.width, sum(bottom - top for top, bottom in heights)))
+    place = 0
+    for top, bottom in heights:
+        made.paste(whole.crop((0, top, whole.width, bottom)), (0, place))
+        place += bottom - top
+    file = io.BytesIO()
+    made.save(file, format="PNG", optimize=True)
+    return base64.b64encode(file.getvalue()).decode()
 
 
 class _Pieces:

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import html
 import re
-import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ppwork.errors import PlanError
-from ppwork.lab.course.lessons import Lesson, Statement
-from ppwork.lab.course.shown import PICTURE, PRINTED, WORDS, Block, outputs, source
+from ppwork.lab.course.lessons import Excerpt, Lesson, Statement
+from ppwork.lab.course.shown import (
+    PICTURE,
+    PRINTED,
+    WORDS,
+    Block,
+    captioned,
+    cut,
+    excerpt_of,
+    outputs,
+    source,
+)
 from ppwork.lab.course.slides import Part, Slide
 from ppwork.lab.course.text import html_of, inline_html, without_headings
 
@@ -42,17 +51,20 @@ def statements(lesson: Lesson) -> list[Slide]:
 
 
 def _slides(statement: Statement, cells: dict[str, Any]) -> Iterator[Slide]:
-    blocks = [Block(WORDS, f'<div class="words">{html_of(statement.text)}</div>')] if statement.text else []
-    for name in statement.show:
-        if name not in cells:
-            raise PlanError(f"There is no cell {name!r}.", check_first="the ids of the lesson's cells")
-        blocks += [_once(block, statement.title) for block in _blocks(cells[name], statement)]
+    kind = "facts" if statement.show else "words"
+    blocks = [Block(WORDS, f'<div class="{kind}">{html_of(statement.text)}</div>')] if statement.text else []
+    for excerpt in statement.shown:
+        if excerpt.cell not in cells:
+            raise PlanError(
+                f"There is no cell {excerpt.cell!r}.", check_first="the ids of the lesson's cells"
+            )
+        blocks += [_once(block, statement.title) for block in _blocks(cells[excerpt.cell], excerpt)]
     if not blocks:
         raise PlanError("It shows nothing.", check_first="`show`, `part` and `text` of the slide")
     title = Part(f'<h2 class="statement">{inline_html(statement.title)}</h2>')
     notes = [note for note in (html_of(statement.note), *(block.note for block in blocks)) if note]
     texts = [block for block in blocks if block.kind != PICTURE]
-    pictures = [block for block in blocks if block.kind == PICTURE]
+    pictures = [captioned(block, statement.caption) for block in blocks if block.kind == PICTURE]
     together = pictures[:1] if _rows(texts) <= ROWS_BESIDE_PICTURE else []
     if texts or together:
         parts = [*_texts(texts), *(Part(block.html) for block in together)]
@@ -61,17 +73,20 @@ def _slides(statement: Statement, cells: dict[str, Any]) -> Iterator[Slide]:
         yield Slide("", [title, Part(picture.html)], notes)
 
 
-def _blocks(cell: Any, statement: Statement) -> Iterator[Block]:  # noqa: ANN401  an untyped library's node
+def _blocks(cell: Any, excerpt: Excerpt) -> Iterator[Block]:  # noqa: ANN401  an untyped library's node
     if cell["cell_type"] == "markdown":
         yield Block(WORDS, f'<div class="words">{html_of(without_headings(cell["source"]))}</div>')
         return
-    if statement.part in ("source", "both"):
-        lines = cell["source"].splitlines()
-        first, last = statement.lines or (1, len(lines))
-        yield source(textwrap.dedent("\n".join(lines[first - 1 : last])).strip("\n"))
-    if statement.part != "source":
-        left_out = {"printed": PICTURE, "picture": PRINTED}.get(statement.part)
-        yield from (block for block in outputs(cell) if block.kind != left_out)
+    if excerpt.part in ("source", "both"):
+        yield source(excerpt_of(cell["source"], excerpt.lines))
+    if excerpt.part != "source":
+        left_out = {"printed": PICTURE, "picture": PRINTED}.get(excerpt.part)
+        lines = excerpt.lines if excerpt.part in ("printed", "picture") else ()
+        for block in outputs(cell):
+            if excerpt.part == "options":
+                yield replace(block, html=QUESTION.sub("", block.html))
+            elif block.kind != left_out:
+                yield cut(block, lines)
 
 
 def _once(block: Block, title: str) -> Block:
@@ -89,13 +104,17 @@ def _rows(blocks: Sequence[Block]) -> int:
 
 def _texts(blocks: Sequence[Block]) -> Iterator[Part]:
     """Put two texts side by side where both have room there; else one below the other."""
-    if len(blocks) == 2 and all(block.columns for block in blocks):
-        left, right = blocks
-        if left.columns + right.columns <= COLUMNS:
+    rest = list(blocks)
+    while rest:
+        left, *after = rest
+        right = after[0] if after else left
+        if after and left.columns and right.columns and left.columns + right.columns <= COLUMNS:
             columns = "".join(
-                f'<div style="flex: {max(20, block.columns)} 1 0">{block.html}</div>' for block in blocks
+                f'<div style="flex: {max(20, block.columns)} 1 0">{block.html}</div>'
+                for block in (left, right)
             )
             yield Part(f'<div class="beside">{columns}</div>')
-            return
-    for block in blocks:
-        yield Part(block.html)
+            rest = after[1:]
+        else:
+            yield Part(left.html)
+            rest = after

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import io
+import re
 
 import msgspec
 import nbformat
@@ -90,6 +92,48 @@ def test_two_narrow_texts_stand_side_by_side_and_wide_ones_below_each_other():
     assert "beside" not in html
 
 
+def test_a_cell_may_name_its_own_part_and_lines():
+    first = cell("a = 1\n\nif a:\n    b = 2\n    c = 3", printed("one\ntwo\nthree\n"))
+    (html,) = shown(first, show=["shown source 4-4", "shown printed 1-1 3-3"])
+    assert '<code><span class="n">b</span>' in html
+    assert '<pre class="printed">one\n\N{HORIZONTAL ELLIPSIS}\nthree</pre>' in html
+    assert "<pre><code>" in html
+    assert ">a<" not in html
+
+
+def test_lines_from_two_places_of_a_source_keep_their_indent_and_say_what_is_left_out():
+    (html,) = shown(cell("if a:\n    b\n    c\n    if d:\n        e"), show=["shown source 2-2 4-5"])
+    plain = re.sub("<[^>]*>", "", html.partition("<code>")[2])
+    assert plain == "b\n\N{HORIZONTAL ELLIPSIS}\nif d:\n    e"
+
+
+def test_bands_of_a_picture_and_another_sentence_below_it():
+    picture = cell("1", output("a", drawn()))
+    (html,) = shown(picture, show=["shown picture 0-20 80-100"], caption="Two *rows*.")
+    image = Image.open(io.BytesIO(base64.b64decode(re.search(r'base64,([^"]+)"', html)[1])))
+    assert image.size == (400, 40)
+    assert "<figcaption>Two <em>rows</em>.</figcaption>" in html
+    assert "rank 2 idles</figcaption>" not in html
+    (html,) = shown(picture, caption="")
+    assert "figcaption" not in html
+
+
+def test_text_stands_above_the_cells_that_a_slide_shows():
+    (html,) = shown(cell(PROGRAM), show=["shown source"], text="Depth is **2**.")
+    assert html.index("Depth is <strong>2</strong>") < html.index("<pre><code>")
+
+
+def test_every_lesson_begins_with_its_card():
+    made = lesson(cell(PROGRAM), part="source")
+    card = msgspec.structs.replace(made.card, goals=("choose a `depth`",), exercise_minutes=9)
+    exercise = nbformat.v4.new_markdown_cell("### Exercise: drain it", id="drain")
+    tried = cell('pp.check("05.1", depth)', name="tried")
+    html = deck(HALF_DAYS[1], [Lesson("05-how.ipynb", card, (*made.cells, exercise, tried))])
+    opening = html[html.index("Lesson 05, 40 min") : html.index("Rank 0 sends first")]
+    for said in ("How?", "choose a <code>depth</code>", "Exercises, 9 min", "05.1", "drain it"):
+        assert said in opening
+
+
 def test_text_in_place_of_a_cell():
     (html,) = shown(text="Two *ranks*.")
     assert "<em>ranks</em>" in html
@@ -112,7 +156,7 @@ def test_a_question_is_prose_with_its_options():
 
 def test_a_question_that_is_the_title_is_not_said_twice():
     asked = cell("guess = pp.lesson.predict(...)\nguess", output(repr(ASKED)))
-    (html,) = shown(asked, part="output", title="Who `waits`?")
+    (html,) = shown(asked, part="options", title="Who `waits`?")
     assert html.count("waits") == 1
     assert "rank 1" in html
 
@@ -160,6 +204,8 @@ def test_long_outputs_are_cut_and_say_so():
         ({"show": ["nowhere"]}, "no cell 'nowhere'"),
         ({"show": []}, "shows nothing"),
         ({"part": "output"}, "shows nothing"),
+        ({"show": ["shown all"]}, "shows 'shown all'"),
+        ({"show": ["shown source 3"]}, "shows 'shown source 3'"),
     ],
 )
 def test_what_cannot_be_shown_is_refused_with_its_slide(slide, said):
