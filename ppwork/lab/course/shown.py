@@ -28,6 +28,8 @@ PLAIN_TAGS = frozenset(
 PLAIN_ATTRIBUTES = frozenset({"alt", "class", "colspan", "rowspan", "scope", "src", "style"})
 IMAGE = "data:image/"
 SOURCE, PRINTED, PICTURE, WORDS = "source", "printed", "picture", "words"
+OPTION_COLUMNS = 36
+"""What a question's options need at most beside a text; a longer one takes two lines."""
 MAX_ROWS, MAX_COLUMNS = 22, 116
 """What was printed is cut there; a longer line counts for as many rows as it will take."""
 _FIGURE = re.compile(r"(<figure>.*?</figure>)", re.DOTALL)
@@ -51,7 +53,7 @@ class Block:
     html: str
     rows: int = 0
     columns: int = 0
-    """Of text with lines of its own; else nothing."""
+    """Of text with lines of its own, and of options; else nothing."""
     note: str = ""
     """HTML for the speaker."""
 
@@ -91,8 +93,11 @@ def excerpt_of(text: str, spans: Sequence[tuple[int, int]]) -> str:
     return "\n".join(shown).strip("\n")
 
 
-def cut(block: Block, spans: Sequence[tuple[int, int]]) -> Block:
-    """Return these lines of what was printed; of a picture, these bands, in percent of its height."""
+def cut(block: Block, spans: Sequence[tuple[int, int]]) -> Block | None:
+    """Return these lines of what was printed; of a picture, these bands, in percent of its height.
+
+    ``None``: what was printed has none of these lines.
+    """
     if not spans:
         return block
     if block.kind == PICTURE:
@@ -101,7 +106,10 @@ def cut(block: Block, spans: Sequence[tuple[int, int]]) -> Block:
         )
         return replace(block, html=html_of_bands)
     printed = _PRE_PRINTED.fullmatch(block.html)
-    return _printed(excerpt_of(html.unescape(printed[1]), spans)) if printed else block
+    if not printed:
+        return block
+    kept = excerpt_of(html.unescape(printed[1]), spans)
+    return _printed(kept) if kept else None
 
 
 def captioned(block: Block, caption: str | None) -> Block:
@@ -212,12 +220,14 @@ def _printed(text: str) -> Block:
 
 
 def _question(plain: str) -> Block:
+    options = _OPTION.findall(plain)
     rows = "".join(
-        f"<tr><td><strong>{letter}</strong></td><td>{inline_html(text)}</td></tr>"
-        for letter, text in _OPTION.findall(plain)
+        f"<tr><td><strong>{letter}</strong></td><td>{inline_html(text)}</td></tr>" for letter, text in options
     )
+    columns = min(max(len(text) for _, text in options) + 3, OPTION_COLUMNS)
     text = inline_html(plain.partition("\n  a  ")[0].replace("\n", " "))
-    return Block(WORDS, f'<p class="question">{text}</p><table class="options">{rows}</table>')
+    asked = f'<p class="question">{text}</p><table class="options">{rows}</table>'
+    return Block(WORDS, asked, columns=columns)
 
 
 def _answer(plain: str) -> Block:

@@ -28,6 +28,7 @@ ROWS_BESIDE_PICTURE = 7
 """With more text than that a picture would be too small below it, and has a slide of its own."""
 COLUMNS = 104
 """Of two texts side by side."""
+PROGRAM = re.compile(r"^```python\n(.*?)\n```$", re.DOTALL | re.MULTILINE)
 QUESTION, TAG = re.compile(r'<p class="question">(.*?)</p>'), re.compile(r"<[^>]*>")
 
 
@@ -52,7 +53,7 @@ def statements(lesson: Lesson) -> list[Slide]:
 
 def _slides(statement: Statement, cells: dict[str, Any]) -> Iterator[Slide]:
     kind = "facts" if statement.show else "words"
-    blocks = [Block(WORDS, f'<div class="{kind}">{html_of(statement.text)}</div>')] if statement.text else []
+    blocks = list(_words(statement.text, kind))
     for excerpt in statement.shown:
         if excerpt.cell not in cells:
             raise PlanError(
@@ -73,6 +74,15 @@ def _slides(statement: Statement, cells: dict[str, Any]) -> Iterator[Slide]:
         yield Slide("", [title, Part(picture.html)], notes)
 
 
+def _words(text: str, kind: str) -> Iterator[Block]:
+    """Yield a slide's own text; a program in it looks as those of cells do."""
+    for number, piece in enumerate(PROGRAM.split(text)):
+        if number % 2:
+            yield source(piece)
+        elif piece.strip():
+            yield Block(WORDS, f'<div class="{kind}">{html_of(piece)}</div>')
+
+
 def _blocks(cell: Any, excerpt: Excerpt) -> Iterator[Block]:  # noqa: ANN401  an untyped library's node
     if cell["cell_type"] == "markdown":
         yield Block(WORDS, f'<div class="words">{html_of(without_headings(cell["source"]))}</div>')
@@ -85,8 +95,8 @@ def _blocks(cell: Any, excerpt: Excerpt) -> Iterator[Block]:  # noqa: ANN401  an
         for block in outputs(cell):
             if excerpt.part == "options":
                 yield replace(block, html=QUESTION.sub("", block.html))
-            elif block.kind != left_out:
-                yield cut(block, lines)
+            elif block.kind != left_out and (kept := cut(block, lines)):
+                yield kept
 
 
 def _once(block: Block, title: str) -> Block:
@@ -103,7 +113,7 @@ def _rows(blocks: Sequence[Block]) -> int:
 
 
 def _texts(blocks: Sequence[Block]) -> Iterator[Part]:
-    """Put two texts side by side where both have room there; else one below the other."""
+    """Put two texts, or a text and options, side by side where both have room; else one below the other."""
     rest = list(blocks)
     while rest:
         left, *after = rest

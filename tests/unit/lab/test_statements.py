@@ -123,6 +123,26 @@ def test_text_stands_above_the_cells_that_a_slide_shows():
     assert html.index("Depth is <strong>2</strong>") < html.index("<pre><code>")
 
 
+def test_a_program_in_a_text_looks_as_a_cell_does_and_has_the_options_beside_it():
+    asked = cell("guess = pp.lesson.predict(...)\nguess", output(repr(ASKED)))
+    (html,) = shown(
+        asked, show=["shown options"], text="Two ranks.\n\n```python\nimport os\n```\nBoth run it."
+    )
+    words, program, rest = re.split(r"<pre><code>|</code></pre>", html)
+    assert "<p>Two ranks.</p>" in words
+    assert '<span class="kn">import</span>' in program
+    assert "<p>Both run it.</p>" in rest
+    (html,) = shown(asked, show=["shown options"], text="```python\nimport os\n```")
+    beside = html[html.index('<div class="beside">') :]
+    assert beside.index("import") < beside.index('<table class="options">')
+
+
+def test_an_output_that_has_none_of_the_lines_is_left_out():
+    (html,) = shown(cell(PROGRAM, output("one"), printed("two\nthree")), show=["shown printed 2-2"])
+    assert html.count('<pre class="printed">') == 1
+    assert '<pre class="printed">three</pre>' in html
+
+
 def test_every_lesson_begins_with_its_card():
     made = lesson(cell(PROGRAM), part="source")
     card = msgspec.structs.replace(made.card, goals=("choose a `depth`",), exercise_minutes=9)
