@@ -560,7 +560,7 @@ def _slide(slide, cells):
         yield "its note is shorter than two sentences"
     if not (excerpts or statement.text):
         yield "it has neither show nor text"
-    if len(statement.text.split()) > SLIDE_WORDS:
+    if len(re.findall(r"[^\s|]*\w[^\s|]*", statement.text)) > SLIDE_WORDS:
         yield f"its text has more than {SLIDE_WORDS} words"
     for excerpt in excerpts:
         name = excerpt.cell

@@ -153,7 +153,7 @@ def _font_faces() -> str:
 def _cover(half: HalfDay, lessons: Sequence[Lesson]) -> _Page:
     minutes = sum(lesson.card.minutes for lesson in lessons)
     exercises = sum(lesson.card.exercise_minutes for lesson in lessons)
-    of_exercises = f", and {exercises} for the exercises" if exercises else ""
+    of_exercises = f", and {exercises} more for the exercises" if exercises else ""
     rows = "".join(
         f"<tr><td>{card.number}</td><td>{inline_html(card.question)}</td><td>{card.minutes} min</td></tr>"
         for card in (lesson.card for lesson in lessons)

@@ -37,7 +37,7 @@ _PRE = re.compile(r"\s*<pre>(.*?)</pre>\s*", re.DOTALL)
 _OPTION = re.compile(r"^ {2}([a-h]) {2}(.+)$", re.MULTILINE)
 _SAYS = re.compile(r"\bsays? ([a-h])\b")
 """Who judged: the run says, sums say."""
-_PRE_PRINTED = re.compile(r'<pre class="printed">(.*)</pre>', re.DOTALL)
+_TEXT = re.compile(r'<pre class="printed">(.*)</pre>', re.DOTALL)
 _IMAGE = re.compile(r'(data:image/)\w+;base64,([^"]+)')
 _CAPTION = re.compile(r"<figcaption>.*?</figcaption>", re.DOTALL)
 _PICTOGRAPH = re.compile("[\U0001f000-\U0001faff\ufe0f]")
@@ -93,23 +93,23 @@ def excerpt_of(text: str, spans: Sequence[tuple[int, int]]) -> str:
     return "\n".join(shown).strip("\n")
 
 
-def cut(block: Block, spans: Sequence[tuple[int, int]]) -> Block | None:
-    """Return these lines of what was printed; of a picture, these bands, in percent of its height.
+def lines_of(blocks: Sequence[Block], spans: Sequence[tuple[int, int]]) -> Block:
+    """Return these lines of what a cell has printed, counted through all of its outputs.
 
-    ``None``: what was printed has none of these lines.
+    Raises:
+        PlanError: There are fewer lines.
     """
-    if not spans:
-        return block
-    if block.kind == PICTURE:
-        html_of_bands = _IMAGE.sub(
-            lambda found: f"{found[1]}png;base64,{_bands(found[2], spans)}", block.html
-        )
-        return replace(block, html=html_of_bands)
-    printed = _PRE_PRINTED.fullmatch(block.html)
-    if not printed:
-        return block
-    kept = excerpt_of(html.unescape(printed[1]), spans)
-    return _printed(kept) if kept else None
+    printed = (_TEXT.fullmatch(block.html) for block in blocks)
+    text = "\n".join(html.unescape(found[1]) for found in printed if found)
+    if (length := len(text.splitlines())) < max(last for _, last in spans):
+        raise PlanError(f"It has printed {length} lines.", check_first="the lines that the slide takes")
+    return _printed(excerpt_of(text, spans))
+
+
+def bands_of(block: Block, spans: Sequence[tuple[int, int]]) -> Block:
+    """Return a picture with these bands of it only, in percent of its height."""
+    kept = _IMAGE.sub(lambda found: f"{found[1]}png;base64,{_bands(found[2], spans)}", block.html)
+    return replace(block, html=kept)
 
 
 def captioned(block: Block, caption: str | None) -> Block:

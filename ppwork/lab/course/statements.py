@@ -15,9 +15,10 @@ from ppwork.lab.course.shown import (
     PRINTED,
     WORDS,
     Block,
+    bands_of,
     captioned,
-    cut,
     excerpt_of,
+    lines_of,
     outputs,
     source,
 )
@@ -91,12 +92,15 @@ def _blocks(cell: Any, excerpt: Excerpt) -> Iterator[Block]:  # noqa: ANN401  an
         yield source(excerpt_of(cell["source"], excerpt.lines))
     if excerpt.part != "source":
         left_out = {"printed": PICTURE, "picture": PRINTED}.get(excerpt.part)
-        lines = excerpt.lines if excerpt.part in ("printed", "picture") else ()
-        for block in outputs(cell):
-            if excerpt.part == "options":
-                yield replace(block, html=QUESTION.sub("", block.html))
-            elif block.kind != left_out and (kept := cut(block, lines)):
-                yield kept
+        blocks = [block for block in outputs(cell) if block.kind != left_out]
+        if excerpt.part == "options":
+            yield from (replace(block, html=QUESTION.sub("", block.html)) for block in blocks)
+        elif excerpt.lines and excerpt.part == "printed":
+            yield lines_of(blocks, excerpt.lines)
+        elif excerpt.lines and excerpt.part == "picture":
+            yield from (bands_of(block, excerpt.lines) for block in blocks)
+        else:
+            yield from blocks
 
 
 def _once(block: Block, title: str) -> Block:

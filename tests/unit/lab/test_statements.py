@@ -137,10 +137,11 @@ def test_a_program_in_a_text_looks_as_a_cell_does_and_has_the_options_beside_it(
     assert beside.index("import") < beside.index('<table class="options">')
 
 
-def test_an_output_that_has_none_of_the_lines_is_left_out():
-    (html,) = shown(cell(PROGRAM, output("one"), printed("two\nthree")), show=["shown printed 2-2"])
-    assert html.count('<pre class="printed">') == 1
-    assert '<pre class="printed">three</pre>' in html
+def test_lines_of_what_was_printed_are_counted_through_all_outputs():
+    two = cell(PROGRAM, output("one"), printed("two\nthree"))
+    (html,) = shown(two, show=["shown printed 2-3"])
+    assert '<pre class="printed">two\nthree</pre>' in html
+    assert "one" not in html
 
 
 def test_every_lesson_begins_with_its_card():
@@ -226,6 +227,7 @@ def test_long_outputs_are_cut_and_say_so():
         ({"part": "output"}, "shows nothing"),
         ({"show": ["shown all"]}, "shows 'shown all'"),
         ({"show": ["shown source 3"]}, "shows 'shown source 3'"),
+        ({"show": ["shown printed 1-2"]}, "printed 0 lines"),
     ],
 )
 def test_what_cannot_be_shown_is_refused_with_its_slide(slide, said):
