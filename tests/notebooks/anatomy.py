@@ -13,7 +13,7 @@ import nbformat
 from checkout import ROOT
 
 from ppwork.errors import PlanError
-from ppwork.lab.course.lessons import Statement
+from ppwork.lab.course.lessons import TEXT, Statement
 from ppwork.lab.course.refresh import CHECK_TAG
 from ppwork.lab.question import FOLDER as QUESTIONS
 from ppwork.lab.question import questions_of
@@ -564,6 +564,8 @@ def _slide(slide, cells):
         yield f"its text has more than {SLIDE_WORDS} words"
     for excerpt in excerpts:
         name = excerpt.cell
+        if name == TEXT:
+            continue
         if name not in cells:
             yield f"there is no cell {name!r}"
         elif re.fullmatch(r"cell-\d+|[0-9a-f]{8}(-[0-9a-f-]+)?", name):

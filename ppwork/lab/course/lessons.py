@@ -38,6 +38,8 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
         return f"{versions} · {backend} on {self.device}"
 
 
+TEXT = "text"
+"""Among cells that a slide shows: the place of its own text."""
 Part = Literal["source", "output", "printed", "picture", "options", "both"]
 """``output`` is ``printed`` and ``picture`` together; ``options`` are a question's, without its words."""
 
@@ -58,13 +60,13 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     title: str
     """A statement, as a sentence."""
     show: tuple[str, ...] = ()
-    """Ids of cells; each may name its own part and lines: ``send source 3-5 9-12``."""
+    """Ids of cells; each may name its own part and lines: ``send source 3-5 9-12``. ``text`` is no cell."""
     part: Part = "both"
     """Of a cell that names none."""
     lines: tuple[int, int] | None = None
     """First and last line of a source, from 1, where a cell names none; ``None``: all of it."""
     text: str = ""
-    """Markdown above the cells, or in place of them."""
+    """Markdown in place of cells, or above them, or where ``show`` says ``text``."""
     caption: str | None = None
     """Below the pictures, in place of their own; empty: none."""
     note: str = ""

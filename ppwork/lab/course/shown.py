@@ -42,6 +42,8 @@ _IMAGE = re.compile(r'(data:image/)\w+;base64,([^"]+)')
 _CAPTION = re.compile(r"<figcaption>.*?</figcaption>", re.DOTALL)
 _PICTOGRAPH = re.compile("[\U0001f000-\U0001faff\ufe0f]")
 """gloo ends a message with one; the fonts of a deck have none."""
+_SENTENCE = re.compile(r": (?=[A-Z][a-z]* )")
+"""Between an option and the reply to it, which is a sentence."""
 _REPLY = re.compile(r"^([a-h]) {2}(.+)$", re.MULTILINE)
 
 
@@ -236,6 +238,7 @@ def _answer(plain: str) -> Block:
     said = _SAYS.search(first)
     replies = {letter: inline_html(text) for letter, text in _REPLY.findall(rest)}
     right = said[1] if said else ""
-    shown = f'<p class="answer"><strong>{right}</strong> {replies.pop(right, "")}</p>'
+    option, *reply = _SENTENCE.split(replies.pop(right, ""), maxsplit=1)
+    shown = f'<p class="answer"><strong>{right} {option}</strong>{"".join(f"<br>{one}" for one in reply)}</p>'
     others = "".join(f"<li><strong>{letter}</strong> {text}</li>" for letter, text in replies.items())
     return Block(WORDS, shown, note=f"<ul>{others}</ul>" if others else "")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from ppwork.errors import PlanError
-from ppwork.lab.course.lessons import Excerpt, Lesson, Statement
+from ppwork.lab.course.lessons import TEXT, Excerpt, Lesson, Statement
 from ppwork.lab.course.shown import (
     PICTURE,
     PRINTED,
@@ -54,13 +54,17 @@ def statements(lesson: Lesson) -> list[Slide]:
 
 def _slides(statement: Statement, cells: dict[str, Any]) -> Iterator[Slide]:
     kind = "facts" if statement.show else "words"
-    blocks = list(_words(statement.text, kind))
+    words = list(_words(statement.text, kind))
+    blocks = [] if TEXT in statement.show else words
     for excerpt in statement.shown:
-        if excerpt.cell not in cells:
+        if excerpt.cell == TEXT:
+            blocks += words
+        elif excerpt.cell in cells:
+            blocks += [_once(block, statement.title) for block in _blocks(cells[excerpt.cell], excerpt)]
+        else:
             raise PlanError(
                 f"There is no cell {excerpt.cell!r}.", check_first="the ids of the lesson's cells"
             )
-        blocks += [_once(block, statement.title) for block in _blocks(cells[excerpt.cell], excerpt)]
     if not blocks:
         raise PlanError("It shows nothing.", check_first="`show`, `part` and `text` of the slide")
     title = Part(f'<h2 class="statement">{inline_html(statement.title)}</h2>')

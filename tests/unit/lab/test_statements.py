@@ -123,6 +123,14 @@ def test_text_stands_above_the_cells_that_a_slide_shows():
     assert html.index("Depth is <strong>2</strong>") < html.index("<pre><code>")
 
 
+def test_text_stands_where_show_says_so():
+    (html,) = shown(
+        cell(PROGRAM, printed("42")), show=["shown source", "text", "shown printed"], text="It prints:"
+    )
+    assert html.index("<pre><code>") < html.index("It prints:") < html.index('<pre class="printed">')
+    assert html.count("It prints:") == 1
+
+
 def test_a_program_in_a_text_looks_as_a_cell_does_and_has_the_options_beside_it():
     asked = cell("guess = pp.lesson.predict(...)\nguess", output(repr(ASKED)))
     (html,) = shown(
@@ -188,7 +196,7 @@ def test_an_answer_is_the_reply_to_the_right_option_and_the_others_are_the_speak
     made = lesson(answer, part="output", note="Ask again.")
     (slide,) = statements(made)
     html = "".join(part.html for part in slide.parts)
-    assert "<strong>b</strong> rank 1: It receives." in html
+    assert "<strong>b rank 1</strong><br>It receives." in html
     assert "It sends." not in html
     assert "It sends." in "".join(slide.notes)
     assert "Ask again." in slide.notes[0]
