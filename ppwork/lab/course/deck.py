@@ -50,6 +50,9 @@ POLICY = (
 
 The frames are the speaker view's, of the deck itself: a page in a file has no origin that could be named.
 """
+CLOCK = (
+    "The minutes are those of the lesson and of its exercises; INSTRUCTOR.md says what to leave out in time."
+)
 OPENING_NOTE = "Let the room answer the question in a sentence. The exercises come at the end of the lesson."
 KEYS = (
     "Keys: space and arrows turn the pages, `s` opens this view, `f` fills the screen, `o` shows all slides, "
@@ -155,7 +158,8 @@ def _cover(half: HalfDay, lessons: Sequence[Lesson]) -> _Page:
     exercises = sum(lesson.card.exercise_minutes for lesson in lessons)
     of_exercises = f", and {exercises} more for the exercises" if exercises else ""
     rows = "".join(
-        f"<tr><td>{card.number}</td><td>{inline_html(card.question)}</td><td>{card.minutes} min</td></tr>"
+        f"<tr><td>{card.number}</td><td>{inline_html(card.question)}</td>"
+        f"<td>{card.minutes} + {card.exercise_minutes} min</td></tr>"
         for card in (lesson.card for lesson in lessons)
     )
     shown = (
@@ -165,7 +169,7 @@ def _cover(half: HalfDay, lessons: Sequence[Lesson]) -> _Page:
         f'<table class="lessons">{rows}</table>'
     )
     ran = html.escape("; ".join(sorted({ran_of(lesson).text for lesson in lessons})))
-    notes = f"{html_of(KEYS)}<p>Every figure and number is from a run of: {ran}.</p>"
+    notes = f"{html_of(KEYS)}{html_of(CLOCK)}<p>Every figure and number is from a run of: {ran}.</p>"
     return _Page(shown, notes, "ppwork", ran)
 
 

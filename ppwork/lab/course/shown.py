@@ -239,6 +239,7 @@ def _answer(plain: str) -> Block:
     replies = {letter: inline_html(text) for letter, text in _REPLY.findall(rest)}
     right = said[1] if said else ""
     option, *reply = _SENTENCE.split(replies.pop(right, ""), maxsplit=1)
-    shown = f'<p class="answer"><strong>{right} {option}</strong>{"".join(f"<br>{one}" for one in reply)}</p>'
+    said_why = "".join(f"<br>{one}" for one in reply)
+    shown = f'<p class="answer"><strong>{right}&nbsp; {option}</strong>{said_why}</p>'
     others = "".join(f"<li><strong>{letter}</strong> {text}</li>" for letter, text in replies.items())
     return Block(WORDS, shown, note=f"<ul>{others}</ul>" if others else "")

@@ -217,7 +217,7 @@ def test_an_answer_in_a_marked_cell_is_the_right_reply(judge):
     options = Option("a rank", 0, "It sends."), Option("none", 1, "So it is.")
     compared = Question("Who?", options, judge).compare(1)
     found = shown(code("1", displayed(text_plain=repr(compared), text_html=compared._repr_html_())))
-    assert "<strong>b</strong> none: So it is." in found
+    assert "<strong>b&nbsp; none</strong><br>So it is." in found
     assert "It sends." not in found
 
 
@@ -267,7 +267,7 @@ def test_a_deck_is_one_file_that_loads_nothing_and_says_what_it_comes_from():
     assert "default-src 'none'" in html
     assert "05 · How &lt; fast?" in html
     assert "ppwork 0.1.0 · torch 2.13.0 · Python 3.11.2 · gloo on cpu" in html
-    assert html.count("<section>") == 2
+    assert html.count("<section>") == 3
     assert "<span>2 / 2</span>" in html
     assert "Permission is hereby granted" in html
     assert "font-src data:;" in html

@@ -196,7 +196,7 @@ def test_an_answer_is_the_reply_to_the_right_option_and_the_others_are_the_speak
     made = lesson(answer, part="output", note="Ask again.")
     (slide,) = statements(made)
     html = "".join(part.html for part in slide.parts)
-    assert "<strong>b rank 1</strong><br>It receives." in html
+    assert "<strong>b&nbsp; rank 1</strong><br>It receives." in html
     assert "It sends." not in html
     assert "It sends." in "".join(slide.notes)
     assert "Ask again." in slide.notes[0]
