@@ -238,8 +238,10 @@ def _answer(plain: str) -> Block:
     said = _SAYS.search(first)
     replies = {letter: inline_html(text) for letter, text in _REPLY.findall(rest)}
     right = said[1] if said else ""
-    option, *reply = _SENTENCE.split(replies.pop(right, ""), maxsplit=1)
-    said_why = "".join(f"<br>{one}" for one in reply)
-    shown = f'<p class="answer"><strong>{right}&nbsp; {option}</strong>{said_why}</p>'
+    said_why = replies.pop(right, "")
+    option, _, reply = _SENTENCE.sub("\n", said_why, count=1).partition("\n")
+    if not reply:  # it begins with the name of a call, which has no capital letter
+        option, _, reply = said_why.rpartition(": ")
+    shown = f'<p class="answer"><strong>{right}&nbsp; {option}</strong><br>{reply}</p>'
     others = "".join(f"<li><strong>{letter}</strong> {text}</li>" for letter, text in replies.items())
     return Block(WORDS, shown, note=f"<ul>{others}</ul>" if others else "")

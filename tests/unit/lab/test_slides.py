@@ -268,7 +268,7 @@ def test_a_deck_is_one_file_that_loads_nothing_and_says_what_it_comes_from():
     assert "05 · How &lt; fast?" in html
     assert "ppwork 0.1.0 · torch 2.13.0 · Python 3.11.2 · gloo on cpu" in html
     assert html.count("<section>") == 3
-    assert "<span>2 / 2</span>" in html
+    assert "<span>3 / 3</span>" in html
     assert "Permission is hereby granted" in html
     assert "font-src data:;" in html
     styles = "".join(re.findall("<style>.*?</style>", html, re.DOTALL))

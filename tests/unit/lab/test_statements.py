@@ -202,6 +202,14 @@ def test_an_answer_is_the_reply_to_the_right_option_and_the_others_are_the_speak
     assert "Ask again." in slide.notes[0]
 
 
+def test_a_reply_that_begins_with_a_call_is_told_from_its_option():
+    compared = Question(
+        "Which?", (Option("2: one, and one", 0, "recv waits."), Option("none", 1, "No."))
+    ).compare(0)
+    (html,) = shown(cell("1", output(repr(compared), compared._repr_html_())), part="output")
+    assert "<strong>a&nbsp; 2: one, and one</strong><br>recv waits." in html
+
+
 def test_a_picture_stands_below_a_few_lines_and_alone_after_many():
     few = output("a", f"<pre>rank 0: &lt;1&gt;</pre>{drawn()}")
     (html,) = shown(cell(PROGRAM, few), part="output")
