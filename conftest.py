@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 
@@ -20,7 +21,7 @@ LONGEST_FIRST = (
     "08-what-happens-when-something-dies.ipynb",
     "test_traced_programs.py",
     "test_warm.py",
-    "test_own_job.py",
+    "test_user_job.py",
     "test_bad_programs.py",
     "test_examples.py",
     "test_nodes.py",
@@ -40,6 +41,9 @@ LONGEST_FIRST = (
 """Files that take long; a worker that begins one at the end has the others wait for it. Then come the other
 lessons, and then the other files."""
 LESSON = ".ipynb"
+
+# A shell starts background jobs with SIGINT ignored, and children inherit that: Ctrl-C would reach nobody.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # A program under coverage is half as quick, and is not what its test is about.

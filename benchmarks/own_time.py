@@ -27,7 +27,7 @@ import torch.distributed as dist
 from ppwork import process
 from ppwork.plan import Plan
 from ppwork.runtime import groups as live
-from ppwork.runtime.seat import Seat
+from ppwork.runtime.membership import Membership
 
 CHUNKS, DEPTH, NUMBERS, STAGE_S = 40, 3, 16_384, 0.020
 PLAN = Plan(mesh_size=1, backend="gloo", chunks=1)
@@ -89,7 +89,7 @@ def worker(out: Path) -> None:
     process.hold_if_asked()
     torch.set_num_threads(1)
     rank = int(os.environ["RANK"])
-    groups = live.join(PLAN, Seat(rank, 2, (0, 1), rank))
+    groups = live.join(PLAN, Membership(rank, 2, (0, 1), rank))
     if rank == 0:
         out.write_text(json.dumps(stage0(groups["down_pg"], groups["up_pg"])))
     else:

@@ -21,7 +21,7 @@ import torch.distributed as dist
 from ppwork import process
 from ppwork.plan import Plan
 from ppwork.runtime import groups as live
-from ppwork.runtime.seat import Seat
+from ppwork.runtime.membership import Membership
 
 SIZE = 16 << 20
 CASES = ((1, 0.0), (4, 0.0), (1, 20.0), (4, 20.0), (1, 50.0), (4, 50.0))
@@ -35,7 +35,7 @@ def worker(out: Path) -> None:
     process.hold_if_asked()
     torch.set_num_threads(1)
     rank = int(os.environ["RANK"])
-    groups = live.join(PLAN, Seat(rank, 2, (0, 1), rank))
+    groups = live.join(PLAN, Membership(rank, 2, (0, 1), rank))
     link, token = groups["down_pg"], torch.zeros(1)
     found = []
     for count, pause_ms in CASES:

@@ -35,8 +35,8 @@ from ppwork.protocol.topology import Role
 from ppwork.runtime import LeaderPlane, MeshPlane, PPControlPlane, Stage0Plane
 from ppwork.runtime import groups as live
 from ppwork.runtime.links import BroadcastReceiver, BroadcastRoot, P2PReceiver, P2PSender
+from ppwork.runtime.membership import Membership
 from ppwork.runtime.messages import Preflight, limits_of
-from ppwork.runtime.seat import Seat
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -227,7 +227,7 @@ def worker(out: Path, rounds: int) -> None:
     torch.set_num_threads(1)
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     plan = Plan(mesh_size=world_size - 1, backend="gloo", chunks=1)
-    groups = live.join(plan, Seat(rank, world_size, tuple(range(world_size)), rank))
+    groups = live.join(plan, Membership(rank, world_size, tuple(range(world_size)), rank))
     clock = Clock(rank, world_size)
     raw_down, raw_mesh = dist.new_group([0, 1]), dist.new_group(list(range(1, world_size)))
     ways = Ways(plan, beside(groups), raw_down, raw_mesh)
@@ -270,7 +270,7 @@ def worker(out: Path, rounds: int) -> None:
 def beside(groups: live.Groups) -> live.Groups:
     """Make a second set of a pipeline's groups; every rank calls it."""
     handles = {name: dist.new_group(list(groups.topology.ranks(name))) for name in live.GROUP_ORDER}
-    return replace(groups, seat=None, _handles=handles)
+    return replace(groups, membership=None, _handles=handles)
 
 
 def rows_of(case: str, sizes: dict[str, dict[str, list[float]]]) -> list[dict[str, Any]]:

@@ -29,7 +29,7 @@ from ppwork.stage import (
     TensorParallel,
     Tensors,
 )
-from ppwork.worker.own_job import join, run_mesh, run_stage0, stage_context
+from ppwork.worker.user_job import join, run_mesh, run_stage0, stage_context
 
 __all__ = [
     "NOT_YET",

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from ppwork.plan import Plan
-from ppwork.records.calls import Begun, CallWriter, Ended, Group, Head, Left, Part, calls_file
+from ppwork.records.calls import Begun, CallEnded, CallPart, CallWriter, Group, Head, ProgramEnded, calls_file
 from ppwork.records.clocks import CLOCK
 from ppwork.records.failure import FailureRecord, failure_file, write_record
 from ppwork.records.flight import Collective, Flight, flight_file
@@ -143,19 +143,25 @@ def make_calls(folder: Path) -> list[File]:
         writer = CallWriter(folder, rank)
         writer.introduce(Head(rank, 2, "clock", 0))
         writer.introduce(Group("0", (0, 1), "gloo"))
-        part = Part("send" if rank == 0 else "recv", 1 - rank, 3, "float32", (4,), 1, 16)
+        part = CallPart("send" if rank == 0 else "recv", 1 - rank, 3, "float32", (4,), 1, 16)
         writer.write(
             Begun(
-                0, 10, "all_reduce", "/t/a.py:3", "0", (Part(dtype="float32", shape=(2,), size=8),), op="SUM"
+                0,
+                10,
+                "all_reduce",
+                "/t/a.py:3",
+                "0",
+                (CallPart(dtype="float32", shape=(2,), size=8),),
+                op="SUM",
             )
         )
-        writer.write(Ended(0, 20))
+        writer.write(CallEnded(0, 20))
         writer.write(Begun(1, 30, "isend" if rank == 0 else "irecv", "/t/a.py:4", "0", (part,)))
-        writer.write(Ended(1, 31, lent=True))
+        writer.write(CallEnded(1, 31, lent=True))
         writer.write(Begun(2, 40, "wait", "/t/a.py:5", of=1, part=0))
         if rank == 0:
-            writer.write(Ended(2, 50, peer=1))
-            writer.write(Left(60, "ValueError"))
+            writer.write(CallEnded(2, 50, peer=1))
+            writer.write(ProgramEnded(60, "ValueError"))
     paths = [calls_file(folder, rank) for rank in range(2)]
     return [File("calls", path.name, path.read_bytes()) for path in paths]
 

@@ -33,8 +33,8 @@ from damaged_folders import File, consoles, damaged, make_calls, make_log_dir, m
 
 from ppwork.diagnosis.jobs import diagnose_job
 from ppwork.diagnosis.logs import read_job
+from ppwork.diagnosis.program_waits import program_waits
 from ppwork.diagnosis.runs import diagnose
-from ppwork.diagnosis.standing import standing
 from ppwork.diagnosis.story import failure_story
 from ppwork.errors import PPWorkError, RunFailed
 from ppwork.launcher.launch import mesh_figures
@@ -138,7 +138,7 @@ def read_logs(path: Path) -> None:
 def read_traced(folder: Path) -> None:
     """Read the calls of a program as ``%%ranks`` does."""
     met = Meetings(read_calls(folder))
-    stood = standing(met)
+    stood = program_waits(met)
     if stood is not None:
         msgspec.json.encode((stood.sentence, stood.lines))
 

@@ -35,7 +35,7 @@ class Verdict(StrEnum):
     """The programs did not show what a verdict needs: a defect of ours, never a finding."""
 
 
-class Ended(StrEnum):
+class RankEnd(StrEnum):
     """How one rank of a program ended."""
 
     RETURNED = "returned"
@@ -49,7 +49,7 @@ class Ended(StrEnum):
 class RankSeen(msgspec.Struct, frozen=True, kw_only=True):
     """Record of one rank of one program."""
 
-    ended: Ended
+    ended: RankEnd
     notes: dict[str, Any] = {}
     """Notes of the program, in its own words; survives an abort and a hang."""
     error_type: str = ""
@@ -68,7 +68,7 @@ Seen = Mapping[str, list[RankSeen]]
 """By program name, what each rank did."""
 
 
-class Finding(msgspec.Struct, frozen=True):
+class ClaimFinding(msgspec.Struct, frozen=True):
     """A verdict and the sentence that it rests on."""
 
     verdict: Verdict
@@ -129,7 +129,7 @@ class Claim:
     source: str
     backends: tuple[str, ...] = ("gloo", "nccl")
     programs: Mapping[str, Program]
-    judge: Callable[[Seen], Finding]
+    judge: Callable[[Seen], ClaimFinding]
     advice: str
     theme: str
     gpus: int = 0
@@ -137,19 +137,19 @@ class Claim:
     crosscheck: tuple[str, ...] = ()
 
 
-def holds(observed: str, *, when: bool = True) -> Finding:
+def holds(observed: str, *, when: bool = True) -> ClaimFinding:
     """Return the finding that the claim is as it says; or, unless ``when``, that something else happened."""
-    return Finding(Verdict.HOLDS, observed) if when else does_not_hold(observed)
+    return ClaimFinding(Verdict.HOLDS, observed) if when else does_not_hold(observed)
 
 
-def does_not_hold(observed: str) -> Finding:
+def does_not_hold(observed: str) -> ClaimFinding:
     """Return the finding that something else happened."""
-    return Finding(Verdict.DOES_NOT_HOLD, observed)
+    return ClaimFinding(Verdict.DOES_NOT_HOLD, observed)
 
 
-def not_testable(reason: str) -> Finding:
+def not_testable(reason: str) -> ClaimFinding:
     """Return the finding that this machine or version cannot say."""
-    return Finding(Verdict.NOT_TESTABLE, reason)
+    return ClaimFinding(Verdict.NOT_TESTABLE, reason)
 
 
 def between(extremes: list[float]) -> str:
@@ -160,8 +160,8 @@ def between(extremes: list[float]) -> str:
 
 def end_of(rank: RankSeen) -> str:
     """Return how a rank ended, to be read after its name."""
-    if rank.ended is Ended.EXITED:
+    if rank.ended is RankEnd.EXITED:
         return (
             f"was ended by signal {-rank.exit_code}" if rank.exit_code < 0 else f"left with {rank.exit_code}"
         )
-    return f"raised {rank.error_type}" if rank.ended is Ended.RAISED else str(rank.ended)
+    return f"raised {rank.error_type}" if rank.ended is RankEnd.RAISED else str(rank.ended)

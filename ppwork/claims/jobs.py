@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class ClaimJob(msgspec.Struct, frozen=True, kw_only=True):
     """One program, to be run by so many ranks."""
 
     folder: str
@@ -20,7 +20,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     fresh: bool = False
 
 
-class Done(msgspec.Struct, frozen=True):
+class JobOutcome(msgspec.Struct, frozen=True):
     """How the ranks of a job ended: exit code (negative: signal), seconds, whether the limit passed."""
 
     exit_codes: list[int]

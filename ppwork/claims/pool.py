@@ -19,13 +19,13 @@ from typing import Any
 
 import msgspec
 
-from ppwork.claims.claim import Ended, Program, RankSeen
-from ppwork.claims.jobs import Done, Job, begun_file, notes_file, outcome_file, stack_file
+from ppwork.claims.claim import Program, RankEnd, RankSeen
+from ppwork.claims.jobs import ClaimJob, JobOutcome, begun_file, notes_file, outcome_file, stack_file
 from ppwork.errors import RunFailed, named_ranks
 from ppwork.launcher.agent import KILL_S
 from ppwork.launcher.registry import scratch_folder
 from ppwork.launcher.torchrun import child_environment
-from ppwork.launcher.warm import NotWarm, Start, Started, WarmLauncher, inherited
+from ppwork.launcher.warm import NotWarm, Started, StartProcess, WarmLauncher, inherited
 
 POLL_S = 0.01
 START_S = 60.0
@@ -81,7 +81,7 @@ class Pool:
             end when they are killed.
         """
         folder = Path(tempfile.mkdtemp(dir=self._scratch))
-        job = Job(
+        job = ClaimJob(
             folder=str(folder),
             path=program.path,
             ranks=program.ranks,
@@ -111,13 +111,13 @@ class Pool:
         shutil.rmtree(folder, ignore_errors=True)
         return ranks
 
-    def _start(self, job: Job, rank: int, launcher: WarmLauncher | None) -> Started:
+    def _start(self, job: ClaimJob, rank: int, launcher: WarmLauncher | None) -> Started:
         """Fork a rank; without a launcher, where it shall be fresh or no fork can be had, it is exec'd."""
         words = ["-m", "ppwork.claims.rank", msgspec.json.encode(job).decode(), str(rank)]
         command = [sys.executable, *words]
         with (Path(job.folder) / f"rank{rank}.log").open("wb") as log, Path(os.devnull).open("rb") as null:
             if launcher is not None:
-                start = Start(command, self._environment, str(Path.cwd()), inherited())
+                start = StartProcess(command, self._environment, str(Path.cwd()), inherited())
                 try:
                     return launcher.start(start, (null.fileno(), log.fileno(), log.fileno()))
                 except (NotWarm, OSError) as error:
@@ -143,7 +143,7 @@ class Pool:
             check_first="was it killed? run the claim alone: `ppwork claims ID --show`",
         )
 
-    def _awaited(self, job: Job, processes: list[Started], start: float) -> Done:
+    def _awaited(self, job: ClaimJob, processes: list[Started], start: float) -> JobOutcome:
         ranks = range(job.ranks)
         took: dict[int, float] = {}
         hung: set[int] = set()
@@ -177,15 +177,15 @@ class Pool:
         if self._launcher is not None and not self._launcher.is_there():
             raise self._gone()  # what it forked was killed with it, which says nothing about the program
         codes = [process.returncode or 0 for process in processes]
-        return Done(codes, [round(took[rank], 3) for rank in ranks], [rank in hung for rank in ranks])
+        return JobOutcome(codes, [round(took[rank], 3) for rank in ranks], [rank in hung for rank in ranks])
 
 
-def _all_begun(job: Job, ended: Container[int]) -> bool:
+def _all_begun(job: ClaimJob, ended: Container[int]) -> bool:
     folder = Path(job.folder)
     return all(rank in ended or begun_file(folder, rank).exists() for rank in range(job.ranks))
 
 
-def _seen(folder: Path, rank: int, done: Done) -> RankSeen:
+def _seen(folder: Path, rank: int, done: JobOutcome) -> RankSeen:
     notes: dict[str, Any] = {}
     if notes_file(folder, rank).exists():
         for line in notes_file(folder, rank).read_bytes().splitlines():
@@ -196,11 +196,11 @@ def _seen(folder: Path, rank: int, done: Done) -> RankSeen:
     log = folder / f"rank{rank}.log"
     code = done.exit_codes[rank]
     if done.hung[rank]:
-        ended = Ended.HUNG
+        ended = RankEnd.HUNG
     elif code != 0 or not outcome:
-        ended = Ended.EXITED
+        ended = RankEnd.EXITED
     else:
-        ended = Ended.RAISED if outcome["error_type"] else Ended.RETURNED
+        ended = RankEnd.RAISED if outcome["error_type"] else RankEnd.RETURNED
     return RankSeen(
         ended=ended,
         notes=notes,

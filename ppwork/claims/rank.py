@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ppwork.claims.jobs import Job, begun_file, notes_file, outcome_file, stack_file
+from ppwork.claims.jobs import ClaimJob, begun_file, notes_file, outcome_file, stack_file
 from ppwork.process import die_with_parent
 from ppwork.runtime import nccl
 
@@ -75,7 +75,7 @@ class World:
         dist.init_process_group(**{**wanted, **bound, **device, **options})
 
 
-def run_rank(job: Job, rank: int) -> int:
+def run_rank(job: ClaimJob, rank: int) -> int:
     """Run the program as this rank; return the exit code."""
     os.environ.update(job.environment)
     os.environ.update({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(job.ranks)})
@@ -137,4 +137,4 @@ def _write(folder: Path, rank: int, error: Exception | None) -> None:
 
 if __name__ == "__main__":
     die_with_parent()
-    sys.exit(run_rank(msgspec.json.decode(sys.argv[1].encode(), type=Job), int(sys.argv[2])))
+    sys.exit(run_rank(msgspec.json.decode(sys.argv[1].encode(), type=ClaimJob), int(sys.argv[2])))

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 import psutil
 
 from ppwork.claims.catalogue import CLAIMS, claim_of
-from ppwork.claims.claim import Claim, Finding, RankSeen, Verdict, not_testable
+from ppwork.claims.claim import Claim, ClaimFinding, RankSeen, Verdict, not_testable
 from ppwork.claims.pool import Pool
 from ppwork.claims.report import ClaimReport, Machine, Reports
 from ppwork.errors import PlanError, text_of
@@ -112,7 +112,7 @@ def _run(claim: Claim, pool: Pool, backend: str, gpus: int) -> ClaimReport:
     )
 
 
-def judged(claim: Claim, seen: dict[str, list[RankSeen]]) -> Finding:
+def judged(claim: Claim, seen: dict[str, list[RankSeen]]) -> ClaimFinding:
     """Return what the claim's judge makes of this; missing notes are an error of ours, no verdict."""
     try:
         return claim.judge(seen)
@@ -122,7 +122,7 @@ def judged(claim: Claim, seen: dict[str, list[RankSeen]]) -> Finding:
             for name, ranks in seen.items()
             for rank, end in enumerate(ranks)
         )
-        return Finding(Verdict.ERROR, f"The notes do not suffice ({text_of(error)}). {ends}")
+        return ClaimFinding(Verdict.ERROR, f"The notes do not suffice ({text_of(error)}). {ends}")
 
 
 def _machine(backend: str, gpus: int) -> Machine:

@@ -12,13 +12,13 @@ from ppwork.cli.hosts import show_hosts
 from ppwork.cli.output import out, write_json, write_line
 from ppwork.errors import PlanError
 from ppwork.lab.doctor.classroom import class_line, class_table, collected
-from ppwork.lab.doctor.doctor import HEAD, Report, Row, Verdict, doctor
+from ppwork.lab.doctor.doctor import HEAD, DoctorReport, DoctorRow, DoctorVerdict, doctor
 from ppwork.launcher.nodes.places import places_of
 from ppwork.pictures.tables import BOLD, Cell, Table
 
 NOT_READY = 1
 """Exit code: the main job cannot run on gloo here; of a class: the lessons cannot be run on a machine."""
-STYLES = {Verdict.FINE: "green", Verdict.LIMITED: "yellow", Verdict.MISSING: "red"}
+STYLES = {DoctorVerdict.FINE: "green", DoctorVerdict.LIMITED: "yellow", DoctorVerdict.MISSING: "red"}
 
 
 def doctor_command(
@@ -76,10 +76,10 @@ def _show_class(place: Path, *, as_json: bool) -> bool:
     return all(line.ready for line in lines.values())
 
 
-def report_table(report: Report) -> Table:
+def report_table(report: DoctorReport) -> Table:
     """Return both parts as one table, so that their columns stand under each other."""
 
-    def cells(row: Row) -> list[Cell]:
+    def cells(row: DoctorRow) -> list[Cell]:
         return [row.what, row.found, (row.verdict.value, STYLES[row.verdict]), row.todo]
 
     parts: list[list[Cell]] = [[""] * 4, [("what will run here", BOLD), "", "", ""]]

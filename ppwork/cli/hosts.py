@@ -11,8 +11,8 @@ import typer
 from ppwork.cli.output import err, out, write_json, write_text
 from ppwork.errors import PlanError, duration
 from ppwork.launcher.nodes.host import Host
+from ppwork.launcher.nodes.host_session import HostSession
 from ppwork.launcher.nodes.meet import LOOPBACK
-from ppwork.launcher.nodes.muster import Muster
 from ppwork.launcher.nodes.places import Places, Slurm, places_of
 from ppwork.launcher.torchrun import STATIC_PORT
 from ppwork.pictures.tables import Table
@@ -28,7 +28,9 @@ def show_hosts(places: Places, *, as_json: bool) -> None:
     Raises:
         UnavailableError: A host is not ready.
     """
-    with Muster(places, len(places.hosts) if places.ranks is None else sum(places.ranks), FREEZE_S) as hosts:
+    with HostSession(
+        places, len(places.hosts) if places.ranks is None else sum(places.ranks), FREEZE_S
+    ) as hosts:
         with err.status("calling the hosts") as status:
             hosts.greet(status.update)
         hosts.look("doctor")

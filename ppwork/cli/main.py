@@ -85,7 +85,7 @@ def _refuse_options_of(panel: str, context: typer.Context, check_first: str) -> 
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunRequest:
     """What the options of ``run`` and ``submit`` ask for.
 
     Attributes:
@@ -190,7 +190,7 @@ def _asked(
     stage1_ms: Annotated[float, _of(SYNTHETIC, "Generator in ms.")] = 40.0,
     payload_mb: Annotated[float, _of(SYNTHETIC, "MiB of a chunk, each way.")] = 1.0,
     jitter: Annotated[float, _of(SYNTHETIC, "Relative spread of the times.")] = 0.0,
-) -> Asked:
+) -> RunRequest:
     if workload != "synthetic":
         _refuse_options_of(SYNTHETIC, context, "--workload synthetic, or -o KEY=VALUE for stages of your own")
     if workload == "synthetic" or (stage0 != VIDEO_STAGE0 and stage1 != VIDEO_STAGE1):
@@ -241,10 +241,10 @@ def _asked(
     places = places_of(on, ranks) if on else None
     if ranks and places is None:
         raise PlanError("--ranks says how many ranks each host has.", check_first="--on ssh:gpu-a,gpu-b")
-    return Asked(plan, places, out_dir, limit_s, profile_start, as_json)
+    return RunRequest(plan, places, out_dir, limit_s, profile_start, as_json)
 
 
-def run(asked: Asked) -> None:
+def run(asked: RunRequest) -> None:
     """Run a pipeline: stages of your own, or without any the shipped denoiser of a video clip."""
     finished = launch_on_terminal(
         asked.plan, asked.out_dir, err, asked.limit_s, asked.places, bar=not asked.as_json
@@ -260,7 +260,7 @@ def run(asked: Asked) -> None:
         write_text("\n".join([f"{picture.finding}\n\n{picture.table}", *map(str, paths)]))
 
 
-def submit(asked: Asked) -> None:
+def submit(asked: RunRequest) -> None:
     """Hand a run to Slurm and return; it takes what `run` takes, with --on slurm:N."""
     if asked.places is None:
         raise PlanError("A run was to be submitted, and to no queue.", check_first="--on slurm:2")
@@ -269,7 +269,7 @@ def submit(asked: Asked) -> None:
     hand_in(asked.plan, asked.places, asked.out_dir, asked.limit_s, as_json=asked.as_json)
 
 
-def _with_its_options(command: Callable[[Asked], None]) -> Callable[..., None]:
+def _with_its_options(command: Callable[[RunRequest], None]) -> Callable[..., None]:
     """Return a command that takes the options of ``_asked``, and gets them as one thing."""
 
     @functools.wraps(_asked)

@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from ppwork.diagnosis.findings import NOBODY
 from ppwork.diagnosis.logs import LONGER
-from ppwork.diagnosis.nccl import End
+from ppwork.diagnosis.nccl import WatchdogReport
 from ppwork.diagnosis.report import ENDED_BY_AGENT, death, killed_by_us, stopped_and_killed
 from ppwork.diagnosis.run_evidence import MEANINGS, RunEvidence
 from ppwork.diagnosis.stacks import Stack, thread_stacks, tracebacks
-from ppwork.diagnosis.uneven import aborted_in_collective, wrong_size
+from ppwork.diagnosis.uneven_collectives import aborted_in_collective, wrong_size
 from ppwork.errors import PeerFrozenError, StuckError, named_ranks
 from ppwork.process import FAILED, ORPHANED, SECONDARY, UNWRITABLE
 from ppwork.protocol.bounds import Bounds
@@ -98,7 +98,7 @@ def _inferred_record(evidence: RunEvidence, rank: int) -> FailureRecord | None:
     return replace(record, symptom=code in (SECONDARY, ORPHANED))
 
 
-def _nccl_record(evidence: RunEvidence, rank: int, end: End) -> FailureRecord:
+def _nccl_record(evidence: RunEvidence, rank: int, end: WatchdogReport) -> FailureRecord:
     """Return what NCCL's watchdog said before it ended a rank, which then could not write a record."""
     check = "CUDA_LAUNCH_BLOCKING=1 and --depth 1: the traceback is then that of the call"
     if end.error_type:

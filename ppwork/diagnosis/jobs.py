@@ -1,12 +1,13 @@
 """Diagnosis of a torchrun job from its logs alone: any program's.
 
 ``job_evidence`` says of each rank what ended it, how sure that is, and where the rank was. Each rule looks at
-all ranks and, if it has something to say, says it with a weight (``weights``); the heaviest finding is the
-answer, of all attempts of a job. In the order of their weights:
+all ranks and, if it has something to say, says it with a weight (``evidence_weights``); the heaviest finding
+is the answer, of all attempts of a job. In the order of their weights:
 
-1. ``own_ends``: a rank's own exception, signal or exit code. What died after it did so because of it.
-2. ``mismatches``, ``absent``: the backend compared the ranks, or named one.
-3. ``absences``: gloo's errors name no rank, so the one that was missing is read from where the others were.
+1. ``ended_ranks``: a rank's own exception, signal or exit code. What died after it did so because of it.
+2. ``mismatches``, ``torch_messages``: the backend compared the ranks, or named one.
+3. ``absent_ranks``: gloo's errors name no rank, so the one that was missing is read from where the others
+   were.
 4. Symptoms alone, exceptions that bear no rank, a signal from outside: no log shows a cause.
 
 Two ranks with causes of their own are both named: torchrun says which it saw first, and that is not which was
@@ -19,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from ppwork.diagnosis.absences import (
+from ppwork.diagnosis.absent_ranks import (
     absent,
     different_calls,
     left_early,
@@ -30,11 +31,7 @@ from ppwork.diagnosis.absences import (
     two_roots,
     unmatched,
 )
-from ppwork.diagnosis.findings import Diagnosis, Finding, source_lines
-from ppwork.diagnosis.job_evidence import JobEvidence
-from ppwork.diagnosis.logs import JobLogs
-from ppwork.diagnosis.mismatches import aborted, mismatch, watchdog
-from ppwork.diagnosis.own_ends import (
+from ppwork.diagnosis.ended_ranks import (
     agent_failed,
     all_aborted,
     died,
@@ -44,7 +41,11 @@ from ppwork.diagnosis.own_ends import (
     nobodys_words,
     raised,
 )
-from ppwork.diagnosis.testimony import (
+from ppwork.diagnosis.findings import Diagnosis, Finding, source_lines
+from ppwork.diagnosis.job_evidence import JobEvidence
+from ppwork.diagnosis.logs import JobLogs
+from ppwork.diagnosis.mismatches import aborted, mismatch, watchdog
+from ppwork.diagnosis.torch_messages import (
     ends_in_a_call,
     joined,
     last_resort,

@@ -7,12 +7,12 @@ import signal
 from collections import Counter
 from dataclasses import replace
 
+from ppwork.diagnosis.evidence_weights import COMPARED, DIED, DIED_FIRST, SYMPTOMS, WATCHED
 from ppwork.diagnosis.findings import Finding
 from ppwork.diagnosis.job_evidence import DETAIL, POINT_TO_POINT, JobEvidence, capital
 from ppwork.diagnosis.logs import LONGER
 from ppwork.diagnosis.nccl import lagging, terminated
 from ppwork.diagnosis.stacks import Frame
-from ppwork.diagnosis.weights import COMPARED, DIED, DIED_FIRST, SYMPTOMS, WATCHED
 from ppwork.errors import named_ranks
 
 SIZES = "shape and dtype on both sides of that message: of send and recv nobody compares them"

@@ -42,7 +42,7 @@ _TIMEOUT = "CollectiveTimeout"
 
 
 @dataclass(frozen=True)
-class End:
+class WatchdogReport:
     """Last words of NCCL's watchdog in one rank.
 
     Attributes:
@@ -58,7 +58,7 @@ class End:
     behind: tuple[int, ...] = ()
 
 
-def ends_of(texts: Mapping[int, str], topology: Topology) -> dict[int, End]:
+def ends_of(texts: Mapping[int, str], topology: Topology) -> dict[int, WatchdogReport]:
     """Return what NCCL said of the end of a run's ranks; one of which it said nothing is left out.
 
     Args:
@@ -69,20 +69,20 @@ def ends_of(texts: Mapping[int, str], topology: Topology) -> dict[int, End]:
     for rank, text in texts.items():
         for line in _REACHED.finditer(text):
             issued[rank, group_name(line["group"] or "")] = int(line["issued"])
-    ends: dict[int, End] = {}
+    ends: dict[int, WatchdogReport] = {}
     for rank, text in texts.items():
         late, reached, ended = _TIMED_OUT.search(text), _REACHED.search(text), _ENDED.search(text)
         about = as_peer_error(RuntimeError(ended["why"]), "its work") if ended is not None else None
         if ended is not None and about is None:
-            ends[rank] = End(ended["why"], "", group_name(ended["group"]))
+            ends[rank] = WatchdogReport(ended["why"], "", group_name(ended["group"]))
         elif late is not None and reached is not None:
             group, number = group_name(reached["group"] or ""), int(reached["number"])
             members = topology.ranks(group) if group in ("world_pg", *GROUP_ORDER) else ()
             behind = tuple(m for m in members if m != rank and issued.get((m, group), -1) < number)
             what = f"{late['kind']} number {number} on {group} did not end within its bound"
-            ends[rank] = End(what, PeerTimeoutError.__name__, group, behind)
+            ends[rank] = WatchdogReport(what, PeerTimeoutError.__name__, group, behind)
         elif ended is not None:
-            ends[rank] = End(ended["why"], type(about).__name__, group_name(ended["group"]))
+            ends[rank] = WatchdogReport(ended["why"], type(about).__name__, group_name(ended["group"]))
     return ends
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from ppwork.diagnosis.logs import split_by_rank, tail
-from ppwork.diagnosis.nccl import End, ends_of
+from ppwork.diagnosis.nccl import WatchdogReport, ends_of
 from ppwork.diagnosis.report import (
     ENDED_BY_AGENT,
     Report,
@@ -195,7 +195,7 @@ class RunEvidence:
         return Report.of(self.torchrun_text)
 
     @cached_property
-    def nccl_ends(self) -> dict[int, End]:
+    def nccl_ends(self) -> dict[int, WatchdogReport]:
         """NCCL's last words by rank, of those that it spoke of."""
         ranks = range(self.topology.world_size)
         return ends_of({rank: self.text_of(rank) for rank in ranks}, self.topology)

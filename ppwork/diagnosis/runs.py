@@ -16,8 +16,8 @@ The order of evidence, from the surest to the weakest:
    outside of any collective.
 5. Only symptoms, and a mesh rank stood in a collective of a chunk that another one had ended: they made
    different ones, and none is to blame for that. Or all of them stood in one that rank 0 did not make
-   (``uneven``), or rank 0 in one that none of them made, or mesh ranks in one before their first
-   chunk, or behind their last one, when others had left well (``own_calls``).
+   (``uneven_collectives``), or rank 0 in one that none of them made, or mesh ranks in one before their first
+   chunk, or behind their last one, when others had left well (``outside_calls``).
 6. Only symptoms: each names its peer, so from symptom to symptom they lead to a rank without a record; else
    it is the one that the others waited for, or the only one without a record. Of a run over several hosts it
    may be a host or the network, and no rank (``hosts``).
@@ -40,17 +40,17 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ppwork.diagnosis.called import with_calls
 from ppwork.diagnosis.findings import NOBODY, Diagnosis, Wait, source_lines
 from ppwork.diagnosis.hosts import cause_of_hosts, open_questions
 from ppwork.diagnosis.inferred import inferred_records, record_of, tells_of_a_freeze
 from ppwork.diagnosis.jobs import diagnose_job
 from ppwork.diagnosis.logs import read_job
-from ppwork.diagnosis.own_calls import after_the_end, alone, before_the_first_chunk, with_own_call
+from ppwork.diagnosis.outside_calls import after_the_end, alone, before_the_first_chunk, with_own_call
+from ppwork.diagnosis.recorded_calls import with_calls
 from ppwork.diagnosis.report import death
 from ppwork.diagnosis.run_evidence import RunEvidence
 from ppwork.diagnosis.stacks import IN_THREAD, PROGRAM, Frame, frames_of, line_of, tracebacks
-from ppwork.diagnosis.uneven import beside, ledger_difference, uneven, widened
+from ppwork.diagnosis.uneven_collectives import beside, ledger_difference, uneven, widened
 from ppwork.diagnosis.waits import roots, waits_of
 from ppwork.errors import PeerTimeoutError, PlanError, StuckError, listed, named_chunks, named_ranks
 from ppwork.plan import Plan

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from ppwork.faults.report import Left
+from ppwork.faults.report import LeftoverProcess
 from ppwork.launcher.agent import end, is_alive
 from ppwork.launcher.warm import Started
 from ppwork.process import is_torchrun
@@ -89,7 +89,7 @@ class ProcessFamily:
         while self.alive() and time.monotonic() < deadline:
             self._stop.wait(LOOK_S)
 
-    def end(self) -> tuple[Left, ...]:
+    def end(self) -> tuple[LeftoverProcess, ...]:
         """Stop to watch; kill exactly the members that are left, and return them."""
         self.close()
         self._look_after()
@@ -97,7 +97,7 @@ class ProcessFamily:
         for process in self.alive():
             with contextlib.suppress(psutil.NoSuchProcess):
                 command = " ".join(self._members[process])[-200:]
-                remaining[process] = Left(process.pid, process.create_time(), command)
+                remaining[process] = LeftoverProcess(process.pid, process.create_time(), command)
         return tuple(remaining[process] for process in end(list(remaining), 0.0))
 
     def alive(self) -> list[psutil.Process]:

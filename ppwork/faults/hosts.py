@@ -70,7 +70,7 @@ _IN_FOLDER = 'cd "$0" && "$@"; exit $?'
 
 
 @dataclass(frozen=True)
-class Host:
+class MiniatureHost:
     """One of them.
 
     Attributes:
@@ -105,7 +105,7 @@ class Host:
         """Put the cable in again: TCP sends again what was lost."""
         _run(*_enter(self.switch, "--net"), "ip", "link", "set", self.name, "up")
 
-    def lose_what_goes_to(self, other: Host) -> None:
+    def lose_what_goes_to(self, other: MiniatureHost) -> None:
         """Lose what this host sends to another one from now on; the other way still works."""
         to_nowhere = ("lladdr", NOWHERE, "nud", "permanent", "dev", CABLE)
         _run(*_enter(self.pid, "--net"), "ip", "neigh", "replace", other.address, *to_nowhere)
@@ -170,7 +170,7 @@ def hosts_on_a_switch(
     *,
     ahead_s: Mapping[str, int] | None = None,
     folders: Mapping[str, Mapping[Path, Path]] | None = None,
-) -> Iterator[tuple[Host, ...]]:
+) -> Iterator[tuple[MiniatureHost, ...]]:
     """Make hosts and cable them; on the way out they are gone, and what ran on them is dead.
 
     Args:
@@ -192,14 +192,16 @@ def hosts_on_a_switch(
             ahead = (ahead_s or {}).get(name, 0)
             binds = [str(path) for pair in (folders or {}).get(name, {}).items() for path in pair]
             clock = ["--time", "--monotonic", str(ahead), "--boottime", str(ahead)] if ahead else []
-            host = Host(name, address, _first_process(stack, name, table, *binds, own=clock), switch, ahead)
+            host = MiniatureHost(
+                name, address, _first_process(stack, name, table, *binds, own=clock), switch, ahead
+            )
             _cable(host)
             made.append(host)
         yield tuple(made)
 
 
 def places_on(
-    hosts: Sequence[Host], folder: Path, *, apart: bool = False, **options: Unpack[Options]
+    hosts: Sequence[MiniatureHost], folder: Path, *, apart: bool = False, **options: Unpack[Options]
 ) -> Command:
     """Return hosts as ``launch(on=...)`` takes them: a pipe to each, which does not run over its cable.
 
@@ -237,7 +239,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.communicate(timeout=START_S)  # its pipes are held by the first process: at their end that is gone
 
 
-def _cable(host: Host) -> None:
+def _cable(host: MiniatureHost) -> None:
     """Lead a cable from a host to the switch."""
     peer = ("peer", "name", CABLE, "netns", str(host.pid))
     at_switch, at_host = (_enter(pid, "--net") for pid in (host.switch, host.pid))

@@ -17,7 +17,7 @@ from pathlib import Path
 from ppwork.diagnosis.runs import diagnose
 from ppwork.faults.family import START_S, ProcessFamily, await_first_chunk
 from ppwork.faults.fault import ENDS, FAILS, SUCCEEDS
-from ppwork.faults.hosts import ADDRESSES, CABLE, Host, hosts_on_a_switch
+from ppwork.faults.hosts import ADDRESSES, CABLE, MiniatureHost, hosts_on_a_switch
 from ppwork.launcher.launch import launch
 from ppwork.launcher.torchrun import child_environment, running
 from ppwork.launcher.warm import Started
@@ -165,7 +165,7 @@ def _across(plan: Plan, run_dir: Path, *, again_after_s: float | None = None) ->
     return _ended(run_dir, at_ns, max(codes, key=abs))
 
 
-def _agent(stack: contextlib.ExitStack, plan: Plan, run_dir: Path, host: Host, node: int) -> Started:
+def _agent(stack: contextlib.ExitStack, plan: Plan, run_dir: Path, host: MiniatureHost, node: int) -> Started:
     """Start one host's torchrun, as one would on two machines."""
     command = [
         sys.executable, "-m", "torch.distributed.run",

@@ -28,7 +28,7 @@ class Notice(msgspec.Struct, frozen=True):
     after_s: float
 
 
-class Left(msgspec.Struct, frozen=True):
+class LeftoverProcess(msgspec.Struct, frozen=True):
     """A process of the run that was still there at the end, by pid and start time."""
 
     pid: int
@@ -65,7 +65,7 @@ class FaultReport(msgspec.Struct, frozen=True, kw_only=True):
     all_gone_s: float | None = None
     """Seconds from the injection until torchrun, and a launcher of its own, were gone, too."""
     took_s: float = 0.0
-    left: tuple[Left, ...] = ()
+    left: tuple[LeftoverProcess, ...] = ()
     facts: dict[str, str] = {}
     """Facts of the run's folder: empty text is well, else what was found instead."""
     run_dir: str = ""

@@ -26,8 +26,8 @@ from ppwork.records.spans import Instant
 from ppwork.timeline.chunks import EntriesByRank, common_ns, emissions, steps_of
 
 __all__ = [
-    "End",
     "Question",
+    "RankException",
     "ends_of",
     "evidence",
     "in_common_ms",
@@ -43,7 +43,7 @@ _ADDRESS = re.compile(r" ?<[\w.]+ object at 0x[0-9a-f]+>")  # another one in eve
 
 
 @dataclass(frozen=True)
-class End:
+class RankException:
     """How a rank of a program of one's own ended with an exception."""
 
     line: str
@@ -52,14 +52,14 @@ class End:
     """Type and text, the same in every run: without the addresses of objects."""
 
 
-def ends_of(run: ScriptRun) -> dict[int, End]:
+def ends_of(run: ScriptRun) -> dict[int, RankException]:
     """Return how each rank that raised has ended; one that was killed or went well is not in it."""
     evidence = JobEvidence(read_job(run.run_dir))
     lines = {rank: frames.users.text for rank, frames in evidence.place.items() if frames.users is not None}
     errors = {
         rank: _ADDRESS.sub("", said_of(error).splitlines()[0]) for rank, error in evidence.error.items()
     }
-    return {rank: End(lines.get(rank, ""), error) for rank, error in errors.items()}
+    return {rank: RankException(lines.get(rank, ""), error) for rank, error in errors.items()}
 
 
 def records_of(run: Run) -> list[str]:

@@ -260,7 +260,7 @@ def _cell() -> int | None:
 
 def _shown_at_the_end(finished: object, *, drawn: bool) -> object:
     if isinstance(finished, records.Run):
-        return Ended(finished)
+        return EndedView(finished)
     return ShownRun.of(finished, drawn=drawn) if isinstance(finished, ScriptRun) else finished
 
 
@@ -316,7 +316,7 @@ class Sentence(str):
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndedView:
     """Rest of a run's view: its figures, its timeline, and the last of each rank."""
 
     run: records.Run

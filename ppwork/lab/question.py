@@ -35,7 +35,7 @@ class Option(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reply: str
 
 
-class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class QuestionFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A question as its file has it."""
 
     question: str
@@ -68,7 +68,7 @@ class Question:
         last = f"you say {self.answer}" if self.answer else "write your letter into answer= before you run on"
         return "\n".join([self.text, *lines, last])
 
-    def compare(self, outcome: Outcome) -> Comparison:
+    def compare(self, outcome: Outcome) -> AnswerComparison:
         """Return the reply to the reader's choice.
 
         Args:
@@ -88,11 +88,11 @@ class Question:
                 f"No option of the question stands for {outcome!r}.",
                 check_first=f"the outcomes of its options: {', '.join(map(repr, outcomes))}",
             )
-        return Comparison(self, LETTERS[right])
+        return AnswerComparison(self, LETTERS[right])
 
 
 @dataclass(frozen=True)
-class Comparison:
+class AnswerComparison:
     """The outcome beside the reader's choice; shows itself at the end of a cell."""
 
     question: Question
@@ -130,7 +130,7 @@ class Comparison:
         return f"{letter}  {option.text}: {option.reply}"
 
 
-def questions_of(lesson: str) -> dict[str, Asked]:
+def questions_of(lesson: str) -> dict[str, QuestionFile]:
     """Return the questions of a lesson, such as ``"01"``, by name.
 
     Raises:
@@ -140,7 +140,7 @@ def questions_of(lesson: str) -> dict[str, Asked]:
     if not path.is_file():
         names = ", ".join(sorted(file.stem for file in FOLDER.glob("*.toml")))
         raise PlanError(f"There are no questions of a lesson {lesson!r}.", check_first=f"one of {names}")
-    return msgspec.toml.decode(path.read_bytes(), type=dict[str, Asked])
+    return msgspec.toml.decode(path.read_bytes(), type=dict[str, QuestionFile])
 
 
 def predict(name: str, answer: str = "", **values: Any) -> Question:  # noqa: ANN401  whatever a lesson counts

@@ -57,7 +57,7 @@ class Run(records.Run):
         """
         return Costs.from_run(self, warm_up=warm_up)
 
-    def compare(self, other: records.Run | Path | str) -> Comparison:
+    def compare(self, other: records.Run | Path | str) -> RunComparison:
         """Put another run beside this one: plan, measures, own figures, and outputs where both kept them.
 
         Args:
@@ -66,7 +66,7 @@ class Run(records.Run):
         Raises:
             PlanError: The other folder is not one of a run.
         """
-        return Comparison(self, other if isinstance(other, records.Run) else open(other))
+        return RunComparison(self, other if isinstance(other, records.Run) else open(other))
 
 
 def open(run_dir: Path | str) -> Run:  # noqa: A001  as ``pp.open``
@@ -79,7 +79,7 @@ def open(run_dir: Path | str) -> Run:  # noqa: A001  as ``pp.open``
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison:
+class RunComparison:
     """Two runs side by side; a notebook shows the table."""
 
     first: records.Run

@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 import msgspec
 
 from ppwork.errors import PlanError, UnavailableError
-from ppwork.faults.hosts import ADDRESSES, CABLE, NAMES, Host, hosts_on_a_switch, why_no_hosts
+from ppwork.faults.hosts import ADDRESSES, CABLE, NAMES, MiniatureHost, hosts_on_a_switch, why_no_hosts
 from ppwork.launcher.torchrun import LISTENING, STATIC_PORT, TORCHRUN, child_environment, running
 from ppwork.launcher.warm import Started
 from ppwork.process import held, hold_agent
@@ -174,7 +174,7 @@ def _in_miniature(
             return _finished(IN_MINIATURE, words, program, interface, logs)
 
 
-def _break(hosts: tuple[Host, ...], cable: str) -> None:
+def _break(hosts: tuple[MiniatureHost, ...], cable: str) -> None:
     if cable == PULLED:
         hosts[1].cut()
     else:

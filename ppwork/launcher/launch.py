@@ -21,7 +21,7 @@ from ppwork.diagnosis.runs import diagnose
 from ppwork.errors import RecordError, RunFailed, listed
 from ppwork.launcher.checks import resolve
 from ppwork.launcher.nodes.gather import MOST_WHOLE
-from ppwork.launcher.nodes.muster import Muster
+from ppwork.launcher.nodes.host_session import HostSession
 from ppwork.launcher.nodes.node import FOLDER
 from ppwork.launcher.nodes.places import Places
 from ppwork.launcher.registry import LEFT_OVER, registered, registry
@@ -104,7 +104,9 @@ def launch(
         plan = resolve(plan, elsewhere=on is not None)
         registry()  # refused before the run folder is used up
         run_dir = stack.enter_context(run_folder(out, beside))
-        hosts = stack.enter_context(Muster(on, plan.world_size, plan.freeze_s)) if on is not None else None
+        hosts = (
+            stack.enter_context(HostSession(on, plan.world_size, plan.freeze_s)) if on is not None else None
+        )
         if hosts is not None:
             hosts.greet(queued, run_dir)
             plan = plan.replace(backend=hosts.backend_of(plan))
@@ -211,7 +213,7 @@ def _run_ranks(
     limit_s: float,
     progress: Progress | None,
     view: View,
-    hosts: Muster | None,
+    hosts: HostSession | None,
 ) -> int:
     tail = SpanTail(span_file(run_dir, STAGE0_RANK))
 

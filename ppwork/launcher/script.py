@@ -18,14 +18,14 @@ from pathlib import Path
 
 import msgspec
 
-from ppwork.diagnosis.called import FROM_PLACES
 from ppwork.diagnosis.findings import Diagnosis
 from ppwork.diagnosis.jobs import diagnose_job
 from ppwork.diagnosis.logs import read_job
-from ppwork.diagnosis.standing import Standing, standing
+from ppwork.diagnosis.program_waits import ProgramWaits, program_waits
+from ppwork.diagnosis.recorded_calls import FROM_PLACES
 from ppwork.errors import PlanError, RunFailed, UnreadableError
 from ppwork.launcher.nodes import wire
-from ppwork.launcher.nodes.muster import Muster
+from ppwork.launcher.nodes.host_session import HostSession
 from ppwork.launcher.nodes.node import FOLDER, LOGS
 from ppwork.launcher.nodes.places import Places
 from ppwork.launcher.registry import registered, registry
@@ -171,7 +171,7 @@ def launch_script(
         _check_hosts(on, arguments)
     with contextlib.ExitStack() as stack:
         run_dir = stack.enter_context(run_folder(out))
-        hosts = stack.enter_context(Muster(on, nproc, FREEZE_S)) if on is not None else None
+        hosts = stack.enter_context(HostSession(on, nproc, FREEZE_S)) if on is not None else None
         if hosts is not None:
             hosts.greet(queued, run_dir)
             hosts.look(run_dir.name, run_dir, [str(path.absolute())], everywhere=True)
@@ -191,7 +191,7 @@ def _run(
     run_dir: Path,
     limit_s: float,
     shown: View,
-    hosts: Muster | None,
+    hosts: HostSession | None,
     *,
     ops: bool,
     record: bool,
@@ -338,7 +338,7 @@ class _Evidence:
 
     found: Diagnosis
     met: Meetings
-    end: Standing | None
+    end: ProgramWaits | None
 
     @classmethod
     def of(cls, run_dir: Path) -> _Evidence:
@@ -350,7 +350,7 @@ class _Evidence:
         found, met = diagnose_job(read_job(run_dir)), Meetings({})
         with contextlib.suppress(UnreadableError):
             met = Meetings(read_calls(run_dir))
-        return cls(found, met, standing(met) if met.ranks else None)
+        return cls(found, met, program_waits(met) if met.ranks else None)
 
     def is_of(self, *error_types: str) -> bool:
         """Say whether the logs know a cause, and it is one of these."""
@@ -401,7 +401,7 @@ def _too_late(evidence: _Evidence, limit_s: float) -> RunFailed:
     return evidence.found.as_error().below(passed) if end is None or knows else _of_standing(end, passed)
 
 
-def _of_standing(end: Standing, text: str) -> RunFailed:
+def _of_standing(end: ProgramWaits, text: str) -> RunFailed:
     where = {} if end.rank is None else {"rank": end.rank}
     return RunFailed(text, where=where, check_first=end.check_first, headline=end.sentence)
 

@@ -83,7 +83,7 @@ ENDINGS = {
 
 
 @dataclass(frozen=True)
-class Meeting:
+class Rendezvous:
     """Where the torchruns of several hosts meet: the static rendezvous, which runs nothing that comes to it.
 
     Attributes:
@@ -121,7 +121,7 @@ def torchrun(
     freeze_s: float = 5.0,
     watch: Callable[[], None] | None = None,
     warm: bool = True,
-    meeting: Meeting | None = None,
+    meeting: Rendezvous | None = None,
 ) -> int:
     """Run a program as this many ranks and wait for its end; meanwhile ``ppwork ps`` lists it.
 
@@ -221,7 +221,7 @@ def _say(log: BinaryIO, line: str) -> None:
         log.write(f"{line}\n".encode())
 
 
-def _torchrun_command(ranks: int, scratch: Path, meeting: Meeting | None) -> list[str]:
+def _torchrun_command(ranks: int, scratch: Path, meeting: Rendezvous | None) -> list[str]:
     """Return torchrun's part of the command line.
 
     On one machine the rendezvous is a file, so nothing listens for it.
@@ -250,7 +250,7 @@ def _torchrun_command(ranks: int, scratch: Path, meeting: Meeting | None) -> lis
     ]  # fmt: skip
 
 
-def _rank_environment(threads: int, scratch: Path, meeting: Meeting | None) -> dict[str, str]:
+def _rank_environment(threads: int, scratch: Path, meeting: Rendezvous | None) -> dict[str, str]:
     """Return the environment of torchrun and its ranks: loopback unless told otherwise, one store file."""
     level = os.environ.get("LOGLEVEL", "")
     both = {

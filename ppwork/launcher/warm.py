@@ -56,7 +56,7 @@ ANSWER_S = 10.0
 END_S = 3.0
 
 
-class Start(msgspec.Struct, frozen=True):
+class StartProcess(msgspec.Struct, frozen=True):
     """One process to fork; its three standard streams come along as descriptors.
 
     Attributes:
@@ -80,7 +80,7 @@ class Began(msgspec.Struct, frozen=True, tag=True):
     pid: int
 
 
-class Ended(msgspec.Struct, frozen=True, tag=True):
+class ProcessEnded(msgspec.Struct, frozen=True, tag=True):
     """The forked process has ended, or was never there.
 
     Attributes:
@@ -161,7 +161,7 @@ class WarmProcess:
         except OSError:
             message = b""
         # No word: the warm launcher was killed, and what it forked has a death signal to it.
-        return msgspec.json.decode(message, type=Ended).code if message else -signal.SIGKILL
+        return msgspec.json.decode(message, type=ProcessEnded).code if message else -signal.SIGKILL
 
     def send_signal(self, number: int) -> None:
         """Send a signal, if it has not ended; never to another process that got the same pid."""
@@ -221,7 +221,7 @@ class WarmLauncher:
             undo.pop_all()
 
     def start(
-        self, start: Start, streams: tuple[int, int, int], stdin: BinaryIO | None = None
+        self, start: StartProcess, streams: tuple[int, int, int], stdin: BinaryIO | None = None
     ) -> WarmProcess:
         """Have one process forked; as ``start_warm``, also in its errors.
 
@@ -290,7 +290,7 @@ def start_if_warm(
         return None
     if sys.platform != "linux":
         raise NotWarm(f"there is no warm launcher on {sys.platform}")
-    start = Start(list(command), dict(environment), str(Path.cwd()), inherited(), seats)
+    start = StartProcess(list(command), dict(environment), str(Path.cwd()), inherited(), seats)
     reading, writing = os.pipe()
     lifeline = os.fdopen(writing, "wb", buffering=0)
     try:
@@ -302,7 +302,9 @@ def start_if_warm(
         os.close(reading)
 
 
-def start_warm(start: Start, streams: tuple[int, int, int], stdin: BinaryIO | None = None) -> WarmProcess:
+def start_warm(
+    start: StartProcess, streams: tuple[int, int, int], stdin: BinaryIO | None = None
+) -> WarmProcess:
     """Have one process forked, by this process's own warm launcher or the one that ``PPWORK_WARM`` names.
 
     Args:
@@ -375,7 +377,9 @@ def inherited() -> dict[str, str]:
     return {**kept, "niceness": str(os.nice(0)), **{line[:26].strip(): line[26:].strip() for line in limits}}
 
 
-def _ask(address: Path, start: Start, streams: tuple[int, int, int], stdin: BinaryIO | None) -> WarmProcess:
+def _ask(
+    address: Path, start: StartProcess, streams: tuple[int, int, int], stdin: BinaryIO | None
+) -> WarmProcess:
     channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         channel.settimeout(ANSWER_S)
@@ -383,7 +387,9 @@ def _ask(address: Path, start: Start, streams: tuple[int, int, int], stdin: Bina
         socket.send_fds(channel, [msgspec.json.encode(start)], streams)
         message, descriptors, _, _ = socket.recv_fds(channel, LARGEST, 1)
         answer = (
-            msgspec.json.decode(message, type=Began | Ended) if message else Ended(refused="it was killed")
+            msgspec.json.decode(message, type=Began | ProcessEnded)
+            if message
+            else ProcessEnded(refused="it was killed")
         )
     except (FileNotFoundError, ConnectionError):
         channel.close()
@@ -391,7 +397,7 @@ def _ask(address: Path, start: Start, streams: tuple[int, int, int], stdin: Bina
     except (OSError, UnicodeError, msgspec.MsgspecError) as error:
         channel.close()
         raise NotWarm(f"the warm launcher did not answer: {error}") from error
-    if isinstance(answer, Ended):
+    if isinstance(answer, ProcessEnded):
         channel.close()
         raise NotWarm(answer.refused or f"the forked process ended with code {answer.code} before it began")
     return WarmProcess(answer.pid, descriptors[0], channel, stdin, start.command)

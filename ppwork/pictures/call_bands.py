@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ppwork.diagnosis.causes import DEFAULT
-from ppwork.diagnosis.standing import agree, parted
+from ppwork.diagnosis.program_waits import agree, parted
 from ppwork.errors import named_ranks, nth, ranks_by_value
 from ppwork.pictures import style
 from ppwork.pictures.shown_time import ShownTime
 from ppwork.records.calls import Call
-from ppwork.timeline.meetings import START, End, Meeting
+from ppwork.timeline.meetings import START, Endpoint, Meeting
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -88,7 +88,7 @@ class CallBands:
         for two in itertools.pairwise(shown):
             self._band(two, apart=not agree(*two))
 
-    def _band(self, ends: Sequence[End], *, apart: bool = False) -> None:
+    def _band(self, ends: Sequence[Endpoint], *, apart: bool = False) -> None:
         from matplotlib.patches import Polygon
 
         colour = style.call(ends[0].call.name)["facecolor"]
@@ -102,7 +102,7 @@ class CallBands:
         for upper, lower in itertools.pairwise(boxes):
             self._thread(upper, lower, style.BAD if apart else colour)
 
-    def _box(self, end: End, *, apart: bool) -> Box:
+    def _box(self, end: Endpoint, *, apart: bool) -> Box:
         row = self._row_of(end.call)
         done = end.call.end_ns if apart or end.blocking is None else end.done_ns
         return (row - style.TALL / 2, row + style.TALL / 2), self._x(end.call.start_ns), self._x(done)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ppwork.diagnosis.standing import Standing, parted
+from ppwork.diagnosis.program_waits import ProgramWaits, parted
 from ppwork.pictures import style
 from ppwork.pictures.call_bands import CallBands
 from ppwork.pictures.call_legend import (
@@ -27,13 +27,13 @@ from ppwork.pictures.call_legend import (
     mark_of,
     put_legend,
 )
-from ppwork.pictures.call_stands import STOOD_NS, Stand, closed, died_ns, stands
+from ppwork.pictures.call_positions import STOOD_NS, CallPosition, closed, died_ns, positions
 from ppwork.pictures.call_words import handle, lengths_of, words_of_calls
-from ppwork.pictures.call_work import Said, Span, bracket, in_the_grey, mark
+from ppwork.pictures.call_work import NamedTime, Said, bracket, in_the_grey, mark
 from ppwork.pictures.lent_row import SMALL, WORD, lent_as, lent_row, word_ms
 from ppwork.pictures.shown_time import END, ShownTime
 from ppwork.records.calls import Call
-from ppwork.timeline.meetings import Loan, Meetings, Message
+from ppwork.timeline.meetings import BufferLoan, Meetings, Message
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -60,7 +60,7 @@ class Word:
 
 
 @dataclass
-class Lane:
+class ThreadRow:
     """The calls of one thread of a rank, and where they are drawn.
 
     Attributes:
@@ -95,7 +95,7 @@ class CallRows:
     def __init__(
         self,
         met: Meetings,
-        end: Standing | None,
+        end: ProgramWaits | None,
         shown: ShownTime,
         title: str,
         killed: Mapping[int, int],
@@ -112,7 +112,7 @@ class CallRows:
         self._met, self._shown = met, shown
         self._low, self._high = shown.limits
         self._inch = (self._high - self._low) / AXIS
-        self._stands = stands(met, end, shown.end_ns, killed)
+        self._stands = positions(met, end, shown.end_ns, killed)
         self._closed = closed(met, end)
         self._calls = [c for of in met.ranks.values() for c in of.calls if shown.shows(c)]
         apart = {m.group for m in met.meetings if parted(m) and not m.makes_groups}
@@ -177,26 +177,26 @@ class CallRows:
         before = [c for c in self._lane_of(call).calls if c.start_ns < call.start_ns]
         return min(right, max([left, *(self._sides(c)[1] for c in before)]))
 
-    def _span(self, loan: Loan) -> tuple[float, float] | None:
+    def _span(self, loan: BufferLoan) -> tuple[float, float] | None:
         start, end = self._shown.x(loan.call.start_ns), loan.end_ns
         if start > self._high or (end is not None and self._shown.x(end) < self._low):
             return None
         return max(self._low, start), self._x(end)
 
-    def _threads(self) -> list[Lane]:
+    def _threads(self) -> list[ThreadRow]:
         lanes = []
         for rank, of_rank in self._met.ranks.items():
             threads = sorted({call.begun.thread for call in self._calls if call.rank == rank}) or [""]
             for thread in threads:
                 calls = [c for c in of_rank.calls if c.begun.thread == thread and self._shown.shows(c)]
-                lanes.append(Lane(rank, thread, calls))
+                lanes.append(ThreadRow(rank, thread, calls))
             stood = self._stand(rank).call
             where = stood.begun.thread if stood is not None and stood.begun.thread in threads else threads[0]
             next(ln for ln in lanes if (ln.rank, ln.thread) == (rank, where)).stands = self._stand(rank).text
         return lanes
 
-    def _stand(self, rank: int) -> Stand:
-        return self._stands.get(rank, Stand())
+    def _stand(self, rank: int) -> CallPosition:
+        return self._stands.get(rank, CallPosition())
 
     def _places(self) -> float:
         """Give every lane its words and its row, and return the height of all."""
@@ -216,7 +216,7 @@ class CallRows:
                 top += 1
         return top
 
-    def _lane_of(self, call: Call) -> Lane:
+    def _lane_of(self, call: Call) -> ThreadRow:
         return next(ln for ln in self._lanes if (ln.rank, ln.thread) == (call.rank, call.begun.thread))
 
     # The words.
@@ -225,7 +225,7 @@ class CallRows:
         """Return the length of a word, in milliseconds of the axis."""
         return word_ms(word, size, self._inch)
 
-    def _say(self, lane: Lane) -> None:
+    def _say(self, lane: ThreadRow) -> None:
         """Find the places of the words above a lane."""
         stand = self._stand(lane.rank)
         if lane.stands:
@@ -264,7 +264,7 @@ class CallRows:
                 said |= set(self._names[id(call)])
                 break
 
-    def _behind_word(self, lane: Lane, call: Call, wide: float) -> float:
+    def _behind_word(self, lane: ThreadRow, call: Call, wide: float) -> float:
         """Return where the word of the call in which a rank stood begins: behind that of the call before it.
 
         Only if the word then still begins above its call, and ends on the paper.
@@ -278,7 +278,7 @@ class CallRows:
         behind = next((end for end in room if end < right and end + away + wide < self._high), left)
         return max(left, behind)
 
-    def _spanned(self, span: Span) -> Word:
+    def _spanned(self, span: NamedTime) -> Word:
         """Return the word of a span: in its middle, and on the paper."""
         left, right = self._x(span.call.start_ns), self._x(span.end_ns)
         middle, wide = (left + right) / 2, self._wide(span.word, SMALL)
@@ -298,7 +298,7 @@ class CallRows:
         fits = (word for word in self._names[id(call)] if self._wide(word, WORD) < room)
         return next(fits, ""), (left + right) / 2
 
-    def _lent_name(self, loan: Loan) -> str:
+    def _lent_name(self, loan: BufferLoan) -> str:
         """Return what a loan is called: of a collective that has a number its group and that."""
         first = self._names[id(loan.call)][0] if id(loan.call) in self._names else ""
         if "#" in first:
@@ -365,7 +365,7 @@ class CallRows:
         digits = next(n for n in range(7) if n == 6 or round(last, n) > max(round_ones, default=-1.0))
         return [*before, *behind], [*(f"{ms:.10g}" for ms in round_ones), f"{last:.{digits}f}"]
 
-    def _bars(self, lane: Lane) -> None:
+    def _bars(self, lane: ThreadRow) -> None:
         axes, row = self._axes, lane.row
         here = self._x(self._met.ranks[lane.rank].head.at_ns)
         style.bar(axes, here, self._leaves(lane.rank), row, style.TALL, facecolor=style.PALE, zorder=1)

@@ -38,14 +38,14 @@ class OwnCode(NamedTuple):
     word: str
 
 
-class Mark(NamedTuple):
+class NamedMoment(NamedTuple):
     """A moment that the page gives a name: the begin of ``call``."""
 
     call: Call
     word: str
 
 
-class Span(NamedTuple):
+class NamedTime(NamedTuple):
     """A time that the page gives a name, with how long it is; it stands above the row of ``call``."""
 
     call: Call
@@ -57,8 +57,8 @@ class Said(NamedTuple):
     """What a page says of a program beside its calls."""
 
     work: Sequence[OwnCode] = ()
-    spans: Sequence[Span] = ()
-    marks: Sequence[Mark] = ()
+    spans: Sequence[NamedTime] = ()
+    marks: Sequence[NamedMoment] = ()
 
 
 def own_code(met: Meetings, work: Work) -> Iterator[OwnCode]:
@@ -73,7 +73,7 @@ def own_code(met: Meetings, work: Work) -> Iterator[OwnCode]:
                 yield OwnCode(call, start_ns, said(n))
 
 
-def spans_of(met: Meetings, spans: Spans) -> list[Span]:
+def spans_of(met: Meetings, spans: Spans) -> list[NamedTime]:
     """Return the spans of a page.
 
     Raises:
@@ -83,17 +83,17 @@ def spans_of(met: Meetings, spans: Spans) -> list[Span]:
     for word, ends in spans.items():
         first, then = (_nth_call(met, *end) for end in ends)
         length = duration((then.start_ns - first.start_ns) / 1e9)
-        found.append(Span(first, then.start_ns, f"{word}: {length}"))
+        found.append(NamedTime(first, then.start_ns, f"{word}: {length}"))
     return found
 
 
-def marks_of(met: Meetings, marks: Marks) -> list[Mark]:
+def marks_of(met: Meetings, marks: Marks) -> list[NamedMoment]:
     """Return the marks of a page.
 
     Raises:
         PlanError: The program made no such call.
     """
-    return [Mark(_nth_call(met, *nth), word) for word, nth in marks.items()]
+    return [NamedMoment(_nth_call(met, *nth), word) for word, nth in marks.items()]
 
 
 def in_the_grey(axes: Axes, sides: tuple[float, float], row: float, word: str, inch: float) -> None:

@@ -14,7 +14,7 @@ from ppwork.pictures.picture import Picture
 from ppwork.pictures.tables import Table
 from ppwork.protocol.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, TensorSpec
 from ppwork.protocol.header import HEADER, HEADER_BYTES, Limits, body_room
-from ppwork.protocol.wire import Encoded, Encoder
+from ppwork.protocol.wire import EncodedMessage, Encoder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,7 +34,7 @@ MOST = 4
 IN_ORDER = (style.BLUE, style.SKY, style.GREEN, style.YELLOW, style.PURPLE, style.ORANGE)
 
 
-class Part(NamedTuple):
+class FramePart(NamedTuple):
     """Some bytes of a message."""
 
     name: str
@@ -64,31 +64,31 @@ def frame(
     return Picture(_finding(encoded, parts), lambda: _draw(encoded, parts), _table(parts))
 
 
-def fields() -> list[Part]:
+def fields() -> list[FramePart]:
     """Return the fields of the header, with their places in it."""
     sizes = [WIDTHS.get(code, 0) or int(code[:-1]) for code in re.findall(r"\d*[a-zA-Z]", HEADER.format)]
     starts = [sum(sizes[:number]) for number in range(len(sizes))]
-    return [Part(name, 1, start, size) for name, start, size in zip(FIELDS, starts, sizes, strict=True)]
+    return [FramePart(name, 1, start, size) for name, start, size in zip(FIELDS, starts, sizes, strict=True)]
 
 
-def _parts(encoded: Encoded) -> Iterator[Part]:
+def _parts(encoded: EncodedMessage) -> Iterator[FramePart]:
     layout, frame_bytes = encoded.layout, len(encoded.frame)
     within = min(encoded.header.body_bytes, body_room(frame_bytes) - HEADER_BYTES)
-    yield Part("header", 1, 0, HEADER_BYTES)
-    yield Part("body", 1, HEADER_BYTES, within)
+    yield FramePart("header", 1, 0, HEADER_BYTES)
+    yield FramePart("body", 1, HEADER_BYTES, within)
     transfer = 1
     if encoded.overflow:
         transfer += 1
-        yield Part("rest of the body", transfer, 0, len(encoded.overflow))
+        yield FramePart("rest of the body", transfer, 0, len(encoded.overflow))
     for spec, inline in zip(layout.specs, layout.inline, strict=True):
         if inline is not None:
-            yield Part(spec.name, 1, inline, spec.nbytes)
+            yield FramePart(spec.name, 1, inline, spec.nbytes)
         elif spec.nbytes:
             transfer += 1
-            yield Part(spec.name, transfer, 0, spec.nbytes)
+            yield FramePart(spec.name, transfer, 0, spec.nbytes)
 
 
-def _draw(encoded: Encoded, parts: list[Part]) -> Figure:
+def _draw(encoded: EncodedMessage, parts: list[FramePart]) -> Figure:
     own = [part for part in parts if part.transfer == 1]
     after = [part for part in parts if part.transfer > 1]
     lines = [f"transfer {part.transfer}: {part.name}, {part.size:,} bytes" for part in after]
@@ -135,7 +135,7 @@ def _rectangle(x: float, y: float, width: float, height: float, colour: str) -> 
     return Rectangle((x, y), width, height, facecolor=colour, edgecolor="black", linewidth=0.8)
 
 
-def _table(parts: list[Part]) -> Table:
+def _table(parts: list[FramePart]) -> Table:
     rows = [
         [str(part.transfer), part.name, f"{part.offset:,}", f"{part.size:,}"]
         for part in [*fields(), *parts[1:]]
@@ -143,7 +143,7 @@ def _table(parts: list[Part]) -> Table:
     return Table(["transfer", "part", "from byte", "bytes"], rows)
 
 
-def _finding(encoded: Encoded, parts: list[Part]) -> str:
+def _finding(encoded: EncodedMessage, parts: list[FramePart]) -> str:
     alone = [part for part in parts if part.transfer > 1]
     inline = sum(offset is not None for offset in encoded.layout.inline)
     riding = f"{inline} of {len(encoded.layout.specs)} tensors ride in the frame"

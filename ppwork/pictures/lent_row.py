@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ppwork.pictures import style
 from ppwork.records.calls import ANY
-from ppwork.timeline.meetings import Loan
+from ppwork.timeline.meetings import BufferLoan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,7 +19,7 @@ DROPPED, DROPPED_MORE = "handle let go, message given up", "{} handles let go, m
 """Beside a bar: of one handle, and of several with those before it that had no room for theirs."""
 SLOTS = 4
 """Buffers that are drawn above each other; more are counted."""
-Lent = tuple[float, float, Loan]
+Lent = tuple[float, float, BufferLoan]
 """From when to when a buffer is lent, in milliseconds of the axis."""
 
 
@@ -34,7 +34,7 @@ def lent_row(
     row: float,
     inch: float,
     whole: Callable[[float, float], tuple[float, float]],
-    named: Callable[[Loan], str],
+    named: Callable[[BufferLoan], str],
 ) -> bool:
     """Draw loans that overlap above each other; where they are many, their number, and return that it does.
 
@@ -94,7 +94,7 @@ def _counted(axes: Axes, spans: Sequence[tuple[float, float]], most: int, row: f
             )
 
 
-def lent_as(loan: Loan) -> str:
+def lent_as(loan: BufferLoan) -> str:
     """Return the function that lends a buffer so: of a batch what this message would be alone."""
     parts = loan.call.begun.parts
     if loan.part == ANY or loan.part >= len(parts) or not parts[loan.part].kind:

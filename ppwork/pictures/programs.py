@@ -18,17 +18,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ppwork.diagnosis.logs import read_job
+from ppwork.diagnosis.program_waits import OWN_CODE, ProgramWaits, parted, program_waits
 from ppwork.diagnosis.report import ENDED_BY_AGENT
-from ppwork.diagnosis.standing import OWN_CODE, Standing, parted, standing
 from ppwork.errors import PlanError, duration, named_ranks, ranks_by_value
 from ppwork.pictures.call_bands import came_late
+from ppwork.pictures.call_positions import missed_group, struck_by
 from ppwork.pictures.call_rows import CallRows
-from ppwork.pictures.call_stands import missed_group, struck_by
 from ppwork.pictures.call_work import Marks, Said, Spans, Work, marks_of, own_code, spans_of
 from ppwork.pictures.picture import Picture
 from ppwork.pictures.shown_time import END, ShownTime
 from ppwork.pictures.tables import Table
-from ppwork.records.calls import Call, Left, RankCalls, read_calls, worlds_inside
+from ppwork.records.calls import Call, ProgramEnded, RankCalls, read_calls, worlds_inside
 from ppwork.records.run import TORCHRUN_LOG, FinishedProgram
 from ppwork.timeline.call_trace import call_trace
 from ppwork.timeline.meetings import START, Meetings, Stall
@@ -101,7 +101,7 @@ def program(
             check_first=f"did a rank of the program make one? {folder} has no calls",
         )
     killed = _killed(folder, met)
-    end = _with_signals(standing(met), killed)
+    end = _with_signals(program_waits(met), killed)
     shown = ShownTime.of(met, end, from_ms, until_ms, after)
     is_cut = from_ms is not None or until_ms is not None or bool(after)
     finding = " ".join(
@@ -120,7 +120,7 @@ def _ended_unseen(ranks: Mapping[int, RankCalls]) -> dict[int, RankCalls]:
     """Return the ranks of a program that ended well whose own end was not recorded, with one."""
     unseen = {rank: of_rank for rank, of_rank in ranks.items() if of_rank.left is None and of_rank.calls}
     return {
-        rank: replace(of_rank, left=Left(last.end_ns or last.start_ns))
+        rank: replace(of_rank, left=ProgramEnded(last.end_ns or last.start_ns))
         for rank, of_rank in unseen.items()
         for last in of_rank.calls[-1:]
     }
@@ -187,7 +187,7 @@ def program_files(folder: Path) -> dict[str, bytes]:
     }
 
 
-def _with_signals(end: Standing | None, killed: Mapping[int, int]) -> Standing | None:
+def _with_signals(end: ProgramWaits | None, killed: Mapping[int, int]) -> ProgramWaits | None:
     """Say of ranks that were killed between two calls that they were: their calls do not tell."""
     if end is None:
         return None
@@ -200,7 +200,7 @@ def _with_signals(end: Standing | None, killed: Mapping[int, int]) -> Standing |
     return replace(end, waits=waits)
 
 
-def _finding(met: Meetings, end: Standing | None, shown: ShownTime, *, is_cut: bool) -> str:
+def _finding(met: Meetings, end: ProgramWaits | None, shown: ShownTime, *, is_cut: bool) -> str:
     asked = shown if is_cut else None
     calls = [call for of_rank in met.ranks.values() for call in of_rank.calls]
     names = {call.name for call in calls}

@@ -1,6 +1,6 @@
 """The rings of slots on paper: a row per stream, a box per operation, an arrow per wait of one for another.
 
-Nothing here was recorded: ``timeline.ring`` makes the times, and the title says so. A recorded run is
+Nothing here was recorded: ``timeline.slot_ring`` makes the times, and the title says so. A recorded run is
 ``timeline``'s.
 """
 
@@ -12,7 +12,7 @@ from ppwork.pictures import style
 from ppwork.pictures.picture import Picture
 from ppwork.pictures.queues import HIGH, MISSING, TORN, box, wait_arrow
 from ppwork.pictures.tables import Table
-from ppwork.timeline.ring import EDGES, RECEIVER, SENDER, STREAMS, OnPaper, SlotWork, Wait, on_paper
+from ppwork.timeline.slot_ring import EDGES, RECEIVER, SENDER, STREAMS, OnPaper, RingWait, SlotWork, on_paper
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -143,7 +143,7 @@ def _box(axes: Axes, work: SlotWork, row: int, inches_per_ms: float, *, slots: i
     box(axes, span, words, inches_per_ms, torn=torn, gid=str(work), shade=shade)
 
 
-def _arrow(axes: Axes, wait: Wait, rows: dict[tuple[str, str], int], *, missing: bool) -> None:
+def _arrow(axes: Axes, wait: RingWait, rows: dict[tuple[str, str], int], *, missing: bool) -> None:
     tail = wait.before.end_ms, rows[_place(wait.before)]
     head = wait.after.start_ms, rows[_place(wait.after)]
     gid = f"{f'{MISSING} ' * missing}edge {wait.edge} {wait.after.chunk}"

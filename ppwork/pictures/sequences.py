@@ -19,7 +19,7 @@ from ppwork.pictures.tables import Table
 from ppwork.pictures.timelines import MARKERS
 from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.run import Run, as_run
-from ppwork.timeline.call import CallStory, LastWord, Message, Step, call_story
+from ppwork.timeline.call import CallStory, LastWord, RankStep, SentMessage, call_story
 from ppwork.timeline.chunks import TRANSFER_AT
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class _Chart:
             if owed := self.story.undone.get(rank):
                 self.axes.text(x, self.foot + 0.08, "\n".join(["not done:", *owed]), **below)
 
-    def _step(self, step: Step) -> None:
+    def _step(self, step: RankStep) -> None:
         colour, hatch = style.WORK_STEPS[step.name]
         middle, top = self.x(step.rank), self.y(step.start_ms)
         tall = max(self.y(step.end_ms) - top, 0.02)
@@ -170,7 +170,7 @@ class _Chart:
         box = style.white_box(0.12)
         self.axes.text(middle, top + tall / 2, text, fontsize=TEXT, zorder=5, bbox=box, **style.CENTRED)
 
-    def _message(self, message: Message) -> None:
+    def _message(self, message: SentMessage) -> None:
         colour = style.BAD if message.arrived_ms is None else "black"
         start = self.y(message.left_ms)
         came = message.refused_ms if message.arrived_ms is None else message.arrived_ms
@@ -319,7 +319,7 @@ def _finding(story: CallStory) -> str:
     return f"{text}; told by notice: {named_ranks(notified)}." if notified else f"{text}."
 
 
-def _way(point: str, messages: list[Message]) -> str:
+def _way(point: str, messages: list[SentMessage]) -> str:
     came = [(m.receiver, m.arrived_ms - m.left_ms) for m in messages if m.arrived_ms is not None]
     lost = [m.receiver for m in messages if m.arrived_ms is None and m.refused_ms is None]
     refused = [m.receiver for m in messages if m.arrived_ms is None and m.refused_ms is not None]

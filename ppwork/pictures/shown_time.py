@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from ppwork.diagnosis.standing import Standing
+from ppwork.diagnosis.program_waits import ProgramWaits
 from ppwork.errors import PlanError
 from ppwork.records.calls import Call
 from ppwork.timeline.meetings import START, Meetings
@@ -54,7 +54,7 @@ class ShownTime:
     def of(
         cls,
         met: Meetings,
-        end: Standing | None,
+        end: ProgramWaits | None,
         from_ms: float | None = None,
         until_ms: float | None = None,
         after: str = "",
@@ -174,7 +174,7 @@ def _moments(calls: Collection[Call]) -> list[int]:
     return moments + [call.device.end_ns for call in calls if call.device is not None]
 
 
-def _is_subject(met: Meetings, end: Standing | None) -> bool:
+def _is_subject(met: Meetings, end: ProgramWaits | None) -> bool:
     """Say whether the shut-down is what went wrong: it did not end well, or others were left in a call."""
     for of_rank in met.ranks.values():
         for leaves in (call for call in of_rank.calls if call.name == END):
@@ -188,7 +188,7 @@ def _is_subject(met: Meetings, end: Standing | None) -> bool:
     return False
 
 
-def _stretch(met: Meetings, end: Standing | None, first_ns: int, last_ns: int) -> tuple[int, int]:
+def _stretch(met: Meetings, end: ProgramWaits | None, first_ns: int, last_ns: int) -> tuple[int, int]:
     """Return an ordinary stretch: all, or ``SHOWN`` calls about what is worth a look."""
     busiest = max(met.ranks.values(), key=lambda of_rank: len(of_rank.calls))
     calls = [call for call in busiest.calls if call.start_ns >= first_ns]

@@ -26,7 +26,7 @@ TICK_MS = 20
 
 
 @dataclass(frozen=True)
-class Block:
+class GpuChunk:
     """A chunk on a GPU, in milliseconds from the arrival of chunk 1."""
 
     gpu: int
@@ -75,16 +75,16 @@ class Split:
         return self.latency_ms if 0 in self.generating else self.slice_ms
 
     @property
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[GpuChunk]:
         """The steps of all chunks; a chunk arrives when the period is over."""
         for chunk in range(1, CHUNKS + 1):
             arrival = (chunk - 1) * self.period_ms
             encoded = arrival + self.times[0]
             generated = encoded + self.slice_ms
-            yield Block(0, "e", chunk, arrival, encoded)
+            yield GpuChunk(0, "e", chunk, arrival, encoded)
             for gpu in self.generating:
-                yield Block(gpu, "g", chunk, encoded, generated)
-            yield Block(0, "d", chunk, generated, generated + self.times[2])
+                yield GpuChunk(gpu, "g", chunk, encoded, generated)
+            yield GpuChunk(0, "d", chunk, generated, generated + self.times[2])
 
 
 def splits(*, encode_ms: float, generate_ms: float, decode_ms: float) -> Picture:

@@ -9,7 +9,7 @@ from ppwork.pictures import style
 from ppwork.pictures.picture import Picture
 from ppwork.pictures.tables import Table
 from ppwork.records.run import Run, as_run
-from ppwork.timeline.startup import CHUNKS, STEPS, Step
+from ppwork.timeline.startup import CHUNKS, STEPS, StartupStep
 from ppwork.timeline.startup import startup as steps_of
 
 if TYPE_CHECKING:
@@ -38,11 +38,11 @@ def startup(run: Run | os.PathLike[str] | str) -> Picture:
     return Picture(_finding(steps), lambda: _draw(steps, rows), table)
 
 
-def _cell(steps: list[Step], row: str, name: str) -> str:
+def _cell(steps: list[StartupStep], row: str, name: str) -> str:
     return next((f"{step.ms / 1e3:.2f}" for step in steps if (step.row, step.name) == (row, name)), "-")
 
 
-def _finding(steps: list[Step]) -> str:
+def _finding(steps: list[StartupStep]) -> str:
     chunks = next((step for step in steps if step.row == RANK0 and step.name == CHUNKS), None)
     if chunks is None:
         return "The run did not come to a chunk on rank 0."
@@ -56,11 +56,11 @@ def _finding(steps: list[Step]) -> str:
     )
 
 
-def _of_others(step: Step) -> bool:
+def _of_others(step: StartupStep) -> bool:
     return step.row.startswith("rank ") and step.row != RANK0
 
 
-def _draw(steps: list[Step], rows: list[str]) -> Figure:
+def _draw(steps: list[StartupStep], rows: list[str]) -> Figure:
     paper, (axes,) = style.stacked([ROW * len(rows)], WIDTH, MARGINS)
     longest = max(step.end_ms for step in steps) / 1e3
     inch = longest / (WIDTH - MARGINS[0] - MARGINS[1])

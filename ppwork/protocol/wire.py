@@ -119,7 +119,7 @@ class Body(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 
 
 @dataclass(slots=True)
-class Encoded:
+class EncodedMessage:
     """A message ready to leave: nothing after this can raise but the link itself."""
 
     header: Header
@@ -147,7 +147,7 @@ class Encoder:
         self._schemas: dict[tuple[TensorSpec, ...], tuple[int, Layout]] = {}
         self._next_schema = NO_SCHEMA + 1
 
-    def encode(self, message: PPEnvelope | PPResult, specs: Sequence[TensorSpec]) -> Encoded:
+    def encode(self, message: PPEnvelope | PPResult, specs: Sequence[TensorSpec]) -> EncodedMessage:
         """Turn a message into its frame; the last part of preflight (rule R1).
 
         Args:
@@ -185,7 +185,7 @@ class Encoder:
         frame = bytearray(self.limits.frame_bytes)
         frame[:HEADER_BYTES] = pack_header(header)
         frame[HEADER_BYTES : HEADER_BYTES + min(room, len(body))] = body[:room]
-        return Encoded(header, frame, body[room:], layout)
+        return EncodedMessage(header, frame, body[room:], layout)
 
     def check(
         self, message: PPEnvelope | PPResult, specs: tuple[TensorSpec, ...], *, new_specs: bool

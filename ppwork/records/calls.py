@@ -41,7 +41,7 @@ INSIDE = "inside-rank"
 """Begins the name of a folder with the calls of ranks that a rank has started by itself."""
 
 
-class Part(msgspec.Struct, frozen=True, omit_defaults=True):
+class CallPart(msgspec.Struct, frozen=True, omit_defaults=True):
     """A message of a call, or this rank's share of a collective.
 
     Attributes:
@@ -107,7 +107,7 @@ class Begun(msgspec.Struct, frozen=True, omit_defaults=True, tag="begun", tag_fi
     name: str
     site: str
     group: str = ""
-    parts: tuple[Part, ...] = ()
+    parts: tuple[CallPart, ...] = ()
     thread: str = ""
     op: str = ""
     makes: str = ""
@@ -115,7 +115,7 @@ class Begun(msgspec.Struct, frozen=True, omit_defaults=True, tag="begun", tag_fi
     part: int = ANY
 
 
-class Ended(msgspec.Struct, frozen=True, omit_defaults=True, tag="ended", tag_field="type"):
+class CallEnded(msgspec.Struct, frozen=True, omit_defaults=True, tag="ended", tag_field="type"):
     """A rank leaves a call: with an exception, or with a handle (the buffer stays lent until its wait)."""
 
     number: int
@@ -155,7 +155,7 @@ class OnDevice(msgspec.Struct, frozen=True, tag="device", tag_field="type"):
     end_ns: int
 
 
-class Left(msgspec.Struct, frozen=True, omit_defaults=True, tag="left", tag_field="type"):
+class ProgramEnded(msgspec.Struct, frozen=True, omit_defaults=True, tag="left", tag_field="type"):
     """The program of a rank came to its end; it is not there after a kill.
 
     Attributes:
@@ -170,7 +170,7 @@ class Left(msgspec.Struct, frozen=True, omit_defaults=True, tag="left", tag_fiel
     replaced: tuple[str, ...] = ()
 
 
-Line = Head | Group | Begun | Ended | Dropped | OnDevice | Left
+Line = Head | Group | Begun | CallEnded | Dropped | OnDevice | ProgramEnded
 _decoder = msgspec.json.Decoder(Line)
 
 
@@ -207,7 +207,7 @@ class CallWriter:
         self._lock = threading.Lock()
         self._closed = False
 
-    def write(self, line: Begun | Ended | Dropped | OnDevice | Left) -> None:
+    def write(self, line: Begun | CallEnded | Dropped | OnDevice | ProgramEnded) -> None:
         """Write a line to the beginning, or to the end if that is full."""
         data = self._encode(line) + b"\n"
         with self._lock:
@@ -317,7 +317,7 @@ class Call:
         return " ".join(filter(None, (self.name, self.begun.op, about)))
 
 
-def said_of(part: Part) -> str:
+def said_of(part: CallPart) -> str:
     """Return a part as one says it.
 
     >>> said_of(Part("send", 1, 3, "float32", (4,)))
@@ -342,7 +342,7 @@ class RankCalls:
     head: Head
     groups: Mapping[str, Group]
     calls: tuple[Call, ...]
-    left: Left | None
+    left: ProgramEnded | None
     lost: int = 0
 
     @cached_property
@@ -446,12 +446,12 @@ def _read(path: Path, ahead_ns: Mapping[int, int]) -> RankCalls | None:
         head = msgspec.structs.replace(head, at_ns=head.at_ns - by_ns)
     calls: dict[int, Call] = {}
     groups: dict[str, Group] = {}
-    left: Left | None = None
+    left: ProgramEnded | None = None
     for line in lines:
         match line:
             case Begun():
                 calls[line.number] = Call(head.rank, line)
-            case Ended(number, at_ns, error, lent, peer) if number in calls:
+            case CallEnded(number, at_ns, error, lent, peer) if number in calls:
                 call = calls[number]
                 begun = call.begun
                 if peer != ANY and begun.parts:  # a receive from any rank knows at its end who it was
@@ -465,7 +465,7 @@ def _read(path: Path, ahead_ns: Mapping[int, int]) -> RankCalls | None:
                 calls[number] = replace(calls[number], device=line)
             case Group():
                 groups[line.name] = line
-            case Left():
+            case ProgramEnded():
                 left = line
     lost = max(calls, default=-1) + 1 - len(calls)
     if lost:
@@ -476,4 +476,4 @@ def _read(path: Path, ahead_ns: Mapping[int, int]) -> RankCalls | None:
 
 
 def _first(lines: list[Line]) -> int:
-    return next((line.number for line in lines if isinstance(line, Begun | Ended)), 0)
+    return next((line.number for line in lines if isinstance(line, Begun | CallEnded)), 0)

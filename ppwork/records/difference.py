@@ -21,7 +21,7 @@ BEFORE, BEHIND = 1, 4
 """Calls that are listed before the place and behind it."""
 
 
-class Difference(NamedTuple):
+class RankDifference(NamedTuple):
     """Ranks that differ, all with one weight; ``what`` names a minority first, and has each one's line."""
 
     what: str
@@ -29,7 +29,7 @@ class Difference(NamedTuple):
     ranks: tuple[int, ...]
 
 
-def difference_of(calls: Calls) -> Difference | None:
+def difference_of(calls: Calls) -> RankDifference | None:
     """Compare what mesh ranks are about to do; ``None``: it is the same.
 
     The answer is the same on every rank that has the same calls.
@@ -50,7 +50,7 @@ def difference_of(calls: Calls) -> Difference | None:
         shown = "".join(_list(side, calls[side[0]], count, above) for side in sides)
         what = f"{who}{_sentence(there, sides)} It showed later{_sentence(newest, sides)}{shown}"
     ranks = tuple(rank for side in sides for rank in side)
-    return Difference(what, _check_first([*newest.values()]), ranks)
+    return RankDifference(what, _check_first([*newest.values()]), ranks)
 
 
 def _who(sides: Sequence[Sequence[int]]) -> str:
@@ -151,7 +151,7 @@ def _check_first(calls: Iterable[CollectiveCall]) -> str:
     return "what makes the tensors differ between these ranks? or has one of them made one call more before?"
 
 
-def first_difference(ledgers: Mapping[int, Mapping[int, CollectiveCall]]) -> Difference | None:
+def first_difference(ledgers: Mapping[int, Mapping[int, CollectiveCall]]) -> RankDifference | None:
     """Return the first call that ranks made otherwise than others.
 
     Args:

@@ -50,7 +50,7 @@ class Flight(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Difference:
+class FlightDifference:
     """A group whose ranks were not at the same collective."""
 
     group: str
@@ -118,7 +118,7 @@ def read_flight(run_dir: Path, rank: int) -> Flight | None:
     return read_json(flight_file(run_dir, rank), Flight)
 
 
-def differences(flights: dict[int, Flight]) -> list[Difference]:
+def differences(flights: dict[int, Flight]) -> list[FlightDifference]:
     """Return the groups whose ranks were at different collectives, as far as they wrote it down.
 
     On ``mesh_pg`` followers post their receives ahead, so there a follower with a larger number is as usual.
@@ -128,7 +128,7 @@ def differences(flights: dict[int, Flight]) -> list[Difference]:
         for name, collective in flight.at().items():
             by_group.setdefault(name, {})[rank] = collective
     return [
-        Difference(name, at)
+        FlightDifference(name, at)
         for name, at in by_group.items()
         if len({(c.number, c.kind) for c in at.values()}) > 1 and not _posted_ahead(name, at)
     ]

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import replace
 from pathlib import Path
 
-from ppwork.records.calls import Begun, Call, Ended, Line, calls_file, parse_lines
+from ppwork.records.calls import Begun, Call, CallEnded, Line, calls_file, parse_lines
 from ppwork.records.spans import Entry, parse_entries
 
 CALLS = 40
@@ -70,7 +70,7 @@ class CallTail:
         # Of a call the begin may stand in the one file of the end, and its own end in the other.
         self._open |= {line.number: Call(self._rank, line) for line in lines if isinstance(line, Begun)}
         for line in lines:
-            if isinstance(line, Ended) and (call := self._open.pop(line.number, None)) is not None:
+            if isinstance(line, CallEnded) and (call := self._open.pop(line.number, None)) is not None:
                 self._ended.append(replace(call, end_ns=line.at_ns, error=line.error, lent=line.lent))
         return sorted([*self._ended, *self._open.values()], key=lambda call: call.start_ns)
 

@@ -41,7 +41,7 @@ Issue = Callable[[torch.Tensor], None]
 """Puts one transfer of a uint8 CUDA tensor on the current stream, and the stream behind it."""
 
 
-class Edge(StrEnum):
+class StreamWait(StrEnum):
     """The waits of one stream for another; each has a test that shows the harm when it is left out."""
 
     REFILL = "refill"
@@ -74,7 +74,7 @@ class CudaLink:
         *,
         slots: int,
         spans: CudaSpans,
-        without: frozenset[Edge] = frozenset(),
+        without: frozenset[StreamWait] = frozenset(),
     ) -> None:
         self.name = name
         # It only waits: NCCL moves the bytes on a stream of its own, at the priority that torch gave to that.
@@ -99,7 +99,7 @@ class CudaLink:
         """
         _, nbytes = places([part.numel() for part in parts])
         compute = torch.cuda.current_stream(self._device)
-        slot = self._writable(nbytes, compute, Edge.REFILL)
+        slot = self._writable(nbytes, compute, StreamWait.REFILL)
         copy_in(slot.buffer, parts)
         slot.full.record(compute)
         return InSlot(slot, slot.buffer[:nbytes])
@@ -112,7 +112,7 @@ class CudaLink:
             issue: Starts the send; not called when there are no bytes.
             ids: The chunk, for the span.
         """
-        self._wait(self.stream, filled.slot.full, Edge.SEND)
+        self._wait(self.stream, filled.slot.full, StreamWait.SEND)
         self._issue("send", filled.raw, issue, ids)
         filled.slot.empty.record(self.stream)
 
@@ -127,7 +127,7 @@ class CudaLink:
                 taken (this rank; nothing was issued).
         """
         _, nbytes = places([spec.nbytes for spec in specs])
-        slot = self._writable(nbytes, self.stream, Edge.REUSE)
+        slot = self._writable(nbytes, self.stream, StreamWait.REUSE)
         slot.lent = True
         return InSlot(slot, slot.buffer[:nbytes], specs)
 
@@ -150,7 +150,7 @@ class CudaLink:
             issue: Starts the broadcast; not called when there are no bytes.
             ids: The chunk, for the span.
         """
-        self._wait(self.stream, arrival.slot.full, Edge.RELAY)
+        self._wait(self.stream, arrival.slot.full, StreamWait.RELAY)
         self._issue("broadcast", arrival.raw, issue, ids)
         # Full now means passed on, too: compute gives the slot back, and the broadcast still reads it.
         arrival.slot.full.record(self.stream)
@@ -161,13 +161,13 @@ class CudaLink:
         Call it when they are needed and not before: whatever follows on the current stream waits for them.
         """
         compute = torch.cuda.current_stream(self._device)
-        self._wait(compute, arrival.slot.full, Edge.TAKE)
+        self._wait(compute, arrival.slot.full, StreamWait.TAKE)
         tensors = copy_out(arrival.raw, arrival.specs)
         arrival.slot.empty.record(compute)
         arrival.slot.lent = False
         return tensors
 
-    def _writable(self, nbytes: int, writer: torch.cuda.Stream, edge: Edge) -> Slot:
+    def _writable(self, nbytes: int, writer: torch.cuda.Stream, edge: StreamWait) -> Slot:
         """Return the next slot, with room for ``nbytes``, once ``writer`` is behind its last use."""
         slot = next(self._ring)
         if slot.lent:
@@ -208,7 +208,7 @@ class CudaLink:
         with torch.cuda.stream(self.stream), span:
             issue(raw)
 
-    def _wait(self, stream: torch.cuda.Stream, event: torch.cuda.Event, edge: Edge) -> None:
+    def _wait(self, stream: torch.cuda.Stream, event: torch.cuda.Event, edge: StreamWait) -> None:
         if edge not in self._without:
             stream.wait_event(event)
 

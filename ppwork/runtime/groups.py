@@ -9,9 +9,9 @@ secret of the run; it also makes the connection, so that no chunk pays for one. 
 that no other user can read, and the secret is in it. torchrun's own is open to all who reach it: over several
 hosts our launcher gives the secret to each of them by its pipe, and it signs what ranks tell of themselves.
 
-In a job that has a default group of its own (``seat``) a pipeline adds its groups to it. Only their members
-make them, in the same one order, under names that no other pipeline or session has: torch's own names follow
-from how many groups a process has made, which ranks of one job may differ in.
+In a job that has a default group of its own (``membership``) a pipeline adds its groups to it. Only their
+members make them, in the same one order, under names that no other pipeline or session has: torch's own names
+follow from how many groups a process has made, which ranks of one job may differ in.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from ppwork.protocol.parity import check_parity, decode_facts, encode_facts, fac
 from ppwork.protocol.plan import SECRET_VARIABLE, PipelinePlan
 from ppwork.protocol.topology import GROUP_ORDER, LEADER_GROUP_RANK, LEADER_RANK, Role, Topology, other_end
 from ppwork.runtime import nccl
-from ppwork.runtime.seat import Seat, gather, open_store
+from ppwork.runtime.membership import Membership, gather, open_store
 
 TOKEN_BYTES = 64
 
@@ -78,7 +78,7 @@ class Groups:
         device: Where this rank computes.
         timeout_s: Bound on every wait, in seconds.
         store: Of this pipeline and session.
-        seat: This process's place in the job; ``None`` where ranks are threads.
+        membership: This process's place in the job; ``None`` where ranks are threads.
         mesh: The caller's ``DeviceMesh``, whose group is ``tp_pg`` and stays.
     """
 
@@ -88,7 +88,7 @@ class Groups:
     timeout_s: float
     store: Store
     _handles: dict[str, Any] = field(default_factory=dict)
-    seat: Seat | None = None
+    membership: Membership | None = None
     mesh: DeviceMesh | None = None
     _mesh_timeout: timedelta | None = None
 
@@ -158,15 +158,15 @@ class Groups:
         self.__dict__.pop("device_mesh", None)
         if self.mesh is not None and (tp := handles.pop("tp_pg", None)) is not None:
             c10d._set_pg_timeout(self._mesh_timeout, tp)  # type: ignore[arg-type]  # there with ``mesh``
-        if self.seat is None:
+        if self.membership is None:
             return  # both ranks are one process: torch knows none of its groups
-        if self.seat.in_group:
+        if self.membership.in_group:
             for handle in reversed(list(filter(None, handles.values()))):
                 dist.destroy_process_group(handle)
         elif dist.is_initialized():
             dist.destroy_process_group()
         del self.store
-        self.seat.end()
+        self.membership.end()
 
     def abandon(self) -> None:
         """Let go of what a start that failed had made, where none of it waits for a peer: NCCL's may."""
@@ -177,7 +177,7 @@ class Groups:
 
 def join(
     plan: PipelinePlan,
-    seat: Seat,
+    membership: Membership,
     mesh: DeviceMesh | None = None,
     run_dir: str = "none",
     *,
@@ -187,7 +187,7 @@ def join(
 
     Args:
         plan: What all ranks must agree on.
-        seat: ``Seat.here()``.
+        membership: ``Membership.here()``.
         mesh: The mesh ranks as a ``DeviceMesh`` of one dimension, on each of them; then its group is
             ``tp_pg``, with the plan's bound until the groups are closed. Rank 0's is not looked at.
         run_dir: A word for whether this rank has a run folder: all have one, or none.
@@ -196,7 +196,7 @@ def join(
 
     Raises:
         PlanError: World size, device, driver, a variable or ``mesh`` do not fit the plan (every rank, after
-            parity); too few devices (the ranks of that host); as ``Seat.begin`` (that rank, at once).
+            parity); too few devices (the ranks of that host); as ``Membership.begin`` (that rank, at once).
         ParityError: Ranks differ in plan, environment or ``run_dir`` (every rank, same text).
         PeerTimeoutError: A rank did not come in time (every rank that came).
         RemoteProtocolError: A stranger has taken a peer's place (the rank that it talks to).
@@ -207,17 +207,26 @@ def join(
     Blocks:
         Until all ranks have come; at most the plan's ``timeout_s`` for each step.
     """
-    session = seat.begin()
+    session = membership.begin()
     hold_torchrun()
     try:
-        agreed = _agree(plan, seat, session, mesh, run_dir)
+        agreed = _agree(plan, membership, session, mesh, run_dir)
     except BaseException:
-        seat.end()
+        membership.end()
         raise
     device, timeout_s, store = agreed
-    groups = Groups(plan.topology, seat.rank, device, timeout_s, store, {}, seat, mesh if seat.rank else None)
+    groups = Groups(
+        plan.topology,
+        membership.rank,
+        device,
+        timeout_s,
+        store,
+        {},
+        membership,
+        mesh if membership.rank else None,
+    )
     try:
-        _bring_up(plan, groups, seat, session)
+        _bring_up(plan, groups, membership, session)
     except BaseException:
         if not keep_failed:
             groups.abandon()
@@ -226,14 +235,16 @@ def join(
 
 
 def _agree(
-    plan: PipelinePlan, seat: Seat, session: int, mesh: DeviceMesh | None, run_dir: str
+    plan: PipelinePlan, membership: Membership, session: int, mesh: DeviceMesh | None, run_dir: str
 ) -> tuple[torch.device, float, Store]:
     """Return this rank's device, bound and store, once all ranks agree; nothing has been made."""
-    rank, world_size = seat.rank, seat.world_size
-    device = pick_device(plan, rank, seat.local_rank, int(os.environ.get("LOCAL_WORLD_SIZE", world_size)))
+    rank, world_size = membership.rank, membership.world_size
+    device = pick_device(
+        plan, rank, membership.local_rank, int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
+    )
     sequential = nccl.sequential(os.environ) if plan.in_flight_depth > 1 and device.type == "cuda" else None
     timeout_s = bring_up_timeout_s(plan)
-    store = open_store(seat, session, timeout_s)
+    store = open_store(membership, session, timeout_s)
     here = {"version.torch": str(torch.__version__), "device": device.type, "sequential": sequential}
     here |= {"run_dir": run_dir, "mesh": None if rank == 0 else _described(mesh)}
     facts = facts_of(plan, os.environ, **here)
@@ -242,7 +253,7 @@ def _agree(
         signed = sign(secret, rank, encode_facts(facts))
         raw_by_rank = gather(store, "parity", signed, rank, world_size)
     except PeerTimeoutError as error:
-        raise seat.explained(error, store) from None
+        raise membership.explained(error, store) from None
     facts_by_rank = [decode_facts(signed_by(secret, peer, raw)) for peer, raw in enumerate(raw_by_rank)]
     facts_by_rank[0]["mesh"] = facts_by_rank[-1]["mesh"]  # rank 0 is not in it
     check_parity(facts_by_rank)
@@ -252,7 +263,7 @@ def _agree(
             where={"rank": rank},
             check_first=f"torchrun --nproc-per-node {plan.world_size}",
         )
-    wanted = f"{device.type}{list(seat.ranks[1:])}"
+    wanted = f"{device.type}{list(membership.ranks[1:])}"
     if (given := facts_by_rank[-1]["mesh"]) not in (None, wanted):
         raise PlanError(
             f"The DeviceMesh given was {given}; this pipeline's is {wanted}.",
@@ -281,21 +292,26 @@ def _backends(group: dist.ProcessGroup) -> str:
     return str(dist.get_backend_config(group))
 
 
-def _bring_up(plan: PipelinePlan, groups: Groups, seat: Seat, session: int) -> None:
+def _bring_up(plan: PipelinePlan, groups: Groups, membership: Membership, session: int) -> None:
     """Make all groups and use them once."""
-    timeout, rank, device, store = timedelta(seconds=groups.timeout_s), seat.rank, groups.device, groups.store
+    timeout, rank, device, store = (
+        timedelta(seconds=groups.timeout_s),
+        membership.rank,
+        groups.device,
+        groups.store,
+    )
     handles = groups._handles
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    if seat.in_group:
-        prefix = f"ppwork/{'-'.join(map(str, seat.ranks))}/{session}"
+    if membership.in_group:
+        prefix = f"ppwork/{'-'.join(map(str, membership.ranks))}/{session}"
         for name in ("world_pg", *GROUP_ORDER):
-            members = [seat.ranks[member] for member in plan.topology.ranks(name)]
+            members = [membership.ranks[member] for member in plan.topology.ranks(name)]
             if name == "tp_pg" and groups.mesh is not None:
                 handles[name] = groups.mesh.get_group()
                 cpu = handles[name]._get_backend(torch.device("cpu"))
                 groups._mesh_timeout = cpu.options._timeout
                 c10d._set_pg_timeout(timeout, handles[name])
-            elif seat.job_rank in members:
+            elif membership.job_rank in members:
                 with _naming(f"{prefix}/{name}"):
                     handles[name] = dist.new_group(
                         members,
@@ -309,18 +325,18 @@ def _bring_up(plan: PipelinePlan, groups: Groups, seat: Seat, session: int) -> N
             backend,
             store=PrefixStore("groups", store),
             rank=rank,
-            world_size=seat.world_size,
+            world_size=membership.world_size,
             timeout=timeout,
             device_id=device if device.type == "cuda" else None,
         )
-        seat.owns_default_group()
+        membership.owns_default_group()
         handles["world_pg"] = dist.group.WORLD
         for name in GROUP_ORDER:
             ranks = list(plan.topology.ranks(name))
             groups._handles[name] = dist.new_group(ranks, timeout=timeout, group_desc=name)
     if (secret := given_secret()) is None:
         mine = secrets.token_hex(32).encode() if rank == 0 else b""
-        secret = gather(store, "secret", mine, rank, seat.world_size)[0]
+        secret = gather(store, "secret", mine, rank, membership.world_size)[0]
     warm_up(groups, secret)
 
 

@@ -69,7 +69,7 @@ LAST = (PPAction.SHUTDOWN, PPAction.ERROR)
 """After these nothing comes any more."""
 
 
-class Mark(Enum):
+class QueueMark(Enum):
     """Something in the queues that is no message."""
 
     BEGIN = "begin"
@@ -78,7 +78,7 @@ class Mark(Enum):
     """Nothing is to be broadcast any more."""
 
 
-Item = Incoming | Mark | Callable[[], None] | BaseException
+Item = Incoming | QueueMark | Callable[[], None] | BaseException
 """Work for the main thread: an envelope, a chunk's begin, something to issue on the device, or the end."""
 
 
@@ -275,7 +275,7 @@ class MeshPlane(PPControlPlane):
             while True:
                 start_ns = time.monotonic_ns()
                 if (incoming := receive()) is None:
-                    self._hand_on(Mark.BEGIN)
+                    self._hand_on(QueueMark.BEGIN)
                     continue
                 envelope: PPEnvelope = self._only_kind(incoming, PPEnvelope)
                 # A notice is for the main thread alone: the chunk that it is computing is still in order.
@@ -333,14 +333,14 @@ class MeshPlane(PPControlPlane):
                 self._arrive(device, item)
                 self._ahead.append(item)
                 self._to_pass.append(item)
-            elif isinstance(item, Mark):
+            elif isinstance(item, QueueMark):
                 begun = True
                 while self._to_pass:
                     self._pass(device, self._to_pass.popleft())
             else:
                 item()
 
-    def _next_item(self) -> Incoming | Mark | Callable[[], None]:
+    def _next_item(self) -> Incoming | QueueMark | Callable[[], None]:
         timeout_s = self._patience_s
         try:
             item = self._ready.get(timeout=timeout_s)
@@ -545,7 +545,7 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
         if self._computing and len(self._ahead) < enough:
             return False
         try:
-            self._arrived.put(Mark.BEGIN, timeout=0.0)
+            self._arrived.put(QueueMark.BEGIN, timeout=0.0)
         except queue.Full:
             return False  # then an item is on its way to the main thread, which asks again behind it
         return True
@@ -571,14 +571,14 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
     def _pass_on_ahead(self) -> None:
         """Lane job: broadcast what has arrived and was left to this lane."""
         try:
-            while (item := self._arrived.get()) is not Mark.STOP:
+            while (item := self._arrived.get()) is not QueueMark.STOP:
                 if isinstance(item, BaseException):
                     self._ready.put_last(item)
                     return
                 if isinstance(item, Incoming):
                     self._pass_on(item)
                 else:
-                    if isinstance(item, Mark):
+                    if isinstance(item, QueueMark):
                         self._mesh.begin(self.plan.frame_bytes)
                     self._put(self._ready, item)
                 self._passed += 1
@@ -610,7 +610,7 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
     def _stop_ahead(self) -> None:
         # A full queue needs no mark: the broadcast of what is in it ends or fails by itself.
         with contextlib.suppress(queue.Full):
-            self._arrived.put(Mark.STOP, timeout=0.0)
+            self._arrived.put(QueueMark.STOP, timeout=0.0)
 
 
 class FollowerPlane(MeshPlane, role=Role.FOLLOWER):

@@ -34,9 +34,9 @@ from ppwork.runtime.cuda_links import CudaLinks
 from ppwork.runtime.cuda_spans import DeviceSpan
 from ppwork.runtime.groups import Groups, join
 from ppwork.runtime.lanes import Lane, LaneStatistics, result_of
+from ppwork.runtime.membership import Membership
 from ppwork.runtime.messages import Incoming, Outgoing, Preflight, limits_of
-from ppwork.runtime.seat import Seat
-from ppwork.runtime.way_out import leave_hard, leave_hard_if_uncaught
+from ppwork.runtime.process_exit import leave_hard, leave_hard_if_uncaught
 
 log = logging.getLogger(__name__)
 
@@ -200,7 +200,7 @@ class PPControlPlane:
 
         Raises:
             PlanError: ``ranks`` or ``mesh`` do not fit, torchrun has not started this process, or it is in a
-                pipeline that it has not left (see ``Seat`` and ``groups.join`` for the ranks).
+                pipeline that it has not left (see ``Membership`` and ``groups.join`` for the ranks).
 
         Returns:
             A ``Stage0Plane`` on rank 0, a ``MeshPlane`` on the mesh ranks: ask with ``isinstance``.
@@ -209,7 +209,7 @@ class PPControlPlane:
             All ranks of the pipeline, and no other; none with ``groups``.
         """
         if groups is None:
-            groups = join(plan, Seat.here(ranks), mesh)
+            groups = join(plan, Membership.here(ranks), mesh)
         kind = cls._kinds[groups.role]
         return kind(plan, groups, recorder or Recorder(None), hook=hook, on_failure=on_failure)
 

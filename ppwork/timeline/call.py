@@ -28,7 +28,7 @@ DROPPED = ("decode", "emit")
 
 
 @dataclass(frozen=True)
-class Step:
+class RankStep:
     """Work of one rank."""
 
     rank: int
@@ -38,7 +38,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Message:
+class SentMessage:
     """A message that left one rank for another at a commitment point."""
 
     point: str
@@ -73,10 +73,10 @@ class CallStory:
     chunk_index: int
     cache_epoch: int
     topology: Topology
-    steps: tuple[Step, ...]
+    steps: tuple[RankStep, ...]
     points: Mapping[str, float]
     """Times of the commitment points that were reached."""
-    messages: tuple[Message, ...]
+    messages: tuple[SentMessage, ...]
     end: tuple[str, float] | None
     """``emit`` or ``drop``, and when; ``None``: neither."""
     undone: Mapping[int, tuple[str, ...]]
@@ -125,7 +125,7 @@ def call_story(run: Run, chunk_index: int) -> CallStory:
         encode.cache_epoch,
         topology,
         steps=tuple(
-            Step(rank, e.name, ms(e.start_ns), ms(e.end_ns))
+            RankStep(rank, e.name, ms(e.start_ns), ms(e.end_ns))
             for rank, entries in of_call.items()
             for e in spans_of(entries, WORK)
         ),
@@ -144,7 +144,7 @@ def _messages(
     topology: Topology,
     ms: Callable[[int], float],
     refused: Mapping[int, float],
-) -> Iterable[Message]:
+) -> Iterable[SentMessage]:
     for point, left_ms in points.items():
         sender, group, transfer = TRANSFER_AT[point]
         carried = any(e.name == transfer for e in of_call[sender])
@@ -159,7 +159,7 @@ def _messages(
                 at_ns = at_ns if went_on else None
             arrived_ms = None if at_ns is None else ms(at_ns)
             refused_ms = refused.get(receiver) if arrived_ms is None else None
-            yield Message(point, group, sender, receiver, left_ms, arrived_ms, refused_ms)
+            yield SentMessage(point, group, sender, receiver, left_ms, arrived_ms, refused_ms)
 
 
 def _arrival(entries: Sequence[Entry], group: str) -> int | None:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from ppwork.records.calls import Call
-from ppwork.timeline.meetings import Loan, Meetings, own_end_ns
+from ppwork.timeline.meetings import BufferLoan, Meetings, own_end_ns
 from ppwork.timeline.trace import (
     LANES_PER_RANK,
     PID_BASE,
@@ -65,7 +65,7 @@ def _lane(call: Call) -> str:
     return call.begun.thread or MAIN
 
 
-def _slots(loans: list[Loan], until: int) -> Iterator[tuple[str, Loan]]:
+def _slots(loans: list[BufferLoan], until: int) -> Iterator[tuple[str, BufferLoan]]:
     """Give each loan a row in which no other overlaps it: viewers nest slices of one row."""
     free: list[int] = []
     for loan in loans:

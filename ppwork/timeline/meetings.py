@@ -1,7 +1,7 @@
 """Calls that met: a send and its receive, the ranks of a collective; loans of buffers, and who waited.
 
 A message is known by group, sender, receiver, tag and order, a collective by its group and order: what torch
-itself goes by. Nothing here asks whether the two ends agree on what they send (``diagnosis.standing``).
+itself goes by. Nothing here asks whether the two ends agree on what they send (``diagnosis.program_waits``).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from ppwork.records.calls import ABORT, ANY, LOCAL, SEND, WAITS, Call, Part, RankCalls
+from ppwork.records.calls import ABORT, ANY, LOCAL, SEND, WAITS, Call, CallPart, RankCalls
 
 START, BACKWARD = "init_process_group", "backward of DDP"
 MAKES_GROUPS = ("new_group", "new_subgroups", "new_subgroups_by_enumeration", "split_group", "shrink_group")
@@ -31,7 +31,7 @@ REFUSED = ("TypeError", "ValueError")
 
 
 @dataclass(frozen=True)
-class Loan:
+class BufferLoan:
     """A buffer that torch had, from the call to the end of the wait; ``wait`` is ``None``: nobody waited.
 
     Attributes:
@@ -51,7 +51,7 @@ class Loan:
 
 
 @dataclass(frozen=True)
-class End:
+class Endpoint:
     """One end of a message, or one rank's call of a collective.
 
     Attributes:
@@ -60,7 +60,7 @@ class End:
     """
 
     call: Call
-    part: Part
+    part: CallPart
     blocking: Call | None
 
     @property
@@ -81,8 +81,8 @@ class Message:
     group: str
     sender: int
     receiver: int
-    sent: End | None
-    received: End | None
+    sent: Endpoint | None
+    received: Endpoint | None
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Meeting:
     group: str
     number: int
     members: tuple[int, ...]
-    ends: Mapping[int, End]
+    ends: Mapping[int, Endpoint]
 
     @property
     def missing(self) -> tuple[int, ...]:
@@ -182,15 +182,17 @@ class Meetings:
         stalls += [stall for m in self.meetings if not m.is_start for stall in _of_meeting(m)]
         return sorted(stalls, key=lambda stall: -stall.ns)
 
-    def _end(self, call: Call, number: int, part: Part) -> End:
+    def _end(self, call: Call, number: int, part: CallPart) -> Endpoint:
         if not call.lent:
-            return End(call, part, call)
+            return Endpoint(call, part, call)
         key = call.rank, call.begun.number
-        return End(call, part, self._waits.get((*key, number)) or self._waits.get((*key, ANY)))
+        return Endpoint(call, part, self._waits.get((*key, number)) or self._waits.get((*key, ANY)))
 
     def _messages(self) -> Iterator[Message]:
-        ends: dict[tuple[str, int, int, int], tuple[list[End], list[End]]] = defaultdict(lambda: ([], []))
-        from_any: list[End] = []
+        ends: dict[tuple[str, int, int, int], tuple[list[Endpoint], list[Endpoint]]] = defaultdict(
+            lambda: ([], [])
+        )
+        from_any: list[Endpoint] = []
         for rank, of_rank in self.ranks.items():
             for call in _that_count(of_rank):
                 group = of_rank.groups.get(call.begun.group)
@@ -215,7 +217,9 @@ class Meetings:
             yield Message(end.call.begun.group, ANY, end.call.rank, None, end)
 
     def _meetings(self) -> Iterator[Meeting]:
-        ends: dict[tuple[str, tuple[int, ...]], dict[int, list[End]]] = defaultdict(lambda: defaultdict(list))
+        ends: dict[tuple[str, tuple[int, ...]], dict[int, list[Endpoint]]] = defaultdict(
+            lambda: defaultdict(list)
+        )
         for rank, of_rank in self.ranks.items():
             everybody = tuple(range(of_rank.head.world_size))
             for call in _that_count(of_rank):
@@ -230,7 +234,7 @@ class Meetings:
                     key = group.name, group.ranks
                 else:  # the call of a rank that is not in the group
                     continue
-                part = call.begun.parts[0] if call.begun.parts else Part()
+                part = call.begun.parts[0] if call.begun.parts else CallPart()
                 ends[key][rank].append(self._end(call, ANY, part))
         for (name, members), of_group in ends.items():
             for n in range(max(map(len, of_group.values()))):
@@ -244,7 +248,7 @@ def _that_count(of_rank: RankCalls) -> list[Call]:
     return [call for call in kept if not call.error.startswith(REFUSED)]
 
 
-def _loans(of_rank: RankCalls) -> Iterator[Loan]:
+def _loans(of_rank: RankCalls) -> Iterator[BufferLoan]:
     waits: dict[tuple[int, int], Call] = {}
     for call in of_rank.calls:
         if call.name in WAITS and call.begun.of >= 0:
@@ -256,7 +260,7 @@ def _loans(of_rank: RankCalls) -> Iterator[Loan]:
                 [ANY] if (number, ANY) in waits or len(call.begun.parts) < 2 else range(len(call.begun.parts))
             )
             for part in parts:
-                yield Loan(call, part, waits.get((number, part)), _given_up_ns(of_rank, call, part))
+                yield BufferLoan(call, part, waits.get((number, part)), _given_up_ns(of_rank, call, part))
 
 
 def _given_up_ns(of_rank: RankCalls, call: Call, part: int) -> int | None:
@@ -285,7 +289,7 @@ def _of_meeting(meeting: Meeting) -> Iterator[Stall]:
             yield stall
 
 
-def _stall(end: End, awaited: Call) -> Stall | None:
+def _stall(end: Endpoint, awaited: Call) -> Stall | None:
     """Return how long one stood there before the other call began; nothing if it went on without it."""
     stood = end.blocking
     if stood is None or stood.end_ns is None or not stood.start_ns < awaited.start_ns <= stood.end_ns:

@@ -16,7 +16,7 @@ STEPS = (CHECK, RENDEZVOUS, START, IMPORT, JOIN, LOAD, CHUNKS, LEAVE, READ)
 
 
 @dataclass(frozen=True)
-class Step:
+class StartupStep:
     """A step of one process.
 
     Attributes:
@@ -37,7 +37,7 @@ class Step:
         return self.end_ms - self.start_ms
 
 
-def startup(run: Run) -> list[Step]:
+def startup(run: Run) -> list[StartupStep]:
     """Return the steps of a run of one host: the launcher's first, then torchrun's, then rank by rank.
 
     What torchrun needs is seen from outside: from its start until the first rank has begun, and from the last
@@ -59,8 +59,8 @@ def startup(run: Run) -> list[Step]:
     first_ns = min((entry.start_ns for entry in entries if isinstance(entry, Span)), default=torchrun.end_ns)
     last_ns = max((entry.end_ns for entry in entries), default=torchrun.end_ns)
 
-    def step(row: str, name: str, start_ns: int, end_ns: int) -> Step:
-        return Step(row, name, (start_ns - zero_ns) / 1e6, (end_ns - zero_ns) / 1e6)
+    def step(row: str, name: str, start_ns: int, end_ns: int) -> StartupStep:
+        return StartupStep(row, name, (start_ns - zero_ns) / 1e6, (end_ns - zero_ns) / 1e6)
 
     spans = [by_launcher[name] for name in (CHECK, READ) if name in by_launcher]
     steps = [step(LAUNCHER, span.name, span.start_ns, span.end_ns) for span in spans]

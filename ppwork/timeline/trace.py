@@ -52,7 +52,7 @@ class Slice(_Event, frozen=True, kw_only=True, tag="X"):
     args: dict[str, Any] = {}
 
 
-class Mark(_Event, frozen=True, kw_only=True, tag="i"):
+class InstantEvent(_Event, frozen=True, kw_only=True, tag="i"):
     """An instant."""
 
     cat: str
@@ -81,7 +81,7 @@ class FlowEnd(_Flow, frozen=True, kw_only=True, tag="f"):
     bp: Literal["e"]
 
 
-Event = Metadata | Slice | Mark | FlowBegin | FlowStep | FlowEnd
+Event = Metadata | Slice | InstantEvent | FlowBegin | FlowStep | FlowEnd
 
 
 def chrome_trace(entries_by_rank: EntriesByRank, plan: Plan) -> bytes:
@@ -148,7 +148,7 @@ def _event(entry: Entry, pid: int, tid: int, zero: int) -> Event:
     ts = (_start(entry) - zero) / 1e3
     if isinstance(entry, Instant):
         args |= entry.figures
-        return Mark(name=entry.name, pid=pid, tid=tid, cat="instant", ts=ts, s="t", args=args)
+        return InstantEvent(name=entry.name, pid=pid, tid=tid, cat="instant", ts=ts, s="t", args=args)
     on_stream = entry.lane.startswith(STREAM)
     waits, moves = ("waits",) if on_stream else WAITS, (*TRANSFERS, *WAITS) if on_stream else TRANSFERS
     kinds = {"work": WORK, "transfer": moves, "wait": waits}

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ppwork.records.calls import ANY, LOCAL, RECV, SEND, Group, Part
+from ppwork.records.calls import ANY, LOCAL, RECV, SEND, CallPart, Group
 
 ENDS = {"send": SEND, "isend": SEND, "send_object_list": SEND, "recv": RECV, "irecv": RECV,
         "recv_object_list": RECV}  # fmt: skip
@@ -24,7 +24,7 @@ TENSORS = ("tensor", "input_tensor", "input", "self", "output", "tensors", "inpu
 OPERANDS = ("tensor", "input", "inputs", "input_tensor", "input_tensors", "input_list", "tensors")
 """The same of operators."""
 
-NOTHING = Part()
+NOTHING = CallPart()
 
 Place = tuple[int, str, Any]
 """Position, name and default of a parameter."""
@@ -65,7 +65,7 @@ def given(place: Place | None, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     return args[number] if number < len(args) else kwargs.get(name, default)
 
 
-About = tuple[str, tuple[Part, ...], str, Any]
+About = tuple[str, tuple[CallPart, ...], str, Any]
 """What a call is about: the name of its group, its messages or this rank's share, the reduction or another
 word, and a tensor of it; what there is not, or is not known, is nothing. A bare tuple: it is made each time.
 """
@@ -141,7 +141,7 @@ class Arguments:
         part = self._part(kind, tensor, peer, named.get("tag", 0))
         return group.name if group else "", (part,) if part != NOTHING else (), text, tensor
 
-    def _part(self, kind: str, tensor: Any, peer: int, tag: int) -> Part:  # noqa: ANN401  whatever was given
+    def _part(self, kind: str, tensor: Any, peer: int, tag: int) -> CallPart:  # noqa: ANN401  whatever was given
         tensors, size = 1, 0
         if isinstance(tensor, list | tuple) and len(tensor) == 1:
             (tensor,) = tensor
@@ -150,9 +150,9 @@ class Arguments:
             tensor = tensor[0] if tensor else None
         dtype = getattr(tensor, "dtype", None)
         if dtype is None:
-            return Part(kind, peer, tag)
+            return CallPart(kind, peer, tag)
         at = _address(tensor) if tensors == 1 else 0
-        return Part(
+        return CallPart(
             kind, peer, tag, self._text_of(dtype), tuple(tensor.shape), tensors, size or tensor.nbytes, at
         )
 

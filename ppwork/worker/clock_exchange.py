@@ -11,7 +11,7 @@ from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.clocks import CLOCK, SAME, Clock, Offset, Round, best, ranks_elsewhere, whose_clock
 from ppwork.records.spans import Recorder
 from ppwork.runtime.groups import Groups
-from ppwork.runtime.seat import gather
+from ppwork.runtime.membership import gather
 
 ROUNDS = 16
 """The first pays for the connection; of the others some meet no delay."""

@@ -61,7 +61,7 @@ class Allowed(NamedTuple):
     @property
     def is_jobs(self) -> bool:
         """Whether the default group is the job's own, and who is in it the job's business."""
-        return self.groups.seat is not None and self.groups.seat.in_group
+        return self.groups.membership is not None and self.groups.membership.in_group
 
 
 class TPGroup:

@@ -28,7 +28,7 @@ from ppwork.protocol.parity import decode_facts, differing_keys, encode_facts, s
 from ppwork.records.spans import RESULTS_DIFFER, Recorder
 from ppwork.runtime.groups import Groups
 from ppwork.runtime.lent import PLAIN
-from ppwork.runtime.seat import gather
+from ppwork.runtime.membership import gather
 from ppwork.runtime.tensors import checksum_of, digest_of, dtype_name, sample_of, specs_of
 from ppwork.stage import Result
 from ppwork.worker.collectives import exchange

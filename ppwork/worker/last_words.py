@@ -22,7 +22,7 @@ from ppwork.records.last_stacks import crashes
 from ppwork.records.pulse import read_pulse
 from ppwork.records.run import log_file
 from ppwork.records.spans import Recorder
-from ppwork.worker.farewell import STAY_S, Farewell, stay
+from ppwork.worker.exit_barrier import STAY_S, ExitBarrier, stay
 
 PATIENCE_S = 5.0
 """Seconds that one thread waits for another that is writing the record: writing takes milliseconds."""
@@ -40,7 +40,7 @@ class FailureWriter:
         run_dir: Folder that it writes to.
         exit_code: Code that this rank must leave with, by what it wrote; 0 while it has written nothing.
         record: The record that it wrote, or ``None``.
-        farewell: Peers for whom it stays before it leaves; set by the one that knows what they can hear.
+        exit_barrier: Peers for whom it stays before it leaves; set by the one that knows what they can hear.
         also: Called once the record is written, on the same thread: what else this rank can leave behind.
     """
 
@@ -48,7 +48,7 @@ class FailureWriter:
         self.run_dir, self._rank, self._recorder = run_dir, rank, recorder
         self._lock = threading.Lock()
         self.record: FailureRecord | None = None
-        self.farewell = Farewell()
+        self.exit_barrier = ExitBarrier()
         self.exit_code = 0
         self.also: Callable[[], object] = lambda: None
 
@@ -137,7 +137,7 @@ class FailureWriter:
         if self.record is None:
             return
         until_s = self.record.at_ns / 1e9 + STAY_S
-        silent = stay(self.farewell, partial(read_pulse, self.run_dir), until_s)
+        silent = stay(self.exit_barrier, partial(read_pulse, self.run_dir), until_s)
         if silent:
             log.info("left while %s had not spoken", named_ranks(silent))
 

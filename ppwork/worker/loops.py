@@ -121,7 +121,7 @@ def follower_loop(plane: FollowerPlane, plan: Plan, generator: Generator, tally:
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedChunk:
     """A chunk that waits to leave."""
 
     index: int
@@ -140,7 +140,7 @@ class Stage0Steps:
         """Emitted tensors, if the plan says ``verify`` or ``keep_outputs``; else nothing is kept."""
         self._keeps = plan.verify or plan.keep_outputs
         self._stage0 = stage0
-        self._encoded: deque[Encoded] = deque()
+        self._encoded: deque[EncodedChunk] = deque()
         self._metadata: dict[int, Mapping[str, Any]] = {}
         self._source_ns: defaultdict[int, int] = defaultdict(int)
         """How long the source of each chunk that is not emitted yet said that it had none."""
@@ -196,7 +196,7 @@ class Stage0Steps:
                 self.plane.recorder.instant(NO_CHUNK, ids=which)
                 log.warning(EMPTY)
             return False
-        self._encoded.append(Encoded(index, chunk, recompute, start_ns, time.monotonic_ns()))
+        self._encoded.append(EncodedChunk(index, chunk, recompute, start_ns, time.monotonic_ns()))
         self._next += 1
         return True
 

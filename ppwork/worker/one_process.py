@@ -25,7 +25,7 @@ from ppwork.records.run import log_file
 from ppwork.records.threads import written_down
 from ppwork.runtime.groups import Groups, pick_device
 from ppwork.worker.copies import CopyGroup
-from ppwork.worker.farewell import STAY_S
+from ppwork.worker.exit_barrier import STAY_S
 from ppwork.worker.main import leave, log_to, run_rank
 
 

@@ -14,7 +14,7 @@ from ppwork.protocol.topology import Role
 from ppwork.records.spans import JOIN, LOAD, Recorder
 from ppwork.runtime import Groups, MeshPlane, Stage0Plane
 from ppwork.runtime.groups import join
-from ppwork.runtime.seat import Seat
+from ppwork.runtime.membership import Membership
 from ppwork.stage import NoTensorParallel, StageContext, StageKind, load_stage
 from ppwork.version import __version__
 from ppwork.worker import progress
@@ -24,9 +24,9 @@ from ppwork.worker.digests import compare_loaded
 from ppwork.worker.injectors.choose import injector_of
 from ppwork.worker.last_words import FailureWriter
 from ppwork.worker.loops import settle_numbers
-from ppwork.worker.own_job import recorded, run_mesh, run_stage0
 from ppwork.worker.stage_code import CONSTRUCTOR, StageCode
 from ppwork.worker.tally import Tally, counted
+from ppwork.worker.user_job import recorded, run_mesh, run_stage0
 from ppwork.worker.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 def bring_up(plan: Plan, rank: int) -> Groups:  # noqa: ARG001  of those that bring up ranks in threads
     """Join the groups as torchrun's environment says; see ``groups.join``."""
-    return join(plan, Seat.here(), keep_failed=True)
+    return join(plan, Membership.here(), keep_failed=True)
 
 
 def play(

@@ -28,7 +28,7 @@ import torch.distributed as dist
 
 from ppwork.errors import LocalProtocolError
 from ppwork.protocol.envelope import Ids
-from ppwork.records.difference import Difference, chunk_until, difference_of
+from ppwork.records.difference import RankDifference, chunk_until, difference_of
 from ppwork.records.ledger import (
     CALL,
     DIGEST,
@@ -184,7 +184,7 @@ class SharedCalls:
                 ledger.close()
 
 
-def error_of(difference: Difference, where: Mapping[str, Any]) -> LocalProtocolError:
+def error_of(difference: RankDifference, where: Mapping[str, Any]) -> LocalProtocolError:
     """Return the error of a rank that has seen a difference: it is about all that differ."""
     error = LocalProtocolError(difference.what, where=where, check_first=difference.check_first)
     error.between = difference.ranks

@@ -32,14 +32,14 @@ from ppwork.records.calls import (
     WAIT,
     WAIT_TENSOR,
     Begun,
+    CallEnded,
+    CallPart,
     CallWriter,
     Dropped,
-    Ended,
     Group,
     Head,
-    Left,
     OnDevice,
-    Part,
+    ProgramEnded,
 )
 from ppwork.records.clocks import Clock
 from ppwork.records.failure import is_users
@@ -115,7 +115,7 @@ class CallRecorder:
         self._devices: DeviceCalls | None = None
         self._main = threading.main_thread().ident
         self._asks_ops, self._ops = ops, ops
-        self._left = Left(0)
+        self._left = ProgramEnded(0)
         self._is_open = False
         if rank is not None:
             self._open(folder, rank, world_size)
@@ -125,7 +125,7 @@ class CallRecorder:
     def _open(self, folder: Path, rank: int, world_size: int) -> None:
         self._writer = CallWriter(folder, rank)
         self._writer.introduce(Head(rank, world_size, Clock.of_this_host().name, time.monotonic_ns()))
-        self._numbers, self._left, self._is_open = itertools.count(), Left(0), True
+        self._numbers, self._left, self._is_open = itertools.count(), ProgramEnded(0), True
 
     def _forked(self) -> None:
         """Be no longer this rank, but perhaps one of those that it starts."""
@@ -145,7 +145,7 @@ class CallRecorder:
             if 0 <= rank < size:
                 self._open(free_folder(self._folder, rank), rank, size)
 
-    def _write(self, line: Begun | Ended | Dropped | OnDevice | Left) -> None:
+    def _write(self, line: Begun | CallEnded | Dropped | OnDevice | ProgramEnded) -> None:
         if self._writer is not None:
             self._writer.write(line)
 
@@ -155,7 +155,7 @@ class CallRecorder:
 
     def failed(self, error: BaseException) -> None:
         """Note the exception that the program ends with."""
-        self._left = Left(0, _text(error), self._site_of(error.__traceback__))
+        self._left = ProgramEnded(0, _text(error), self._site_of(error.__traceback__))
 
     def _leave(self) -> None:
         if not self._is_open:
@@ -166,7 +166,7 @@ class CallRecorder:
             self._devices.leave()
         others = {name for module, name, ours in self._put if getattr(module, name, ours) is not ours}
         left = self._left
-        self._write(Left(time.monotonic_ns(), left.error, left.site, tuple(sorted(others))))
+        self._write(ProgramEnded(time.monotonic_ns(), left.error, left.site, tuple(sorted(others))))
 
     def install(self) -> None:
         """Replace the functions: now, or once the program has imported them."""
@@ -183,14 +183,14 @@ class CallRecorder:
 
         def leave(status: int) -> None:
             if status and not self._left.error:
-                self._left = Left(0, f"os._exit({status})")
+                self._left = ProgramEnded(0, f"os._exit({status})")
             self._leave()
             exit_now(status)
 
         def run(process: BaseProcess, *args: Any, **kwargs: Any) -> int:  # noqa: ANN401
             code: int = bootstrap(process, *args, **kwargs)
             if code and not self._left.error:
-                self._left = Left(0, f"exit code {code}")
+                self._left = ProgramEnded(0, f"exit code {code}")
             return code
 
         threading.Thread.start = functools.wraps(begin)(start)  # type: ignore[assignment,method-assign]
@@ -274,7 +274,7 @@ class CallRecorder:
                 try:
                     result = function(*args, **kwargs)
                 except BaseException as error:
-                    self._write(Ended(number, time.monotonic_ns(), _text(error)))
+                    self._write(CallEnded(number, time.monotonic_ns(), _text(error)))
                     if devices is not None:
                         devices.dropped(number)
                     _without_this_frame(error)
@@ -337,10 +337,10 @@ class CallRecorder:
         try:
             result = wait()
         except BaseException as error:
-            self._write(Ended(number, time.monotonic_ns(), _text(error)))
+            self._write(CallEnded(number, time.monotonic_ns(), _text(error)))
             _without_this_frame(error, 2)
             raise
-        self._write(Ended(number, time.monotonic_ns()))
+        self._write(CallEnded(number, time.monotonic_ns()))
         if self._devices is not None:
             self._devices.waited(of, part)
         return result
@@ -378,10 +378,16 @@ class CallRecorder:
             error = _text(raised)
             raise
         finally:
-            self._write(Ended(number, time.monotonic_ns(), error))
+            self._write(CallEnded(number, time.monotonic_ns(), error))
 
     def _begin(
-        self, name: str, group: str, parts: tuple[Part, ...] = (), op: str = "", of: int = -1, part: int = ANY
+        self,
+        name: str,
+        group: str,
+        parts: tuple[CallPart, ...] = (),
+        op: str = "",
+        of: int = -1,
+        part: int = ANY,
     ) -> int:
         if self._dropped:
             self._write_dropped()
@@ -409,7 +415,7 @@ class CallRecorder:
         if later and (at := _memory_of(result)):
             self._results[at] = number
         peer = result if name == "recv" and isinstance(result, int) else ANY
-        self._write(Ended(number, at_ns, "", bool(handles) or later, peer))
+        self._write(CallEnded(number, at_ns, "", bool(handles) or later, peer))
         if self._devices is not None:
             self._devices.end(number, len(handles) or later)
         if name in (START, "destroy_process_group"):

@@ -40,7 +40,15 @@ import msgspec
 
 from ppwork import process
 from ppwork.launcher.shown_command import show_as
-from ppwork.launcher.warm import ANSWER_S, LARGEST, Began, Ended, Start, inherited, read_at_import
+from ppwork.launcher.warm import (
+    ANSWER_S,
+    LARGEST,
+    Began,
+    ProcessEnded,
+    StartProcess,
+    inherited,
+    read_at_import,
+)
 from ppwork.process import SAFE_PATH_VARIABLE, became, die_with_parent
 
 RANK_TO_BE = "(a rank to be)"
@@ -123,7 +131,7 @@ class _Server:
         self._children: dict[socket.socket, tuple[int, int]] = {}
         """By the channel of who asked: pid and pid descriptor."""
 
-    def serve(self) -> Start | None:
+    def serve(self) -> StartProcess | None:
         """Return ``None`` when the owner has gone; in a forked child: what it is to become."""
         while True:
             # One at a time: an event may close what the next one is about.
@@ -139,7 +147,7 @@ class _Server:
         channel, _ = self._listener.accept()
         self._events.register(channel, selectors.EVENT_READ, self._hear)
 
-    def _hear(self, channel: socket.socket) -> Start | None:
+    def _hear(self, channel: socket.socket) -> StartProcess | None:
         """Fork what is asked for; a channel's end is its process's, too. In the child: return its program."""
         message, streams = b"", list[int]()
         with contextlib.suppress(OSError):
@@ -152,9 +160,9 @@ class _Server:
                 channel.close()
             return None
         try:
-            start = msgspec.json.decode(message, type=Start)
+            start = msgspec.json.decode(message, type=StartProcess)
             if refused := self._refusal(start):
-                self._send(channel, Ended(refused=refused))
+                self._send(channel, ProcessEnded(refused=refused))
                 return None
             pid = os.fork()
             if pid == 0:
@@ -163,13 +171,13 @@ class _Server:
             self._children[channel] = pid, descriptor
             self._events.register(descriptor, selectors.EVENT_READ, lambda _: self._reap(channel))
         except (OSError, msgspec.MsgspecError) as error:
-            self._send(channel, Ended(refused=f"the warm launcher could not fork: {error}"))
+            self._send(channel, ProcessEnded(refused=f"the warm launcher could not fork: {error}"))
         finally:
             for stream in streams:
                 os.close(stream)
         return None
 
-    def _refusal(self, start: Start) -> str:
+    def _refusal(self, start: StartProcess) -> str:
         if _form(start.command) is None:
             return f"`{' '.join(start.command[:3])} ...` is not this Python with -m, -c or a script"
         wanted = {**start.inherited, **read_at_import(start.environment)}
@@ -181,17 +189,17 @@ class _Server:
         self._events.unregister(descriptor)
         os.close(descriptor)
         _, status = os.waitpid(pid, 0)
-        self._send(channel, Ended(os.waitstatus_to_exitcode(status)))
+        self._send(channel, ProcessEnded(os.waitstatus_to_exitcode(status)))
         with contextlib.suppress(KeyError):  # who asked has gone
             self._events.unregister(channel)
         channel.close()
 
     @staticmethod
-    def _send(channel: socket.socket, answer: Began | Ended) -> None:
+    def _send(channel: socket.socket, answer: Began | ProcessEnded) -> None:
         with contextlib.suppress(OSError):  # who asked has gone, and is heard of as an end of its channel
             channel.send(msgspec.json.encode(answer))
 
-    def _in_child(self, channel: socket.socket, streams: list[int], start: Start) -> Start:
+    def _in_child(self, channel: socket.socket, streams: list[int], start: StartProcess) -> StartProcess:
         """Take over streams, folder, environment and command line; tell who asked that it is there."""
         server = os.getppid()
         for key in list(self._events.get_map().values()):
@@ -208,12 +216,12 @@ class _Server:
                 socket.send_fds(channel, [msgspec.json.encode(Began(os.getpid()))], [own])
                 os.close(own)
         except BaseException as error:  # noqa: BLE001
-            self._send(channel, Ended(refused=f"the forked process could not begin: {error!r}"))
+            self._send(channel, ProcessEnded(refused=f"the forked process could not begin: {error!r}"))
             os._exit(1)
         return start
 
 
-def _settle(start: Start) -> None:
+def _settle(start: StartProcess) -> None:
     """Give this process what ``exec`` would: signals, folder, environment, command line, a random state."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(start.folder)
@@ -252,7 +260,7 @@ class _Seat:
             OSError: It is not there, or did not answer.
         """
         self.args = args
-        start = Start(list(args), dict(environment), str(Path.cwd()), {})
+        start = StartProcess(list(args), dict(environment), str(Path.cwd()), {})
         self._channel.settimeout(ANSWER_S)
         socket.send_fds(self._channel, [msgspec.json.encode(start)], streams)
         if not self._channel.recv(LARGEST):
@@ -291,7 +299,7 @@ class _Seat:
         return code
 
 
-def _seated(torchrun: Start) -> Start:
+def _seated(torchrun: StartProcess) -> StartProcess:
     """Fork torchrun's ranks to be; return what this process is to become: torchrun, or in a seat a rank."""
     agent = os.getpid()
     seats: dict[int, _Seat] = {}
@@ -313,7 +321,7 @@ def _seated(torchrun: Start) -> Start:
     return torchrun
 
 
-def _wait_to_begin(channel: socket.socket, agent: int, number: int, torchrun: Start) -> Start:
+def _wait_to_begin(channel: socket.socket, agent: int, number: int, torchrun: StartProcess) -> StartProcess:
     os.setsid()  # as torchrun's agent does for each rank: Ctrl-C is torchrun's, who ends them
     die_with_parent(agent)
     # On one host a rank's number is its place, so it is known by it from the first moment.
@@ -325,7 +333,7 @@ def _wait_to_begin(channel: socket.socket, agent: int, number: int, torchrun: St
         for target, stream in zip((1, 2), streams, strict=True):
             os.dup2(stream, target)
             os.close(stream)
-        start = msgspec.json.decode(message, type=Start)
+        start = msgspec.json.decode(message, type=StartProcess)
         _settle(start)
         channel.send(b"begun")
     return start
@@ -371,7 +379,7 @@ def _form(command: list[str]) -> tuple[str, str, list[str]] | None:
     return None
 
 
-def _run(start: Start) -> int:
+def _run(start: StartProcess) -> int:
     """Run the program as Python would; return the exit code that Python would make of its end."""
     form = _form(start.command)
     assert form is not None  # noqa: S101  the server has refused any other

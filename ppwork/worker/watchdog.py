@@ -35,7 +35,7 @@ from ppwork.records.failure import OWN, is_users
 from ppwork.records.pulse import Pulse, PulseState, nothing_to_encode, read_pulse
 from ppwork.records.spans import Recorder
 from ppwork.worker import progress
-from ppwork.worker.farewell import Farewell
+from ppwork.worker.exit_barrier import ExitBarrier
 from ppwork.worker.last_words import FailureWriter
 from ppwork.worker.peer_watch import PeerWatch
 from ppwork.worker.progress import PAUSED_S, Progress, Sample
@@ -224,7 +224,7 @@ class Watchdog:
         self._pulse.leave(self._words.exit_code)
         if frame is not None and self._hangs_up:
             # The main thread comes to no call that tells them; and torchrun ends those that have not heard.
-            self._words.farewell = Farewell(deaf=self._others)
+            self._words.exit_barrier = ExitBarrier(deaf=self._others)
             self._words.stay_for_peers()
         self._leave(self._words.exit_code)
 

@@ -16,7 +16,7 @@ import torch
 from ppwork.stage import Emission, StageContext, Tensors
 from ppwork.workloads.clip import Frame, VideoWriter, probe, read_frames
 from ppwork.workloads.dit import KVCache
-from ppwork.workloads.picture import Comparison, psnr_db
+from ppwork.workloads.picture import FrameComparison, psnr_db
 from ppwork.workloads.spec import check_plan, default_clip
 from ppwork.workloads.weights import load_autoencoder, load_dit
 
@@ -59,7 +59,7 @@ class VideoSource:
         self._emitted = 0
         self._writer: VideoWriter | None = None
         total = info.frames if plan.chunks is None else plan.chunks * plan.frames_per_chunk
-        self._picture = Comparison(total)
+        self._picture = FrameComparison(total)
         with torch.inference_mode():  # the first call of a convolution prepares it
             blank = torch.zeros(plan.frames_per_chunk, 3, plan.height, plan.width)
             self._codec(blank.to(self._device))

@@ -23,7 +23,7 @@ def psnr_db(mse: float) -> float:
     return float(-10.0 * np.log10(max(mse, TINY_MSE)))
 
 
-class Comparison:
+class FrameComparison:
     """Keeps the three frames that the picture shows, as they come by.
 
     Args:

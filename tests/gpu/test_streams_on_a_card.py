@@ -19,7 +19,7 @@ import ppwork as pp
 from ppwork.protocol.envelope import TensorSpec
 from ppwork.records.spans import Span
 from ppwork.runtime import cuda_spans
-from ppwork.runtime.cuda_links import CudaLink, Edge
+from ppwork.runtime.cuda_links import CudaLink, StreamWait
 from ppwork.runtime.cuda_spans import CudaSpans
 from ppwork.runtime.tensors import as_bytes
 
@@ -66,7 +66,7 @@ class Rounds:
 
     device: torch.device
     delay: object
-    without: frozenset[Edge] = frozenset()
+    without: frozenset[StreamWait] = frozenset()
     compute_ms: float = 0.0
     link_ms: float = 0.0
     mesh_ms: float = 0.0
@@ -134,20 +134,20 @@ class Rounds:
 
 
 CANARIES = {
-    Edge.SEND: ("send", {"compute_ms": DELAY_MS}),
-    Edge.REFILL: ("send", {"link_ms": DELAY_MS}),
-    Edge.TAKE: ("receive", {"link_ms": DELAY_MS}),
-    Edge.REUSE: ("receive", {"compute_ms": DELAY_MS}),
-    Edge.RELAY: ("relay", {"link_ms": DELAY_MS}),
+    StreamWait.SEND: ("send", {"compute_ms": DELAY_MS}),
+    StreamWait.REFILL: ("send", {"link_ms": DELAY_MS}),
+    StreamWait.TAKE: ("receive", {"link_ms": DELAY_MS}),
+    StreamWait.REUSE: ("receive", {"compute_ms": DELAY_MS}),
+    StreamWait.RELAY: ("relay", {"link_ms": DELAY_MS}),
 }
 """For each edge the way, and whom to delay so that it is missed."""
 
 
 def test_every_edge_has_its_canary():
-    assert set(CANARIES) == set(Edge)
+    assert set(CANARIES) == set(StreamWait)
 
 
-@pytest.mark.parametrize("edge", list(Edge))
+@pytest.mark.parametrize("edge", list(StreamWait))
 def test_data_is_wrong_without_the_edge_and_right_with_it(device, delay, edge):
     way, delays = CANARIES[edge]
     assert not getattr(Rounds(device, delay, frozenset({edge}), **delays), way)()
@@ -157,7 +157,7 @@ def test_data_is_wrong_without_the_edge_and_right_with_it(device, delay, edge):
 def test_a_slot_is_not_received_into_while_it_is_still_being_passed_on(device, delay):
     """No edge leads from the mesh's stream to the down link's: ``take`` waits for both and gives it back."""
     slow_mesh = {"mesh_ms": DELAY_MS}
-    assert not Rounds(device, delay, frozenset({Edge.TAKE}), **slow_mesh).take_and_pass_on(mesh=True)[1]
+    assert not Rounds(device, delay, frozenset({StreamWait.TAKE}), **slow_mesh).take_and_pass_on(mesh=True)[1]
     assert Rounds(device, delay, **slow_mesh).take_and_pass_on(mesh=True) == (True, True)
 
 
@@ -166,7 +166,7 @@ GROWING = [NUMEL * (1 + k) for k in range(6)]
 
 def test_a_buffer_that_was_outgrown_is_not_given_away_while_it_is_sent(device, delay):
     growing = {"link_ms": DELAY_MS, "numels": GROWING, "slots": 1}
-    assert not Rounds(device, delay, frozenset({Edge.REFILL}), **growing).send()
+    assert not Rounds(device, delay, frozenset({StreamWait.REFILL}), **growing).send()
     assert Rounds(device, delay, **growing).send()
 
 

@@ -16,7 +16,7 @@ from over_hosts import OnceRunning
 import ppwork as pp
 from ppwork.faults.hosts import NETWORK, hosts_on_a_switch, places_on
 from ppwork.launcher import launch as launching
-from ppwork.launcher.nodes import muster
+from ppwork.launcher.nodes import host_session
 from ppwork.timeline.chunks import aligned, emissions, spans_by_chunk
 
 pytestmark = [pytest.mark.multiproc, pytest.mark.cold, pytest.mark.timeout(300), needs_hosts]
@@ -85,7 +85,9 @@ def test_the_clip_over_three_hosts_is_that_of_one_process_and_a_stranger_learns_
 ):
     made, seen = [], {}
     monkeypatch.setattr(
-        launching, "Muster", lambda *arguments: made.append(muster.Muster(*arguments)) or made[0]
+        launching,
+        "HostSession",
+        lambda *arguments: made.append(host_session.HostSession(*arguments)) or made[0],
     )
     with hosts_on_a_switch(NAMES) as hosts:
         *members, stranger = hosts

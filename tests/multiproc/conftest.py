@@ -18,9 +18,6 @@ from ppwork.launcher.torchrun import child_environment
 from ppwork.launcher.warm import Started, WarmLauncher
 from ppwork.process import WARM_VARIABLE
 
-# A shell starts background jobs with SIGINT ignored, and children inherit that: Ctrl-C would reach nobody.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-
 
 @pytest.fixture(autouse=True)
 def in_toy_folder(monkeypatch):

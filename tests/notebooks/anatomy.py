@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from ppwork.lab.question import Asked
+    from ppwork.lab.question import QuestionFile
 
 FOLDER = ROOT / "notebooks"
 SOLUTIONS = FOLDER / "solutions"
@@ -60,7 +60,7 @@ class Page:
     file: str
     solutions: Any = None
     folder: Path = FOLDER
-    questions: Mapping[str, Asked] = field(default_factory=dict)
+    questions: Mapping[str, QuestionFile] = field(default_factory=dict)
     """By their whole names."""
 
     @property
@@ -238,7 +238,7 @@ def minutes(page):
         yield f"it takes {known['minutes']} minutes, more than {MAX_MINUTES}"
 
 
-def _said(question: Asked) -> str:
+def _said(question: QuestionFile) -> str:
     return " ".join([question.question, *(f"{each.text} {each.reply}" for each in question.options)])
 
 
@@ -348,7 +348,7 @@ def _functions(name, body):
 
 
 def questions(page):
-    """Asked often enough, each from the lesson's file, with a reply for every option."""
+    """QuestionFile often enough, each from the lesson's file, with a reply for every option."""
     names: set[str] = set()
     for number, cell in enumerate(page.code, start=1):
         for name in [] if is_program(cell) else re.findall(r'lesson\.predict\(\s*"([^"]+)"', cell.source):

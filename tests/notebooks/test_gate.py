@@ -21,7 +21,7 @@ from anatomy import read as page_of
 from wording import wording_problems
 
 from ppwork.lab.course.refresh import dump, normalised
-from ppwork.lab.question import Asked, Option
+from ppwork.lab.question import Option, QuestionFile
 
 LESSONS = sorted(FOLDER.glob("[0-9][0-9]-*.ipynb"))
 APPENDICES = sorted(FOLDER.glob("appendix-*.ipynb"))
@@ -295,7 +295,7 @@ def test_gate_rejects_a_lesson_without_its_anatomy(page, spoil, said):
 def test_gate_rejects_a_question_that_does_not_reply(page, reply, said):
     asked = page.questions["02.first"]
     options = (asked.options[0], Option("0", 0, reply))
-    page.questions["02.first"] = Asked(asked.question, options)
+    page.questions["02.first"] = QuestionFile(asked.question, options)
     found = anatomy_problems(page)
     assert any(said in problem for problem in found), found
 

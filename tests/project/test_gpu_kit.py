@@ -19,7 +19,7 @@ from waiting import wait_for
 
 from ppwork.claims.claim import Verdict
 from ppwork.cli.claims import _tell as tell_claim
-from ppwork.faults.report import FaultReport, Left
+from ppwork.faults.report import FaultReport, LeftoverProcess
 from ppwork.launcher.agent import is_alive
 from ppwork.plan import Plan
 from ppwork.records.files import write_whole
@@ -160,7 +160,7 @@ class TestReaders:
         one = FaultReport(fault="F13", case="idle", injected="killed", verdict="caught", **named)
         text = "caught: named rank 2 (RankDied), ranks gone after 0.50 s, 0 left"
         assert read.caught(as_json(tmp_path, [one])).text == text
-        left = (Left(pid=7, started=0.0, command="rank"),)
+        left = (LeftoverProcess(pid=7, started=0.0, command="rank"),)
         other = FaultReport(fault="F14", case="loop", injected="loops", verdict="not caught", left=left)
         other = msgspec.structs.replace(other, reasons=("nobody was named",))
         text = "not caught: named nobody, 1 left; nobody was named"

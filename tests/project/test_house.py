@@ -81,7 +81,7 @@ def test_rank_of_a_prototype_loads_nothing_that_starts_ranks_draws_or_teaches(gr
     lines = sum(map(lines_of, modules))
     assert len(modules) <= RANK_FILES, sorted(modules)
     assert lines <= RANK_LINES, lines
-    assert {"ppwork.worker.own_job", "ppwork.worker.loops", "ppwork.records.folder"} <= modules
+    assert {"ppwork.worker.user_job", "ppwork.worker.loops", "ppwork.records.folder"} <= modules
     assert library_of(graph) <= modules
 
 

@@ -10,8 +10,8 @@ BEFORE = {
     "protocol/bounds.py": {"bring_up_timeout_s"},
     "protocol/plan.py": {"_refuse_unknown", "backend_with", "refuse"},
     "runtime/groups.py": {"_agree", "given_secret"},
-    "runtime/seat.py": {"here", "begin", "_of_torchrun", "open_store", "_torchruns_store"},
-    "worker/own_job.py": {"join", "_begin_records", "_make_folder_of_host"},
+    "runtime/membership.py": {"here", "begin", "_of_torchrun", "open_store", "_torchruns_store"},
+    "worker/user_job.py": {"join", "_begin_records", "_make_folder_of_host"},
     "workloads/clip.py": {"probe", "_check_file"},
     "workloads/spec.py": {"check_plan"},
     "launcher/checks.py": {
@@ -19,7 +19,7 @@ BEFORE = {
     },
     "launcher/script.py": {"launch_script", "check_program", "_check_hosts"},
     "launcher/job.py": {"load", "submit", "find", "stop"},
-    "launcher/nodes/muster.py": {"greet"},
+    "launcher/nodes/host_session.py": {"greet"},
     "launcher/nodes/places.py": {"__post_init__", "placed", "places_of"},
 }  # fmt: skip
 """Functions that look at what the user gave before the first rank starts, or before a rank has joined."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ppwork.claims.claim import Ended, RankSeen
+from ppwork.claims.claim import RankEnd, RankSeen
 
 
-def seen(ended=Ended.RETURNED, **fields) -> RankSeen:
+def seen(ended=RankEnd.RETURNED, **fields) -> RankSeen:
     return RankSeen(ended=ended, **fields)
 
 
@@ -15,4 +15,4 @@ def noted(*notes) -> list[RankSeen]:
 
 
 def raised(error, line="", **notes) -> RankSeen:
-    return seen(Ended.RAISED, error_type="RuntimeError", error=error, line=line, notes=notes)
+    return seen(RankEnd.RAISED, error_type="RuntimeError", error=error, line=line, notes=notes)

@@ -22,8 +22,8 @@ from ppwork.plan import Plan
 from ppwork.protocol.envelope import ChunkPlan, Ids, PPAction, PPEnvelope
 from ppwork.records.spans import Recorder
 from ppwork.runtime import groups as live
+from ppwork.runtime.membership import Membership
 from ppwork.runtime.plane import Timed
-from ppwork.runtime.seat import Seat
 from ppwork.worker.collectives import TPGroup
 from ppwork.worker.loops import generate
 from ppwork.worker.tally import Tally, counted
@@ -84,7 +84,7 @@ class Summing:
 
 def main(plan: Plan, out: str) -> None:
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    groups = live.join(plan, Seat(rank, world, tuple(range(world)), rank))
+    groups = live.join(plan, Membership(rank, world, tuple(range(world)), rank))
     if rank > 0:
         reached = []
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 from waiting import wait_for
 
-from ppwork.faults.hosts import ADDRESSES, CABLE, NAMES, Host, hosts_on_a_switch, why_no_hosts
+from ppwork.faults.hosts import ADDRESSES, CABLE, NAMES, MiniatureHost, hosts_on_a_switch, why_no_hosts
 from ppwork.launcher.torchrun import STATIC_PORT, Started, running
 from ppwork.protocol.plan import STORE_VARIABLE
 
@@ -38,7 +38,7 @@ class Job:
         logs: What each torchrun prints.
     """
 
-    hosts: tuple[Host, ...]
+    hosts: tuple[MiniatureHost, ...]
     agents: list[Started]
     local: Path
     folders: list[Path]

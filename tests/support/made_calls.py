@@ -7,14 +7,14 @@ from ppwork.records.calls import (
     SEND,
     WAIT,
     Begun,
+    CallEnded,
+    CallPart,
     CallWriter,
     Dropped,
-    Ended,
     Group,
     Head,
-    Left,
     OnDevice,
-    Part,
+    ProgramEnded,
 )
 
 MS = 1_000_000
@@ -35,7 +35,7 @@ class MadeCalls:
                 writer.introduce(Group(name, tuple(range(size)), backend))
 
     def call(
-        self, rank: int, name: str, start: float, end: float | None, *parts: Part, line: int = 1,
+        self, rank: int, name: str, start: float, end: float | None, *parts: CallPart, line: int = 1,
         error: str = "", lent: bool = False, group: str = "default_pg", came_from: int = -1, **of,
     ) -> int:  # fmt: skip
         """One call; an ``end`` of ``None`` never comes. Returns its number."""
@@ -44,18 +44,18 @@ class MadeCalls:
         begun = Begun(number, round(start * MS), name, f"/mine/prog.py:{line}", group, parts, **of)
         self._writers[rank].write(begun)
         if end is not None:
-            self._writers[rank].write(Ended(number, round(end * MS), error, lent, came_from))
+            self._writers[rank].write(CallEnded(number, round(end * MS), error, lent, came_from))
         return number
 
     def send(
         self, rank: int, peer: int, start: float, end: float | None, name: str = SEND, tag: int = 0, **more
     ):
-        return self.call(rank, name, start, end, Part(SEND, peer, tag, **FLOATS), **more)
+        return self.call(rank, name, start, end, CallPart(SEND, peer, tag, **FLOATS), **more)
 
     def recv(
         self, rank: int, peer: int, start: float, end: float | None, name: str = RECV, tag: int = 0, **more
     ):
-        return self.call(rank, name, start, end, Part(RECV, peer, tag, **FLOATS), **more)
+        return self.call(rank, name, start, end, CallPart(RECV, peer, tag, **FLOATS), **more)
 
     def wait(self, rank: int, of: int, start: float, end: float | None, *, part: int = -1, **more):
         return self.call(rank, WAIT, start, end, of=of, part=part, group="", **more)
@@ -69,4 +69,4 @@ class MadeCalls:
         self._writers[rank].write(OnDevice(number, stream, round(start * MS), round(end * MS)))
 
     def left(self, rank: int, at: float, error: str = "", replaced: tuple[str, ...] = ()) -> None:
-        self._writers[rank].write(Left(round(at * MS), error, replaced=replaced))
+        self._writers[rank].write(ProgramEnded(round(at * MS), error, replaced=replaced))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ppwork.lab.doctor.doctor import Wants
-from ppwork.lab.doctor.machine import PORTS_TRIED, Gpu, Machine, Package, Probed
+from ppwork.lab.doctor.machine import PORTS_TRIED, Gpu, MachineFacts, Package, Probed
 
 WANTS = Wants(claim_gpus=[0, 0, 1], fault_needs={"cpu": 5, "GPU": 1, "two hosts": 2})
 LAB = [
@@ -11,7 +11,7 @@ LAB = [
     Package(name="papermill", floor="2.6", found="2.7.0", extra="lab", pinned="2.7.0"),
 ]
 TORCH = Package(name="torch", floor="2.11", found="2.13.0+cpu", pinned="2.13.0")
-LAPTOP = Machine(
+LAPTOP = MachineFacts(
     system="Linux 6.1 x86_64",
     python="3.12.1",
     cores=4,

@@ -14,7 +14,7 @@ import psutil
 from waiting import wait_for
 
 import ppwork as pp
-from ppwork.faults.hosts import NAMES, Host, hosts_on_a_switch, places_on
+from ppwork.faults.hosts import NAMES, MiniatureHost, hosts_on_a_switch, places_on
 from ppwork.records.pulse import read_pulse
 
 if TYPE_CHECKING:
@@ -90,15 +90,15 @@ class Ended:
 
 def disturbed_launch(
     tmp_path: Path,
-    act: Callable[[tuple[Host, ...], Path], object] | None,
+    act: Callable[[tuple[MiniatureHost, ...], Path], object] | None,
     *,
     name: str,
     ranks: Sequence[int] = (1, 2),
     names: Sequence[str] = NAMES,
     plan: pp.Plan = ENDLESS,
     stays: Sequence[str] = (),
-    before: Callable[[tuple[Host, ...]], object] = lambda hosts: None,
-    after: Callable[[tuple[Host, ...]], object] = lambda hosts: None,
+    before: Callable[[tuple[MiniatureHost, ...]], object] = lambda hosts: None,
+    after: Callable[[tuple[MiniatureHost, ...]], object] = lambda hosts: None,
     **options: Any,
 ) -> Ended:
     """Launch a plan over hosts, disturb it once chunks come, and see that nothing is left on any of them.

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ppwork.faults.hosts import Host
+    from ppwork.faults.hosts import MiniatureHost
 
 TUNSETIFF, IFF_TAP, IFF_NO_PI = 0x400454CA, 2, 0x1000
 CLONE_NEWNET = 0x40000000
@@ -31,7 +31,7 @@ SEED = 7
 
 
 @contextlib.contextmanager
-def relayed(host: Host, *, delay_s: float = 0.0, loss: float = 0.0) -> Iterator[list[int]]:
+def relayed(host: MiniatureHost, *, delay_s: float = 0.0, loss: float = 0.0) -> Iterator[list[int]]:
     """Lead all frames of a host through a relay, both ways; yield how many were passed on and lost so far.
 
     Args:

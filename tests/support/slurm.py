@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from ppwork.faults.hosts import Host
+    from ppwork.faults.hosts import MiniatureHost
 
 PACKAGES = ("slurmctld", "slurmd", "slurm-client")
 _missing = [name for name in ("slurmctld", "slurmd", "srun", "scancel") if shutil.which(name) is None]
@@ -67,7 +67,7 @@ class Slurm:
         environment: Of its commands.
     """
 
-    hosts: tuple[Host, ...]
+    hosts: tuple[MiniatureHost, ...]
     environment: dict[str, str]
 
     def command(self, *words: str, folder: Path | None = None) -> list[str]:

@@ -12,7 +12,7 @@ import nbformat
 from checkout import ROOT
 
 import ppwork as pp
-from ppwork.lab.exercises.check import Verdict
+from ppwork.lab.exercises.check import CheckResult
 
 
 def right_program(exercise: str) -> str:
@@ -33,7 +33,9 @@ def changed(source: str, *changes: tuple[str, str]) -> str:
     return source
 
 
-def verdict_of(exercise: str, program: str, folder: Path, *, ranks: int = 2, limit_s: float = 30) -> Verdict:
+def verdict_of(
+    exercise: str, program: str, folder: Path, *, ranks: int = 2, limit_s: float = 30
+) -> CheckResult:
     """What the exercise says of a program, run in this folder."""
     path = folder / "my_program.py"
     path.write_text(program)

@@ -28,7 +28,7 @@ def heard(until=None):
             say(wire.Answer(message.sent_ns, time.monotonic_ns()))
         elif isinstance(message, until or ()):
             return message
-        elif isinstance(message, wire.End):
+        elif isinstance(message, wire.EndRun):
             sys.exit(0)
 
 def read():
@@ -42,9 +42,9 @@ def up_to_start(**look):
     heard(wire.Look)
     say(wire.Looked(folder="/there", shared=False, free_mb=1e6, **look))
     if isinstance(heard((wire.Listen, wire.Reach)), wire.Listen):
-        return say(wire.Listening((ADDRESS,))) or heard(wire.Start)
+        return say(wire.Listening((ADDRESS,))) or heard(wire.StartRun)
     say(wire.Reached((wire.Way(ADDRESS, wire.Address("eth1", "10.0.0.2")),)))
-    return heard(wire.Start)
+    return heard(wire.StartRun)
 
 messages = read()
 {script}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from ppwork.faults.hosts import Host
+    from ppwork.faults.hosts import MiniatureHost
 
 PLACES = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
 """Where sshd is on no user's path."""
@@ -52,7 +52,7 @@ _START = "mount -t tmpfs tmpfs /run && mkdir -m 755 /run/sshd && exec {sshd} -D 
 
 
 @contextlib.contextmanager
-def sshd_on(hosts: Sequence[Host], folder: Path) -> Iterator[dict[str, str]]:
+def sshd_on(hosts: Sequence[MiniatureHost], folder: Path) -> Iterator[dict[str, str]]:
     """Start an sshd on each of these hosts; yield the environment in which ``ssh`` reaches them.
 
     Args:

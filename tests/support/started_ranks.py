@@ -11,7 +11,7 @@ from pathlib import Path
 
 from waiting import END_S
 
-from ppwork.launcher.warm import NotWarm, Start, Started, inherited, start_warm
+from ppwork.launcher.warm import NotWarm, Started, StartProcess, inherited, start_warm
 from ppwork.process import WARM_VARIABLE
 
 WARNINGS = {"PYTHONWARNINGS": "error::FutureWarning,error::DeprecationWarning"}
@@ -35,7 +35,7 @@ def start_rank(command: list[str], environment: dict[str, str]) -> Started:
     environment = {**environment, "PYTHONUNBUFFERED": "1"}
     if os.environ[WARM_VARIABLE] != "0":
         try:
-            return start_warm(Start(command, environment, str(Path.cwd()), inherited()), (0, 1, 2))
+            return start_warm(StartProcess(command, environment, str(Path.cwd()), inherited()), (0, 1, 2))
         except NotWarm as reason:
             sys.stderr.write(f"started cold: {reason}\n")
     return subprocess.Popen(command, env=environment)

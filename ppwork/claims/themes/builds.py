@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from ppwork.claims.claim import CARD, DOCS, Claim, Finding, Program, Seen, does_not_hold, holds, unhurried
+from ppwork.claims.claim import (
+    CARD,
+    DOCS,
+    Claim,
+    ClaimFinding,
+    Program,
+    Seen,
+    does_not_hold,
+    holds,
+    unhurried,
+)
 
 THEME = "Versions and names"
 
 
-def _availability(seen: Seen) -> Finding:
+def _availability(seen: Seen) -> ClaimFinding:
     notes = seen["asked"][0].notes
     if any(notes["there"][name] != there for name, there in notes["by_function"].items()):
         raise ValueError(f"asked by name {notes['there']}, by function {notes['by_function']}")
@@ -22,7 +32,7 @@ def _availability(seen: Seen) -> Finding:
     return holds(text, when=not absent)
 
 
-def _deprecated(seen: Seen) -> Finding:
+def _deprecated(seen: Seen) -> ClaimFinding:
     notes = seen["asked"][0].notes
     warned = f"warned ({notes['warned'][0]})" if notes["warned"] else "did not warn"
     several = notes["several_gpus"]
@@ -34,7 +44,7 @@ def _deprecated(seen: Seen) -> Finding:
     return holds(text, when=notes["reduce_op"] == 3.0 and notes["launch"] and len(several) == 3)
 
 
-def _registered(seen: Seen) -> Finding:
+def _registered(seen: Seen) -> ClaimFinding:
     notes = seen["registered"][0].notes
     text = f"Before, the name was {'refused' if notes['before'] else 'taken'}"
     text += f" ({notes['before']})" if notes["before"] else ""
@@ -48,7 +58,7 @@ def _registered(seen: Seen) -> Finding:
     return holds(text, when=works)
 
 
-def _symmetric(seen: Seen) -> Finding:
+def _symmetric(seen: Seen) -> ClaimFinding:
     notes = seen["asked"][0].notes
     if "made" in notes:
         text = f"A buffer was made on {notes['device']}."

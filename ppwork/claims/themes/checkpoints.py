@@ -10,7 +10,7 @@ import re
 from ppwork.claims.claim import (
     CHECKPOINT_NOTES,
     Claim,
-    Finding,
+    ClaimFinding,
     Seen,
     between,
     does_not_hold,
@@ -23,7 +23,7 @@ CHECKPOINT = "documentation of torch.distributed.checkpoint"
 BY_OUR_STORE = {"DCP_USE_PREFIX_STORE": "1", "GLOO_SOCKET_IFNAME": "lo"}
 
 
-def _other_ranks(seen: Seen) -> Finding:
+def _other_ranks(seen: Seen) -> ClaimFinding:
     first, second = (rank.notes for rank in seen["two, then one"])
     wanted = [float(number) for number in range(8)]
     text = (
@@ -33,7 +33,7 @@ def _other_ranks(seen: Seen) -> Finding:
     return holds(text, when=first["read"] == wanted)
 
 
-def _in_a_process(seen: Seen) -> Finding:
+def _in_a_process(seen: Seen) -> ClaimFinding:
     thread, process = seen["thread"][0].notes, seen["process"][0].notes
     text = (
         f"`async_save` by a process returned after {process['returned_s'] * 1e3:.0f} ms and was done after "
@@ -46,7 +46,7 @@ def _in_a_process(seen: Seen) -> Finding:
     return holds(text, when=early and process["read"] == [1.0, 1.0])
 
 
-def _by_prefix(seen: Seen) -> Finding:
+def _by_prefix(seen: Seen) -> ClaimFinding:
     keys, error = seen["with an address"][0].notes["keys"], seen["without one"][0].notes["error"]
     needs = re.search(r'DCP needs [^"\n]*', error)
     alone = f"failed: {needs.group() if needs else error[:80]}" if error else "worked"
@@ -57,7 +57,7 @@ def _by_prefix(seen: Seen) -> Finding:
     return holds(text, when=keys)
 
 
-def _base_exception(seen: Seen) -> Finding:
+def _base_exception(seen: Seen) -> ClaimFinding:
     notes = [rank.notes for rank in seen["nowhere"]]
     caught = [note.get("caught", "") for note in notes]
     if all(caught):

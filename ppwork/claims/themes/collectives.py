@@ -7,7 +7,7 @@ from ppwork.claims.claim import (
     CARD,
     DOCS,
     Claim,
-    Finding,
+    ClaimFinding,
     Program,
     Seen,
     does_not_hold,
@@ -22,7 +22,7 @@ OF_NCCL = {"AVG": 2.5, "PREMUL_SUM": 50.0}
 """What becomes of them by the kinds that are said to be of NCCL only."""
 
 
-def _barrier(seen: Seen) -> Finding:
+def _barrier(seen: Seen) -> ClaimFinding:
     early, late = (rank.notes for rank in seen["traced"])
     waited = early["returned"] >= late["came"]
     name, sizes = early["name"], early["sizes"]
@@ -33,7 +33,7 @@ def _barrier(seen: Seen) -> Finding:
     return holds(text, when="reduce" in name and [1] in sizes and waited)
 
 
-def _enqueued(seen: Seen) -> Finding:
+def _enqueued(seen: Seen) -> ClaimFinding:
     broken, mended = seen["broken"], seen["mended"]
     early = all(rank.notes["returned_s"] < 0.5 * rank.notes["complete_s"] for rank in broken)
     values = sorted({value for rank in broken for value in rank.notes["seen"]})
@@ -52,7 +52,7 @@ def _list(values: list[float]) -> str:
     return ", ".join(f"{value:g}" for value in dict.fromkeys(values))
 
 
-def _barrier_per_step(seen: Seen) -> Finding:
+def _barrier_per_step(seen: Seen) -> ClaimFinding:
     broken = min(rank.notes["period_ms"] for rank in seen["broken"])
     mended = max(rank.notes["period_ms"] for rank in seen["mended"])
     text = (
@@ -64,7 +64,7 @@ def _barrier_per_step(seen: Seen) -> Finding:
     return does_not_hold(f"{text}.")
 
 
-def _reductions(seen: Seen) -> Finding:
+def _reductions(seen: Seen) -> ClaimFinding:
     notes = seen["each"][0].notes
     wrong = [f"{kind} ({notes[kind]})" for kind, right in REDUCED.items() if notes[kind] != right]
     works = [kind for kind, right in OF_NCCL.items() if notes[kind] == right]
@@ -78,7 +78,7 @@ def _right(notes: dict[str, object]) -> list[str]:
     return [kind for kind, right in (REDUCED | OF_NCCL).items() if notes[kind] == right]
 
 
-def _futures(seen: Seen) -> Finding:
+def _futures(seen: Seen) -> ClaimFinding:
     notes = [rank.notes for rank in seen["both"]]
     if any(note["called_with"] != 30.0 for note in notes):
         raise ValueError(f"10 times the sum of 1 and 2 was {[note['called_with'] for note in notes]}")
@@ -87,7 +87,7 @@ def _futures(seen: Seen) -> Finding:
     return holds(text + (f"was refused: {refused}" if refused else "was there too."), when=not refused)
 
 
-def _polled(seen: Seen) -> Finding:
+def _polled(seen: Seen) -> ClaimFinding:
     early = seen["polled"][0].notes
     if early["at_once"]:
         raise ValueError("rank 0's all-reduce was done before rank 1 came: nothing was polled")
@@ -98,13 +98,13 @@ def _polled(seen: Seen) -> Finding:
     return holds(text, when=early["later"] and early["total"] == 3.0)
 
 
-def _uneven(seen: Seen) -> Finding:
+def _uneven(seen: Seen) -> ClaimFinding:
     got = [rank.notes["got"] for rank in seen["uneven"]]
     text = f"Given one number for rank 0 and two for rank 1 by each, rank 0 got {got[0]} and rank 1 {got[1]}."
     return holds(text, when=got == [[0.0, 10.0], [1.0, 1.0, 11.0, 11.0]])
 
 
-def _functional(seen: Seen) -> Finding:
+def _functional(seen: Seen) -> ClaimFinding:
     eager, step = seen["eager"][0].notes, seen["compiled"][0].notes
     right = eager["total"] == [[0.0, 9.0], [3.0, 12.0], [6.0, 15.0]]
     same = step["eager"] == step["compiled"] == [7.0]

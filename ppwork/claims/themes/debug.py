@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ppwork.claims.claim import CARD, DOCS, Claim, Finding, Program, Seen, holds
+from ppwork.claims.claim import CARD, DOCS, Claim, ClaimFinding, Program, Seen, holds
 
 THEME = "Debugging"
 DETAIL = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}
@@ -17,7 +17,7 @@ def _missing(error: str) -> list[int]:
     return [int(rank) for rank in match[1].split(",")] if match else []
 
 
-def _monitored(seen: Seen) -> Finding:
+def _monitored(seen: Seen) -> ClaimFinding:
     named = _missing(seen["late rank"][0].notes["error"])
     drawn = seen["drawn"][0].notes
     named_of_drawn = _missing(drawn["error"])
@@ -37,7 +37,7 @@ def _ranks(ranks: list[int]) -> str:
     return " and ".join(map(str, ranks)) or "nobody"
 
 
-def _detail(seen: Seen) -> Finding:
+def _detail(seen: Seen) -> ClaimFinding:
     without = seen["broken"]
     if not without:
         raise ValueError("nothing was seen")
@@ -67,7 +67,7 @@ def _shapes(named: dict[str, str]) -> str:
     return ", ".join(f"rank {rank} [{shape}]" for rank, shape in sorted(named.items())) or "no shape named"
 
 
-def _overhead(seen: Seen) -> Finding:
+def _overhead(seen: Seen) -> ClaimFinding:
     notes = seen["broadcasts"][0].notes
     ratio = notes["detail_ms"] / notes["plain_ms"]
     text = (

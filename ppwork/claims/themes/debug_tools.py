@@ -7,7 +7,7 @@ from ppwork.claims.claim import (
     NOTES,
     SEEN,
     Claim,
-    Finding,
+    ClaimFinding,
     Program,
     Seen,
     does_not_hold,
@@ -22,7 +22,7 @@ RAISES = {"no server": "DistNetworkError", "no key": "DistStoreError"}
 RAISES |= {"no key in a HashStore": "DistStoreError", "empty queue": "DistStoreError"}
 
 
-def _log_levels(seen: Seen) -> Finding:
+def _log_levels(seen: Seen) -> ClaimFinding:
     info, without = seen["at INFO"][0].notes, seen["without"][0].notes
     levels = {"OFF": "info", "INFO": "debug", "DETAIL": "trace"}
     text = "; ".join(
@@ -38,7 +38,7 @@ def _log_levels(seen: Seen) -> Finding:
     return holds(text, when=right)
 
 
-def _errors(seen: Seen) -> Finding:
+def _errors(seen: Seen) -> ClaimFinding:
     stores, backend = seen["stores"][0].notes, seen["backend"][1].notes
     as_said = [name for name, kind in RAISES.items() if kind in stores[name]]
     parts = [f"{name}: {_first(stores[name])}" for name in RAISES]
@@ -54,14 +54,14 @@ def _first(kinds: list[str]) -> str:
     return kinds[0] if kinds else "no error"
 
 
-def _levels(seen: Seen) -> Finding:
+def _levels(seen: Seen) -> ClaimFinding:
     levels = seen["levels"][0].notes["levels"]
     text = "; ".join(f"{when}: {level}" for when, level in levels.items())
     as_said = list(levels.values()) == ["OFF", "INFO", "INFO", "DETAIL"]
     return holds(f"The level was, {text}.", when=as_said)
 
 
-def _stack_traces(seen: Seen) -> Finding:
+def _stack_traces(seen: Seen) -> ClaimFinding:
     with_it, without = seen["with it"][0].notes, seen["without"][0].notes
     text = (
         f"The error of a store without the key has {without['lines']} "
@@ -71,7 +71,7 @@ def _stack_traces(seen: Seen) -> Finding:
     return holds(text, when=with_it["lines"] > without["lines"])
 
 
-def _breakpoint(seen: Seen) -> Finding:
+def _breakpoint(seen: Seen) -> ClaimFinding:
     other, stopped = (rank.notes for rank in seen["at a terminal"])
     waited = other["returned"] >= stopped["continued"]
     text = "The debugger was on " + ("rank 1" if stopped.get("here") == 1 else "another rank than rank 1")
@@ -89,7 +89,7 @@ def _breakpoint(seen: Seen) -> Finding:
     return holds(text, when=stopped.get("here") == 1 and "here" not in other and waited)
 
 
-def _server(seen: Seen) -> Finding:
+def _server(seen: Seen) -> ClaimFinding:
     if not seen["documented"]:
         raise ValueError("nothing was seen")
     addresses = [address for rank in seen["documented"] for address in rank.notes["addresses"]]
@@ -106,7 +106,7 @@ def _server(seen: Seen) -> Finding:
     return holds(f"{text}.", when=everywhere)
 
 
-def _status(seen: Seen) -> Finding:
+def _status(seen: Seen) -> ClaimFinding:
     notes = seen["peer gone"][1].notes
     if not notes["there"]:
         return does_not_hold("The group's backend has no `get_error` here.")

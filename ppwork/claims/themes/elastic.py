@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ppwork.claims.claim import NOTES, Claim, Finding, Program, Seen, holds
+from ppwork.claims.claim import NOTES, Claim, ClaimFinding, Program, Seen, holds
 
 UNSHARED = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
 
-def _empty_store(seen: Seen) -> Finding:
+def _empty_store(seen: Seen) -> ClaimFinding:
     shared, unshared = seen["agent's store"][0].notes, seen["a store of its own"][0].notes
     if (shared["plain_0"], shared["prefixed_0"]) != (1, 1):
         raise ValueError(f"the first attempt was not the first: {shared}")
@@ -19,7 +19,7 @@ def _empty_store(seen: Seen) -> Finding:
     return holds(text, when=shared["plain_1"] == 1)
 
 
-def _ended(seen: Seen) -> Finding:
+def _ended(seen: Seen) -> ClaimFinding:
     notes = seen["ended"][0].notes
     parts = []
     for name in ("shutdown", "abort"):

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from ppwork.claims.claim import CARD, DOCS, SEEN, Claim, Ended, Finding, Program, Seen, does_not_hold, holds
+from ppwork.claims.claim import (
+    CARD,
+    DOCS,
+    SEEN,
+    Claim,
+    ClaimFinding,
+    Program,
+    RankEnd,
+    Seen,
+    does_not_hold,
+    holds,
+)
 
 THEME = "Failure and timeouts"
 OLD_OTHERS_S, OLD_NCCL_S = 1800.0, 600.0
@@ -10,7 +21,7 @@ EXIT_S = 60.0
 """For the way out, of which a loaded machine has been seen to need 9 s; whoever needs more has hung."""
 
 
-def _defaults(seen: Seen) -> Finding:
+def _defaults(seen: Seen) -> ClaimFinding:
     read = seen["constants"][0].notes
     nccl = "NCCL is not in this build" if read["nccl"] is None else f"NCCL {read['nccl'] / 60:g} min"
     text = f"The constants say {read['others'] / 60:g} min, {nccl}; a group made without a timeout has "
@@ -18,7 +29,7 @@ def _defaults(seen: Seen) -> Finding:
     return holds(text, when=read["others"] == OLD_OTHERS_S and read["nccl"] in (OLD_NCCL_S, None))
 
 
-def _past_the_timeout(seen: Seen) -> Finding:
+def _past_the_timeout(seen: Seen) -> ClaimFinding:
     receiver = seen["past it"][1]
     if receiver.notes.get("went_on"):
         return does_not_hold(
@@ -26,10 +37,10 @@ def _past_the_timeout(seen: Seen) -> Finding:
             "went on: it is up to the program to end."
         )
     text = f"Past a timeout of 1 s, the process {receiver.ended} (exit {receiver.exit_code})."
-    return holds(text, when=receiver.ended is Ended.EXITED)
+    return holds(text, when=receiver.ended is RankEnd.EXITED)
 
 
-def _short_timeout(seen: Seen) -> Finding:
+def _short_timeout(seen: Seen) -> ClaimFinding:
     short, default = seen["mended"][1].notes["raised_s"], seen["broken"][1].notes
     text = (
         f"The same hang: with 2 s it was over after {short:.1f} s; with the default it was "
@@ -41,14 +52,14 @@ def _short_timeout(seen: Seen) -> Finding:
     return holds(f"{text}.", when=longer and short < 4.0)
 
 
-def _exit(seen: Seen) -> Finding:
+def _exit(seen: Seen) -> ClaimFinding:
     for name, ranks in seen.items():
         if not ranks or not all(rank.notes.get("ended") for rank in ranks):
             raise ValueError(f"{name}: not every rank came to its end")
     ranks = seen["one does not"]
-    hung = [number for number, rank in enumerate(ranks) if rank.ended is Ended.HUNG]
+    hung = [number for number, rank in enumerate(ranks) if rank.ended is RankEnd.HUNG]
     codes = ", ".join(str(rank.exit_code) for rank in ranks)
-    both = "left in order" if all(rank.ended is Ended.RETURNED for rank in seen["all do"]) else "did not"
+    both = "left in order" if all(rank.ended is RankEnd.RETURNED for rank in seen["all do"]) else "did not"
     after = f"Where both destroyed, both {both}."
     slowest = max(rank.seconds for rank in seen["all do"])
     if hung and slowest > EXIT_S / 2:
@@ -63,7 +74,7 @@ def _exit(seen: Seen) -> Finding:
     )
 
 
-def _shutdown(seen: Seen) -> Finding:
+def _shutdown(seen: Seen) -> ClaimFinding:
     broken, mended = seen["broken"][1].notes, seen["mended"]
     if not all(rank.notes.get("destroyed") for rank in mended):
         raise ValueError("with SHUTDOWN not every rank destroyed its group")
@@ -76,7 +87,7 @@ def _shutdown(seen: Seen) -> Finding:
     )
 
 
-def _abort(seen: Seen) -> Finding:
+def _abort(seen: Seen) -> ClaimFinding:
     notes, mended = seen["broken"][1].notes, seen["mended"][1]
     later = notes["recv_ended_s"] - notes["aborted_s"]
     text = (
@@ -89,9 +100,9 @@ def _abort(seen: Seen) -> Finding:
     return does_not_hold(f"{text}. {exits}")
 
 
-def _survivors(seen: Seen) -> Finding:
+def _survivors(seen: Seen) -> ClaimFinding:
     dead, first, second = seen["survivors"]
-    if dead.ended is not Ended.EXITED:
+    if dead.ended is not RankEnd.EXITED:
         raise ValueError("rank 0 is not dead")
     seen_s = max(first.notes["seen_s"], second.notes["seen_s"])
     works = first.notes.get("got") == [2.0] * 4 and second.notes.get("got") == [1.0] * 4

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ppwork.claims.claim import CARD, DOCS, SEEN, Claim, Finding, Program, Seen, does_not_hold, holds
+from ppwork.claims.claim import CARD, DOCS, SEEN, Claim, ClaimFinding, Program, Seen, does_not_hold, holds
 
 THEME = "Groups"
 WITH_BARRIER = {"TORCH_DIST_INIT_BARRIER": "1"}
 
 
-def _everybody_creates(seen: Seen) -> Finding:
+def _everybody_creates(seen: Seen) -> ClaimFinding:
     worked = all(rank.notes.get("got") == [1.0] * 4 for rank in seen["left out"][1:])
     worked_until_told = all(rank.notes.get("total") == 1110.0 for rank in seen["left out until told"][1:])
     if worked != worked_until_told:
@@ -43,7 +43,7 @@ def _everybody_creates(seen: Seen) -> Finding:
     return holds(f"{text}.")
 
 
-def _created_late(seen: Seen) -> Finding:
+def _created_late(seen: Seen) -> ClaimFinding:
     broken, mended = seen["broken"], seen["mended"]
     if not mended or not all(rank.notes.get("done") for rank in mended):
         raise ValueError("created up front, it did not work either")
@@ -58,7 +58,7 @@ def _created_late(seen: Seen) -> Finding:
     )
 
 
-def _non_member(seen: Seen) -> Finding:
+def _non_member(seen: Seen) -> ClaimFinding:
     outside, *members = (rank.notes for rank in seen["handles"])
     inside = [notes["rank_in_it"] for notes in members]
     text = (
@@ -70,7 +70,7 @@ def _non_member(seen: Seen) -> Finding:
     return holds(text, when=right)
 
 
-def _root(seen: Seen) -> Finding:
+def _root(seen: Seen) -> ClaimFinding:
     broken = [rank.notes.get("raised", "") for rank in seen["broken"][1:]]
     mended = seen["mended"][2].notes
     tried = seen["all roots"][1].notes
@@ -86,7 +86,7 @@ def _root(seen: Seen) -> Finding:
     return holds(text, when=all(broken) and refused == [0, 2])
 
 
-def _timeout_of_a_group(seen: Seen) -> Finding:
+def _timeout_of_a_group(seen: Seen) -> ClaimFinding:
     bounds = seen["bounds"][0].notes
     broken, mended = seen["broken"][1].notes, seen["mended"][1].notes
     text = (

@@ -6,9 +6,9 @@ from ppwork.claims.claim import (
     DOCS,
     SEEN,
     Claim,
-    Ended,
-    Finding,
+    ClaimFinding,
     Program,
+    RankEnd,
     RankSeen,
     Seen,
     does_not_hold,
@@ -20,7 +20,7 @@ THEME = "Point-to-point"
 TIMED_OUT = "Timed out"
 
 
-def _is_completed(seen: Seen) -> Finding:
+def _is_completed(seen: Seen) -> ClaimFinding:
     ranks, watched = [rank.notes for rank in seen["broken"]], seen["data is here"][1].notes
     polled = ranks[0]["ever"] or ranks[1]["ever"]
     if polled != watched["ever"]:
@@ -39,7 +39,7 @@ def _word(answer: bool) -> str:
     return "True" if answer else "False"
 
 
-def _second_wait(seen: Seen) -> Finding:
+def _second_wait(seen: Seen) -> ClaimFinding:
     broken, mended = seen["broken"][1], seen["mended"][1]
     text = f"The first `wait()` brought the message ({broken.notes['first'][0]:g}); the second "
     if broken.notes.get("second"):
@@ -52,7 +52,7 @@ def _second_wait(seen: Seen) -> Finding:
     )
 
 
-def _timed_wait(seen: Seen) -> Finding:
+def _timed_wait(seen: Seen) -> ClaimFinding:
     broken, mended = seen["broken"], seen["mended"]
     poll = broken[1].notes.get("poll", "")
     if TIMED_OUT not in poll:
@@ -67,7 +67,7 @@ def _timed_wait(seen: Seen) -> Finding:
     )
 
 
-def _dropped_send(seen: Seen) -> Finding:
+def _dropped_send(seen: Seen) -> ClaimFinding:
     broken, mended = seen["broken"][1], seen["mended"][1].notes
     if mended.get("first") != 1.0:
         raise ValueError(f"with its handle kept the message arrived as {mended.get('first')}")
@@ -86,7 +86,7 @@ def _dropped_send(seen: Seen) -> Finding:
     )
 
 
-def _dropped_receive(seen: Seen) -> Finding:
+def _dropped_receive(seen: Seen) -> ClaimFinding:
     sender, receiver = seen["broken"]
     mended = seen["mended"][1].notes
     if (mended.get("first"), mended.get("got")) != (1.0, 2.0):
@@ -105,7 +105,7 @@ def _ended(rank: RankSeen) -> str:
     return f"{rank.ended}: {rank.error.split('] ')[-1][:60]}" if rank.error else str(rank.ended)
 
 
-def _nobody(seen: Seen) -> Finding:
+def _nobody(seen: Seen) -> ClaimFinding:
     if not all(len(ranks) == 2 for ranks in seen.values()):
         raise ValueError("nothing was seen")
     ends = [f"`{name}`: {' and '.join(map(_without_a_peer, ranks))}" for name, ranks in seen.items()]
@@ -114,7 +114,7 @@ def _nobody(seen: Seen) -> Finding:
 
 
 def _without_a_peer(rank: RankSeen) -> str:
-    if rank.ended is not Ended.RAISED:
+    if rank.ended is not RankEnd.RAISED:
         return end_of(rank)
     return "waited for its timeout" if "timeout" in rank.error.lower() else "refused"
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ppwork.claims.claim import CARD, DOCS, Claim, Finding, Program, Seen, holds
+from ppwork.claims.claim import CARD, DOCS, Claim, ClaimFinding, Program, Seen, holds
 from ppwork.claims.themes.startup import THEME
 
 
-def _launched(seen: Seen) -> Finding:
+def _launched(seen: Seen) -> ClaimFinding:
     hand, agent = seen["by hand"][0].notes, seen["by the agent"][0].notes["by_agent"]
     text = (
         f"A rank of torchrun's agent says {agent}, a rank started by hand {hand['by_hand']}; by hand with "
@@ -15,7 +15,7 @@ def _launched(seen: Seen) -> Finding:
     return holds(text, when=agent and not hand["by_hand"])
 
 
-def _spawned(seen: Seen) -> Finding:
+def _spawned(seen: Seen) -> ClaimFinding:
     notes = seen["spawned"][0].notes
     ended, named = notes["other_is_gone"], notes["named"]
     text = (
@@ -26,7 +26,7 @@ def _spawned(seen: Seen) -> Finding:
     return holds(text, when=ended and named)
 
 
-def _threads(seen: Seen) -> Finding:
+def _threads(seen: Seen) -> ClaimFinding:
     results = {}
     for name in ("broken", "mended"):
         notes = [rank.notes for rank in seen[name]]

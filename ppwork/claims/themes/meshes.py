@@ -8,7 +8,7 @@ from ppwork.claims.claim import (
     NOTES,
     SEEN,
     Claim,
-    Finding,
+    ClaimFinding,
     Program,
     Seen,
     does_not_hold,
@@ -20,7 +20,7 @@ from ppwork.claims.claim import (
 THEME = "Groups"
 
 
-def _mesh_starts_the_world(seen: Seen) -> Finding:
+def _mesh_starts_the_world(seen: Seen) -> ClaimFinding:
     notes = [rank.notes for rank in seen["mesh"]]
     first = notes[0]
     started = all(note["started"] for note in notes)
@@ -36,7 +36,7 @@ def _mesh_starts_the_world(seen: Seen) -> Finding:
     return holds(text, when=started and rows and columns and slices)
 
 
-def _mesh_smaller_than_the_world(seen: Seen) -> Finding:
+def _mesh_smaller_than_the_world(seen: Seen) -> ClaimFinding:
     broken = [rank.notes for rank in seen["broken"]]
     mended = [rank.notes for rank in seen["mended"][1:]]
     text = (
@@ -49,7 +49,7 @@ def _mesh_smaller_than_the_world(seen: Seen) -> Finding:
     return holds(text, when=broken[1]["ranks"] == [0, 1])
 
 
-def _bound_of_a_mesh(seen: Seen) -> Finding:
+def _bound_of_a_mesh(seen: Seen) -> ClaimFinding:
     notes = seen["bounds"][0].notes
     text = (
         f"The world's timeout was 20 s. A mesh of one dimension, which is the world, had {notes['line']:g} "
@@ -59,7 +59,7 @@ def _bound_of_a_mesh(seen: Seen) -> Finding:
     return holds(text, when=notes["row"] == notes["line"])
 
 
-def _shrunk(seen: Seen) -> Finding:
+def _shrunk(seen: Seen) -> ClaimFinding:
     shrunk, rest = seen["shrink_group"][:2], seen["new_group of the rest"][:2]
     by_new_group = [rank.notes["total"] for rank in rest] == [2.0, 2.0]
     worked = [rank.notes.get("total") for rank in shrunk] == [2.0, 2.0]
@@ -71,7 +71,7 @@ def _shrunk(seen: Seen) -> Finding:
     return holds(text, when=worked)
 
 
-def _order_of_ranks(seen: Seen) -> Finding:
+def _order_of_ranks(seen: Seen) -> ClaimFinding:
     asked, told = seen["asked"], seen["told"]
     first = asked[1].notes["ranks"][0]
     if {told[1].notes["first"], told[3].notes["first"]} != {float(first)}:
@@ -83,7 +83,7 @@ def _order_of_ranks(seen: Seen) -> Finding:
     return holds(text, when=first == 3)
 
 
-def _places(seen: Seen) -> Finding:
+def _places(seen: Seen) -> ClaimFinding:
     notes = [rank.notes for rank in seen["places"]]
     local = [note["local"] for note in notes]
     if not notes or local != [note["place"] for note in notes]:
@@ -98,7 +98,7 @@ def _places(seen: Seen) -> Finding:
     return holds(text, when=flat)
 
 
-def _split(seen: Seen) -> Finding:
+def _split(seen: Seen) -> ClaimFinding:
     notes = [rank.notes for rank in seen["both"]]
     totals = [note["total"] for note in notes]
     if not notes or totals != [2.0] * 4:
@@ -111,7 +111,7 @@ def _split(seen: Seen) -> Finding:
     )
 
 
-def _one_group(seen: Seen) -> Finding:
+def _one_group(seen: Seen) -> ClaimFinding:
     notes = seen["destroyed"][0].notes
     others = [notes.get(name) == 2.0 for name in ("world", "kept", "again")]
     if "ended" in notes:
@@ -126,7 +126,7 @@ def _one_group(seen: Seen) -> Finding:
     return holds(text, when=all(others))
 
 
-def _bound(seen: Seen) -> Finding:
+def _bound(seen: Seen) -> ClaimFinding:
     notes = seen["bound"][0].notes
     parts = [
         f"{name} was {'refused' if f'{name}_error' in notes else 'taken'}"

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from ppwork.claims.claim import DOCS, SEEN, Claim, Ended, Finding, Program, Seen, does_not_hold, holds
+from ppwork.claims.claim import DOCS, SEEN, Claim, ClaimFinding, Program, RankEnd, Seen, does_not_hold, holds
 
 THEME = "Point-to-point"
 ANY_DTYPE = "float8_e4m3fn", "int16", "uint16"
 """Dtypes that gloo's collectives have no name for."""
 
 
-def _too_long(seen: Seen) -> Finding:
+def _too_long(seen: Seen) -> ClaimFinding:
     sender, receiver = seen["broken"]
     mended = seen["mended"][1].notes
     if mended.get("arrived") != [1.0] * 8:
         raise ValueError(f"with its length sent first the message arrived as {mended.get('arrived')}")
     sent = "`send` returned without an error" if sender.notes.get("sent") else f"the sender {sender.ended}"
-    if receiver.ended is Ended.EXITED and receiver.exit_code:
+    if receiver.ended is RankEnd.EXITED and receiver.exit_code:
         return holds(
             f"8 numbers into a buffer of 4: the receiver's process died of signal {-receiver.exit_code} with "
             f"nothing to catch, and {sent}. With the length sent first, all 8 arrived."
@@ -26,7 +26,7 @@ def _too_long(seen: Seen) -> Finding:
     )
 
 
-def _dtype(seen: Seen) -> Finding:
+def _dtype(seen: Seen) -> ClaimFinding:
     notes, mended = seen["broken"][1].notes, seen["mended"][1].notes
     text = (
         f"float32 ones received as int32 came as {notes['arrived'][0]}; with the dtype sent first as "
@@ -36,7 +36,7 @@ def _dtype(seen: Seen) -> Finding:
     return holds(text, when=silent)
 
 
-def _too_short(seen: Seen) -> Finding:
+def _too_short(seen: Seen) -> ClaimFinding:
     receiver, mended = seen["broken"][1], seen["mended"][1].notes["arrived"]
     if receiver.error:
         return does_not_hold(f"2 numbers into a buffer of 4: the receiver raised {receiver.error}")
@@ -52,7 +52,7 @@ def _numbers(values: list[float]) -> str:
     return ", ".join(f"{value:g}" for value in values)
 
 
-def _no_copy(seen: Seen) -> Finding:
+def _no_copy(seen: Seen) -> ClaimFinding:
     broken, mended = seen["broken"][1].notes, seen["mended"][1].notes
     if mended != {"small": [1.0, 1.0], "large": [1.0, 1.0]}:
         raise ValueError(f"of a copy arrived {mended}")
@@ -64,7 +64,7 @@ def _no_copy(seen: Seen) -> Finding:
     return holds(text, when=changed)
 
 
-def _with_gaps(seen: Seen) -> Finding:
+def _with_gaps(seen: Seen) -> ClaimFinding:
     sender, receiver = seen["broken"]
     mended = seen["mended"][1].notes["arrived"]
     after = f"A contiguous copy {'arrived' if mended else 'did not arrive'}."
@@ -78,7 +78,7 @@ def _with_gaps(seen: Seen) -> Finding:
     return holds(f"{text}the receiver was told nothing and waited for its timeout of 1 s. {after}")
 
 
-def _dtypes(seen: Seen) -> Finding:
+def _dtypes(seen: Seen) -> ClaimFinding:
     by_send, by_broadcast = seen["by send"][1].notes, seen["broken"][1].notes
     as_bytes = seen["mended"][1].notes
     refused = [name for name, answer in by_broadcast.items() if answer is not True]
@@ -93,7 +93,7 @@ def _dtypes(seen: Seen) -> Finding:
     return holds(text, when=everything and set(refused) >= set(ANY_DTYPE))
 
 
-def _to_itself(seen: Seen) -> Finding:
+def _to_itself(seen: Seen) -> ClaimFinding:
     notes = seen["to itself"][0].notes
     if "send" not in notes:
         raise ValueError("send to itself was not refused")
@@ -105,7 +105,7 @@ def _to_itself(seen: Seen) -> Finding:
     return holds(f"`send` to itself is refused, and by `isend` {notes['arrived']:g} arrived.")
 
 
-def _order(seen: Seen) -> Finding:
+def _order(seen: Seen) -> ClaimFinding:
     order = seen["tags"][1].notes["order"]
     text = (
         "Sent as 1, 2, 3 (tag 0), 4 (tag 4), 5 (tag 5) and asked for by tags 5, 4, 0, 0, 0, the messages "
@@ -114,7 +114,7 @@ def _order(seen: Seen) -> Finding:
     return holds(text, when=order == [5, 4, 1, 2, 3])
 
 
-def _anybody(seen: Seen) -> Finding:
+def _anybody(seen: Seen) -> ClaimFinding:
     pairs = seen["anybody"][0].notes["pairs"]
     named = all(source == value for source, value in pairs)
     start = f"Rank 2 sent at once, rank 1 late; the receiver got them from {pairs[0][0]} and {pairs[1][0]}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ppwork.claims.claim import BRIEFING, DOCS, Claim, Finding, Program, Seen, holds, not_testable
+from ppwork.claims.claim import BRIEFING, DOCS, Claim, ClaimFinding, Program, Seen, holds, not_testable
 
 THEME = "Versions and names"
 NEW = ("all_gather_single", "reduce_scatter_single")
@@ -16,7 +16,7 @@ OF_TABLE = (
 )
 
 
-def _spellings(seen: Seen) -> Finding:
+def _spellings(seen: Seen) -> ClaimFinding:
     notes, resolved = seen["both"][0].notes, seen["mended"][0].notes
     text = ", ".join(f"{name} {_spelling(notes[name])}" for name in (*NEW, *OLD))
     text += f". With warnings as errors, {resolved['name']} gathered {resolved['got']}."
@@ -33,7 +33,7 @@ def _spelling(seen: dict[str, Any]) -> str:
     return f"works and warns ({seen['warned']})" if seen["warned"] else "works"
 
 
-def _floor(seen: Seen) -> Finding:
+def _floor(seen: Seen) -> ClaimFinding:
     notes = seen["version"][0].notes
     if not notes["nccl"]:
         return not_testable(f"torch {notes['torch']} is built without NCCL.")
@@ -42,7 +42,7 @@ def _floor(seen: Seen) -> Finding:
     return holds(text, when=tuple(notes["nccl"]) >= FLOOR)
 
 
-def _table(seen: Seen) -> Finding:
+def _table(seen: Seen) -> ClaimFinding:
     notes = seen["each"][0].notes
     refused = [f"{name} ({notes[name]})" for name in (*OF_TABLE, "all_to_all") if notes[name]]
     text = f"On CPU tensors gloo refuses {', '.join(refused) or 'none of eleven operations'}"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ppwork.claims.claim import NOTES, Claim, Ended, Finding, Program, Seen, does_not_hold, holds
+from ppwork.claims.claim import NOTES, Claim, ClaimFinding, Program, RankEnd, Seen, does_not_hold, holds
 
 
-def _one_gpu(seen: Seen) -> Finding:
+def _one_gpu(seen: Seen) -> ClaimFinding:
     broken, mended = ([rank.notes for rank in seen[name]] for name in ("broken", "mended"))
     if [note["tried"] for note in [*broken, *mended]] != [True] * 4:
         raise ValueError("not every rank came to the all-reduce")
@@ -18,11 +18,11 @@ def _one_gpu(seen: Seen) -> Finding:
     return holds(text, when=any("Duplicate" in error for error in refused))
 
 
-def _tags(seen: Seen) -> Finding:
+def _tags(seen: Seen) -> ClaimFinding:
     broken, mended = seen["broken"][1], seen["mended"][1].notes
     if (mended["tag_1"], mended["tag_2"]) != (1.0, 2.0):
         raise ValueError("in order it did not work either")
-    if broken.ended is not Ended.RETURNED:
+    if broken.ended is not RankEnd.RETURNED:
         return holds(f"The receiver that took tag 2 first {broken.ended} {broken.error}".rstrip() + ".")
     got = broken.notes
     text = (
@@ -32,7 +32,7 @@ def _tags(seen: Seen) -> Finding:
     return holds(text, when=(got["tag_1"], got["tag_2"]) != (1.0, 2.0))
 
 
-def _captured(seen: Seen) -> Finding:
+def _captured(seen: Seen) -> ClaimFinding:
     notes = seen["graph"][1].notes
     if "values" not in notes:
         return does_not_hold(f"Captured into a CUDA graph, they raised: {notes['error']}")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ppwork.claims.claim import CARD, DOCS, Claim, Finding, Program, Seen, does_not_hold, holds
+from ppwork.claims.claim import CARD, DOCS, Claim, ClaimFinding, Program, Seen, does_not_hold, holds
 
 THEME = "Objects and pickle"
 SLOW = 1.5
 """Times as long as the tensor itself: what counts as slow."""
 
 
-def _objects(seen: Seen) -> Finding:
+def _objects(seen: Seen) -> ClaimFinding:
     recorded, by_hand = seen["recorded"][1].notes, seen["by hand"][1].notes
     transfers, messages = recorded["transfers"], by_hand["messages"]
     if not seen["by hand"][0].notes["returned"] or by_hand["object"] != {"chunk": 7}:
@@ -31,7 +31,7 @@ def _objects(seen: Seen) -> Finding:
     return holds(text, when=transfers == 2 and slow and executed)
 
 
-def _sweep(seen: Seen) -> Finding:
+def _sweep(seen: Seen) -> ClaimFinding:
     notes = seen["sizes"][1].notes
     extra = {size: notes[f"object_{size}_ms"] - notes[f"tensor_{size}_ms"] for size in (1, 256, 16384)}
     rows = "; ".join(
@@ -44,7 +44,7 @@ def _sweep(seen: Seen) -> Finding:
     return does_not_hold(f"{text} and {extra[16384]:.2f} ms more at 16 MB: no more for large ones.")
 
 
-def _asymmetric(seen: Seen) -> Finding:
+def _asymmetric(seen: Seen) -> ClaimFinding:
     notes = [rank.notes for rank in seen["counted"]]
     if not notes:
         raise ValueError("nothing was seen")

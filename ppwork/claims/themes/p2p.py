@@ -6,9 +6,9 @@ from ppwork.claims.claim import (
     CARD,
     DOCS,
     Claim,
-    Ended,
-    Finding,
+    ClaimFinding,
     Program,
+    RankEnd,
     Seen,
     between,
     does_not_hold,
@@ -19,7 +19,7 @@ from ppwork.claims.claim import (
 THEME = "Point-to-point"
 
 
-def _send_returns(seen: Seen) -> Finding:
+def _send_returns(seen: Seen) -> ClaimFinding:
     sender, receiver = (rank.notes for rank in seen["late receiver"])
     waited, sentences = [], []
     for size, name in (("4 bytes", "small"), ("16 MB", "large")):
@@ -40,7 +40,7 @@ def _send_returns(seen: Seen) -> Finding:
     return does_not_hold(f"{text}: some of them wait for the other side.")
 
 
-def _touched_before_wait(seen: Seen) -> Finding:
+def _touched_before_wait(seen: Seen) -> ClaimFinding:
     broken, mended = seen["broken"][1].notes["arrived"], seen["mended"][1].notes["arrived"]
     read = seen["read early"][1].notes
     cpu = seen["broken"][0].notes["wait_returned"] >= seen["broken"][1].notes["came"]
@@ -55,7 +55,7 @@ def _touched_before_wait(seen: Seen) -> Finding:
     return holds(text, when=broken != mended)
 
 
-def _reused_after_send(seen: Seen) -> Finding:
+def _reused_after_send(seen: Seen) -> ClaimFinding:
     broken, mended = seen["broken"][1].notes["arrived"], seen["mended"][1].notes["arrived"]
     text = (
         f"16 MB of 1, overwritten with 2 as soon as `send` had returned, arrived as {between(broken)}; "
@@ -66,7 +66,7 @@ def _reused_after_send(seen: Seen) -> Finding:
     return holds(f"{text}.")
 
 
-def _buffers(seen: Seen) -> Finding:
+def _buffers(seen: Seen) -> ClaimFinding:
     broken, mended = seen["broken"][1].notes, seen["mended"][1].notes
     text = (
         f"Messages 1 and 2 in flight from one buffer arrived as {between(broken['first'])} and "
@@ -77,12 +77,12 @@ def _buffers(seen: Seen) -> Finding:
     return holds(text, when=apart and broken["first"] != [1.0, 1.0])
 
 
-def _first_batch(seen: Seen) -> Finding:
+def _first_batch(seen: Seen) -> ClaimFinding:
     first, later = seen["subset first"], seen["subset later"]
     if not first:
         raise ValueError("nothing was seen")
     for rank in first[:2]:
-        if not rank.notes["tried"] or (rank.ended is Ended.HUNG and "wait" not in rank.line):
+        if not rank.notes["tried"] or (rank.ended is RankEnd.HUNG and "wait" not in rank.line):
             raise ValueError(f"it hung at {rank.line!r}, not in its batch")
     came = [rank.notes.get("got") == [1.0 - number] * 4 for number, rank in enumerate(first[:2])]
     text = "Ranks 0 and 1 of three swapped in one batch. As the group's first call: "
@@ -96,7 +96,7 @@ def _first_batch(seen: Seen) -> Finding:
     return holds(text, when=not all(came) and all(after))
 
 
-def _late_rank(seen: Seen) -> Finding:
+def _late_rank(seen: Seen) -> ClaimFinding:
     came = seen["broken"][2].notes["came"]
     early = [came - rank.notes["returned"] for rank in seen["broken"][:2] if "returned" in rank.notes]
     mended = [rank.notes["returned"] - seen["mended"][2].notes["came"] for rank in seen["mended"][:2]]

@@ -6,8 +6,8 @@ from ppwork.claims.claim import (
     NOTES,
     SEEN,
     Claim,
-    Ended,
-    Finding,
+    ClaimFinding,
+    RankEnd,
     Seen,
     does_not_hold,
     end_of,
@@ -20,8 +20,8 @@ PIPELINING = "documentation of torch.distributed.pipelining"
 ROUNDING = 1e-5
 
 
-def _forward_only(seen: Seen) -> Finding:
-    if any(rank.ended is not Ended.RETURNED for rank in seen["forward"]):
+def _forward_only(seen: Seen) -> ClaimFinding:
+    if any(rank.ended is not RankEnd.RETURNED for rank in seen["forward"]):
         ends = "; ".join(f"rank {number} {end_of(rank)}" for number, rank in enumerate(seen["forward"]))
         return does_not_hold(f"Two stages, four micro-batches, no loss: {ends}.")
     notes = seen["forward"][1].notes
@@ -32,11 +32,11 @@ def _forward_only(seen: Seen) -> Finding:
     return holds(text, when=notes["difference"] <= ROUNDING)
 
 
-def _other_size(seen: Seen) -> Finding:
+def _other_size(seen: Seen) -> ClaimFinding:
     broken, mended = seen["broken"], seen["mended"][1].notes
     if broken[1].notes["after_8"] != 8 or mended["after_12"] != 12:
         raise ValueError("a batch of the first size, or a schedule for each size, did not work either")
-    if all(rank.ended is Ended.RETURNED for rank in broken) and broken[1].notes["after_12"] == 12:
+    if all(rank.ended is RankEnd.RETURNED for rank in broken) and broken[1].notes["after_12"] == 12:
         return does_not_hold("After a batch of 8, one of 12 went through the same schedule.")
     ends = "; ".join(f"rank {number} {end_of(rank)}" for number, rank in enumerate(broken))
     return holds(
@@ -45,7 +45,7 @@ def _other_size(seen: Seen) -> Finding:
     )
 
 
-def _eval_keeps_a_graph(seen: Seen) -> Finding:
+def _eval_keeps_a_graph(seen: Seen) -> ClaimFinding:
     broken, mended = seen["broken"][1].notes["graph"], seen["mended"][1].notes["graph"]
     text = (
         f"The output of `schedule.eval()` {'carried' if broken else 'did not carry'} a graph for a backward "
@@ -54,7 +54,7 @@ def _eval_keeps_a_graph(seen: Seen) -> Finding:
     return holds(text, when=not broken)
 
 
-def _microbatches(seen: Seen) -> Finding:
+def _microbatches(seen: Seen) -> ClaimFinding:
     notes = seen["schedules"][0].notes
     text = ", ".join(
         f"{kind} refused {' and '.join(map(str, notes[kind])) or 'none'}"

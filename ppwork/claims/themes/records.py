@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-from ppwork.claims.claim import DOCS, NOTES, SEEN, Claim, Ended, Finding, Program, Seen, holds
+from ppwork.claims.claim import DOCS, NOTES, SEEN, Claim, ClaimFinding, Program, RankEnd, Seen, holds
 from ppwork.claims.themes.debug import THEME
 
 WANTED = ("broadcast", "all_reduce")
 
 
-def _profile(seen: Seen) -> Finding:
+def _profile(seen: Seen) -> ClaimFinding:
     sender, receiver = (rank.notes["names"] for rank in seen["profiled"])
     shown = [_has(sender, "broadcast"), _has(sender, "send"), _has(receiver, "recv")]
     facts = {fact for rank in seen["profiled"] for fact in rank.notes["facts"]}
@@ -26,7 +26,7 @@ def _has(names: list[str], what: str) -> bool:
     return any(what in name for name in names)
 
 
-def _flight(seen: Seen) -> Finding:
+def _flight(seen: Seen) -> ClaimFinding:
     recorded, drawn = seen["named"][0].notes, seen["counted"][0].notes
     messages = [name for name in recorded["names"] if re.search("send|recv", name)]
     collectives = all(_has(recorded["names"], name) for name in WANTED)
@@ -41,9 +41,9 @@ def _flight(seen: Seen) -> Finding:
     return holds(text, when=left_out)
 
 
-def _dump(seen: Seen) -> Finding:
+def _dump(seen: Seen) -> ClaimFinding:
     late, other = seen["by itself"]
-    if not late.notes.get("error") and late.ended is not Ended.EXITED:
+    if not late.notes.get("error") and late.ended is not RankEnd.EXITED:
         raise ValueError("rank 0 did not time out")
     files = other.notes["files"] or late.notes.get("files", [])
     ours = seen["by ourselves"][0].notes.get("names", [])

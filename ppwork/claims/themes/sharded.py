@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ppwork.claims.claim import NOTES, Claim, Finding, Seen, does_not_hold, holds, unhurried
+from ppwork.claims.claim import NOTES, Claim, ClaimFinding, Seen, does_not_hold, holds, unhurried
 
 THEME = "Above torch.distributed"
 TENSOR = "documentation of torch.distributed.tensor"
@@ -11,7 +11,7 @@ HALF = 0.05
 """More than bfloat16 rounds attention of numbers around one, and far less than wrong rows differ."""
 
 
-def _tensor_parallel(seen: Seen) -> Finding:
+def _tensor_parallel(seen: Seen) -> ClaimFinding:
     notes = [rank.notes for rank in seen["mesh of 1 and 2"][1:]]
     worst = max(note["difference"] for note in notes)
     text = (
@@ -22,7 +22,7 @@ def _tensor_parallel(seen: Seen) -> Finding:
     return holds(text, when=cut and worst <= ROUNDING)
 
 
-def _distributed(seen: Seen) -> Finding:
+def _distributed(seen: Seen) -> ClaimFinding:
     given, own = ([rank.notes for rank in seen[name][1:]] for name in ("given", "own"))
     first = given[1]["whole"] == [1.0, 1.0]
     overwritten = given[1]["mine"] != [2.0, 2.0]
@@ -34,7 +34,7 @@ def _distributed(seen: Seen) -> Finding:
     return holds(text, when=first and overwritten)
 
 
-def _context_parallel(seen: Seen) -> Finding:
+def _context_parallel(seen: Seen) -> ClaimFinding:
     notes = [rank.notes for rank in seen["attention"]]
     rows = f"Two ranks had rows {notes[0]['rows']} and {notes[1]['rows']} of a causal attention"
     if any("error" in note for note in notes):
@@ -45,7 +45,7 @@ def _context_parallel(seen: Seen) -> Finding:
     return holds(text, when=worst <= HALF)
 
 
-def _attention_by_name(seen: Seen) -> Finding:
+def _attention_by_name(seen: Seen) -> ClaimFinding:
     broken, mended = ([rank.notes for rank in seen[name]] for name in ("broken", "mended"))
     worst = max(note["difference"] for note in broken)
     looked_up = next((note["error"] for note in mended if "error" in note), "")
@@ -61,7 +61,7 @@ def _attention_by_name(seen: Seen) -> Finding:
     return holds(text, when=worst > HALF)
 
 
-def _init_sync(seen: Seen) -> Finding:
+def _init_sync(seen: Seen) -> ClaimFinding:
     first, second = (rank.notes for rank in seen["wrapped"])
     text = (
         "Rank 0 had a parameter of 1, rank 1 of 2. Wrapped with `init_sync=True` rank 1 had "
@@ -71,7 +71,7 @@ def _init_sync(seen: Seen) -> Finding:
     return holds(text, when=second["synchronised"] == 1.0 and second["own"] == 2.0)
 
 
-def _not_contiguous(seen: Seen) -> Finding:
+def _not_contiguous(seen: Seen) -> ClaimFinding:
     notes = seen["transposed"][0].notes
     if notes.get("contiguous"):
         raise ValueError("the tensor was contiguous")

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import re
 
-from ppwork.claims.claim import DOCS, Claim, Ended, Finding, Program, RankSeen, Seen, does_not_hold, holds
+from ppwork.claims.claim import (
+    DOCS,
+    Claim,
+    ClaimFinding,
+    Program,
+    RankEnd,
+    RankSeen,
+    Seen,
+    does_not_hold,
+    holds,
+)
 
 THEME = "Start-up and stores"
 MOST_S = 4.0
 """A start-up that is bounded by 1 s has raised by then, also on a machine under load."""
 
 
-def _three_ways(seen: Seen) -> Finding:
+def _three_ways(seen: Seen) -> ClaimFinding:
     ways = {"tcp://": "tcp", "file://": "file", "the environment": "environment"}
     totals = {way: [rank.notes["total"] for rank in seen[name]] for way, name in ways.items()}
     worked = [way for way, total in totals.items() if total and set(total) == {3.0}]
@@ -24,7 +34,7 @@ def _three_ways(seen: Seen) -> Finding:
 def after_again(broken: list[RankSeen], mended: list[RankSeen]) -> tuple[bool, str]:
     """Return whether only the broken program failed to make its group again, and what happened in both."""
     worked = min(rank.notes.get("worked", 0) for rank in broken)
-    stood = [rank for rank in broken if rank.ended is Ended.HUNG]
+    stood = [rank for rank in broken if rank.ended is RankEnd.HUNG]
     if any("init" not in rank.line for rank in stood):
         raise ValueError(f"it hung at {stood[0].line!r}, not in its start-up")
     errors = [rank.notes["error"] for rank in broken if "error" in rank.notes]
@@ -39,13 +49,13 @@ def _without_source(error: str) -> str:
     return re.sub(r"\[/\S+\]\s*", "", error).split(". This is typically")[0]
 
 
-def _stale_file(seen: Seen) -> Finding:
+def _stale_file(seen: Seen) -> ClaimFinding:
     only_broken, text = after_again(seen["broken"], seen["mended"])
     text = f"Started from the file of an earlier job, {text}"
     return holds(text, when=only_broken)
 
 
-def _variables(seen: Seen) -> Finding:
+def _variables(seen: Seen) -> ClaimFinding:
     notes = seen["one missing"][0].notes
     named = [name for name in ("RANK", "WORLD_SIZE", "MASTER_PORT") if f"variable {name} exp" in notes[name]]
     address = notes["MASTER_ADDR"]
@@ -56,7 +66,7 @@ def _variables(seen: Seen) -> Finding:
     return does_not_hold(f"{text}; without MASTER_ADDR it raised too: {address}.")
 
 
-def _waits_for_all(seen: Seen) -> Finding:
+def _waits_for_all(seen: Seen) -> ClaimFinding:
     late, never = seen["late"], seen["never"][0]
     behind = late[0].notes["returned"] - late[1].notes["came"]
     text = f"Rank 0 returned {abs(behind):.2f} s {'after' if behind >= 0 else 'before'} the late rank 1 came"
@@ -68,7 +78,7 @@ def _waits_for_all(seen: Seen) -> Finding:
     return holds(f"{text}.", when=behind >= 0 and after < MOST_S)
 
 
-def _connections(seen: Seen) -> Finding:
+def _connections(seen: Seen) -> ClaimFinding:
     counts = {
         name: ([r.notes["at_start"] for r in seen[name]], [r.notes["after_send"] for r in seen[name]])
         for name in ("eager", "lazy")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ppwork.claims.claim import DOCS, NOTES, SEEN, Claim, Finding, Program, Seen, does_not_hold, holds
+from ppwork.claims.claim import DOCS, NOTES, SEEN, Claim, ClaimFinding, Program, Seen, does_not_hold, holds
 from ppwork.claims.themes.startup import MOST_S, THEME, after_again
 
 SHARED = ("TCPStore", "FileStore", "PrefixStore")
 
 
-def _across_processes(seen: Seen) -> Finding:
+def _across_processes(seen: Seen) -> ClaimFinding:
     there = seen["two processes"][1].notes
     thread = seen["two threads"][0].notes["got"] == "value"
     reached = [name for name in (*SHARED, "HashStore") if there[name]]
@@ -19,7 +19,7 @@ def _across_processes(seen: Seen) -> Finding:
     return holds(text, when=tuple(reached) == SHARED and thread)
 
 
-def _operations(seen: Seen) -> Finding:
+def _operations(seen: Seen) -> ClaimFinding:
     notes = seen["each on each"][0].notes
     refused = {name: notes[name] for name in (*SHARED, "HashStore")}
     text = "; ".join(f"{name} refuses {', '.join(what)}" for name, what in refused.items() if what)
@@ -29,13 +29,13 @@ def _operations(seen: Seen) -> Finding:
     return holds(text, when=as_written)
 
 
-def _prefix(seen: Seen) -> Finding:
+def _prefix(seen: Seen) -> ClaimFinding:
     only_broken, text = after_again(seen["broken"], seen["mended"])
     text = f"With groups made again on one TCPStore, {text}"
     return holds(text, when=only_broken)
 
 
-def _listens(seen: Seen) -> Finding:
+def _listens(seen: Seen) -> ClaimFinding:
     broken, mended = seen["broken"][0].notes, seen["mended"][0].notes
     stranger = "was taken" if broken["key"] == "written by a stranger" else "was not taken"
     text = (
@@ -50,7 +50,7 @@ def _addresses(notes: dict[str, list[str]]) -> str:
     return ", ".join(notes["addresses"]) or "no address"
 
 
-def _soft_bind(seen: Seen) -> Finding:
+def _soft_bind(seen: Seen) -> ClaimFinding:
     alone, agent = seen["without"][0].notes, seen["with the agent's word"][0].notes
     text = f"At a port that is taken a second TCPStore {_second(alone)}; with the word of the agent it "
     text += f"{_second(agent)}."
@@ -62,7 +62,7 @@ def _second(notes: dict[str, str]) -> str:
     return f"raises {notes['kind']}" if "error" in notes else f"reads what is {notes['got']}"
 
 
-def _peer_closes(seen: Seen) -> Finding:
+def _peer_closes(seen: Seen) -> ClaimFinding:
     host, waiting = (rank.notes for rank in seen["host"])
     other = seen["client"][2].notes.get("got") == "value"
     other_said = f"the death of another client {'did not disturb' if other else 'disturbed'} it"

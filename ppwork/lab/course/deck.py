@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ppwork.errors import PlanError
 from ppwork.lab.course.lessons import HalfDay, Lesson, Ran
-from ppwork.lab.course.slides import TALL, Part, Slide, slides_of
+from ppwork.lab.course.slides import TALL, Slide, SlidePart, slides_of
 from ppwork.lab.course.statements import statements
 from ppwork.lab.course.text import html_of, inline_html
 
@@ -193,7 +193,7 @@ def _parts(slide: Slide) -> str:
     return head + "".join(map(_part, slide.parts))
 
 
-def _part(part: Part) -> str:
+def _part(part: SlidePart) -> str:
     names = ["part", *["fragment"] * part.comes_later]
     if part.ratio:
         names += ["picture", *["tall"] * (part.ratio < TALL)]

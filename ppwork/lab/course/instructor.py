@@ -7,7 +7,7 @@ from pathlib import Path
 from string import Template
 
 from ppwork.lab.course.lessons import Exercise, Lesson
-from ppwork.lab.course.timetable import DAY_ENDS, Day, Slot, clock, cuts, one_day, two_days, wanted
+from ppwork.lab.course.timetable import DAY_ENDS, Day, TimetableSlot, clock, cuts, one_day, two_days, wanted
 from ppwork.pictures.tables import Table
 
 FILES = Path(__file__).parent / "deck_files"
@@ -53,7 +53,7 @@ def _one_day(lessons: Sequence[Lesson]) -> str:
     return f"{_table(slots)}\n\nLeft out: {f'lessons {rest}' if rest else 'nothing'}."
 
 
-def _table(slots: Sequence[Slot]) -> str:
+def _table(slots: Sequence[TimetableSlot]) -> str:
     rows = []
     for slot in slots:
         when = f"{clock(slot.starts)} to {clock(slot.ends)}"

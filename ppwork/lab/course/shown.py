@@ -48,7 +48,7 @@ _REPLY = re.compile(r"^([a-h]) {2}(.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Block:
+class ShownBlock:
     """One thing that a cell shows."""
 
     kind: str
@@ -68,14 +68,16 @@ class CellLexer(PythonLexer):  # type: ignore[misc]
     tokens: ClassVar = {"root": [(r"^[%!].*$", Comment.Special), inherit]}
 
 
-def source(text: str) -> Block:
+def source(text: str) -> ShownBlock:
     """Return the code of a cell, in colours."""
     tokens = CellLexer(stripnl=False, ensurenl=False).get_tokens(text)
     pieces: list[str] = []
     HtmlFormatter(nowrap=True).format(tokens, _Pieces(pieces))
     coloured = "".join(pieces).rstrip("\n")
     lines = text.splitlines()
-    return Block(SOURCE, f"<pre><code>{coloured}</code></pre>", len(lines), max(map(len, lines), default=0))
+    return ShownBlock(
+        SOURCE, f"<pre><code>{coloured}</code></pre>", len(lines), max(map(len, lines), default=0)
+    )
 
 
 def excerpt_of(text: str, spans: Sequence[tuple[int, int]]) -> str:
@@ -95,7 +97,7 @@ def excerpt_of(text: str, spans: Sequence[tuple[int, int]]) -> str:
     return "\n".join(shown).strip("\n")
 
 
-def lines_of(blocks: Sequence[Block], spans: Sequence[tuple[int, int]]) -> Block:
+def lines_of(blocks: Sequence[ShownBlock], spans: Sequence[tuple[int, int]]) -> ShownBlock:
     """Return these lines of what a cell has printed, counted through all of its outputs.
 
     Raises:
@@ -108,13 +110,13 @@ def lines_of(blocks: Sequence[Block], spans: Sequence[tuple[int, int]]) -> Block
     return _printed(excerpt_of(text, spans))
 
 
-def bands_of(block: Block, spans: Sequence[tuple[int, int]]) -> Block:
+def bands_of(block: ShownBlock, spans: Sequence[tuple[int, int]]) -> ShownBlock:
     """Return a picture with these bands of it only, in percent of its height."""
     kept = _IMAGE.sub(lambda found: f"{found[1]}png;base64,{_bands(found[2], spans)}", block.html)
     return replace(block, html=kept)
 
 
-def captioned(block: Block, caption: str | None) -> Block:
+def captioned(block: ShownBlock, caption: str | None) -> ShownBlock:
     """Return a picture with another sentence below it; ``None`` leaves its own, and an empty one has none."""
     if caption is None:
         return block
@@ -142,7 +144,7 @@ class _Pieces:
         self.write = pieces.append
 
 
-def outputs(cell: Any) -> Iterator[Block]:  # noqa: ANN401  an untyped library's node
+def outputs(cell: Any) -> Iterator[ShownBlock]:  # noqa: ANN401  an untyped library's node
     """Yield what a cell has shown: text, pictures, a question with its options, an answer.
 
     Raises:
@@ -190,19 +192,19 @@ class _Plain(HTMLParser):
             raise PlanError(f"An output has <{shown}> in it.", check_first="a picture or a table instead")
 
 
-def _divided(text: str) -> Iterator[Block]:
+def _divided(text: str) -> Iterator[ShownBlock]:
     """Divide an output into its pictures and what stands between them."""
     refuse_more_than_plain(text)
     for piece in _FIGURE.split(text):
         if piece.startswith("<figure>"):
-            yield Block(PICTURE, f'<div class="output">{piece}</div>')
+            yield ShownBlock(PICTURE, f'<div class="output">{piece}</div>')
         elif only := _PRE.fullmatch(piece):
             yield _printed(html.unescape(only[1]))
         elif piece.strip():
-            yield Block(WORDS, f'<div class="output">{piece}</div>')
+            yield ShownBlock(WORDS, f'<div class="output">{piece}</div>')
 
 
-def _printed(text: str) -> Block:
+def _printed(text: str) -> ShownBlock:
     lines = text.rstrip().splitlines()
     kept: list[str] = []
     rows = 0
@@ -213,7 +215,7 @@ def _printed(text: str) -> Block:
             break
         kept.append(line)
     columns = max(map(len, kept), default=0)
-    return Block(
+    return ShownBlock(
         PRINTED,
         f'<pre class="printed">{html.escape(chr(10).join(kept))}</pre>',
         min(rows, MAX_ROWS + 1),
@@ -221,7 +223,7 @@ def _printed(text: str) -> Block:
     )
 
 
-def _question(plain: str) -> Block:
+def _question(plain: str) -> ShownBlock:
     options = _OPTION.findall(plain)
     rows = "".join(
         f"<tr><td><strong>{letter}</strong></td><td>{inline_html(text)}</td></tr>" for letter, text in options
@@ -229,10 +231,10 @@ def _question(plain: str) -> Block:
     columns = min(max(len(text) for _, text in options) + 3, OPTION_COLUMNS)
     text = inline_html(plain.partition("\n  a  ")[0].replace("\n", " "))
     asked = f'<p class="question">{text}</p><table class="options">{rows}</table>'
-    return Block(WORDS, asked, columns=columns)
+    return ShownBlock(WORDS, asked, columns=columns)
 
 
-def _answer(plain: str) -> Block:
+def _answer(plain: str) -> ShownBlock:
     """Show the reply to the right option; those to the others are the speaker's."""
     first, _, rest = plain.partition("\n")
     said = _SAYS.search(first)
@@ -244,4 +246,4 @@ def _answer(plain: str) -> Block:
         option, _, reply = said_why.rpartition(": ")
     shown = f'<p class="answer"><strong>{right}&nbsp; {option}</strong><br>{reply}</p>'
     others = "".join(f"<li><strong>{letter}</strong> {text}</li>" for letter, text in replies.items())
-    return Block(WORDS, shown, note=f"<ul>{others}</ul>" if others else "")
+    return ShownBlock(WORDS, shown, note=f"<ul>{others}</ul>" if others else "")

@@ -36,7 +36,7 @@ _PICTURE = re.compile(r'<img [^>]*src="data:image/\w+;base64,([^"]+)"')
 
 
 @dataclass(frozen=True)
-class Part:
+class SlidePart:
     """Part of a slide: one cell's."""
 
     html: str
@@ -63,7 +63,7 @@ class Slide:
 
     section: str
     """HTML of the lesson's section, where the slide has no such heading of its own; else empty."""
-    parts: list[Part] = field(default_factory=list)
+    parts: list[SlidePart] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """HTML."""
 
@@ -105,12 +105,12 @@ def slides_of(lesson: Lesson) -> list[Slide]:
             raise PlanError(
                 f"{lesson.file}, cell {number}: {error.what}", check_first=error.check_first
             ) from error
-        part = Part(shown, comes_later=mark == "fragment")
+        part = SlidePart(shown, comes_later=mark == "fragment")
         if mark == "slide":
             slides.append(Slide(section="" if level is not None and level <= 2 else section))
         elif part.ratio and not slides[-1].has_room_for(part.ratio):
             slides.append(Slide(section, notes=[earlier.html for earlier in slides[-1].parts]))
-            part = Part(shown)
+            part = SlidePart(shown)
         slides[-1].parts.append(part)
         slides[-1].notes += [note for note in notes if note]
     if not slides:

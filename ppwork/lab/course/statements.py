@@ -14,7 +14,7 @@ from ppwork.lab.course.shown import (
     PICTURE,
     PRINTED,
     WORDS,
-    Block,
+    ShownBlock,
     bands_of,
     captioned,
     excerpt_of,
@@ -22,7 +22,7 @@ from ppwork.lab.course.shown import (
     outputs,
     source,
 )
-from ppwork.lab.course.slides import Part, Slide
+from ppwork.lab.course.slides import Slide, SlidePart
 from ppwork.lab.course.text import html_of, inline_html, without_headings
 
 ROWS_BESIDE_PICTURE = 7
@@ -67,30 +67,30 @@ def _slides(statement: Statement, cells: dict[str, Any]) -> Iterator[Slide]:
             )
     if not blocks:
         raise PlanError("It shows nothing.", check_first="`show`, `part` and `text` of the slide")
-    title = Part(f'<h2 class="statement">{inline_html(statement.title)}</h2>')
+    title = SlidePart(f'<h2 class="statement">{inline_html(statement.title)}</h2>')
     notes = [note for note in (html_of(statement.note), *(block.note for block in blocks)) if note]
     texts = [block for block in blocks if block.kind != PICTURE]
     pictures = [captioned(block, statement.caption) for block in blocks if block.kind == PICTURE]
     together = pictures[:1] if _rows(texts) <= ROWS_BESIDE_PICTURE else []
     if texts or together:
-        parts = [*_texts(texts), *(Part(block.html) for block in together)]
+        parts = [*_texts(texts), *(SlidePart(block.html) for block in together)]
         yield Slide("", [title, *parts], notes)
     for picture in pictures[len(together) :]:
-        yield Slide("", [title, Part(picture.html)], notes)
+        yield Slide("", [title, SlidePart(picture.html)], notes)
 
 
-def _words(text: str, kind: str) -> Iterator[Block]:
+def _words(text: str, kind: str) -> Iterator[ShownBlock]:
     """Yield a slide's own text; a program in it looks as those of cells do."""
     for number, piece in enumerate(PROGRAM.split(text)):
         if number % 2:
             yield source(piece)
         elif piece.strip():
-            yield Block(WORDS, f'<div class="{kind}">{html_of(piece)}</div>')
+            yield ShownBlock(WORDS, f'<div class="{kind}">{html_of(piece)}</div>')
 
 
-def _blocks(cell: Any, excerpt: Excerpt) -> Iterator[Block]:  # noqa: ANN401  an untyped library's node
+def _blocks(cell: Any, excerpt: Excerpt) -> Iterator[ShownBlock]:  # noqa: ANN401  an untyped library's node
     if cell["cell_type"] == "markdown":
-        yield Block(WORDS, f'<div class="words">{html_of(without_headings(cell["source"]))}</div>')
+        yield ShownBlock(WORDS, f'<div class="words">{html_of(without_headings(cell["source"]))}</div>')
         return
     if excerpt.part in ("source", "both"):
         yield source(excerpt_of(cell["source"], excerpt.lines))
@@ -107,7 +107,7 @@ def _blocks(cell: Any, excerpt: Excerpt) -> Iterator[Block]:  # noqa: ANN401  an
             yield from blocks
 
 
-def _once(block: Block, title: str) -> Block:
+def _once(block: ShownBlock, title: str) -> ShownBlock:
     """Take the text of a question away where the slide's title is the same."""
     found = QUESTION.match(block.html)
     if found and html.unescape(TAG.sub("", found[1])).strip() == title.replace("`", "").strip():
@@ -115,12 +115,12 @@ def _once(block: Block, title: str) -> Block:
     return block
 
 
-def _rows(blocks: Sequence[Block]) -> int:
+def _rows(blocks: Sequence[ShownBlock]) -> int:
     """Return the height of texts in lines of code, each with a margin; words are larger."""
     return sum((block.rows or 4) + 1 for block in blocks)
 
 
-def _texts(blocks: Sequence[Block]) -> Iterator[Part]:
+def _texts(blocks: Sequence[ShownBlock]) -> Iterator[SlidePart]:
     """Put two texts, or a text and options, side by side where both have room; else one below the other."""
     rest = list(blocks)
     while rest:
@@ -131,8 +131,8 @@ def _texts(blocks: Sequence[Block]) -> Iterator[Part]:
                 f'<div style="flex: {max(20, block.columns)} 1 0">{block.html}</div>'
                 for block in (left, right)
             )
-            yield Part(f'<div class="beside">{columns}</div>')
+            yield SlidePart(f'<div class="beside">{columns}</div>')
             rest = after[1:]
         else:
-            yield Part(left.html)
+            yield SlidePart(left.html)
             rest = after

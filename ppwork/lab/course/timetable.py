@@ -25,7 +25,7 @@ ON_RANKS, OF_A_FUNCTION = 2, 1
 
 
 @dataclass(frozen=True)
-class Slot:
+class TimetableSlot:
     """A part of a day."""
 
     starts: int
@@ -56,7 +56,7 @@ class Cut:
 class Day:
     """One day of two."""
 
-    halves: Mapping[HalfDay, list[Slot]]
+    halves: Mapping[HalfDay, list[TimetableSlot]]
     at_home: tuple[Lesson, ...]
     """Lessons that it has no time for."""
     left_out: tuple[Cut, ...]
@@ -113,7 +113,7 @@ def _timed(
 ) -> Day:
     """Put what stays of a day on the clock: after the morning, lunch."""
     saved = {cut.lesson.card.lesson: cut.minutes for cut in left_out}
-    slots: dict[HalfDay, list[Slot]] = {}
+    slots: dict[HalfDay, list[TimetableSlot]] = {}
     earliest = 0
     for half, own in halves.items():
         kept = [lesson for lesson in own if lesson not in at_home]
@@ -126,9 +126,9 @@ def _timed(
     return Day(slots, tuple(sorted(at_home, key=lambda each: each.card.lesson)), tuple(by_number))
 
 
-def one_day(lessons: Sequence[Lesson]) -> list[Slot]:
+def one_day(lessons: Sequence[Lesson]) -> list[TimetableSlot]:
     """Return the slots of one day: as many of the most wanted lessons as it holds, in the course's order."""
-    best: list[Slot] = []
+    best: list[TimetableSlot] = []
     chosen: list[Lesson] = []
     for lesson in wanted(lessons):
         chosen = sorted([*chosen, lesson], key=lambda each: each.card.lesson)
@@ -176,7 +176,7 @@ def clock(minute: int) -> str:
 
 def _slots(
     lessons: Sequence[Lesson], starts: int, saved: Mapping[int, int], *, lunch: bool = False
-) -> list[Slot]:
+) -> list[TimetableSlot]:
     """Put lessons one after another, with a break before one that would make people sit for too long.
 
     ``saved`` has the minutes of the exercises that a lesson leaves out, by its number.
@@ -186,24 +186,24 @@ def _slots(
 
 def _placed(
     lessons: Sequence[Lesson], starts: int, saved: Mapping[int, int], *, lunch: bool
-) -> Iterator[Slot]:
+) -> Iterator[TimetableSlot]:
     now, sat = starts, 0
     for lesson in lessons:
         minutes = lesson.card.minutes + lesson.card.exercise_minutes - saved.get(lesson.card.lesson, 0)
         pause = None
         if lunch and now >= NOON:
-            pause, lunch = Slot(now, LUNCH_MIN, "lunch"), False
+            pause, lunch = TimetableSlot(now, LUNCH_MIN, "lunch"), False
         elif sat and sat + minutes > SITTING_MIN:
-            pause = Slot(now, BREAK_MIN, "break")
+            pause = TimetableSlot(now, BREAK_MIN, "break")
         if pause:
             yield pause
             now, sat = pause.ends, 0
-        yield Slot(now, minutes, f"{lesson.card.number} {lesson.card.question}", lesson)
+        yield TimetableSlot(now, minutes, f"{lesson.card.number} {lesson.card.question}", lesson)
         now, sat = now + minutes, sat + minutes
 
 
-def _survey(slots: Sequence[Slot]) -> list[Slot]:
-    return [Slot(slots[-1].ends, SURVEY_MIN, "the survey")]
+def _survey(slots: Sequence[TimetableSlot]) -> list[TimetableSlot]:
+    return [TimetableSlot(slots[-1].ends, SURVEY_MIN, "the survey")]
 
 
 def _cut(lesson: Lesson) -> Cut:

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from ppwork.errors import PlanError
-from ppwork.lab.doctor.doctor import Report, Verdict
+from ppwork.lab.doctor.doctor import DoctorReport, DoctorVerdict
 from ppwork.pictures.tables import Cell, Table
 from ppwork.version import __version__
 
@@ -50,13 +50,13 @@ class ClassLine(msgspec.Struct, frozen=True, kw_only=True):
     gpus: list[str]
     ready: bool
     """Whether the lessons can be run."""
-    verdicts: dict[str, Verdict]
+    verdicts: dict[str, DoctorVerdict]
     """By the name of the doctor's row."""
     todo: dict[str, str]
     """What the doctor advises where a verdict is ``missing``, and for lessons that cannot be run."""
 
 
-def class_line(report: Report, *, at: datetime | None = None) -> ClassLine:
+def class_line(report: DoctorReport, *, at: datetime | None = None) -> ClassLine:
     """Return a report as the one line that an instructor collects.
 
     Args:
@@ -65,7 +65,7 @@ def class_line(report: Report, *, at: datetime | None = None) -> ClassLine:
     """
     machine = report.machine
     rows = [*report.here, *report.runs]
-    fine = {row.what for row in report.here if row.verdict is Verdict.FINE}
+    fine = {row.what for row in report.here if row.verdict is DoctorVerdict.FINE}
     lessons = next(row for row in report.runs if row.what == LESSONS)
     return ClassLine(
         at=(at or datetime.now(UTC)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -79,11 +79,11 @@ def class_line(report: Report, *, at: datetime | None = None) -> ClassLine:
         memory_free_gb=round(machine.memory_free_mb / 1e3, 1),
         backends=[name for row, name in (("gloo", "gloo"), ("NCCL", "nccl")) if row in fine],
         gpus=[gpu.name for gpu in machine.probed.gpus],
-        ready=lessons.verdict is Verdict.FINE,
+        ready=lessons.verdict is DoctorVerdict.FINE,
         # NCCL has a row in both parts; the first one says whether it is there
         verdicts={row.what: row.verdict for row in (*report.here, *report.runs, *report.here)},
-        todo={row.what: row.todo for row in rows if row.verdict is Verdict.MISSING}
-        | ({} if lessons.verdict is Verdict.FINE else {LESSONS: lessons.todo}),
+        todo={row.what: row.todo for row in rows if row.verdict is DoctorVerdict.MISSING}
+        | ({} if lessons.verdict is DoctorVerdict.FINE else {LESSONS: lessons.todo}),
     )
 
 

@@ -88,7 +88,7 @@ class Package(msgspec.Struct, frozen=True, kw_only=True):
         return not self.pinned or self.found.partition("+")[0] == self.pinned
 
 
-class Machine(msgspec.Struct, frozen=True, kw_only=True):
+class MachineFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Facts about a machine. Memory and disks in MB of 1e6 bytes."""
 
     system: str
@@ -128,7 +128,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
         return f'pip install "ppwork[{extra}]"'
 
 
-def inspect_machine(*, two_hosts: bool, limit_s: float) -> Machine:
+def inspect_machine(*, two_hosts: bool, limit_s: float) -> MachineFacts:
     """Look this machine over.
 
     Args:
@@ -141,7 +141,7 @@ def inspect_machine(*, two_hosts: bool, limit_s: float) -> Machine:
     memory, free = _memory()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     ports, port_error = _bound_ports()
-    return Machine(
+    return MachineFacts(
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
         python=platform.python_version(),
         cores=_cores(),

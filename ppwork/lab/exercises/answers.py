@@ -15,7 +15,7 @@ Functions = Mapping[str, Callable[[Answer], str]]
 """Exercises of a lesson by number: each returns a hint about an answer, or nothing when it is right."""
 
 
-class Case(NamedTuple):
+class TriedCall(NamedTuple):
     """One call of the learner's function."""
 
     text: str
@@ -27,12 +27,12 @@ class Case(NamedTuple):
     """The end of a hint, or a function that returns it for what was given."""
 
 
-def exercise(cases: Callable[[], Iterable[Case]]) -> Callable[[Answer], str]:
+def exercise(cases: Callable[[], Iterable[TriedCall]]) -> Callable[[Answer], str]:
     """Make the check of an exercise of a function that yields its cases."""
     return lambda answer: first_wrong(answer, cases())
 
 
-def first_wrong(answer: Answer, cases: Iterable[Case]) -> str:
+def first_wrong(answer: Answer, cases: Iterable[TriedCall]) -> str:
     """Try an answer; return a hint about the first case that is wrong, or nothing when all are right."""
     for case in cases:
         try:
@@ -55,7 +55,7 @@ def is_right(given: Any, right: Any) -> bool:  # noqa: ANN401  whatever a learne
     return bool(given == right) and isinstance(given, bool) == isinstance(right, bool)
 
 
-def number_case(arguments: tuple[Any, ...], right: float, habits: Mapping[float, str]) -> Case:
+def number_case(arguments: tuple[Any, ...], right: float, habits: Mapping[float, str]) -> TriedCall:
     """Return the case of an answer that is a number.
 
     Args:
@@ -68,4 +68,4 @@ def number_case(arguments: tuple[Any, ...], right: float, habits: Mapping[float,
         hints = (hint for number, hint in habits.items() if math.isclose(given, number))
         return next(hints, "") if isinstance(given, int | float) else ""
 
-    return Case(f"For {arguments}", arguments, float(right), thought)
+    return TriedCall(f"For {arguments}", arguments, float(right), thought)

@@ -12,7 +12,7 @@ from functools import cached_property
 
 from ppwork.launcher.script import ScriptRun
 from ppwork.process import PAST_LIMIT, STOPPED
-from ppwork.records.calls import ANY, RECV, SEND, Call, Part, read_calls
+from ppwork.records.calls import ANY, RECV, SEND, Call, CallPart, read_calls
 from ppwork.timeline.meetings import Meetings
 
 
@@ -85,7 +85,7 @@ class Attempt:
         return most
 
 
-def _clash(one: Part, other: Part) -> bool:
+def _clash(one: CallPart, other: CallPart) -> bool:
     """Whether two calls were given the same bytes, and one of them writes to them."""
     overlap = one.at and other.at and one.at < other.at + other.size and other.at < one.at + one.size
     return bool(overlap) and not one.kind == other.kind == SEND

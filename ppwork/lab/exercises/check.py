@@ -61,7 +61,7 @@ def known(exercise: str, *, on_ranks: bool = False) -> None:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CheckResult:
     """Result of a check; the bare value at the end of a cell shows it."""
 
     exercise: str
@@ -77,7 +77,7 @@ class Verdict:
         return f"exercise {self.exercise}: {'right' if self.right else f'not yet. {self.hint}'}"
 
 
-def check(exercise: str, answer: Answer | ScriptRun | Run | Sequence[Run]) -> Verdict:
+def check(exercise: str, answer: Answer | ScriptRun | Run | Sequence[Run]) -> CheckResult:
     """Look at an answer to an exercise, such as ``check("01.1", first_touch)``.
 
     Args:
@@ -97,7 +97,7 @@ def check(exercise: str, answer: Answer | ScriptRun | Run | Sequence[Run]) -> Ve
                 f"The answer to exercise {exercise} was {answer!r}, not a finished program.",
                 check_first=f"%%ranks with --check {exercise} as the first line of the program's cell",
             )
-        return Verdict(exercise, ON_RANKS[exercise](answer))
+        return CheckResult(exercise, ON_RANKS[exercise](answer))
     if exercise in OF_RUNS:
         given = answer if isinstance(answer, Sequence) else [answer]
         runs = [run for run in given if isinstance(run, Run)]
@@ -106,7 +106,7 @@ def check(exercise: str, answer: Answer | ScriptRun | Run | Sequence[Run]) -> Ve
                 f"The answer to exercise {exercise} was {answer!r}, not runs.",
                 check_first="a list of what pp.launch(plan) returned, or pp.open(its folder)",
             )
-        return Verdict(exercise, OF_RUNS[exercise](runs))
+        return CheckResult(exercise, OF_RUNS[exercise](runs))
     if not callable(answer):
         raise PlanError(
             f"The answer to exercise {exercise} was {answer!r}, not a function.",
@@ -116,4 +116,4 @@ def check(exercise: str, answer: Answer | ScriptRun | Run | Sequence[Run]) -> Ve
         hint = EXERCISES[exercise](answer)
     except Exception as error:  # noqa: BLE001  whatever a learner's function raises is news for the learner
         hint = f"Your function raised {text_of(error)}"
-    return Verdict(exercise, hint)
+    return CheckResult(exercise, hint)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ppwork.lab.exercises.answers import Case, exercise
+from ppwork.lab.exercises.answers import TriedCall, exercise
 from ppwork.lab.exercises.attempts import Attempt, Programs, program
 from ppwork.plan import Plan
 
@@ -32,9 +32,9 @@ RESULTS = {
 
 
 @exercise
-def _is_right() -> Iterator[Case]:
+def _is_right() -> Iterator[TriedCall]:
     for thought, (summary, mesh_size, right) in RESULTS.items():
-        yield Case(f"For {summary} with a mesh of {mesh_size}", (summary, mesh_size), right, thought)
+        yield TriedCall(f"For {summary} with a mesh of {mesh_size}", (summary, mesh_size), right, thought)
 
 
 NEIGHBOURS = [f"my neighbour's number is {11 - rank}" for rank in (0, 1)]

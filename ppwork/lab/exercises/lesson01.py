@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from ppwork.lab.exercises.answers import Case, exercise
+from ppwork.lab.exercises.answers import TriedCall, exercise
 from ppwork.lab.exercises.attempts import Attempt, Programs, first_of, program
 from ppwork.launcher.script import ScriptRun
 from ppwork.process import STOPPED
@@ -45,9 +45,9 @@ def touch_in_flight(steps: Steps) -> int | None:
 
 
 @exercise
-def _first_touch() -> Iterator[Case]:
+def _first_touch() -> Iterator[TriedCall]:
     for thought, steps in TOUCHED.items():
-        yield Case(f"For {steps}", (steps,), touch_in_flight(steps), thought)
+        yield TriedCall(f"For {steps}", (steps,), touch_in_flight(steps), thought)
 
 
 PAIR = 2

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from ppwork.lab.exercises.answers import Case, exercise
+from ppwork.lab.exercises.answers import TriedCall, exercise
 from ppwork.lab.exercises.attempts import Attempt, Programs, first_of, program
 from ppwork.launcher.script import ScriptRun
 from ppwork.records.calls import Call
@@ -23,13 +23,13 @@ CASES: tuple[tuple[list[int], int, bool], ...] = (
 
 
 @exercise
-def _group_rank() -> Iterator[Case]:
+def _group_rank() -> Iterator[TriedCall]:
     for ranks, rank, sort_ranks in CASES:
         order = sorted(ranks) if sort_ranks else ranks
         right = order.index(rank) if rank in ranks else -1
         thought = partial(_group_rank_thought, ranks, rank, sort_ranks)
         text = f"For new_group({ranks}, sort_ranks={sort_ranks}) and rank {rank}"
-        yield Case(text, (ranks, rank, sort_ranks), right, thought)
+        yield TriedCall(text, (ranks, rank, sort_ranks), right, thought)
 
 
 def _group_rank_thought(ranks: list[int], rank: int, sort_ranks: bool, given: object) -> str:
@@ -70,9 +70,9 @@ CREATED: dict[str, tuple[dict[int, list[str]], tuple[int, list[int]] | None]] = 
 
 
 @exercise
-def _first_difference() -> Iterator[Case]:
+def _first_difference() -> Iterator[TriedCall]:
     for thought, (created, right) in CREATED.items():
-        yield Case(f"For {created}", (created,), right, thought)
+        yield TriedCall(f"For {created}", (created,), right, thought)
 
 
 FUNCTIONS = {"02.1": _group_rank, "02.4": _first_difference}

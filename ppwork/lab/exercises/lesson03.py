@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from ppwork.lab.exercises.answers import Case, exercise
+from ppwork.lab.exercises.answers import TriedCall, exercise
 from ppwork.lab.exercises.attempts import Attempt, Programs, first_of, program
 from ppwork.launcher.script import ScriptRun
 
@@ -32,9 +32,9 @@ WAITING = {
 
 
 @exercise
-def _left_waiting() -> Iterator[Case]:
+def _left_waiting() -> Iterator[TriedCall]:
     for thought, (steps, waiting) in WAITING.items():
-        yield Case(f"For {steps}", (steps,), sorted(waiting), thought)
+        yield TriedCall(f"For {steps}", (steps,), sorted(waiting), thought)
 
 
 FUNCTIONS = {"03.3": _left_waiting}

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator
 from itertools import pairwise
 
-from ppwork.lab.exercises.answers import Case, exercise, number_case
+from ppwork.lab.exercises.answers import TriedCall, exercise, number_case
 from ppwork.lab.exercises.attempts import Attempt, Programs, program
 from ppwork.records.calls import RECV, SEND
 
@@ -78,7 +78,7 @@ def _stage_ms(attempt: Attempt) -> Iterator[str]:
 
 
 @exercise
-def _slow_chunks() -> Iterator[Case]:
+def _slow_chunks() -> Iterator[TriedCall]:
     steady = dict.fromkeys(range(8), 30.0)
     runs = {
         "Which number does one slow chunk hardly move? Compare each chunk with that.": {**steady, 0: 500.0},
@@ -91,7 +91,7 @@ def _slow_chunks() -> Iterator[Case]:
     }
     for thought, times in runs.items():
         right = [k for k, ms in times.items() if ms > 3 * statistics.median(times.values())]
-        yield Case(f"For {times}", (times,), right, thought)
+        yield TriedCall(f"For {times}", (times,), right, thought)
 
 
 MEASURED_MS = ((92.0, 14.0, 50.0, 16.0), (80.0, 15.0, 45.0, 15.0), (63.0, 5.0, 50.0, 5.0))
@@ -99,7 +99,7 @@ MEASURED_MS = ((92.0, 14.0, 50.0, 16.0), (80.0, 15.0, 45.0, 15.0), (63.0, 5.0, 5
 
 
 @exercise
-def _faster_network() -> Iterator[Case]:
+def _faster_network() -> Iterator[TriedCall]:
     for period, encode, generate, decode in MEASURED_MS:
         stages = encode + generate + decode
         transport = period - stages

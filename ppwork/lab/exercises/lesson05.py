@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from ppwork.lab.exercises.answers import Case, exercise, number_case
+from ppwork.lab.exercises.answers import TriedCall, exercise, number_case
 from ppwork.lab.exercises.attempts import Attempt, Programs, program
 from ppwork.timeline.chunks import common_ns
 from ppwork.timeline.meetings import Message
@@ -127,7 +127,7 @@ CASES_MS = ((20.0, 30.0, 2.0), (30.0, 30.0, 6.0), (60.0, 20.0, 1.0), (10.0, 10.0
 
 
 @exercise
-def _smallest_depth() -> Iterator[Case]:
+def _smallest_depth() -> Iterator[TriedCall]:
     for stage0, stage1, transport in CASES_MS:
         right = math.ceil((stage0 + stage1 + transport) / max(stage0, stage1))
         habits = {
@@ -153,10 +153,10 @@ LOGGED_MS = {
 
 
 @exercise
-def _in_common() -> Iterator[Case]:
+def _in_common() -> Iterator[TriedCall]:
     for thought, (stage0, mesh) in LOGGED_MS.items():
         right = common_ns(stage0, mesh)
-        yield Case(f"For stage0 {stage0} and mesh {mesh}", (stage0, mesh), right, thought)
+        yield TriedCall(f"For stage0 {stage0} and mesh {mesh}", (stage0, mesh), right, thought)
 
 
 FUNCTIONS = {"05.2": _smallest_depth, "05.3": _in_common}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise, product
 
-from ppwork.lab.exercises.answers import Case, exercise
+from ppwork.lab.exercises.answers import TriedCall, exercise
 from ppwork.lab.exercises.attempts import Attempt, Programs, comes_to_an_end, first_of, program
 
 FRAMES = 3
@@ -21,7 +21,7 @@ NEVER_SET = (
 
 
 @exercise
-def _needs_wait() -> Iterator[Case]:
+def _needs_wait() -> Iterator[TriedCall]:
     for streams, buffers, does in product(
         (("compute", "link"), ("link", "link")),
         (("slot 0", "slot 0"), ("slot 0", "slot 1")),
@@ -29,7 +29,7 @@ def _needs_wait() -> Iterator[Case]:
     ):
         first, second = zip(streams, buffers, does, strict=True)
         right = streams[0] != streams[1] and buffers[0] == buffers[1] and "write" in does
-        yield Case(
+        yield TriedCall(
             f"For {first} and then {second}", (first, second), right, _why_wait(streams, buffers, does)
         )
 
@@ -69,10 +69,10 @@ ASKED: dict[tuple[str, str], tuple[bool, str]] = {
 
 
 @exercise
-def _ordered() -> Iterator[Case]:
+def _ordered() -> Iterator[TriedCall]:
     for (earlier, later), (right, thought) in ASKED.items():
         text = f"For {earlier!r} and {later!r} in {ORDERED}"
-        yield Case(text, (ORDERED, earlier, later), right, thought)
+        yield TriedCall(text, (ORDERED, earlier, later), right, thought)
 
 
 # What an NCCL group waits for
@@ -103,11 +103,13 @@ LAUNCHED: list[tuple[Calls, str]] = [
 
 
 @exercise
-def _waits() -> Iterator[Case]:
+def _waits() -> Iterator[TriedCall]:
     for calls, hint in LAUNCHED:
         sent = calls[1][1] == ONE
         before_fill = calls[2] == ("wait", ONE)
-        yield Case(f"For {calls}", (list(calls),), (sent, before_fill), hint or "Here both waits are there.")
+        yield TriedCall(
+            f"For {calls}", (list(calls),), (sent, before_fill), hint or "Here both waits are there."
+        )
 
 
 # The sender: a buffer that is filled again

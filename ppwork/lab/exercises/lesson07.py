@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from ppwork.lab.exercises.answers import Case, exercise
+from ppwork.lab.exercises.answers import TriedCall, exercise
 from ppwork.lab.exercises.attempts import Attempt, Programs, first_of, program
 from ppwork.launcher.script import ScriptRun
 
@@ -26,10 +26,10 @@ MESHED = 3
 
 
 @exercise
-def _late_ranks() -> Iterator[Case]:
+def _late_ranks() -> Iterator[TriedCall]:
     for (size, sleeper), right in LATE.items():
         thought = partial(_about_late, sleeper, right)
-        yield Case(f"For {size} ranks and the sleeper {sleeper}", (size, sleeper), right, thought)
+        yield TriedCall(f"For {size} ranks and the sleeper {sleeper}", (size, sleeper), right, thought)
 
 
 def _about_late(sleeper: int, right: set[int], given: Any) -> str:  # noqa: ANN401  whatever a learner returns

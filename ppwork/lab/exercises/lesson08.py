@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 
-from ppwork.lab.exercises.answers import Case, exercise
+from ppwork.lab.exercises.answers import TriedCall, exercise
 from ppwork.lab.exercises.attempts import Attempt, Programs, program
 
 ENDS, WRONG, GOOD = "ends a healthy run", "names the wrong rank", "good"
@@ -31,10 +31,10 @@ def _judged(times: tuple[float, ...], normal: tuple[float, ...]) -> str:
 
 
 @exercise
-def _judge() -> Iterator[Case]:
+def _judge() -> Iterator[TriedCall]:
     for times, normal in JUDGED_S:
         right = _judged(times, normal)
-        yield Case(f"For {times} and {normal}", (times, normal), right, _thought(right, times, normal))
+        yield TriedCall(f"For {times} and {normal}", (times, normal), right, _thought(right, times, normal))
 
 
 def _thought(right: str, times: tuple[float, ...], normal: tuple[float, ...]) -> str:
@@ -91,9 +91,9 @@ LEFT_BEHIND: dict[str, tuple[dict[int, tuple[float, str]], dict[int, int], int]]
 
 
 @exercise
-def _cause() -> Iterator[Case]:
+def _cause() -> Iterator[TriedCall]:
     for thought, (records, codes, right) in LEFT_BEHIND.items():
-        yield Case(f"For records {records} and exit codes {codes}", (records, codes), right, thought)
+        yield TriedCall(f"For records {records} and exit codes {codes}", (records, codes), right, thought)
 
 
 WARNED = "rank 1 is stuck in chunk"

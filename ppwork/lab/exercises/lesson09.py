@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ppwork.lab.exercises.answers import Case, exercise
+from ppwork.lab.exercises.answers import TriedCall, exercise
 from ppwork.lab.exercises.attempts import Attempt, Programs, ends_well, first_of, program
 
 WAITS = {
@@ -45,9 +45,9 @@ WAITS = {
 
 
 @exercise
-def _to_blame() -> Iterator[Case]:
+def _to_blame() -> Iterator[TriedCall]:
     for thought, (waits, start, end) in WAITS.items():
-        yield Case(f"For {waits}, from rank {start},", (waits, start), end, thought)
+        yield TriedCall(f"For {waits}, from rank {start},", (waits, start), end, thought)
 
 
 @program(ranks=3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ppwork.lab.exercises.answers import Case, exercise
+from ppwork.lab.exercises.answers import TriedCall, exercise
 from ppwork.lab.exercises.attempts import Attempt, Programs, ends_well, first_of, program
 
 DROPPED = {
@@ -22,10 +22,10 @@ DROPPED = {
 
 
 @exercise
-def _dropped() -> Iterator[Case]:
+def _dropped() -> Iterator[TriedCall]:
     for thought, (arguments, right) in DROPPED.items():
         depth, cuts, flushes = arguments
-        yield Case(f"For depth {depth}, cuts {cuts} and flushes {flushes}", arguments, right, thought)
+        yield TriedCall(f"For depth {depth}, cuts {cuts} and flushes {flushes}", arguments, right, thought)
 
 
 SHOWN = [f"show chunk {chunk}" for chunk in (0, 1, 4, 5, 6)]

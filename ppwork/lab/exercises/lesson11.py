@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ppwork.lab.exercises.answers import Case, exercise, number_case
+from ppwork.lab.exercises.answers import TriedCall, exercise, number_case
 from ppwork.lab.exercises.attempts import Attempt, Programs, program
 from ppwork.records.calls import SEND
 
@@ -18,7 +18,7 @@ COSTS = (
 
 
 @exercise
-def _cost_us() -> Iterator[Case]:
+def _cost_us() -> Iterator[TriedCall]:
     for messages, size, rested_us, latency_us, mb_per_s in COSTS:
         bytes_us = size / mb_per_s
         latencies_us = rested_us + (messages - 1) * latency_us

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ppwork.lab.exercises.answers import Case, exercise
+from ppwork.lab.exercises.answers import TriedCall, exercise
 from ppwork.lab.exercises.attempts import Attempt, Programs, ends_well, first_of, program
 from ppwork.timeline.meetings import Message
 from ppwork.timeline.scenario import Played, Scenario
@@ -48,14 +48,14 @@ def smallest(costs: tuple[float, ...]) -> tuple[int, int] | None:
 
 
 @exercise
-def _mesh_and_depth() -> Iterator[Case]:
+def _mesh_and_depth() -> Iterator[TriedCall]:
     for costs in COSTS_MS:
         right = smallest(costs)
 
         def thought(given: Any, costs: tuple[float, ...] = costs, right: Any = right) -> str:  # noqa: ANN401
             return _thought(given, costs, right)
 
-        yield Case(f"For {costs}", costs, right, thought)
+        yield TriedCall(f"For {costs}", costs, right, thought)
 
 
 def _thought(given: Any, costs: tuple[float, ...], right: tuple[int, int] | None) -> str:  # noqa: ANN401

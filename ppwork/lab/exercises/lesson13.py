@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ppwork.lab.exercises.answers import Case, exercise, number_case
+from ppwork.lab.exercises.answers import TriedCall, exercise, number_case
 from ppwork.lab.exercises.attempts import Attempt, Programs, program
 
 HOST0, HOST1 = "rank 0 of 3", ("rank 1 of 3", "rank 2 of 3")
@@ -47,9 +47,9 @@ WAYS: tuple[tuple[dict[str, str], str, str | None, str], ...] = (
 
 
 @exercise
-def _interface() -> Iterator[Case]:
+def _interface() -> Iterator[TriedCall]:
     for addresses, peer, right, thought in WAYS:
-        yield Case(f"For {addresses} and {peer!r}", (addresses, peer), right, _or_own(thought))
+        yield TriedCall(f"For {addresses} and {peer!r}", (addresses, peer), right, _or_own(thought))
 
 
 def _or_own(thought: str) -> Callable[[Any], str]:
@@ -80,10 +80,12 @@ THOUGHTS = {
 
 
 @exercise
-def _which_first() -> Iterator[Case]:
+def _which_first() -> Iterator[TriedCall]:
     for end_a, end_b, right in ENDS:
         kind = "killed" if "killed" in end_a + end_b else "silent"
-        yield Case(f"For {end_a!r} and {end_b!r}", (end_a, end_b), right, THOUGHTS.get(right, THOUGHTS[kind]))
+        yield TriedCall(
+            f"For {end_a!r} and {end_b!r}", (end_a, end_b), right, THOUGHTS.get(right, THOUGHTS[kind])
+        )
 
 
 ROUNDS = (
@@ -94,7 +96,7 @@ ROUNDS = (
 
 
 @exercise
-def _ahead() -> Iterator[Case]:
+def _ahead() -> Iterator[TriedCall]:
     for rounds in ROUNDS:
         asked, told, answered = min(rounds, key=lambda one: one[2] - one[0])
         first = rounds[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ppwork.lab.exercises.answers import Case, exercise
+from ppwork.lab.exercises.answers import TriedCall, exercise
 from ppwork.lab.exercises.attempts import Attempt, Programs, program
 from ppwork.records.calls import SEND, Call
 
@@ -43,10 +43,10 @@ OBSERVATIONS: dict[str, tuple[Notes, Notes, str]] = {
 
 
 @exercise
-def _judge() -> Iterator[Case]:
+def _judge() -> Iterator[TriedCall]:
     for thought, (sender, receiver, right) in OBSERVATIONS.items():
         text = f"For the sender's {sender} and the receiver's {receiver}"
-        yield Case(text, (sender, receiver), right, thought)
+        yield TriedCall(text, (sender, receiver), right, thought)
 
 
 ENDS: dict[str, tuple[Notes, int | None, tuple[str, str]]] = {
@@ -72,9 +72,11 @@ ENDS: dict[str, tuple[Notes, int | None, tuple[str, str]]] = {
 
 
 @exercise
-def _two_verdicts() -> Iterator[Case]:
+def _two_verdicts() -> Iterator[TriedCall]:
     for thought, (notes, exit_code, right) in ENDS.items():
-        yield Case(f"For the notes {notes} and the exit code {exit_code}", (notes, exit_code), right, thought)
+        yield TriedCall(
+            f"For the notes {notes} and the exit code {exit_code}", (notes, exit_code), right, thought
+        )
 
 
 TOLD = re.compile(r"(one tag|two tags): got ([\d.]+), (.+)")

@@ -27,7 +27,7 @@ MEASURES = (*OF_TIME, "psnr_denoised_db", "max_abs_diff")
 """Numbers of a summary that a table has, in this order."""
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class SweepRow(msgspec.Struct, frozen=True, kw_only=True):
     """One run of one point."""
 
     run: int
@@ -45,7 +45,7 @@ class PointRow(Point, frozen=True, kw_only=True):
     """One point, how it ended, and its runs."""
 
     outcome: Outcome
-    runs: list[Row]
+    runs: list[SweepRow]
 
     @property
     def series(self) -> str:
@@ -145,11 +145,11 @@ def _steps(runs: Sequence[Run], swept: Collection[str]) -> list[tuple[str, int]]
     return [(text, texts[:number].count(text)) for number, text in enumerate(texts)]
 
 
-def _row(run: Run, number: int, folder: Path) -> Row:
+def _row(run: Run, number: int, folder: Path) -> SweepRow:
     summary = run.summary
     known = {**summary.get("figures", {}), **summary}
     measures = {name: known[name] for name in MEASURES if name in known}
-    return Row(
+    return SweepRow(
         run=number,
         run_dir=str(run.run_dir.relative_to(folder)),
         facts=facts_of(run.plan),

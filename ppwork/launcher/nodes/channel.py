@@ -144,7 +144,7 @@ class Channel:
 
     def _got(self, node: int, message: wire.Said) -> None:
         if node not in self.nodes or not isinstance(message, wire.OfNode):
-            raise NodeWireError(f"{type(message).__name__} of node {node} came by another's pipe.")
+            raise NodeWireError(f"{message.kind!r} of node {node} came by another's pipe.")
         self._answered = True
         now_ns = time.monotonic_ns()
         if isinstance(message, wire.Answer) and 0 < message.sent_ns <= now_ns:

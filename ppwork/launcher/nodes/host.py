@@ -14,7 +14,7 @@ from ppwork.records.clocks import SAME, Clock, Offset
 from ppwork.records.hosts import HostRecord
 
 
-class State(StrEnum):
+class HostState(StrEnum):
     """State of one host."""
 
     CALLED = "called"
@@ -30,17 +30,21 @@ class State(StrEnum):
     LOST = "lost"
 
 
-TRANSITIONS: dict[tuple[State, type[wire.OfNode]], State] = {
-    (State.CALLED, wire.Hello): State.GREETED,
-    (State.GREETED, wire.Looked): State.LOOKED,
-    (State.LOOKED, wire.Listening): State.MET,
-    (State.LOOKED, wire.Reached): State.MET,
-    (State.RUNNING, wire.Piece): State.RUNNING,
-    (State.RUNNING, wire.Stays): State.RUNNING,
-    (State.RUNNING, wire.Quiet): State.RUNNING,
-    (State.RUNNING, wire.Done): State.DONE,
-    (State.DONE, wire.Quiet): State.DONE,
-    **{(state, wire.Refused): State.LOST for state in State if state not in (State.DONE, State.LOST)},
+TRANSITIONS: dict[tuple[HostState, type[wire.OfNode]], HostState] = {
+    (HostState.CALLED, wire.Hello): HostState.GREETED,
+    (HostState.GREETED, wire.Looked): HostState.LOOKED,
+    (HostState.LOOKED, wire.Listening): HostState.MET,
+    (HostState.LOOKED, wire.Reached): HostState.MET,
+    (HostState.RUNNING, wire.Piece): HostState.RUNNING,
+    (HostState.RUNNING, wire.Stays): HostState.RUNNING,
+    (HostState.RUNNING, wire.Quiet): HostState.RUNNING,
+    (HostState.RUNNING, wire.NodeDone): HostState.DONE,
+    (HostState.DONE, wire.Quiet): HostState.DONE,
+    **{
+        (state, wire.Refused): HostState.LOST
+        for state in HostState
+        if state not in (HostState.DONE, HostState.LOST)
+    },
 }
 """All that a node may say, and the state that it is in then; answers to beats come at any time."""
 
@@ -63,7 +67,7 @@ class Host:
     name: str
     ranks: range
     channel: Channel
-    state: State = State.CALLED
+    state: HostState = HostState.CALLED
     hello: wire.Hello | None = None
     looked: wire.Looked | None = None
     ways: tuple[wire.Way, ...] = ()
@@ -94,7 +98,7 @@ class Host:
     @property
     def is_over(self) -> bool:
         """Whether nothing more is expected of it."""
-        return self.state in (State.DONE, State.LOST)
+        return self.state in (HostState.DONE, HostState.LOST)
 
     @property
     def quiet_s(self) -> float:

@@ -31,7 +31,7 @@ from ppwork.launcher.nodes.channel import put
 from ppwork.launcher.nodes.gather import Names, Sender, torchrun_log
 from ppwork.launcher.nodes.meet import Edges, Listener, own_addresses, reach
 from ppwork.launcher.nodes.wire import ALL, NodeWireError, Reader, lines_of
-from ppwork.launcher.torchrun import Meeting, torchrun
+from ppwork.launcher.torchrun import Rendezvous, torchrun
 from ppwork.plan import Plan
 from ppwork.process import ORPHANED, STOPPED
 from ppwork.records.clocks import Clock
@@ -54,14 +54,14 @@ LEAVE_S = 10.0
 FOLDER, LOGS = "{folder}", "{logs}"
 """In the place of words of a program: the run's folder on a host, and that of what its ranks print."""
 
-T = TypeVar("T", bound=wire.Message)
+T = TypeVar("T", bound=wire.NodeMessage)
 
 
 class LauncherGone(PPWorkError):
     """Nobody is at the other end of the pipe."""
 
 
-class Ended(Exception):
+class LauncherEnded(Exception):
     """The launcher has said that this is the end."""
 
 
@@ -106,7 +106,7 @@ class Pipe:
             LauncherGone: It left without a word.
         """
         until_s = time.monotonic() + within_s
-        with contextlib.suppress(Ended):
+        with contextlib.suppress(LauncherEnded):
             while time.monotonic() < until_s:
                 self.check()
                 time.sleep(0.02)
@@ -124,7 +124,7 @@ class Pipe:
             with contextlib.suppress(queue.Empty):
                 message = self._came.get(timeout=0.05)
                 if not isinstance(message, kinds):
-                    raise NodeWireError(f"The launcher said {type(message).__name__} out of turn.")
+                    raise NodeWireError(f"The launcher said {message.kind!r} out of turn.")
                 return message
 
     def check(self) -> None:
@@ -135,7 +135,7 @@ class Pipe:
             LauncherGone: It was not heard for ``freeze_s``, or the pipe is at its end.
         """
         if self._ended:
-            raise Ended
+            raise LauncherEnded
         if self._closed:
             raise LauncherGone(self._closed)
         if (quiet_s := time.monotonic() - self._heard_s) > self.freeze_s:
@@ -158,12 +158,12 @@ class Pipe:
             self.say(wire.Answer(message.sent_ns, time.monotonic_ns()))
         elif isinstance(message, wire.Taken):
             self.taken.set()
-        elif isinstance(message, wire.End):
+        elif isinstance(message, wire.EndRun):
             self._ended = True
         elif isinstance(message, wire.ToNode):
             self._came.put(message)
         else:
-            raise NodeWireError(f"The launcher said {type(message).__name__}, which only nodes say.")
+            raise NodeWireError(f"The launcher said {message.kind!r}, which only nodes say.")
 
 
 def main(which: str) -> int:
@@ -176,7 +176,7 @@ def main(which: str) -> int:
     pipe = Pipe(node, 0, outgoing)
     try:
         _play(pipe, node)
-    except Ended:
+    except LauncherEnded:
         return 0
     except LauncherGone as gone:
         sys.stderr.write(f"ppwork node: {gone.what}\n")
@@ -203,7 +203,7 @@ def _play(pipe: Pipe, node: int) -> None:
             code = _run(pipe, start, meeting, edges, folder, sender)
             for piece in sender.last() if sender is not None else ():
                 pipe.say(piece)
-            pipe.say(wire.Done(code, free_mb(folder)))
+            pipe.say(wire.NodeDone(code, free_mb(folder)))
             pipe.wait_for_end(LEAVE_S)
         # A host that was given up meanwhile has sent to nobody: what its ranks wrote is in its folder alone.
         if sender is not None and not sender.stays and pipe.taken.wait(TAKEN_S):
@@ -211,7 +211,7 @@ def _play(pipe: Pipe, node: int) -> None:
 
 
 def _run(
-    pipe: Pipe, start: wire.Start, meeting: Meeting, edges: Edges, folder: Path, sender: Sender | None
+    pipe: Pipe, start: wire.StartRun, meeting: Rendezvous, edges: Edges, folder: Path, sender: Sender | None
 ) -> int:
     """Run this host's ranks to their end, or to that of the launcher, and return torchrun's code."""
     if sender is not None:
@@ -242,7 +242,7 @@ def _run(
             warm=start.warm,
             meeting=meeting,
         )
-    except Ended:
+    except LauncherEnded:
         return STOPPED
     except LauncherGone as gone:
         with contextlib.suppress(OSError), log.open("a") as file:
@@ -288,7 +288,7 @@ def _folder(look: wire.Look) -> Iterator[tuple[Path, wire.Looked]]:
                 folder.rmdir()
 
 
-def _meet(pipe: Pipe, node: int, secret: bytes) -> tuple[wire.Start, Meeting, Edges]:
+def _meet(pipe: Pipe, node: int, secret: bytes) -> tuple[wire.StartRun, Rendezvous, Edges]:
     """Find the ranks' network, as far as the launcher asks for it, and return what follows from it."""
     asked = pipe.take(wire.Listen, wire.Reach)
     listener, reached = None, []
@@ -299,7 +299,7 @@ def _meet(pipe: Pipe, node: int, secret: bytes) -> tuple[wire.Start, Meeting, Ed
     elif isinstance(asked, wire.Reach):
         reached = reach(asked.at, secret, node)
         pipe.say(wire.Reached(tuple(way for way, _ in reached)))
-    start = pipe.take(wire.Start)
+    start = pipe.take(wire.StartRun)
     listening, own_address = None, start.address
     peers: dict[int, socket.socket] = {}
     if listener is not None:
@@ -309,7 +309,7 @@ def _meet(pipe: Pipe, node: int, secret: bytes) -> tuple[wire.Start, Meeting, Ed
             peers[0], own_address = connection, way.own.address
         else:
             connection.close()
-    meeting = Meeting(
+    meeting = Rendezvous(
         hosts=start.hosts,
         host=node,
         address=start.address,

@@ -14,7 +14,7 @@ from ppwork.errors import UnavailableError
 from ppwork.launcher.agent import POLL_S
 from ppwork.launcher.nodes import wire
 from ppwork.launcher.nodes.channel import INBOX, Channel, Inbox
-from ppwork.launcher.nodes.host import TRANSITIONS, Host, State
+from ppwork.launcher.nodes.host import TRANSITIONS, Host, HostState
 from ppwork.launcher.nodes.meet import BEAT_S
 from ppwork.launcher.nodes.places import Places
 from ppwork.launcher.nodes.verdict import Edge
@@ -24,7 +24,7 @@ SAME_AS_HERE = "is its ppwork the same as here?"
 
 
 class Pipes:
-    """The hosts of a run as their nodes have them; ``Muster`` says what for.
+    """The hosts of a run as their nodes have them; ``HostSession`` says what for.
 
     Args:
         places: Where the hosts are.
@@ -76,11 +76,11 @@ class Pipes:
         if self._ended_s is None:
             self._ended_s = time.monotonic()
             for channel in self._channels:
-                channel.say(wire.End(why), ALL, 0.5)
+                channel.say(wire.EndRun(why), ALL, 0.5)
 
     def _wait(
         self,
-        state: State,
+        state: HostState,
         within_s: float,
         what: str,
         hosts: Sequence[Host] | None = None,
@@ -94,7 +94,7 @@ class Pipes:
         waited = self.hosts if hosts is None else hosts
         until_s = time.monotonic() + within_s
         while not all(host.state is state for host in waited):
-            lost = next((host for host in self.hosts if host.state is State.LOST), None)
+            lost = next((host for host in self.hosts if host.state is HostState.LOST), None)
             if lost is None and time.monotonic() > until_s:
                 lost = next(host for host in waited if host.state is not state)
                 self._lose(lost, f"did not {what} within {within_s:g} s", "")
@@ -121,7 +121,7 @@ class Pipes:
                 if isinstance(word, str):
                     words = channel.words()
                     check = f"what it said last: {words}" if words else f"who ended it on {host.name}?"
-                    is_called = host.state is State.CALLED  # then ``_wait`` says its words
+                    is_called = host.state is HostState.CALLED  # then ``_wait`` says its words
                     how = "started no node" if is_called else "lost its node"
                     self._lose(host, f"{how} {word}".rstrip(), "" if is_called else check)
                 else:
@@ -129,8 +129,7 @@ class Pipes:
 
     def _take(self, host: Host, word: wire.OfNode) -> None:
         if (state := TRANSITIONS.get((host.state, type(word)))) is None:
-            said = type(word).__name__
-            self._lose(host, f"said {said} while it was {host.state}", SAME_AS_HERE)
+            self._lose(host, f"said {word.kind!r} while it was {host.state}", SAME_AS_HERE)
             return
         host.state = state
         match word:
@@ -150,7 +149,7 @@ class Pipes:
                 peer = next((each for each in self.hosts if each.number == word.peer), None)
                 if peer is not None and self._ended_s is None:
                     self._edges.append((host, peer, word))
-            case wire.Done():
+            case wire.NodeDone():
                 # One that was told to end has no code of its own.
                 host.code = word.code if self._ended_s is None else None
                 host.free_mb = word.free_mb
@@ -173,11 +172,11 @@ class Pipes:
 
     def _tell(self, host: Host, message: wire.ToNode) -> None:
         if not host.channel.say(message, host.number):
-            self._lose(host, f"took no {type(message).__name__}", f"what ended the way to {host.name}?")
+            self._lose(host, f"took no {message.kind!r}", f"what ended the way to {host.name}?")
 
     def _lose(self, host: Host, why: str, check_first: str) -> None:
         if not host.is_over:
-            host.state = State.LOST
+            host.state = HostState.LOST
             if self._ended_s is None:  # else it left because it was told to
                 host.lost, host.check_first = why, check_first
 
@@ -189,5 +188,5 @@ class Pipes:
     def _close(self) -> None:
         self._over.set()
         for channel in self._channels:
-            lost = all(host.state is State.LOST for host in self.hosts if host.channel is channel)
+            lost = all(host.state is HostState.LOST for host in self.hosts if host.channel is channel)
             channel.close(0.0) if lost else channel.close()

@@ -52,8 +52,13 @@ class NodeWireError(PPWorkError):
     """What came over the pipe to a node was not said by a node, or not now."""
 
 
-class Message(msgspec.Struct, frozen=True, tag_field="is", forbid_unknown_fields=False):
+class NodeMessage(msgspec.Struct, frozen=True, tag_field="is", forbid_unknown_fields=False):
     """Anything that is said."""
+
+    @property
+    def kind(self) -> str:
+        """What it is called on the wire."""
+        return str(type(self).__struct_config__.tag)
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -74,7 +79,7 @@ class Way(msgspec.Struct, frozen=True):
 Addresses = Annotated[tuple[Address, ...], Meta(max_length=ADDRESSES)]
 
 
-class Hello(Message, frozen=True, tag="hello"):
+class Hello(NodeMessage, frozen=True, tag="hello"):
     """First word of a node: what there is on its host."""
 
     wire: int
@@ -89,7 +94,7 @@ class Hello(Message, frozen=True, tag="hello"):
     gpus: Count
 
 
-class Look(Message, frozen=True, tag="look", kw_only=True):
+class Look(NodeMessage, frozen=True, tag="look", kw_only=True):
     """To a node: what the run needs of its host; it brings the secret."""
 
     secret: Annotated[bytes, Meta(max_length=64)]
@@ -105,7 +110,7 @@ class Look(Message, frozen=True, tag="look", kw_only=True):
     freeze_s: float
 
 
-class Looked(Message, frozen=True, tag="looked", kw_only=True):
+class Looked(NodeMessage, frozen=True, tag="looked", kw_only=True):
     """Of a node: what it found."""
 
     folder: Text
@@ -116,7 +121,7 @@ class Looked(Message, frozen=True, tag="looked", kw_only=True):
     missing: Annotated[tuple[Text, ...], Meta(max_length=16)] = ()
 
 
-class Listen(Message, frozen=True, tag="listen"):
+class Listen(NodeMessage, frozen=True, tag="listen"):
     """To the first node: open a socket on each address on which others may reach it."""
 
     loopback: bool
@@ -126,26 +131,26 @@ class Listen(Message, frozen=True, tag="listen"):
     """On addresses of the Internet, too."""
 
 
-class Listening(Message, frozen=True, tag="listening"):
+class Listening(NodeMessage, frozen=True, tag="listening"):
     """Of the first node: where it listens; ``refused`` are addresses of the Internet."""
 
     at: Addresses
     refused: Addresses = ()
 
 
-class Reach(Message, frozen=True, tag="reach"):
+class Reach(NodeMessage, frozen=True, tag="reach"):
     """To the other nodes: try these addresses of the first one."""
 
     at: Addresses
 
 
-class Reached(Message, frozen=True, tag="reached"):
+class Reached(NodeMessage, frozen=True, tag="reached"):
     """Of another node: which of them worked."""
 
     ways: Annotated[tuple[Way, ...], Meta(max_length=ADDRESSES)]
 
 
-class Start(Message, frozen=True, tag="start", kw_only=True):
+class StartRun(NodeMessage, frozen=True, tag="start", kw_only=True):
     """To a node: start ranks."""
 
     program: Annotated[tuple[Text, ...], Meta(max_length=64)]
@@ -170,20 +175,20 @@ class Start(Message, frozen=True, tag="start", kw_only=True):
     """Its ranks may be forked from a process that has torch imported, if the host's environment asks so."""
 
 
-class Beat(Message, frozen=True, tag="beat"):
+class Beat(NodeMessage, frozen=True, tag="beat"):
     """To a node; it answers at once."""
 
     sent_ns: Nanoseconds
 
 
-class Answer(Message, frozen=True, tag="answer"):
+class Answer(NodeMessage, frozen=True, tag="answer"):
     """Of a node, to a beat: what the beat had, and its own clock."""
 
     sent_ns: Nanoseconds
     now_ns: Nanoseconds
 
 
-class Piece(Message, frozen=True, tag="piece"):
+class Piece(NodeMessage, frozen=True, tag="piece"):
     """Of a node: bytes of a file; ``last`` is said of a file that comes whole, and not of one that grows."""
 
     name: Annotated[str, Meta(max_length=128)]
@@ -192,14 +197,14 @@ class Piece(Message, frozen=True, tag="piece"):
     last: bool | None = None
 
 
-class Stays(Message, frozen=True, tag="stays"):
+class Stays(NodeMessage, frozen=True, tag="stays"):
     """Of a node: a file that is too large for the pipe; one that grows has come as far as it may."""
 
     path: Text
     size: Place
 
 
-class Quiet(Message, frozen=True, tag="quiet"):
+class Quiet(NodeMessage, frozen=True, tag="quiet"):
     """Of a node: over the ranks' network it has not heard another node."""
 
     peer: Count
@@ -208,7 +213,7 @@ class Quiet(Message, frozen=True, tag="quiet"):
     """The connection was closed."""
 
 
-class Done(Message, frozen=True, tag="done"):
+class NodeDone(NodeMessage, frozen=True, tag="done"):
     """Last word of a node: no rank is left on its host, and all files have been sent.
 
     Attributes:
@@ -220,31 +225,31 @@ class Done(Message, frozen=True, tag="done"):
     free_mb: float
 
 
-class Refused(Message, frozen=True, tag="refused"):
+class Refused(NodeMessage, frozen=True, tag="refused"):
     """Last word of a node that cannot do what it was asked."""
 
     what: Text
     check_first: Text
 
 
-class Taken(Message, frozen=True, tag="taken"):
+class Taken(NodeMessage, frozen=True, tag="taken"):
     """To a node: its ``Done`` has come, and so has all before it; what it sent need not be kept."""
 
 
-class End(Message, frozen=True, tag="end"):
+class EndRun(NodeMessage, frozen=True, tag="end"):
     """To a node: end what runs, send what there is, and leave."""
 
     why: Short
 
 
-ToNode = Look | Listen | Reach | Start | Beat | Taken | End
-OfNode = Hello | Looked | Listening | Reached | Answer | Piece | Stays | Quiet | Done | Refused
+ToNode = Look | Listen | Reach | StartRun | Beat | Taken | EndRun
+OfNode = Hello | Looked | Listening | Reached | Answer | Piece | Stays | Quiet | NodeDone | Refused
 Said = ToNode | OfNode
 _decoder = msgspec.json.Decoder(ToNode | OfNode)
 _encoder = msgspec.json.Encoder()
 
 
-def lines_of(message: Message, node: int) -> bytes:
+def lines_of(message: NodeMessage, node: int) -> bytes:
     """Return the lines of a message from or to a node.
 
     Raises:

@@ -21,7 +21,7 @@ from ppwork.diagnosis.runs import diagnose
 from ppwork.faults.hosts import ADDRESSES, CABLE, hosts_on_a_switch, places_on
 from ppwork.launcher import launch as launching
 from ppwork.launcher.agent import is_alive
-from ppwork.launcher.nodes import muster
+from ppwork.launcher.nodes import host_session
 from ppwork.launcher.registry import own_runs
 from ppwork.process import HOST_LOST
 from ppwork.records.pulse import read_pulse
@@ -73,7 +73,9 @@ def test_a_clip_over_two_nodes_is_that_of_one_process_and_its_records_are_here(t
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     made = []
     monkeypatch.setattr(
-        launching, "Muster", lambda *arguments: made.append(muster.Muster(*arguments)) or made[0]
+        launching,
+        "HostSession",
+        lambda *arguments: made.append(host_session.HostSession(*arguments)) or made[0],
     )
     seen = {}
 

@@ -13,7 +13,7 @@ import pytest
 
 from ppwork.lab.doctor import machine
 from ppwork.lab.doctor.classroom import class_line
-from ppwork.lab.doctor.doctor import Report, doctor
+from ppwork.lab.doctor.doctor import DoctorReport, doctor
 
 pytestmark = pytest.mark.multiproc
 
@@ -39,7 +39,7 @@ def test_this_machine_runs_the_main_job_and_the_doctor_has_seen_it():
     assert facts["loopback"] == machine.PORTS_TRIED
     assert {package["name"] for package in facts["packages"]} >= {"torch", "msgspec", "papermill"}
     assert not any(package["extra"] in ("dev", "train") for package in facts["packages"])
-    line = msgspec.json.encode(class_line(msgspec.convert(found, Report))).decode()
+    line = msgspec.json.encode(class_line(msgspec.convert(found, DoctorReport))).decode()
     assert '"ready":true' in line
     assert not [
         name

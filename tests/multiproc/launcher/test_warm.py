@@ -24,7 +24,7 @@ from waiting import END_S, wait_for
 import ppwork as pp
 from ppwork.launcher import warm
 from ppwork.launcher.torchrun import child_environment
-from ppwork.launcher.warm import NotWarm, Start, WarmLauncher, inherited
+from ppwork.launcher.warm import NotWarm, StartProcess, WarmLauncher, inherited
 from ppwork.process import SAFE_PATH_VARIABLE, WARM_VARIABLE, is_torchrun
 from ppwork.protocol.plan import STORE_VARIABLE
 from ppwork.records.failure import read_records
@@ -228,7 +228,7 @@ def test_what_a_fork_cannot_have_is_started_cold_and_said(monkeypatch, tmp_path)
 def waited_for(warm_launcher):
     """A forked process, and a thread that waits for its end; gone at the end of the test."""
     command, codes = [sys.executable, "-c", "import time; time.sleep(60)"], []
-    start = Start(command, child_environment(1), str(Path.cwd()), inherited())
+    start = StartProcess(command, child_environment(1), str(Path.cwd()), inherited())
     with Path(os.devnull).open("r+b") as null:
         process = warm_launcher.start(start, (null.fileno(),) * 3)
     thread = threading.Thread(target=lambda: codes.append(process.wait()), daemon=True)

@@ -20,7 +20,7 @@ JOINS = """
 import json, os, sys
 from pathlib import Path
 from ppwork.runtime import groups
-from ppwork.runtime.seat import Seat
+from ppwork.runtime.membership import Membership
 from ppwork.errors import PPWorkError
 from ppwork.plan import Plan
 rank = int(os.environ["RANK"])
@@ -28,7 +28,7 @@ if rank == 0:
     make = groups.token
     groups.token = lambda secret, *edge: make(b"guessed", *edge)
 try:
-    groups.join(Plan(mesh_size=1, timeout_s=20.0), Seat.here())
+    groups.join(Plan(mesh_size=1, timeout_s=20.0), Membership.here())
 except PPWorkError as error:
     said = [type(error).__name__, error.what, error.where]
     Path(sys.argv[1], f"said-{rank}").write_text(json.dumps(said))

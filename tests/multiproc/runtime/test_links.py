@@ -13,7 +13,7 @@ RANK = """
 import json, os, sys, time, zlib
 import torch
 from ppwork.runtime import groups as live
-from ppwork.runtime.seat import Seat
+from ppwork.runtime.membership import Membership
 from ppwork.protocol.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, Reason
 from ppwork.runtime.links import P2PReceiver, P2PSender
 from ppwork.runtime.links import BroadcastReceiver, BroadcastRoot
@@ -23,7 +23,7 @@ from ppwork.runtime.messages import Preflight, limits_of
 
 plan, stream, out = Plan.from_json(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[3]
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-groups = live.join(plan, Seat(rank, world, tuple(range(world)), rank))
+groups = live.join(plan, Membership(rank, world, tuple(range(world)), rank))
 
 def tensors_of(index, shapes):
     generator = torch.Generator().manual_seed(index)

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.multiproc
 RANK = """
 import json, os, sys, time
 from ppwork.runtime import groups as live
-from ppwork.runtime.seat import Seat
+from ppwork.runtime.membership import Membership
 from ppwork.worker.clock_exchange import estimate_offset
 from ppwork.records.clocks import Clock
 from ppwork.plan import Plan
@@ -35,7 +35,7 @@ def now_ns():
     read += 1
     return time.monotonic_ns() + ahead_ns[rank]
 
-groups = live.join(plan, Seat(rank, world, tuple(range(world)), rank))
+groups = live.join(plan, Membership(rank, world, tuple(range(world)), rank))
 found = estimate_offset(groups, Clock("", now_ns), [f"host {ahead}" for ahead in ahead_ns])
 live.gather(groups.store, "told", b"", rank, world)
 groups.close()

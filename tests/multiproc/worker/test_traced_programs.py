@@ -12,7 +12,7 @@ from hanging.said import SAID
 from plain_torchrun import torchrun
 
 import ppwork as pp
-from ppwork.diagnosis.standing import standing
+from ppwork.diagnosis.program_waits import program_waits
 from ppwork.process import PAST_LIMIT
 from ppwork.records.calls import read_calls
 from ppwork.timeline.meetings import Meetings
@@ -54,7 +54,7 @@ def test_calls_recorded_are_the_calls_made(counted, program):
 
 def test_every_message_and_collective_has_all_its_ends(counted):
     met = Meetings(read_calls(counted.run_dir))
-    assert standing(met) is None
+    assert program_waits(met) is None
     assert len([m for m in met.messages if m.sent.call.line.partition(".")[0] in WELL]) == 5 + 6 + 4 + 1
     assert all(message.sent is not None and message.received is not None for message in met.messages)
     alone = [meeting for meeting in met.meetings if len(meeting.members) == 1]
@@ -172,7 +172,7 @@ def test_operators_are_recorded_where_that_is_asked_for_and_compiled_code_runs_a
         out = tmp_path / ("ops" if ops else "plain")
         run = pp.launch_script(TRACED / "operators.py", nproc=2, out=out, ops=ops)
         ranks = read_calls(run.run_dir)
-        assert standing(Meetings(ranks)) is None
+        assert program_waits(Meetings(ranks)) is None
         helpers = [call for call in ranks[0].calls if call.begun.thread]
         assert [call.line for call in helpers] == ["operators.py:16"]  # no line of Python's threading
         return Counter(call.name for call in ranks[0].calls)

@@ -13,7 +13,7 @@ from claim_seen import noted, raised, seen
 
 import ppwork as pp
 from ppwork.claims.catalogue import claim_of
-from ppwork.claims.claim import Ended, Verdict
+from ppwork.claims.claim import RankEnd, Verdict
 from ppwork.claims.opened import LONGEST, open_up
 from ppwork.errors import PlanError
 from ppwork.pictures.source import source_of
@@ -49,9 +49,9 @@ def test_moments_count_from_the_first_one_of_the_program_and_other_notes_stay():
     ("rank", "said"),
     [
         (seen(seconds=0.5), "returned after 0.50 s"),
-        (seen(Ended.EXITED, exit_code=-6, seconds=0.5), "exited (signal 6) after 0.50 s"),
-        (seen(Ended.EXITED, exit_code=3, seconds=0.5), "exited (exit 3) after 0.50 s"),
-        (seen(Ended.HUNG, line="dist.recv(t, 0)"), "hung at `dist.recv(t, 0)` after 0.00 s"),
+        (seen(RankEnd.EXITED, exit_code=-6, seconds=0.5), "exited (signal 6) after 0.50 s"),
+        (seen(RankEnd.EXITED, exit_code=3, seconds=0.5), "exited (exit 3) after 0.50 s"),
+        (seen(RankEnd.HUNG, line="dist.recv(t, 0)"), "hung at `dist.recv(t, 0)` after 0.00 s"),
         (raised("[/w/gloo/pair.cc:78] Timed out"), "raised RuntimeError: Timed out after 0.00 s"),
         (
             seen(notes={"error": "[/w/gloo/pair.cc:78] a\nb", "ms": 0.123456}),

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from ppwork.claims import rank as claim_rank
-from ppwork.claims.jobs import Job
+from ppwork.claims.jobs import ClaimJob
 from ppwork.runtime import nccl
 
 
@@ -34,7 +34,7 @@ def started(monkeypatch, tmp_path):
 
     def start(backend, *, devices, environment=None):
         monkeypatch.setattr(torch.cuda, "device_count", lambda: devices)
-        job = Job(
+        job = ClaimJob(
             folder=str(tmp_path),
             path="of_a_test:joins",
             ranks=2,

@@ -16,13 +16,13 @@ from made_runs import made
 
 from ppwork.diagnosis.jobs import diagnose_job
 from ppwork.diagnosis.logs import read_job
+from ppwork.diagnosis.program_waits import program_waits
 from ppwork.diagnosis.report import Report, longest_pause_s
-from ppwork.diagnosis.standing import standing
 from ppwork.diagnosis.story import failure_story
 from ppwork.errors import PlanError, RunFailed, UnreadableError
 from ppwork.pictures.timeline_words import timeline_finding
 from ppwork.plan import Plan
-from ppwork.records.calls import Begun, CallWriter, Ended, Head, calls_file, read_calls
+from ppwork.records.calls import Begun, CallEnded, CallWriter, Head, calls_file, read_calls
 from ppwork.records.run import SUMMARY_FILE, Run, rows_of
 from ppwork.records.spans import Instant
 from ppwork.timeline.meetings import Meetings
@@ -104,10 +104,10 @@ def test_calls_that_no_rank_wrote_are_refused_or_read_past(tmp_path):
     calls_of(
         tmp_path,
         Begun(0, 1, "recv", "a.py:1"),
-        Ended(0, 2, peer=1),
+        CallEnded(0, 2, peer=1),
         Begun(1, 3, "wait", "a.py:2", of=0, part=-7),
     )
-    assert standing(Meetings(read_calls(tmp_path))) is not None
+    assert program_waits(Meetings(read_calls(tmp_path))) is not None
     path = calls_file(tmp_path, 0)
     for damage in (
         b"\xff" * 9,

@@ -7,7 +7,7 @@ from captured_logs import NCCL_ERRORS, console, log_dir
 
 from ppwork.diagnosis.jobs import diagnose_job
 from ppwork.diagnosis.logs import read_job
-from ppwork.diagnosis.nccl import End, ends_of, lagging
+from ppwork.diagnosis.nccl import WatchdogReport, ends_of, lagging
 from ppwork.diagnosis.runs import diagnose
 from ppwork.plan import Plan
 from ppwork.protocol.topology import Topology
@@ -153,5 +153,5 @@ def test_bounds_that_passed_on_all_ranks_at_one_work_blame_none(run):
 def test_of_a_bound_that_passed_beside_a_broken_kernel_the_kernel_counts():
     text = late(1, group="2(tp_pg)", in_group=0) + TERMINATED.format(r=1, why=NCCL_ERRORS["illegal access"])
     assert ends_of({1: text, 2: "all good"}, Topology(2)) == {
-        1: End("CUDA error: an illegal memory access was encountered", "", "tp_pg")
+        1: WatchdogReport("CUDA error: an illegal memory access was encountered", "", "tp_pg")
     }

@@ -31,7 +31,16 @@ from ppwork.faults.fault import (
     Bound,
     Case,
 )
-from ppwork.faults.report import CAUGHT, NOT_CAUGHT, FaultReport, Left, Notice, is_open, judged, not_run
+from ppwork.faults.report import (
+    CAUGHT,
+    NOT_CAUGHT,
+    FaultReport,
+    LeftoverProcess,
+    Notice,
+    is_open,
+    judged,
+    not_run,
+)
 from ppwork.faults.runs import names_of, run_case
 from ppwork.plan import Plan
 from ppwork.protocol.topology import Role, Topology
@@ -177,7 +186,7 @@ WRONG = {
     "torchrun gone late": (KILL, {"all_gone_s": 5.1}, "last process was gone after 5.10 s; 5 s are allowed"),
     "end of ranks unknown": (KILL, {"gone_s": None}, "not known when the last rank was gone"),
     "end unknown": (KILL, {"all_gone_s": None}, "not known when the last process was gone"),
-    "a process left": (KILL, {"left": (Left(7, 1.0, "worker"),)}, "1 processes were left running"),
+    "a process left": (KILL, {"left": (LeftoverProcess(7, 1.0, "worker"),)}, "1 processes were left running"),
     "nothing injected": (KILL, {"injected_ns": None}, "nothing was injected"),
     "it went well": (KILL, {"outcome": SUCCEEDS}, "the run succeeds; it should be: fails"),
     "a fact broken": (

@@ -10,7 +10,7 @@ from ppwork.lab.exercises.attempts import Attempt, ends_well, program
 from ppwork.lab.exercises.check import check
 from ppwork.launcher.script import ScriptRun
 from ppwork.process import PAST_LIMIT
-from ppwork.records.calls import RECV, SEND, Part
+from ppwork.records.calls import RECV, SEND, CallPart
 
 
 def finished(folder, nproc=2, code=0, failure=None) -> ScriptRun:
@@ -51,7 +51,7 @@ def test_a_buffer_that_is_given_away_twice_is_seen_by_its_address_whenever_the_b
     made = MadeCalls(tmp_path, 2)
 
     def given(name, start, at, *, kind=RECV, lent=False):
-        part = Part(kind, 1, dtype="float32", shape=(4,), size=16, at=at)
+        part = CallPart(kind, 1, dtype="float32", shape=(4,), size=16, at=at)
         return made.call(0, name, start, start + 1, part, lent=lent, line=start)
 
     torn = given("irecv", 0, 1000, lent=True)

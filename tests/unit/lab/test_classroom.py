@@ -14,15 +14,15 @@ from ppwork.cli import doctor as command
 from ppwork.errors import PlanError
 from ppwork.lab.doctor import classroom
 from ppwork.lab.doctor.classroom import MOST_BYTES, ClassLine, class_line, class_table, collected
-from ppwork.lab.doctor.doctor import FINE, LIMITED, MISSING, Report, machine_rows, will_run
+from ppwork.lab.doctor.doctor import FINE, LIMITED, MISSING, DoctorReport, machine_rows, will_run
 
 MACHINE = msgspec.structs.replace(LAPTOP, disk="/Users/anna/work", browser="/Users/anna/bin/chromium")
 NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
 
 
-def report(**changes) -> Report:
+def report(**changes) -> DoctorReport:
     machine = msgspec.structs.replace(MACHINE, **changes)
-    return Report(here=machine_rows(machine), runs=will_run(machine, WANTS), machine=machine)
+    return DoctorReport(here=machine_rows(machine), runs=will_run(machine, WANTS), machine=machine)
 
 
 def probed(**changes) -> dict:

@@ -12,12 +12,12 @@ from rich.console import Console
 
 from ppwork.cli.doctor import report_table
 from ppwork.lab.doctor import probe
-from ppwork.lab.doctor.doctor import FINE, LIMITED, MISSING, NEEDED, Report, machine_rows, will_run
+from ppwork.lab.doctor.doctor import FINE, LIMITED, MISSING, NEEDED, DoctorReport, machine_rows, will_run
 from ppwork.lab.doctor.machine import Probed
 
 
 def test_the_command_shows_both_parts_in_one_table():
-    report = Report(here=machine_rows(LAPTOP), runs=will_run(LAPTOP, WANTS), machine=LAPTOP)
+    report = DoctorReport(here=machine_rows(LAPTOP), runs=will_run(LAPTOP, WANTS), machine=LAPTOP)
     console = Console(width=300)
     with console.capture() as captured:
         console.print(report_table(report))
@@ -44,9 +44,9 @@ def runs(machine) -> dict:
     return {"runs": {row.what: row for row in will_run(machine, WANTS)}}
 
 
-def report(**changes) -> Report:
+def report(**changes) -> DoctorReport:
     machine = msgspec.structs.replace(LAPTOP, **changes)
-    return Report(here=machine_rows(machine), runs=will_run(machine, WANTS), machine=machine)
+    return DoctorReport(here=machine_rows(machine), runs=will_run(machine, WANTS), machine=machine)
 
 
 def test_a_laptop_without_gpu_runs_the_main_job_and_says_what_it_cannot():
@@ -170,4 +170,4 @@ def test_a_report_shows_every_row_as_text_and_as_a_table():
         assert re.search(rf"^{re.escape(row.what)} +.*{row.verdict.value}", text, re.MULTILINE)
     assert "ImportError: &lt;undefined symbol&gt;" in page
     assert page.count("<tr>") == len(found.here) + len(found.runs) + 2
-    assert msgspec.convert(msgspec.to_builtins(found), Report) == found
+    assert msgspec.convert(msgspec.to_builtins(found), DoctorReport) == found

@@ -9,7 +9,7 @@ from failure_records import record
 from made_runs import made
 
 from ppwork.errors import PlanError
-from ppwork.lab.lesson import End, ends_of, evidence, in_common_ms, records_of
+from ppwork.lab.lesson import RankException, ends_of, evidence, in_common_ms, records_of
 from ppwork.launcher.script import ScriptRun
 from ppwork.pictures.source import lines_of, side_by_side, source_of
 from ppwork.plan import Plan
@@ -80,8 +80,8 @@ def test_end_of_each_rank_that_raised_is_its_line_and_its_error(tmp_path):
         ended = f"{head}    dist.send(x, 1)\n{errors.get(rank)}\n"
         (folder / "stderr.log").write_text(ended if rank in errors else "a warning\n")
     assert ends_of(ScriptRun(tmp_path, 1, nproc=3)) == {
-        0: End("dist.send(x, 1)", "ValueError: 0 is not part of group"),
-        1: End("dist.send(x, 1)", "RuntimeError: Connection closed by peer [::1]:9."),
+        0: RankException("dist.send(x, 1)", "ValueError: 0 is not part of group"),
+        1: RankException("dist.send(x, 1)", "RuntimeError: Connection closed by peer [::1]:9."),
     }
 
 
@@ -91,7 +91,7 @@ def test_end_without_a_line_of_the_program_has_its_error_only(tmp_path):
     (folder / "stderr.log").write_text(
         'Traceback (most recent call last):\n  File "<frozen runpy>", line 88, in _run_code\nKeyError: 3\n'
     )
-    assert ends_of(ScriptRun(tmp_path, 1, nproc=1)) == {0: End("", "KeyError: 3")}
+    assert ends_of(ScriptRun(tmp_path, 1, nproc=1)) == {0: RankException("", "KeyError: 3")}
 
 
 def test_sources_stand_beside_each_other_escaped():

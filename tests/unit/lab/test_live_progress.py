@@ -87,7 +87,7 @@ def test_each_rank_says_what_it_is_in_and_a_dead_one_that_it_is_gone(tmp_path, m
 
 def test_what_stays_of_a_run_that_never_began_is_its_ranks(tmp_path):
     (tmp_path / Plan.FILE_NAME).write_bytes(PLAN.to_json())
-    ended = live.Ended(Run(tmp_path, 1))
+    ended = live.EndedView(Run(tmp_path, 1))
     assert "did not finish" in repr(ended)
     assert ended._repr_html_().count("not started") == PLAN.world_size
 

@@ -67,7 +67,7 @@ def test_a_node_finds_a_shared_folder_answers_beats_and_leaves_when_told(launche
     answer = launcher.hear()
     assert answer.sent_ns == 7
     assert answer.now_ns > 0
-    launcher.say(wire.End("over"))
+    launcher.say(wire.EndRun("over"))
     assert launcher.node.wait(LEAVE_S) == 0
 
 
@@ -89,7 +89,7 @@ def test_words_in_braces_are_folders_in_our_own_words_alone(tmp_path, monkeypatc
     """A program's own argument comes to it as it was given, as on one host."""
     ran = []
     monkeypatch.setattr(node, "torchrun", lambda program, **_: ran.extend(program) or 0)
-    start = wire.Start(
+    start = wire.StartRun(
         program=("--log-dir", LOGS, "rank", FOLDER, "/mine.py"), arguments=(FOLDER, LOGS), plan="", ranks=1,
         first=1, hosts=2, address="", port=0, interface="", run_id="", threads=1, start_s=1.0, limit_s=1.0,
     )  # fmt: skip
@@ -104,5 +104,5 @@ def test_a_node_says_why_it_cannot_go_on(launcher):
     launcher.say(wire.Listen(loopback=True, others=False, public=False))
     refused = launcher.hear()
     assert isinstance(refused, wire.Refused)
-    assert refused.what == "The launcher said Listen out of turn."
+    assert refused.what == "The launcher said 'listen' out of turn."
     assert launcher.node.wait(LEAVE_S) == 1

@@ -100,7 +100,7 @@ def test_what_cannot_go_to_other_hosts_is_refused_before_they_are_called(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text("")
     on = pp.Hosts("a", "b", use_shared=use_shared)
-    monkeypatch.setattr("ppwork.launcher.script.Muster", lambda *_: pytest.fail("hosts were called"))
+    monkeypatch.setattr("ppwork.launcher.script.HostSession", lambda *_: pytest.fail("hosts were called"))
     with pytest.raises(pp.PlanError, match=words):
         pp.launch_script("mine.py", nproc=2, arguments=arguments, on=on)
     assert not (tmp_path / "runs").exists()

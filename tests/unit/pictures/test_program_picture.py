@@ -15,9 +15,9 @@ import ppwork as pp
 from ppwork.pictures import style
 from ppwork.pictures.programs import LISTED, program_files
 from ppwork.pictures.shown_time import SHOWN
-from ppwork.records.calls import SEND, Part
+from ppwork.records.calls import SEND, CallPart
 
-ONE = Part(**FLOATS)
+ONE = CallPart(**FLOATS)
 
 
 @pytest.fixture
@@ -295,7 +295,7 @@ def test_a_message_whose_handle_nobody_waited_for_does_not_arrive_before_it_left
 @pytest.mark.parametrize("end", [11, None])
 def test_one_arrow_has_one_word_in_the_legend_if_it_does_not_fit(tmp_path, end):
     made = MadeCalls(tmp_path, 2)
-    made.call(0, "send", 1, 2, Part(SEND, 1, dtype="int64", shape=(3,), size=24))
+    made.call(0, "send", 1, 2, CallPart(SEND, 1, dtype="int64", shape=(3,), size=24))
     made.recv(1, 0, 1, end)
     words = {text for text in texts(pp.pictures.program(tmp_path).figure) if text.startswith("message")}
     assert words == {f"message of another size or type{', not taken' if end is None else ''}"}
@@ -377,7 +377,7 @@ def test_a_mismatch_that_torch_found_is_no_wait_for_nobody(tmp_path):
     """``TORCH_DISTRIBUTED_DEBUG=DETAIL``: both ranks raise at once."""
     made = MadeCalls(tmp_path, 2)
     for rank in range(2):
-        part = Part("", **(FLOATS | {"shape": (4 + rank,), "size": 16 + 4 * rank}))
+        part = CallPart("", **(FLOATS | {"shape": (4 + rank,), "size": 16 + 4 * rank}))
         error = "RuntimeError: Detected mismatch between collectives on ranks."
         made.call(rank, "all_reduce", 0, 30, part, line=7, error=error)
         made.left(rank, 31, error)

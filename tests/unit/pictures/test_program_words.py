@@ -9,9 +9,9 @@ from made_calls import FLOATS, MadeCalls
 from matplotlib.patches import FancyArrowPatch, Polygon, Rectangle
 
 import ppwork as pp
-from ppwork.records.calls import Part
+from ppwork.records.calls import CallPart
 
-ONE = Part(**FLOATS)
+ONE = CallPart(**FLOATS)
 
 
 def artists(picture: pp.Picture, kind: type) -> list[object]:
@@ -49,7 +49,7 @@ def test_a_wait_says_of_which_handle_it_is_and_whether_it_is_the_first(tmp_path)
 
 def test_a_root_a_call_of_no_member_and_lengths_that_differ_much_are_said(tmp_path):
     made = MadeCalls(tmp_path, 3)
-    root = Part(peer=1, **FLOATS)
+    root = CallPart(peer=1, **FLOATS)
     made.call(0, "all_reduce", 0, 900, ONE, group="")
     made.call(0, "broadcast", 900, 2900, root)
     made.call(1, "broadcast", 2890, 2899, root)
@@ -67,7 +67,7 @@ def test_a_collective_of_unequal_length_has_its_word_before_its_neighbour(tmp_pa
     made = MadeCalls(tmp_path, 2)
     for rank in range(2):
         made.call(rank, "barrier", 0, 5)
-        made.call(rank, "broadcast", 5, 2000 if rank else 6, Part(peer=0, **FLOATS))
+        made.call(rank, "broadcast", 5, 2000 if rank else 6, CallPart(peer=0, **FLOATS))
         made.left(rank, 2001)
     picture = pp.pictures.program(tmp_path)
     assert "broadcast, root, 1.0 ms" in texts(picture.figure)

@@ -9,7 +9,7 @@ from legible import assert_legible
 from ppwork.errors import PlanError
 from ppwork.pictures.queues import TORN
 from ppwork.pictures.rings import edges
-from ppwork.timeline.ring import EDGES, on_paper
+from ppwork.timeline.slot_ring import EDGES, on_paper
 
 
 def test_every_work_is_a_box_and_every_wait_an_arrow():

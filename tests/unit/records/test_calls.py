@@ -12,7 +12,7 @@ import pytest
 from made_calls import MS, MadeCalls
 
 from ppwork.errors import UnreadableError
-from ppwork.records.calls import CallWriter, Ended, Part, calls_file, read_calls
+from ppwork.records.calls import CallEnded, CallPart, CallWriter, calls_file, read_calls
 from ppwork.records.hosts import HostRecord, HostsRecord
 
 
@@ -34,7 +34,7 @@ def test_a_rank_leaves_its_calls_and_the_one_that_it_stands_in(tmp_path):
 def test_a_line_that_a_kill_cut_is_left_out(tmp_path):
     made = MadeCalls(tmp_path, 1)
     made.call(0, "barrier", 1.0, 2.0)
-    made.call(0, "all_reduce", 3.0, 4.0, Part(dtype="float32", shape=(2,), size=8))
+    made.call(0, "all_reduce", 3.0, 4.0, CallPart(dtype="float32", shape=(2,), size=8))
     path = calls_file(tmp_path, 0)
     path.write_bytes(path.read_bytes()[:-5])
     assert read_calls(tmp_path)[0].stands_in.name == "all_reduce"
@@ -67,7 +67,7 @@ def test_a_full_disk_ends_the_record_and_not_the_program(tmp_path, monkeypatch, 
 
     monkeypatch.setattr(os, "write", full)
     for number in range(3):
-        writer.write(Ended(number, 1))
+        writer.write(CallEnded(number, 1))
     monkeypatch.undo()
     said = capsys.readouterr().err
     assert said == "ppwork: this rank's calls are no longer recorded: No space left on device\n"
@@ -105,7 +105,7 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
 LIMITED = """
 import resource, sys
 from pathlib import Path
-from ppwork.records.calls import CallWriter, Ended, Head, calls_file
+from ppwork.records.calls import CallEnded, CallWriter, Head, calls_file
 
 folder = Path(sys.argv[1])
 writer = CallWriter(folder, 0)
@@ -114,7 +114,7 @@ limit = calls_file(folder, 0).stat().st_size + 10
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
 writer.write(Ended(1, 1))  # 10 bytes of it fit
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-writer.write(Ended(2, 2))
+writer.write(CallEnded(2, 2))
 """
 
 
@@ -136,11 +136,11 @@ def open_files_of(folder):
 def test_a_closed_record_holds_no_file(tmp_path, lines):
     writer = CallWriter(tmp_path, 0, head_bytes=100, tail_bytes=1000)
     for number in range(lines):
-        writer.write(Ended(number, 1))
+        writer.write(CallEnded(number, 1))
     assert open_files_of(tmp_path)
     writer.close()
     assert open_files_of(tmp_path) == []
-    writer.write(Ended(0, 1))  # nobody reads it, and nothing raises
+    writer.write(CallEnded(0, 1))  # nobody reads it, and nothing raises
 
 
 FORKS_WHILE_IT_WRITES = """

@@ -11,20 +11,20 @@ import torch
 
 from ppwork.errors import ParityError, PeerTimeoutError, PlanError, RemoteProtocolError
 from ppwork.protocol.plan import SECRET_VARIABLE, STORE_VARIABLE, PipelinePlan
-from ppwork.runtime import groups, nccl, seat
+from ppwork.runtime import groups, membership, nccl
 from ppwork.runtime.groups import join, pick_device
-from ppwork.runtime.seat import Seat, open_store
+from ppwork.runtime.membership import Membership, open_store
 
 
 @pytest.fixture(autouse=True)
 def fresh_process(monkeypatch):
     """What a process remembers of its sessions; one that starts has none."""
     for name in ("_stores", "_sessions", "_open"):
-        monkeypatch.setattr(seat, name, {})
+        monkeypatch.setattr(membership, name, {})
 
 
 def seated(rank, size):
-    return Seat(rank, size, tuple(range(size)), rank)
+    return Membership(rank, size, tuple(range(size)), rank)
 
 
 def test_a_store_file_that_another_run_left_is_refused(tmp_path, monkeypatch):
@@ -156,7 +156,7 @@ def test_what_blocks_the_host_is_refused_on_all_ranks_where_chunks_overlap(tmp_p
         assert "--depth 1" in refusals[0].check_first
 
 
-# The seat
+# The membership
 
 
 @pytest.fixture
@@ -166,9 +166,9 @@ def torchrun(monkeypatch):
 
 
 def test_a_rank_of_a_pipeline_counts_from_its_first_rank_in_the_job(torchrun):
-    here = Seat.here([1, 4, 5])
+    here = Membership.here([1, 4, 5])
     assert (here.rank, here.world_size, here.job_rank, here.local_rank) == (1, 3, 4, 0)
-    assert Seat.here().rank == 4
+    assert Membership.here().rank == 4
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_a_rank_of_a_pipeline_counts_from_its_first_rank_in_the_job(torchrun):
 )
 def test_ranks_that_make_no_pipeline_are_refused_at_once(torchrun, ranks, said):
     with pytest.raises(PlanError) as refused:
-        Seat.here(ranks)
+        Membership.here(ranks)
     assert refused.value.what == said
     assert refused.value.where == {"rank": 4}
 
@@ -190,11 +190,11 @@ def test_ranks_that_make_no_pipeline_are_refused_at_once(torchrun, ranks, said):
 def test_a_process_that_torchrun_has_not_started_is_told_so(monkeypatch):
     monkeypatch.delenv("RANK", raising=False)
     with pytest.raises(PlanError, match="no RANK: torchrun has not started this process"):
-        Seat.here()
+        Membership.here()
 
 
 def test_a_session_is_left_before_the_next_begins(torchrun):
-    here = Seat.here([4, 5])
+    here = Membership.here([4, 5])
     assert here.begin() == 0
     with pytest.raises(PlanError, match="Rank 4 is in a pipeline that it has not left"):
         here.begin()

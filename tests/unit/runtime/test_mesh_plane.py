@@ -301,7 +301,7 @@ def test_the_leader_only_receives_until_rank_0_has_taken_the_result_before_the_l
     plane.device.taken.set()
     thread.join(10.0)
     assert handed_out[0].message.ids.chunk_index == 2
-    assert plane.device.acts[-1] == "send 1 after 0 ns"
+    assert "send 1 after 0 ns" in plane.device.acts
 
 
 def test_a_heartbeat_needs_no_begin(plane_of):

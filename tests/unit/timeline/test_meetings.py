@@ -8,11 +8,11 @@ import pytest
 from made_calls import FLOATS, MadeCalls
 from trace_check import check_trace
 
-from ppwork.records.calls import RECV, SEND, Part, read_calls
+from ppwork.records.calls import RECV, SEND, CallPart, read_calls
 from ppwork.timeline.call_trace import call_trace
 from ppwork.timeline.meetings import Meetings, kind_of
 
-ONE = Part(**FLOATS)
+ONE = CallPart(**FLOATS)
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_messages_of_two_groups_do_not_meet(made):
 
 
 def test_a_buffer_is_lent_until_its_own_handle_was_waited_for(made):
-    both = (Part(SEND, 1, **FLOATS), Part(RECV, 1, **FLOATS))
+    both = (CallPart(SEND, 1, **FLOATS), CallPart(RECV, 1, **FLOATS))
     batch = made.call(0, "batch_isend_irecv", 0, 1, *both, lent=True)
     made.wait(0, batch, 3, 4, part=1)
     made.wait(0, batch, 5, 9, part=0)
@@ -80,7 +80,7 @@ def test_a_message_whose_handle_was_let_go_is_given_up_on_gloo_alone(tmp_path, b
     made = MadeCalls(tmp_path, 2, backend=backend)
     sent = made.send(0, 1, 9, 10, name="isend", lent=True)
     made.drop(0, sent, 30)
-    summed = made.call(0, "all_reduce", 40, 41, Part(**FLOATS), lent=True)
+    summed = made.call(0, "all_reduce", 40, 41, CallPart(**FLOATS), lent=True)
     made.drop(0, summed, 42)
     loans = {loan.call.begun.number: loan.end_ns for loan in met(made).loans}
     assert loans == {sent: ends, summed: None}

@@ -2,12 +2,12 @@
 
 import torch
 
-from ppwork.workloads.picture import Comparison
+from ppwork.workloads.picture import FrameComparison
 
 
 def rows_of(tmp_path, chunks, frames_per_chunk=2, total=18):
     """Return how many rows the picture has after these chunks of a run were offered."""
-    comparison = Comparison(total)
+    comparison = FrameComparison(total)
     for chunk in chunks:
         frames = torch.full((frames_per_chunk, 3, 8, 8), chunk / 10)
         comparison.offer(chunk * frames_per_chunk, frames, frames, frames)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from claim_seen import noted, raised, seen
 
-from ppwork.claims.claim import Ended, Verdict
+from ppwork.claims.claim import RankEnd, Verdict
 
 RESET = raised("Connection reset by peer", after_8=0)
-ABORTED = seen(Ended.EXITED, exit_code=-6, notes={"after_8": 8})
+ABORTED = seen(RankEnd.EXITED, exit_code=-6, notes={"after_8": 8})
 BOTH_SIZES = noted({"after_8": 0, "after_12": 0}, {"after_8": 8, "after_12": 12})
 REFUSED = {"error": "NotImplementedError: Operator ... does not have a sharding strategy registered."}
 RIGHT = [[0.0, 6.0], [2.0, 8.0], [4.0, 10.0]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from claim_seen import noted, seen
 
-from ppwork.claims.claim import Ended, Verdict
+from ppwork.claims.claim import RankEnd, Verdict
 
 TIMED_OUT = "[unbound_buffer.cc:78] Timed out waiting 1000ms for recv operation to complete"
 GLOO_ONLY = "monitored_barrier is only implemented for GLOO backend."
@@ -32,7 +32,7 @@ def _mismatch(one, two):
 
 def _detail(mended, mesh):
     return {
-        "broken": [seen(Ended.EXITED, exit_code=-6), *noted({"error": "Connection reset by peer"})],
+        "broken": [seen(RankEnd.EXITED, exit_code=-6), *noted({"error": "Connection reset by peer"})],
         "mended": noted(mended, mended),
         "in a mesh": noted({}, mesh, mesh),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from claim_seen import noted, seen
 
-from ppwork.claims.claim import Ended, Verdict
+from ppwork.claims.claim import RankEnd, Verdict
 
 
 def _lines(info, debug, trace):
@@ -28,15 +28,15 @@ def _errors(backend, server=NETWORK):
     stores["empty queue"] = ["QueueEmptyError", *STORE]
     return {
         "stores": noted(stores),
-        "backend": [seen(Ended.EXITED), *noted({"recv": backend, "barrier": backend, "error": "closed"})],
+        "backend": [seen(RankEnd.EXITED), *noted({"recv": backend, "barrier": backend, "error": "closed"})],
     }
 
 
 def _stopped(other, rank):
-    quit_ = seen(Ended.RAISED, error_type="BdbQuit", notes={"before_s": 5.0, "after_s": 3600.0})
+    quit_ = seen(RankEnd.RAISED, error_type="BdbQuit", notes={"before_s": 5.0, "after_s": 3600.0})
     return {
         "at a terminal": noted(other, {"continued": 10.4, "returned": 10.5} | rank),
-        "without one": [seen(Ended.RAISED, error_type="RuntimeError"), quit_],
+        "without one": [seen(RankEnd.RAISED, error_type="RuntimeError"), quit_],
     }
 
 
@@ -48,7 +48,7 @@ def _server(*addresses):
 
 
 def _status(**notes):
-    return {"peer gone": [seen(Ended.EXITED), *noted(notes)]}
+    return {"peer gone": [seen(RankEnd.EXITED), *noted(notes)]}
 
 
 def _levels(*levels):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from claim_seen import noted, seen
 
-from ppwork.claims.claim import Ended, Verdict
+from ppwork.claims.claim import RankEnd, Verdict
 
 TIMED_OUT = "[unbound_buffer.cc:78] Timed out waiting 1200ms for recv operation to complete"
 CLOSED = "[pair.cc:553] Connection closed by peer [127.0.0.1]:191. This is typically caused by ..."
@@ -19,7 +19,7 @@ def _past_it(receiver):
 
 
 WENT_ON = seen(notes={"raised_s": 1.01, "error": TIMED_OUT, "went_on": True})
-CRASHED = seen(Ended.EXITED, exit_code=-6)
+CRASHED = seen(RankEnd.EXITED, exit_code=-6)
 
 
 def _hang(bound_s, waiting):
@@ -42,20 +42,20 @@ def _leaves(receiver):
 
 def _aborted(recv_ended_s, error):
     receiver = {"aborted_s": 0.31, "recv_ended_s": recv_ended_s, "error": error}
-    return {"broken": noted({}, receiver), "mended": [*noted({}), seen(Ended.EXITED, exit_code=3)]}
+    return {"broken": noted({}, receiver), "mended": [*noted({}), seen(RankEnd.EXITED, exit_code=3)]}
 
 
 def _survivors(**got):
     told = {"seen_s": 0.004, "error": CLOSED, "collective": CLOSED}
     two = {"got": [1.0] * 4} if got else {}
-    return {"survivors": [seen(Ended.EXITED, exit_code=9), *noted(told | got, told | two)]}
+    return {"survivors": [seen(RankEnd.EXITED, exit_code=9), *noted(told | got, told | two)]}
 
 
 CASES = {
     "C03": [
         (Verdict.DOES_NOT_HOLD, _past_it(WENT_ON)),
         (Verdict.HOLDS, _past_it(CRASHED)),
-        (Verdict.DOES_NOT_HOLD, _past_it(seen(Ended.HUNG))),
+        (Verdict.DOES_NOT_HOLD, _past_it(seen(RankEnd.HUNG))),
     ],
     "D49": [
         (Verdict.HOLDS, _defaults()),
@@ -65,9 +65,9 @@ CASES = {
     ],
     "C05": [
         (Verdict.DOES_NOT_HOLD, _exit(ENDED, ENDED)),
-        (Verdict.HOLDS, _exit(ENDED, seen(Ended.HUNG, notes={"ended": True}))),
-        (Verdict.ERROR, _exit(ENDED, seen(Ended.HUNG))),
-        (Verdict.ERROR, _exit(ENDED, seen(Ended.HUNG, notes={"ended": True}), in_order_s=40.0)),
+        (Verdict.HOLDS, _exit(ENDED, seen(RankEnd.HUNG, notes={"ended": True}))),
+        (Verdict.ERROR, _exit(ENDED, seen(RankEnd.HUNG))),
+        (Verdict.ERROR, _exit(ENDED, seen(RankEnd.HUNG, notes={"ended": True}), in_order_s=40.0)),
     ],
     "G01": [
         (Verdict.HOLDS, _hang(1800.0, True)),

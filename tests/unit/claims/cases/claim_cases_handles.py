@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from claim_seen import noted, raised, seen
 
-from ppwork.claims.claim import Ended, Verdict
+from ppwork.claims.claim import RankEnd, Verdict
 
 TIMED_OUT = "[unbound_buffer.cc:78] Timed out waiting 1000ms for recv operation to complete"
 CLOSED = "[pair.cc:553] Connection closed by peer [127.0.0.1]:9951"
@@ -44,7 +44,7 @@ def _nobody(isend):
 CASES = {
     "T19": [
         (Verdict.HOLDS, _nobody(raised("Invalid destination rank"))),
-        (Verdict.DOES_NOT_HOLD, _nobody(seen(Ended.EXITED, exit_code=-11))),
+        (Verdict.DOES_NOT_HOLD, _nobody(seen(RankEnd.EXITED, exit_code=-11))),
         (Verdict.DOES_NOT_HOLD, _nobody(raised("Wait timeout"))),
     ],
     "T01": [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from claim_seen import noted, raised, seen
 
-from ppwork.claims.claim import Ended, Verdict
+from ppwork.claims.claim import RankEnd, Verdict
 
 TIMED_OUT = "[unbound_buffer.cc:78] Timed out waiting 1000ms for recv operation to complete"
 DTYPES = ("float32", "bfloat16", "float8_e4m3fn", "int16", "uint16", "bool")
@@ -51,7 +51,7 @@ NOT_SELF = {"send": "Invalid destination rank"}
 
 CASES = {
     "T04": [
-        (Verdict.HOLDS, _long(seen(Ended.EXITED, exit_code=-6))),
+        (Verdict.HOLDS, _long(seen(RankEnd.EXITED, exit_code=-6))),
         (Verdict.DOES_NOT_HOLD, _long(seen(notes={"caught": "message too long", "alive": True}))),
     ],
     "T05": [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from claim_seen import noted, seen
 
-from ppwork.claims.claim import Ended, Verdict
+from ppwork.claims.claim import RankEnd, Verdict
 
 ONE, TWO, MIXED = [1.0, 1.0], [2.0, 2.0], [1.0, 2.0]
 
@@ -43,8 +43,8 @@ def _two(first, second):
 
 
 SWAPPED = noted({"tried": True, "got": [1.0] * 4}, {"tried": True, "got": [0.0] * 4}, {})
-STUCK = [seen(Ended.HUNG, notes={"tried": True}, line="work.wait()") for _ in range(2)] + noted({})
-ELSEWHERE = [seen(Ended.HUNG, notes={"tried": True}, line="world.init()") for _ in range(2)] + noted({})
+STUCK = [seen(RankEnd.HUNG, notes={"tried": True}, line="work.wait()") for _ in range(2)] + noted({})
+ELSEWHERE = [seen(RankEnd.HUNG, notes={"tried": True}, line="world.init()") for _ in range(2)] + noted({})
 
 
 def _late(returned):

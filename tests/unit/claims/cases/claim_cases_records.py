@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from claim_seen import noted, seen
 
-from ppwork.claims.claim import Ended, Verdict
+from ppwork.claims.claim import RankEnd, Verdict
 
 COLLECTIVES = ["gloo:broadcast", "gloo:all_reduce", "gloo:barrier"]
 
@@ -46,7 +46,7 @@ CASES = {
     "R03": [
         (Verdict.DOES_NOT_HOLD, _dumped(TIMED_OUT)),
         (Verdict.HOLDS, _dumped(TIMED_OUT, "records0")),
-        (Verdict.HOLDS, _dumped(seen(Ended.EXITED, exit_code=-6), "records0")),
+        (Verdict.HOLDS, _dumped(seen(RankEnd.EXITED, exit_code=-6), "records0")),
         (Verdict.ERROR, _dumped(seen(notes={"error": "", "files": []}))),
     ],
 }

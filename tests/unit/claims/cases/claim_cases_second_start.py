@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from claim_seen import noted, seen
 
-from ppwork.claims.claim import Ended, Verdict
+from ppwork.claims.claim import RankEnd, Verdict
 
 WHOLE = [float(number) for number in range(8)]
 ONE, TWO = [1.0, 1.0], [2.0, 2.0]
@@ -94,6 +94,6 @@ CASES = {
     "R27": [
         (Verdict.HOLDS, _tags(2.0, 1.0)),
         (Verdict.DOES_NOT_HOLD, _tags(1.0, 2.0)),
-        (Verdict.HOLDS, {**_tags(1.0, 2.0), "broken": [seen(Ended.HUNG), seen(Ended.HUNG)]}),
+        (Verdict.HOLDS, {**_tags(1.0, 2.0), "broken": [seen(RankEnd.HUNG), seen(RankEnd.HUNG)]}),
     ],
 }

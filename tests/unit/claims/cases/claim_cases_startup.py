@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from claim_seen import noted, seen
 
-from ppwork.claims.claim import Ended, Verdict
+from ppwork.claims.claim import RankEnd, Verdict
 
 REFUSED = "Gloo connectFullMesh failed with [/build/pair.cc:152] timed out connecting: Connection refused"
 UNSET = "Error initializing torch.distributed: environment variable {} expected, but not set"
@@ -29,7 +29,7 @@ WORKED = noted({"worked": 8}, {"worked": 8})
 
 def stood(line):
     """Both ranks were in this line at the limit."""
-    return [seen(Ended.HUNG, notes={"worked": 2}, line=line) for _ in range(2)]
+    return [seen(RankEnd.HUNG, notes={"worked": 2}, line=line) for _ in range(2)]
 
 
 def _missing(**changed):
@@ -77,7 +77,7 @@ CASES = {
     "D04": [
         (Verdict.HOLDS, _waits(10.503, seen(notes=NEVER))),
         (Verdict.DOES_NOT_HOLD, _waits(10.1, seen(notes=NEVER))),
-        (Verdict.DOES_NOT_HOLD, _waits(10.503, seen(Ended.HUNG))),
+        (Verdict.DOES_NOT_HOLD, _waits(10.503, seen(RankEnd.HUNG))),
         (Verdict.DOES_NOT_HOLD, _waits(10.503, seen(notes=NEVER | {"after_s": 9.0}))),
     ],
     "D05": [

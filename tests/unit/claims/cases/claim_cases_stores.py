@@ -5,7 +5,7 @@ from __future__ import annotations
 from cases.claim_cases_startup import FAILED, WORKED, again
 from claim_seen import noted, seen
 
-from ppwork.claims.claim import Ended, Verdict
+from ppwork.claims.claim import RankEnd, Verdict
 
 
 def _there(hash_store, file=True):
@@ -36,9 +36,9 @@ CLOSED = {"kind": "DistNetworkError", "error": "Failed to recv, got 0 bytes.", "
 
 
 def _peer(waiting, got="value"):
-    gone = seen(Ended.EXITED)
+    gone = seen(RankEnd.EXITED)
     return {
-        "host": [seen(Ended.EXITED, notes={"left": 10.5}), *noted(waiting)],
+        "host": [seen(RankEnd.EXITED, notes={"left": 10.5}), *noted(waiting)],
         "client": [*noted({}), gone, *noted({"got": got} if got else {})],
     }
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from made_calls import FLOATS, MadeCalls
 
-from ppwork.diagnosis.standing import standing
-from ppwork.records.calls import Part, read_calls
+from ppwork.diagnosis.program_waits import program_waits
+from ppwork.records.calls import CallPart, read_calls
 from ppwork.timeline.meetings import Meetings
 
-ONE = Part(**FLOATS)
+ONE = CallPart(**FLOATS)
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def made(tmp_path):
 
 
 def end_of(made: MadeCalls):
-    return standing(Meetings(read_calls(made.folder)))
+    return program_waits(Meetings(read_calls(made.folder)))
 
 
 def test_a_program_that_came_to_its_end_stands_nowhere(made):
@@ -74,7 +74,7 @@ def test_a_rank_that_ended_with_an_exception_has_it(made):
 def test_ranks_that_reduce_different_tensors_are_told_apart(made, other, said):
     for rank in (0, 2):
         made.call(rank, "all_reduce", 0, None, ONE)
-    made.call(1, "all_reduce", 0, None, Part(**other))
+    made.call(1, "all_reduce", 0, None, CallPart(**other))
     (mismatch,) = end_of(made).mismatches
     assert mismatch == f"Collective 1 of default_pg: ranks 0 and 2 all_reduce float32[4], {said}."
 
@@ -92,7 +92,7 @@ def test_two_waits_for_one_function_have_their_numbers_where_the_ranks_parted(ma
 
 def test_shapes_may_differ_where_they_hold_as_much(made):
     made.call(0, "broadcast", 0, None, ONE)
-    made.call(1, "broadcast", 0, None, Part(dtype="float32", shape=(2, 2), size=16))
+    made.call(1, "broadcast", 0, None, CallPart(dtype="float32", shape=(2, 2), size=16))
     assert end_of(made).mismatches == ()
 
 
@@ -120,8 +120,8 @@ def test_what_nobody_received_is_said_also_of_a_program_that_ended(made):
 
 
 def test_a_message_of_another_length_is_told_with_both_ends(made):
-    made.call(0, "send", 0, 1, Part("send", 1, **FLOATS), line=2)
-    made.call(1, "recv", 0, 1, Part("recv", 0, dtype="float32", shape=(2,), size=8), line=9)
+    made.call(0, "send", 0, 1, CallPart("send", 1, **FLOATS), line=2)
+    made.call(1, "recv", 0, 1, CallPart("recv", 0, dtype="float32", shape=(2,), size=8), line=9)
     assert end_of(made).mismatches == (
         "A send of float32[4] (rank 0, prog.py:2) met a receive of float32[2] (rank 1, prog.py:9).",
     )
@@ -290,7 +290,7 @@ def test_a_lost_message_is_named_although_its_sender_stands_elsewhere(tmp_path):
     kept = made.send(0, 1, 3, 4, name="isend", lent=True, line=6)
     made.wait(0, kept, 5, None, line=8)
     made.recv(1, 0, 9, None, line=12)
-    end = standing(Meetings(read_calls(tmp_path)))
+    end = program_waits(Meetings(read_calls(tmp_path)))
     assert end.sentence == (
         "Rank 0 let go of the handle of the first isend (prog.py:5) and waits for the second only "
         "(prog.py:8): rank 1 did not receive what was given up with that (prog.py:12)."
@@ -308,7 +308,7 @@ def test_advice_on_a_circle_is_by_what_its_ranks_stand_in(tmp_path):
                 made.call(rank, call, 0, None)
             else:
                 getattr(made, call)(rank, 1 - rank, 0, None)
-        end = standing(Meetings(read_calls(tmp_path / name)))
+        end = program_waits(Meetings(read_calls(tmp_path / name)))
         assert end.circle == (0, 1)
         advice[name] = end.check_first
     assert "which message was never sent" in advice["both receive"]

@@ -8,8 +8,8 @@ from spoken_nodes import speaking
 
 import ppwork as pp
 from ppwork.errors import PlanError, UnavailableError
-from ppwork.launcher.nodes.host import TRANSITIONS, State
-from ppwork.launcher.nodes.muster import Muster
+from ppwork.launcher.nodes.host import TRANSITIONS, HostState
+from ppwork.launcher.nodes.host_session import HostSession
 from ppwork.launcher.nodes.places import Places
 from ppwork.launcher.view import StopAsked
 from ppwork.process import HOST_LOST, PAST_LIMIT
@@ -22,9 +22,9 @@ PLAN = pp.Plan(mesh_size=2, chunks=3, backend="gloo")
 FREEZE_S = 2.5
 
 
-def hosts_saying(tmp_path, script, **options) -> Muster:
+def hosts_saying(tmp_path, script, **options) -> HostSession:
     places = pp.Command("", hosts=["a", "b"], python=speaking(tmp_path, script), **options)
-    return Muster(places, PLAN.world_size, FREEZE_S)
+    return HostSession(places, PLAN.world_size, FREEZE_S)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def hosts_saying(tmp_path, script, **options) -> Muster:
         ),
         ('print("Host key verification failed."); sys.exit(255)', "Host key verification failed"),
         ("time.sleep(600)", "did not answer within"),
-        ("say(wire.Done(0, 1e3)); heard()", "said Done while it was called"),
+        ("say(wire.NodeDone(0, 1e3)); heard()", "said 'done' while it was called"),
         ('print("@pp 0.{}", flush=True); heard()', "does not read"),
         ("say(wire.Refused('It has no room.', 'df -h')); heard()", "It has no room"),
     ],
@@ -55,7 +55,7 @@ def test_hosts_that_are_not_ready_are_refused_with_their_own_words(tmp_path, mon
     with hosts_saying(tmp_path, script) as hosts, pytest.raises(kind, match=words) as refused:
         hosts.greet()
     if "did not answer" in words:  # nobody waits for it to leave
-        assert State.LOST in {host.state for host in hosts.hosts}
+        assert HostState.LOST in {host.state for host in hosts.hosts}
     assert "Nothing was started" in refused.value.what or "Two of" in refused.value.what
     assert refused.value.check_first
 
@@ -86,19 +86,23 @@ def test_a_host_without_the_clip_the_folder_or_a_way_to_the_first_is_refused(tmp
 @pytest.mark.parametrize(
     ("script", "code", "words"),
     [
-        ("say(wire.Done(0, 1e3))", 0, ""),
-        ("say(wire.Done(0 if NODE else 7, 1e3))", 7, ""),
-        ("say(wire.Done(7, 1e3)) if NODE else None", 7, ""),
+        ("say(wire.NodeDone(0, 1e3))", 0, ""),
+        ("say(wire.NodeDone(0 if NODE else 7, 1e3))", 7, ""),
+        ("say(wire.NodeDone(7, 1e3)) if NODE else None", 7, ""),
         ("NODE or time.sleep(600)", HOST_LOST, "Host host0 (rank 0) was not heard for "),
         ("NODE or sys.exit(9)", HOST_LOST, "Host host0 (rank 0) lost its node (exit code 9)"),
-        ("say(wire.Done(-9 if NODE else 1, 1e3))", HOST_LOST, "The torchrun of host1 (ranks 1 and 2) was "),
+        (
+            "say(wire.NodeDone(-9 if NODE else 1, 1e3))",
+            HOST_LOST,
+            "The torchrun of host1 (ranks 1 and 2) was ",
+        ),
         (
             "say(wire.Quiet(0, 1.2, False)) if NODE else None",
             HOST_LOST,
             "host0 (127.0.0.1) and host1 (10.0.0.2) passed nothing for 1.2 s",
         ),
         ("say(wire.Piece('../x', 0, b'', True))", HOST_LOST, "'../x', which is none of its own"),
-        ("say(wire.Hello(**HELLO))", HOST_LOST, "said Hello while it was running"),
+        ("say(wire.Hello(**HELLO))", HOST_LOST, "said 'hello' while it was running"),
     ],
 )
 def test_what_ends_a_run_is_named_and_all_others_are_told(tmp_path, script, code, words):
@@ -117,9 +121,10 @@ def test_what_ends_a_run_is_named_and_all_others_are_told(tmp_path, script, code
 def test_a_late_failure_waits_for_no_records_of_ranks_that_have_left(tmp_path, monkeypatch):
     """N18: the torchrun of the others would stay 300 s, and has nothing to tell."""
     for bound, bound_s in (("GRACE_S", 600.0), ("LATE_S", 0.0)):  # who waits for them passes the limit
-        monkeypatch.setattr(f"ppwork.launcher.nodes.muster.{bound}", bound_s)
+        monkeypatch.setattr(f"ppwork.launcher.nodes.host_session.{bound}", bound_s)
     Pulse(tmp_path, 0).leave(0)
-    with hosts_saying(tmp_path, "up_to_start(); say(wire.Done(7, 1e3)) if NODE else None; heard()") as hosts:
+    script = "up_to_start(); say(wire.NodeDone(7, 1e3)) if NODE else None; heard()"
+    with hosts_saying(tmp_path, script) as hosts:
         hosts.greet()
         hosts.look("run", tmp_path)
         hosts.meet()
@@ -128,13 +133,13 @@ def test_a_late_failure_waits_for_no_records_of_ranks_that_have_left(tmp_path, m
 
 def test_every_state_but_the_last_ones_leads_somewhere():
     leading = {state for state, _ in TRANSITIONS}
-    assert leading >= {*State} - {State.LOST}
-    assert {*TRANSITIONS.values()} <= {*State}
+    assert leading >= {*HostState} - {HostState.LOST}
+    assert {*TRANSITIONS.values()} <= {*HostState}
 
 
 def test_a_run_that_is_stopped_or_outlives_its_limit_ends_everywhere(tmp_path, monkeypatch):
     """As by the Stop button; the limit is for hosts that do not keep their own."""
-    monkeypatch.setattr("ppwork.launcher.nodes.muster.LATE_S", 0.0)
+    monkeypatch.setattr("ppwork.launcher.nodes.host_session.LATE_S", 0.0)
     going = "up_to_start(); heard()"
     for look, limit_s in ((stopped, 60.0), (lambda: None, 0.5)):
         with hosts_saying(tmp_path, going) as hosts:

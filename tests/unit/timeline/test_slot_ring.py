@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from ppwork.errors import PlanError
-from ppwork.runtime.cuda_links import Edge
-from ppwork.timeline.ring import EDGES, behind, on_paper
+from ppwork.runtime.cuda_links import StreamWait
+from ppwork.timeline.slot_ring import EDGES, behind, on_paper
 
 
 def test_edges_are_those_of_the_runtime():
-    assert set(EDGES) == set(Edge)
+    assert set(EDGES) == set(StreamWait)
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3])

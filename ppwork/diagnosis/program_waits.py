@@ -10,7 +10,16 @@ from ppwork.diagnosis.findings import Wait
 from ppwork.diagnosis.waits import roots
 from ppwork.errors import listed, named_ranks, nth, ranks_by_value
 from ppwork.records.calls import ANY, RECV, WAITS, Call, RankCalls
-from ppwork.timeline.meetings import BACKWARD, MAKES_GROUPS, REFUSED, End, Meeting, Meetings, Message, kind_of
+from ppwork.timeline.meetings import (
+    BACKWARD,
+    MAKES_GROUPS,
+    REFUSED,
+    Endpoint,
+    Meeting,
+    Meetings,
+    Message,
+    kind_of,
+)
 
 ALIKE = tuple(map(kind_of, (
     "all_reduce", "all_gather", "all_gather_into_tensor", "broadcast", "gather", "reduce",
@@ -24,7 +33,7 @@ OWN_CODE = "in code of its own"
 
 
 @dataclass(frozen=True)
-class Standing:
+class ProgramWaits:
     """The end of a program that its ranks did not all reach.
 
     Attributes:
@@ -123,7 +132,7 @@ def _sentence(lines: Iterable[str]) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def standing(met: Meetings) -> Standing | None:
+def program_waits(met: Meetings) -> ProgramWaits | None:
     """Say where the ranks of a program stand; ``None``: all came to the end, and their calls fitted."""
     all_left = all(of_rank.left is not None and not of_rank.left.error for of_rank in met.ranks.values())
     met = met if all_left else _when_the_first_gave_up(met)
@@ -139,7 +148,7 @@ def standing(met: Meetings) -> Standing | None:
     stood = {rank: stood_in(of_rank) for rank, of_rank in met.ranks.items()}
     cause = None if all_left or mismatches else cause_of(met, stood)
     kinds = {rank: _kind(met.ranks[rank], call) for rank, call in stood.items() if call is not None}
-    return Standing(waits, mismatches, cause, met.ranks, kinds, bool(lost) and mismatches == lost)
+    return ProgramWaits(waits, mismatches, cause, met.ranks, kinds, bool(lost) and mismatches == lost)
 
 
 def _kind(of_rank: RankCalls, call: Call) -> str:
@@ -148,7 +157,7 @@ def _kind(of_rank: RankCalls, call: Call) -> str:
 
 def _circle_of_messages(met: Meetings, waits: tuple[Wait, ...]) -> tuple[int, ...]:
     """Return the ranks that wait for themselves, if all of them stand in messages."""
-    circle = Standing(waits, ()).circle
+    circle = ProgramWaits(waits, ()).circle
     for rank in circle:
         call = stood_in(met.ranks[rank])
         if call is None or not any(part.kind for part in met.ranks[rank].origin(call).begun.parts):
@@ -287,14 +296,14 @@ def _different(meeting: Meeting) -> str:
     return f"Collective {meeting.number} of {meeting.group}: {each}."
 
 
-def agree(one: End, other: End) -> bool:
+def agree(one: Endpoint, other: Endpoint) -> bool:
     """Say whether two ranks' calls of a collective fit; an operator says the same in other words."""
     if one.call.name != other.call.name:
         return kind_of(one.call.name) == kind_of(other.call.name)
     return _must_agree(one) == _must_agree(other)
 
 
-def _must_agree(end: End) -> tuple[object, ...]:
+def _must_agree(end: Endpoint) -> tuple[object, ...]:
     call, part, kind = end.call, end.part, kind_of(end.call.name)
     if kind not in ALIKE:
         return (kind, call.begun.op) if call.name in MAKES_GROUPS else (kind,)  # the members
@@ -365,7 +374,7 @@ def _some_dropped(met: Meetings, call: Call, given_up: Collection[int]) -> str:
     return f"{handles} and waits for the {listed(n for n, _ in kept)} only ({kept[0][1]})"
 
 
-def _stands(end: End) -> bool:
+def _stands(end: Endpoint) -> bool:
     """Whether its rank did not get what it waited for."""
     return end.raised or (end.blocking is not None and end.done_ns is None)
 
@@ -379,7 +388,7 @@ def _half(message: Message, other: Message) -> bool:
     return other.sender != ANY and (message.sender == other.sender) != (message.receiver == other.receiver)
 
 
-def _apart(message: Message, sent: End, other: Message, received: End) -> str:
+def _apart(message: Message, sent: Endpoint, other: Message, received: Endpoint) -> str:
     if not _almost(message, other):
         ours = f"Rank {message.sender} sent to rank {message.receiver} ({sent.call.line})"
         return f"{ours}, rank {other.receiver} awaited rank {other.sender} ({received.call.line})."
@@ -396,5 +405,5 @@ def _more(found: Sequence[object], of_what: str = "") -> str:
     return f", and {len(found) - 1} more {of_what}".rstrip() if len(found) > 1 else ""
 
 
-def _what(end: End) -> str:
+def _what(end: Endpoint) -> str:
     return end.part.text or "an object"

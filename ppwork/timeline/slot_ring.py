@@ -58,7 +58,7 @@ class SlotWork:
         return f"{self.name} {self.chunk}"
 
 
-class Wait(NamedTuple):
+class RingWait(NamedTuple):
     """A wait of one stream for another: in its place, or left out."""
 
     edge: str
@@ -77,13 +77,13 @@ class OnPaper:
 
     works: dict[tuple[str, int], SlotWork]
     """By name and chunk."""
-    waits: list[Wait]
+    waits: list[RingWait]
     """All of them, those that were left out among them."""
     slots: int
     """Length of each ring: chunk k is in slot k mod this."""
 
     @property
-    def torn(self) -> list[Wait]:
+    def torn(self) -> list[RingWait]:
         """The waits that were missed: somebody reads or writes a slot too early."""
         return [wait for wait in self.waits if wait.missed]
 
@@ -136,7 +136,7 @@ def on_paper(*, chunks: int = 4, slots: int = 2, without: str = "", sides: str =
         for name in names:
             works[name, chunk] = SlotWork(name, chunk, start, start + TAKES_MS[name])
             free[STREAMS[name]] = start + TAKES_MS[name]
-        waits += [Wait(edge, before, works[name, chunk]) for edge, before, name in of_these]
+        waits += [RingWait(edge, before, works[name, chunk]) for edge, before, name in of_these]
     return OnPaper(works, waits, slots)
 
 

@@ -38,8 +38,8 @@ from ppwork.records.spans import Recorder, read_entries, span_file
 from ppwork.records.threads import written_down
 from ppwork.runtime import FollowerPlane, Groups, Hook, LeaderPlane, MeshPlane, PPControlPlane, Stage0Plane
 from ppwork.runtime.groups import join as join_groups
-from ppwork.runtime.seat import Seat, gather
-from ppwork.runtime.way_out import show_in_short
+from ppwork.runtime.membership import Membership, gather
+from ppwork.runtime.process_exit import show_in_short
 from ppwork.stage import (
     Generator,
     NoTensorParallel,
@@ -52,15 +52,15 @@ from ppwork.worker import progress
 from ppwork.worker.clock_exchange import gather_clocks, settle_clocks
 from ppwork.worker.collectives import TPGroup
 from ppwork.worker.contract import figures_of, optional
-from ppwork.worker.farewell import farewell_of
+from ppwork.worker.exit_barrier import exit_barrier_of
 from ppwork.worker.last_words import FailureWriter, write_flight
 from ppwork.worker.loops import follower_loop, leader_loop, stage0_loop
 from ppwork.worker.orphan import die_with_torchrun
-from ppwork.worker.own_loop import OwnLoop
 from ppwork.worker.stage_code import StageCode
 from ppwork.worker.summary import write_summary
 from ppwork.worker.tally import Tally
 from ppwork.worker.user_lines import users_frame
+from ppwork.worker.user_loop import UserLoop
 from ppwork.worker.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
@@ -108,28 +108,30 @@ def join(
     die_with_torchrun()
     _show_in_one_write()
     last_stacks.show_on_console()
-    seat = Seat.here(ranks)
-    if THREADS_VARIABLE not in os.environ and not seat.in_group:
+    membership = Membership.here(ranks)
+    if THREADS_VARIABLE not in os.environ and not membership.in_group:
         # torchrun sets it only where it starts several ranks, so on some hosts of a job and not on others.
         os.environ[THREADS_VARIABLE] = str(plan.threads_per_rank)
         torch.set_num_threads(plan.threads_per_rank)
     if run_dir is None:
-        groups = join_groups(plan, seat, mesh)
-        with PPControlPlane.join(plan, groups=groups) as plane, OwnLoop.of(plane) as plane.watch:
+        groups = join_groups(plan, membership, mesh)
+        with PPControlPlane.join(plan, groups=groups) as plane, UserLoop.of(plane) as plane.watch:
             yield plane
         return
-    rank, folder = seat.rank, Path(run_dir).absolute()
+    rank, folder = membership.rank, Path(run_dir).absolute()
     if rank == STAGE0_RANK:
         new_run_dir(folder, "run_dir")
     os.environ.setdefault(NCCL_DUMP_VARIABLE, str(folder / "nccl-trace-rank"))
-    groups = join_groups(plan, seat, mesh, run_dir="given")
+    groups = join_groups(plan, membership, mesh, run_dir="given")
     try:
         clocks, recorder, pulse = _begin_records(folder, plan, groups)
     except PlanError:  # every rank raises it, so none waits for another one's groups
         groups.close()
         raise
-    if seat.job_rank != rank:
-        log.info("rank %d of the job is rank %d (%s) of %s", seat.job_rank, rank, groups.role, folder.name)
+    if membership.job_rank != rank:
+        log.info(
+            "rank %d of the job is rank %d (%s) of %s", membership.job_rank, rank, groups.role, folder.name
+        )
     words = FailureWriter(folder, rank, recorder)
     words.also = partial(write_flight, folder, rank)
     ending = ExitStack()
@@ -137,7 +139,7 @@ def join(
         stacks = ending.enter_context(last_stacks.kept(folder, rank))
         watchdog = Watchdog(plan, rank, folder, recorder, words=words, pulse=pulse, stacks=stacks)
         with recorder, written_down(folder, rank), watchdog:
-            watchdog.joined(on_cuda=groups.device.type == "cuda", hangs_up=not seat.in_group)
+            watchdog.joined(on_cuda=groups.device.type == "cuda", hangs_up=not membership.in_group)
             recorder.write(whose_clock(rank, clocks[rank]))
             settle_clocks(groups, recorder, clocks)
             with recorded(plan, groups, recorder, words) as plane:
@@ -147,7 +149,7 @@ def join(
     except BaseException as error:
         words.write(error)
         if words.exit_code == SECONDARY:  # of a symptom the record has the traceback
-            show_in_short(error, _in_short(error, seat.job_rank, failure_file(folder, rank)))
+            show_in_short(error, _in_short(error, membership.job_rank, failure_file(folder, rank)))
         raise
     finally:
         with ending:  # also after an impatient Ctrl-C
@@ -300,14 +302,16 @@ def recorded(
         words.write(error, where=plane.where)
         symptom = words.record is not None and words.record.symptom
         computing = bool(plane.session.in_flight)
-        words.farewell = farewell_of(groups.rank, plan.topology, error, symptom=symptom, computing=computing)
-        if groups.seat is not None and groups.seat.in_group:
+        words.exit_barrier = exit_barrier_of(
+            groups.rank, plan.topology, error, symptom=symptom, computing=computing
+        )
+        if groups.membership is not None and groups.membership.in_group:
             # To hang up would close the job's own connections, too; the end of this process closes ours.
-            words.farewell = replace(words.farewell, deaf=())
+            words.exit_barrier = replace(words.exit_barrier, deaf=())
 
     plane = PPControlPlane.join(plan, groups=groups, recorder=recorder, hook=hook, on_failure=on_failure)
     plane.run_dir = words.run_dir
-    with plane, OwnLoop.of(plane) as plane.watch:
+    with plane, UserLoop.of(plane) as plane.watch:
         yield plane
         for queue in plane.statistics():
             fill = {"bound": queue.bound, "most": queue.most, "done": queue.done}
@@ -364,7 +368,7 @@ def run_mesh(plane: MeshPlane, generator: Generator, tally: Tally | None = None)
     plan = _plan_of(plane)
     check_methods(type(generator), StageKind.GENERATOR)
     tally = tally or Tally(plane.groups.rank, str(plane.role), plan.compare_collectives)
-    if isinstance(plane.watch, OwnLoop):
+    if isinstance(plane.watch, UserLoop):
         tally.shared, plane.watch = plane.watch.calls, None  # the loop is ours: it records and guards itself
     if isinstance(plane, LeaderPlane):
         leader_loop(plane, plan, generator, tally)

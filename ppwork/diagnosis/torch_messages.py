@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 
-from ppwork.diagnosis.absences import NOBODY
+from ppwork.diagnosis.absent_ranks import NOBODY
+from ppwork.diagnosis.evidence_weights import ENDED, NAMED, SYMPTOMS, WATCHED
 from ppwork.diagnosis.findings import Finding
 from ppwork.diagnosis.job_evidence import PEERS, JobEvidence, capital, sentence, were
 from ppwork.diagnosis.logs import LINE
 from ppwork.diagnosis.stacks import Stack, cut_off
-from ppwork.diagnosis.weights import ENDED, NAMED, SYMPTOMS, WATCHED
 from ppwork.errors import named_ranks
 from ppwork.records.failure import is_users
 

@@ -19,8 +19,8 @@ from ppwork.process import FAILED, SECONDARY
 from ppwork.protocol.topology import Topology
 from ppwork.records.identity import Identity
 from ppwork.records.pulse import Pulse, PulseState, PulseView, read_pulse
-from ppwork.worker import farewell as module
-from ppwork.worker.farewell import Farewell, farewell_of, stay
+from ppwork.worker import exit_barrier as module
+from ppwork.worker.exit_barrier import ExitBarrier, exit_barrier_of, stay
 
 pytestmark = pytest.mark.processes
 
@@ -31,18 +31,18 @@ OWN, LOST, LATE = LocalProtocolError("my mistake"), PeerLostError("closed"), Pee
 @pytest.mark.parametrize(
     ("rank", "error", "computing", "expected"),
     [
-        (0, OWN, True, Farewell((1, 2))),
-        (1, OWN, False, Farewell((0, 2))),
-        (1, OWN, True, Farewell((0,), deaf=(2,))),
-        (2, OWN, False, Farewell(deaf=(0, 1))),
-        (1, LOST, False, Farewell((0, 2), follows=True)),
-        (1, NOTICE, True, Farewell((0, 2), follows=True)),
-        (0, LATE, True, Farewell()),
+        (0, OWN, True, ExitBarrier((1, 2))),
+        (1, OWN, False, ExitBarrier((0, 2))),
+        (1, OWN, True, ExitBarrier((0,), deaf=(2,))),
+        (2, OWN, False, ExitBarrier(deaf=(0, 1))),
+        (1, LOST, False, ExitBarrier((0, 2), follows=True)),
+        (1, NOTICE, True, ExitBarrier((0, 2), follows=True)),
+        (0, LATE, True, ExitBarrier()),
     ],
 )
 def test_a_rank_stays_for_those_that_hear_of_it(rank, error, computing, expected):
     symptom = error is not OWN
-    assert farewell_of(rank, Topology(2), error, symptom=symptom, computing=computing) == expected
+    assert exit_barrier_of(rank, Topology(2), error, symptom=symptom, computing=computing) == expected
 
 
 @pytest.fixture
@@ -58,14 +58,14 @@ def pulse_of(process: psutil.Process, state: PulseState, space: str = "") -> Pul
     return PulseView(1, who.pid, who.started, space or who.space, 1, state)
 
 
-def timed(farewell, view, bound_s):
+def timed(exit_barrier, view, bound_s):
     start = time.monotonic()
-    silent = stay(farewell, lambda rank: view, start + bound_s)
+    silent = stay(exit_barrier, lambda rank: view, start + bound_s)
     return silent, time.monotonic() - start
 
 
 def test_a_peer_that_does_not_speak_is_waited_for_until_the_bound(peer):
-    silent, took_s = timed(Farewell((1,)), pulse_of(peer, PulseState.BUSY), 0.2)
+    silent, took_s = timed(ExitBarrier((1,)), pulse_of(peer, PulseState.BUSY), 0.2)
     assert silent == (1,)
     assert took_s >= 0.2
 
@@ -81,17 +81,17 @@ def test_a_peer_that_has_spoken_or_cannot_is_not_waited_for(peer, case):
     if case == "gone":
         peer.kill()
         peer.wait()
-    assert timed(Farewell((1,)), None if case == "no pulse" else view, 60.0)[0] == ()
+    assert timed(ExitBarrier((1,)), None if case == "no pulse" else view, 60.0)[0] == ()
 
 
 def test_the_rank_with_the_cause_leaves_first(peer):
     """Its pulse says that it leaves, and with which code; its process is there until then."""
-    follows = Farewell((1,), follows=True)
+    follows = ExitBarrier((1,), follows=True)
     of_follower = replace(pulse_of(peer, PulseState.LEFT), exit_code=SECONDARY)
     assert timed(follows, of_follower, 60.0)[0] == ()
     of_cause = replace(of_follower, exit_code=FAILED)
     assert timed(follows, of_cause, 0.1)[0] == (1,)
-    assert timed(Farewell((1,)), of_cause, 60.0)[0] == ()
+    assert timed(ExitBarrier((1,)), of_cause, 60.0)[0] == ()
     peer.kill()
     peer.wait()
     assert timed(follows, of_cause, 60.0)[0] == ()
@@ -100,7 +100,7 @@ def test_the_rank_with_the_cause_leaves_first(peer):
 HANGS_UP = """
 import socket, sys
 from ppwork.process import FAILED, SECONDARY
-from ppwork.worker.farewell import hang_up
+from ppwork.worker.exit_barrier import hang_up
 end = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
 end.sendall(b"notice")
 hang_up()
@@ -127,5 +127,5 @@ def test_two_ranks_that_stay_for_each_other_both_leave_as_soon_as_both_have_spok
     monkeypatch.setattr(module, "LOOK_S", 0.0)
     pulses[0].leave(1)
     threading.Thread(target=pulses[1].leave, args=[3]).start()
-    assert stay(Farewell((1,)), partial(read_pulse, tmp_path), time.monotonic() + 60.0) == ()
-    assert stay(Farewell((0,)), partial(read_pulse, tmp_path), time.monotonic() + 60.0) == ()
+    assert stay(ExitBarrier((1,)), partial(read_pulse, tmp_path), time.monotonic() + 60.0) == ()
+    assert stay(ExitBarrier((0,)), partial(read_pulse, tmp_path), time.monotonic() + 60.0) == ()

@@ -15,7 +15,7 @@ from ppwork.diagnosis.findings import NOBODY, Wait
 from ppwork.diagnosis.inferred import record_of
 from ppwork.diagnosis.run_evidence import RunEvidence
 from ppwork.diagnosis.stacks import own_call
-from ppwork.diagnosis.uneven import BY_ALL, MISMATCH, computing
+from ppwork.diagnosis.uneven_collectives import BY_ALL, MISMATCH, computing
 from ppwork.diagnosis.waits import roots
 from ppwork.errors import PeerTimeoutError, named_ranks
 from ppwork.protocol.topology import STAGE0_RANK

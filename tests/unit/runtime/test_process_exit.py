@@ -15,7 +15,7 @@ from ppwork.errors import LocalProtocolError, PeerTimeoutError
 from ppwork.protocol.plan import PipelinePlan
 from ppwork.protocol.session import State
 from ppwork.protocol.topology import Role, Topology
-from ppwork.runtime import PPControlPlane, plane, way_out
+from ppwork.runtime import PPControlPlane, plane, process_exit
 
 
 class Groups(SimpleNamespace):
@@ -60,7 +60,7 @@ def test_groups_that_do_not_end_are_left_behind_with_an_error(registered, monkey
         with made(groups, monkeypatch):
             pass
     assert late.value.where == {"rank": 0, "role": "stage0", "group": "world_pg"}
-    assert registered == [way_out.leave_hard]
+    assert registered == [process_exit.leave_hard]
     assert sys.excepthook._ppwork
     groups.may_close.set()
 
@@ -84,7 +84,7 @@ def test_groups_are_not_destroyed_under_a_lane_that_still_works(registered, monk
             rank0._lanes["up_pg"].submit(lambda: let_go.wait(30.0))
     assert late.value.where == {"rank": 0, "role": "stage0", "group": "up_pg"}
     assert not groups.closed.is_set()
-    assert registered == [way_out.leave_hard]
+    assert registered == [process_exit.leave_hard]
     let_go.set()
 
 
@@ -98,7 +98,7 @@ def test_a_good_end_destroys_the_groups_and_ends_as_python_does(registered, monk
     assert registered == []
 
 
-@pytest.mark.parametrize(("device", "hard"), [("cuda", [way_out.leave_hard]), ("cpu", [])])
+@pytest.mark.parametrize(("device", "hard"), [("cuda", [process_exit.leave_hard]), ("cpu", [])])
 def test_after_an_error_that_is_caught_only_cuda_leaves_hard(registered, monkeypatch, device, hard):
     rank0 = made(Groups(device), monkeypatch)
     monkeypatch.setattr(rank0, "fail", lambda error: None)
@@ -106,13 +106,13 @@ def test_after_an_error_that_is_caught_only_cuda_leaves_hard(registered, monkeyp
         raise ValueError("mine")
     assert registered == hard
     sys.excepthook(mine.type, mine.value, None)  # as where nobody catches it
-    assert registered == [*hard, way_out.leave_hard_last]
+    assert registered == [*hard, process_exit.leave_hard_last]
 
 
 PROGRAM = """
 import atexit, logging.handlers
 atexit.register(print, "registered before")
-from ppwork.runtime.way_out import leave_hard_if_uncaught
+from ppwork.runtime.process_exit import leave_hard_if_uncaught
 
 class Group:
     def __del__(self):

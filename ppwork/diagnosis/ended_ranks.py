@@ -6,7 +6,8 @@ import re
 import signal
 from dataclasses import replace
 
-from ppwork.diagnosis.absences import NOBODY, absent_of, only_symptoms
+from ppwork.diagnosis.absent_ranks import NOBODY, absent_of, only_symptoms
+from ppwork.diagnosis.evidence_weights import CAUGHT, DIED, DIED_FIRST, ENDED, PLACES, SYMPTOMS, WATCHED
 from ppwork.diagnosis.findings import Finding
 from ppwork.diagnosis.job_evidence import (
     STACKS,
@@ -24,7 +25,6 @@ from ppwork.diagnosis.job_evidence import (
 )
 from ppwork.diagnosis.report import ENDED_BY_AGENT, death, signal_name
 from ppwork.diagnosis.stacks import Stack
-from ppwork.diagnosis.weights import CAUGHT, DIED, DIED_FIRST, ENDED, PLACES, SYMPTOMS, WATCHED
 from ppwork.errors import named_ranks
 
 _ONE_GPU = re.compile(r"Duplicate GPU detected : rank (\d+) and rank (\d+)")

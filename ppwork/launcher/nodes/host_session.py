@@ -19,7 +19,7 @@ from ppwork.errors import PlanError, RunFailed, UnavailableError, duration, list
 from ppwork.launcher.agent import GRACE_S, PAUSED_S
 from ppwork.launcher.nodes import wire
 from ppwork.launcher.nodes.gather import Home, Names
-from ppwork.launcher.nodes.host import State
+from ppwork.launcher.nodes.host import HostState
 from ppwork.launcher.nodes.node import MARKER
 from ppwork.launcher.nodes.pipes import Pipes
 from ppwork.launcher.nodes.places import Places
@@ -47,7 +47,7 @@ LATE_S = 15.0
 """Seconds after the run's limit in which hosts end by themselves."""
 
 
-class Muster(Pipes):
+class HostSession(Pipes):
     """The hosts of a run, from the first call to the last word; a context manager, whose end leaves nobody.
 
     Args:
@@ -93,7 +93,9 @@ class Muster(Pipes):
             if run_dir is not None:
                 stack.enter_context(registered(run_dir, self.pid, self._places.waits))
             try:
-                self._wait(State.GREETED, self._places.greet_s, "answer", look=self._queue_told_to(queued))
+                self._wait(
+                    HostState.GREETED, self._places.greet_s, "answer", look=self._queue_told_to(queued)
+                )
             except StopAsked:
                 what = "The run was stopped while it waited in the queue. Nothing was started."
                 raise RunFailed(what) from None
@@ -160,7 +162,7 @@ class Muster(Pipes):
                     freeze_s=self._freeze_s,
                 )
                 self._tell(host, look)
-            self._wait(State.LOOKED, STEP_S, "look at its disk")
+            self._wait(HostState.LOOKED, STEP_S, "look at its disk")
         finally:
             if word:
                 marker.unlink(missing_ok=True)
@@ -193,10 +195,10 @@ class Muster(Pipes):
         alone = not others
         loopback = alone or self._places.same_host
         self._tell(first, wire.Listen(loopback, others=not alone, public=self._places.allow_public))
-        self._wait(State.MET, STEP_S, "open a socket", [first])
+        self._wait(HostState.MET, STEP_S, "open a socket", [first])
         for host in others:
             self._tell(host, wire.Reach(tuple(way.to for way in first.ways)))
-        self._wait(State.MET, STEP_S, "try the addresses of the first")
+        self._wait(HostState.MET, STEP_S, "try the addresses of the first")
         for at in first.ways:
             ways = [next((way for way in host.ways if way.to == at.to), None) for host in self.hosts]
             if None not in ways:
@@ -277,7 +279,7 @@ class Muster(Pipes):
         assert first is not None  # noqa: S101  ``meet`` has found it
         run_id = uuid.uuid4().hex
         for host in self.hosts:
-            start = wire.Start(
+            start = wire.StartRun(
                 program=tuple(program),
                 arguments=tuple(arguments),
                 plan="" if plan is None else plan.to_json().decode(),
@@ -293,7 +295,7 @@ class Muster(Pipes):
                 limit_s=limit_s,
                 warm=plan is None or plan.backend == "gloo",
             )
-            host.state = State.RUNNING
+            host.state = HostState.RUNNING
             self._tell(host, start)
 
     def _follow(self, run_dir: Path, deadline_s: float, look: Callable[[], None]) -> bool:
@@ -319,7 +321,7 @@ class Muster(Pipes):
         return any(pulse is None or pulse.state is not PulseState.LEFT for pulse in pulses)
 
     def _is_troubled(self) -> bool:
-        failed = any(host.code or host.state is State.LOST for host in self.hosts)
+        failed = any(host.code or host.state is HostState.LOST for host in self.hosts)
         return failed or bool(self._edges) or self._unwritable
 
     def _see_silence(self, now: float) -> bool:
@@ -339,7 +341,7 @@ class Muster(Pipes):
 
     def _last_words(self) -> None:
         until_s = (self._ended_s or time.monotonic()) + LAST_S
-        while any(host.state is State.RUNNING and host.quiet_s < LAST_S for host in self.hosts):
+        while any(host.state is HostState.RUNNING and host.quiet_s < LAST_S for host in self.hosts):
             if time.monotonic() > until_s:
                 break
             self._drain()

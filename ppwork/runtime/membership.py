@@ -1,4 +1,4 @@
-"""This process's seat in a pipeline, and the store through which the pipeline's ranks find each other.
+"""This process's membership in a pipeline, and the store through which the pipeline's ranks find each other.
 
 A pipeline is on all ranks of a job or on some. In a job without a default group it makes one of its own
 ranks; in one that has its own it adds groups, and takes only those away again (``groups``). Its keys in the
@@ -24,14 +24,14 @@ from ppwork.protocol.plan import STORE_VARIABLE
 
 _stores: dict[tuple[str, int], Store] = {}
 """Opened by this process, by address and rank of the job: a later session uses the same connection."""
-_sessions: dict[Seat, int] = {}
-"""Number of sessions that this process has begun, by its seat in them."""
-_open: dict[Seat, bool] = {}
+_sessions: dict[Membership, int] = {}
+"""Number of sessions that this process has begun, by its membership in them."""
+_open: dict[Membership, bool] = {}
 """Those that it has not closed, and whether the default group is theirs."""
 
 
 @dataclass(frozen=True)
-class Seat:
+class Membership:
     """This process's place: in the job that it is part of, and in the pipeline that it joins.
 
     Attributes:
@@ -59,8 +59,8 @@ class Seat:
         return len(self.ranks)
 
     @classmethod
-    def here(cls, ranks: Sequence[int] | None = None) -> Seat:
-        """Return this process's seat in a pipeline of these ranks of the job; default: of all.
+    def here(cls, ranks: Sequence[int] | None = None) -> Membership:
+        """Return this process's membership in a pipeline of these ranks of the job; default: of all.
 
         Raises:
             PlanError: torchrun has not started this process, and it has no default group; ``ranks`` do not
@@ -148,7 +148,7 @@ def _of_default_group() -> tuple[int, int, int]:
     return dist.get_rank(), int(os.environ.get("LOCAL_RANK", dist.get_rank())), dist.get_world_size()
 
 
-def open_store(seat: Seat, session: int, timeout_s: float) -> Store:
+def open_store(membership: Membership, session: int, timeout_s: float) -> Store:
     """Return the store of this pipeline, under a prefix of this run, attempt and session.
 
     A restart reads no keys of the attempt before, nor a run those of another one in a store file that was
@@ -161,39 +161,39 @@ def open_store(seat: Seat, session: int, timeout_s: float) -> Store:
         PeerTimeoutError: Nobody answers at that port (other ranks).
     """
     path = os.environ.get(STORE_VARIABLE)
-    if seat.in_group:
+    if membership.in_group:
         store: Store = c10d._get_default_store().clone()  # type: ignore[attr-defined]  # with its own bound
     else:
         address = path or f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
-        key = (address, seat.job_rank)
+        key = (address, membership.job_rank)
         if path and key not in _stores and not Path(path).absolute().parent.is_dir():
             # torch would try to open the file for five minutes, and hold Python's lock meanwhile.
             what = f"The folder of the run's store, {path}, is not there."
             raise PlanError(
-                what, where={"rank": seat.rank}, check_first="who removed it? is it on this host?"
+                what, where={"rank": membership.rank}, check_first="who removed it? is it on this host?"
             )
         # Never closed: the file goes with its last user, and torchrun's store may be rank 0's.
         store = _stores.get(key) or (
-            dist.FileStore(path, seat.job_size)  # type: ignore[attr-defined]
+            dist.FileStore(path, membership.job_size)  # type: ignore[attr-defined]
             if path
-            else _torchruns_store(seat.job_rank, seat.job_size, timeout_s)
+            else _torchruns_store(membership.job_rank, membership.job_size, timeout_s)
         )
         _stores[key] = store
     store.set_timeout(timedelta(seconds=timeout_s))
     run_id = os.environ.get("TORCHELASTIC_RUN_ID", "")
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    members = "-".join(map(str, seat.ranks))
+    members = "-".join(map(str, membership.ranks))
     store = PrefixStore(f"ppwork/{run_id}/{attempt}", store)
-    store.set(f"of/{seat.job_rank}", f"{list(seat.ranks)}, session {session}")
+    store.set(f"of/{membership.job_rank}", f"{list(membership.ranks)}, session {session}")
     store = PrefixStore(f"{members}/{session}", store)
-    if _has(store, f"came/{seat.rank}"):
+    if _has(store, f"came/{membership.rank}"):
         raise PlanError(
-            f"Rank {seat.job_rank} has been in the store {path or 'at MASTER_ADDR'} before.",
-            where={"rank": seat.rank},
+            f"Rank {membership.job_rank} has been in the store {path or 'at MASTER_ADDR'} before.",
+            where={"rank": membership.rank},
             check_first=f"was it left by another run? give all ranks a new {STORE_VARIABLE}; "
-            f"or do two ranks have RANK={seat.job_rank}?",
+            f"or do two ranks have RANK={membership.job_rank}?",
         )
-    store.set(f"came/{seat.rank}", "")
+    store.set(f"came/{membership.rank}", "")
     return store
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ppwork.diagnosis.causes import closings
 from ppwork.diagnosis.findings import Wait
-from ppwork.diagnosis.standing import OWN_CODE, Standing, stood_in
+from ppwork.diagnosis.program_waits import OWN_CODE, ProgramWaits, stood_in
 from ppwork.errors import duration, named_ranks
 from ppwork.protocol.backend_errors import LOST_TEXTS
 from ppwork.records.calls import Call, RankCalls
@@ -23,7 +23,7 @@ MISMATCH = "Detected mismatch"
 
 
 @dataclass(frozen=True)
-class Stand:
+class CallPosition:
     """The place of one rank.
 
     Attributes:
@@ -67,9 +67,9 @@ def died_ns(met: Meetings, rank: int) -> int | None:
     return min(noticed or (at_ns for at_ns, _ in failed), default=None)
 
 
-def stands(
-    met: Meetings, end: Standing | None, shown_end_ns: int, killed: Mapping[int, int]
-) -> dict[int, Stand]:
+def positions(
+    met: Meetings, end: ProgramWaits | None, shown_end_ns: int, killed: Mapping[int, int]
+) -> dict[int, CallPosition]:
     """Return the place of each rank; nothing is said of a program that came to its end.
 
     Args:
@@ -86,10 +86,10 @@ def stands(
         for rank, seen in end.ranks.items()
     }
     # That its program has ended comes after what it did to others, and is no cause of it.
-    return places | {closes.rank: Stand(CLOSES, closes) for _, closes in closed(met, end)}
+    return places | {closes.rank: CallPosition(CLOSES, closes) for _, closes in closed(met, end)}
 
 
-def closed(met: Meetings, end: Standing | None) -> list[tuple[Call, Call]]:
+def closed(met: Meetings, end: ProgramWaits | None) -> list[tuple[Call, Call]]:
     """Return each call that lost its connection, and the call of a peer that closed it."""
     if end is None or end.mismatches:
         return []
@@ -97,30 +97,31 @@ def closed(met: Meetings, end: Standing | None) -> list[tuple[Call, Call]]:
     return [(call, closes) for call, closes in pairs if stood_in(end.ranks[closes.rank]) is not call]
 
 
-def _stand(met: Meetings, seen: RankCalls, wait: Wait | None, shown_end_ns: int, killed: int) -> Stand:
+def _stand(met: Meetings, seen: RankCalls, wait: Wait | None, shown_end_ns: int, killed: int) -> CallPosition:
     call = _lost_first(seen, stood_in(seen))
     if wait is None and call is None:
         # Its program caught the error, and came to its end.
         missed = ((each, missed_group(met, each)) for each in seen.calls)
-        return next((Stand(f"looked {why} ({c.line})", c, framed=True) for c, why in missed if why), Stand())
+        looked = (CallPosition(f"looked {why} ({c.line})", c, framed=True) for c, why in missed if why)
+        return next(looked, CallPosition())
     if wait is None:
-        return Stand(call=call, framed=True)
+        return CallPosition(call=call, framed=True)
     if call is not None:
-        return Stand(_in_call(met, wait, call, killed), call, framed=_stood_there(wait, call))
+        return CallPosition(_in_call(met, wait, call, killed), call, framed=_stood_there(wait, call))
     if killed:
         until = None if killed == signal.SIGSTOP else died_ns(met, wait.rank)
-        return Stand(
+        return CallPosition(
             f"last seen; {struck_by(killed)} somewhere in here", own=(_last_ns(seen), until), framed=True
         )
     if seen.left is None:
         start, until = _own_code(met.ranks[wait.rank], seen)
         if start >= shown_end_ns:
-            return Stand()
+            return CallPosition()
         took = f", {duration((until - start) / 1e9)}" if until is not None else ""
-        return Stand(f"{OWN_CODE}{took}", own=(start, until))
+        return CallPosition(f"{OWN_CODE}{took}", own=(start, until))
     if seen.left.error:
-        return Stand(f"ended with {seen.left.error.partition(':')[0]}")
-    return Stand("" if seen.left.at_ns > shown_end_ns else "its program has ended")
+        return CallPosition(f"ended with {seen.left.error.partition(':')[0]}")
+    return CallPosition("" if seen.left.at_ns > shown_end_ns else "its program has ended")
 
 
 def _lost_first(seen: RankCalls, call: Call | None) -> Call | None:

@@ -14,9 +14,9 @@ from ppwork.protocol.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPRes
 from ppwork.protocol.session import Session
 from ppwork.protocol.topology import Role
 from ppwork.records.spans import STAGE1_MS, Recorder, Span, read_entries, span_file
-from ppwork.worker import own_loop, progress
-from ppwork.worker.own_job import join
-from ppwork.worker.own_loop import OwnLoop
+from ppwork.worker import progress, user_loop
+from ppwork.worker.user_job import join
+from ppwork.worker.user_loop import UserLoop
 
 STEP_NS = 2_000_000
 IDS = [Ids(k, k, 0) for k in range(3)]
@@ -29,8 +29,8 @@ def recorded(tmp_path, monkeypatch):
     Time passes while it works, and at no other moment.
     """
     now_ns = 1
-    monkeypatch.setattr(own_loop, "time", SimpleNamespace(monotonic_ns=lambda: now_ns))
-    with Recorder(span_file(tmp_path, 0)) as recorder, OwnLoop(recorder, None) as loop:
+    monkeypatch.setattr(user_loop, "time", SimpleNamespace(monotonic_ns=lambda: now_ns))
+    with Recorder(span_file(tmp_path, 0)) as recorder, UserLoop(recorder, None) as loop:
 
         def works(call, message=None, *, good=True):
             nonlocal now_ns
@@ -72,7 +72,7 @@ def test_rank_zero_encodes_before_a_send_and_decodes_before_anything_else(record
 def test_the_watchdog_sees_rank_zero_from_its_first_call_until_it_ends_the_stream(tmp_path):
     """What comes before may be a model that loads; a heartbeat begins anew, as every call does."""
     session = Session(0, Role.STAGE0, 1)
-    with Recorder(span_file(tmp_path, 0)) as recorder, OwnLoop(recorder, None, sent=session) as loop:
+    with Recorder(span_file(tmp_path, 0)) as recorder, UserLoop(recorder, None, sent=session) as loop:
         assert progress.current() is None
         for call, message in (("send", IDS[0]), ("receive_result", result(0)), ("heartbeat", None)):
             before = progress.current()

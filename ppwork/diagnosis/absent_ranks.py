@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+from ppwork.diagnosis.evidence_weights import NAMED, PLACES, SYMPTOMS
 from ppwork.diagnosis.findings import Finding
 from ppwork.diagnosis.job_evidence import (
     DETAIL,
@@ -20,7 +21,6 @@ from ppwork.diagnosis.job_evidence import (
 )
 from ppwork.diagnosis.report import ENDED_BY_AGENT
 from ppwork.diagnosis.stacks import Stack
-from ppwork.diagnosis.weights import NAMED, PLACES, SYMPTOMS
 from ppwork.errors import named_ranks
 
 NOBODY = -1

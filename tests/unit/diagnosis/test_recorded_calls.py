@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from made_calls import FLOATS, MadeCalls
 
-from ppwork.diagnosis.called import with_calls
 from ppwork.diagnosis.findings import Diagnosis
-from ppwork.records.calls import Part
+from ppwork.diagnosis.recorded_calls import with_calls
+from ppwork.records.calls import CallPart
 from ppwork.records.failure import FailureRecord
 
-ONE = Part(**FLOATS)
+ONE = CallPart(**FLOATS)
 
 
 def from_logs(error_type: str) -> Diagnosis:

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from ppwork.diagnosis.findings import NOBODY, Diagnosis
-from ppwork.diagnosis.standing import standing
+from ppwork.diagnosis.program_waits import program_waits
 from ppwork.errors import UnreadableError
 from ppwork.records.calls import read_calls
 from ppwork.timeline.meetings import Meetings
@@ -23,7 +23,7 @@ def with_calls(found: Diagnosis, folder: Path) -> Diagnosis:
     end = None
     if found.cause is not None and found.cause.error_type in FROM_PLACES:
         with contextlib.suppress(UnreadableError):  # the calls do not read
-            end = standing(Meetings(read_calls(folder)))
+            end = program_waits(Meetings(read_calls(folder)))
     if end is None or found.cause is None:
         return found
     rank = NOBODY if end.rank is None else end.rank

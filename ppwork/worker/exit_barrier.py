@@ -1,4 +1,4 @@
-"""The farewell of a failing rank: it stays a moment for its peers, its record written and its notices sent.
+"""The end of a failing rank: it stays a moment for its peers, its record written and its notices sent.
 
 torchrun ends all other ranks as soon as it sees one dead, within 0.1 s: a peer that has not come to the
 notice by then leaves no record, which is usual on a busy machine. So a rank stays until those that a notice
@@ -30,7 +30,7 @@ LOOK_S = 0.005
 
 
 @dataclass(frozen=True)
-class Farewell:
+class ExitBarrier:
     """The peers for which a rank stays.
 
     Attributes:
@@ -44,30 +44,32 @@ class Farewell:
     follows: bool = False
 
 
-def farewell_of(
+def exit_barrier_of(
     rank: int, topology: Topology, error: BaseException, *, symptom: bool, computing: bool
-) -> Farewell:
+) -> ExitBarrier:
     """Return the peers for which a rank stays after an error.
 
     ``symptom``: its record says that a peer is gone; ``computing``: chunks are in flight on this rank.
 
-    >>> farewell_of(0, Topology(2), ValueError(), symptom=False, computing=True).told
+    >>> exit_barrier_of(0, Topology(2), ValueError(), symptom=False, computing=True).told
     (1, 2)
     """
     others = tuple(peer for peer in range(topology.world_size) if peer != rank)
     role = topology.role(rank)
     if isinstance(error, PeerTimeoutError):
-        return Farewell()  # that peer had its time
+        return ExitBarrier()  # that peer had its time
     if symptom or isinstance(error, TerminalNotice):
-        return Farewell(others, follows=True)
+        return ExitBarrier(others, follows=True)
     if role is Role.FOLLOWER:
-        return Farewell(deaf=others)
+        return ExitBarrier(deaf=others)
     if role is Role.LEADER and computing:
-        return Farewell((STAGE0_RANK,), deaf=tuple(peer for peer in others if peer != STAGE0_RANK))
-    return Farewell(others)
+        return ExitBarrier((STAGE0_RANK,), deaf=tuple(peer for peer in others if peer != STAGE0_RANK))
+    return ExitBarrier(others)
 
 
-def stay(farewell: Farewell, read: Callable[[int], PulseView | None], until_s: float) -> tuple[int, ...]:
+def stay(
+    exit_barrier: ExitBarrier, read: Callable[[int], PulseView | None], until_s: float
+) -> tuple[int, ...]:
     """Stay until the peers have spoken, and return the ranks that had not by ``until_s``.
 
     ``until_s`` is of ``time.monotonic``; ``read`` returns a rank's pulse, or ``None``.
@@ -75,10 +77,10 @@ def stay(farewell: Farewell, read: Callable[[int], PulseView | None], until_s: f
     Blocks:
         Until ``until_s`` at most; not for peers that are gone, stopped, or on another host.
     """
-    silent = _await(farewell.told, read, until_s, follows=farewell.follows)
-    if farewell.deaf:
+    silent = _await(exit_barrier.told, read, until_s, follows=exit_barrier.follows)
+    if exit_barrier.deaf:
         hang_up()
-        silent += _await(farewell.deaf, read, until_s, follows=False)
+        silent += _await(exit_barrier.deaf, read, until_s, follows=False)
     return silent
 
 

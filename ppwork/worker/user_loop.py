@@ -30,7 +30,7 @@ from ppwork.worker.shared_calls import SharedCalls
 _LATER = "`ppwork diagnose` on the run folder tells of later chunks"
 
 
-class OwnLoop:
+class UserLoop:
     """Records a loop's spans, shows its step to the watchdog, and lays its collectives beside the others'.
 
     A context manager, whose body is the loop.
