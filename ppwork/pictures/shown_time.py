@@ -130,7 +130,8 @@ class ShownTime:
         digits = 0 if end - start >= 10 else 1
         if self.gap is not None:
             out = (self.gap[1] - self.gap[0]) / 1e6
-            return f"{last:.0f} ms; {out:.0f} of them are left out at the //"
+            digits = 0 if round(last) > round(out) else 1
+            return f"{last:.{digits}f} ms; {out:.{digits}f} of them are left out at the //"
         if self.start_ns <= self.zero_ns and self.end_ns >= self.last_ns:
             return ""
         if self.start_ns <= self.zero_ns:

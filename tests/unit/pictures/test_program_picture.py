@@ -111,6 +111,18 @@ def test_a_stand_of_seconds_does_not_hide_the_milliseconds_before_it(tmp_path):
     assert_legible(picture.figure)
 
 
+def test_of_what_is_left_out_never_all_is_said_to_be(tmp_path):
+    made = MadeCalls(tmp_path, 2)
+    for rank in range(2):
+        made.call(rank, "all_reduce", 0, 0.1, ONE, line=3)
+    made.recv(0, 1, 0.11, 4000.3, line=7, error="RuntimeError: Timed out waiting")
+    made.left(0, 4000.3, "RuntimeError: Timed out waiting")
+    made.left(1, 0.12)
+    (said,) = [text for text in texts(pp.pictures.program(tmp_path).figure) if "left out" in text]
+    shown, out = (float(part.split()[0]) for part in said.split(";"))
+    assert out < shown
+
+
 def test_a_stand_of_milliseconds_is_drawn_whole(tmp_path):
     made = MadeCalls(tmp_path, 2)
     for rank in range(2):
