@@ -17,7 +17,7 @@ TREES = {path: ast.parse(path.read_text()) for path in sorted((ROOT / "ppwork").
 EXAMPLE = re.compile(r"^ *>>> ", re.MULTILINE)
 WITH_EXAMPLES = [path for path in (*TREES, *sorted(SUPPORT.glob("*.py"))) if EXAMPLE.search(path.read_text())]
 NAME = re.compile(r"``((?:[A-Z]+[a-z]|[a-z]+_)\w*)(?:\.(?!py`)\w+)*(?:\(\))?``")
-"""A name alone in double backticks, ``CamelCase`` or ``snake_case``; of ``plan.some_field`` the first part."""
+"""A name in double backticks, ``CamelCase`` or ``snake_case``; of ``plan.some_field`` the first part."""
 RAISES = re.compile(r"^Raises:\n(.*?)(?:^\S|\Z)", re.MULTILINE | re.DOTALL)
 RAISED = re.compile(r"^    ([A-Z]\w+(?:, [A-Z]\w+)*):", re.MULTILINE)
 OF_OTHERS = {
