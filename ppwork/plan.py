@@ -1,8 +1,8 @@
 """The frozen plan of a run: everything that changes what the ranks send, receive or compute.
 
 All ranks must hold the same plan. They compare its digest and its fields at start-up (rule R5, and F04 of
-the catalogue), so a difference is one error that names key and ranks, and not a hang. This module reads no
-environment variable and does not import torch.
+the catalogue). So a difference is an error that names the key and the ranks, and not a hang. This module
+reads no environment variable and does not import torch.
 
 The checks here refuse values that no plan may have. The launcher refuses what depends on the machine, the
 clip or the stages, just before the ranks start.
@@ -166,9 +166,8 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """
         try:
             fields = msgspec.json.decode(text)
-            if isinstance(fields, dict) and (
-                null := {name for name in VIDEO_FIELDS if fields.get(name, "") is None}
-            ):
+            if isinstance(fields, dict):
+                null = {name for name in VIDEO_FIELDS if fields.get(name, "") is None}
                 given = {name: value for name, value in fields.items() if name not in null}
                 text = msgspec.json.encode(given | dict.fromkeys(null & {"stage0", "stage1"}, ""))
             return msgspec.json.decode(text, type=cls)
@@ -182,8 +181,8 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
         Args:
             run_dir: The folder.
-            joined: The job is a user's own: if the plan names no stages, the stages of the shipped video and
-                the fields that only they read are written as null.
+            joined: The job is a user's own. If its plan names no stages, the stages of the shipped video, and
+                the fields that only those read, are written as null.
 
         Raises:
             OSError: The file cannot be written.
