@@ -264,8 +264,7 @@ def test_the_shipped_denoiser_passes_all_comparisons_and_computes_the_same(tmp_p
     plan = pp.Plan(
         mesh_size=2,
         chunks=4,
-        width=64,
-        height=32,
+        options={"width": 64, "height": 32},
         backend="gloo",
         in_flight_depth=2,
         hard_cuts=(2,),
