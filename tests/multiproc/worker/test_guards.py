@@ -36,7 +36,7 @@ def differences(tmp_path_factory):
     command = [sys.executable, str(SUPPORT / "guarded_ranks.py"), plan, str(out)]
     started = [start_rank(command, {**environment, "RANK": str(r), "LOCAL_RANK": str(r)}) for r in range(4)]
     try:
-        assert [process.wait(60) for process in started] == [0] * 4
+        assert [process.wait(180) for process in started] == [0] * 4
     finally:
         for process in started:
             process.kill()
