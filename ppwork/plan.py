@@ -1,8 +1,8 @@
 """The frozen plan of a run: everything that changes what the ranks send, receive or compute.
 
 All ranks must hold the same plan. They compare its digest and its fields at start-up (rule R5, and F04 of
-the catalogue), so a difference is one error that names key and ranks, and not a hang. This module reads no
-environment variable and does not import torch.
+the catalogue). So a difference is an error that names the key and the ranks, and not a hang. This module
+reads no environment variable and does not import torch.
 
 The checks here refuse values that no plan may have. The launcher refuses what depends on the machine, the
 clip or the stages, just before the ranks start.

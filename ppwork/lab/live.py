@@ -100,7 +100,7 @@ class LiveView:
             self._show()
 
     def end(self, finished: object) -> None:
-        """Put what stays in the place of the widgets: of a run ``Ended``, of a program its calls as well."""
+        """Put what stays in place of the widgets: for a run ``EndedView``, for a program also its calls."""
         self._shown.update(_shown_at_the_end(finished, drawn=self._drawn))
         _close(self._box)
 

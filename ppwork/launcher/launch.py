@@ -1,4 +1,4 @@
-"""The launch of a plan: checked, its ranks started and followed, and the failure or the figures of its end.
+"""The launch of a plan: check it, start and follow its ranks, and return its figures or its failure.
 
 No torch here.
 """
@@ -52,7 +52,7 @@ DEFAULT_LIMIT_S = 3600.0
 FULL_MB = 1.0
 """A disk with less than this at the end of a failed run is named as full."""
 _HALF = re.compile(r"\..+\.\d+")
-"""Names of files that are not whole yet: of ``files.temporary``."""
+"""What ``files.temporary`` calls files that are not whole yet."""
 
 Progress = Callable[[Entry], None]
 """Called on the caller's thread with each new span or instant of rank 0."""
@@ -81,19 +81,19 @@ def launch(
         started: Called once with the resolved plan and the run folder, before the ranks start.
         progress: Gets rank 0's spans and instants while they come.
         limit_s: Hard limit on the whole run, in seconds; the ranks' own bounds are in the plan.
-        view: Makes what shows the run while it goes, of the resolved plan and the run folder.
-        on: Hosts that run the ranks; without it, this machine alone, over its loopback.
-        queued: Gets what a queue says while the run waits for them, before there is a folder or a view.
-        beside: Names of files that may be in the run folder.
+        view: Given the resolved plan and the run folder, makes what shows the run while it goes.
+        on: Hosts that run the ranks; without it this machine runs them all, over its loopback.
+        queued: Gets what a queue says while the run waits for its hosts, before there is a folder or a view.
+        beside: Names of files that may be in the run folder beforehand.
 
     Returns:
         The finished run; its summary, logs and spans are in ``run_dir``.
 
     Raises:
         PlanError: The input cannot work; no rank was started and nothing overwritten.
-        UnavailableError: A host, Slurm or the list of runs is not ready; as with a ``PlanError``.
+        UnavailableError: A host, Slurm or the list of runs is not ready; no rank was started then, either.
         RunFailed: A rank or a host failed, or the view was asked to stop it (only with ``check``); says which
-            was first, its error and its log. Of a run that was stopped in the queue always: it has no folder.
+            was first, its error and its log. One stopped in the queue always raises: it has no folder.
         KeyboardInterrupt: As pressed; no rank is left.
 
     Blocks:
@@ -162,7 +162,7 @@ def _noted(run: Run, steps: _Steps) -> Run:
 
 
 def _failure(run: Run, deadline: float) -> RunFailed | None:
-    """Return what went wrong first in a run that has ended; of one that ended well, complete its summary."""
+    """Return what went wrong first in a run that has ended; if nothing did, complete its summary."""
     if not (run.run_dir / Plan.FILE_NAME).exists():
         return RunFailed(
             f"The run folder {run.run_dir} was moved or removed, or its plan was, before the run had ended.",
@@ -203,7 +203,7 @@ def mesh_figures(run: Run) -> dict[str, Any]:
 
 
 def _hosts_of(run: Run) -> dict[str, Any]:
-    """Return who ran which ranks, for the summary; nothing of a run on this machine alone."""
+    """Return who ran which ranks, for the summary; empty for a run on this machine alone."""
     known = HostsRecord.load(run.run_dir)
     return {} if known is None else {"hosts": msgspec.to_builtins(known.hosts)}
 
@@ -301,5 +301,5 @@ def _verify(run: Run, deadline: float) -> RunFailed | None:
             "round, those of bfloat16 by far more: --tolerance (a plan's `tolerance`)",
         )
     if not plan.keep_outputs:
-        (run_dir / OUTPUTS_FILE).unlink()  # kept only for who wants to know why they differ
+        (run_dir / OUTPUTS_FILE).unlink()  # they are equal, and were kept for nothing else
     return None

@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 TORCHRUN_LOG = "torchrun.log"
 SUMMARY_FILE = "summary.json"
 OUTPUTS_FILE = "outputs.safetensors"
-"""Output of rank 0, chunk by chunk; with ``keep_outputs``, and with ``verify`` until it was found equal."""
+"""Output of rank 0, chunk by chunk: kept by ``keep_outputs``, and by ``verify`` until it is found equal."""
 NUMPY_NAMES = {"BOOL": "bool", "C64": "complex64", "F16": "float16", "F32": "float32", "F64": "float64"}
 NUMPY_NAMES |= {f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)}
 NUMPY_NAMES |= {f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)}
 """Dtypes of a safetensors file, as numpy names them."""
 ODD_RESULTS = "results_differ"
-"""Key of a summary, where mesh ranks returned different results: the chunks."""
+"""Key of a summary: the chunks for which mesh ranks returned different results."""
 NOTHING_RESET = "cuts_without_reset"
-"""Key of a summary, where a cut came to a generator without ``reset_cache``: the chunks. And the instant of a
-mesh rank at each of them."""
+"""Key of a summary: the chunks that came with a cut to a generator without ``reset_cache``. A mesh rank has
+an instant of this name at each."""
 NO_CHUNK = "stream.empty"
 """Rank 0's instant: ``encode`` returned ``None`` for the first chunk, so the stream had none."""
 EMPTY = "encode returned None for chunk 0, which ends the stream: a forgotten `return`?"
-"""What is said of it."""
+"""The line about such a run."""
 VERIFY_FILE = "verify.json"
 END_FILE = "launch.json"
 NO_CHUNKS = (
@@ -52,13 +52,13 @@ NO_CHUNKS = (
 )
 """``check_first`` where no rank recorded a chunk."""
 VARIES = 2.0
-"""Periods of which the ninetieth percentile is more than this times the median are worth a line."""
+"""A run has a line about its periods if their ninetieth percentile is more than this times their median."""
 PAUSE_SHARE = 0.25
 """A source that has no chunk for more than this share of a period is what the run waits for."""
 LONGEST = 60
-"""Characters of a figure that stand in the table; all of it is in the summary."""
+"""Characters of a figure that the table shows; the summary has all of them."""
 QUEUE = "queue."
-"""A rank's last instants are named so, one for each queue: its bound, its largest fill, what went through."""
+"""At its end a rank records an instant for each queue, named this and the queue, with how full it was."""
 
 
 def log_file(run_dir: Path, rank: int) -> Path:
@@ -97,7 +97,7 @@ class FinishedProgram:
 
     Attributes:
         run_dir: Its folder.
-        exit_code: torchrun's; 0 is well, ``None`` not known: it was read back from its folder.
+        exit_code: torchrun's: 0 if it ended well, ``None`` if it was read back from its folder.
         failure: What went wrong first, or ``None``.
     """
 
@@ -263,23 +263,23 @@ def in_words(figures: Mapping[str, object]) -> str:
 
 
 def odd_results(summary: Mapping[str, object]) -> list[int]:
-    """Return the chunks of which a summary says that the mesh ranks returned different results."""
+    """Return the chunks for which the mesh ranks returned different results, as a summary says."""
     return _chunks_in(summary, ODD_RESULTS)
 
 
 def useless_cuts(summary: Mapping[str, object]) -> list[int]:
-    """Return the chunks of which a summary says that they came with a cut at which nothing was reset."""
+    """Return the chunks that came with a cut at which nothing was reset, as a summary says."""
     return _chunks_in(summary, NOTHING_RESET)
 
 
 def chunks_noted(entries_by_rank: Mapping[int, Sequence[Entry]], name: str) -> list[int]:
-    """Return the chunks of which a rank wrote an entry of this name, such as ``RESULTS_DIFFER``."""
+    """Return the chunks for which some rank has an entry of this name, such as ``RESULTS_DIFFER``."""
     every = (entry for entries in entries_by_rank.values() for entry in entries)
     return sorted({entry.chunk_index for entry in every if entry.name == name})
 
 
 def mesh_notes(entries_by_rank: Mapping[int, Sequence[Entry]]) -> dict[str, list[int]]:
-    """Return by key of a summary the chunks of which mesh ranks noted something; nothing of those without."""
+    """Return what mesh ranks noted, as keys of a summary with their chunks; no key is without chunks."""
     names = {ODD_RESULTS: RESULTS_DIFFER, NOTHING_RESET: NOTHING_RESET}
     noted = {key: chunks_noted(entries_by_rank, name) for key, name in names.items()}
     return {key: chunks for key, chunks in noted.items() if chunks}
@@ -291,7 +291,7 @@ def _chunks_in(summary: Mapping[str, object], key: str) -> list[int]:
 
 
 def _mapping(value: object) -> Mapping[str, object]:
-    """Return a part of a summary: a folder may come from anybody, and have anything in its place."""
+    """Return a part of a summary, empty if it is no mapping: the folder may come from anybody."""
     return value if isinstance(value, dict) else {}
 
 
@@ -306,7 +306,7 @@ def _numbers(values: Mapping[str, object]) -> dict[str, float]:
 
 
 def _fewer(finished: Run) -> str:
-    """Say of how many chunks the source ended: a forgotten `return` of `encode` ends it as well."""
+    """Say how many chunks were planned if the source ended early, as a forgotten `return` makes it."""
     planned = finished.plan.chunks
     if planned is None or finished.exit_code != 0:
         return ""
@@ -315,7 +315,7 @@ def _fewer(finished: Run) -> str:
 
 
 def _warnings(finished: Run) -> list[tuple[str, str]]:
-    """Return name and text of each line about what fails no run by itself."""
+    """Return name and text of each line about something odd that does not fail the run."""
     rows, summary = [], finished.summary
     if summary.get("chunks") == 0 and any(e.name == NO_CHUNK for e in finished.entries(STAGE0_RANK)):
         rows.append(("empty", EMPTY))
@@ -332,7 +332,7 @@ def _warnings(finished: Run) -> list[tuple[str, str]]:
 
 
 def rows_of(finished: Run) -> list[tuple[str, str]]:
-    """Return name and text of each line; what the run did not measure has none."""
+    """Return name and text of each line; there is none for what the run did not measure."""
     summary, plan = finished.summary, finished.plan
     figures, versions = _numbers(summary), _mapping(summary.get("versions"))
     rows = [

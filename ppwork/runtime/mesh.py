@@ -9,13 +9,13 @@ Theory of operation: who runs ahead of whom.
       leader      down_pg lane  -> _arrived ->  mesh_pg lane  -> _ready ->  main thread  ->  up_pg lane
       follower                                  mesh_pg lane  -> _ready ->  main thread
 
-- A small envelope is broadcast by the lane that has it, unless another is before it: to hand it over would
-  take longer than to send it. A large one is not, where the next one comes in meanwhile; nor is any on CUDA,
-  whose marks have their place among them. ``_turn`` keeps both lanes out of ``mesh_pg`` at once (rule R7).
+- The lane that takes a small envelope also broadcasts it, unless another one still waits for that: handing it
+  over would take longer than sending it. A large one is handed over, and the next one comes in meanwhile. On
+  CUDA every one is: ``BEGIN`` has its place among them. ``_turn`` lets one lane at a time use ``mesh_pg``.
 - Each queue is bounded by the depth, so a slow mesh holds back rank 0 and not the other way round. A put that
   finds no room within its bound is an error like any other, and an error needs no room.
-- The leader checks an envelope on its lane, before any follower can see it: at most one rank has refused it,
-  and nobody waits in a collective. It may check chunk k+1 while the main thread still computes k; hence the
+- The leader checks an envelope on its lane, before any follower can see it: so only one rank refuses it, and
+  nobody waits in a collective. It may check chunk k+1 while the main thread still computes k; hence the
   lock, and a refusal is raised by the main thread's next call. A follower's lane checks nothing: its main
   thread does when it takes the envelope, because its session must not be ahead of what it computes.
 - An error of a lane goes through the same queue as the envelopes, behind those that came before it: the main
@@ -64,7 +64,7 @@ from ppwork.runtime.plane import PPControlPlane, Timed
 from ppwork.runtime.tensors import check_by_name
 
 AT_ONCE_BYTES = 256 << 10
-"""Payload that the lane which received it passes on; a longer broadcast would keep the next one waiting."""
+"""The lane that received a payload up to this long broadcasts it; longer ones would keep the next waiting."""
 LAST = (PPAction.SHUTDOWN, PPAction.ERROR)
 """After these nothing comes any more."""
 
@@ -93,9 +93,9 @@ class MeshPlane(PPControlPlane):
         # One for the SHUTDOWN behind the last chunk, one for a chunk computed on the device, one for BEGIN.
         self._ready: WatchedQueue[Item] = WatchedQueue(plan.in_flight_depth + 3)
         self._ahead: deque[Incoming] = deque()
-        """Envelopes that were taken and not handed out; on CUDA only."""
+        """Envelopes that came out of ``_ready`` and were not handed out; on CUDA only."""
         self._to_pass: deque[Incoming] = deque()
-        """Those of them whose broadcast is not issued."""
+        """Those of ``_ahead`` whose broadcast is not issued."""
         self._computing = False
         """Whether the device computes a result that is still to be sent."""
         self._in_hand: deque[Ids] = deque()
@@ -128,7 +128,7 @@ class MeshPlane(PPControlPlane):
             assert isinstance(item, Incoming), "without a GPU nothing is computed beside the main thread"  # noqa: S101
             envelope: PPEnvelope = self._only_kind(item, PPEnvelope)
         else:
-            # Not before it is returned: what is launched after this waits for this chunk's tensors.
+            # Only now, as it is handed out: all that is launched after this waits for this chunk's tensors.
             envelope = self.device.complete(self._inbound, self._next_on_device(self.device))
         if envelope.action is PPAction.INFER:
             self._in_hand.append(envelope.ids)
@@ -173,7 +173,7 @@ class MeshPlane(PPControlPlane):
     ) -> Ids:
         """Answer the oldest chunk: every mesh rank calls it, and what the leader passes goes to rank 0.
 
-        It is ``computed`` and, on the leader, ``send_result`` with the time since ``chunks`` yielded.
+        It is ``computed``, and on the leader also ``send_result`` with the time since ``chunks`` yielded.
 
         Args:
             tensors: As for ``send_result``.
@@ -207,8 +207,8 @@ class MeshPlane(PPControlPlane):
         """Check the call count of the oldest chunk on this mesh rank and return its ids (rule R4).
 
         Raises:
-            LocalProtocolError: The count is not the plan's, or no chunk was handed out that is not computed:
-                one that has only arrived is not this one (this mesh rank).
+            LocalProtocolError: The count is not the plan's, or the loop has no chunk in hand: one that has
+                arrived and was not handed out does not count (this mesh rank).
             RemoteProtocolError: A later envelope was refused meanwhile (leader).
         """
         self._one_caller("computed")
@@ -256,17 +256,17 @@ class MeshPlane(PPControlPlane):
         """Check an envelope on the lane that took it, and find room for it, before anybody else sees it."""
 
     def _admit(self, envelope: PPEnvelope) -> None:
-        """Check an envelope on the main thread, where the lane has not."""
+        """Check an envelope on the main thread, if this role's lane has not."""
 
     def _arrive(self, device: CudaLinks, incoming: Incoming) -> None:
-        """Issue what no other mesh rank takes part in, for the CUDA tensors that a frame has announced."""
+        """Issue the leader's receives from rank 0 of the CUDA tensors that a frame has announced."""
 
     def _pass(self, device: CudaLinks, incoming: Incoming) -> None:
-        """Issue their broadcast."""
+        """Issue the broadcast of these tensors."""
         raise NotImplementedError
 
     def _ask_to_begin(self) -> bool:
-        """Have the next chunk begun if it is time, and say whether it was; the leader's to say."""
+        """Begin the next chunk if it is time, and return whether it was; only the leader decides that."""
         return False
 
     def _take_ahead(self, name: str, receive: Callable[[], Incoming | None]) -> None:
@@ -297,7 +297,7 @@ class MeshPlane(PPControlPlane):
         self._make_ready(item)
 
     def _end(self, error: BaseException) -> None:
-        """Hand on what ended the lane, behind all that it has handed on."""
+        """Hand on the error that ended the lane, behind all that the lane has handed on."""
         self._ready.put_last(error)
 
     def _make_ready(self, item: Item) -> None:
@@ -316,9 +316,9 @@ class MeshPlane(PPControlPlane):
             ) from None
 
     def _next_on_device(self, device: CudaLinks) -> Incoming:
-        """Return the next envelope; a chunk once it begins and no result is left to send.
+        """Return the next envelope; a chunk only once it has begun and no result is left to send.
 
-        A result would start behind the sums of a chunk whose kernels are launched before it.
+        Were the chunk's kernels launched first, the result would have to wait behind their sums.
         """
         begun = asked = False
         while True:
@@ -376,7 +376,7 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
         self._arrived: WatchedQueue[Item] = WatchedQueue(bound)
         self._at_once_bytes = AT_ONCE_BYTES if plan.in_flight_depth > 1 else plan.max_message_bytes
         self._left = self._passed = 0
-        """Items that the ``down_pg`` lane has left to that of ``mesh_pg``, and those that this has passed."""
+        """Items that the ``down_pg`` lane has left to the ``mesh_pg`` lane, and those that passed it."""
         self._turn, self._told = threading.Lock(), False
         self._results: deque[Future[None]] = deque()
         self._owed: list[int] = []
@@ -422,12 +422,12 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
 
         Args:
             result: Its ``stage1_ns`` is sent as it is, unless ``took`` has the device's. Its tensors belong
-                to the transport until ``receive`` returns the chunk a whole depth after this one.
+                to the transport until ``receive`` returns the chunk ``in_flight_depth`` after this one.
             took: From ``timed`` around what was launched; default: all that was launched until now.
             copy: Send copies: for output buffers that are filled anew for each chunk.
 
         Raises:
-            LocalProtocolError: Preflight refused it, a tensor that an earlier result has, too, was written
+            LocalProtocolError: Preflight refused it, a tensor that is also in an earlier result was written
                 to, or NCCL would not wait as long as the device takes; no byte has left (leader).
             PeerLostError, PeerTimeoutError: An earlier result did not get through (leader). On CUDA a later
                 ``receive`` raises all of these.

@@ -44,13 +44,13 @@ NOTICE_TIMEOUT_S = 1.0
 """Seconds that a failing rank tries to tell each peer before it leaves anyway: crash beats hang."""
 
 Hook = Callable[[str, Ids], None]
-"""Called just before each of ``COMMITMENT_POINTS``; may raise, for those who break things."""
+"""Called just before each of ``COMMITMENT_POINTS``; a fault that is injected raises here."""
 OnFailure = Callable[[BaseException], object]
 """Called once when this rank fails, before any peer hears of it: the place for its record."""
 
 
 class Watch(Protocol):
-    """What looks at a loop of one's own: told when the plane is called, and with what it gave back."""
+    """Observes a loop of one's own: it hears of each call of the plane, and what the call gave back."""
 
     def called(self, call: str) -> None:
         """A call of the plane begins: what the loop did before is over."""
@@ -74,7 +74,7 @@ class Timed:
 
 
 class Sending:
-    """A message on its way out: posted by the thread that has it or by a lane, waited for by the lane."""
+    """A message on its way out: the thread that made it or a lane posts it, and the lane waits for it."""
 
     def __init__(self, link: Any, outgoing: Outgoing) -> None:  # noqa: ANN401  a sending end
         self.which = outgoing.message.ids.where()
@@ -84,7 +84,7 @@ class Sending:
         self._error: Exception | None = None
 
     def post(self) -> None:
-        """Post it, once; what breaks is kept for ``wait``, whose caller reports it."""
+        """Post it, once; an error is kept for ``wait``, whose caller reports it."""
         self.start_ns = time.monotonic_ns()
         try:
             self._works = self._link.post(self._outgoing)
@@ -93,7 +93,7 @@ class Sending:
         del self._outgoing  # its works keep what is on its way
 
     def wait(self) -> None:
-        """Wait until the peer has taken it, and post it before if nobody has; see ``P2PSender``."""
+        """Post it if nobody has, and wait until the peer has taken it; see ``P2PSender``."""
         if not self.start_ns:
             self.post()
         if self._error is not None:
@@ -127,11 +127,11 @@ class PPControlPlane:
     _outbound: ClassVar[str] = ""
     """The link on which this rank sends tensors."""
     _last_call, _left_at = "`acknowledge()`", ""
-    """What ends this role's work, and the line that left the loop before."""
+    """The call that ends this role's work, and the line that left the loop before that call."""
     _kinds: ClassVar[dict[Role, type[PPControlPlane]]] = {}
 
     def __init_subclass__(cls, role: Role | None = None) -> None:
-        """Take the class into what ``join`` makes for a rank of this role."""
+        """Register the class as what ``join`` makes for a rank of this role."""
         super().__init_subclass__()
         if role is not None:
             cls.role = role
@@ -189,14 +189,14 @@ class PPControlPlane:
         may hold several pipelines, each with ranks of its own, and one after another on the same ranks.
 
         Args:
-            plan: As for the class, like ``hook`` and ``on_failure``.
-            ranks: Of the job, ascending: stage 0, then the mesh. Default: all. Inside the pipeline they count
-                from 0, in errors and records, too.
-            mesh: The mesh ranks as the caller's ``DeviceMesh``, on each of them: its group is used and stays.
-            groups: This rank's, where they are up already.
-            recorder: Default: nothing is kept.
-            hook: See above.
-            on_failure: See above.
+            plan: As for the class.
+            ranks: Those of the job in this pipeline, ascending: stage 0, then the mesh. Default: all. Inside
+                the pipeline they count from 0, in errors and records, too.
+            mesh: The mesh ranks as a ``DeviceMesh`` that the caller made on each of them and will end.
+            groups: This rank's groups, if they are up already.
+            recorder: Keeps spans and instants; by default nothing is kept.
+            hook: As for the class.
+            on_failure: As for the class.
 
         Raises:
             PlanError: ``ranks`` or ``mesh`` do not fit, torchrun has not started this process, or it is in a
@@ -226,10 +226,10 @@ class PPControlPlane:
 
         Raises:
             LocalProtocolError: The block was left before SHUTDOWN was acknowledged (this rank).
-            PeerLostError: The loop's own call of the backend lost a peer: its bare error is the cause (this
-                rank).
-            PeerTimeoutError: The same, for one that stayed silent. Or: a lane did not stop, or a group did
-                not end within its bound (this rank).
+            PeerLostError: The loop's own call of the backend lost a peer; the ``__cause__`` is the backend's
+                error (this rank).
+            PeerTimeoutError: The same for a peer that stayed silent; or a lane did not stop, or a group did
+                not end, within its bound (this rank).
         """
         if isinstance(error, SystemExit) and not error.code and self.session.state is not State.CLOSED:
             left_early = self._left_early(" by sys.exit")
@@ -299,7 +299,7 @@ class PPControlPlane:
 
     @property
     def where(self) -> dict[str, Any]:
-        """Rank, role and, where the loop has one in hand for certain, the chunk: for an error not ours."""
+        """Rank and role, and on the mesh the chunk in hand: what an error that is not ours is told with."""
         return {"rank": self.groups.rank, "role": str(self.role)}
 
     def statistics(self) -> tuple[LaneStatistics, ...]:
@@ -309,8 +309,8 @@ class PPControlPlane:
     def fail(self, error: BaseException) -> None:
         """Go to ERROR, leave this rank's record, and tell the peers why: once, and within about 2 s.
 
-        The record comes before the notices: the first peer to leave makes torchrun end this rank, too. Never
-        raises: its caller is on the way out, and what it could not say, the closed connection will.
+        The record comes before the notices: the first peer to leave makes torchrun end this rank, too. It
+        never raises, because its caller is on the way out. A peer without a notice sees the connection close.
         """
         if not self._failing.acquire(blocking=False):
             return  # for good: a rank fails once
@@ -363,7 +363,7 @@ class PPControlPlane:
         took.host_ns = time.monotonic_ns() - start_ns
 
     def on_device(self, name: str, which: WhichChunk) -> AbstractContextManager[DeviceSpan | None]:
-        """Record what the body launches on the device; without one, nothing."""
+        """Record what the body launches on the device, if there is one."""
         return nullcontext() if self.device is None else self.device.computing(name, which)
 
     @property
@@ -419,9 +419,9 @@ class PPControlPlane:
     def _send_out(self, name: str, span: str, outgoing: Outgoing) -> Future[None]:
         """Send a message of this role; the lane waits for it, and posts it where chunks overlap.
 
-        To post is to copy, as far as the peer has posted its end. At depth 1 this thread has nothing else to
-        do, and would wait for the lane to wake; deeper it has a stage to compute, and the lane beside it.
-        On CUDA it has NCCL's operations to issue.
+        Posting copies whatever the peer has posted receives for. At depth 1 this thread has nothing else to
+        do, and would only wait for the lane to wake, so it posts itself. At greater depths it has a stage to
+        compute, and on CUDA operations of NCCL to issue.
         """
         sending = Sending(self.links[name], outgoing)
         first = sending.post if self.plan.in_flight_depth == 1 and self.device is None else None
@@ -432,7 +432,7 @@ class PPControlPlane:
         try:
             sending.wait()
         finally:
-            # On a busy machine a lane hears late that one has left, when the main thread has posted the next.
+            # On a busy machine the lane may wake only when the main thread has posted the next message, too.
             start_ns, self._sent_ns[name] = max(sending.start_ns, self._sent_ns[name]), time.monotonic_ns()
             self.recorder.add_span(span, start_ns, end_ns=self._sent_ns[name], lane=name, ids=sending.which)
 

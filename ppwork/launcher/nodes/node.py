@@ -115,7 +115,7 @@ class Pipe:
         """Wait for a message of one of these kinds, and return it.
 
         Raises:
-            Ended: The launcher said so.
+            LauncherEnded: The launcher said so.
             LauncherGone: As ``check``.
             NodeWireError: It said something else.
         """
@@ -131,7 +131,7 @@ class Pipe:
         """See whether the launcher is there.
 
         Raises:
-            Ended: The launcher said so.
+            LauncherEnded: The launcher said so.
             LauncherGone: It was not heard for ``freeze_s``, or the pipe is at its end.
         """
         if self._ended:
