@@ -128,6 +128,9 @@ def join(
     except PlanError:  # every rank raises it, so none waits for another one's groups
         groups.close()
         raise
+    except BaseException:  # a peer is gone, or this rank is to end
+        groups.abandon()
+        raise
     if membership.job_rank != rank:
         log.info(
             "rank %d of the job is rank %d (%s) of %s", membership.job_rank, rank, groups.role, folder.name

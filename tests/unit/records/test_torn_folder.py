@@ -107,7 +107,7 @@ def test_a_recorder_that_cannot_write_says_so_once_and_leaves_a_torn_line_at_the
 
 
 def test_a_torchrun_that_ended_before_any_rank_ran_is_not_called_well(tmp_path):
-    with pytest.raises(RecordError, match="ended with code 0, but rank 0 left no summary") as refused:
+    with pytest.raises(RecordError, match="Nothing failed, but rank 0 left no summary") as refused:
         Run(tmp_path, 0).complete({"mesh_idle_ms": 1.0})
     assert TORCHRUN_LOG in refused.value.check_first
 
