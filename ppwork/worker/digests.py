@@ -118,9 +118,9 @@ def compare_results(groups: Groups, ids: Ids, result: Result) -> None:
 
 
 def _as_sent(metadata: Mapping[str, Any]) -> bytes:
-    """Return metadata as the wire has it, which knows no order of a dict; one zero byte where it cannot travel.
+    """Return metadata as the wire has it, which knows no order of a dict.
 
-    The leader's send refuses that, and names what it is.
+    One byte stands for what cannot travel: the leader's send refuses that, and names what it is.
     """
     try:
         return msgspec.msgpack.encode(dict(metadata), order="deterministic")

@@ -114,7 +114,7 @@ def test_a_torchrun_that_ended_before_any_rank_ran_is_not_called_well(tmp_path):
 
 def test_a_summary_that_was_cut_is_told_and_stays_as_it_is(tmp_path):
     (tmp_path / SUMMARY_FILE).write_text('{"chunks": 4')
-    with pytest.raises(RecordError, match="summary.json does not read") as refused:
+    with pytest.raises(RecordError, match=r"summary\.json does not read") as refused:
         Run(tmp_path, 0).complete({"mesh_idle_ms": 1.0})
     assert "full" in refused.value.check_first
     assert (tmp_path / SUMMARY_FILE).read_text() == '{"chunks": 4'
