@@ -214,7 +214,7 @@ def _begin_records(folder: Path, plan: Plan, groups: Groups) -> tuple[list[str],
         undo.push(partial(_let_go, groups))
         if rank == STAGE0_RANK:  # not before: a start that is refused leaves the folder as it was
             try:
-                plan.save(new_run_dir(folder, "run_dir"), joined=True)
+                plan.save(new_run_dir(folder, "run_dir"))
                 undo.callback(_remove, folder / Plan.FILE_NAME)
             except (PlanError, OSError) as error:
                 problem = _unwritten(rank, folder, error)
@@ -281,7 +281,7 @@ def _make_folder_of_host(folder: Path, plan: Plan, groups: Groups, hosts: list[s
     problem = ""
     if written != shown and rank == hosts.index(hosts[rank]):
         try:
-            plan.save(new_run_dir(folder, "run_dir"), joined=True)
+            plan.save(new_run_dir(folder, "run_dir"))
         except PlanError as error:
             problem = f"{error.what} That is on {hosts[rank]}, where rank {rank} runs."
         except OSError as error:
