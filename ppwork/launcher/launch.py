@@ -110,7 +110,8 @@ def launch(
         if hosts is not None:
             hosts.greet(queued, run_dir)
             plan = plan.replace(backend=hosts.backend_of(plan))
-            hosts.look(run_dir.name, run_dir, [plan.input] if plan.input else [])
+            clip = plan.options.get("input") if plan.is_video else None
+            hosts.look(run_dir.name, run_dir, [clip] if clip else [])
             hosts.meet()
         plan.save(run_dir)
         if started is not None:

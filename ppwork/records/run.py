@@ -193,7 +193,7 @@ class Run(FinishedProgram):
         return dict(sorted(outputs.items()))  # the file has an order of its own
 
     def complete(self, figures: dict[str, Any]) -> None:
-        """Add what only the launcher knows to the summary that rank 0 wrote.
+        """Add what is known only after the ranks' last chunk to the summary that rank 0 wrote.
 
         Raises:
             RecordError: It cannot be read or written; what was there stays.
@@ -204,8 +204,13 @@ class Run(FinishedProgram):
             write_whole(path, msgspec.json.format(msgspec.json.encode({**summary, **figures}), indent=2))
         except FileNotFoundError as error:
             raise RecordError(
-                f"torchrun ended with code 0, but rank 0 left no summary in {self.run_dir}.",
-                check_first=f"{self.run_dir / TORCHRUN_LOG}: did any rank run?",
+                f"Nothing failed, but rank 0 left no summary in {self.run_dir}.",
+                check_first=f"{self.run_dir / TORCHRUN_LOG}: did any rank run? or was the summary removed?",
+            ) from error
+        except ValueError as error:
+            raise RecordError(
+                f"The run ended well, but its summary {path} does not read: {error}.",
+                check_first=f"`df -h {self.run_dir}`: was the disk full? did anything else write there?",
             ) from error
         except OSError as error:
             raise RecordError(

@@ -36,7 +36,7 @@ def differences(tmp_path_factory):
     command = [sys.executable, str(SUPPORT / "guarded_ranks.py"), plan, str(out)]
     started = [start_rank(command, {**environment, "RANK": str(r), "LOCAL_RANK": str(r)}) for r in range(4)]
     try:
-        assert [process.wait(60) for process in started] == [0] * 4
+        assert [process.wait(180) for process in started] == [0] * 4
     finally:
         for process in started:
             process.kill()
@@ -264,8 +264,7 @@ def test_the_shipped_denoiser_passes_all_comparisons_and_computes_the_same(tmp_p
     plan = pp.Plan(
         mesh_size=2,
         chunks=4,
-        width=64,
-        height=32,
+        options={"width": 64, "height": 32},
         backend="gloo",
         in_flight_depth=2,
         hard_cuts=(2,),

@@ -107,9 +107,17 @@ def test_a_recorder_that_cannot_write_says_so_once_and_leaves_a_torn_line_at_the
 
 
 def test_a_torchrun_that_ended_before_any_rank_ran_is_not_called_well(tmp_path):
-    with pytest.raises(RecordError, match="ended with code 0, but rank 0 left no summary") as refused:
+    with pytest.raises(RecordError, match="Nothing failed, but rank 0 left no summary") as refused:
         Run(tmp_path, 0).complete({"mesh_idle_ms": 1.0})
     assert TORCHRUN_LOG in refused.value.check_first
+
+
+def test_a_summary_that_was_cut_is_told_and_stays_as_it_is(tmp_path):
+    (tmp_path / SUMMARY_FILE).write_text('{"chunks": 4')
+    with pytest.raises(RecordError, match=r"summary\.json does not read") as refused:
+        Run(tmp_path, 0).complete({"mesh_idle_ms": 1.0})
+    assert "full" in refused.value.check_first
+    assert (tmp_path / SUMMARY_FILE).read_text() == '{"chunks": 4'
 
 
 def test_a_run_whose_plan_was_removed_in_its_middle_has_failed_and_is_no_bad_input(tmp_path):
