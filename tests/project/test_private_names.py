@@ -48,7 +48,7 @@ def made_by(tree: ast.AST) -> set[str]:
         match node:
             case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.Name(id=name, ctx=ast.Store()):
                 names.add(name)
-            case ast.Attribute(value=ast.Name(id="self" | "cls" | "wrapper"), attr=name, ctx=ast.Store()):
+            case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name, ctx=ast.Store()):
                 names.add(name)
     return names
 
