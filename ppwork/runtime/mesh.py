@@ -35,7 +35,6 @@ Theory of operation: who runs ahead of whom.
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import threading
 import time
@@ -60,7 +59,7 @@ from ppwork.runtime.lanes import Lane, LaneStatistics, WatchedQueue, give_way, r
 from ppwork.runtime.lent import Lent, copies, line_of_caller
 from ppwork.runtime.links import BroadcastReceiver, BroadcastRoot, P2PReceiver, P2PSender
 from ppwork.runtime.messages import Incoming, Outgoing
-from ppwork.runtime.plane import PPControlPlane, Timed
+from ppwork.runtime.plane import PPControlPlane, Timed, oldest
 from ppwork.runtime.tensors import check_by_name
 
 AT_ONCE_BYTES = 256 << 10
@@ -198,6 +197,7 @@ class MeshPlane(PPControlPlane):
         ids = self.computed(calls)
         took_ns = time.monotonic_ns() - self._since_ns if self._since_ns else 0
         self._answer(PPResult(PPAction.INFER, ids, calls, took_ns, metadata or {}, tensors), copy=copy)
+        self._returned(None)
         return ids
 
     def _answer(self, result: PPResult, *, copy: bool) -> None:
@@ -215,6 +215,7 @@ class MeshPlane(PPControlPlane):
         self._check_in_hand("computed")
         self._at = self.session.finished(observed_calls).ids
         self._in_hand.popleft()
+        self._returned(None)
         return self._at
 
     def _check_in_hand(self, call: str) -> None:
@@ -228,12 +229,14 @@ class MeshPlane(PPControlPlane):
     @property
     def at(self) -> Ids:
         """The oldest chunk in the loop's hands; else the one that it answered last."""
-        return self._in_hand[0] if self._in_hand else self._at
+        first = oldest(self._in_hand)
+        return self._at if first is None else first
 
     @property
     def where(self) -> dict[str, Any]:
         """Rank, role, and the chunk in hand, if there is one."""
-        return {**super().where, **(self._in_hand[0].where() if self._in_hand else {})}
+        first = oldest(self._in_hand)
+        return {**super().where, **({} if first is None else first.where())}
 
     def acknowledge(self) -> None:
         """Answer SHUTDOWN: the leader to rank 0, a follower by leaving.
@@ -450,6 +453,7 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
             then = partial(self._send_computed, result, took)
             self._lanes["device"].submit(partial(self._await_device, end, then))
         self._lent.lend(result.ids.chunk_index, result.tensors, passed=self.device is None)
+        self._returned(None)
 
     def _answer(self, result: PPResult, *, copy: bool) -> None:
         self.send_result(result, copy=copy)
@@ -608,9 +612,7 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
             super()._notify(name, outgoing)
 
     def _stop_ahead(self) -> None:
-        # A full queue needs no mark: the broadcast of what is in it ends or fails by itself.
-        with contextlib.suppress(queue.Full):
-            self._arrived.put(QueueMark.STOP, timeout=0.0)
+        self._arrived.put_last(QueueMark.STOP)
 
 
 class FollowerPlane(MeshPlane, role=Role.FOLLOWER):

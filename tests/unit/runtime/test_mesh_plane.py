@@ -23,6 +23,7 @@ from ppwork.protocol.plan import PipelinePlan
 from ppwork.protocol.topology import Topology
 from ppwork.runtime import FollowerPlane, LeaderPlane, PPControlPlane
 from ppwork.runtime.lanes import Lane
+from ppwork.runtime.mesh import AT_ONCE_BYTES
 from ppwork.runtime.messages import Incoming
 from ppwork.runtime.plane import Timed
 
@@ -145,10 +146,10 @@ def lose_patience(monkeypatch):
     return lambda: monkeypatch.setattr(PPControlPlane, "_patience_s", 0.1)
 
 
-def incoming(k, call=None, action=PPAction.INFER, reason=None):
+def incoming(k, call=None, action=PPAction.INFER, reason=None, payload=None):
     plan = ChunkPlan.of(1) if action is PPAction.INFER else None
     ids = Ids(k if call is None else call, k, 0)
-    return Incoming(PPEnvelope(action, ids, plan, reason=reason), None, [], None, None)
+    return Incoming(PPEnvelope(action, ids, plan, reason=reason), None, [], payload, None)
 
 
 def compute(plane, result=None, took=None):
@@ -442,14 +443,17 @@ def test_a_bound_that_passes_says_for_what_this_rank_waited(
 
 
 @pytest.mark.parametrize(("rank", "large"), [(1, False), (1, True), (2, False)])
-def test_a_loop_that_takes_nothing_is_named_and_what_came_before_is_still_handed_out(plane_of, rank, large):
+def test_a_loop_that_takes_nothing_is_named_and_what_came_before_is_still_handed_out(
+    plane_of, lose_patience, rank, large
+):
     """Heartbeats fill the queue while it computes: it was told that no envelope came."""
-    plane = plane_of(rank, timeout_s=-1.9, on_device=False)  # patience: 0.1 s
-    if large:
-        plane._left += 1  # a payload that the mesh_pg lane passes on goes ahead, and all else behind it
+    plane = plane_of(rank, on_device=False)
+    lose_patience()
+    # A payload that the mesh_pg lane passes on.
+    payload = torch.empty(AT_ONCE_BYTES + 1, dtype=torch.uint8) if large else None
     room = plane._ready.bound
     for k in range(2 * room + 8):
-        Link.coming.put(incoming(-1, k, PPAction.NOOP))
+        Link.coming.put(incoming(-1, k, PPAction.NOOP, payload=payload))
     wait_for(lambda: plane._ready.waiting() > room)
     ids = [plane.receive().ids.call_id for _ in range(room)]
     assert ids == list(range(room))
@@ -462,7 +466,7 @@ def test_a_loop_that_takes_nothing_is_named_and_what_came_before_is_still_handed
 
 def test_an_error_of_a_lane_needs_no_room(plane_of):
     """It came to a full queue, was lost with the lane's job, and the loop waited out its bound."""
-    plane = plane_of(2, timeout_s=-1.9, on_device=False)
+    plane = plane_of(2, on_device=False)
     room = plane._ready.bound
     for k in range(room):
         Link.coming.put(incoming(-1, k, PPAction.NOOP))
