@@ -142,13 +142,15 @@ class PPControlPlane:
     _last_call, _left_at = "`acknowledge()`", ""
     """What ends this role's work, and the line that left the loop before."""
     _kinds: ClassVar[dict[Role, type[PPControlPlane]]] = {}
+    _cuda_kinds: ClassVar[dict[Role, type[PPControlPlane]]] = {}
+    """Those that are others on a GPU."""
 
-    def __init_subclass__(cls, role: Role | None = None) -> None:
-        """Take the class into what ``join`` makes for a rank of this role."""
+    def __init_subclass__(cls, role: Role | None = None, *, on_cuda: bool = False) -> None:
+        """Take the class into what ``join`` makes for a rank of this role; ``on_cuda``: only on a GPU."""
         super().__init_subclass__()
         if role is not None:
             cls.role = role
-            cls._kinds[role] = cls
+            (cls._cuda_kinds if on_cuda else cls._kinds)[role] = cls
 
     def __init__(
         self,
@@ -224,6 +226,8 @@ class PPControlPlane:
         if groups is None:
             groups = join(plan, Membership.here(ranks), mesh)
         kind = cls._kinds[groups.role]
+        if groups.device.type == "cuda":
+            kind = cls._cuda_kinds.get(groups.role, kind)
         return kind(plan, groups, recorder or Recorder(None), hook=hook, on_failure=on_failure)
 
     @property
