@@ -262,6 +262,11 @@ def in_words(figures: Mapping[str, object]) -> str:
     )
 
 
+def by_how_much(worst: float | None) -> str:
+    """Say how far an output is from its reference; ``None``: infinitely far, which JSON does not have."""
+    return "in number, in shape or by a NaN" if worst is None else f"by {worst}"
+
+
 def odd_results(summary: Mapping[str, object]) -> list[int]:
     """Return the chunks of which a summary says that the mesh ranks returned different results."""
     return _chunks_in(summary, ODD_RESULTS)
