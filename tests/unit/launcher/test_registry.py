@@ -178,7 +178,7 @@ def test_a_run_is_stopped_by_any_name_of_its_folder(own_list, agent, tmp_path, m
 
 
 def test_stop_kills_what_does_not_follow(agent, tmp_path, monkeypatch):
-    monkeypatch.setattr(registry, "POLITE_S", 0.2)
+    monkeypatch.setattr(registry, "STOP_POLITE_S", 0.2)
     with registered(tmp_path, agent.pid):
         torchrun = psutil.Process(agent.pid)
         torchrun.suspend()
