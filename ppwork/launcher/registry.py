@@ -19,7 +19,8 @@ import msgspec
 import psutil
 
 from ppwork.errors import UnavailableError
-from ppwork.launcher.agent import end, ranks_of
+from ppwork.launcher.processes import end
+from ppwork.launcher.torchrun_watch import ranks_of
 from ppwork.plan import Plan
 from ppwork.process import STOPPED
 from ppwork.records.files import read_json, write_whole
