@@ -20,7 +20,8 @@
     ├── StageError                      user code of a stage raised; its traceback is the cause
     └── RunFailed                       the launcher: some rank failed; names the first one
 
-This module knows no ranks, groups or files: it only defines the form of an error.
+This module defines the form of an error, and the words that sentences share: ``named_ranks``, ``duration``
+and the like. It knows no group, file or process.
 """
 
 from __future__ import annotations
