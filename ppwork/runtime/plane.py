@@ -11,13 +11,14 @@ import atexit
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
 from torch.distributed.device_mesh import DeviceMesh
 
@@ -40,6 +41,7 @@ from ppwork.runtime.process_exit import leave_hard, leave_hard_if_uncaught
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 NOTICE_TIMEOUT_S = 1.0
 """Seconds that a failing rank tries to tell each peer before it leaves anyway: crash beats hang."""
 
@@ -56,7 +58,10 @@ class Watch(Protocol):
         """A call of the plane begins: what the loop did before is over."""
 
     def returned(self, message: PPEnvelope | PPResult | Ids | None, *, good: bool = True) -> None:
-        """A call ends: with a message that came, with the ids of one that was sent, or with nothing."""
+        """A call ends: with a message that came, with the ids of one that was sent, or with nothing.
+
+        ``shutdown`` and ``acknowledge`` are only called: the loop ends with them.
+        """
 
     def timed(self, name: str) -> None:
         """The loop times a step of this name itself."""
@@ -71,6 +76,14 @@ class Timed:
 
     host_ns: int = 0
     on_device: DeviceSpan | None = None
+
+
+def oldest(waiting: deque[T]) -> T | None:
+    """Return what will be taken next. Another thread may take it at any time, so nobody asks before."""
+    try:
+        return waiting[0]
+    except IndexError:
+        return None
 
 
 class Sending:
@@ -129,13 +142,15 @@ class PPControlPlane:
     _last_call, _left_at = "`acknowledge()`", ""
     """The call that ends this role's work, and the line that left the loop before that call."""
     _kinds: ClassVar[dict[Role, type[PPControlPlane]]] = {}
+    _cuda_kinds: ClassVar[dict[Role, type[PPControlPlane]]] = {}
+    """Those that are others on a GPU."""
 
-    def __init_subclass__(cls, role: Role | None = None) -> None:
-        """Register the class as what ``join`` makes for a rank of this role."""
+    def __init_subclass__(cls, role: Role | None = None, *, on_cuda: bool = False) -> None:
+        """Register the class as what ``join`` makes for a rank of this role; ``on_cuda``: on a GPU only."""
         super().__init_subclass__()
         if role is not None:
             cls.role = role
-            cls._kinds[role] = cls
+            (cls._cuda_kinds if on_cuda else cls._kinds)[role] = cls
 
     def __init__(
         self,
@@ -211,6 +226,8 @@ class PPControlPlane:
         if groups is None:
             groups = join(plan, Membership.here(ranks), mesh)
         kind = cls._kinds[groups.role]
+        if groups.device.type == "cuda":
+            kind = cls._cuda_kinds.get(groups.role, kind)
         return kind(plan, groups, recorder or Recorder(None), hook=hook, on_failure=on_failure)
 
     @property
@@ -267,24 +284,25 @@ class PPControlPlane:
             atexit.register(leave_hard)
 
     def _leave(self) -> None:
+        where = {"rank": self.groups.rank, "role": str(self.role)}
+        # On a thread: neither torch's destroy nor CUDA's synchronize has a bound of its own.
+        last = Lane("leaving", self.groups.device, bound=1)
         if self.device is not None:
-            self.device.spans.flush()
+            flushed = last.submit(self.device.spans.flush)
+            result_of(flushed, self._patience_s, what="work on the device", **where)
         self._stop_ahead()
         for name, lane in self._lanes.items():
-            if not lane.close(NOTICE_TIMEOUT_S):  # it may be in the group that is about to be destroyed
+            if not lane.close(self._patience_s):  # it may be in the group that is about to be destroyed
                 raise PeerTimeoutError(
-                    f"The lane of {name} did not stop within {NOTICE_TIMEOUT_S:g} s of the last message.",
-                    where={"rank": self.groups.rank, "role": str(self.role), "group": name},
+                    f"The lane of {name} did not stop within {self._patience_s:g} s of the last message.",
+                    where={**where, "group": name},
                     check_first=SILENT_PEER_CHECK,
                 )
         for link in self.links.values():
             link.close()
-        # On a thread: neither torch's destroy nor CUDA's synchronize has a bound of its own.
-        last = Lane("leaving", self.groups.device, bound=1)
-        leaving = last.submit(self.groups.close)
-        where = {"rank": self.groups.rank, "role": str(self.role), "group": "world_pg"}
-        result_of(leaving, self._patience_s, what="destruction of the groups", **where)
-        last.close(NOTICE_TIMEOUT_S)
+        left = last.submit(self.groups.close)
+        result_of(left, self._patience_s, what="destruction of the groups", **where, group="world_pg")
+        last.close(self._patience_s)
 
     def _left_early(self, by: str = "") -> LocalProtocolError:
         at, count = self._left_at or f"on the way to {self._last_call}", self.session.last_ids.chunk_index + 1
@@ -314,6 +332,12 @@ class PPControlPlane:
         """
         if not self._failing.acquire(blocking=False):
             return  # for good: a rank fails once
+        try:
+            self._say_why(error)
+        except Exception:
+            log.exception("the peers were not told")
+
+    def _say_why(self, error: BaseException) -> None:
         self.session.failed(error, self.at)
         if self._on_failure is not None:
             try:
@@ -391,7 +415,7 @@ class PPControlPlane:
             self.watch.called(call)
 
     def _returned(self, message: PPEnvelope | PPResult | Ids | None, *, good: bool = True) -> None:
-        """Say what a call of the plane gives back; its last line."""
+        """Say what a public call gives back, at its end; the loop's last one says nothing."""
         if self.watch is not None:
             self.watch.returned(message, good=good)
 

@@ -26,7 +26,7 @@ from ppwork.runtime.lanes import LaneStatistics, WatchedQueue, give_way, result_
 from ppwork.runtime.lent import Lent, copies
 from ppwork.runtime.links import P2PReceiver, P2PSender
 from ppwork.runtime.messages import Incoming
-from ppwork.runtime.plane import NOTICE_TIMEOUT_S, PPControlPlane
+from ppwork.runtime.plane import NOTICE_TIMEOUT_S, PPControlPlane, oldest
 from ppwork.runtime.tensors import check_by_name
 
 if TYPE_CHECKING:
@@ -108,9 +108,13 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         return ids
 
     def heartbeat(self) -> None:
-        """Send a NOOP: the source pauses, the link lives. Raises as ``send``."""
+        """Say that the source pauses and the link lives, as often as you like.
+
+        It sends a NOOP, unless an envelope is still on its way: then the link needs none. Raises as ``send``.
+        """
         self._one_caller("heartbeat")
-        self._send(PPEnvelope(PPAction.NOOP, self.session.next_ids(PPAction.NOOP)))
+        if not self.sending:
+            self._send(PPEnvelope(PPAction.NOOP, self.session.next_ids(PPAction.NOOP)))
         self._returned(None)
 
     def receive_result(self) -> tuple[PPResult, bool]:
@@ -178,7 +182,8 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
     @property
     def at(self) -> Ids:
         """The oldest chunk in flight, whose result comes next; else what left last."""
-        return self.session.in_flight[0].ids if self.session.in_flight else self.session.last_ids
+        first = oldest(self.session.in_flight)
+        return self.session.last_ids if first is None else first.ids
 
     def statistics(self) -> tuple[LaneStatistics, ...]:
         """Return how full each lane is; that of ``up_pg`` is filled by answers."""
