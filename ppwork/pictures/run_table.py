@@ -18,15 +18,15 @@ from ppwork.records.run import EMPTY, NO_CHUNK, Run, odd_results, useless_cuts
 from ppwork.records.threads import dead_threads
 
 VARIES = 2.0
-"""Periods of which the ninetieth percentile is more than this times the median are worth a line."""
+"""A run has a line about its periods if their ninetieth percentile is more than this times their median."""
 PAUSE_SHARE = 0.25
 """A source that has no chunk for more than this share of a period is what the run waits for."""
 LONGEST = 60
-"""Characters of a figure that stand in the table; all of it is in the summary."""
+"""Characters of a figure that the table shows; the summary has all of them."""
 
 
 def rows_of(finished: Run) -> list[tuple[str, str]]:
-    """Return name and text of each line; what the run did not measure has none."""
+    """Return name and text of each line; there is none for what the run did not measure."""
     summary, plan = finished.summary, finished.plan
     figures, versions = _numbers(summary), _mapping(summary.get("versions"))
     rows = [
@@ -125,7 +125,7 @@ def _numbers(values: Mapping[str, object]) -> dict[str, float]:
 
 
 def _fewer(finished: Run) -> str:
-    """Say of how many chunks the source ended: a forgotten `return` of `encode` ends it as well."""
+    """Say how many chunks were planned if the source ended early, as a forgotten `return` makes it."""
     planned = finished.plan.chunks
     if planned is None or finished.exit_code != 0:
         return ""
@@ -134,7 +134,7 @@ def _fewer(finished: Run) -> str:
 
 
 def _warnings(finished: Run) -> list[tuple[str, str]]:
-    """Return name and text of each line about what fails no run by itself."""
+    """Return name and text of each line about something odd that does not fail the run."""
     rows, summary = [], finished.summary
     if summary.get("chunks") == 0 and any(e.name == NO_CHUNK for e in finished.entries(STAGE0_RANK)):
         rows.append(("empty", EMPTY))
