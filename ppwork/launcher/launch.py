@@ -80,7 +80,7 @@ def launch(
         out: Run folder, new or empty; ``None`` makes one under ``runs/``.
         check: Raise if the run fails; else the failure is in ``Run.failure``.
         started: Called once with the resolved plan and the run folder, before the ranks start.
-        progress: Gets rank 0's spans and instants while they come.
+        progress: Gets rank 0's spans and instants while they come; what it raises ends the run.
         limit_s: Hard limit on the whole run, in seconds; the ranks' own bounds are in the plan.
         view: Given the resolved plan and the run folder, makes what shows the run while it goes.
         on: Hosts that run the ranks; without it this machine runs them all, over its loopback.
