@@ -20,8 +20,8 @@
     ├── StageError                      user code of a stage raised; its traceback is the cause
     └── RunFailed                       the launcher: some rank failed; names the first one
 
-This module has the form of an error, and the helpers that put ranks, chunks and names into its sentences. It
-imports nothing of ppwork.
+This module defines the form of an error, and the words that sentences share: ``named_ranks``, ``duration``
+and the like. It knows no group, file or process.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ import msgspec
 
 from ppwork.diagnosis.report import death
 from ppwork.diagnosis.runs import diagnose
-from ppwork.errors import RecordError, RunFailed, listed
+from ppwork.errors import RecordError, RunFailed, listed, text_of
 from ppwork.launcher.checks import resolve
 from ppwork.launcher.nodes.gather import MOST_WHOLE
 from ppwork.launcher.nodes.host_session import HostSession
@@ -39,6 +39,7 @@ from ppwork.records.run import (
     VERIFY_FILE,
     LaunchEnd,
     Run,
+    by_how_much,
     mesh_notes,
     queues_of,
 )
@@ -128,9 +129,8 @@ def launch(
             finished = Run(run_dir, exit_code)
             finished = dataclasses.replace(finished, failure=_failure(finished, deadline))
             steps.end(READ)
-        except (KeyboardInterrupt, SystemExit):
-            stopped = RunFailed("The run was interrupted: its launcher was asked to end.")
-            shown.end(_noted(Run(run_dir, STOPPED, stopped), steps))
+        except BaseException as error:
+            shown.end(_noted(Run(run_dir, STOPPED, _ended_by(error)), steps))
             raise
     shown.end(_noted(finished, steps))
     if finished.failure is not None and check:
@@ -150,6 +150,16 @@ class _Steps:
         now_ns = time.monotonic_ns()
         self.spans.append(Span(name, "launcher", self._since_ns, now_ns))
         self._since_ns = now_ns
+
+
+def _ended_by(error: BaseException) -> RunFailed:
+    """Return how a run ended of which the launcher raised: its ranks are gone by then."""
+    if isinstance(error, KeyboardInterrupt | SystemExit):
+        return RunFailed("The run was interrupted: its launcher was asked to end.")
+    return RunFailed(
+        f"The launcher ended the run, because it raised {text_of(error)}",
+        check_first="the launcher's traceback: a `progress` and a view are called on its thread, too",
+    )
 
 
 def _noted(run: Run, steps: _Steps) -> Run:
@@ -291,10 +301,10 @@ def _verify(run: Run, deadline: float) -> RunFailed | None:
     run.complete(figures)
     allowed = plan.allowed_difference
     worst = figures["max_abs_diff"]
-    if worst is None or worst > allowed:  # JSON has no infinity: shapes or counts differed
+    if worst is None or worst > allowed:
+        how = "in the number of chunks" if first is None else f"{by_how_much(worst)}, first in chunk {first}"
         return RunFailed(
-            f"The pipeline's output ({dtype}) differed from the single-process reference by {worst}, "
-            f"{'in number' if first is None else f'first in chunk {first}'}; "
+            f"The pipeline's output ({dtype}) differed from the single-process reference {how}; "
             f"{allowed:g} is allowed at mesh size {plan.mesh_size}.",
             check_first=f"{run_dir / SUMMARY_FILE}; do the stages use anything but their context and inputs? "
             "is a buffer filled anew while it is on its way? --check-buffers -1 looks at every byte; sums "

@@ -42,7 +42,7 @@ from ppwork.version import __version__
 
 MARKER = ".ppwork-hosts"
 """Name of the file by which a host finds that it shares the run's folder."""
-FREEZE_S = 30.0
+UNTOLD_FREEZE_S = 30.0
 """Seconds that the launcher may be silent until it has said how long."""
 SEND_S = 0.1
 """Between two looks for what has to be sent."""
@@ -75,7 +75,7 @@ class Pipe:
 
     def __init__(self, node: int, incoming: int, outgoing: int) -> None:
         self._node, self._incoming, self._outgoing = node, incoming, outgoing
-        self.freeze_s = FREEZE_S
+        self.freeze_s = UNTOLD_FREEZE_S
         self._heard_s = time.monotonic()
         self._closed = ""
         self._ended = False

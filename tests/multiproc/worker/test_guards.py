@@ -15,8 +15,9 @@ from started_ranks import start_rank
 from toy_runs import toy
 
 import ppwork as pp
+from ppwork.pictures.run_table import rows_of
 from ppwork.records.failure import read_records
-from ppwork.records.run import log_file, rows_of
+from ppwork.records.run import log_file
 
 pytestmark = pytest.mark.multiproc
 
