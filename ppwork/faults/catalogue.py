@@ -93,7 +93,8 @@ def with_fault(plan: Plan, name: str) -> Plan:
             f"The fault {full_name} comes from outside the ranks; a plan cannot carry it.",
             check_first=f"ppwork fault run {fault.id} --case {case.name}",
         )
-    fields = {**case.plan, "options": {**plan.options, **case.plan.get("options", {})}}
+    kept = {} if "stage0" in case.plan else plan.options  # other stages have options of their own
+    fields = {**case.plan, "options": {**kept, **case.plan.get("options", {})}}
     planned = plan.replace(**fields, fault=full_name)
     if case.on == Role.FOLLOWER and planned.mesh_size == 1:
         raise PlanError(

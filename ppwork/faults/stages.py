@@ -78,7 +78,12 @@ STAGES = (
                 name="weights",
                 injected="one element of a replicated weight differs after loading",
                 on="follower",
-                plan={"digests": True, "stage0": VIDEO_STAGE0, "stage1": VIDEO_STAGE1, **SMALL_FRAMES},
+                plan={
+                    "digests": True,
+                    "stage0": VIDEO_STAGE0,
+                    "stage1": VIDEO_STAGE1,
+                    "options": SMALL_FRAMES,
+                },
                 expect=differs("weight."),
             ),
         ),
