@@ -47,7 +47,7 @@ from strikes import (
     strike,
 )
 
-from ppwork.launcher.agent import LEAVE_S
+from ppwork.launcher.torchrun_watch import LEAVE_S
 from ppwork.records.spans import Span, read_entries
 
 if TYPE_CHECKING:

@@ -4,12 +4,12 @@
 
     PPWorkError
     ├── PlanError (also ValueError)     you: the plan, an option, a path; nothing has started
-    ├── UnavailableError                Slurm, a host, a tool or a driver does not do what this needs of it
+    ├── UnavailableError                Slurm, a host, a tool or a driver is missing or does not do its part
     ├── UnreadableError                 a file that was whole once does not read: it was cut or changed
-    ├── NotOverError                    a submitted run goes on past the time that somebody waited for it
+    ├── NotOverError                    a submitted run goes on, and the time to wait for it is up
     ├── ParityError                     start-up: the ranks do not agree on plan or environment
     ├── LocalProtocolError              this rank was about to do something illegal; nothing was sent
-    │   └── WrongRoleError (also AttributeError)    the call is one of another role's
+    │   └── WrongRoleError (also AttributeError)    only another role has this call
     ├── RemoteProtocolError             a peer sent something illegal
     │   └── TerminalNotice              a peer told us that the session is over, and why
     ├── PeerLostError                   a peer's connection closed or broke
@@ -20,7 +20,8 @@
     ├── StageError                      user code of a stage raised; its traceback is the cause
     └── RunFailed                       the launcher: some rank failed; names the first one
 
-This module knows no ranks, groups or files: it only defines the form of an error.
+This module defines the form of an error, and the words that sentences share: ``named_ranks``, ``duration``
+and the like. It knows no group, file or process.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class PPWorkError(Exception):
     source = ""
     """``file:line`` in the user's code that the error is about, if the traceback leads elsewhere."""
     between: tuple[int, ...] = ()
-    """All ranks of a difference, those that agree with each other included: nobody knows which are right."""
+    """All ranks that were compared where some differed, since nobody knows which are right."""
 
     def __init__(self, what: str, *, where: Mapping[str, Any] | None = None, check_first: str = "") -> None:
         self.what = what
@@ -203,7 +204,7 @@ class PlanError(PPWorkError, ValueError):
 
 
 class UnavailableError(PPWorkError):
-    """What this needs of the machine, of another host or of Slurm is not there, or does not answer."""
+    """The machine, another host or Slurm lacks what is needed, or does not answer."""
 
 
 class UnreadableError(PPWorkError):
@@ -211,7 +212,7 @@ class UnreadableError(PPWorkError):
 
 
 class NotOverError(PPWorkError):
-    """A submitted run was not over when the time to wait for it was; it goes on."""
+    """A submitted run goes on, and the time to wait for its end is up."""
 
 
 class ParityError(PPWorkError):
@@ -223,7 +224,7 @@ class LocalProtocolError(PPWorkError):
 
 
 class WrongRoleError(LocalProtocolError, AttributeError):
-    """A call that only another role has was asked for: to ``hasattr`` this rank's plane has none."""
+    """A call was used that only another role has; ``hasattr`` is false for it on this rank's plane."""
 
 
 class RemoteProtocolError(PPWorkError):

@@ -1,8 +1,8 @@
 """The frozen plan of a run: everything that changes what the ranks send, receive or compute.
 
 All ranks must hold the same plan. They compare its digest and its fields at start-up (rule R5, and F04 of
-the catalogue), so a difference is one error that names key and ranks, and not a hang. This module reads no
-environment variable and does not import torch.
+the catalogue). So a difference is an error that names the key and the ranks, and not a hang. This module
+reads no environment variable and does not import torch.
 
 The checks here refuse values that no plan may have. The launcher refuses what depends on the machine, the
 clip or the stages, just before the ranks start.
@@ -27,11 +27,7 @@ SYNTHETIC_STAGE0 = "ppwork.workloads.synthetic:SyntheticSource"
 SYNTHETIC_STAGE1 = "ppwork.workloads.synthetic:SyntheticGenerator"
 SYNTHETIC_CHUNKS = 32
 """Chunks of a synthetic plan that names no number: enough for a median."""
-MAX_NOISE = 2550.0
-"""Ten times full scale: nothing of the clip is left."""
 SCHEDULES = ("overlap", "send-after-decode")
-VIDEO_FIELDS = ("stage0", "stage1", "frames_per_chunk", "input", "width", "height", "noise")
-"""Fields that only the shipped video's stages read; null in the records of a job without those stages."""
 
 
 class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -49,8 +45,8 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ``flushes``, ``recompute_every``, ``seed``, ``heartbeat_s``; ``digests``, ``verify``, ``tolerance``,
     ``keep_outputs``, ``one_process``.
 
-    Only the shipped video reads ``input``, ``width``, ``height``, ``frames_per_chunk`` and ``noise``.
-    ``fault`` and a non-default ``schedule`` are for teaching.
+    ``fault`` and a non-default ``schedule`` are for teaching. The shipped stages have ``options``, too:
+    ``workloads.spec.VideoOptions``, and ``synthetic``.
 
     >>> Plan(mesh_size=2, chunks=8).world_size
     3
@@ -62,13 +58,6 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     chunks: int | None = None
     """Chunks to run; ``None``: the whole clip, or with your own stages until ``encode`` returns ``None``."""
-    frames_per_chunk: int = 4
-    input: str = ""
-    """Path of the clip; empty is the one that ships with the package."""
-    width: int = 160
-    height: int = 96
-    noise: float = 25.0
-    """Standard deviation of the added noise, in units of 1/255."""
     seed: int = 0
     hard_cuts: tuple[int, ...] = ()
     """Chunk indexes at which the cache is reset (a *cut*, rule R3)."""
@@ -78,10 +67,12 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Number of chunks between two rebuilds of the cache from context frames; 0 is never."""
     schedule: str = "overlap"
     """When envelope k+1 leaves: ``overlap``, or ``send-after-decode``, the classic mistake (for teaching)."""
-    stage0: str = VIDEO_STAGE0
-    stage1: str = VIDEO_STAGE1
+    stage0: str = ""
+    """Import path ``module:Class`` of stage 0. Empty: the launcher runs that of the shipped video."""
+    stage1: str = ""
+    """The same of the generator, on every rank of the mesh."""
     options: dict[str, Any] = {}  # noqa: RUF012  msgspec copies it
-    """Free options of user stages: any JSON data."""
+    """Free options of the stages: any JSON data."""
     heartbeat_s: float | None = None
     """Seconds after the last envelope until rank 0 sends a NOOP; ``None``: a quarter of ``timeout_s``."""
     digests: bool = False
@@ -115,13 +106,11 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if isinstance(self.options, dict):
             msgspec.structs.force_setattr(self, "options", _plain(self.options, "options"))
         super().__post_init__()
-        at_least(self, 1, "frames_per_chunk", "width", "height", "threads_per_rank")
+        at_least(self, 1, "threads_per_rank")
         at_least(self, 0, "recompute_every", "seed")
         if self.chunks is not None:
             at_least(self, 1, "chunks")
-        finite_from(self, 0, "noise", "tolerance")
-        if self.noise > MAX_NOISE:
-            refuse("noise", self.noise, f"at most {MAX_NOISE:g}", "--noise, in units of 1/255")
+        finite_from(self, 0, "tolerance")
         if self.heartbeat_s is not None and not 0 < self.heartbeat_s < self.timeout_s / 2:
             need = f"above 0 and under half of timeout_s, {self.timeout_s / 2:g}"
             refuse(
@@ -142,20 +131,13 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def is_video(self) -> bool:
-        """Whether both stages are the shipped video denoiser."""
+        """Whether both stages are the shipped video denoiser; in a plan that no launcher resolved, never."""
         return self.stage0 == VIDEO_STAGE0 and self.stage1 == VIDEO_STAGE1
 
     @property
     def is_synthetic(self) -> bool:
         """Whether both stages are the shipped ones that only take time."""
         return self.stage0 == SYNTHETIC_STAGE0 and self.stage1 == SYNTHETIC_STAGE1
-
-    @property
-    def digest(self) -> str:
-        """The plan's digest; for a plan read back without stages, the digest on which its ranks agreed."""
-        if self.stage0 and self.stage1:
-            return super().digest
-        return self.replace(stage0=self.stage0 or VIDEO_STAGE0, stage1=self.stage1 or VIDEO_STAGE1).digest
 
     @classmethod
     def from_json(cls, text: bytes) -> Plan:
@@ -165,35 +147,19 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
             PlanError: The text is not JSON, has an unknown field or a wrong type (the process that reads it).
         """
         try:
-            fields = msgspec.json.decode(text)
-            if isinstance(fields, dict) and (
-                null := {name for name in VIDEO_FIELDS if fields.get(name, "") is None}
-            ):
-                given = {name: value for name, value in fields.items() if name not in null}
-                text = msgspec.json.encode(given | dict.fromkeys(null & {"stage0", "stage1"}, ""))
             return msgspec.json.decode(text, type=cls)
         except (ValueError, RecursionError) as error:
             raise PlanError(
                 f"The plan does not read: {error}.", check_first="was it written by this version of ppwork?"
             ) from error
 
-    def save(self, run_dir: Path | str, *, joined: bool = False) -> None:
+    def save(self, run_dir: Path | str) -> None:
         """Write ``plan.json`` into a run folder, for all ranks and readers, before any of them starts.
-
-        Args:
-            run_dir: The folder.
-            joined: The job is a user's own: if the plan names no stages, the stages of the shipped video and
-                the fields that only they read are written as null.
 
         Raises:
             OSError: The file cannot be written.
         """
-        fields = self.to_dict()
-        if joined and self.is_video:
-            default = Plan().to_dict()
-            fields |= dict.fromkeys(name for name in VIDEO_FIELDS if fields[name] == default[name])
-        text = msgspec.json.encode(fields, order="deterministic")
-        (Path(run_dir) / self.FILE_NAME).write_bytes(msgspec.json.format(text, indent=2))
+        (Path(run_dir) / self.FILE_NAME).write_bytes(msgspec.json.format(self.to_json(), indent=2))
 
     @classmethod
     def load(cls, run_dir: Path | str) -> Plan:

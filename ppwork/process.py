@@ -1,14 +1,13 @@
 """Every process of ours: its lifeline, its imports, and the codes that it leaves with.
 
-- It never outlives its launcher. Two lines, as each covers what the other cannot: the launcher keeps the
-  write end of our standard input, so end-of-file means that it is gone; the parent-death signal means that
-  torchrun is gone. Under a torchrun that is not ours there is the second line alone. Ctrl-C and SIGTERM get
-  their default action back: a Python handler would wait for a C++ call on the main thread to end.
+- It never outlives its launcher. It has two lifelines, and each covers what the other cannot: the launcher
+  keeps the write end of our standard input, so end-of-file means that it is gone; the parent-death signal
+  means that torchrun is gone. Under a torchrun that is not ours there is only the second. Ctrl-C and SIGTERM
+  get their default action back: a Python handler would wait for a C++ call on the main thread to end.
 - Python's garbage collector is kept away from what is imported once and stays (``importing``).
 - What ended a rank can be read from its exit code alone. A rank that was killed has minus the signal's
-  number, which is Python's way to say so. One whose interpreter no longer ran (its code held the GIL) leaves
-  with ``FAILED`` and has its stacks in its log: there Python's own ``faulthandler`` ends the process, and
-  chooses the code.
+  number, which is Python's way to say so. A rank whose interpreter no longer ran (its code held the GIL)
+  leaves with ``FAILED`` and has its stacks in its log: Python's ``faulthandler`` ends it and sets the code.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ from pathlib import Path
 LIFELINE_VARIABLE = "PPWORK_LIFELINE"
 """Set by our launcher: standard input is a pipe that ends when the launcher does."""
 WARM_VARIABLE = "PPWORK_WARM"
-"""Choice of launches. Unset, empty or ``0``: cold; ``1``: a warm launcher of this process's own; a path: the
+"""How launches start. Unset, empty or ``0``: cold; ``1``: a warm launcher of this process's own; a path: the
 warm launcher that listens there."""
 TORCHRUN_VARIABLE = "TORCHELASTIC_RUN_ID"
-"""torchrun's: its ranks have it, and what they start."""
+"""Set by torchrun for its ranks; the processes that they start have it, too."""
 SAFE_PATH_VARIABLE = "PYTHONSAFEPATH"
-"""Python's: modules are not looked for in the working folder. A downloaded one may have a ``queue.py``."""
+"""Tells Python to import nothing from the working folder: one with downloads may have a ``queue.py``."""
 LOG_LEVEL_VARIABLE = "PPWORK_LOG_LEVEL"
 """Level of a rank's log, such as ``DEBUG``; unset: ``INFO``."""
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 ORPHAN_S = 1.0
-"""Seconds that a process gets to leave which a rank's program has left behind, and again to die."""
+"""A process that a rank's program has left behind gets so many seconds to leave, and then as many to die."""
 FAILED = 1
 """A rank: it failed itself, and its record says how."""
 SECONDARY = 3
@@ -73,7 +72,7 @@ def became() -> None:
 
 
 def began_ns() -> int:
-    """Return when this process began its program, in ``time.monotonic_ns``; not forked: to 10 ms."""
+    """Return when this process began its program, in ``time.monotonic_ns``; to 10 ms if it was not forked."""
     if _became_ns:
         return _became_ns
     try:
@@ -85,20 +84,20 @@ def began_ns() -> int:
 
 
 def hold_if_asked() -> None:
-    """Hold the lines of whoever started this process; one started by hand keeps its terminal.
+    """Tie this process to whoever started it; a process started by hand stays untied and keeps its terminal.
 
-    Our launcher asks for both lines. Any torchrun is held by its death signal: killed, it could not end its
-    ranks, and they would run on, on this host and on others.
+    Our launcher asks for both lifelines. Under any other torchrun it is the death signal: a torchrun that is
+    killed cannot end its ranks, and they would run on, on this host and on others.
     """
     if os.environ.get(LIFELINE_VARIABLE):
-        os.environ.pop(SAFE_PATH_VARIABLE, None)  # ours; a program's children look where they did
+        os.environ.pop(SAFE_PATH_VARIABLE, None)  # it was for us, and not for the program's children
         hold()
     elif os.environ.get(TORCHRUN_VARIABLE):
         die_with_parent()
 
 
 def hold_torchrun() -> bool:
-    """Die with torchrun, if torchrun is what started this process, and say so; a child of a rank is left."""
+    """Tie this process to torchrun if torchrun started it, and say whether; a rank's child stays untied."""
     parent = os.getppid()
     if not os.environ.get(TORCHRUN_VARIABLE) or not is_torchrun(_command(parent)):
         return False
@@ -107,7 +106,7 @@ def hold_torchrun() -> bool:
 
 
 def is_torchrun(command: Sequence[str]) -> bool:
-    """Say whether a process with this command line is torchrun: script, module by ``-m``, our few lines."""
+    """Say whether a process with this command line is torchrun: the script, ``-m``, or our few lines."""
     named = any(Path(part).name == "torchrun" for part in command[:3])
     return named or any("torch.distributed.run" in part for part in command)
 
@@ -126,7 +125,7 @@ def hold(number: int = signal.SIGKILL) -> None:
 
 
 def _input_can_end() -> bool:
-    """Say whether standard input is a line: /dev/null, which batch systems give, is at its end at once."""
+    """Say whether standard input is a lifeline; batch systems give /dev/null, which is at its end at once."""
     try:
         mode = os.fstat(0).st_mode
     except OSError:  # closed, which is an end
@@ -137,11 +136,11 @@ def _input_can_end() -> bool:
 def hold_agent() -> None:
     """Tie torchrun to the launcher.
 
-    A SIGKILL at the launcher's end would end the ranks at once by their tie to torchrun, before anybody had
-    ended the children of their stages. So the kernel asks politely, and the end of the pipe ends all of it.
+    If the kernel killed torchrun with its launcher, the ranks, which are tied to torchrun, would die at once,
+    before anybody had ended the children of their stages. So the kernel asks politely, by SIGTERM.
 
-    The kernel gives it the children of ranks that are gone, and it leaves none of them: one with a session
-    and an environment of its own is found by nothing else once its rank has ended.
+    torchrun also becomes the parent of the children that dead ranks leave, and ends all of them. Nothing else
+    would find a child that has a session and an environment of its own.
     """
     hold(signal.SIGTERM)
     if sys.platform == "linux":
@@ -202,10 +201,13 @@ def _kill_a_stopped_parent() -> None:
 
 
 def _end_children() -> None:
-    """Ask all children to leave, and kill those that do not; theirs become ours meanwhile."""
+    """Ask all children to leave, and kill those that do not; their own children become ours meanwhile."""
     asked: set[int] = set()
     start = time.monotonic()
-    while (children := _children()) and (waited_s := time.monotonic() - start) < 2 * ORPHAN_S:
+    while children := _children():
+        waited_s = time.monotonic() - start
+        if waited_s >= 2 * ORPHAN_S:
+            return
         number = signal.SIGTERM if waited_s < ORPHAN_S else signal.SIGKILL
         for child in children:
             with suppress(OSError):  # it is gone, or another user's
@@ -219,7 +221,7 @@ def _end_children() -> None:
 
 
 def _command(pid: int) -> list[str]:
-    """Return a process's command line; of one that is gone, or off Linux, nothing."""
+    """Return a process's command line, empty if it is gone or this is no Linux."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
     return []
@@ -236,10 +238,10 @@ def _children() -> list[int]:
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Collect nothing inside, and never look again at what is there at the end.
+    """Collect no garbage inside, and never look again at the objects that are there at the end.
 
     torch is some 165,000 objects. Collections while they are made, and the full ones at the exit of the
-    process, look at each of them and free none: a third of the time that a rank lives around its work. In
+    process, look at each of them and free none. That took a third of a rank's time outside its work. In
     mid-run a full collection is a pause of more than 100 ms, longer than most chunks. Objects are still freed
     when nobody refers to them. Only cycles made inside, or before, stay for good.
     """

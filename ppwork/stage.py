@@ -155,8 +155,8 @@ class Result:
     Attributes:
         tensors: By name.
         metadata: Plain data, as for a chunk: a token, a score, a reason to stop. It reaches ``decode`` if
-            that has a parameter ``result_metadata``. If several steps return metadata, all of it arrives; of
-            two values with the same name, the later one.
+            that has a parameter ``result_metadata``. If several steps return metadata, all of it arrives; the
+            later of two values with the same name wins.
     """
 
     tensors: Tensors
@@ -233,11 +233,11 @@ class Generator(Protocol):
         """
 
     def step(self, tensors: Tensors, step_index: int, num_steps: int) -> Tensors | Result:
-        """Run one denoise step; every call counts as one generator call, also one by the stage itself.
+        """Run one denoise step; every call counts as one generator call, also a call by the stage itself.
 
         ``tensors`` are the envelope's for step 0 and the previous step's result after that. The leader sends
-        back the result of the last step. It belongs to the transport until the chunk a whole
-        depth later has arrived. Return a static output buffer as ``.clone()``.
+        back the result of the last step. Its tensors belong to the transport until the chunk
+        ``in_flight_depth`` later has arrived, so return a static output buffer as ``.clone()``.
         """
 
 
@@ -266,9 +266,9 @@ CALLED_WITH = {
     "replicated": (),
     "step": ("tensors", "step_index", "num_steps"),
 }
-"""What each method is called with, by place."""
+"""Arguments of each method, by position."""
 OFFERED = {"decode": ("metadata", "result_metadata"), "step": ("metadata",)}
-"""By name, where the method has such a parameter."""
+"""Arguments given by name to a method that has a parameter of that name."""
 
 
 def load_stage(path: str, kind: StageKind, *, search: Path | None = None) -> type:
@@ -329,15 +329,15 @@ def load_stage(path: str, kind: StageKind, *, search: Path | None = None) -> typ
 
 
 def check_methods(stage: type, kind: StageKind) -> None:
-    """Refuse a stage with a method that cannot be called as the runtime will, by its signature or its name.
+    """Refuse a stage that has a method which the runtime could not call, or never would.
 
     Args:
         stage: Its class.
-        kind: Which stage it is; methods that have defaults are looked at, too.
+        kind: Which stage it is; its optional methods are checked as well.
 
     Raises:
-        PlanError: A method has wrong parameters, or would never be called because its name is a misspelt
-            optional one; names the method, with file and line.
+        PlanError: A method has wrong parameters, or has a misspelling of an optional method's name and would
+            never be called; names the method, with file and line.
     """
     for name in kind.required + kind.optional:
         method = inspect.getattr_static(stage, name, None)
@@ -349,7 +349,7 @@ def check_methods(stage: type, kind: StageKind) -> None:
                 check_first=f"did you mean {name!r}? If not, give {slip!r} a name less close to it",
             )
         if not inspect.isfunction(method):
-            continue  # a default, or something that Python alone knows how to call
+            continue  # there is none, or it is a callable of a kind that only a call can check
         signature = inspect.signature(method, follow_wrapped=False)
         by_name = {given: None for given in OFFERED.get(name, ()) if given in signature.parameters}
         try:
@@ -400,7 +400,7 @@ def _check_constructor(path: str, stage: type) -> None:
     try:
         signature = inspect.signature(stage)
     except (TypeError, ValueError):
-        return  # of C, or of a signature that cannot be told
+        return  # it is written in C, or Python cannot tell its signature
     try:
         signature.bind(None)
     except TypeError:

@@ -152,7 +152,7 @@ def clips() -> Iterator[tuple[str, Path, type[VideoSource], int]]:
 
 def codec_psnr(path: Path, source: type[VideoSource], chunks: int) -> float:
     """Return the PSNR of clean frames after encoding and decoding alone."""
-    plan = Plan(input=str(path), chunks=chunks, noise=0.0)
+    plan = Plan(chunks=chunks, options={"input": str(path), "noise": 0.0})
     return stream(plan, source=source, bypass=True).figures["psnr_denoised_db"]
 
 
@@ -166,10 +166,10 @@ def main() -> None:
     print("clip | case | noisy dB | denoised dB | gain dB")
     for name, path, source, chunks in clips():
         for sigma in (10.0, 25.0, 40.0, 50.0):
-            plan = Plan(input=str(path), chunks=chunks, noise=sigma)
+            plan = Plan(chunks=chunks, options={"input": str(path), "noise": sigma})
             result = stream(plan, source=source)
             print(f"{name} | sigma {sigma:.0f} | {result.row}", flush=True)
-        plan = Plan(input=str(path), chunks=chunks)
+        plan = Plan(chunks=chunks, options={"input": str(path)})
         for case, row in (
             ("2 denoise steps", stream(plan.replace(denoise_steps=2), source=source).row),
             ("DiT bypassed", stream(plan, source=source, bypass=True).row),
@@ -178,7 +178,7 @@ def main() -> None:
             print(f"{name} | {case} | {row}", flush=True)
         print(f"{name} | clean through the codec alone: {codec_psnr(path, source, chunks):.2f} dB")
     for frames in (1, 2, 8, 16):
-        plan = Plan(chunks=32 // frames, frames_per_chunk=frames)
+        plan = Plan(chunks=32 // frames, options={"frames_per_chunk": frames})
         print(f"held-out | {frames} frames per chunk | {stream(plan, source=HeldOutSource).row}")
     seconds = stream(Plan(chunks=16)).seconds
     print(

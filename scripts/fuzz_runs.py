@@ -38,10 +38,11 @@ from ppwork.diagnosis.runs import diagnose
 from ppwork.diagnosis.story import failure_story
 from ppwork.errors import PPWorkError, RunFailed
 from ppwork.launcher.launch import mesh_figures
+from ppwork.pictures.run_table import rows_of
 from ppwork.pictures.timelines import timeline
 from ppwork.records.calls import read_calls
 from ppwork.records.pulse import read_pulse
-from ppwork.records.run import Run, rows_of
+from ppwork.records.run import Run
 from ppwork.timeline.meetings import Meetings
 from ppwork.timeline.trace import chrome_trace
 

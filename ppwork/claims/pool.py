@@ -22,7 +22,7 @@ import msgspec
 from ppwork.claims.claim import Program, RankEnd, RankSeen
 from ppwork.claims.jobs import ClaimJob, JobOutcome, begun_file, notes_file, outcome_file, stack_file
 from ppwork.errors import RunFailed, named_ranks
-from ppwork.launcher.agent import KILL_S
+from ppwork.launcher.processes import KILL_S
 from ppwork.launcher.registry import scratch_folder
 from ppwork.launcher.torchrun import child_environment
 from ppwork.launcher.warm import NotWarm, Started, StartProcess, WarmLauncher, inherited

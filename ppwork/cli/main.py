@@ -31,9 +31,10 @@ from ppwork.launcher.launch import DEFAULT_LIMIT_S
 from ppwork.launcher.nodes.places import Places, places_of
 from ppwork.pictures.startup import startup
 from ppwork.pictures.timelines import timeline_files
-from ppwork.plan import VIDEO_STAGE0, VIDEO_STAGE1, Plan, synthetic
+from ppwork.plan import Plan, synthetic
 from ppwork.records.run import Run
 from ppwork.version import __version__
+from ppwork.workloads.spec import VideoOptions
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 EXIT_CODES = """\
@@ -102,8 +103,8 @@ class RunRequest:
 
 def _asked(
     context: typer.Context,
-    stage0: Annotated[str, _of(STAGES, "Import path module:Class; default: the denoiser.")] = VIDEO_STAGE0,
-    stage1: Annotated[str, _of(STAGES, "Import path module:Class.")] = VIDEO_STAGE1,
+    stage0: Annotated[str, _of(STAGES, "Import path module:Class; default: the denoiser.")] = "",
+    stage1: Annotated[str, _of(STAGES, "Import path module:Class.")] = "",
     option: Annotated[
         list[str] | None, _of(STAGES, "KEY=VALUE, VALUE may be JSON; repeatable.", "--option", "-o")
     ] = None,
@@ -193,17 +194,15 @@ def _asked(
 ) -> RunRequest:
     if workload != "synthetic":
         _refuse_options_of(SYNTHETIC, context, "--workload synthetic, or -o KEY=VALUE for stages of your own")
-    if workload == "synthetic" or (stage0 != VIDEO_STAGE0 and stage1 != VIDEO_STAGE1):
+    if workload == "synthetic" or (stage0 and stage1):
         _refuse_options_of(CLIP, context, "-o KEY=VALUE, as -o input=my.txt: a stage has its options")
     width, height = size_of(size)
+    video = VideoOptions(
+        input=input_, width=width, height=height, frames_per_chunk=frames_per_chunk, noise=noise
+    )
     plan = Plan(
-        input=input_,
         mesh_size=mesh_size if mesh_size is not None else 1 if one_process else 2,
         chunks=chunks,
-        frames_per_chunk=frames_per_chunk,
-        width=width,
-        height=height,
-        noise=noise,
         seed=seed,
         hard_cuts=tuple(hard_cut_at or ()),
         flushes=tuple(flush_at or ()),
@@ -218,7 +217,7 @@ def _asked(
         one_process=one_process,
         stage0=stage0,
         stage1=stage1,
-        options=options_of(option or [], options),
+        options={**video.to_dict(), **options_of(option or [], options)},
         threads_per_rank=threads,
         timeout_s=timeout_s,
         stall_s=stall_s,

@@ -61,12 +61,12 @@ def stop_runs(
     """End a run that is going; a notebook that launched it keeps its kernel and gets a `RunFailed`."""
     if (run_dir is None) != every:
         raise PlanError("Exactly one of RUN and --all says what to stop.", check_first="`ppwork ps`")
-    folder = run_dir.absolute() if run_dir is not None else None
+    folder = run_dir.resolve() if run_dir is not None else None
     if run_dir is not None and (job := _job(run_dir)) is not None:
         job.stop()
         write_text(f"cancelled job {job.job_id}: {job.run_dir}")
         return
-    runs = [run for run in _whole_runs() if every or Path(run.run_dir) == folder]
+    runs = [run for run in _whole_runs() if every or Path(run.run_dir).resolve() == folder]
     if run_dir is not None and not runs:
         raise PlanError(f"No run of yours is going in {run_dir}.", check_first="`ppwork ps` lists them")
     for run in runs:

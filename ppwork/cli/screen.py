@@ -12,12 +12,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ppwork.launcher.launch import launch
 from ppwork.launcher.nodes.places import Places
 from ppwork.launcher.view import NoView
+from ppwork.pictures.run_table import rows_of
 from ppwork.pictures.tables import Table
 from ppwork.plan import Plan
 from ppwork.protocol.bounds import Bounds
 from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.pulse import nothing_to_encode, read_pulse
-from ppwork.records.run import Run, rows_of
+from ppwork.records.run import Run
 from ppwork.records.spans import FIGURES, Entry, Instant
 from ppwork.records.threads import dead_threads
 

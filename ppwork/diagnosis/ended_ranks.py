@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ppwork.diagnosis.absent_ranks import NOBODY, absent_of, only_symptoms
 from ppwork.diagnosis.evidence_weights import CAUGHT, DIED, DIED_FIRST, ENDED, PLACES, SYMPTOMS, WATCHED
-from ppwork.diagnosis.findings import Finding
+from ppwork.diagnosis.findings import RANK_DIED, Finding
 from ppwork.diagnosis.job_evidence import (
     STACKS,
     STOPPED,
@@ -134,7 +134,7 @@ def died(evidence: JobEvidence) -> Finding | None:
     )
     if evidence.job.report.is_cut:
         unknown = (*unknown, "which rank was the first: torchrun's report is cut off before it says so")
-    return Finding((rank, *same), "RankDied", what, check_first, stack, unknown, hints, weight)
+    return Finding((rank, *same), RANK_DIED, what, check_first, stack, unknown, hints, weight)
 
 
 def died_somewhere(evidence: JobEvidence) -> Finding | None:
@@ -149,7 +149,7 @@ def died_somewhere(evidence: JobEvidence) -> Finding | None:
     hints = evidence.last_lines(NOBODY)
     # An exception of its own says more than its exit code.
     weight = DIED if code != 1 else SYMPTOMS
-    return Finding((), "RankDied", what, check_first, None, ("which rank it was",), hints, weight)
+    return Finding((), RANK_DIED, what, check_first, None, ("which rank it was",), hints, weight)
 
 
 def all_aborted(evidence: JobEvidence) -> Finding | None:
@@ -162,7 +162,7 @@ def all_aborted(evidence: JobEvidence) -> Finding | None:
     check_first = (
         "what stands before it: C++ aborts after an assertion, CUDA's or its own; who wants stacks, too"
     )
-    return Finding(ranks[:1], "RankDied", what, check_first, seen=evidence.last_lines(ranks[0]), weight=ENDED)
+    return Finding(ranks[:1], RANK_DIED, what, check_first, seen=evidence.last_lines(ranks[0]), weight=ENDED)
 
 
 def interrupted(evidence: JobEvidence) -> Finding | None:
@@ -177,10 +177,10 @@ def interrupted(evidence: JobEvidence) -> Finding | None:
     what = sentence(f"Rank {rank} was interrupted by SIGINT" + (f"; {doing}" if doing else ""))
     if first is not None:
         check_first = "who sent it: it came from outside, to this rank alone"
-        return Finding((rank,), "RankDied", what, check_first, stack, weight=DIED)
+        return Finding((rank,), RANK_DIED, what, check_first, stack, weight=DIED)
     check_first = "who sent it, and to whom"
     unknown = ("whether the whole job was interrupted (Ctrl-C): torchrun's closing report has it",)
-    return Finding((rank,), "RankDied", what, check_first, stack, unknown, weight=PLACES + 1)
+    return Finding((rank,), RANK_DIED, what, check_first, stack, unknown, weight=PLACES + 1)
 
 
 def _nobodys_exception(evidence: JobEvidence, rank: int) -> Finding:

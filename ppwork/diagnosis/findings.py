@@ -14,6 +14,8 @@ from ppwork.records.failure import FailureRecord
 
 NOBODY = -1
 """In place of a rank, where none is to blame."""
+RANK_DIED = "RankDied"
+"""Error type of a rank whose process ended without a word: it showed no exception."""
 
 
 class Wait(NamedTuple):

@@ -6,7 +6,7 @@ import signal
 
 from msgspec.structs import replace
 
-from ppwork.diagnosis.findings import NOBODY
+from ppwork.diagnosis.findings import NOBODY, RANK_DIED
 from ppwork.diagnosis.logs import LONGER
 from ppwork.diagnosis.nccl import WatchdogReport
 from ppwork.diagnosis.report import ENDED_BY_AGENT, death, killed_by_us, stopped_and_killed
@@ -17,9 +17,6 @@ from ppwork.errors import PeerFrozenError, StuckError, named_ranks
 from ppwork.process import FAILED, ORPHANED, SECONDARY, UNWRITABLE
 from ppwork.protocol.bounds import Bounds
 from ppwork.records.failure import FailureRecord
-
-RANK_DIED = "RankDied"
-"""Error type of a rank whose process ended without a word."""
 
 
 def inferred_records(evidence: RunEvidence) -> list[FailureRecord]:

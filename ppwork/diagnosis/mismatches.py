@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import replace
 
 from ppwork.diagnosis.evidence_weights import COMPARED, DIED, DIED_FIRST, SYMPTOMS, WATCHED
-from ppwork.diagnosis.findings import Finding
+from ppwork.diagnosis.findings import RANK_DIED, Finding
 from ppwork.diagnosis.job_evidence import DETAIL, POINT_TO_POINT, JobEvidence, capital
 from ppwork.diagnosis.logs import LONGER
 from ppwork.diagnosis.nccl import lagging, terminated
@@ -198,4 +198,4 @@ def _ended_by_nccl(ends: dict[int, tuple[str, bool]]) -> Finding | None:
         return Finding((), "OnlySymptoms", what, "the logs of all ranks", unknown=unknown, weight=SYMPTOMS)
     what = f"NCCL ended {named_ranks(own)}: {ends[own[0]][0]}."
     check_first = "CUDA_LAUNCH_BLOCKING=1: the traceback is then that of the call"
-    return Finding(own[:1], "RankDied", what, check_first, weight=WATCHED)
+    return Finding(own[:1], RANK_DIED, what, check_first, weight=WATCHED)

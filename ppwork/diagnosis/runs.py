@@ -60,7 +60,16 @@ from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.failure import FailureRecord, first_cause, is_users
 from ppwork.records.flight import differences
 from ppwork.records.pulse import nothing_to_encode
-from ppwork.records.run import EMPTY, NO_CHUNK, NOTHING_RESET, TORCHRUN_LOG, FinishedProgram, chunks_noted
+from ppwork.records.run import (
+    EMPTY,
+    NO_CHUNK,
+    NOTHING_RESET,
+    SUMMARY_FILE,
+    TORCHRUN_LOG,
+    FinishedProgram,
+    by_how_much,
+    chunks_noted,
+)
 from ppwork.records.spans import Instant
 
 HANGS = ("PeerTimeoutError", "PeerFrozenError", "StuckError", "PastLimit")
@@ -475,15 +484,13 @@ def _without_cause(evidence: RunEvidence, exit_code: int | None) -> Diagnosis:
         check = "`ppwork ps`: does its launcher still go on? if not, who ended it?"
         cause = record_of(evidence, NOBODY, "NotVerified", what, check)
     elif exit_code == 0 or (exit_code is None and evidence.summary is not None):
-        allowed = evidence.plan.tolerance if evidence.plan.mesh_size > 1 else 0.0
         worst = summary.get("max_abs_diff", 0.0)
-        if worst is not None and worst <= allowed:
-            # A loop of one's own emits nothing that is counted.
-            count, planned = summary.get("chunks"), evidence.plan.chunks or 0
-            of = f" of {planned}" if isinstance(count, int) and count < planned else ""
-            ended = f"the run emitted {count}{of} chunks" if count else "the run ended well"
-            return Diagnosis(evidence.run_dir, headline=f"Nothing failed: {ended}.", seen=_beside(evidence))
-        what = f"No rank failed; the output differed from the single-process reference by {worst}."
+        if not isinstance(worst, float | int | None):
+            question = f"whether the output was right: max_abs_diff in {SUMMARY_FILE} is no number"
+            return replace_fields(_ended_well(evidence), unknown=(question,))
+        if worst is not None and worst <= evidence.plan.allowed_difference:
+            return _ended_well(evidence)
+        what = f"No rank failed; the output differed from the single-process reference {by_how_much(worst)}."
         check = "do the stages use anything but their context and inputs?"
         cause = record_of(evidence, NOBODY, "OutputDiffers", what, check)
     elif exit_code is None and not evidence.torchrun_text.strip() and evidence.all_gone:
@@ -499,6 +506,14 @@ def _without_cause(evidence: RunEvidence, exit_code: int | None) -> Diagnosis:
     return Diagnosis(
         evidence.run_dir, cause, headline=cause.what, seen=_beside(evidence), unknown=_unread(evidence)
     )
+
+
+def _ended_well(evidence: RunEvidence) -> Diagnosis:
+    # A loop of one's own emits nothing that is counted.
+    count, planned = (evidence.summary or {}).get("chunks"), evidence.plan.chunks or 0
+    of = f" of {planned}" if isinstance(count, int) and count < planned else ""
+    ended = f"the run emitted {count}{of} chunks" if count else "the run ended well"
+    return Diagnosis(evidence.run_dir, headline=f"Nothing failed: {ended}.", seen=_beside(evidence))
 
 
 def _without_a_word(evidence: RunEvidence) -> Diagnosis:

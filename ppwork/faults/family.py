@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from ppwork.faults.report import LeftoverProcess
-from ppwork.launcher.agent import end, is_alive
+from ppwork.launcher.processes import end, is_alive
 from ppwork.launcher.warm import Started
 from ppwork.process import is_torchrun
 from ppwork.records.spans import read_entries, span_file

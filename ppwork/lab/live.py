@@ -31,12 +31,12 @@ from ppwork.launcher.script import launch_script as launch_program
 from ppwork.launcher.view import QUIET_VARIABLE, NoView, StopAsked, View
 from ppwork.pictures.lanes import moving_lanes
 from ppwork.pictures.programs import program
+from ppwork.pictures.run_table import rows_of
 from ppwork.pictures.style import STATE_COLOURS
 from ppwork.pictures.tables import APART, Table
 from ppwork.pictures.timelines import timeline
 from ppwork.plan import Plan
 from ppwork.records import run as records
-from ppwork.records.run import rows_of
 
 EVERY_S = 0.25
 """A rank's pulse is no finer."""
@@ -100,7 +100,7 @@ class LiveView:
             self._show()
 
     def end(self, finished: object) -> None:
-        """Put what stays in the place of the widgets: of a run ``Ended``, of a program its calls as well."""
+        """Put what stays in place of the widgets: for a run ``EndedView``, for a program also its calls."""
         self._shown.update(_shown_at_the_end(finished, drawn=self._drawn))
         _close(self._box)
 

@@ -18,12 +18,12 @@ from pathlib import Path
 
 import msgspec
 
-from ppwork.errors import PlanError, UnavailableError
+from ppwork.errors import PlanError, UnavailableError, meant
 from ppwork.launcher.torchrun import child_environment, running
 from ppwork.plan import VIDEO_STAGE0, VIDEO_STAGE1, Plan
 from ppwork.process import LOG_LEVEL_VARIABLE
 from ppwork.protocol.bounds import bring_up_timeout_s
-from ppwork.workloads.spec import check_plan, default_clip
+from ppwork.workloads.spec import OPTIONS, VideoOptions, check_plan, default_clip
 
 SUBPROCESS_LIMIT_S = 120.0
 
@@ -37,7 +37,8 @@ def resolve(plan: Plan, *, elsewhere: bool = False) -> Plan:
             clip as it is named.
 
     Returns:
-        The plan with ``backend`` decided, and of the shipped video ``chunks``, as every rank will read it.
+        The plan with its stages named, ``backend`` decided, and of the shipped video ``chunks`` and where the
+        clip is, as every rank will read it.
 
     Raises:
         PlanError: The clip, size, mesh size, stages or GPUs do not fit; nothing has started.
@@ -46,6 +47,7 @@ def resolve(plan: Plan, *, elsewhere: bool = False) -> Plan:
     if elsewhere and (plan.one_process or plan.share_gpu):
         what = "one process" if plan.one_process else "ranks that share a GPU"
         raise PlanError(f"A plan of {what} was to run over hosts.", check_first="leave `on` out")
+    plan = plan.replace(stage0=plan.stage0 or VIDEO_STAGE0, stage1=plan.stage1 or VIDEO_STAGE1)
     if (plan.stage0 == VIDEO_STAGE0) != (plan.stage1 == VIDEO_STAGE1):
         own, shipped = sorted([plan.stage0, plan.stage1], key=(VIDEO_STAGE0, VIDEO_STAGE1).__contains__)
         raise PlanError(
@@ -54,9 +56,7 @@ def resolve(plan: Plan, *, elsewhere: bool = False) -> Plan:
             check_first="give both, --stage0 and --stage1; beside a shipped stage one that inherits",
         )
     if plan.is_video:
-        check_plan(plan)
-        found = _with_clip_and_chunks(plan)
-        plan = found.replace(input=plan.input) if elsewhere and not plan.input else found
+        plan = _with_clip_and_chunks(plan, check_plan(plan))
     elif not plan.is_synthetic:  # ours; asking would take as long as starting a rank
         check_stages(plan)
     if elsewhere:
@@ -85,17 +85,22 @@ def check_environment(plan: Plan) -> None:
         )
 
 
-def _with_clip_and_chunks(plan: Plan) -> Plan:
+def _with_clip_and_chunks(plan: Plan, options: VideoOptions) -> Plan:
     from ppwork.workloads.clip import probe  # PyAV and numpy cost more than the rest of the package
 
-    clip = Path(plan.input).absolute() if plan.input else default_clip()
-    available = probe(clip).frames // plan.frames_per_chunk
+    for name in plan.options:
+        if name not in OPTIONS:
+            check = meant(name, OPTIONS).strip() or f"it has {', '.join(OPTIONS)}"
+            raise PlanError(f"The shipped denoiser has no option {name!r}.", check_first=check)
+    clip = Path(options.input).absolute() if options.input else default_clip()
+    available = probe(clip).frames // options.frames_per_chunk
     if available < 1:
         raise PlanError(
-            f"The clip {clip} has fewer frames than one chunk of {plan.frames_per_chunk}.",
+            f"The clip {clip} has fewer frames than one chunk of {options.frames_per_chunk}.",
             check_first="--frames-per-chunk",
         )
-    return plan.replace(input=str(clip), chunks=plan.chunks or available)
+    named = {"input": str(clip)} if options.input else {}
+    return plan.replace(options={**plan.options, **named}, chunks=plan.chunks or available)
 
 
 def choose_backend(plan: Plan) -> str:

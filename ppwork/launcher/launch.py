@@ -1,4 +1,4 @@
-"""The launch of a plan: checked, its ranks started and followed, and the failure or the figures of its end.
+"""The launch of a plan: check it, start and follow its ranks, and return its figures or its failure.
 
 No torch here.
 """
@@ -18,7 +18,7 @@ import msgspec
 
 from ppwork.diagnosis.report import death
 from ppwork.diagnosis.runs import diagnose
-from ppwork.errors import RecordError, RunFailed, listed
+from ppwork.errors import RecordError, RunFailed, listed, text_of
 from ppwork.launcher.checks import resolve
 from ppwork.launcher.nodes.gather import MOST_WHOLE
 from ppwork.launcher.nodes.host_session import HostSession
@@ -39,6 +39,7 @@ from ppwork.records.run import (
     VERIFY_FILE,
     LaunchEnd,
     Run,
+    by_how_much,
     mesh_notes,
     queues_of,
 )
@@ -52,7 +53,7 @@ DEFAULT_LIMIT_S = 3600.0
 FULL_MB = 1.0
 """A disk with less than this at the end of a failed run is named as full."""
 _HALF = re.compile(r"\..+\.\d+")
-"""Names of files that are not whole yet: of ``files.temporary``."""
+"""What ``files.temporary`` calls files that are not whole yet."""
 
 Progress = Callable[[Entry], None]
 """Called on the caller's thread with each new span or instant of rank 0."""
@@ -81,19 +82,19 @@ def launch(
         started: Called once with the resolved plan and the run folder, before the ranks start.
         progress: Gets rank 0's spans and instants while they come.
         limit_s: Hard limit on the whole run, in seconds; the ranks' own bounds are in the plan.
-        view: Makes what shows the run while it goes, of the resolved plan and the run folder.
-        on: Hosts that run the ranks; without it, this machine alone, over its loopback.
-        queued: Gets what a queue says while the run waits for them, before there is a folder or a view.
-        beside: Names of files that may be in the run folder.
+        view: Given the resolved plan and the run folder, makes what shows the run while it goes.
+        on: Hosts that run the ranks; without it this machine runs them all, over its loopback.
+        queued: Gets what a queue says while the run waits for its hosts, before there is a folder or a view.
+        beside: Names of files that may be in the run folder beforehand.
 
     Returns:
         The finished run; its summary, logs and spans are in ``run_dir``.
 
     Raises:
         PlanError: The input cannot work; no rank was started and nothing overwritten.
-        UnavailableError: A host, Slurm or the list of runs is not ready; as with a ``PlanError``.
+        UnavailableError: A host, Slurm or the list of runs is not ready; no rank was started then, either.
         RunFailed: A rank or a host failed, or the view was asked to stop it (only with ``check``); says which
-            was first, its error and its log. Of a run that was stopped in the queue always: it has no folder.
+            was first, its error and its log. One stopped in the queue always raises: it has no folder.
         KeyboardInterrupt: As pressed; no rank is left.
 
     Blocks:
@@ -110,7 +111,8 @@ def launch(
         if hosts is not None:
             hosts.greet(queued, run_dir)
             plan = plan.replace(backend=hosts.backend_of(plan))
-            hosts.look(run_dir.name, run_dir, [plan.input] if plan.input else [])
+            clip = plan.options.get("input") if plan.is_video else None
+            hosts.look(run_dir.name, run_dir, [clip] if clip else [])
             hosts.meet()
         plan.save(run_dir)
         if started is not None:
@@ -127,9 +129,8 @@ def launch(
             finished = Run(run_dir, exit_code)
             finished = dataclasses.replace(finished, failure=_failure(finished, deadline))
             steps.end(READ)
-        except (KeyboardInterrupt, SystemExit):
-            stopped = RunFailed("The run was interrupted: its launcher was asked to end.")
-            shown.end(_noted(Run(run_dir, STOPPED, stopped), steps))
+        except BaseException as error:
+            shown.end(_noted(Run(run_dir, STOPPED, _ended_by(error)), steps))
             raise
     shown.end(_noted(finished, steps))
     if finished.failure is not None and check:
@@ -151,6 +152,16 @@ class _Steps:
         self._since_ns = now_ns
 
 
+def _ended_by(error: BaseException) -> RunFailed:
+    """Return how a run ended of which the launcher raised: its ranks are gone by then."""
+    if isinstance(error, KeyboardInterrupt | SystemExit):
+        return RunFailed("The run was interrupted: its launcher was asked to end.")
+    return RunFailed(
+        f"The launcher ended the run, because it raised {text_of(error)}",
+        check_first="the launcher's traceback: a `progress` and a view are called on its thread, too",
+    )
+
+
 def _noted(run: Run, steps: _Steps) -> Run:
     """Write down how a run ended, where its folder is there and has room."""
     what, check_first = (run.failure.what, run.failure.check_first) if run.failure is not None else ("", "")
@@ -161,7 +172,7 @@ def _noted(run: Run, steps: _Steps) -> Run:
 
 
 def _failure(run: Run, deadline: float) -> RunFailed | None:
-    """Return what went wrong first in a run that has ended; of one that ended well, complete its summary."""
+    """Return what went wrong first in a run that has ended; if nothing did, complete its summary."""
     if not (run.run_dir / Plan.FILE_NAME).exists():
         return RunFailed(
             f"The run folder {run.run_dir} was moved or removed, or its plan was, before the run had ended.",
@@ -202,7 +213,7 @@ def mesh_figures(run: Run) -> dict[str, Any]:
 
 
 def _hosts_of(run: Run) -> dict[str, Any]:
-    """Return who ran which ranks, for the summary; nothing of a run on this machine alone."""
+    """Return who ran which ranks, for the summary; empty for a run on this machine alone."""
     known = HostsRecord.load(run.run_dir)
     return {} if known is None else {"hosts": msgspec.to_builtins(known.hosts)}
 
@@ -290,15 +301,15 @@ def _verify(run: Run, deadline: float) -> RunFailed | None:
     run.complete(figures)
     allowed = plan.allowed_difference
     worst = figures["max_abs_diff"]
-    if worst is None or worst > allowed:  # JSON has no infinity: shapes or counts differed
+    if worst is None or worst > allowed:
+        how = "in the number of chunks" if first is None else f"{by_how_much(worst)}, first in chunk {first}"
         return RunFailed(
-            f"The pipeline's output ({dtype}) differed from the single-process reference by {worst}, "
-            f"{'in number' if first is None else f'first in chunk {first}'}; "
+            f"The pipeline's output ({dtype}) differed from the single-process reference {how}; "
             f"{allowed:g} is allowed at mesh size {plan.mesh_size}.",
             check_first=f"{run_dir / SUMMARY_FILE}; do the stages use anything but their context and inputs? "
             "is a buffer filled anew while it is on its way? --check-buffers -1 looks at every byte; sums "
             "round, those of bfloat16 by far more: --tolerance (a plan's `tolerance`)",
         )
     if not plan.keep_outputs:
-        (run_dir / OUTPUTS_FILE).unlink()  # kept only for who wants to know why they differ
+        (run_dir / OUTPUTS_FILE).unlink()  # they are equal, and were kept for nothing else
     return None

@@ -19,14 +19,15 @@ import msgspec
 import psutil
 
 from ppwork.errors import UnavailableError
-from ppwork.launcher.agent import end, ranks_of
+from ppwork.launcher.processes import end
+from ppwork.launcher.torchrun_watch import ranks_of
 from ppwork.plan import Plan
 from ppwork.process import STOPPED
 from ppwork.records.files import read_json, write_whole
 from ppwork.records.identity import Identity
 from ppwork.records.run import LaunchEnd
 
-POLITE_S = 4.0
+STOP_POLITE_S = 4.0
 """Seconds that torchrun gets after SIGTERM: for its own clean-up, and our launcher's of a stopped rank."""
 
 SCRATCH, OWNER = "scratch-", "owner.json"
@@ -187,4 +188,4 @@ def stop(run: RunEntry) -> bool:
     family = [agent, *ranks_of(agent)]
     with contextlib.suppress(psutil.NoSuchProcess):
         agent.terminate()
-    return bool(end(family, POLITE_S))
+    return bool(end(family, STOP_POLITE_S))

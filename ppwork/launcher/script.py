@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from ppwork.diagnosis.findings import Diagnosis
+from ppwork.diagnosis.findings import RANK_DIED, Diagnosis
 from ppwork.diagnosis.jobs import diagnose_job
 from ppwork.diagnosis.logs import read_job
 from ppwork.diagnosis.program_waits import ProgramWaits, program_waits
@@ -46,8 +46,6 @@ KEYBOARD = "EOF when reading a line"
 """What Python says where ``input`` has nobody to ask."""
 BOTH_SIDES = "which of the two calls above has the shape and dtype that is meant"
 START_LATE = "is the machine busy? then a longer limit: `limit_s`, or `--limit` of a cell"
-DIED = "RankDied"
-"""What the logs are read to say where a rank ended and showed no exception."""
 LINES, LONGEST = 40, 400
 """Last lines of each rank's output that are shown, and characters of one; all of it is in the run folder."""
 SHOWN_BYTES = 1 << 16
@@ -408,7 +406,7 @@ def _of_standing(end: ProgramWaits, text: str) -> RunFailed:
 
 def _showed_nothing(evidence: _Evidence) -> RunFailed | None:
     ranks = {*evidence.found.as_error().where.values()}
-    return _unsaid(evidence.met, ranks) if evidence.is_of(DIED) else None
+    return _unsaid(evidence.met, ranks) if evidence.is_of(RANK_DIED) else None
 
 
 def _asked_the_keyboard(evidence: _Evidence) -> RunFailed | None:

@@ -1,6 +1,6 @@
 """The command line and environment that others read of this process (``/proc/PID/cmdline``, ``environ``).
 
-A process that was forked and not exec'd shows its parent's. Who looks for ranks (``agent_watch``, ``ps``,
+A process that was forked and not exec'd shows its parent's. Who looks for ranks (``torchrun_watch``, ``ps``,
 ``htop``, a test) looks there, so a forked rank puts its own in their place. Linux only; no privilege needed.
 """
 

@@ -21,17 +21,9 @@ from typing import BinaryIO
 
 import psutil
 
-from ppwork.launcher.agent import (
-    KILL_S,
-    LEAVE_S,
-    POLL_S,
-    TorchrunWatch,
-    ask_for_stacks,
-    end,
-    end_orphans,
-    family_of,
-)
+from ppwork.launcher.processes import KILL_S, POLL_S, end, end_orphans, family_of
 from ppwork.launcher.registry import registered, scratch_folder
+from ppwork.launcher.torchrun_watch import LEAVE_S, TorchrunWatch, ask_for_stacks
 from ppwork.launcher.warm import NotWarm, Started, start_if_warm
 from ppwork.process import (
     LIFELINE_VARIABLE,
@@ -255,7 +247,7 @@ def _rank_environment(threads: int, scratch: Path, meeting: Rendezvous | None) -
     level = os.environ.get("LOGLEVEL", "")
     both = {
         **child_environment(threads),
-        # ``agent`` reads torchrun's warnings.
+        # ``torchrun_watch`` reads torchrun's warnings.
         "LOGLEVEL": level if level in ("DEBUG", "INFO") else "WARNING",
     }
     if meeting is None:

@@ -238,7 +238,7 @@ def finite_from(plan: PipelinePlan, least: float, *fields: str) -> None:
 
 OPTIONS = {"in_flight_depth": "--depth", "denoise_steps": "--steps", "threads_per_rank": "--threads"}
 OPTIONS |= {"hard_cuts": "--hard-cut-at", "flushes": "--flush-at", "options": "--option"}
-OPTIONS |= {"width": "--size", "height": "--size", "max_message_bytes": "--max-message-mb"}
+OPTIONS |= {"max_message_bytes": "--max-message-mb"}
 """Options of ``ppwork run`` that are named otherwise than their field."""
 
 

@@ -320,7 +320,7 @@ class Call:
 def said_of(part: CallPart) -> str:
     """Return a part as one says it.
 
-    >>> said_of(Part("send", 1, 3, "float32", (4,)))
+    >>> said_of(CallPart("send", 1, 3, "float32", (4,)))
     'send float32[4] to 1 tag 3'
     """
     way = {SEND: "to", RECV: "from", "": "root"}.get(part.kind, "with")

@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from ppwork.errors import ranks_by_value
+from ppwork.records.identity import BOOT_ID
 from ppwork.records.spans import Entry, Instant
 
 CLOCK = "clock"
@@ -26,7 +27,6 @@ CLOCK = "clock"
 HOST = "host."
 """What the name of an instant begins with that says on which clock a rank is; its figure ``rank`` says whose
 word it is about. A rank's own comes first in its span file, those of all others when they have met."""
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 TIME_NAMESPACE = Path("/proc/self/ns/time")
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from ppwork.records.files import read_within
+from ppwork.records.files import read_within, write_whole
 from ppwork.records.identity import pid_space
 
 _TEXT_BYTES = 84
@@ -142,11 +142,9 @@ class Ledger:
     def __init__(self, run_dir: Path, rank: int, *, own: bool = True) -> None:
         path = ledger_file(run_dir, rank)
         if own:
-            # Under its name only once it is whole: a map of a file that is cut short would end its reader.
-            half = path.with_name(f".{path.name}")
-            # Zeros, not a hole: a full disk shows here, and not as a SIGBUS at some later line.
-            half.write_bytes(_HEAD.pack(_MAGIC, pid_space().encode()[:100]) + bytes(LINES * _LINE.size))
-            half.replace(path)
+            # Whole, as a map of a file that is cut short would end its reader; zeros and no hole: a full disk
+            # shows here, and not as a SIGBUS at some later line.
+            write_whole(path, _HEAD.pack(_MAGIC, pid_space().encode()[:100]) + bytes(LINES * _LINE.size))
         with path.open("r+b" if own else "rb") as file:
             access = mmap.ACCESS_WRITE if own else mmap.ACCESS_READ
             self._map = mmap.mmap(file.fileno(), _SIZE, access=access)

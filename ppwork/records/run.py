@@ -1,12 +1,10 @@
-"""A run as the notebook side sees it: its folder, read back, and its figures in a few named lines.
+"""A run as the notebook side sees it: its folder, read back.
 
 No torch, no processes.
 """
 
 from __future__ import annotations
 
-import contextlib
-import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,12 +15,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from ppwork.errors import PlanError, RecordError, RunFailed, UnreadableError, named_chunks
+from ppwork.errors import PlanError, RecordError, RunFailed, UnreadableError
 from ppwork.plan import Plan
-from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.files import read_json, write_whole
 from ppwork.records.spans import RESULTS_DIFFER, Entry, Instant, Span, read_entries
-from ppwork.records.threads import dead_threads
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,20 +26,20 @@ if TYPE_CHECKING:
 TORCHRUN_LOG = "torchrun.log"
 SUMMARY_FILE = "summary.json"
 OUTPUTS_FILE = "outputs.safetensors"
-"""Output of rank 0, chunk by chunk; with ``keep_outputs``, and with ``verify`` until it was found equal."""
+"""Output of rank 0, chunk by chunk: kept by ``keep_outputs``, and by ``verify`` until it is found equal."""
 NUMPY_NAMES = {"BOOL": "bool", "C64": "complex64", "F16": "float16", "F32": "float32", "F64": "float64"}
 NUMPY_NAMES |= {f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)}
 NUMPY_NAMES |= {f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)}
 """Dtypes of a safetensors file, as numpy names them."""
 ODD_RESULTS = "results_differ"
-"""Key of a summary, where mesh ranks returned different results: the chunks."""
+"""Key of a summary: the chunks for which mesh ranks returned different results."""
 NOTHING_RESET = "cuts_without_reset"
-"""Key of a summary, where a cut came to a generator without ``reset_cache``: the chunks. And the instant of a
-mesh rank at each of them."""
+"""Key of a summary: the chunks that came with a cut to a generator without ``reset_cache``. A mesh rank has
+an instant of this name at each."""
 NO_CHUNK = "stream.empty"
 """Rank 0's instant: ``encode`` returned ``None`` for the first chunk, so the stream had none."""
 EMPTY = "encode returned None for chunk 0, which ends the stream: a forgotten `return`?"
-"""What is said of it."""
+"""The line about such a run."""
 VERIFY_FILE = "verify.json"
 END_FILE = "launch.json"
 NO_CHUNKS = (
@@ -51,14 +47,8 @@ NO_CHUNKS = (
     "`ppwork.ranks.join(plan, run_dir=...)`"
 )
 """``check_first`` where no rank recorded a chunk."""
-VARIES = 2.0
-"""Periods of which the ninetieth percentile is more than this times the median are worth a line."""
-PAUSE_SHARE = 0.25
-"""A source that has no chunk for more than this share of a period is what the run waits for."""
-LONGEST = 60
-"""Characters of a figure that stand in the table; all of it is in the summary."""
 QUEUE = "queue."
-"""A rank's last instants are named so, one for each queue: its bound, its largest fill, what went through."""
+"""At its end a rank records an instant for each queue, named this and the queue, with how full it was."""
 
 
 def log_file(run_dir: Path, rank: int) -> Path:
@@ -97,7 +87,7 @@ class FinishedProgram:
 
     Attributes:
         run_dir: Its folder.
-        exit_code: torchrun's; 0 is well, ``None`` not known: it was read back from its folder.
+        exit_code: torchrun's: 0 if it ended well, ``None`` if it was read back from its folder.
         failure: What went wrong first, or ``None``.
     """
 
@@ -193,7 +183,7 @@ class Run(FinishedProgram):
         return dict(sorted(outputs.items()))  # the file has an order of its own
 
     def complete(self, figures: dict[str, Any]) -> None:
-        """Add what only the launcher knows to the summary that rank 0 wrote.
+        """Add what is known only after the ranks' last chunk to the summary that rank 0 wrote.
 
         Raises:
             RecordError: It cannot be read or written; what was there stays.
@@ -204,8 +194,13 @@ class Run(FinishedProgram):
             write_whole(path, msgspec.json.format(msgspec.json.encode({**summary, **figures}), indent=2))
         except FileNotFoundError as error:
             raise RecordError(
-                f"torchrun ended with code 0, but rank 0 left no summary in {self.run_dir}.",
-                check_first=f"{self.run_dir / TORCHRUN_LOG}: did any rank run?",
+                f"Nothing failed, but rank 0 left no summary in {self.run_dir}.",
+                check_first=f"{self.run_dir / TORCHRUN_LOG}: did any rank run? or was the summary removed?",
+            ) from error
+        except ValueError as error:
+            raise RecordError(
+                f"The run ended well, but its summary {path} does not read: {error}.",
+                check_first=f"`df -h {self.run_dir}`: was the disk full? did anything else write there?",
             ) from error
         except OSError as error:
             raise RecordError(
@@ -232,54 +227,29 @@ def queues_of(entries: Iterable[Entry]) -> list[dict[str, str | int]]:
     ]
 
 
-def depth_of(plan: Plan) -> str:
-    """Return the depth of a plan in words, with its parts and its schedule where they are unusual."""
-    split = f" (d_in {plan.d_in}, d_out {plan.d_out})" if plan.d_in else ""
-    schedule = "" if plan.schedule == "overlap" else f", {plan.schedule}"
-    return f"depth {plan.in_flight_depth}{split}{schedule}"
-
-
-def transport_of(finished: Run) -> str:
-    """Return in words what the messages of a run went over."""
-    if not finished.plan.one_process:
-        return str(finished.summary.get("backend"))
-    on_gpu = finished.summary.get("device") == "cuda"
-    return f"one process, copies on {'the GPU' if on_gpu else 'the CPU: no streams'}"
-
-
-def in_words(figures: Mapping[str, object]) -> str:
-    """Return figures of a stage in one line: ``words 3, rate 0.5123``."""
-    texts = {
-        name: f"{figure:.4g}"
-        if isinstance(figure, float)
-        else figure
-        if isinstance(figure, str)
-        else msgspec.json.encode(figure).decode()
-        for name, figure in figures.items()
-    }
-    return ", ".join(
-        f"{name} {text if len(text) <= LONGEST else f'{text[:LONGEST]}...'}" for name, text in texts.items()
-    )
+def by_how_much(worst: float | None) -> str:
+    """Say how far an output is from its reference; ``None``: infinitely far, which JSON does not have."""
+    return "in number, in shape or by a NaN" if worst is None else f"by {worst}"
 
 
 def odd_results(summary: Mapping[str, object]) -> list[int]:
-    """Return the chunks of which a summary says that the mesh ranks returned different results."""
+    """Return the chunks for which the mesh ranks returned different results, as a summary says."""
     return _chunks_in(summary, ODD_RESULTS)
 
 
 def useless_cuts(summary: Mapping[str, object]) -> list[int]:
-    """Return the chunks of which a summary says that they came with a cut at which nothing was reset."""
+    """Return the chunks that came with a cut at which nothing was reset, as a summary says."""
     return _chunks_in(summary, NOTHING_RESET)
 
 
 def chunks_noted(entries_by_rank: Mapping[int, Sequence[Entry]], name: str) -> list[int]:
-    """Return the chunks of which a rank wrote an entry of this name, such as ``RESULTS_DIFFER``."""
+    """Return the chunks for which some rank has an entry of this name, such as ``RESULTS_DIFFER``."""
     every = (entry for entries in entries_by_rank.values() for entry in entries)
     return sorted({entry.chunk_index for entry in every if entry.name == name})
 
 
 def mesh_notes(entries_by_rank: Mapping[int, Sequence[Entry]]) -> dict[str, list[int]]:
-    """Return by key of a summary the chunks of which mesh ranks noted something; nothing of those without."""
+    """Return what mesh ranks noted, as keys of a summary with their chunks; no key is without chunks."""
     names = {ODD_RESULTS: RESULTS_DIFFER, NOTHING_RESET: NOTHING_RESET}
     noted = {key: chunks_noted(entries_by_rank, name) for key, name in names.items()}
     return {key: chunks for key, chunks in noted.items() if chunks}
@@ -288,98 +258,3 @@ def mesh_notes(entries_by_rank: Mapping[int, Sequence[Entry]]) -> dict[str, list
 def _chunks_in(summary: Mapping[str, object], key: str) -> list[int]:
     chunks = summary.get(key)
     return [index for index in chunks if isinstance(index, int)] if isinstance(chunks, list) else []
-
-
-def _mapping(value: object) -> Mapping[str, object]:
-    """Return a part of a summary: a folder may come from anybody, and have anything in its place."""
-    return value if isinstance(value, dict) else {}
-
-
-def _numbers(values: Mapping[str, object]) -> dict[str, float]:
-    """Return the numbers among the values; JSON may have an integer that is larger than any float."""
-    numbers = {}
-    for name, value in values.items():
-        if isinstance(value, int | float):
-            with contextlib.suppress(OverflowError):
-                numbers[name] = float(value)
-    return numbers
-
-
-def _fewer(finished: Run) -> str:
-    """Say of how many chunks the source ended: a forgotten `return` of `encode` ends it as well."""
-    planned = finished.plan.chunks
-    if planned is None or finished.exit_code != 0:
-        return ""
-    came = [entry.chunk_index for entry in finished.entries(STAGE0_RANK) if entry.name in ("emit", "drop")]
-    return f" of {planned} (encode returned None)" if came and max(came) < planned - 1 else ""
-
-
-def _warnings(finished: Run) -> list[tuple[str, str]]:
-    """Return name and text of each line about what fails no run by itself."""
-    rows, summary = [], finished.summary
-    if summary.get("chunks") == 0 and any(e.name == NO_CHUNK for e in finished.entries(STAGE0_RANK)):
-        rows.append(("empty", EMPTY))
-    if odd := odd_results(summary):
-        text = (
-            f"of {named_chunks(odd)} differed on the mesh; the leader's were sent; see the mesh ranks' logs"
-        )
-        rows.append(("results", text))
-    if cuts := useless_cuts(summary):
-        rows.append(("cuts", f"at {named_chunks(cuts)} nothing was reset: the generator has no reset_cache"))
-    for rank in range(finished.plan.world_size):
-        rows += [("lost", f"on rank {rank} {thread}") for thread in dead_threads(finished.run_dir, rank)]
-    return rows
-
-
-def rows_of(finished: Run) -> list[tuple[str, str]]:
-    """Return name and text of each line; what the run did not measure has none."""
-    summary, plan = finished.summary, finished.plan
-    figures, versions = _numbers(summary), _mapping(summary.get("versions"))
-    rows = [
-        ("ranks", f"{plan.world_size} (stage 0 + mesh of {plan.mesh_size}), {transport_of(finished)}"),
-        ("chunks", f"{summary.get('chunks')}{_fewer(finished)}, {depth_of(plan)}"),
-    ]
-    own = {name: _mapping(summary.get(name)) for name in ("figures", "metrics")}
-    if plan.is_video:
-        psnr = _numbers(own["figures"])
-        noisy, clean = psnr.get("psnr_noisy_db"), psnr.get("psnr_denoised_db")
-        if noisy is not None and clean is not None:
-            rows.append(("PSNR", f"noisy {noisy:.2f} dB, denoised {clean:.2f} dB ({clean - noisy:+.2f} dB)"))
-    else:
-        rows += [(name, in_words(each)) for name, each in own.items() if each]
-    if {"period_ms", "stage0_ms", "stage1_ms"} <= figures.keys():
-        stage0, stage1 = f"stage 0 {figures['stage0_ms']:.1f} ms", f"stage 1 {figures['stage1_ms']:.1f} ms"
-        first, last = map(figures.get, ("from_chunk", "to_chunk"))
-        over = "" if first is None or last is None else f"over chunks {first:.0f} to {last:.0f}, "
-        rows.append(("period", f"{figures['period_ms']:.1f} ms ({over}{stage0}, {stage1})"))
-        half, most = map(figures.get, ("period_p50_ms", "period_p90_ms"))
-        if half is not None and most is not None and most > VARIES * half:
-            text = f"half came within {half:.1f} ms of the one before, nine in ten within {most:.1f} ms"
-            rows.append(("varies", text))
-    source_ms, period_ms = figures.get("source_ms", 0.0), figures.get("period_ms", math.inf)
-    if source_ms > PAUSE_SHARE * period_ms > 0:
-        share = min(1.0, source_ms / period_ms)
-        rows.append(("source", f"had no chunk for {share:.0%} of the time: it sets the period"))
-    chunks = summary.get("dropped_chunks")
-    dropped = ", ".join(map(str, chunks)) if isinstance(chunks, list) else ""
-    if plan.flushes:
-        text = f"dropped {dropped}" if dropped else "nothing was in flight, nothing dropped"
-        rows.append(("flushed", f"at chunk {', '.join(map(str, sorted(plan.flushes)))}: {text}"))
-    elif dropped:  # the source flushed: where, the timeline shows
-        rows.append(("flushed", f"dropped {dropped}"))
-    if "period_ms" in figures and plan.in_flight_depth > 1:
-        score, efficiency, idle_ms = map(figures.get, ("overlap_score", "efficiency", "mesh_idle_ms"))
-        texts = [
-            "a stage is too short for a score"
-            if score is None
-            else f"score {score:.2f} (hidden of the shorter stage)"
-        ]
-        texts += [] if efficiency is None else [f"efficiency {efficiency:.2f} (longer stage of the period)"]
-        texts += [] if idle_ms is None else [f"mesh idle {idle_ms:.1f} ms"]
-        rows.append(("overlap", ", ".join(texts)))
-    rows += _warnings(finished)
-    if "max_abs_diff" in figures:
-        rows.append(("verified", f"max_abs_diff {figures['max_abs_diff']:g} to one process"))
-    rows.append(("versions", f"ppwork {versions.get('ppwork')}, torch {versions.get('torch')}"))
-    rows.append(("folder", str(finished.run_dir)))
-    return rows

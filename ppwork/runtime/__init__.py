@@ -8,12 +8,15 @@ the ground this room is all that ``PPControlPlane`` needs.
 May import: ``protocol``, ``records``, ``errors``, ``process``.
 """
 
+from ppwork.runtime.cuda_mesh import CudaFollowerPlane, CudaLeaderPlane
 from ppwork.runtime.groups import Groups
 from ppwork.runtime.mesh import FollowerPlane, LeaderPlane, MeshPlane
 from ppwork.runtime.plane import Hook, OnFailure, PPControlPlane, Timed
 from ppwork.runtime.stage0 import Stage0Plane
 
 __all__ = [
+    "CudaFollowerPlane",
+    "CudaLeaderPlane",
     "FollowerPlane",
     "Groups",
     "Hook",

@@ -370,11 +370,7 @@ def given_secret() -> bytes | None:
 
 def sign(secret: bytes | None, rank: int, text: bytes) -> bytes:
     """Return what a rank tells of itself, behind its signature; without a secret as it is."""
-    return (
-        text
-        if secret is None
-        else token(secret, f"parity {text.decode(errors='replace')}", rank).hex().encode() + text
-    )
+    return text if secret is None else token(secret, b"parity " + text, rank).hex().encode() + text
 
 
 def signed_by(secret: bytes | None, rank: int, signed: bytes) -> bytes:
@@ -395,10 +391,10 @@ def signed_by(secret: bytes | None, rank: int, signed: bytes) -> bytes:
     return text
 
 
-def token(secret: bytes, group: str, rank: int) -> bytes:
-    """Return the ``TOKEN_BYTES`` that a rank proves itself by in this group."""
+def token(secret: bytes, what: bytes, rank: int) -> bytes:
+    """Return the ``TOKEN_BYTES`` that a rank proves itself by: in a group, or behind what it says."""
     # One for each link: a token that was shown on one is of no use on another.
-    return hashlib.blake2b(f"{group} {rank}".encode(), key=secret, digest_size=TOKEN_BYTES).digest()
+    return hashlib.blake2b(what + f" {rank}".encode(), key=secret, digest_size=TOKEN_BYTES).digest()
 
 
 def warm_up(groups: Groups, secret: bytes) -> None:
@@ -419,7 +415,7 @@ def warm_up(groups: Groups, secret: bytes) -> None:
     for device in devices:
 
         def of(name: str, rank: int, device: torch.device = device) -> torch.Tensor:
-            return torch.tensor(list(token(secret, name, rank)), dtype=torch.uint8, device=device)
+            return torch.tensor(list(token(secret, name.encode(), rank)), dtype=torch.uint8, device=device)
 
         for name, sender in (("down_pg", 0), ("up_pg", LEADER_RANK)):
             if groups.rank not in groups.topology.ranks(name):

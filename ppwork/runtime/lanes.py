@@ -67,7 +67,8 @@ class WatchedQueue(Generic[T]):
 
     def __init__(self, bound: int) -> None:
         self.bound, self.most, self.done = bound, 0, 0
-        self._items: queue.SimpleQueue[T] = queue.SimpleQueue()
+        self._items: queue.SimpleQueue[tuple[T, bool]] = queue.SimpleQueue()
+        """Each with whether it took room."""
         self._room = tokens(bound)
 
     def put(self, item: T, timeout: float | None = None) -> None:
@@ -85,17 +86,18 @@ class WatchedQueue(Generic[T]):
     def fill(self, item: T) -> None:
         """Add the item for which there is room."""
         self.most = max(self.most, self._items.qsize() + 1)
-        self._items.put(item)
+        self._items.put((item, True))
 
     def put_last(self, item: T) -> None:
         """Add what ends the queue, such as an error; it needs no room."""
-        self._items.put(item)
+        self._items.put((item, False))
 
     def get(self, timeout: float | None = None) -> T:
         """Take the oldest item; ``queue.Empty`` if none came for ``timeout`` seconds."""
-        item = self._items.get(timeout=timeout)
+        item, took_room = self._items.get(timeout=timeout)
         self.done += 1
-        self._room.put(None)
+        if took_room:
+            self._room.put(None)
         return item
 
     def waiting(self) -> int:

@@ -186,14 +186,13 @@ def open_store(membership: Membership, session: int, timeout_s: float) -> Store:
     store = PrefixStore(f"ppwork/{run_id}/{attempt}", store)
     store.set(f"of/{membership.job_rank}", f"{list(membership.ranks)}, session {session}")
     store = PrefixStore(f"{members}/{session}", store)
-    if _has(store, f"came/{membership.rank}"):
+    if store.add(f"came/{membership.rank}", 1) > 1:  # one step: of two that come at once, one is the second
         raise PlanError(
             f"Rank {membership.job_rank} has been in the store {path or 'at MASTER_ADDR'} before.",
             where={"rank": membership.rank},
             check_first=f"was it left by another run? give all ranks a new {STORE_VARIABLE}; "
             f"or do two ranks have RANK={membership.job_rank}?",
         )
-    store.set(f"came/{membership.rank}", "")
     return store
 
 
@@ -221,21 +220,20 @@ def gather(store: Store, key: str, value: bytes, rank: int, world_size: int) -> 
             that came).
 
     Blocks:
-        Until every rank has called it with the same key.
+        Until every rank has called it with the same key; at most the store's timeout, for all of them.
     """
-    store.set(f"{key}/{rank}", value.decode())
-    values: list[bytes] = []
-    for peer in range(world_size):
-        try:
-            values.append(store.get(f"{key}/{peer}"))
-        except RuntimeError as error:  # DistStoreError; DistNetworkError when the store's host is gone
-            missing = [r for r in range(peer, world_size) if not _has(store, f"{key}/{r}")]
-            raise PeerTimeoutError(
-                f"Ranks {missing} did not reach {key!r} at start-up in time.",
-                where={"rank": rank, "peer": peer},
-                check_first="the logs of those ranks: did they start, and did they fail before this?",
-            ) from error
-    return values
+    keys = [f"{key}/{peer}" for peer in range(world_size)]
+    store.set(keys[rank], value.decode())
+    try:
+        store.wait(keys)  # `get` would give each of them a whole timeout
+        return [store.get(each) for each in keys]
+    except RuntimeError as error:  # DistStoreError; DistNetworkError when the store's host is gone
+        missing = [peer for peer, each in enumerate(keys) if not _has(store, each)]
+        raise PeerTimeoutError(
+            f"Ranks {missing} did not reach {key!r} at start-up in time.",
+            where={"rank": rank, "peer": next(iter(missing), None)},
+            check_first="the logs of those ranks: did they start, and did they fail before this?",
+        ) from error
 
 
 def _said(store: Store, rank: int) -> str | None:

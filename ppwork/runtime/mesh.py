@@ -9,33 +9,24 @@ Theory of operation: who runs ahead of whom.
       leader      down_pg lane  -> _arrived ->  mesh_pg lane  -> _ready ->  main thread  ->  up_pg lane
       follower                                  mesh_pg lane  -> _ready ->  main thread
 
-- A small envelope is broadcast by the lane that has it, unless another is before it: to hand it over would
-  take longer than to send it. A large one is not, where the next one comes in meanwhile; nor is any on CUDA,
-  whose marks have their place among them. ``_turn`` keeps both lanes out of ``mesh_pg`` at once (rule R7).
+- The lane that takes a small envelope also broadcasts it, unless another one still waits for that: handing it
+  over would take longer than sending it. A large one is handed over, and the next one comes in meanwhile.
+  ``_turn`` lets one lane at a time use ``mesh_pg`` (rule R7).
 - Each queue is bounded by the depth, so a slow mesh holds back rank 0 and not the other way round. A put that
   finds no room within its bound is an error like any other, and an error needs no room.
-- The leader checks an envelope on its lane, before any follower can see it: at most one rank has refused it,
-  and nobody waits in a collective. It may check chunk k+1 while the main thread still computes k; hence the
+- The leader checks an envelope on its lane, before any follower can see it: so only one rank refuses it, and
+  nobody waits in a collective. It may check chunk k+1 while the main thread still computes k; hence the
   lock, and a refusal is raised by the main thread's next call. A follower's lane checks nothing: its main
   thread does when it takes the envelope, because its session must not be ahead of what it computes.
 - An error of a lane goes through the same queue as the envelopes, behind those that came before it: the main
   thread finishes what was in order and then raises. A notice passes the check for the same reason.
-- On CUDA all NCCL operations are issued by the main thread. It must not sleep in ``_ready`` while a computed
-  result wants to leave, so the ``device`` lane waits for the kernels and puts what follows into ``_ready``.
-- NCCL starts operations in the order in which the host issued them: a broadcast behind the sums of chunk k
-  cannot run beside k. So the leader says when a chunk begins, in the one stream of frames that all mesh ranks
-  read (rule R5): ``BEGIN`` stands behind the frames that came in time. On it every mesh rank issues their
-  broadcasts, and then the chunk's kernels. The leader says it once the frame after the chunk's is here, or
-  when nothing else is left to compute:
-
-      frames      k   k+1  BEGIN     k+2  BEGIN
-      mesh rank            k, k+1, kernels of k    k+2, kernels of k+1
 - On the way out ``_stop_ahead`` ends the leader's broadcasting lane, which the notice needs.
+
+What a GPU adds, and where it needs another order, is in ``cuda_mesh``.
 """
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import threading
 import time
@@ -54,17 +45,16 @@ from ppwork.protocol.backend_errors import SILENT_PEER_CHECK
 from ppwork.protocol.envelope import Ids, PPAction, PPEnvelope, PPResult
 from ppwork.protocol.plan import PipelinePlan
 from ppwork.protocol.topology import STAGE0_RANK, Role
-from ppwork.runtime.cuda_links import CudaLinks
 from ppwork.runtime.groups import Groups
-from ppwork.runtime.lanes import Lane, LaneStatistics, WatchedQueue, give_way, result_of
+from ppwork.runtime.lanes import LaneStatistics, WatchedQueue, give_way, result_of
 from ppwork.runtime.lent import Lent, copies, line_of_caller
 from ppwork.runtime.links import BroadcastReceiver, BroadcastRoot, P2PReceiver, P2PSender
 from ppwork.runtime.messages import Incoming, Outgoing
-from ppwork.runtime.plane import PPControlPlane, Timed
+from ppwork.runtime.plane import PPControlPlane, Timed, oldest
 from ppwork.runtime.tensors import check_by_name
 
 AT_ONCE_BYTES = 256 << 10
-"""Payload that the lane which received it passes on; a longer broadcast would keep the next one waiting."""
+"""The lane that received a payload up to this long broadcasts it; longer ones would keep the next waiting."""
 LAST = (PPAction.SHUTDOWN, PPAction.ERROR)
 """After these nothing comes any more."""
 
@@ -73,13 +63,13 @@ class QueueMark(Enum):
     """Something in the queues that is no message."""
 
     BEGIN = "begin"
-    """The next chunk begins, behind the broadcasts of all that came before this."""
+    """On CUDA: the next chunk begins, behind the broadcasts of all that came before this."""
     STOP = "stop"
     """Nothing is to be broadcast any more."""
 
 
 Item = Incoming | QueueMark | Callable[[], None] | BaseException
-"""Work for the main thread: an envelope, a chunk's begin, something to issue on the device, or the end."""
+"""Work for the main thread: an envelope or the end; on CUDA also a chunk's begin, or what is to be issued."""
 
 
 class MeshPlane(PPControlPlane):
@@ -92,17 +82,9 @@ class MeshPlane(PPControlPlane):
         super().__init__(plan, groups, *args, **kwargs)
         # One for the SHUTDOWN behind the last chunk, one for a chunk computed on the device, one for BEGIN.
         self._ready: WatchedQueue[Item] = WatchedQueue(plan.in_flight_depth + 3)
-        self._ahead: deque[Incoming] = deque()
-        """Envelopes that were taken and not handed out; on CUDA only."""
-        self._to_pass: deque[Incoming] = deque()
-        """Those of them whose broadcast is not issued."""
-        self._computing = False
-        """Whether the device computes a result that is still to be sent."""
         self._in_hand: deque[Ids] = deque()
         """Chunks that were handed out and are not computed."""
         self._since_ns = 0
-        if self.device is not None:
-            self._lanes["device"] = Lane("device", groups.device)
 
     def receive(self) -> PPEnvelope:
         """Return the next envelope, the same on every mesh rank.
@@ -123,13 +105,7 @@ class MeshPlane(PPControlPlane):
             Until stage 0 sends; at most ``timeout_s``.
         """
         self._one_caller("receive")
-        if self.device is None:
-            item = self._next_item()
-            assert isinstance(item, Incoming), "without a GPU nothing is computed beside the main thread"  # noqa: S101
-            envelope: PPEnvelope = self._only_kind(item, PPEnvelope)
-        else:
-            # Not before it is returned: what is launched after this waits for this chunk's tensors.
-            envelope = self.device.complete(self._inbound, self._next_on_device(self.device))
+        envelope = self._next_envelope()
         if envelope.action is PPAction.INFER:
             self._in_hand.append(envelope.ids)
         self._returned(envelope)
@@ -173,7 +149,7 @@ class MeshPlane(PPControlPlane):
     ) -> Ids:
         """Answer the oldest chunk: every mesh rank calls it, and what the leader passes goes to rank 0.
 
-        It is ``computed`` and, on the leader, ``send_result`` with the time since ``chunks`` yielded.
+        It is ``computed``, and on the leader also ``send_result`` with the time since ``chunks`` yielded.
 
         Args:
             tensors: As for ``send_result``.
@@ -198,6 +174,7 @@ class MeshPlane(PPControlPlane):
         ids = self.computed(calls)
         took_ns = time.monotonic_ns() - self._since_ns if self._since_ns else 0
         self._answer(PPResult(PPAction.INFER, ids, calls, took_ns, metadata or {}, tensors), copy=copy)
+        self._returned(None)
         return ids
 
     def _answer(self, result: PPResult, *, copy: bool) -> None:
@@ -207,14 +184,15 @@ class MeshPlane(PPControlPlane):
         """Check the call count of the oldest chunk on this mesh rank and return its ids (rule R4).
 
         Raises:
-            LocalProtocolError: The count is not the plan's, or no chunk was handed out that is not computed:
-                one that has only arrived is not this one (this mesh rank).
+            LocalProtocolError: The count is not the plan's, or the loop has no chunk in hand: one that has
+                arrived and was not handed out does not count (this mesh rank).
             RemoteProtocolError: A later envelope was refused meanwhile (leader).
         """
         self._one_caller("computed")
         self._check_in_hand("computed")
         self._at = self.session.finished(observed_calls).ids
         self._in_hand.popleft()
+        self._returned(None)
         return self._at
 
     def _check_in_hand(self, call: str) -> None:
@@ -228,12 +206,14 @@ class MeshPlane(PPControlPlane):
     @property
     def at(self) -> Ids:
         """The oldest chunk in the loop's hands; else the one that it answered last."""
-        return self._in_hand[0] if self._in_hand else self._at
+        first = oldest(self._in_hand)
+        return self._at if first is None else first
 
     @property
     def where(self) -> dict[str, Any]:
         """Rank, role, and the chunk in hand, if there is one."""
-        return {**super().where, **(self._in_hand[0].where() if self._in_hand else {})}
+        first = oldest(self._in_hand)
+        return {**super().where, **({} if first is None else first.where())}
 
     def acknowledge(self) -> None:
         """Answer SHUTDOWN: the leader to rank 0, a follower by leaving.
@@ -256,18 +236,7 @@ class MeshPlane(PPControlPlane):
         """Check an envelope on the lane that took it, and find room for it, before anybody else sees it."""
 
     def _admit(self, envelope: PPEnvelope) -> None:
-        """Check an envelope on the main thread, where the lane has not."""
-
-    def _arrive(self, device: CudaLinks, incoming: Incoming) -> None:
-        """Issue what no other mesh rank takes part in, for the CUDA tensors that a frame has announced."""
-
-    def _pass(self, device: CudaLinks, incoming: Incoming) -> None:
-        """Issue their broadcast."""
-        raise NotImplementedError
-
-    def _ask_to_begin(self) -> bool:
-        """Have the next chunk begun if it is time, and say whether it was; the leader's to say."""
-        return False
+        """Check an envelope on the main thread, if this role's lane has not."""
 
     def _take_ahead(self, name: str, receive: Callable[[], Incoming | None]) -> None:
         """Lane job: take envelopes one after another until the last one or an error."""
@@ -297,7 +266,7 @@ class MeshPlane(PPControlPlane):
         self._make_ready(item)
 
     def _end(self, error: BaseException) -> None:
-        """Hand on what ended the lane, behind all that it has handed on."""
+        """Hand on the error that ended the lane, behind all that the lane has handed on."""
         self._ready.put_last(error)
 
     def _make_ready(self, item: Item) -> None:
@@ -315,42 +284,19 @@ class MeshPlane(PPControlPlane):
                 check_first="does it compute that long, or wait for something else? else raise timeout_s",
             ) from None
 
-    def _next_on_device(self, device: CudaLinks) -> Incoming:
-        """Return the next envelope; a chunk once it begins and no result is left to send.
-
-        A result would start behind the sums of a chunk whose kernels are launched before it.
-        """
-        begun = asked = False
-        while True:
-            if self._ahead:
-                if self._ahead[0].message.action is not PPAction.INFER:
-                    return self._ahead.popleft()
-                if begun and not self._computing:
-                    return self._ahead.popleft()
-                asked = asked or self._ask_to_begin()
-            item = self._next_item()
-            if isinstance(item, Incoming):
-                self._arrive(device, item)
-                self._ahead.append(item)
-                self._to_pass.append(item)
-            elif isinstance(item, QueueMark):
-                begun = True
-                while self._to_pass:
-                    self._pass(device, self._to_pass.popleft())
-            else:
-                item()
+    def _next_envelope(self) -> PPEnvelope:
+        """Return the next envelope, with its tensors."""
+        item = self._next_item()
+        assert isinstance(item, Incoming), "without a GPU nothing is computed beside the main thread"  # noqa: S101
+        envelope: PPEnvelope = self._only_kind(item, PPEnvelope)
+        return envelope
 
     def _next_item(self) -> Incoming | QueueMark | Callable[[], None]:
         timeout_s = self._patience_s
         try:
             item = self._ready.get(timeout=timeout_s)
         except queue.Empty:
-            what, group, check = "No envelope came", "mesh_pg", SILENT_PEER_CHECK
-            if self._computing:
-                what, group = "The device did not finish a chunk", "tp_pg"
-                check = "does a sum of stage 1 wait for another mesh rank? its log; else raise timeout_s"
-            elif self._ahead:
-                what, check = "The mesh did not begin a chunk", "the leader's log: does its device compute?"
+            what, group, check = self._awaited()
             what = f"{what} within {timeout_s:g} s."
             raise PeerTimeoutError(what, where={"group": group}, check_first=check) from None
         if isinstance(item, BaseException):
@@ -359,6 +305,10 @@ class MeshPlane(PPControlPlane):
             self._admit(self._only_kind(item, PPEnvelope))
             self._refuse_notice(item)
         return item
+
+    def _awaited(self) -> tuple[str, str, str]:
+        """Say what did not come, over which group, and what to check first."""
+        return "No envelope came", "mesh_pg", SILENT_PEER_CHECK
 
 
 class LeaderPlane(MeshPlane, role=Role.LEADER):
@@ -376,7 +326,7 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
         self._arrived: WatchedQueue[Item] = WatchedQueue(bound)
         self._at_once_bytes = AT_ONCE_BYTES if plan.in_flight_depth > 1 else plan.max_message_bytes
         self._left = self._passed = 0
-        """Items that the ``down_pg`` lane has left to that of ``mesh_pg``, and those that this has passed."""
+        """Items that the ``down_pg`` lane has left to the ``mesh_pg`` lane, and those that passed it."""
         self._turn, self._told = threading.Lock(), False
         self._results: deque[Future[None]] = deque()
         self._owed: list[int] = []
@@ -422,12 +372,12 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
 
         Args:
             result: Its ``stage1_ns`` is sent as it is, unless ``took`` has the device's. Its tensors belong
-                to the transport until ``receive`` returns the chunk a whole depth after this one.
+                to the transport until ``receive`` returns the chunk ``in_flight_depth`` after this one.
             took: From ``timed`` around what was launched; default: all that was launched until now.
             copy: Send copies: for output buffers that are filled anew for each chunk.
 
         Raises:
-            LocalProtocolError: Preflight refused it, a tensor that an earlier result has, too, was written
+            LocalProtocolError: Preflight refused it, a tensor that is also in an earlier result was written
                 to, or NCCL would not wait as long as the device takes; no byte has left (leader).
             PeerLostError, PeerTimeoutError: An earlier result did not get through (leader). On CUDA a later
                 ``receive`` raises all of these.
@@ -441,15 +391,9 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
         self._lent.check(result.tensors)
         if copy:
             result = msgspec.structs.replace(result, tensors=copies(result.tensors))
-        if self.device is None or result.action is not PPAction.INFER:
-            self._send(result)
-        else:
-            span = None if took is None else took.on_device
-            end = self.device.launched() if span is None else span.end
-            self._computing = True
-            then = partial(self._send_computed, result, took)
-            self._lanes["device"].submit(partial(self._await_device, end, then))
+        self._send_when_computed(result, took)
         self._lent.lend(result.ids.chunk_index, result.tensors, passed=self.device is None)
+        self._returned(None)
 
     def _answer(self, result: PPResult, *, copy: bool) -> None:
         self.send_result(result, copy=copy)
@@ -475,35 +419,9 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
         """Return how full each lane and each queue between them is."""
         return (*super().statistics(), self._arrived.statistics("arrived"))
 
-    def _await_device(self, end: torch.cuda.Event, then: Callable[[], None]) -> None:
-        """Lane job: wait on this thread for the device, so that the main thread stays free to issue."""
-        try:
-            end.synchronize()
-            self._put(self._ready, then)
-        except BaseException as error:  # noqa: BLE001
-            self._ready.put_last(error)
-
-    def _send_computed(self, result: PPResult, took: Timed | None) -> None:
-        self._computing = False
-        if took is not None and took.on_device is not None:
-            # NCCL counts an operation's time from its launch on the host, and a sum that was launched while
-            # the chunk before it was computed waits for both.
-            stage1_ns = took.on_device.ns
-            longest_s = min(2, self.plan.in_flight_depth) * (stage1_ns - took.host_ns) / 1e9
-            if longest_s > self.groups.timeout_s:
-                depth, timeout_s = self.plan.in_flight_depth, self.groups.timeout_s
-                raise LocalProtocolError(
-                    f"The device took {stage1_ns / 1e9:.1f} s for a chunk. At depth {depth} NCCL waits up to "
-                    f"{longest_s:.1f} s for an operation, and timeout_s is {timeout_s:g}.",
-                    where={"group": "tp_pg", **result.ids.where()},
-                    check_first=f"--timeout-s above {longest_s:.0f}, or fewer denoise steps",
-                )
-            result = msgspec.structs.replace(result, stage1_ns=stage1_ns)
+    def _send_when_computed(self, result: PPResult, took: Timed | None) -> None:  # noqa: ARG002  a device's
+        """Send a result: on the CPU it is computed when it is handed over."""
         self._send(result)
-        if self.device is not None:
-            # The next result waits on this lane until this one has been taken, and envelopes are received
-            # meanwhile: rank 0 takes it behind its sends, so a chunk launched before they are might deadlock.
-            self._lanes["device"].submit(self.device.launched("up_pg").synchronize)
 
     def _send(self, result: PPResult) -> None:
         try:
@@ -514,8 +432,6 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
         self._await_results(self.plan.in_flight_depth)
         self._commit("result.send", result.ids)
         self._results.append(self._send_out("up_pg", "send_result", outgoing))
-        if self.device is not None:
-            self.device.send("up_pg", outgoing, self._up.issue)
 
     def _await_results(self, fewer_than: int) -> None:
         while self._results and (self._results[0].done() or len(self._results) >= fewer_than):
@@ -530,31 +446,12 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
             except RemoteProtocolError as error:
                 self._refused = error
                 raise
-        if self.device is not None:
-            self.device.reserve("down_pg", incoming)
-
-    def _arrive(self, device: CudaLinks, incoming: Incoming) -> None:
-        device.receive("down_pg", incoming, self._down.issue)
-
-    def _pass(self, device: CudaLinks, incoming: Incoming) -> None:
-        device.pass_on(incoming, self._mesh.issue)
-
-    def _ask_to_begin(self) -> bool:
-        # Where d_in is 2, the next chunk leaves rank 0 after the result before this one: it is never in time.
-        enough = min(2, self.plan.bounds[0] - 1)
-        if self._computing and len(self._ahead) < enough:
-            return False
-        try:
-            self._arrived.put(QueueMark.BEGIN, timeout=0.0)
-        except queue.Full:
-            return False  # then an item is on its way to the main thread, which asks again behind it
-        return True
 
     def _hand_on(self, item: Item) -> None:
         """Broadcast here what is small and has nothing before it; leave all else to the ``mesh_pg`` lane."""
         payload = item.recv_buffer if isinstance(item, Incoming) else None
         is_large = payload is not None and payload.numel() > self._at_once_bytes
-        if self.device is not None or is_large or self._passed < self._left:
+        if is_large or self._passed < self._left:
             self._left += 1
             self._put(self._arrived, item)
         elif isinstance(item, Incoming):
@@ -563,7 +460,7 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
             self._make_ready(item)
 
     def _end(self, error: BaseException) -> None:
-        if self.device is not None or self._passed < self._left:
+        if self._passed < self._left:
             self._arrived.put_last(error)
         else:
             super()._end(error)
@@ -608,9 +505,7 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
             super()._notify(name, outgoing)
 
     def _stop_ahead(self) -> None:
-        # A full queue needs no mark: the broadcast of what is in it ends or fails by itself.
-        with contextlib.suppress(queue.Full):
-            self._arrived.put(QueueMark.STOP, timeout=0.0)
+        self._arrived.put_last(QueueMark.STOP)
 
 
 class FollowerPlane(MeshPlane, role=Role.FOLLOWER):
@@ -622,27 +517,9 @@ class FollowerPlane(MeshPlane, role=Role.FOLLOWER):
         super().__init__(plan, groups, *args, **kwargs)
         self._mesh = BroadcastReceiver(groups, plan)
         self.links.update(mesh_pg=self._mesh)
-        self._launched: deque[Future[None]] = deque()
         self._lanes["mesh_pg"].submit(partial(self._take_ahead, "mesh_pg", self._mesh.receive))
-
-    def computed(self, observed_calls: int) -> Ids:
-        """Check as ``MeshPlane.computed``."""
-        ids = super().computed(observed_calls)
-        if self.device is not None:
-            self._launched.append(self._lanes["device"].submit(self.device.launched().synchronize))
-        return ids
-
-    def _next_on_device(self, device: CudaLinks) -> Incoming:
-        # NCCL counts the time of an operation from its launch: launch one chunk ahead of the device, no more.
-        while len(self._launched) > 1:
-            result_of(self._launched.popleft(), self._patience_s, what="chunk on the device", group="tp_pg")
-        return super()._next_on_device(device)
 
     def _admit(self, envelope: PPEnvelope) -> None:
         # Not on the lane: the leader may be done with the last chunk, and SHUTDOWN be here, while this rank
         # still computes it. The leader, who must check before the mesh, is never behind rank 0.
         self.session.received(envelope)
-
-    def _pass(self, device: CudaLinks, incoming: Incoming) -> None:
-        device.reserve("mesh_pg", incoming)
-        device.receive("mesh_pg", incoming, self._mesh.issue)

@@ -11,13 +11,14 @@ import atexit
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
 from torch.distributed.device_mesh import DeviceMesh
 
@@ -40,23 +41,27 @@ from ppwork.runtime.process_exit import leave_hard, leave_hard_if_uncaught
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 NOTICE_TIMEOUT_S = 1.0
 """Seconds that a failing rank tries to tell each peer before it leaves anyway: crash beats hang."""
 
 Hook = Callable[[str, Ids], None]
-"""Called just before each of ``COMMITMENT_POINTS``; may raise, for those who break things."""
+"""Called just before each of ``COMMITMENT_POINTS``; a fault that is injected raises here."""
 OnFailure = Callable[[BaseException], object]
 """Called once when this rank fails, before any peer hears of it: the place for its record."""
 
 
 class Watch(Protocol):
-    """What looks at a loop of one's own: told when the plane is called, and with what it gave back."""
+    """Observes a loop of one's own: it hears of each call of the plane, and what the call gave back."""
 
     def called(self, call: str) -> None:
         """A call of the plane begins: what the loop did before is over."""
 
     def returned(self, message: PPEnvelope | PPResult | Ids | None, *, good: bool = True) -> None:
-        """A call ends: with a message that came, with the ids of one that was sent, or with nothing."""
+        """A call ends: with a message that came, with the ids of one that was sent, or with nothing.
+
+        ``shutdown`` and ``acknowledge`` are only called: the loop ends with them.
+        """
 
     def timed(self, name: str) -> None:
         """The loop times a step of this name itself."""
@@ -73,8 +78,16 @@ class Timed:
     on_device: DeviceSpan | None = None
 
 
+def oldest(waiting: deque[T]) -> T | None:
+    """Return what will be taken next. Another thread may take it at any time, so nobody asks before."""
+    try:
+        return waiting[0]
+    except IndexError:
+        return None
+
+
 class Sending:
-    """A message on its way out: posted by the thread that has it or by a lane, waited for by the lane."""
+    """A message on its way out: the thread that made it or a lane posts it, and the lane waits for it."""
 
     def __init__(self, link: Any, outgoing: Outgoing) -> None:  # noqa: ANN401  a sending end
         self.which = outgoing.message.ids.where()
@@ -84,7 +97,7 @@ class Sending:
         self._error: Exception | None = None
 
     def post(self) -> None:
-        """Post it, once; what breaks is kept for ``wait``, whose caller reports it."""
+        """Post it, once; an error is kept for ``wait``, whose caller reports it."""
         self.start_ns = time.monotonic_ns()
         try:
             self._works = self._link.post(self._outgoing)
@@ -93,7 +106,7 @@ class Sending:
         del self._outgoing  # its works keep what is on its way
 
     def wait(self) -> None:
-        """Wait until the peer has taken it, and post it before if nobody has; see ``P2PSender``."""
+        """Post it if nobody has, and wait until the peer has taken it; see ``P2PSender``."""
         if not self.start_ns:
             self.post()
         if self._error is not None:
@@ -127,15 +140,17 @@ class PPControlPlane:
     _outbound: ClassVar[str] = ""
     """The link on which this rank sends tensors."""
     _last_call, _left_at = "`acknowledge()`", ""
-    """What ends this role's work, and the line that left the loop before."""
+    """The call that ends this role's work, and the line that left the loop before that call."""
     _kinds: ClassVar[dict[Role, type[PPControlPlane]]] = {}
+    _cuda_kinds: ClassVar[dict[Role, type[PPControlPlane]]] = {}
+    """Those that are others on a GPU."""
 
-    def __init_subclass__(cls, role: Role | None = None) -> None:
-        """Take the class into what ``join`` makes for a rank of this role."""
+    def __init_subclass__(cls, role: Role | None = None, *, on_cuda: bool = False) -> None:
+        """Register the class as what ``join`` makes for a rank of this role; ``on_cuda``: on a GPU only."""
         super().__init_subclass__()
         if role is not None:
             cls.role = role
-            cls._kinds[role] = cls
+            (cls._cuda_kinds if on_cuda else cls._kinds)[role] = cls
 
     def __init__(
         self,
@@ -189,14 +204,14 @@ class PPControlPlane:
         may hold several pipelines, each with ranks of its own, and one after another on the same ranks.
 
         Args:
-            plan: As for the class, like ``hook`` and ``on_failure``.
-            ranks: Of the job, ascending: stage 0, then the mesh. Default: all. Inside the pipeline they count
-                from 0, in errors and records, too.
-            mesh: The mesh ranks as the caller's ``DeviceMesh``, on each of them: its group is used and stays.
-            groups: This rank's, where they are up already.
-            recorder: Default: nothing is kept.
-            hook: See above.
-            on_failure: See above.
+            plan: As for the class.
+            ranks: Those of the job in this pipeline, ascending: stage 0, then the mesh. Default: all. Inside
+                the pipeline they count from 0, in errors and records, too.
+            mesh: The mesh ranks as a ``DeviceMesh`` that the caller made on each of them and will end.
+            groups: This rank's groups, if they are up already.
+            recorder: Keeps spans and instants; by default nothing is kept.
+            hook: As for the class.
+            on_failure: As for the class.
 
         Raises:
             PlanError: ``ranks`` or ``mesh`` do not fit, torchrun has not started this process, or it is in a
@@ -211,6 +226,8 @@ class PPControlPlane:
         if groups is None:
             groups = join(plan, Membership.here(ranks), mesh)
         kind = cls._kinds[groups.role]
+        if groups.device.type == "cuda":
+            kind = cls._cuda_kinds.get(groups.role, kind)
         return kind(plan, groups, recorder or Recorder(None), hook=hook, on_failure=on_failure)
 
     @property
@@ -226,10 +243,10 @@ class PPControlPlane:
 
         Raises:
             LocalProtocolError: The block was left before SHUTDOWN was acknowledged (this rank).
-            PeerLostError: The loop's own call of the backend lost a peer: its bare error is the cause (this
-                rank).
-            PeerTimeoutError: The same, for one that stayed silent. Or: a lane did not stop, or a group did
-                not end within its bound (this rank).
+            PeerLostError: The loop's own call of the backend lost a peer; the ``__cause__`` is the backend's
+                error (this rank).
+            PeerTimeoutError: The same for a peer that stayed silent; or a lane did not stop, or a group did
+                not end, within its bound (this rank).
         """
         if isinstance(error, SystemExit) and not error.code and self.session.state is not State.CLOSED:
             left_early = self._left_early(" by sys.exit")
@@ -267,24 +284,25 @@ class PPControlPlane:
             atexit.register(leave_hard)
 
     def _leave(self) -> None:
+        where = {"rank": self.groups.rank, "role": str(self.role)}
+        # On a thread: neither torch's destroy nor CUDA's synchronize has a bound of its own.
+        last = Lane("leaving", self.groups.device, bound=1)
         if self.device is not None:
-            self.device.spans.flush()
+            flushed = last.submit(self.device.spans.flush)
+            result_of(flushed, self._patience_s, what="work on the device", **where)
         self._stop_ahead()
         for name, lane in self._lanes.items():
-            if not lane.close(NOTICE_TIMEOUT_S):  # it may be in the group that is about to be destroyed
+            if not lane.close(self._patience_s):  # it may be in the group that is about to be destroyed
                 raise PeerTimeoutError(
-                    f"The lane of {name} did not stop within {NOTICE_TIMEOUT_S:g} s of the last message.",
-                    where={"rank": self.groups.rank, "role": str(self.role), "group": name},
+                    f"The lane of {name} did not stop within {self._patience_s:g} s of the last message.",
+                    where={**where, "group": name},
                     check_first=SILENT_PEER_CHECK,
                 )
         for link in self.links.values():
             link.close()
-        # On a thread: neither torch's destroy nor CUDA's synchronize has a bound of its own.
-        last = Lane("leaving", self.groups.device, bound=1)
-        leaving = last.submit(self.groups.close)
-        where = {"rank": self.groups.rank, "role": str(self.role), "group": "world_pg"}
-        result_of(leaving, self._patience_s, what="destruction of the groups", **where)
-        last.close(NOTICE_TIMEOUT_S)
+        left = last.submit(self.groups.close)
+        result_of(left, self._patience_s, what="destruction of the groups", **where, group="world_pg")
+        last.close(self._patience_s)
 
     def _left_early(self, by: str = "") -> LocalProtocolError:
         at, count = self._left_at or f"on the way to {self._last_call}", self.session.last_ids.chunk_index + 1
@@ -299,7 +317,7 @@ class PPControlPlane:
 
     @property
     def where(self) -> dict[str, Any]:
-        """Rank, role and, where the loop has one in hand for certain, the chunk: for an error not ours."""
+        """Rank and role, and on the mesh the chunk in hand: what an error that is not ours is told with."""
         return {"rank": self.groups.rank, "role": str(self.role)}
 
     def statistics(self) -> tuple[LaneStatistics, ...]:
@@ -309,11 +327,17 @@ class PPControlPlane:
     def fail(self, error: BaseException) -> None:
         """Go to ERROR, leave this rank's record, and tell the peers why: once, and within about 2 s.
 
-        The record comes before the notices: the first peer to leave makes torchrun end this rank, too. Never
-        raises: its caller is on the way out, and what it could not say, the closed connection will.
+        The record comes before the notices: the first peer to leave makes torchrun end this rank, too. It
+        never raises, because its caller is on the way out. A peer without a notice sees the connection close.
         """
         if not self._failing.acquire(blocking=False):
             return  # for good: a rank fails once
+        try:
+            self._say_why(error)
+        except Exception:
+            log.exception("the peers were not told")
+
+    def _say_why(self, error: BaseException) -> None:
         self.session.failed(error, self.at)
         if self._on_failure is not None:
             try:
@@ -363,7 +387,7 @@ class PPControlPlane:
         took.host_ns = time.monotonic_ns() - start_ns
 
     def on_device(self, name: str, which: WhichChunk) -> AbstractContextManager[DeviceSpan | None]:
-        """Record what the body launches on the device; without one, nothing."""
+        """Record what the body launches on the device, if there is one."""
         return nullcontext() if self.device is None else self.device.computing(name, which)
 
     @property
@@ -391,7 +415,7 @@ class PPControlPlane:
             self.watch.called(call)
 
     def _returned(self, message: PPEnvelope | PPResult | Ids | None, *, good: bool = True) -> None:
-        """Say what a call of the plane gives back; its last line."""
+        """Say what a public call gives back, at its end; the loop's last one says nothing."""
         if self.watch is not None:
             self.watch.returned(message, good=good)
 
@@ -419,9 +443,9 @@ class PPControlPlane:
     def _send_out(self, name: str, span: str, outgoing: Outgoing) -> Future[None]:
         """Send a message of this role; the lane waits for it, and posts it where chunks overlap.
 
-        To post is to copy, as far as the peer has posted its end. At depth 1 this thread has nothing else to
-        do, and would wait for the lane to wake; deeper it has a stage to compute, and the lane beside it.
-        On CUDA it has NCCL's operations to issue.
+        Posting copies whatever the peer has posted receives for. At depth 1 this thread has nothing else to
+        do, and would only wait for the lane to wake, so it posts itself. At greater depths it has a stage to
+        compute, and on CUDA operations of NCCL to issue.
         """
         sending = Sending(self.links[name], outgoing)
         first = sending.post if self.plan.in_flight_depth == 1 and self.device is None else None
@@ -432,7 +456,7 @@ class PPControlPlane:
         try:
             sending.wait()
         finally:
-            # On a busy machine a lane hears late that one has left, when the main thread has posted the next.
+            # On a busy machine the lane may wake only when the main thread has posted the next message, too.
             start_ns, self._sent_ns[name] = max(sending.start_ns, self._sent_ns[name]), time.monotonic_ns()
             self.recorder.add_span(span, start_ns, end_ns=self._sent_ns[name], lane=name, ids=sending.which)
 

@@ -1,8 +1,9 @@
 """Stage 0's end of the control plane: send chunks, receive results, drain and shut down.
 
 Up to ``in_flight_depth`` chunks are on their way while the main thread encodes and decodes. At depth 1 it
-posts its sends itself, deeper the ``down_pg`` lane does. That lane waits for them, and the ``up_pg`` lane
-takes one answer for each. ``_news`` is all that wakes the main thread: answers, and that a send broke.
+posts its sends itself; at greater depths the ``down_pg`` lane does. That lane waits for them, and the
+``up_pg`` lane takes one answer for each. The main thread waits on ``_news`` alone: it has the answers, and
+says when a send broke.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from ppwork.runtime.lanes import LaneStatistics, WatchedQueue, give_way, result_
 from ppwork.runtime.lent import Lent, copies
 from ppwork.runtime.links import P2PReceiver, P2PSender
 from ppwork.runtime.messages import Incoming
-from ppwork.runtime.plane import NOTICE_TIMEOUT_S, PPControlPlane
+from ppwork.runtime.plane import NOTICE_TIMEOUT_S, PPControlPlane, oldest
 from ppwork.runtime.tensors import check_by_name
 
 if TYPE_CHECKING:
@@ -43,13 +44,13 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         self.links.update(down_pg=self._down, up_pg=self._up)
         self._sends: deque[Future[None]] = deque()
         self._unanswered = 0
-        """Envelopes that have left and whose answer was not taken."""
+        """Number of envelopes that have left and whose answer was not taken yet."""
         self._owed: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        """For the ``up_pg`` lane: an answer is to come; false: none any more."""
+        """Tells the ``up_pg`` lane that one more answer is to come; false tells it that none is."""
         self._news: WatchedQueue[Incoming | BaseException | None] = WatchedQueue(2 * plan.in_flight_depth + 4)
         """Answers, what ended their lane, and ``None`` where a send broke."""
         self._answers: deque[Incoming | BaseException] = deque()
-        """Those of them that the main thread has seen and not taken."""
+        """Answers that the main thread has seen and no call has taken."""
         self.lent = Lent(plan.check_buffers, "chunk", "its result had come")
         """What `encode` has returned, until the mesh's answer: nobody may write to it."""
         self._room = tokens(plan.bounds[1])
@@ -85,7 +86,7 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
 
         Raises:
             LocalProtocolError: Preflight refused it, ``in_flight_depth`` chunks are on their way already, or
-                a tensor that one of those has, too, was written to; no byte has left (rank 0).
+                a tensor that is also in one of those was written to; no byte has left (rank 0).
             TerminalNotice: An earlier chunk was refused or failed, and the leader said why (rank 0).
             PeerLostError, PeerTimeoutError: The leader is gone or silent (rank 0).
 
@@ -107,9 +108,13 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         return ids
 
     def heartbeat(self) -> None:
-        """Send a NOOP: the source pauses, the link lives. Raises as ``send``."""
+        """Say that the source pauses and the link lives, as often as you like.
+
+        It sends a NOOP, unless an envelope is still on its way: then the link needs none. Raises as ``send``.
+        """
         self._one_caller("heartbeat")
-        self._send(PPEnvelope(PPAction.NOOP, self.session.next_ids(PPAction.NOOP)))
+        if not self.sending:
+            self._send(PPEnvelope(PPAction.NOOP, self.session.next_ids(PPAction.NOOP)))
         self._returned(None)
 
     def receive_result(self) -> tuple[PPResult, bool]:
@@ -135,7 +140,7 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         return result, good
 
     def await_result(self) -> None:
-        """Wait until a result is here and leave it for ``receive_result``; raises and blocks as that."""
+        """Wait until a result is here for ``receive_result`` to return; raises and blocks as that does."""
         self._one_caller("await_result")
         self._await_answer()
         self._returned(None)
@@ -148,7 +153,7 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
 
     @property
     def sending(self) -> bool:
-        """Whether an envelope has not left to its end."""
+        """Whether some envelope is still leaving."""
         return any(not sent.done() for sent in self._sends)
 
     def release_result(self) -> None:
@@ -177,7 +182,8 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
     @property
     def at(self) -> Ids:
         """The oldest chunk in flight, whose result comes next; else what left last."""
-        return self.session.in_flight[0].ids if self.session.in_flight else self.session.last_ids
+        first = oldest(self.session.in_flight)
+        return self.session.last_ids if first is None else first.ids
 
     def statistics(self) -> tuple[LaneStatistics, ...]:
         """Return how full each lane is; that of ``up_pg`` is filled by answers."""
@@ -203,7 +209,7 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         sent = self._send_out("down_pg", "send", outgoing)
         self._sends.append(sent)
         if envelope.action is not PPAction.NOOP:
-            # While the send waits for its tensors to be taken: if the leader refuses this envelope, its
+            # Now, and not once it has left: if the leader refuses this envelope while the send waits, the
             # notice must find a receiver. A heartbeat has no answer, and a receive posted for it would run
             # into its bound while the source pauses.
             self._unanswered += 1

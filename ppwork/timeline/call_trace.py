@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from ppwork.records.calls import Call
-from ppwork.timeline.meetings import BufferLoan, Meetings, own_end_ns
+from ppwork.timeline.meetings import BufferLoan, Meetings, last_moment_ns
 from ppwork.timeline.trace import (
     LANES_PER_RANK,
     PID_BASE,
@@ -30,7 +30,7 @@ def call_trace(met: Meetings) -> bytes:
         met: What met what in it.
     """
     zero = min(of_rank.head.at_ns for of_rank in met.ranks.values())
-    until = own_end_ns(met.ranks)
+    until = last_moment_ns(met.ranks)
     events: list[Event] = []
     tids: dict[tuple[int, str], int] = {}
 

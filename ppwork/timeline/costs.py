@@ -85,7 +85,7 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
     down: Hop = Hop()
     """Rank 0 to leader."""
     broadcast: dict[int, Hop] = {}
-    """Inside the mesh, by mesh size; see ``broadcast_ms`` for sizes that are not there."""
+    """Inside the mesh, by mesh size; see ``broadcast_hop`` for sizes that are not there."""
     up: Hop = Hop()
     """Leader to rank 0."""
     down_bytes: int = 0

@@ -297,7 +297,7 @@ def _stall(end: Endpoint, awaited: Call) -> Stall | None:
     return Stall(stood, awaited, awaited.start_ns - stood.start_ns)
 
 
-def own_end_ns(ranks: Mapping[int, RankCalls]) -> int:
+def last_moment_ns(ranks: Mapping[int, RankCalls]) -> int:
     """Return the last moment that any rank wrote down."""
     every = [call for of_rank in ranks.values() for call in of_rank.calls]
     ends = [call.start_ns if call.end_ns is None else call.end_ns for call in every]

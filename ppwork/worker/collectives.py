@@ -36,6 +36,7 @@ from ppwork.records.spans import WhichChunk
 from ppwork.runtime.groups import Groups
 from ppwork.worker import operators
 from ppwork.worker.arguments import OPERATOR_ENDS
+from ppwork.worker.backend_wait import framed
 from ppwork.worker.shared_calls import ROOTS, calls_of_this_thread, error_of, operation
 from ppwork.worker.tally import Tally
 from ppwork.worker.user_lines import lines_from, outwards
@@ -199,7 +200,7 @@ def seeing(groups: Groups, tally: Tally | None) -> TorchDispatchMode:
         elif "group_name" in named:
             group = c10d._resolve_process_group(named["group_name"])  # type: ignore[attr-defined]
         else:
-            return call()  # it waits, or wraps
+            return framed(call)()  # it waits, or wraps
         name = func._schema.name.partition("::")[2].strip("_")
         _check(group, name)
         if tally is not None and name not in OPERATOR_ENDS:
@@ -322,7 +323,8 @@ def install() -> None:
     """Hook the membership test that every collective makes first, and the naming of every new group; once.
 
     Both are private to torch but there in every supported version, and see calls whatever name they were
-    imported under. ``tests/multiproc`` fails if a version drops one.
+    imported under. ``tests/multiproc`` fails if a version drops one. ``Work.wait``, which is public, gets its
+    frame (``backend_wait``).
     """
     original, naming = c10d._rank_not_in_group, c10d._process_group_name
     if getattr(original, "_ppwork", False):
@@ -342,3 +344,4 @@ def install() -> None:
 
     checked._ppwork = True  # type: ignore[attr-defined]
     c10d._rank_not_in_group, c10d._process_group_name = checked, named
+    c10d.Work.wait = framed(c10d.Work.wait)  # type: ignore[method-assign]

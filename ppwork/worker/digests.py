@@ -19,6 +19,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import torch
 
 from ppwork.errors import LocalProtocolError, ParityError, named_ranks
@@ -112,8 +113,19 @@ def compare_results(groups: Groups, ids: Ids, result: Result) -> None:
     """Compare what the mesh ranks are about to return for a chunk, metadata included; see ``_compare``."""
     check = "is a sum missing, or a random number another one on that rank? the leader's result is sent"
     specs_of(result.tensors, groups.device)  # refuses by name what has no bytes to be summed
-    said = torch.frombuffer(bytearray(repr(result.metadata).encode()), dtype=torch.uint8)
+    said = torch.frombuffer(bytearray(_as_sent(result.metadata)), dtype=torch.uint8)
     _compare(groups, ids, "result", {**result.tensors, "metadata": said}, check)
+
+
+def _as_sent(metadata: Mapping[str, Any]) -> bytes:
+    """Return metadata as the wire has it, which knows no order of a dict.
+
+    One byte stands for what cannot travel: the leader's send refuses that, and names what it is.
+    """
+    try:
+        return msgspec.msgpack.encode(dict(metadata), order="deterministic")
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return b"\0"
 
 
 def look_at_results(groups: Groups, ids: Ids, result: Result, recorder: Recorder) -> None:

@@ -25,6 +25,8 @@ from ppwork.records.pulse import PulseState, PulseView
 
 STAY_S = 1.0
 """Seconds, from its own record on, that a failing rank stays: torchrun ends a peer that computes longer."""
+FOR_DEAF_S = 0.3
+"""Seconds of these that are kept for those that hear nothing before this rank hangs up."""
 LOOK_S = 0.005
 """Seconds between two looks at the pulses, which is what a run pays at its end where all speak at once."""
 
@@ -77,7 +79,8 @@ def stay(
     Blocks:
         Until ``until_s`` at most; not for peers that are gone, stopped, or on another host.
     """
-    silent = _await(exit_barrier.told, read, until_s, follows=exit_barrier.follows)
+    told_until_s = until_s - FOR_DEAF_S if exit_barrier.deaf else until_s
+    silent = _await(exit_barrier.told, read, told_until_s, follows=exit_barrier.follows)
     if exit_barrier.deaf:
         hang_up()
         silent += _await(exit_barrier.deaf, read, until_s, follows=False)

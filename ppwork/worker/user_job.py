@@ -123,11 +123,7 @@ def join(
         new_run_dir(folder, "run_dir")
     os.environ.setdefault(NCCL_DUMP_VARIABLE, str(folder / "nccl-trace-rank"))
     groups = join_groups(plan, membership, mesh, run_dir="given")
-    try:
-        clocks, recorder, pulse = _begin_records(folder, plan, groups)
-    except PlanError:  # every rank raises it, so none waits for another one's groups
-        groups.close()
-        raise
+    clocks, recorder, pulse = _begin_records(folder, plan, groups)
     if membership.job_rank != rank:
         log.info(
             "rank %d of the job is rank %d (%s) of %s", membership.job_rank, rank, groups.role, folder.name
@@ -206,17 +202,19 @@ def _begin_records(folder: Path, plan: Plan, groups: Groups) -> tuple[list[str],
     """Write the plan, make this rank's files, and return them behind the names of all ranks' clocks.
 
     Raises:
-        PlanError: Some rank cannot write, or as ``_make_folder_of_host`` (every rank, same text; this rank's
-            files are gone again).
+        PlanError: Some rank cannot write, or as ``_make_folder_of_host`` (every rank, same text).
+        PeerTimeoutError: A peer did not come (the ranks that came).
+        Of all that is raised: this rank's files are gone again, and the groups let go.
 
     Collective:
         The store, all ranks.
     """
     rank, problem = groups.rank, ""
     with ExitStack() as undo:
+        undo.push(partial(_let_go, groups))
         if rank == STAGE0_RANK:  # not before: a start that is refused leaves the folder as it was
             try:
-                plan.save(new_run_dir(folder, "run_dir"), joined=True)
+                plan.save(new_run_dir(folder, "run_dir"))
                 undo.callback(_remove, folder / Plan.FILE_NAME)
             except (PlanError, OSError) as error:
                 problem = _unwritten(rank, folder, error)
@@ -235,6 +233,14 @@ def _begin_records(folder: Path, plan: Plan, groups: Groups) -> tuple[list[str],
             raise PlanError(said.decode(), where={"rank": rank}, check_first=check)
         undo.pop_all()
     return clocks, recorder, pulse
+
+
+def _let_go(groups: Groups, kind: type[BaseException] | None, *_: object) -> None:
+    """Give the groups back at the end of a start that was refused, or has lost a peer."""
+    if kind is not None and issubclass(kind, PlanError):  # every rank raises it: none waits for another one
+        groups.close()
+    else:
+        groups.abandon()
 
 
 def _unwritten(rank: int, folder: Path, error: PlanError | OSError) -> str:
@@ -275,7 +281,7 @@ def _make_folder_of_host(folder: Path, plan: Plan, groups: Groups, hosts: list[s
     problem = ""
     if written != shown and rank == hosts.index(hosts[rank]):
         try:
-            plan.save(new_run_dir(folder, "run_dir"), joined=True)
+            plan.save(new_run_dir(folder, "run_dir"))
         except PlanError as error:
             problem = f"{error.what} That is on {hosts[rank]}, where rank {rank} runs."
         except OSError as error:

@@ -1,6 +1,7 @@
 """A loop of one's own, as it is seen from the plane's calls: what ran between them is recorded by name.
 
-On the mesh it is ``generate``, from the chunk that came to ``reply`` (or ``computed``). On rank 0 it is
+On the mesh it is ``generate``, from the chunk that came, or from the answer to the one before it where that
+came later, to ``reply`` (or ``computed``). On rank 0 it is
 ``encode`` if it ends with ``send``, and ``decode`` of the last result if it ends with anything else; where
 a loop decodes one chunk and encodes the next between the same two calls, ``release_result`` parts them.
 What the loop times itself, with ``plane.timed``, is not recorded twice. A collective on the default group,
@@ -56,6 +57,9 @@ class UserLoop:
         self.calls = calls
         self._recorder, self._guarded, self._sent = recorder, guarded, sent
         self._since_ns = time.monotonic_ns()
+        """When the last call of the plane ended."""
+        self._chunk_since_ns = 0
+        """Of a mesh rank: since when its oldest chunk has been the next to be answered."""
         self._encoded = (0, 0)
         self._held: tuple[PPResult, bool] | None = None
         self._chunks: deque[Ids] = deque()
@@ -150,7 +154,7 @@ class UserLoop:
             guard_loop(self._guarded, which)
 
     def _begin_chunk(self) -> None:
-        oldest = self._chunks[0]
+        oldest, self._chunk_since_ns = self._chunks[0], time.monotonic_ns()
         progress.enter("generate", oldest.where(), of_loop=True)
         if self.calls is not None:
             self.calls.begin(oldest)
@@ -158,7 +162,7 @@ class UserLoop:
     def _end_chunk(self, now_ns: int) -> None:
         progress.leave(None)
         ids = self._chunks.popleft()
-        self._record("generate", self._since_ns, now_ns, ids)
+        self._record("generate", self._chunk_since_ns, now_ns, ids)
         if self.calls is not None:
             digest, self._digest = self._digest, 0
             if odd := self.calls.end(digest):

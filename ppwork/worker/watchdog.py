@@ -22,7 +22,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -35,6 +36,7 @@ from ppwork.records.failure import OWN, is_users
 from ppwork.records.pulse import Pulse, PulseState, nothing_to_encode, read_pulse
 from ppwork.records.spans import Recorder
 from ppwork.worker import progress
+from ppwork.worker.backend_wait import is_in_one
 from ppwork.worker.exit_barrier import ExitBarrier
 from ppwork.worker.last_words import FailureWriter
 from ppwork.worker.peer_watch import PeerWatch
@@ -48,8 +50,12 @@ SITS = 4
 """Samples at one instruction after which a rank with a GPU counts as waiting for it: a loop moves on."""
 MAKE_GROUPS = ("new_group", "_new_group_with_tag", "split_group")
 """Functions of torch in which a rank waits for the others of a new group."""
+STDERR = 2
+"""Descriptor of what the process writes its errors to."""
 C10D = os.sep + "distributed_c10d.py"
 """torch's collectives."""
+WRAPPERS = tuple(str(Path(__file__).with_name(name)) for name in ("backend_wait.py", "trace.py"))
+"""Files whose frames may stand inside torch's."""
 _TORCH, _DISTRIBUTED = (os.sep + os.path.join("torch", *folders, "") for folders in ((), ("distributed",)))  # noqa: PTH118
 
 log = logging.getLogger(__name__)
@@ -70,7 +76,7 @@ class Watchdog:
 
     The bounds are the plan's: ``stall_s``, ``freeze_s``, ``timeout_s``. Its finding goes to ``words``, and
     then ``leave`` ends the process. The folder is one for all ranks of the run. The backstop writes to
-    ``stacks``, or else to standard error.
+    ``stacks``, or else to descriptor 2: what a stage has put in the place of ``sys.stderr`` may have none.
 
     Raises:
         PlanError: ``SCOPE_DIST_TIMEOUT_S`` is no number of seconds (this rank).
@@ -149,9 +155,10 @@ class Watchdog:
 
     def tick(self, now_s: float) -> None:
         """Sample, beat, look at the peers at ``now_s`` (``time.monotonic``); past a bound end the process."""
-        frame = sys._current_frames().get(self._main)
-        current = progress.current(self._main)
-        waiting, making = is_waiting(frame) or self._sits(frame), makes_group(frame)
+        innermost = sys._current_frames().get(self._main)
+        frame, current = without_ours(innermost), progress.current(self._main)
+        waiting = is_in_one(innermost) or is_waiting(frame) or self._sits(frame)
+        making = makes_group(frame)
         entries, method = self._recorder.entries, progress.method_of(self._main)
         sample = Sample(now_s, current, waiting=waiting, entries=entries, making=making, method=method)
         stuck = self._progress.see(sample)
@@ -200,18 +207,17 @@ class Watchdog:
 
     def _run(self) -> None:
         while not self._over.wait(TICK_S):
-            try:
+            with _going_on("wind up its timer"):
                 self._wind_up()
+            with _going_on("look"):
                 self.tick(time.monotonic())
-            except Exception:  # a dead watchdog would look like a frozen rank
-                log.exception("the watchdog could not look")
 
     def _wind_up(self) -> None:
         # At any moment, not in steps of the stage only: one may begin, and keep the lock, between two beats.
         with self._winding:
             bound_s = self._bounds.stall_s if self._joined else self._bounds.start_s
             if not self._over.is_set():
-                to = self._stacks or sys.stderr
+                to = self._stacks or STDERR
                 faulthandler.dump_traceback_later(bound_s + BLIND_MARGIN_S, exit=True, file=to)
 
     def _end(self, error: StuckError | PeerFrozenError, frame: FrameType | None) -> None:
@@ -219,7 +225,7 @@ class Watchdog:
         if frame is None:
             self._words.write(error)
         else:
-            faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
+            faulthandler.dump_traceback(file=STDERR, all_threads=True)
             self._words.write(error, source=_source_of(frame), stack=_stack_of(frame))
         self._pulse.leave(self._words.exit_code)
         if frame is not None and self._hangs_up:
@@ -227,6 +233,22 @@ class Watchdog:
             self._words.exit_barrier = ExitBarrier(deaf=self._others)
             self._words.stay_for_peers()
         self._leave(self._words.exit_code)
+
+
+@contextmanager
+def _going_on(what: str) -> Iterator[None]:
+    """Log an error of the body and go on: a dead watchdog would look like a frozen rank."""
+    try:
+        yield
+    except Exception:
+        log.exception("the watchdog could not %s", what)
+
+
+def without_ours(frame: FrameType | None) -> FrameType | None:
+    """Return the innermost frame that is not of one of our wrappers round torch's functions."""
+    while frame is not None and frame.f_code.co_filename in WRAPPERS:
+        frame = frame.f_back
+    return frame
 
 
 def is_waiting(frame: FrameType | None) -> bool:

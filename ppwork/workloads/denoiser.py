@@ -44,12 +44,12 @@ class VideoSource:
 
     def __init__(self, context: StageContext) -> None:
         plan = context.plan
-        check_plan(plan)
+        options = self._options = check_plan(plan)
         self._plan, self._device, self._run_dir = plan, context.device, context.run_dir
-        path = Path(plan.input) if plan.input else default_clip()
+        path = Path(options.input) if options.input else default_clip()
         info = probe(path)
         self._fps = info.fps
-        self._frames: Iterator[Frame] = read_frames(path, plan.width, plan.height, self.first_frame)
+        self._frames: Iterator[Frame] = read_frames(path, options.width, options.height, self.first_frame)
         self._codec = load_autoencoder().to(self._device)
         self._keep = self._codec.spec.context_frames
         self._before: torch.Tensor | None = None
@@ -58,10 +58,10 @@ class VideoSource:
         self._sums = {"noisy": 0.0, "denoised": 0.0}
         self._emitted = 0
         self._writer: VideoWriter | None = None
-        total = info.frames if plan.chunks is None else plan.chunks * plan.frames_per_chunk
+        total = info.frames if plan.chunks is None else plan.chunks * options.frames_per_chunk
         self._picture = FrameComparison(total)
         with torch.inference_mode():  # the first call of a convolution prepares it
-            blank = torch.zeros(plan.frames_per_chunk, 3, plan.height, plan.width)
+            blank = torch.zeros(options.frames_per_chunk, 3, options.height, options.width)
             self._codec(blank.to(self._device))
 
     @torch.inference_mode()
@@ -72,12 +72,12 @@ class VideoSource:
             ``latents``: ``[frame, channel, h, w]`` float32, and ``sigma``: ``[1]`` float32 in 1/255 of
             full scale; both on the stage's device.
         """
-        plan = self._plan
-        taken = list(islice(self._frames, plan.frames_per_chunk))
+        options, seed = self._options, self._plan.seed
+        taken = list(islice(self._frames, options.frames_per_chunk))
         clean = torch.from_numpy(np.stack(taken)).permute(0, 3, 1, 2).float() / 255.0
-        first = self.first_frame + chunk_index * plan.frames_per_chunk
-        noise = torch.stack([frame_noise(clean.shape[1:], plan.seed, first + i) for i in range(len(taken))])
-        noisy = clean + noise * (plan.noise / 255.0)
+        first = self.first_frame + chunk_index * options.frames_per_chunk
+        noise = torch.stack([frame_noise(clean.shape[1:], seed, first + i) for i in range(len(taken))])
+        noisy = clean + noise * (options.noise / 255.0)
         self._in_flight[chunk_index] = (clean, noisy.clamp(0, 1))
         latents = self._codec.encode(noisy.to(self._device)).contiguous()
         self._before = self._tail
@@ -117,7 +117,7 @@ class VideoSource:
             self._sums[name] += float(values.double().sum())
         if self._run_dir is not None:
             self._write(denoised)
-            self._picture.offer(chunk_index * self._plan.frames_per_chunk, clean, noisy, denoised)
+            self._picture.offer(chunk_index * self._options.frames_per_chunk, clean, noisy, denoised)
         self._emitted += len(denoised)
         metrics = {f"psnr_{name}_db": psnr_db(float(v.mean())) for name, v in per_frame.items()}
         return Emission(denoised, metrics)
@@ -135,19 +135,19 @@ class VideoSource:
         return {
             **{f"psnr_{name}_db": psnr_db(total / count) for name, total in self._sums.items()},
             "frames": self._emitted,
-            "width": self._plan.width,
-            "height": self._plan.height,
+            "width": self._options.width,
+            "height": self._options.height,
             "fps": self._fps,
         }
 
     def _sigma(self) -> torch.Tensor:
-        return torch.tensor([self._plan.noise], dtype=torch.float32, device=self._device)
+        return torch.tensor([self._options.noise], dtype=torch.float32, device=self._device)
 
     def _write(self, frames: torch.Tensor) -> None:
         assert self._run_dir is not None, "only called when there is a folder"  # noqa: S101
         if self._writer is None:
             self._writer = VideoWriter(
-                self._run_dir / "denoised.mp4", self._plan.width, self._plan.height, self._fps
+                self._run_dir / "denoised.mp4", self._options.width, self._options.height, self._fps
             )
         for frame in (frames * 255.0).round().byte().permute(0, 2, 3, 1).contiguous().numpy():
             self._writer.write(frame)

@@ -9,8 +9,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ppwork.errors import PlanError
 from ppwork.plan import Plan
+from ppwork.protocol.plan import refuse
 
 DATA_DIR = Path(__file__).with_name("data")
 
@@ -51,6 +54,67 @@ MLP_HIDDEN = SHIPPED.mlp_hidden
 CONTEXT_FRAMES = SHIPPED.context_frames
 MAX_SIDE = 16_384
 """Pixels that the encoder of the output takes in each direction."""
+MAX_NOISE = 2550.0
+"""Ten times full scale: nothing of the clip is left."""
+
+
+class VideoOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the shipped denoiser reads of a plan's ``options``; a subclass of its stages may have others.
+
+    Attributes:
+        input: Path of the clip; empty is the one that ships with the package.
+        width: Pixels, to which each frame is scaled.
+        height: Pixels.
+        frames_per_chunk: Frames.
+        noise: Standard deviation of the added noise, in units of 1/255.
+    """
+
+    input: str = ""
+    width: int = 160
+    height: int = 96
+    frames_per_chunk: int = 4
+    noise: float = 25.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return those that are not the defaults, as a plan has them."""
+        default = msgspec.structs.asdict(VideoOptions())
+        return {name: value for name, value in msgspec.structs.asdict(self).items() if value != default[name]}
+
+    @classmethod
+    def of(cls, plan: Plan) -> VideoOptions:
+        """Read them.
+
+        Raises:
+            PlanError: One is of another type, or has a value that cannot work; names it and its value.
+        """
+        given = {}
+        for field in msgspec.structs.fields(cls):
+            if field.name in plan.options:
+                value = plan.options[field.name]
+                try:
+                    given[field.name] = msgspec.convert(value, field.type)
+                except msgspec.ValidationError as error:
+                    refuse(
+                        f"options[{field.name!r}]", value, f"of another type: {error}", OPTIONS[field.name]
+                    )
+        options = cls(**given)
+        for name in ("width", "height", "frames_per_chunk"):
+            if getattr(options, name) < 1:
+                refuse(f"options[{name!r}]", getattr(options, name), "1 or more", OPTIONS[name])
+        if not 0 <= options.noise <= MAX_NOISE:  # NaN is neither
+            need = f"a number from 0 to {MAX_NOISE:g}, in units of 1/255"
+            refuse("options['noise']", options.noise, need, OPTIONS["noise"])
+        return options
+
+
+OPTIONS = {
+    "input": "--input",
+    "width": "--size",
+    "height": "--size",
+    "frames_per_chunk": "--frames-per-chunk",
+    "noise": "--noise",
+}
+"""How ``ppwork run`` calls them."""
 
 
 def default_clip() -> Path:
@@ -68,31 +132,32 @@ def mesh_sizes(limit: int = HEADS) -> list[int]:
     return [size for size in range(1, limit + 1) if HEADS % size == 0 and MLP_HIDDEN % size == 0]
 
 
-def check_plan(plan: Plan) -> None:
-    """Refuse a plan that the shipped denoiser cannot compute.
+def check_plan(plan: Plan) -> VideoOptions:
+    """Refuse a plan that the shipped denoiser cannot compute; return its options.
 
     What is wrong for any workload, a plan refuses by itself; the input file is ``clip.probe``'s to check.
 
     Raises:
-        PlanError: A size is not a multiple of ``LATENT_STRIDE``, a chunk is larger than a message may be, or
-            the mesh size does not divide the heads and the MLP's channels (the launcher, before any rank
-            starts).
+        PlanError: As ``VideoOptions.of``; a size is not a multiple of ``LATENT_STRIDE``, a chunk is larger
+            than a message may be, or the mesh size does not divide the heads and the MLP's channels (the
+            launcher, before any rank starts).
     """
-    if plan.width % LATENT_STRIDE or plan.height % LATENT_STRIDE:
-        sides = (max(1, round(side / LATENT_STRIDE)) * LATENT_STRIDE for side in (plan.width, plan.height))
+    asked = VideoOptions.of(plan)
+    sides = (asked.width, asked.height)
+    size = f"The size {asked.width}x{asked.height} was asked for"
+    if any(side % LATENT_STRIDE for side in sides):
+        near = (max(1, round(side / LATENT_STRIDE)) * LATENT_STRIDE for side in sides)
         raise PlanError(
-            f"The size {plan.width}x{plan.height} was asked for, but the codec takes only "
-            f"multiples of {LATENT_STRIDE} pixels.",
-            check_first=f"the option --size; the nearest size that works is {'x'.join(map(str, sides))}",
+            f"{size}, but the codec takes only multiples of {LATENT_STRIDE} pixels.",
+            check_first=f"the option --size; the nearest size that works is {'x'.join(map(str, near))}",
         )
-    frames = plan.frames_per_chunk + (CONTEXT_FRAMES if plan.recompute_every else 0)
-    latents = plan.width * plan.height // SHIPPED.codec_stride**2
-    size = 4 * SHIPPED.latent_channels * latents * frames
-    if max(plan.width, plan.height) > MAX_SIDE or size > plan.max_message_bytes:
+    frames = asked.frames_per_chunk + (CONTEXT_FRAMES if plan.recompute_every else 0)
+    latents = asked.width * asked.height // SHIPPED.codec_stride**2
+    chunk_bytes = 4 * SHIPPED.latent_channels * latents * frames
+    if max(sides) > MAX_SIDE or chunk_bytes > plan.max_message_bytes:
         raise PlanError(
-            f"The size {plan.width}x{plan.height} was asked for: a side is at most {MAX_SIDE} pixels, and a "
-            f"chunk of {plan.frames_per_chunk} frames at most {plan.max_message_bytes >> 20} MiB of latents; "
-            f"this one has {size >> 20}.",
+            f"{size}: a side is at most {MAX_SIDE} pixels, and a chunk of {asked.frames_per_chunk} frames at "
+            f"most {plan.max_message_bytes >> 20} MiB of latents; this one has {chunk_bytes >> 20}.",
             check_first="the options --size and --frames-per-chunk",
         )
     for name, value in (("attention heads", HEADS), ("MLP channels", MLP_HIDDEN)):
@@ -101,3 +166,4 @@ def check_plan(plan: Plan) -> None:
                 f"The {value} {name} of the denoiser cannot be split over a mesh of {plan.mesh_size}.",
                 check_first=f"the option --mesh-size; possible are {mesh_sizes()}",
             )
+    return asked

@@ -28,8 +28,8 @@ import psutil
 from msgspec.structs import replace
 from stages import FOLDER, ROOT, RUN, Stage, Step, stages
 
-from ppwork.launcher.agent import end
 from ppwork.launcher.checks import count_gpus
+from ppwork.launcher.processes import end
 from ppwork.pictures.tables import Table
 from ppwork.process import die_with_parent, held
 from ppwork.records.files import write_whole

@@ -22,7 +22,7 @@ from waiting import wait_for
 import ppwork as pp
 from ppwork.errors import UnavailableError
 from ppwork.faults.hosts import ADDRESSES, CABLE, hosts_on_a_switch, places_on
-from ppwork.launcher.agent import is_alive
+from ppwork.launcher.processes import is_alive
 from ppwork.protocol.bounds import Bounds
 from ppwork.records.pulse import read_pulse
 from ppwork.timeline.chunks import aligned, emissions, spans_by_chunk

@@ -20,7 +20,7 @@ from waiting import wait_for
 from ppwork.claims.claim import Verdict
 from ppwork.cli.claims import _tell as tell_claim
 from ppwork.faults.report import FaultReport, LeftoverProcess
-from ppwork.launcher.agent import is_alive
+from ppwork.launcher.processes import is_alive
 from ppwork.plan import Plan
 from ppwork.records.files import write_whole
 from ppwork.records.run import SUMMARY_FILE

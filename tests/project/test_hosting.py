@@ -86,6 +86,16 @@ def test_python_is_one_that_the_project_supports_everywhere(workflow, container)
     assert lowest(image[1]) == floor
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/package.md", "CHANGELOG.md"])
+def test_the_python_and_the_torch_that_a_page_calls_tested_are_those_of_ci(page, workflow):
+    pythons = {
+        step["with"]["python-version"] for step in steps(workflow) if "python-version" in step.get("with", {})
+    }
+    torch = re.search(r"^torch==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)[1]
+    text = " ".join((ROOT / page).read_text().split())
+    assert [f"Python {python} with torch {torch}" in text for python in pythons] == [True]
+
+
 def test_torch_comes_as_the_build_for_cpus_on_every_host(workflow, container):
     """By the environment, so that the README's commands stay as they are."""
     assert workflow["env"]["PIP_EXTRA_INDEX_URL"] == CPU_INDEX

@@ -15,7 +15,7 @@ from waiting import wait_for
 
 import ppwork as pp
 from ppwork.faults.catalogue import small_plan
-from ppwork.launcher.agent import is_alive
+from ppwork.launcher.processes import is_alive
 from ppwork.records.pulse import read_pulse
 from ppwork.records.spans import read_entries
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from ppwork.launcher.agent import is_alive
+from ppwork.launcher.processes import is_alive
 from ppwork.process import is_torchrun
 from ppwork.records.pulse import read_pulse
 

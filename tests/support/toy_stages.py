@@ -205,6 +205,14 @@ class DependsOnRank(Scaler):
         return {**result, "small": result["small"] + self.tp.size - 1}
 
 
+class NaNsInAMesh(Scaler):
+    """Stage 1 whose result is no number in a mesh of two and right in one process."""
+
+    def step(self, tensors, step_index, num_steps):
+        result = super().step(tensors, step_index, num_steps)
+        return result if self.tp.size == 1 else {**result, "small": result["small"] * float("nan")}
+
+
 class Pauses(Counter):
     """Stage 0 with a live source that has nothing for ``pause_s`` before chunk ``pause_at``."""
 

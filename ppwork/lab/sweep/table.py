@@ -164,7 +164,7 @@ def facts_of(plan: Plan) -> list[str]:
     >>> facts_of(Plan(in_flight_depth=2, fault="F07"))
     ['depth 2', 'mesh of 2', 'video', 'fault F07']
     """
-    stage = "video" if plan.stage1 == VIDEO_STAGE1 else plan.stage1.rpartition(":")[2]
+    stage = "video" if plan.stage1 in ("", VIDEO_STAGE1) else plan.stage1.rpartition(":")[2]
     facts = [f"depth {plan.in_flight_depth}", f"mesh of {plan.mesh_size}", stage]
     facts += [plan.schedule] if plan.schedule != "overlap" else []
     facts += [f"cut at {', '.join(map(str, plan.hard_cuts))}"] if plan.hard_cuts else []

@@ -13,9 +13,9 @@ import time
 from collections.abc import Sequence
 
 from ppwork.errors import PPWorkError
-from ppwork.launcher.agent import KILL_S, end, family_of
 from ppwork.launcher.nodes import wire
 from ppwork.launcher.nodes.wire import ALL, NodeWireError, Reader, lines_of
+from ppwork.launcher.processes import KILL_S, end, family_of
 from ppwork.launcher.torchrun import POLITE_S
 from ppwork.records.clocks import Offset, Round
 

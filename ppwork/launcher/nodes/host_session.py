@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Self
 
 from ppwork.errors import PlanError, RunFailed, UnavailableError, duration, listed
-from ppwork.launcher.agent import GRACE_S, PAUSED_S
 from ppwork.launcher.nodes import wire
 from ppwork.launcher.nodes.gather import Home, Names
 from ppwork.launcher.nodes.host import HostState
@@ -26,6 +25,7 @@ from ppwork.launcher.nodes.places import Places
 from ppwork.launcher.nodes.verdict import why_it_ended
 from ppwork.launcher.registry import registered
 from ppwork.launcher.slurm import ASK_S
+from ppwork.launcher.torchrun_watch import GRACE_S, PAUSED_S
 from ppwork.launcher.view import Queued, StopAsked
 from ppwork.plan import Plan
 from ppwork.process import HOST_LOST, PAST_LIMIT, UNWRITABLE

@@ -23,8 +23,8 @@ from itertools import zip_longest
 
 import psutil
 
-from ppwork.launcher.agent import PAUSED_S
 from ppwork.launcher.nodes.wire import ADDRESSES, Address, Way
+from ppwork.launcher.torchrun_watch import PAUSED_S
 
 LOOPBACK = "127.0.0.1"
 TRY_S = 5.0

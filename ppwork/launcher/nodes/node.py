@@ -42,7 +42,7 @@ from ppwork.version import __version__
 
 MARKER = ".ppwork-hosts"
 """Name of the file by which a host finds that it shares the run's folder."""
-FREEZE_S = 30.0
+UNTOLD_FREEZE_S = 30.0
 """Seconds that the launcher may be silent until it has said how long."""
 SEND_S = 0.1
 """Between two looks for what has to be sent."""
@@ -75,7 +75,7 @@ class Pipe:
 
     def __init__(self, node: int, incoming: int, outgoing: int) -> None:
         self._node, self._incoming, self._outgoing = node, incoming, outgoing
-        self.freeze_s = FREEZE_S
+        self.freeze_s = UNTOLD_FREEZE_S
         self._heard_s = time.monotonic()
         self._closed = ""
         self._ended = False
@@ -115,7 +115,7 @@ class Pipe:
         """Wait for a message of one of these kinds, and return it.
 
         Raises:
-            Ended: The launcher said so.
+            LauncherEnded: The launcher said so.
             LauncherGone: As ``check``.
             NodeWireError: It said something else.
         """
@@ -131,7 +131,7 @@ class Pipe:
         """See whether the launcher is there.
 
         Raises:
-            Ended: The launcher said so.
+            LauncherEnded: The launcher said so.
             LauncherGone: It was not heard for ``freeze_s``, or the pipe is at its end.
         """
         if self._ended:

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Sequence
 
 from ppwork.errors import UnavailableError
-from ppwork.launcher.agent import POLL_S
 from ppwork.launcher.nodes import wire
 from ppwork.launcher.nodes.channel import INBOX, Channel, Inbox
 from ppwork.launcher.nodes.host import TRANSITIONS, Host, HostState
@@ -19,6 +18,7 @@ from ppwork.launcher.nodes.meet import BEAT_S
 from ppwork.launcher.nodes.places import Places
 from ppwork.launcher.nodes.verdict import Edge
 from ppwork.launcher.nodes.wire import ALL, NodeWireError
+from ppwork.launcher.processes import POLL_S
 
 SAME_AS_HERE = "is its ppwork the same as here?"
 

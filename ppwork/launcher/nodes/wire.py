@@ -233,7 +233,7 @@ class Refused(NodeMessage, frozen=True, tag="refused"):
 
 
 class Taken(NodeMessage, frozen=True, tag="taken"):
-    """To a node: its ``Done`` has come, and so has all before it; what it sent need not be kept."""
+    """To a node: its ``NodeDone`` has come, and so has all before it; what it sent need not be kept."""
 
 
 class EndRun(NodeMessage, frozen=True, tag="end"):

@@ -6,6 +6,7 @@ that hook, that stage, and what happens before the groups exist.
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 from collections.abc import Callable
@@ -76,14 +77,26 @@ class CaseInjector(Injector):
 
 
 class Around:
-    """A stage with some of its methods replaced, by name; everything else is the stage's own."""
+    """A stage with some of its methods replaced, by name; everything else is the stage's own.
+
+    Each is offered what the stage's own method has parameters for, as keywords, and hands it on.
+    """
 
     def __init__(self, stage: Any, **methods: Callable[..., Any]) -> None:  # noqa: ANN401  the user's class
         self._stage = stage
-        self.__dict__.update(methods)
+        for name, method in methods.items():
+            self.__dict__[name] = _with_parameters_of(getattr(stage, name), method)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401  whatever the stage has
         return getattr(self._stage, name)
+
+
+def _with_parameters_of(own: Callable[..., Any], method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(own)
+    def replaced(*args: Any, **more: Any) -> Any:  # noqa: ANN401  the stage's
+        return method(*args, **more)
+
+    return replaced
 
 
 class AtStep(CaseInjector):
@@ -118,10 +131,10 @@ class AtStep(CaseInjector):
             self.happen(None)
         return self._own.encode(chunk_index)
 
-    def _step(self, tensors: Any, step_index: int, num_steps: int) -> Any:  # noqa: ANN401  the stage's
+    def _step(self, tensors: Any, step_index: int, num_steps: int, **more: Any) -> Any:  # noqa: ANN401  the stage's
         if step_index == 0 and self.due(self._ids.chunk_index):
             self.happen(self._ids)
-        return self._own.step(tensors, step_index, num_steps)
+        return self._own.step(tensors, step_index, num_steps, **more)
 
 
 def put(owner: object, name: str, method: Callable[..., Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import struct
 import zlib
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from ppwork.protocol.header import HEADER, HEADER_BYTES
 from ppwork.runtime.messages import Outgoing
 from ppwork.runtime.plane import PPControlPlane
 from ppwork.runtime.stage0 import Stage0Plane
+from ppwork.stage import Chunk
 from ppwork.worker.injectors.injector import Around, CaseInjector, put
 
 
@@ -44,11 +46,13 @@ class BadTensor(CaseInjector):
         """Let ``encode`` return a tensor that cannot travel, in the place of its first."""
 
         def encode(chunk_index: int) -> Any:  # noqa: ANN401  the stage's
-            tensors = stage.encode(chunk_index)
-            if not self.due(chunk_index) or not isinstance(tensors, dict):
-                return tensors
+            encoded = stage.encode(chunk_index)
+            if not self.due(chunk_index) or not isinstance(encoded, dict | Chunk):
+                return encoded
             self.injected()
-            return {**tensors, next(iter(tensors)): self._bad()}
+            tensors = encoded.tensors if isinstance(encoded, Chunk) else encoded
+            bad = {**tensors, next(iter(tensors)): self._bad()}
+            return replace(encoded, tensors=bad) if isinstance(encoded, Chunk) else bad
 
         return Around(stage, encode=encode)
 

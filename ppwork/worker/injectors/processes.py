@@ -87,8 +87,8 @@ class IdleKill(CaseInjector):
             return Around(stage, encode=lambda index: self._encode(stage, index))
         self._seen = 0
 
-        def step(tensors: Any, step_index: int, num_steps: int) -> Any:  # noqa: ANN401  the stage's
-            result = stage.step(tensors, step_index, num_steps)
+        def step(tensors: Any, step_index: int, num_steps: int, **more: Any) -> Any:  # noqa: ANN401  the stage's
+            result = stage.step(tensors, step_index, num_steps, **more)
             self._seen += int(step_index == num_steps - 1)
             if self._seen == AT_CHUNK:
                 self._die_later()

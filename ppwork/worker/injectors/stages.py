@@ -81,13 +81,13 @@ class PerturbedWeights(CaseInjector):
 class OtherCalls(AtStep):
     """F12: what stage code can do to the count that the runtime keeps."""
 
-    def _step(self, tensors: Any, step_index: int, num_steps: int) -> Any:  # noqa: ANN401  the stage's
+    def _step(self, tensors: Any, step_index: int, num_steps: int, **more: Any) -> Any:  # noqa: ANN401  the stage's
         if step_index == 0 and self.due(self._ids.chunk_index):
             self.injected(self._ids)
             if self.case == "fewer":
                 return tensors
-            self._own.step(tensors, step_index, num_steps)
-        return self._own.step(tensors, step_index, num_steps)
+            self._own.step(tensors, step_index, num_steps, **more)
+        return self._own.step(tensors, step_index, num_steps, **more)
 
 
 class StageRaises(CaseInjector):
@@ -97,13 +97,15 @@ class StageRaises(CaseInjector):
         """Empty what ``decode``, or the generator, is given."""
         self._seen = -1
         if hasattr(stage, "decode"):
-            return Around(
-                stage, decode=lambda index, tensors: stage.decode(index, self._given(index, tensors))
-            )
 
-        def step(tensors: Any, step_index: int, num_steps: int) -> Any:  # noqa: ANN401  the stage's
+            def decode(chunk_index: int, tensors: Any, **more: Any) -> Any:  # noqa: ANN401  the stage's
+                return stage.decode(chunk_index, self._given(chunk_index, tensors), **more)
+
+            return Around(stage, decode=decode)
+
+        def step(tensors: Any, step_index: int, num_steps: int, **more: Any) -> Any:  # noqa: ANN401  the stage's
             self._seen += int(step_index == 0)
-            return stage.step(self._given(self._seen, tensors), step_index, num_steps)
+            return stage.step(self._given(self._seen, tensors), step_index, num_steps, **more)
 
         return Around(stage, step=step)
 

@@ -14,7 +14,7 @@ from waiting import END_S, wait_for
 from ppwork.claims.claim import Program
 from ppwork.claims.pool import STACK_S, Pool
 from ppwork.errors import RunFailed
-from ppwork.launcher.agent import KILL_S, is_alive
+from ppwork.launcher.processes import KILL_S, is_alive
 from ppwork.launcher.warm import END_S as CLOSE_S
 
 pytestmark = pytest.mark.multiproc

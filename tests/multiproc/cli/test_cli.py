@@ -175,13 +175,15 @@ def test_a_failed_run_exits_1_with_the_first_rank_its_error_and_its_log(tmp_path
     assert "Traceback" not in done.stderr
 
 
-def test_a_result_that_differs_from_one_process_fails_verification(tmp_path):
+@pytest.mark.parametrize(
+    ("stage", "how"), [("DependsOnRank", "by 1.0"), ("NaNsInAMesh", "in number, in shape or by a NaN")]
+)
+def test_a_result_that_differs_from_one_process_fails_verification(tmp_path, stage, how):
     """A check that cannot fail is a defect: a stage that depends on its process is caught."""
-    done = ppwork(
-        "run", *TOY, "--stage1", "toy_stages:DependsOnRank", "--verify", "--out", str(tmp_path / "run")
-    )
+    done = ppwork("run", *TOY, "--stage1", f"toy_stages:{stage}", "--verify", "--out", str(tmp_path / "run"))
     assert done.returncode == 1
-    assert "differed from the single-process reference" in done.stderr
+    told = " ".join(done.stderr.split())
+    assert f"differed from the single-process reference {how}, first in chunk 0; 0.0001 is allowed" in told
     assert (tmp_path / "run" / "outputs.safetensors").exists()
 
 

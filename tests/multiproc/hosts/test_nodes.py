@@ -20,8 +20,8 @@ import ppwork as pp
 from ppwork.diagnosis.runs import diagnose
 from ppwork.faults.hosts import ADDRESSES, CABLE, hosts_on_a_switch, places_on
 from ppwork.launcher import launch as launching
-from ppwork.launcher.agent import is_alive
 from ppwork.launcher.nodes import host_session
+from ppwork.launcher.processes import is_alive
 from ppwork.launcher.registry import own_runs
 from ppwork.process import HOST_LOST
 from ppwork.records.pulse import read_pulse

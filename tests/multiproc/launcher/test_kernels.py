@@ -14,7 +14,7 @@ from jupyter_client.manager import start_new_kernel
 from launched_jobs import GONE_S, SCRIPT, agent_and_ranks, all_gone, kill
 from waiting import END_S, wait_for
 
-from ppwork.launcher.agent import KILL_S
+from ppwork.launcher.processes import KILL_S
 from ppwork.launcher.torchrun import POLITE_S
 from ppwork.records.spans import read_entries
 

@@ -21,11 +21,16 @@ from ppwork.protocol.envelope import PPAction, PPResult
 from ppwork.records.spans import Recorder
 from ppwork.runtime import LeaderPlane, PPControlPlane, Stage0Plane
 from ppwork.runtime.cuda_links import CudaLinks
-from ppwork.runtime.lanes import Lane
+from ppwork.runtime.membership import gather
 
 plan, out, rank = Plan.from_json(sys.argv[1]), sys.argv[2], int(os.environ["RANK"])
+PPControlPlane._kinds |= PPControlPlane._cuda_kinds  # as on a GPU, and on the CPU's groups
 with PPControlPlane.join(plan) as plane:
     seen = []
+    if rank:
+        FakeCuda().installed(pytest.MonkeyPatch())
+        plane.device = CudaLinks(plane.groups, Recorder(None), plan.in_flight_depth)
+    gather(plane.groups.store, "device", b"", rank, 3)  # nothing is sent to a rank that has none yet
     if isinstance(plane, Stage0Plane):
         sent = 0
         while len(seen) < plan.chunks:
@@ -38,14 +43,11 @@ with PPControlPlane.join(plan) as plane:
             seen.append(result.tensors["x"].tolist())
         plane.shutdown()
     else:
-        FakeCuda().installed(pytest.MonkeyPatch())
-        plane.device = CudaLinks(plane.groups, Recorder(None), plan.in_flight_depth)
-        plane._lanes["device"] = Lane("device", plane.groups.device)
         issue = plane._pass
-        def passed(device, incoming):
+        def passed(incoming):
             if incoming.message.action is PPAction.INFER:
                 seen.append(f"broadcast {incoming.message.ids.chunk_index}")
-            issue(device, incoming)
+            issue(incoming)
         plane._pass = passed
         while (envelope := plane.receive()).action is not PPAction.SHUTDOWN:
             if envelope.action is PPAction.NOOP:

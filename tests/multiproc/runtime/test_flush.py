@@ -49,8 +49,7 @@ def test_the_shipped_denoiser_survives_a_cut_and_a_flush_at_depth_3(tmp_path):
         hard_cuts=(2,),
         flushes=(5,),
         in_flight_depth=3,
-        width=64,
-        height=48,
+        options={"width": 64, "height": 48},
         backend="gloo",
         verify=True,
     )

@@ -7,7 +7,6 @@ from checkout import EXAMPLES
 from plain_torchrun import torchrun
 
 import ppwork as pp
-from ppwork.plan import VIDEO_FIELDS
 
 pytestmark = pytest.mark.multiproc
 
@@ -26,9 +25,8 @@ def test_with_a_folder_it_leaves_spans_a_summary_and_the_order_that_overlaps(tmp
     assert run.summary["chunks"] == 6
     assert run.summary["period_ms"] > 0
     # It has no stages, and nothing of the shipped video.
-    assert run.summary["plan"]["in_flight_depth"] == 2
-    assert [run.summary["plan"][name] for name in VIDEO_FIELDS] == [None] * len(VIDEO_FIELDS)
-    assert (run.plan.stage0, run.plan.is_video) == ("", False)
+    assert (run.summary["plan"]["in_flight_depth"], run.summary["plan"]["options"]) == (2, {})
+    assert (run.plan.stage0, run.plan.stage1, run.plan.is_video) == ("", "", False)
     assert run.summary["plan_digest"] == run.plan.digest  # the trace has this one
     left = {e.chunk_index: e.at_ns for e in run.entries(0) if e.name == "envelope.send" and e.call_id < 6}
     decoded = {e.chunk_index: e.start_ns for e in run.entries(0) if e.name == "decode"}

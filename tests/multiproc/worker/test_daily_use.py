@@ -12,7 +12,8 @@ from toy_runs import toy
 
 import ppwork as pp
 from ppwork.lab import stages_cell
-from ppwork.records.run import log_file, rows_of
+from ppwork.pictures.run_table import rows_of
+from ppwork.records.run import log_file
 
 pytestmark = [pytest.mark.multiproc, pytest.mark.timeout(240)]  # a launch, its reference, a cold start
 

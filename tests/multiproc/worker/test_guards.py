@@ -15,8 +15,9 @@ from started_ranks import start_rank
 from toy_runs import toy
 
 import ppwork as pp
+from ppwork.pictures.run_table import rows_of
 from ppwork.records.failure import read_records
-from ppwork.records.run import log_file, rows_of
+from ppwork.records.run import log_file
 
 pytestmark = pytest.mark.multiproc
 
@@ -36,7 +37,7 @@ def differences(tmp_path_factory):
     command = [sys.executable, str(SUPPORT / "guarded_ranks.py"), plan, str(out)]
     started = [start_rank(command, {**environment, "RANK": str(r), "LOCAL_RANK": str(r)}) for r in range(4)]
     try:
-        assert [process.wait(60) for process in started] == [0] * 4
+        assert [process.wait(180) for process in started] == [0] * 4
     finally:
         for process in started:
             process.kill()
@@ -264,8 +265,7 @@ def test_the_shipped_denoiser_passes_all_comparisons_and_computes_the_same(tmp_p
     plan = pp.Plan(
         mesh_size=2,
         chunks=4,
-        width=64,
-        height=32,
+        options={"width": 64, "height": 32},
         backend="gloo",
         in_flight_depth=2,
         hard_cuts=(2,),

@@ -13,10 +13,10 @@ from guarded_stages import ODD_CHUNK
 from toy_runs import toy
 
 import ppwork as pp
+from ppwork.pictures.run_table import rows_of
 from ppwork.records.failure import read_records
 from ppwork.records.ledger import read_ledger
 from ppwork.records.pulse import read_pulse
-from ppwork.records.run import rows_of
 from ppwork.records.spans import Span
 from ppwork.timeline.chunks import emissions
 

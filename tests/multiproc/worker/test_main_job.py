@@ -8,7 +8,7 @@ import pytest
 import ppwork as pp
 
 pytestmark = pytest.mark.multiproc
-SMALL = {"width": 64, "height": 48, "backend": "gloo", "verify": True}
+SMALL = {"options": {"width": 64, "height": 48}, "backend": "gloo", "verify": True}
 
 
 @pytest.mark.parametrize("depth", [1, 3])

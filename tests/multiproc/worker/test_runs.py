@@ -8,6 +8,9 @@ from checkout import SUPPORT
 from toy_runs import expected, toy
 
 import ppwork as pp
+from ppwork.diagnosis.runs import diagnose
+from ppwork.launcher.launch import launch
+from ppwork.launcher.view import NoView
 from ppwork.records.run import LaunchEnd
 from ppwork.records.spans import Span
 
@@ -33,6 +36,28 @@ def test_every_dtype_and_awkward_shape_survives_both_links_and_the_broadcast(tmp
     plan = toy(stage0="toy_stages:AllDtypes", stage1="toy_stages:Echo", chunks=5)
     run = pp.launch(plan, out=tmp_path / "run")
     assert run.summary["figures"]["outputs"] == [24] * 5  # 21 dtypes and three shapes
+
+
+def test_a_progress_that_raises_ends_the_run_its_view_and_leaves_a_last_word(tmp_path):
+    """It was told later as a launcher that somebody had killed, and its view never ended."""
+    shown = []
+
+    class View(NoView):
+        def end(self, finished):
+            shown.append(finished)
+
+    def progress(entry):
+        raise KeyError("emitted")
+
+    with pytest.raises(KeyError, match="emitted"):
+        launch(toy(), out=tmp_path / "run", progress=progress, view=View)
+    assert [str(finished.failure).splitlines()[0] for finished in shown] == [
+        "The launcher ended the run, because it raised KeyError: 'emitted'"
+    ]
+    found = diagnose(tmp_path / "run")
+    assert found.cause.error_type == "Stopped"
+    assert "raised KeyError" in found.text
+    assert "progress" in found.check_first
 
 
 @pytest.fixture(scope="module")

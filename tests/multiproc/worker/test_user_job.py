@@ -196,6 +196,34 @@ def test_a_start_that_lost_its_peer_leaves_no_group_and_no_session(tmp_path, sta
     assert lost.endswith(str(bool(of_a_job)))
 
 
+LOSES_ITS_PEER_AT_THE_RECORDS = """
+import os, sys
+from pathlib import Path
+from ppwork.ranks import Plan, PPWorkError, join
+from ppwork.worker import user_job
+if os.environ["RANK"] == "1":
+    user_job._begin_records = lambda *_: os._exit(7)
+folder = Path(sys.argv[1])
+for run_dir in (folder, folder, None):
+    try:
+        with join(Plan(mesh_size=1, backend="gloo", timeout_s=2.0), run_dir=run_dir):
+            print("joined", flush=True)
+    except PPWorkError as error:
+        print(type(error).__name__, error.what, [path.name for path in folder.glob("*")], flush=True)
+"""
+
+
+def test_a_start_that_lost_its_peer_at_the_records_may_be_made_again(tmp_path, start_ranks, capfd):
+    """The groups stayed open behind it, and every later join of the process was refused."""
+    program = tmp_path / "loses.py"
+    program.write_text(LOSES_ITS_PEER_AT_THE_RECORDS)
+    assert start_ranks([[str(program), str(tmp_path / "run")]] * 2).wait() == [0, 7]
+    lost, *late = capfd.readouterr().out.splitlines()
+    assert lost.startswith("PeerTimeoutError Ranks [1] did not reach")
+    assert lost.endswith("[]"), "the folder is as it was"
+    assert [line.partition(" did not")[0] for line in late] == ["PeerTimeoutError Ranks [1]"] * 2
+
+
 JOINS = """
 import sys
 from ppwork.ranks import Plan, join

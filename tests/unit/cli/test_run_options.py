@@ -13,15 +13,11 @@ from ppwork.plan import Plan
 from ppwork.protocol.plan import option_of
 from ppwork.records.run import Run
 from ppwork.version import __version__
+from ppwork.workloads.spec import VideoOptions
 
 OPTIONS = {
     "mesh_size": ("--mesh-size 3", 3),
     "chunks": ("--chunks 5", 5),
-    "frames_per_chunk": ("--frames-per-chunk 2", 2),
-    "input": ("--input clip.mp4", "clip.mp4"),
-    "width": ("--size 320x192", 320),
-    "height": ("--size 320x192", 192),
-    "noise": ("--noise 10", 10.0),
     "seed": ("--seed 7", 7),
     "hard_cuts": ("--hard-cut-at 2 --hard-cut-at 4", (2, 4)),
     "flushes": ("--flush-at 3", (3,)),
@@ -89,6 +85,13 @@ def test_an_option_reaches_its_field(planned, field):
     assert getattr(Plan(), field) != value
     # What a refusal of the field tells one to look at.
     assert option_of(field) in [*options.split(), "--option"]
+
+
+def test_what_the_shipped_video_is_asked_for_is_in_its_options(planned):
+    asked = planned("--size 320x192 --noise 10 --input clip.mp4 --frames-per-chunk 2").options
+    assert asked == {"width": 320, "height": 192, "noise": 10.0, "input": "clip.mp4", "frames_per_chunk": 2}
+    assert sorted(asked) == sorted(VideoOptions.__struct_fields__)
+    assert planned("").options == {}
 
 
 @pytest.mark.parametrize(

@@ -738,7 +738,19 @@ def test_a_line_number_that_no_file_has_is_no_frame_of_a_record(run):
 
 def test_run_whose_output_differed_is_told_from_one_that_ended_well(run):
     (run / SUMMARY_FILE).write_bytes(msgspec.json.encode({"chunks": 8, "max_abs_diff": None}))
-    assert "differed" in diagnose(run).text
+    differed = "the output differed from the single-process reference"
+    assert f"{differed} in number, in shape or by a NaN." in diagnose(run).text
+    (run / SUMMARY_FILE).write_bytes(msgspec.json.encode({"chunks": 8, "max_abs_diff": 0.25}))
+    assert f"{differed} by 0.25." in diagnose(run).text
+
+
+@pytest.mark.parametrize("foreign", ["0.0", [], {"worst": 0.0}])
+def test_a_difference_that_is_no_number_is_named_as_not_known(run, foreign):
+    """A folder may come from anybody; a text ended ``diagnose`` in a TypeError."""
+    (run / SUMMARY_FILE).write_bytes(msgspec.json.encode({"chunks": 8, "max_abs_diff": foreign}))
+    found = diagnose(run)
+    assert found.cause is None
+    assert "max_abs_diff" in " ".join(found.unknown)
 
 
 def test_run_that_was_to_be_verified_and_was_not_is_not_called_well(tmp_path):

@@ -20,10 +20,11 @@ from ppwork.diagnosis.program_waits import program_waits
 from ppwork.diagnosis.report import Report, longest_pause_s
 from ppwork.diagnosis.story import failure_story
 from ppwork.errors import PlanError, RunFailed, UnreadableError
+from ppwork.pictures.run_table import rows_of
 from ppwork.pictures.timeline_words import timeline_finding
 from ppwork.plan import Plan
 from ppwork.records.calls import Begun, CallEnded, CallWriter, Head, calls_file, read_calls
-from ppwork.records.run import SUMMARY_FILE, Run, rows_of
+from ppwork.records.run import SUMMARY_FILE, Run
 from ppwork.records.spans import Instant
 from ppwork.timeline.meetings import Meetings
 

@@ -24,7 +24,7 @@ FAILED_NS = ZERO + 60_000 * MS
 @pytest.fixture
 def run(tmp_path):
     """A folder of a loop with two mesh ranks, under a torchrun that keeps no log."""
-    Plan(mesh_size=2).save(tmp_path, joined=True)
+    Plan(mesh_size=2).save(tmp_path)
     return tmp_path
 
 
@@ -172,7 +172,7 @@ def aborted(run, rank, thread):
     ("checked", "advice"), [(2, "between `reply` and its next chunk"), (0, "without `compare_collectives=0`")]
 )
 def test_a_rank_that_gloo_aborted_in_a_call_is_not_called_the_wrong_one(run, checked, advice):
-    Plan(mesh_size=2, compare_collectives=checked).save(run, joined=True)
+    Plan(mesh_size=2, compare_collectives=checked).save(run)
     spans(run, 2, Span("receive", "mesh_pg", ZERO, ZERO + MS, **AT))
     aborted(run, 2, "Thread 0x2")
     stood(run, 1, "all_reduce", 43, 33, error_type="PeerLostError", call_id=6, chunk_index=6)

@@ -201,22 +201,30 @@ def test_shipped_stages_that_only_take_time_start_no_subprocess(gpus, answer):
 
 def test_video_takes_the_shipped_clip_and_all_its_chunks(gpus, clip):
     probed = clip(frames=19)
-    plan = resolve(Plan(mesh_size=2, frames_per_chunk=4))
-    assert (plan.chunks, plan.input, plan.backend) == (4, str(default_clip()), "gloo")
+    plan = resolve(Plan(mesh_size=2, options={"frames_per_chunk": 4}))
+    assert (plan.chunks, plan.options, plan.backend) == (4, {"frames_per_chunk": 4}, "gloo")
+    assert plan.is_video
     assert probed == [default_clip()]
 
 
 def test_video_keeps_the_chunks_and_makes_the_path_absolute(gpus, clip, tmp_path, monkeypatch):
     clip(frames=19)
     monkeypatch.chdir(tmp_path)
-    plan = resolve(Plan(mesh_size=2, chunks=2, input="clip.mp4"))
-    assert (plan.chunks, plan.input) == (2, str(tmp_path / "clip.mp4"))
+    plan = resolve(Plan(mesh_size=2, chunks=2, options={"input": "clip.mp4"}))
+    assert (plan.chunks, plan.options) == (2, {"input": str(tmp_path / "clip.mp4")})
+
+
+def test_an_option_that_the_video_does_not_know_is_refused(gpus, clip):
+    clip(frames=19)
+    with pytest.raises(PlanError, match="no option 'nois'") as caught:
+        resolve(Plan(mesh_size=2, options={"nois": 10}))
+    assert caught.value.check_first == "did you mean 'noise'?"
 
 
 def test_clip_shorter_than_a_chunk_is_refused(gpus, clip):
     clip(frames=3)
     with pytest.raises(PlanError, match="fewer frames than one chunk of 4"):
-        resolve(Plan(mesh_size=2, frames_per_chunk=4))
+        resolve(Plan(mesh_size=2))
 
 
 def test_mesh_that_the_denoiser_cannot_split_is_refused(gpus, clip):

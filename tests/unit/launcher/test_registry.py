@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 import msgspec
 import psutil
@@ -157,8 +158,27 @@ def test_a_run_over_several_nodes_of_this_machine_is_listed_and_stopped_once(own
         node.wait()
 
 
+@pytest.mark.parametrize("spelled", ["../there/run", "../link"])
+def test_a_run_is_stopped_by_any_name_of_its_folder(own_list, agent, tmp_path, monkeypatch, spelled):
+    for folder in ("here", "there/run"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "link").symlink_to("there/run")
+    monkeypatch.chdir(tmp_path / "here")
+    with registered(tmp_path / "there" / "run", agent.pid):
+        stop_runs(Path(spelled))
+        assert agent.poll() == -15
+    other = subprocess.Popen(SLEEPER)
+    try:
+        with registered(tmp_path / "link", other.pid):
+            stop_runs(tmp_path / "there" / "run")
+            assert other.poll() == -15
+    finally:
+        other.kill()
+        other.wait()
+
+
 def test_stop_kills_what_does_not_follow(agent, tmp_path, monkeypatch):
-    monkeypatch.setattr(registry, "POLITE_S", 0.2)
+    monkeypatch.setattr(registry, "STOP_POLITE_S", 0.2)
     with registered(tmp_path, agent.pid):
         torchrun = psutil.Process(agent.pid)
         torchrun.suspend()

@@ -112,7 +112,7 @@ writer = CallWriter(folder, 0)
 writer.introduce(Head(0, 1, "a clock", 0))
 limit = calls_file(folder, 0).stat().st_size + 10
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
-writer.write(Ended(1, 1))  # 10 bytes of it fit
+writer.write(CallEnded(1, 1))  # 10 bytes of it fit
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 writer.write(CallEnded(2, 2))
 """

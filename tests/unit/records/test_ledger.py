@@ -62,6 +62,15 @@ def test_a_line_that_is_overwritten_or_half_written_is_not_compared(both, tmp_pa
     assert read_ledger(tmp_path, 1) == {}
 
 
+def test_a_link_that_somebody_put_beside_it_is_not_written_through(tmp_path):
+    """A run folder may be one that others can write."""
+    (private := tmp_path / "private").write_bytes(b"of mine")
+    (tmp_path / f".{ledger_file(tmp_path, 1).name}").symlink_to(private)
+    Ledger(tmp_path, 1).close()
+    assert private.read_bytes() == b"of mine"
+    assert not ledger_file(tmp_path, 1).is_symlink()
+
+
 def test_a_ledger_of_another_host_is_not_compared(both, monkeypatch):
     _, other = both
     assert other.here

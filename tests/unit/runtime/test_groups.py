@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from ppwork.errors import ParityError, PeerTimeoutError, PlanError, RemoteProtocolError
 from ppwork.protocol.plan import SECRET_VARIABLE, STORE_VARIABLE, PipelinePlan
@@ -38,6 +42,52 @@ def test_a_store_file_that_another_run_left_is_refused(tmp_path, monkeypatch):
         assert str(tmp_path / "store") in refused.value.what
         assert STORE_VARIABLE in refused.value.check_first
         assert refused.value.where == {"rank": rank}
+
+
+def test_of_two_processes_with_one_rank_that_come_at_once_one_is_refused(tmp_path, monkeypatch):
+    """Both looked before either had said that it came."""
+    monkeypatch.setenv(STORE_VARIABLE, str(tmp_path / "store"))
+    open_store(seated(0, 2), 0, 5.0)  # this process's connection, for both
+    met = threading.Barrier(2, timeout=10.0)
+    check = dist.PrefixStore.check
+
+    def looked(store, keys):
+        found = check(store, keys)
+        if keys == ["came/1"]:
+            met.wait()
+        return found
+
+    monkeypatch.setattr(dist.PrefixStore, "check", looked)
+    with ThreadPoolExecutor(2) as both:
+        came = [both.submit(open_store, seated(1, 2), 0, 5.0) for _ in range(2)]
+    refused = [error for future in came if (error := future.exception()) is not None]
+    assert [type(error) for error in refused] == [PlanError]
+
+
+def test_all_ranks_together_have_one_bound_at_start_up():
+    """Ranks that come one after another had it each: four of them, four times as long."""
+    store = dist.HashStore()
+    store.set_timeout(timedelta(seconds=1.0))
+
+    def come(rank):
+        if not stop.wait(0.7 * rank):
+            store.set(f"parity/{rank}", "late")
+
+    stop = threading.Event()
+    with ThreadPoolExecutor(3) as others:
+        for rank in (1, 2, 3):
+            others.submit(come, rank)
+        begin_s = time.monotonic()
+        with pytest.raises(PeerTimeoutError, match=r"Ranks \[2, 3\] did not reach 'parity'") as late:
+            membership.gather(store, "parity", b"here", 0, 4)
+        assert time.monotonic() - begin_s < 1.4
+        assert late.value.where == {"rank": 0, "peer": 2}
+        stop.set()
+
+
+def test_a_signature_is_over_bytes():
+    """Two that are no text were signed as one."""
+    assert groups.sign(b"s" * 64, 1, b"\xff")[:128] != groups.sign(b"s" * 64, 1, b"\xfe")[:128]
 
 
 def test_a_store_whose_folder_is_gone_is_named_at_once(tmp_path, monkeypatch):

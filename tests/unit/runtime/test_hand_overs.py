@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections import deque
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +16,7 @@ from ppwork.protocol.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPRes
 from ppwork.protocol.plan import PipelinePlan
 from ppwork.protocol.topology import Role, Topology
 from ppwork.runtime import PPControlPlane
+from ppwork.runtime.lanes import Lane
 from ppwork.runtime.mesh import AT_ONCE_BYTES
 from ppwork.runtime.messages import Incoming
 
@@ -151,6 +153,7 @@ def test_a_heartbeat_that_breaks_is_no_result_and_names_the_peer(plane_of, depth
     plane.send(X)
     up.coming.put(answer(0))
     plane.receive_result()
+    wait_for(lambda: not plane.sending)
     down.breaks = lost = PeerLostError("gone", where={"group": "down_pg"}, check_first="")
     plane.heartbeat()
     wait_for(plane._news.waiting)
@@ -179,19 +182,41 @@ def test_what_ended_the_answers_is_said_to_everybody_who_asks_again(plane_of):
             plane.receive_result()
 
 
-def test_a_lane_at_its_bound_refuses_before_anything_is_posted(plane_of):
-    plane = plane_of(Role.STAGE0, 1)
-    down = plane.links["down_pg"]
+@pytest.mark.parametrize("depth", [1, 3])
+def test_a_source_may_call_heartbeat_as_often_as_it_likes(plane_of, depth):
+    """The tenth call filled the lane while the mesh computed one chunk, and ended the session."""
+    plane = plane_of(Role.STAGE0, depth)
+    down, up = plane.links["down_pg"], plane.links["up_pg"]
     down.may_leave.clear()
-    refused = 0
-    for _ in range(9):
-        try:
-            plane.heartbeat()
-        except LocalProtocolError as error:
-            refused += "one more was refused" in error.what
-    assert refused > 0
-    posted = [act for act in down.acts if act[0] == "post"]
-    assert len(posted) == plane.session.last_ids.call_id + 1
+    plane.send(X)
+    for _ in range(20):
+        plane.heartbeat()
+    assert plane.session.last_ids.call_id == 0, "the link still carries the chunk"
+    down.may_leave.set()
+    wait_for(lambda: not plane.sending)
+    plane.heartbeat()
+    assert plane.session.last_ids.call_id == 1
+    up.coming.put(answer(0))
+    plane.receive_result()
+
+
+def test_a_lane_at_its_bound_refuses_before_anything_is_posted():
+    lane, may_end, firsts = Lane("down_pg", torch.device("cpu"), bound=2), threading.Event(), []
+    taken = threading.Event()
+
+    def job():
+        taken.set()
+        assert may_end.wait(10.0)
+
+    lane.submit(job)
+    assert taken.wait(10.0)
+    for k in range(2):
+        lane.submit(lambda: None, first=lambda k=k: firsts.append(k))
+    with pytest.raises(LocalProtocolError, match="down_pg had 2 jobs waiting; one more was refused"):
+        lane.submit(lambda: None, first=lambda: firsts.append(2))
+    assert firsts == [0, 1]
+    may_end.set()
+    assert lane.close(10.0)
 
 
 @pytest.mark.parametrize("depth", [1, 3])
@@ -255,3 +280,99 @@ def test_a_notice_waits_for_the_broadcast_that_is_under_way_and_is_the_last(plan
     mesh.may_leave.set()
     failing.join(10.0)
     assert mesh.acts == [(0, "lane-down_pg"), ("notice", "lane-mesh_pg")]
+
+
+def noop(call):
+    message = PPEnvelope(PPAction.NOOP, Ids(call, 0, 0))
+    return Incoming(message, None, [], None, None)
+
+
+def test_a_notice_passes_a_full_queue_of_what_is_still_to_be_broadcast(plane_of):
+    """The mark that ends the lane found no room and was dropped: the lane then waited for ever."""
+    plane = plane_of(Role.LEADER, 2)
+    down, mesh = plane.links["down_pg"], plane.links["mesh_pg"]
+    mesh.may_leave.clear()
+    room = plane._arrived.bound
+    down.coming.put(envelope(0, AT_ONCE_BYTES + 1))
+    assert mesh.passing.wait(10.0)
+    for k in range(room):
+        down.coming.put(noop(1 + k))
+    wait_for(lambda: plane._arrived.waiting() == room)
+    failing = threading.Thread(target=plane.fail, args=(ValueError("mine"),))
+    failing.start()
+    wait_for(lambda: plane.links["up_pg"].acts)  # rank 0 has been told, so the mesh is next
+    mesh.may_leave.set()
+    failing.join(10.0)
+    assert mesh.acts[-1] == ("notice", "lane-mesh_pg")
+
+
+class Popped(deque):
+    """Not empty when it is asked, and empty when it is read: the main thread took the last one between."""
+
+    def __bool__(self):
+        return True
+
+
+@pytest.mark.parametrize("role", [Role.STAGE0, Role.LEADER])
+def test_a_thread_that_fails_while_the_main_thread_pops_still_tells_the_peers(plane_of, role):
+    plane = plane_of(role, 2)
+    plane.session.in_flight = plane._in_hand = Popped()
+    error = ValueError("mine")
+    recorded = []
+    plane._on_failure = recorded.append
+    plane.fail(error)
+    assert recorded == [error]
+    told = plane.links["down_pg" if role is Role.STAGE0 else "up_pg"]
+    assert [what for what, _ in told.acts] == ["post", "wait"]
+
+
+def test_fail_raises_nothing_whatever_breaks_on_its_way(plane_of, caplog):
+    """Its caller is on the way out with an error of its own."""
+    plane = plane_of(Role.STAGE0, 1)
+
+    def breaking():
+        raise OSError("disk")
+
+    plane._stop_ahead, stop = breaking, plane._stop_ahead
+    plane.fail(ValueError("mine"))
+    assert "disk" in caplog.text
+    plane._stop_ahead = stop
+
+
+# What looks at a loop
+
+
+def test_what_looks_at_a_loop_is_told_of_the_end_of_every_call_but_the_last(plane_of):
+    """A loop that receives ahead went on unguarded behind the answer to the chunk before."""
+
+    class Watch:
+        def __init__(self):
+            self.open, self.ended = [], []
+
+        def called(self, call):
+            self.open.append(call)
+
+        def returned(self, message, *, good=True):
+            self.ended.append(self.open.pop())
+
+        def timed(self, name):
+            pass
+
+        def answered(self, tensors):
+            pass
+
+    plane = plane_of(Role.LEADER, 2)
+    plane.watch = watch = Watch()
+    for k in range(2):
+        plane.links["down_pg"].coming.put(envelope(k))
+        plane.receive()
+    plane.reply(X)
+    plane.send_result(PPResult(PPAction.INFER, plane.computed(1), 1, tensors=X))
+    plane.links["down_pg"].coming.put(
+        Incoming(PPEnvelope(PPAction.SHUTDOWN, Ids(2, 1, 0)), None, [], None, None)
+    )
+    plane.receive()
+    plane.acknowledge()
+    answered = ["computed", "send_result", "reply", "computed", "send_result"]
+    assert watch.ended == ["receive", "receive", *answered, "receive", "send_result"]
+    assert watch.open == ["acknowledge"]

@@ -20,6 +20,17 @@ def test_a_queue_remembers_its_largest_fill_and_what_went_through():
     assert watched.statistics("q") == LaneStatistics("q", waiting=2, bound=3, done=2, most=3)
 
 
+def test_what_ends_a_queue_makes_no_room_when_it_is_taken():
+    """Each error or mark raised the bound by one for good."""
+    watched = WatchedQueue(1)
+    for _ in range(3):
+        watched.put_last("end")
+        assert watched.get() == "end"
+    watched.put("a")
+    with pytest.raises(queue.Full):
+        watched.put("b", timeout=0.0)
+
+
 def test_queues_are_read_from_the_instants_of_a_rank():
     fill = {"bound": 4.0, "most": 2.0, "done": 13.0}
     entries = [Instant(QUEUE + "up_pg", "main", 5, figures=fill), Instant("emit", "main", 4, figures=fill)]

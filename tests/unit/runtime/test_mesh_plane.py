@@ -4,6 +4,7 @@ import queue
 import threading
 from contextlib import contextmanager
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -21,13 +22,15 @@ from ppwork.errors import (
 from ppwork.protocol.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPResult, Reason
 from ppwork.protocol.plan import PipelinePlan
 from ppwork.protocol.topology import Topology
+from ppwork.records.spans import Recorder
 from ppwork.runtime import FollowerPlane, LeaderPlane, PPControlPlane
-from ppwork.runtime.lanes import Lane
+from ppwork.runtime.mesh import AT_ONCE_BYTES
 from ppwork.runtime.messages import Incoming
 from ppwork.runtime.plane import Timed
 
 CPU = torch.device("cpu")
 OVER = "the test is over"
+MESH_ENDS = ("P2PReceiver", "P2PSender", "BroadcastRoot", "BroadcastReceiver")
 BEGIN = None
 """What a follower's link returns for the leader's word."""
 
@@ -112,7 +115,7 @@ class Device:
 
 @pytest.fixture
 def plane_of(monkeypatch):
-    for end in ("P2PReceiver", "P2PSender", "BroadcastRoot", "BroadcastReceiver"):
+    for end in MESH_ENDS:
         monkeypatch.setattr(f"ppwork.runtime.mesh.{end}", Link)
 
     planes = []
@@ -123,9 +126,12 @@ def plane_of(monkeypatch):
         topology = Topology(2)
         role = topology.role(rank)
         groups = SimpleNamespace(rank=rank, role=role, topology=topology, device=CPU, timeout_s=timeout_s)
-        plane = PPControlPlane.join(PipelinePlan(mesh_size=2, in_flight_depth=depth), groups=groups)
+        plan = PipelinePlan(mesh_size=2, in_flight_depth=depth)
         if on_device:
-            plane.device, plane._lanes["device"] = Device(), Lane("device", CPU)
+            plane = PPControlPlane._cuda_kinds[role](plan, groups, Recorder(None))
+            plane.device = Device()
+        else:
+            plane = PPControlPlane.join(plan, groups=groups)
         planes.append((plane, Link.coming))
         return plane
 
@@ -145,10 +151,10 @@ def lose_patience(monkeypatch):
     return lambda: monkeypatch.setattr(PPControlPlane, "_patience_s", 0.1)
 
 
-def incoming(k, call=None, action=PPAction.INFER, reason=None):
+def incoming(k, call=None, action=PPAction.INFER, reason=None, payload=None):
     plan = ChunkPlan.of(1) if action is PPAction.INFER else None
     ids = Ids(k if call is None else call, k, 0)
-    return Incoming(PPEnvelope(action, ids, plan, reason=reason), None, [], None, None)
+    return Incoming(PPEnvelope(action, ids, plan, reason=reason), None, [], payload, None)
 
 
 def compute(plane, result=None, took=None):
@@ -160,10 +166,33 @@ def compute(plane, result=None, took=None):
     return envelope.ids.chunk_index
 
 
+@pytest.mark.parametrize(
+    ("rank", "device", "kind"),
+    [
+        (0, "cuda", "Stage0Plane"),
+        (1, "cuda", "CudaLeaderPlane"),
+        (2, "cuda", "CudaFollowerPlane"),
+        (1, "cpu", "LeaderPlane"),
+        (2, "cpu", "FollowerPlane"),
+    ],
+)
+def test_join_makes_the_plane_of_a_rank_and_its_device(monkeypatch, rank, device, kind):
+    topology = Topology(2)
+    groups = SimpleNamespace(
+        rank=rank, role=topology.role(rank), topology=topology, device=torch.device(device), timeout_s=5.0
+    )
+    idle = MagicMock()
+    for end in MESH_ENDS:
+        monkeypatch.setattr(f"ppwork.runtime.mesh.{end}", idle)
+        monkeypatch.setattr(f"ppwork.runtime.stage0.{end}", idle, raising=False)
+    for name in ("plane.Lane", "cuda_mesh.Lane", "plane.CudaLinks"):
+        monkeypatch.setattr(f"ppwork.runtime.{name}", idle)
+    assert type(PPControlPlane.join(PipelinePlan(mesh_size=2), groups=groups)).__name__ == kind
+
+
 def test_a_computed_result_leaves_before_the_next_chunk_is_handed_out(plane_of):
     """Its kernels would else be launched first, and NCCL starts operations in the order of the host."""
     plane = plane_of(1)
-    assert type(plane) is LeaderPlane
     for k in range(2):
         Link.coming.put(incoming(k))
     assert [compute(plane), plane.receive().ids.chunk_index] == [0, 1]
@@ -272,7 +301,7 @@ def test_the_leader_begins_a_chunk_while_the_one_before_is_computed_if_its_next_
     for k in (1, 2):
         Link.coming.put(incoming(k))
     handed_out = []
-    thread = threading.Thread(target=lambda: handed_out.append(plane._next_on_device(plane.device)))
+    thread = threading.Thread(target=lambda: handed_out.append(plane._next_to_launch()))
     thread.start()
     wait_for(lambda: Link.heard.count(BEGIN) == 2)
     assert not handed_out, "the result of the chunk before it has not left"
@@ -291,7 +320,7 @@ def test_the_leader_only_receives_until_rank_0_has_taken_the_result_before_the_l
     assert [compute(plane), compute(plane)] == [0, 1]
     Link.coming.put(incoming(2))
     handed_out = []
-    thread = threading.Thread(target=lambda: handed_out.append(plane._next_on_device(plane.device)))
+    thread = threading.Thread(target=lambda: handed_out.append(plane._next_to_launch()))
     thread.start()
     wait_for(lambda: "down_pg 2" in plane.device.acts)
     Link.coming.put(incoming(3))
@@ -442,14 +471,17 @@ def test_a_bound_that_passes_says_for_what_this_rank_waited(
 
 
 @pytest.mark.parametrize(("rank", "large"), [(1, False), (1, True), (2, False)])
-def test_a_loop_that_takes_nothing_is_named_and_what_came_before_is_still_handed_out(plane_of, rank, large):
+def test_a_loop_that_takes_nothing_is_named_and_what_came_before_is_still_handed_out(
+    plane_of, lose_patience, rank, large
+):
     """Heartbeats fill the queue while it computes: it was told that no envelope came."""
-    plane = plane_of(rank, timeout_s=-1.9, on_device=False)  # patience: 0.1 s
-    if large:
-        plane._left += 1  # a payload that the mesh_pg lane passes on goes ahead, and all else behind it
+    plane = plane_of(rank, on_device=False)
+    lose_patience()
+    # A payload that the mesh_pg lane passes on.
+    payload = torch.empty(AT_ONCE_BYTES + 1, dtype=torch.uint8) if large else None
     room = plane._ready.bound
     for k in range(2 * room + 8):
-        Link.coming.put(incoming(-1, k, PPAction.NOOP))
+        Link.coming.put(incoming(-1, k, PPAction.NOOP, payload=payload))
     wait_for(lambda: plane._ready.waiting() > room)
     ids = [plane.receive().ids.call_id for _ in range(room)]
     assert ids == list(range(room))
@@ -462,7 +494,7 @@ def test_a_loop_that_takes_nothing_is_named_and_what_came_before_is_still_handed
 
 def test_an_error_of_a_lane_needs_no_room(plane_of):
     """It came to a full queue, was lost with the lane's job, and the loop waited out its bound."""
-    plane = plane_of(2, timeout_s=-1.9, on_device=False)
+    plane = plane_of(2, on_device=False)
     room = plane._ready.bound
     for k in range(room):
         Link.coming.put(incoming(-1, k, PPAction.NOOP))

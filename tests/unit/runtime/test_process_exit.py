@@ -21,7 +21,7 @@ from ppwork.runtime import PPControlPlane, plane, process_exit
 class Groups(SimpleNamespace):
     """A rank's groups that need no peer; ``close`` waits until it is let go."""
 
-    rank, role, topology, timeout_s = 0, Role.STAGE0, Topology(1), -1.5
+    rank, role, topology, timeout_s = 0, Role.STAGE0, Topology(1), 10.0
 
     def __init__(self, device="cpu"):
         super().__init__(device=torch.device(device), may_close=threading.Event(), closed=threading.Event())
@@ -40,8 +40,13 @@ def registered(monkeypatch):
     for end in ("P2PSender", "P2PReceiver"):
         link = SimpleNamespace(close=lambda: None)
         monkeypatch.setattr(f"ppwork.runtime.stage0.{end}", lambda *args, link=link: link)
-    monkeypatch.setattr(plane, "NOTICE_TIMEOUT_S", 0.2)
     return found
+
+
+@pytest.fixture
+def no_patience(monkeypatch):
+    """Shorten the bound of the way out."""
+    monkeypatch.setattr(PPControlPlane, "_patience_s", 0.3)
 
 
 def made(groups, monkeypatch):
@@ -54,7 +59,7 @@ def made(groups, monkeypatch):
     return rank0
 
 
-def test_groups_that_do_not_end_are_left_behind_with_an_error(registered, monkeypatch):
+def test_groups_that_do_not_end_are_left_behind_with_an_error(registered, no_patience, monkeypatch):
     groups = Groups()
     with pytest.raises(PeerTimeoutError, match="destruction of the groups did not end") as late:  # noqa: SIM117
         with made(groups, monkeypatch):
@@ -76,7 +81,31 @@ def test_sys_exit_before_the_end_is_no_good_end_and_one_with_a_code_stays_as_it_
         assert code or isinstance(left.value.__cause__, SystemExit)
 
 
-def test_groups_are_not_destroyed_under_a_lane_that_still_works(registered, monkeypatch):
+def test_a_device_that_never_ends_its_work_is_left_behind_with_an_error(registered, no_patience, monkeypatch):
+    """A peer may be gone by then, and CUDA waits for its part for ever."""
+    groups, let_go = Groups(), threading.Event()
+    groups.may_close.set()
+    with pytest.raises(PeerTimeoutError, match="work on the device did not end"):  # noqa: SIM117
+        with made(groups, monkeypatch) as rank0:
+            rank0.device = SimpleNamespace(spans=SimpleNamespace(flush=lambda: let_go.wait(5.0)))
+    assert not groups.closed.is_set()
+    assert registered == [process_exit.leave_hard]
+    let_go.set()
+
+
+def test_a_lane_that_is_late_on_a_busy_machine_spoils_no_good_end(registered, monkeypatch):
+    """It had as long as a notice has, 1 s, though a slow disk alone may take that for its spans."""
+    monkeypatch.setattr(plane, "NOTICE_TIMEOUT_S", 0.1)
+    groups, let_go = Groups(), threading.Event()
+    groups.may_close.set()
+    threading.Timer(0.5, let_go.set).start()
+    with made(groups, monkeypatch) as rank0:
+        rank0._lanes["down_pg"].submit(lambda: let_go.wait(30.0))
+    assert groups.closed.is_set()
+    assert registered == []
+
+
+def test_groups_are_not_destroyed_under_a_lane_that_still_works(registered, no_patience, monkeypatch):
     groups, let_go = Groups(), threading.Event()
     groups.may_close.set()
     with pytest.raises(PeerTimeoutError, match="lane of up_pg did not stop") as late:  # noqa: SIM117
@@ -91,7 +120,6 @@ def test_groups_are_not_destroyed_under_a_lane_that_still_works(registered, monk
 def test_a_good_end_destroys_the_groups_and_ends_as_python_does(registered, monkeypatch):
     groups = Groups()
     groups.may_close.set()
-    groups.timeout_s = 10.0
     with made(groups, monkeypatch):
         pass
     assert groups.closed.is_set()

@@ -1,9 +1,16 @@
 """The handshake of collectives on paper: records of one size, and how a difference is said."""
 
-import pytest
+import sys
 
+import pytest
+import torch
+
+from ppwork.errors import LocalProtocolError
+from ppwork.protocol.envelope import Ids
+from ppwork.protocol.topology import Role, Topology
 from ppwork.records.difference import difference_of
-from ppwork.records.ledger import RECORD_BYTES, CollectiveCall
+from ppwork.records.ledger import LINES, RECORD_BYTES, CollectiveCall
+from ppwork.worker.shared_calls import SharedCalls
 
 
 @pytest.mark.parametrize(
@@ -215,3 +222,41 @@ def test_another_count_or_chunk_asks_for_the_flag_that_one_rank_knows(other, sai
     what, check_first, _ = compared([CollectiveCall(3, 2, "all_reduce float32[4]"), other], (1, 2))
     assert said in what
     assert "only one rank knows" in check_first
+
+
+class MeshGroups(dict):
+    """As far as ``SharedCalls`` looks at a rank's groups."""
+
+    topology = Topology(2)
+
+    def __init__(self, rank):
+        super().__init__(tp_pg="tp_pg")
+        self.rank, self.role = rank, Role.LEADER
+
+
+def test_a_peer_that_goes_on_while_it_is_compared_is_told_by_the_lines_that_were(tmp_path, monkeypatch):
+    """Asynchronous calls wait for nobody: by then its ring may have others in the place."""
+
+    def all_reduce(shared, tensor, op=None):
+        shared.call("tp_pg", sys._getframe())
+
+    ours, theirs = (SharedCalls(MeshGroups(rank), tmp_path) for rank in (1, 2))
+    for shared in (theirs, ours):
+        shared.begin(Ids(0, 0, 0))
+    all_reduce(theirs, torch.ones(5))
+    ring = ours._others[2]
+    read = ring.calls
+
+    def calls_later():
+        for _ in range(LINES):
+            theirs._show(b"")
+        return read()
+
+    theirs._others.clear()
+    monkeypatch.setattr(ring, "calls", calls_later)
+    with pytest.raises(LocalProtocolError, match="Ranks 1 and 2 differ at collective 1 of chunk 0") as caught:
+        all_reduce(ours, torch.ones(4))
+    assert "rank 1 called all_reduce float32[4]" in caught.value.what
+    assert "rank 2 called all_reduce float32[5]" in caught.value.what
+    for shared in (theirs, ours):
+        shared.close()

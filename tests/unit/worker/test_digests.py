@@ -2,12 +2,16 @@
 
 import struct
 import zlib
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from ppwork.protocol.envelope import Ids
 from ppwork.runtime.tensors import digest_of
-from ppwork.worker.digests import SUM, described, differing_tensors, sampled
+from ppwork.stage import Result
+from ppwork.worker import digests
+from ppwork.worker.digests import SUM, compare_results, described, differing_tensors, sampled
 
 
 def test_the_digest_is_that_of_the_bytes_in_row_major_order_also_of_a_view():
@@ -71,3 +75,22 @@ def test_a_sample_of_results_that_drift_apart_is_another_one_and_of_what_has_no_
     assert sampled({"x": torch.ones(3, 2).t(), "m": torch.ones(2, device="meta"), "n": None}) == sampled(
         {"x": torch.zeros(2, 3).t(), "m": torch.zeros(2, device="meta"), "n": None}
     )
+
+
+def test_metadata_is_the_same_on_two_ranks_if_it_is_the_same_at_its_receiver(monkeypatch):
+    """A dict has no order there, and a tuple arrives as a list."""
+    seen = []
+    monkeypatch.setattr(digests, "_compare", lambda *given: seen.append(digest_of(given[3]["metadata"])))
+    groups = SimpleNamespace(device=torch.device("cpu"))
+    for metadata in ({"a": 1, "b": (2, b"x")}, {"b": [2, b"x"], "a": 1}, {"a": 1, "b": [2, b"y"]}):
+        compare_results(groups, Ids(0, 0, 0), Result({"y": torch.ones(1)}, metadata))
+    one, same, other = seen
+    assert one == same != other
+
+
+def test_metadata_that_cannot_travel_is_left_to_the_send_which_names_it(monkeypatch):
+    seen = []
+    monkeypatch.setattr(digests, "_compare", lambda *given: seen.append(given))
+    groups = SimpleNamespace(device=torch.device("cpu"))
+    compare_results(groups, Ids(0, 0, 0), Result({"y": torch.ones(1)}, {"camera": object()}))
+    assert seen

@@ -97,6 +97,25 @@ def test_the_rank_with_the_cause_leaves_first(peer):
     assert timed(follows, of_cause, 60.0)[0] == ()
 
 
+def test_who_only_hears_the_hanging_up_has_time_for_its_record_also_behind_one_that_never_speaks(
+    peer, monkeypatch
+):
+    hung_up = threading.Event()
+    monkeypatch.setattr(module, "hang_up", hung_up.set)
+    silent, deaf = pulse_of(peer, PulseState.BUSY), pulse_of(peer, PulseState.BUSY)
+    looks = 0
+
+    def read(rank):
+        nonlocal looks
+        if rank == 0:
+            return silent
+        looks += hung_up.is_set()
+        return deaf if looks < 5 else replace(deaf, state=PulseState.LEFT)  # it takes a few looks
+
+    assert stay(ExitBarrier((0,), deaf=(2,)), read, time.monotonic() + 1.0) == (0,)
+    assert hung_up.is_set()
+
+
 HANGS_UP = """
 import socket, sys
 from ppwork.process import FAILED, SECONDARY

@@ -100,6 +100,11 @@ def test_a_mesh_rank_generates_from_a_chunk_to_its_reply_also_where_it_receives_
     assert spans(entries()) == [("generate", 0), ("generate", 1)]
     first, second = entries()
     assert all(a.end_ns <= b.start_ns for a, b in pairwise([first, second]))
+    # It came at the end of the first step, and what was computed before the second `receive` is in it, too.
+    assert [(span.start_ns, span.ms) for span in (first, second)] == [
+        (1 + STEP_NS, 3 * STEP_NS / 1e6),
+        (1 + 4 * STEP_NS, STEP_NS / 1e6),
+    ]
 
 
 def test_a_step_that_the_loop_times_itself_is_not_recorded_twice(recorded):

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import logging
+import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 import torch
+import torch.distributed as dist
 from waiting import wait_for
 
 from ppwork.errors import PeerFrozenError, PlanError, StuckError
@@ -24,13 +30,19 @@ from ppwork.records.identity import pid_space
 from ppwork.records.pulse import PulseState, PulseView, pulse_file, read_pulse
 from ppwork.records.spans import Recorder
 from ppwork.worker import progress, watchdog
+from ppwork.worker.backend_wait import framed, is_in_one
+from ppwork.worker.collectives import install
 from ppwork.worker.peer_watch import PeerWatch
 from ppwork.worker.progress import Activity, Progress, Sample
-from ppwork.worker.watchdog import SITS, Watchdog, is_waiting
+from ppwork.worker.trace import CallRecorder
+from ppwork.worker.watchdog import SITS, Watchdog, is_waiting, own_call, without_ours
 
 BOUNDS = Bounds(timeout_s=10.0, stall_s=4.0, freeze_s=2.0)
 IDS = Ids(7, 5, 1)
 TICK_S = 0.25
+HOUR = timedelta(hours=1)
+UNRECORDED = SimpleNamespace(_inside=SimpleNamespace(call=True), _handles={})
+"""What the recording of calls knows of those that torch makes inside another one."""
 
 
 def doing(step: str, since_s: float = 0.0) -> Activity:
@@ -339,6 +351,32 @@ def test_a_stuck_rank_writes_its_record_with_the_users_line_and_its_stacks(dog, 
     assert "test_watchdog.py" in capfd.readouterr().err
 
 
+def test_a_stage_that_replaces_standard_error_is_watched_like_any_other(dog, tmp_path, monkeypatch, capfd):
+    """Loggers that copy to a file do so; what they put there may have no descriptor."""
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with dog:
+        first = read_pulse(tmp_path, 2).beat
+        wait_for(lambda: read_pulse(tmp_path, 2).beat > first)
+    progress.enter("generate", IDS.where())
+    with pytest.raises(Left, match=str(STUCK)):
+        ticks(dog, 10.0, progress.current().since_ns / 1e9)
+    (record,) = read_records(tmp_path, 3)
+    assert record.error_type == "StuckError"
+    assert "test_watchdog.py" in capfd.readouterr().err
+
+
+def test_a_rank_whose_backstop_cannot_be_wound_up_beats_all_the_same(dog, tmp_path, monkeypatch):
+    """It takes a thread of its own, and of those there may be no more."""
+
+    def no_thread(*_, **__):
+        raise RuntimeError("unable to start watchdog thread")
+
+    with dog:
+        monkeypatch.setattr(watchdog.faulthandler, "dump_traceback_later", no_thread)
+        first = read_pulse(tmp_path, 2).beat
+        wait_for(lambda: read_pulse(tmp_path, 2).beat > first + 1)
+
+
 def test_a_slow_step_is_warned_of_once_with_a_stack(dog, caplog):
     with caplog.at_level(logging.WARNING, "ppwork"):
         for _ in range(2):
@@ -470,18 +508,24 @@ def test_code_without_a_line_of_the_users_has_no_source():
 class Waiting:
     """A rank's main thread in one call of C, as ``.item()`` is."""
 
-    def __init__(self, dog, *, on_cuda):
+    def __init__(self, dog, *, on_cuda=False):
         self.over = threading.Event()
         self.thread = threading.Thread(target=self._generate)
         self.thread.start()
-        wait_for(lambda: self.over._cond._waiters)
+        wait_for(self.waits)
         dog._on_cuda = on_cuda  # `joined` would wind up the timer that ends this process
         dog._main = self.thread.ident
         self.dog, self.now_s = dog, progress.current(self.thread.ident).since_ns / 1e9
 
+    def waits(self):
+        return self.over._cond._waiters
+
+    def wait(self):
+        self.over.wait(60.0)
+
     def _generate(self):
         outer = progress.enter("generate", IDS.where())
-        self.over.wait(60.0)
+        self.wait()
         progress.leave(outer)  # another thread may get this one's number
 
     def watched(self, seconds):
@@ -513,6 +557,55 @@ def test_the_same_stage_without_a_gpu_is_stuck(dog, tmp_path):
         main.watched(BOUNDS.stall_s + 1.0)
     (record,) = read_records(tmp_path, 3)
     assert "generate did not return within 4 s" in record.what
+
+
+class WaitingForSum(Waiting):
+    """One in the ``wait`` of a sum that it has begun, to which its peer comes at the end."""
+
+    def __init__(self, dog, *, traced):
+        install()
+        store = dist.HashStore()
+        with ThreadPoolExecutor(2) as ranks:  # each comes up when the other one does
+            self.groups = [*ranks.map(lambda rank: dist.ProcessGroupGloo(store, rank, 2, HOUR), (0, 1))]
+        self.work = self.groups[0].allreduce([torch.ones(1)])
+        self.recorded = CallRecorder._wait(UNRECORDED, dist.Work.wait) if traced else None
+        super().__init__(dog)
+
+    def waits(self):
+        return is_in_one(sys._current_frames().get(self.thread.ident))
+
+    def wait(self):
+        self.recorded(self.work) if self.recorded else self.work.wait()
+
+    def __exit__(self, *exc_info):
+        self.groups[1].allreduce([torch.ones(1)]).wait()
+        self.thread.join()
+
+
+@pytest.mark.parametrize("traced", [False, True], ids=["", "recorded"])
+def test_a_stage_that_waits_for_a_sum_that_it_began_is_no_cause_before_the_groups_own_bound(
+    dog, tmp_path, traced
+):
+    """``work.wait()`` is a call of C: no frame of torch shows that it waits for a peer, which may loop."""
+    with WaitingForSum(dog, traced=traced) as main:
+        main.watched(BOUNDS.timeout_s + 5.0)
+        assert read_records(tmp_path, 3) == []
+        assert read_pulse(tmp_path, 2).state is PulseState.IDLE
+
+
+def test_the_line_of_a_collective_that_waits_is_still_the_users(monkeypatch):
+    """Ours stands inside torch's function there."""
+    install()
+    seen = []
+    group = dist.ProcessGroupGloo(dist.HashStore(), 0, 1, HOUR)
+    monkeypatch.setattr(dist.Work, "wait", framed(lambda *_: seen.append(sys._getframe())))
+    monkeypatch.setattr(dist.distributed_c10d, "_get_default_group", lambda: group)
+    monkeypatch.setattr(dist.distributed_c10d, "_rank_not_in_group", lambda _: False)
+    dist.all_reduce(torch.ones(1))
+    frame = seen[0].f_back  # of a lambda that is a call of C elsewhere
+    assert is_in_one(frame)
+    assert is_waiting(without_ours(frame))
+    assert own_call(without_ours(frame)).startswith("all_reduce (test_watchdog.py:")
 
 
 def test_a_loop_of_python_never_counts_as_a_wait_for_the_device(dog):

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import threading
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +21,7 @@ from ppwork.workloads.spec import (
     CONTEXT_FRAMES,
     HEADS,
     LATENT_STRIDE,
+    OPTIONS,
     check_plan,
     default_weights,
     mesh_sizes,
@@ -88,7 +90,9 @@ class ThreadedMesh:
 
 
 def context(run_dir=None, **fields):
-    return StageContext(Plan(**{"chunks": 2, **fields}), CPU, NoTensorParallel(), run_dir)
+    options = {name: fields.pop(name) for name in OPTIONS if name in fields}
+    plan = Plan(**{"chunks": 2, **fields}, options=options)
+    return StageContext(plan, CPU, NoTensorParallel(), run_dir)
 
 
 def stream(run_dir=None, source=VideoSource, cuts=(), **fields):
@@ -281,7 +285,7 @@ def test_small_streams_work(fields):
 @pytest.mark.parametrize("width", [100, 168, 8])
 def test_a_size_that_the_codec_cannot_take_is_refused(width):
     with pytest.raises(PlanError, match=f"multiples of {LATENT_STRIDE}") as caught:
-        check_plan(Plan(width=width))
+        check_plan(Plan(options={"width": width}))
     assert "nearest" in caught.value.check_first
 
 
@@ -290,6 +294,19 @@ def test_a_mesh_that_does_not_divide_the_heads_is_refused(size):
     with pytest.raises(PlanError, match=f"{HEADS} attention heads") as caught:
         check_plan(Plan(mesh_size=size))
     assert str(mesh_sizes()) in caught.value.check_first
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [(name, value) for name in ("width", "height", "frames_per_chunk") for value in (0, -3, "4", 2.5)]
+    + [("noise", value) for value in (-1.0, 2551, "x")]
+    + [("input", 3)],
+    ids=repr,
+)
+def test_an_option_that_cannot_work_is_named_with_its_value(name, value):
+    with pytest.raises(PlanError, match=re.escape(f"options[{name!r}] was {value!r}")) as caught:
+        check_plan(Plan(options={name: value}))
+    assert caught.value.check_first == OPTIONS[name]
 
 
 def test_the_default_plan_is_possible():

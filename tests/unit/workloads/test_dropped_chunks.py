@@ -8,7 +8,7 @@ from ppwork.workloads.denoiser import VideoSource
 
 
 def test_nothing_is_kept_for_chunks_that_never_come_back():
-    plan = Plan(chunks=6, width=64, height=48, frames_per_chunk=2)
+    plan = Plan(chunks=6, options={"width": 64, "height": 48, "frames_per_chunk": 2})
     source = VideoSource(StageContext(plan, torch.device("cpu"), NoTensorParallel()))
     chunks = [source.encode(k) for k in range(5)]
     for k in (0, 3):  # 1 and 2 were dropped

@@ -17,8 +17,9 @@ import pytest
 from waiting import END_S, wait_for
 
 from ppwork.diagnosis.report import killed_by_us
-from ppwork.launcher.agent import GRACE_S, ask_for_stacks, is_alive
+from ppwork.launcher.processes import is_alive
 from ppwork.launcher.torchrun import running, torchrun
+from ppwork.launcher.torchrun_watch import GRACE_S, ask_for_stacks
 from ppwork.process import PAST_LIMIT, TORCHRUN_HUNG
 
 if TYPE_CHECKING:
@@ -123,7 +124,8 @@ def test_only_ranks_that_handle_it_are_asked_for_their_stacks(tmp_path):
 ENDS_CHILDREN = """
 import os, subprocess, sys, psutil
 from pathlib import Path
-from ppwork.launcher.agent import TorchrunWatch, end, family_of
+from ppwork.launcher.processes import end, family_of
+from ppwork.launcher.torchrun_watch import TorchrunWatch
 def start():
     command = ["sleep", "60"]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "RANK": "1"})

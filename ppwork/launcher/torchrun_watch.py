@@ -1,9 +1,9 @@
-"""The watch over torchrun and its ranks while they run, and the end of processes in torchrun's place.
+"""The watch over torchrun and its ranks while they run, and what is done in torchrun's place.
 
 torchrun sends SIGTERM to the others when a rank has died badly, and then waits 30 s for one that does not
 follow: a stopped one, or one whose program handles the signal. It says so in its log, and only then: a rank
 that left well before the others is no death. It does not notice a stopped rank at all: where no peer is there
-to tell, the run would wait for ever. All is ended by recorded process, never by name. No torch here.
+to tell, the run would wait for ever. No torch here.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import contextlib
 import re
 import signal
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import psutil
 
+from ppwork.launcher.processes import POLL_S, end, environment_of, is_alive, state_of, with_children
 from ppwork.process import TORCHRUN_HUNG, TORCHRUN_STOPPED
-from ppwork.protocol.plan import SECRET_VARIABLE, STORE_VARIABLE
 
 GRACE_S = 1.0
 """Seconds that the other ranks get to write their records, after the first death."""
@@ -26,9 +26,6 @@ PAUSED_S = 1.0
 """We look every 50 ms; after a gap like this we were stopped ourselves (Ctrl-Z) and begin to observe anew."""
 RANKS_S = 0.25
 """Seconds between two looks at the ranks: each looks at every process of the machine."""
-POLL_S = 0.05
-KILL_S = 3.0
-"""Seconds that we wait for what was killed: the kernel takes milliseconds, a full machine longer."""
 LEAVE_S = 15.0
 """Seconds that torchrun gets to leave after its ranks. It waits for ever for a store that was removed."""
 REACHED_S = 5.0
@@ -97,7 +94,7 @@ class TorchrunWatch:
             ranks = self._see_family()
             self._kill_stopped_ranks(now, ranks)
             self._see_ranks(now, ranks)
-        if _state(self._agent) != psutil.STATUS_STOPPED:
+        if state_of(self._agent) != psutil.STATUS_STOPPED:
             self._stopped_since = None
         elif self._stopped_since is None:
             self._stopped_since = now
@@ -135,76 +132,20 @@ class TorchrunWatch:
         return _CLOSING.search(text) is not None
 
     def _kill_stopped_ranks(self, now: float, ranks: Sequence[psutil.Process]) -> None:
-        stopped = [rank for rank in ranks if _state(rank) == psutil.STATUS_STOPPED]
+        stopped = [rank for rank in ranks if state_of(rank) == psutil.STATUS_STOPPED]
         self._stopped_ranks = {rank: self._stopped_ranks.get(rank, now) for rank in stopped}
         for rank, since in self._stopped_ranks.items():
             if now - since > self._freeze_s + GRACE_S:
                 self._kill(rank, f"did not go on for {now - since:.1f} s")
 
     def _kill(self, rank: psutil.Process, why: str) -> None:
-        state = _state(rank)
+        state = state_of(rank)
         if state in ("", psutil.STATUS_ZOMBIE):
             return
-        number = _environment(rank).get("RANK", "?")
-        end(_with_children(rank), 0.0)
+        number = environment_of(rank).get("RANK", "?")
+        end(with_children(rank), 0.0)
         outcome = "could not be killed" if is_alive(rank) else "was killed"
         self._say(f"ppwork: rank {number} (pid {rank.pid}, {state}) {why} and {outcome}")
-
-
-def end(processes: Sequence[psutil.Process], polite_s: float) -> list[psutil.Process]:
-    """Wait until processes that were asked to leave are gone, and kill those that are not.
-
-    They are asked whether they live and not waited for: where one is our own child, its exit code stays
-    there for whoever started it.
-
-    Args:
-        processes: Recorded before the first of them left: an orphan's parent is not there to be asked.
-        polite_s: Seconds that they get; 0 kills at once.
-
-    Returns:
-        Those that had to be killed.
-
-    Blocks:
-        At most ``polite_s`` and ``KILL_S``.
-    """
-    alive = list(processes)
-    try:
-        alive = _alive_after(alive, polite_s)
-    finally:  # also after an impatient Ctrl-C
-        for process in alive:
-            with contextlib.suppress(psutil.Error):  # it is gone, or another user's: the others are not
-                process.kill()
-        _alive_after(alive, KILL_S)
-    return alive
-
-
-def family_of(pid: int) -> list[psutil.Process]:
-    """Return a process and all below it, as they are before any of them dies; nothing once it is gone."""
-    try:
-        process = psutil.Process(pid)
-    except psutil.Error:
-        return []
-    return _with_children(process)
-
-
-def _with_children(process: psutil.Process) -> list[psutil.Process]:
-    family = [process]
-    with contextlib.suppress(psutil.Error):
-        family += process.children(recursive=True)
-    return family
-
-
-def _alive_after(processes: list[psutil.Process], within_s: float) -> list[psutil.Process]:
-    # Not psutil's own wait: it would take the exit code of a child from whoever started it.
-    deadline = time.monotonic() + within_s
-    while (alive := [process for process in processes if is_alive(process)]) and time.monotonic() < deadline:
-        time.sleep(POLL_S)
-    return alive
-
-
-def is_alive(process: psutil.Process) -> bool:
-    """Say whether a process is there; a zombie is not."""
-    return process.is_running() and _state(process) not in ("", psutil.STATUS_ZOMBIE)
 
 
 def ranks_of(agent: psutil.Process) -> list[psutil.Process]:
@@ -225,38 +166,6 @@ def _has_children(agent: psutil.Process) -> bool:
         return bool(Path(f"/proc/{agent.pid}/task/{agent.pid}/children").read_bytes())
     except OSError:  # it is gone; or this is no Linux, or its kernel does not tell
         return False
-
-
-def end_orphans(mark: Path, family: Iterable[psutil.Process] = ()) -> None:
-    """End what programs of a run's ranks started and left behind.
-
-    Args:
-        mark: The run's store, or the file of its secret: a process has one of them in its environment if its
-            program did not take it out.
-        family: Processes that were seen below torchrun.
-
-    Blocks:
-        Only if there is any; at most ``GRACE_S`` and ``KILL_S``.
-    """
-    orphans = [process for process in psutil.process_iter() if str(mark) in _marks_of(process)]
-    orphans += [process for process in family if process not in orphans and is_alive(process)]
-    for process in orphans:
-        with contextlib.suppress(psutil.Error):
-            process.terminate()
-    end(orphans, GRACE_S)
-
-
-def _marks_of(process: psutil.Process) -> list[str]:
-    environment = _environment(process)
-    return [environment.get(name, "") for name in (STORE_VARIABLE, SECRET_VARIABLE)]
-
-
-def _environment(process: psutil.Process) -> dict[str, str]:
-    try:
-        environment: dict[str, str] = process.environ()
-    except (psutil.Error, OSError):  # it is gone, or not ours
-        return {}
-    return environment
 
 
 def ask_for_stacks(agent: psutil.Process) -> None:
@@ -292,10 +201,3 @@ def _parent(process: psutil.Process) -> int:
         return int(process.ppid())
     except psutil.Error:
         return -1
-
-
-def _state(process: psutil.Process) -> str:
-    try:
-        return str(process.status())
-    except psutil.Error:  # it is gone, or may not be looked at
-        return ""

@@ -10,8 +10,8 @@ import pytest
 from waiting import wait_for
 
 from ppwork.diagnosis.report import longest_pause_s
-from ppwork.launcher import agent
-from ppwork.launcher.agent import PAUSED_S, TorchrunWatch
+from ppwork.launcher import torchrun_watch
+from ppwork.launcher.torchrun_watch import PAUSED_S, TorchrunWatch
 from ppwork.process import TORCHRUN_HUNG
 
 HANGS_AFTER_QUICK_RANKS = """
@@ -25,7 +25,7 @@ time.sleep(60)
 
 def test_a_pause_of_the_launcher_is_written_down_as_the_diagnosis_reads_it(tmp_path, monkeypatch):
     now, lines = [100.0], []
-    monkeypatch.setattr(agent.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(torchrun_watch.time, "monotonic", lambda: now[0])
     watch = TorchrunWatch(psutil.Process(), tmp_path / "torchrun.log", 5.0, lines.append)
     for pause_s in (0.9 * PAUSED_S, 60.3, 2.0):
         now[0] += pause_s
