@@ -7,7 +7,7 @@ from typing import Any
 from checkout import ROOT
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from ppwork.lab.question import Asked, Option
+from ppwork.lab.question import Option, QuestionFile
 
 BEFORE, FILE, NEXT = (
     next(path.name for path in (ROOT / "notebooks").glob(f"{number:02d}-*.ipynb")) for number in (1, 2, 3)
@@ -48,7 +48,7 @@ dist.destroy_process_group()
 """
 QUESTION = 'guess = pp.lesson.predict("02.first", answer="")\nguess'
 QUESTIONS = {
-    "02.first": Asked(
+    "02.first": QuestionFile(
         "What does rank 1 print?",
         (
             Option("42", 42, "It waits in recv until the number has come."),
