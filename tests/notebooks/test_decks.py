@@ -214,7 +214,7 @@ def test_the_speaker_view_opens_and_has_the_notes(deck):
     with deck.expect_popup() as popup:
         deck.keyboard.press("s")
     view = popup.value
-    view.get_by_text("Every figure and number is from a run of").wait_for()
+    view.get_by_text("Figures and numbers are from a run of").wait_for()
     frame = view.frame_locator("#current-slide iframe")
     frame.locator("section.present h1").wait_for()
 

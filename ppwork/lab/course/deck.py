@@ -169,7 +169,8 @@ def _cover(half: HalfDay, lessons: Sequence[Lesson]) -> _Page:
         f'<table class="lessons">{rows}</table>'
     )
     ran = html.escape("; ".join(sorted({ran_of(lesson).text for lesson in lessons})))
-    notes = f"{html_of(KEYS)}{html_of(CLOCK)}<p>Figures and numbers are from a run of: {ran}; what a slide calls on paper was reckoned.</p>"
+    measured = f"Figures and numbers are from a run of: {ran}; what a slide calls on paper was reckoned."
+    notes = f"{html_of(KEYS)}{html_of(CLOCK)}<p>{measured}</p>"
     return _Page(shown, notes, "ppwork", ran)
 
 
