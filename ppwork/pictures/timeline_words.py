@@ -27,6 +27,13 @@ from ppwork.timeline.measures import Measures, dropped_chunks, measure, stage1_m
 from ppwork.timeline.streams import hidden, transfers
 
 
+def rate_words(entries_by_rank: EntriesByRank, depth: int) -> str:
+    """Return how often the whole run emitted a chunk, to stand behind a title; nothing if it has no period."""
+    ranks = aligned(entries_by_rank)
+    period_ms = _measures(ranks, *_counted(ranks, None, None), depth).period_ms
+    return "" if period_ms is None else f"; the whole run: one every {period_ms:.0f} ms"
+
+
 def timeline_finding(
     entries_by_rank: EntriesByRank,
     *,

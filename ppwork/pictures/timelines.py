@@ -18,7 +18,7 @@ import msgspec
 from ppwork.pictures import style
 from ppwork.pictures.picture import Picture
 from ppwork.pictures.streams import stream_tables
-from ppwork.pictures.timeline_words import timeline_finding, timeline_table
+from ppwork.pictures.timeline_words import rate_words, timeline_finding, timeline_table
 from ppwork.plan import Plan
 from ppwork.protocol.topology import STAGE0_RANK, Topology
 from ppwork.records.run import Run, as_run
@@ -112,7 +112,7 @@ def timeline(
     if compare is None:
         finding = timeline_finding(entries, first_chunk=first_chunk, last_chunk=last_chunk, depth=depth)
         table = timeline_table([(title, entries, depth)], *chunks)
-        return Picture(finding, lambda: _draw([window], [title], idle=idle), table)
+        return Picture(finding, lambda: _draw([window], [title], [""], idle=idle), table)
     others = _entries(compare)
     same = {window.first, window.last} <= spans_by_chunk(others).keys()
     windows = [window, window_of(others, *((window.first, window.last) if same else chunks))]
@@ -123,7 +123,9 @@ def timeline(
     ]
     titles = [name for name, _, _ in runs]
     finding = " ".join(f"{name[:1].upper()}{name[1:]}: {f}" for name, f in zip(titles, findings, strict=True))
-    return Picture(finding, lambda: _draw(windows, titles, idle=idle), timeline_table(runs, *chunks))
+    # The same chunks take longer with depth, as each waits its turn: what is gained is the time between two.
+    rates = [rate_words(each, of_each) for _, each, of_each in runs]
+    return Picture(finding, lambda: _draw(windows, titles, rates, idle=idle), timeline_table(runs, *chunks))
 
 
 def timeline_files(
@@ -169,15 +171,15 @@ def _depth(run: Run | Path | str | EntriesByRank) -> int:
     return 1 if isinstance(run, Mapping) else as_run(run).plan.in_flight_depth
 
 
-def _draw(windows: list[Window], titles: list[str], *, idle: bool) -> Figure:
+def _draw(windows: list[Window], titles: list[str], rates: list[str], *, idle: bool) -> Figure:
     pitch = LANE if len(windows) == 1 else LANE_OF_TWO
     paper, every = style.stacked([window.height * pitch for window in windows], WIDTH, MARGINS)
     length = max(window.length_ms for window in windows) * 1.01
     inches_per_ms = (WIDTH - MARGINS[0] - MARGINS[1]) / length
-    for axes, window, title in zip(every, windows, titles, strict=True):
+    for axes, window, title, rate in zip(every, windows, titles, rates, strict=True):
         _run(axes, window, inches_per_ms, idle=idle)
         chunks = f"chunks {window.first} to {window.last}"
-        chunks = chunks if window.first < window.last else f"chunk {window.first}"
+        chunks = (chunks if window.first < window.last else f"chunk {window.first}") + rate
         axes.set_title(f"{title}: {chunks}" if title else chunks.capitalize(), loc="left", fontsize=12)
         axes.set_xlim(0, length)
         axes.tick_params(axis="x", labelsize=10, labelbottom=axes is every[-1])

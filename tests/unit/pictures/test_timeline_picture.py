@@ -141,7 +141,11 @@ def test_two_runs_share_one_time_axis_and_show_the_same_chunks():
     figure = compared(made(20, late_from=3, late_ms=900), made(20, overlapped=True), ("a", "b"))
     above, below = figure.axes
     assert above.get_xlim() == below.get_xlim()
-    assert [axes.get_title(loc="left") for axes in figure.axes] == ["a: chunks 4 to 8", "b: chunks 4 to 8"]
+    # The same chunks take longer with depth; the title says what one has of it.
+    assert [axes.get_title(loc="left") for axes in figure.axes] == [
+        "a: chunks 4 to 8; the whole run: one every 147 ms",
+        "b: chunks 4 to 8; the whole run: one every 100 ms",
+    ]
     assert lanes(figure, 0) == lanes(figure, 1)
     emitted = [by_gid(figure, place)["chunk8.emit"][0].get_xdata()[0] for place in (0, 1)]
     assert emitted == pytest.approx([499, 536])
