@@ -28,7 +28,7 @@ from ppwork.timeline.streams import hidden, transfers
 
 
 def rate_words(entries_by_rank: EntriesByRank, depth: int) -> str:
-    """Return how often the whole run emitted a chunk, to stand behind a title; nothing if it has no period."""
+    """Return how often the whole run emitted a chunk, for a title; nothing if it has no period."""
     ranks = aligned(entries_by_rank)
     period_ms = _measures(ranks, *_counted(ranks, None, None), depth).period_ms
     return "" if period_ms is None else f"; the whole run: one every {period_ms:.0f} ms"
