@@ -47,7 +47,9 @@ FAILED_NS = ZERO + 60_000 * MS
 
 @pytest.fixture
 def run(tmp_path):
-    (tmp_path / Plan.FILE_NAME).write_bytes(Plan(mesh_size=2, chunks=8).to_json())
+    (tmp_path / Plan.FILE_NAME).write_bytes(
+        Plan(mesh_size=2, chunks=8, stage0="mine:Source", stage1="mine:Steps").to_json()
+    )
     return tmp_path
 
 
