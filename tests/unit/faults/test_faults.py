@@ -401,7 +401,16 @@ def test_as_json_the_command_prints_every_report(monkeypatch):
     ]
 
 
-@pytest.mark.parametrize("arguments", [[], ["F07", "--all"]])
-def test_the_command_wants_ids_or_all(arguments):
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "No fault was named"),
+        (["F07", "--all"], "exclude each other"),
+        (["--all", "--case", "leader"], "--case names a case of one fault"),
+    ],
+)
+def test_the_command_wants_ids_or_all(arguments, said):
+    """Of all faults there is no one case: it once ran none, and said that all was caught."""
     result = CliRunner().invoke(faults.app, ["run", *arguments])
     assert isinstance(result.exception, PlanError)
+    assert said in result.exception.what
