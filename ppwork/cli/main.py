@@ -342,7 +342,7 @@ def main() -> int:
         raise
     except SystemExit as error:  # typer's answer to a Ctrl-C has no word
         if error.code == INTERRUPTED:
-            write_text("interrupted; no rank is left running", to=err)
+            write_text("interrupted; no rank of this command is left running", to=err)
         raise
     except PlanError as error:
         write_text(f"bad input: {error}", to=err)
