@@ -131,6 +131,66 @@ def test_global_rank_of_a_second_host_comes_from_torchs_own_prefix(tmp_path):
     assert sorted(read_job(folder).ranks) == [0, 2, 9]
 
 
+def of_agents(folder, agents, attempt=0):
+    """Leave the logs of agents with two ranks each; a number is what torch's prefix has in one, or nothing."""
+    logs = {
+        folder / f"job_{name}" / f"attempt_{attempt}" / str(local) / "stderr.log": number
+        for name, numbers in agents.items()
+        for local, number in enumerate(numbers)
+    }
+    for log in logs:
+        log.parent.mkdir(parents=True)
+    for log, number in logs.items():  # of one time: no agent's folder is newer than another's last log
+        log.write_text(f"[rank{number}]: Traceback of it\n" if number is not None else "")
+
+
+def killed_first(local, pid):
+    return f"torch/distributed/elastic: failed (exitcode: -9) local_rank: {local} (pid: {pid}) of binary\n"
+
+
+def test_a_local_rank_of_an_earlier_attempt_on_a_second_host_has_the_number_of_its_logs(tmp_path):
+    """Of an attempt that was not the last torchrun tells local ranks alone: rank 0 ran on the other host."""
+    of_agents(tmp_path, {"x": (None, 3)})
+    of_agents(tmp_path, {"x": (None, 3)}, attempt=1)
+    (tmp_path / "console.log").write_text(killed_first(0, 7) + killed_first(0, 8))
+    job = read_job(tmp_path)
+    for attempt in (job, *job.earlier):
+        assert (attempt.report.codes, attempt.report.first) == ({2: -9}, 2)
+        assert list(attempt.ranks) == [2, 3]
+
+
+def test_a_local_rank_is_that_of_the_host_whose_console_tells_it(tmp_path):
+    """Logs without a number count on from those of the host before, and so does who ended."""
+    for host in ("a", "b"):
+        of_agents(tmp_path / host, {"x": (None, None)})
+        for log in tmp_path.glob(f"{host}/job_x/attempt_0/*/stderr.log"):
+            log.write_text("it began\n")
+    (tmp_path / "b" / "console.log").write_text(killed_first(0, 7))
+    job = read_job(tmp_path / "a", tmp_path / "b")
+    assert (list(job.ranks), job.report.codes, job.report.first) == ([0, 1, 2, 3], {2: -9}, 2)
+
+
+def test_a_local_rank_of_one_of_several_hosts_in_one_folder_is_no_rank_of_the_job(tmp_path):
+    of_agents(tmp_path, {"a": (0, 1), "b": (2, 3)})
+    (tmp_path / "console.log").write_text(killed_first(0, 7))
+    job = read_job(tmp_path)
+    assert (list(job.ranks), job.report.codes, job.report.first) == ([0, 1, 2, 3], {}, None)
+
+
+@pytest.mark.parametrize("of_host", [(0, 1), (2, 3)])
+def test_the_console_of_one_of_several_hosts_numbers_no_ranks_of_another(tmp_path, of_host):
+    of_agents(tmp_path, {"a": (0, 1), "b": (2, 3)})
+    lines = [
+        f" rank : {rank} (local_rank: {local})\n exitcode : 1 (pid: 7)\n"
+        for local, rank in enumerate(of_host)
+    ]
+    (tmp_path / "console.log").write_text("".join(lines))
+    ranks = read_job(tmp_path).ranks
+    assert {rank: log.where.split("/")[-4] for rank, log in ranks.items()} == dict(
+        enumerate(["job_a", "job_a", "job_b", "job_b"])
+    )
+
+
 @pytest.mark.parametrize("name", ["nowhere", "empty", "prose.txt"])
 def test_path_without_a_job_is_bad_input(tmp_path, name):
     (tmp_path / "empty").mkdir()
