@@ -260,6 +260,34 @@ def test_size_mismatch_without_detail_names_the_two_neighbours_and_what_is_not_k
         assert "DETAIL" in found.check_first
 
 
+@pytest.mark.parametrize(
+    ("line", "peer"),
+    [
+        ("dist.all_reduce(x, op=dist.ReduceOp.SUM)", 1),
+        ("dist.all_reduce(x, dist.ReduceOp.SUM, tp)", None),  # of some ranks, and no word of a group
+        ("dist.all_reduce(", None),  # all that Python shows of a call over several lines
+    ],
+)
+def test_the_neighbour_in_a_sum_is_named_where_its_line_shows_that_all_ranks_are_in_it(tmp_path, line, peer):
+    folder = log_dir("shapes", tmp_path)
+    for log in folder.glob("run_x1/attempt_0/*/stderr.log"):
+        log.write_text(log.read_text().replace("dist.all_reduce(torch.ones(length))", line))
+    found = diagnose_job(read_job(folder))
+    assert found.cause.where.get("peer") == peer
+    assert ("which rank sent it" in found.unknown) == (peer is None)
+
+
+def test_the_neighbour_of_the_last_rank_that_a_cut_console_shows_is_not_known(tmp_path):
+    """It is rank 0 only if no rank of a higher number was in the sum."""
+    whole = console("shapes").read_text()
+    cut = tmp_path / "console.log"
+    cut.write_text(whole[: whole.index("torch.distributed.elastic.multiprocessing.errors.ChildFailedError")])
+    assert diagnose_job(read_job(cut)).cause.where == {"rank": 0, "peer": 1}
+    text = cut.read_text().replace("local_rank: 0", "local_rank: 3")
+    cut.write_text(text.replace("[default0]", "[default3]").replace("[rank0]", "[rank3]"))
+    assert diagnose_job(read_job(cut)).cause.where == {"rank": 3}
+
+
 def test_size_mismatch_of_another_call_names_the_rank_that_was_aborted(tmp_path):
     folder = log_dir("shapes", tmp_path)
     for log in folder.glob("run_x1/attempt_0/*/stderr.log"):
