@@ -132,7 +132,7 @@ def test_global_rank_of_a_second_host_comes_from_torchs_own_prefix(tmp_path):
 
 
 def of_agents(folder, agents, attempt=0):
-    """Leave the logs of agents with two ranks each; a number is what torch's prefix has in one, or nothing."""
+    """Leave the logs of agents with two ranks each; a number: what torch has before its lines, or nothing."""
     logs = {
         folder / f"job_{name}" / f"attempt_{attempt}" / str(local) / "stderr.log": number
         for name, numbers in agents.items()
