@@ -92,15 +92,14 @@ def scratch_folder() -> Iterator[Path]:
         identity = read_json(owner, Identity)
         if identity is not None and identity.here and identity.process() is None:
             shutil.rmtree(owner.parent, ignore_errors=True)
-    try:
-        scratch = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=folder))
-        write_whole(scratch / OWNER, msgspec.json.encode(Identity.of(os.getpid())))
-    except OSError as error:
-        raise _unwritable(folder, error) from error
-    try:
+    with contextlib.ExitStack() as stack:
+        try:
+            scratch = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=folder))
+            stack.callback(shutil.rmtree, scratch, ignore_errors=True)
+            write_whole(scratch / OWNER, msgspec.json.encode(Identity.of(os.getpid())))
+        except OSError as error:
+            raise _unwritable(folder, error) from error
         yield scratch
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _unwritable(folder: Path, error: OSError) -> UnavailableError:
