@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 import stat
 import tempfile
@@ -131,7 +132,8 @@ def registered(run_dir: Path, agent_pid: int, waits: str = "") -> Iterator[None]
     run = RunEntry(
         run_dir=str(run_dir.absolute()), launcher=launcher, agent=agent, at=time.time(), waits=waits
     )
-    path = folder / f"{os.getpid()}-{agent_pid}.json"
+    # Another container that shares this folder may have the same pids.
+    path = folder / f"{os.getpid()}-{agent_pid}-{secrets.token_hex(4)}.json"
     try:
         write_whole(path, msgspec.json.encode(run))
     except OSError as error:
