@@ -17,7 +17,7 @@ from ppwork.cli.doctor import doctor_command
 from ppwork.cli.faults import app as faults
 from ppwork.cli.hosts import torchrun_command
 from ppwork.cli.jobs import GoesOn, attach_command, hand_in
-from ppwork.cli.options import chunk_range, depth_of, given, halves_of, options_of, path_of, size_of
+from ppwork.cli.options import bytes_of, chunk_range, depth_of, given, halves_of, options_of, path_of, size_of
 from ppwork.cli.output import err, out, write_files, write_json, write_text
 from ppwork.cli.runs import collect_command, diagnose_command, failure_line, list_runs, stop_runs
 from ppwork.cli.screen import launch_on_terminal, table
@@ -221,7 +221,7 @@ def _asked(
         timeout_s=timeout_s,
         stall_s=stall_s,
         freeze_s=freeze_s,
-        max_message_bytes=int(max_message_mb * (1 << 20)),
+        max_message_bytes=bytes_of(max_message_mb),
         heartbeat_s=heartbeat_s,
         compare_collectives=compare_collectives,
         check_buffers=check_buffers,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,17 @@ def size_of(text: str) -> tuple[int, int]:
     if not separator or not width.isdecimal() or not height.isdecimal():  # a sign is refused here too
         raise PlanError(f"The size was {text!r}; it must be WxH in pixels.", check_first="--size 160x96")
     return int(width), int(height)
+
+
+def bytes_of(mebibytes: float) -> int:
+    """Return the bytes of so many MiB.
+
+    Raises:
+        PlanError: There is no end of them: by this bound ranks refuse a message before they make room for it.
+    """
+    if not math.isfinite(mebibytes):
+        raise PlanError(f"The largest message was {mebibytes} MiB.", check_first="--max-message-mb 4096")
+    return int(mebibytes * (1 << 20))
 
 
 def depth_of(depth: int | None, d_in: int | None, d_out: int | None) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import re
 import sys
 import time
@@ -19,7 +20,7 @@ import msgspec
 from ppwork.diagnosis.report import death
 from ppwork.diagnosis.runs import diagnose
 from ppwork.errors import RecordError, RunFailed, listed, text_of
-from ppwork.launcher.checks import resolve
+from ppwork.launcher.checks import check_limit, resolve
 from ppwork.launcher.nodes.gather import MOST_WHOLE
 from ppwork.launcher.nodes.host_session import HostSession
 from ppwork.launcher.nodes.node import FOLDER
@@ -100,6 +101,7 @@ def launch(
     Blocks:
         Until all ranks have ended; at most ``limit_s`` plus a few seconds of clean-up.
     """
+    check_limit(limit_s)
     steps = _Steps()
     with contextlib.ExitStack() as stack:
         plan = resolve(plan, elsewhere=on is not None)
@@ -127,7 +129,12 @@ def launch(
             stack.close()
             steps.end(TORCHRUN)
             finished = Run(run_dir, exit_code)
-            finished = dataclasses.replace(finished, failure=_failure(finished, deadline))
+            try:
+                failure = _failure(finished, deadline, shown.look)
+            except StopAsked:
+                finished = Run(run_dir, STOPPED)
+                failure = _failure(finished, deadline, shown.look)
+            finished = dataclasses.replace(finished, failure=failure)
             steps.end(READ)
         except BaseException as error:
             shown.end(_noted(Run(run_dir, STOPPED, _ended_by(error)), steps))
@@ -171,8 +178,12 @@ def _noted(run: Run, steps: _Steps) -> Run:
     return run
 
 
-def _failure(run: Run, deadline: float) -> RunFailed | None:
-    """Return what went wrong first in a run that has ended; if nothing did, complete its summary."""
+def _failure(run: Run, deadline: float, look: Callable[[], None]) -> RunFailed | None:
+    """Return what went wrong first in a run that has ended; if nothing did, complete its summary.
+
+    Raises:
+        StopAsked: While it was verified.
+    """
     if not (run.run_dir / Plan.FILE_NAME).exists():
         return RunFailed(
             f"The run folder {run.run_dir} was moved or removed, or its plan was, before the run had ended.",
@@ -181,7 +192,7 @@ def _failure(run: Run, deadline: float) -> RunFailed | None:
     if run.exit_code == 0:
         try:
             run.complete({**mesh_figures(run), **_hosts_of(run)})
-            return _verify(run, deadline) if run.plan.verify else None
+            return _verify(run, deadline, look) if run.plan.verify else None
         except RecordError as error:
             return _if_full(run.run_dir, RunFailed(error.what, check_first=error.check_first))
     if run.exit_code == STOPPED:
@@ -270,8 +281,12 @@ def _if_full(run_dir: Path, failure: RunFailed) -> RunFailed:
     return failure
 
 
-def _verify(run: Run, deadline: float) -> RunFailed | None:
-    """Compute the same in one process and put the largest difference into the summary."""
+def _verify(run: Run, deadline: float, look: Callable[[], None]) -> RunFailed | None:
+    """Compute the same in one process and put the largest difference into the summary.
+
+    Raises:
+        StopAsked: The view, or `ppwork stop`, ended it.
+    """
     plan, run_dir = run.plan, run.run_dir
     if not (run_dir / OUTPUTS_FILE).exists() and (hosts := HostsRecord.load(run_dir)) is not None:
         stayed = [f"{host.name}:{path}" for host in hosts.hosts for path in host.stayed]
@@ -287,8 +302,12 @@ def _verify(run: Run, deadline: float) -> RunFailed | None:
         running(command, environment, log, warm=plan.backend == "gloo") as process,
         registered(run_dir, process.pid),
     ):
-        code = followed(process, log, max(1.0, deadline - time.monotonic()), plan.freeze_s)
+        # What its stages start are no ranks, after which it would have to leave.
+        limit_s = max(1.0, deadline - time.monotonic())
+        code = followed(process, log, limit_s, plan.freeze_s, look, leave_s=math.inf)
     if code != 0:
+        if LaunchEnd.load(run_dir) is not None:
+            raise StopAsked
         ours = {PAST_LIMIT: "did not end within the run's limit", TORCHRUN_STOPPED: "was stopped (SIGSTOP)"}
         last_words = "".join(f": {line.strip()}" for line in last_lines(log_path, 1) if code > 0)
         return RunFailed(

@@ -33,7 +33,8 @@ def home_of(folders: Sequence[Path], rank: int) -> Path:
 
 def torchrun_logs(folder: Path) -> list[Path]:
     """Return what the torchrun of each host printed, as far as a folder has it: ``torchrun.log``, ``-1``."""
-    return sorted(path for path in folder.glob("torchrun*.log") if path.is_file())
+    logs = (path for path in folder.glob("torchrun*.log") if path.is_file())
+    return sorted(logs, key=lambda path: (len(path.name), path.name))  # in the order of the hosts' numbers
 
 
 def plan_of(folders: Sequence[Path]) -> Plan:

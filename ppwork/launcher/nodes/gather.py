@@ -30,7 +30,7 @@ MOST_WHOLE = 64 << 20
 MOST_GROWN = 1 << 30
 """Bytes of a log or of the spans of a rank; the rest stays on its host as well."""
 MOST_FILES = 256
-"""Of one host; more stay on it."""
+"""Of stage 0, beside the records of the host's ranks, whose names are known; more stay on the host."""
 MOST_TOLD = 16
 """Files and folders that stay, by name; they stay in one folder."""
 PER_LOOK = 16
@@ -109,8 +109,7 @@ class Sender:
         while pieces := list(self.look()):
             yield from pieces
         known = {*self._offsets, *self._names.records, *self._names.scratch, *_OURS}
-        left = MOST_FILES - len(known)
-        told = 0
+        left, told = MOST_FILES, 0
         for path in sorted(self._folder.iterdir(), key=lambda path: path.lstat().st_size):
             size, is_plain = path.lstat().st_size, path.is_file() and not path.is_symlink()
             if path.name in known and size <= self._offsets.get(path.name, MOST_GROWN):
@@ -145,7 +144,7 @@ class Home:
     def __init__(self, run_dir: Path, names: Names) -> None:
         self._run_dir, self._names = run_dir, names
         self._half: dict[str, Path] = {}
-        self._seen: set[str] = set()
+        self._of_stage0: set[str] = set()
 
     def write(self, piece: Piece) -> None:
         """Write one piece where it belongs.
@@ -156,9 +155,11 @@ class Home:
         """
         name = piece.name
         grows = piece.last is None
-        self._seen.add(name)
         known = name in self._names.growing if grows else name in self._names.records
-        if not (known or (not grows and self._names.of_stage0(name))) or len(self._seen) > MOST_FILES:
+        if not known and not grows and self._names.of_stage0(name):
+            self._of_stage0.add(name)
+            known = len(self._of_stage0) <= MOST_FILES
+        if not known:
             raise NodeWireError(f"A host sent a file {name!r}, which is none of its own.")
         if piece.at + len(piece.data) > (MOST_GROWN if grows else MOST_WHOLE):
             raise NodeWireError(f"A host sent more of {name} than is allowed.")

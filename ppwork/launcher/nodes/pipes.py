@@ -153,7 +153,8 @@ class Pipes:
                 # One that was told to end has no code of its own.
                 host.code = word.code if self._ended_s is None else None
                 host.free_mb = word.free_mb
-                self._tell(host, wire.Taken())
+                if not self._unwritable:  # else its folder may have the only copy of what it sent
+                    self._tell(host, wire.Taken())
             case wire.Refused() if self._ended_s is None:
                 host.lost, host.check_first = f"could not go on: {word.what}", word.check_first
 

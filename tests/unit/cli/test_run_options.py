@@ -113,6 +113,13 @@ def test_an_option_that_nobody_would_heed_is_refused(options, said, instead, tmp
     assert not (tmp_path / "run").exists()
 
 
+def test_a_message_without_a_bound_is_refused_in_words(tmp_path):
+    answer = CliRunner().invoke(main.app, ["run", "--max-message-mb", "inf", "--out", str(tmp_path / "run")])
+    assert isinstance(answer.exception, PlanError)
+    assert "largest message was inf MiB" in answer.exception.what
+    assert not (tmp_path / "run").exists()
+
+
 def test_options_of_own_stages_are_json_or_text(planned):
     options = planned(
         "-o rate=0.5 -o steps=3 -o fast=true --option name=a=b -o shape=[2,3] -o nan=NaN"

@@ -9,6 +9,7 @@ from ppwork.launcher.nodes import gather
 from ppwork.launcher.nodes.gather import Home, Names, Sender
 from ppwork.launcher.nodes.wire import PIECE, NodeWireError, Piece, Stays
 from ppwork.plan import Plan
+from ppwork.protocol.plan import MAX_RANKS
 from ppwork.records.pulse import Pulse, PulseState, read_pulse
 
 
@@ -87,9 +88,7 @@ def test_a_log_past_its_bound_comes_as_far_as_that_and_is_told_and_stays(sides, 
 
 def test_more_files_than_may_come_stay_and_are_not_the_end_of_the_host(sides, monkeypatch):
     sender, home, there, here = sides
-    names = sender._names
-    known = len({*sender._offsets, *names.records, *names.scratch, *gather._OURS})
-    monkeypatch.setattr(gather, "MOST_FILES", known + 2)
+    monkeypatch.setattr(gather, "MOST_FILES", 2)
     for number in range(4):
         (there / f"{number}.png").write_bytes(b"p" * number)
     stays = []
@@ -97,6 +96,30 @@ def test_more_files_than_may_come_stay_and_are_not_the_end_of_the_host(sides, mo
         stays.append(word) if isinstance(word, Stays) else home.write(word)
     assert sorted(path.name for path in here.iterdir()) == ["0.png", "1.png"]
     assert [word.path for word in stays] == [str(there / f"{number}.png") for number in (2, 3)]
+
+
+def test_all_that_the_ranks_of_a_full_host_leave_comes_home_and_the_summary_with_it(tmp_path):
+    """Their names were counted with the files of stage 0, and from 36 ranks on a summary had no place."""
+    there, here, names = tmp_path / "there", tmp_path / "here", Names(0, range(MAX_RANKS))
+    there.mkdir()
+    here.mkdir()
+    left = {*names.growing, *names.records, "summary.json"}
+    for name in left:
+        (there / name).write_bytes(b"{}")
+    sender, home = Sender(there, names), Home(here, names)
+    for word in sender.last():
+        home.write(word)
+    assert {path.name for path in here.iterdir()} == left
+    assert not sender.stays
+
+
+def test_a_host_that_sends_more_files_of_stage_0_than_may_come_is_refused(sides, monkeypatch):
+    _, home, _, _ = sides
+    monkeypatch.setattr(gather, "MOST_FILES", 2)
+    for name in ("0.png", "1.png", "rank0.log", "1.png"):
+        home.write(Piece(name, 0, b"x", last=None if name == "rank0.log" else True))
+    with pytest.raises(NodeWireError, match="none of its own"):
+        home.write(Piece("2.png", 0, b"x", last=True))
 
 
 @pytest.mark.parametrize(

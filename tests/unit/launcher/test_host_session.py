@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+
 import psutil
 import pytest
 from spoken_nodes import speaking
 
 import ppwork as pp
 from ppwork.errors import PlanError, UnavailableError
+from ppwork.launcher.nodes.gather import Home
 from ppwork.launcher.nodes.host import TRANSITIONS, HostState
 from ppwork.launcher.nodes.host_session import HostSession
 from ppwork.launcher.nodes.places import Places
+from ppwork.launcher.nodes.wire import Taken
 from ppwork.launcher.view import StopAsked
-from ppwork.process import HOST_LOST, PAST_LIMIT
+from ppwork.process import HOST_LOST, PAST_LIMIT, UNWRITABLE
 from ppwork.records.hosts import HostsRecord
 from ppwork.records.pulse import Pulse
 
@@ -129,6 +133,30 @@ def test_a_late_failure_waits_for_no_records_of_ranks_that_have_left(tmp_path, m
         hosts.look("run", tmp_path)
         hosts.meet()
         assert hosts.run(PLAN, ["x"], tmp_path, 30.0, lambda: None) == 7
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_host_is_told_to_keep_nothing_only_where_all_that_it_sent_was_written(tmp_path, monkeypatch, full):
+    """With the disk of the launcher full, its folder has the only copy of its records."""
+
+    def write(home, piece):
+        if full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    told = []
+    tell = HostSession._tell
+    monkeypatch.setattr(Home, "write", write)
+    monkeypatch.setattr(
+        HostSession, "_tell", lambda hosts, host, word: told.append(word) or tell(hosts, host, word)
+    )
+    script = "up_to_start(); say(wire.Piece('rank0.log', 0, b'x')); say(wire.NodeDone(0, 1e3)); heard()"
+    with hosts_saying(tmp_path, script) as hosts:
+        hosts.greet()
+        hosts.look("run", tmp_path)
+        hosts.meet()
+        code = hosts.run(PLAN, ["x"], tmp_path, 60.0, lambda: None)
+    assert code == (UNWRITABLE if full else 0)
+    assert told.count(Taken()) == (0 if full else 2)
 
 
 def test_every_state_but_the_last_ones_leads_somewhere():

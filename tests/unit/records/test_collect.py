@@ -6,7 +6,8 @@ import pytest
 
 from ppwork.errors import PlanError
 from ppwork.plan import Plan
-from ppwork.records.collect import collect, home_of
+from ppwork.records.collect import collect, home_of, torchrun_logs
+from ppwork.records.run import TORCHRUN_LOG
 
 PLAN = Plan(mesh_size=2, chunks=8)
 
@@ -39,6 +40,17 @@ def test_every_rank_is_in_the_folder_that_comes_out_with_what_each_torchrun_prin
     assert [(out / name).read_text() for name in spans] == ["of 0", "of 1", "of 2"]
     assert [(out / name).read_text() for name in logs] == ["second", "third", "first"]
     assert Plan.load(out) == PLAN
+
+
+def test_what_each_torchrun_printed_stays_in_the_order_of_the_hosts(tmp_path, hosts):
+    """By their names alone ``torchrun-1.log`` comes before ``torchrun.log``, and ``-10`` before ``-2``."""
+    of_hosts = {TORCHRUN_LOG: "0", **{f"torchrun-{number}.log": str(number) for number in range(1, 12)}}
+    for name, text in of_hosts.items():
+        (hosts[0] / name).write_text(text)
+    (hosts[0] / "torchrun-old.log").write_text("of nobody")
+    assert [path.name for path in torchrun_logs(hosts[0])] == [*of_hosts, "torchrun-old.log"]
+    out = collect(hosts, tmp_path / "out")
+    assert {name: (out / name).read_text() for name in of_hosts} == of_hosts
 
 
 def test_a_folder_without_a_plan_comes_along_with_one_that_has_it(tmp_path, hosts):
