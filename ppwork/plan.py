@@ -10,6 +10,7 @@ clip or the stages, just before the ranks start.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping
 from errno import EINVAL
@@ -157,9 +158,17 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Write ``plan.json`` into a run folder, for all ranks and readers, before any of them starts.
 
         Raises:
-            OSError: The file cannot be written.
+            OSError: The file cannot be written; no half of it is left.
         """
-        (Path(run_dir) / self.FILE_NAME).write_bytes(msgspec.json.format(self.to_json(), indent=2))
+        path = Path(run_dir) / self.FILE_NAME
+        file = path.open("wb")
+        try:
+            with file:
+                file.write(msgspec.json.format(self.to_json(), indent=2))
+        except OSError:
+            with contextlib.suppress(OSError):  # the first error is the one to report
+                path.unlink(missing_ok=True)
+            raise
 
     @classmethod
     def load(cls, run_dir: Path | str) -> Plan:

@@ -41,6 +41,7 @@ EXIT_CODES = """\
 Exit codes: 0 well; 1 a run failed, or Slurm, a host or a record does not give what is needed;
 2 bad input, nothing has started; 130 Ctrl-C.
 """
+GONE_WRONG = "is the disk full (`df -h .`)? was a folder moved or removed, the working folder too?"
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown"
@@ -349,5 +350,9 @@ def main() -> int:
         return BAD_INPUT
     except PPWorkError as error:
         write_text(str(error), to=err)
+        return FAILED
+    except OSError as error:  # of a disk or a folder that was well when the command began
+        where = f"{error.filename}: " if error.filename is not None else ""
+        write_text(f"{where}{error.strerror or error}\n  check first: {GONE_WRONG}", to=err)
         return FAILED
     return 0

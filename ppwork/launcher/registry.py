@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 import stat
 import tempfile
@@ -92,15 +93,14 @@ def scratch_folder() -> Iterator[Path]:
         identity = read_json(owner, Identity)
         if identity is not None and identity.here and identity.process() is None:
             shutil.rmtree(owner.parent, ignore_errors=True)
-    try:
-        scratch = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=folder))
-        write_whole(scratch / OWNER, msgspec.json.encode(Identity.of(os.getpid())))
-    except OSError as error:
-        raise _unwritable(folder, error) from error
-    try:
+    with contextlib.ExitStack() as stack:
+        try:
+            scratch = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=folder))
+            stack.callback(shutil.rmtree, scratch, ignore_errors=True)
+            write_whole(scratch / OWNER, msgspec.json.encode(Identity.of(os.getpid())))
+        except OSError as error:
+            raise _unwritable(folder, error) from error
         yield scratch
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _unwritable(folder: Path, error: OSError) -> UnavailableError:
@@ -132,7 +132,8 @@ def registered(run_dir: Path, agent_pid: int, waits: str = "") -> Iterator[None]
     run = RunEntry(
         run_dir=str(run_dir.absolute()), launcher=launcher, agent=agent, at=time.time(), waits=waits
     )
-    path = folder / f"{os.getpid()}-{agent_pid}.json"
+    # Another container that shares this folder may have the same pids.
+    path = folder / f"{os.getpid()}-{agent_pid}-{secrets.token_hex(4)}.json"
     try:
         write_whole(path, msgspec.json.encode(run))
     except OSError as error:

@@ -28,9 +28,14 @@ def new_run_dir(out: Path | str | None, option: str = "--out", beside: Collectio
     """
     path = Path(out) if out is not None else Path("runs") / time.strftime("%Y%m%d-%H%M%S-run")
     try:
-        named = bool(str(out).encode()) and bool(str(path.absolute()).encode())
+        named = bool(str(out).encode()) and "\0" not in str(out) and bool(str(path.absolute()).encode())
     except UnicodeEncodeError:
         named = False
+    except OSError as error:
+        raise PlanError(
+            f"The output folder {path} cannot be used: {error.strerror}.",
+            check_first="`cd .`: was the working folder removed, or made anew?",
+        ) from error
     if not named:
         raise PlanError(
             f"The output folder {str(out)!r} has no name, or one that is not UTF-8.",

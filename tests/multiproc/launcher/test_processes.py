@@ -196,7 +196,7 @@ def test_a_terminal_that_closes_and_ctrl_c_end_the_run_and_leave_nothing(tmp_pat
     finally:
         launcher.kill()
         launcher.wait()
-    assert ("interrupted; no rank is left" in said.read_text()) == (sent == signal.SIGINT)
+    assert ("interrupted; no rank of this command is left" in said.read_text()) == (sent == signal.SIGINT)
     assert [path.name for path in (tmp_path / "ppwork").iterdir()] == []
     assert "interrupted" in diagnose(tmp_path / "run").text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from ppwork.cli import main as cli
 from ppwork.cli.output import write_json, write_text
 from ppwork.cli.runs import list_runs
 from ppwork.errors import PPWorkError
@@ -48,6 +50,26 @@ def test_runs_in_folders_with_markup_in_their_names_are_listed_as_they_are(tmp_p
     shown = capsys.readouterr().out
     assert "/m[/x]z" in shown
     assert "/a[red]b" in shown
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(errno.EDQUOT, "Disk quota exceeded", "/r/plan.json"), "/r/plan.json: Disk quota exceeded\n"),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory"), "No such file or directory\n"),
+        (OSError("as a library says it"), "as a library says it\n"),
+    ],
+)
+def test_what_the_system_refuses_in_the_middle_of_a_command_is_no_traceback(monkeypatch, capsys, error, said):
+    def refused():
+        raise error
+
+    monkeypatch.setattr(cli, "app", refused)
+    monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
+    assert cli.main() == cli.FAILED
+    shown = capsys.readouterr().err
+    assert shown.startswith(said)
+    assert "check first:" in shown
 
 
 def test_json_is_all_that_is_written(capsys):

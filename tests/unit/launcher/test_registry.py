@@ -122,6 +122,28 @@ def test_a_run_of_another_container_is_not_listed_and_stays(own_list, agent, tmp
         assert len(own_runs()) == 1
 
 
+def test_two_containers_with_the_same_pids_keep_an_entry_each(own_list, agent, tmp_path, monkeypatch):
+    """Pids of containers are small and repeat."""
+    with registered(tmp_path / "ours", agent.pid):
+        with monkeypatch.context() as there:
+            there.setattr(identity, "pid_space", lambda: "another")
+            with registered(tmp_path / "theirs", agent.pid):
+                assert len(list(own_list.glob("*.json"))) == 2
+        assert [run.run_dir for run in own_runs()] == [str(tmp_path / "ours")]
+
+
+def test_a_scratch_folder_that_gets_no_owner_is_gone(own_list, monkeypatch):
+    """Nobody would know whose it is, and nobody remove it."""
+
+    def full(path, data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(registry, "write_whole", full)
+    with pytest.raises(UnavailableError, match="No space left"), scratch_folder():
+        pass
+    assert not list(own_list.glob(f"{SCRATCH}*"))
+
+
 def test_an_entry_that_is_not_whole_is_dropped(own_list, agent, tmp_path):
     with registered(tmp_path, agent.pid):
         (path,) = own_list.iterdir()

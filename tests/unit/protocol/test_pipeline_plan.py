@@ -1,6 +1,7 @@
 """The frozen plan: what it refuses, that it reads back, and that its digest tells plans apart."""
 
 import math
+import resource
 
 import msgspec
 import pytest
@@ -270,6 +271,18 @@ def test_load_reads_the_plan_of_a_run_folder(tmp_path):
     (tmp_path / Plan.FILE_NAME).write_bytes(plan.to_json())
     assert Plan.load(tmp_path) == plan
     assert msgspec.json.decode(plan.to_json()) == msgspec.json.decode(msgspec.json.encode(plan.to_dict()))
+
+
+def test_a_plan_that_cannot_be_saved_leaves_no_half_of_it(tmp_path):
+    """What is left would make the folder one that is not empty, and refused from then on."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))  # stands for a full disk
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            Plan().save(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not list(tmp_path.iterdir())
 
 
 def test_load_names_the_file_that_is_missing_or_broken(tmp_path):

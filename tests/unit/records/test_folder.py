@@ -20,6 +20,19 @@ def test_a_folder_without_a_name_in_utf_8_is_refused(tmp_path, monkeypatch, name
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_working_folder_that_was_removed_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(PlanError, match="cannot be used: No such file"):
+        new_run_dir(None)
+
+
+def test_a_folder_whose_name_no_system_takes_is_refused():
+    with pytest.raises(PlanError, match="no name"):
+        new_run_dir("a\0b")
+
+
 def test_run_dir_is_made_with_its_parents_and_is_empty(tmp_path):
     made = new_run_dir(tmp_path / "a" / "b")
     assert made == tmp_path / "a" / "b"
