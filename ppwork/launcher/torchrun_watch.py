@@ -12,7 +12,7 @@ import contextlib
 import re
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -87,8 +87,8 @@ class TorchrunWatch:
         if self._closing_since is None and self._says_closing():
             self._closing_since = now
         if self._closing_since is not None and now - self._closing_since > GRACE_S:
-            for rank in ranks_of(self._agent):
-                self._kill(rank, f"was there {GRACE_S:g} s after the first death")
+            why = f"was there {GRACE_S:g} s after the first death"
+            self._kill(dict.fromkeys(ranks_of(self._agent), why))
         elif now - self._ranks_looked > RANKS_S:
             self._ranks_looked = now
             ranks = self._see_family()
@@ -134,18 +134,20 @@ class TorchrunWatch:
     def _kill_stopped_ranks(self, now: float, ranks: Sequence[psutil.Process]) -> None:
         stopped = [rank for rank in ranks if state_of(rank) == psutil.STATUS_STOPPED]
         self._stopped_ranks = {rank: self._stopped_ranks.get(rank, now) for rank in stopped}
-        for rank, since in self._stopped_ranks.items():
-            if now - since > self._freeze_s + GRACE_S:
-                self._kill(rank, f"did not go on for {now - since:.1f} s")
+        stood_s = {rank: now - since for rank, since in self._stopped_ranks.items()}
+        bound_s = self._freeze_s + GRACE_S
+        self._kill({rank: f"did not go on for {s:.1f} s" for rank, s in stood_s.items() if s > bound_s})
 
-    def _kill(self, rank: psutil.Process, why: str) -> None:
-        state = state_of(rank)
-        if state in ("", psutil.STATUS_ZOMBIE):
-            return
-        number = environment_of(rank).get("RANK", "?")
-        end(with_children(rank), 0.0)
-        outcome = "could not be killed" if is_alive(rank) else "was killed"
-        self._say(f"ppwork: rank {number} (pid {rank.pid}, {state}) {why} and {outcome}")
+    def _kill(self, why: Mapping[psutil.Process, str]) -> None:
+        """Kill ranks, all at once: one that hangs in a driver is waited for, and must hold up no other."""
+        states = {rank: state for rank in why if (state := state_of(rank)) not in ("", psutil.STATUS_ZOMBIE)}
+        numbers = {rank: environment_of(rank).get("RANK", "?") for rank in states}
+        if states:
+            end([process for rank in states for process in with_children(rank)], 0.0)
+            self._looked = time.monotonic()  # that took seconds, maybe, and was no pause
+        for rank, state in states.items():
+            outcome = "could not be killed" if is_alive(rank) else "was killed"
+            self._say(f"ppwork: rank {numbers[rank]} (pid {rank.pid}, {state}) {why[rank]} and {outcome}")
 
 
 def ranks_of(agent: psutil.Process) -> list[psutil.Process]:
