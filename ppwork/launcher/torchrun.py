@@ -315,20 +315,27 @@ def running(
     try:
         yield process
     finally:
-        _stop(process)
+        _stop(process, errors or log)
 
 
-def _stop(process: Started) -> None:
+def _stop(process: Started, log: BinaryIO) -> None:
     # Recorded before anything dies: an orphan's parent is not there to be asked. A psutil process is a pid
     # and its start time, so a pid that was used again is never hit.
     family: list[psutil.Process] = []
     with contextlib.ExitStack() as stack:  # all of it also after an impatient Ctrl-C
-        stack.callback(process.wait, KILL_S)
+        stack.callback(_wait_for_code, process, log)
         stack.callback(process.kill)  # where it is not in the family, because there was no time to look
         stack.callback(end, family, POLITE_S)
         stack.callback(_ask_to_leave, process)
         if process.poll() is None:
             family += family_of(process.pid)
+
+
+def _wait_for_code(process: Started, log: BinaryIO) -> None:
+    try:
+        process.wait(KILL_S)
+    except subprocess.TimeoutExpired:  # it hangs in the kernel; the run says how it ended all the same
+        _say(log, f"ppwork: pid {process.pid} could not be killed")
 
 
 def _ask_to_leave(process: Started) -> None:
