@@ -8,6 +8,7 @@ is asked of a short subprocess.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import socket
 import subprocess
@@ -62,6 +63,19 @@ def resolve(plan: Plan, *, elsewhere: bool = False) -> Plan:
     if elsewhere:
         return plan
     return plan.replace(backend=backend_of_one_process(plan) if plan.one_process else choose_backend(plan))
+
+
+def check_limit(limit_s: float) -> None:
+    """Refuse a limit on a whole run that is none: hosts and jobs are told it, and all are ended by it.
+
+    Raises:
+        PlanError: It is not finite, or not above 0.
+    """
+    if not (math.isfinite(limit_s) and limit_s > 0):
+        raise PlanError(
+            f"The run's limit was {limit_s:g} s; it must be a number above 0.",
+            check_first="limit_s (--limit-s): a day is 86400",
+        )
 
 
 def check_environment(plan: Plan) -> None:

@@ -21,7 +21,7 @@ import msgspec
 
 from ppwork.diagnosis.runs import diagnose
 from ppwork.errors import NotOverError, PlanError, PPWorkError, RunFailed, UnavailableError
-from ppwork.launcher.checks import resolve
+from ppwork.launcher.checks import check_limit, resolve
 from ppwork.launcher.launch import DEFAULT_LIMIT_S, Progress, launch
 from ppwork.launcher.nodes.places import Options, Places, Slurm
 from ppwork.launcher.slurm import ASK_S, GOING, PENDING, NoAnswer, ask, state_of
@@ -151,6 +151,7 @@ def submit(plan: Plan, *, on: Places, out: Path | str | None = None, limit_s: fl
     """
     if not isinstance(on, Slurm):
         raise PlanError("A run was to be submitted to hosts without a queue.", check_first="on=pp.Slurm(...)")
+    check_limit(limit_s)
     plan = resolve(plan, elsewhere=True)
     on.placed(plan.world_size)
     run_dir = new_run_dir(out)
@@ -182,15 +183,16 @@ def main(run_dir: Path) -> int:
     """Be the launcher of a job on the first of its nodes; return the exit code."""
     for number in (signal.SIGTERM, signal.SIGHUP):  # scancel, and the job's time limit
         signal.signal(number, lambda number, _: sys.exit(128 + number))
-    job = JobRecord.load(run_dir)
-    places = Slurm(job.nodes, srun=job.asked, **job.options)
     try:
+        job = JobRecord.load(run_dir)
+        places = Slurm(job.nodes, srun=job.asked, **job.options)
         beside = (JOB_FILE, JOB_LOG)
         run = launch(job.plan, out=run_dir, limit_s=job.limit_s, on=places, check=False, beside=beside)
     except PPWorkError as refused:
         sys.stderr.write(f"{refused}\n")
         if not (run_dir / END_FILE).exists():  # of this job, begun a second time by an administrator
-            LaunchEnd(exit_code=REFUSED, what=refused.what, check_first=refused.check_first).save(run_dir)
+            with contextlib.suppress(OSError):  # this node does not see the folder: Slurm's log has the line
+                LaunchEnd(exit_code=REFUSED, what=refused.what, check_first=refused.check_first).save(run_dir)
         return REFUSED
     return 0 if run.failure is None else 1
 

@@ -19,7 +19,7 @@ import msgspec
 from ppwork.diagnosis.report import death
 from ppwork.diagnosis.runs import diagnose
 from ppwork.errors import RecordError, RunFailed, listed, text_of
-from ppwork.launcher.checks import resolve
+from ppwork.launcher.checks import check_limit, resolve
 from ppwork.launcher.nodes.gather import MOST_WHOLE
 from ppwork.launcher.nodes.host_session import HostSession
 from ppwork.launcher.nodes.node import FOLDER
@@ -100,6 +100,7 @@ def launch(
     Blocks:
         Until all ranks have ended; at most ``limit_s`` plus a few seconds of clean-up.
     """
+    check_limit(limit_s)
     steps = _Steps()
     with contextlib.ExitStack() as stack:
         plan = resolve(plan, elsewhere=on is not None)

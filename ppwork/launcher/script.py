@@ -24,6 +24,7 @@ from ppwork.diagnosis.logs import read_job
 from ppwork.diagnosis.program_waits import ProgramWaits, program_waits
 from ppwork.diagnosis.recorded_calls import FROM_PLACES
 from ppwork.errors import PlanError, RunFailed, UnreadableError
+from ppwork.launcher.checks import check_limit
 from ppwork.launcher.nodes import wire
 from ppwork.launcher.nodes.host_session import HostSession
 from ppwork.launcher.nodes.node import FOLDER, LOGS
@@ -150,7 +151,7 @@ def launch_script(
         The finished program, which shows what its ranks printed, in the order of the ranks.
 
     Raises:
-        PlanError: There is no such file, it is no Python, ``nproc`` is not positive, or
+        PlanError: There is no such file, it is no Python, ``nproc`` or ``limit_s`` is not positive, or
             its arguments are too long for the way to a host; nothing was started.
         RunFailed: A rank or a host failed, or the program was stopped (only with ``check``); says the cause.
         KeyboardInterrupt: As pressed; no rank is left.
@@ -158,6 +159,7 @@ def launch_script(
     Blocks:
         Until all ranks have ended; at most ``limit_s`` plus a few seconds of clean-up.
     """
+    check_limit(limit_s)
     path = Path(script)
     check_program(path)
     if nproc < 1:

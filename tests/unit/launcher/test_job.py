@@ -383,6 +383,13 @@ def test_the_launcher_of_a_job_writes_down_why_it_started_nothing(slurm, tmp_pat
     assert LaunchEnd.load(job.run_dir).exit_code == 0
 
 
+def test_a_job_whose_file_does_not_read_says_so_in_its_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(jobs.signal, "signal", lambda *_: None)  # as a process of its own it has them
+    (tmp_path / JOB_FILE).write_text("{}")
+    assert jobs.main(tmp_path) == jobs.REFUSED
+    assert "no folder of a submitted run" in LaunchEnd.load(tmp_path).what
+
+
 def test_bars_of_a_job_end_where_its_records_do_whatever_its_clock_says(tmp_path):
     """Its launcher's clock was compared with nobody's here."""
     record = JobRecord(plan=PLAN, nodes=2, asked=(), options={}, limit_s=1.0, job_id="4711")
