@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import re
 import sys
 import time
@@ -288,7 +289,9 @@ def _verify(run: Run, deadline: float) -> RunFailed | None:
         running(command, environment, log, warm=plan.backend == "gloo") as process,
         registered(run_dir, process.pid),
     ):
-        code = followed(process, log, max(1.0, deadline - time.monotonic()), plan.freeze_s)
+        # What its stages start are no ranks, after which it would have to leave.
+        limit_s = max(1.0, deadline - time.monotonic())
+        code = followed(process, log, limit_s, plan.freeze_s, leave_s=math.inf)
     if code != 0:
         ours = {PAST_LIMIT: "did not end within the run's limit", TORCHRUN_STOPPED: "was stopped (SIGSTOP)"}
         last_words = "".join(f": {line.strip()}" for line in last_lines(log_path, 1) if code > 0)

@@ -177,7 +177,7 @@ def followed(
         freeze_s: Seconds that it may be stopped while we run.
         watch: Called about every 50 ms meanwhile, and once after the end.
         family: Gets the processes that are seen below it.
-        leave_s: Seconds that torchrun gets to leave after its ranks.
+        leave_s: Seconds that torchrun gets to leave after its ranks; without ranks: ``math.inf``.
 
     Returns:
         Its exit code, or ours: a key of ``ENDINGS``.

@@ -3,18 +3,43 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import pytest
 
 import ppwork as pp
 from ppwork.errors import PlanError
-from ppwork.launcher import job, launch
+from ppwork.launcher import job, launch, torchrun_watch
+from ppwork.records.run import VERIFY_FILE
 
 PLAN = pp.synthetic(
     pp.Plan(mesh_size=2, chunks=2, backend="gloo", verify=True),
     encode_ms=1, decode_ms=1, stage1_ms=1, payload_mb=0.1,
 )  # fmt: skip
 EQUAL = '{"first_different": null, "dtype": "float32", "max_abs_diff": 0.0}'
+
+
+@pytest.fixture
+def reference(monkeypatch):
+    """Let the ranks be done at once, and the reference be these statements, in its run's folder."""
+
+    def set_to(source):
+        def ended(plan, run_dir, *_):
+            (run_dir / "summary.json").write_text("{}")
+            (run_dir / "outputs.safetensors").touch()
+            return 0
+
+        real = launch.running
+
+        def made(command, *arguments, **options):
+            source_there = f"import os; os.chdir({command[-1]!r})\n{source}"
+            return real([sys.executable, "-c", source_there], *arguments, **{**options, "warm": False})
+
+        monkeypatch.setattr(launch, "_run_ranks", ended)
+        monkeypatch.setattr(launch, "mesh_figures", lambda _: {})
+        monkeypatch.setattr(launch, "running", made)
+
+    return set_to
 
 
 @pytest.mark.parametrize("limit_s", [math.inf, math.nan, 0.0, -1.0])
@@ -33,3 +58,14 @@ def test_a_limit_that_is_none_is_refused_before_anything_is_there(limit_s, tmp_p
         with pytest.raises(PlanError, match=rf"limit was {limit_s:g} s"):
             begin()
     assert not out.exists()
+
+
+@pytest.mark.processes
+def test_a_reference_whose_stages_start_a_program_may_compute_on_after_it(reference, tmp_path, monkeypatch):
+    """It was taken for a torchrun that does not leave after its ranks."""
+    monkeypatch.setattr(torchrun_watch, "RANKS_S", 0.05)
+    monkeypatch.setattr(launch.followed, "__defaults__", (None, None, 0.3))
+    compute = "import subprocess, time; subprocess.run(['sleep', '0.3']); time.sleep(1.5)"
+    reference(f"{compute}; open({VERIFY_FILE!r}, 'w').write({EQUAL!r})")
+    finished = launch.launch(PLAN, tmp_path / "run", check=False)
+    assert finished.failure is None, finished.failure
