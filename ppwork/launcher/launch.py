@@ -129,7 +129,12 @@ def launch(
             stack.close()
             steps.end(TORCHRUN)
             finished = Run(run_dir, exit_code)
-            finished = dataclasses.replace(finished, failure=_failure(finished, deadline))
+            try:
+                failure = _failure(finished, deadline, shown.look)
+            except StopAsked:
+                finished = Run(run_dir, STOPPED)
+                failure = _failure(finished, deadline, shown.look)
+            finished = dataclasses.replace(finished, failure=failure)
             steps.end(READ)
         except BaseException as error:
             shown.end(_noted(Run(run_dir, STOPPED, _ended_by(error)), steps))
@@ -173,8 +178,12 @@ def _noted(run: Run, steps: _Steps) -> Run:
     return run
 
 
-def _failure(run: Run, deadline: float) -> RunFailed | None:
-    """Return what went wrong first in a run that has ended; if nothing did, complete its summary."""
+def _failure(run: Run, deadline: float, look: Callable[[], None]) -> RunFailed | None:
+    """Return what went wrong first in a run that has ended; if nothing did, complete its summary.
+
+    Raises:
+        StopAsked: While it was verified.
+    """
     if not (run.run_dir / Plan.FILE_NAME).exists():
         return RunFailed(
             f"The run folder {run.run_dir} was moved or removed, or its plan was, before the run had ended.",
@@ -183,7 +192,7 @@ def _failure(run: Run, deadline: float) -> RunFailed | None:
     if run.exit_code == 0:
         try:
             run.complete({**mesh_figures(run), **_hosts_of(run)})
-            return _verify(run, deadline) if run.plan.verify else None
+            return _verify(run, deadline, look) if run.plan.verify else None
         except RecordError as error:
             return _if_full(run.run_dir, RunFailed(error.what, check_first=error.check_first))
     if run.exit_code == STOPPED:
@@ -272,8 +281,12 @@ def _if_full(run_dir: Path, failure: RunFailed) -> RunFailed:
     return failure
 
 
-def _verify(run: Run, deadline: float) -> RunFailed | None:
-    """Compute the same in one process and put the largest difference into the summary."""
+def _verify(run: Run, deadline: float, look: Callable[[], None]) -> RunFailed | None:
+    """Compute the same in one process and put the largest difference into the summary.
+
+    Raises:
+        StopAsked: The view, or `ppwork stop`, ended it.
+    """
     plan, run_dir = run.plan, run.run_dir
     if not (run_dir / OUTPUTS_FILE).exists() and (hosts := HostsRecord.load(run_dir)) is not None:
         stayed = [f"{host.name}:{path}" for host in hosts.hosts for path in host.stayed]
@@ -291,8 +304,10 @@ def _verify(run: Run, deadline: float) -> RunFailed | None:
     ):
         # What its stages start are no ranks, after which it would have to leave.
         limit_s = max(1.0, deadline - time.monotonic())
-        code = followed(process, log, limit_s, plan.freeze_s, leave_s=math.inf)
+        code = followed(process, log, limit_s, plan.freeze_s, look, leave_s=math.inf)
     if code != 0:
+        if LaunchEnd.load(run_dir) is not None:
+            raise StopAsked
         ours = {PAST_LIMIT: "did not end within the run's limit", TORCHRUN_STOPPED: "was stopped (SIGSTOP)"}
         last_words = "".join(f": {line.strip()}" for line in last_lines(log_path, 1) if code > 0)
         return RunFailed(

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 
 import pytest
 
 import ppwork as pp
 from ppwork.errors import PlanError
 from ppwork.launcher import job, launch, torchrun_watch
-from ppwork.records.run import VERIFY_FILE
+from ppwork.launcher.registry import ENDED
+from ppwork.launcher.view import NoView, StopAsked
+from ppwork.process import STOPPED
+from ppwork.records.run import VERIFY_FILE, LaunchEnd
 
 PLAN = pp.synthetic(
     pp.Plan(mesh_size=2, chunks=2, backend="gloo", verify=True),
@@ -69,3 +73,37 @@ def test_a_reference_whose_stages_start_a_program_may_compute_on_after_it(refere
     reference(f"{compute}; open({VERIFY_FILE!r}, 'w').write({EQUAL!r})")
     finished = launch.launch(PLAN, tmp_path / "run", check=False)
     assert finished.failure is None, finished.failure
+
+
+class _Stops(NoView):
+    """Its button is pressed once the reference has begun."""
+
+    def __init__(self, plan, run_dir):
+        self._run_dir = run_dir
+
+    def look(self):
+        if (self._run_dir / "begun").exists():
+            raise StopAsked
+
+
+@pytest.mark.processes
+def test_the_stop_button_ends_a_run_that_is_being_verified(reference, tmp_path):
+    reference("import time; open('begun', 'w').close(); time.sleep(40)")
+    began_s = time.monotonic()
+    finished = launch.launch(PLAN, tmp_path / "run", check=False, view=_Stops)
+    assert time.monotonic() - began_s < 30.0
+    assert finished.failure.what.startswith("The run was stopped by its Stop button.")
+    assert LaunchEnd.load(tmp_path / "run").exit_code == STOPPED
+
+
+@pytest.mark.processes
+def test_a_run_that_ppwork_stop_ended_while_it_was_verified_says_so(reference, tmp_path):
+    reference(
+        "import os, signal\nfrom pathlib import Path\nfrom ppwork.records.run import LaunchEnd\n"
+        f"LaunchEnd(exit_code={STOPPED}, what={ENDED!r}).save(Path.cwd())\n"
+        "os.kill(os.getpid(), signal.SIGTERM)"
+    )
+    finished = launch.launch(PLAN, tmp_path / "run", check=False)
+    assert finished.failure.what.startswith(ENDED)
+    end = LaunchEnd.load(tmp_path / "run")
+    assert (end.exit_code, end.what.startswith(ENDED)) == (STOPPED, True)
