@@ -14,10 +14,9 @@ from ppwork.claims.opened import open_up
 from ppwork.claims.report import ClaimReport, Reports, machine_text, markdown
 from ppwork.claims.runs import PARALLEL, run_all
 from ppwork.cli.options import path_of
-from ppwork.cli.output import err, out, write_json, write_text
+from ppwork.cli.output import err, out, write_files, write_json, write_text
 from ppwork.errors import PlanError
 from ppwork.pictures.tables import Table
-from ppwork.records.files import write_whole
 
 DEFECT = 1
 """Exit code: some claim could not be judged, which is a defect of its program."""
@@ -45,8 +44,6 @@ def claims(
         return
     other_machines = [_read(path) for path in beside or ()]
     reports = run_all(ids or (), backend=backend, parallel=parallel, progress=_tell)
-    if to_markdown is not None:
-        write_whole(to_markdown, markdown([reports, *other_machines]).encode())
     if as_json:
         write_json(reports)
     elif show:
@@ -56,6 +53,9 @@ def claims(
         rows = [[claim.id, claim.statement, str(claim.verdict), claim.observed] for claim in reports.claims]
         out.print(Table(["id", "claim", "verdict", "here"], rows))
         write_text(_summary(reports))
+    if to_markdown is not None:  # after what took minutes to see is shown
+        page = markdown([reports, *other_machines]).encode()
+        write_files(to_markdown.parent, {to_markdown.name: page}, "--markdown: is it yours?")
     if any(report.verdict is Verdict.ERROR for report in reports.claims):
         raise typer.Exit(DEFECT)
 

@@ -52,7 +52,11 @@ def run(
 ) -> None:
     """Inject faults into small runs; exit code 1 if one that could run was not caught."""
     if every == bool(faults):
-        raise PlanError("No fault was named.", check_first="ppwork fault run F07, or ppwork fault run --all")
+        what = f"{', '.join(faults)} and --all exclude each other." if faults else "No fault was named."
+        raise PlanError(what, check_first="ppwork fault run F07, or ppwork fault run --all")
+    if every and case:
+        what = "--case names a case of one fault, and --all is all of them."
+        raise PlanError(what, check_first=f"ppwork fault run F07 --case {case}, or --all alone")
     reports: list[FaultReport] = []
     for name in names_of(faults or (), case):
         report = run_case(name, mesh_size=mesh_size, backend=backend, keep=keep)

@@ -9,7 +9,7 @@ import typer
 
 from ppwork.cli.output import err, out, write_json, write_text
 from ppwork.cli.screen import Shown, table
-from ppwork.launcher.job import Job, find, follow, submit
+from ppwork.launcher.job import QUEUED, Job, find, follow, submit
 from ppwork.launcher.nodes.places import Places
 from ppwork.plan import Plan
 from ppwork.process import STOPPED
@@ -17,7 +17,11 @@ from ppwork.process import STOPPED
 
 def hand_in(plan: Plan, places: Places, out_dir: Path | None, limit_s: float, *, as_json: bool) -> None:
     """Submit a plan, and print how to follow it."""
-    job = submit(plan, on=places, out=out_dir, limit_s=limit_s)
+    try:
+        job = submit(plan, on=places, out=out_dir, limit_s=limit_s)
+    except KeyboardInterrupt:
+        write_text(f"interrupted; the run may be queued all the same\n  check first: {QUEUED}", to=err)
+        raise GoesOn(STOPPED) from None
     if as_json:
         write_json({"job": job.job_id, "run_dir": str(job.run_dir)})
     else:

@@ -17,7 +17,7 @@ from ppwork.cli.doctor import doctor_command
 from ppwork.cli.faults import app as faults
 from ppwork.cli.hosts import torchrun_command
 from ppwork.cli.jobs import GoesOn, attach_command, hand_in
-from ppwork.cli.options import bytes_of, chunk_range, depth_of, halves_of, options_of, path_of, size_of
+from ppwork.cli.options import bytes_of, chunk_range, depth_of, given, halves_of, options_of, path_of, size_of
 from ppwork.cli.output import err, out, write_files, write_json, write_text
 from ppwork.cli.runs import collect_command, diagnose_command, failure_line, list_runs, stop_runs
 from ppwork.cli.screen import launch_on_terminal, table
@@ -77,10 +77,8 @@ def _of(panel: str, text: str = "", *names: str, **more: Any) -> Any:  # noqa: A
 
 def _refuse_options_of(panel: str, context: typer.Context, check_first: str) -> None:
     """Refuse options that would be read and then heeded by nobody."""
-    for option in context.command.params:
-        source = context.get_parameter_source(option.name or "")
-        given = source is not None and source.name != "DEFAULT"
-        if given and getattr(option, "rich_help_panel", None) == panel:
+    for option in given(context):
+        if getattr(option, "rich_help_panel", None) == panel:
             only_by = panel[0].lower() + panel[1:]
             raise PlanError(f"{option.opts[0]} is heeded {only_by}.", check_first=check_first)
 
@@ -344,7 +342,7 @@ def main() -> int:
         raise
     except SystemExit as error:  # typer's answer to a Ctrl-C has no word
         if error.code == INTERRUPTED:
-            write_text("interrupted; no rank is left running", to=err)
+            write_text("interrupted; no rank of this command is left running", to=err)
         raise
     except PlanError as error:
         write_text(f"bad input: {error}", to=err)

@@ -12,6 +12,12 @@ import typer
 from ppwork.errors import PlanError
 
 
+def given(context: typer.Context) -> list[Any]:
+    """Return the arguments and options of a command that somebody gave."""
+    named = {option: context.get_parameter_source(option.name or "") for option in context.command.params}
+    return [option for option, source in named.items() if source is not None and source.name != "DEFAULT"]
+
+
 def path_of(text: str) -> Path:
     """Return the path of a place to write to.
 

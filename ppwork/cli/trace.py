@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ppwork.cli.options import path_of
+from ppwork.cli.options import given, path_of
 from ppwork.cli.output import write_files, write_text
 from ppwork.errors import PlanError, UnreadableError
 from ppwork.launcher.script import LIMIT_S, launch_script
@@ -15,6 +15,7 @@ from ppwork.pictures.programs import program_files
 
 
 def trace(
+    context: typer.Context,
     program: Annotated[Path, typer.Argument(help="A program, or a folder that has recorded calls.")],
     arguments: Annotated[list[str] | None, typer.Argument(help="The program's own.")] = None,
     nproc: Annotated[int, typer.Option(help="Ranks.")] = 2,
@@ -23,23 +24,33 @@ def trace(
         bool, typer.Option("--ops", help="Operators, too: what DDP and compiled code call. Slower.")
     ] = False,
     folder: Annotated[
-        Path | None, typer.Option("--out", parser=path_of, help="Run folder, new or empty.")
+        Path | None,
+        typer.Option("--out", parser=path_of, help="Run folder, new or empty; of a folder's calls, any."),
     ] = None,
 ) -> None:
     """Record the calls of torch.distributed that a program makes: table, finding, picture, Perfetto trace."""
     failure = None
     if program.is_dir():
-        folder = program
+        for option in given(context):
+            if option.name not in ("program", "folder"):
+                what = f"{option.opts[0]} is heeded only by a program, and {program} is a folder."
+                raise PlanError(what, check_first="leave it out; or which file of it is the program?")
+        calls, folder = program, folder or program
     else:
-        given = tuple(arguments or ())
         run = launch_script(
-            program, nproc=nproc, arguments=given, out=folder, check=False, limit_s=limit, ops=ops
+            program,
+            nproc=nproc,
+            arguments=tuple(arguments or ()),
+            out=folder,
+            check=False,
+            limit_s=limit,
+            ops=ops,
         )
-        folder, failure = run.run_dir, run.failure
+        calls, folder, failure = run.run_dir, run.run_dir, run.failure
         if run.has_printed:
             write_text(repr(run))
     try:
-        files = program_files(folder)
+        files = program_files(calls)
     except (PlanError, UnreadableError):
         if failure is not None:  # before its first call
             raise failure from None

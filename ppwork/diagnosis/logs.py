@@ -170,6 +170,7 @@ def _as_one(hosts: list[JobLogs]) -> JobLogs:
 
 def _side_by_side(hosts: list[JobLogs]) -> JobLogs:
     ranks: dict[int, RankLog] = {}
+    reports: list[Report] = []
     for host in hosts:
         # Folders of --log-dir have local ranks: where all of them are there already, the hosts count on.
         named = {rank: log for rank, log in host.ranks.items() if log.text}
@@ -178,10 +179,11 @@ def _side_by_side(hosts: list[JobLogs]) -> JobLogs:
         for rank, log in host.ranks.items():
             if rank + on not in ranks or not ranks[rank + on].text:
                 ranks[rank + on] = replace(log, rank=rank + on)
+        reports.append(host.report.numbered({rank: rank + on for rank in host.ranks}))
     return JobLogs(
         hosts[0].source,
         dict(sorted(ranks.items())),
-        Report.together([host.report for host in hosts]),
+        Report.together(reports),
         "\n".join(filter(None, (host.console for host in hosts))),
         complete=all(host.complete for host in hosts),
     )
@@ -268,6 +270,7 @@ def _folder(path: Path, ranks: Sequence[int]) -> JobLogs:
         next((console.report.signal for console in last if console.report.signal), 0),
         pids={rank: pid for console in last for rank, pid in console.report.pids.items()},
         closed=frozenset(rank for console in last for rank in console.report.closed),
+        local=len(last) == 1 and last[0].report.local,
     )
     said = "\n".join(console.console for console in consoles)
     by_number = _attempts(path)
@@ -280,7 +283,8 @@ def _folder(path: Path, ranks: Sequence[int]) -> JobLogs:
     for number, folders in sorted(by_number.items()):
         is_last = number == max(by_number)
         of_attempt = report if is_last else _report_of(number, consoles)
-        logs = _rank_logs(folders, dict(enumerate(ranks)) or of_attempt.ranks)
+        logs, numbers = _rank_logs(folders, dict(enumerate(ranks)) or of_attempt.ranks)
+        of_attempt = of_attempt.numbered(numbers)
         # Whoever left no file is known by the console.
         logs = {
             rank: logs.get(rank) or RankLog.of(rank, "", "", str(path)) for rank in {*logs, *of_attempt.codes}
@@ -330,7 +334,7 @@ def _last_written(attempts: list[Path]) -> int:
     return max(logs, default=0)
 
 
-def _rank_logs(folders: list[Path], ranks: dict[int, int]) -> dict[int, RankLog]:
+def _rank_logs(folders: list[Path], ranks: dict[int, int]) -> tuple[dict[int, RankLog], dict[int, int]]:
     """Read the ranks of one attempt.
 
     On a second host a folder has the local rank; torch's prefix and the report have the global one, and the
@@ -339,8 +343,12 @@ def _rank_logs(folders: list[Path], ranks: dict[int, int]) -> dict[int, RankLog]
     Args:
         folders: Of the attempt, one of each agent.
         ranks: Global rank by local rank, as far as it is known.
+
+    Returns:
+        Logs by global rank, and that rank by the local one; of several agents a local rank is no rank.
     """
     logs: dict[int, RankLog] = {}
+    numbers: dict[int, int] = {}
     for attempt in folders:
         texts: dict[int, str] = {}
         for folder in attempt.iterdir():
@@ -354,15 +362,19 @@ def _rank_logs(folders: list[Path], ranks: dict[int, int]) -> dict[int, RankLog]
             if "[rank" in text and (m := _LINE_BEGINS.search(text))
         }
         first = next((rank - local for local, rank in named.items()), 0)
+        # Of several hosts, what the console of one tells is not true of another.
+        is_theirs = len(folders) == 1 or all(ranks.get(local, rank) == rank for local, rank in named.items())
+        known = ranks if is_theirs else {}
         for local, text in sorted(texts.items()):
-            rank = ranks.get(local, named.get(local, first + local))
+            rank = known.get(local, named.get(local, first + local))
+            numbers[local] = rank
             if rank in logs:
                 continue  # another job's, of the same name
             folder = attempt / str(local)
             printed, last_words = _told_apart(text)
             recorded = _recorded(folder / "error.json")
             logs[rank] = RankLog.of(rank, printed, last_words, str(folder / "stderr.log"), recorded)
-    return logs
+    return logs, numbers if len(folders) == 1 else {}
 
 
 def _told_apart(text: str) -> tuple[str, str]:

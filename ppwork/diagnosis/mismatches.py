@@ -28,6 +28,10 @@ _INCONSISTENT = re.compile(
     r"Rank (\d+) is running inconsistent collective: CollectiveFingerPrint\(OpType=(\w+)"
 )
 """The same of torch before 1.13, which does not show what the others called."""
+_OF_ALL = re.compile(
+    r"\ball_reduce\((?:[^,()=]|\([^()]*\))+(?:, *(?:(?:op=)?[\w.]*ReduceOp\.\w+|async_op=\w+))*\)"
+)
+"""A sum that stands in its line as a whole, and that no group is given to."""
 _OTHER = re.compile(r"CollectiveFingerPrint\(.{0,800}?but Rank (\d+) is running collective")
 
 
@@ -155,12 +159,18 @@ def _summed_with(evidence: JobEvidence, rank: int, line: Frame | None) -> int | 
     """Return the rank of which a sum's share did not fit, where that is certain.
 
     In gloo's ring each rank takes its shares from the next one. Who is next in a group of some ranks is not
-    known, but for the only other rank that stands in the sum.
+    known, but for the only other rank that stands in the sum; nor is who comes behind the last rank of a log
+    that may not show all.
     """
     if line is None or set(evidence.in_call().values()) != {"all_reduce"}:
         return None
-    if "group" not in line.text:
-        return (rank + 1) % len(evidence.job.ranks)
+    if _OF_ALL.search(line.text) is not None:
+        ranks = evidence.job.ranks
+        shows_all = evidence.job.complete or (
+            not evidence.job.report.local and set(evidence.codes) >= set(ranks)
+        )
+        is_last = shows_all and sorted(ranks) == [*range(rank + 1)]
+        return rank + 1 if rank + 1 in ranks else 0 if is_last else None
     others = tuple(evidence.in_call(but=[rank]))
     return others[0] if len(others) == 1 else None
 

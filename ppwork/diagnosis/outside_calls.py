@@ -101,7 +101,11 @@ def before_the_first_chunk(evidence: RunEvidence) -> FailureRecord | None:
     what = f"{_stood(stood)} before {own} first chunk, and "
     records = {record.rank: record for record in evidence.records}
     others = [rank for rank in evidence.topology.mesh_ranks if rank not in stood]
-    calls = {rank: call for rank in others if (call := own_call(records[rank].traceback, caller=True))}
+    calls = {
+        rank: call
+        for rank in others
+        if rank in records and (call := own_call(records[rank].traceback, caller=True))
+    }
     chunks = {rank: records[rank].where.get("chunk_index") for rank in calls}
     if others:
         what += "not all ranks of that group came"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 ENDED_BY_AGENT = (-signal.SIGTERM, -signal.SIGINT)
 """Exit codes of ranks that torchrun ended because another one had failed, or because of a Ctrl-C."""
@@ -72,6 +72,7 @@ class Report:
         closed: Ranks that torchrun says it sent a signal to, which is only those that were still there.
         is_cut: The report ends before it says which rank was the first.
         of_one: Exit code of one of several processes, by a launcher that does not say of which; or ``None``.
+        local: The console has local ranks alone, so these are numbers of one host.
     """
 
     codes: dict[int, int] = field(default_factory=dict)
@@ -82,6 +83,7 @@ class Report:
     is_cut: bool = False
     pids: dict[int, int] = field(default_factory=dict)
     closed: frozenset[int] = frozenset()
+    local: bool = False
 
     @classmethod
     def of(cls, text: str) -> Report:
@@ -122,7 +124,15 @@ class Report:
         told = set(map(int, _CLOSED.findall(text)))
         closed = frozenset(rank for rank, pid in pids.items() if pid in told)
         number = int(stopped[1]) if stopped is not None else 0
-        return cls(codes, first, ranks, number, of_one, is_cut, pids, closed)
+        is_local = bool(codes) and not ended
+        return cls(codes, first, ranks, number, of_one, is_cut, pids, closed, is_local)
+
+    def numbered(self, numbers: Mapping[int, int]) -> Report:
+        """Return the report with the ranks that its local ones are; without those that are not known."""
+        if not self.local:
+            return self
+        codes = {numbers[local]: code for local, code in self.codes.items() if local in numbers}
+        return replace(self, codes=codes, first=numbers.get(self.first) if self.first is not None else None)
 
     @classmethod
     def together(cls, reports: Sequence[Report]) -> Report:

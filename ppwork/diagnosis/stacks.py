@@ -22,7 +22,9 @@ from ppwork.records.failure import is_users
 
 HEAD = "Traceback (most recent call last)"
 _FRAME = re.compile(r'^[> ] *File "(?P<file>.+?)", line (?P<line>\d{1,9})(?!\d)(?:,? in (?P<function>\S+))?')
-_ERROR = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)+\w+|[A-Z]\w*|\w+[Ee]rror)(?:: (?P<message>.*)|:?)$")
+_SCOPE = r"(?:(?:[A-Za-z_]\w*|<locals>)\.)"
+"""What may stand before the name of a class: modules, classes and functions."""
+_ERROR = re.compile(rf"^(?P<type>{_SCOPE}+\w+|[A-Z]\w*|\w+[Ee]rror)(?:: (?P<message>.*)|:?)$")
 _THREAD = re.compile(r"^(?P<current>Current t)?(?(current)|T)hread 0x[0-9a-f]+.*\(most recent call first\):")
 _BLIND = re.compile(r"^(Timeout \(\d+:\d\d:\d\d[.\d]*\)!|Fatal Python error: .*)")
 _CHAINED = ("The above exception was the direct cause of", "During handling of the above exception,")
@@ -34,7 +36,7 @@ _ASIDE = (IN_THREAD, "Exception ignored in", "Process ")
 _LOGGED = re.compile(r"\b(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL)\b")
 _CALL = re.compile(r"\b(?:dist|distributed|c10d)\.(\w+)\(")
 _CUT_ERROR = re.compile(
-    r"^(?P<type>(?:[A-Za-z_]\w*\.)*_?[a-z]*[A-Z]\w*(?:Error|Exception|Interrupt|Failure)(?:\(\w+\))?)"
+    rf"^(?P<type>{_SCOPE}*_?[a-z]*[A-Z]\w*(?:Error|Exception|Interrupt|Failure)(?:\(\w+\))?)"
     r"(?:: (?P<message>.*)|:?)$",
     re.MULTILINE,
 )

@@ -25,7 +25,7 @@ from ppwork.faults.fault import CPU, FAILS, GPU, OUTSIDE, REFUSED, SUCCEEDS, Cas
 from ppwork.faults.hosts import why_no_hosts
 from ppwork.faults.outside import from_outside
 from ppwork.faults.report import FaultReport, Notice, judged, not_run
-from ppwork.launcher.checks import count_gpus
+from ppwork.launcher.checks import choose_backend, count_gpus
 from ppwork.launcher.launch import launch
 from ppwork.plan import Plan
 from ppwork.records.failure import read_records
@@ -63,7 +63,8 @@ def run_case(
         What the run showed, with the verdict; ``needs GPU`` or ``needs two hosts`` if it cannot run here.
 
     Raises:
-        PlanError: There is no such case, or this mesh has no such rank; nothing has started.
+        PlanError: There is no such case, this mesh has no such rank, the backend has no GPU, ``keep`` has a
+            folder of the case, or the run was refused as the case does not expect; nothing has started.
 
     Blocks:
         About 5 s of start-up and the case's own bound; at most a minute.
@@ -71,11 +72,17 @@ def run_case(
     fault, case = fault_of(name)
     if not _can_run(case):
         return not_run(fault.id, case)
-    plan = _plan_of(fault, case, small_plan(mesh_size, backend))
+    asked = small_plan(mesh_size, backend)
+    choose_backend(asked)  # a case may want to be refused for its own backend, and for no other reason
+    plan = _plan_of(fault, case, asked)
     with contextlib.ExitStack() as stack:
         parent = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ppwork-fault-")))
         # Absolute, as in the arguments of the ranks, by which their processes are known.
-        report, run = _observed(fault, case, plan, parent.absolute() / f"{fault.id}-{case.name}")
+        run_dir = parent.absolute() / f"{fault.id}-{case.name}"
+        if run_dir.exists():
+            what = f"The folder {run_dir} of this case exists; nothing was overwritten."
+            raise PlanError(what, check_first="--keep: a new folder")
+        report, run = _observed(fault, case, plan, run_dir)
         facts = {fact: FACTS[fact](run) for fact in case.expect.facts if run is not None}
     report = msgspec.structs.replace(report, facts=facts, run_dir=str(run.run_dir) if keep and run else "")
     return judged(report, case, plan)
@@ -107,6 +114,8 @@ def _observed(fault: Fault, case: Case, plan: Plan, run_dir: Path) -> tuple[Faul
                 outcome = SUCCEEDS if run.failure is None else FAILS
             failure = run.failure
         except PlanError as error:
+            if case.expect.outcome != REFUSED:
+                raise  # it is about what was asked for: nothing was injected, and there is no verdict
             outcome, failure = REFUSED, error
         except (TimeoutError, subprocess.TimeoutExpired):
             pass  # it has no outcome, and the processes that are left are found next

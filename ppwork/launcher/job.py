@@ -30,7 +30,7 @@ from ppwork.plan import Plan
 from ppwork.process import STOPPED
 from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.files import read_json, write_whole
-from ppwork.records.folder import new_run_dir
+from ppwork.records.folder import run_folder
 from ppwork.records.run import END_FILE, LaunchEnd, Run
 from ppwork.records.spans import span_file
 from ppwork.records.tail import SpanTail, last_lines
@@ -154,29 +154,29 @@ def submit(plan: Plan, *, on: Places, out: Path | str | None = None, limit_s: fl
     check_limit(limit_s)
     plan = resolve(plan, elsewhere=True)
     on.placed(plan.world_size)
-    run_dir = new_run_dir(out)
     options = Options(**{name: getattr(on, name) for name in Options.__annotations__})  # type: ignore[typeddict-item]
     nodes = len(on.hosts)
-    record = JobRecord(plan=plan, nodes=nodes, asked=on.asked, options=options, limit_s=limit_s)
-    record.save(run_dir)
-    launcher = [on.python or sys.executable, "-P", "-m", "ppwork", "batch", str(run_dir)]
-    try:
-        said = ask(
-            "sbatch", "--parsable", "--no-requeue", f"--job-name={NAME}", f"--comment={run_dir}",
-            f"--nodes={nodes}", "--ntasks-per-node=1", f"--output={run_dir / JOB_LOG}", *on.asked,
-            script=f"#!/bin/sh\nexec {shlex.join(launcher)}\n",
-        )  # fmt: skip
-    except NoAnswer as late:  # the launcher of a job that was queued all the same reads its file
-        what = f"{late.what} The run may be queued all the same."
-        raise UnavailableError(what, check_first=QUEUED) from late
-    except UnavailableError:
-        (run_dir / JOB_FILE).unlink()
-        raise
-    job = Job(said.partition(";")[0], run_dir)
-    if not job.job_id.isdecimal():
-        raise UnavailableError(f"Slurm's sbatch gave no number of a job: {said!r}.", check_first=QUEUED)
-    msgspec.structs.replace(record, job_id=job.job_id).save(run_dir)
-    return job
+    with run_folder(out) as run_dir:
+        record = JobRecord(plan=plan, nodes=nodes, asked=on.asked, options=options, limit_s=limit_s)
+        record.save(run_dir)
+        launcher = [on.python or sys.executable, "-P", "-m", "ppwork", "batch", str(run_dir)]
+        try:
+            said = ask(
+                "sbatch", "--parsable", "--no-requeue", f"--job-name={NAME}", f"--comment={run_dir}",
+                f"--nodes={nodes}", "--ntasks-per-node=1", f"--output={run_dir / JOB_LOG}", *on.asked,
+                script=f"#!/bin/sh\nexec {shlex.join(launcher)}\n",
+            )  # fmt: skip
+        except NoAnswer as late:  # the launcher of a job that was queued all the same reads its file
+            what = f"{late.what} The run may be queued all the same."
+            raise UnavailableError(what, check_first=QUEUED) from late
+        except UnavailableError:
+            (run_dir / JOB_FILE).unlink()
+            raise
+        job = Job(said.partition(";")[0], run_dir)
+        if not job.job_id.isdecimal():
+            raise UnavailableError(f"Slurm's sbatch gave no number of a job: {said!r}.", check_first=QUEUED)
+        msgspec.structs.replace(record, job_id=job.job_id).save(run_dir)
+        return job
 
 
 def main(run_dir: Path) -> int:

@@ -58,16 +58,17 @@ def registry() -> Path:
         UnavailableError: It cannot be made, or somebody else could write into it.
     """
     runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or "/nonexistent")
-    if os.access(runtime, os.W_OK | os.X_OK):
-        folder = runtime / "ppwork"
-    else:
-        folder = Path(tempfile.gettempdir()) / f"ppwork-runs-{os.getuid()}"
+    folder = None
     try:
+        if os.access(runtime, os.W_OK | os.X_OK):
+            folder = runtime / "ppwork"
+        else:  # where every disk is full, Python knows no temporary folder
+            folder = Path(tempfile.gettempdir()) / f"ppwork-runs-{os.getuid()}"
         folder.mkdir(mode=0o700, exist_ok=True)
         state = folder.lstat()
     except OSError as error:
         raise UnavailableError(
-            f"The list of runs {folder} cannot be kept: {error.strerror}.",
+            f"The list of runs{f' {folder}' if folder else ''} cannot be kept: {error.strerror}.",
             check_first="TMPDIR or XDG_RUNTIME_DIR: set one to a folder of yours with free space",
         ) from error
     # In a shared /tmp anybody may have made this name before us, as a link, too.

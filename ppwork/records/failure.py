@@ -95,7 +95,7 @@ def record_of(
         symptom=any(map(_is_symptom, _chain(error))),
         at_ns=time.monotonic_ns(),
         traceback=legible("".join(traceback.format_exception(error))),
-        source=message.source or source_of(error),
+        source=legible(message.source or source_of(error)),
         between=message.between,
         last_instants=last_instants,
     )

@@ -153,7 +153,8 @@ class Pulse:
         """
         of = (ids or _NO_IDS).get
         call, chunk, epoch = of("call_id", _NONE), of("chunk_index", _NONE), of("cache_epoch", _NONE)
-        _STEP.pack_into(self._map, _BEAT, since_ns, doing.encode(), call, chunk, epoch, since_ns)
+        text = doing.encode(errors="replace")
+        _STEP.pack_into(self._map, _BEAT, since_ns, text, call, chunk, epoch, since_ns)
 
     def leave(self, exit_code: int) -> None:
         """Say that this rank leaves on purpose, and with which code; the first one stays.
@@ -175,7 +176,7 @@ class Pulse:
             self._space,
             self._beat,
             _STATES.index(state),
-            doing.encode()[:_DOING_BYTES],
+            doing.encode(errors="replace")[:_DOING_BYTES],
             *(ids.get(name, _NONE) for name in _IDS),
             since_ns,
             exit_code,

@@ -156,10 +156,10 @@ class Run(FinishedProgram):
 
         Raises:
             PlanError: They were not kept.
-            UnreadableError: numpy has no such dtype.
+            UnreadableError: The file does not read as outputs, or numpy has no such dtype.
         """
         import numpy as np
-        from safetensors import deserialize
+        from safetensors import SafetensorError, deserialize
 
         path = self.run_dir / OUTPUTS_FILE
         if not path.is_file():
@@ -167,8 +167,15 @@ class Run(FinishedProgram):
                 f"The run {self.run_dir} kept no outputs.",
                 check_first="Plan(keep_outputs=True), or --keep-outputs",
             )
+        try:
+            views = {int(name): view for name, view in deserialize(path.read_bytes())}  # type: ignore[no-untyped-call]
+        except (SafetensorError, ValueError) as error:
+            raise UnreadableError(
+                f"The outputs of {self.run_dir} do not read: {error}.",
+                check_first=f"{path}: was it copied whole? did anything else write there?",
+            ) from error
         outputs: dict[int, NDArray[Any]] = {}
-        for name, view in deserialize(path.read_bytes()):  # type: ignore[no-untyped-call]
+        for index, view in views.items():
             if view["dtype"] == "BF16":  # the upper half of a float32
                 halves = np.frombuffer(view["data"], np.uint16).astype(np.uint32)
                 values: NDArray[Any] = (halves << 16).view(np.float32)
@@ -179,7 +186,7 @@ class Run(FinishedProgram):
                     f"The outputs of {self.run_dir} are {view['dtype']}, which numpy does not have.",
                     check_first=f"safetensors.torch.load_file({str(path)!r})",
                 )
-            outputs[int(name)] = values.reshape(view["shape"])
+            outputs[index] = values.reshape(view["shape"])
         return dict(sorted(outputs.items()))  # the file has an order of its own
 
     def complete(self, figures: dict[str, Any]) -> None:

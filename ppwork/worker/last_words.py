@@ -15,7 +15,7 @@ import msgspec
 
 from ppwork.errors import StuckError, named_ranks
 from ppwork.process import FAILED, SECONDARY, STUCK, UNWRITABLE
-from ppwork.records.failure import FailureRecord, failure_file, record_of, write_record
+from ppwork.records.failure import FailureRecord, failure_file, legible, record_of, write_record
 from ppwork.records.files import write_whole
 from ppwork.records.flight import Flight, flight_file, flight_of
 from ppwork.records.last_stacks import crashes
@@ -96,7 +96,7 @@ class FailureWriter:
                 log="" if has_log else failure_file(self.run_dir, self._rank).name,
             )
             if source or stack:
-                record = msgspec.structs.replace(record, source=source, traceback=stack)
+                record = msgspec.structs.replace(record, source=legible(source), traceback=legible(stack))
             self.record = record
             self.exit_code = (
                 STUCK if isinstance(error, StuckError) else SECONDARY if record.symptom else FAILED

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from claim_reports import report
+from typer.testing import CliRunner
 
 from ppwork.claims.claim import Verdict
 from ppwork.claims.report import Machine, Reports, as_html, markdown
+from ppwork.cli.main import app
+from ppwork.errors import PlanError
 
 
 def machine(**changes):
@@ -68,3 +72,18 @@ def test_the_table_of_a_notebook_is_escaped(here):
     table = as_html([report("C01", observed="x < y")])
     assert "x &lt; y" in table
     assert table.count("<tr>") == 2
+
+
+@pytest.mark.parametrize("writable", [True, False])
+def test_what_was_seen_is_shown_whether_its_page_can_be_written_or_not(here, tmp_path, monkeypatch, writable):
+    """The claims have run for minutes by then."""
+    monkeypatch.setattr("ppwork.cli.claims.run_all", lambda *_, **__: here)
+    if not writable:
+        (tmp_path / "no").touch()
+    page = tmp_path / "no" / "x.md"
+    shown = CliRunner().invoke(app, ["claims", "--markdown", str(page), "--json"])
+    assert msgspec.json.decode(shown.stdout, type=Reports) == here
+    if writable:
+        assert page.read_text() == markdown([here])
+    else:
+        assert isinstance(shown.exception, PlanError)

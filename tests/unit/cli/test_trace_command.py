@@ -47,3 +47,25 @@ def test_a_folder_without_calls_is_bad_input(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["ppwork", "trace", str(tmp_path)])
     assert main() == BAD_INPUT
     assert "no call of torch.distributed" in capsys.readouterr().err
+
+
+def test_the_files_of_a_folder_of_calls_go_where_they_were_wanted(tmp_path, monkeypatch, capsys):
+    """The folder may be somebody else's."""
+    made = MadeCalls(tmp_path / "calls", 2)
+    made.send(0, 1, 30, 31)
+    before = {*(tmp_path / "calls").iterdir()}
+    out = tmp_path / "x"
+    monkeypatch.setattr(sys, "argv", ["ppwork", "trace", str(tmp_path / "calls"), "--out", str(out)])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 0
+    assert {path.name for path in out.iterdir()} == {"calls.png", "calls.txt", "calls-trace.json"}
+    assert {*(tmp_path / "calls").iterdir()} == before
+
+
+@pytest.mark.parametrize("given", [["--nproc", "3"], ["--limit", "9"], ["--ops"], ["--", "x"]])
+def test_what_only_a_program_heeds_is_refused_with_a_folder(tmp_path, monkeypatch, capsys, given):
+    MadeCalls(tmp_path / "calls", 2).send(0, 1, 30, 31)
+    monkeypatch.setattr(sys, "argv", ["ppwork", "trace", str(tmp_path / "calls"), *given])
+    assert main() == BAD_INPUT
+    assert "is heeded only by a program" in capsys.readouterr().err

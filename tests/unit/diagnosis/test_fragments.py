@@ -155,3 +155,17 @@ def test_prefixes_of_other_launchers_name_the_rank(tmp_path, prefix):
     text = f"Traceback (most recent call last):\n{FRAMES}ValueError: shard 3 is empty\n"
     found = said(tmp_path, "".join(f"{prefix}{line}\n" for line in text.splitlines()))
     assert found.sentence == "Rank 1 raised ValueError: shard 3 is empty."
+
+
+@pytest.mark.parametrize(
+    "name", ["main.<locals>.MyError", "mod.make.<locals>.Bad", "A.f.<locals>.g.<locals>.Bad"]
+)
+def test_an_exception_whose_class_stands_in_a_function_is_read(name):
+    text = 'Traceback (most recent call last):\n  File "a.py", line 3, in main\n    raise E\n' + name
+    (error,) = tracebacks(f"{text}: x\n")
+    assert (error.error, error.message) == (name.rpartition(".")[2], "x")
+
+
+def test_a_fragment_of_an_exception_whose_class_stands_in_a_function_is_read():
+    (error,) = fragments('  File "/srv/me/a.py", line 3, in main\n    raise E\nmain.<locals>.MyError: x\n')
+    assert (error.error, error.message) == ("MyError", "x")

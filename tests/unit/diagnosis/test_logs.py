@@ -131,6 +131,66 @@ def test_global_rank_of_a_second_host_comes_from_torchs_own_prefix(tmp_path):
     assert sorted(read_job(folder).ranks) == [0, 2, 9]
 
 
+def of_agents(folder, agents, attempt=0):
+    """Leave the logs of agents with two ranks each; a number is what torch's prefix has in one, or nothing."""
+    logs = {
+        folder / f"job_{name}" / f"attempt_{attempt}" / str(local) / "stderr.log": number
+        for name, numbers in agents.items()
+        for local, number in enumerate(numbers)
+    }
+    for log in logs:
+        log.parent.mkdir(parents=True)
+    for log, number in logs.items():  # of one time: no agent's folder is newer than another's last log
+        log.write_text(f"[rank{number}]: Traceback of it\n" if number is not None else "")
+
+
+def killed_first(local, pid):
+    return f"torch/distributed/elastic: failed (exitcode: -9) local_rank: {local} (pid: {pid}) of binary\n"
+
+
+def test_a_local_rank_of_an_earlier_attempt_on_a_second_host_has_the_number_of_its_logs(tmp_path):
+    """Of an attempt that was not the last torchrun tells local ranks alone: rank 0 ran on the other host."""
+    of_agents(tmp_path, {"x": (None, 3)})
+    of_agents(tmp_path, {"x": (None, 3)}, attempt=1)
+    (tmp_path / "console.log").write_text(killed_first(0, 7) + killed_first(0, 8))
+    job = read_job(tmp_path)
+    for attempt in (job, *job.earlier):
+        assert (attempt.report.codes, attempt.report.first) == ({2: -9}, 2)
+        assert list(attempt.ranks) == [2, 3]
+
+
+def test_a_local_rank_is_that_of_the_host_whose_console_tells_it(tmp_path):
+    """Logs without a number count on from those of the host before, and so does who ended."""
+    for host in ("a", "b"):
+        of_agents(tmp_path / host, {"x": (None, None)})
+        for log in tmp_path.glob(f"{host}/job_x/attempt_0/*/stderr.log"):
+            log.write_text("it began\n")
+    (tmp_path / "b" / "console.log").write_text(killed_first(0, 7))
+    job = read_job(tmp_path / "a", tmp_path / "b")
+    assert (list(job.ranks), job.report.codes, job.report.first) == ([0, 1, 2, 3], {2: -9}, 2)
+
+
+def test_a_local_rank_of_one_of_several_hosts_in_one_folder_is_no_rank_of_the_job(tmp_path):
+    of_agents(tmp_path, {"a": (0, 1), "b": (2, 3)})
+    (tmp_path / "console.log").write_text(killed_first(0, 7))
+    job = read_job(tmp_path)
+    assert (list(job.ranks), job.report.codes, job.report.first) == ([0, 1, 2, 3], {}, None)
+
+
+@pytest.mark.parametrize("of_host", [(0, 1), (2, 3)])
+def test_the_console_of_one_of_several_hosts_numbers_no_ranks_of_another(tmp_path, of_host):
+    of_agents(tmp_path, {"a": (0, 1), "b": (2, 3)})
+    lines = [
+        f" rank : {rank} (local_rank: {local})\n exitcode : 1 (pid: 7)\n"
+        for local, rank in enumerate(of_host)
+    ]
+    (tmp_path / "console.log").write_text("".join(lines))
+    ranks = read_job(tmp_path).ranks
+    assert {rank: log.where.split("/")[-4] for rank, log in ranks.items()} == dict(
+        enumerate(["job_a", "job_a", "job_b", "job_b"])
+    )
+
+
 @pytest.mark.parametrize("name", ["nowhere", "empty", "prose.txt"])
 def test_path_without_a_job_is_bad_input(tmp_path, name):
     (tmp_path / "empty").mkdir()
@@ -198,6 +258,34 @@ def test_size_mismatch_without_detail_names_the_two_neighbours_and_what_is_not_k
         assert found.cause.source == "/srv/me/shapes.py:11"
         assert found.unknown == ("which of ranks 0 and 1 has the wrong size",)
         assert "DETAIL" in found.check_first
+
+
+@pytest.mark.parametrize(
+    ("line", "peer"),
+    [
+        ("dist.all_reduce(x, op=dist.ReduceOp.SUM)", 1),
+        ("dist.all_reduce(x, dist.ReduceOp.SUM, tp)", None),  # of some ranks, and no word of a group
+        ("dist.all_reduce(", None),  # all that Python shows of a call over several lines
+    ],
+)
+def test_the_neighbour_in_a_sum_is_named_where_its_line_shows_that_all_ranks_are_in_it(tmp_path, line, peer):
+    folder = log_dir("shapes", tmp_path)
+    for log in folder.glob("run_x1/attempt_0/*/stderr.log"):
+        log.write_text(log.read_text().replace("dist.all_reduce(torch.ones(length))", line))
+    found = diagnose_job(read_job(folder))
+    assert found.cause.where.get("peer") == peer
+    assert ("which rank sent it" in found.unknown) == (peer is None)
+
+
+def test_the_neighbour_of_the_last_rank_that_a_cut_console_shows_is_not_known(tmp_path):
+    """It is rank 0 only if no rank of a higher number was in the sum."""
+    whole = console("shapes").read_text()
+    cut = tmp_path / "console.log"
+    cut.write_text(whole[: whole.index("torch.distributed.elastic.multiprocessing.errors.ChildFailedError")])
+    assert diagnose_job(read_job(cut)).cause.where == {"rank": 0, "peer": 1}
+    text = cut.read_text().replace("local_rank: 0", "local_rank: 3")
+    cut.write_text(text.replace("[default0]", "[default3]").replace("[rank0]", "[rank3]"))
+    assert diagnose_job(read_job(cut)).cause.where == {"rank": 3}
 
 
 def test_size_mismatch_of_another_call_names_the_rank_that_was_aborted(tmp_path):

@@ -155,6 +155,12 @@ def test_a_mesh_rank_alone_in_a_call_before_its_first_chunk_is_named_with_where_
     # A rank that left no word may have held up the others in code of its own.
     failure_file(run, 1).unlink()
     assert "first chunk" not in diagnose(run).sentence
+    # One that left well has no record, and is in no call.
+    left(run, 1)
+    sentence = diagnose(run).sentence
+    assert sentence.endswith(
+        "Rank 2 waited in barrier (prog.py:32) before its first chunk, and not all ranks of that group came."
+    )
 
 
 def aborted(run, rank, thread):

@@ -25,7 +25,6 @@ from ppwork.faults.fault import (
     GPU,
     NOBODY,
     OUTSIDE,
-    REFUSED,
     SUCCEEDS,
     TWO_HOSTS,
     Bound,
@@ -334,11 +333,28 @@ def test_the_command_fails_when_a_case_was_not_caught(monkeypatch, named, code, 
     assert "rank 1: PeerLostError, 0.100 s" in result.output
 
 
-def test_a_case_on_nccl_shares_one_gpu_and_is_refused_where_there_is_none(monkeypatch, tmp_path):
+@pytest.mark.parametrize("name", [KILL, "F20/unwritable"], ids=["fails", "is refused by itself"])
+def test_a_case_on_nccl_shares_one_gpu_and_is_bad_input_where_there_is_none(monkeypatch, tmp_path, name):
+    """No verdict: what was not injected was not missed."""
     monkeypatch.setattr("ppwork.launcher.checks.count_gpus", lambda: 0)
-    report = run_case(KILL, backend="nccl", keep=tmp_path)
-    assert (report.outcome, report.verdict) == (REFUSED, NOT_CAUGHT)
-    assert "NCCL needs one GPU per rank: 1 for this mesh" in report.what
+    with pytest.raises(PlanError, match="NCCL needs one GPU per rank: 1 for this mesh"):
+        run_case(name, backend="nccl", keep=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["F07/leader", "F21/world-size"], ids=["in a rank", "by hand"])
+def test_a_case_whose_folder_is_kept_from_before_is_bad_input(tmp_path, name):
+    kept = tmp_path / name.replace("/", "-")
+    kept.mkdir()
+    (kept / "plan.json").touch()
+    with pytest.raises(PlanError, match="exists; nothing was overwritten"):
+        run_case(name, keep=tmp_path)
+
+
+def test_a_refusal_that_no_case_is_about_is_bad_input_and_no_verdict(monkeypatch, tmp_path):
+    monkeypatch.setenv("PPWORK_LOG_LEVEL", "x")
+    with pytest.raises(PlanError, match="PPWORK_LOG_LEVEL"):
+        run_case(KILL, keep=tmp_path)
 
 
 @pytest.fixture
@@ -401,7 +417,16 @@ def test_as_json_the_command_prints_every_report(monkeypatch):
     ]
 
 
-@pytest.mark.parametrize("arguments", [[], ["F07", "--all"]])
-def test_the_command_wants_ids_or_all(arguments):
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "No fault was named"),
+        (["F07", "--all"], "exclude each other"),
+        (["--all", "--case", "leader"], "--case names a case of one fault"),
+    ],
+)
+def test_the_command_wants_ids_or_all(arguments, said):
+    """Of all faults there is no one case: it once ran none, and said that all was caught."""
     result = CliRunner().invoke(faults.app, ["run", *arguments])
     assert isinstance(result.exception, PlanError)
+    assert said in result.exception.what

@@ -116,7 +116,7 @@ def test_what_no_queue_takes_is_refused_and_leaves_nothing(slurm, tmp_path):
     slurm.fails("sbatch", "sbatch: error: invalid partition specified: gpu\n")
     with pytest.raises(UnavailableError, match="invalid partition"):
         submit(PLAN, on=pp.Slurm(2), out=tmp_path / "run")
-    assert not list((tmp_path / "run").iterdir())
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_job_that_waits_says_how_many_are_before_it(slurm, tmp_path):
@@ -368,6 +368,22 @@ def test_ctrl_c_at_the_terminal_leaves_the_job_and_says_so(slurm, tmp_path, monk
     assert (left.value.code, "job 4711 goes on" in said) == (STOPPED, True)
     assert "no rank is left" not in said
     assert "scancel" not in {words[0] for words in slurm.asked}
+
+
+def test_ctrl_c_while_a_run_is_handed_in_says_that_it_may_be_queued(tmp_path, monkeypatch, capfd):
+    def pressed(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ppwork.cli.jobs.submit", pressed)
+    monkeypatch.setattr(cli.signal, "signal", lambda *_: None)  # as a process of its own it has them
+    monkeypatch.setattr(cli.sys, "argv", ["ppwork", "submit", "--on", "slurm:2"])
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    said = capfd.readouterr().err
+    assert left.value.code == STOPPED
+    assert "may be queued" in said
+    assert "squeue" in said
+    assert "no rank" not in said
 
 
 def test_the_launcher_of_a_job_writes_down_why_it_started_nothing(slurm, tmp_path, monkeypatch):

@@ -194,6 +194,19 @@ def test_without_a_runtime_folder_the_list_is_under_the_temporary_folder(tmp_pat
     assert registry.registry() == tmp_path / f"ppwork-runs-{os.getuid()}"
 
 
+def test_a_machine_without_a_temporary_folder_is_said(tmp_path, monkeypatch):
+    """As Python says it where every disk is full."""
+
+    def none():
+        raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    monkeypatch.setattr(tempfile, "gettempdir", none)
+    with pytest.raises(UnavailableError, match="cannot be kept: No usable temporary") as refused:
+        registry.registry()
+    assert "TMPDIR" in refused.value.check_first
+
+
 @pytest.mark.parametrize("made", ["open to others", "a link", "a file"])
 def test_a_list_that_somebody_else_could_write_is_refused(own_list, tmp_path, made):
     if made == "open to others":

@@ -57,6 +57,12 @@ def test_record_of_a_foreign_error_names_its_type_and_rank():
     assert not made.symptom
 
 
+def test_a_record_is_written_also_where_the_users_folder_has_no_name_in_utf_8(tmp_path):
+    made = record_of(raised(lambda: exec(compile("1/0", "/tmp/\udcff/my.py", "exec"))), 0, {})  # noqa: S102
+    write_record(tmp_path, made)
+    assert [found.source for found in read_records(tmp_path, 1)] == [r"/tmp/\udcff/my.py:1"]
+
+
 @pytest.mark.parametrize("kind", [TerminalNotice, PeerLostError, PeerTimeoutError])
 def test_error_about_a_gone_peer_is_a_symptom(kind):
     assert record_of(kind("gone"), 0, {}).symptom

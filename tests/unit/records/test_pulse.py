@@ -31,6 +31,14 @@ def test_a_beat_is_read_back_whole(tmp_path):
     assert view.process() == psutil.Process()
 
 
+def test_a_step_whose_file_has_no_name_in_utf_8_is_told_all_the_same(tmp_path):
+    pulse = Pulse(tmp_path, 0)
+    pulse.begin("sum (\udcff.py:3)", IDS, 5)
+    assert read_pulse(tmp_path, 0).doing == "sum (?.py:3)"
+    pulse.beat(PulseState.BUSY, "recv (\udcff.py:4)", IDS, 6)
+    assert read_pulse(tmp_path, 0).doing == "recv (?.py:4)"
+
+
 def test_a_rank_that_left_stays_so_and_keeps_its_first_exit_code(tmp_path):
     pulse = Pulse(tmp_path, 0)
     pulse.beat(PulseState.BUSY, "encode", IDS, 9)

@@ -1,11 +1,13 @@
 """A run read back from its folder."""
 
 import msgspec
+import numpy as np
 import pytest
+from safetensors.numpy import save
 
-from ppwork.errors import PlanError, RunFailed
+from ppwork.errors import PlanError, RunFailed, UnreadableError
 from ppwork.plan import Plan
-from ppwork.records.run import SUMMARY_FILE, Run
+from ppwork.records.run import OUTPUTS_FILE, SUMMARY_FILE, Run
 from ppwork.records.spans import Recorder, span_file
 
 # The folder
@@ -31,3 +33,15 @@ def test_failed_run_has_no_summary_and_says_so(tmp_path):
     assert repr(run) == f"Run({str(tmp_path)!r}, failed, chunks=None)"
     with pytest.raises(PlanError):
         _ = run.plan
+
+
+# Outputs
+
+
+@pytest.mark.parametrize("how", ["cut", "of others"])
+def test_outputs_that_do_not_read_are_said(tmp_path, how):
+    whole = save({"weights": np.zeros(3, np.float32)})
+    (tmp_path / OUTPUTS_FILE).write_bytes(whole[:10] if how == "cut" else whole)
+    with pytest.raises(UnreadableError, match="do not read") as unread:
+        _ = Run(tmp_path, None).outputs
+    assert unread.value.check_first

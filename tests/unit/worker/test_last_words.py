@@ -55,6 +55,12 @@ def test_source_and_stack_stand_in_for_a_traceback(words, tmp_path):
     assert (record.source, record.traceback) == ("a.py:3", "the stack")
 
 
+def test_a_rank_that_is_stuck_speaks_also_in_a_folder_without_a_name_in_utf_8(words, tmp_path):
+    words.write(StuckError("x"), source="\udcff/a.py:3", stack="in \udcff/a.py")
+    (record,) = read_records(tmp_path, 2)
+    assert (record.source, record.traceback) == (r"\udcff/a.py:3", r"in \udcff/a.py")
+
+
 def test_a_rank_that_is_stuck_is_looked_for_in_the_file_that_has_its_stack(words, tmp_path):
     """A torchrun of one's own keeps no log of ours."""
     check = f"{STACKS_IN_LOG}: a loop without an end?"
