@@ -15,7 +15,8 @@ BEFORE = {
     "workloads/clip.py": {"probe", "_check_file"},
     "workloads/spec.py": {"check_plan"},
     "launcher/checks.py": {
-        "resolve", "check_environment", "_with_clip_and_chunks", "backend_of_one_process", "check_stages",
+        "resolve", "check_limit", "check_environment", "_with_clip_and_chunks", "backend_of_one_process",
+        "check_stages",
     },
     "launcher/script.py": {"launch_script", "check_program", "_check_hosts"},
     "launcher/job.py": {"load", "submit", "find", "stop"},

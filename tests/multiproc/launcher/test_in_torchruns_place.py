@@ -138,7 +138,7 @@ if sys.argv[1] == "end":
 else:
     watch = TorchrunWatch(psutil.Process(), Path("/dev/null"), 5.0, lambda line: print(line, flush=True))
     for child in children:
-        watch._kill(psutil.Process(child.pid), "was late")
+        watch._kill({psutil.Process(child.pid): "was late"})
 """
 
 

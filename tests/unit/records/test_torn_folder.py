@@ -121,7 +121,7 @@ def test_a_summary_that_was_cut_is_told_and_stays_as_it_is(tmp_path):
 
 
 def test_a_run_whose_plan_was_removed_in_its_middle_has_failed_and_is_no_bad_input(tmp_path):
-    failed = launch._failure(Run(tmp_path, 1), 0.0)
+    failed = launch._failure(Run(tmp_path, 1), 0.0, lambda: None)
     assert failed is not None
     assert f"The run folder {tmp_path} was moved or removed, or its plan was" in failed.what
 
