@@ -298,3 +298,16 @@ def test_a_notebook_of_many_runs_is_drawn_in_part_and_says_so(lesson, tmp_path):
     assert len([run for run in table.run_numbers if table.values_of(run, "period_ms")]) == 14
     assert len([axes for axes in sweep_picture(table).figure.axes if axes.axison]) == MOST_PANELS == 12
     assert "The first 12 runs are drawn." in sweep_picture(table).finding
+
+
+def test_a_plan_below_a_points_folder_that_does_not_read_is_no_run_of_it(swept):
+    place = swept / "01-noise=5.0,mesh_size=1"
+    for number, text in enumerate(("{}", "garbage", '{"mesh_size": "many"}')):
+        (place / f"copied-{number}").mkdir()
+        (place / f"copied-{number}" / Plan.FILE_NAME).write_text(text)
+    first = collect(swept).points[0]
+    assert [row.run_dir.rpartition("/")[2] for row in first.runs if "copied" not in row.run_dir] == [
+        "0-run",
+        "1-run",
+        "2-run",
+    ]
