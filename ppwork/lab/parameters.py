@@ -79,9 +79,16 @@ def parameters_of(path: Path) -> dict[str, Parameter]:
     """Return the parameters of a notebook by name, in their order.
 
     Raises:
-        PlanError: It is no notebook, or has no cell tagged ``parameters`` with typed names in it.
+        PlanError: It is no notebook, has no cell tagged ``parameters`` with typed names in it, or more in that
+            cell than Python's own values.
     """
-    parameters = declared(code_of(path))
+    try:
+        parameters = declared(code_of(path))
+    except (SyntaxError, ValueError) as error:
+        raise PlanError(
+            f"The parameters of {path} cannot be read: {error}.",
+            check_first="its cell tagged `parameters`: no magics, and values that are written out",
+        ) from error
     if not parameters:
         raise PlanError(
             f"The notebook {path} has no parameters.",

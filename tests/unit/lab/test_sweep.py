@@ -311,3 +311,13 @@ def test_a_plan_below_a_points_folder_that_does_not_read_is_no_run_of_it(swept):
         "1-run",
         "2-run",
     ]
+
+
+@pytest.mark.parametrize("line", ["%matplotlib inline", "out: str = os.getcwd()"])
+def test_a_parameters_cell_that_is_more_than_typed_values_is_refused_with_its_notebook(
+    tmp_path, monkeypatch, line
+):
+    monkeypatch.setitem(globals(), "PARAMETERS", f"{PARAMETERS}{line}\n")
+    path = notebook(tmp_path / "mine.ipynb")
+    with pytest.raises(PlanError, match=r"parameters of .*mine\.ipynb cannot be read"):
+        parameters_of(path)
