@@ -321,3 +321,16 @@ def test_a_parameters_cell_that_is_more_than_typed_values_is_refused_with_its_no
     path = notebook(tmp_path / "mine.ipynb")
     with pytest.raises(PlanError, match=r"parameters of .*mine\.ipynb cannot be read"):
         parameters_of(path)
+
+
+@pytest.mark.parametrize("text", ["inf", "-inf", "nan"])
+def test_a_number_that_json_does_not_have_is_refused_before_a_folder_is_made(lesson, text):
+    with pytest.raises(PlanError, match=f"parameter noise was '{text}'"):
+        grid_of(lesson, [f"noise=5,{text}"])
+
+
+def test_a_long_value_makes_a_name_that_a_folder_can_have(lesson, tmp_path):
+    grid = grid_of(lesson, ["name=" + ",".join(letter * 300 for letter in "a\u00e9\u6f22")])
+    folder = sweep_folder(tmp_path / "sweep", grid)
+    assert [outcome_of(folder, point).state for point in grid.points] == [NOT_RUN] * 3
+    assert len({point.folder for point in grid.points}) == 3
