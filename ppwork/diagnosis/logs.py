@@ -306,7 +306,7 @@ def _attempts(path: Path) -> dict[int, list[Path]]:
     Each host's agent makes a folder of its own, named after the job. Those of one job were written at one
     time.
     """
-    if _ATTEMPT.match(path.name):
+    if _ATTEMPT.match(path.resolve().name):
         return {0: [path]}
     folders = [folder for folder in (*path.glob("attempt_*"), *path.glob("*/attempt_*")) if folder.is_dir()]
     runs: dict[Path, list[Path]] = {}

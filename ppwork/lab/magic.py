@@ -52,7 +52,8 @@ def ranks(line: str, cell: str) -> object:
             written or is not a cell's; nothing was started.
         RunFailed: A rank failed, or the program was stopped (not with ``--may-fail`` or ``--check``).
     """
-    options, arguments = _parser().parse_known_args(shlex.split(line))
+    parser = _parser()
+    options, arguments = parser.parse_known_args(parser.words(line))
     if options.exercise:
         from ppwork.lab.exercises.check import known
 
@@ -191,6 +192,13 @@ def identifier(text: str) -> str:
 
 class LineParser(argparse.ArgumentParser):
     """The line of a magic; what it does not understand is a ``PlanError``."""
+
+    def words(self, line: str) -> list[str]:
+        """Return the words of a line, as a shell has them."""
+        try:
+            return shlex.split(line)
+        except ValueError as error:  # a quotation that does not end
+            self.error(str(error))
 
     def error(self, message: str) -> NoReturn:
         """Refuse the line."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import json
+import math
 import sys
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -38,16 +39,19 @@ class Parameter:
         """Return a value of this parameter from the command line's text.
 
         Raises:
-            PlanError: The text is no value of the annotated type.
+            PlanError: The text is no value of the annotated type, or a number that JSON does not have.
         """
         try:
             if self.kind == "bool":
                 return {"true": True, "false": False}[text.lower()]
             kinds: dict[str, type[str] | type[int] | type[float]] = {"int": int, "float": float, "str": str}
-            return kinds[self.kind](text)
+            value = kinds[self.kind](text)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(text)
+            return value
         except (KeyError, ValueError) as error:
             raise PlanError(
-                f"The parameter {self.name} was {text!r}, which is no {self.kind}.",
+                f"The parameter {self.name} was {text!r}, which is no {self.kind} of a sweep.",
                 check_first=f"its default is {self.default!r}",
             ) from error
 
@@ -79,9 +83,16 @@ def parameters_of(path: Path) -> dict[str, Parameter]:
     """Return the parameters of a notebook by name, in their order.
 
     Raises:
-        PlanError: It is no notebook, or has no cell tagged ``parameters`` with typed names in it.
+        PlanError: It is no notebook, has no cell tagged ``parameters`` with typed names in it, or more in that
+            cell than Python's own values.
     """
-    parameters = declared(code_of(path))
+    try:
+        parameters = declared(code_of(path))
+    except (SyntaxError, ValueError) as error:
+        raise PlanError(
+            f"The parameters of {path} cannot be read: {error}.",
+            check_first="its cell tagged `parameters`: no magics, and values that are written out",
+        ) from error
     if not parameters:
         raise PlanError(
             f"The notebook {path} has no parameters.",

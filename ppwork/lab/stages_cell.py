@@ -10,7 +10,6 @@ import argparse
 import ast
 import builtins
 import importlib.util
-import shlex
 import symtable
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,7 +36,8 @@ def stages(line: str, cell: str) -> None:
             more than one of a kind; or the file's name is no module's, or that of another module, or of a
             file that no cell wrote. Nothing was written.
     """
-    options = _parser().parse_args(shlex.split(line))
+    parser = _parser()
+    options = parser.parse_args(parser.words(line))
     _check_name(options.file)
     tree = _module_of(cell, options.file)
     _check_names_used(cell, tree, options.file)

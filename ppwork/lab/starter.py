@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sysconfig
 from pathlib import Path
@@ -27,13 +28,18 @@ def new_project(folder: Path) -> list[Path]:
         PlanError: The folder is there and not empty, or cannot be written; nothing was changed in it.
     """
     _must_be_free(folder)
-    name = folder.resolve().name
+    name, was_there = folder.resolve().name, folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for file in FILES:
             text = (PROJECT / file).read_text()
             (folder / file).write_text(text.replace("# NAME", f"# {name}", 1))
     except OSError as error:
+        with contextlib.suppress(OSError):
+            for file in FILES:
+                (folder / file).unlink(missing_ok=True)
+            if not was_there:
+                folder.rmdir()
         raise _unwritable(folder, error) from error
     return [folder / file for file in FILES]
 

@@ -146,20 +146,26 @@ class VideoWriter:
             self._container.mux(packet)
 
     def close(self) -> None:
-        """Finish the file and give it its name; a second call does nothing."""
+        """Finish the file and give it its name, or remove it if that fails; a second call does nothing."""
         if self._open:
+            try:
+                for packet in self._stream.encode():
+                    self._container.mux(packet)
+                self._container.close()
+                self._part.replace(self.path)
+            except BaseException:
+                self.discard()
+                raise
             self._open = False
-            for packet in self._stream.encode():
-                self._container.mux(packet)
-            self._container.close()
-            self._part.replace(self.path)
 
     def discard(self) -> None:
         """Close without keeping anything; does nothing after ``close``."""
         if self._open:
             self._open = False
-            self._container.close()
-            self._part.unlink(missing_ok=True)
+            try:
+                self._container.close()
+            finally:
+                self._part.unlink(missing_ok=True)
 
     def __enter__(self) -> VideoWriter:
         return self

@@ -187,10 +187,17 @@ def probe(limit_s: float, command: list[str] | None = None) -> Probed:
 
 
 def packages() -> list[Package]:
-    """Return what ppwork and its extras ``run`` and ``lab`` require, with what is installed."""
+    """Return what ppwork and its extras ``run`` and ``lab`` require, with what is installed.
+
+    Nothing, if ppwork itself is not installed, but only to be found.
+    """
+    try:
+        texts = requires("ppwork") or []
+    except PackageNotFoundError:
+        return []
     required = []
     pins = _pins()
-    for text in requires("ppwork") or []:
+    for text in texts:
         match = FLOOR.match(text)
         if match is not None and match[3] in (None, "run", "lab"):
             name, floor, extra = match[1], match[2], "lab" if match[3] == "lab" else ""

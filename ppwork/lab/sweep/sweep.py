@@ -42,6 +42,8 @@ SWEEP_FILE, POINT_FILE = "sweep.json", "point.json"
 NOTEBOOK_FILE, LOG_FILE = "executed.ipynb", "papermill.log"
 CELL_LIMIT_S = 600
 POINT_LIMIT_S = 1800.0
+NAME_BYTES = 200
+"""Of a point's folder: no file system has names of more than 255, and the number in front is enough."""
 SHORT_NAMES = {"depth": "in_flight_depth"}
 """A plan's fields by the short names that they have as options of ``ppwork run``."""
 OK, FAILED, TOO_LONG, UNFINISHED, NOT_RUN = "ok", "failed", "past its limit", "interrupted", "not run"
@@ -61,7 +63,8 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def folder(self) -> str:
         """Name of its folder, below that of the sweep."""
-        return f"{self.number:02d}-" + re.sub(r"[^\w.=,+-]", "_", self.text.replace(", ", ","))
+        name = f"{self.number:02d}-" + re.sub(r"[^\w.=,+-]", "_", self.text.replace(", ", ","))
+        return name.encode()[:NAME_BYTES].decode(errors="ignore")
 
 
 class Grid(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from ppwork.errors import PlanError
 from ppwork.lab.parameters import Value
 from ppwork.lab.sweep.sweep import OK, Outcome, Point, outcome_of, read_grid
 from ppwork.pictures.tables import Table
@@ -120,7 +121,16 @@ def collect(folder: Path) -> SweepTable:
 
 def _runs(folder: Path) -> list[Run]:
     plans = sorted(folder.rglob(Plan.FILE_NAME), key=lambda path: (path.stat().st_mtime_ns, str(path)))
-    return [Run(path.parent, 0) for path in plans]
+    runs = [Run(path.parent, 0) for path in plans]
+    return [run for run in runs if _reads(run)]
+
+
+def _reads(run: Run) -> bool:
+    """Say whether a folder's plan is one: a notebook may leave others, of another version or of no run."""
+    try:
+        return bool(run.plan)
+    except PlanError:
+        return False
 
 
 def _numbers(runs_by_point: Sequence[Sequence[Run]], swept: Collection[str]) -> list[list[int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from captured_logs import console, log_dir
@@ -122,6 +123,13 @@ def test_newest_attempt_counts_and_it_may_be_named_itself(tmp_path):
     assert (job.ranks[0].text, job.ranks[1].text) == ("nothing wrong", "")
     assert "bad sample" in job.earlier[0].ranks[1].text
     assert list(read_job(folder / "run_x1" / "attempt_0").ranks) == [0, 1, 2]
+
+
+def test_the_folder_of_an_attempt_may_be_where_one_stands(tmp_path, monkeypatch):
+    monkeypatch.chdir(log_dir("raises", tmp_path) / "run_x1" / "attempt_0")
+    assert list(read_job(Path()).ranks) == [0, 1, 2]
+    monkeypatch.chdir("0")
+    assert list(read_job(Path("..")).ranks) == [0, 1, 2]
 
 
 def test_global_rank_of_a_second_host_comes_from_torchs_own_prefix(tmp_path):

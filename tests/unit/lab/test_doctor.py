@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.metadata import PackageNotFoundError
 
 import msgspec
 import pytest
@@ -11,7 +12,7 @@ from made_machines import H200, LAB, LAPTOP, TORCH, WANTS
 from rich.console import Console
 
 from ppwork.cli.doctor import report_table
-from ppwork.lab.doctor import probe
+from ppwork.lab.doctor import machine, probe
 from ppwork.lab.doctor.doctor import FINE, LIMITED, MISSING, NEEDED, DoctorReport, machine_rows, will_run
 from ppwork.lab.doctor.machine import Probed
 
@@ -154,6 +155,15 @@ def test_each_thing_that_is_wrong_is_said_with_what_to_do(changes, what, verdict
     if not found.ready:
         assert what in found.runs[0].found
         assert {row.verdict for row in found.runs[1:2] + found.runs[3:6]} == {MISSING}
+
+
+def test_a_ppwork_that_nobody_installed_is_said_in_its_row(monkeypatch):
+    def requires(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(machine, "requires", requires)
+    row = rows(packages=machine.packages())["here"]["packages"]
+    assert (row.verdict, row.found) == (MISSING, "ppwork is not installed")
 
 
 def test_a_machine_that_cannot_run_notebooks_still_runs_the_main_job():

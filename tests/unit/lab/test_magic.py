@@ -86,6 +86,7 @@ def test_a_file_that_no_cell_wrote_is_left_alone(launched, tmp_path, line, whose
         ("2 --limit 0", "'0' is no limit"),
         ("2 --limit=-5", "'-5' is no limit"),
         ("2 --limit nan", "'nan' is no limit"),
+        ("2 --title it's", "%%ranks did not understand its line: No closing quotation"),
     ],
 )
 def test_what_a_line_asks_for_and_cannot_have_is_refused_before_anything_runs(launched, tmp_path, line, said):

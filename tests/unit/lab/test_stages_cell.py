@@ -72,6 +72,7 @@ def test_a_cell_becomes_a_file_and_its_stages_import_paths(given, tmp_path, caps
         ("sub/mine.py", CELL, "from the working folder"),
         ("my-stages.py", CELL, "from the working folder"),
         ("--depth 2", CELL, "%%stages did not understand its line"),
+        ("it's", CELL, "%%stages did not understand its line: No closing quotation"),
     ],
 )
 def test_what_ranks_would_lack_is_refused_before_anything_is_written(given, tmp_path, line, cell, said):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import re
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -48,3 +50,22 @@ def test_an_installation_without_lessons_says_where_they_would_be(tmp_path, monk
     with pytest.raises(UnavailableError, match="has no lessons"):
         copy_course(tmp_path / "course")
     assert not (tmp_path / "course").exists()
+
+
+@pytest.mark.parametrize("was_there", [True, False])
+def test_a_project_that_does_not_fit_on_the_disk_leaves_nothing(tmp_path, monkeypatch, was_there):
+    folder, write_text = tmp_path / "mine", Path.write_text
+    if was_there:
+        folder.mkdir()
+
+    def full(path, text):
+        write_text(path, text[:10])
+        if path.name == FILES[2]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_text", full)
+        with pytest.raises(PlanError, match="No space left"):
+            new_project(folder)
+    assert list(tmp_path.rglob("*")) == [folder] * was_there
+    assert len(new_project(folder)) == len(FILES)

@@ -298,3 +298,39 @@ def test_a_notebook_of_many_runs_is_drawn_in_part_and_says_so(lesson, tmp_path):
     assert len([run for run in table.run_numbers if table.values_of(run, "period_ms")]) == 14
     assert len([axes for axes in sweep_picture(table).figure.axes if axes.axison]) == MOST_PANELS == 12
     assert "The first 12 runs are drawn." in sweep_picture(table).finding
+
+
+def test_a_plan_below_a_points_folder_that_does_not_read_is_no_run_of_it(swept):
+    place = swept / "01-noise=5.0,mesh_size=1"
+    for number, text in enumerate(("{}", "garbage", '{"mesh_size": "many"}')):
+        (place / f"copied-{number}").mkdir()
+        (place / f"copied-{number}" / Plan.FILE_NAME).write_text(text)
+    first = collect(swept).points[0]
+    assert [row.run_dir.rpartition("/")[2] for row in first.runs if "copied" not in row.run_dir] == [
+        "0-run",
+        "1-run",
+        "2-run",
+    ]
+
+
+@pytest.mark.parametrize("line", ["%matplotlib inline", "out: str = os.getcwd()"])
+def test_a_parameters_cell_that_is_more_than_typed_values_is_refused_with_its_notebook(
+    tmp_path, monkeypatch, line
+):
+    monkeypatch.setitem(globals(), "PARAMETERS", f"{PARAMETERS}{line}\n")
+    path = notebook(tmp_path / "mine.ipynb")
+    with pytest.raises(PlanError, match=r"parameters of .*mine\.ipynb cannot be read"):
+        parameters_of(path)
+
+
+@pytest.mark.parametrize("text", ["inf", "-inf", "nan"])
+def test_a_number_that_json_does_not_have_is_refused_before_a_folder_is_made(lesson, text):
+    with pytest.raises(PlanError, match=f"parameter noise was '{text}'"):
+        grid_of(lesson, [f"noise=5,{text}"])
+
+
+def test_a_long_value_makes_a_name_that_a_folder_can_have(lesson, tmp_path):
+    grid = grid_of(lesson, ["name=" + ",".join(letter * 300 for letter in "a\u00e9\u6f22")])
+    folder = sweep_folder(tmp_path / "sweep", grid)
+    assert [outcome_of(folder, point).state for point in grid.points] == [NOT_RUN] * 3
+    assert len({point.folder for point in grid.points}) == 3

@@ -1,9 +1,11 @@
 """What a student's file may be: refused with a reason, or read as promised."""
 
+import errno
 import json
 import subprocess
 import sys
 from itertools import islice
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -153,3 +155,18 @@ def test_the_launcher_can_check_a_plan_and_a_clip_without_torch(module, without)
     code = f"import sys, json, {module}; print(json.dumps([m for m in {without} if m in sys.modules]))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(run.stdout) == []
+
+
+def test_a_writer_that_finds_no_space_at_its_end_leaves_nothing_behind(tmp_path):
+    writer = VideoWriter(tmp_path / "out.mp4", 64, 32, 25)
+    writer.write(np.zeros((32, 64, 3), np.uint8))
+    container = writer._container
+
+    def full(packet):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    writer._container = SimpleNamespace(mux=full, close=container.close)
+    with pytest.raises(OSError, match="No space left"):
+        writer.close()
+    assert list(tmp_path.iterdir()) == []
+    writer.close()
