@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import zlib
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -139,3 +141,23 @@ def test_pipes_in_a_jobs_folder_are_not_waited_for(tmp_path):
     os.mkfifo(rank / "error.json")
     os.mkfifo(tmp_path / "console.log")
     assert diagnose(tmp_path).text
+
+
+def test_a_log_of_somebody_else_is_named_and_passed_over(folder, monkeypatch):
+    opened = Path.open
+
+    def refused(path, *args, **options):
+        if path.name == TORCHRUN_LOG:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, *args, **options)
+
+    (folder / TORCHRUN_LOG).write_text("ppwork: the run passed its limit")
+    monkeypatch.setattr(Path, "open", refused)
+    assert f"what {TORCHRUN_LOG} says: it does not read" in diagnose(folder).unknown
+
+
+def test_a_path_that_cannot_even_be_asked_for_is_bad_input(tmp_path, folder):
+    """Python says of some that they are not there, and raises for others: too long, or of another user."""
+    for paths in ([tmp_path / ("a" * 300)], [folder, tmp_path / ("a" * 300)]):
+        with pytest.raises(PlanError, match="cannot be read"):
+            diagnose(paths)
