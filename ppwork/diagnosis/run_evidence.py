@@ -194,6 +194,11 @@ class RunEvidence:
             return ""
 
     @cached_property
+    def _printed_by(self) -> dict[int, tuple[list[str], list[str]]]:
+        """Lines of torchrun's output by the rank that printed them."""
+        return split_by_rank(self.torchrun_text, self.report.ranks)[0]
+
+    @cached_property
     def _printed(self) -> list[Path]:
         return [*(log for folder in self.folders for log in torchrun_logs(folder)), *self.consoles]
 
@@ -271,7 +276,7 @@ class RunEvidence:
         path = log_file(self.home(rank), rank)
         if path.exists():
             return self._tail(path)
-        printed, last_words = split_by_rank(self.torchrun_text, self.report.ranks)[0].get(rank, ([], []))
+        printed, last_words = self._printed_by.get(rank, ([], []))
         return "\n".join([*printed, *last_words, last_stacks(self.home(rank), rank)])
 
     def stacks_of(self, rank: int) -> str:

@@ -10,9 +10,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from captured_logs import console
 from failed_runs import KILLED, failed_run
 
 from ppwork.cli.main import timeline
+from ppwork.diagnosis import run_evidence
+from ppwork.diagnosis.logs import split_by_rank
 from ppwork.diagnosis.runs import diagnose
 from ppwork.errors import PlanError, UnreadableError
 from ppwork.plan import Plan
@@ -161,3 +164,14 @@ def test_a_path_that_cannot_even_be_asked_for_is_bad_input(tmp_path, folder):
     for paths in ([tmp_path / ("a" * 300)], [folder, tmp_path / ("a" * 300)]):
         with pytest.raises(PlanError, match="cannot be read"):
             diagnose(paths)
+
+
+def test_what_torchrun_printed_is_sorted_by_rank_once(tmp_path, monkeypatch):
+    Plan(mesh_size=8).save(tmp_path)
+    (tmp_path / TORCHRUN_LOG).write_text(console("raises").read_text())
+    asked = []
+    monkeypatch.setattr(
+        run_evidence, "split_by_rank", lambda *args: asked.append(args) or split_by_rank(*args)
+    )
+    diagnose(tmp_path)
+    assert len(asked) == 1
