@@ -183,7 +183,20 @@ class RunEvidence:
     @cached_property
     def torchrun_text(self) -> str:
         """The end of torchrun's output, of all hosts."""
-        return "\n".join(map(tail, self._printed))
+        return "\n".join(map(self._tail, self._printed))
+
+    def _tail(self, log: Path) -> str:
+        try:
+            return tail(log)
+        except OSError:  # of another user
+            if log.name not in self.unreadable:
+                self.unreadable.append(log.name)
+            return ""
+
+    @cached_property
+    def _printed_by(self) -> dict[int, tuple[list[str], list[str]]]:
+        """Lines of torchrun's output by the rank that printed them."""
+        return split_by_rank(self.torchrun_text, self.report.ranks)[0]
 
     @cached_property
     def _printed(self) -> list[Path]:
@@ -262,8 +275,8 @@ class RunEvidence:
         """Return the end of what a rank printed, and its last stacks, where the folder has them."""
         path = log_file(self.home(rank), rank)
         if path.exists():
-            return tail(path)
-        printed, last_words = split_by_rank(self.torchrun_text, self.report.ranks)[0].get(rank, ([], []))
+            return self._tail(path)
+        printed, last_words = self._printed_by.get(rank, ([], []))
         return "\n".join([*printed, *last_words, last_stacks(self.home(rank), rank)])
 
     def stacks_of(self, rank: int) -> str:

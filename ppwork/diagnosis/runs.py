@@ -92,11 +92,18 @@ def diagnose(
     if isinstance(run, FinishedProgram):
         run = run.run_dir
     paths = [Path(path) for path in ([run] if isinstance(run, Path | str) else run)]
-    if not any((path / Plan.FILE_NAME).exists() for path in paths):
+    try:
+        is_run = any((path / Plan.FILE_NAME).exists() for path in paths)
+        gone = next((path for path in paths if not path.exists()), None)
+    except OSError as error:  # of another user, or too long
+        raise PlanError(
+            f"{error.filename} cannot be read: {error.strerror}.",
+            check_first="the path, and whose file it is",
+        ) from error
+    if not is_run:
         return with_calls(diagnose_job(read_job(*paths)), paths[0])
-    for path in paths:
-        if not path.exists():
-            raise PlanError(f"{path} cannot be read: it is not there.", check_first="the path")
+    if gone is not None:
+        raise PlanError(f"{gone} cannot be read: it is not there.", check_first="the path")
     consoles = [path for path in paths if path.is_file()]
     evidence = RunEvidence.read(*(path for path in paths if path.is_dir()), consoles=consoles)
     if exit_code is None and evidence.end is not None:

@@ -66,8 +66,9 @@ class JobProgress(RunProgress):
         """Read what is new, and return every rank as it is now."""
         ranks = super().look()
         self.name = f"{self._job.run_dir.name}, job {self._job.job_id}: {self._job.last or 'handed in'}"
-        newest = max((bar.end_ns or bar.start_ns for bar in self.bars), default=0)
-        now_ns = time.monotonic_ns()
-        self._behind_ns = min(self._behind_ns, now_ns - newest)
-        self.now_ns = now_ns - self._behind_ns
+        if self.bars:  # nothing before them tells how long that node has been up
+            newest = max(bar.end_ns or bar.start_ns for bar in self.bars)
+            now_ns = time.monotonic_ns()
+            self._behind_ns = min(self._behind_ns, now_ns - newest)
+            self.now_ns = now_ns - self._behind_ns
         return ranks

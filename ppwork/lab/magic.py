@@ -150,7 +150,7 @@ def _is_a_cells(data: bytes) -> bool:
     return bool(found) and data == _signed(body)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> LineParser:
     parser = LineParser(prog="%%ranks", usage=USAGE, add_help=False, allow_abbrev=False)
     parser.add_argument("nproc", type=int)
     parser.add_argument("--file", type=Path, default=Path("my_ranks.py"))

@@ -46,14 +46,17 @@ class Parameter:
                 return {"true": True, "false": False}[text.lower()]
             kinds: dict[str, type[str] | type[int] | type[float]] = {"int": int, "float": float, "str": str}
             value = kinds[self.kind](text)
-            if isinstance(value, float) and not math.isfinite(value):
-                raise ValueError(text)
-            return value
         except (KeyError, ValueError) as error:
             raise PlanError(
-                f"The parameter {self.name} was {text!r}, which is no {self.kind} of a sweep.",
+                f"The parameter {self.name} was {text!r}, which is no {self.kind}.",
                 check_first=f"its default is {self.default!r}",
             ) from error
+        if isinstance(value, float) and not math.isfinite(value):
+            raise PlanError(
+                f"The parameter {self.name} was {text!r}, which JSON cannot keep.",
+                check_first="a large number in its place",
+            )
+        return value
 
 
 def code_of(path: Path) -> list[tuple[str, list[str]]]:
@@ -83,8 +86,8 @@ def parameters_of(path: Path) -> dict[str, Parameter]:
     """Return the parameters of a notebook by name, in their order.
 
     Raises:
-        PlanError: It is no notebook, has no cell tagged ``parameters`` with typed names in it, or more in that
-            cell than Python's own values.
+        PlanError: It is no notebook, has no cell tagged ``parameters`` with typed names in it, or has more in
+            that cell than Python's own values.
     """
     try:
         parameters = declared(code_of(path))

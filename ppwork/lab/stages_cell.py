@@ -6,7 +6,6 @@ what it would lack in a rank is refused before anything is written. The launch c
 
 from __future__ import annotations
 
-import argparse
 import ast
 import builtins
 import importlib.util
@@ -139,7 +138,7 @@ def _methods_of(name: str, classes: dict[str, ast.ClassDef]) -> set[str]:
     return own.union(*(_methods_of(base.id, others) for base in node.bases if isinstance(base, ast.Name)))
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> LineParser:
     parser = LineParser(prog="%%stages", usage=USAGE, add_help=False, allow_abbrev=False)
     parser.add_argument("file", type=Path, nargs="?", default=Path("my_stages.py"))
     arguments: dict[str, Any] = {"type": identifier}

@@ -68,7 +68,11 @@ def copy_course(folder: Path) -> list[Path]:
 
 
 def _must_be_free(folder: Path) -> None:
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    try:
+        is_taken = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    if is_taken:
         raise PlanError(
             f"{folder} is there, and is no empty folder.", check_first="a name that is not taken yet"
         )

@@ -180,7 +180,13 @@ class VideoWriter:
 
 
 def _check_file(path: Path) -> None:
-    if not path.exists():
+    try:
+        exists = path.exists()
+    except OSError as error:  # of another user, or too long
+        raise PlanError(
+            f"The input {path} cannot be read: {error.strerror}.", check_first="the option --input"
+        ) from error
+    if not exists:
         raise PlanError(f"The input {path} does not exist.", check_first="the option --input")
     if not path.is_file():
         raise PlanError(f"The input {path} is not a file.", check_first="the option --input")

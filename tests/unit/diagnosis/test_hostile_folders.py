@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import zlib
+from pathlib import Path
 
 import msgspec
 import pytest
+from captured_logs import console
 from failed_runs import KILLED, failed_run
 
 from ppwork.cli.main import timeline
+from ppwork.diagnosis import run_evidence
+from ppwork.diagnosis.logs import split_by_rank
 from ppwork.diagnosis.runs import diagnose
 from ppwork.errors import PlanError, UnreadableError
 from ppwork.plan import Plan
@@ -139,3 +144,34 @@ def test_pipes_in_a_jobs_folder_are_not_waited_for(tmp_path):
     os.mkfifo(rank / "error.json")
     os.mkfifo(tmp_path / "console.log")
     assert diagnose(tmp_path).text
+
+
+def test_a_log_of_somebody_else_is_named_and_passed_over(folder, monkeypatch):
+    opened = Path.open
+
+    def refused(path, *args, **options):
+        if path.name == TORCHRUN_LOG:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, *args, **options)
+
+    (folder / TORCHRUN_LOG).write_text("ppwork: the run passed its limit")
+    monkeypatch.setattr(Path, "open", refused)
+    assert f"what {TORCHRUN_LOG} says: it does not read" in diagnose(folder).unknown
+
+
+def test_a_path_that_cannot_even_be_asked_for_is_bad_input(tmp_path, folder):
+    """Python says of some that they are not there, and raises for others: too long, or of another user."""
+    for paths in ([tmp_path / ("a" * 300)], [folder, tmp_path / ("a" * 300)]):
+        with pytest.raises(PlanError, match="cannot be read"):
+            diagnose(paths)
+
+
+def test_what_torchrun_printed_is_sorted_by_rank_once(tmp_path, monkeypatch):
+    Plan(mesh_size=8).save(tmp_path)
+    (tmp_path / TORCHRUN_LOG).write_text(console("raises").read_text())
+    asked = []
+    monkeypatch.setattr(
+        run_evidence, "split_by_rank", lambda *args: asked.append(args) or split_by_rank(*args)
+    )
+    diagnose(tmp_path)
+    assert len(asked) == 1

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import time
+
+import msgspec
 import pytest
 from made_calls import MS, MadeCalls
 
 from ppwork.lab import live
+from ppwork.lab.job import JobProgress
 from ppwork.lab.progress import RunProgress, ScriptProgress
+from ppwork.launcher.job import JOB_FILE, Job, JobRecord
 from ppwork.launcher.view import NoView
 from ppwork.plan import Plan
 from ppwork.records.clocks import CLOCK, HOST
@@ -144,3 +149,20 @@ def test_a_programs_lanes_are_its_last_calls_and_its_table_the_one_it_stands_in(
     assert (first.doing, second.doing) == ("", "recv float32[4] from 0 (prog.py:9)")
     assert [bar.start_ns for bar in facts.bars if bar.rank == 0] == [n * MS for n in range(100 - CALLS, 100)]
     assert [(bar.word, bar.end_ns) for bar in facts.bars if bar.rank == 1] == [("recv", None)]
+
+
+def test_a_node_that_booted_while_we_waited_has_its_bars_where_they_end(tmp_path, monkeypatch):
+    """Until there is a bar nothing says how far its clock is behind ours."""
+    record = JobRecord(plan=Plan(), nodes=2, asked=(), options={}, limit_s=1.0, job_id="4711")
+    (tmp_path / JOB_FILE).write_bytes(msgspec.json.encode(record))
+    ours = [10_000_000_000]
+    monkeypatch.setattr(time, "monotonic_ns", lambda: ours[0])
+    facts = JobProgress(Job("4711", tmp_path))
+    with Recorder(span_file(tmp_path, 1)) as recorder:
+        facts.look()
+        ours[0] += 300_000_000_000
+        ids = {"call_id": 0, "chunk_index": 0, "cache_epoch": 0}
+        recorder.add_span("generate", 80_000_000_000, end_ns=80_000_001_000, ids=ids)
+        facts.look()
+    (bar,) = facts.bars
+    assert facts.now_ns == bar.end_ns

@@ -69,3 +69,9 @@ def test_a_project_that_does_not_fit_on_the_disk_leaves_nothing(tmp_path, monkey
             new_project(folder)
     assert list(tmp_path.rglob("*")) == [folder] * was_there
     assert len(new_project(folder)) == len(FILES)
+
+
+@pytest.mark.parametrize("write", [new_project, copy_course])
+def test_a_name_that_no_folder_can_have_is_bad_input(tmp_path, write):
+    with pytest.raises(PlanError, match="File name too long"):
+        write(tmp_path / ("a" * 300))

@@ -170,3 +170,8 @@ def test_a_writer_that_finds_no_space_at_its_end_leaves_nothing_behind(tmp_path)
         writer.close()
     assert list(tmp_path.iterdir()) == []
     writer.close()
+
+
+def test_probe_refuses_a_name_that_no_file_can_have(tmp_path):
+    with pytest.raises(PlanError, match="the option --input"):
+        probe(tmp_path / ("a" * 300))
