@@ -184,7 +184,7 @@ def test_rank_that_the_launcher_killed_is_no_cause(run):
     ("code", "said", "check"),
     [
         (7, "exited with code 7", "the end of its log"),
-        (STUCK, "ended by its own watchdog", "out-of-memory"),
+        (STUCK, "ended by its own watchdog", "the end of its log"),
         (UNWRITABLE, "could not write its records", "free space"),
     ],
 )
