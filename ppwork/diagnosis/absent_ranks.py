@@ -175,9 +175,14 @@ def unmatched(evidence: JobEvidence) -> Finding | None:
     )  # fmt: skip
     what = f"{spots[:1].upper()}{spots[1:]}; {evidence.doing(but=ranks)}."
     check_first = "peer and tag of that line, and which rank has the other half"
-    unknown = (
-        (f"which of {named_ranks(tuple(sorted(ranks)))} names the wrong peer or tag",) if ranks[1:] else ()
-    )
+    unknown: tuple[str, ...] = ()
+    if len(ranks) > 1 and all("send" in calls[r] for r in ranks):
+        check_first = (
+            "do both send first? then let one receive first, or start both halves with isend and irecv and "
+            f"then wait; else {check_first}"
+        )
+    elif len(ranks) > 1:
+        unknown = (f"which of {named_ranks(tuple(sorted(ranks)))} names the wrong peer or tag",)
     return Finding(
         ranks, "Unmatched", what, check_first, evidence.place[ranks[0]], unknown, weight=PLACES + 1
     )

@@ -89,7 +89,9 @@ def _inferred_record(evidence: RunEvidence, rank: int) -> FailureRecord | None:
         what = f"Rank {rank} failed before it could write a record: {error.error}: {error.message}"
         return record_of(evidence, rank, error.error, what, "the traceback in its log", error)
     what = f"Rank {rank} {MEANINGS.get(code) or death(code)} and left no record."
-    check = "the end of its log; the kernel's log if it was the out-of-memory killer"
+    check = "the end of its log"
+    if code == -signal.SIGKILL:
+        check += "; the kernel's log if it was the out-of-memory killer"
     check = "free space in the run folder" if code == UNWRITABLE else check
     record = record_of(evidence, rank, RANK_DIED, what, check, stack)
     return replace(record, symptom=code in (SECONDARY, ORPHANED))

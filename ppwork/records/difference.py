@@ -17,6 +17,7 @@ from ppwork.records.ledger import ON_DEFAULT, CollectiveCall
 Calls = Mapping[int, Sequence[CollectiveCall]]
 """Of each rank the calls of one chunk, in order; the last is what it is about to do."""
 _TENSOR = re.compile(r" \w+\[[\d, ]*\]")
+_ROOT = re.compile(r"(from|to) (group )?rank \d+")
 BEFORE, BEHIND = 1, 4
 """Calls that are listed before the place and behind it."""
 
@@ -146,7 +147,13 @@ def lines_of(calls: Mapping[int, CollectiveCall], above: int = 0) -> str:
 def _check_first(calls: Iterable[CollectiveCall]) -> str:
     if len({(call.chunk_index, call.count, bool(call.operation)) for call in calls}) > 1:
         return "is a collective behind a flag or a condition that only one rank knows?"
-    if len({_TENSOR.sub("", call.operation) for call in calls}) > 1:
+    operations = {_TENSOR.sub("", call.operation) for call in calls}
+    if len({_ROOT.sub("", operation) for operation in operations}) == 1 < len(operations):
+        return (
+            "which rank gives, or takes? `src` and `dst` count in the job, `group_src` and `group_dst` in the "
+            "group"
+        )
+    if len(operations) > 1:
         return "what makes these ranks call another function here, or in another order?"
     return "what makes the tensors differ between these ranks? or has one of them made one call more before?"
 

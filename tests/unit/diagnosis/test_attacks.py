@@ -224,6 +224,17 @@ def test_a12_two_ranks_that_send_in_one_broadcast_do_not_agree_on_the_root(tmp_p
     assert "root" in found.check_first
 
 
+def test_a12_two_that_send_to_each_other_first_are_told_the_cure(tmp_path):
+    late = "RuntimeError: [h/x.cc:90] Timed out waiting 3000ms for send operation to complete"
+    waits = "RuntimeError: [h/x.cc:90] Timed out waiting 3000ms for recv operation to complete"
+    both = [traceback(rank, 7, "dist.send(x, 1 - rank)", late, inside="send") for rank in (0, 1)]
+    third = traceback(2, 11, "dist.barrier()", waits, inside="barrier")
+    found = said(folder(tmp_path, *both, third, console=report(0, r0=1, r1=1, r2=1)))
+    assert found.cause.error_type == "Unmatched"
+    assert found.check_first.startswith("do both send first? then let one receive first")
+    assert "wrong peer or tag" not in found.text
+
+
 def test_a12_a_message_that_nobody_took_is_named_with_its_line(tmp_path):
     found = said(log_dir(CAPTURED / "mishaps" / "tags.txt", tmp_path))
     assert found.cause.error_type == "Unmatched"

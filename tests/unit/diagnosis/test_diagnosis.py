@@ -183,7 +183,7 @@ def test_rank_that_the_launcher_killed_is_no_cause(run):
 @pytest.mark.parametrize(
     ("code", "said", "check"),
     [
-        (7, "exited with code 7", "out-of-memory"),
+        (7, "exited with code 7", "the end of its log"),
         (STUCK, "ended by its own watchdog", "out-of-memory"),
         (UNWRITABLE, "could not write its records", "free space"),
     ],

@@ -105,3 +105,11 @@ def test_the_first_difference_is_told_and_ranks_that_are_only_apart_have_none():
         "  rank 2 at loop.py:9: all_reduce(y)",
     ]
     assert ranks == (1, 2)  # rank 3 had not come so far
+
+
+def test_ranks_with_another_root_are_asked_which_it_is():
+    one, other = (
+        CollectiveCall(0, 1, f"broadcast(from rank {root}) float32[4]", "a.py:7") for root in (1, 2)
+    )
+    _, check_first, _ = first_difference({1: {1: one}, 2: {1: other}})
+    assert check_first.startswith("which rank gives, or takes? `src` and `dst` count in the job")
