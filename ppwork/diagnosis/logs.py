@@ -284,6 +284,9 @@ def _folder(path: Path, ranks: Sequence[int]) -> JobLogs:
         is_last = number == max(by_number)
         of_attempt = report if is_last else _report_of(number, consoles)
         logs, numbers = _rank_logs(folders, dict(enumerate(ranks)) or of_attempt.ranks)
+        if len(folders) == 1:  # the ranks of one host follow each other, also one that left no folder
+            first = next((rank - local for local, rank in numbers.items()), 0)
+            numbers = {local: local + first for local in of_attempt.codes} | numbers
         of_attempt = of_attempt.numbered(numbers)
         # Whoever left no file is known by the console.
         logs = {
