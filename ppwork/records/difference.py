@@ -150,8 +150,8 @@ def _check_first(calls: Iterable[CollectiveCall]) -> str:
     operations = {_TENSOR.sub("", call.operation) for call in calls}
     if len({_ROOT.sub("", operation) for operation in operations}) == 1 < len(operations):
         return (
-            "which rank gives, or takes? `src` and `dst` count in the job, `group_src` and `group_dst` in the "
-            "group"
+            "which rank gives, or takes? `src` and `dst` count in the job, `group_src` and `group_dst` in the"
+            " group"
         )
     if len(operations) > 1:
         return "what makes these ranks call another function here, or in another order?"
