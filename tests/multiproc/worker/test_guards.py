@@ -57,6 +57,7 @@ LINES = {
     if line.endswith(f"# {mark}")
 }
 TENSORS, CALLS, FLAG = "tensors differ", "in another order", "only one rank knows"
+ROOTS = "which rank gives, or takes?"
 SUM4 = "called all_reduce float32[4]"
 SAID = {
     "shape": (
@@ -76,7 +77,7 @@ SAID = {
     ),
     "root": (
         "at collective 2 of chunk 3: rank 3 called broadcast(from rank 2) float32[4] ",
-        CALLS,
+        ROOTS,
         ["rank 3 at FROM", "ranks 1 and 2 at FROM"],
     ),
     "order": (
