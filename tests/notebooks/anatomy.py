@@ -44,8 +44,6 @@ needed a fifth more than the cards said; with 3 and 1.5 minutes for exercises fi
 SLACK, SLACK_MINUTES = 0.25, 5
 MAX_MINUTES = 40
 MIN_SLIDES, MAX_SLIDES, SLIDE_LINES, SLIDE_WORDS = 5, 10, 14, 60
-STATEMENT_WORDS = 115
-"""Of a slide's own text: a table, or what a half-day ends with."""
 TORCHS = {"send", "recv", "isend", "irecv", "broadcast", "all_reduce", "all_gather", "barrier", "scatter"}
 PARAMETER = re.compile(r"\w+: (int|float|str|bool) = \S+  # \S.*")
 CHECK = re.compile(r'pp\.check\(\s*"(\d\d\.\d+)"|^%%ranks .*--check (\d\d\.\d+)')
@@ -350,7 +348,7 @@ def _functions(name, body):
 
 
 def questions(page):
-    """QuestionFile often enough, each from the lesson's file, with a reply for every option."""
+    """Asked often enough, each from the lesson's file, with a reply for every option."""
     names: set[str] = set()
     for number, cell in enumerate(page.code, start=1):
         for name in [] if is_program(cell) else re.findall(r'lesson\.predict\(\s*"([^"]+)"', cell.source):
@@ -562,8 +560,8 @@ def _slide(slide, cells):
         yield "its note is shorter than two sentences"
     if not (excerpts or statement.text):
         yield "it has neither show nor text"
-    if len(re.findall(r"[^\s|]*\w[^\s|]*", statement.text)) > STATEMENT_WORDS:
-        yield f"its text has more than {STATEMENT_WORDS} words"
+    if len(re.findall(r"[^\s|]*\w[^\s|]*", statement.text)) > SLIDE_WORDS:
+        yield f"its text has more than {SLIDE_WORDS} words"
     for excerpt in excerpts:
         name = excerpt.cell
         if name == TEXT:
