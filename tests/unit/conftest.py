@@ -4,7 +4,7 @@ Torch is imported by the tests of rooms that use it.
 """
 
 import os
-import sys
+import subprocess
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -21,23 +21,30 @@ settings.register_profile(
 )
 settings.load_profile("ppwork")
 
-STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.system"}
-"""Python's audit events of a new process."""
-_started: list[str] = []
-
-
-def _note_start(event: str, args: tuple) -> None:
-    if event in STARTS:
-        _started.append(f"{event} {args[0] if args else ''}")
-
-
-sys.addaudithook(_note_start)
+STARTS = [
+    (subprocess.Popen, "__init__"),
+    *((os, name) for name in ("fork", "forkpty", "posix_spawn", "posix_spawnp", "system")),
+]
+"""What starts a process. ``sys.addaudithook`` would hear of all of them, but up to Python 3.11 a hook lets a
+second thread into ``sys.settrace``, where it dies: coverage traces every thread (python/cpython#98257)."""
 
 
 @pytest.fixture(autouse=True)
-def only_marked_tests_start_processes(request):
+def only_marked_tests_start_processes(request, monkeypatch):
     """So that ``-m "not processes"`` starts none."""
-    _started.clear()
+    if request.node.get_closest_marker("processes"):
+        yield
+        return
+    started = []
+
+    def note_first(name, start):
+        def noted(*args, **options):
+            started.append(name)
+            return start(*args, **options)
+
+        return noted
+
+    for owner, name in STARTS:
+        monkeypatch.setattr(owner, name, note_first(name, getattr(owner, name)))
     yield
-    if not request.node.get_closest_marker("processes"):
-        assert not _started, "a test that starts a process is marked `processes`"
+    assert started == [], "a test that starts a process is marked `processes`"
