@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ppwork.errors import PlanError
 from ppwork.lab.course.lessons import HalfDay, Lesson, Ran
-from ppwork.lab.course.slides import TALL, Slide, SlidePart, slides_of
+from ppwork.lab.course.slides import TALL, SlidePart
 from ppwork.lab.course.statements import statements
 from ppwork.lab.course.text import html_of, inline_html
 
@@ -74,15 +74,17 @@ def deck(half: HalfDay, lessons: Sequence[Lesson]) -> str:
     """Return the deck of a half-day as HTML.
 
     Raises:
-        PlanError: A lesson has no slides, or does not say what its outputs come from.
+        PlanError: A lesson declares no slides, or does not say what its outputs come from.
     """
     pages = [_cover(half, lessons)]
     for lesson in lessons:
         foot = f"{lesson.card.number} · {inline_html(lesson.card.question)}"
         ran = html.escape(ran_of(lesson).text)
         pages.append(_Page(_opening(lesson), html_of(OPENING_NOTE), foot, ran))
-        slides = statements(lesson) if lesson.card.slides else slides_of(lesson)
-        pages += [_Page(_parts(slide), "".join(slide.notes), foot, ran) for slide in slides]
+        pages += [
+            _Page("".join(map(_part, slide.parts)), "".join(slide.notes), foot, ran)
+            for slide in statements(lesson)
+        ]
     sections = [_section(page, number, len(pages)) for number, page in enumerate(pages, start=1)]
     sheets = [_font_faces(), *((FILES / name).read_text() for name in STYLES)]
     styles = "\n".join(f"<style>{sheet}</style>" for sheet in sheets)
@@ -189,13 +191,8 @@ def _opening(lesson: Lesson) -> str:
     )
 
 
-def _parts(slide: Slide) -> str:
-    head = f'<p class="section">{slide.section}</p>' if slide.section else ""
-    return head + "".join(map(_part, slide.parts))
-
-
 def _part(part: SlidePart) -> str:
-    names = ["part", *["fragment"] * part.comes_later]
+    names = ["part"]
     if part.ratio:
         names += ["picture", *["tall"] * (part.ratio < TALL)]
     return f'<div class="{" ".join(names)}">{part.html}</div>'
