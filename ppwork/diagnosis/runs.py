@@ -61,14 +61,13 @@ from ppwork.records.failure import FailureRecord, first_cause, is_users
 from ppwork.records.flight import differences
 from ppwork.records.pulse import nothing_to_encode
 from ppwork.records.run import (
-    EMPTY,
-    NO_CHUNK,
     NOTHING_RESET,
     SUMMARY_FILE,
     TORCHRUN_LOG,
     FinishedProgram,
     by_how_much,
     chunks_noted,
+    stream_ended,
 )
 from ppwork.records.spans import Instant
 
@@ -224,8 +223,8 @@ def _explained(
 
 def _beside(evidence: RunEvidence) -> tuple[str, ...]:
     """Return a line about each thing that fails no run by itself."""
-    empty = [EMPTY for e in evidence.entries.get(STAGE0_RANK, []) if e.name == NO_CHUNK]
-    return (*empty, *_odd_results(evidence), *_useless_cuts(evidence), *_dead_threads(evidence))
+    ended = filter(None, [stream_ended(evidence.entries.get(STAGE0_RANK, []))])
+    return (*ended, *_odd_results(evidence), *_useless_cuts(evidence), *_dead_threads(evidence))
 
 
 def _is_told(line: str, cause: FailureRecord, evidence: RunEvidence) -> bool:
