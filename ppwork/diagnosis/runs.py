@@ -94,11 +94,17 @@ def diagnose(
     try:
         is_run = any((path / Plan.FILE_NAME).exists() for path in paths)
         gone = next((path for path in paths if not path.exists()), None)
+        empty = next((path for path in paths if path.is_dir() and not any(path.iterdir())), None)
     except OSError as error:  # of another user, or too long
         raise PlanError(
             f"{error.filename} cannot be read: {error.strerror}.",
             check_first="the path, and whose file it is",
         ) from error
+    if not is_run and empty is not None:
+        raise PlanError(
+            f"The folder {empty} is empty: the start was refused, or not all ranks have joined yet.",
+            check_first="what the ranks said on the console",
+        )
     if not is_run:
         return with_calls(diagnose_job(read_job(*paths)), paths[0])
     if gone is not None:

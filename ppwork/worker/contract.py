@@ -232,16 +232,17 @@ def _literal_of(before: dis.Instruction, step: dis.Instruction) -> str:
     return NOT_YET if given.argval == NOT_YET else ""
 
 
-def _lines_without_value(function: object) -> list[int]:
+def _lines_without_value(function: Any) -> list[int]:  # noqa: ANN401  whatever can be called
     """Return the lines that end a function without a value; none where a ``return`` may say ``None``."""
     try:
-        lines, first = inspect.getsourcelines(function)  # type: ignore[arg-type]  else it raises TypeError
+        lines, first = inspect.getsourcelines(function)
         definition = ast.parse(textwrap.dedent("".join(lines))).body[0]
     except (OSError, SyntaxError, TypeError):  # typed into a console, compiled, or no function
         return []
     if not isinstance(definition, ast.FunctionDef):
         return []
-    found, inside = [], [*definition.body]
+    found: list[int] = []
+    inside: list[ast.AST] = [*definition.body]
     while inside:
         node = inside.pop()
         if isinstance(node, ast.Return):
