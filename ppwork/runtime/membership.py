@@ -203,8 +203,9 @@ def _torchruns_store(rank: int, world_size: int, timeout_s: float) -> Store:
             store: Store = next(iter(rendezvous("env://", rank, world_size, timeout=timeout)))[0]
         else:  # torch would have rank 0 wait here for all ranks, and not say who is missing: `gather` does
             at = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-            how = {"wait_for_workers": False, "multi_tenant": True}
-            store = dist.TCPStore(*at, world_size, rank == 0, timeout, **how)  # type: ignore[attr-defined]
+            store = dist.TCPStore(  # type: ignore[attr-defined]
+                *at, world_size, rank == 0, timeout, wait_for_workers=False, multi_tenant=True
+            )
     except (KeyError, ValueError) as error:
         what = f"Started without torchrun, MASTER_ADDR and MASTER_PORT say where rank 0 listens: {error!r}"
         raise PlanError(what, where={"rank": rank}, check_first="set both alike for all ranks") from None

@@ -235,6 +235,21 @@ def test_whoever_fails_tells_all_that_listen_to_it(role, groups_told):
     assert notices(role, Ids(3, 2, 0), TerminalNotice("heard"), where) == []
 
 
+def test_a_process_that_was_started_by_hand_is_told_which_variable_it_has_not_got(monkeypatch):
+    """It was a ValueError of torch's."""
+    for name, value in {
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    for name in ("MASTER_PORT", "PPWORK_STORE", "TORCHELASTIC_USE_AGENT_STORE"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(PlanError, match=r"say where rank 0 listens: KeyError.'MASTER_PORT'"):
+        PPControlPlane.join(Plan(mesh_size=1, backend="gloo"))
+
+
 def test_a_process_that_torchrun_has_not_started_says_so(monkeypatch):
     monkeypatch.delenv("RANK", raising=False)
     with pytest.raises(PlanError, match="no RANK: torchrun has not started") as caught:
