@@ -319,13 +319,38 @@ def _check_new(*, of_members: bool) -> None:
         )
 
 
-def install() -> None:
-    """Hook the membership test that every collective makes first, and the naming of every new group; once.
+def keep(groups: Groups | None) -> None:
+    """Refuse that this thread destroys groups of a pipeline that it has joined; ``None``: it may, again."""
+    _inside.joined = groups
 
-    Both are private to torch but there in every supported version, and see calls whatever name they were
-    imported under. ``tests/multiproc`` fails if a version drops one. ``Work.wait``, which is public, gets its
-    frame (``backend_wait``).
+
+def _check_destroyed(group: object) -> None:
+    """Refuse to destroy a group in stage code, and in a loop of one's own the pipeline's."""
+    allowed: Allowed | None = getattr(_inside, "allowed", None)
+    groups: Groups | None = getattr(_inside, "joined", None)
+    if allowed is not None and allowed.loop is None:
+        groups, who = allowed.groups, "Stage code"
+    elif groups is not None and group in groups.handles().values():
+        who = "The loop"
+    else:
+        return
+    if sys.exc_info()[1] is not None:  # on its way out: what ended it is the news
+        return
+    raise LocalProtocolError(
+        f"{who} was about to destroy process groups that the pipeline uses, and destroys itself at its end.",
+        where={"rank": groups.rank, "role": str(groups.role)},
+        check_first="leave destroy_process_group out, or call it after the `with` block of `join`",
+    )
+
+
+def install() -> None:
+    """Hook the membership test that every collective makes first, and naming and end of every group; once.
+
+    The first two are private to torch but there in every supported version, and see calls whatever name they
+    were imported under. ``tests/multiproc`` fails if a version drops one. ``ProcessGroup.shutdown`` is what
+    ``destroy_process_group`` calls. ``Work.wait``, which is public, gets its frame (``backend_wait``).
     """
+    shutdown = c10d.ProcessGroup.shutdown
     original, naming = c10d._rank_not_in_group, c10d._process_group_name
     if getattr(original, "_ppwork", False):
         return
@@ -342,6 +367,11 @@ def install() -> None:
         _check_new(of_members=bool(use_hashed_name))  # the name of a group that its members alone make
         return naming(ranks, use_hashed_name)
 
+    def ended(group: c10d.ProcessGroup) -> None:
+        _check_destroyed(group)
+        shutdown(group)
+
     checked._ppwork = True  # type: ignore[attr-defined]
     c10d._rank_not_in_group, c10d._process_group_name = checked, named
+    c10d.ProcessGroup.shutdown = ended  # type: ignore[method-assign, assignment]
     c10d.Work.wait = framed(c10d.Work.wait)  # type: ignore[method-assign]
