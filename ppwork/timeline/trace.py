@@ -2,8 +2,8 @@
 
 Flow arrows follow each chunk from rank 0 through the mesh and back; on CUDA they go from stream to stream,
 and a slice within a transfer's says how long it waited at least (``streams``). Open the file at https://ui.perfetto.dev
-or chrome://tracing. Events are those of the "Trace Event Format" document of the Chromium project: rows' names
-and places (M), slices (X), instants (i), and flows from slice to slice (s, t, f).
+or chrome://tracing. Events are those of the "Trace Event Format" document of the Chromium project: rows with
+their places (M), slices (X), instants (i), and flows from slice to slice (s, t, f).
 """
 
 from __future__ import annotations
