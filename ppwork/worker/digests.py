@@ -185,7 +185,7 @@ def _compare(groups: Groups, ids: Ids, what: str, tensors: Mapping[str, torch.Te
     """Compare tensors over the mesh; no rank is known to hold the right ones.
 
     Raises:
-        LocalProtocolError: They differ; names the tensors and the ranks (every mesh rank, with the same text).
+        LocalProtocolError: They differ; names the tensors and the ranks (every mesh rank, same text).
 
     Collective, Blocks: As ``_differences``.
     """
