@@ -101,8 +101,7 @@ class Job:
 
     @property
     def state(self) -> str:
-        """Slurm's current state of the job: ``PENDING (Priority), 2 of 3 in the queue``, ``RUNNING``,
-        ``FAILED``.
+        """Slurm's state of the job now: ``PENDING (Priority), 2 of 3 in the queue``, ``RUNNING``, ``FAILED``.
 
         Raises:
             UnavailableError: Slurm does not answer.

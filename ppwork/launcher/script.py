@@ -1,5 +1,4 @@
-"""A user's own program on N ranks: torchrun starts it, here or on hosts; it is watched, cleaned up,
-explained.
+"""Runs a user's own program on N ranks, here or on hosts: starts, watches, cleans up, explains failures.
 
 The program is plain ``torch.distributed``. It must be a file, because ranks are separate processes: they do
 not have what a notebook cell defines.

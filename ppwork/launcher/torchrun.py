@@ -288,8 +288,7 @@ def running(
     seats: int = 0,
     inherited: socket.socket | None = None,
 ) -> Iterator[Started]:
-    """Start a process whose standard input is a lifeline; at the end of the body it and its children are
-    gone.
+    """Start a process whose standard input is a lifeline; after the body it and its children are gone.
 
     Args:
         command: The program and its arguments.

@@ -30,7 +30,7 @@ MOST_WHOLE = 64 << 20
 MOST_GROWN = 1 << 30
 """Most bytes of a rank's log or spans; the rest stays on its host as well."""
 MOST_FILES = 256
-"""Most files of stage 0, besides the host's records, whose names are known; further files stay on the host."""
+"""Most files of stage 0, besides the host's records, whose names are known; others stay on the host."""
 MOST_TOLD = 16
 """Most files and folders that are named as staying on a host; all are in one folder."""
 PER_LOOK = 16

@@ -38,8 +38,7 @@ _MAGIC = b"ppN1"
 
 
 def own_addresses(*, loopback: bool, others: bool, public: bool) -> tuple[list[Address], list[Address]]:
-    """Return the IPv4 addresses on which others may reach this host, and the refused addresses of the
-    Internet.
+    """Return the IPv4 addresses on which others may reach this host, and those refused as the Internet's.
 
     There are at most ``ADDRESSES``; the first address of each interface comes before any second one.
 

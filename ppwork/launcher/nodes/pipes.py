@@ -1,5 +1,4 @@
-"""The pipes to all nodes of a run: their messages, the resulting state of each host, and which hosts are
-lost.
+"""The pipes to all nodes of a run: their messages, the state of each host, and which hosts are lost.
 
 One table (``host``) says what a node may send in which state; a host whose node sends anything else is lost.
 """
