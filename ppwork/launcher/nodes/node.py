@@ -4,6 +4,7 @@ Its standard input brings the program to run, beats, and the end; end-of-file al
 output carries its messages to the launcher. It starts torchrun as a launcher of one machine does
 (``launcher.torchrun``), and leaves nothing behind when it ends. No torch here.
 """
+
 from __future__ import annotations
 
 import contextlib
