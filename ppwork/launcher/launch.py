@@ -53,9 +53,9 @@ from ppwork.timeline.streams import hidden, streams
 
 DEFAULT_LIMIT_S = 3600.0
 FULL_MB = 1.0
-"""A disk with less than this at the end of a failed run is named as full."""
+"""A disk with less than this at the end of a failed run is reported as full."""
 _HALF = re.compile(r"\..+\.\d+")
-"""What ``files.temporary`` calls files that are not whole yet."""
+"""Names that ``files.temporary`` gives to files that are not complete yet."""
 
 Progress = Callable[[Entry], None]
 """Called on the caller's thread with each new span or instant of rank 0."""
@@ -77,16 +77,16 @@ def launch(
     """Run a plan on ``plan.world_size`` processes of this machine, or of others, and wait for the end.
 
     Args:
-        plan: Of the run, with its fault if it has one (``faults.with_fault``); ``chunks`` and ``backend`` may
-            be left open.
+        plan: The run's plan, with its fault if it has one (``faults.with_fault``); ``chunks`` and ``backend``
+            may be left open.
         out: Run folder, new or empty; ``None`` makes one under ``runs/``.
         check: Raise if the run fails; else the failure is in ``Run.failure``.
         started: Called once with the resolved plan and the run folder, before the ranks start.
-        progress: Gets rank 0's spans and instants while they come; what it raises ends the run.
+        progress: Gets rank 0's spans and instants as they come; an exception from it ends the run.
         limit_s: Hard limit on the whole run, in seconds; the ranks' own bounds are in the plan.
-        view: Given the resolved plan and the run folder, makes what shows the run while it goes.
+        view: Makes the view of the running run, given the resolved plan and the run folder.
         on: Hosts that run the ranks; without it this machine runs them all, over its loopback.
-        queued: Gets what a queue says while the run waits for its hosts, before there is a folder or a view.
+        queued: Gets a queue's reports while the run waits for its hosts, before there is a folder or a view.
         beside: Names of files that may be in the run folder beforehand.
 
     Returns:
@@ -94,10 +94,11 @@ def launch(
 
     Raises:
         PlanError: The input cannot work; no rank was started and nothing overwritten.
-        UnavailableError: A host, Slurm or the list of runs is not ready; no rank was started then, either.
-        RunFailed: A rank or a host failed, or the view was asked to stop it (only with ``check``); says which
-            was first, its error and its log. One stopped in the queue always raises: it has no folder.
-        KeyboardInterrupt: As pressed; no rank is left.
+        UnavailableError: A host, Slurm or the list of runs is not ready; no rank was started.
+        RunFailed: A rank or a host failed, or the view was asked to stop the run (only with ``check``); names
+            the first failure, its error and its log. A run stopped in the queue always raises: it has no
+            folder.
+        KeyboardInterrupt: The user pressed Ctrl-C; no rank is left.
 
     Blocks:
         Until all ranks have ended; at most ``limit_s`` plus a few seconds of clean-up.
@@ -109,7 +110,7 @@ def launch(
             refuse_taken(Path(out), beside=beside)  # before the stages are imported, which takes seconds
     with contextlib.ExitStack() as stack:
         plan = resolve(plan, elsewhere=on is not None)
-        registry()  # refused before the run folder is used up
+        registry()  # may refuse, before the run folder is used
         run_dir = stack.enter_context(run_folder(out, beside))
         hosts = (
             stack.enter_context(HostSession(on, plan.world_size, plan.freeze_s)) if on is not None else None
@@ -128,7 +129,7 @@ def launch(
         steps.end(CHECK)
         try:
             exit_code = _run_ranks(plan, run_dir, limit_s, progress, shown, hosts)
-            if exit_code and LaunchEnd.load(run_dir) is not None:  # of `ppwork stop`, which has ended it
+            if exit_code and LaunchEnd.load(run_dir) is not None:  # `ppwork stop` has written it
                 exit_code = STOPPED
             stack.close()
             steps.end(TORCHRUN)
@@ -150,21 +151,21 @@ def launch(
 
 
 class _Steps:
-    """The steps of this launcher, one after another."""
+    """The steps of this launcher, one after another, as spans."""
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
         self._since_ns = time.monotonic_ns()
 
     def end(self, name: str) -> None:
-        """Say that a step has ended, and the next one begins."""
+        """Record that a step has ended and the next one begins."""
         now_ns = time.monotonic_ns()
         self.spans.append(Span(name, "launcher", self._since_ns, now_ns))
         self._since_ns = now_ns
 
 
 def _ended_by(error: BaseException) -> RunFailed:
-    """Return how a run ended of which the launcher raised: its ranks are gone by then."""
+    """Return how a run ended in whose launcher something raised; its ranks are gone by then."""
     if isinstance(error, KeyboardInterrupt | SystemExit):
         return RunFailed("The run was interrupted: its launcher was asked to end.")
     return RunFailed(
@@ -174,7 +175,7 @@ def _ended_by(error: BaseException) -> RunFailed:
 
 
 def _noted(run: Run, steps: _Steps) -> Run:
-    """Write down how a run ended, where its folder is there and has room; what is half written goes."""
+    """Record how a run ended, if its folder exists and has room; half-written files go."""
     what, check_first = (run.failure.what, run.failure.check_first) if run.failure is not None else ("", "")
     with contextlib.suppress(OSError):
         # What killed ranks were writing: no reader takes it for a whole file, people might.
@@ -187,10 +188,10 @@ def _noted(run: Run, steps: _Steps) -> Run:
 
 
 def _failure(run: Run, deadline: float, look: Callable[[], None]) -> RunFailed | None:
-    """Return what went wrong first in a run that has ended; if nothing did, complete its summary.
+    """Return the first failure of a run that has ended; if there is none, complete its summary.
 
     Raises:
-        StopAsked: While it was verified.
+        StopAsked: The user asked to stop the verification.
     """
     if not (run.run_dir / Plan.FILE_NAME).exists():
         return RunFailed(
@@ -213,7 +214,7 @@ def _failure(run: Run, deadline: float, look: Callable[[], None]) -> RunFailed |
 
 
 def mesh_figures(run: Run) -> dict[str, Any]:
-    """Return what rank 0 does not know of a run that has ended: the mesh's idle time, queues, streams."""
+    """Return facts on an ended run that rank 0 lacks: the mesh's idle time, queues, streams."""
     first, last = map(run.summary.get, ("from_chunk", "to_chunk"))
     by_rank = run.entries_by_rank.items()
     figures: dict[str, Any] = {
@@ -228,7 +229,7 @@ def mesh_figures(run: Run) -> dict[str, Any]:
 
 
 def _hosts_of(run: Run) -> dict[str, Any]:
-    """Return who ran which ranks, for the summary; empty for a run on this machine alone."""
+    """Return which hosts ran which ranks, for the summary; empty for a run on this machine alone."""
     known = HostsRecord.load(run.run_dir)
     return {} if known is None else {"hosts": msgspec.to_builtins(known.hosts)}
 
@@ -268,7 +269,7 @@ def _run_ranks(
 
 
 def _if_full(run_dir: Path, failure: RunFailed) -> RunFailed:
-    """Name a full disk first: it explains most of what the ranks could still say."""
+    """Report a full disk first: it explains most other errors of the ranks."""
     free = free_mb(run_dir)
     if free < FULL_MB:
         failure = failure.below(
@@ -289,8 +290,8 @@ def _verify(run: Run, deadline: float, look: Callable[[], None]) -> RunFailed | 
     """Compute the same in one process and put the largest difference into the summary.
 
     Raises:
-        StopAsked: The view, or `ppwork stop`, ended it.
-        RecordError: What it found does not read.
+        StopAsked: The view, or `ppwork stop`, ended the computation.
+        RecordError: Its outcome does not read.
     """
     plan, run_dir = run.plan, run.run_dir
     if not (run_dir / OUTPUTS_FILE).exists() and (hosts := HostsRecord.load(run_dir)) is not None:
@@ -307,7 +308,7 @@ def _verify(run: Run, deadline: float, look: Callable[[], None]) -> RunFailed | 
         running(command, environment, log, warm=plan.backend == "gloo") as process,
         registered(run_dir, process.pid),
     ):
-        # What its stages start are no ranks, after which it would have to leave.
+        # Processes that its stages start are not ranks: it need not leave when they end.
         limit_s = max(1.0, deadline - time.monotonic())
         code = followed(process, log, limit_s, plan.freeze_s, look, leave_s=math.inf)
     if code != 0:
@@ -340,5 +341,5 @@ def _verify(run: Run, deadline: float, look: Callable[[], None]) -> RunFailed | 
             "round, those of bfloat16 by far more: --tolerance (a plan's `tolerance`)",
         )
     if not plan.keep_outputs:
-        (run_dir / OUTPUTS_FILE).unlink()  # they are equal, and were kept for nothing else
+        (run_dir / OUTPUTS_FILE).unlink()  # they are equal, and were kept only for this
     return None

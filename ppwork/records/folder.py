@@ -15,16 +15,16 @@ MIN_FREE_MB = 64.0
 
 
 def new_run_dir(out: Path | str | None, option: str = "--out", beside: Collection[str] = ()) -> Path:
-    """Make the run folder; an existing one is taken only if it is empty.
+    """Make the run folder; accept an existing folder only if it is empty.
 
     Args:
-        out: Wanted folder, or ``None`` for ``runs/<time>-run``.
-        option: Where the caller said so.
+        out: The folder, or ``None`` for ``runs/<time>-run``.
+        option: Name of the caller's option for it.
         beside: Names of files that may be in it.
 
     Raises:
-        PlanError: It exists and is not empty, is not a folder, cannot be made or written, has no name in
-            UTF-8, or its disk is nearly full.
+        PlanError: The folder exists and is not empty, is not a folder, cannot be made or written, has no name
+            in UTF-8, or its disk is nearly full.
     """
     path = Path(out) if out is not None else Path("runs") / time.strftime("%Y%m%d-%H%M%S-run")
     try:
@@ -79,10 +79,10 @@ def refuse_taken(path: Path, option: str = "--out", beside: Collection[str] = ()
 
 @contextlib.contextmanager
 def run_folder(out: Path | str | None, beside: Collection[str] = ()) -> Iterator[Path]:
-    """Make the run folder, as ``new_run_dir``; one that is empty at the end of the body is gone again.
+    """Make the run folder, as ``new_run_dir``; remove it if it is new and still empty after the body.
 
     Raises:
-        PlanError: As of ``new_run_dir``.
+        PlanError: As ``new_run_dir``.
     """
     was_there = out is not None and Path(out).exists()
     run_dir = new_run_dir(out, beside=beside)
@@ -90,17 +90,17 @@ def run_folder(out: Path | str | None, beside: Collection[str] = ()) -> Iterator
         yield run_dir
     finally:
         if not was_there:
-            with contextlib.suppress(OSError):  # something was written into it
+            with contextlib.suppress(OSError):  # the body has written into it
                 run_dir.rmdir()
 
 
 def free_mb(path: Path) -> float:
-    """Return what may still be written to a folder's disk, in MB of 1e6 bytes."""
+    """Return the free space of a folder's disk, in MB of 1e6 bytes."""
     return shutil.disk_usage(path).free / 1e6
 
 
 def _made_fresh(path: Path) -> Path:
-    """Make a folder of this name or the next free one; two launches in one second never share it."""
+    """Make a folder of this name or the next free name; two launches in one second never share it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     candidate, number = path, 2
     while True:

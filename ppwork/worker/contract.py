@@ -1,7 +1,7 @@
-"""The contract of a stage at its edge: what its methods are given, and what they must return.
+"""The contract of a stage, checked at its edge: what its methods are given, and what they must return.
 
-A value that is not of the contract is refused where it is returned, with file and line of the method, and
-not where somebody trips over it later. What cannot travel is refused by the transport, and gets them, too.
+A returned value that breaks the contract is refused at once, with file and line of the method, and not where
+it causes trouble later. The transport refuses tensors that cannot travel; its errors get file and line, too.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ from ppwork.worker.user_lines import as_written
 
 RETURNS = ("RETURN_VALUE", "RETURN_CONST")
 MOST_LINES = 6
-"""Returns that are listed; of more the first and the last line are told."""
+"""Most returns that an error lists; if there are more, it names the first and the last line."""
 NO_CHUNK = NONE, NOT_YET = "None", Pause.NOT_YET.name
-"""What a return may have in place of a value; of another value it is not the one."""
+"""Literals that a ``return`` may have; such a line cannot have returned another value."""
 
 
 def name_tensors(error: KeyError, came: Collection[str]) -> None:
-    """Add the names of the tensors that came to an error that asked for another one."""
+    """Add the names of the tensors that came to an error that asked for another name."""
     if error.args and isinstance(error.args[0], str) and error.args[0] not in came:
         error.add_note(f"The tensors that came: {', '.join(map(repr, came)) or 'none'}")
 
 
 def optional(stage: object, name: str) -> Callable[..., Any]:
-    """Return a method that a stage need not have; without it nothing happens."""
+    """Return an optional method of a stage, or one that does nothing if the stage lacks it."""
     return getattr(stage, name, _nothing)
 
 
 def wanted(method: Callable[..., Any], **offered: Any) -> dict[str, Any]:  # noqa: ANN401  plain data
-    """Return as keywords those of the values for which the method has a parameter."""
+    """Return, as keywords, the offered values for which the method has a parameter."""
     names = _parameters_of(getattr(method, "__func__", method))
     return {name: value for name, value in offered.items() if name in names}
 
 
 def chunk_of(stage: object, returned: object) -> Chunk | Pause | None:
-    """Return what ``encode`` returned, as a chunk where it is one.
+    """Return what ``encode`` returned; tensors become a chunk.
 
     Raises:
-        StageError: It is nothing that ``encode`` may return (rank 0).
+        StageError: ``encode`` must not return such a value (rank 0).
     """
     if returned is None or isinstance(returned, Pause):
         return returned
@@ -88,10 +88,10 @@ def why_ended(stage: object, chunk_index: int) -> str:
 
 
 def result_of_step(stage: object, returned: object) -> Result:
-    """Return what ``step`` returned, as a result.
+    """Return what ``step`` returned; tensors become a result.
 
     Raises:
-        StageError: It is nothing that ``step`` may return (the mesh rank that ran it).
+        StageError: ``step`` must not return such a value (the mesh rank that ran it).
     """
     result = returned if isinstance(returned, Result) else Result(tensors_of(stage, "step", returned))
     tensors_of(stage, "step", result.tensors)
@@ -100,10 +100,10 @@ def result_of_step(stage: object, returned: object) -> Result:
 
 
 def tensors_of(stage: object, method: str, returned: object) -> Tensors:
-    """Return what a method returned, tensors by name; that each is a tensor is left to preflight.
+    """Return a method's return value, which must be a mapping by name; preflight checks that it has tensors.
 
     Raises:
-        StageError: It is none (the rank that ran the method).
+        StageError: It is not such a mapping (the rank that ran the method).
     """
     if not isinstance(returned, Mapping):
         _refuse(stage, method, "tensors by name", f"a {type(returned).__name__}", returned)
@@ -114,11 +114,11 @@ def tensors_of(stage: object, method: str, returned: object) -> Tensors:
 
 
 def emission_of(stage: object, returned: object, *, verify: bool) -> Emission:
-    """Return what ``decode`` returned; ``None``, which emits nothing, as an empty emission.
+    """Return what ``decode`` returned; ``None``, which emits nothing, becomes an empty emission.
 
     Raises:
-        StageError: It is no ``Emission`` though ``verify`` compares it, or a metric is no number, or has the
-            name of one of ours (rank 0).
+        StageError: It is no ``Emission`` though ``verify`` needs one, or a metric is not a number or has a
+            name that ppwork uses (rank 0).
     """
     if returned is None and not verify:
         return Emission(torch.empty(0))
@@ -138,7 +138,7 @@ def figures_of(stage: object, returned: object) -> dict[str, object]:
     """Return what ``finish`` returned.
 
     Raises:
-        StageError: It is no mapping of JSON types by text (rank 0).
+        StageError: It is not a mapping from text to JSON types (rank 0).
     """
     if returned is None:
         return {}
@@ -156,10 +156,10 @@ def figures_of(stage: object, returned: object) -> dict[str, object]:
 
 @contextmanager
 def returned_by(stage: object, method: str) -> Iterator[None]:
-    """Send what a method has returned: what the transport refuses names the method, with file and line.
+    """Send a method's return value: if the transport refuses it, the error names the method, file and line.
 
     Raises:
-        LocalProtocolError: As the body (the rank that ran the method).
+        LocalProtocolError: The body raised it (the rank that ran the method).
     """
     try:
         yield
@@ -174,7 +174,7 @@ def _nothing(*_: object) -> dict[str, Any]:
 
 
 def _metadata_of(stage: object, method: str, metadata: object) -> None:
-    # What is in it is left to the wire, which knows what can travel.
+    # The wire checks the content: it knows what can travel.
     if not isinstance(metadata, Mapping):
         kind = type(metadata).__name__
         given = f"a dataclass {kind}, which `dataclasses.asdict` makes a dict"
@@ -198,10 +198,10 @@ def _function_of(stage: object, method: str) -> Any:  # noqa: ANN401  whatever c
 
 
 def _return_of(stage: object, method: str, value: object = ...) -> tuple[str, str]:
-    """Say which lines of a method may have returned a value; ``...``: it was neither of ``NO_CHUNK``.
+    """Say which lines of a method may have returned a value; ``...``: a value not in ``NO_CHUNK``.
 
     Returns:
-        The words, and ``file:line`` of the line; where it may be several, of the method.
+        The words, and ``file:line`` of that line; if it may be one of several, of the method.
     """
     is_no_chunk = NONE if value is None else NOT_YET if isinstance(value, Pause) else ""
     function = _function_of(stage, method)
@@ -223,7 +223,7 @@ def _return_of(stage: object, method: str, value: object = ...) -> tuple[str, st
 
 
 def _literal_of(before: dis.Instruction, step: dis.Instruction) -> str:
-    """Return the word of ``NO_CHUNK`` that stands at a return, by the instruction before it; or nothing."""
+    """Return the word of ``NO_CHUNK`` at a return, judged by the instruction before it; or nothing."""
     given = step if step.opname == "RETURN_CONST" else before
     if (given is before and step.is_jump_target) or not given.opname.startswith(("LOAD_", "RETURN_")):
         return ""

@@ -25,17 +25,17 @@ def write_summary(
     figures: Mapping[str, object] | None = None,
     outputs: Mapping[int, torch.Tensor] | None = None,
 ) -> None:
-    """Write ``summary.json``, and with ``verify`` or ``keep_outputs`` what was emitted, one tensor a chunk.
+    """Write ``summary.json``; with ``verify`` or ``keep_outputs`` also the outputs, one tensor per chunk.
 
     Args:
-        plan: Of the run.
-        run_dir: Its folder; rank 0's spans in it are measured.
+        plan: The run's plan.
+        run_dir: The run's folder; its spans of rank 0 are measured.
         device: ``cpu`` or ``cuda``.
-        figures: What ``finish`` gave.
-        outputs: What was emitted, by chunk index; read with ``verify`` or ``keep_outputs`` only.
+        figures: Figures that ``finish`` returned.
+        outputs: Emitted outputs, by chunk index; used with ``verify`` or ``keep_outputs`` only.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: A file cannot be written.
     """
     if plan.verify or plan.keep_outputs:
         from safetensors.torch import save_file
