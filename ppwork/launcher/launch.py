@@ -178,7 +178,7 @@ def _noted(run: Run, steps: _Steps) -> Run:
     """Record how a run ended, if its folder exists and has room; half-written files go."""
     what, check_first = (run.failure.what, run.failure.check_first) if run.failure is not None else ("", "")
     with contextlib.suppress(OSError):
-        # What killed ranks were writing: no reader takes it for a whole file, people might.
+        # Files that killed ranks were writing: no reader takes one for a complete file, but people might.
         for path in run.run_dir.iterdir() if run.failure is not None else ():
             if _HALF.fullmatch(path.name) and path.is_file():
                 path.unlink()
