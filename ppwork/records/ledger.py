@@ -49,9 +49,9 @@ class CollectiveCall(msgspec.Struct, frozen=True):
     operation: str = ""
     """Name, dtype and shape: ``all_reduce float32[4, 8]``. Empty: the chunk has ended on this rank."""
     site: str = ""
-    """The user's line that made the call, such as ``my_stages.py:41: self.tp.all_reduce(share)``; at the end of
-    a chunk the line of the last collective. It may differ between ranks. The places that led there are below
-    it."""
+    """The user's line that made the call, such as ``my_stages.py:41: self.tp.all_reduce(share)``. Where a chunk
+    ends it is the line of the last collective. It may differ between ranks. The places that led there are
+    below it."""
     digest: int = 0
     """At a chunk's end: digest of a sample of what the rank returned for the chunk; 0: none."""
 
