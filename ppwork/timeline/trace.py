@@ -1,9 +1,9 @@
 """The timeline as a Chrome/Perfetto trace: a process row per rank, lanes as threads, spans as slices.
 
 Flow arrows follow each chunk from rank 0 through the mesh and back; on CUDA they go from stream to stream,
-and a slice within a transfer's says how long it waited at least (``streams``). Open the file at https://ui.perfetto.dev
-or chrome://tracing. The classes of events are the trace-event format as far as it is used here; source: the
-"Trace Event Format" document of the Chromium project, phases M, X, i, s, t, f.
+and a slice inside a transfer's slice shows how long it waited at least (``streams``). Open the file at
+https://ui.perfetto.dev or chrome://tracing. The event classes are the used part of the trace-event format;
+source: the "Trace Event Format" document of the Chromium project, phases M, X, i, s, t, f.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ppwork.timeline.chunks import TRANSFERS, WAITS, WORK, ChunkSpans, EntriesBy
 from ppwork.timeline.streams import transfers
 
 PID_BASE = 1000
-"""Added to the rank: viewers take process 0 and thread 0 for the idle task of the kernel."""
+"""Added to the rank: viewers take process 0 and thread 0 for the kernel's idle task."""
 LANES_PER_RANK = 100
 IDS = ("call_id", "chunk_index", "cache_epoch")
 
@@ -27,7 +27,7 @@ Name = Annotated[str, msgspec.Meta(min_length=1)]
 Microseconds = Annotated[float, msgspec.Meta(ge=0)]
 Number = Annotated[int, msgspec.Meta(ge=0)]
 Moment = tuple[int, Span, int]
-"""Rank, span, and the moment inside it."""
+"""Rank, span, and a moment inside the span."""
 
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="ph"):
@@ -76,7 +76,7 @@ class FlowStep(_Flow, frozen=True, kw_only=True, tag="t"):
 
 
 class FlowEnd(_Flow, frozen=True, kw_only=True, tag="f"):
-    """An arrow ends in the slice that is open here (``bp`` "e"; without it, in the next one)."""
+    """An arrow ends in the slice that is open here (``bp`` "e"; without it, in the next slice)."""
 
     bp: Literal["e"]
 
@@ -88,12 +88,12 @@ def chrome_trace(entries_by_rank: EntriesByRank, plan: Plan) -> bytes:
     """Return the trace of a run.
 
     A chunk has one flow through rank 0 and the leader, and one through each follower, from the broadcast to
-    the result. A flow whose steps are not in order of time is left out and counted: the clocks of two hosts
-    differ.
+    the result. A flow whose steps are not in order of time, because the clocks of two hosts differ, is left
+    out and counted.
 
     Args:
         entries_by_rank: Entries of every rank.
-        plan: The plan of the run, for the names of its ranks.
+        plan: The run's plan, for the roles of its ranks.
     """
     ranks = aligned(entries_by_rank)
     zero = min((_start(entry) for entries in ranks.values() for entry in entries), default=0)
@@ -130,7 +130,7 @@ def _start(entry: Entry) -> int:
 
 
 def rank_rows(rank: int, name: str, lanes: list[str], tids: dict[tuple[int, str], int]) -> list[Event]:
-    """Return names and places of a rank's rows; the ids of its lanes are in ``tids``."""
+    """Return the names and places of a rank's rows; ``tids`` has the ids of its lanes."""
     pid, main = PID_BASE + rank, tids[rank, "main"]
     rows: list[Event] = [
         Metadata(name="process_name", pid=pid, tid=main, args={"name": name}),
@@ -168,7 +168,7 @@ def _journeys(spans: ChunkSpans, ranks: list[int]) -> list[list[Moment]]:
 
 
 def _step(rank: int, span: Span) -> Moment:
-    # A receive begins before its message was sent; the chunk is there at its end, and the slice still open.
+    # A receive begins before its message was sent; at its end the chunk is there, and the slice still open.
     return rank, span, max(span.start_ns, span.end_ns - 1) if span.name in WAITS else span.start_ns
 
 
