@@ -31,7 +31,8 @@ from ppwork.launcher.view import NoView, Queued, StopAsked, View
 from ppwork.plan import Plan
 from ppwork.process import PAST_LIMIT, STOPPED, TORCHRUN_STOPPED
 from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK
-from ppwork.records.folder import free_mb, run_folder
+from ppwork.records.files import read_json
+from ppwork.records.folder import free_mb, refuse_taken, run_folder
 from ppwork.records.hosts import HostsRecord
 from ppwork.records.run import (
     OUTPUTS_FILE,
@@ -104,6 +105,9 @@ def launch(
     """
     check_limit(limit_s)
     steps = _Steps()
+    if out is not None:
+        with contextlib.suppress(OSError):  # of which `run_folder` says more
+            refuse_taken(Path(out), beside=beside)  # before the stages are imported, which takes seconds
     with contextlib.ExitStack() as stack:
         plan = resolve(plan, elsewhere=on is not None)
         registry()  # may refuse, before the run folder is used
@@ -171,9 +175,13 @@ def _ended_by(error: BaseException) -> RunFailed:
 
 
 def _noted(run: Run, steps: _Steps) -> Run:
-    """Record how a run ended, if its folder exists and has room."""
+    """Record how a run ended, if its folder exists and has room; remove half-written files."""
     what, check_first = (run.failure.what, run.failure.check_first) if run.failure is not None else ("", "")
     with contextlib.suppress(OSError):
+        # Files that killed ranks were writing: no reader takes one for a complete file, but people might.
+        for path in run.run_dir.iterdir() if run.failure is not None else ():
+            if _HALF.fullmatch(path.name) and path.is_file():
+                path.unlink()
         code, spans = run.exit_code or 0, tuple(steps.spans)
         LaunchEnd(exit_code=code, what=what, check_first=check_first, steps=spans).save(run.run_dir)
     return run
@@ -202,10 +210,6 @@ def _failure(run: Run, deadline: float, look: Callable[[], None]) -> RunFailed |
         failure = RunFailed(f"{what} No rank is left.\n  folder: {run.run_dir}", check_first=LEFT_OVER)
     else:
         failure = _if_full(run.run_dir, diagnose(run.run_dir, run.exit_code).as_error())
-    # Files that killed ranks were writing: no reader takes one for a complete file, but people might.
-    for path in run.run_dir.iterdir():
-        if _HALF.fullmatch(path.name) and path.is_file():
-            path.unlink()
     return failure
 
 
@@ -287,6 +291,7 @@ def _verify(run: Run, deadline: float, look: Callable[[], None]) -> RunFailed | 
 
     Raises:
         StopAsked: The view, or `ppwork stop`, ended the computation.
+        RecordError: The computation's result does not read.
     """
     plan, run_dir = run.plan, run.run_dir
     if not (run_dir / OUTPUTS_FILE).exists() and (hosts := HostsRecord.load(run_dir)) is not None:
@@ -315,7 +320,12 @@ def _verify(run: Run, deadline: float, look: Callable[[], None]) -> RunFailed | 
             f"The single-process reference {ours.get(code) or death(code)}{last_words}\n  log: {log_path}",
             check_first=f"the end of {log_path}",
         )
-    figures = msgspec.json.decode((run_dir / VERIFY_FILE).read_bytes(), type=dict[str, Any])
+    figures = read_json(run_dir / VERIFY_FILE, dict[str, Any])
+    if figures is None:
+        raise RecordError(
+            f"The single-process reference ended, and its figures, {run_dir / VERIFY_FILE}, do not read.",
+            check_first=f"{log_path}; `df -h {run_dir}`: was the disk full? did anything else write there?",
+        )
     (run_dir / VERIFY_FILE).unlink()
     first, dtype = figures.pop("first_different"), figures.pop("dtype")
     run.complete(figures)

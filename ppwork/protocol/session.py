@@ -98,7 +98,7 @@ class Session:
         event = _EVENTS[envelope.action]
         problem, check_first = self._sequence_problem(envelope), "does anything but the plane make envelopes?"
         if event not in TRANSITIONS[self.state]:
-            problem = f"{envelope.action.name} cannot leave in state {self.state}."
+            problem = f"`{_CALLS[envelope.action]}` was called {_SINCE.get(self.state, 'too early')}."
             check_first = _WHY_NOT.get(self.state, "the order of calls on this rank")
             if self.state is State.BUSY:  # only SHUTDOWN is illegal there
                 chunks = [each.ids.chunk_index for each in self.in_flight]
@@ -289,11 +289,23 @@ class Session:
 
 _WHY_NOT = {
     State.BUSY: "a `receive_result` for each of them before `shutdown()`",
-    State.DRAINING: "was `shutdown` called before?",
-    State.CLOSED: "was `shutdown` called before?",
+    State.DRAINING: "`shutdown` is the last call, and made once: after the last `receive_result`",
+    State.CLOSED: "`shutdown` is the last call, and made once: after the last `receive_result`",
     State.ERROR: "an earlier error of this rank, which ended the session",
 }
 """What to check first if an envelope may not leave in this state."""
+_SINCE = {
+    State.DRAINING: "after `shutdown()`",
+    State.CLOSED: "after `shutdown()`",
+    State.ERROR: "after an error that had ended the session",
+}
+_CALLS = {
+    PPAction.NOOP: "heartbeat",
+    PPAction.INFER: "send",
+    PPAction.SHUTDOWN: "shutdown",
+    PPAction.ERROR: "fail",
+}
+"""The call of rank 0 that sends an envelope of this action."""
 _EVENTS = {
     PPAction.NOOP: Event.NOOP,
     PPAction.INFER: Event.INFER,

@@ -45,27 +45,36 @@ def new_run_dir(out: Path | str | None, option: str = "--out", beside: Collectio
         if out is None:
             path = _made_fresh(path)
         path.mkdir(parents=True, exist_ok=True)
-        if not (occupied := any(file.name not in beside for file in path.iterdir())):
-            probe_file = path / ".ppwork"
-            probe_file.touch(exist_ok=False)  # follows no link
-            probe_file.unlink()
+        refuse_taken(path, option, beside)
+        probe_file = path / ".ppwork"
+        probe_file.touch(exist_ok=False)  # follows no link
+        probe_file.unlink()
     except OSError as error:
         raise PlanError(
             f"The output folder {path} cannot be used: {error.strerror}.",
             check_first=f"{option}: is its parent writable, is it a file, is the disk full?",
         ) from error
-    if occupied:
-        raise PlanError(
-            f"The output folder {path} exists and is not empty; nothing was overwritten.",
-            check_first=f"give {option} another folder"
-            + (", or leave it out for a fresh one under runs/" if option == "--out" else ", new or empty"),
-        )
     if (free := free_mb(path)) < MIN_FREE_MB:
         raise PlanError(
             f"The output folder {path.absolute()} has {free:.1f} MB free; a run needs {MIN_FREE_MB:g} MB.",
             check_first=f"`df -h {path.absolute()}`; remove old runs there, or give {option} another disk",
         )
     return path.absolute()
+
+
+def refuse_taken(path: Path, option: str = "--out", beside: Collection[str] = ()) -> None:
+    """Refuse a folder that has something in it; nothing is made.
+
+    Raises:
+        PlanError: It is not empty; ``option`` and ``beside`` as for ``new_run_dir``.
+        OSError: It cannot be looked at.
+    """
+    if path.is_dir() and any(file.name not in beside for file in path.iterdir()):
+        raise PlanError(
+            f"The output folder {path} exists and is not empty; nothing was overwritten.",
+            check_first=f"give {option} another folder"
+            + (", or leave it out for a fresh one under runs/" if option == "--out" else ", new or empty"),
+        )
 
 
 @contextlib.contextmanager

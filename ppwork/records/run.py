@@ -36,10 +36,9 @@ ODD_RESULTS = "results_differ"
 NOTHING_RESET = "cuts_without_reset"
 """Key of a summary: the chunks that came with a cut to a generator without ``reset_cache``. A mesh rank has
 an instant of this name at each."""
-NO_CHUNK = "stream.empty"
-"""Instant of rank 0: ``encode`` returned ``None`` for the first chunk, so the stream was empty."""
-EMPTY = "encode returned None for chunk 0, which ends the stream: a forgotten `return`?"
-"""The log's line about such a run."""
+STREAM_ENDED = "stream_ended"
+"""Key of a summary: the line about a stream that ``encode`` has ended, maybe by a forgotten ``return``. Rank
+0 records an instant of this name, with this text."""
 VERIFY_FILE = "verify.json"
 END_FILE = "launch.json"
 NO_CHUNKS = (
@@ -253,6 +252,11 @@ def chunks_noted(entries_by_rank: Mapping[int, Sequence[Entry]], name: str) -> l
     """Return the chunks for which some rank has an entry of this name, such as ``RESULTS_DIFFER``."""
     every = (entry for entries in entries_by_rank.values() for entry in entries)
     return sorted({entry.chunk_index for entry in every if entry.name == name})
+
+
+def stream_ended(entries: Iterable[Entry]) -> str:
+    """Return rank 0's line about the end of its stream, from its entries; empty if there is none."""
+    return next((e.text for e in entries if isinstance(e, Instant) and e.name == STREAM_ENDED), "")
 
 
 def mesh_notes(entries_by_rank: Mapping[int, Sequence[Entry]]) -> dict[str, list[int]]:

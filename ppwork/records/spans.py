@@ -46,6 +46,7 @@ class Instant(msgspec.Struct, frozen=True, omit_defaults=True, tag="instant", ta
     chunk_index: int = -1
     cache_epoch: int = -1
     figures: dict[str, float] = {}
+    text: str = ""
 
     @property
     def end_ns(self) -> int:
@@ -143,6 +144,7 @@ class Recorder:
         figures: Mapping[str, float] | None = None,
         ids: WhichChunk | None = None,
         at_ns: int = 0,
+        text: str = "",
     ) -> None:
         """Record this moment, or ``at_ns``; each lane's last instant is kept for failure records.
 
@@ -150,7 +152,7 @@ class Recorder:
         is infinite).
         """
         finite = {key: float(value) for key, value in (figures or {}).items() if math.isfinite(value)}
-        entry = Instant(name, lane, at_ns or time.monotonic_ns(), figures=finite, **(ids or {}))
+        entry = Instant(name, lane, at_ns or time.monotonic_ns(), figures=finite, text=text, **(ids or {}))
         self._last[lane] = entry
         self.write(entry)
 

@@ -197,9 +197,18 @@ def open_store(membership: Membership, session: int, timeout_s: float) -> Store:
 
 
 def _torchruns_store(rank: int, world_size: int, timeout_s: float) -> Store:
+    timeout = timedelta(seconds=timeout_s)
     try:
-        opened = rendezvous("env://", rank, world_size, timeout=timedelta(seconds=timeout_s))
-        store: Store = next(iter(opened))[0]
+        if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+            store: Store = next(iter(rendezvous("env://", rank, world_size, timeout=timeout)))[0]
+        else:  # torch would have rank 0 wait here for all ranks, and not say who is missing: `gather` does
+            at = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+            store = dist.TCPStore(  # type: ignore[attr-defined]
+                *at, world_size, rank == 0, timeout, wait_for_workers=False, multi_tenant=True
+            )
+    except (KeyError, ValueError) as error:
+        what = f"Started without torchrun, MASTER_ADDR and MASTER_PORT say where rank 0 listens: {error!r}"
+        raise PlanError(what, where={"rank": rank}, check_first="set both alike for all ranks") from None
     except dist.DistNetworkError as error:
         port = os.environ.get("MASTER_PORT")
         text = str(error).partition("\n")[0]
@@ -229,8 +238,11 @@ def gather(store: Store, key: str, value: bytes, rank: int, world_size: int) -> 
         return [store.get(each) for each in keys]
     except RuntimeError as error:  # DistStoreError; DistNetworkError when the store's host is gone
         missing = [peer for peer, each in enumerate(keys) if not _has(store, each)]
+        what = f"Ranks {missing} did not reach {key!r} at start-up in time."
+        if rank in missing:  # which is here
+            what = f"The store was lost before all ranks had reached {key!r}: rank 0 or torchrun has ended."
         raise PeerTimeoutError(
-            f"Ranks {missing} did not reach {key!r} at start-up in time.",
+            what,
             where={"rank": rank, "peer": next(iter(missing), None)},
             check_first="the logs of those ranks: did they start, and did they fail before this?",
         ) from error

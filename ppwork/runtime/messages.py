@@ -7,6 +7,7 @@ one receive buffer from a pool, where the small tensors come first and together.
 
 from __future__ import annotations
 
+import logging
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +29,10 @@ from ppwork.runtime.tensors import SpecTable, as_bytes, copy_bytes, from_bytes, 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+log = logging.getLogger(__name__)
+
 Fill = Callable[[Sequence[torch.Tensor]], InSlot]
+SUBCLASS = "the tensor %r of chunk %d is a %s, and arrives as a plain tensor (said once for each %s)"
 FREE_BUFFERS = 2
 """Free buffers kept for the next message."""
 
@@ -94,6 +98,8 @@ class Preflight:
         self._specs = SpecTable(device)
         self._pool = BufferPool(FREE_BUFFERS)
         self._fill = fill
+        self._plain: set[type] = {torch.Tensor, torch.nn.Parameter}
+        """Classes that nobody misses at the other end, and those that were told of."""
 
     def __call__(self, message: PPEnvelope | PPResult) -> Outgoing:
         """Check and encode a message.
@@ -106,6 +112,10 @@ class Preflight:
             None.
         """
         specs, in_slot = self._specs.specs_of(message.tensors), None
+        for name, tensor in message.tensors.items():
+            if (kind := type(tensor)) not in self._plain:
+                self._plain.add(kind)
+                log.warning(SUBCLASS, name, message.ids.chunk_index, kind.__name__, kind.__name__)
         if self._fill is not None and any(spec.device == "cuda" for spec in specs):
             # Before the encoder, which marks a schema as announced: a slot may find no memory.
             self.encoder.check(message, specs, new_specs=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import sys
 import threading
 import time
 from collections import deque
@@ -18,6 +19,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import CodeType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
 from torch.distributed.device_mesh import DeviceMesh
@@ -35,6 +37,7 @@ from ppwork.runtime.cuda_links import CudaLinks
 from ppwork.runtime.cuda_spans import DeviceSpan
 from ppwork.runtime.groups import Groups, join
 from ppwork.runtime.lanes import Lane, LaneStatistics, result_of
+from ppwork.runtime.lent import RUNTIME
 from ppwork.runtime.membership import Membership
 from ppwork.runtime.messages import Incoming, Outgoing, Preflight, limits_of
 from ppwork.runtime.process_exit import leave_hard, leave_hard_if_uncaught
@@ -184,6 +187,8 @@ class PPControlPlane:
         self._failing = threading.Lock()
         self._at = Ids(-1, -1, 0)
         self._caller: dict[str, threading.Thread] = {}
+        self._called: tuple[str, CodeType, int] | None = None
+        """The last public call, and where it was made."""
         self.session.joined()
 
     @classmethod
@@ -305,8 +310,13 @@ class PPControlPlane:
         last.close(self._patience_s)
 
     def _left_early(self, by: str = "") -> LocalProtocolError:
-        at, count = self._left_at or f"on the way to {self._last_call}", self.session.last_ids.chunk_index + 1
-        check_first = "why does it leave at that line?" if by else f"a `return` or `break`: {at}?"
+        count, leaves = self.session.last_ids.chunk_index + 1, "the block"
+        if self._called is not None and not self._left_at:
+            call, code, line = self._called
+            self._left_at = f"{code.co_filename}:{line}"
+            leaves = f"`{code.co_name}` after its `{call}` in line {line}"
+        check_first = f"what leaves {leaves} and before {self._last_call}: a `return`, a `break`?"
+        check_first = "why does it leave at that line?" if by else check_first
         what = f"The block was left{by} without {self._last_call}, after {count} chunks."
         return LocalProtocolError(what, check_first=check_first)
 
@@ -412,6 +422,10 @@ class PPControlPlane:
                 where={"rank": self.groups.rank, "role": str(self.role)},
                 check_first="hand the work to the first thread, through a queue",
             )
+        frame = sys._getframe(2)
+        while frame.f_code.co_filename.startswith(RUNTIME) and frame.f_back is not None:
+            frame = frame.f_back
+        self._called = call, frame.f_code, frame.f_lineno  # the frame itself would keep what the loop has
         if self.watch is not None:
             self.watch.called(call)
 

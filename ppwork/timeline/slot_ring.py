@@ -141,7 +141,7 @@ def on_paper(*, chunks: int = 4, slots: int = 2, without: str = "", sides: str =
 
 
 def _in_order(chunks: int, sides: str) -> Iterator[tuple[tuple[str, ...], int]]:
-    """Yield works so that none comes before a work that it waits for; the halves of a transfer come together."""
+    """Yield works so that none comes before a work that it waits for; a transfer's halves come together."""
     steps = ("fill", "send receive", "broadcast", "take", "generate")
     for chunk in range(chunks):
         for step in steps:

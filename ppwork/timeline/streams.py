@@ -38,7 +38,7 @@ class Transfer:
     rank: int
     span: Span
     moves_ns: int
-    """Moment in the span from which the transfer can have moved: all ranks had begun. Its end, if one never did."""
+    """Moment in the span from which it can have moved: all ranks had begun. Its end, if one never did."""
 
     @property
     def waits_ms(self) -> float:

@@ -320,13 +320,38 @@ def _check_new(*, of_members: bool) -> None:
         )
 
 
-def install() -> None:
-    """Hook the membership test that every collective makes first, and the naming of every new group; once.
+def keep(groups: Groups | None) -> None:
+    """Refuse to let this thread destroy groups of this pipeline, which it has joined; ``None``: allow it."""
+    _inside.joined = groups
 
-    Both hooks are on functions that are private to torch, but exist in every supported version. They see
-    calls under whatever name the user imported. ``tests/multiproc`` fails if a version drops one.
-    ``Work.wait``, which is public, gets its frame (``backend_wait``).
+
+def _check_destroyed(group: object) -> None:
+    """Refuse to destroy any group in stage code, and the pipeline's groups in a user's own loop."""
+    allowed: Allowed | None = getattr(_inside, "allowed", None)
+    groups: Groups | None = getattr(_inside, "joined", None)
+    if allowed is not None and allowed.loop is None:
+        groups, who = allowed.groups, "Stage code"
+    elif groups is not None and group in groups.handles().values():
+        who = "The loop"
+    else:
+        return
+    if sys.exc_info()[1] is not None:  # an error is on its way out, and is the one to report
+        return
+    raise LocalProtocolError(
+        f"{who} was about to destroy process groups that the pipeline uses, and destroys itself at its end.",
+        where={"rank": groups.rank, "role": str(groups.role)},
+        check_first="leave destroy_process_group out, or call it after the `with` block of `join`",
+    )
+
+
+def install() -> None:
+    """Hook the membership test that every collective makes first, and naming and end of every group; once.
+
+    The first two are private to torch, but exist in every supported version. They see calls under whatever
+    name the user imported. ``tests/multiproc`` fails if a version drops one. ``destroy_process_group`` calls
+    ``ProcessGroup.shutdown``. ``Work.wait``, which is public, gets its frame (``backend_wait``).
     """
+    shutdown = c10d.ProcessGroup.shutdown
     original, naming = c10d._rank_not_in_group, c10d._process_group_name
     if getattr(original, "_ppwork", False):
         return
@@ -343,6 +368,11 @@ def install() -> None:
         _check_new(of_members=bool(use_hashed_name))  # torch hashes it if only members create the group
         return naming(ranks, use_hashed_name)
 
+    def ended(group: c10d.ProcessGroup) -> None:
+        _check_destroyed(group)
+        shutdown(group)
+
     checked._ppwork = True  # type: ignore[attr-defined]
     c10d._rank_not_in_group, c10d._process_group_name = checked, named
+    c10d.ProcessGroup.shutdown = ended  # type: ignore[method-assign, assignment]
     c10d.Work.wait = framed(c10d.Work.wait)  # type: ignore[method-assign]

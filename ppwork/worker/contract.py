@@ -6,8 +6,10 @@ it causes trouble later. The transport refuses tensors that cannot travel; its e
 
 from __future__ import annotations
 
+import ast
 import dis
 import inspect
+import textwrap
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import is_dataclass
@@ -66,6 +68,23 @@ def chunk_of(stage: object, returned: object) -> Chunk | Pause | None:
     if steps is not None and (type(steps) is not int or not 1 <= steps <= MAX_STEPS):
         _refuse(stage, "encode", f"1 to {MAX_STEPS} as a chunk's steps, or None", repr(steps))
     return chunk
+
+
+def why_ended(stage: object, chunk_index: int) -> str:
+    """Return what to ask about a stream that ``encode`` has ended by ``None``; nothing where it says so.
+
+    Python returns it, too, where a ``return`` was forgotten. So an end before the first chunk is asked about,
+    and one for which the method has no ``return`` that may say ``None``.
+    """
+    function = _function_of(stage, "encode")
+    lines = _lines_without_value(function)
+    if not lines and chunk_index > 0:
+        return ""
+    asked = f"encode returned None for chunk {chunk_index}, which ends the stream: a forgotten `return`?"
+    if not lines:
+        return asked
+    place = f"{as_written(function.__code__.co_filename)}:{' or '.join(map(str, lines[:MOST_LINES]))}"
+    return f"{asked} {place} has no value; an end that is meant is a `return None`"
 
 
 def result_of_step(stage: object, returned: object) -> Result:
@@ -174,6 +193,10 @@ def _refuse(stage: object, method: str, need: str, returned: str, value: object 
     raise error
 
 
+def _function_of(stage: object, method: str) -> Any:  # noqa: ANN401  whatever can be called
+    return inspect.unwrap(getattr(type(stage), method, getattr(stage, method)))
+
+
 def _return_of(stage: object, method: str, value: object = ...) -> tuple[str, str]:
     """Say which lines of a method may have returned a value; ``...``: a value not in ``NO_CHUNK``.
 
@@ -181,7 +204,7 @@ def _return_of(stage: object, method: str, value: object = ...) -> tuple[str, st
         The words, and ``file:line`` of that line; if it may be one of several, of the method.
     """
     is_no_chunk = NONE if value is None else NOT_YET if isinstance(value, Pause) else ""
-    function = inspect.unwrap(getattr(type(stage), method, getattr(stage, method)))
+    function = _function_of(stage, method)
     code = getattr(function, "__code__", None)
     if code is None:
         return f"the `return` of {type(stage).__name__}.{method}", ""
@@ -207,3 +230,58 @@ def _literal_of(before: dis.Instruction, step: dis.Instruction) -> str:
     if given.opname.endswith("_CONST"):
         return NONE if given.argval is None else ""
     return NOT_YET if given.argval == NOT_YET else ""
+
+
+def _lines_without_value(function: Any) -> list[int]:  # noqa: ANN401  whatever can be called
+    """Return the lines that end a function without a value; none where a ``return`` may say ``None``."""
+    try:
+        lines, first = inspect.getsourcelines(function)
+        definition = ast.parse(textwrap.dedent("".join(lines))).body[0]
+    except (OSError, SyntaxError, TypeError):  # typed into a console, compiled, or no function
+        return []
+    if not isinstance(definition, ast.FunctionDef):
+        return []
+    found: list[int] = []
+    inside: list[ast.AST] = [*definition.body]
+    while inside:
+        node = inside.pop()
+        if isinstance(node, ast.Return):
+            if node.value is not None and _may_say_none(node.value):
+                return []
+            found += [node.lineno] if node.value is None else []
+        elif isinstance(node, ast.stmt | ast.ExceptHandler | ast.match_case) and not isinstance(
+            node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+        ):
+            inside += ast.iter_child_nodes(node)
+    return sorted(first - 1 + line for line in {*found, *_ends_of(definition.body)})
+
+
+def _may_say_none(value: ast.expr) -> bool:
+    if isinstance(value, ast.IfExp):
+        return _may_say_none(value.body) or _may_say_none(value.orelse)
+    if isinstance(value, ast.BoolOp):
+        return any(map(_may_say_none, value.values))
+    return isinstance(value, ast.Constant) and value.value is None
+
+
+def _ends_of(body: list[ast.stmt]) -> list[int]:
+    """Return the lines after which a block goes on with what stands below it."""
+    match last := body[-1]:
+        case ast.Return() | ast.Raise():
+            return []
+        case ast.While(test=ast.Constant(value=True)):
+            return [node.lineno for node in ast.walk(last) if isinstance(node, ast.Break)]
+        case ast.If() if last.orelse:
+            return _ends_of(last.body) + _ends_of(last.orelse)
+        case ast.If():
+            return [*_ends_of(last.body), last.lineno]
+        case ast.With():
+            return _ends_of(last.body)
+        case ast.Try():
+            blocks = [last.orelse or last.body, *(handler.body for handler in last.handlers)]
+            return [line for block in blocks for line in _ends_of(block)]
+        case ast.Match():
+            every = any(isinstance(case.pattern, ast.MatchAs) and not case.guard for case in last.cases)
+            inner = [line for case in last.cases for line in _ends_of(case.body)]
+            return inner if every else [*inner, last.lineno]
+    return [last.lineno]

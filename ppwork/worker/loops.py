@@ -19,7 +19,7 @@ import torch
 
 from ppwork.plan import Plan
 from ppwork.protocol.envelope import CONTEXT_PREFIX, ChunkPlan, PPAction, PPEnvelope, PPResult
-from ppwork.records.run import EMPTY, NO_CHUNK, NOTHING_RESET
+from ppwork.records.run import NOTHING_RESET, STREAM_ENDED
 from ppwork.records.spans import SOURCE_MS, STAGE1_MS, WhichChunk
 from ppwork.runtime import FollowerPlane, LeaderPlane, MeshPlane, Stage0Plane
 from ppwork.runtime.plane import Timed
@@ -35,6 +35,7 @@ from ppwork.worker.contract import (
     returned_by,
     tensors_of,
     wanted,
+    why_ended,
 )
 from ppwork.worker.digests import compare_inputs, compare_results, look_at_results, sampled, tell_apart
 from ppwork.worker.stage_code import StageCode
@@ -192,9 +193,9 @@ class Stage0Steps:
             return False
         if chunk is None:
             self._chunks = index
-            if index == 0:
-                self.plane.recorder.instant(NO_CHUNK, ids=which)
-                log.warning(EMPTY)
+            if asked := why_ended(self._stage0, index):
+                self.plane.recorder.instant(STREAM_ENDED, ids=which, text=asked)
+                log.warning(asked)
             return False
         self._encoded.append(EncodedChunk(index, chunk, recompute, start_ns, time.monotonic_ns()))
         self._next += 1

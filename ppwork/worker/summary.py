@@ -12,7 +12,7 @@ import torch
 
 from ppwork.plan import Plan
 from ppwork.records.files import read_json, write_whole
-from ppwork.records.run import OUTPUTS_FILE, SUMMARY_FILE
+from ppwork.records.run import OUTPUTS_FILE, STREAM_ENDED, SUMMARY_FILE, stream_ended
 from ppwork.records.spans import read_entries
 from ppwork.timeline.measures import dropped_chunks, measure, metrics_of, stage1_ms_of
 from ppwork.version import __version__
@@ -52,6 +52,7 @@ def write_summary(
         "metrics": metrics_of(entries),
         "backend": "copies" if plan.one_process else "nccl" if device == "cuda" else "gloo",
         "device": device,
+        **({STREAM_ENDED: asked} if (asked := stream_ended(entries)) else {}),
         "versions": versions,
         "plan_digest": plan.digest,
         "plan": read_json(run_dir / Plan.FILE_NAME, dict[str, Any]) or plan.to_dict(),

@@ -137,7 +137,11 @@ def join(
         with recorder, written_down(folder, rank), watchdog:
             watchdog.joined(on_cuda=groups.device.type == "cuda", hangs_up=not membership.in_group)
             recorder.write(whose_clock(rank, clocks[rank]))
-            settle_clocks(groups, recorder, clocks)
+            try:
+                settle_clocks(groups, recorder, clocks)
+            except BaseException:  # there is no plane yet, which would end them
+                groups.abandon()
+                raise
             with recorded(plan, groups, recorder, words) as plane:
                 yield plane
             if rank == STAGE0_RANK:

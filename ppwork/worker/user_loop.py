@@ -12,6 +12,7 @@ the loop ends the stream. Without a folder nothing is recorded or watched, but t
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -22,11 +23,20 @@ from ppwork.protocol.session import Session
 from ppwork.records.spans import STAGE1_MS, Recorder, WhichChunk
 from ppwork.runtime import Groups, MeshPlane, PPControlPlane
 from ppwork.worker import progress
-from ppwork.worker.collectives import guard_loop, install
+from ppwork.worker.collectives import guard_loop, install, keep
 from ppwork.worker.contract import name_tensors
 from ppwork.worker.digests import sampled, tell_apart
 from ppwork.worker.shared_calls import SharedCalls
 
+log = logging.getLogger(__name__)
+
+WAITS = ("receive_result", "await_result", "shutdown")
+"""Calls of rank 0 that wait for what the mesh sends next."""
+UNRELEASED = (
+    "`%s` was called, and `release_result` was not since the result of chunk %d came: records take its "
+    "decode for a part of what followed, and it may have held the next result back; call "
+    "`plane.release_result()` after each decode (said once)"
+)
 _LATER = "`ppwork diagnose` on the run folder tells of later chunks"
 
 
@@ -61,6 +71,9 @@ class UserLoop:
         """On a mesh rank: since when its oldest chunk has been the next to be answered."""
         self._encoded = (0, 0)
         self._held: tuple[PPResult, bool] | None = None
+        """The last result, until a call shows that it is decoded."""
+        self._told = False
+        """That ``release_result`` is not called."""
         self._chunks: deque[Ids] = deque()
         self._last: WhichChunk | None = None
         """On rank 0: the chunk that it sent or received last, or after its decode the next one to send."""
@@ -86,6 +99,7 @@ class UserLoop:
         return cls(plane.recorder, calls, plane.groups)
 
     def __enter__(self) -> Self:
+        keep(self._guarded)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -93,6 +107,7 @@ class UserLoop:
             name_tensors(error, self._came)
         progress.leave(None)
         self._guard(None)
+        keep(None)
         if self.calls is not None:
             self.calls.close()
 
@@ -111,6 +126,8 @@ class UserLoop:
             LocalProtocolError: The chunk ends with other collectives than on another mesh rank (this rank).
         """
         self._guard(None)  # the plane's own calls use its own groups
+        if call in ("shutdown", "acknowledge"):  # from here on the job may do as it likes
+            keep(None)
         if call == "reply":
             return  # it calls ``computed``, which ends the chunk
         now_ns = time.monotonic_ns()
@@ -121,6 +138,9 @@ class UserLoop:
         if call == "send":
             self._encoded = self._since_ns, now_ns
         elif self._held is not None:
+            if call in WAITS and not self._told:
+                self._told = True
+                log.warning(UNRELEASED, call, self._held[0].ids.chunk_index)
             self._emit(*self._held, now_ns)
             self._held = None
         elif call == "computed" and self._chunks:
