@@ -106,7 +106,7 @@ def launch(
     check_limit(limit_s)
     steps = _Steps()
     if out is not None:
-        with contextlib.suppress(OSError):  # of which `run_folder` says more
+        with contextlib.suppress(OSError):  # `run_folder` reports it in more detail
             refuse_taken(Path(out), beside=beside)  # before the stages are imported, which takes seconds
     with contextlib.ExitStack() as stack:
         plan = resolve(plan, elsewhere=on is not None)

@@ -31,7 +31,7 @@ from ppwork.worker.shared_calls import SharedCalls
 log = logging.getLogger(__name__)
 
 WAITS = ("receive_result", "await_result", "shutdown")
-"""Calls of rank 0 that wait for what the mesh sends next."""
+"""Calls of rank 0 that wait for the mesh's next message."""
 UNRELEASED = (
     "`%s` was called, and `release_result` was not since the result of chunk %d came: records take its "
     "decode for a part of what followed, and it may have held the next result back; call "
@@ -73,7 +73,7 @@ class UserLoop:
         self._held: tuple[PPResult, bool] | None = None
         """The last result, until a call shows that it is decoded."""
         self._told = False
-        """That ``release_result`` is not called."""
+        """Whether the log has said that ``release_result`` is not called."""
         self._chunks: deque[Ids] = deque()
         self._last: WhichChunk | None = None
         """On rank 0: the chunk that it sent or received last, or after its decode the next one to send."""
