@@ -99,7 +99,7 @@ class Preflight:
         self._pool = BufferPool(FREE_BUFFERS)
         self._fill = fill
         self._plain: set[type] = {torch.Tensor, torch.nn.Parameter}
-        """Tensor classes that need no warning, or for which the log has one: the other end loses the class."""
+        """Tensor classes that need no warning or have had it: the other end loses the class."""
 
     def __call__(self, message: PPEnvelope | PPResult) -> Outgoing:
         """Check and encode a message.

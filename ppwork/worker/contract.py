@@ -73,8 +73,8 @@ def chunk_of(stage: object, returned: object) -> Chunk | Pause | None:
 def why_ended(stage: object, chunk_index: int) -> str:
     """Return a question about a stream that ``encode`` ended by ``None``; empty if its code says ``None``.
 
-    Python also returns ``None`` if a ``return`` was forgotten. So an end before the first chunk is questioned,
-    and so is an end of a method that has no ``return`` of a literal ``None``.
+    Python also returns ``None`` if a ``return`` was forgotten. So this asks about an end before the first
+    chunk, and about an end by a method that has no ``return`` of a literal ``None``.
     """
     function = _function_of(stage, "encode")
     lines = _lines_without_value(function)

@@ -77,7 +77,7 @@ def test_an_axis_without_a_unit_is_not_drawn():
     assert Elements("axis 0-4\nrank 0: 0-4 send").words == ["rank 0", "send"]
 
 
-def test_braces_share_a_row_and_a_colon_in_a_label_makes_no_lane():
+def test_braces_share_a_row():
     plain, braced = (
         Elements("axis 0-9\na: 0-9 send"),
         Elements("axis 0-9\na: 0-9 send\nbrace 0-4 one: 1 | 4-9 two"),
