@@ -321,12 +321,12 @@ def _check_new(*, of_members: bool) -> None:
 
 
 def keep(groups: Groups | None) -> None:
-    """Refuse that this thread destroys groups of a pipeline that it has joined; ``None``: it may, again."""
+    """Refuse to let this thread destroy groups of this pipeline, which it has joined; ``None``: allow it."""
     _inside.joined = groups
 
 
 def _check_destroyed(group: object) -> None:
-    """Refuse to destroy a group in stage code, and in a loop of one's own the pipeline's."""
+    """Refuse to destroy any group in stage code, and the pipeline's groups in a user's own loop."""
     allowed: Allowed | None = getattr(_inside, "allowed", None)
     groups: Groups | None = getattr(_inside, "joined", None)
     if allowed is not None and allowed.loop is None:
@@ -335,7 +335,7 @@ def _check_destroyed(group: object) -> None:
         who = "The loop"
     else:
         return
-    if sys.exc_info()[1] is not None:  # on its way out: what ended it is the news
+    if sys.exc_info()[1] is not None:  # an error is on its way out, and is the one to report
         return
     raise LocalProtocolError(
         f"{who} was about to destroy process groups that the pipeline uses, and destroys itself at its end.",
@@ -347,10 +347,9 @@ def _check_destroyed(group: object) -> None:
 def install() -> None:
     """Hook the membership test that every collective makes first, and naming and end of every group; once.
 
-    The first two hooks are on functions that are private to torch, but exist in every supported version. They
-    see calls under whatever name the user imported. ``tests/multiproc`` fails if a version drops one.
-    ``destroy_process_group`` calls ``ProcessGroup.shutdown``. ``Work.wait``, which is public, gets its frame
-    (``backend_wait``).
+    The first two are private to torch, but exist in every supported version. They see calls under whatever
+    name the user imported. ``tests/multiproc`` fails if a version drops one. ``destroy_process_group`` calls
+    ``ProcessGroup.shutdown``. ``Work.wait``, which is public, gets its frame (``backend_wait``).
     """
     shutdown = c10d.ProcessGroup.shutdown
     original, naming = c10d._rank_not_in_group, c10d._process_group_name

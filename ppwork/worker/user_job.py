@@ -139,7 +139,7 @@ def join(
             recorder.write(whose_clock(rank, clocks[rank]))
             try:
                 settle_clocks(groups, recorder, clocks)
-            except BaseException:  # there is no plane yet, which would end them
+            except BaseException:  # there is no plane yet that would close the groups
                 groups.abandon()
                 raise
             with recorded(plan, groups, recorder, words) as plane:
