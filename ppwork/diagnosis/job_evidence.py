@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from ppwork.diagnosis.findings import Wait
 from ppwork.diagnosis.logs import LINE, JobLogs, RankLog
 from ppwork.diagnosis.report import ENDED_BY_AGENT, death, stopped_and_killed, words_before
-from ppwork.diagnosis.stacks import Stack, fragments, tracebacks
+from ppwork.diagnosis.stacks import Frame, Stack, fragments, tracebacks
 from ppwork.errors import (
     PeerFrozenError,
     PeerLostError,
@@ -43,7 +43,8 @@ SURE, LIKELY, PERHAPS = 100, 70, 50
 the log; it is, and a logger wrote it."""
 STOPPED = "stood stopped (SIGSTOP), until the launcher killed it"
 """Of a rank that could not leave by itself."""
-POINT_TO_POINT = ("send", "recv", "isend", "irecv")
+HALVES = {"send": "that nobody took", "recv": "that nobody sent"}
+"""What is missing to the message of a rank that waits in this half of it."""
 LAST_LINES = 5
 """So many are shown of a rank that left no exception."""
 _BELOW = 3
@@ -85,6 +86,8 @@ MISSED_BARRIER = re.compile(
     r"(?:\[Rank (\d+)\]: )?Ranks? ([\d, ]+) failed to pass monitoredBarrier in \d+ ms"
 )
 _CALLED = re.compile(r"(\w+)\(")
+_HALF = re.compile(r"(?<![a-z])i?(send|recv)(?![a-z])")
+"""Half of a message in the name of a call, or of those that a line starts; ``batch_isend_irecv`` has both."""
 
 
 class JobEvidence:
@@ -160,6 +163,11 @@ class JobEvidence:
     def in_call(self, but: Iterable[int] = ()) -> dict[int, str]:
         """Return the call of each rank that was in one."""
         return {rank: call for rank in self.place if rank not in but and (call := self.call(rank))}
+
+    def half(self, rank: int) -> str:
+        """Return which half of a message a rank waited in, as ``half_of`` does."""
+        stack = self.place.get(rank)
+        return half_of(self.call(rank), stack.users if stack is not None else None)
 
     def doing(self, but: Iterable[int] = ()) -> str:
         """Say which ranks were in which call, as a part of a sentence."""
@@ -291,6 +299,15 @@ def peer_in(error: Stack) -> int | None:
             if _is_about_peer(part) and (named := names.search(part.message)) is not None:
                 return int(named[1])
     return None
+
+
+def half_of(call: str, line: Frame | None) -> str:
+    """Return the half of a message that a call waits for, ``send`` or ``recv``, or both; nothing: no message.
+
+    Of a handle's ``wait`` it is the line that tells, if it has the call that made the handle.
+    """
+    halves = set(_HALF.findall(line.text if call == "wait" and line is not None else call))
+    return " or ".join(sorted(halves))
 
 
 def _says(error: Stack, texts: tuple[str, ...]) -> bool:

@@ -368,7 +368,7 @@ def test_rank_that_left_early_is_told_from_one_that_died_by_the_report(tmp_path)
     found = said("leaves", tmp_path / "2", report=False)
     assert found.cause.rank == 2
     assert "without a word" in found.cause.what
-    assert "whether it ended well" in found.unknown[0]
+    assert "whether rank 2 ended well" in found.unknown[0]
 
 
 def test_rank_that_left_no_line_in_a_console_is_not_invented():
