@@ -17,7 +17,7 @@ from ppwork.diagnosis.run_evidence import RunEvidence
 from ppwork.diagnosis.stacks import own_call
 from ppwork.diagnosis.uneven_collectives import BY_ALL, MISMATCH, computing
 from ppwork.diagnosis.waits import roots
-from ppwork.errors import PeerTimeoutError, named_ranks
+from ppwork.errors import named_ranks
 from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.failure import FailureRecord
 from ppwork.records.ledger import read_ledger
@@ -70,9 +70,8 @@ def alone(evidence: RunEvidence, waits: tuple[Wait, ...]) -> FailureRecord | Non
 
     ``waits`` are those of ``with_own_call``.
     """
-    first = min(evidence.records, key=lambda record: record.at_ns, default=None)
     call = _call_of_stage0(evidence)
-    if first is None or first.error_type != PeerTimeoutError.__name__:
+    if not evidence.bound_passed:
         return None
     others = [each for each in evidence.records if each.rank != STAGE0_RANK]
     if not call or roots(waits) or any(own_call(other.traceback) for other in others):
@@ -125,8 +124,7 @@ def _before_the_first(evidence: RunEvidence) -> dict[int, FailureRecord]:
 
     Somebody's bound passed then. A rank without a record may have held them up in code of its own.
     """
-    first = min(evidence.records, key=lambda record: record.at_ns, default=None)
-    if first is None or first.error_type != PeerTimeoutError.__name__ or _call_of_stage0(evidence):
+    if not evidence.bound_passed or _call_of_stage0(evidence):
         return {}
     if any(not record.symptom for record in evidence.records):
         return {}

@@ -15,7 +15,7 @@ from ppwork.diagnosis.logs import LONGER
 from ppwork.diagnosis.run_evidence import QUIET_NS, RunEvidence
 from ppwork.diagnosis.stacks import own_call, thread_stacks
 from ppwork.diagnosis.waits import uncomputed
-from ppwork.errors import PeerTimeoutError, named_ranks
+from ppwork.errors import named_ranks
 from ppwork.records.difference import beside_stage0, first_difference
 from ppwork.records.failure import FailureRecord
 from ppwork.records.flight import Collective
@@ -66,10 +66,7 @@ def beside(evidence: RunEvidence) -> FailureRecord | None:
 
     Somebody's bound passed then. A rank that hangs in code of its own is ended before that, and says so.
     """
-    first = min(evidence.records, key=lambda record: record.at_ns, default=None)
-    if first is None or first.error_type != PeerTimeoutError.__name__:
-        return None
-    if (found := beside_stage0(_ledgers(evidence))) is None:
+    if not evidence.bound_passed or (found := beside_stage0(_ledgers(evidence))) is None:
         return None
     what, check_first, chunk = found
     return _record(what, check_first, {"chunk_index": chunk})

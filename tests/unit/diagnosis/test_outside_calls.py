@@ -28,8 +28,18 @@ def run(tmp_path):
     return tmp_path
 
 
-def stood(run, rank, call, *lines, error_type="PeerTimeoutError", check_first="the peer's log", **where):
+def stood(
+    run,
+    rank,
+    call,
+    *lines,
+    error_type="PeerTimeoutError",
+    check_first="the peer's log",
+    after_ms=None,
+    **where,
+):
     """Leave the record of a rank whose call broke: its line last, and those that called it before."""
+    after_ms = rank if after_ms is None else after_ms
     names = ["<module>", "serve", "total"]
     frames = [
         f'  File "/me/prog.py", line {n}, in {name}' for n, name in zip([60, *lines], names, strict=False)
@@ -45,7 +55,7 @@ def stood(run, rank, call, *lines, error_type="PeerTimeoutError", check_first="t
             where={"rank": rank, "role": "leader" if rank == 1 else "follower", **where},
             check_first=check_first,
             symptom=True,
-            at_ns=FAILED_NS + rank * MS,
+            at_ns=FAILED_NS + after_ms * MS,
             traceback=traceback,
             source=f"/me/prog.py:{lines[-1]}",
         ),
@@ -161,6 +171,24 @@ def test_a_mesh_rank_alone_in_a_call_before_its_first_chunk_is_named_with_where_
     assert sentence.endswith(
         "Rank 2 waited in barrier (prog.py:32) before its first chunk, and not all ranks of that group came."
     )
+
+
+def test_rank_0_alone_in_a_collective_is_named_whoever_wrote_first(run):
+    """A mesh rank that loses its peer may write before that peer says that its bound passed."""
+    for rank in (1, 2):
+        came = Span("receive", "mesh_pg", ZERO, ZERO + MS, **AT)
+        spans(run, rank, came, Span("generate", "main", ZERO, ZERO + MS, **AT))
+    stood(run, 0, "all_reduce", 37, after_ms=20, **AT)
+    stood(run, 1, "", 60, after_ms=10, peer=0, **AT)
+    stood(run, 2, "", 60, error_type="PeerLostError", after_ms=0, peer=1, **AT)
+    found = diagnose(run)
+    assert found.sentence.startswith(
+        "Rank 0 waited in all_reduce (prog.py:37) for ranks 1 and 2, and not one"
+    )
+    assert found.text.startswith("/me/prog.py:37, in serve\n")
+    # Of a rank that left no word nobody knows whether it was gone first.
+    failure_file(run, 1).unlink()
+    assert "waited in all_reduce" not in diagnose(run).sentence
 
 
 def aborted(run, rank, thread):
