@@ -9,7 +9,6 @@ from ppwork.diagnosis.evidence_weights import NAMED, PLACES, SYMPTOMS
 from ppwork.diagnosis.findings import Finding
 from ppwork.diagnosis.job_evidence import (
     DETAIL,
-    HALVES,
     MISSED_BARRIER,
     STACKS,
     JobEvidence,
@@ -20,7 +19,7 @@ from ppwork.diagnosis.job_evidence import (
     were,
 )
 from ppwork.diagnosis.report import ENDED_BY_AGENT
-from ppwork.diagnosis.stacks import Stack
+from ppwork.diagnosis.stacks import HALVES, Stack
 from ppwork.errors import named_ranks, ranks_by_value
 
 NOBODY = -1

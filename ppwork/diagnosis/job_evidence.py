@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from ppwork.diagnosis.findings import Wait
 from ppwork.diagnosis.logs import LINE, JobLogs, RankLog
 from ppwork.diagnosis.report import ENDED_BY_AGENT, death, stopped_and_killed, words_before
-from ppwork.diagnosis.stacks import Frame, Stack, fragments, tracebacks
+from ppwork.diagnosis.stacks import Stack, fragments, half_of, tracebacks
 from ppwork.errors import (
     PeerFrozenError,
     PeerLostError,
@@ -43,8 +43,6 @@ SURE, LIKELY, PERHAPS = 100, 70, 50
 the log; it is, and a logger wrote it."""
 STOPPED = "stood stopped (SIGSTOP), until the launcher killed it"
 """Of a rank that could not leave by itself."""
-HALVES = {"send": "that nobody took", "recv": "that nobody sent"}
-"""What is missing to the message of a rank that waits in this half of it."""
 LAST_LINES = 5
 """So many are shown of a rank that left no exception."""
 _BELOW = 3
@@ -86,8 +84,6 @@ MISSED_BARRIER = re.compile(
     r"(?:\[Rank (\d+)\]: )?Ranks? ([\d, ]+) failed to pass monitoredBarrier in \d+ ms"
 )
 _CALLED = re.compile(r"(\w+)\(")
-_HALF = re.compile(r"(?<![a-z])i?(send|recv)(?![a-z])")
-"""Half of a message in the name of a call, or of those that a line starts; ``batch_isend_irecv`` has both."""
 
 
 class JobEvidence:
@@ -299,15 +295,6 @@ def peer_in(error: Stack) -> int | None:
             if _is_about_peer(part) and (named := names.search(part.message)) is not None:
                 return int(named[1])
     return None
-
-
-def half_of(call: str, line: Frame | None) -> str:
-    """Return the half of a message that a call waits for, ``send`` or ``recv``, or both; nothing: no message.
-
-    Of a handle's ``wait`` it is the line that tells, if it has the call that made the handle.
-    """
-    halves = set(_HALF.findall(line.text if call == "wait" and line is not None else call))
-    return " or ".join(sorted(halves))
 
 
 def _says(error: Stack, texts: tuple[str, ...]) -> bool:

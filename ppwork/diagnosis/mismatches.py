@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from ppwork.diagnosis.evidence_weights import COMPARED, DIED, DIED_FIRST, SYMPTOMS, WATCHED
 from ppwork.diagnosis.findings import RANK_DIED, Finding
-from ppwork.diagnosis.job_evidence import DETAIL, JobEvidence, capital, half_of
+from ppwork.diagnosis.job_evidence import DETAIL, JobEvidence, capital
 from ppwork.diagnosis.logs import LONGER
 from ppwork.diagnosis.nccl import lagging, terminated
-from ppwork.diagnosis.stacks import Frame
+from ppwork.diagnosis.stacks import Frame, half_of
 from ppwork.errors import named_ranks
 
 SIZES = "shape and dtype on both sides of that message: of send and recv nobody compares them"

@@ -35,6 +35,10 @@ IN_THREAD = "Exception in thread"
 _ASIDE = (IN_THREAD, "Exception ignored in", "Process ")
 _LOGGED = re.compile(r"\b(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL)\b")
 _CALL = re.compile(r"\b(?:dist|distributed|c10d)\.(\w+)\(")
+HALVES = {"send": "that nobody took", "recv": "that nobody sent"}
+"""What is missing to the message of a rank that waits in this half of it."""
+_HALF = re.compile(r"(?<![a-z])i?(send|recv)(?![a-z])")
+"""Half of a message in the name of a call, or of those that a line starts; ``batch_isend_irecv`` has both."""
 _CUT_ERROR = re.compile(
     rf"^(?P<type>{_SCOPE}*_?[a-z]*[A-Z]\w*(?:Error|Exception|Interrupt|Failure)(?:\(\w+\))?)"
     r"(?:: (?P<message>.*)|:?)$",
@@ -269,6 +273,15 @@ def own_call(traceback: str, *, caller: bool = False) -> str:
     """
     stacks = tracebacks(traceback)
     return stacks[-1].chain[0].own_call(caller=caller) if stacks else ""
+
+
+def half_of(call: str, line: Frame | None = None) -> str:
+    """Return the half of a message that a call waits for, ``send`` or ``recv``, or both; nothing: no message.
+
+    Of a handle's ``wait`` it is the line that tells, if it has the call that made the handle.
+    """
+    halves = set(_HALF.findall(line.text if call == "wait" and line is not None else call))
+    return " or ".join(sorted(halves))
 
 
 def cut_off(text: str) -> list[Frame]:

@@ -191,6 +191,25 @@ def test_rank_0_alone_in_a_collective_is_named_whoever_wrote_first(run):
     assert "waited in all_reduce" not in diagnose(run).sentence
 
 
+def test_a_message_within_the_mesh_is_named_with_its_peer_and_where_that_was(run):
+    for rank in (1, 2):
+        spans(run, rank, Span("receive", "mesh_pg", ZERO, ZERO + MS, **AT))
+    stood(run, 0, "", 10, peer=1, **AT)
+    stood(run, 1, "recv", 42, error_type="StageError", peer=2, **AT)
+    stood(run, 2, "all_reduce", 43, 33, **AT)
+    found = diagnose(run)
+    assert found.sentence == "Rank 1 waited in recv (prog.py:42) for rank 2; rank 2 was at prog.py:33."
+    assert found.text.startswith("/me/prog.py:42, in serve\n")
+    assert "rank 1 waits for rank 2: recv (prog.py:42)" in found.text
+    assert "rank 2 waits for rank 1: generate of call 7" in found.text
+    # Whose record has no peer, as that of a `recv` from anybody, waited for one of the mesh.
+    stood(run, 1, "recv", 42, error_type="StageError", **AT)
+    assert "for another mesh rank; rank 2 was at" in diagnose(run).sentence
+    # A rank that left no word may be the one that failed.
+    failure_file(run, 2).unlink()
+    assert "waited in recv" not in diagnose(run).sentence
+
+
 def aborted(run, rank, thread):
     """Leave the stacks of a rank that was aborted in a sum of its chunk."""
     calls = (TORCH, 3252, "all_reduce"), ("/me/prog.py", 33, "total"), ("/me/model.py", 32, "__call__")
