@@ -273,6 +273,7 @@ def different_calls(evidence: JobEvidence) -> Finding | None:
         f"why {named_ranks(suspects)} took another branch or made another number of calls before; {DETAIL}",
         evidence.place[odd[0]],
         unknown,
+        evidence.own_lines(),
         weight=PLACES - 6,
     )
 
@@ -311,4 +312,8 @@ def only_symptoms(evidence: JobEvidence, ranks: tuple[int, ...]) -> Finding:
     error = evidence.error.get(ranks[0]) or next(iter(evidence.nobodys[-1:]), None)
     hints = (f"rank {ranks[0]} said: {said_of(error).splitlines()[0]}",) if error is not None else ()
     check_first = f"do group, root and sizes agree there? the network between the hosts? {DETAIL}"
-    return Finding((), "OnlySymptoms", what, check_first, stack, unknown, hints, SYMPTOMS)
+    if own_lines := evidence.own_lines():
+        check_first = (
+            f"did a rank that printed something else pass over an exception, and a call? {check_first}"
+        )
+    return Finding((), "OnlySymptoms", what, check_first, stack, unknown, (*hints, *own_lines), SYMPTOMS)

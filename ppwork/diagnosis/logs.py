@@ -68,6 +68,7 @@ class RankLog:
         errors: Exceptions in the order of the log.
         threads: Stacks that faulthandler wrote.
         where: The file to look into.
+        printed: The part of the text above what ended it.
     """
 
     rank: int
@@ -75,6 +76,7 @@ class RankLog:
     errors: tuple[Stack, ...]
     threads: tuple[Stack, ...]
     where: str
+    printed: str = ""
 
     @classmethod
     def of(
@@ -93,7 +95,12 @@ class RankLog:
         ended = [replace(e, uncaught=True) for e in tracebacks(last_words) or fragments(last_words)[-1:]]
         errors = [*tracebacks(printed), *ended] or ([recorded] if recorded is not None else [])
         return cls(
-            rank, f"{printed}\n{last_words}".strip("\n"), tuple(errors), tuple(thread_stacks(printed)), where
+            rank,
+            f"{printed}\n{last_words}".strip("\n"),
+            tuple(errors),
+            tuple(thread_stacks(printed)),
+            where,
+            printed if last_words else printed.partition(HEAD)[0].rpartition("\n")[0],
         )
 
     def last_lines(self, count: int) -> list[str]:

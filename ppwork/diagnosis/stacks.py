@@ -368,7 +368,7 @@ def _plain(before: str, body: str) -> Stack | None:
     shown = _indented([_without(prefix, line.rstrip("\r\n")) for line in lines])
     foreign = 0
     for number, line in enumerate(shown[1:], 1):
-        if line is None or _is_noise(line):
+        if line is None or is_noise(line):
             foreign += 1
             if foreign > _FOREIGN_LINES:
                 return None
@@ -409,7 +409,7 @@ def _shape(text: str) -> str:
     return re.sub(r"\d", "0", text)
 
 
-def _is_noise(line: str) -> bool:
+def is_noise(line: str) -> bool:
     """Say whether a line is one of C++, written between two of Python's."""
     return re.match(r"\[[EWIF]\d", line) is not None
 

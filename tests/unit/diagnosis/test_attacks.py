@@ -423,3 +423,19 @@ def test_a16_a_barrier_of_the_others_is_not_the_line_of_a_rank_that_was_sent_too
     assert found.text.startswith("Rank 1 was sent a message of 64 bytes where it expected 32")
     assert "in which call it was: ranks 0 and 2 were in barrier" in found.unknown
     assert found.check_first.startswith("start with PYTHONFAULTHANDLER=1")
+
+
+def test_a17_what_a_rank_alone_printed_is_shown_where_only_symptoms_are_left(tmp_path):
+    """It had passed over an exception of its own, and left out one collective."""
+    ends = [traceback(rank, 220, "dist.barrier()", RECV_LATE, inside="barrier") for rank in range(3)]
+    begun = "[W1128 10:30:00 socket.cpp:{}] noise\nepoch 1\n"
+    words = [
+        f"{begun.format(rank)}{own}"
+        for rank, own in enumerate((f"skip {RECV_LATE}\n", "skip bad batch\n", ""))
+    ]
+    found = said(folder(tmp_path, *(word + end for word, end in zip(words, ends, strict=True))))
+    assert found.cause.error_type == "OnlySymptoms"
+    assert found.seen[-2:] == ("rank 1 alone printed last:", "  skip bad batch")
+    assert "epoch 1" not in found.text
+    assert "noise" not in found.text
+    assert found.check_first.startswith("did a rank that printed something else pass over an exception")
