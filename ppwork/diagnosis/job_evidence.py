@@ -189,10 +189,10 @@ class JobEvidence:
         return f"rank {rank}{at}: {word if code is None else death(code)}"
 
     def waits(self, culprits: tuple[int, ...]) -> tuple[Wait, ...]:
-        """Return the calls in which the other ranks waited for the culprits."""
+        """Return the calls in which the other ranks waited for the culprits; who raised itself did not."""
         return tuple(
             Wait(rank, f"{call} at {users.at}", culprits)
-            for rank, call in self.in_call(but=culprits).items()
+            for rank, call in self.in_call(but=(*culprits, *self.raised)).items()
             if (users := self.place[rank].users) is not None and culprits
         )
 

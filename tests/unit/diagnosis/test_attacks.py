@@ -439,3 +439,14 @@ def test_a17_what_a_rank_alone_printed_is_shown_where_only_symptoms_are_left(tmp
     assert "epoch 1" not in found.text
     assert "noise" not in found.text
     assert found.check_first.startswith("did a rank that printed something else pass over an exception")
+
+
+def test_a18_who_raised_the_same_itself_waits_for_nobody(tmp_path):
+    error = "ValueError: Global rank 0 is not part of group"
+    both = [
+        traceback(rank, 242, "dist.broadcast(x, 0, group=g)", error, inside="broadcast") for rank in (1, 2)
+    ]
+    found = said(folder(tmp_path, traceback(0, 243, "dist.barrier()", GLOO_LOST, inside="barrier"), *both))
+    assert found.sentence.endswith("So did rank 2.")
+    assert [(wait.rank, wait.waits_for) for wait in found.waits] == [(0, (1,))]
+    assert "rank 2, in broadcast at /t/a.py:242: ValueError" in found.text

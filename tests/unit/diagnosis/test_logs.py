@@ -525,3 +525,12 @@ def test_job_without_any_failure_says_so(tmp_path):
     assert "rank 0: all good" in found.text
     assert "check first: did it hang? `ppwork trace PROGRAM`" in found.text
     assert "send SIGABRT to all ranks" in found.check_first
+
+
+def test_a_program_is_no_log(tmp_path):
+    """Its lines were shown as such that may tell of an error."""
+    program = tmp_path / "train.py"
+    program.write_text("def stop():\n    raise ValueError('failed')\n")
+    with pytest.raises(PlanError, match="is a program, and no log") as raised:
+        read_job(program)
+    assert "the log of its console" in raised.value.check_first
