@@ -30,8 +30,7 @@ COMPARE_ALWAYS = (
 )
 IN_LOOP = (
     "does a rank alone make a functional collective, or one by a method of a group, or any between `reply` "
-    "and its next chunk, before the first or behind the last? Only torch's own functions in a chunk are "
-    "compared"
+    "and its next chunk, before the first or behind the last? Only torch's functions in a chunk are compared"
 )
 NOT_COMPARED = (
     "run again without `compare_collectives=0`: calls of a chunk are then compared, and named with both ranks"

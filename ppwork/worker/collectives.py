@@ -311,18 +311,13 @@ def peer_of(error: BaseException, groups: Groups) -> int | None:
     """
     mesh = groups.handles().get("tp_pg")
     for frame, _ in walk_tb((error.__cause__ or error).__traceback__):
-        whom, given = MESSAGES.get(frame.f_code.co_name, ""), frame.f_locals
-        if (
-            not whom
-            or frame.f_code.co_filename != c10d.__file__
-            or mesh is None
-            or given["group"] is not mesh
-        ):
+        whom, given = MESSAGES.get(frame.f_code.co_name), frame.f_locals
+        if mesh is None or whom is None or frame.f_code.co_filename != c10d.__file__:
             continue
         index, rank = given.get(f"group_{whom}"), given.get(whom)
-        if index is None and rank is not None:
+        if given["group"] is mesh and index is None and rank is not None:
             index = dist.get_group_rank(mesh, rank)
-        return None if index is None else groups.topology.mesh_ranks[index]
+        return groups.topology.mesh_ranks[index] if given["group"] is mesh and index is not None else None
     return None
 
 
