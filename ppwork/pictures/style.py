@@ -87,12 +87,9 @@ def mark(shape: str, size: float, colour: str = "black", edge: float = 0.8) -> S
     return {"marker": shape, "markersize": size, "markerfacecolor": colour, **edges}
 
 
-RAISED, NEVER_RECEIVED, FAULT = (
-    mark("P", 13, BAD, edge=1.2),
-    mark("X", 12, BAD, edge=1.2),
-    mark("p", 13, edge=1),
-)
-"""Of a rank that raised, or gave up; of a message that nobody received; of what was broken on purpose."""
+RAISED, NEVER_RECEIVED = mark("P", 13, BAD, edge=1.2), mark("X", 12, BAD, edge=1.2)
+FAULT = mark("p", 13, edge=1)
+"""Marks of a rank that raised, or gave up; a message that nobody received; what was broken on purpose."""
 
 
 def white_box(pad: float = 0.15) -> Style:
