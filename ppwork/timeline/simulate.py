@@ -289,7 +289,7 @@ class _Paper:
 
     def instant(self, rank: int, name: str, at_ms: float, which: Which, **figures: float) -> None:
         """Write an instant; all are on ``main``, as the runtime records them."""
-        entry = Instant(name, "main", round(at_ms * 1e6), figures=figures, **self._ids(which))
+        entry = Instant(name, "main", round(at_ms * 1e6), figures=figures, text="", **self._ids(which))
         self._entries.append((rank, entry))
 
     def by_rank(self, world_size: int) -> dict[int, list[Entry]]:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ppwork.errors import PlanError
 from ppwork.lab.course.lessons import HalfDay, Lesson, Ran
-from ppwork.lab.course.slides import TALL, Slide, SlidePart, slides_of
+from ppwork.lab.course.slides import TALL, SlidePart
 from ppwork.lab.course.statements import statements
 from ppwork.lab.course.text import html_of, inline_html
 
@@ -74,15 +74,17 @@ def deck(half: HalfDay, lessons: Sequence[Lesson]) -> str:
     """Return the deck of a half-day as HTML.
 
     Raises:
-        PlanError: A lesson has no slides, or does not say what its outputs come from.
+        PlanError: A lesson declares no slides, or does not say what its outputs come from.
     """
     pages = [_cover(half, lessons)]
     for lesson in lessons:
         foot = f"{lesson.card.number} · {inline_html(lesson.card.question)}"
         ran = html.escape(ran_of(lesson).text)
         pages.append(_Page(_opening(lesson), html_of(OPENING_NOTE), foot, ran))
-        slides = statements(lesson) if lesson.card.slides else slides_of(lesson)
-        pages += [_Page(_parts(slide), "".join(slide.notes), foot, ran) for slide in slides]
+        pages += [
+            _Page("".join(map(_part, slide.parts)), "".join(slide.notes), foot, ran)
+            for slide in statements(lesson)
+        ]
     sections = [_section(page, number, len(pages)) for number, page in enumerate(pages, start=1)]
     sheets = [_font_faces(), *((FILES / name).read_text() for name in STYLES)]
     styles = "\n".join(f"<style>{sheet}</style>" for sheet in sheets)
@@ -159,14 +161,15 @@ def _cover(half: HalfDay, lessons: Sequence[Lesson]) -> _Page:
     of_exercises = f", and {exercises} more for the exercises" if exercises else ""
     rows = "".join(
         f"<tr><td>{card.number}</td><td>{inline_html(card.question)}</td>"
-        f"<td>{card.minutes} + {card.exercise_minutes} min</td></tr>"
+        f"<td>{card.minutes} min</td><td>{card.exercise_minutes} min</td></tr>"
         for card in (lesson.card for lesson in lessons)
     )
     shown = (
         f"<h1>{html.escape(half.title)}</h1><p>Pipeline-parallel inference on torch.distributed: see it "
         f"work, break it, measure it. {len(lessons)} {'lesson' if len(lessons) == 1 else 'lessons'}, "
         f"{minutes} minutes{of_exercises}.</p>"
-        f'<table class="lessons">{rows}</table>'
+        '<table class="lessons"><tr><th>lesson</th><th>question</th><th>to read</th><th>exercises</th></tr>'
+        f"{rows}</table>"
     )
     ran = html.escape("; ".join(sorted({ran_of(lesson).text for lesson in lessons})))
     measured = f"Figures and numbers are from a run of: {ran}; what a slide calls on paper was reckoned."
@@ -189,13 +192,8 @@ def _opening(lesson: Lesson) -> str:
     )
 
 
-def _parts(slide: Slide) -> str:
-    head = f'<p class="section">{slide.section}</p>' if slide.section else ""
-    return head + "".join(map(_part, slide.parts))
-
-
 def _part(part: SlidePart) -> str:
-    names = ["part", *["fragment"] * part.comes_later]
+    names = ["part"]
     if part.ratio:
         names += ["picture", *["tall"] * (part.ratio < TALL)]
     return f'<div class="{" ".join(names)}">{part.html}</div>'

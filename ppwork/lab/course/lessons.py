@@ -111,7 +111,6 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     """Usual mistakes of learners."""
     card_step: str = ""
     slides: tuple[Statement, ...] = ()
-    """Empty: its cells are marked instead."""
     ran: Ran | None = None
     """``None``: never refreshed since this is written down."""
 

@@ -24,7 +24,7 @@ from ppwork.records.run import SUMMARY_FILE
 from ppwork.version import __version__
 
 CELL_LIMIT_S = 120
-KEPT_CELL_METADATA = ("tags", "slideshow", "ppwork")
+KEPT_CELL_METADATA = ("tags", "ppwork")
 KEPT_METADATA = ("ppwork",)
 CHECK_TAG = "check"
 """A cell of a lesson that only holds its numbers to the prose: folded away."""

@@ -37,8 +37,13 @@ def statements(lesson: Lesson) -> list[Slide]:
     """Return the slides of a lesson's metadata, in their order.
 
     Raises:
-        PlanError: A slide shows nothing, or a cell that is not there, was never executed or cannot be shown.
+        PlanError: None is declared; a slide shows nothing, or a cell that is not there, was never executed or
+            cannot be shown.
     """
+    if not lesson.card.slides:
+        raise PlanError(
+            f"{lesson.file} declares no slide.", check_first="`ppwork.slides` in the notebook's metadata"
+        )
     cells = {cell.get("id"): cell for cell in lesson.cells}
     slides: list[Slide] = []
     for number, statement in enumerate(lesson.card.slides, start=1):
@@ -74,9 +79,9 @@ def _slides(statement: Statement, cells: dict[str, Any]) -> Iterator[Slide]:
     together = pictures[:1] if _rows(texts) <= ROWS_BESIDE_PICTURE else []
     if texts or together:
         parts = [*_texts(texts), *(SlidePart(block.html) for block in together)]
-        yield Slide("", [title, *parts], notes)
+        yield Slide([title, *parts], notes)
     for picture in pictures[len(together) :]:
-        yield Slide("", [title, SlidePart(picture.html)], notes)
+        yield Slide([title, SlidePart(picture.html)], notes)
 
 
 def _words(text: str, kind: str) -> Iterator[ShownBlock]:

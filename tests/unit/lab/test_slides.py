@@ -18,8 +18,8 @@ from ppwork.errors import PlanError, UnavailableError
 from ppwork.lab.course.deck import FONTS, deck, in_script
 from ppwork.lab.course.lessons import HALF_DAYS, Card, Lesson, by_half_day, lessons_in
 from ppwork.lab.course.refresh import ran
-from ppwork.lab.course.slides import slides_of
-from ppwork.lab.course.text import divided
+from ppwork.lab.course.statements import statements
+from ppwork.lab.course.text import html_of
 from ppwork.lab.question import Option, Question
 from ppwork.pictures.picture import Picture
 
@@ -34,18 +34,12 @@ CARD = {
 }
 
 
-def marked(cell, kind, **metadata):
-    cell.metadata.update(slideshow={"slide_type": kind}, **metadata)
-    return cell
+def text(source):
+    return nbformat.v4.new_markdown_cell(source)
 
 
-def text(source, kind="slide", **metadata):
-    return marked(nbformat.v4.new_markdown_cell(source), kind, **metadata)
-
-
-def code(source, *outputs, kind="slide", **metadata):
-    cell = nbformat.v4.new_code_cell(source, outputs=list(outputs), execution_count=1)
-    return marked(cell, kind, **metadata)
+def code(source, *outputs):
+    return nbformat.v4.new_code_cell(source, outputs=list(outputs), execution_count=1)
 
 
 def printed(words, name="stdout"):
@@ -57,54 +51,40 @@ def displayed(**data):
 
 
 def drawn(width, height):
-    """A cell with a picture of this size, which comes later."""
+    """A cell with a picture of this size."""
     picture = io.BytesIO()
     Image.new("RGB", (width, height)).save(picture, format="PNG")
     html = Picture("rank 2 idles", file=picture.getvalue())._repr_html_()
-    return code("draw()", displayed(text_html=html), kind="fragment")
+    return code("draw()", displayed(text_html=html))
+
+
+def slides_for(cells):
+    """One slide that shows these cells."""
+    names = [f"shown-{number}" for number, _ in enumerate(cells)]
+    for name, cell in zip(names, cells, strict=True):
+        cell["id"] = name
+    return [{"title": "Rank 0 sends", "show": names}]
 
 
 def lesson(*cells, **changes):
-    return Lesson("05-how.ipynb", msgspec.convert({**CARD, **changes}, Card), cells)
+    card = {**CARD, "slides": slides_for(cells), **changes}
+    return Lesson("05-how.ipynb", msgspec.convert(card, Card), cells)
 
 
 def shown(*cells):
     """All that the slides of these cells show."""
-    return "".join(part.html for slide in slides_of(lesson(*cells)) for part in slide.parts)
-
-
-def test_a_markdown_cell_shows_headings_tables_lists_and_the_first_paragraph_after_the_last_heading():
-    found = divided(
-        "End of before.\n\n## Idea\n\nWhy.\n\n### Predict\n\nFirst.\n\nSecond.\n\n"
-        "- item\n\n| a |\n|---|\n| cell |\n\n> quote"
-    )
-    for words in ("<h2>Idea", "<h3>Predict", "<p>First.", "<li>item", "<td>cell"):
-        assert words in found.shown
-        assert words not in found.notes
-    for words in ("End of before.", "Why.", "Second.", "quote"):
-        assert words in found.notes
-        assert words not in found.shown
-    assert found.level == 2
-
-
-def test_a_heading_of_which_nothing_is_shown_goes_to_the_notes_with_its_text():
-    found = divided("### Explain\n\nLong.\n\n## Mend it\n\nShort.")
-    assert "Explain" in found.notes
-    assert "Explain" not in found.shown
-    kept = divided("## Key points\n\n- one\n\n## Words\n\n[rank](../GLOSSARY.md#rank)")
-    assert "Key points" in kept.shown
-    assert "Words" in kept.shown
+    return "".join(part.html for slide in statements(lesson(*cells)) for part in slide.parts)
 
 
 def test_links_to_files_are_text_and_links_to_the_web_stay():
-    found = divided("[rank](../GLOSSARY.md#rank) and [torch](https://pytorch.org)").shown
+    found = html_of("[rank](../GLOSSARY.md#rank) and [torch](https://pytorch.org)")
     assert '<span class="term">rank</span>' in found
     assert 'href="https://pytorch.org"' in found
     assert "glossary" not in found
 
 
 def test_formulas_become_mathml_and_money_is_not_one():
-    found = divided(r"Say $\frac{a}{b}$, for \$5." + "\n\n$$\nx^2\n$$").shown
+    found = html_of(r"Say $\frac{a}{b}$, for \$5." + "\n\n$$\nx^2\n$$")
     assert found.count("<math") == 2
     assert "<mfrac>" in found
     assert 'display="block"' in found
@@ -114,9 +94,9 @@ def test_formulas_become_mathml_and_money_is_not_one():
 @pytest.mark.parametrize(
     ("source", "said"), [(r"$a^b^c$", "formula"), ("![x](../docs/a.png)", "outside the deck")]
 )
-def test_what_cannot_be_shown_is_refused_with_its_cell(source, said):
-    with pytest.raises(PlanError, match=f"05-how.ipynb, cell 0: .*{said}"):
-        slides_of(lesson(text(source)))
+def test_what_cannot_be_shown_is_refused_with_its_slide(source, said):
+    with pytest.raises(PlanError, match=rf"05-how.ipynb, slide 1 \(Rank 0 sends\): .*{said}"):
+        statements(lesson(text(source)))
 
 
 def test_html_in_prose_and_output_is_text():
@@ -141,7 +121,7 @@ def test_html_in_prose_and_output_is_text():
 )
 def test_an_output_that_would_run_or_load_something_is_refused(output):
     with pytest.raises(PlanError, match=r"An output has <(?i:script|img|svg|b|iframe|a|meta)"):
-        slides_of(lesson(code("1", displayed(text_html=f"<p>text</p>{output}"))))
+        statements(lesson(code("1", displayed(text_html=f"<p>text</p>{output}"))))
 
 
 def test_a_deck_runs_the_scripts_that_it_came_with_and_no_other():
@@ -160,48 +140,15 @@ def test_a_deck_runs_the_scripts_that_it_came_with_and_no_other():
     assert "\r" not in html  # a browser would hash another text
 
 
-def test_a_short_source_is_shown_a_long_one_only_by_its_output():
-    assert '<code><span class="n">a</span>' in shown(code("a = 1"))
-    long = "\n".join(["a = 1"] * 9)
-    found = shown(code(long, printed("42\n")))
-    assert "a = 1" not in found
-    assert '<pre class="printed">42</pre>' in found
-    with pytest.raises(PlanError, match="no output"):
-        slides_of(lesson(code(long)))
-
-
-def test_beside_a_picture_there_is_no_source_and_its_alternative_text_stays():
-    (slide,) = slides_of(lesson(text("## A"), drawn(400, 100)))
-    assert 'alt="rank 2 idles"' in slide.parts[1].html
-    assert slide.parts[1].ratio == 4
-    assert slide.parts[0].ratio is None
-    assert "draw()" not in slide.parts[1].html
-
-
-def test_a_picture_that_would_be_too_small_begins_a_slide_of_its_own():
-    sentence = "A line of text has about so many characters, and this is one of them, with its end here. "
-    assert len(slides_of(lesson(text("## A\n\n" + sentence), drawn(250, 100)))) == 1
-    first, second = slides_of(lesson(text("## A\n\n" + 5 * sentence), drawn(250, 100)))
-    assert len(first.parts) == 1
-    assert (second.section, [part.comes_later for part in second.parts]) == ("A", [False])
-    assert sentence.strip() in "".join(second.notes)
-    assert len(slides_of(lesson(text("## A\n\n" + 3 * sentence), drawn(500, 100)))) == 1
-    assert len(slides_of(lesson(text("## A"), drawn(500, 100), drawn(500, 100)))) == 2
+def test_a_picture_keeps_its_alternative_text_and_its_shape():
+    *_, part = statements(lesson(drawn(400, 100)))[0].parts
+    assert 'alt="rank 2 idles"' in part.html
+    assert part.ratio == 4
 
 
 def test_a_picture_that_is_not_wide_has_its_sentence_beside_it():
-    for size, names in (
-        ((150, 100), '"part fragment picture tall"'),
-        ((300, 100), '"part fragment picture"'),
-    ):
-        assert f"<div class={names}>" in deck(HALF_DAYS[0], [lesson(text("## A"), drawn(*size))])
-
-
-def test_a_cell_that_was_never_executed_is_refused():
-    cell = code("1")
-    cell.execution_count = None
-    with pytest.raises(PlanError, match="cell 0: The cell was never executed"):
-        slides_of(lesson(cell))
+    for size, names in (((150, 100), "part picture tall"), ((300, 100), "part picture")):
+        assert f'<div class="{names}">' in deck(HALF_DAYS[0], [lesson(drawn(*size))])
 
 
 def test_widgets_and_stderr_are_left_out_and_errors_say_what_they_are():
@@ -219,44 +166,6 @@ def test_an_answer_in_a_marked_cell_is_the_right_reply(judge):
     found = shown(code("1", displayed(text_plain=repr(compared), text_html=compared._repr_html_())))
     assert "<strong>b&nbsp; none</strong><br>So it is." in found
     assert "It sends." not in found
-
-
-def test_fragments_come_later_on_the_slide_before_them_and_unmarked_cells_never():
-    cells = [text("# A"), code("1", kind="fragment"), nbformat.v4.new_markdown_cell("hidden"), text("## B")]
-    first, second = slides_of(lesson(*cells))
-    assert [part.comes_later for part in first.parts] == [False, True]
-    assert [part.comes_later for part in second.parts] == [False]
-    assert "hidden" not in shown(*cells)
-
-
-def test_a_slide_without_a_great_heading_names_the_section_it_is_in():
-    cells = [
-        nbformat.v4.new_markdown_cell("## What `send` means"),
-        text("### Compare\n\nLook."),
-        text("## Next"),
-    ]
-    first, second = slides_of(lesson(*cells))
-    assert first.section == "What <code>send</code> means"
-    assert second.section == ""
-
-
-def test_the_speaker_gets_what_the_metadata_say_before_what_was_left_over():
-    (slide,) = slides_of(lesson(text("# A\n\nShown.\n\nLeft over.", ppwork={"notes": "Ask *first*."})))
-    said = "".join(slide.notes)
-    assert said.index("<em>first</em>") < said.index("Left over.")
-
-
-@pytest.mark.parametrize(
-    ("cells", "said"),
-    [
-        ([], "No cell"),
-        ([code("1", kind="fragment")], "'fragment'"),
-        ([text("# A"), text("b", kind="subslide")], "'subslide'"),
-    ],
-)
-def test_marks_that_make_no_deck_are_refused(cells, said):
-    with pytest.raises(PlanError, match=said):
-        slides_of(lesson(*cells))
 
 
 def test_a_deck_is_one_file_that_loads_nothing_and_says_what_it_comes_from():
@@ -289,7 +198,8 @@ def test_script_that_is_put_into_a_page_cannot_end_its_element():
 
 
 def write(folder, name, cells, **card):
-    notebook = nbformat.v4.new_notebook(cells=list(cells), metadata={"ppwork": {**CARD, **card}})
+    declared = {**CARD, "slides": slides_for(cells), **card}
+    notebook = nbformat.v4.new_notebook(cells=list(cells), metadata={"ppwork": declared})
     (folder / name).write_text(nbformat.writes(notebook))
 
 

@@ -265,8 +265,13 @@ def test_a_slide_with_a_word_too_many_in_its_metadata_is_refused():
         lesson(cell("1"), colour="red")
 
 
-def test_the_deck_takes_what_is_declared_and_leaves_the_marks():
-    marked = nbformat.v4.new_markdown_cell("# Marked", metadata={"slideshow": {"slide_type": "slide"}})
-    html = deck(HALF_DAYS[1], [lesson(marked, cell(PROGRAM))])
+def test_the_deck_takes_what_is_declared_and_nothing_else():
+    html = deck(HALF_DAYS[1], [lesson(nbformat.v4.new_markdown_cell("# Not a slide"), cell(PROGRAM))])
     assert "Rank 0 sends first" in html
-    assert "Marked" not in html
+    assert "Not a slide" not in html
+
+
+def test_a_lesson_that_declares_no_slide_is_refused():
+    bare = Lesson("05-how.ipynb", msgspec.convert(CARD, Card), [cell(PROGRAM)])
+    with pytest.raises(PlanError, match=r"05-how\.ipynb declares no slide"):
+        deck(HALF_DAYS[1], [bare])
