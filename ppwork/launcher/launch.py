@@ -106,7 +106,7 @@ def launch(
     check_limit(limit_s)
     steps = _Steps()
     if out is not None:
-        with contextlib.suppress(OSError):  # of which `run_folder` says more
+        with contextlib.suppress(OSError):  # `run_folder` reports it in more detail
             refuse_taken(Path(out), beside=beside)  # before the stages are imported, which takes seconds
     with contextlib.ExitStack() as stack:
         plan = resolve(plan, elsewhere=on is not None)
@@ -175,7 +175,7 @@ def _ended_by(error: BaseException) -> RunFailed:
 
 
 def _noted(run: Run, steps: _Steps) -> Run:
-    """Record how a run ended, if its folder exists and has room; half-written files go."""
+    """Record how a run ended, if its folder exists and has room; remove half-written files."""
     what, check_first = (run.failure.what, run.failure.check_first) if run.failure is not None else ("", "")
     with contextlib.suppress(OSError):
         # Files that killed ranks were writing: no reader takes one for a complete file, but people might.
@@ -291,7 +291,7 @@ def _verify(run: Run, deadline: float, look: Callable[[], None]) -> RunFailed | 
 
     Raises:
         StopAsked: The view, or `ppwork stop`, ended the computation.
-        RecordError: Its outcome does not read.
+        RecordError: The computation's result does not read.
     """
     plan, run_dir = run.plan, run.run_dir
     if not (run_dir / OUTPUTS_FILE).exists() and (hosts := HostsRecord.load(run_dir)) is not None:

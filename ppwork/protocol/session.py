@@ -305,7 +305,7 @@ _CALLS = {
     PPAction.SHUTDOWN: "shutdown",
     PPAction.ERROR: "fail",
 }
-"""What rank 0 calls so that an envelope leaves."""
+"""The call of rank 0 that sends an envelope of this action."""
 _EVENTS = {
     PPAction.NOOP: Event.NOOP,
     PPAction.INFER: Event.INFER,

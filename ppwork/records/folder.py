@@ -63,11 +63,11 @@ def new_run_dir(out: Path | str | None, option: str = "--out", beside: Collectio
 
 
 def refuse_taken(path: Path, option: str = "--out", beside: Collection[str] = ()) -> None:
-    """Refuse a folder that has something in it; nothing is made.
+    """Refuse a folder that is not empty; make nothing.
 
     Raises:
-        PlanError: It is not empty; ``option`` and ``beside`` as for ``new_run_dir``.
-        OSError: It cannot be looked at.
+        PlanError: The folder is not empty; ``option`` and ``beside`` as for ``new_run_dir``.
+        OSError: The folder cannot be read.
     """
     if path.is_dir() and any(file.name not in beside for file in path.iterdir()):
         raise PlanError(

@@ -49,9 +49,9 @@ class CollectiveCall(msgspec.Struct, frozen=True):
     operation: str = ""
     """Name, dtype and shape: ``all_reduce float32[4, 8]``. Empty: the chunk has ended on this rank."""
     site: str = ""
-    """The user's line that made the call, such as ``my_stages.py:41: self.tp.all_reduce(share)``; at the end of
-    a chunk the line of the last collective. It may differ between ranks. The places that led there are below
-    it."""
+    """The user's line that made the call, such as ``my_stages.py:41: self.tp.all_reduce(share)``; at the end
+    of a chunk that of the last collective. Ranks may have different lines. Below it are its callers'
+    places."""
     digest: int = 0
     """At a chunk's end: digest of a sample of what the rank returned for the chunk; 0: none."""
 
@@ -106,7 +106,7 @@ def packed(operation: str) -> bytes:
 
 
 def packed_site(site: str) -> bytes:
-    """Return a site in the form of a record: a long line is cut; callers are added while there is room."""
+    """Return a site in the form of a record: a long line is cut, and callers follow while there is room."""
     line, *callers = site.split("\n")
     cut = line.encode(errors="replace")[:LINE_BYTES].decode(errors="ignore").encode()
     for caller in callers:

@@ -38,7 +38,7 @@ NOTHING_RESET = "cuts_without_reset"
 an instant of this name at each."""
 STREAM_ENDED = "stream_ended"
 """Key of a summary: the line about a stream that ``encode`` has ended, maybe by a forgotten ``return``. Rank
-0 has an instant of this name, with this text."""
+0 records an instant of this name, with this text."""
 VERIFY_FILE = "verify.json"
 END_FILE = "launch.json"
 NO_CHUNKS = (
@@ -255,7 +255,7 @@ def chunks_noted(entries_by_rank: Mapping[int, Sequence[Entry]], name: str) -> l
 
 
 def stream_ended(entries: Iterable[Entry]) -> str:
-    """Return what rank 0, whose entries these are, asked about the end of its stream; else nothing."""
+    """Return rank 0's line about the end of its stream, from its entries; empty if there is none."""
     return next((e.text for e in entries if isinstance(e, Instant) and e.name == STREAM_ENDED), "")
 
 

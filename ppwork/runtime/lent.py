@@ -124,7 +124,6 @@ def _is_in_one_piece(value: object) -> bool:
 
 def _loan(name: str, tensor: torch.Tensor, *, whole: bool) -> Loan:
     """Record how a tensor looks now."""
-    # A part of a larger tensor, such as one place of a ring, shares its write count with all other parts.
     # A part of a larger tensor, such as one place of a ring, shares its count with all other parts.
     counted = not tensor.is_inference() and tensor.nbytes == tensor.untyped_storage().nbytes()
     looked_at, writes = sample_of(tensor, whole=whole), tensor._version if counted else -1

@@ -239,7 +239,7 @@ def gather(store: Store, key: str, value: bytes, rank: int, world_size: int) -> 
     except RuntimeError as error:  # DistStoreError; DistNetworkError when the store's host is gone
         missing = [peer for peer, each in enumerate(keys) if not _has(store, each)]
         what = f"Ranks {missing} did not reach {key!r} at start-up in time."
-        if rank in missing:  # which is here
+        if rank in missing:  # this rank, which has come
             what = f"The store was lost before all ranks had reached {key!r}: rank 0 or torchrun has ended."
         raise PeerTimeoutError(
             what,

@@ -99,7 +99,7 @@ class Preflight:
         self._pool = BufferPool(FREE_BUFFERS)
         self._fill = fill
         self._plain: set[type] = {torch.Tensor, torch.nn.Parameter}
-        """Classes that nobody misses at the other end, and those that were told of."""
+        """Tensor classes that need no warning or have had it: the other end loses the class."""
 
     def __call__(self, message: PPEnvelope | PPResult) -> Outgoing:
         """Check and encode a message.

@@ -1,4 +1,4 @@
-"""Calls of anybody's program as a Chrome/Perfetto trace: calls and loans of each rank, messages as arrows."""
+"""Calls of any program as a Chrome/Perfetto trace: calls and loans of each rank, with messages as arrows."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ MAIN, LENT = "main", "buffer lent"
 
 
 def call_trace(met: Meetings) -> bytes:
-    """Return the trace of a program; calls that never came back go on to the last moment of any rank.
+    """Return the trace of a program; calls that never returned last until the last moment of any rank.
 
     Args:
-        met: What met what in it.
+        met: The program's meetings.
     """
     zero = min(of_rank.head.at_ns for of_rank in met.ranks.values())
     until = last_moment_ns(met.ranks)
@@ -58,7 +58,7 @@ def _lane(call: Call) -> str:
 
 
 def _slots(loans: list[BufferLoan], until: int) -> Iterator[tuple[str, BufferLoan]]:
-    """Give each loan a row in which no other overlaps it: viewers nest slices of one row."""
+    """Give each loan a row in which no other loan overlaps it: viewers nest slices of one row."""
     free: list[int] = []
     for loan in loans:
         slot = next((n for n, end in enumerate(free) if end <= loan.call.start_ns), len(free))

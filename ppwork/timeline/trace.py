@@ -1,9 +1,10 @@
 """The timeline as a Chrome/Perfetto trace: a process row per rank, lanes as threads, spans as slices.
 
 Flow arrows follow each chunk from rank 0 through the mesh and back; on CUDA they go from stream to stream,
-and a slice within a transfer's says how long it waited at least (``streams``). Open the file at https://ui.perfetto.dev
-or chrome://tracing. Events are those of the "Trace Event Format" document of the Chromium project: rows with
-their places (M), slices (X), instants (i), and flows from slice to slice (s, t, f).
+and a slice inside a transfer's slice shows how long it waited at least (``streams``). Open the file at
+https://ui.perfetto.dev or chrome://tracing. Events are those of the "Trace Event Format" document of the
+Chromium project: rows with their places (M), slices (X), instants (i), and flows from slice to slice (s, t,
+f).
 """
 
 from __future__ import annotations
@@ -19,28 +20,28 @@ from ppwork.timeline.chunks import TRANSFERS, WAITS, WORK, ChunkSpans, EntriesBy
 from ppwork.timeline.streams import transfers
 
 PID_BASE = 1000
-"""Added to the rank: viewers take process 0 and thread 0 for the idle task of the kernel."""
+"""Added to the rank: viewers take process 0 and thread 0 for the kernel's idle task."""
 LANES_PER_RANK = 100
 IDS = ("call_id", "chunk_index", "cache_epoch")
 END = {"ph": "f", "bp": "e"}
-"""Of a flow: in the slice that is open there, and not in the next one."""
+"""The end of a flow: in the slice that is open there, and not in the next one."""
 
 Event = dict[str, Any]
-"""Of the trace-event format."""
+"""One event of the trace-event format."""
 Moment = tuple[int, Span, int]
-"""Rank, span, and the moment inside it."""
+"""Rank, span, and a moment inside the span."""
 
 
 def chrome_trace(entries_by_rank: EntriesByRank, plan: Plan) -> bytes:
     """Return the trace of a run.
 
     A chunk has one flow through rank 0 and the leader, and one through each follower, from the broadcast to
-    the result. A flow whose steps are not in order of time is left out and counted: the clocks of two hosts
-    differ.
+    the result. A flow whose steps are not in order of time, because the clocks of two hosts differ, is left
+    out and counted.
 
     Args:
         entries_by_rank: Entries of every rank.
-        plan: The plan of the run, for the names of its ranks.
+        plan: The run's plan, for the roles of its ranks.
     """
     ranks = aligned(entries_by_rank)
     zero = min((_start(entry) for entries in ranks.values() for entry in entries), default=0)
@@ -77,7 +78,7 @@ def _start(entry: Entry) -> int:
 
 
 def rank_rows(rank: int, name: str, lanes: list[str], tids: dict[tuple[int, str], int]) -> list[Event]:
-    """Return names and places of a rank's rows; the ids of its lanes are in ``tids``."""
+    """Return the names and places of a rank's rows; ``tids`` has the ids of its lanes."""
     pid, main = PID_BASE + rank, tids[rank, "main"]
 
     def row(kind: str, tid: int, **args: str | int) -> Event:
@@ -114,7 +115,7 @@ def _journeys(spans: ChunkSpans, ranks: list[int]) -> list[list[Moment]]:
 
 
 def _step(rank: int, span: Span) -> Moment:
-    # A receive begins before its message was sent; the chunk is there at its end, and the slice still open.
+    # A receive begins before its message was sent; at its end the chunk is there, and the slice still open.
     return rank, span, max(span.start_ns, span.end_ns - 1) if span.name in WAITS else span.start_ns
 
 

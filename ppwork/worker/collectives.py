@@ -18,6 +18,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from traceback import walk_tb
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -46,6 +47,8 @@ MOST_SHOWN = 64
 """Most calls of a chunk that mesh ranks show each other when they differ: the newest ones."""
 QUERIES = ("get_backend_config", "get_backend", "_set_pg_timeout", "get_rank", "get_world_size")
 """Callers of the membership test that do not communicate; torch calls them when it logs an exception."""
+MESSAGES = {"send": "dst", "recv": "src"}
+"""Functions that wait for the other half of a message, and their argument that names its rank."""
 _inside = threading.local()
 
 
@@ -301,6 +304,28 @@ def _refusal(allowed: Allowed, did: str, instead: str) -> LocalProtocolError:
     )
 
 
+def peer_of(error: BaseException, groups: Groups) -> int | None:
+    """Return the mesh rank for whose half of a message a call waited that broke; ``None``: it is not known.
+
+    The backend's error names a host and a port. Of a handle's wait there is no call that has the rank.
+    """
+    mesh = groups.handles().get("tp_pg")
+    for frame, _ in walk_tb((error.__cause__ or error).__traceback__):
+        whom, given = MESSAGES.get(frame.f_code.co_name, ""), frame.f_locals
+        if (
+            not whom
+            or frame.f_code.co_filename != c10d.__file__
+            or mesh is None
+            or given["group"] is not mesh
+        ):
+            continue
+        index, rank = given.get(f"group_{whom}"), given.get(whom)
+        if index is None and rank is not None:
+            index = dist.get_group_rank(mesh, rank)
+        return None if index is None else groups.topology.mesh_ranks[index]
+    return None
+
+
 def _check_new(*, of_members: bool) -> None:
     """Refuse to create a group; a user's loop may, if only members do or the default group is the job's."""
     allowed: Allowed | None = getattr(_inside, "allowed", None)
@@ -321,12 +346,12 @@ def _check_new(*, of_members: bool) -> None:
 
 
 def keep(groups: Groups | None) -> None:
-    """Refuse that this thread destroys groups of a pipeline that it has joined; ``None``: it may, again."""
+    """Refuse to let this thread destroy groups of this pipeline, which it has joined; ``None``: allow it."""
     _inside.joined = groups
 
 
 def _check_destroyed(group: object) -> None:
-    """Refuse to destroy a group in stage code, and in a loop of one's own the pipeline's."""
+    """Refuse to destroy any group in stage code, and the pipeline's groups in a user's own loop."""
     allowed: Allowed | None = getattr(_inside, "allowed", None)
     groups: Groups | None = getattr(_inside, "joined", None)
     if allowed is not None and allowed.loop is None:
@@ -335,7 +360,7 @@ def _check_destroyed(group: object) -> None:
         who = "The loop"
     else:
         return
-    if sys.exc_info()[1] is not None:  # on its way out: what ended it is the news
+    if sys.exc_info()[1] is not None:  # an error is on its way out, and is the one to report
         return
     raise LocalProtocolError(
         f"{who} was about to destroy process groups that the pipeline uses, and destroys itself at its end.",
@@ -347,10 +372,9 @@ def _check_destroyed(group: object) -> None:
 def install() -> None:
     """Hook the membership test that every collective makes first, and naming and end of every group; once.
 
-    The first two hooks are on functions that are private to torch, but exist in every supported version. They
-    see calls under whatever name the user imported. ``tests/multiproc`` fails if a version drops one.
-    ``destroy_process_group`` calls ``ProcessGroup.shutdown``. ``Work.wait``, which is public, gets its frame
-    (``backend_wait``).
+    The first two are private to torch, but exist in every supported version. They see calls under whatever
+    name the user imported. ``tests/multiproc`` fails if a version drops one. ``destroy_process_group`` calls
+    ``ProcessGroup.shutdown``. ``Work.wait``, which is public, gets its frame (``backend_wait``).
     """
     shutdown = c10d.ProcessGroup.shutdown
     original, naming = c10d._rank_not_in_group, c10d._process_group_name

@@ -71,10 +71,10 @@ def chunk_of(stage: object, returned: object) -> Chunk | Pause | None:
 
 
 def why_ended(stage: object, chunk_index: int) -> str:
-    """Return what to ask about a stream that ``encode`` has ended by ``None``; nothing where it says so.
+    """Return a question about a stream that ``encode`` ended by ``None``; empty if its code says ``None``.
 
-    Python returns it, too, where a ``return`` was forgotten. So an end before the first chunk is asked about,
-    and one for which the method has no ``return`` that may say ``None``.
+    Python also returns ``None`` if a ``return`` was forgotten. So this asks about an end before the first
+    chunk, and about an end by a method that has no ``return`` of a literal ``None``.
     """
     function = _function_of(stage, "encode")
     lines = _lines_without_value(function)
@@ -233,7 +233,7 @@ def _literal_of(before: dis.Instruction, step: dis.Instruction) -> str:
 
 
 def _lines_without_value(function: Any) -> list[int]:  # noqa: ANN401  whatever can be called
-    """Return the lines that end a function without a value; none where a ``return`` may say ``None``."""
+    """Return the lines that end a function without a value; empty if a ``return`` may say ``None``."""
     try:
         lines, first = inspect.getsourcelines(function)
         definition = ast.parse(textwrap.dedent("".join(lines))).body[0]
@@ -265,7 +265,7 @@ def _may_say_none(value: ast.expr) -> bool:
 
 
 def _ends_of(body: list[ast.stmt]) -> list[int]:
-    """Return the lines after which a block goes on with what stands below it."""
+    """Return the lines after which control falls out of a block's end."""
     match last := body[-1]:
         case ast.Return() | ast.Raise():
             return []

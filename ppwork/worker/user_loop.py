@@ -31,7 +31,7 @@ from ppwork.worker.shared_calls import SharedCalls
 log = logging.getLogger(__name__)
 
 WAITS = ("receive_result", "await_result", "shutdown")
-"""Calls of rank 0 that wait for what the mesh sends next."""
+"""Calls of rank 0 that wait for the mesh's next message."""
 UNRELEASED = (
     "`%s` was called, and `release_result` was not since the result of chunk %d came: records take its "
     "decode for a part of what followed, and it may have held the next result back; call "
@@ -71,9 +71,9 @@ class UserLoop:
         """On a mesh rank: since when its oldest chunk has been the next to be answered."""
         self._encoded = (0, 0)
         self._held: tuple[PPResult, bool] | None = None
-        """The last result, until a call says that it is decoded."""
+        """The last result, until a call shows that it is decoded."""
         self._told = False
-        """That ``release_result`` is not called."""
+        """Whether the log has said that ``release_result`` is not called."""
         self._chunks: deque[Ids] = deque()
         self._last: WhichChunk | None = None
         """On rank 0: the chunk that it sent or received last, or after its decode the next one to send."""
@@ -126,7 +126,7 @@ class UserLoop:
             LocalProtocolError: The chunk ends with other collectives than on another mesh rank (this rank).
         """
         self._guard(None)  # the plane's own calls use its own groups
-        if call in ("shutdown", "acknowledge"):  # what comes now is the job's again
+        if call in ("shutdown", "acknowledge"):  # from here on the job may do as it likes
             keep(None)
         if call == "reply":
             return  # it calls ``computed``, which ends the chunk
