@@ -9,9 +9,8 @@ May import: ``launcher``, ``pictures``, ``runtime`` (``nccl``, in a rank), ``err
 from ppwork.claims.claim import Claim, Verdict
 from ppwork.claims.edited import Edited, edit
 from ppwork.claims.opened import open_up
-from ppwork.claims.report import ClaimReport, Reports
+from ppwork.claims.report import ClaimReport, Reports, table
 from ppwork.claims.runs import run, run_all
-from ppwork.claims.table import table
 
 __all__ = [
     "Claim", "ClaimReport", "Edited", "Reports", "Verdict", "edit", "open_up", "run", "run_all", "table",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 
 from ppwork.claims.claim import Program
+
+NOTES, OUTCOME = "notes{}.jsonl", "outcome{}.json"
+"""Files of a rank: its notes, one JSON object a line; how it ended by itself, not killed or aborted."""
+BEGUN, STACK = "begun{}", "stack{}.txt"
+"""The mark that it has come to its program, from where its limit counts; where it was when that passed."""
 
 
 class ClaimJob(msgspec.Struct, frozen=True):
@@ -23,23 +26,3 @@ class JobOutcome(msgspec.Struct, frozen=True):
     exit_codes: list[int]
     seconds: list[float]
     hung: list[bool]
-
-
-def notes_file(folder: Path, rank: int) -> Path:
-    """Return the path of a rank's notes, one JSON object a line."""
-    return folder / f"notes{rank}.jsonl"
-
-
-def outcome_file(folder: Path, rank: int) -> Path:
-    """Return the path of how a rank ended by itself; not there if it was killed or aborted."""
-    return folder / f"outcome{rank}.json"
-
-
-def begun_file(folder: Path, rank: int) -> Path:
-    """Return the path of the mark that a rank has come to its program: from there its limit counts."""
-    return folder / f"begun{rank}"
-
-
-def stack_file(folder: Path, rank: int) -> Path:
-    """Return the path of where a rank was when its limit passed."""
-    return folder / f"stack{rank}.txt"

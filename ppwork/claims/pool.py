@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from ppwork.claims.claim import Program, RankEnd, RankSeen
-from ppwork.claims.jobs import ClaimJob, JobOutcome, begun_file, notes_file, outcome_file, stack_file
+from ppwork.claims.jobs import BEGUN, NOTES, OUTCOME, STACK, ClaimJob, JobOutcome
 from ppwork.errors import RunFailed, named_ranks
 from ppwork.launcher.processes import KILL_S
 from ppwork.launcher.registry import scratch_folder
@@ -173,17 +173,17 @@ class Pool:
 
 def _all_begun(job: ClaimJob, ended: Container[int]) -> bool:
     folder = Path(job.folder)
-    return all(rank in ended or begun_file(folder, rank).exists() for rank in range(job.program.ranks))
+    return all(rank in ended or (folder / BEGUN.format(rank)).exists() for rank in range(job.program.ranks))
 
 
 def _seen(folder: Path, rank: int, done: JobOutcome) -> RankSeen:
     notes: dict[str, Any] = {}
-    if notes_file(folder, rank).exists():
-        for line in notes_file(folder, rank).read_bytes().splitlines():
+    if (noted := folder / NOTES.format(rank)).exists():
+        for line in noted.read_bytes().splitlines():
             notes.update(msgspec.json.decode(line, type=dict[str, Any]))
     outcome: dict[str, str] = {}
-    if outcome_file(folder, rank).exists():
-        outcome = msgspec.json.decode(outcome_file(folder, rank).read_bytes(), type=dict[str, str])
+    if (told := folder / OUTCOME.format(rank)).exists():
+        outcome = msgspec.json.decode(told.read_bytes(), type=dict[str, str])
     log = folder / f"rank{rank}.log"
     code = done.exit_codes[rank]
     if done.hung[rank]:
@@ -206,7 +206,7 @@ def _seen(folder: Path, rank: int, done: JobOutcome) -> RankSeen:
 
 def _hung_at(folder: Path, rank: int) -> str:
     """Return the line of the program that a rank was in when its limit passed."""
-    path = stack_file(folder, rank)
+    path = folder / STACK.format(rank)
     for file, number in _FRAME.findall(path.read_text(errors="replace")) if path.exists() else ():
         if "/claims/programs/" in file:
             return Path(file).read_text().splitlines()[int(number) - 1].strip()

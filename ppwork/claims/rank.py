@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ppwork.claims.jobs import ClaimJob, begun_file, notes_file, outcome_file, stack_file
+from ppwork.claims.jobs import BEGUN, NOTES, OUTCOME, STACK, ClaimJob
 from ppwork.process import die_with_parent
 from ppwork.runtime import nccl
 
@@ -45,7 +45,7 @@ class World:
 
     def note(self, **facts: Any) -> None:  # noqa: ANN401  whatever JSON carries
         """Write down what was seen, at once: an abort or a hang after it does not take it back."""
-        with notes_file(self.folder, self.rank).open("ab", buffering=0) as file:
+        with (self.folder / NOTES.format(self.rank)).open("ab", buffering=0) as file:
             file.write(msgspec.json.encode(facts) + b"\n")
 
     def store(self, name: str = "store") -> Any:  # noqa: ANN401  a FileStore
@@ -80,7 +80,7 @@ def run_rank(job: ClaimJob, rank: int) -> int:
     program, folder = job.program, Path(job.folder)
     os.environ.update(program.environment)
     os.environ.update({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(program.ranks)})
-    stack = stack_file(folder, rank).open("w")
+    stack = (folder / STACK.format(rank)).open("w")
     faulthandler.register(signal.SIGUSR1, file=stack, all_threads=False)
     import torch
     import torch.distributed as dist
@@ -101,7 +101,7 @@ def run_rank(job: ClaimJob, rank: int) -> int:
             world.meet("start")  # a short timeout is for the program, not for a slow start
             world.init()
             world.meet("connected")  # who leaves early would break another's connecting
-        begun_file(folder, rank).touch()
+        (folder / BEGUN.format(rank)).touch()
         run(world)
     except Exception as error:  # noqa: BLE001  what a program raises is what we want to know
         _write(folder, rank, error)
@@ -132,7 +132,7 @@ def _write(folder: Path, rank: int, error: Exception | None) -> None:
             "line": frames[-1].line or "" if frames else "",
         }
         traceback.print_exception(error)
-    outcome_file(folder, rank).write_bytes(msgspec.json.encode(outcome))
+    (folder / OUTCOME.format(rank)).write_bytes(msgspec.json.encode(outcome))
 
 
 if __name__ == "__main__":

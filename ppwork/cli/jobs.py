@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from ppwork.cli.output import err, out, write_json, write_text
-from ppwork.cli.screen import Shown, table
+from ppwork.cli.screen import Shown
 from ppwork.launcher.job import QUEUED, Job, find, follow, submit
 from ppwork.launcher.nodes.places import Places
+from ppwork.pictures.run_table import table_of
 from ppwork.plan import Plan
 from ppwork.process import STOPPED
 
@@ -43,7 +44,7 @@ def attach_command(
     except KeyboardInterrupt:
         write_text(f"job {found.job_id} goes on; end it: ppwork stop {found.run_dir}", to=err)
         raise GoesOn(STOPPED) from None
-    out.print(table(finished))
+    out.print(table_of(finished))
 
 
 class GoesOn(SystemExit):

@@ -20,7 +20,7 @@ from ppwork.cli.jobs import GoesOn, attach_command, hand_in
 from ppwork.cli.options import bytes_of, chunk_range, depth_of, given, halves_of, options_of, path_of, size_of
 from ppwork.cli.output import err, out, write_files, write_json, write_text
 from ppwork.cli.runs import collect_command, diagnose_command, failure_line, list_runs, stop_runs
-from ppwork.cli.screen import launch_on_terminal, table
+from ppwork.cli.screen import launch_on_terminal
 from ppwork.cli.simulate import label_of, predict
 from ppwork.cli.slides import slides
 from ppwork.cli.starter import lessons, new
@@ -29,6 +29,7 @@ from ppwork.cli.trace import trace
 from ppwork.errors import PlanError, PPWorkError
 from ppwork.launcher.launch import DEFAULT_LIMIT_S
 from ppwork.launcher.nodes.places import Places, places_of
+from ppwork.pictures.run_table import table_of
 from ppwork.pictures.startup import startup
 from ppwork.pictures.timelines import timeline_files
 from ppwork.plan import Plan, synthetic
@@ -253,7 +254,7 @@ def run(asked: RunRequest) -> None:
     if asked.as_json:
         write_json({**finished.summary, **{path.stem: str(path) for path in paths}})
         return
-    out.print(table(finished))
+    out.print(table_of(finished))
     if picture is not None:
         write_text("\n".join([f"{picture.finding}\n\n{picture.table}", *map(str, paths)]))
 

@@ -12,8 +12,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ppwork.launcher.launch import launch
 from ppwork.launcher.nodes.places import Places
 from ppwork.launcher.view import NoView
-from ppwork.pictures.run_table import rows_of
-from ppwork.pictures.tables import Table
 from ppwork.plan import Plan
 from ppwork.protocol.bounds import Bounds
 from ppwork.protocol.topology import STAGE0_RANK
@@ -144,8 +142,3 @@ def launch_on_terminal(
             queued=queued,
             view=lambda resolved, run_dir: Warnings(resolved, run_dir, shown.say),
         )
-
-
-def table(finished: Run) -> Table:
-    """Return the few lines that a run ends with."""
-    return Table((), rows_of(finished))

@@ -31,7 +31,7 @@ from ppwork.launcher.script import launch_script as launch_program
 from ppwork.launcher.view import QUIET_VARIABLE, NoView, StopAsked, View
 from ppwork.pictures.lanes import moving_lanes
 from ppwork.pictures.programs import program
-from ppwork.pictures.run_table import rows_of
+from ppwork.pictures.run_table import table_of
 from ppwork.pictures.style import STATE_COLOURS
 from ppwork.pictures.tables import APART, Table
 from ppwork.pictures.timelines import timeline
@@ -322,7 +322,7 @@ class EndedView:
     run: records.Run
 
     def _repr_html_(self) -> str:
-        parts = [Table((), rows_of(self.run)).html()] if self.run.summary else []
+        parts = [table_of(self.run).html()] if self.run.summary else []
         with contextlib.suppress(PlanError):  # it ended before there was anything to draw
             parts.append(timeline(self.run, title=self.run.run_dir.name)._repr_html_())
         parts.append(rank_table(RunProgress(self.run.plan, self.run.run_dir, over=True).look()))
@@ -331,7 +331,7 @@ class EndedView:
     def __repr__(self) -> str:
         if not self.run.summary:
             return f"the run in {self.run.run_dir} did not finish"
-        return str(Table((), rows_of(self.run)))
+        return str(table_of(self.run))
 
 
 def rank_table(ranks: list[RankState]) -> str:

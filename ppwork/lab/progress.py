@@ -10,7 +10,7 @@ from typing import Protocol
 
 from ppwork.launcher.script import rank_log
 from ppwork.pictures.lanes import Bar
-from ppwork.pictures.style import call_colour, chunk_style
+from ppwork.pictures.style import call, chunk_style
 from ppwork.plan import Plan
 from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK
 from ppwork.records.calls import Call
@@ -150,9 +150,9 @@ def _bar(rank: int, span: Span, ahead_ns: int) -> Bar:
     )
 
 
-def _bar_of_call(rank: int, call: Call, ahead_ns: int) -> Bar:
-    end_ns = None if call.end_ns is None else call.end_ns - ahead_ns
-    return Bar(rank, call.start_ns - ahead_ns, end_ns, call.name, call_colour(call.name))
+def _bar_of_call(rank: int, made: Call, ahead_ns: int) -> Bar:
+    end_ns = None if made.end_ns is None else made.end_ns - ahead_ns
+    return Bar(rank, made.start_ns - ahead_ns, end_ns, made.name, call(made.name)["facecolor"])
 
 
 class ScriptProgress(Facts):

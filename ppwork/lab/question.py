@@ -43,15 +43,6 @@ class QuestionFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     judge: str = "run"
     """Says which option is right: the run, or sums that the lesson does by hand."""
 
-    def problem(self) -> str:
-        """Say what is wrong with it; nothing: it can be asked."""
-        if not 2 <= len(self.options) <= len(LETTERS):
-            return f"it has {len(self.options)} options, not 2 to {len(LETTERS)}"
-        if len({option.outcome for option in self.options}) < len(self.options):
-            return "two of its options stand for one outcome"
-        silent = [option.text for option in self.options if not option.reply.strip()]
-        return f"the option {silent[0]!r} has no reply" if silent else ""
-
 
 @dataclass(frozen=True)
 class Question:

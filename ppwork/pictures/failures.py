@@ -26,7 +26,7 @@ WORKS: style.Style = {"facecolor": style.PALE, "edgecolor": "black"}
 WAITS: style.Style = {"facecolor": style.FAINT, "edgecolor": style.GREY, "hatch": ".."}
 UNAWARE: style.Style = {"facecolor": "none", "edgecolor": style.GREY, "hatch": "////"}
 IT_BREAKS: style.Style = {"color": style.BAD, "linewidth": 1.8, "linestyle": "--"}
-BROKE, NOTICED = style.fault(), style.raised()
+BROKE, NOTICED = style.FAULT, style.RAISED
 WIDTH, MARGINS, ROW = 12.0, (2.6, 3.1, 0.55, 1.1), 0.72
 """Of the figure, as ``style.stacked`` takes them, and of a row, in inches."""
 BEFORE, AFTER = 0.25, 1.12

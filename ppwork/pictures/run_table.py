@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from ppwork.errors import named_chunks
+from ppwork.pictures.tables import Table
 from ppwork.plan import Plan
 from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.run import STREAM_ENDED, Run, odd_results, useless_cuts
@@ -23,6 +24,11 @@ PAUSE_SHARE = 0.25
 """A source that has no chunk for more than this share of a period is what the run waits for."""
 LONGEST = 60
 """Characters of a figure that the table shows; the summary has all of them."""
+
+
+def table_of(finished: Run) -> Table:
+    """Return the table, a line for each thing that the run has measured."""
+    return Table((), rows_of(finished))
 
 
 def rows_of(finished: Run) -> list[tuple[str, str]]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.transforms import Bbox
 
 POINTS = {point: style.mark(MARKERS[point], 9) for point in TRANSFER_AT}
-FAULT, GIVES_UP, LOST = style.fault(), style.raised(), style.never_received()
+FAULT, GIVES_UP, LOST = style.FAULT, style.RAISED, style.NEVER_RECEIVED
 REFUSED: style.Style = {
     "linestyle": "none",
     "marker": "|",

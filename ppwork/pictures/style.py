@@ -81,30 +81,15 @@ def call(name: str) -> Style:
     return {"facecolor": colour, "hatch": hatch, "edgecolor": edge, "linewidth": 0.7}
 
 
-def call_colour(name: str) -> str:
-    """Return the colour of a call alone, for lanes without hatches."""
-    return str(call(name)["facecolor"])
-
-
 def mark(shape: str, size: float, colour: str = "black", edge: float = 0.8) -> Style:
     """Return the style of a marker with a white edge, which stands clear of what is below it."""
     edges = {"markeredgecolor": "white", "markeredgewidth": edge, "linestyle": "none"}
     return {"marker": shape, "markersize": size, "markerfacecolor": colour, **edges}
 
 
-def raised(size: float = 13) -> Style:
-    """Return the mark of a rank that raised, or gave up."""
-    return mark("P", size, BAD, edge=1.2)
-
-
-def never_received(size: float = 12) -> Style:
-    """Return the mark of a message that nobody received."""
-    return mark("X", size, BAD, edge=1.2)
-
-
-def fault(size: float = 13) -> Style:
-    """Return the mark of the moment and the rank in which something was broken on purpose."""
-    return mark("p", size, edge=1)
+RAISED, NEVER_RECEIVED = mark("P", 13, BAD, edge=1.2), mark("X", 12, BAD, edge=1.2)
+FAULT = mark("p", 13, edge=1)
+"""Marks of a rank that raised, or gave up; a message that nobody received; what was broken on purpose."""
 
 
 def white_box(pad: float = 0.15) -> Style:

@@ -24,7 +24,7 @@ from ppwork.timeline.chunks import (
     total_ns,
 )
 from ppwork.timeline.measures import Measures, dropped_chunks, measure, stage1_ms_of
-from ppwork.timeline.streams import hidden, transfers
+from ppwork.timeline.streams import hidden, streams, transfers
 
 
 def rate_words(entries_by_rank: EntriesByRank, depth: int) -> str:
@@ -170,3 +170,30 @@ def _forward_ms(spans: ChunkSpans) -> float | None:
 
 def _text(ms: float | None) -> str:
     return "-" if ms is None else f"{ms:.2f}"
+
+
+def stream_tables(entries_by_rank: EntriesByRank) -> list[Table]:
+    """Return a table with a row per stream; none of a run without streams.
+
+    Args:
+        entries_by_rank: Of all ranks, on one clock.
+    """
+    rows = [
+        [
+            str(one.rank),
+            one.lane,
+            str(one.spans),
+            f"{one.busy:.0%}",
+            f"{one.busy_ms:.2f}",
+            f"{one.waits_ms:.2f}",
+        ]
+        for one in streams(entries_by_rank)
+    ]
+    if not rows:
+        return []
+    head = ["rank", "stream", "spans", "busy", "works or moves, ms", "waits, ms"]
+    above = "streams of the device; medians of a span"
+    below = (
+        "a transfer waits until all its ranks have begun: waits are at least, moves at most what stands here"
+    )
+    return [Table(head, rows, above=above, below=below)]

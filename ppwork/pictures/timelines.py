@@ -17,8 +17,7 @@ import msgspec
 
 from ppwork.pictures import style
 from ppwork.pictures.picture import Picture
-from ppwork.pictures.streams import stream_tables
-from ppwork.pictures.timeline_words import rate_words, timeline_finding, timeline_table
+from ppwork.pictures.timeline_words import rate_words, stream_tables, timeline_finding, timeline_table
 from ppwork.plan import Plan
 from ppwork.protocol.topology import STAGE0_RANK, Topology
 from ppwork.records.run import Run, as_run

@@ -237,11 +237,6 @@ class CallWriter:
         with contextlib.suppress(Exception):  # the program may have closed it, or put anything in its place
             sys.stderr.write(f"ppwork: this rank's calls are no longer recorded: {error.strerror}\n")
 
-    def close(self) -> None:
-        """Write nothing more, and close the files."""
-        with self._lock:
-            self._close_files()
-
     def close_in_child(self) -> None:
         """Close the files in a forked child: a thread that the child lacks may have held the lock."""
         self._close_files()

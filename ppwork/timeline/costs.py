@@ -37,11 +37,6 @@ class Gaps(msgspec.Struct, frozen=True, kw_only=True):
     decode: Times = 0.0
     emit: Times = 0.0
 
-    @classmethod
-    def each(cls, ms: float) -> Gaps:
-        """Return gaps that all take the same time."""
-        return cls(**dict.fromkeys(cls.__struct_fields__, ms))
-
     def by_step(self) -> dict[str, Times]:
         """Return the times by the names of the steps."""
         return {name: getattr(self, name) for name in self.__struct_fields__}

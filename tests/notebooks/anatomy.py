@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import nbformat
 from checkout import ROOT
+from question_problems import problem_of
 
 from ppwork.errors import PlanError
 from ppwork.lab.course.lessons import TEXT, Statement
@@ -363,8 +364,8 @@ def questions(page):
     if len(names) < wanted:
         yield f"it asks {len(names)} questions in {page.known.get('minutes')} minutes, less than {wanted}"
     for name, question in page.questions.items():
-        if question.problem():
-            yield f"question {name}: {question.problem()}"
+        if problem := problem_of(question):
+            yield f"question {name}: {problem}"
         for option in question.options:
             if not option.reply.rstrip().endswith((".", "!", "?")) or len(option.reply.split()) < 5:
                 yield f"question {name}: the option {option.text!r} has no whole sentence for a reply"

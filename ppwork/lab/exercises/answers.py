@@ -28,22 +28,21 @@ class TriedCall(NamedTuple):
 
 
 def exercise(cases: Callable[[], Iterable[TriedCall]]) -> Callable[[Answer], str]:
-    """Make the check of an exercise of a function that yields its cases."""
-    return lambda answer: first_wrong(answer, cases())
+    """Make the check of an exercise of a function that yields its cases: a hint about the first wrong one."""
 
+    def hint_of(answer: Answer) -> str:
+        for case in cases():
+            try:
+                given = answer(*copy.deepcopy(case.arguments))
+            except Exception as error:  # noqa: BLE001  whatever it is, it is news for the learner
+                return f"{case.text} your function raised {text_of(error)}"
+            if not is_right(given, case.right):
+                right = f"{case.right:g}" if isinstance(case.right, float) else repr(case.right)
+                thought = case.thought if isinstance(case.thought, str) else case.thought(given)
+                return f"{case.text} you gave {given!r}, expected {right}. {thought}".rstrip()
+        return ""
 
-def first_wrong(answer: Answer, cases: Iterable[TriedCall]) -> str:
-    """Try an answer; return a hint about the first case that is wrong, or nothing when all are right."""
-    for case in cases:
-        try:
-            given = answer(*copy.deepcopy(case.arguments))
-        except Exception as error:  # noqa: BLE001  whatever a learner's function raises is news for the learner
-            return f"{case.text} your function raised {text_of(error)}"
-        if not is_right(given, case.right):
-            right = f"{case.right:g}" if isinstance(case.right, float) else repr(case.right)
-            thought = case.thought if isinstance(case.thought, str) else case.thought(given)
-            return f"{case.text} you gave {given!r}, expected {right}. {thought}".rstrip()
-    return ""
+    return hint_of
 
 
 def is_right(given: Any, right: Any) -> bool:  # noqa: ANN401  whatever a learner's function returns

@@ -6,14 +6,32 @@ not end or fails is answered before that, by the diagnosis that every failure ge
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from ppwork.launcher.script import ScriptRun
 from ppwork.process import PAST_LIMIT, STOPPED
 from ppwork.records.calls import ANY, RECV, SEND, Call, CallPart, read_calls
-from ppwork.timeline.meetings import Meetings
+from ppwork.timeline.meetings import Endpoint, Meetings
+
+
+class WholeMessage(NamedTuple):
+    """A message that was sent and received."""
+
+    sent: Endpoint
+    received: Endpoint
+
+    @property
+    def left_ns(self) -> int:
+        """When its sender called."""
+        return self.sent.call.start_ns
+
+    @property
+    def back_ns(self) -> int:
+        """When its receiver knew that it was there; a handle that nobody waited for has had its hint."""
+        return self.received.done_ns or 0
 
 
 @dataclass(frozen=True)
@@ -40,6 +58,15 @@ class Attempt:
         """Return the calls of a rank, in order; with names those of these functions."""
         of_rank = self.met.ranks.get(rank)
         return [call for call in (of_rank.calls if of_rank else ()) if not names or call.name in names]
+
+    def messages(self, sender: int, receiver: int | None = None) -> list[WholeMessage]:
+        """Return the messages of a rank that were received, in their order; ``None``: by any rank."""
+        return [
+            WholeMessage(m.sent, m.received)
+            for m in self.met.messages
+            if m.sent is not None and m.received is not None
+            if m.sender == sender and receiver in (None, m.receiver)
+        ]
 
     def sent_bytes(self, rank: int) -> int:
         """Return the bytes of all messages that a rank sent by p2p."""
@@ -83,6 +110,15 @@ class Attempt:
             count += change
             most = max(most, count)
         return most
+
+
+def lent_twice(attempt: Attempt, rank: int) -> Iterator[str]:
+    """Yield hints on calls of a rank that were given a buffer which torch still had."""
+    for first, second in attempt.shared(rank):
+        yield (
+            f"Rank {rank} gives {second.name} ({second.line}) the buffer that torch still has from "
+            f"{first.name} ({first.line}): two messages under way need two buffers."
+        )
 
 
 def _clash(one: CallPart, other: CallPart) -> bool:

@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterator
 
 from ppwork.lab.exercises.answers import TriedCall, exercise, number_case
-from ppwork.lab.exercises.attempts import Attempt, Programs, program
+from ppwork.lab.exercises.attempts import Attempt, Programs, lent_twice, program
 from ppwork.timeline.chunks import common_ns
-from ppwork.timeline.meetings import Message
 
 CHUNKS, DEPTH = 12, 2
 """Of the program whose envelopes leave late."""
@@ -21,21 +20,10 @@ IN_TURNS_MS, LATE_MS = 30, 35
 they are sharp lower limits."""
 
 
-def _from(attempt: Attempt, sender: int) -> list[Message]:
-    """Return the messages of a rank that were received, in their order."""
-    whole = [m for m in attempt.met.messages if m.sent is not None and m.received is not None]
-    return [m for m in whole if m.sender == sender]
-
-
 def _done_right(attempt: Attempt, chunks: int) -> Iterator[str]:
     """Yield hints on what overlap must not change: whose a buffer is, results, every handle waited for."""
     for rank in (0, 1):
-        if pairs := attempt.shared(rank):
-            (first, second), *_ = pairs
-            yield (
-                f"Rank {rank} gives {second.name} ({second.line}) the buffer that torch still has from "
-                f"{first.name} ({first.line}): two messages under way need two buffers."
-            )
+        yield from lent_twice(attempt, rank)
     results = f"came back: {[k + 100 for k in range(chunks)]}"
     if results not in attempt.lines(0):
         yield (
@@ -49,17 +37,16 @@ def _done_right(attempt: Attempt, chunks: int) -> Iterator[str]:
                 "its buffer, and wait for it before the buffer is used again."
             )
     for rank, what in ((0, "envelopes"), (1, "results")):
-        if (sent := len(_from(attempt, rank))) != chunks:
+        if (sent := len(attempt.messages(rank))) != chunks:
             yield f"{sent} {what} went over; it should be {chunks}."
 
 
 @program(2)
 def _overlaps(attempt: Attempt) -> Iterator[str]:
     yield from _done_right(attempt, CHUNKS)
-    envelopes, results = _from(attempt, 0), _from(attempt, 1)
+    envelopes, results = attempt.messages(0), attempt.messages(1)
     for k in range(CHUNKS - 1):
-        back_ns = _back_ns(results[k])
-        if envelopes[k + 1].sent.call.start_ns >= back_ns:  # type: ignore[union-attr]
+        if envelopes[k + 1].left_ns >= results[k].back_ns:
             yield (
                 f"Envelope {k + 1} left only after result {k} was back: rank 1 had nothing to do until then. "
                 f"What is ready on rank 0 while rank 1 generates chunk {k}, and which calls would send it, "
@@ -67,7 +54,7 @@ def _overlaps(attempt: Attempt) -> Iterator[str]:
             )
             return
     for k in range(CHUNKS - DEPTH):
-        if envelopes[k + DEPTH].sent.call.start_ns < _back_ns(results[k]):  # type: ignore[union-attr]
+        if envelopes[k + DEPTH].left_ns < results[k].back_ns:
             yield (
                 f"Envelope {k + DEPTH} left before result {k} was back: more than {DEPTH} chunks are "
                 "unfinished, and without a bound the memory grows with the stream."
@@ -79,22 +66,20 @@ def _overlaps(attempt: Attempt) -> Iterator[str]:
 @program(3)
 def _posts_ahead(attempt: Attempt) -> Iterator[str]:
     yield from _done_right(attempt, CARRIED)
-    halves, results = _from(attempt, LINK), _from(attempt, 1)
+    halves, results = attempt.messages(LINK), attempt.messages(1)
     if len(halves) != 2 * CARRIED:
         yield f"{len(halves)} halves came to rank 1; the link sends {2 * CARRIED}. Leave rank 2 as it is."
         return
     for number, half in enumerate(halves[2:], start=2):
-        k, posted, answers = number // 2, half.received, results[number // 2 - 1].sent
-        assert posted is not None  # noqa: S101  whole messages only
-        assert answers is not None  # noqa: S101
-        if answers.call.start_ns - posted.call.start_ns < AHEAD_MS * 1e6:
+        k, posted, answered_ns = number // 2, half.received, results[number // 2 - 1].left_ns
+        if answered_ns - posted.call.start_ns < AHEAD_MS * 1e6:
             which = "both halves" if number % 2 == 0 else "the second half"
             yield (
                 f"Rank 1 posts the receive for {which} of chunk {k} after it has generated chunk {k - 1}, so "
                 "the link cannot carry it meanwhile. Which calls must come before generate?"
             )
             return
-        if posted.done_ns is not None and posted.done_ns < answers.call.start_ns - AHEAD_MS * 1e6:
+        if posted.done_ns is not None and posted.done_ns < answered_ns - AHEAD_MS * 1e6:
             yield (
                 f"Rank 1 waits for chunk {k} before it generates chunk {k - 1}: post the receive early, and "
                 "wait for it late."
@@ -115,11 +100,6 @@ def _period_below(attempt: Attempt, limit_ms: int, done: str, in_turns: str) -> 
             f"{done}, and the period is {words[1]} ms all the same: {in_turns} in turns take {limit_ms}. "
             "If the machine is busy with something else, run it again."
         )
-
-
-def _back_ns(result: Message) -> int:
-    """Return when rank 0 knew that a result was there; a handle that nobody waited for has had its hint."""
-    return (result.received.done_ns if result.received is not None else None) or 0
 
 
 CASES_MS = ((20.0, 30.0, 2.0), (30.0, 30.0, 6.0), (60.0, 20.0, 1.0), (10.0, 10.0, 40.0), (5.0, 60.0, 0.0))

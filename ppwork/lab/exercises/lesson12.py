@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ppwork.lab.exercises.answers import TriedCall, exercise
-from ppwork.lab.exercises.attempts import Attempt, Programs, ends_well, first_of, program
-from ppwork.timeline.meetings import Message
+from ppwork.lab.exercises.attempts import Attempt, Programs, ends_well, first_of, lent_twice, program
 from ppwork.timeline.scenario import Played, Scenario
 
 MESHES, DEPTHS = range(1, 9), range(1, 5)
@@ -88,35 +87,11 @@ def _cause(outcome: Played, target: float) -> str:
 REPORTED = [f"chunk {k}: result {k + 100}, report {k + 200}" for k in range(4)]
 
 
-def _between(attempt: Attempt, sender: int, receiver: int) -> list[Message]:
-    """Return the messages between two ranks that were sent and received, in their order."""
-    return [
-        m
-        for m in attempt.met.messages
-        if (m.sender, m.receiver) == (sender, receiver) and m.sent is not None and m.received is not None
-    ]
-
-
-def _left_ns(message: Message) -> int:
-    assert message.sent is not None  # noqa: S101  whole messages only
-    return message.sent.call.start_ns
-
-
-def _back_ns(message: Message) -> int:
-    """Return when the receiver knew that a message was there; of a handle never waited for, nothing."""
-    assert message.received is not None  # noqa: S101
-    return message.received.done_ns or 0
-
-
 def _forgotten(attempt: Attempt) -> Iterator[str]:
     for rank in range(attempt.nproc):
         for call in attempt.forgotten(rank):
             yield f"Rank {rank} never waits for the handle of {call.name} ({call.line}). Keep it, and wait."
-        for first, second in attempt.shared(rank):
-            yield (
-                f"Rank {rank} gives {second.name} ({second.line}) the buffer that torch still has from "
-                f"{first.name} ({first.line}): two messages under way need two buffers."
-            )
+        yield from lent_twice(attempt, rank)
 
 
 @program(ranks=3)
@@ -125,16 +100,16 @@ def _reports(attempt: Attempt) -> Iterator[str]:
         yield f"Rank 0 printed {attempt.lines(0)}; expected {REPORTED}."
     yield from _forgotten(attempt)
     for sender, receiver in ((0, 1), (1, 2), (1, 0), (2, 0)):
-        count = len(_between(attempt, sender, receiver))
+        count = len(attempt.messages(sender, receiver))
         if count != len(REPORTED):
             yield (
                 f"{count} messages went from rank {sender} to rank {receiver}, not {len(REPORTED)}: move "
                 "lines, and leave none out."
             )
             return
-    results = _between(attempt, 1, 0)
-    for k, envelope in enumerate(_between(attempt, 0, 1)[1:]):
-        if _left_ns(envelope) >= _back_ns(results[k]):
+    results = attempt.messages(1, 0)
+    for k, envelope in enumerate(attempt.messages(0, 1)[1:]):
+        if envelope.left_ns >= results[k].back_ns:
             yield (
                 f"Chunk {k + 1} left rank 0 only after result {k} was back: so nothing overlaps any more. "
                 "The depth is to stay 2."

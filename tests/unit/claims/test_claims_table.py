@@ -5,8 +5,7 @@ from __future__ import annotations
 from claim_reports import report
 
 from ppwork.claims.claim import Verdict
-from ppwork.claims.report import Machine, Reports
-from ppwork.claims.table import table
+from ppwork.claims.report import Machine, Reports, table
 
 MACHINE = Machine(
     cpus=2, memory_gib=8.0, gpus=0, system="Linux", python="3.11", torch="2.13.0", ppwork="0.1",

@@ -9,8 +9,9 @@ from rich.console import Console
 from waiting import wait_for
 
 from ppwork.cli.runs import _in_words, _ranks
-from ppwork.cli.screen import EVERY_S, Shown, Warnings, launch_on_terminal, table
+from ppwork.cli.screen import EVERY_S, Shown, Warnings, launch_on_terminal
 from ppwork.lab.progress import RunProgress
+from ppwork.pictures.run_table import table_of
 from ppwork.plan import Plan
 from ppwork.records.pulse import Pulse, PulseState
 from ppwork.records.run import SUMMARY_FILE, Run
@@ -22,7 +23,7 @@ def shown(tmp_path, plan, **summary):
     (tmp_path / SUMMARY_FILE).write_bytes(msgspec.json.encode({"chunks": 4, **summary}))
     console = Console(width=200)
     with console.capture() as captured:
-        console.print(table(Run(tmp_path, 0)))
+        console.print(table_of(Run(tmp_path, 0)))
     return {line.split()[0]: " ".join(line.split()[1:]) for line in captured.get().splitlines()}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from question_problems import problem_of
 
 from ppwork.errors import PlanError
 from ppwork.lab import question as module
@@ -114,7 +115,7 @@ def test_question_that_cannot_be_asked_is_refused(name, values, said):
     ],
 )
 def test_a_question_that_is_not_whole_is_found(tmp_path, old, new, said):
-    assert not any(asked.problem() for asked in questions_of("99").values())
+    assert not any(problem_of(asked) for asked in questions_of("99").values())
     assert old in FILE
     (tmp_path / "99.toml").write_text(FILE.replace(old, new))
-    assert said in questions_of("99")["sum"].problem()
+    assert said in problem_of(questions_of("99")["sum"])

@@ -138,7 +138,7 @@ def test_a_closed_record_holds_no_file(tmp_path, lines):
     for number in range(lines):
         writer.write(CallEnded(number, 1))
     assert open_files_of(tmp_path)
-    writer.close()
+    writer.close_in_child()
     assert open_files_of(tmp_path) == []
     writer.write(CallEnded(0, 1))  # nobody reads it, and nothing raises
 

@@ -20,6 +20,11 @@ MS = 1_000_000
 SHAPES = {"balanced": (20.0, 20.0), "3:1": (60.0, 20.0), "1:3": (20.0, 60.0)}
 
 
+def gaps_of(ms):
+    """Return gaps that all take the same time."""
+    return Gaps(**dict.fromkeys(Gaps.__struct_fields__, ms))
+
+
 def costs_of(stage0, stage1, transport=0.0, *, decode_share=0.4, **changes):
     """Return costs with the transport spread over the three hops of a mesh of 2."""
     hop = Hop(transport / 3)
@@ -153,7 +158,7 @@ class TestLaw:
         assert {round((a + b) / 2, 3) for a, b in pairwise(periods)} == {22.5}
 
     def test_costs_know_their_own_law(self):
-        costs = costs_of(20.0, 20.0, 2.7, gaps=Gaps.each(0.05))
+        costs = costs_of(20.0, 20.0, 2.7, gaps=gaps_of(0.05))
         assert costs.transport_ms(2) == pytest.approx(3.2)
         assert costs.law_ms(1, 2) == pytest.approx(43.2)
         assert run(costs).period_ms == pytest.approx(43.2)
@@ -306,7 +311,7 @@ class TestEntries:
     @pytest.mark.parametrize("mesh_size", [1, 2, 5])
     @pytest.mark.parametrize("options", [{}, {"run_ahead": False}, {"schedule": "send-after-decode"}])
     def test_entries_are_those_of_a_run(self, mesh_size, options):
-        costs = costs_of(20.0, (20.0, 25.0), 3.0, jitter=0.3, gaps=Gaps.each(0.1), preflight_ms=0.2)
+        costs = costs_of(20.0, (20.0, 25.0), 3.0, jitter=0.3, gaps=gaps_of(0.1), preflight_ms=0.2)
         check_consistent(run(costs, mesh_size=mesh_size, depth=3, seed=1, **options), 40, mesh_size)
 
     def test_measures_are_those_of_the_timeline(self):
@@ -368,7 +373,7 @@ def test_unfinished_never_exceeds_depth(
         down=Hop(down),
         broadcast={2: Hop(broadcast)},
         up=Hop(up),
-        gaps=Gaps.each(handover),
+        gaps=gaps_of(handover),
         jitter=jitter,
     )
     found = run(
@@ -391,7 +396,7 @@ class TestFromRun:
 
     @pytest.mark.parametrize("depth", [1, 2, 3])
     def test_costs_of_a_run_predict_it(self, depth):
-        truth = costs_of(20.0, 25.0, 3.0, jitter=0.2, preflight_ms=0.5, gaps=Gaps.each(0.1))
+        truth = costs_of(20.0, 25.0, 3.0, jitter=0.2, preflight_ms=0.5, gaps=gaps_of(0.1))
         before = run(truth, chunks=60, seed=2, depth=1)
         costs = Costs.from_run(before.entries_by_rank)
         for name, samples in costs.gaps.by_step().items():
