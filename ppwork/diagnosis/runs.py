@@ -45,7 +45,13 @@ from ppwork.diagnosis.hosts import cause_of_hosts, open_questions
 from ppwork.diagnosis.inferred import inferred_records, record_of, tells_of_a_freeze
 from ppwork.diagnosis.jobs import diagnose_job
 from ppwork.diagnosis.logs import read_job
-from ppwork.diagnosis.outside_calls import after_the_end, alone, before_the_first_chunk, with_own_call
+from ppwork.diagnosis.outside_calls import (
+    after_the_end,
+    alone,
+    before_the_first_chunk,
+    unanswered,
+    with_own_call,
+)
 from ppwork.diagnosis.recorded_calls import with_calls
 from ppwork.diagnosis.report import death
 from ppwork.diagnosis.run_evidence import RunEvidence
@@ -127,6 +133,7 @@ def diagnose(
     elif cause is None or cause.symptom:
         cause = (
             _without_launcher(evidence, exit_code)
+            or unanswered(evidence)
             or beside(evidence)
             or alone(evidence, waits)
             or before_the_first_chunk(evidence)

@@ -19,7 +19,6 @@ LOST_TEXTS = (
     "Connection reset by peer",
     "Connection refused",
     "No route to host",
-    "pair closure",
     "Broken pipe",
     "Socket closed",
     "remote process exited",
@@ -34,7 +33,9 @@ TIMEOUT_TEXTS = (
     "Timeout waiting for key",
     "Wait timeout",
     "wait timeout",
+    "Application timeout caused pair closure",
 )
+"""The last one is gloo's for whatever else a rank had pending when its own wait passed the bound."""
 SILENT_PEER_CHECK = (
     "`ppwork diagnose RUN` (`join(plan, run_dir=RUN)` keeps one): who waited for whom? A pause of rank 0 "
     "above timeout_s needs `NOT_YET` from encode, or `plane.heartbeat()`"

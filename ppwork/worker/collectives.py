@@ -18,6 +18,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from traceback import walk_tb
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -46,6 +47,8 @@ MOST_SHOWN = 64
 """Most calls of a chunk that mesh ranks show each other when they differ: the newest ones."""
 QUERIES = ("get_backend_config", "get_backend", "_set_pg_timeout", "get_rank", "get_world_size")
 """Callers of the membership test that do not communicate; torch calls them when it logs an exception."""
+MESSAGES = {"send": "dst", "recv": "src"}
+"""Functions that wait for the other half of a message, and their argument that names its rank."""
 _inside = threading.local()
 
 
@@ -299,6 +302,28 @@ def _refusal(allowed: Allowed, did: str, instead: str) -> LocalProtocolError:
         where={"rank": groups.rank, "role": str(groups.role), "group": allowed.name, **(allowed.loop or {})},
         check_first=check_first,
     )
+
+
+def peer_of(error: BaseException, groups: Groups) -> int | None:
+    """Return the mesh rank for whose half of a message a call waited that broke; ``None``: it is not known.
+
+    The backend's error names a host and a port. Of a handle's wait there is no call that has the rank.
+    """
+    mesh = groups.handles().get("tp_pg")
+    for frame, _ in walk_tb((error.__cause__ or error).__traceback__):
+        whom, given = MESSAGES.get(frame.f_code.co_name, ""), frame.f_locals
+        if (
+            not whom
+            or frame.f_code.co_filename != c10d.__file__
+            or mesh is None
+            or given["group"] is not mesh
+        ):
+            continue
+        index, rank = given.get(f"group_{whom}"), given.get(whom)
+        if index is None and rank is not None:
+            index = dist.get_group_rank(mesh, rank)
+        return None if index is None else groups.topology.mesh_ranks[index]
+    return None
 
 
 def _check_new(*, of_members: bool) -> None:

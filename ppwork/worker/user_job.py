@@ -50,7 +50,7 @@ from ppwork.stage import (
 )
 from ppwork.worker import progress
 from ppwork.worker.clock_exchange import gather_clocks, settle_clocks
-from ppwork.worker.collectives import TPGroup
+from ppwork.worker.collectives import TPGroup, peer_of
 from ppwork.worker.contract import figures_of, optional
 from ppwork.worker.exit_barrier import exit_barrier_of
 from ppwork.worker.last_words import FailureWriter, write_flight
@@ -309,6 +309,8 @@ def recorded(
             and (frame := users_frame(sys._getframe())) is not None
         ):
             error.source = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        if isinstance(error, PPWorkError):
+            error.at(peer=peer_of(error, groups))
         words.write(error, where=plane.where)
         symptom = words.record is not None and words.record.symptom
         computing = bool(plane.session.in_flight)
