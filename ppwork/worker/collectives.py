@@ -373,8 +373,8 @@ def install() -> None:
     """Hook the membership test that every collective makes first, and naming and end of every group; once.
 
     The first two are private to torch, but exist in every supported version. They see calls under whatever
-    name the user imported. ``tests/multiproc`` fails if a version drops one. ``destroy_process_group`` calls a
-    group's ``shutdown``. ``Work.wait``, which is public, gets its frame (``backend_wait``).
+    name the user imported. ``tests/multiproc`` fails if a version drops one. ``destroy_process_group`` calls
+    a group's ``shutdown``. ``Work.wait``, which is public, gets its frame (``backend_wait``).
     """
     shutdown = c10d.ProcessGroup.shutdown
     original, naming = c10d._rank_not_in_group, c10d._process_group_name
