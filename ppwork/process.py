@@ -188,7 +188,7 @@ def _leave_at_end_of_input() -> None:
                 os.killpg(child, signal.SIGKILL)
         if os.getpgrp() == os.getpid():
             os.killpg(0, signal.SIGKILL)
-    finally:  # even if ending the others failed
+    finally:  # whatever went wrong with the others
         os._exit(ORPHANED)
 
 

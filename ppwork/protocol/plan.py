@@ -1,7 +1,6 @@
 """The fields of a plan that the runtime reads: enough for a prototype to bring its ranks up.
 
-``Plan`` adds the fields that a run of stages needs. A checked plan is frozen, and its digest is the same on
-all ranks.
+``Plan`` adds what runs of stages need. A checked plan is frozen, and its digest is the same on all ranks.
 """
 
 from __future__ import annotations

@@ -169,9 +169,8 @@ class CudaLeaderPlane(CudaMeshPlane, LeaderPlane, role=Role.LEADER, on_cuda=True
                 )
             result = msgspec.structs.replace(result, stage1_ns=stage1_ns)
         self._send(result)
-        # The next result waits on this lane until rank 0 has taken this one; envelopes are received
-        # meanwhile. Rank 0 takes the result after its sends, so a chunk launched before their receives might
-        # deadlock.
+        # The next result waits on this lane until rank 0 has taken this one; envelopes come in meanwhile.
+        # Rank 0 takes it after its sends, so a chunk launched before their receives might deadlock.
         self._lanes["device"].submit(self.device.launched("up_pg").synchronize)
 
     def _send_out(self, name: str, span: str, outgoing: Outgoing) -> Future[None]:

@@ -55,8 +55,7 @@ class Lent:
     """The tensors that this rank has lent, chunk by chunk.
 
     Args:
-        whole: ``check_buffers`` of the plan: number of first chunks whose bytes are all summed; -1: all
-            chunks.
+        whole: ``check_buffers`` of the plan: first chunks whose bytes are all summed; -1: all chunks.
         what: Words for a lent tensor's chunk in the error, such as ``the result of chunk``.
         until: Words for the end of the loan.
     """

@@ -176,8 +176,7 @@ class P2PReceiver(_P2PLink):
 
     def _look_ahead(self, header: Header) -> None:
         """Choose which receive is posted before the next frame."""
-        # Only for a schema that has repeated: if each chunk has its own schema, no posted receive would
-        # match.
+        # Only for a schema that has repeated: if each chunk has its own, no posted receive would match.
         if header.new_schema:
             self._repeating = NO_SCHEMA
             # Ids are never used again, so a receive posted for a forgotten id can never match.

@@ -3,9 +3,8 @@
 Theory of operation: what runs ahead of what.
 
 - Receiving runs ahead of computing (rule R7). The leader uses two lanes for it: one takes envelopes from rank
-  0 and checks them, the other broadcasts the checked envelopes. A follower uses one, which takes the
-  broadcasts. The main thread takes from the last queue, ``_ready``, so it gets every envelope after its
-  broadcast:
+  0 and checks them, the other broadcasts them. A follower uses one, which takes the broadcasts. The main
+  thread takes from the last queue, ``_ready``, so it gets every envelope after its broadcast:
 
       leader      down_pg lane  -> _arrived ->  mesh_pg lane  -> _ready ->  main thread  ->  up_pg lane
       follower                                  mesh_pg lane  -> _ready ->  main thread
@@ -17,12 +16,10 @@ Theory of operation: what runs ahead of what.
   no room within its bound raises an ordinary error. To put an error needs no room.
 - The leader checks an envelope on its lane, before any follower can see it: so only one rank refuses the
   envelope, and no rank waits in a collective. The lane may check chunk k+1 while the main thread still
-  computes k; hence the lock, and the main thread's next call raises a refusal. A follower's lane checks
-  nothing. Its main thread checks the envelope when it takes it, because the session must not be ahead of what
-  the main thread computes.
+  computes k; hence the lock, and the main thread's next call raises a refusal. A follower's main thread, not
+  its lane, checks an envelope when it takes it: its session must not be ahead of what it computes.
 - An error of a lane goes through the same queue as the envelopes, behind those that came before it: the main
-  thread finishes the chunks that were in order, and then raises. A notice skips the check for the same
-  reason.
+  thread finishes the chunks that were in order, and then raises. So a notice also skips the check.
 - When a rank leaves, ``_stop_ahead`` ends the leader's broadcasting lane, because the notice needs that lane.
 
 ``cuda_mesh`` has what a GPU adds, and where a GPU needs another order.

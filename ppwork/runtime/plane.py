@@ -338,8 +338,7 @@ class PPControlPlane:
         """Go to ERROR, write this rank's record, and tell the peers why: once, and within about 2 s.
 
         The record comes before the notices: when the first peer leaves, torchrun ends this rank, too. This
-        never raises, because its caller is already leaving. A peer without a notice sees the connection
-        close.
+        never raises: its caller is already leaving. A peer without a notice sees the connection close.
         """
         if not self._failing.acquire(blocking=False):
             return  # the lock is never released: a rank fails once

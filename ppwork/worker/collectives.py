@@ -369,7 +369,7 @@ def install() -> None:
 
     The first two are private to torch, but exist in every supported version. They see calls under whatever
     name the user imported. ``tests/multiproc`` fails if a version drops one. ``destroy_process_group`` calls
-    ``ProcessGroup.shutdown``. ``Work.wait``, which is public, gets its frame (``backend_wait``).
+    a group's ``shutdown``. ``Work.wait``, which is public, gets its frame (``backend_wait``).
     """
     shutdown = c10d.ProcessGroup.shutdown
     original, naming = c10d._rank_not_in_group, c10d._process_group_name

@@ -3,9 +3,8 @@
 torchrun ends all other ranks within 0.1 s after it sees a dead one: a peer that has not read the notice by
 then leaves no record, which is common on a busy machine. So a failing rank stays until each peer that a
 notice can reach has said in its pulse that it leaves. Then the rank closes its connections, for peers that
-notice only this, and stays for those as well. The rank with the cause leaves first, because torchrun's report
-names the first rank that ends. Only peers of this host count: torchrun on another host does not end its ranks
-because of ours.
+notice only this, and stays for those as well. The rank with the cause leaves first: torchrun's report names
+that one. Only peers of this host count: torchrun on another host does not end its ranks for ours.
 """
 
 from __future__ import annotations

@@ -271,9 +271,8 @@ def generate(
 ) -> tuple[PPResult, Timed]:
     """Run a chunk on this mesh rank behind its guards, time it, and check its call count (rule R4).
 
-    On CUDA the work is only launched when this returns. If the generator's class comes from
-    ``tally.counted``, the calls that entered the generator are counted; else the calls that ``run_chunk``
-    made.
+    On CUDA the work is only launched when this returns. If the generator's class is from ``tally.counted``,
+    the calls that entered the generator are counted; else the calls that ``run_chunk`` made.
 
     Raises:
         LocalProtocolError: A collective was on another group, or not all mesh ranks made it, the generator

@@ -198,8 +198,7 @@ class Watchdog:
         """Say whether the main thread has been in one C call for a while, on a rank with a GPU.
 
         It may wait for the device, and so for a peer: a transfer or sum of NCCL may be on the stream that
-        ``.item()``, ``.cpu()`` or an allocation waits for. NCCL's own bound, ``timeout_s``, then passes
-        first.
+        ``.item()``, ``.cpu()`` or an allocation waits for. NCCL's bound, ``timeout_s``, then passes first.
         """
         place = None if frame is None else (id(frame), frame.f_lasti)
         self._sat = self._sat + 1 if place == self._place else 0
