@@ -52,6 +52,8 @@ _ARROW = re.compile(
 _LINE = re.compile(r"line (?P<at>[\d.]+) (?P<label>.+)")
 _LANE = re.compile(r"(?P<name>[^:]+):(?P<boxes>.*)")
 _BOX = re.compile(rf"{_SPAN}(?: (?P<label>.+))?")
+_WORDS = re.compile(r"#|(brace|arrow|line) ")
+"""Begins a line that is no lane, although its words may have a colon."""
 
 
 def strip(text: str) -> str:
@@ -64,7 +66,7 @@ def strip(text: str) -> str:
     axis = _AXIS.fullmatch(first)
     if axis is None or float(axis["start"]) >= float(axis["end"]):
         raise _refused(first, "the first line: axis 0-80 ms")
-    names = [lane["name"] for line in rest if not line.startswith("#") and (lane := _LANE.fullmatch(line))]
+    names = [lane["name"] for line in rest if not _WORDS.match(line) and (lane := _LANE.fullmatch(line))]
     drawing = _Drawing(
         start=float(axis["start"]),
         end=float(axis["end"]),

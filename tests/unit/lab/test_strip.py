@@ -50,6 +50,12 @@ def test_boxes_stand_where_their_times_are_and_each_lane_below_the_one_before():
     assert decode["y"] == encode["y"] == idle["y"] < first["y"] == second["y"]
 
 
+def test_a_colon_in_a_label_makes_no_lane_and_takes_no_room():
+    said = PLAIN.replace("two hops", "two hops: down, up").replace("timeout", "timeout: none came")
+    assert boxes(said) == boxes(PLAIN)
+    assert "two hops: down, up" in Elements(said).words
+
+
 def test_the_picture_says_all_of_its_words_and_is_read_aloud():
     picture = Elements(PLAIN)
     labels = ["depth 2", "decode 4", "idle", "g6", "two hops", "envelope 6", "the timeout", "ms", "0", "80"]
