@@ -3,7 +3,7 @@
 ::
 
     PPWorkError
-    ├── PlanError (also ValueError)     you: the plan, an option, a path; nothing has started
+    ├── PlanError (also ValueError)     your plan, option or path cannot work; nothing has started
     ├── UnavailableError                Slurm, a host, a tool or a driver is missing or does not do its part
     ├── UnreadableError                 a file that was whole once does not read: it was cut or changed
     ├── NotOverError                    a submitted run goes on, and the time to wait for it is up
@@ -14,7 +14,7 @@
     │   └── TerminalNotice              a peer told us that the session is over, and why
     ├── PeerLostError                   a peer's connection closed or broke
     ├── PeerTimeoutError                a named peer stayed silent past the bound
-    │   └── PeerFrozenError             its process is there and does not run
+    │   └── PeerFrozenError             the peer's process exists but does not run
     ├── StuckError                      this rank's own code made no progress past the bound
     ├── RecordError                     this rank's records could not be written: disk full, mostly
     ├── StageError                      user code of a stage raised; its traceback is the cause
@@ -53,9 +53,9 @@ class PPWorkError(Exception):
     """
 
     source = ""
-    """``file:line`` in the user's code that the error is about, if the traceback leads elsewhere."""
+    """``file:line`` of the user's code that caused the error, if the traceback leads elsewhere."""
     between: tuple[int, ...] = ()
-    """All ranks that were compared where some differed, since nobody knows which are right."""
+    """All ranks that were compared, if some differed: nobody knows which ranks are right."""
 
     def __init__(self, what: str, *, where: Mapping[str, Any] | None = None, check_first: str = "") -> None:
         self.what = what
@@ -65,7 +65,7 @@ class PPWorkError(Exception):
         super().__init__(what)
 
     def at(self, **facts: Any) -> PPWorkError:  # noqa: ANN401  ranks, roles and ids: ints and strings
-        """Add facts that the code that raised did not know; known facts are kept. Returns self."""
+        """Add facts that the raising code did not know; facts already present are kept. Returns self."""
         unknown = set(facts) - set(WHERE_KEYS)
         if unknown:
             raise ValueError(f"`where` has unknown keys {sorted(unknown)}; known are {WHERE_KEYS}")
@@ -90,7 +90,7 @@ class PPWorkError(Exception):
 
 
 def visible(text: str) -> str:
-    r"""Return a foreign text with its control and format characters spelled out, safe for a terminal.
+    r"""Return a foreign text with its control and format characters escaped, safe for a terminal.
 
     >>> visible("a\x1b[2J\nb\u202ec")
     'a\\x1b[2J\nb\\u202ec'
@@ -110,7 +110,7 @@ def duration(seconds: float) -> str:
 
 
 def named_ranks(ranks: Sequence[int]) -> str:
-    """Return ranks as words of a sentence.
+    """Return ranks as words for a sentence.
 
     >>> named_ranks((2,)), named_ranks((0, 2))
     ('rank 2', 'ranks 0 and 2')
@@ -119,7 +119,7 @@ def named_ranks(ranks: Sequence[int]) -> str:
 
 
 def named_chunks(indexes: Iterable[int]) -> str:
-    """Return chunks as words of a sentence, neighbours as a range.
+    """Return chunks as words for a sentence; three or more neighbours become a range.
 
     >>> named_chunks([3]), named_chunks([0, 1, 20]), named_chunks([2, 11, 12, 13, 14])
     ('chunk 3', 'chunks 0, 1 and 20', 'chunks 2 and 11 to 14')
@@ -171,7 +171,7 @@ def nth(number: int) -> str:
 
 
 def ranks_by_value(values: Mapping[int, V]) -> dict[V, list[int]]:
-    """Group ranks that have the same value; values and ranks keep their order.
+    """Group the ranks that have the same value; values and ranks keep their order.
 
     >>> ranks_by_value({0: "a", 1: "b", 2: "a"})
     {'a': [0, 2], 'b': [1]}
@@ -200,7 +200,7 @@ def _rebuild(kind: type[PPWorkError], what: str, where: dict[str, Any], check_fi
 
 
 class PlanError(PPWorkError, ValueError):
-    """What you gave cannot work: the plan, an option, a path; raised before the first chunk is on its way."""
+    """Your plan, an option or a path cannot work; raised before the first chunk is on its way."""
 
 
 class UnavailableError(PPWorkError):
@@ -224,7 +224,7 @@ class LocalProtocolError(PPWorkError):
 
 
 class WrongRoleError(LocalProtocolError, AttributeError):
-    """A call was used that only another role has; ``hasattr`` is false for it on this rank's plane."""
+    """This rank used a call that only another role has; ``hasattr`` is false for it on this rank's plane."""
 
 
 class RemoteProtocolError(PPWorkError):
@@ -232,7 +232,7 @@ class RemoteProtocolError(PPWorkError):
 
 
 class TerminalNotice(RemoteProtocolError):
-    """A peer ended the session and said why: this is a symptom, and the cause is in the peer's record."""
+    """A peer ended the session and said why. This error is a symptom; the cause is in the peer's record."""
 
 
 class PeerLostError(PPWorkError):
@@ -260,7 +260,7 @@ class StageError(PPWorkError):
 
 
 class RunFailed(PPWorkError):
-    """Some rank of a run failed; the text starts with the first one, its error and its log.
+    """Some rank of a run failed; the text starts with the first failed rank, its error and its log.
 
     Attributes:
         headline: The sentence that says what happened, without files and the other ranks.
@@ -273,7 +273,7 @@ class RunFailed(PPWorkError):
         self.headline = headline
 
     def below(self, line: str, check_first: str = "") -> RunFailed:
-        """Return this failure below a line that explains more, with another thing to check."""
+        """Return this failure with a line above that explains more, and with another thing to check."""
         return RunFailed(
             f"{line}\n{self.what}",
             where=self.where,

@@ -1,11 +1,11 @@
 """The frozen plan of a run: everything that changes what the ranks send, receive or compute.
 
 All ranks must hold the same plan. They compare its digest and its fields at start-up (rule R5, and F04 of
-the catalogue). So a difference is an error that names the key and the ranks, and not a hang. This module
+the catalogue). So a difference causes an error that names the key and the ranks, and not a hang. This module
 reads no environment variable and does not import torch.
 
-The checks here refuse values that no plan may have. The launcher refuses what depends on the machine, the
-clip or the stages, just before the ranks start.
+The checks here refuse values that no plan may have. Just before the ranks start, the launcher refuses values
+that cannot work with the machine, the clip or the stages.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ VIDEO_STAGE1 = "ppwork.workloads.denoiser:VideoDenoiser"
 SYNTHETIC_STAGE0 = "ppwork.workloads.synthetic:SyntheticSource"
 SYNTHETIC_STAGE1 = "ppwork.workloads.synthetic:SyntheticGenerator"
 SYNTHETIC_CHUNKS = 32
-"""Chunks of a synthetic plan that names no number: enough for a median."""
+"""Number of chunks of a synthetic plan that sets none: enough for a median."""
 SCHEDULES = ("overlap", "send-after-decode")
 
 
@@ -69,24 +69,24 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     schedule: str = "overlap"
     """When envelope k+1 leaves: ``overlap``, or ``send-after-decode``, the classic mistake (for teaching)."""
     stage0: str = ""
-    """Import path ``module:Class`` of stage 0. Empty: the launcher runs that of the shipped video."""
+    """Import path ``module:Class`` of stage 0. Empty: the launcher runs the shipped video's stage 0."""
     stage1: str = ""
-    """The same of the generator, on every rank of the mesh."""
+    """Import path of the generator, which runs on every rank of the mesh. Empty: the shipped video's."""
     options: dict[str, Any] = {}  # noqa: RUF012  msgspec copies it
     """Free options of the stages: any JSON data."""
     heartbeat_s: float | None = None
     """Seconds after the last envelope until rank 0 sends a NOOP; ``None``: a quarter of ``timeout_s``."""
     digests: bool = False
-    """Compare replicated weights over the mesh at start, inputs and results for every chunk."""
+    """Compare replicated weights over the mesh at start-up, and inputs and results for every chunk."""
     one_process: bool = False
-    """Run rank 0 and a mesh of one as threads of one process, copies for links: true times of one card."""
+    """Run rank 0 and a mesh of one as threads of one process, copies as links: true times of one GPU."""
     fault: str = ""
     """Fault of the catalogue to inject, such as ``F07`` (``ppwork fault list``); empty is none."""
     threads_per_rank: int = 1
     verify: bool = False
-    """Keep what rank 0 emitted, and compare it with the single-process reference."""
+    """Keep rank 0's outputs, and compare them with the single-process reference."""
     keep_outputs: bool = False
-    """Keep what rank 0 emitted, in its memory until the end and then in the folder: ``Run.outputs``."""
+    """Keep rank 0's outputs in its memory, and write them to the folder at the end: ``Run.outputs``."""
     tolerance: float = 1e-4
     """Largest absolute difference that ``verify`` allows in a mesh of 2 or more; for a mesh of 1 it is 0."""
 
@@ -132,7 +132,7 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def is_video(self) -> bool:
-        """Whether both stages are the shipped video denoiser; in a plan that no launcher resolved, never."""
+        """Whether both stages are the shipped video denoiser; ``False`` until a launcher resolves it."""
         return self.stage0 == VIDEO_STAGE0 and self.stage1 == VIDEO_STAGE1
 
     @property
@@ -179,7 +179,7 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """
         path = Path(run_dir) / cls.FILE_NAME
         try:
-            if path.exists() and not path.is_file():  # a pipe would be waited for
+            if path.exists() and not path.is_file():  # reading a pipe would block
                 raise OSError(EINVAL, "It is no regular file")  # noqa: TRY301
             text = path.read_bytes()
         except OSError as error:
@@ -202,15 +202,15 @@ def synthetic(
     """Return the plan with stages that compute nothing and only take the given times.
 
     Args:
-        plan: The other fields; without ``chunks`` there are ``SYNTHETIC_CHUNKS``.
-        encode_ms: Milliseconds of rank 0 for a chunk, before it leaves.
-        decode_ms: Milliseconds of rank 0 for a chunk, after its result has arrived.
+        plan: The plan with the other fields; if it sets no ``chunks``, there are ``SYNTHETIC_CHUNKS``.
+        encode_ms: Milliseconds of rank 0 for a chunk, before the chunk leaves.
+        decode_ms: Milliseconds of rank 0 for a chunk, after the result has arrived.
         stage1_ms: Milliseconds of the mesh for a chunk.
         payload_mb: MiB of a chunk, each way.
         jitter: Relative spread of the times, 0 to 1.
 
     Raises:
-        PlanError: A time, the size or the spread is negative, or too large to be carried out.
+        PlanError: A time, the size or the spread is negative or too large.
     """
     options = {
         "encode_ms": encode_ms,
@@ -245,7 +245,7 @@ def _plain(value: object, place: str) -> object:
         return value
     if isinstance(value, float) and not math.isfinite(value):
         refuse(place, value, "finite: JSON has no word for it", "the options of the stages")
-    for kind in (str, int, float):  # numpy's numbers are of kinds of their own
+    for kind in (str, int, float):  # numpy's numbers have types of their own
         if isinstance(value, kind):
             return kind(value)
     need = "text, a number, true, false, none, a list, or a dict by text: ranks read it from a file"

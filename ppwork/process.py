@@ -1,13 +1,13 @@
-"""Every process of ours: its lifeline, its imports, and the codes that it leaves with.
+"""Rules for every process of ours: its lifeline, its imports, and its exit codes.
 
 - It never outlives its launcher. It has two lifelines, and each covers what the other cannot: the launcher
-  keeps the write end of our standard input, so end-of-file means that it is gone; the parent-death signal
-  means that torchrun is gone. Under a torchrun that is not ours there is only the second. Ctrl-C and SIGTERM
+  holds the write end of our standard input, so end-of-file means that the launcher is gone; the parent-death
+  signal means that torchrun is gone. Under any other torchrun there is only the signal. Ctrl-C and SIGTERM
   get their default action back: a Python handler would wait for a C++ call on the main thread to end.
-- Python's garbage collector is kept away from what is imported once and stays (``importing``).
-- What ended a rank can be read from its exit code alone. A rank that was killed has minus the signal's
-  number, which is Python's way to say so. A rank whose interpreter no longer ran (its code held the GIL)
-  leaves with ``FAILED`` and has its stacks in its log: Python's ``faulthandler`` ends it and sets the code.
+- Python's garbage collector skips the objects that imports make, because they stay (``importing``).
+- The exit code alone says what ended a rank. If a signal killed the rank, Python reports minus the signal's
+  number. If the rank's interpreter no longer ran (its code held the GIL), Python's ``faulthandler`` writes
+  the stacks to the log and ends the rank with ``FAILED``.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from pathlib import Path
 LIFELINE_VARIABLE = "PPWORK_LIFELINE"
 """Set by our launcher: standard input is a pipe that ends when the launcher does."""
 WARM_VARIABLE = "PPWORK_WARM"
-"""How launches start. Unset, empty or ``0``: cold; ``1``: a warm launcher of this process's own; a path: the
-warm launcher that listens there."""
+"""How launches start. Unset, empty or ``0``: cold; ``1``: with this process's own warm launcher; a path: with
+the warm launcher that listens there."""
 TORCHRUN_VARIABLE = "TORCHELASTIC_RUN_ID"
-"""Set by torchrun for its ranks; the processes that they start have it, too."""
+"""Set by torchrun for its ranks; the processes that the ranks start inherit it."""
 SAFE_PATH_VARIABLE = "PYTHONSAFEPATH"
-"""Tells Python to import nothing from the working folder: one with downloads may have a ``queue.py``."""
+"""Tells Python to import nothing from the working folder: a folder of downloads may have a ``queue.py``."""
 LOG_LEVEL_VARIABLE = "PPWORK_LOG_LEVEL"
 """Level of a rank's log, such as ``DEBUG``; unset: ``INFO``."""
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 ORPHAN_S = 1.0
-"""A process that a rank's program has left behind gets so many seconds to leave, and then as many to die."""
+"""Seconds that a process which a rank leaves behind has to exit after SIGTERM, and to die after SIGKILL."""
 FAILED = 1
 """A rank: it failed itself, and its record says how."""
 SECONDARY = 3
-"""A rank: it left because a peer did, or because a peer no longer ran."""
+"""A rank: it left because a peer left, or because a peer no longer ran."""
 ORPHANED = 71
 """A rank: its launcher went away."""
 STUCK = 72
@@ -50,47 +50,47 @@ STUCK = 72
 UNWRITABLE = 74
 """A rank: its records could not be written, for example because the disk was full; its log may say more."""
 PAST_LIMIT = 124
-"""The launcher: the run's time was up and it was stopped."""
+"""The launcher: it stopped the run, whose time was up."""
 TORCHRUN_STOPPED = 125
-"""The launcher: torchrun was stopped (SIGSTOP) and did not go on, and the run was ended."""
+"""The launcher: it ended the run, because torchrun was stopped (SIGSTOP) and did not go on."""
 TORCHRUN_HUNG = 126
-"""The launcher: all ranks had ended and torchrun had not, and it was ended."""
+"""The launcher: it ended torchrun, which went on after all ranks had ended."""
 HOST_LOST = 127
-"""The launcher: a host, or the network between two, fell silent or went away, and the run was ended."""
+"""The launcher: it ended the run, because a host, or the network between two, fell silent or went away."""
 STOPPED = 130
-"""The launcher: the run was stopped on request, as by Ctrl-C."""
+"""The launcher: the run was stopped on request, for example by Ctrl-C."""
 
 
 _became_ns = 0
-"""Time at which a process that was forked and waited became this program."""
+"""Time at which this process, if it was forked and then waited, began its program; else 0."""
 
 
 def became() -> None:
-    """Say that this process, which was forked and may have waited, begins its program now."""
+    """Note that this process, which was forked and may have waited, begins its program now."""
     global _became_ns  # noqa: PLW0603  of the process
     _became_ns = time.monotonic_ns()
 
 
 def began_ns() -> int:
-    """Return when this process began its program, in ``time.monotonic_ns``; to 10 ms if it was not forked."""
+    """Return when this process began its program, on ``time.monotonic_ns``; within 10 ms if not forked."""
     if _became_ns:
         return _became_ns
     try:
         ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-    except OSError:  # no Linux
+    except OSError:  # not Linux
         return time.monotonic_ns()
     at_ns = ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
     return time.monotonic_ns() - (time.clock_gettime_ns(time.CLOCK_BOOTTIME) - at_ns)
 
 
 def hold_if_asked() -> None:
-    """Tie this process to whoever started it; a process started by hand stays untied and keeps its terminal.
+    """Tie this process to its starter; a process started by hand stays untied and keeps its terminal.
 
-    Our launcher asks for both lifelines. Under any other torchrun it is the death signal: a torchrun that is
-    killed cannot end its ranks, and they would run on, on this host and on others.
+    Our launcher asks for both lifelines. Under any other torchrun there is only the death signal: a killed
+    torchrun cannot end its ranks, and they would run on, on this host and on others.
     """
     if os.environ.get(LIFELINE_VARIABLE):
-        os.environ.pop(SAFE_PATH_VARIABLE, None)  # it was for us, and not for the program's children
+        os.environ.pop(SAFE_PATH_VARIABLE, None)  # meant for this process, not for the program's children
         hold()
     elif os.environ.get(TORCHRUN_VARIABLE):
         die_with_parent()
@@ -106,16 +106,16 @@ def hold_torchrun() -> bool:
 
 
 def is_torchrun(command: Sequence[str]) -> bool:
-    """Say whether a process with this command line is torchrun: the script, ``-m``, or our few lines."""
+    """Say whether this command line is torchrun's: the script, ``python -m``, or our own ``python -c``."""
     named = any(Path(part).name == "torchrun" for part in command[:3])
     return named or any("torch.distributed.run" in part for part in command)
 
 
 def hold(number: int = signal.SIGKILL) -> None:
-    """Tie this process to its parent and to the launcher's pipe; call first thing in a rank.
+    """Tie this process to its parent and to the launcher's pipe; a rank calls this first.
 
     Args:
-        number: What the kernel sends when the parent is gone.
+        number: Signal that the kernel sends when the parent is gone.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -128,7 +128,7 @@ def _input_can_end() -> bool:
     """Say whether standard input is a lifeline; batch systems give /dev/null, which is at its end at once."""
     try:
         mode = os.fstat(0).st_mode
-    except OSError:  # closed, which is an end
+    except OSError:  # closed, which counts as an end
         return True
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
@@ -137,10 +137,10 @@ def hold_agent() -> None:
     """Tie torchrun to the launcher.
 
     If the kernel killed torchrun with its launcher, the ranks, which are tied to torchrun, would die at once,
-    before anybody had ended the children of their stages. So the kernel asks politely, by SIGTERM.
+    before anything had ended the children of their stages. So the kernel sends SIGTERM instead.
 
     torchrun also becomes the parent of the children that dead ranks leave, and ends all of them. Nothing else
-    would find a child that has a session and an environment of its own.
+    would find a child that has its own session and environment.
     """
     hold(signal.SIGTERM)
     if sys.platform == "linux":
@@ -152,7 +152,7 @@ def die_with_parent(parent: int | None = None, number: int = signal.SIGKILL) -> 
     """Have the kernel signal this process when the thread that started it ends (Linux).
 
     Args:
-        parent: The pid that must still be our parent; ``None`` takes the current one.
+        parent: The pid that must still be our parent's; ``None`` takes the current parent's.
         number: The signal.
     """
     parent = os.getppid() if parent is None else parent
@@ -164,12 +164,12 @@ def die_with_parent(parent: int | None = None, number: int = signal.SIGKILL) -> 
 
 
 def held(code: str, *, tie: Callable[[], None] = hold) -> list[str]:
-    """Return the command of a Python process that is tied to us before it runs ``code``.
+    """Return the command of a Python process that ties itself to this process before it runs ``code``.
 
     Args:
-        code: Statements, each on a line of its own.
-        tie: ``hold``, ``hold_agent``: its standard input is a pipe that ends with us (``torchrun.running``);
-            ``die_with_parent``: only the kernel ties it to its parent.
+        code: Statements, each on its own line.
+        tie: ``hold`` or ``hold_agent``, if the standard input is a pipe that ends with us
+            (``torchrun.running``); with ``die_with_parent`` only the kernel ties the process to its parent.
     """
     return [sys.executable, "-P", "-c", f"from ppwork import process; process.{tie.__name__}()\n{code}"]
 
@@ -180,19 +180,20 @@ def _leave_at_end_of_input() -> None:
             while os.read(0, 4096):
                 pass
         _kill_a_stopped_parent()
-        # A rank leads a process group (torchrun starts it so), and what its program started is in it. The
-        # rank ends all of it; torchrun does so for ranks that its own death would end before they can.
+        # torchrun starts each rank as the leader of a process group, and the processes that its program
+        # starts are in this group. The rank ends the whole group. torchrun ends the groups of its children,
+        # the ranks, since its own death would end the ranks before they can.
         for child in _children():
-            with suppress(OSError):  # it is gone, or another user's
+            with suppress(OSError):  # the child is gone, or another user's
                 os.killpg(child, signal.SIGKILL)
         if os.getpgrp() == os.getpid():
             os.killpg(0, signal.SIGKILL)
-    finally:  # whatever went wrong with the others
+    finally:  # even if ending the others failed
         os._exit(ORPHANED)
 
 
 def _kill_a_stopped_parent() -> None:
-    """End a torchrun that is stopped (SIGSTOP): it cannot see that its launcher is gone."""
+    """Kill our torchrun if it is stopped (SIGSTOP): it cannot notice that its launcher is gone."""
     parent = os.getppid()
     with suppress(OSError):
         state = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[0]
@@ -201,7 +202,7 @@ def _kill_a_stopped_parent() -> None:
 
 
 def _end_children() -> None:
-    """Ask all children to leave, and kill those that do not; their own children become ours meanwhile."""
+    """Ask all children to leave, and kill the rest; when a child dies, its own children become ours."""
     asked: set[int] = set()
     start = time.monotonic()
     while children := _children():
@@ -210,7 +211,7 @@ def _end_children() -> None:
             return
         number = signal.SIGTERM if waited_s < ORPHAN_S else signal.SIGKILL
         for child in children:
-            with suppress(OSError):  # it is gone, or another user's
+            with suppress(OSError):  # the child is gone, or another user's
                 if number == signal.SIGKILL or child not in asked:
                     os.kill(child, number)
         asked.update(children)
@@ -221,29 +222,29 @@ def _end_children() -> None:
 
 
 def _command(pid: int) -> list[str]:
-    """Return a process's command line, empty if it is gone or this is no Linux."""
+    """Return a process's command line; empty if the process is gone or this is not Linux."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
     return []
 
 
 def _children() -> list[int]:
-    """Return the pids of our children; on Linux, elsewhere none."""
+    """Return the pids of our children; empty if this is not Linux."""
     children: list[int] = []
     for of_thread in Path("/proc/self/task").glob("*/children"):
-        with suppress(OSError):  # the thread has ended, and its children are another one's
+        with suppress(OSError):  # the thread has ended, and its children now belong to another thread
             children += map(int, of_thread.read_text().split())
     return children
 
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Collect no garbage inside, and never look again at the objects that are there at the end.
+    """Collect no garbage inside, and exempt all objects that exist at the end from later collections.
 
-    torch is some 165,000 objects. Collections while they are made, and the full ones at the exit of the
-    process, look at each of them and free none. That took a third of a rank's time outside its work. In
-    mid-run a full collection is a pause of more than 100 ms, longer than most chunks. Objects are still freed
-    when nobody refers to them. Only cycles made inside, or before, stay for good.
+    torch makes some 165,000 objects. Collections during the import, and full collections at the exit of the
+    process, visit each of them and free none. That took a third of a rank's time outside its work. A full
+    collection in mid-run pauses the rank for over 100 ms, longer than most chunks take. Objects are still
+    freed when nothing refers to them. Only cycles made inside, or before, stay for good.
     """
     gc.disable()
     try:

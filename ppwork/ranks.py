@@ -1,9 +1,9 @@
 """Everything that a rank in your own program needs: ``from ppwork.ranks import Plan, join, run_stage0``.
 
-This module defines nothing. Under your own torchrun, ``join`` starts a rank and keeps its records. Then
+This module only re-exports names. Under your own torchrun, ``join`` starts a rank and keeps its records. Then
 ``run_stage0`` and ``run_mesh`` run your stages, or your own loop calls the plane; docs/prototype.md shows
-both. Importing torch takes seconds. Before that, this module ties the rank to its torchrun: if torchrun is
-killed meanwhile, no rank is left behind. The notebook side is ``import ppwork``.
+both. Before the import of torch, which takes seconds, this module ties the rank to its torchrun: if torchrun
+is killed meanwhile, no rank is left behind. Notebooks use ``import ppwork`` instead.
 """
 # ruff: noqa: E402
 

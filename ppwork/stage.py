@@ -1,8 +1,8 @@
-"""The contract of a stage: what user code implements, and how it is found by import path.
+"""The contract of a stage: what user code implements, and how an import path finds that code.
 
 A stage knows nothing of messages between ranks. Stage 0 turns source chunks into tensors, and results back
 into output. Stage 1 (the generator) runs on every mesh rank, and makes collectives only on the group of
-``context.tp``. The runtime sets the order and the number of the generator calls, so that they can be checked
+``context.tp``. The runtime sets the order and the number of the generator calls, and can so check them
 against the plan (rule R4).
 """
 
@@ -68,7 +68,7 @@ class TensorParallel(Protocol):
 
 
 class NoTensorParallel:
-    """The mesh of one rank: it sums over no other rank and has no group. Stage 0 gets it, too."""
+    """The mesh of one rank: it has no group, and a sum is the rank's own tensor. Stage 0 gets it, too."""
 
     size = 1
     group_rank = 0
@@ -78,13 +78,13 @@ class NoTensorParallel:
         """There is no group.
 
         Raises:
-            LocalProtocolError: Always (on the rank that asked).
+            LocalProtocolError: Always (on the calling rank).
         """
         raise _no_mesh()
 
     @property
     def device_mesh(self) -> DeviceMesh:
-        """There is no device mesh; it raises as ``group`` does."""
+        """There is no device mesh; raises as ``group`` does."""
         raise _no_mesh()
 
     def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -155,8 +155,8 @@ class Result:
     Attributes:
         tensors: By name.
         metadata: Plain data, as for a chunk: a token, a score, a reason to stop. It reaches ``decode`` if
-            that has a parameter ``result_metadata``. If several steps return metadata, all of it arrives; the
-            later of two values with the same name wins.
+            ``decode`` has a parameter ``result_metadata``. If several steps return metadata, all of it
+            arrives; of two values with the same name, the later one wins.
     """
 
     tensors: Tensors
@@ -212,7 +212,7 @@ class Stage0(Protocol):
 class Generator(Protocol):
     """Stage 1, on every mesh rank. All mesh ranks get the same tensors and must return the same ones.
 
-    A generator may also have these two. The mesh ranks then compare them before the first chunk:
+    A generator may also have these two members. The mesh ranks then compare them before the first chunk:
 
     - ``parity_environment``, a tuple of names: the environment variables on which its collectives or its
       numbers depend.
@@ -233,7 +233,7 @@ class Generator(Protocol):
         """
 
     def step(self, tensors: Tensors, step_index: int, num_steps: int) -> Tensors | Result:
-        """Run one denoise step; every call counts as one generator call, also a call by the stage itself.
+        """Run one denoise step; every call counts as one generator call, even a call by the stage itself.
 
         ``tensors`` are the envelope's for step 0 and the previous step's result after that. The leader sends
         back the result of the last step. Its tensors belong to the transport until the chunk
@@ -245,7 +245,7 @@ class StageKind(Enum):
     """Which stage a class is.
 
     Attributes:
-        required: Methods that it must have.
+        required: Methods that the class must have.
         optional: Methods that have defaults.
     """
 
@@ -276,9 +276,9 @@ def load_stage(path: str, kind: StageKind, *, search: Path | None = None) -> typ
 
     Args:
         path: Import path, such as ``my_stages:Denoiser``.
-        kind: Which stage it is to be.
-        search: Folder put first on ``sys.path`` for a stage of one's own, so that a file beside the caller is
-            found.
+        kind: Which stage the class must be.
+        search: Folder put first on ``sys.path`` for a user's own stage, so that Python finds a file beside
+            the caller.
 
     Raises:
         PlanError: The path is not ``module:Class``, does not import, or the class lacks a method or has one
@@ -329,11 +329,11 @@ def load_stage(path: str, kind: StageKind, *, search: Path | None = None) -> typ
 
 
 def check_methods(stage: type, kind: StageKind) -> None:
-    """Refuse a stage that has a method which the runtime could not call, or never would.
+    """Refuse a stage that has a method which the runtime could not call, or would never call.
 
     Args:
-        stage: Its class.
-        kind: Which stage it is; its optional methods are checked as well.
+        stage: The stage's class.
+        kind: Which stage it is; the optional methods of this kind are checked as well.
 
     Raises:
         PlanError: A method has wrong parameters, or has a misspelling of an optional method's name and would
@@ -349,7 +349,7 @@ def check_methods(stage: type, kind: StageKind) -> None:
                 check_first=f"did you mean {name!r}? If not, give {slip!r} a name less close to it",
             )
         if not inspect.isfunction(method):
-            continue  # there is none, or it is a callable of a kind that only a call can check
+            continue  # the method is missing, or a kind of callable that only a call can check
         signature = inspect.signature(method, follow_wrapped=False)
         by_name = {given: None for given in OFFERED.get(name, ()) if given in signature.parameters}
         try:
@@ -366,7 +366,7 @@ def check_methods(stage: type, kind: StageKind) -> None:
 
 
 def _misspelt(stage: type, name: str) -> str | None:
-    """Return the public method of a class whose name is a misspelling of the contract's."""
+    """Return the class's public method whose name is a misspelling of the contract's name."""
     return next(
         (
             given
@@ -380,7 +380,7 @@ def _misspelt(stage: type, name: str) -> str | None:
 
 
 def _is_slip(given: str, meant: str) -> bool:
-    """Say whether a name is another one with letters swapped, or with one letter missing, wrong or doubled.
+    """Say whether ``given`` is ``meant`` with letters swapped, or with one letter missing, wrong or doubled.
 
     A measure of similarity would not do: ``finished`` is closer to ``finish`` than ``fiinsh``, but is a
     different word.
@@ -400,7 +400,7 @@ def _check_constructor(path: str, stage: type) -> None:
     try:
         signature = inspect.signature(stage)
     except (TypeError, ValueError):
-        return  # it is written in C, or Python cannot tell its signature
+        return  # the class is written in C, or Python cannot tell its signature
     try:
         signature.bind(None)
     except TypeError:

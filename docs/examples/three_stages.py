@@ -73,6 +73,7 @@ class Onward:
 
     def _take(self) -> None:
         self.plane.receive_result()
+        self.plane.release_result()
         self.under_way -= 1
 
 

@@ -2,57 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib import import_module
+
 from ppwork.claims.claim import Claim
-from ppwork.claims.themes import (
-    builds,
-    checkpoints,
-    collectives,
-    debug,
-    debug_tools,
-    elastic,
-    failure,
-    groups,
-    handles,
-    launching,
-    meshes,
-    messages,
-    names,
-    nccl_ranks,
-    objects,
-    p2p,
-    pipelines,
-    records,
-    sharded,
-    startup,
-    stores,
-)
 from ppwork.errors import PlanError
 
-THEMES = (
-    p2p,
-    handles,
-    messages,
-    groups,
-    collectives,
-    failure,
-    debug,
-    debug_tools,
-    records,
-    objects,
-    startup,
-    stores,
-    launching,
-    names,
-    builds,
-    meshes,
-    elastic,
-    pipelines,
-    sharded,
-    checkpoints,
-    nccl_ranks,
-)
+THEMES = {
+    "Point-to-point": "p2p handles messages",
+    "Groups": "groups meshes",
+    "Collectives": "collectives",
+    "Failure and timeouts": "failure",
+    "Debugging": "debug debug_tools records",
+    "Objects and pickle": "objects",
+    "Start-up and stores": "startup stores launching",
+    "Versions and names": "names builds",
+    "Above torch.distributed": "pipelines sharded checkpoints",
+    "": "elastic nccl_ranks",
+}
+"""The files in ``themes`` with the claims of each; those of the last are of several, and say of which."""
 
-CLAIMS: dict[str, Claim] = {claim.id: claim for theme in THEMES for claim in theme.CLAIMS}
+
+def _claims() -> Iterator[Claim]:
+    for theme, files in THEMES.items():
+        for file in files.split():
+            for claim in import_module(f"ppwork.claims.themes.{file}").CLAIMS:
+                yield replace(claim, theme=claim.theme or theme)
+
+
+CLAIMS = {claim.id: claim for claim in _claims()}
 """Every claim, by id."""
 
 

@@ -118,10 +118,9 @@ class Claim:
         programs: What is run, by name; a claim about a trap has ``broken`` and ``mended``.
         judge: Makes the finding from what the ranks saw and nothing else.
         advice: What your code must do, given either verdict.
-        theme: What it means for pipeline-parallel code: the group it is listed in.
+        theme: What it means for pipeline-parallel code: the group it is listed in; default: its file's.
         gpus: GPUs that it needs; 0 runs anywhere.
         alone: Its times count, so nothing else may run meanwhile.
-        crosscheck: Names of programs that try the same in another way; ``judge`` compares them.
     """
 
     id: str
@@ -131,10 +130,9 @@ class Claim:
     programs: Mapping[str, Program]
     judge: Callable[[Seen], ClaimFinding]
     advice: str
-    theme: str
+    theme: str = ""
     gpus: int = 0
     alone: bool = False
-    crosscheck: tuple[str, ...] = ()
 
 
 def holds(observed: str, *, when: bool = True) -> ClaimFinding:

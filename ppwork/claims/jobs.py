@@ -6,18 +6,15 @@ from pathlib import Path
 
 import msgspec
 
+from ppwork.claims.claim import Program
 
-class ClaimJob(msgspec.Struct, frozen=True, kw_only=True):
-    """One program, to be run by so many ranks."""
 
+class ClaimJob(msgspec.Struct, frozen=True):
+    """One program, to be run in a folder, its groups made of a backend."""
+
+    program: Program
     folder: str
-    path: str
-    ranks: int
-    limit_s: float
-    timeout_s: float
     backend: str
-    environment: dict[str, str] = {}
-    fresh: bool = False
 
 
 class JobOutcome(msgspec.Struct, frozen=True):

@@ -81,22 +81,13 @@ class Pool:
             end when they are killed.
         """
         folder = Path(tempfile.mkdtemp(dir=self._scratch))
-        job = ClaimJob(
-            folder=str(folder),
-            path=program.path,
-            ranks=program.ranks,
-            limit_s=program.limit_s,
-            timeout_s=program.timeout_s,
-            backend=self._backend,
-            environment=dict(program.environment),
-            fresh=program.fresh,
-        )
+        job = ClaimJob(program, str(folder), self._backend)
         processes: list[Started] = []
         # Before the clock starts: what it imports when it is first asked for is not the program's time.
-        launcher = None if job.fresh or sys.platform != "linux" else self._warm()
+        launcher = None if program.fresh or sys.platform != "linux" else self._warm()
         start = time.monotonic()
         try:
-            for rank in range(job.ranks):
+            for rank in range(program.ranks):
                 processes.append(self._start(job, rank, launcher))  # noqa: PERF401  an error midway ends those before
             done = self._awaited(job, processes, start)
         finally:
@@ -122,7 +113,7 @@ class Pool:
                     return launcher.start(start, (null.fileno(), log.fileno(), log.fileno()))
                 except (NotWarm, OSError) as error:
                     raise self._gone() from error
-            environment = {**self._environment, **job.environment}
+            environment = {**self._environment, **job.program.environment}
             return subprocess.Popen(command, env=environment, stdin=null, stdout=log, stderr=log)
 
     def _warm(self) -> WarmLauncher:
@@ -144,7 +135,7 @@ class Pool:
         )
 
     def _awaited(self, job: ClaimJob, processes: list[Started], start: float) -> JobOutcome:
-        ranks = range(job.ranks)
+        ranks, limit_s = range(job.program.ranks), job.program.limit_s
         took: dict[int, float] = {}
         hung: set[int] = set()
         begun = killed = 0.0
@@ -157,11 +148,11 @@ class Pool:
                 begun = now  # a slow machine uses up no program's limit before the program begins
             late = now - begun if begun else 0.0
             alive = {rank for rank in ranks if rank not in took}
-            if late > job.limit_s and alive - hung:
+            if late > limit_s and alive - hung:
                 hung |= alive
                 for rank in alive:
                     processes[rank].send_signal(signal.SIGUSR1)  # they write down where they are
-            if late > job.limit_s + STACK_S or self._ended:
+            if late > limit_s + STACK_S or self._ended:
                 killed = killed or now
                 for rank in alive:
                     processes[rank].kill()
@@ -182,7 +173,7 @@ class Pool:
 
 def _all_begun(job: ClaimJob, ended: Container[int]) -> bool:
     folder = Path(job.folder)
-    return all(rank in ended or begun_file(folder, rank).exists() for rank in range(job.ranks))
+    return all(rank in ended or begun_file(folder, rank).exists() for rank in range(job.program.ranks))
 
 
 def _seen(folder: Path, rank: int, done: JobOutcome) -> RankSeen:

@@ -77,9 +77,9 @@ class World:
 
 def run_rank(job: ClaimJob, rank: int) -> int:
     """Run the program as this rank; return the exit code."""
-    os.environ.update(job.environment)
-    os.environ.update({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(job.ranks)})
-    folder = Path(job.folder)
+    program, folder = job.program, Path(job.folder)
+    os.environ.update(program.environment)
+    os.environ.update({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(program.ranks)})
     stack = stack_file(folder, rank).open("w")
     faulthandler.register(signal.SIGUSR1, file=stack, all_threads=False)
     import torch
@@ -89,26 +89,26 @@ def run_rank(job: ClaimJob, rank: int) -> int:
     device = torch.device("cpu")
     if job.backend == "nccl":
         nccl.turn(os.environ)
-        if torch.cuda.device_count() < job.ranks:  # NCCL refuses two ranks of one host on one GPU
+        if torch.cuda.device_count() < program.ranks:  # NCCL refuses two ranks of one host on one GPU
             os.environ.update(nccl.sharing_a_gpu(rank))
         device = torch.device("cuda", rank % max(1, torch.cuda.device_count()))
         torch.cuda.set_device(device)
-    world = World(rank, job.ranks, job.backend, job.timeout_s, folder, device)
-    module, _, name = job.path.partition(":")
+    world = World(rank, program.ranks, job.backend, program.timeout_s, folder, device)
+    module, _, name = program.path.partition(":")
     try:
-        program = getattr(importlib.import_module(PROGRAMS + module), name)
-        if job.timeout_s:
+        run = getattr(importlib.import_module(PROGRAMS + module), name)
+        if program.timeout_s:
             world.meet("start")  # a short timeout is for the program, not for a slow start
             world.init()
             world.meet("connected")  # who leaves early would break another's connecting
         begun_file(folder, rank).touch()
-        program(world)
+        run(world)
     except Exception as error:  # noqa: BLE001  what a program raises is what we want to know
         _write(folder, rank, error)
-        return 0 if not job.fresh else _leave(0)
+        return 0 if not program.fresh else _leave(0)
     _write(folder, rank, None)
-    if job.timeout_s and not job.fresh and dist.is_initialized():  # the program may have done so itself
-        # In order where everybody came; who hung or broke is not waited for.
+    if program.timeout_s and not program.fresh and dist.is_initialized():
+        # In order where everybody came, unless the program did it; who hung or broke is not waited for.
         dist.destroy_process_group()
     return 0
 

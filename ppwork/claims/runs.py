@@ -6,7 +6,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Sequence
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 
 import psutil
 
@@ -16,6 +16,7 @@ from ppwork.claims.pool import Pool
 from ppwork.claims.report import ClaimReport, Machine, Reports
 from ppwork.errors import PlanError, text_of
 from ppwork.launcher.checks import count_gpus
+from ppwork.version import __version__
 
 BACKENDS = ("gloo", "nccl")
 PARALLEL = 3
@@ -132,15 +133,8 @@ def _machine(backend: str, gpus: int) -> Machine:
         gpus=gpus,
         system=f"{platform.system()} {platform.machine()}",
         python=platform.python_version(),
-        torch=_version("torch"),
-        ppwork=_version("ppwork"),
+        torch=version("torch"),
+        ppwork=__version__,
         backend=backend,
         date=time.strftime("%Y-%m-%d"),
     )
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "unknown"

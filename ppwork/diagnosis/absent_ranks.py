@@ -10,7 +10,6 @@ from ppwork.diagnosis.findings import Finding
 from ppwork.diagnosis.job_evidence import (
     DETAIL,
     MISSED_BARRIER,
-    POINT_TO_POINT,
     STACKS,
     JobEvidence,
     capital,
@@ -20,11 +19,12 @@ from ppwork.diagnosis.job_evidence import (
     were,
 )
 from ppwork.diagnosis.report import ENDED_BY_AGENT
-from ppwork.diagnosis.stacks import Stack
-from ppwork.errors import named_ranks
+from ppwork.diagnosis.stacks import HALVES, Stack
+from ppwork.errors import named_ranks, ranks_by_value
 
 NOBODY = -1
 """The rank of an exception that bears none."""
+OTHER_HALF = "peer and tag of that line, and which rank has the other half"
 MORE_RANKS = "whether there were more ranks: one that printed nothing is not in this file"
 
 
@@ -110,26 +110,41 @@ def outside_calls(evidence: JobEvidence) -> Finding | None:
 
 def left_early(evidence: JobEvidence) -> Finding | None:
     """Connections broke, and one rank said nothing: it left before the others."""
-    # A rank that torchrun still had to end was there when the connections broke.
-    ranks = tuple(r for r in evidence.silent if evidence.codes.get(r) is None)
-    if not evidence.lost or not ranks:
+    ranks = _gone(evidence)
+    if not ranks:
         return None
     calls = evidence.doing()
-    hints = tuple(line for rank in ranks[:1] for line in (*evidence.hints(rank), *evidence.last_lines(rank)))
+    hints = (*evidence.hints(ranks[0]), *evidence.last_lines(ranks[0]))
     if evidence.codes:
         what = f"{capital(ranks)} ended with code 0 while {calls}: torchrun's report lists the others only."
-        unknown: tuple[str, ...] = ()
     else:
         what = f"{capital(ranks)} left without a word while {calls}."
-        unknown = ("whether it ended well, was killed, or by which signal: torchrun's closing report has it",)
+    unknown = _how_they_left(evidence, ranks)
     check_first = "which path of this rank ends the program early; its number of steps"
-    if ranks[1:] and not evidence.codes:
-        # torchrun ends the rest a moment after the first death.
-        unknown = (
-            f"which of {named_ranks(ranks)} was the first, and how it ended: torchrun's report has it",
-        )
-        return Finding((), "LeftEarly", what, check_first, None, unknown, hints, PLACES - 1)
-    return Finding(ranks, "LeftEarly", what, check_first, None, unknown, hints, PLACES - 1)
+    stack = None
+    if set(evidence.in_call().values()) == {"wait"}:
+        check_first = f"of an isend or irecv: {OTHER_HALF}; of a collective: {check_first}"
+        unknown = (*unknown, "which call made the handle that was waited for")
+        ranks, stack = (), next(iter(evidence.place.values()))
+    # torchrun ends the rest a moment after the first death.
+    is_one = not ranks[1:] or bool(evidence.codes)
+    return Finding(ranks if is_one else (), "LeftEarly", what, check_first, stack, unknown, hints, PLACES - 1)
+
+
+def _gone(evidence: JobEvidence) -> tuple[int, ...]:
+    """Return the ranks that left without a failure that anybody saw, and broke connections by that."""
+    # A rank that torchrun still had to end was there when the connections broke.
+    return tuple(r for r in evidence.silent if evidence.lost and evidence.codes.get(r) is None)
+
+
+def _how_they_left(evidence: JobEvidence, ranks: tuple[int, ...]) -> tuple[str, ...]:
+    """Return what is not known of ranks that left: nothing, if a report lists the others only."""
+    if evidence.codes:
+        return ()
+    if ranks[1:]:
+        return (f"which of {named_ranks(ranks)} was the first, and how it ended: torchrun's report has it",)
+    ending = f"whether rank {ranks[0]} ended well, was killed, or by which signal"
+    return (f"{ending}: torchrun's closing report has it",)
 
 
 def missing(evidence: JobEvidence) -> Finding | None:
@@ -160,32 +175,56 @@ def missing(evidence: JobEvidence) -> Finding | None:
 
 
 def unmatched(evidence: JobEvidence) -> Finding | None:
-    """Some ranks waited in a message, and the others went on to something else."""
+    """Some ranks waited for the other half of a message, and the others went on to something else, or left.
+
+    Who left after its own calls is not to blame for that: it may have sent and taken all that it had to.
+    """
     if not (evidence.late or evidence.lost):
         return None
     calls = evidence.in_call()
-    ranks = evidence.first_of(rank for rank, call in calls.items() if call in POINT_TO_POINT)
+    halves = {rank: half for rank in evidence.first_of(calls) if (half := evidence.half(rank))}
+    ranks, gone = tuple(halves), _gone(evidence)
     others = [rank for rank in calls if rank not in ranks]
-    if not ranks or not others or len(ranks) > 2:
+    is_one_half = len({*halves.values()}) == 1
+    if not ranks or not (others or gone or (evidence.silent == [] and not set(halves.values()) <= {*HALVES})):
         return None
-    spots = " and ".join(
-        f"rank {r} waited in {calls[r]} at {users.at} for a message that nobody "
-        f"{'took' if 'send' in calls[r] else 'sent'}"
-        for r in sorted(ranks) if (users := evidence.place[r].users) is not None
-    )  # fmt: skip
-    what = f"{spots[:1].upper()}{spots[1:]}; {evidence.doing(but=ranks)}."
-    check_first = "peer and tag of that line, and which rank has the other half"
+    spots = {
+        rank: f"{calls[rank]} at {users.at} for {_other(half)}"
+        for rank, half in sorted(halves.items())
+        if (users := evidence.place[rank].users) is not None
+    }
+    parts = [" and ".join(f"{named_ranks(of)} stood in {spot}" for spot, of in ranks_by_value(spots).items())]
+    parts += [evidence.doing(but=ranks)] if others else []
+    parts += [f"{named_ranks(gone)} had {'ended with code 0' if evidence.codes else 'left'}"] if gone else []
+    what = "; ".join(parts)
+    check_first = OTHER_HALF
     unknown: tuple[str, ...] = ()
-    if len(ranks) > 1 and all("send" in calls[r] for r in ranks):
+    if len(ranks) > 1 and halves[ranks[0]] in HALVES and is_one_half:
+        half, cure = ("send", "receive") if halves[ranks[0]] == "send" else ("receive", "send")
         check_first = (
-            "do both send first? then let one receive first, or start both halves with isend and irecv and "
+            f"do both {half} first? then let one {cure} first, or start both halves with isend and irecv and "
             f"then wait; else {check_first}"
         )
     elif len(ranks) > 1:
         unknown = (f"which of {named_ranks(tuple(sorted(ranks)))} names the wrong peer or tag",)
+    seen: tuple[str, ...] = ()
+    if gone:
+        unknown = (*unknown, *_how_they_left(evidence, gone))
+        seen = (*evidence.hints(gone[0]), *evidence.last_lines(gone[0]))
     return Finding(
-        ranks, "Unmatched", what, check_first, evidence.place[ranks[0]], unknown, weight=PLACES + 1
+        ranks if not (gone or ranks[2:]) else (),
+        "Unmatched",
+        f"{what[:1].upper()}{what[1:]}.",
+        check_first,
+        evidence.place[ranks[0]],
+        unknown,
+        seen,
+        weight=PLACES + 1,
     )
+
+
+def _other(half: str) -> str:
+    return f"a message {HALVES[half]}" if half in HALVES else "a message without its other half"
 
 
 def one_sided(evidence: JobEvidence) -> Finding | None:
@@ -234,6 +273,7 @@ def different_calls(evidence: JobEvidence) -> Finding | None:
         f"why {named_ranks(suspects)} took another branch or made another number of calls before; {DETAIL}",
         evidence.place[odd[0]],
         unknown,
+        evidence.own_lines(),
         weight=PLACES - 6,
     )
 
@@ -272,4 +312,8 @@ def only_symptoms(evidence: JobEvidence, ranks: tuple[int, ...]) -> Finding:
     error = evidence.error.get(ranks[0]) or next(iter(evidence.nobodys[-1:]), None)
     hints = (f"rank {ranks[0]} said: {said_of(error).splitlines()[0]}",) if error is not None else ()
     check_first = f"do group, root and sizes agree there? the network between the hosts? {DETAIL}"
-    return Finding((), "OnlySymptoms", what, check_first, stack, unknown, hints, SYMPTOMS)
+    if own_lines := evidence.own_lines():
+        check_first = (
+            f"did a rank that printed something else pass over an exception, and a call? {check_first}"
+        )
+    return Finding((), "OnlySymptoms", what, check_first, stack, unknown, (*hints, *own_lines), SYMPTOMS)

@@ -81,6 +81,7 @@ class Diagnosis:
         flight: Groups whose ranks were at different collectives, by the flight recorder.
         unknown: Questions that these files cannot answer.
         headline: Sentence about the cause; default: its rank, type and text.
+        advice: Where to look, if no cause was found.
     """
 
     source: Path
@@ -94,11 +95,12 @@ class Diagnosis:
     flight: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     headline: str = ""
+    advice: str = ""
 
     @property
     def check_first(self) -> str:
         """One or two things to look at."""
-        return (self.cause.check_first or self.log) if self.cause is not None else ""
+        return (self.cause.check_first or self.log) if self.cause is not None else self.advice
 
     @property
     def sentence(self) -> str:
@@ -113,7 +115,8 @@ class Diagnosis:
     def story(self) -> str:
         """All but ``where`` and ``check_first``: the user's line, the cause, then the other ranks."""
         if self.cause is None:
-            return "\n".join([self.sentence, *self.seen])
+            advice = [f"  check first: {self.advice}"] if self.advice else []
+            return "\n".join([self.sentence, *self.seen, *advice])
         return "\n".join(
             [
                 *self.lines,

@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import re
 import signal
+from collections import Counter
 from collections.abc import Iterable
+from itertools import islice
 
 from ppwork.diagnosis.findings import Wait
 from ppwork.diagnosis.logs import LINE, JobLogs, RankLog
 from ppwork.diagnosis.report import ENDED_BY_AGENT, death, stopped_and_killed, words_before
-from ppwork.diagnosis.stacks import Stack, fragments, tracebacks
+from ppwork.diagnosis.stacks import Stack, fragments, half_of, is_noise, tracebacks
 from ppwork.errors import (
     PeerFrozenError,
     PeerLostError,
@@ -43,7 +45,8 @@ SURE, LIKELY, PERHAPS = 100, 70, 50
 the log; it is, and a logger wrote it."""
 STOPPED = "stood stopped (SIGSTOP), until the launcher killed it"
 """Of a rank that could not leave by itself."""
-POINT_TO_POINT = ("send", "recv", "isend", "irecv")
+OWN_LINES, MOST_OWN = 2, 4
+"""So many lines are shown that a rank alone printed, and of so many ranks."""
 LAST_LINES = 5
 """So many are shown of a rank that left no exception."""
 _BELOW = 3
@@ -161,6 +164,11 @@ class JobEvidence:
         """Return the call of each rank that was in one."""
         return {rank: call for rank in self.place if rank not in but and (call := self.call(rank))}
 
+    def half(self, rank: int) -> str:
+        """Return which half of a message a rank waited in, as ``half_of`` does."""
+        stack = self.place.get(rank)
+        return half_of(self.call(rank), stack.users if stack is not None else None)
+
     def doing(self, but: Iterable[int] = ()) -> str:
         """Say which ranks were in which call, as a part of a sentence."""
         return ", ".join(
@@ -181,10 +189,10 @@ class JobEvidence:
         return f"rank {rank}{at}: {word if code is None else death(code)}"
 
     def waits(self, culprits: tuple[int, ...]) -> tuple[Wait, ...]:
-        """Return the calls in which the other ranks waited for the culprits."""
+        """Return the calls in which the other ranks waited for the culprits; who raised itself did not."""
         return tuple(
             Wait(rank, f"{call} at {users.at}", culprits)
-            for rank, call in self.in_call(but=culprits).items()
+            for rank, call in self.in_call(but=(*culprits, *self.raised)).items()
             if (users := self.place[rank].users) is not None and culprits
         )
 
@@ -209,6 +217,19 @@ class JobEvidence:
             words = words_before(self.job.console).splitlines()
             lines, whose = [line[:LINE] for line in words if line.strip()][-LAST_LINES:], "that bear no rank"
         return (f"last lines {whose}:", *(f"  {line}" for line in lines)) if lines else ()
+
+    def own_lines(self) -> tuple[str, ...]:
+        """Return what ranks printed last and no other rank did, such as an exception that was passed over."""
+        printed = {r: dict.fromkeys(log.printed.splitlines()) for r, log in self.job.ranks.items()}
+        counts = Counter(line for lines in printed.values() for line in lines)
+        shown: list[str] = []
+        for rank, lines in printed.items():
+            alone = (line for line in reversed(lines) if counts[line] == 1 and line.strip())
+            tells = (line[:LINE] for line in alone if not is_noise(line) and not PEERS.search(line[:LINE]))
+            last = [*islice(tells, OWN_LINES)]
+            if last and len(printed) > 1:
+                shown += [f"rank {rank} alone printed last:", *(f"  {line}" for line in reversed(last))]
+        return tuple(shown[: MOST_OWN * (OWN_LINES + 1)])
 
     def _went_on(self, rank: int, error: Stack) -> bool:
         """Say whether another rank wrote the same and something else after it."""

@@ -42,7 +42,7 @@ from ppwork.diagnosis.ended_ranks import (
     raised,
 )
 from ppwork.diagnosis.findings import Diagnosis, Finding, source_lines
-from ppwork.diagnosis.job_evidence import JobEvidence
+from ppwork.diagnosis.job_evidence import STACKS, JobEvidence
 from ppwork.diagnosis.logs import JobLogs
 from ppwork.diagnosis.mismatches import aborted, mismatch, watchdog
 from ppwork.diagnosis.torch_messages import (
@@ -68,6 +68,8 @@ LAST_RULES: tuple[Callable[[JobEvidence], Finding | None], ...] = (
     stuck, no_gradient, store_lost, last_resort, ends_in_a_call, all_aborted, ended,
 )  # fmt: skip
 """Rules about words that may stand anywhere: asked only where no other has anything, as none weighs more."""
+
+IF_IT_HUNG = f"did it hang? `ppwork trace PROGRAM` runs it and says who waited for whom; or {STACKS}"
 
 
 def diagnose_job(job: JobLogs) -> Diagnosis:
@@ -110,7 +112,9 @@ def _nothing_found(job: JobLogs) -> Diagnosis:
     else:
         known = f"Nothing in {job.source} says that anything failed."
     last = [f"rank {rank}: {line}" for rank, log in job.ranks.items() for line in log.last_lines(1)]
-    return Diagnosis(job.source, headline="\n".join([known, *(f"  {line}" for line in last)]))
+    return Diagnosis(
+        job.source, headline="\n".join([known, *(f"  {line}" for line in last)]), advice=IF_IT_HUNG
+    )
 
 
 def _told(evidence: JobEvidence, finding: Finding, source: Path) -> Diagnosis:

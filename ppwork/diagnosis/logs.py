@@ -31,6 +31,7 @@ EARLIER = 8
 SEARCHED_BYTES = 1 << 28
 """Bytes before those that are searched for tracebacks."""
 CONSOLE_SUFFIXES = (".log", ".txt", ".out", ".err")
+PROGRAMS = (".py", ".ipynb")
 LONGER = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
 """gloo's last words before it aborts a process that was sent more than the buffer it posted."""
 _LOCAL = re.compile(r"^\[[A-Za-z_]+(\d+)\]:")
@@ -68,6 +69,7 @@ class RankLog:
         errors: Exceptions in the order of the log.
         threads: Stacks that faulthandler wrote.
         where: The file to look into.
+        printed: The part of the text above what ended it.
     """
 
     rank: int
@@ -75,6 +77,7 @@ class RankLog:
     errors: tuple[Stack, ...]
     threads: tuple[Stack, ...]
     where: str
+    printed: str = ""
 
     @classmethod
     def of(
@@ -93,7 +96,12 @@ class RankLog:
         ended = [replace(e, uncaught=True) for e in tracebacks(last_words) or fragments(last_words)[-1:]]
         errors = [*tracebacks(printed), *ended] or ([recorded] if recorded is not None else [])
         return cls(
-            rank, f"{printed}\n{last_words}".strip("\n"), tuple(errors), tuple(thread_stacks(printed)), where
+            rank,
+            f"{printed}\n{last_words}".strip("\n"),
+            tuple(errors),
+            tuple(thread_stacks(printed)),
+            where,
+            printed if last_words else printed.partition(HEAD)[0].rpartition("\n")[0],
         )
 
     def last_lines(self, count: int) -> list[str]:
@@ -134,7 +142,7 @@ def read_job(path: Path, *others: Path) -> JobLogs:
         others: The same of the other hosts, in the order of their ranks.
 
     Raises:
-        PlanError: Nothing is there, or it cannot be read.
+        PlanError: Nothing is there, it cannot be read, or it is a program.
     """
     known = None if others else HostsRecord.load(path)
     hosts = [_read(each) for each in (path, *others)] if known is None else _of_hosts(path, known.hosts)
@@ -143,6 +151,11 @@ def read_job(path: Path, *others: Path) -> JobLogs:
 
 def _read(path: Path, ranks: Sequence[int] = ()) -> JobLogs:
     """Read what one host left; its ranks by local rank, where they are known."""
+    if path.suffix in PROGRAMS and path.is_file():
+        raise PlanError(
+            f"{path} is a program, and no log.",
+            check_first="what it left: a run's folder, torchrun's --log-dir, or the log of its console",
+        )
     try:
         path.stat()
         return _folder(path, ranks) if path.is_dir() else _console(path)

@@ -9,13 +9,14 @@ from dataclasses import replace
 
 from ppwork.diagnosis.evidence_weights import COMPARED, DIED, DIED_FIRST, SYMPTOMS, WATCHED
 from ppwork.diagnosis.findings import RANK_DIED, Finding
-from ppwork.diagnosis.job_evidence import DETAIL, POINT_TO_POINT, JobEvidence, capital
+from ppwork.diagnosis.job_evidence import DETAIL, JobEvidence, capital
 from ppwork.diagnosis.logs import LONGER
 from ppwork.diagnosis.nccl import lagging, terminated
-from ppwork.diagnosis.stacks import Frame
+from ppwork.diagnosis.stacks import Frame, half_of
 from ppwork.errors import named_ranks
 
 SIZES = "shape and dtype on both sides of that message: of send and recv nobody compares them"
+ITS_LINE = "start with PYTHONFAULTHANDLER=1: the rank that gloo aborts then shows its line"
 _FROM = re.compile(r"\bsrc ?= ?(\d+)\b|\brecv\(\w+, (\d+)\b")
 WHY_ODD = "what makes this rank's branch, count or shape differ just before this call"
 Fingerprint = tuple[str | None, ...]
@@ -123,12 +124,13 @@ def aborted(evidence: JobEvidence) -> Finding | None:
     ((rank, text),) = sizes.items()
     sent = f"a message of {text[1]} bytes where it expected {text[2]}"
     stack = evidence.place.get(rank)
-    # The others' line is its own only if all were at one.
+    # The others' line is its own only if all were at one, and bytes are sent there.
     spots = {
         place.users.at: place for r in evidence.in_call() if (place := evidence.place[r]).users is not None
     }
     is_own = stack is not None and stack.users is not None
-    if not is_own and len(spots) == 1:
+    is_theirs = len(spots) == 1 and not any("barrier" in call for call in evidence.in_call().values())
+    if not is_own and is_theirs:
         stack = next(iter(spots.values()))
     call = evidence.call(rank) or (stack.call if stack is not None else "")
     line = stack.users if stack is not None else None
@@ -145,13 +147,12 @@ def aborted(evidence: JobEvidence) -> Finding | None:
     else:
         what = f"Rank {rank} was sent {sent}"
         unknown = ("which rank sent it",)
-    if not is_own and len(spots) > 1:
+    if not is_own and spots and not is_theirs:
         unknown = (*unknown, f"in which call it was: {evidence.doing()}")
     what = f"{what}, and gloo aborted it."
     weight = DIED_FIRST + 1 if evidence.job.report.first == rank else DIED + 1
-    check_first = (
-        SIZES if call in POINT_TO_POINT else DETAIL if call else f"{SIZES}; of collectives, {DETAIL}"
-    )
+    of_any = f"{ITS_LINE}; {SIZES}; of collectives, {DETAIL}"
+    check_first = SIZES if half_of(call, line) else DETAIL if call else of_any
     return Finding(ranks, "SizeMismatch", what, check_first, stack, unknown, weight=weight)
 
 

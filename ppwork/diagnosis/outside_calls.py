@@ -1,4 +1,4 @@
-"""Ranks in a collective of their own loop, outside of any chunk, to which not all others came.
+"""Ranks in a call that nothing compares: a collective of their loop outside of any chunk, or a message.
 
 Where a loop's collective cannot be refused, because the others may be about to come to it, somebody's bound
 passes, or a rank leaves that has come to its end. Spans know only that a rank was in code of its own then;
@@ -8,16 +8,17 @@ its record has the call, and that of rank 0 its pulse, too.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from msgspec.structs import replace
 
 from ppwork.diagnosis.findings import NOBODY, Wait
 from ppwork.diagnosis.inferred import record_of
 from ppwork.diagnosis.run_evidence import RunEvidence
-from ppwork.diagnosis.stacks import own_call
+from ppwork.diagnosis.stacks import half_of, own_call
 from ppwork.diagnosis.uneven_collectives import BY_ALL, MISMATCH, computing
 from ppwork.diagnosis.waits import roots
-from ppwork.errors import PeerTimeoutError, named_ranks
+from ppwork.errors import named_ranks
 from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.failure import FailureRecord
 from ppwork.records.ledger import read_ledger
@@ -25,10 +26,10 @@ from ppwork.records.spans import Instant
 
 
 def with_own_call(evidence: RunEvidence, waits: tuple[Wait, ...]) -> tuple[Wait, ...]:
-    """Return the waits, those by calls of one's own that stood outside of any chunk as such.
+    """Return the waits, those by calls of one's own that nothing compares as such.
 
     That is rank 0's, if it stood in one and not in a call of the plane, and those of mesh ranks before their
-    first chunk or between two.
+    first chunk or between two; and messages within the mesh.
     """
     known = {each.rank: each for each in _before_any_step(evidence, waits)}
     leader, *followers = mesh = tuple(evidence.topology.mesh_ranks)
@@ -39,13 +40,15 @@ def with_own_call(evidence: RunEvidence, waits: tuple[Wait, ...]) -> tuple[Wait,
         begun = {rank: wait for rank, wait in first.items() if rank in evidence.pulses}
         stage0 = {STAGE0_RANK: Wait(STAGE0_RANK, call, mesh)}
         return tuple({**stage0, **begun, **known, **stage0}.values())
-    stood = _before_the_first(evidence) | _between_two(evidence)
+    stood = _before_the_first(evidence) | _between_two(evidence) | _in_message(evidence)
     for rank, wait in known.items():
         if rank in mesh and rank not in stood and not wait.waits_for and stood:
             known[rank] = wait._replace(waits_for=tuple(stood))  # it computes, with who has not come so far
     for rank, record in stood.items():
         call = own_call(record.traceback)
         others = tuple(each for each in mesh if each not in stood or own_call(stood[each].traceback) != call)
+        if half_of(call.partition(" ")[0]):
+            others = (record.where["peer"],) if "peer" in record.where else _others(evidence, rank)
         known[rank] = Wait(rank, call, others or (STAGE0_RANK,))
     return tuple(wait for _, wait in sorted(known.items()))
 
@@ -70,9 +73,8 @@ def alone(evidence: RunEvidence, waits: tuple[Wait, ...]) -> FailureRecord | Non
 
     ``waits`` are those of ``with_own_call``.
     """
-    first = min(evidence.records, key=lambda record: record.at_ns, default=None)
     call = _call_of_stage0(evidence)
-    if first is None or first.error_type != PeerTimeoutError.__name__:
+    if not evidence.bound_passed:
         return None
     others = [each for each in evidence.records if each.rank != STAGE0_RANK]
     if not call or roots(waits) or any(own_call(other.traceback) for other in others):
@@ -123,15 +125,11 @@ def before_the_first_chunk(evidence: RunEvidence) -> FailureRecord | None:
 def _before_the_first(evidence: RunEvidence) -> dict[int, FailureRecord]:
     """Return the records of mesh ranks that stood in a call before their first chunk, if that held all up.
 
-    Somebody's bound passed then. A rank without a record may have held them up in code of its own.
+    Somebody's bound passed then.
     """
-    first = min(evidence.records, key=lambda record: record.at_ns, default=None)
-    if first is None or first.error_type != PeerTimeoutError.__name__ or _call_of_stage0(evidence):
+    if not evidence.bound_passed or _call_of_stage0(evidence):
         return {}
-    if any(not record.symptom for record in evidence.records):
-        return {}
-    silent = {*range(evidence.topology.world_size)} - {record.rank for record in evidence.records}
-    if any(evidence.code_of(rank) != 0 for rank in silent):
+    if not _nobody_failed(evidence):
         return {}
     return {
         record.rank: record
@@ -152,6 +150,52 @@ def _between_two(evidence: RunEvidence) -> dict[int, FailureRecord]:
         if record.symptom and came is not None and behind is not None and behind < came:
             stood |= {record.rank: record} if own_call(record.traceback) else {}
     return stood
+
+
+def unanswered(evidence: RunEvidence) -> FailureRecord | None:
+    """Return what it means that mesh ranks waited for messages of each other, when nobody had failed."""
+    if not (stood := _in_message(evidence)):
+        return None
+    parts = [
+        f"rank {rank} waited in {own_call(record.traceback, caller=True)} for "
+        + (f"rank {record.where['peer']}" if "peer" in record.where else "another mesh rank")
+        for rank, record in stood.items()
+    ]
+    instead = [
+        f"rank {record.rank} was at {Path(record.source).name}"
+        for record in evidence.records
+        if record.rank in evidence.topology.mesh_ranks and record.rank not in stood and record.source
+    ]
+    what = "; ".join([*parts, *instead])
+    check_first = "does that rank make the other half there, for this rank and tag? Messages are not compared"
+    return _nobodys(stood, f"{what[0].upper()}{what[1:]}.", check_first)
+
+
+def _in_message(evidence: RunEvidence) -> dict[int, FailureRecord]:
+    """Return the records of mesh ranks that stood in a message of their own, if no rank had failed."""
+    if not _nobody_failed(evidence):
+        return {}
+    return {
+        record.rank: record
+        for record in sorted(evidence.records, key=lambda record: record.rank)
+        if record.rank in evidence.topology.mesh_ranks
+        and half_of(own_call(record.traceback).partition(" ")[0])
+    }
+
+
+def _nobody_failed(evidence: RunEvidence) -> bool:
+    """Say whether each rank left a symptom, or well.
+
+    A rank without a record may have held up the others in code of its own, or be gone.
+    """
+    silent = {*range(evidence.topology.world_size)} - {record.rank for record in evidence.records}
+    return all(record.symptom for record in evidence.records) and not any(
+        evidence.code_of(rank) != 0 for rank in silent
+    )
+
+
+def _others(evidence: RunEvidence, rank: int) -> tuple[int, ...]:
+    return tuple(each for each in evidence.topology.mesh_ranks if each != rank)
 
 
 def after_the_end(evidence: RunEvidence) -> FailureRecord | None:
@@ -205,7 +249,7 @@ def _stood(stood: Mapping[int, FailureRecord]) -> str:
 def _nobodys(stood: Mapping[int, FailureRecord], what: str, check_first: str) -> FailureRecord:
     """Return the record of calls that no rank is to blame for, with the line of the first rank in one."""
     record = stood[min(stood)]
-    where = {key: fact for key, fact in record.where.items() if key not in ("role", "rank")}
+    where = {key: fact for key, fact in record.where.items() if key not in ("role", "rank", "peer")}
     return replace(
         record,
         rank=NOBODY,

@@ -28,6 +28,7 @@ from ppwork.diagnosis.report import (
     stopped_and_killed,
 )
 from ppwork.diagnosis.stacks import Stack, thread_stacks
+from ppwork.errors import PeerTimeoutError
 from ppwork.plan import Plan
 from ppwork.process import ORPHANED, SECONDARY, STUCK, UNWRITABLE
 from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK, Topology
@@ -357,6 +358,16 @@ class RunEvidence:
             if step
             else f"chunk {ids['chunk_index']}"
         )
+
+    @property
+    def bound_passed(self) -> bool:
+        """Say whether somebody's bound passed before any rank was gone.
+
+        The first to write may only have lost who then gave up. If all have written, none was gone before.
+        """
+        types = [record.error_type for record in sorted(self.records, key=lambda record: record.at_ns)]
+        all_wrote = len(types) == self.topology.world_size
+        return PeerTimeoutError.__name__ in (types if all_wrote else types[:1])
 
     def before_the_first_record(self) -> dict[int, list[Entry]]:
         """Return the entries of the time when nobody had failed: an error ends the spans it goes through.

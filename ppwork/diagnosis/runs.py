@@ -45,7 +45,13 @@ from ppwork.diagnosis.hosts import cause_of_hosts, open_questions
 from ppwork.diagnosis.inferred import inferred_records, record_of, tells_of_a_freeze
 from ppwork.diagnosis.jobs import diagnose_job
 from ppwork.diagnosis.logs import read_job
-from ppwork.diagnosis.outside_calls import after_the_end, alone, before_the_first_chunk, with_own_call
+from ppwork.diagnosis.outside_calls import (
+    after_the_end,
+    alone,
+    before_the_first_chunk,
+    unanswered,
+    with_own_call,
+)
 from ppwork.diagnosis.recorded_calls import with_calls
 from ppwork.diagnosis.report import death
 from ppwork.diagnosis.run_evidence import RunEvidence
@@ -61,14 +67,13 @@ from ppwork.records.failure import FailureRecord, first_cause, is_users
 from ppwork.records.flight import differences
 from ppwork.records.pulse import nothing_to_encode
 from ppwork.records.run import (
-    EMPTY,
-    NO_CHUNK,
     NOTHING_RESET,
     SUMMARY_FILE,
     TORCHRUN_LOG,
     FinishedProgram,
     by_how_much,
     chunks_noted,
+    stream_ended,
 )
 from ppwork.records.spans import Instant
 
@@ -95,11 +100,17 @@ def diagnose(
     try:
         is_run = any((path / Plan.FILE_NAME).exists() for path in paths)
         gone = next((path for path in paths if not path.exists()), None)
+        empty = next((path for path in paths if path.is_dir() and not any(path.iterdir())), None)
     except OSError as error:  # of another user, or too long
         raise PlanError(
             f"{error.filename} cannot be read: {error.strerror}.",
             check_first="the path, and whose file it is",
         ) from error
+    if not is_run and empty is not None:
+        raise PlanError(
+            f"The folder {empty} is empty: the start was refused, or not all ranks have joined yet.",
+            check_first="what the ranks said on the console",
+        )
     if not is_run:
         return with_calls(diagnose_job(read_job(*paths)), paths[0])
     if gone is not None:
@@ -122,6 +133,7 @@ def diagnose(
     elif cause is None or cause.symptom:
         cause = (
             _without_launcher(evidence, exit_code)
+            or unanswered(evidence)
             or beside(evidence)
             or alone(evidence, waits)
             or before_the_first_chunk(evidence)
@@ -224,8 +236,8 @@ def _explained(
 
 def _beside(evidence: RunEvidence) -> tuple[str, ...]:
     """Return a line about each thing that fails no run by itself."""
-    empty = [EMPTY for e in evidence.entries.get(STAGE0_RANK, []) if e.name == NO_CHUNK]
-    return (*empty, *_odd_results(evidence), *_useless_cuts(evidence), *_dead_threads(evidence))
+    ended = filter(None, [stream_ended(evidence.entries.get(STAGE0_RANK, []))])
+    return (*ended, *_odd_results(evidence), *_useless_cuts(evidence), *_dead_threads(evidence))
 
 
 def _is_told(line: str, cause: FailureRecord, evidence: RunEvidence) -> bool:

@@ -35,6 +35,10 @@ IN_THREAD = "Exception in thread"
 _ASIDE = (IN_THREAD, "Exception ignored in", "Process ")
 _LOGGED = re.compile(r"\b(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL)\b")
 _CALL = re.compile(r"\b(?:dist|distributed|c10d)\.(\w+)\(")
+HALVES = {"send": "that nobody took", "recv": "that nobody sent"}
+"""What is missing to the message of a rank that waits in this half of it."""
+_HALF = re.compile(r"(?<![a-z])i?(send|recv)(?![a-z])")
+"""Half of a message in the name of a call, or of those that a line starts; ``batch_isend_irecv`` has both."""
 _CUT_ERROR = re.compile(
     rf"^(?P<type>{_SCOPE}*_?[a-z]*[A-Z]\w*(?:Error|Exception|Interrupt|Failure)(?:\(\w+\))?)"
     r"(?:: (?P<message>.*)|:?)$",
@@ -271,6 +275,15 @@ def own_call(traceback: str, *, caller: bool = False) -> str:
     return stacks[-1].chain[0].own_call(caller=caller) if stacks else ""
 
 
+def half_of(call: str, line: Frame | None = None) -> str:
+    """Return the half of a message that a call waits for, ``send`` or ``recv``, or both; nothing: no message.
+
+    Of a handle's ``wait`` it is the line that tells, if it has the call that made the handle.
+    """
+    halves = set(_HALF.findall(line.text if call == "wait" and line is not None else call))
+    return " or ".join(sorted(halves))
+
+
 def cut_off(text: str) -> list[Frame]:
     """Return the calls of a traceback whose error the log does not have; the innermost is last.
 
@@ -355,7 +368,7 @@ def _plain(before: str, body: str) -> Stack | None:
     shown = _indented([_without(prefix, line.rstrip("\r\n")) for line in lines])
     foreign = 0
     for number, line in enumerate(shown[1:], 1):
-        if line is None or _is_noise(line):
+        if line is None or is_noise(line):
             foreign += 1
             if foreign > _FOREIGN_LINES:
                 return None
@@ -396,7 +409,7 @@ def _shape(text: str) -> str:
     return re.sub(r"\d", "0", text)
 
 
-def _is_noise(line: str) -> bool:
+def is_noise(line: str) -> bool:
     """Say whether a line is one of C++, written between two of Python's."""
     return re.match(r"\[[EWIF]\d", line) is not None
 

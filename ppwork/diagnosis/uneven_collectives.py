@@ -15,7 +15,7 @@ from ppwork.diagnosis.logs import LONGER
 from ppwork.diagnosis.run_evidence import QUIET_NS, RunEvidence
 from ppwork.diagnosis.stacks import own_call, thread_stacks
 from ppwork.diagnosis.waits import uncomputed
-from ppwork.errors import PeerTimeoutError, named_ranks
+from ppwork.errors import named_ranks
 from ppwork.records.difference import beside_stage0, first_difference
 from ppwork.records.failure import FailureRecord
 from ppwork.records.flight import Collective
@@ -29,8 +29,9 @@ COMPARE_ALWAYS = (
     "chunk and both ranks"
 )
 IN_LOOP = (
-    "does a rank alone make a collective between `reply` and its next chunk, before the first or behind the "
-    "last? Those of a chunk are compared, those outside of one are not"
+    "does a rank alone make a functional collective, or one by a method of a group, or any between `reply` "
+    "and its next chunk, before the first or behind the last? Only torch's own functions in a chunk are "
+    "compared"
 )
 NOT_COMPARED = (
     "run again without `compare_collectives=0`: calls of a chunk are then compared, and named with both ranks"
@@ -66,10 +67,7 @@ def beside(evidence: RunEvidence) -> FailureRecord | None:
 
     Somebody's bound passed then. A rank that hangs in code of its own is ended before that, and says so.
     """
-    first = min(evidence.records, key=lambda record: record.at_ns, default=None)
-    if first is None or first.error_type != PeerTimeoutError.__name__:
-        return None
-    if (found := beside_stage0(_ledgers(evidence))) is None:
+    if not evidence.bound_passed or (found := beside_stage0(_ledgers(evidence))) is None:
         return None
     what, check_first, chunk = found
     return _record(what, check_first, {"chunk_index": chunk})

@@ -14,7 +14,6 @@ import os
 import select
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -56,15 +55,6 @@ print("up", flush=True)
 sys.stdin.read()
 """
 """A host's first process. The kernel reaps what is left to it, and its input ends with whoever made it."""
-_APART = """\
-pipes=$(mktemp -d)
-mkfifo "$pipes/in" "$pipes/out"
-(setsid "$@" < "$pipes/in" > "$pipes/out" &)
-exec 3> "$pipes/in" 4< "$pipes/out"
-rm -r "$pipes"
-cat <&4 3>&- &
-exec cat >&3 4<&-
-"""
 _IN_FOLDER = 'cd "$0" && "$@"; exit $?'
 """A shell of this machine forks the program and waits: nsenter would stop when its program is stopped."""
 
@@ -109,43 +99,6 @@ class MiniatureHost:
         """Lose what this host sends to another one from now on; the other way still works."""
         to_nowhere = ("lladdr", NOWHERE, "nud", "permanent", "dev", CABLE)
         _run(*_enter(self.pid, "--net"), "ip", "neigh", "replace", other.address, *to_nowhere)
-
-    def freeze(self) -> None:
-        """Stop every process on this host; its network still answers what a kernel answers."""
-        stopped: set[psutil.Process] = set()
-        while new := set(self.processes()) - stopped:
-            for process in new:
-                _send(process, signal.SIGSTOP)
-            stopped |= new
-
-    def thaw(self) -> None:
-        """Let every process go on."""
-        for process in self.processes():
-            _send(process, signal.SIGCONT)
-
-    def power_off(self) -> None:
-        """Pull the cable, so that no goodbye gets out, and end all of it at once."""
-        self.cut()
-        _send(psutil.Process(self.pid), signal.SIGKILL)
-
-    def processes(self) -> list[psutil.Process]:
-        """Return what runs on this host, but for its first process; nothing once it is off."""
-        own = _space(self.pid)
-        others = (process for process in psutil.process_iter() if process.pid != self.pid)
-        return [process for process in others if own and _space(process.pid) == own]
-
-    def process(self, pid: int) -> psutil.Process:
-        """Return a process by the pid that it has on this host.
-
-        Raises:
-            ProcessLookupError: There is none.
-        """
-        for found in self.processes():
-            with contextlib.suppress(OSError, StopIteration):
-                status = Path(f"/proc/{found.pid}/status").read_text().splitlines()
-                if int(next(line for line in status if line.startswith("NSpid:")).split()[-1]) == pid:
-                    return found
-        raise ProcessLookupError(f"no process {pid} on {self.name}")
 
 
 def why_no_hosts(*, clocks: bool = False) -> str:
@@ -200,22 +153,18 @@ def hosts_on_a_switch(
         yield tuple(made)
 
 
-def places_on(
-    hosts: Sequence[MiniatureHost], folder: Path, *, apart: bool = False, **options: Unpack[Options]
-) -> Command:
+def places_on(hosts: Sequence[MiniatureHost], folder: Path, **options: Unpack[Options]) -> Command:
     """Return hosts as ``launch(on=...)`` takes them: a pipe to each, which does not run over its cable.
 
     Args:
         hosts: Of the run, in the order of its ranks.
         folder: Gets the script that enters them.
-        apart: A node is no child of who enters, as of ssh: whoever is killed here lives on there.
         options: As ``Places`` has them.
     """
     enter = folder / "enter"
     ways = [f'{host.name}) shift; set -- {shlex.join(host.command([]))} "$@";;' for host in hosts]
     nobody = '*) echo "there is no host $1" >&2; exit 255;;'
-    go = _APART if apart else 'exec "$@"\n'
-    enter.write_text("\n".join(["#!/bin/sh", 'case "$1" in', *ways, nobody, "esac", go]))
+    enter.write_text("\n".join(["#!/bin/sh", 'case "$1" in', *ways, nobody, "esac", 'exec "$@"\n']))
     enter.chmod(0o700)
     return Command(f"{shlex.quote(str(enter))} {{host}}", [host.name for host in hosts], **options)
 
@@ -256,15 +205,3 @@ def _enter(pid: int, *spaces: str) -> list[str]:
 
 def _run(*command: str) -> None:
     subprocess.run(command, check=True, capture_output=True, timeout=START_S)
-
-
-def _send(process: psutil.Process, number: int) -> None:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        process.send_signal(number)
-
-
-def _space(pid: int) -> str:
-    """Return the name of a process's pid namespace; of one that is gone, nothing."""
-    with contextlib.suppress(OSError):
-        return str(Path(f"/proc/{pid}/ns/pid").readlink())
-    return ""

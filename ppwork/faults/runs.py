@@ -25,7 +25,7 @@ from ppwork.faults.fault import CPU, FAILS, GPU, OUTSIDE, REFUSED, SUCCEEDS, Cas
 from ppwork.faults.hosts import why_no_hosts
 from ppwork.faults.outside import from_outside
 from ppwork.faults.report import FaultReport, Notice, judged, not_run
-from ppwork.launcher.checks import choose_backend, count_gpus
+from ppwork.launcher.checks import check_environment, choose_backend, count_gpus
 from ppwork.launcher.launch import launch
 from ppwork.plan import Plan
 from ppwork.records.failure import read_records
@@ -63,8 +63,9 @@ def run_case(
         What the run showed, with the verdict; ``needs GPU`` or ``needs two hosts`` if it cannot run here.
 
     Raises:
-        PlanError: There is no such case, this mesh has no such rank, the backend has no GPU, ``keep`` has a
-            folder of the case, or the run was refused as the case does not expect; nothing has started.
+        PlanError: There is no such case, this mesh has no such rank, the backend has no GPU, a variable of
+            the environment is refused, ``keep`` has a folder of the case, or the run was refused as the case
+            does not expect; nothing has started.
 
     Blocks:
         About 5 s of start-up and the case's own bound; at most a minute.
@@ -73,6 +74,7 @@ def run_case(
     if not _can_run(case):
         return not_run(fault.id, case)
     asked = small_plan(mesh_size, backend)
+    check_environment(asked)
     choose_backend(asked)  # a case may want to be refused for its own backend, and for no other reason
     plan = _plan_of(fault, case, asked)
     with contextlib.ExitStack() as stack:

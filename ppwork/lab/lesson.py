@@ -18,7 +18,7 @@ from ppwork.lab.parameters import only_known_parameters
 from ppwork.lab.question import Question, predict
 from ppwork.lab.two_hosts import on_two_hosts
 from ppwork.launcher.script import ScriptRun
-from ppwork.pictures.source import lines_of, side_by_side, source_of
+from ppwork.pictures.source import lines_of, source_of
 from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK
 from ppwork.records.failure import read_record
 from ppwork.records.run import Run
@@ -36,7 +36,6 @@ __all__ = [
     "only_known_parameters",
     "predict",
     "records_of",
-    "side_by_side",
     "source_of",
 ]
 _ADDRESS = re.compile(r" ?<[\w.]+ object at 0x[0-9a-f]+>")  # another one in every run

@@ -1,8 +1,8 @@
-"""Checks before any rank starts: the second half of a plan's checks, those that look at the machine.
+"""Checks before any rank starts: the second half of a plan's checks, which look at the machine.
 
-All of them raise ``PlanError``, or ``UnavailableError`` where torch does not count a machine's GPUs, with
-what, where and what to check first, and change nothing on disk. Torch is never imported here: what needs it
-is asked of a short subprocess.
+They raise ``PlanError``, or ``UnavailableError`` if torch cannot count a machine's GPUs, with what, where and
+what to check first, and change nothing on disk. Torch is never imported here: a short subprocess does what
+needs it.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ SUBPROCESS_LIMIT_S = 120.0
 
 
 def resolve(plan: Plan, *, elsewhere: bool = False) -> Plan:
-    """Check a plan against this machine and fill in what was left open.
+    """Check a plan against this machine and fill in the fields that were left open.
 
     Args:
-        plan: Of the run.
-        elsewhere: The ranks will run on other hosts: ``backend`` stays as it is, and of the shipped video the
-            clip as it is named.
+        plan: The run's plan.
+        elsewhere: The ranks will run on other hosts: leave ``backend`` open, and refuse a plan of one process
+            or of a shared GPU.
 
     Returns:
-        The plan with its stages named, ``backend`` decided, and of the shipped video ``chunks`` and where the
-        clip is, as every rank will read it.
+        The plan with its stages named, ``backend`` decided, and for the shipped video ``chunks`` and the
+        absolute path of a clip that the plan names.
 
     Raises:
         PlanError: The clip, size, mesh size, stages or GPUs do not fit; nothing has started.
@@ -58,7 +58,7 @@ def resolve(plan: Plan, *, elsewhere: bool = False) -> Plan:
         )
     if plan.is_video:
         plan = _with_clip_and_chunks(plan, check_plan(plan))
-    elif not plan.is_synthetic:  # ours; asking would take as long as starting a rank
+    elif not plan.is_synthetic:  # the synthetic stages are ours; a check takes as long as starting a rank
         check_stages(plan)
     if elsewhere:
         return plan
@@ -66,10 +66,10 @@ def resolve(plan: Plan, *, elsewhere: bool = False) -> Plan:
 
 
 def check_limit(limit_s: float) -> None:
-    """Refuse a limit on a whole run that is none: hosts and jobs are told it, and all are ended by it.
+    """Refuse an invalid limit on a whole run: hosts and jobs get the limit, and it ends them all.
 
     Raises:
-        PlanError: It is not finite, or not above 0.
+        PlanError: The limit is not finite, or not above 0.
     """
     if not (math.isfinite(limit_s) and limit_s > 0):
         raise PlanError(
@@ -79,10 +79,10 @@ def check_limit(limit_s: float) -> None:
 
 
 def check_environment(plan: Plan) -> None:
-    """Refuse variables that every rank would fail on.
+    """Refuse variables with which every rank would fail.
 
     Raises:
-        PlanError: ``SCOPE_DIST_TIMEOUT_S``, ``PPWORK_LOG_LEVEL`` or ``GLOO_SOCKET_IFNAME`` is none.
+        PlanError: ``SCOPE_DIST_TIMEOUT_S``, ``PPWORK_LOG_LEVEL`` or ``GLOO_SOCKET_IFNAME`` is invalid.
     """
     bring_up_timeout_s(plan)
     level, levels = os.environ.get(LOG_LEVEL_VARIABLE, "INFO"), sorted(logging.getLevelNamesMapping())
@@ -121,18 +121,18 @@ def choose_backend(plan: Plan) -> str:
     """Decide between gloo and NCCL for all ranks, which will run on this machine: ``Plan.backend_with``.
 
     Raises:
-        PlanError: NCCL was asked for and there are fewer GPUs than ranks.
-        UnavailableError: As ``count_gpus``; never of gloo.
+        PlanError: The plan asks for NCCL, and there are too few GPUs.
+        UnavailableError: As ``count_gpus``; never with gloo.
     """
     return plan.backend_with(0 if plan.backend == "gloo" else count_gpus(), plan.world_size)
 
 
 def backend_of_one_process(plan: Plan) -> str:
-    """Decide for both ranks of one process between the CPU (``gloo``) and a GPU (``nccl``).
+    """Decide between the CPU (``gloo``) and a GPU (``nccl``) for both ranks of one process.
 
     Raises:
-        PlanError: A GPU was asked for and there is none.
-        UnavailableError: As ``count_gpus``; never of gloo.
+        PlanError: The plan asks for a GPU and there is none.
+        UnavailableError: As ``count_gpus``; never with gloo.
     """
     if plan.backend == "gloo":
         return "gloo"
@@ -147,11 +147,11 @@ def backend_of_one_process(plan: Plan) -> str:
 
 
 def count_gpus() -> int:
-    """Count CUDA devices without importing torch here; a machine without a driver answers at once.
+    """Count CUDA devices without importing torch here; without a driver this returns at once.
 
     Raises:
-        UnavailableError: There is a driver, and torch does not say how many there are: it does not import, or
-            does not end.
+        UnavailableError: There is a driver, but torch does not count the devices: it does not import, or does
+            not end.
     """
     if not Path("/dev/nvidiactl").exists() and not Path("/dev/dxg").exists():
         return 0
@@ -172,12 +172,12 @@ def count_gpus() -> int:
 
 
 def check_stages(plan: Plan) -> None:
-    """Let a subprocess import the stages and check their contract, as the ranks will: warm where they are.
+    """Let a subprocess import the stages and check their contract, as the ranks will; warm if ranks are.
 
-    Stages that passed are not imported again while their files stay as they are: it takes as long as torch.
+    Stages that passed are not imported again while their files stay the same: it takes as long as torch.
 
     Raises:
-        PlanError: What the subprocess found.
+        PlanError: The subprocess refused the stages, could not import them, or took too long.
     """
     key = (plan.stage0, plan.stage1, str(Path.cwd()), os.environ.get("PYTHONPATH"))
     if (files := _passed.get(key)) and files == _written_at(files):
@@ -194,7 +194,7 @@ def check_stages(plan: Plan) -> None:
         if answer.returncode == 0:
             _passed[key] = _written_at(msgspec.json.decode(answer.stdout, type=list[str]))
             return
-        refusal = answer.stdout if answer.returncode > 0 else b""  # killed: whatever it said is no refusal
+        refusal = answer.stdout if answer.returncode > 0 else b""  # killed: its output is no refusal
         what, check_first = msgspec.json.decode(refusal, type=tuple[str, str])
     except msgspec.MsgspecError:
         tail = answer.stderr.decode(errors="replace").strip().splitlines()[-1:]
@@ -213,7 +213,7 @@ def _answer_of(command: list[str]) -> subprocess.CompletedProcess[bytes]:
 
 
 _passed: dict[tuple[str | None, ...], dict[str, int | None]] = {}
-"""Stages that passed, by where they were looked for: their files, and when those had been written."""
+"""Stages that passed, by where they were looked for: their files, and when those were last written."""
 
 
 def _written_at(files: Iterable[str]) -> dict[str, int | None]:

@@ -1,8 +1,8 @@
-"""A run that Slurm starts by itself: handed in, looked at, ended; none of it lives in this process.
+"""A run that Slurm starts by itself: submit it, look at it, stop it; none of it lives in this process.
 
-``sbatch`` takes a script of one line. On the first node of the job it starts the launcher that ``launch`` is
-(``main``), and ``srun`` brings that its nodes, inside the job. What runs and where stands in ``job.json`` of
-the run's folder, which the nodes have to see at the same path: who looks reads the records there.
+``sbatch`` takes a script of one line. On the job's first node the script starts the launcher (``main``, which
+calls ``launch``), and ``srun`` starts the nodes inside the job. ``job.json`` in the run's folder says what
+runs and where. The nodes must see the folder at the same path; readers find the records there.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from ppwork.records.spans import span_file
 from ppwork.records.tail import SpanTail, last_lines
 
 JOB_FILE, JOB_LOG = "job.json", "slurm.log"
-"""In the run's folder before the run: what was handed in, and what the job prints."""
+"""In the run's folder before the run: the submitted plan and options, and the output of the job."""
 NAME = "ppwork"
-"""Of our jobs in the queue; their comment is the run's folder."""
+"""Name of our jobs in the queue; their comment is the run's folder."""
 QUEUED = f"`squeue --me --name={NAME} --format='%i %k'`: number and folder of each that is queued"
 LOOK_S = 0.1
 LATE_S = 10.0
-"""Seconds after a job has ended in which its last word may come: a folder of a network is late."""
+"""Seconds after a job's end in which its last word may still come: a network folder is late."""
 LOOKED_S = 7 * 86_400.0
-"""Seconds that a job is followed unless told otherwise."""
+"""Seconds for which a job is followed by default."""
 REFUSED = 2
 """Exit code of a launcher that started nothing."""
 
 
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What was handed in: ``job.json``."""
+    """What was submitted: ``job.json``."""
 
     plan: Plan
     nodes: int
@@ -59,22 +59,23 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     options: Options
     limit_s: float
     job_id: Annotated[str, msgspec.Meta(pattern=r"^[0-9]{0,18}\Z")] = ""
-    """Slurm's; empty until it has taken the job. A folder may be anybody's, and this goes to ``scancel``."""
+    """Slurm's id; empty until Slurm has taken the job. Checked, as anybody may write the file: it goes to
+    ``scancel``."""
 
     def save(self, run_dir: Path) -> None:
-        """Write it.
+        """Write the record.
 
         Raises:
-            OSError: It cannot be written.
+            OSError: The file cannot be written.
         """
         write_whole(run_dir / JOB_FILE, msgspec.json.encode(self))
 
     @classmethod
     def load(cls, run_dir: Path) -> JobRecord:
-        """Read it.
+        """Read the record.
 
         Raises:
-            PlanError: The folder is none of a job, or its file does not read.
+            PlanError: The folder is not that of a job, or its file does not read.
         """
         if (record := read_json(run_dir / JOB_FILE, cls)) is None:
             raise PlanError(f"{run_dir} is no folder of a submitted run.", check_first="`ppwork ps`")
@@ -85,9 +86,9 @@ class Job:
     """A run in Slurm's hands; ``pp.attach`` follows it to its end.
 
     Attributes:
-        job_id: Slurm's number of it.
+        job_id: Slurm's number of the job.
         run_dir: The run's folder.
-        last: Its state as of the last question.
+        last: The job's state at the last query.
     """
 
     def __init__(self, job_id: str, run_dir: Path, last: str = "") -> None:
@@ -95,12 +96,12 @@ class Job:
 
     @property
     def plan(self) -> Plan:
-        """The plan that was handed in."""
+        """The submitted plan."""
         return JobRecord.load(self.run_dir).plan
 
     @property
     def state(self) -> str:
-        """What Slurm says of it now: ``PENDING (Priority), 2 of 3 in the queue``, ``RUNNING``, ``FAILED``.
+        """Slurm's state of the job now: ``PENDING (Priority), 2 of 3 in the queue``, ``RUNNING``, ``FAILED``.
 
         Raises:
             UnavailableError: Slurm does not answer.
@@ -110,20 +111,20 @@ class Job:
 
     @property
     def is_over(self) -> bool:
-        """Whether it had ended as of the last question."""
+        """Whether the job had ended at the last query."""
         return bool(self.last) and self.last.partition(" ")[0] not in GOING
 
     def stop(self) -> None:
-        """End it, also while it waits: ``scancel``.
+        """End the job with ``scancel``, even while it waits.
 
         Raises:
-            PlanError: It is not the job of this folder.
-            UnavailableError: Slurm does not answer, or it is not yours.
+            PlanError: The job is not the one of this folder.
+            UnavailableError: Slurm does not answer, or the job is not yours.
         """
         of_job = ("--states=all", f"--jobs={self.job_id}", "--format=%i|%k")
         for said in ask("squeue", "--noheader", *of_job).splitlines():
             comment = said.partition("|")[2]
-            if Path(comment).resolve() != self.run_dir.resolve():  # the number of a folder may be out of date
+            if Path(comment).resolve() != self.run_dir.resolve():  # the folder's number may be out of date
                 raise PlanError(
                     f"Slurm's job {self.job_id} is not of {self.run_dir}, and was not ended: "
                     f"its comment is {comment!r}.",
@@ -136,18 +137,18 @@ class Job:
 
 
 def submit(plan: Plan, *, on: Places, out: Path | str | None = None, limit_s: float = DEFAULT_LIMIT_S) -> Job:
-    """Hand a plan to Slurm and return at once; the run needs this process no more.
+    """Hand a plan to Slurm and return at once; the run no longer needs this process.
 
     Args:
-        plan: Of the run.
+        plan: The run's plan.
         on: ``pp.Slurm``: nodes, partition and time of the job.
         out: Run folder, new or empty, at the same path on the nodes; ``None`` makes one under ``runs/``.
         limit_s: Hard limit on the whole run once it has begun, in seconds.
 
     Raises:
         PlanError: The plan cannot work, or ``on`` has no queue; nothing is queued.
-        UnavailableError: Slurm takes no such job; nothing is queued. Where it did not say in time whether it
-            takes it, the error says that it may be queued.
+        UnavailableError: Slurm refuses the job; nothing is queued. If Slurm did not answer in time, the error
+            says that the job may be queued.
     """
     if not isinstance(on, Slurm):
         raise PlanError("A run was to be submitted to hosts without a queue.", check_first="on=pp.Slurm(...)")
@@ -166,7 +167,7 @@ def submit(plan: Plan, *, on: Places, out: Path | str | None = None, limit_s: fl
                 f"--nodes={nodes}", "--ntasks-per-node=1", f"--output={run_dir / JOB_LOG}", *on.asked,
                 script=f"#!/bin/sh\nexec {shlex.join(launcher)}\n",
             )  # fmt: skip
-        except NoAnswer as late:  # the launcher of a job that was queued all the same reads its file
+        except NoAnswer as late:  # if the job was queued nevertheless, its launcher reads the file
             what = f"{late.what} The run may be queued all the same."
             raise UnavailableError(what, check_first=QUEUED) from late
         except UnavailableError:
@@ -180,7 +181,7 @@ def submit(plan: Plan, *, on: Places, out: Path | str | None = None, limit_s: fl
 
 
 def main(run_dir: Path) -> int:
-    """Be the launcher of a job on the first of its nodes; return the exit code."""
+    """Be the launcher of a job, on the first of its nodes; return the exit code."""
     for number in (signal.SIGTERM, signal.SIGHUP):  # scancel, and the job's time limit
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
@@ -190,7 +191,7 @@ def main(run_dir: Path) -> int:
         run = launch(job.plan, out=run_dir, limit_s=job.limit_s, on=places, check=False, beside=beside)
     except PPWorkError as refused:
         sys.stderr.write(f"{refused}\n")
-        if not (run_dir / END_FILE).exists():  # of this job, begun a second time by an administrator
+        if not (run_dir / END_FILE).exists():  # it exists if an administrator has requeued the job
             with contextlib.suppress(OSError):  # this node does not see the folder: Slurm's log has the line
                 LaunchEnd(exit_code=REFUSED, what=refused.what, check_first=refused.check_first).save(run_dir)
         return REFUSED
@@ -205,7 +206,7 @@ def follow(
     limit_s: float = LOOKED_S,
     view: Callable[[Job], View] = NoView,
 ) -> Run:
-    """Follow a job to its end, by the records in its folder; ``lab.job.attach`` has the words for it."""
+    """Follow a job to its end, by the records in its folder; ``lab.job.attach`` documents it."""
     tail, shown = SpanTail(span_file(job.run_dir, STAGE0_RANK)), view(job)
     until_s, asked_s, over_s, stopped = time.monotonic() + limit_s, 0.0, None, False
 
@@ -220,7 +221,7 @@ def follow(
             what = f"Job {job.job_id} was not over after {limit_s:g} s."
             raise NotOverError(what, check_first="it goes on")
         if now - asked_s > ASK_S:
-            with contextlib.suppress(UnavailableError):  # its controller is away: the job is not
+            with contextlib.suppress(UnavailableError):  # Slurm's controller is away, but the job is not
                 _ = job.state
             now = asked_s = time.monotonic()  # the answer may have taken ``slurm.ANSWER_S``
         if job.is_over:
@@ -259,11 +260,11 @@ def _finished(job: Job, end: LaunchEnd | None) -> Run:
 
 
 def find(which: Job | Path | str | int) -> Job:
-    """Return a job, given itself, the folder of its run, or Slurm's number of it.
+    """Return a job, given the job itself, its run's folder, or Slurm's number of it.
 
     Raises:
-        PlanError: There is none.
-        UnavailableError: Slurm did not say whether it took it, or does not answer.
+        PlanError: There is no such job.
+        UnavailableError: Slurm did not say whether it took the job, or does not answer.
     """
     if isinstance(which, Job):
         return which
@@ -280,10 +281,10 @@ def find(which: Job | Path | str | int) -> Job:
 
 
 def own_jobs() -> list[Job]:
-    """Return our jobs in the queue; none where there is no Slurm, or where it was installed for no cluster.
+    """Return our jobs in the queue; none if there is no Slurm, or if it is installed without a cluster.
 
     Raises:
-        UnavailableError: It does not answer.
+        UnavailableError: Slurm does not answer.
     """
     if shutil.which("squeue") is None:
         return []

@@ -31,7 +31,8 @@ from ppwork.launcher.view import NoView, Queued, StopAsked, View
 from ppwork.plan import Plan
 from ppwork.process import PAST_LIMIT, STOPPED, TORCHRUN_STOPPED
 from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK
-from ppwork.records.folder import free_mb, run_folder
+from ppwork.records.files import read_json
+from ppwork.records.folder import free_mb, refuse_taken, run_folder
 from ppwork.records.hosts import HostsRecord
 from ppwork.records.run import (
     OUTPUTS_FILE,
@@ -52,9 +53,9 @@ from ppwork.timeline.streams import hidden, streams
 
 DEFAULT_LIMIT_S = 3600.0
 FULL_MB = 1.0
-"""A disk with less than this at the end of a failed run is named as full."""
+"""A disk with less than this at the end of a failed run is reported as full."""
 _HALF = re.compile(r"\..+\.\d+")
-"""What ``files.temporary`` calls files that are not whole yet."""
+"""Names that ``files.temporary`` gives to files that are not complete yet."""
 
 Progress = Callable[[Entry], None]
 """Called on the caller's thread with each new span or instant of rank 0."""
@@ -76,16 +77,16 @@ def launch(
     """Run a plan on ``plan.world_size`` processes of this machine, or of others, and wait for the end.
 
     Args:
-        plan: Of the run, with its fault if it has one (``faults.with_fault``); ``chunks`` and ``backend`` may
-            be left open.
+        plan: The run's plan, with its fault if it has one (``faults.with_fault``); ``chunks`` and ``backend``
+            may be left open.
         out: Run folder, new or empty; ``None`` makes one under ``runs/``.
         check: Raise if the run fails; else the failure is in ``Run.failure``.
         started: Called once with the resolved plan and the run folder, before the ranks start.
-        progress: Gets rank 0's spans and instants while they come; what it raises ends the run.
+        progress: Gets rank 0's spans and instants as they come; an exception from it ends the run.
         limit_s: Hard limit on the whole run, in seconds; the ranks' own bounds are in the plan.
-        view: Given the resolved plan and the run folder, makes what shows the run while it goes.
+        view: Makes the view of the running run, given the resolved plan and the run folder.
         on: Hosts that run the ranks; without it this machine runs them all, over its loopback.
-        queued: Gets what a queue says while the run waits for its hosts, before there is a folder or a view.
+        queued: Gets a queue's reports while the run waits for its hosts, before there is a folder or a view.
         beside: Names of files that may be in the run folder beforehand.
 
     Returns:
@@ -93,19 +94,23 @@ def launch(
 
     Raises:
         PlanError: The input cannot work; no rank was started and nothing overwritten.
-        UnavailableError: A host, Slurm or the list of runs is not ready; no rank was started then, either.
-        RunFailed: A rank or a host failed, or the view was asked to stop it (only with ``check``); says which
-            was first, its error and its log. One stopped in the queue always raises: it has no folder.
-        KeyboardInterrupt: As pressed; no rank is left.
+        UnavailableError: A host, Slurm or the list of runs is not ready; no rank was started.
+        RunFailed: A rank or a host failed, or the view was asked to stop the run (only with ``check``); names
+            the first failure, its error and its log. A run stopped in the queue always raises: it has no
+            folder.
+        KeyboardInterrupt: The user pressed Ctrl-C; no rank is left.
 
     Blocks:
         Until all ranks have ended; at most ``limit_s`` plus a few seconds of clean-up.
     """
     check_limit(limit_s)
     steps = _Steps()
+    if out is not None:
+        with contextlib.suppress(OSError):  # `run_folder` reports it in more detail
+            refuse_taken(Path(out), beside=beside)  # before the stages are imported, which takes seconds
     with contextlib.ExitStack() as stack:
         plan = resolve(plan, elsewhere=on is not None)
-        registry()  # refused before the run folder is used up
+        registry()  # may refuse, before the run folder is used
         run_dir = stack.enter_context(run_folder(out, beside))
         hosts = (
             stack.enter_context(HostSession(on, plan.world_size, plan.freeze_s)) if on is not None else None
@@ -124,7 +129,7 @@ def launch(
         steps.end(CHECK)
         try:
             exit_code = _run_ranks(plan, run_dir, limit_s, progress, shown, hosts)
-            if exit_code and LaunchEnd.load(run_dir) is not None:  # of `ppwork stop`, which has ended it
+            if exit_code and LaunchEnd.load(run_dir) is not None:  # `ppwork stop` has written it
                 exit_code = STOPPED
             stack.close()
             steps.end(TORCHRUN)
@@ -146,21 +151,21 @@ def launch(
 
 
 class _Steps:
-    """The steps of this launcher, one after another."""
+    """The steps of this launcher, one after another, as spans."""
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
         self._since_ns = time.monotonic_ns()
 
     def end(self, name: str) -> None:
-        """Say that a step has ended, and the next one begins."""
+        """Record that a step has ended and the next one begins."""
         now_ns = time.monotonic_ns()
         self.spans.append(Span(name, "launcher", self._since_ns, now_ns))
         self._since_ns = now_ns
 
 
 def _ended_by(error: BaseException) -> RunFailed:
-    """Return how a run ended of which the launcher raised: its ranks are gone by then."""
+    """Return how a run ended in whose launcher something raised; its ranks are gone by then."""
     if isinstance(error, KeyboardInterrupt | SystemExit):
         return RunFailed("The run was interrupted: its launcher was asked to end.")
     return RunFailed(
@@ -170,19 +175,23 @@ def _ended_by(error: BaseException) -> RunFailed:
 
 
 def _noted(run: Run, steps: _Steps) -> Run:
-    """Write down how a run ended, where its folder is there and has room."""
+    """Record how a run ended, if its folder exists and has room; remove half-written files."""
     what, check_first = (run.failure.what, run.failure.check_first) if run.failure is not None else ("", "")
     with contextlib.suppress(OSError):
+        # Files that killed ranks were writing: no reader takes one for a complete file, but people might.
+        for path in run.run_dir.iterdir() if run.failure is not None else ():
+            if _HALF.fullmatch(path.name) and path.is_file():
+                path.unlink()
         code, spans = run.exit_code or 0, tuple(steps.spans)
         LaunchEnd(exit_code=code, what=what, check_first=check_first, steps=spans).save(run.run_dir)
     return run
 
 
 def _failure(run: Run, deadline: float, look: Callable[[], None]) -> RunFailed | None:
-    """Return what went wrong first in a run that has ended; if nothing did, complete its summary.
+    """Return the first failure of a run that has ended; if there is none, complete its summary.
 
     Raises:
-        StopAsked: While it was verified.
+        StopAsked: The user asked to stop the verification.
     """
     if not (run.run_dir / Plan.FILE_NAME).exists():
         return RunFailed(
@@ -201,15 +210,11 @@ def _failure(run: Run, deadline: float, look: Callable[[], None]) -> RunFailed |
         failure = RunFailed(f"{what} No rank is left.\n  folder: {run.run_dir}", check_first=LEFT_OVER)
     else:
         failure = _if_full(run.run_dir, diagnose(run.run_dir, run.exit_code).as_error())
-    # What killed ranks were writing: no reader takes it for a whole file, people might.
-    for path in run.run_dir.iterdir():
-        if _HALF.fullmatch(path.name) and path.is_file():
-            path.unlink()
     return failure
 
 
 def mesh_figures(run: Run) -> dict[str, Any]:
-    """Return what rank 0 does not know of a run that has ended: the mesh's idle time, queues, streams."""
+    """Return facts on an ended run that rank 0 lacks: the mesh's idle time, queues, streams."""
     first, last = map(run.summary.get, ("from_chunk", "to_chunk"))
     by_rank = run.entries_by_rank.items()
     figures: dict[str, Any] = {
@@ -224,7 +229,7 @@ def mesh_figures(run: Run) -> dict[str, Any]:
 
 
 def _hosts_of(run: Run) -> dict[str, Any]:
-    """Return who ran which ranks, for the summary; empty for a run on this machine alone."""
+    """Return which hosts ran which ranks, for the summary; empty for a run on this machine alone."""
     known = HostsRecord.load(run.run_dir)
     return {} if known is None else {"hosts": msgspec.to_builtins(known.hosts)}
 
@@ -264,7 +269,7 @@ def _run_ranks(
 
 
 def _if_full(run_dir: Path, failure: RunFailed) -> RunFailed:
-    """Name a full disk first: it explains most of what the ranks could still say."""
+    """Report a full disk first: it explains most other errors of the ranks."""
     free = free_mb(run_dir)
     if free < FULL_MB:
         failure = failure.below(
@@ -285,7 +290,8 @@ def _verify(run: Run, deadline: float, look: Callable[[], None]) -> RunFailed | 
     """Compute the same in one process and put the largest difference into the summary.
 
     Raises:
-        StopAsked: The view, or `ppwork stop`, ended it.
+        StopAsked: The view, or `ppwork stop`, ended the computation.
+        RecordError: The computation's result does not read.
     """
     plan, run_dir = run.plan, run.run_dir
     if not (run_dir / OUTPUTS_FILE).exists() and (hosts := HostsRecord.load(run_dir)) is not None:
@@ -302,7 +308,7 @@ def _verify(run: Run, deadline: float, look: Callable[[], None]) -> RunFailed | 
         running(command, environment, log, warm=plan.backend == "gloo") as process,
         registered(run_dir, process.pid),
     ):
-        # What its stages start are no ranks, after which it would have to leave.
+        # Processes that its stages start are not ranks: it need not leave when they end.
         limit_s = max(1.0, deadline - time.monotonic())
         code = followed(process, log, limit_s, plan.freeze_s, look, leave_s=math.inf)
     if code != 0:
@@ -314,7 +320,12 @@ def _verify(run: Run, deadline: float, look: Callable[[], None]) -> RunFailed | 
             f"The single-process reference {ours.get(code) or death(code)}{last_words}\n  log: {log_path}",
             check_first=f"the end of {log_path}",
         )
-    figures = msgspec.json.decode((run_dir / VERIFY_FILE).read_bytes(), type=dict[str, Any])
+    figures = read_json(run_dir / VERIFY_FILE, dict[str, Any])
+    if figures is None:
+        raise RecordError(
+            f"The single-process reference ended, and its figures, {run_dir / VERIFY_FILE}, do not read.",
+            check_first=f"{log_path}; `df -h {run_dir}`: was the disk full? did anything else write there?",
+        )
     (run_dir / VERIFY_FILE).unlink()
     first, dtype = figures.pop("first_different"), figures.pop("dtype")
     run.complete(figures)
@@ -330,5 +341,5 @@ def _verify(run: Run, deadline: float, look: Callable[[], None]) -> RunFailed | 
             "round, those of bfloat16 by far more: --tolerance (a plan's `tolerance`)",
         )
     if not plan.keep_outputs:
-        (run_dir / OUTPUTS_FILE).unlink()  # they are equal, and were kept for nothing else
+        (run_dir / OUTPUTS_FILE).unlink()  # they are equal, and were kept only for this
     return None

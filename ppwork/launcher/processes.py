@@ -1,6 +1,6 @@
-"""The end of processes: polite, then hard, by recorded process and never by name; and how one is.
+"""Ends processes: first politely, then hard, by recorded process and never by name; and queries them.
 
-A process is its pid and its start time, so a pid that was used again is never hit. No torch here.
+A process is its pid and its start time, so a process that got the same pid later is never hit. No torch here.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from ppwork.protocol.plan import SECRET_VARIABLE, STORE_VARIABLE
 POLL_S = 0.05
 """Seconds between two looks at a process."""
 KILL_S = 3.0
-"""Seconds that we wait for what was killed: the kernel takes milliseconds, a full machine longer."""
+"""Seconds that we wait for a killed process: the kernel takes milliseconds, a loaded machine longer."""
 
 
 def end(processes: Sequence[psutil.Process], polite_s: float) -> list[psutil.Process]:
-    """Wait until processes that were asked to leave are gone, and kill those that are not.
+    """Wait until processes that were asked to leave are gone, and kill the rest.
 
-    They are asked whether they live and not waited for: where one is our own child, its exit code stays
-    there for whoever started it.
+    This polls whether they live and does not wait for them: the exit code of our own child stays available to
+    the code that started it.
 
     Args:
-        processes: Recorded before the first of them left: an orphan's parent is not there to be asked.
+        processes: Recorded before the first of them left: an orphan's parent cannot be asked any more.
         polite_s: Seconds that they get; 0 kills at once.
 
     Returns:
-        Those that had to be killed.
+        The processes that had to be killed.
 
     Blocks:
         At most ``polite_s`` and ``KILL_S``.
@@ -42,14 +42,14 @@ def end(processes: Sequence[psutil.Process], polite_s: float) -> list[psutil.Pro
         alive = _alive_after(alive, polite_s)
     finally:  # also after an impatient Ctrl-C
         for process in alive:
-            with contextlib.suppress(psutil.Error):  # it is gone, or another user's: the others are not
+            with contextlib.suppress(psutil.Error):  # it is gone, or another user's; go on with the others
                 process.kill()
         _alive_after(alive, KILL_S)
     return alive
 
 
 def family_of(pid: int) -> list[psutil.Process]:
-    """Return a process and all below it, as they are before any of them dies; nothing once it is gone."""
+    """Return a process and all below it, recorded before any of them dies; empty if the process is gone."""
     try:
         process = psutil.Process(pid)
     except psutil.Error:
@@ -58,7 +58,7 @@ def family_of(pid: int) -> list[psutil.Process]:
 
 
 def with_children(process: psutil.Process) -> list[psutil.Process]:
-    """Return a process and all below it; of one that is gone itself alone."""
+    """Return a process and all below it; if it is gone, only itself."""
     family = [process]
     with contextlib.suppress(psutil.Error):
         family += process.children(recursive=True)
@@ -66,7 +66,7 @@ def with_children(process: psutil.Process) -> list[psutil.Process]:
 
 
 def _alive_after(processes: list[psutil.Process], within_s: float) -> list[psutil.Process]:
-    # Not psutil's own wait: it would take the exit code of a child from whoever started it.
+    # Not psutil's own wait: it would take a child's exit code from the code that started it.
     deadline = time.monotonic() + within_s
     while (alive := [process for process in processes if is_alive(process)]) and time.monotonic() < deadline:
         time.sleep(POLL_S)
@@ -74,20 +74,20 @@ def _alive_after(processes: list[psutil.Process], within_s: float) -> list[psuti
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """Say whether a process is there; a zombie is not."""
+    """Say whether a process exists and is no zombie."""
     return process.is_running() and state_of(process) not in ("", psutil.STATUS_ZOMBIE)
 
 
 def end_orphans(mark: Path, family: Iterable[psutil.Process] = ()) -> None:
-    """End what programs of a run's ranks started and left behind.
+    """End processes that programs of a run's ranks started and left behind.
 
     Args:
-        mark: The run's store, or the file of its secret: a process has one of them in its environment if its
-            program did not take it out.
+        mark: The run's store, or the file of its secret: a process has one of them in its environment unless
+            its program removed it.
         family: Processes that were seen below torchrun.
 
     Blocks:
-        Only if there is any; at most ``ORPHAN_S`` and ``KILL_S``.
+        Only if there are such processes; at most ``ORPHAN_S`` and ``KILL_S``.
     """
     orphans = [process for process in psutil.process_iter() if str(mark) in _marks_of(process)]
     orphans += [process for process in family if process not in orphans and is_alive(process)]
@@ -103,7 +103,7 @@ def _marks_of(process: psutil.Process) -> list[str]:
 
 
 def environment_of(process: psutil.Process) -> dict[str, str]:
-    """Return the environment of a process; nothing of one that is gone, or is not ours."""
+    """Return the environment of a process; empty if it is gone or is not ours."""
     try:
         environment: dict[str, str] = process.environ()
     except (psutil.Error, OSError):
@@ -112,7 +112,7 @@ def environment_of(process: psutil.Process) -> dict[str, str]:
 
 
 def state_of(process: psutil.Process) -> str:
-    """Return the state of a process as psutil names it; "": it is gone, or may not be looked at."""
+    """Return the state of a process as psutil names it; empty if it is gone or may not be read."""
     try:
         return str(process.status())
     except psutil.Error:

@@ -1,7 +1,7 @@
-"""The list of our own runs on this machine: who runs where, by pid and start time. No torch.
+"""The list of our own runs on this machine: which process runs where, by pid and start time. No torch.
 
-One small file for each run, in a folder that only this user can write. A pid alone says nothing, as pids are
-used again: nothing is shown or ended whose start time is not the recorded one.
+One small file for each run, in a folder that only this user can write. A pid alone proves nothing, because
+pids are reused: a process is shown or ended only if its start time is the recorded one.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from ppwork.records.identity import Identity
 from ppwork.records.run import LaunchEnd
 
 STOP_POLITE_S = 4.0
-"""Seconds that torchrun gets after SIGTERM: for its own clean-up, and our launcher's of a stopped rank."""
+"""Seconds that torchrun gets after SIGTERM: for its clean-up, and for our launcher to end a stopped rank."""
 
 SCRATCH, OWNER = "scratch-", "owner.json"
-"""Beginning of the name of a scratch folder; the file in it that says whose it is."""
+"""Prefix of a scratch folder's name, and the file in the folder that names its owner."""
 
 ENDED = "The run was ended by `ppwork stop`."
 LEFT_OVER = "what there is of its timeline: `ppwork timeline` with that folder"
@@ -43,27 +43,27 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     run_dir: str
     launcher: Identity
-    """A shell command, a script, or a notebook's kernel."""
+    """The launcher: a shell command, a script, or a notebook's kernel."""
     agent: Identity
-    """torchrun, the parent of the ranks; of a run over hosts, what leads to the first of them."""
+    """torchrun, the parent of the ranks; in a run over hosts, the process that leads to the first host."""
     at: float
     """``time.time`` of the start."""
     waits: str = ""
-    """What it does while no rank of it was started: "waits in the queue"; empty: they were."""
+    """What it does before its ranks start, such as "waits in the queue"; empty once they were started."""
 
 
 def registry() -> Path:
-    """Return the folder of the list, made if it is not there.
+    """Return the folder of the list; make it if it does not exist.
 
     Raises:
-        UnavailableError: It cannot be made, or somebody else could write into it.
+        UnavailableError: The folder cannot be made, or another user could write into it.
     """
     runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or "/nonexistent")
     folder = None
     try:
         if os.access(runtime, os.W_OK | os.X_OK):
             folder = runtime / "ppwork"
-        else:  # where every disk is full, Python knows no temporary folder
+        else:  # if every disk is full, Python finds no temporary folder
             folder = Path(tempfile.gettempdir()) / f"ppwork-runs-{os.getuid()}"
         folder.mkdir(mode=0o700, exist_ok=True)
         state = folder.lstat()
@@ -72,7 +72,7 @@ def registry() -> Path:
             f"The list of runs{f' {folder}' if folder else ''} cannot be kept: {error.strerror}.",
             check_first="TMPDIR or XDG_RUNTIME_DIR: set one to a folder of yours with free space",
         ) from error
-    # In a shared /tmp anybody may have made this name before us, as a link, too.
+    # In a shared /tmp another user may have made this name before us, even as a link.
     if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid() or state.st_mode & 0o077:
         raise UnavailableError(
             f"The folder {folder} of the list of runs is not private.",
@@ -83,7 +83,7 @@ def registry() -> Path:
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Make a private folder that is removed at the end of the body; the next call removes those of the dead.
+    """Make a private folder that is removed at the end of the body; also remove folders of dead owners.
 
     Raises:
         UnavailableError: The list is not private, or the folder cannot be made in it.
@@ -112,12 +112,12 @@ def _unwritable(folder: Path, error: OSError) -> UnavailableError:
 
 @contextlib.contextmanager
 def registered(run_dir: Path, agent_pid: int, waits: str = "") -> Iterator[None]:
-    """Keep a run of this process on the list while the body runs; not if its agent is gone already.
+    """Keep a run of this process on the list while the body runs; not if its agent is already gone.
 
     Args:
-        run_dir: Its folder.
-        agent_pid: Whom ``stop`` ends.
-        waits: As ``RunEntry`` has it.
+        run_dir: The run's folder.
+        agent_pid: The process that ``stop`` ends.
+        waits: As in ``RunEntry``.
 
     Raises:
         UnavailableError: The list is not private, or cannot be written.
@@ -127,7 +127,7 @@ def registered(run_dir: Path, agent_pid: int, waits: str = "") -> Iterator[None]
     with contextlib.suppress(psutil.NoSuchProcess):
         agent = Identity.of(agent_pid)
     if agent is None:
-        yield  # the body finds how it ended
+        yield  # the body finds out how it ended
         return
     run = RunEntry(
         run_dir=str(run_dir.absolute()), launcher=launcher, agent=agent, at=time.time(), waits=waits
@@ -145,7 +145,7 @@ def registered(run_dir: Path, agent_pid: int, waits: str = "") -> Iterator[None]
 
 
 def own_runs() -> list[RunEntry]:
-    """Return the runs that are going here, oldest first; entries whose torchrun is gone are dropped.
+    """Return the runs that go on here, oldest first; drop entries whose torchrun is gone.
 
     Raises:
         UnavailableError: The list is not private.
@@ -160,8 +160,8 @@ def own_runs() -> list[RunEntry]:
             path.unlink(missing_ok=True)
             continue
         if not run.agent.here:
-            continue  # of another container that shares this folder: it may be going
-        # Its ranks hold a death signal to torchrun, so they are gone with it.
+            continue  # it is another container's that shares this folder, and may go on
+        # Its ranks have a death signal to torchrun, so they are gone with it.
         if run.agent.process() is None:
             path.unlink(missing_ok=True)
         else:
@@ -170,9 +170,9 @@ def own_runs() -> list[RunEntry]:
 
 
 def stop(run: RunEntry) -> bool:
-    """End a run by ending its torchrun; its launcher, also a notebook's kernel, lives on and is told.
+    """End a run by ending its torchrun; its launcher, even a notebook's kernel, lives on and is told.
 
-    Its folder says that it was ended, also where its launcher does not live any more.
+    The run's folder records that the run was ended, even if its launcher is dead.
 
     Returns:
         Whether torchrun or a rank had to be killed.

@@ -1,7 +1,7 @@
-"""A program of one's own on N ranks: started by torchrun, here or on hosts, watched, cleaned up, explained.
+"""Runs a user's own program on N ranks, here or on hosts: starts, watches, cleans up, explains failures.
 
-The program is plain ``torch.distributed``. It is found by its file, because ranks are processes of their own:
-what a cell defines is not there for them.
+The program is plain ``torch.distributed``. It must be a file, because ranks are separate processes: they do
+not have what a notebook cell defines.
 """
 
 from __future__ import annotations
@@ -41,38 +41,38 @@ from ppwork.timeline.meetings import Meetings
 
 LIMIT_S = 120.0
 FREEZE_S = 5.0
-"""Seconds that a host may be silent; the default of a plan."""
+"""Seconds that a host may be silent: the default of a plan."""
 OF_SIZES = "SizeMismatch"
 KEYBOARD = "EOF when reading a line"
-"""What Python says where ``input`` has nobody to ask."""
+"""Python's message when ``input`` has no keyboard."""
 BOTH_SIDES = "which of the two calls above has the shape and dtype that is meant"
 START_LATE = "is the machine busy? then a longer limit: `limit_s`, or `--limit` of a cell"
 LINES, LONGEST = 40, 400
-"""Last lines of each rank's output that are shown, and characters of one; all of it is in the run folder."""
+"""Last lines of each rank's output that are shown, and most characters of a line; the run folder has all."""
 SHOWN_BYTES = 1 << 16
-"""Of the end of each rank's output, in which those lines are looked for."""
+"""Bytes at the end of each rank's output in which those lines are searched."""
 PRINTED_BYTES = 4 << 20
-"""What ``ScriptRun.printed`` returns of a rank at most."""
+"""Most bytes that ``ScriptRun.printed`` returns of a rank."""
 MOST_PRINTED = 1 << 30
-"""Bytes of one stream of a rank past which the program is stopped: it would fill the disk."""
+"""Most bytes of one stream of a rank; past this the program is stopped, because it would fill the disk."""
 PRINTED_EVERY_S = 0.25
-"""Between two looks at how much that is."""
+"""Seconds between two checks of this size."""
 NOT_TEXT = (b"PK\x03\x04", b"\x7fELF")
-"""Beginnings of files that Python runs, or does not, without compiling them: archives; programs of others."""
+"""First bytes of files that are not Python source: archives, which Python runs, and foreign binaries."""
 
 
 @dataclass(frozen=True, repr=False)
 class ScriptRun(FinishedProgram):
-    """One finished program of one's own.
+    """One finished run of a user's own program.
 
     Attributes:
-        nproc: Ranks.
+        nproc: Number of ranks.
     """
 
     nproc: int = field(kw_only=True)
 
     def printed(self, rank: int) -> str:
-        """Return what a rank printed to its standard output; of very much the end, below a word on it."""
+        """Return what a rank printed to its standard output; if that is very long, its end with a note."""
         text, left_out = self._end_of(rank, PRINTED_BYTES)
         return f"{left_out}\n{text}" if left_out else text
 
@@ -82,7 +82,7 @@ class ScriptRun(FinishedProgram):
         return any(self._end_of(rank, 1)[0] for rank in range(self.nproc))
 
     def _end_of(self, rank: int, most: int) -> tuple[str, str]:
-        """Return the end of what a rank printed, and a word on what stands before it, if anything does."""
+        """Return the end of what a rank printed, and a note on what comes before it, if anything does."""
         path = rank_log(self.run_dir, rank, "stdout")
         if path is None:
             return "", ""
@@ -111,9 +111,9 @@ class ScriptRun(FinishedProgram):
 
 
 def rank_log(run_dir: Path, rank: int, stream: str) -> Path | None:
-    """Return the file of a rank's ``stdout`` or ``stderr``; ``None`` while there is none."""
+    """Return the file of a rank's ``stdout`` or ``stderr``; ``None`` while it does not exist."""
     hosts = HostsRecord.load(run_dir)
-    host, number = (0, rank) if hosts is None else hosts.place_of(rank)  # torchrun counts those of a host
+    host, number = (0, rank) if hosts is None else hosts.place_of(rank)  # torchrun numbers ranks per host
     return next(iter(host_logs(run_dir, host).glob(f"*/attempt_0/{number}/{stream}.log")), None)
 
 
@@ -136,25 +136,25 @@ def launch_script(
     Args:
         script: A Python file that calls ``torch.distributed`` as it would under torchrun.
         nproc: Number of ranks.
-        arguments: The program's own.
+        arguments: The program's arguments.
         out: Run folder, new or empty; ``None`` makes one under ``runs/``.
         check: Raise if the program fails; else the failure is in ``ScriptRun.failure``.
         limit_s: Hard limit on the whole program, in seconds.
-        ops: Record operators of torch, too: what DDP, compiled code and methods of ``ProcessGroup`` call.
+        ops: Record operators of torch, too: calls by DDP, compiled code and methods of ``ProcessGroup``.
         record: Record the calls of torch.distributed: 10 to 25 microseconds for each. Without them a failure
-            is told from the logs alone.
-        view: Makes what shows the program while it goes, of the run folder and the number of ranks.
-        on: Hosts that run the ranks; they see the run folder and the program, at the same paths.
-        queued: Gets what a queue says while the program waits for them.
+            is explained from the logs alone.
+        view: Makes the view of the running program, given the run folder and the number of ranks.
+        on: Hosts that run the ranks; they see the run folder and the program at the same paths.
+        queued: Gets a queue's reports while the program waits for its hosts.
 
     Returns:
         The finished program, which shows what its ranks printed, in the order of the ranks.
 
     Raises:
-        PlanError: There is no such file, it is no Python, ``nproc`` or ``limit_s`` is not positive, or
-            its arguments are too long for the way to a host; nothing was started.
-        RunFailed: A rank or a host failed, or the program was stopped (only with ``check``); says the cause.
-        KeyboardInterrupt: As pressed; no rank is left.
+        PlanError: The file does not exist or is not Python, ``nproc`` or ``limit_s`` is not positive, or the
+            arguments are too long to send to a host; nothing was started.
+        RunFailed: A rank or a host failed, or the program was stopped (only with ``check``); names the cause.
+        KeyboardInterrupt: The user pressed Ctrl-C; no rank is left.
 
     Blocks:
         Until all ranks have ended; at most ``limit_s`` plus a few seconds of clean-up.
@@ -227,7 +227,7 @@ def check_program(path: Path) -> None:
     """Refuse a file that Python would not run.
 
     Raises:
-        PlanError: There is no such file, it cannot be read, or it does not compile: says where and why.
+        PlanError: The file does not exist, cannot be read, or does not compile: says where and why.
     """
     if path.is_dir():
         raise PlanError(f"{path} is a folder and no program.", check_first="which file of it is the program?")
@@ -243,7 +243,7 @@ def check_program(path: Path) -> None:
         return
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the ranks will have them
+            warnings.simplefilter("ignore")  # the ranks will show them
             compile(source, str(path), "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         at = f"{path}:{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else str(path)
@@ -258,10 +258,11 @@ def check_program(path: Path) -> None:
 
 
 def _check_hosts(on: Places, arguments: tuple[str, ...]) -> None:
-    """Refuse what a program over hosts cannot have.
+    """Refuse options and arguments that a program over hosts cannot have.
 
     Raises:
-        PlanError: An option of the hosts, or what the message that starts the ranks does not hold.
+        PlanError: An option of the hosts is wrong, or the message that starts the ranks cannot hold the
+            arguments.
     """
     if not on.use_shared:
         raise PlanError(
@@ -288,10 +289,10 @@ class _PrintsTooMuch(Exception):
 
 
 class _Printed:
-    """Looks how much the ranks print, now and then.
+    """Checks now and then how much the ranks print.
 
     Attributes:
-        failure: What is said of a rank that printed too much.
+        failure: The failure, if a rank printed too much.
     """
 
     def __init__(self, run_dir: Path, nproc: int) -> None:
@@ -299,7 +300,7 @@ class _Printed:
         self.failure: RunFailed | None = None
 
     def look(self) -> None:
-        """Look, a few times a second.
+        """Check, a few times a second.
 
         Raises:
             _PrintsTooMuch: A stream of a rank is past ``MOST_PRINTED``.
@@ -309,7 +310,7 @@ class _Printed:
         self._looked = time.monotonic()
         for rank in range(self._nproc):
             for stream in ("stdout", "stderr"):
-                with contextlib.suppress(FileNotFoundError):  # somebody takes the folder away meanwhile
+                with contextlib.suppress(FileNotFoundError):  # somebody has removed the folder meanwhile
                     self._check(rank, rank_log(self._run_dir, rank, stream))
 
     def _check(self, rank: int, path: Path | None) -> None:
@@ -328,12 +329,12 @@ class _Printed:
 
 @dataclass(frozen=True)
 class _Evidence:
-    """What a program that failed has left.
+    """The evidence that a failed program has left.
 
     Attributes:
-        found: What its logs tell.
-        met: Its calls; empty where it recorded none, or they do not read.
-        end: Where its ranks stood, as the calls have it.
+        found: What its logs say.
+        met: Its calls; empty if it recorded none, or if they do not read.
+        end: Where its ranks stood, according to the calls.
     """
 
     found: Diagnosis
@@ -342,7 +343,7 @@ class _Evidence:
 
     @classmethod
     def of(cls, run_dir: Path) -> _Evidence:
-        """Read it.
+        """Read the evidence.
 
         Raises:
             PlanError: No rank left a log.
@@ -353,12 +354,12 @@ class _Evidence:
         return cls(found, met, program_waits(met) if met.ranks else None)
 
     def is_of(self, *error_types: str) -> bool:
-        """Say whether the logs know a cause, and it is one of these."""
+        """Say whether the logs name a cause of one of these types."""
         return self.found.cause is not None and self.found.cause.error_type in error_types
 
     @property
     def agrees(self) -> bool:
-        """Whether calls and logs are about the same rank."""
+        """Whether calls and logs name the same rank."""
         cause, end = self.found.cause, self.end
         return cause is not None and end is not None and end.rank is not None and end.rank == cause.rank
 
@@ -384,7 +385,7 @@ def _failure(run_dir: Path, code: int, limit_s: float) -> RunFailed | None:
 
 
 def _not_begun(log: Path, code: int, limit_s: float) -> RunFailed:
-    """Return how a program ended that was over before a rank had a log."""
+    """Return how a program ended that was over before any rank had a log."""
     if code == PAST_LIMIT:
         late = f"No rank had begun when the program passed its limit of {limit_s:g} s."
         return RunFailed(f"{late}\n  log: {log}", check_first=START_LATE)
@@ -392,11 +393,11 @@ def _not_begun(log: Path, code: int, limit_s: float) -> RunFailed:
 
 
 def _too_late(evidence: _Evidence, limit_s: float) -> RunFailed:
-    """Return what a program stood in when its limit passed."""
+    """Return what the ranks were doing when the program's limit passed."""
     cause, end = evidence.found.cause, evidence.end
     lines = end.lines if end is not None else []
     passed = "\n  ".join([f"The program passed its limit of {limit_s:g} s and was stopped.", *lines])
-    # The logs may tell nothing, or not where the rank stood that the others wait for: the calls do.
+    # The logs may say nothing, or not where the rank stood for which the others wait: the calls do.
     knows = cause is not None and (not evidence.is_of(*FROM_PLACES) or (cause.source and evidence.agrees))
     return evidence.found.as_error().below(passed) if end is None or knows else _of_standing(end, passed)
 
@@ -424,7 +425,7 @@ def _asked_the_keyboard(evidence: _Evidence) -> RunFailed | None:
 
 
 def _stood_apart(evidence: _Evidence) -> RunFailed | None:
-    """Return where the ranks stood, if the logs know their places alone."""
+    """Return where the ranks stood, if the logs know only their places."""
     if (end := evidence.end) is None or not evidence.is_of(*FROM_PLACES):
         return None
     known = evidence.found.lines if evidence.agrees else ()
@@ -432,11 +433,11 @@ def _stood_apart(evidence: _Evidence) -> RunFailed | None:
 
 
 def _as_logged(evidence: _Evidence) -> RunFailed:
-    """Return what the logs tell, and below it the calls that do not fit."""
+    """Return what the logs say, and below it the calls that do not match."""
     found = evidence.found
     mismatches = evidence.end.mismatches if evidence.end is not None else ()
     if mismatches and found.cause is not None and found.cause.error_type == OF_SIZES:
-        # gloo's words know the receiver alone; the calls have both sides, and no other run is needed.
+        # gloo's message knows only the receiver; the calls have both sides, so no second run is needed.
         cause = msgspec.structs.replace(found.cause, check_first=BOTH_SIDES)
         found = replace(found, cause=cause, unknown=())
     failure = found.as_error()
@@ -445,17 +446,17 @@ def _as_logged(evidence: _Evidence) -> RunFailed:
 
 
 RULES = (_showed_nothing, _asked_the_keyboard, _stood_apart)
-"""What the calls, or Python's words, tell better than the logs alone: the first that has an answer."""
+"""Rules for which the calls, or Python's messages, say more than the logs; the first answer counts."""
 
 
 def _unsaid(met: Meetings, ranks: set[int]) -> RunFailed | None:
-    """Return what ended one of these ranks as its calls have it: a hook of its own may have shown nothing."""
+    """Return the error that ended one of these ranks, by its calls: a hook may have hidden the traceback."""
     ends = [
         (of_rank.left, rank)
         for rank, of_rank in met.ranks.items()
         if rank in ranks
         if of_rank.left is not None and of_rank.left.error and of_rank.left.site
-        # Else it is the answer to what another rank did.
+        # Else the error is the reaction to another rank.
         if not of_rank.calls or of_rank.calls[-1].error != of_rank.left.error
     ]
     if not ends:

@@ -1,7 +1,8 @@
 """The command line and environment that others read of this process (``/proc/PID/cmdline``, ``environ``).
 
-A process that was forked and not exec'd shows its parent's. Who looks for ranks (``torchrun_watch``, ``ps``,
-``htop``, a test) looks there, so a forked rank puts its own in their place. Linux only; no privilege needed.
+A process that was forked without exec shows its parent's. Programs that look for ranks (``torchrun_watch``,
+``ps``, ``htop``, a test) read them, so a forked rank replaces them by its own. Linux only; no privilege
+needed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ HEADROOM = 1 << 16
 
 
 class _MemoryMap(ctypes.Structure):
-    """``struct prctl_mm_map``: all of it is set at once, so all but the last lines repeat what is."""
+    """``struct prctl_mm_map``: all fields are set at once, so all but the last few repeat current values."""
 
     _fields_ = (
         *(
@@ -35,7 +36,7 @@ class _MemoryMap(ctypes.Structure):
 
 
 def show_as(command: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Have this process seen with this command line and this environment. It must have one thread.
+    """Show this process with this command line and this environment. It must have only one thread.
 
     Raises:
         OSError: This system cannot do that.
@@ -49,7 +50,7 @@ def show_as(command: Sequence[str], environment: Mapping[str, str]) -> None:
     variables = b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in environment.items())
     text = ctypes.create_string_buffer(words + variables)
     start = ctypes.addressof(text)
-    # Fields of proc(5) by their number; the second, a name in brackets, may hold blanks.
+    # Fields of proc(5) by number; the second, a name in brackets, may contain blanks.
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     memory = _MemoryMap(
         *(int(fields[number - 3]) for number in (26, 27, 45, 46, 47)),
@@ -63,11 +64,11 @@ def show_as(command: Sequence[str], environment: Mapping[str, str]) -> None:
         0,
         NO_FILE,
     )
-    # The heap's end must not move until the call: what is allocated in between finds room below.
+    # The end of the heap must not move until the call: allocations in between find room below it.
     libc.free(libc.malloc(HEADROOM))
     memory.brk = libc.sbrk(0)
     if libc.prctl(PR_SET_MM, PR_SET_MM_MAP, ctypes.byref(memory), ctypes.sizeof(memory), 0):
         number = ctypes.get_errno()
         raise OSError(number, f"the command line cannot be changed: {os.strerror(number)}")
-    # The kernel reads the text where it is, also while Python clears its modules at the end.
+    # The kernel reads the text in place, even while Python clears its modules at exit.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(text))

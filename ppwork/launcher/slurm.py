@@ -1,4 +1,4 @@
-"""Slurm's own commands, and what they say of a job; asked seldom, as it answers for a whole cluster."""
+"""Slurm's own commands, and what they say of a job; called seldom, because Slurm serves a whole cluster."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from ppwork.errors import UnavailableError
 ANSWER_S = 30.0
 """Longest wait for a command of Slurm."""
 ASK_S = 3.0
-"""Seconds between two questions to Slurm."""
+"""Seconds between two queries to Slurm."""
 PENDING, GONE = "PENDING", "GONE"
-"""States of a job: it waits; Slurm does not know it any more."""
+"""States of a job: it waits; Slurm no longer knows it."""
 GOING = (PENDING, "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "STAGE_OUT",
          "SIGNALING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT")  # fmt: skip
 """States of a job that has not ended."""
 
 
 class NoAnswer(UnavailableError):
-    """Slurm did not answer in time: what it was asked may be done all the same."""
+    """Slurm did not answer in time: it may have done what it was asked."""
 
 
 def state_of(job_id: str) -> str:
-    """Return what Slurm says of a job: ``PENDING (Priority), 2 of 3 in the queue``, ``RUNNING``, ``FAILED``.
+    """Return Slurm's state of a job: ``PENDING (Priority), 2 of 3 in the queue``, ``RUNNING``, ``FAILED``.
 
     Raises:
         UnavailableError: Slurm does not answer.
@@ -40,15 +40,15 @@ def state_of(job_id: str) -> str:
 
 
 def ask(*command: str, script: str = "") -> str:
-    """Return what a command of Slurm prints; of a job that it does not know any more nothing.
+    """Return the output of a command of Slurm; empty for a job that Slurm no longer knows.
 
     Args:
-        command: With its options.
+        command: The command with its options.
         script: Its standard input.
 
     Raises:
-        UnavailableError: There is no such command, or it fails: says what it said.
-        NoAnswer: It took longer than ``ANSWER_S``, or gave up waiting by itself.
+        UnavailableError: The command does not exist, or fails: has its error output.
+        NoAnswer: It took longer than ``ANSWER_S``, or timed out by itself.
 
     Blocks:
         At most ``ANSWER_S``.

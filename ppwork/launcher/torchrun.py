@@ -1,9 +1,9 @@
-"""Programs under torchrun on this machine: started, followed, and always cleaned up. No torch here.
+"""Runs programs under torchrun on this machine: starts, follows, and always cleans up. No torch here.
 
-A machine is alone, or one of several hosts whose torchruns meet (``Meeting``).
+The machine is alone, or one of several hosts whose torchruns meet (``Rendezvous``).
 
 Clean-up has three layers: the ranks hold a lifeline to this process and a death signal to torchrun
-(``process``); we end torchrun politely and wait; and what remains is killed by recorded process.
+(``process``); we ask torchrun to leave, and wait; and we kill what remains, by recorded process.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ main()
 """
 """torchrun, to be ``held``: it takes seconds to start ranks, and must not if we are gone by then.
 
-Each step of its rendezvous has the name of its method, for a log that is off. torch finds the name by the
-source of every frame on the stack: 0.2 s of processor, most of what torchrun takes once it is imported.
+Each step of its rendezvous logs the name of its method, even if that log is off. torch finds the name by the
+source of every frame on the stack: 0.2 s of CPU time, most of what torchrun takes once it is imported.
 """
 STATIC_PORT = 29400
-"""torchrun's own default, of several hosts that meet at the first one's address."""
+"""torchrun's own default, for several hosts that meet at the first host's address."""
 LISTENING = """\
 import functools
 from ppwork import process
@@ -59,36 +59,37 @@ with process.importing():
     from torch.distributed.elastic.rendezvous import static_tcp_rendezvous as static
 static.TCPStore = functools.partial(static.TCPStore, master_listen_fd={listening})
 """
-"""Before it on the first of several hosts: the store takes a socket that is bound to one address. Without one
-it listens on all of them."""
+"""Goes before ``TORCHRUN`` on the first of several hosts: the store takes a socket that is bound to one
+address; without the socket it would listen on all addresses."""
 POLITE_S = 1.0
 """Seconds that torchrun and its ranks get to leave before we kill them."""
 STORE, SECRET = "store", "secret"
-"""Names of the file through which the ranks of one host meet, and of that with the secret of a run over
-several, in the run's scratch folder."""
+"""Names of two files in the run's scratch folder: the store by which the ranks of one host meet, and the
+secret of a run over several hosts."""
 ENDINGS = {
     PAST_LIMIT: "the run passed its limit and was stopped",
     TORCHRUN_STOPPED: "torchrun was stopped (SIGSTOP) and did not go on; the run was ended",
     TORCHRUN_HUNG: "torchrun did not leave after its ranks and was ended",
 }
-"""Words of the log, by our own exit code."""
+"""Texts for the log, by our own exit code."""
 
 
 @dataclass(frozen=True)
 class Rendezvous:
-    """Where the torchruns of several hosts meet: the static rendezvous, which runs nothing that comes to it.
+    """Where the torchruns of several hosts meet: the static rendezvous, which runs no code that it receives.
 
     Attributes:
         hosts: Number of torchruns.
-        host: This one's.
+        host: Number of this torchrun.
         address: Address of the store, which is on the first host.
         port: TCP port of the store.
         own: Address of this host in the ranks' network.
         interface: Network interface of this host that has the address ``own``.
-        run_id: One for all of them.
-        start_s: Seconds for all to come.
-        secret: The run's: ranks prove themselves by it. They find it in a file that only this user can read.
-        listening: The first one's bound socket; it is closed here once torchrun has it.
+        run_id: The same for all torchruns.
+        start_s: Seconds in which all have to come.
+        secret: The run's secret, by which ranks prove themselves. It is in a file that only this user can
+            read.
+        listening: The first host's bound socket; it is closed here once torchrun has it.
     """
 
     hosts: int
@@ -117,23 +118,24 @@ def torchrun(
 ) -> int:
     """Run a program as this many ranks and wait for its end; meanwhile ``ppwork ps`` lists it.
 
-    Once one rank has died badly the others get a second to write their records; then they are killed.
+    Once one rank has died badly, the others get a second to write their records; then they are killed.
 
     Args:
-        program: What torchrun shall start: a script and its arguments, or ``-m`` and a module. It should call
-            ``process.hold_if_asked()`` first thing, so that it never outlives us.
+        program: What torchrun starts: a script and its arguments, or ``-m`` and a module. It should call
+            ``process.hold_if_asked()`` first, so that it never outlives us.
         ranks: Number of processes.
-        log: Gets what torchrun and the ranks print; its folder is the run's name on the list.
+        log: Gets the output of torchrun and the ranks; its folder is the run's name on the list.
         limit_s: Hard limit, in seconds.
         threads: ``OMP_NUM_THREADS`` of each rank.
         freeze_s: Seconds that torchrun may be stopped while we run; then the program is ended.
         watch: Called about every 50 ms meanwhile, and once after the end.
-        warm: Let torchrun and its ranks be forked, where ``PPWORK_WARM`` asks for that; never with CUDA.
-        meeting: With the torchruns of other hosts; default: this machine alone, and only over its loopback.
+        warm: Let torchrun and its ranks be forked if ``PPWORK_WARM`` asks for that; never with CUDA.
+        meeting: Rendezvous with the torchruns of other hosts; default: this machine alone, over loopback
+            only.
 
     Returns:
-        torchrun's exit code, negative for the signal that ended it; ``PAST_LIMIT`` if the limit passed;
-        ``TORCHRUN_STOPPED``; ``TORCHRUN_HUNG``.
+        torchrun's exit code, negative for the signal that ended it; or a key of ``ENDINGS``: ``PAST_LIMIT``,
+        ``TORCHRUN_STOPPED``, ``TORCHRUN_HUNG``.
 
     Raises:
         UnavailableError: The list of runs cannot be kept; nothing is left running.
@@ -152,9 +154,9 @@ def torchrun(
             running(command, environment, file, warm=warm, seats=ranks, inherited=listening)
         )
         if listening is not None:
-            listening.close()  # else who comes when torchrun is gone would wait for an answer
+            listening.close()  # else a peer that connects after torchrun is gone would wait for an answer
         stack.enter_context(registered(log.parent, agent.pid))
-        # It stays until the torchruns of all hosts are through.
+        # It stays until the torchruns of all hosts are done.
         leave_s = LEAVE_S if meeting is None else limit_s
         return followed(agent, file, limit_s, freeze_s, watch, family, leave_s)
 
@@ -168,11 +170,11 @@ def followed(
     family: set[psutil.Process] | None = None,
     leave_s: float = LEAVE_S,
 ) -> int:
-    """Wait for a process of ours, and end it past its bounds.
+    """Wait for a process of ours; return early if it passes a bound.
 
     Args:
         process: torchrun, or a process without ranks.
-        log: The file that it prints to.
+        log: The file that gets its output.
         limit_s: Seconds that it may take.
         freeze_s: Seconds that it may be stopped while we run.
         watch: Called about every 50 ms meanwhile, and once after the end.
@@ -183,12 +185,12 @@ def followed(
         Its exit code, or ours: a key of ``ENDINGS``.
 
     Blocks:
-        Until it has ended, at most ``limit_s``; the caller ends it past a bound (``running``).
+        Until it has ended, at most ``limit_s``; after a passed bound the caller ends it (``running``).
     """
     deadline, look = time.monotonic() + limit_s, watch or (lambda: None)
     try:
         agent = psutil.Process(process.pid)
-    except psutil.NoSuchProcess:  # forked, and ended already: the warm launcher has waited for it
+    except psutil.NoSuchProcess:  # forked, and already ended: the warm launcher has waited for it
         look()
         return process.wait(POLITE_S)
     watched = TorchrunWatch(agent, Path(log.name), freeze_s, lambda line: _say(log, line), leave_s)
@@ -237,13 +239,13 @@ def _torchrun_command(ranks: int, scratch: Path, meeting: Rendezvous | None) -> 
         *place,
         "--nproc-per-node", str(ranks),
         "--max-restarts", "0", "--monitor-interval", "0.1",
-        # Without this it leaves a folder of its own behind, in each run. A program may name another one.
+        # Without this it leaves its own folder behind in each run. A program may name another one.
         "--log-dir", str(scratch / "logs"),
     ]  # fmt: skip
 
 
 def _rank_environment(threads: int, scratch: Path, meeting: Rendezvous | None) -> dict[str, str]:
-    """Return the environment of torchrun and its ranks: loopback unless told otherwise, one store file."""
+    """Return the environment of torchrun and its ranks: by default loopback only, and one store file."""
     level = os.environ.get("LOGLEVEL", "")
     both = {
         **child_environment(threads),
@@ -251,13 +253,13 @@ def _rank_environment(threads: int, scratch: Path, meeting: Rendezvous | None) -
         "LOGLEVEL": level if level in ("DEBUG", "INFO") else "WARNING",
     }
     if meeting is None:
-        both.pop(SECRET_VARIABLE, None)  # of a run over hosts, in a rank of which this one is started
+        both.pop(SECRET_VARIABLE, None)  # inherited if a rank of a run over hosts starts this run
         return {
             "GLOO_SOCKET_IFNAME": "lo",
             "NCCL_SOCKET_IFNAME": "lo",
             **both,
             STORE_VARIABLE: str(scratch / STORE),
-            # Without this torchrun opens a store on all addresses.
+            # Without this torchrun opens a store that listens on all addresses.
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         }
     secret = scratch / SECRET
@@ -270,7 +272,7 @@ def _rank_environment(threads: int, scratch: Path, meeting: Rendezvous | None) -
 
 
 def child_environment(threads: int) -> dict[str, str]:
-    """Return what every process of ours has: our environment, its threads, the lifeline, a safe path."""
+    """Return the environment of every process of ours: this one, with threads, lifeline and a safe path."""
     ours = {"PYTHONUNBUFFERED": "1", LIFELINE_VARIABLE: "1", SAFE_PATH_VARIABLE: "1"}
     return {**os.environ, "OMP_NUM_THREADS": str(threads), **ours}
 
@@ -286,16 +288,16 @@ def running(
     seats: int = 0,
     inherited: socket.socket | None = None,
 ) -> Iterator[Started]:
-    """Start a process whose standard input is a lifeline; on the way out nothing of it is left.
+    """Start a process whose standard input is a lifeline; after the body it and its children are gone.
 
     Args:
         command: The program and its arguments.
-        environment: All of it.
-        log: Gets what it prints.
-        errors: Gets what it prints to standard error; without it, ``log`` does.
-        warm: It needs torch: where warm launches are asked for it is forked (``warm``).
-        seats: torchrun: the ranks that it will start.
-        inherited: A socket that it gets by its number; such a process is never forked.
+        environment: Its whole environment.
+        log: Gets its output.
+        errors: Gets its standard error; without it, ``log`` does.
+        warm: It needs torch: fork it, if warm launches are asked for (``warm``).
+        seats: For torchrun: the number of ranks that it will start.
+        inherited: A socket that the process gets by its number; such a process is never forked.
     """
     process: Started | None = None
     if warm and inherited is None:
@@ -319,12 +321,12 @@ def running(
 
 
 def _stop(process: Started, log: BinaryIO) -> None:
-    # Recorded before anything dies: an orphan's parent is not there to be asked. A psutil process is a pid
-    # and its start time, so a pid that was used again is never hit.
+    # Recorded before anything dies: an orphan's parent cannot be asked any more. A psutil process is a pid
+    # and its start time, so a process that got the same pid later is never hit.
     family: list[psutil.Process] = []
-    with contextlib.ExitStack() as stack:  # all of it also after an impatient Ctrl-C
+    with contextlib.ExitStack() as stack:  # all of it even after an impatient Ctrl-C
         stack.callback(_wait_for_code, process, log)
-        stack.callback(process.kill)  # where it is not in the family, because there was no time to look
+        stack.callback(process.kill)  # if it is not in the family, because there was no time to look
         stack.callback(end, family, POLITE_S)
         stack.callback(_ask_to_leave, process)
         if process.poll() is None:
@@ -334,7 +336,7 @@ def _stop(process: Started, log: BinaryIO) -> None:
 def _wait_for_code(process: Started, log: BinaryIO) -> None:
     try:
         process.wait(KILL_S)
-    except subprocess.TimeoutExpired:  # it hangs in the kernel; the run says how it ended all the same
+    except subprocess.TimeoutExpired:  # it hangs in the kernel; the run still says how it ended
         _say(log, f"ppwork: pid {process.pid} could not be killed")
 
 

@@ -1,9 +1,9 @@
-"""The watch over torchrun and its ranks while they run, and what is done in torchrun's place.
+"""Watches torchrun and its ranks while they run, and does what torchrun fails to do.
 
-torchrun sends SIGTERM to the others when a rank has died badly, and then waits 30 s for one that does not
-follow: a stopped one, or one whose program handles the signal. It says so in its log, and only then: a rank
-that left well before the others is no death. It does not notice a stopped rank at all: where no peer is there
-to tell, the run would wait for ever. No torch here.
+When a rank has died badly, torchrun sends SIGTERM to the others, and then waits 30 s for any that stays: one
+that is stopped, or whose program handles the signal. It says so in its log, and only then: a rank that left
+well before the others is no death. torchrun does not notice a stopped rank at all: if no peer reports it, the
+run would wait for ever. No torch here.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from ppwork.process import TORCHRUN_HUNG, TORCHRUN_STOPPED
 GRACE_S = 1.0
 """Seconds that the other ranks get to write their records, after the first death."""
 PAUSED_S = 1.0
-"""We look every 50 ms; after a gap like this we were stopped ourselves (Ctrl-Z) and begin to observe anew."""
+"""We look every 50 ms; a gap like this means that we were stopped (Ctrl-Z), and observation starts anew."""
 RANKS_S = 0.25
-"""Seconds between two looks at the ranks: each looks at every process of the machine."""
+"""Seconds between two looks at the ranks: each look reads every process of the machine."""
 LEAVE_S = 15.0
 """Seconds that torchrun gets to leave after its ranks. It waits for ever for a store that was removed."""
 REACHED_S = 5.0
-"""Seconds until a signal has reached the ranks; one that waits for a core on a busy machine takes a while."""
+"""Seconds until a signal has reached the ranks; on a busy machine a rank may wait for a core."""
 STACKS_S = 0.5
 """Seconds that ranks get to write their stacks: the handler is C code and takes milliseconds."""
 _CLOSING = re.compile(rb"Sending process \d+ closing signal")
@@ -40,15 +40,15 @@ class TorchrunWatch:
 
     Args:
         agent: torchrun.
-        log: The file that gets what it prints.
-        freeze_s: Seconds that torchrun may be stopped (SIGSTOP) while we run; a rank ``GRACE_S``
-            longer, because its peers tell more of it.
+        log: The file that gets torchrun's output.
+        freeze_s: Seconds that torchrun may be stopped (SIGSTOP) while we run; a rank may be ``GRACE_S``
+            longer, because its peers report more.
         say: Gets a line for each rank that was killed, or could not be.
         leave_s: Seconds that torchrun gets to leave after its ranks.
 
     Attributes:
-        family: Processes below torchrun that were seen. One that leaves its session, its parent and its
-            environment behind is known by nothing else.
+        family: Processes that were seen below torchrun. If one leaves its session, its parent and its
+            environment behind, nothing else knows it.
     """
 
     def __init__(
@@ -72,10 +72,10 @@ class TorchrunWatch:
         self._stopped_ranks: dict[psutil.Process, float] = {}
 
     def look(self) -> int | None:
-        """Look once, and kill ranks that outstayed the grace.
+        """Look once, and kill ranks that outstay the grace.
 
         Returns:
-            ``TORCHRUN_STOPPED`` or ``TORCHRUN_HUNG`` when it is time to end the run.
+            ``TORCHRUN_STOPPED`` or ``TORCHRUN_HUNG`` if it is time to end the run; else ``None``.
         """
         now = time.monotonic()
         if now - self._looked > PAUSED_S:
@@ -105,7 +105,7 @@ class TorchrunWatch:
         return None
 
     def _see_family(self) -> list[psutil.Process]:
-        """Note who is there, by one look at every process of the machine, and return the ranks."""
+        """Record the processes below torchrun, by one look at all processes, and return the ranks."""
         family: list[psutil.Process] = []
         with contextlib.suppress(psutil.Error):
             family = self._agent.children(recursive=True)
@@ -125,9 +125,9 @@ class TorchrunWatch:
             with self._log.open("rb") as file:
                 file.seek(self._read)
                 text = file.read()
-        except OSError:  # the run folder was moved or removed: the run ends by what its ranks say of that
+        except OSError:  # the run folder was moved or removed: the ranks' own errors will end the run
             return False
-        # The last line may still be being written: it is read again.
+        # The last line may be incomplete: it is read again.
         self._read += text.rfind(b"\n") + 1
         return _CLOSING.search(text) is not None
 
@@ -139,19 +139,19 @@ class TorchrunWatch:
         self._kill({rank: f"did not go on for {s:.1f} s" for rank, s in stood_s.items() if s > bound_s})
 
     def _kill(self, why: Mapping[psutil.Process, str]) -> None:
-        """Kill ranks, all at once: one that hangs in a driver is waited for, and must hold up no other."""
+        """Kill ranks, all at once: a rank that hangs in a driver takes time, and must delay no other."""
         states = {rank: state for rank in why if (state := state_of(rank)) not in ("", psutil.STATUS_ZOMBIE)}
         numbers = {rank: environment_of(rank).get("RANK", "?") for rank in states}
         if states:
             end([process for rank in states for process in with_children(rank)], 0.0)
-            self._looked = time.monotonic()  # that took seconds, maybe, and was no pause
+            self._looked = time.monotonic()  # the kill may have taken seconds, and was no pause
         for rank, state in states.items():
             outcome = "could not be killed" if is_alive(rank) else "was killed"
             self._say(f"ppwork: rank {numbers[rank]} (pid {rank.pid}, {state}) {why[rank]} and {outcome}")
 
 
 def ranks_of(agent: psutil.Process) -> list[psutil.Process]:
-    """Return torchrun's ranks: its children; none when it is gone."""
+    """Return torchrun's ranks: its children; none if it is gone."""
     try:
         ranks: list[psutil.Process] = agent.children()
     except psutil.Error:
@@ -160,24 +160,24 @@ def ranks_of(agent: psutil.Process) -> list[psutil.Process]:
 
 
 def _has_children(agent: psutil.Process) -> bool:
-    """Say whether torchrun has ranks, ended ones too, which it takes ten times a second.
+    """Say whether torchrun has ranks, even ended ones, which it collects ten times a second.
 
-    A rank may live for less than ``RANKS_S``; this is quick enough to be asked each time.
+    A rank may live for less than ``RANKS_S``; this call is quick enough for every look.
     """
     try:
         return bool(Path(f"/proc/{agent.pid}/task/{agent.pid}/children").read_bytes())
-    except OSError:  # it is gone; or this is no Linux, or its kernel does not tell
+    except OSError:  # torchrun is gone; or this is not Linux, or its kernel lacks the file
         return False
 
 
 def ask_for_stacks(agent: psutil.Process) -> None:
-    """Let ranks that hang write the stacks of all their threads into their logs.
+    """Let hanging ranks write the stacks of all their threads into their logs.
 
-    Only those get SIGUSR1 that handle it (``faulthandler.register``): it would end the others.
+    Only ranks that handle SIGUSR1 (``faulthandler.register``) get it: it would end the others.
 
     Blocks:
-        If any rank was asked: until the signal has reached all of them, at most ``REACHED_S``, and half a
-        second.
+        If any rank was asked: until the signal has reached all of them, at most ``REACHED_S``, and
+        ``STACKS_S`` more.
     """
     ranks = [rank for rank in ranks_of(agent) if _has(rank, "SigCgt", signal.SIGUSR1)]
     for rank in ranks:
@@ -185,7 +185,7 @@ def ask_for_stacks(agent: psutil.Process) -> None:
             rank.send_signal(signal.SIGUSR1)
     deadline_s = time.monotonic() + REACHED_S
     while any(_has(rank, "ShdPnd", signal.SIGUSR1) for rank in ranks) and time.monotonic() < deadline_s:
-        time.sleep(POLL_S)  # a rank that waits for a core has not come to its handler
+        time.sleep(POLL_S)  # a rank that waits for a core has not reached its handler
     psutil.wait_procs(ranks, timeout=STACKS_S)
 
 
@@ -193,7 +193,7 @@ def _has(process: psutil.Process, mask: str, number: int) -> bool:
     """Say whether a signal is in one of a process's masks: ``SigCgt`` is caught, ``ShdPnd`` not delivered."""
     try:
         bits = re.search(rf"^{mask}:\s*(\w+)$", Path(f"/proc/{process.pid}/status").read_text(), re.MULTILINE)
-    except OSError:  # it is gone, or this is no Linux
+    except OSError:  # the process is gone, or this is not Linux
         return False
     return bits is not None and bool(int(bits[1], 16) >> (number - 1) & 1)
 

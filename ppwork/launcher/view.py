@@ -1,4 +1,4 @@
-"""The view of a run while it goes: what the launcher asks of one, and the one that shows nothing."""
+"""The view of a running run: what the launcher calls on a view, and a view that shows nothing."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 Queued = Callable[[str], None]
-"""Takes what a queue says of a run that waits for its hosts; may raise ``StopAsked``."""
+"""Takes a queue's report on a run that waits for its hosts; may raise ``StopAsked``."""
 QUIET_VARIABLE = "PPWORK_NONINTERACTIVE"
-"""Set: a notebook shows no run while it goes."""
+"""If set, a notebook shows no running run."""
 
 
 class StopAsked(Exception):
@@ -19,20 +19,20 @@ class View(Protocol):
     """Shows a run; made before its ranks start, and used by the thread that launched them."""
 
     def look(self) -> None:
-        """Show what is new; called about every 50 ms.
+        """Show news; called about every 50 ms.
 
         Raises:
-            StopAsked: The run shall end now.
+            StopAsked: The run must end now.
         """
         ...
 
     def end(self, finished: object) -> None:
-        """Show what stays of a ``Run`` or a ``ScriptRun`` that has ended."""
+        """Show what remains of a ``Run`` or a ``ScriptRun`` that has ended."""
         ...
 
 
 class NoView:
-    """Shows nothing; it can be made of whatever a view is made of."""
+    """Shows nothing; its constructor takes any view's arguments."""
 
     def __init__(self, *_: object) -> None:
         pass

@@ -1,18 +1,18 @@
-"""Starts Python programs without importing torch again: forked from a process that has it imported.
+"""Starts Python programs without importing torch again: it forks a process that has imported torch.
 
-A launch of N ranks imports torch N + 1 times, 2 to 3 s of processor each. The warm launcher (``warm_server``)
-is a process that has it imported and nothing begun: no thread, no group, no device. What it forks shows the
-command line and the environment that it was asked for, and has the working folder, standard streams and exit
-code of a process that was exec'd. A program that asks for what a fork of the warm launcher cannot have is
-started cold: other variables that are read at import (``AT_IMPORT``), or a launcher with other limits, CPUs
-or namespaces (``inherited``). Left as differences are:
+A launch of N ranks imports torch N + 1 times, 2 to 3 s of CPU time each. The warm launcher (``warm_server``)
+is a process that has imported it and begun nothing: no thread, no group, no device. Its forks show the
+command line and the environment that were asked for, and have the working folder, standard streams and exit
+code of a process started by exec. A program is started cold if it asks for what a fork cannot have: other
+variables that are read at import (``AT_IMPORT``), or a launcher with other limits, CPUs or namespaces
+(``inherited``). These differences remain:
 
-- what torch, numpy and our own modules do, print or warn about when they are imported happened once, earlier;
-- all ranks iterate over sets of texts in one order, as their hashes have one seed;
+- what torch, numpy and our own modules do, print or warn about at import has happened once, earlier;
+- all ranks iterate over sets of texts in one order, because their hashes have one seed;
 - at its end a process does not take its modules apart (``warm_server``).
 
-Everything dies with its owner: the warm launcher ends with the process that started it, and what it forked
-ends with the warm launcher, and with the process that asked for it. No torch here.
+Everything dies with its owner: the warm launcher ends with the process that started it, and its forks end
+with the warm launcher, and with the process that asked for them. No torch here.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ AT_IMPORT = (
     "CUDA_", "DYLD_", "GLIBC_", "GOMP_", "KMP_", "LANG", "LC_", "LD_", "LOGLEVEL", "MALLOC_", "MKL_",
     "NUMEXPR_", "NVIDIA_", "OMP_", "OPENBLAS_", "PYTHON", "PYTORCH_", "TORCH",
 )  # fmt: skip
-"""Beginnings of the names of variables that count at the import of Python, numpy or torch."""
+"""Prefixes of variables that take effect when Python, numpy or torch is imported."""
 AT_USE = frozenset({
     "PYTHONFAULTHANDLER", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "TORCH_DISTRIBUTED_DEBUG", SAFE_PATH_VARIABLE,
 })  # fmt: skip
-"""Variables with such a name that are read when they are needed, or again in a fork (``warm_server``)."""
+"""Variables with such a prefix that are read when needed, or read again in a fork (``warm_server``)."""
 LARGEST = 1 << 20
-"""Bytes of one message: a command and its environment."""
+"""Most bytes of one message: a command and its environment."""
 START_S = 60.0
-"""How long the imports of a warm launcher may take."""
+"""Longest time for the imports of a warm launcher."""
 ANSWER_S = 10.0
-"""How long a warm launcher may take to fork: it takes some 20 ms."""
+"""Longest time for a fork by a warm launcher: it takes some 20 ms."""
 END_S = 3.0
 
 
@@ -61,10 +61,10 @@ class StartProcess(msgspec.Struct, frozen=True):
 
     Attributes:
         command: As for ``exec``; the first word is Python.
-        environment: All of it.
+        environment: The whole environment.
         folder: Working folder.
-        inherited: Of the process that asks; the server's must be the same.
-        seats: torchrun: the number of ranks that it will start, forked before it has a thread. Else 0.
+        inherited: What the requester inherited; the server must have inherited the same.
+        seats: For torchrun: number of ranks that it will start, forked before it has a thread. Else 0.
     """
 
     command: list[str]
@@ -75,13 +75,13 @@ class StartProcess(msgspec.Struct, frozen=True):
 
 
 class Began(msgspec.Struct, frozen=True, tag=True):
-    """The forked process is there, with its own command line; its pid descriptor comes along."""
+    """The forked process exists, with its own command line; its pid descriptor comes along."""
 
     pid: int
 
 
 class ProcessEnded(msgspec.Struct, frozen=True, tag=True):
-    """The forked process has ended, or was never there.
+    """The forked process has ended, or never existed.
 
     Attributes:
         code: Exit code; negative: the signal that ended it.
@@ -97,10 +97,10 @@ class NotWarm(Exception):
 
 
 class WarmProcess:
-    """A process that the warm launcher forked for us; used as a ``subprocess.Popen`` is.
+    """A process that the warm launcher forked for us; it is used like a ``subprocess.Popen``.
 
     Attributes:
-        pid: Its number.
+        pid: Its pid.
         returncode: As ``Popen``'s; ``None`` while it runs or was not waited for.
         stdin: Write end of its standard input.
     """
@@ -117,9 +117,9 @@ class WarmProcess:
         self.returncode: int | None = None
         self._pid_descriptor, self._channel = pid_descriptor, channel
         self._waiting = threading.Lock()
-        """Of the one that reads the channel: for as long as the process lives, where it waits for its end."""
+        """Held by the thread that reads the channel: until the process ends, if the thread waits for that."""
         self._lock = threading.Lock()
-        """Of the exit code and the two descriptors that are closed with it; nobody waits with it."""
+        """Guards the exit code and the two descriptors that are closed with it; no thread waits with it."""
 
     def poll(self) -> int | None:
         """Return the exit code, or ``None`` while it runs."""
@@ -131,7 +131,7 @@ class WarmProcess:
         """Wait for the end and return the exit code.
 
         Raises:
-            subprocess.TimeoutExpired: It still runs.
+            subprocess.TimeoutExpired: The process still runs.
 
         Blocks:
             Until it has ended; at most ``timeout`` seconds.
@@ -160,11 +160,11 @@ class WarmProcess:
             message = self._channel.recv(LARGEST)
         except OSError:
             message = b""
-        # No word: the warm launcher was killed, and what it forked has a death signal to it.
+        # No message: the warm launcher was killed, and its forks have a death signal to it.
         return msgspec.json.decode(message, type=ProcessEnded).code if message else -signal.SIGKILL
 
     def send_signal(self, number: int) -> None:
-        """Send a signal, if it has not ended; never to another process that got the same pid."""
+        """Send a signal, if the process has not ended; never to another process that got the same pid."""
         with self._lock:
             if self.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
@@ -184,13 +184,14 @@ Started = subprocess.Popen[bytes] | WarmProcess
 
 
 class WarmLauncher:
-    """A warm launcher of this process's own; it ends when this process does, however that ends.
+    """This process's own warm launcher; it ends when this process does, however that ends.
 
     Args:
-        environment: Of the process that will start programs; what of it counts at import is fixed here.
+        environment: Environment of the process that will start programs; variables that take effect at import
+            are fixed here.
 
     Raises:
-        NotWarm: It did not start.
+        NotWarm: The warm launcher did not start.
 
     Blocks:
         While torch is imported: 2 to 3 s; at most ``START_S``.
@@ -223,33 +224,33 @@ class WarmLauncher:
     def start(
         self, start: StartProcess, streams: tuple[int, int, int], stdin: BinaryIO | None = None
     ) -> WarmProcess:
-        """Have one process forked; as ``start_warm``, also in its errors.
+        """Fork one process; see ``start_warm``.
 
         Raises:
-            NotWarm: It cannot be.
+            NotWarm: The process cannot be forked.
             ConnectionError: The warm launcher is gone.
         """
         return _ask(self.address, start, streams, stdin)
 
     def is_there(self) -> bool:
-        """Say whether it runs, and is this process's (a forked copy of its owner has none)."""
+        """Say whether the warm launcher runs and is this process's (a forked copy of its owner has none)."""
         return self.owner == os.getpid() and self._process.poll() is None
 
     def close(self) -> None:
-        """End it, and what it forked.
+        """End the warm launcher and its forks.
 
         Blocks:
-            Until it is gone; at most ``END_S``, and as long again where it had to be killed.
+            Until it is gone; at most ``END_S``, and as long again if it had to be killed.
         """
         if self.owner != os.getpid():
             return
         try:
             for pipe in (self._process.stdin, self._process.stdout):
                 if pipe is not None:
-                    pipe.close()  # the end of its input ends it and what it forked
+                    pipe.close()  # the end of its input ends it and its forks
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(END_S)
-        finally:  # also after an impatient Ctrl-C
+        finally:  # even after an impatient Ctrl-C
             self._process.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(END_S)
@@ -268,20 +269,20 @@ def start_if_warm(
     *,
     seats: int = 0,
 ) -> WarmProcess | None:
-    """Start a program warm, with its standard input a pipe from here and its output into a file.
+    """Start a program warm; its standard input is a pipe from here and its output goes to a file.
 
     Args:
         command: As for ``exec``; the first word is Python.
-        environment: All of it.
-        log: Gets what it prints.
-        errors: Gets what it prints to standard error; without it, ``log`` does.
-        seats: The ranks that it will start, if it is torchrun.
+        environment: The whole environment.
+        log: Gets its output.
+        errors: Gets its standard error; without it, ``log`` does.
+        seats: Number of ranks that it will start, if it is torchrun.
 
     Returns:
-        The process, or ``None`` where nobody asked for warm launches (``PPWORK_WARM``).
+        The process, or ``None`` if warm launches are not asked for (``PPWORK_WARM``).
 
     Raises:
-        NotWarm: It was asked for and cannot be; the program has to be started cold.
+        NotWarm: A warm launch was asked for and is impossible; the program has to be started cold.
 
     Blocks:
         Some 20 ms; with the first program also while torch is imported.
@@ -305,22 +306,22 @@ def start_if_warm(
 def start_warm(
     start: StartProcess, streams: tuple[int, int, int], stdin: BinaryIO | None = None
 ) -> WarmProcess:
-    """Have one process forked, by this process's own warm launcher or the one that ``PPWORK_WARM`` names.
+    """Fork one process, by this process's own warm launcher or the one that ``PPWORK_WARM`` names.
 
     Args:
-        start: What it becomes.
+        start: The process to start.
         streams: Descriptors of its standard input, output and error.
-        stdin: Kept with the process: the other end of its standard input.
+        stdin: The other end of its standard input; kept with the process.
 
     Raises:
-        NotWarm: It cannot be.
+        NotWarm: The process cannot be forked.
 
     Blocks:
         Some 20 ms; with the first process also while torch is imported.
     """
     shared = os.environ.get(WARM_VARIABLE, "")
     if shared not in ("", "0", "1"):
-        with contextlib.suppress(FileNotFoundError, ConnectionError):  # it is gone: one of our own takes over
+        with contextlib.suppress(FileNotFoundError, ConnectionError):  # it is gone: use our own
             return _ask(Path(shared), start, streams, stdin)
     launcher = own_launcher(start.environment)
     try:
@@ -331,15 +332,15 @@ def start_warm(
 
 
 def own_launcher(environment: Mapping[str, str]) -> WarmLauncher:
-    """Return this process's warm launcher, started if there is none or if it is gone.
+    """Return this process's warm launcher; start one if there is none or if it is gone.
 
     Raises:
-        NotWarm: It did not start.
+        NotWarm: The warm launcher did not start.
 
     Blocks:
         While torch is imported, the first time.
     """
-    global _own  # noqa: PLW0603  one for each process, as its memory is a hundred MB
+    global _own  # noqa: PLW0603  one for each process: it takes a hundred MB of memory
     with _starting:
         if _own is None or not _own.is_there():
             if _own is not None:
@@ -351,11 +352,11 @@ def own_launcher(environment: Mapping[str, str]) -> WarmLauncher:
 
 
 _OF_ONE_RUN = AT_USE | {LIFELINE_VARIABLE, SECRET_VARIABLE, STORE_VARIABLE, WARM_VARIABLE}
-"""Not of the warm launcher: what has a run's store in its environment is ended with that run."""
+"""Variables kept from the warm launcher: a process whose environment has a run's store ends with that run."""
 
 
 def read_at_import(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that count at the import of Python, numpy or torch."""
+    """Return the variables that take effect when Python, numpy or torch is imported."""
     chosen = {
         name: value
         for name, value in environment.items()
@@ -365,13 +366,13 @@ def read_at_import(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def inherited() -> dict[str, str]:
-    """Return by name what a child has from its parent and keeps through ``exec``; a fork needs the same."""
+    """Return, by name, what a child keeps of its parent through ``exec``; a fork needs the same."""
     status = dict(
         line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":" in line
     )
     kept = {name: status[name].strip() for name in ("Uid", "Gid", "Umask", "Cpus_allowed_list", "CapEff")}
     for name in ("ipc", "mnt", "net", "pid", "time", "user", "uts"):
-        with contextlib.suppress(OSError):  # an old kernel has fewer
+        with contextlib.suppress(OSError):  # older kernels have fewer
             kept[f"{name} namespace"] = str(Path(f"/proc/self/ns/{name}").readlink())
     limits = Path("/proc/self/limits").read_text().splitlines()[1:]
     return {**kept, "niceness": str(os.nice(0)), **{line[:26].strip(): line[26:].strip() for line in limits}}

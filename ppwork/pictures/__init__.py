@@ -10,13 +10,13 @@ from ppwork.pictures.frames import frame
 from ppwork.pictures.groups import topology
 from ppwork.pictures.hosts import hosts
 from ppwork.pictures.journey import journey
-from ppwork.pictures.measures import chunks, depths, mesh, sizes
 from ppwork.pictures.picture import Picture
 from ppwork.pictures.programs import program
 from ppwork.pictures.queues import queues
 from ppwork.pictures.rings import edges
 from ppwork.pictures.scenarios import scenario
 from ppwork.pictures.sequences import sequence
+from ppwork.pictures.sizes import sizes
 from ppwork.pictures.splits import splits
 from ppwork.pictures.startup import startup
 from ppwork.pictures.state_machine import states
@@ -28,14 +28,11 @@ from ppwork.pictures.wait_graphs import waits
 __all__ = [
     "Picture",
     "Table",
-    "chunks",
-    "depths",
     "edges",
     "failure",
     "frame",
     "hosts",
     "journey",
-    "mesh",
     "program",
     "queues",
     "scenario",

@@ -14,7 +14,7 @@ import msgspec
 from ppwork.errors import named_chunks
 from ppwork.plan import Plan
 from ppwork.protocol.topology import STAGE0_RANK
-from ppwork.records.run import EMPTY, NO_CHUNK, Run, odd_results, useless_cuts
+from ppwork.records.run import STREAM_ENDED, Run, odd_results, useless_cuts
 from ppwork.records.threads import dead_threads
 
 VARIES = 2.0
@@ -136,8 +136,8 @@ def _fewer(finished: Run) -> str:
 def _warnings(finished: Run) -> list[tuple[str, str]]:
     """Return name and text of each line about something odd that does not fail the run."""
     rows, summary = [], finished.summary
-    if summary.get("chunks") == 0 and any(e.name == NO_CHUNK for e in finished.entries(STAGE0_RANK)):
-        rows.append(("empty", EMPTY))
+    if isinstance(asked := summary.get(STREAM_ENDED), str):
+        rows.append(("ended", asked))
     if odd := odd_results(summary):
         text = (
             f"of {named_chunks(odd)} differed on the mesh; the leader's were sent; see the mesh ranks' logs"

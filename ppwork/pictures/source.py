@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from ppwork.errors import PlanError
-from ppwork.pictures.tables import TOP_LEFT, Table
 
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-CODE = f"{TOP_LEFT}; font-family:monospace; white-space:pre-wrap"
 
 
 def source_of(path: str) -> str:
@@ -75,21 +71,3 @@ def _text_of(module_name: str) -> str:
 def _to_the_left(lines: list[str]) -> str:
     margin = len(lines[0]) - len(lines[0].lstrip())
     return "\n".join(line[margin:] for line in lines)
-
-
-@dataclass(frozen=True)
-class SideBySide:
-    """Sources in columns, for the end of a cell."""
-
-    sources: Mapping[str, str]
-
-    def _repr_html_(self) -> str:
-        return Table(list(self.sources), [list(self.sources.values())]).html(CODE)
-
-    def __repr__(self) -> str:
-        return "\n\n".join(self.sources.values())
-
-
-def side_by_side(*paths: str) -> SideBySide:
-    """Return several sources beside each other; paths and errors are those of ``source_of``."""
-    return SideBySide({path: source_of(path) for path in paths})

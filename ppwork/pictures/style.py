@@ -225,10 +225,3 @@ def legend_below(
     side_by_side = {Container: HandlerTuple(ndivide=None, pad=0.0)}
     look = {"ncols": len(handles), "fontsize": 11, "handler_map": side_by_side, **style}
     paper.legend(handles=handles, loc="lower center", bbox_to_anchor=at, frameon=False, **look)
-
-
-def legend_above(paper: Figure, axes: Axes, *, columns: int = 0, fontsize: int = 11) -> None:
-    """Put the legend of some axes above them, outside; the figure has a constrained layout."""
-    handles, labels = axes.get_legend_handles_labels()
-    columns = columns or len(labels)
-    paper.legend(handles, labels, loc="outside upper center", ncols=columns, frameon=False, fontsize=fontsize)

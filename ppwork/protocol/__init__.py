@@ -1,7 +1,7 @@
-"""The protocol: messages that ranks exchange, and the rules of when each may come.
+"""The protocol: the messages that ranks exchange, and the rules that say when each message may come.
 
-Bytes and events go in, messages, actions and errors come out; there is no I/O, no clock and no torch. The
-state machine is walked by table (``states``), and the wire is read within limits (``header``, ``wire``).
+Bytes and events go in; messages, actions and errors come out. There is no I/O, no clock and no torch. A
+table drives the state machine (``states``). Limits bound what is read from the wire (``header``, ``wire``).
 
 May import: ``errors``, ``process``, ``version``.
 """

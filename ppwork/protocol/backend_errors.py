@@ -1,8 +1,8 @@
 """Backend errors of a peer that is gone, turned into errors that name the peer.
 
 gloo raises a bare ``RuntimeError`` that names a host and port at most, so its texts are matched here and
-nowhere else. NCCL raises ``DistBackendError``, which is a ``RuntimeError`` as well. What is no peer's doing
-stays as it is: an error of CUDA is this rank's own, and so is a system error of NCCL, except a socket's.
+nowhere else. NCCL raises ``DistBackendError``, which is a ``RuntimeError`` as well. Errors that no peer
+caused stay as they are: a CUDA error is this rank's own, and so is an NCCL system error, except a socket's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ LOST_TEXTS = (
     "Connection reset by peer",
     "Connection refused",
     "No route to host",
-    "pair closure",
     "Broken pipe",
     "Socket closed",
     "remote process exited",
@@ -34,24 +33,26 @@ TIMEOUT_TEXTS = (
     "Timeout waiting for key",
     "Wait timeout",
     "wait timeout",
+    "Application timeout caused pair closure",
 )
+"""The last one is gloo's for whatever else a rank had pending when its own wait passed the bound."""
 SILENT_PEER_CHECK = (
     "`ppwork diagnose RUN` (`join(plan, run_dir=RUN)` keeps one): who waited for whom? A pause of rank 0 "
     "above timeout_s needs `NOT_YET` from encode, or `plane.heartbeat()`"
 )
-"""``check_first`` of every bound that passed."""
+"""``check_first`` of every error that reports an expired bound."""
 
 
 _NOISE = re.compile(r"\[/\S+\.cc:\d+\] | This is typically caused by.*$", re.MULTILINE)
 
 
 def without_noise(text: str) -> str:
-    """Return a message of gloo without its source position and its advice."""
+    """Return a gloo message without its source position and its advice."""
     return _NOISE.sub("", text)
 
 
 def is_backends(error: RuntimeError) -> bool:
-    """Say whether a backend raised it: a data loader, too, says of itself that it timed out."""
+    """Say whether a backend raised this error: a data loader can report "timed out", too."""
     return type(error).__module__.startswith("torch.") or any(
         name in str(error) for name in ("gloo", "NCCL", "nccl")
     )
@@ -77,7 +78,7 @@ def as_peer_error(error: RuntimeError, what: str, **where: Any) -> PPWorkError |
 
 @contextmanager
 def naming_peers(what: str, **where: Any) -> Iterator[None]:  # noqa: ANN401
-    """Run a backend call so that a lost or silent peer becomes an error of ours.
+    """Run a backend call; turn its error about a lost or silent peer into one of ours.
 
     Raises:
         PeerLostError: The peer's connection closed (this rank).
@@ -90,7 +91,7 @@ def naming_peers(what: str, **where: Any) -> Iterator[None]:  # noqa: ANN401
 
 
 def raise_named(error: RuntimeError, what: str, **where: Any) -> NoReturn:  # noqa: ANN401
-    """Raise what ``naming_peers`` does, for hot paths that cannot afford a context manager."""
+    """Raise the error that ``naming_peers`` raises; for hot paths, where a context manager costs too much."""
     translated = as_peer_error(error, what, **where)
     if translated is None:
         raise error

@@ -1,7 +1,7 @@
-"""Envelope and result, the two messages, and their parts: action, ids, plan of a chunk, tensor specs.
+"""The two messages, envelope and result, and their parts: action, ids, plan of a chunk, tensor specs.
 
-``PPEnvelope`` goes from stage 0 to the mesh, ``PPResult`` back. This module says what a message *is*; the
-bytes are ``wire``'s business, and when it may be sent is ``session``'s.
+``PPEnvelope`` goes from stage 0 to the mesh, ``PPResult`` back. This module defines what a message *is*.
+``wire`` defines its bytes, and ``session`` decides when it may be sent.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 CONTEXT_PREFIX = "context."
-"""Tensors whose names start so rebuild the cache; they are what ``recompute`` needs (F10)."""
+"""Prefix of the names of the tensors that rebuild the cache; ``recompute`` needs these tensors (F10)."""
 
 ITEM_SIZES = {
     "bool": 1,
@@ -39,7 +39,7 @@ ITEM_SIZES = {
     "complex64": 8,
     "complex128": 16,
 }
-"""Bytes per element of every dense dtype that may travel, by torch's name for it."""
+"""Bytes per element of every dense dtype that may travel, by torch's name of the dtype."""
 
 MAX_DIMS = 8
 MAX_NAME = 128
@@ -75,16 +75,16 @@ class Ids(msgspec.Struct, frozen=True, gc=False):
 
 
 class ChunkPlan(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The plan of one chunk (rule R4): it travels, no rank infers it. A loop has it as ``chunk.plan``."""
+    """The plan of one chunk (rule R4). It travels; no rank infers it. A loop reads it as ``chunk.plan``."""
 
     steps: int
     """Generator calls without recompute."""
     expected_calls: int
-    """Generator calls every mesh rank must make: ``steps``, plus one for ``recompute``."""
+    """Generator calls that every mesh rank must make: ``steps``, plus one for ``recompute``."""
     recompute: bool = False
     """Rebuild the cache from the ``context.*`` tensors first."""
     reset_cache: bool = False
-    """Forget the past first: a hard cut, or a flush."""
+    """Clear the cache first: a hard cut, or a flush."""
 
     @classmethod
     def of(cls, steps: int, *, recompute: bool = False, reset_cache: bool = False) -> ChunkPlan:
@@ -113,7 +113,7 @@ class TensorSpec(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
     dtype: str
     shape: tuple[int, ...]
     device: str = "cpu"
-    """``cpu`` or ``cuda``: which link carries the bytes. Never an index: that is each rank's own."""
+    """``cpu`` or ``cuda``: which link carries the bytes. No device index: each rank has its own."""
 
     @property
     def numel(self) -> int:
@@ -137,7 +137,7 @@ class TensorSpec(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
             return f"Tensor {self.name!r} had {len(self.shape)} sizes; up to {MAX_DIMS} are allowed."
         if any(size < 0 or size >= 1 << 48 for size in self.shape):
             return f"Tensor {self.name!r} had shape {self.shape}; sizes of 0 to 2**48 - 1 are allowed."
-        # A size of 0 makes no tensor small for its backend, whose strides are products of the others.
+        # A size of 0 does not make the tensor valid: torch computes strides as products of the other sizes.
         if math.prod(max(size, 1) for size in self.shape) * ITEM_SIZES[self.dtype] >= 1 << 63:
             return f"Tensor {self.name!r} had shape {self.shape}, more than any memory holds."
         return None
@@ -157,7 +157,7 @@ class PPEnvelope(msgspec.Struct, frozen=True):
 
     Attributes:
         tensors: Named dense tensors, contiguous, in declared order; empty unless INFER.
-        metadata: Anything msgpack can carry; the runtime does not look inside.
+        metadata: Anything that msgpack can carry; the runtime does not look inside.
         reason: With ERROR only.
     """
 
@@ -170,11 +170,11 @@ class PPEnvelope(msgspec.Struct, frozen=True):
 
 
 class PPResult(msgspec.Struct, frozen=True):
-    """Mesh to stage 0: exactly one for each INFER and one for SHUTDOWN.
+    """Mesh to stage 0: exactly one result for each INFER and one for SHUTDOWN.
 
     Attributes:
         observed_calls: Generator calls that the leader made for this chunk.
-        stage1_ns: Time the generator took on the leader, in nanoseconds.
+        stage1_ns: Time that the generator took on the leader, in nanoseconds.
         tensors: The last step's tensors.
         reason: With ERROR only.
     """

@@ -1,8 +1,8 @@
-"""The fixed 64 bytes that every message starts with, and the limits that a receiver holds them to.
+"""The fixed 64 bytes that every message starts with, and the limits that a receiver checks them against.
 
-The header has a checksum of its own, because the sizes in it decide which receives are posted: a flipped
-size would make the backend abort the process (gloo checks nothing). No size is believed before it has been
-held against ``Limits``, and nothing is allocated here.
+The header has its own checksum, because its sizes decide which receives are posted: a flipped bit in a size
+would make the backend abort the process (gloo checks nothing). Every size is checked against ``Limits``
+before it is used, and nothing is allocated here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FLAG_NEW_SCHEMA = 1
 
 
 class Kind(IntEnum):
-    """Which of the two messages a frame starts."""
+    """Which of the two messages a frame begins."""
 
     ENVELOPE = 1
     RESULT = 2
@@ -48,7 +48,7 @@ class Limits:
 
 
 class Header(msgspec.Struct, frozen=True, gc=False):
-    """The fixed part of a frame, checked."""
+    """The fixed part of a frame, after its checks."""
 
     kind: Kind
     action: PPAction
@@ -67,12 +67,12 @@ class Header(msgspec.Struct, frozen=True, gc=False):
 
 
 def body_room(frame_bytes: int) -> int:
-    """Return how much of a frame header and body may fill; the rest is for small tensors."""
+    """Return how many bytes of a frame the header and body may fill; the rest is for small tensors."""
     return max(frame_bytes // 4, 2 * HEADER_BYTES)
 
 
 def pack_header(header: Header) -> bytes:
-    """Return the ``HEADER_BYTES`` of a header, its own checksum last."""
+    """Return the ``HEADER_BYTES`` bytes of a header; the last field is the header's checksum."""
     ids, flags = header.ids, FLAG_NEW_SCHEMA if header.new_schema else 0
     packed = _ALL_BUT_CRC.pack(
      MAGIC, VERSION, header.kind, header.action, flags, header.num_tensors, header.schema_id,
@@ -141,8 +141,8 @@ def _size_problem(num_tensors: int, body_bytes: int, payload_bytes: int, limits:
 
 
 def ids_problem(action: int, ids: Ids) -> str | None:
-    """Say why these ids cannot travel with this action, or ``None`` if they can; both ends ask."""
-    # The terminal notice bears the last ids that passed: a rank that fails before the first call has none.
+    """Say why these ids cannot travel with this action, or ``None`` if they can; both ends call this."""
+    # A terminal notice carries the last ids that passed; a rank that fails before the first call has none.
     first_call = -1 if action == PPAction.ERROR else 0
     if ids.call_id < first_call or ids.chunk_index < -1 or ids.cache_epoch < 0:
         return "The header had a negative id."
@@ -164,5 +164,5 @@ def _header_problem(kind: int, action: int, flags: int, reserved: int, schema_id
 
 
 def refused(what: str, check_first: str, ids: Ids | None = None) -> RemoteProtocolError:
-    """Return the error for a message that was not accepted, with its ids once they have been read."""
+    """Return the error for a refused message, with the message's ids if they have been read."""
     return RemoteProtocolError(what, where={} if ids is None else ids.where(), check_first=check_first)

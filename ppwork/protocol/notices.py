@@ -1,4 +1,4 @@
-"""The terminal notice: how a rank that failed tells its peers why, and how they say it (rules R9 and R10)."""
+"""The terminal notice: how a failed rank tells its peers why, and how they report it (rules R9 and R10)."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from ppwork.protocol.envelope import Ids, PPAction, PPEnvelope, PPResult, Reason
 from ppwork.protocol.topology import Role
 
 MAX_TEXT = 4000
-"""Characters of a text that a notice carries: it must fit wherever the error's own text would not."""
+"""Most characters of a text in a notice: a notice must fit into a message, however long the error's text."""
 
 
 def reason_of(error: BaseException, where: Mapping[str, Any]) -> Reason:
-    """Return an error as it travels in a notice; of one that is not ours it says where this rank was."""
+    """Return an error in the form that a notice carries; ``where`` is used if the error is not ours."""
     if isinstance(error, PPWorkError):
         return Reason(type(error).__name__, _carried(error.what), error.where, _carried(error.check_first))
     return Reason(type(error).__name__, _carried(text_of(error)), dict(where), "the log of that rank")
 
 
 def _carried(text: str) -> str:
-    # A file name that is not UTF-8 stands in messages as lone surrogates, which no message carries.
+    # Python decodes a file name that is not UTF-8 to lone surrogates, which no message can carry.
     return text[:MAX_TEXT].encode(errors="backslashreplace").decode()
 
 
 def notice_of(reason: Reason, rank: int, role: Role) -> TerminalNotice:
-    """Return the error that a rank raises when a notice has reached it."""
+    """Return the error that a rank raises when it has received a notice."""
     peer = reason.where.get("rank")
     origin = " ".join(f"{key}={str(reason.where[key])[:99]}" for key in WHERE_KEYS if key in reason.where)
     return TerminalNotice(
@@ -39,11 +39,11 @@ def notice_of(reason: Reason, rank: int, role: Role) -> TerminalNotice:
 def notices(
     role: Role, ids: Ids, error: BaseException, where: Mapping[str, Any]
 ) -> list[tuple[str, PPEnvelope | PPResult]]:
-    """Return what a failing rank has to send, and on which groups, in order.
+    """Return the messages that a failing rank has to send, each with its group, in order.
 
-    A rank that is leaving because of a notice has nothing to add: it came from the only rank that could be
-    told, and the leader passed it on to the mesh as the envelope that it was. A follower has no link of its
-    own; its closed connection ends the leader's next collective.
+    A rank that leaves because of a notice sends nothing: the notice came from the only rank that it could
+    tell, and the leader has already passed the envelope on to the mesh. A follower has no link to rank 0; its
+    closed connection ends the leader's next collective.
     """
     if isinstance(error, TerminalNotice) or role is Role.FOLLOWER:
         return []

@@ -1,7 +1,7 @@
 """Parity: the facts that all ranks must share before anything is sent, and the words for a difference.
 
-Rule R5: whatever changes the sequence of collectives is in the plan or in the envelope. The environment can
-change it too, so the variables that do are compared as well. Pure: the exchange itself is in ``groups``.
+Rule R5: whatever changes the sequence of collectives is in the plan or in the envelope. Some environment
+variables change this sequence, too, so they are compared as well. No I/O here: ``groups`` does the exchange.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ WIRE_KEYS = (
     "CUDA_DEVICE_MAX_CONNECTIONS",
     "CUDA_LAUNCH_BLOCKING",
 )
-"""They change who calls what and when: DETAIL adds collectives, others order connections or launches."""
+"""Variables that change which calls a rank makes, and when: DETAIL adds collectives, others order connections
+or launches."""
 SUM_KEYS = ("NCCL_ALGO", "NCCL_PROTO", "NCCL_NVLS_ENABLE", "NCCL_CTA_POLICY", "NCCL_MAX_CTAS")
-"""They choose how NCCL sums, which all ranks of a group must choose alike."""
+"""Variables that choose how NCCL sums; all ranks of a group must choose alike."""
 THREADS_VARIABLE = "OMP_NUM_THREADS"
 NUMBER_KEYS = (
     THREADS_VARIABLE,
@@ -40,11 +41,11 @@ NUMBER_KEYS = (
     "NVIDIA_TF32_OVERRIDE",
     "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
 )
-"""They change how a rank rounds, so that replicas of one tensor drift apart."""
+"""Variables that change how a rank rounds; if they differ, replicas of one tensor drift apart."""
 ENVIRONMENT_KEYS = (*WIRE_KEYS, *SUM_KEYS, *NUMBER_KEYS)
 """Variables that are compared at start-up; unset is a value too. Stages add their own (``digests``)."""
 MOST_SPELT_OUT = 6
-"""Differing keys that an error spells out; of a whole model that differs, the first few say enough."""
+"""Most differing keys that an error spells out; if a whole model differs, the first few say enough."""
 
 
 def facts_of(plan: PipelinePlan, environment: Mapping[str, str], **others: Any) -> dict[str, Any]:  # noqa: ANN401  any JSON type
@@ -59,7 +60,7 @@ def facts_of(plan: PipelinePlan, environment: Mapping[str, str], **others: Any) 
 
 
 def encode_facts(facts: Any) -> bytes:  # noqa: ANN401  any JSON type
-    """Return facts, or one of them, as they are exchanged: the same bytes exactly if they are the same."""
+    """Encode facts, or one fact, for the exchange: the bytes are equal exactly if the facts are."""
     return msgspec.json.encode(facts, order="deterministic")
 
 
@@ -76,10 +77,10 @@ def check_parity(facts_by_rank: Sequence[Mapping[str, Any]]) -> None:
 
     Raises:
         ParityError: At least one key differs; names the keys, their values and their ranks. Every rank
-            computes the same text from the same facts.
+            raises it, with the same text.
     """
     differing = differing_keys(dict(enumerate(facts_by_rank)))
-    # The digest differs whenever a field does; it is the news only when nothing else explains it.
+    # The digest differs whenever a field does; it is worth naming only when no other key differs.
     named = [pair for pair in differing if pair[0] != "plan digest"] or differing
     if named:
         check_first = f"set {named[0][0]} to one value on every rank; nothing has been computed"
@@ -95,7 +96,7 @@ def check_parity(facts_by_rank: Sequence[Mapping[str, Any]]) -> None:
 
 
 def differing_keys(facts_by_rank: Mapping[int, Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Return each key that is not the same on all ranks, with its values and their ranks."""
+    """Return each key whose value is not the same on all ranks, with its values and their ranks."""
     differing = []
     for key in sorted({key for facts in facts_by_rank.values() for key in facts}):
         values = {

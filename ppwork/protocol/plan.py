@@ -1,6 +1,7 @@
 """The fields of a plan that the runtime reads: enough for a prototype to bring its ranks up.
 
-``Plan`` adds what a run of stages needs. A checked plan is frozen, and its digest is the same on all ranks.
+``Plan`` adds the fields that a run of stages needs. A checked plan is frozen, and its digest is the same on
+all ranks.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ MAX_DEPTH = 64
 DAY_S = 86_400
 """Every bound of a plan is shorter."""
 STORE_VARIABLE = "PPWORK_STORE"
-"""Path of our launcher's file store: nothing then listens beyond loopback. Unset: torchrun's store."""
+"""Path of our launcher's file store, with which nothing listens beyond loopback. Unset: torchrun's store."""
 SECRET_VARIABLE = "PPWORK_SECRET_FILE"  # noqa: S105  a name
-"""Path of the secret of a run over several hosts, which its launcher gave each of them by a pipe."""
+"""Path of the secret of a run over several hosts; the launcher gave it to each host by a pipe."""
 TIMEOUT_VARIABLE = "SCOPE_DIST_TIMEOUT_S"
 """Seconds; overrides the plan's ``timeout_s`` on every rank."""
 
 
 class _ByName(msgspec.StructMeta):
-    """Checks field names before msgspec does, whose error for an unknown one suggests no other name."""
+    """Checks field names before msgspec does: its error for an unknown name suggests no other."""
 
     def __call__(cls, *values: Any, **fields: Any) -> Any:  # noqa: ANN401, N805  any plan
         _refuse_unknown(cls, fields)
@@ -56,7 +57,7 @@ class PipelinePlan(msgspec.Struct, metaclass=_ByName, frozen=True, kw_only=True,
     d_in: int | None = None
     """Most chunks that have left and whose result has not arrived at rank 0; set it with ``d_out``."""
     d_out: int | None = None
-    """Most results that have arrived at rank 0 and are not decoded; further ones wait at the leader."""
+    """Most results that have arrived at rank 0 and are not decoded; further results wait at the leader."""
     denoise_steps: int = 1
     """Generator calls per chunk, without recompute."""
     backend: str = "auto"
@@ -71,8 +72,8 @@ class PipelinePlan(msgspec.Struct, metaclass=_ByName, frozen=True, kw_only=True,
     compare_collectives: int = 2
     """First chunks in which mesh ranks compare each collective before they call it; 0 never, -1 always."""
     check_buffers: int = 2
-    """First chunks in which a rank checks all bytes that it has lent to the transport for writes; in later
-    chunks it checks a sample. -1 checks all bytes of all chunks."""
+    """First chunks in which a rank checks all bytes of its lent buffers for writes; in later chunks it checks
+    a sample. -1 checks all bytes of all chunks."""
     frame_bytes: int = 8192
     """Size of the control frame that every message starts with; same on all ranks."""
     max_message_bytes: int = 1 << 30
@@ -104,7 +105,7 @@ class PipelinePlan(msgspec.Struct, metaclass=_ByName, frozen=True, kw_only=True,
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """``d_in`` and ``d_out`` as they apply: the plan's, or the whole depth for each if it is not split.
+        """``d_in`` and ``d_out`` as they apply; if the depth is not split, each is the whole depth.
 
         >>> PipelinePlan(in_flight_depth=3).bounds, PipelinePlan(d_in=2, d_out=1).bounds
         ((3, 3), (2, 1))
@@ -114,14 +115,14 @@ class PipelinePlan(msgspec.Struct, metaclass=_ByName, frozen=True, kw_only=True,
     def backend_with(self, gpus: int, ranks: int) -> str:
         """Decide between gloo and NCCL; ``auto`` takes NCCL only if every rank gets its own GPU.
 
-        With ``share_gpu`` one GPU is enough for all.
+        With ``share_gpu`` one GPU is enough for all ranks.
 
         Args:
-            gpus: Of a machine.
-            ranks: The plan's on that machine.
+            gpus: Number of GPUs of a machine.
+            ranks: Number of ranks of the plan on that machine.
 
         Raises:
-            PlanError: NCCL was asked for and there are fewer GPUs than ranks.
+            PlanError: The plan asks for NCCL, and the machine has too few GPUs.
         """
         need = 1 if self.share_gpu else ranks
         if self.backend != "gloo" and gpus >= need:
@@ -135,7 +136,7 @@ class PipelinePlan(msgspec.Struct, metaclass=_ByName, frozen=True, kw_only=True,
     def replace(self, **changes: Any) -> Self:  # noqa: ANN401  any field
         """Return a copy with some fields changed, checked again.
 
-        A new split brings its own ``in_flight_depth``; a new ``in_flight_depth`` alone takes a split back.
+        A new split sets its own ``in_flight_depth``; a new ``in_flight_depth`` alone removes the split.
 
         Raises:
             PlanError: As on construction.
@@ -153,7 +154,7 @@ class PipelinePlan(msgspec.Struct, metaclass=_ByName, frozen=True, kw_only=True,
         return fields
 
     def to_json(self) -> bytes:
-        """Return the deterministic JSON that the digest is made of."""
+        """Return the deterministic JSON from which the digest is computed."""
         return msgspec.json.encode(self, order="deterministic")
 
     @property
@@ -166,8 +167,8 @@ _fields = cache(msgspec.structs.fields)  # milliseconds: it evaluates every anno
 
 
 def _check_types(plan: PipelinePlan) -> None:
-    # A plan made in Python passes no decoder, but every rank reads it from JSON: what is kept here is what
-    # they will read (25 becomes 25.0, a list a tuple), so that plan and digest are the same on both sides.
+    # A plan made in Python passes no decoder, but every rank reads it from JSON. So keep the values that the
+    # ranks will read (25 becomes 25.0, a list a tuple): plan and digest are then the same on both sides.
     for field in _fields(type(plan)):
         value = getattr(plan, field.name)
         try:
@@ -204,7 +205,7 @@ def _check_depth(plan: PipelinePlan) -> None:
             if bound is None or bound < 1:
                 refuse(field, bound, "1 or more, and set together with the other", "--d-in and --d-out")
         depth = (plan.d_in or 0) + (plan.d_out or 0)
-        # 1 is also what a plan has that does not name the depth.
+        # 1 is also the default, when the plan does not name the depth.
         if plan.in_flight_depth not in (1, depth):
             refuse("in_flight_depth", plan.in_flight_depth, f"d_in + d_out, {depth}", "leave --depth out")
         msgspec.structs.force_setattr(plan, "in_flight_depth", depth)
@@ -216,7 +217,7 @@ def at_least(plan: PipelinePlan, least: int, *fields: str) -> None:
     """Check whole numbers.
 
     Raises:
-        PlanError: One is below ``least``.
+        PlanError: A field is below ``least``.
     """
     for field in fields:
         value = getattr(plan, field)
@@ -228,7 +229,7 @@ def finite_from(plan: PipelinePlan, least: float, *fields: str) -> None:
     """Check floating-point numbers.
 
     Raises:
-        PlanError: One is not finite or below ``least``.
+        PlanError: A field is not finite or is below ``least``.
     """
     for field in fields:
         value = getattr(plan, field)
@@ -239,7 +240,7 @@ def finite_from(plan: PipelinePlan, least: float, *fields: str) -> None:
 OPTIONS = {"in_flight_depth": "--depth", "denoise_steps": "--steps", "threads_per_rank": "--threads"}
 OPTIONS |= {"hard_cuts": "--hard-cut-at", "flushes": "--flush-at", "options": "--option"}
 OPTIONS |= {"max_message_bytes": "--max-message-mb"}
-"""Options of ``ppwork run`` that are named otherwise than their field."""
+"""Options of ``ppwork run`` whose name differs from their field's."""
 
 
 def option_of(field: str) -> str:
@@ -262,7 +263,7 @@ def _refuse_unknown(plan: msgspec.StructMeta, names: Iterable[str]) -> None:
 
 
 def refuse(field: str, value: object, need: str, check_first: str) -> NoReturn:
-    """Raise the error of a field that cannot work.
+    """Raise the error for a field whose value cannot work.
 
     Raises:
         PlanError: Always.

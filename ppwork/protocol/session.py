@@ -1,8 +1,8 @@
-"""The session: what may happen next, by a table; ids, epochs and call counts, by rules R2 to R4.
+"""The session: decides what may happen next, by a table, and checks ids, epochs and call counts (R2 to R4).
 
-Everything that decides legality lives in this file. It does no I/O and reads no clock: transport tells it
-what left and what arrived, and it answers with the ids to use or an error. One ``Session`` object per rank,
-the same class on all; the table it walks is in ``states``.
+All decisions on what is legal are in this file. It does no I/O and reads no clock: the transport reports what
+left and what arrived, and the session answers with the ids to use or an error. Each rank has one ``Session``
+object, of the same class on all ranks; its table is in ``states``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ppwork.protocol.states import TRANSITIONS, Event, State
 from ppwork.protocol.topology import LEADER_RANK, Role
 
 COMMITMENT_POINTS = ("envelope.send", "mesh.broadcast", "result.send")
-"""From each of these on a peer blocks until the rest has come. The runtime calls its hook just before."""
+"""After each of these a peer blocks until the rest has come. The runtime calls its hook just before each."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Session:
         self.flushed_before = 0
         """Results of an older epoch than this are stale (rule R3)."""
         self.last_ids = Ids(-1, -1, 0)
-        """Ids of the newest action that passed."""
+        """Ids of the newest action that was sent or received, notices apart."""
 
     def _where(self, **facts: Any) -> dict[str, Any]:  # noqa: ANN401  ids and names
         return {"rank": self.rank, "role": str(self.role), **facts}
@@ -55,8 +55,8 @@ class Session:
         """Take one transition of the table.
 
         Raises:
-            LocalProtocolError: The event is illegal in this state and this rank caused it.
-            RemoteProtocolError: The same, and the peer caused it (``remote``).
+            LocalProtocolError: The event is illegal in this state, and this rank caused it.
+            RemoteProtocolError: The event is illegal in this state, and the peer caused it (``remote``).
         """
         after = TRANSITIONS[self.state].get(event)
         if after is None:
@@ -80,7 +80,7 @@ class Session:
     # Stage 0: sending
 
     def next_ids(self, action: PPAction, *, hard_cut: bool = False) -> Ids:
-        """Return the ids that the next envelope must bear; nothing changes before ``sent``."""
+        """Return the ids that the next envelope must carry; nothing changes before ``sent``."""
         infer = action is PPAction.INFER
         return Ids(
             self.last_ids.call_id + 1,
@@ -92,15 +92,15 @@ class Session:
         """Check, as part of preflight, that this envelope may leave now; changes nothing.
 
         Raises:
-            LocalProtocolError: Illegal in this state, depth exceeded, or ids that do not follow the
-                last ones (stage 0 only; nothing was sent).
+            LocalProtocolError: The envelope is illegal in this state, exceeds the depth, or has ids that do
+                not follow the last ids (stage 0 only; nothing was sent).
         """
         event = _EVENTS[envelope.action]
         problem, check_first = self._sequence_problem(envelope), "does anything but the plane make envelopes?"
         if event not in TRANSITIONS[self.state]:
-            problem = f"{envelope.action.name} cannot leave in state {self.state}."
+            problem = f"`{_CALLS[envelope.action]}` was called {_SINCE.get(self.state, 'too early')}."
             check_first = _WHY_NOT.get(self.state, "the order of calls on this rank")
-            if self.state is State.BUSY:  # where nothing but the end is illegal
+            if self.state is State.BUSY:  # only SHUTDOWN is illegal there
                 chunks = [each.ids.chunk_index for each in self.in_flight]
                 verb = "is" if len(chunks) == 1 else "are"
                 problem = f"The stream cannot end: {named_chunks(chunks)} {verb} in flight."
@@ -115,8 +115,8 @@ class Session:
         """Record that an envelope passed commitment point 1.
 
         Args:
-            envelope: What left.
-            flush: Everything in flight before it has become stale (rule R3).
+            envelope: The envelope that left.
+            flush: Everything in flight before this envelope has become stale (rule R3).
         """
         self._pass(envelope, remote=False)
         if flush:
@@ -128,9 +128,9 @@ class Session:
         """Check and record an envelope at its receiver, before any collective.
 
         Raises:
-            RemoteProtocolError: Out of order, repeated or skipped ids, an epoch that fell or rose without
-                a cache reset, more in flight than the plan allows, or illegal in this state
-                (leader before the mesh broadcast; a follower only if the leader let it pass).
+            RemoteProtocolError: Ids are out of order, repeated or skipped, the epoch fell or rose without a
+                cache reset, more chunks are in flight than the plan allows, or the envelope is illegal in
+                this state (the leader, before the mesh broadcast; a follower only if the leader missed it).
         """
         problem = self._sequence_problem(envelope)
         if envelope.action is PPAction.INFER and len(self.in_flight) >= self.depth:
@@ -182,7 +182,7 @@ class Session:
         """Mesh: record that the oldest chunk in flight is computed.
 
         Raises:
-            LocalProtocolError: ``observed_calls`` is not what the chunk's plan expected
+            LocalProtocolError: ``observed_calls`` is not the number that the chunk's plan expected
                 (each mesh rank for itself), or nothing was in flight.
         """
         oldest = self._oldest(remote=False)
@@ -201,11 +201,11 @@ class Session:
         """Stage 0: check the result of the oldest chunk in flight; say whether it is still good.
 
         Returns:
-            ``False`` for a stale result: received, and now to be dropped (rule R3).
+            ``False`` for a stale result, which the caller has to drop (rule R3).
 
         Raises:
-            RemoteProtocolError: Not the result of a chunk, not the oldest chunk's ids, another call count
-                than the plan's, or nothing was in flight (rank 0 only).
+            RemoteProtocolError: The message is not the result of a chunk, its ids are not the oldest chunk's,
+                its call count is not the plan's, or nothing was in flight (rank 0 only).
         """
         oldest = self._oldest(remote=True)
         problem = None
@@ -244,7 +244,7 @@ class Session:
         """Mesh: check that SHUTDOWN has come; changes nothing.
 
         Raises:
-            LocalProtocolError: It has not (this rank; nothing was sent).
+            LocalProtocolError: SHUTDOWN has not come, or was acknowledged already (this rank; nothing sent).
         """
         if Event.ACKNOWLEDGED not in TRANSITIONS[self.state]:
             why = "it had been acknowledged" if self.state is State.CLOSED else "SHUTDOWN had not come"
@@ -255,14 +255,14 @@ class Session:
             )
 
     def acknowledged(self, answer: PPResult | None = None) -> None:
-        """Record that the acknowledgement of SHUTDOWN passed.
+        """Record that the acknowledgement of SHUTDOWN was sent or received.
 
         Args:
-            answer: What came to rank 0 for it; ``None`` on the mesh, which gives it.
+            answer: What rank 0 received; ``None`` on the mesh, which sends the acknowledgement.
 
         Raises:
-            RemoteProtocolError: Something else came in its place (rank 0 only).
-            LocalProtocolError: No SHUTDOWN has passed.
+            RemoteProtocolError: Rank 0 received something else (rank 0 only).
+            LocalProtocolError: SHUTDOWN has not come (mesh ranks).
         """
         if answer is not None and (answer.action is not PPAction.SHUTDOWN or answer.ids != self.last_ids):
             self.state = self._after_illegal()
@@ -274,11 +274,11 @@ class Session:
         self.move(Event.ACKNOWLEDGED, remote=answer is not None)
 
     def failed(self, error: BaseException, at: Ids) -> None:
-        """Go to ERROR and stay there (rule R9); adds what is known to an error of ours.
+        """Go to ERROR and stay there (rule R9); add rank, role and ids to an error of ours.
 
         Args:
-            error: One that names its own chunk keeps it.
-            at: What the rank was at: of the chunks in flight it is the oldest, and not the last to arrive.
+            error: The error; if it names a chunk, it keeps that chunk's ids.
+            at: Ids of the chunk that the rank was at: the oldest in flight, not the last that arrived.
         """
         if self.state is not State.CLOSED:
             self.state = State.ERROR
@@ -289,11 +289,23 @@ class Session:
 
 _WHY_NOT = {
     State.BUSY: "a `receive_result` for each of them before `shutdown()`",
-    State.DRAINING: "was `shutdown` called before?",
-    State.CLOSED: "was `shutdown` called before?",
+    State.DRAINING: "`shutdown` is the last call, and made once: after the last `receive_result`",
+    State.CLOSED: "`shutdown` is the last call, and made once: after the last `receive_result`",
     State.ERROR: "an earlier error of this rank, which ended the session",
 }
-"""What to check first where an envelope may not leave."""
+"""What to check first if an envelope may not leave in this state."""
+_SINCE = {
+    State.DRAINING: "after `shutdown()`",
+    State.CLOSED: "after `shutdown()`",
+    State.ERROR: "after an error that had ended the session",
+}
+_CALLS = {
+    PPAction.NOOP: "heartbeat",
+    PPAction.INFER: "send",
+    PPAction.SHUTDOWN: "shutdown",
+    PPAction.ERROR: "fail",
+}
+"""The call of rank 0 that sends an envelope of this action."""
 _EVENTS = {
     PPAction.NOOP: Event.NOOP,
     PPAction.INFER: Event.INFER,

@@ -1,7 +1,7 @@
-"""The states of a session and what moves it, as one table: read it as the specification.
+"""The states of a session and its transitions, as one table: read it as the specification.
 
-``session`` walks this table; diagrams are drawn from it. It does not know which role a rank plays: stage 0
-*sends* what a mesh rank *receives*, and both walk the same way.
+``session`` walks this table, and diagrams are drawn from it. The table is the same for all roles: stage 0
+*sends* what a mesh rank *receives*, and both take the same transition.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class State(StrEnum):
     """SHUTDOWN has passed; the acknowledgement has not."""
     CLOSED = "closed"
     ERROR = "error"
-    """For ever (rule R9): only the terminal notice may still pass."""
+    """Final (rule R9): only the terminal notice may still pass."""
 
 
 class Event(StrEnum):
@@ -32,15 +32,15 @@ class Event(StrEnum):
     NOOP = "noop"
     INFER = "infer"
     RESULT = "result"
-    """A result passed and others are still in flight."""
+    """A result passed, and other chunks are still in flight."""
     LAST_RESULT = "last_result"
-    """A result passed and nothing is in flight any more."""
+    """A result passed, and nothing is in flight any more."""
     SHUTDOWN = "shutdown"
     ACKNOWLEDGED = "acknowledged"
     NOTICE = "notice"
     """The terminal ERROR passed, in either direction."""
     FAILED = "failed"
-    """An exception on this rank."""
+    """This rank raised an exception."""
 
 
 TRANSITIONS: dict[State, dict[Event, State]] = {
@@ -74,4 +74,4 @@ TRANSITIONS: dict[State, dict[Event, State]] = {
         Event.FAILED: State.ERROR,
     },
 }
-"""State, then event, then the next state; what is not here is illegal."""
+"""State, then event, then the next state; every other event is illegal."""

@@ -1,6 +1,6 @@
-"""The topology: the role of each rank and the ranks of each group, from the mesh size alone.
+"""The topology: the role of each rank and the ranks of each group, computed from the mesh size alone.
 
-Arithmetic only: no process, no torch. ``groups`` makes the live process groups from this.
+Arithmetic only: no process, no torch. ``groups`` creates the live process groups from the topology.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GROUP_ORDER = ("mesh_pg", "tp_pg", "down_pg", "up_pg")
 
 
 def other_end(rank: int) -> int:
-    """Return who is at the other end of ``down_pg`` and ``up_pg``, seen from rank 0 or from the leader."""
+    """Return the peer of rank 0 or of the leader on ``down_pg`` and ``up_pg``."""
     return LEADER_RANK if rank == STAGE0_RANK else STAGE0_RANK
 
 

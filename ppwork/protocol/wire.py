@@ -2,14 +2,14 @@
 
 Rules of this file:
 
-- The first transfer of a message is one *frame* of ``Limits.frame_bytes``, the same for everybody, so the
-  receive can be posted before anything is known. It holds the header, the body and every small CPU tensor
-  that fits. What does not fit follows in transfers whose sizes the frame has announced.
+- The first transfer of a message is one *frame* of ``Limits.frame_bytes``, the same on all ranks, so a
+  receiver can post the receive before it knows anything about the message. The frame holds the header, the
+  body and every small CPU tensor that fits. The rest follows in transfers whose sizes the frame announces.
 - The body is deterministic msgpack, decoded into typed structs: no pickle, no code (rule R11).
-- Specs travel once and are referred to by id while they repeat. Both ends keep the same small table, in
-  step because a link delivers in order.
-- Where each tensor rides follows from the specs alone and not from the length of the body, so a receiver that
-  knows the schema knows every size that will come, and can post the receives before the message is sent.
+- Specs travel once; while they repeat, an id replaces them. Both ends keep the same small table of specs. The
+  tables stay equal because a link delivers in order.
+- The place of each tensor depends on the specs alone, not on the length of the body. So a receiver that knows
+  the schema knows every size that will come, and can post the receives before the message is sent.
 
 No I/O and no torch here: bytes in, messages out.
 """
@@ -42,9 +42,9 @@ from ppwork.protocol.header import (
 SCHEMA_SLOTS = 16
 """Schemas that both ends of a link remember."""
 ALIGN = 64
-"""Bytes; where a tensor may begin, in the frame and in the buffer of those behind it."""
+"""Alignment in bytes of each tensor's start, in the frame and in the buffer of the tensors behind it."""
 JOIN_BYTES = 256 << 10
-"""Of a tensor that travels with others in one transfer; to copy more would cost more than a transfer each."""
+"""Largest tensor that shares a transfer; the copy of a larger tensor costs more than its own transfer."""
 GAVE = {
     Kind.ENVELOPE: "what `encode` returned, or `send` was given",
     Kind.RESULT: "what `step` returned, or `reply` was given",
@@ -54,15 +54,15 @@ GAVE = {
 
 @dataclass(frozen=True)
 class Layout:
-    """Places of the tensors of a schema; see ``lay_out``."""
+    """Places of a schema's tensors; see ``lay_out``."""
 
     specs: tuple[TensorSpec, ...]
     inline: tuple[int | None, ...]
     """Per tensor: its offset in the frame, or ``None``."""
     behind: tuple[int | None, ...]
-    """Per tensor: its offset in the receive buffer, or ``None``: it does not come behind the frame."""
+    """Per tensor: its offset in the receive buffer, or ``None`` if it does not come behind the frame."""
     joined_bytes: int
-    """The start of that buffer, which comes in one transfer; each tensor behind it comes in its own."""
+    """Size of the buffer's start, which comes in one transfer; each later tensor has its own transfer."""
     recv_bytes: int
     """Size of the receive buffer: host memory for all CPU tensors behind the frame, one after another."""
     payload_bytes: int
@@ -70,11 +70,11 @@ class Layout:
 
 
 def lay_out(specs: Sequence[TensorSpec], frame_bytes: int) -> Layout:
-    """Decide which tensors ride in the frame, and where the others are received; both ends compute the same.
+    """Decide which tensors travel in the frame and where the others are received; both ends compute it alike.
 
-    In declared order, each CPU tensor that still fits behind the room of the body is inlined at an aligned
-    offset. CUDA tensors never are: copying them would synchronise the GPU. Of the others those of up to
-    ``JOIN_BYTES`` are received first, in one transfer.
+    In declared order, each CPU tensor that still fits behind the room of the body is placed in the frame, at
+    an aligned offset. CUDA tensors never are: to copy them would synchronise the GPU. Of the other CPU
+    tensors, all of up to ``JOIN_BYTES`` are received first, in one transfer.
     """
     cursor, end = body_room(frame_bytes), 0
     inline: list[int | None] = [None] * len(specs)
@@ -89,7 +89,7 @@ def lay_out(specs: Sequence[TensorSpec], frame_bytes: int) -> Layout:
             inline[place], cursor = start, start + spec.nbytes
         else:
             (small if spec.nbytes <= JOIN_BYTES else large).append(place)
-    if len(small) == 1:  # nothing to be joined with
+    if len(small) == 1:  # there is nothing to join it with
         small, large = [], small + large
     for place in small + large:
         behind[place] = end
@@ -120,18 +120,18 @@ class Body(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 
 @dataclass(slots=True)
 class EncodedMessage:
-    """A message ready to leave: nothing after this can raise but the link itself."""
+    """A message ready to leave: from here on only the link itself can raise."""
 
     header: Header
     frame: bytearray
-    """``frame_bytes`` long; inline tensors are still to be copied to their places."""
+    """``frame_bytes`` long; the inline tensors still have to be copied to their places."""
     overflow: bytes
     layout: Layout
 
 
 @dataclass(slots=True)
 class Decoded:
-    """A message whose specs are known and checked; its tensors are still to be received."""
+    """A message whose specs are known and checked, but whose tensors have not been received."""
 
     header: Header
     body: Body
@@ -139,7 +139,7 @@ class Decoded:
 
 
 class Encoder:
-    """One direction of one link, sending end."""
+    """The sending end of one direction of a link."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -151,13 +151,13 @@ class Encoder:
         """Turn a message into its frame; the last part of preflight (rule R1).
 
         Args:
-            message: Its ``tensors`` are not touched.
-            specs: One per tensor, in declared order.
+            message: The message; its ``tensors`` are not touched.
+            specs: One spec per tensor, in declared order.
 
         Raises:
-            LocalProtocolError: Metadata that msgpack cannot carry, an inconsistent chunk plan, a spec
-                that cannot travel, a repeated name, impossible ids, a size over the limits, or parts that
-                the action does not allow (the sending rank only).
+            LocalProtocolError: The message has metadata that msgpack cannot carry, an inconsistent chunk
+                plan, a spec that cannot travel, a repeated name, impossible ids, a size over the limits, or
+                parts that the action does not allow (the sending rank only).
         """
         specs = tuple(specs)
         announced = self._schemas.get(specs)
@@ -169,7 +169,7 @@ class Encoder:
         )
         body = self._body(message, specs if is_new else None)
         if is_new:
-            self._remember(schema_id, layout)  # only now: a refused message has announced nothing
+            self._remember(schema_id, layout)  # only now: a refused message announces no schema
         header = Header(
             Kind.ENVELOPE if isinstance(message, PPEnvelope) else Kind.RESULT,
             message.action,
@@ -190,7 +190,7 @@ class Encoder:
     def check(
         self, message: PPEnvelope | PPResult, specs: tuple[TensorSpec, ...], *, new_specs: bool
     ) -> None:
-        """Refuse what no receiver would take, ``specs`` only where they are new; errors as ``encode``."""
+        """Refuse a message that no receiver would accept, as ``encode`` does; specs are checked if new."""
         is_envelope = isinstance(message, PPEnvelope)
         plan = message.plan if isinstance(message, PPEnvelope) else None
         problem = (
@@ -229,14 +229,14 @@ class Encoder:
     def _remember(self, schema_id: int, layout: Layout) -> None:
         self._next_schema += 1
         self._schemas[layout.specs] = (schema_id, layout)
-        # The receiver keeps SCHEMA_SLOTS of them; forget the one whose slot this id takes over.
+        # The receiver keeps SCHEMA_SLOTS schemas; forget the schema whose slot this id takes over.
         for specs, (old_id, _) in list(self._schemas.items()):
             if old_id <= schema_id - SCHEMA_SLOTS:
                 del self._schemas[specs]
 
 
 class Decoder:
-    """One direction of one link, receiving end. Trusts nothing that it has not checked."""
+    """The receiving end of one direction of a link. It trusts nothing that it has not checked."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -248,8 +248,8 @@ class Decoder:
         """Check the fixed part of a frame.
 
         Raises:
-            RemoteProtocolError: Truncated, wrong magic, version, kind, action or checksum, impossible ids,
-                or a size over the limits (the receiving rank only; nothing has been allocated).
+            RemoteProtocolError: The frame has a wrong length, magic, version, kind, action or checksum,
+                impossible ids, or a size over the limits (the receiving rank only; nothing was allocated).
         """
         return unpack_header(frame, self.limits)
 
@@ -257,14 +257,14 @@ class Decoder:
         """Check the body and find the tensors' specs and places.
 
         Args:
-            header: From ``header``.
+            header: The frame's header, from the method ``header``.
             frame: The whole frame.
             overflow: Exactly ``header.overflow_bytes`` bytes.
 
         Raises:
-            RemoteProtocolError: Bad checksum, a body that is not ours, an unknown or repeated schema id,
-                specs that cannot travel, sizes that contradict the header, parts that the action does not
-                allow, or a chunk plan that contradicts itself (the receiving rank only).
+            RemoteProtocolError: The message has a bad checksum, a body that is not ours, an unknown or
+                repeated schema id, specs that cannot travel, sizes that contradict the header, parts that the
+                action does not allow, or a chunk plan that contradicts itself (the receiving rank only).
         """
         inline = min(header.body_bytes, body_room(self.limits.frame_bytes) - HEADER_BYTES)
         raw = bytes(frame[HEADER_BYTES : HEADER_BYTES + inline]) + overflow
@@ -285,7 +285,7 @@ class Decoder:
         return Decoded(header, body, layout)
 
     def layout(self, schema_id: int) -> Layout | None:
-        """Return the layout of a schema that is still known here, for receives that are posted ahead."""
+        """Return the layout of a schema, ``None`` if it is not known here; for receives posted ahead."""
         stored_id, layout = self._schemas.get(schema_id % SCHEMA_SLOTS, (NO_SCHEMA, None))
         return layout if stored_id == schema_id else None
 
@@ -315,7 +315,7 @@ class Decoder:
     def _contradiction(self, header: Header, body: Body, layout: Layout) -> str | None:
         specs = layout.specs
         if header.new_schema and header.schema_id != self._next_schema:
-            # A receive may be posted for the id already: with other sizes the backend would abort.
+            # A receive for this id may already be posted: with other sizes the backend would abort.
             return f"Schema {header.schema_id} was announced where {self._next_schema} is next."
         if len(specs) != header.num_tensors:
             return f"The header announced {header.num_tensors} tensors, the specs are {len(specs)}."
@@ -335,7 +335,7 @@ def parts_problem(
     *,
     is_envelope: bool,
 ) -> str | None:
-    """Say which part the action lacks or must not have, or what is wrong in its plan; both ends ask (R1)."""
+    """Say which part the action lacks or must not have, or what is wrong in its plan (both ends, R1)."""
     if action is PPAction.INFER and is_envelope:
         if plan is None:
             return "An INFER envelope came without the plan of its chunk."
@@ -366,18 +366,18 @@ def specs_problem(specs: Sequence[TensorSpec], limits: Limits) -> str | None:
 
 
 def check_plain(metadata: Mapping[str, object]) -> None:
-    """Refuse what msgpack would not carry, or bring back as another type: a set as a list, a date as text.
+    """Refuse values that msgpack cannot carry or returns as another type: a set as a list, a date as text.
 
     Raises:
-        TypeError: Names the place, such as ``metadata['prompts'][0]``, and what is there.
-        RecursionError: Nested too deep, or in itself.
+        TypeError: There is such a value; names its place, such as ``metadata['prompts'][0]``, and its type.
+        RecursionError: The metadata is nested too deep, or contains itself.
     """
     if (problem := _not_plain(metadata)) is not None:
         raise TypeError(f"at metadata{problem}")
 
 
 def _not_plain(value: object) -> str | None:
-    """Return where in a value something cannot travel, and what it is; ``None`` if all can."""
+    """Return the place and kind of the first part of a value that cannot travel; ``None`` if all can."""
     if value is None or isinstance(value, str | float | bytes):
         return None
     if isinstance(value, int):
@@ -405,7 +405,7 @@ def _not_plain(value: object) -> str | None:
 
 
 def to_message(decoded: Decoded, tensors: Mapping[str, Any]) -> PPEnvelope | PPResult:
-    """Join what was decoded with the received tensors."""
+    """Return the message: the decoded parts and the received tensors."""
     header, body = decoded.header, decoded.body
     if header.kind is Kind.ENVELOPE:
         return PPEnvelope(header.action, header.ids, body.plan, body.metadata, tensors, body.reason)

@@ -1,6 +1,6 @@
-"""The records: files that a run leaves in its folder, one kind a module, with its writer and its reader.
+"""The records: files that a run leaves in its folder; each module has one kind, with its writer and reader.
 
-Ranks write them as it happens; everything outside a rank reads them and never asks the ranks.
+Ranks write them as things happen; everything outside a rank reads them and never asks the ranks.
 
 May import: ``plan``, ``protocol``, ``errors``.
 """

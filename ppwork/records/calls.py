@@ -1,8 +1,8 @@
-"""Calls of torch.distributed by anybody's program: a file for each rank, written as they happen.
+"""Calls of torch.distributed by any program: a file for each rank, written as the calls happen.
 
 A call is a line when it begins and a line when it ends, so a rank that hangs or was killed leaves the call
-that it stands in. The first ``HEAD_BYTES`` of a rank stay; what follows goes round in two files of
-``TAIL_BYTES``, so that the end is there as well, and a program of days leaves a few megabytes.
+that it was in. The first ``HEAD_BYTES`` of a rank stay; later lines go round in two files of ``TAIL_BYTES``,
+so the end is kept as well, and a program that runs for days leaves a few megabytes.
 
 Ranks that a program starts by itself (``torch.multiprocessing.spawn``, ``os.fork``) have a folder inside.
 """
@@ -29,29 +29,29 @@ SEND, RECV = "send", "recv"
 ANY = -1
 """The peer of a receive from any rank, and the root of a collective that has none."""
 MOST_RANKS = 1 << 16
-"""Ranks that a record may claim: a folder may come from anybody."""
+"""Most ranks that a record may claim: a folder may come from anybody."""
 WAIT, WAIT_TENSOR = "wait", "wait_tensor"
 WAITS = (WAIT, WAIT_TENSOR)
-"""Waits for a handle, and for what a functional call returned."""
+"""Waits for a handle, and for the result of a functional call."""
 ABORT = "abort"
-"""Of one group, by its own method: calls on it that others of this process are in raise."""
+"""A group's own method: calls on the group by other threads of this process then raise."""
 LOCAL = "only "
-"""Begins the ``op`` of a ``new_group`` that its members alone make."""
+"""Prefix of the ``op`` of a ``new_group`` that only its members make."""
 INSIDE = "inside-rank"
-"""Begins the name of a folder with the calls of ranks that a rank has started by itself."""
+"""Prefix of a folder with the calls of ranks that a rank has started by itself."""
 
 
 class CallPart(msgspec.Struct, frozen=True, omit_defaults=True):
     """A message of a call, or this rank's share of a collective.
 
     Attributes:
-        kind: ``SEND``, ``RECV``, or nothing: a collective.
+        kind: ``SEND``, ``RECV``, or empty for a collective.
         peer: The other rank, or the root; global.
-        dtype: Such as ``float32``; nothing: no tensor, such as an object.
-        shape: Of the tensor, or of the first one of a list.
-        tensors: Number of them.
-        size: Bytes of all of them.
-        at: Address of the tensor in its process; 0: a list, an object, or no memory of its own.
+        dtype: Such as ``float32``; empty if it is not a tensor, such as an object.
+        shape: Shape of the tensor, or of the first tensor of a list.
+        tensors: Number of tensors.
+        size: Bytes of all tensors.
+        at: Address of the tensor in its process; 0 for a list, an object, or a tensor without own memory.
     """
 
     kind: str = ""
@@ -65,7 +65,7 @@ class CallPart(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def text(self) -> str:
-        """The tensor as one says it, such as ``float32[4, 2]`` or ``2 x int64[8]``."""
+        """The tensor in words, such as ``float32[4, 2]`` or ``2 x int64[8]``."""
         if not self.dtype:
             return ""
         times = f"{self.tensors} x " if self.tensors > 1 else ""
@@ -73,7 +73,7 @@ class CallPart(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Head(msgspec.Struct, frozen=True, tag="head", tag_field="type"):
-    """The first line of a rank; ``clock`` is the name of the clock that its times are on."""
+    """The first line of a rank; ``clock`` is the name of the clock of its times."""
 
     rank: int
     world_size: int
@@ -94,12 +94,12 @@ class Begun(msgspec.Struct, frozen=True, omit_defaults=True, tag="begun", tag_fi
 
     Attributes:
         number: Counts this rank's calls.
-        name: Of the function, or one of ``WAITS``.
-        site: File and line of the program; of the innermost frame that is not torch's.
+        name: Name of the function, or one of ``WAITS``.
+        site: File and line of the program: of the innermost frame that is not torch's.
         op: The reduction, or another word of the call.
-        makes: Of ``new_group``: the name of the group on this rank, a count; nothing where it is a hash.
-        of: A wait: the number of the call that returned the handle.
-        part: A wait: which of that call's handles; ``ANY``: there is one for all.
+        makes: For ``new_group``: the group's name on this rank, a count; empty if the name is a hash.
+        of: For a wait: the number of the call that returned the handle.
+        part: For a wait: which of that call's handles; ``ANY``: it has one for all.
     """
 
     number: int
@@ -126,11 +126,11 @@ class CallEnded(msgspec.Struct, frozen=True, omit_defaults=True, tag="ended", ta
 
 
 class Dropped(msgspec.Struct, frozen=True, omit_defaults=True, tag="dropped", tag_field="type"):
-    """The program let go of a handle that it had not waited for.
+    """The program dropped a handle that it had not waited for.
 
     Attributes:
-        number: Of the call that returned it.
-        at_ns: When Python freed it.
+        number: Number of the call that returned the handle.
+        at_ns: When Python freed the handle.
         part: Which of that call's handles; ``ANY``: its only one.
     """
 
@@ -140,13 +140,13 @@ class Dropped(msgspec.Struct, frozen=True, omit_defaults=True, tag="dropped", ta
 
 
 class OnDevice(msgspec.Struct, frozen=True, tag="device", tag_field="type"):
-    """What a call launched on a CUDA stream has passed; written some time after that.
+    """The work that a call launched on a CUDA stream has passed; written some time after that.
 
     Attributes:
-        number: Of the call.
-        stream: That was current at the call: ``cuda`` is the default one.
-        start_ns: When the stream came to it, on the clock of the rank.
-        end_ns: When the stream had it: of a call with a handle, what was current at the wait.
+        number: Number of the call.
+        stream: Stream that was current at the call; ``cuda`` is the default stream.
+        start_ns: When the stream reached the call, on the rank's clock.
+        end_ns: When the stream had the result; for a call with a handle, the stream current at the wait.
     """
 
     number: int
@@ -156,12 +156,12 @@ class OnDevice(msgspec.Struct, frozen=True, tag="device", tag_field="type"):
 
 
 class ProgramEnded(msgspec.Struct, frozen=True, omit_defaults=True, tag="left", tag_field="type"):
-    """The program of a rank came to its end; it is not there after a kill.
+    """The program of a rank ended; missing after a kill.
 
     Attributes:
-        error: What ended it, if it was not well.
-        site: File and line of the program that raised it.
-        replaced: Functions of torch.distributed in whose place the program has put others.
+        error: The error that ended it, if it did not end well.
+        site: File and line of the program that raised the error.
+        replaced: Functions of torch.distributed that the program has replaced.
     """
 
     at_ns: int
@@ -185,13 +185,13 @@ class CallWriter:
     Nothing here raises after the first line: a program must not end because it is recorded.
 
     Args:
-        folder: Made if it is not there.
-        rank: Of this process.
-        head_bytes: What stays of the beginning.
-        tail_bytes: What each of the two files of the end holds.
+        folder: Made if it does not exist.
+        rank: This process's rank.
+        head_bytes: Size of the beginning that is kept.
+        tail_bytes: Size of each of the two files of the end.
 
     Raises:
-        OSError: There can be no such file.
+        OSError: The file cannot be made.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class CallWriter:
         self._closed = False
 
     def write(self, line: Begun | CallEnded | Dropped | OnDevice | ProgramEnded) -> None:
-        """Write a line to the beginning, or to the end if that is full."""
+        """Write a line to the beginning, or to the end if the beginning is full."""
         data = self._encode(line) + b"\n"
         with self._lock:
             if self._closed:
@@ -223,7 +223,7 @@ class CallWriter:
                 self._give_up(error)
 
     def introduce(self, line: Head | Group) -> None:
-        """Write what the other lines refer to; it always goes to the beginning."""
+        """Write a line to which other lines refer; it always goes to the beginning."""
         with self._lock:
             if self._closed:
                 return
@@ -238,12 +238,12 @@ class CallWriter:
             sys.stderr.write(f"ppwork: this rank's calls are no longer recorded: {error.strerror}\n")
 
     def close(self) -> None:
-        """Write no more, and close the files."""
+        """Write nothing more, and close the files."""
         with self._lock:
             self._close_files()
 
     def close_in_child(self) -> None:
-        """Close the files in a forked child: a thread that is not there may have held the lock."""
+        """Close the files in a forked child: a thread that the child lacks may have held the lock."""
         self._close_files()
 
     def _close_files(self) -> None:
@@ -256,7 +256,7 @@ class CallWriter:
     def _turn(self) -> None:
         if self._file != self._head:
             os.close(self._file)
-            self._file = self._head  # what is closed on the way out, should the next one not open
+            self._file = self._head  # closed at the end if the next file does not open
         self._file = _opened(calls_file(self._folder, self._rank, self._tail))
         self._room, self._tail = self._tail_bytes, 1 - self._tail
 
@@ -266,21 +266,21 @@ def _opened(path: Path) -> int:
 
 
 def _write_whole(file: int, data: bytes) -> None:
-    # A disk that fills up takes the part that fits; only the write after it says why. That part is then the
-    # last of the file, as after a kill: the next line would be joined to it, and neither would read.
+    # A disk that fills up takes the part that fits, and only the next write says why. That part then ends the
+    # file, as after a kill: a further line would be joined to it, and neither would read.
     while data:
         data = data[os.write(file, data) :]
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call of one rank; times are that rank's clock.
+    """One call of one rank; times are on that rank's clock.
 
     Attributes:
-        end_ns: ``None``: the rank did not come out of it.
-        lent: It returned a handle.
-        device: When it ran on a CUDA stream, where that is known.
-        dropped: Handles that the program let go of before a wait.
+        end_ns: ``None`` if the rank did not leave the call.
+        lent: Whether the call returned a handle.
+        device: When the call ran on a CUDA stream, if that is known.
+        dropped: Handles that the program dropped before a wait.
     """
 
     rank: int
@@ -298,17 +298,17 @@ class Call:
 
     @property
     def start_ns(self) -> int:
-        """When the rank entered it."""
+        """When the rank entered the call."""
         return self.begun.at_ns
 
     @property
     def line(self) -> str:
-        """File without its folder, and line."""
+        """File name without its folder, and line."""
         return self.begun.site.rpartition("/")[2]
 
     @property
     def text(self) -> str:
-        """The call with what it is about, such as ``send float32[4] to 1``."""
+        """The call and its message, such as ``send float32[4] to 1``."""
         parts = self.begun.parts
         if len(parts) == 1:
             about = said_of(parts[0]).removeprefix(parts[0].kind).strip()
@@ -318,7 +318,7 @@ class Call:
 
 
 def said_of(part: CallPart) -> str:
-    """Return a part as one says it.
+    """Return a part in words.
 
     >>> said_of(CallPart("send", 1, 3, "float32", (4,)))
     'send float32[4] to 1 tag 3'
@@ -330,12 +330,12 @@ def said_of(part: CallPart) -> str:
 
 @dataclass(frozen=True)
 class RankCalls:
-    """What one rank left.
+    """The record of one rank.
 
     Attributes:
-        groups: The groups it used, by name.
-        calls: In the order in which it entered them.
-        left: How its program ended; ``None``: it was killed, or still runs.
+        groups: The groups that it used, by name.
+        calls: Its calls, in the order in which it entered them.
+        left: How its program ended; ``None`` if it was killed, or still runs.
         lost: Number of calls in the middle that were not kept.
     """
 
@@ -351,11 +351,11 @@ class RankCalls:
         return {call.begun.number: call for call in self.calls}
 
     def origin(self, call: Call) -> Call:
-        """Return the call itself; of a wait the one that returned the handle, if that is known."""
+        """Return the call itself; for a wait the call that returned the handle, if that is known."""
         return self.by_number.get(call.begun.of, call)
 
     def text(self, call: Call) -> str:
-        """Return ``call.text``; of a wait also what it is for."""
+        """Return ``call.text``; for a wait also what it waits for."""
         origin = self.origin(call)
         if origin is call:
             return call.text
@@ -365,15 +365,15 @@ class RankCalls:
 
     @property
     def stands_in(self) -> Call | None:
-        """The call that this rank did not come out of."""
+        """The call that this rank has not left."""
         return next((call for call in reversed(self.calls) if call.end_ns is None), None)
 
 
 def read_calls(folder: Path | str) -> dict[int, RankCalls]:
-    """Read the calls of all ranks that left any, by rank; also while they still run.
+    """Read the calls of all ranks that left any, by rank; even while they still run.
 
-    Where torchrun's ranks made no call, and one of them started ranks of its own, it is those: the last ones,
-    if it did so several times (``worlds_inside``).
+    If torchrun's ranks made no call, and one of them started ranks of its own, read those instead: the last
+    ones, if that happened several times (``worlds_inside``).
 
     Raises:
         UnreadableError: A file does not read.
@@ -384,12 +384,12 @@ def read_calls(folder: Path | str) -> dict[int, RankCalls]:
 
 
 def worlds_inside(folder: Path | str) -> list[Path]:
-    """Return the folders with the calls of ranks that ranks have started by themselves, in their order."""
+    """Return the folders with the calls of ranks that ranks have started by themselves, in order."""
     return sorted(path for path in Path(folder).glob(f"{INSIDE}*") if any(path.glob("calls-rank*.jsonl")))
 
 
 def calls_of(folder: Path | str) -> dict[int, RankCalls]:
-    """Read the calls of the ranks whose files stand in a folder itself, by rank.
+    """Read the calls of the ranks whose files are in this folder itself, by rank.
 
     Raises:
         UnreadableError: A file does not read.
@@ -422,12 +422,12 @@ def parse_lines(data: bytes) -> list[Line]:
 
 def _lines(path: Path) -> list[Line]:
     data = path.read_bytes() if path.exists() else b""
-    # A last line without its end was cut by a kill.
+    # A last line without a newline was cut by a kill.
     return parse_lines(data[: data.rfind(b"\n") + 1])
 
 
 def _earlier(line: Line, by_ns: int) -> Line:
-    """Return a line of a clock that is ahead, with times of the other one."""
+    """Return a line with its times moved from a clock that is ahead to the other clock."""
     moments = {name: getattr(line, name) for name in line.__struct_fields__ if name.endswith("_ns")}
     return msgspec.structs.replace(line, **{name: moment - by_ns for name, moment in moments.items()})
 
@@ -454,7 +454,7 @@ def _read(path: Path, ahead_ns: Mapping[int, int]) -> RankCalls | None:
             case CallEnded(number, at_ns, error, lent, peer) if number in calls:
                 call = calls[number]
                 begun = call.begun
-                if peer != ANY and begun.parts:  # a receive from any rank knows at its end who it was
+                if peer != ANY and begun.parts:  # a receive from any rank learns its sender at its end
                     begun = msgspec.structs.replace(
                         begun, parts=(msgspec.structs.replace(begun.parts[0], peer=peer),)
                     )

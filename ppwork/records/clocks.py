@@ -1,10 +1,10 @@
-"""One clock for the spans of all hosts: who shares a clock, how far apart the others are, and how surely.
+"""One clock for the spans of all hosts: which ranks share a clock, and how far apart the others are.
 
-Spans are on each host's monotonic clock, which begins at its boot. Ranks of one host share it, and nothing
-is measured between them. Between hosts rank 0 asks for the time and takes the answer of the quickest round:
-the peer read its clock somewhere between question and answer, so the middle of the two is wrong by half of
-the round trip at most. The drift of two clocks after start-up is not followed. ``clock_exchange`` does the
-asking.
+Spans use each host's monotonic clock, which begins at boot. Ranks of one host share it, and nothing is
+measured between them. Between hosts rank 0 asks for the time several times and takes the answer of the
+quickest round: the peer read its clock between question and answer, so the middle of the two is wrong by at
+most half of the round trip. The drift of two clocks after start-up is not followed. ``clock_exchange`` sends
+the questions.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from ppwork.records.spans import Entry, Instant
 CLOCK = "clock"
 """Name of the instant that says how far a rank's clock is ahead; one in each span file."""
 HOST = "host."
-"""What the name of an instant begins with that says on which clock a rank is; its figure ``rank`` says whose
-word it is about. A rank's own comes first in its span file, those of all others when they have met."""
+"""Prefix of the name of an instant that names a rank's clock; the figure ``rank`` says which rank's. In a
+span file the rank's own comes first, and those of all others when they have met."""
 TIME_NAMESPACE = Path("/proc/self/ns/time")
 
 
 @dataclass(frozen=True)
 class Clock:
-    """The clock that a rank's spans are on.
+    """The clock of a rank's spans.
 
     Attributes:
-        name: The same on two ranks exactly if they share it; the host's name, then what the kernel says.
-        now_ns: Reads it.
+        name: Equal on two ranks exactly if they share the clock; the host's name, then the kernel's ids.
+        now_ns: Reads the clock.
     """
 
     name: str
@@ -46,8 +46,8 @@ class Clock:
     def of_this_host(cls) -> Clock:
         """Return the monotonic clock of this boot of this kernel; a time namespace shifts it.
 
-        Machines that were resumed from one snapshot share a boot's id and no clock, so the host's name comes
-        first; it stands alone where the kernel tells neither (anything but Linux).
+        Machines that were resumed from one snapshot share a boot id but no clock, so the host's name comes
+        first; it stands alone if the kernel has neither id (anything but Linux).
         """
         words = [platform.node().replace(" ", "-")]
         with suppress(OSError):
@@ -61,7 +61,7 @@ class Offset(msgspec.Struct, frozen=True):
 
     offset_ns: int
     error_ns: int
-    """The offset is not further from the truth than this."""
+    """The offset is wrong by at most this."""
 
 
 SAME = Offset(0, 0)
@@ -70,7 +70,7 @@ SAME = Offset(0, 0)
 
 @dataclass(frozen=True)
 class Round:
-    """One question for the time: left and came back by the asker's clock, answered by the peer's."""
+    """One question for the time: sent and answered on the asker's clock, with the peer's time between."""
 
     left_ns: int
     peer_ns: int
@@ -78,7 +78,7 @@ class Round:
 
     @property
     def offset(self) -> Offset:
-        """Offset by this round alone."""
+        """Offset according to this round alone."""
         trip_ns = self.back_ns - self.left_ns
         return Offset(self.peer_ns - (self.left_ns + trip_ns // 2), (trip_ns + 1) // 2)
 
@@ -89,7 +89,7 @@ def best(rounds: Iterable[Round]) -> Offset:
 
 
 def ranks_elsewhere(names: Sequence[str]) -> list[list[int]]:
-    """Group the ranks that do not share rank 0's clock by the clock they have, lowest rank first.
+    """Group the ranks that do not share rank 0's clock, by clock, lowest rank first.
 
     Args:
         names: The name of every rank's clock, by rank.
@@ -99,7 +99,7 @@ def ranks_elsewhere(names: Sequence[str]) -> list[list[int]]:
 
 
 def host_of(clock: str) -> str:
-    """Return the name of the host that a clock is of.
+    """Return the name of the host whose clock this is.
 
     >>> host_of("gpu-a 5f0c time:[4026531834]")
     'gpu-a'
@@ -108,28 +108,28 @@ def host_of(clock: str) -> str:
 
 
 def whose_clock(rank: int, name: str) -> Instant:
-    """Return the entry that says on which clock a rank is, now."""
+    """Return an entry, with the present time, that names a rank's clock."""
     return Instant(HOST + name, "main", time.monotonic_ns(), figures={"rank": float(rank)})
 
 
 def clock_names(entries_by_rank: Mapping[int, Iterable[Entry]]) -> dict[int, str]:
-    """Return the name of each rank's clock, as far as its own entries or those of others say it."""
+    """Return the name of each rank's clock, as far as any rank's entries name it."""
     said = [
         (rank == round(entry.figures.get("rank", -1)), round(entry.figures.get("rank", -1)), entry.name)
         for rank, entries in entries_by_rank.items()
         for entry in entries
         if isinstance(entry, Instant) and entry.name.startswith(HOST)
     ]
-    # A rank's own word comes last, and stays.
+    # A rank's own entry comes last, and wins.
     names = {about: name.removeprefix(HOST) for _, about, name in sorted(said) if about >= 0}
     return dict(sorted(names.items()))
 
 
 def clock_offsets(entries_by_rank: Mapping[int, Iterable[Entry]]) -> dict[int, int]:
-    """Return the nanoseconds to subtract from the times of each rank to be on rank 0's clock.
+    """Return the nanoseconds to subtract from each rank's times to be on rank 0's clock.
 
-    Ranks that share a clock share its offset. A rank on a clock that was compared with nobody's is not in the
-    result, such as one of another host that never joined. Where no rank names its clock all are on one.
+    Ranks that share a clock share its offset. A rank whose clock was not compared with any is left out, such
+    as a rank of another host that never joined. If no rank names its clock, all are on one.
     """
     said = _measured(entries_by_rank)
     names = clock_names(entries_by_rank)

@@ -1,7 +1,7 @@
-"""The folders that one run left on several hosts: which of them has a rank's records, and all in one.
+"""The folders that one run left on several hosts: which folder has a rank's records, and all merged into one.
 
-Hosts that share no file system have a folder each, with the records of their own ranks. Nothing in a name of
-a file is believed: only regular files of a folder's first level are copied, under the names they have.
+Hosts that share no file system have a folder each, with the records of their own ranks. No file name is
+trusted: only regular files of a folder's first level are copied, under their own names.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from ppwork.records.spans import span_file
 
 
 def has_records(folder: Path, rank: int) -> bool:
-    """Say whether a folder has anything that a rank itself wrote."""
+    """Say whether a folder has any file that a rank itself wrote."""
     files = (span_file, pulse_file, failure_file, flight_file, log_file)
     return any(file(folder, rank).exists() for file in files)
 
 
 def home_of(folders: Sequence[Path], rank: int) -> Path:
-    """Return the folder that has a rank's records; the first one, if none has."""
+    """Return the folder that has a rank's records; the first folder, if none has."""
     return next((folder for folder in folders if has_records(folder, rank)), folders[0])
 
 
 def torchrun_logs(folder: Path) -> list[Path]:
-    """Return what the torchrun of each host printed, as far as a folder has it: ``torchrun.log``, ``-1``."""
+    """Return the logs of the hosts' torchruns that a folder has: ``torchrun.log``, ``torchrun-1.log``."""
     logs = (path for path in folder.glob("torchrun*.log") if path.is_file())
     return sorted(logs, key=lambda path: (len(path.name), path.name))  # in the order of the hosts' numbers
 
 
 def plan_of(folders: Sequence[Path]) -> Plan:
-    """Return the one plan of the folders of a run.
+    """Return the one plan of a run's folders.
 
     Raises:
-        PlanError: There is no folder, none has a plan that reads, or two have different ones.
+        PlanError: There is no folder, none has a plan that reads, or two have different plans.
     """
     if not folders:
         raise PlanError("None of the paths is a folder.", check_first="the run folder of every host")
@@ -58,19 +58,19 @@ def plan_of(folders: Sequence[Path]) -> Plan:
 
 
 def collect(folders: Sequence[Path], out: Path, logs: Sequence[Path] = ()) -> Path:
-    """Bring the folders that one run left on several hosts together into one.
+    """Merge the folders that one run left on several hosts into one.
 
     Args:
-        folders: One of each host, rank 0's first if two hosts have a file of one name.
+        folders: One folder of each host, rank 0's first if two hosts have a file of the same name.
         out: The folder to make; new or empty.
-        logs: What the torchrun of each host printed, where that was kept elsewhere.
+        logs: Logs of the hosts' torchruns, if they were kept elsewhere.
 
     Returns:
         ``out``, as one host would have left it: ``timeline``, ``diagnose`` and ``pp.open`` read it.
 
     Raises:
-        PlanError: The folders are not of one run, two have records of one rank that differ, or a path is not
-            there; ``out`` is as it was. Or a file cannot be copied; ``out`` has those before it.
+        PlanError: The folders are not of one run, two have different records of one rank, or a path does not
+            exist; ``out`` is unchanged. Or a file cannot be copied; ``out`` has the files before it.
     """
     chosen: dict[str, Path] = {Plan.FILE_NAME: _plan_file(folders)}
     printed: list[Path] = []

@@ -1,8 +1,8 @@
-"""A difference between the collectives of mesh ranks, in words; all are named, and none is known to be right.
+"""A difference between the collectives of mesh ranks, in words; no rank is known to be right.
 
-Pure. A sum that one rank makes more shifts its calls against the others': what is compared then, and found to
-differ, is an innocent pair of lines further down. So each rank's calls of the chunk are laid beside the
-others', and the place is where their lines part.
+No I/O. If one rank makes an extra sum, its calls shift against the others': the comparison then finds an
+innocent pair of calls further down. So this module aligns the chunk's calls of all ranks, and finds the place
+where their lines part.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from ppwork.errors import listed, named_ranks, ranks_by_value
 from ppwork.records.ledger import ON_DEFAULT, CollectiveCall
 
 Calls = Mapping[int, Sequence[CollectiveCall]]
-"""Of each rank the calls of one chunk, in order; the last is what it is about to do."""
+"""By rank, the calls of one chunk, in order; the last is the call that the rank is about to make."""
 _TENSOR = re.compile(r" \w+\[[\d, ]*\]")
 _ROOT = re.compile(r"(from|to) (group )?rank \d+")
 BEFORE, BEHIND = 1, 4
-"""Calls that are listed before the place and behind it."""
+"""Calls that are listed before that place and after it."""
 
 
 class RankDifference(NamedTuple):
-    """Ranks that differ, all with one weight; ``what`` names a minority first, and has each one's line."""
+    """Ranks that differ, all of equal weight; ``what`` names a minority first, and has each rank's line."""
 
     what: str
     check_first: str
@@ -31,7 +31,7 @@ class RankDifference(NamedTuple):
 
 
 def difference_of(calls: Calls) -> RankDifference | None:
-    """Compare what mesh ranks are about to do; ``None``: it is the same.
+    """Compare the calls that mesh ranks are about to make; ``None`` if they are the same.
 
     The answer is the same on every rank that has the same calls.
     """
@@ -55,7 +55,7 @@ def difference_of(calls: Calls) -> RankDifference | None:
 
 
 def _who(sides: Sequence[Sequence[int]]) -> str:
-    """Return the subject and the verb: two that differ, or the minority first."""
+    """Return subject and verb: two ranks that differ, or the minority first."""
     *odd, usual = sides
     if len(usual) == 1:
         return f"{named_ranks([rank for side in sides for rank in side]).capitalize()} differ"
@@ -65,10 +65,10 @@ def _who(sides: Sequence[Sequence[int]]) -> str:
 
 
 def _parting(calls: Calls, sides: Sequence[Sequence[int]]) -> int | None:
-    """Return the number of an earlier call of the chunk that one side made from other lines than the most.
+    """Return the number of an earlier call of the chunk that one side made from other lines than the rest.
 
-    Of a helper that all of them call the lines of its callers count, if the ranks have any in common: else
-    they have come to the chunk by lines of their own.
+    If all ranks call the same helper, the callers' lines decide, if the ranks have any line in common; else
+    they have reached the chunk by lines of their own.
     """
     by_count = {rank: {call.count: call for call in each[:-1]} for rank, each in calls.items()}
     if len({each[-1].chunk_index for each in calls.values()}) > 1:
@@ -86,7 +86,7 @@ def _parting(calls: Calls, sides: Sequence[Sequence[int]]) -> int | None:
 
 
 def _above(calls: Iterable[CollectiveCall]) -> int:
-    """Return how many callers tell calls of one line apart; 0: their lines do, or nothing does."""
+    """Return how many callers are needed to tell calls of one line apart; 0 if no caller helps."""
     stacks = [call.places for call in calls]
     parting = [level for level, places in enumerate(zip(*stacks, strict=False)) if len({*places}) > 1]
     return min(parting, default=0)
@@ -97,7 +97,7 @@ def _called(call: CollectiveCall, above: int) -> str:
 
 
 def _sentence(calls: Mapping[int, CollectiveCall], sides: Sequence[Sequence[int]]) -> str:
-    """Return where calls stand, if that is one place, and each side's, with its line."""
+    """Return where the calls are, if that is one place, and each side's call, with its line."""
     every = [*calls.values()]
     at, in_one_chunk = "", len({call.chunk_index for call in every}) == 1
     above = _above(every)
@@ -121,7 +121,7 @@ def _sentence(calls: Mapping[int, CollectiveCall], sides: Sequence[Sequence[int]
 
 
 def _list(side: Sequence[int], calls: Sequence[CollectiveCall], place: int, above: int) -> str:
-    """Return one side's calls of the chunk round a place, each as a line below a sentence."""
+    """Return one side's calls of the chunk around a place, each as a line below a sentence."""
     shown = [call for call in calls if place - BEFORE <= call.count <= place + BEHIND and call.operation]
     if calls[-1] not in shown:
         shown.append(calls[-1])
@@ -138,7 +138,7 @@ def _list(side: Sequence[int], calls: Sequence[CollectiveCall], place: int, abov
 
 
 def lines_of(calls: Mapping[int, CollectiveCall], above: int = 0) -> str:
-    """Return the user's lines of one call, by rank, with as many callers, each as a line below a sentence."""
+    """Return the user's lines of one call, by rank, with ``above`` callers, to stand below a sentence."""
     last = ", last" if any(call.count and not call.operation for call in calls.values()) else ""
     sites = ranks_by_value({rank: call.line + _called(call, above) for rank, call in calls.items()})
     return "".join(f"\n  {named_ranks(ranks)}{last} at {site}" for site, ranks in sites.items() if site)
@@ -159,10 +159,10 @@ def _check_first(calls: Iterable[CollectiveCall]) -> str:
 
 
 def first_difference(ledgers: Mapping[int, Mapping[int, CollectiveCall]]) -> RankDifference | None:
-    """Return the first call that ranks made otherwise than others.
+    """Return the first call that some ranks made differently from others.
 
     Args:
-        ledgers: What ``read_ledger`` gave, by rank. Ranks that have not come to a call are left out of it.
+        ledgers: Results of ``read_ledger``, by rank. A call is compared among the ranks that reached it.
     """
     for number in sorted({number for calls in ledgers.values() for number in calls}):
         chunks = {rank: chunk_until(calls, number) for rank, calls in ledgers.items() if number in calls}
@@ -172,19 +172,19 @@ def first_difference(ledgers: Mapping[int, Mapping[int, CollectiveCall]]) -> Ran
 
 
 def chunk_until(calls: Mapping[int, CollectiveCall], number: int) -> list[CollectiveCall]:
-    """Return a rank's calls of one chunk up to that of this number, which is there."""
+    """Return a rank's calls of one chunk, up to the call with this number, which must exist."""
     chunk_index = calls[number].chunk_index
     return [call for n, call in calls.items() if n <= number and call.chunk_index == chunk_index]
 
 
 def beside_stage0(ledgers: Mapping[int, Mapping[int, CollectiveCall]]) -> tuple[str, str, int] | None:
-    """Return what it means that the last call of all mesh ranks was one on the job's own default group.
+    """Explain the case that the last call of all mesh ranks was on the job's own default group.
 
     Args:
-        ledgers: What ``read_ledger`` gave, by mesh rank.
+        ledgers: Results of ``read_ledger``, by mesh rank.
 
     Returns:
-        ``None`` if it was not; else what was called, what to check first, and the chunk.
+        ``None`` if it was not; else a sentence on the call, what to check first, and the chunk.
     """
     newest = {rank: calls[max(calls)] for rank, calls in ledgers.items() if calls}
     if len(newest) < len(ledgers) or len({call.anywhere for call in newest.values()}) != 1:

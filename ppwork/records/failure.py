@@ -1,7 +1,7 @@
 """Failure records, each written by a failing rank before it leaves, and the choice of the cause among them.
 
-Pure: no torch and no processes. A record is written whole or not at all, because the writer may be killed
-by torchrun a tenth of a second later.
+No torch and no processes. A record is written whole or not at all, because torchrun may kill the writer a
+tenth of a second later.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ _LIBRARY = re.compile(
     r"^<|/(site|dist)-packages/|/lib(64)?/python3[.\d]*/|/torch/(distributed|nn|utils|cuda)/"
 )
 _COMPILED = re.compile(r"/torchinductor[_/]|/c[0-9a-z]{51}\.py$")
-"""Files that torch's compiler wrote."""
+"""Files written by torch's compiler."""
 OF_RANK = "this rank's log"
 STACKS_IN_LOG = f"the stacks of all threads at the end of {OF_RANK}"
-"""Where to look first at a rank that is stuck; without a log its record has the stack."""
+"""Where to look first if a rank is stuck; without a log its record has the stack."""
 SYMPTOMS = (TerminalNotice, PeerLostError, PeerTimeoutError)
-"""Errors that say a peer is gone: the rank that made it go has the cause, if it could still speak.
+"""Errors that say that a peer is gone: the cause is in the peer's record, if it could still write one.
 
-A backend's bare ``RuntimeError`` with such a text is one, too: a stage may call torch.distributed itself.
+A backend's bare ``RuntimeError`` with such a text is a symptom, too: a stage may call torch.distributed
+itself.
 """
 
 
@@ -51,9 +52,9 @@ class FailureRecord(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
     """``file:line`` of the last frame outside ppwork and installed libraries: usually the user's own code."""
     between: tuple[int, ...] = ()
-    """As of ``PPWorkError``; empty: the record is about this rank."""
+    """As in ``PPWorkError``; empty: the record is about this rank."""
     last_instants: dict[str, dict[str, Any]] = {}
-    """The newest commitment point or instant of each lane."""
+    """The newest commitment point or other instant of each lane."""
 
     def __str__(self) -> str:
         error = PPWorkError(self.what, where=self.where, check_first=self.check_first)
@@ -72,11 +73,11 @@ def record_of(
     """Make the record of an error on this rank, now.
 
     Args:
-        error: Ours knows where it was.
-        rank: This one.
-        last_instants: Of the recorder.
+        error: The error; one of ours knows where it was.
+        rank: This rank.
+        last_instants: The recorder's last instants.
         where: Where the rank was, for an error that is not ours.
-        log: The file with its traceback or stack, where this rank has no log.
+        log: The file with its traceback or stack, if this rank has no log.
     """
     message = error
     if not isinstance(message, PPWorkError):
@@ -102,13 +103,13 @@ def record_of(
 
 
 def legible(message: str) -> str:
-    """Return a message as JSON can carry it."""
-    # A file name that is not UTF-8 stands in messages as lone surrogates, which JSON cannot carry.
+    """Return a message in a form that JSON can carry."""
+    # Python decodes a file name that is not UTF-8 to lone surrogates, which JSON cannot carry.
     return message.encode(errors="backslashreplace").decode()
 
 
 def _chain(error: BaseException) -> list[BaseException]:
-    """Return an error and what it was raised from, the innermost last."""
+    """Return an error and its chain of causes, the innermost last."""
     chain = [error]
     # `raise error from error` is legal, so a cause may come round again.
     while (cause := chain[-1].__cause__) is not None and all(cause is not earlier for earlier in chain):
@@ -123,9 +124,9 @@ def _is_symptom(error: BaseException) -> bool:
 
 
 def source_of(error: BaseException) -> str:
-    """Return ``file:line`` of the user's own code that an error came from, or nothing: it has none."""
-    # The innermost cause is where the trouble began: a StageError wraps the user's exception. Of one that has
-    # frames of libraries alone, or of ours, the line is in what was raised from it.
+    """Return ``file:line`` of the user's code that an error came from; empty if there is none."""
+    # The innermost cause is where the trouble began: a StageError wraps the user's exception. If that has
+    # only frames of libraries or of ours, the line is in the error that was raised from it.
     for each in reversed(_chain(error)):
         for frame in reversed(traceback.extract_tb(each.__traceback__)):
             if is_users(frame.filename):
@@ -134,9 +135,9 @@ def source_of(error: BaseException) -> str:
 
 
 def is_users(file: str) -> bool:
-    """Say whether a file of a stack is the user's own, probably: not Python's, installed, compiled or ours.
+    """Say whether a file of a stack is probably the user's own: not Python's, installed, compiled or ours.
 
-    The workloads that ship with the package count as a user's: they stand where one's own stages would.
+    The workloads that ship with the package count as the user's: they take the place of a user's stages.
     """
     others = file.startswith(OWN) or _LIBRARY.search(file) or _COMPILED.search(file)
     return file.startswith(WORKLOADS) or not others
@@ -153,12 +154,12 @@ def write_record(run_dir: Path, record: FailureRecord) -> None:
 
 
 def read_records(run_dir: Path, world_size: int) -> list[FailureRecord]:
-    """Read the records that the ranks of a run left; a file that does not read as a rank's is passed over."""
+    """Read the records that the ranks of a run left; skip a file that does not read as its rank's."""
     return [record for rank in range(world_size) if (record := read_record(run_dir, rank)) is not None]
 
 
 def read_record(run_dir: Path, rank: int) -> FailureRecord | None:
-    """Read the record that a rank left; ``None`` if there is none, or it does not read as that rank's."""
+    """Read a rank's record; ``None`` if there is none, or if it does not read as that rank's."""
     record = read_json(failure_file(run_dir, rank), FailureRecord)
     return record if record is not None and _is_of(rank, record) else None
 

@@ -12,22 +12,22 @@ import msgspec
 
 T = TypeVar("T")
 MAX_BYTES = 64 << 20
-"""Bytes of a JSON file that are read; no rank writes so many."""
+"""Most bytes of a JSON file that are read; no rank writes so many."""
 
 
 def temporary(path: Path) -> Path:
-    """Return a hidden name beside ``path``; nobody can guess it, and so nobody has put a link there."""
+    """Return a hidden name beside ``path``; nobody can guess it, so nobody can have put a link there."""
     return path.with_name(f".{path.name}.{secrets.randbits(64)}")
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all: a new file beside it, then a rename.
+    """Write a file whole or not at all: write a new file beside it, then rename that.
 
-    What was written survives the death of the process, by SIGKILL too: the kernel has it. It is not forced
-    onto the disk (fsync), so a host that loses its power may lose it.
+    The file survives the death of the process, even by SIGKILL: the kernel has it. It is not forced onto the
+    disk (fsync), so a host that loses power may lose it.
 
     Raises:
-        OSError: It could not be written; the old file is as it was and nothing else is left behind.
+        OSError: It could not be written; the old file is unchanged and nothing else is left behind.
     """
     half = temporary(path)
     try:
@@ -40,10 +40,10 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def read_within(path: Path, most: int) -> bytes:
-    """Return what a file holds; its folder may come from anywhere: no pipe is waited for, no device read.
+    """Return the bytes of a file. Its folder may come from anywhere: this reads no pipe and no device.
 
     Raises:
-        OSError: There is none, it is no regular file, or it is larger than ``most`` bytes.
+        OSError: The file does not exist, is not regular, or is larger than ``most`` bytes.
     """
     if path.exists() and not path.is_file():
         raise OSError(EINVAL, "It is no regular file", str(path))
@@ -55,8 +55,8 @@ def read_within(path: Path, most: int) -> bytes:
 
 
 def read_json(path: Path, kind: type[T]) -> T | None:
-    """Return what a JSON file holds; ``None`` if there is none, or if it does not read as that."""
+    """Return the content of a JSON file; ``None`` if it does not exist, or does not read as ``kind``."""
     try:
         return msgspec.json.decode(read_within(path, MAX_BYTES), type=kind)
-    except (OSError, ValueError, RecursionError):  # the last: nested deeper than any of ours
+    except (OSError, ValueError, RecursionError):  # the last: nested deeper than any file of ours
         return None

@@ -1,10 +1,10 @@
 """torch's flight recorder, read back: at which collective of each group every rank was when it failed.
 
-Only collectives are kept; gloo records no point-to-point, so the link between rank 0 and the leader is told
-by the commitment points in the span files. A rank that was killed, frozen or stuck could not write any.
+Only collectives are kept. gloo records no point-to-point, so commitment points in the span files describe the
+link between rank 0 and the leader. A rank that was killed, frozen or stuck could not write a flight record.
 
-torch keeps one record for gloo and one for NCCL, and a group counts the collectives of each by itself. On
-NCCL the host runs ahead of the device, so a rank is at the first collective that has not ended.
+torch keeps one record for gloo and one for NCCL, and counts a group's collectives in each separately. On NCCL
+the host runs ahead of the device, so a rank is at the first collective that has not ended.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from ppwork.protocol.topology import GROUP_ORDER, LEADER_RANK
 from ppwork.records.files import read_json
 
 KEPT = 32
-"""Collectives kept of each group, the newest."""
+"""Most collectives kept of each group: the newest."""
 NCCL_DUMP_VARIABLE = "TORCH_FR_DUMP_TEMP_FILE"
-"""Where NCCL's watchdog writes its own record when an operation times out; the rank's number follows."""
+"""Where NCCL's watchdog writes its own record when an operation times out; it appends the rank's number."""
 
 
 class Collective(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ class Flight(msgspec.Struct, frozen=True):
     collectives: list[Collective]
 
     def at(self) -> dict[str, Collective]:
-        """Return where each group was: at its first collective that has not ended, or else at its last."""
+        """Return where each group was: at its first collective that has not ended, else at its last."""
         in_order = sorted(self.collectives, key=lambda c: c.number)
         last = {c.group: c for c in in_order}
         return last | {c.group: c for c in reversed(in_order) if not c.ended}
@@ -58,7 +58,7 @@ class FlightDifference:
 
     @property
     def behind(self) -> tuple[int, ...]:
-        """The ranks with the lowest number, whom the others wait for; empty if only the kinds differ."""
+        """The ranks with the lowest number, for which the others wait; empty if only the kinds differ."""
         numbers = {rank: collective.number for rank, collective in self.at.items()}
         low = min(numbers.values())
         return tuple(r for r, n in numbers.items() if n == low) if low < max(numbers.values()) else ()
@@ -69,7 +69,7 @@ class FlightDifference:
 
 
 def group_name(torch_name: str) -> str:
-    """Return our name of a group: torch numbers them as they are made, and that is one order (rule R6).
+    """Return our name of a group: torch numbers groups as they are made, in one order (rule R6).
 
     >>> group_name("0"), group_name("1"), group_name("x")
     ('world_pg', 'mesh_pg', 'x')
@@ -80,12 +80,12 @@ def group_name(torch_name: str) -> str:
 
 
 def flight_of(rank: int, *traces: bytes | str) -> Flight:
-    """Read torch's JSON dumps; the newest ``KEPT`` collectives of each group.
+    """Read torch's JSON dumps; keep the newest ``KEPT`` collectives of each group.
 
     gloo leaves ``state`` at "scheduled" for ever; NCCL's watchdog retires a work some time after its end.
 
     Raises:
-        ValueError: One is not a dump of the flight recorder.
+        ValueError: A dump is not one of the flight recorder.
     """
     try:
         collectives = [
@@ -119,9 +119,9 @@ def read_flight(run_dir: Path, rank: int) -> Flight | None:
 
 
 def differences(flights: dict[int, Flight]) -> list[FlightDifference]:
-    """Return the groups whose ranks were at different collectives, as far as they wrote it down.
+    """Return the groups whose ranks were at different collectives, as far as their records tell.
 
-    On ``mesh_pg`` followers post their receives ahead, so there a follower with a larger number is as usual.
+    On ``mesh_pg`` followers post their receives ahead, so a follower with a larger number is normal there.
     """
     by_group: dict[str, dict[int, Collective]] = {}
     for rank, flight in flights.items():

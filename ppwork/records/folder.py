@@ -15,16 +15,16 @@ MIN_FREE_MB = 64.0
 
 
 def new_run_dir(out: Path | str | None, option: str = "--out", beside: Collection[str] = ()) -> Path:
-    """Make the run folder; an existing one is taken only if it is empty.
+    """Make the run folder; accept an existing folder only if it is empty.
 
     Args:
-        out: Wanted folder, or ``None`` for ``runs/<time>-run``.
-        option: Where the caller said so.
+        out: The folder, or ``None`` for ``runs/<time>-run``.
+        option: Name of the caller's option for it.
         beside: Names of files that may be in it.
 
     Raises:
-        PlanError: It exists and is not empty, is not a folder, cannot be made or written, has no name in
-            UTF-8, or its disk is nearly full.
+        PlanError: The folder exists and is not empty, is not a folder, cannot be made or written, has no name
+            in UTF-8, or its disk is nearly full.
     """
     path = Path(out) if out is not None else Path("runs") / time.strftime("%Y%m%d-%H%M%S-run")
     try:
@@ -45,21 +45,15 @@ def new_run_dir(out: Path | str | None, option: str = "--out", beside: Collectio
         if out is None:
             path = _made_fresh(path)
         path.mkdir(parents=True, exist_ok=True)
-        if not (occupied := any(file.name not in beside for file in path.iterdir())):
-            probe_file = path / ".ppwork"
-            probe_file.touch(exist_ok=False)  # follows no link
-            probe_file.unlink()
+        refuse_taken(path, option, beside)
+        probe_file = path / ".ppwork"
+        probe_file.touch(exist_ok=False)  # follows no link
+        probe_file.unlink()
     except OSError as error:
         raise PlanError(
             f"The output folder {path} cannot be used: {error.strerror}.",
             check_first=f"{option}: is its parent writable, is it a file, is the disk full?",
         ) from error
-    if occupied:
-        raise PlanError(
-            f"The output folder {path} exists and is not empty; nothing was overwritten.",
-            check_first=f"give {option} another folder"
-            + (", or leave it out for a fresh one under runs/" if option == "--out" else ", new or empty"),
-        )
     if (free := free_mb(path)) < MIN_FREE_MB:
         raise PlanError(
             f"The output folder {path.absolute()} has {free:.1f} MB free; a run needs {MIN_FREE_MB:g} MB.",
@@ -68,12 +62,27 @@ def new_run_dir(out: Path | str | None, option: str = "--out", beside: Collectio
     return path.absolute()
 
 
-@contextlib.contextmanager
-def run_folder(out: Path | str | None, beside: Collection[str] = ()) -> Iterator[Path]:
-    """Make the run folder, as ``new_run_dir``; one that is empty at the end of the body is gone again.
+def refuse_taken(path: Path, option: str = "--out", beside: Collection[str] = ()) -> None:
+    """Refuse a folder that is not empty; make nothing.
 
     Raises:
-        PlanError: As of ``new_run_dir``.
+        PlanError: The folder is not empty; ``option`` and ``beside`` as for ``new_run_dir``.
+        OSError: The folder cannot be read.
+    """
+    if path.is_dir() and any(file.name not in beside for file in path.iterdir()):
+        raise PlanError(
+            f"The output folder {path} exists and is not empty; nothing was overwritten.",
+            check_first=f"give {option} another folder"
+            + (", or leave it out for a fresh one under runs/" if option == "--out" else ", new or empty"),
+        )
+
+
+@contextlib.contextmanager
+def run_folder(out: Path | str | None, beside: Collection[str] = ()) -> Iterator[Path]:
+    """Make the run folder, as ``new_run_dir``; remove it if it is new and still empty after the body.
+
+    Raises:
+        PlanError: As ``new_run_dir``.
     """
     was_there = out is not None and Path(out).exists()
     run_dir = new_run_dir(out, beside=beside)
@@ -81,17 +90,17 @@ def run_folder(out: Path | str | None, beside: Collection[str] = ()) -> Iterator
         yield run_dir
     finally:
         if not was_there:
-            with contextlib.suppress(OSError):  # something was written into it
+            with contextlib.suppress(OSError):  # the body has written into it
                 run_dir.rmdir()
 
 
 def free_mb(path: Path) -> float:
-    """Return what may still be written to a folder's disk, in MB of 1e6 bytes."""
+    """Return the free space of a folder's disk, in MB of 1e6 bytes."""
     return shutil.disk_usage(path).free / 1e6
 
 
 def _made_fresh(path: Path) -> Path:
-    """Make a folder of this name or the next free one; two launches in one second never share it."""
+    """Make a folder of this name or the next free name; two launches in one second never share it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     candidate, number = path, 2
     while True:

@@ -1,4 +1,4 @@
-"""What the launcher knows of the hosts of a run: ``hosts.json`` in its folder."""
+"""The launcher's facts about the hosts of a run: ``hosts.json`` in the run's folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HOSTS_FILE = "hosts.json"
 
 
 def host_logs(run_dir: Path, number: int) -> Path:
-    """Return the folder with what the ranks of a host printed, of a program of one's own."""
+    """Return the folder with the output of a host's ranks, for a user's own program."""
     return run_dir / f"host-{number}" if number else run_dir
 
 
@@ -23,18 +23,18 @@ class HostRecord(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     ranks: tuple[int, ...]
     address: str = ""
-    """Of the ranks' network; empty: not found yet, or not needed by others."""
+    """Address in the ranks' network; empty if not found yet, or not needed by others."""
     interface: str = ""
     folder: str = ""
-    """Where its ranks wrote; empty: into the run's folder itself."""
+    """Folder into which its ranks wrote; empty: the run's folder itself."""
     offset_ns: int | None = None
     """How far its clock is ahead of the launcher's."""
     error_ns: int = 0
-    """The offset is not further from the truth than this."""
+    """The offset is wrong by at most this."""
     code: int | None = None
-    """What its torchrun ended with, as far as the host could still say it."""
+    """Exit code of its torchrun, if the host could still report it."""
     free_mb: float | None = None
-    """What could still be written there at the end, in MB of 1e6 bytes, if the host said so."""
+    """Free space there at the end, in MB of 1e6 bytes, if the host reported it."""
     stayed: dict[str, int] = {}
     """Files that were too large to be sent, and their sizes."""
 
@@ -43,7 +43,7 @@ class HostRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """Why the launcher ended the run, where that was no rank's doing."""
+    """Why the launcher ended the run, if no rank caused it."""
 
     error_type: str
     what: str
@@ -57,7 +57,7 @@ class HostsRecord(msgspec.Struct, frozen=True, kw_only=True):
     end: HostEnd | None = None
 
     def save(self, run_dir: Path) -> None:
-        """Write it.
+        """Write the file.
 
         Raises:
             OSError: It cannot be written.
@@ -66,21 +66,21 @@ class HostsRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def load(cls, run_dir: Path) -> HostsRecord | None:
-        """Read it; ``None``: the run was on one host, or the file does not read."""
+        """Read the file; ``None`` if the run was on one host, or the file does not read."""
         return read_json(run_dir / HOSTS_FILE, cls)
 
     def place_of(self, rank: int) -> tuple[int, int]:
-        """Return the number of the host that has a rank, and the number that the rank has there."""
+        """Return the number of a rank's host, and the rank's number on that host."""
         places = ((n, host.ranks.index(rank)) for n, host in enumerate(self.hosts) if rank in host.ranks)
         return next(places, (0, rank))
 
     def ahead_of_us(self) -> dict[int, int]:
-        """Return the nanoseconds by which each rank's clock is ahead of the launcher's, where it is known."""
+        """Return the nanoseconds by which each rank's clock is ahead of the launcher's, if known."""
         return {
             rank: host.offset_ns for host in self.hosts for rank in host.ranks if host.offset_ns is not None
         }
 
     def ahead_of_rank0(self) -> dict[int, int]:
-        """Return the same of rank 0's clock; nothing if rank 0's is not known."""
+        """Return the nanoseconds ahead of rank 0's clock; empty if rank 0's is not known."""
         ours = self.ahead_of_us()
         return {rank: ahead_ns - ours[0] for rank, ahead_ns in ours.items()} if 0 in ours else {}

@@ -1,7 +1,7 @@
-"""The identity of a process: its pid, its start, and where both count, because a pid alone is used again.
+"""The identity of a process: its pid, its start, and where both count, because pids are reused.
 
-The start is in the kernel's ticks after boot. A time of day would not do: the host's clock may be set while
-the process runs.
+The start is in the kernel's ticks after boot. A time of day would not do: somebody may set the host's clock
+while the process runs.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ import psutil
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 START_FIELD = 22
-"""Of ``/proc/PID/stat``, as proc(5) counts."""
+"""Field of ``/proc/PID/stat``, in the numbering of proc(5)."""
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """A process that cannot be taken for another one."""
+    """A process that cannot be mistaken for another."""
 
     pid: int
     started: int
     space: str
-    """As ``pid_space``: a pid says nothing in another container or after another boot."""
+    """As ``pid_space``: a pid means nothing in another container or after another boot."""
 
     @classmethod
     def of(cls, pid: int) -> Identity:
-        """Return who has this pid now.
+        """Return the identity of the process that has this pid now.
 
         Raises:
-            psutil.NoSuchProcess: Nobody has.
+            psutil.NoSuchProcess: No process has it.
         """
         return cls(pid, _started(pid), pid_space())
 
     @property
     def here(self) -> bool:
-        """Whether we count pids as it does; of others nothing can be said."""
+        """Whether the pid counts where this process runs; else nothing can be said of that process."""
         return self.space == pid_space()
 
     def process(self) -> psutil.Process | None:
         """Return the process, or ``None`` if it is gone or not ``here``.
 
-        A zombie, whose parent has not asked for its exit code yet, is gone.
+        A zombie, whose parent has not collected its exit code, counts as gone.
         """
         if not self.here:
             return None
@@ -56,10 +56,10 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 def pid_space() -> str:
-    """Return where the pids count that this process sees: a boot of a kernel, and a pid namespace of it."""
+    """Return where the pids that this process sees are valid: a boot of a kernel, and its pid namespace."""
     try:
         return f"{BOOT_ID.read_text().strip()} {Path('/proc/self/ns/pid').readlink()}"
-    except OSError:  # no Linux
+    except OSError:  # not Linux
         return platform.node()
 
 
@@ -70,5 +70,5 @@ def _started(pid: int) -> int:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError as error:
         raise psutil.NoSuchProcess(pid) from error
-    # The second field, a name in brackets, may hold blanks and brackets.
+    # The second field, a name in brackets, may contain blanks and brackets.
     return int(stat.rpartition(b")")[2].split()[START_FIELD - 3])

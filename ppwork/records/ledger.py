@@ -1,8 +1,8 @@
 """The ledger of a mesh rank: its newest collectives, in a small file of the run folder that stays mapped.
 
-It is what mesh ranks of one host lay their calls beside, and what a rank leaves that is killed in mid-call.
-To write a line costs no system call. The file is a ring: lines are numbered from 1, each has a checksum,
-and one that is being written, or has been overwritten, does not read.
+Mesh ranks of one host compare their calls with it, and a rank that is killed in mid-call leaves it behind.
+Writing a line costs no system call. The file is a ring: lines are numbered from 1, each line has a checksum,
+and a line that is being written, or has been overwritten, does not read.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from ppwork.records.identity import pid_space
 
 _TEXT_BYTES = 84
 CALL = struct.Struct(f"<qI{_TEXT_BYTES}s")
-"""What must be alike on the ranks."""
+"""The part that must be equal on all ranks."""
 DIGEST = struct.Struct("<I")
-"""Stands behind it: of what a rank returned for its chunk, at the chunk's end."""
+"""Follows ``CALL``: at a chunk's end, the digest of what the rank returned for the chunk."""
 LINE_BYTES, SITE_BYTES = 216, 376
-"""Last of all: where the rank's code made the call, of which the line itself has so many at most."""
+"""The last part: where the rank's code made the call. Its first line has at most ``LINE_BYTES``."""
 RECORD_BYTES = CALL.size + DIGEST.size + SITE_BYTES
-"""Fixed, so that an exchange of records can never be one of different sizes."""
+"""Fixed, so that records in an exchange always have one size."""
 LINES = 64
-"""Lines that are kept: no rank is that many collectives ahead of one that it waits for."""
+"""Lines that are kept: no rank is that many collectives ahead of a rank that it waits for."""
 _LINE = struct.Struct(f"<q{RECORD_BYTES}sI")
 _COMPARED = struct.calcsize("<q") + CALL.size + DIGEST.size
-"""Bytes at the beginning of a line that are alike if the calls and the results are."""
+"""Bytes at the start of a line that are equal if the calls and the results are."""
 _HEAD = struct.Struct("<4s100s")
 _MAGIC = b"led4"
 _SIZE = _HEAD.size + LINES * _LINE.size
 
 
 ON_DEFAULT = "on the default group"
-"""End of an operation that is on the job's own default group, and not on the mesh's."""
+"""Suffix of an operation that is on the job's own default group, and not on the mesh's."""
 
 
 class CollectiveCall(msgspec.Struct, frozen=True):
@@ -45,18 +45,18 @@ class CollectiveCall(msgspec.Struct, frozen=True):
 
     chunk_index: int
     count: int
-    """Collectives of the chunk, this one included; at its end all of them."""
+    """Number of collectives of the chunk, this one included; at the chunk's end, of all."""
     operation: str = ""
     """Name, dtype and shape: ``all_reduce float32[4, 8]``. Empty: the chunk has ended on this rank."""
     site: str = ""
-    """The user's line that made it, such as ``my_stages.py:41: self.tp.all_reduce(share)``; at the end of a
-    chunk that of its last collective. It may be another one on each rank. Below it stand the places that led
-    there."""
+    """The user's line that made the call, such as ``my_stages.py:41: self.tp.all_reduce(share)``; at the end
+    of a chunk that of the last collective. Ranks may have different lines. Below it are its callers'
+    places."""
     digest: int = 0
-    """At the end of a chunk: of a sample of what the rank returned for it; 0: nothing is said of that."""
+    """At a chunk's end: digest of a sample of what the rank returned for the chunk; 0: none."""
 
     def to_bytes(self) -> bytes:
-        """Return ``RECORD_BYTES`` bytes; a longer operation is cut and keeps its checksum."""
+        """Return ``RECORD_BYTES`` bytes; a longer operation is cut, and gets a checksum of the whole."""
         call = CALL.pack(self.chunk_index, self.count, packed(self.operation))
         return call + DIGEST.pack(self.digest) + packed_site(self.site)
 
@@ -70,23 +70,23 @@ class CollectiveCall(msgspec.Struct, frozen=True):
 
     @property
     def anywhere(self) -> CollectiveCall:
-        """The same call, wherever it was made, and whatever the chunk's result was."""
+        """The same call without the place where it was made and without a digest."""
         return msgspec.structs.replace(self, site="", digest=0)
 
     @property
     def line(self) -> str:
-        """The user's line that made it, alone."""
+        """The user's line that made the call, alone."""
         return self.site.partition("\n")[0]
 
     @property
     def places(self) -> tuple[str, ...]:
-        """``file:line`` of the user's that made it, then of what called that; none if that is not known."""
+        """``file:line`` of the user's code that made the call, then of its callers; empty if not known."""
         line, *callers = self.site.split("\n")
         return (line.partition(": ")[0], *callers) if line else ()
 
     @property
     def collectives(self) -> str:
-        """The count as one says it."""
+        """The count in words."""
         return f"{self.count} {'collective' if self.count == 1 else 'collectives'}"
 
     def __str__(self) -> str:
@@ -100,13 +100,13 @@ def _text(padded: bytes) -> str:
 
 
 def packed(operation: str) -> bytes:
-    """Return an operation as it stands in a record."""
+    """Return an operation in the form of a record."""
     text = operation.encode()
     return text if len(text) <= _TEXT_BYTES else text[: _TEXT_BYTES - 9] + b"~%08x" % zlib.crc32(text)
 
 
 def packed_site(site: str) -> bytes:
-    """Return a site as it stands in a record: of a long line the beginning, and what has room below it."""
+    """Return a site in the form of a record: a long line is cut, and callers follow while there is room."""
     line, *callers = site.split("\n")
     cut = line.encode(errors="replace")[:LINE_BYTES].decode(errors="ignore").encode()
     for caller in callers:
@@ -117,12 +117,12 @@ def packed_site(site: str) -> bytes:
 
 
 def line_of(number: int, record: bytes) -> bytes:
-    """Return a line as it stands in the file, of ``RECORD_BYTES``."""
+    """Return a line of the file, with a record of ``RECORD_BYTES``."""
     return _LINE.pack(number, record, zlib.crc32(record, number))
 
 
 def _read(line: bytes) -> tuple[int, bytes] | None:
-    """Return number and record of a line, or ``None``: it is not whole, or was never written."""
+    """Return number and record of a line, or ``None`` if it is not whole or was never written."""
     number, record, checksum = _LINE.unpack(line)
     return (number, record) if number > 0 and zlib.crc32(record, number) == checksum else None
 
@@ -133,7 +133,7 @@ def ledger_file(run_dir: Path, rank: int) -> Path:
 
 
 class Ledger:
-    """A ledger that stays mapped: this rank's own, which it writes, or another one's of this host.
+    """A ledger that stays mapped: this rank's own, which it writes, or that of another rank of this host.
 
     Raises:
         OSError: The file cannot be made (this rank).
@@ -142,8 +142,8 @@ class Ledger:
     def __init__(self, run_dir: Path, rank: int, *, own: bool = True) -> None:
         path = ledger_file(run_dir, rank)
         if own:
-            # Whole, as a map of a file that is cut short would end its reader; zeros and no hole: a full disk
-            # shows here, and not as a SIGBUS at some later line.
+            # Whole, because a map of a file that is cut short would end its reader; zeros and no hole, so
+            # that a full disk shows here, and not as a SIGBUS at some later line.
             write_whole(path, _HEAD.pack(_MAGIC, pid_space().encode()[:100]) + bytes(LINES * _LINE.size))
         with path.open("r+b" if own else "rb") as file:
             access = mmap.ACCESS_WRITE if own else mmap.ACCESS_READ
@@ -151,7 +151,7 @@ class Ledger:
 
     @classmethod
     def of(cls, run_dir: Path, rank: int) -> Ledger | None:
-        """Return another rank's ledger; ``None``: it has made none yet."""
+        """Return another rank's ledger; ``None`` if it has not made one yet."""
         try:
             if ledger_file(run_dir, rank).stat().st_size != _SIZE:
                 return None
@@ -161,21 +161,21 @@ class Ledger:
 
     @property
     def here(self) -> bool:
-        """Whether its rank runs on this host: of another one's a map shows no new line."""
+        """Whether the ledger's rank runs on this host: a map of another host's file shows no new lines."""
         return self._map[: _HEAD.size] == _HEAD.pack(_MAGIC, pid_space().encode()[:100])
 
     def write(self, number: int, line: bytes) -> None:
-        """Write a line of ``line_of``."""
+        """Write a line from ``line_of``."""
         at = _HEAD.size + number % LINES * _LINE.size
         self._map[at : at + _LINE.size] = line
 
     def differs(self, number: int, line: bytes) -> CollectiveCall | None:
-        """Return the call of this number if it is there, and it or its digest is another than in ``line``."""
+        """Return the call of this number if it is there and it, or its digest, differs from ``line``."""
         at = _HEAD.size + number % LINES * _LINE.size
         theirs = self._map[at : at + _LINE.size]
         if theirs[:_COMPARED] == line[:_COMPARED]:
             return None
-        # Who writes it just now comes after us, and sees ours.
+        # A rank that writes this line just now comes after us, and sees our line.
         read = _read(theirs)
         return CollectiveCall.from_bytes(read[1]) if read is not None and read[0] == number else None
 
@@ -184,12 +184,12 @@ class Ledger:
         return _calls_of(self._map[:])
 
     def close(self) -> None:
-        """Give the map back."""
+        """Release the map."""
         self._map.close()
 
 
 def read_ledger(run_dir: Path, rank: int) -> dict[int, CollectiveCall]:
-    """Return the newest calls of a rank by their number, in order; nothing if no ledger of it reads."""
+    """Return the newest calls of a rank by their number, in order; empty if its ledger does not read."""
     try:
         data = read_within(ledger_file(run_dir, rank), _SIZE)
     except OSError:

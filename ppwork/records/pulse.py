@@ -1,8 +1,8 @@
 """The pulse of a rank: a small file in the run folder that says, a few times a second, that it still runs.
 
-The rank's watchdog writes it; its peers, the launcher and whoever explains a run read it. It has a fixed
-layout, is allocated whole when it is made and mapped into memory, so that a beat costs no system call and
-works when the disk is full; a checksum tells a beat that was read half from a whole one.
+The rank's watchdog writes it; its peers, the launcher and the diagnosis read it. It has a fixed layout, is
+allocated whole when it is made, and is mapped into memory. So a beat costs no system call and works when the
+disk is full. A checksum tells a beat that was read half from a whole one.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _MAGIC = b"pls5"
 _CHECKSUM = struct.Struct("<I")
 _BEAT = _LAYOUT.size + _CHECKSUM.size
 _STEP = struct.Struct("<q16sqqqq")
-"""Behind the beat, the step that the main thread has begun: since when, name, ids, since when again."""
+"""After the beat, the step that the main thread has begun: since when, name, ids, since when again."""
 _SIZE = _BEAT + _STEP.size
 _NONE = -1
-"""An id that is not known; and the exit code of a rank that has not left."""
+"""An id that is not known, and the exit code of a rank that has not left."""
 _OWN_CALL = re.compile(r"\w+ \(.+:\d+\)")
 LONG_PAUSE_S = 1.0
-"""Seconds from which on a pause of the source is shown: before, it is the rhythm of a live one."""
+"""Least seconds of a pause of the source that are shown: shorter ones are a live source's rhythm."""
 _IDS = ("call_id", "chunk_index", "cache_epoch")
 _NO_IDS: dict[str, int] = {}
 
@@ -48,11 +48,11 @@ class PulseState(StrEnum):
     IDLE = "idle"
     """It waits for a peer, or is in the runtime's own code."""
     BUSY = "busy"
-    """In code of the stage."""
+    """It is in code of the stage."""
     SLOW = "slow"
-    """In one step of the stage for more than half the bound."""
+    """It has been in one step of the stage for more than half the bound."""
     STUCK = "stuck"
-    """Past the bound: the watchdog is ending the process."""
+    """It is past the bound: the watchdog is ending the process."""
     LEFT = "left"
     """It has left, or is about to and will do nothing else."""
 
@@ -67,14 +67,15 @@ class PulseView:
     Attributes:
         started: As ``Identity.started``.
         space: As ``Identity.space``.
-        beat: Counter that goes up about four times a second while the rank's interpreter runs.
-        doing: Step that the main thread is in, such as ``generate``; empty: none of the stage's. Newer than
-            the beat, where the rank wrote down that it began it. In a loop of one's own, outside of chunks,
-            the collective that its code waits in, with its line: ``barrier (my_loop.py:41)``.
-        ids: The chunk that it is at: ``call_id``, ``chunk_index``, ``cache_epoch``, or nothing.
+        beat: Counter that grows about four times a second while the rank's interpreter runs.
+        doing: Step that the main thread is in, such as ``generate``; empty if it is in none of the stage's.
+            It may be newer than the beat: the rank writes a step down when it begins it. In a user's own
+            loop, outside of chunks, the collective in which its code waits: ``barrier (my_loop.py:41)``.
+        ids: Ids of the chunk that the rank is at: ``call_id``, ``chunk_index``, ``cache_epoch``; may be
+            empty.
         since_ns: ``time.monotonic_ns`` of its host when that step began.
-        exit_code: The code that it chose when it left, or ``None``.
-        paused_s: Of rank 0, how long its source had said ``NOT_YET`` at that beat, in seconds; else 0.
+        exit_code: The exit code that it chose when it left, or ``None``.
+        paused_s: On rank 0: for how long its source had said ``NOT_YET`` at that beat, in seconds; else 0.
     """
 
     rank: int
@@ -91,16 +92,16 @@ class PulseView:
 
     @property
     def own_call(self) -> str:
-        """The collective and its line, where a loop's own code waits in one outside of chunks; or empty."""
+        """The collective in which a loop's own code waits outside of chunks, with its line; or empty."""
         return self.doing if _OWN_CALL.fullmatch(self.doing) else ""
 
     @property
     def here(self) -> bool:
-        """Whether the rank's process can be looked at; of others nothing can be said but the pulse."""
+        """Whether this process can examine the rank's process; else the pulse is all that is known."""
         return self._identity.here
 
     def process(self) -> psutil.Process | None:
-        """Return the rank's process if it is there, as ``Identity.process`` says."""
+        """Return the rank's process if it exists; see ``Identity.process``."""
         return self._identity.process()
 
     @property
@@ -140,16 +141,16 @@ class Pulse:
         since_ns: int = 0,
         paused_s: float = 0.0,
     ) -> None:
-        """Say that this rank runs and what its main thread is at; nothing after ``leave``."""
+        """Record that this rank runs and what its main thread does; no effect after ``leave``."""
         with self._lock:
             if not self._has_left:
                 self._doing, self._paused_s = (doing, ids or {}, since_ns), paused_s
                 self._write(state, _NONE)
 
     def begin(self, doing: str, ids: Mapping[str, int] | None, since_ns: int) -> None:
-        """Say which step the main thread begins, or none; at once, for a rank that is killed in it.
+        """Record at once which step the main thread begins, or none: the rank may be killed in the step.
 
-        It takes a microsecond, because it stands in the hot path: one thread, no lock, no checksum.
+        It takes a microsecond, because it is in the hot path: one thread, no lock, no checksum.
         """
         of = (ids or _NO_IDS).get
         call, chunk, epoch = of("call_id", _NONE), of("chunk_index", _NONE), of("cache_epoch", _NONE)
@@ -157,9 +158,9 @@ class Pulse:
         _STEP.pack_into(self._map, _BEAT, since_ns, text, call, chunk, epoch, since_ns)
 
     def leave(self, exit_code: int) -> None:
-        """Say that this rank leaves on purpose, and with which code; the first one stays.
+        """Record that this rank leaves on purpose, and with which code; only the first call counts.
 
-        What it was doing last stays readable.
+        Its last step stays readable.
         """
         with self._lock:
             if not self._has_left:
@@ -200,8 +201,8 @@ def pulse_file(run_dir: Path, rank: int) -> Path:
 
 
 def read_pulse(run_dir: Path, rank: int) -> PulseView | None:
-    """Read a rank's pulse; ``None`` while there is no whole one."""
-    for _ in range(3):  # a beat that is being written is whole a microsecond later
+    """Read a rank's pulse; ``None`` while there is no complete one."""
+    for _ in range(3):  # a beat that is being written is complete a microsecond later
         try:
             data = read_within(pulse_file(run_dir, rank), 2 * _SIZE)
         except OSError:

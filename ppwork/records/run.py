@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 TORCHRUN_LOG = "torchrun.log"
 SUMMARY_FILE = "summary.json"
 OUTPUTS_FILE = "outputs.safetensors"
-"""Output of rank 0, chunk by chunk: kept by ``keep_outputs``, and by ``verify`` until it is found equal."""
+"""Outputs of rank 0, by chunk: kept by ``keep_outputs``, and by ``verify`` until they are found equal."""
 NUMPY_NAMES = {"BOOL": "bool", "C64": "complex64", "F16": "float16", "F32": "float32", "F64": "float64"}
 NUMPY_NAMES |= {f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)}
 NUMPY_NAMES |= {f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)}
@@ -36,19 +36,18 @@ ODD_RESULTS = "results_differ"
 NOTHING_RESET = "cuts_without_reset"
 """Key of a summary: the chunks that came with a cut to a generator without ``reset_cache``. A mesh rank has
 an instant of this name at each."""
-NO_CHUNK = "stream.empty"
-"""Rank 0's instant: ``encode`` returned ``None`` for the first chunk, so the stream had none."""
-EMPTY = "encode returned None for chunk 0, which ends the stream: a forgotten `return`?"
-"""The line about such a run."""
+STREAM_ENDED = "stream_ended"
+"""Key of a summary: the line about a stream that ``encode`` has ended, maybe by a forgotten ``return``. Rank
+0 records an instant of this name, with this text."""
 VERIFY_FILE = "verify.json"
 END_FILE = "launch.json"
 NO_CHUNKS = (
     "did it get past its first chunk? A loop of one's own records its chunks if it joins by "
     "`ppwork.ranks.join(plan, run_dir=...)`"
 )
-"""``check_first`` where no rank recorded a chunk."""
+"""``check_first`` if no rank recorded a chunk."""
 QUEUE = "queue."
-"""At its end a rank records an instant for each queue, named this and the queue, with how full it was."""
+"""Prefix of an instant that a rank records at its end for each queue, with how full the queue was."""
 
 
 def log_file(run_dir: Path, rank: int) -> Path:
@@ -57,15 +56,15 @@ def log_file(run_dir: Path, rank: int) -> Path:
 
 
 class LaunchEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """Last word of the launcher on a run, for whoever reads the folder later."""
+    """The launcher's last word on a run, for later readers of the folder."""
 
     exit_code: int
-    """torchrun's, negative for a signal, or the launcher's own (``process``)."""
+    """torchrun's exit code, negative for a signal, or the launcher's own (``process``)."""
     what: str = ""
     """What went wrong; empty if nothing did."""
     check_first: str = ""
     steps: tuple[Span, ...] = ()
-    """What the launcher did: its checks, torchrun, the reading of what the ranks left."""
+    """The launcher's steps: its checks, torchrun, and reading what the ranks left."""
 
     def save(self, run_dir: Path) -> None:
         """Write ``launch.json``.
@@ -77,7 +76,7 @@ class LaunchEnd(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def load(cls, run_dir: Path) -> LaunchEnd | None:
-        """Read it; ``None`` if the run goes on, its launcher was killed, or the file does not read."""
+        """Read the file; ``None`` if the run goes on, its launcher was killed, or the file does not read."""
         return read_json(run_dir / END_FILE, cls)
 
 
@@ -86,9 +85,9 @@ class FinishedProgram:
     """A program that ran on ranks of this machine and has ended.
 
     Attributes:
-        run_dir: Its folder.
-        exit_code: torchrun's: 0 if it ended well, ``None`` if it was read back from its folder.
-        failure: What went wrong first, or ``None``.
+        run_dir: The program's folder.
+        exit_code: torchrun's: 0 if the program ended well, ``None`` if it was read back from its folder.
+        failure: The first failure, or ``None``.
     """
 
     run_dir: Path
@@ -96,7 +95,7 @@ class FinishedProgram:
     failure: RunFailed | None = None
 
     def __post_init__(self) -> None:
-        """Take a folder that is given as text, too."""
+        """Accept the folder as text, too."""
         object.__setattr__(self, "run_dir", Path(self.run_dir))
 
 
@@ -109,8 +108,8 @@ class Run(FinishedProgram):
         """Read back a run that has recorded at least a chunk.
 
         Raises:
-            PlanError: The folder is not one of a run, or has no span of any chunk.
-            UnreadableError: Its spans do not read.
+            PlanError: The folder is not a run's, or has no span of any chunk.
+            UnreadableError: The run's spans do not read.
         """
         run = cls(Path(run_dir), None)
         try:
@@ -138,7 +137,7 @@ class Run(FinishedProgram):
 
     @property
     def summary(self) -> dict[str, Any]:
-        """The contents of ``summary.json``; empty when the run failed before it was written."""
+        """The content of ``summary.json``; empty if the run failed before it was written."""
         return read_json(self.run_dir / SUMMARY_FILE, dict[str, Any]) or {}
 
     @cached_property
@@ -152,11 +151,11 @@ class Run(FinishedProgram):
 
     @property
     def outputs(self) -> dict[int, NDArray[Any]]:
-        """What rank 0 emitted, by chunk index, in the dtype of the stage; bfloat16 comes as float32.
+        """Rank 0's outputs, by chunk index, in the stage's dtype; bfloat16 comes as float32.
 
         Raises:
-            PlanError: They were not kept.
-            UnreadableError: The file does not read as outputs, or numpy has no such dtype.
+            PlanError: The outputs were not kept.
+            UnreadableError: The file does not read as outputs, or numpy lacks the dtype.
         """
         import numpy as np
         from safetensors import SafetensorError, deserialize
@@ -187,13 +186,13 @@ class Run(FinishedProgram):
                     check_first=f"safetensors.torch.load_file({str(path)!r})",
                 )
             outputs[index] = values.reshape(view["shape"])
-        return dict(sorted(outputs.items()))  # the file has an order of its own
+        return dict(sorted(outputs.items()))  # the file has its own order
 
     def complete(self, figures: dict[str, Any]) -> None:
-        """Add what is known only after the ranks' last chunk to the summary that rank 0 wrote.
+        """Add figures that are known only after the ranks' last chunk to the summary that rank 0 wrote.
 
         Raises:
-            RecordError: It cannot be read or written; what was there stays.
+            RecordError: The summary cannot be read or written; the old one stays.
         """
         path = self.run_dir / SUMMARY_FILE
         try:
@@ -221,12 +220,12 @@ class Run(FinishedProgram):
 
 
 def as_run(run: Run | os.PathLike[str] | str) -> Run:
-    """Return a run, given itself or its folder."""
+    """Return a run, given the run itself or its folder."""
     return run if isinstance(run, Run) else Run(Path(run), None)
 
 
 def queues_of(entries: Iterable[Entry]) -> list[dict[str, str | int]]:
-    """Return a rank's queues as it told of them at its end: ``name``, ``bound``, ``most`` and ``done``."""
+    """Return a rank's queues, from its last instants: ``name``, ``bound``, ``most`` and ``done``."""
     return [
         {"name": entry.name.removeprefix(QUEUE), **{key: int(n) for key, n in entry.figures.items()}}
         for entry in entries
@@ -235,17 +234,17 @@ def queues_of(entries: Iterable[Entry]) -> list[dict[str, str | int]]:
 
 
 def by_how_much(worst: float | None) -> str:
-    """Say how far an output is from its reference; ``None``: infinitely far, which JSON does not have."""
+    """Say how far an output is from its reference; ``None`` means infinitely far, which JSON lacks."""
     return "in number, in shape or by a NaN" if worst is None else f"by {worst}"
 
 
 def odd_results(summary: Mapping[str, object]) -> list[int]:
-    """Return the chunks for which the mesh ranks returned different results, as a summary says."""
+    """Return the chunks for which mesh ranks returned different results, according to a summary."""
     return _chunks_in(summary, ODD_RESULTS)
 
 
 def useless_cuts(summary: Mapping[str, object]) -> list[int]:
-    """Return the chunks that came with a cut at which nothing was reset, as a summary says."""
+    """Return the chunks that came with a cut but reset nothing, according to a summary."""
     return _chunks_in(summary, NOTHING_RESET)
 
 
@@ -255,8 +254,13 @@ def chunks_noted(entries_by_rank: Mapping[int, Sequence[Entry]], name: str) -> l
     return sorted({entry.chunk_index for entry in every if entry.name == name})
 
 
+def stream_ended(entries: Iterable[Entry]) -> str:
+    """Return rank 0's line about the end of its stream, from its entries; empty if there is none."""
+    return next((e.text for e in entries if isinstance(e, Instant) and e.name == STREAM_ENDED), "")
+
+
 def mesh_notes(entries_by_rank: Mapping[int, Sequence[Entry]]) -> dict[str, list[int]]:
-    """Return what mesh ranks noted, as keys of a summary with their chunks; no key is without chunks."""
+    """Return the mesh ranks' notes, as keys of a summary with their chunks; no key is without chunks."""
     names = {ODD_RESULTS: RESULTS_DIFFER, NOTHING_RESET: NOTHING_RESET}
     noted = {key: chunks_noted(entries_by_rank, name) for key, name in names.items()}
     return {key: chunks for key, chunks in noted.items() if chunks}

@@ -1,4 +1,4 @@
-"""Spans and instants: what each rank did and when, as JSON lines in a file and on a clock of its own."""
+"""Spans and instants: what each rank did and when, as JSON lines in a file, on the rank's own clock."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import msgspec
 from ppwork.errors import RecordError
 
 Nanoseconds = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
-"""A time or a duration; more than 146 years are no time of a run."""
+"""A time or a duration; more than 146 years cannot be a time of a run."""
 
 
 class Span(msgspec.Struct, frozen=True, omit_defaults=True, tag="span", tag_field="type"):
@@ -23,7 +23,7 @@ class Span(msgspec.Struct, frozen=True, omit_defaults=True, tag="span", tag_fiel
 
     name: str
     lane: str
-    """Which of the rank's rows it belongs to: ``main``, or the helper thread's name."""
+    """The rank's row to which it belongs: ``main``, or the helper thread's name."""
     start_ns: Nanoseconds
     end_ns: Nanoseconds
     call_id: int = -1
@@ -46,30 +46,31 @@ class Instant(msgspec.Struct, frozen=True, omit_defaults=True, tag="instant", ta
     chunk_index: int = -1
     cache_epoch: int = -1
     figures: dict[str, float] = {}
+    text: str = ""
 
     @property
     def end_ns(self) -> int:
-        """The moment itself: entries of both kinds are put in order by it."""
+        """The moment itself; entries of both kinds are sorted by it."""
         return self.at_ns
 
 
 Entry = Span | Instant
 STREAM = "cuda:"
-"""What the lane of a CUDA stream begins with; those of the transport are ``cuda:<group>``."""
+"""Prefix of a CUDA stream's lane; the lanes of the transport are ``cuda:<group>``."""
 DEVICE_LANE = f"{STREAM}compute"
-"""The lane of what stages do on a CUDA device."""
+"""The lane of the stages' work on a CUDA device."""
 RESULTS_DIFFER = "results.differ"
-"""On a mesh rank: the mesh ranks returned other tensors for a chunk, which only the leader's result hid."""
+"""On a mesh rank: mesh ranks returned different tensors for a chunk, which the leader's result would hide."""
 INJECTED = "fault.injected"
 """The instant that an injector writes at the moment of the injection."""
 START, IMPORT, JOIN, LOAD = "start Python", "import torch", "join", "load"
-"""Spans of a rank's start, in their order; the last one is of its stage."""
+"""Spans of a rank's start, in order; the last one is its stage's."""
 CHECK, TORCHRUN, READ = "check", "torchrun", "read"
-"""Spans of the launcher: of plan and stages, of torchrun with all ranks, of what they left."""
+"""Spans of the launcher: checking plan and stages, torchrun with all ranks, reading what they left."""
 STAGE1_MS, SOURCE_MS = "stage1_ms", "source_ms"
 FIGURES = (STAGE1_MS, SOURCE_MS)
-"""The figures of an emission that are ours: the generator's time, and how long the source had no chunk. The
-others are the stage's metrics."""
+"""ppwork's own figures of an emission: the generator's time, and how long the source had no chunk. All other
+figures are the stage's metrics."""
 WhichChunk = dict[str, int]
 """Any of ``call_id``, ``chunk_index``, ``cache_epoch``."""
 _decoder = msgspec.json.Decoder(Entry)
@@ -83,9 +84,9 @@ def span_file(run_dir: Path, rank: int) -> Path:
 class Recorder:
     """Writes one rank's entries as they end, one JSON line each; safe from any thread.
 
-    A context manager, closed by whoever opened it. Unbuffered, so that a killed rank leaves all but its last
-    line; what its thread follows up at once (``more``) goes with that: at each write Python lets the other
-    threads run, and rank 0 has just woken two.
+    A context manager, closed by the code that opened it. The file is unbuffered, so a killed rank loses only
+    its last line and the entries held back for it (``more``). Some are held back because at each write Python
+    lets other threads run, and rank 0 has just woken two.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -96,7 +97,7 @@ class Recorder:
         self._held: list[Entry] = []
         self._last: dict[str, Instant] = {}
         self.entries = 0
-        """Entries handed in, written or not: a watcher sees by it that this rank gets on."""
+        """Number of entries, written or not: a watcher sees by it that this rank advances."""
 
     def __enter__(self) -> Recorder:
         return self
@@ -107,7 +108,7 @@ class Recorder:
     def close(self) -> None:
         """Close the file; later entries are dropped."""
         with self._lock:
-            with suppress(RecordError):  # nobody is left to hear of it
+            with suppress(RecordError):  # no caller is left to hear of it
                 self._flush()
             if self._file is not None:
                 self._file.close()
@@ -115,7 +116,7 @@ class Recorder:
 
     @contextmanager
     def span(self, name: str, *, lane: str = "main", ids: WhichChunk | None = None) -> Iterator[None]:
-        """Record the time that the body takes, also when it raises."""
+        """Record the time that the body takes, even if it raises."""
         start_ns = time.monotonic_ns()
         try:
             yield
@@ -143,14 +144,15 @@ class Recorder:
         figures: Mapping[str, float] | None = None,
         ids: WhichChunk | None = None,
         at_ns: int = 0,
+        text: str = "",
     ) -> None:
-        """Record this moment, or that of ``at_ns``; the last one of each lane is kept for failure records.
+        """Record this moment, or ``at_ns``; each lane's last instant is kept for failure records.
 
-        Figures that are not finite are left out: JSON has no word for them (a PSNR of equal pictures is
-        infinite).
+        Figures that are not finite are left out, because JSON cannot express them (the PSNR of equal pictures
+        is infinite).
         """
         finite = {key: float(value) for key, value in (figures or {}).items() if math.isfinite(value)}
-        entry = Instant(name, lane, at_ns or time.monotonic_ns(), figures=finite, **(ids or {}))
+        entry = Instant(name, lane, at_ns or time.monotonic_ns(), figures=finite, text=text, **(ids or {}))
         self._last[lane] = entry
         self.write(entry)
 
@@ -159,16 +161,16 @@ class Recorder:
         return {lane: msgspec.to_builtins(entry) for lane, entry in dict(self._last).items()}
 
     def write(self, entry: Entry, *, more: bool = False) -> None:
-        """Record what is over; its times are this host's ``time.monotonic_ns``.
+        """Record an entry that is over; its times are this host's ``time.monotonic_ns``.
 
         Args:
-            entry: What is over.
-            more: This thread writes another one at once: they go out together.
+            entry: The entry.
+            more: This thread writes another entry at once; both are then written together.
 
         Raises:
             RecordError: The line could not be written whole: the disk is full, or a limit on file sizes was
                 reached. Raised once, on the thread that wrote; later entries are dropped, so that the torn
-                line stays the last one and readers cut it off.
+                line stays the last line, and readers cut it off.
         """
         with self._lock:
             self.entries += 1
@@ -183,7 +185,7 @@ class Recorder:
             return
         lines = self._encoder.encode_lines(held)
         try:
-            # A disk that fills up takes the part that fits; only the write after it says why.
+            # A disk that fills up takes the part that fits; only the next write says why.
             while lines:
                 lines = lines[self._file.write(lines) :]
         except OSError as error:
@@ -198,7 +200,7 @@ class Recorder:
 def parse_entries(data: bytes) -> tuple[list[Entry], int]:
     """Parse the whole lines of ``data``; return the entries and the bytes consumed.
 
-    A last line without its end was cut by a kill and is left for the next call.
+    A last line without a newline was cut by a kill; it is left for the next call.
 
     Raises:
         ValueError: A whole line is not an entry (the file was not written by a ``Recorder``).
@@ -215,8 +217,8 @@ def read_entries(run_dir: Path, rank: int) -> list[Entry]:
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: It was not written by a ``Recorder``.
+        ValueError: The file was not written by a ``Recorder``.
     """
     path = span_file(run_dir, rank)
-    # A pipe of that name, in a folder from elsewhere, would be waited for.
+    # A pipe of that name, in a folder from elsewhere, would block the read.
     return parse_entries(path.read_bytes())[0] if path.is_file() else []

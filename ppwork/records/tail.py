@@ -10,18 +10,18 @@ from ppwork.records.calls import Begun, Call, CallEnded, Line, calls_file, parse
 from ppwork.records.spans import Entry, parse_entries
 
 CALLS = 40
-"""Calls of a rank that a ``CallTail`` keeps."""
+"""Most calls of a rank that a ``CallTail`` keeps."""
 BEGIN = 64
-"""Bytes by which one knows that a file was begun anew: its first line has a number and a time."""
+"""Bytes that show whether a file was begun anew: its first line has a number and a time."""
 LOG_BYTES = 4096
-"""Bytes of a log's end that are read for its last lines."""
+"""Bytes at a log's end that are searched for its last lines."""
 
 
 class SpanTail:
-    """Reads a growing span file and returns what is new.
+    """Reads a growing span file and returns new entries.
 
     Args:
-        path: The file; it need not be there yet.
+        path: The file; it need not exist yet.
     """
 
     def __init__(self, path: Path) -> None:
@@ -29,7 +29,7 @@ class SpanTail:
         self._offset = 0
 
     def read(self) -> list[Entry]:
-        """Return the whole entries that came since the last call."""
+        """Return the complete entries that came since the last call."""
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:
@@ -40,22 +40,22 @@ class SpanTail:
 
 
 class CallTail:
-    """Reads the growing calls of a rank and keeps the last of them.
+    """Reads the growing calls of a rank and keeps the last calls.
 
     Args:
-        folder: The run's; the rank need not have begun.
-        rank: Which.
+        folder: The run's folder; the rank need not have begun.
+        rank: The rank.
     """
 
     def __init__(self, folder: Path, rank: int) -> None:
         self._rank = rank
         self._offsets = {calls_file(folder, rank, tail): (0, b"") for tail in (None, 0, 1)}
-        """How far each file was read, and how it begins: those of the end go round."""
+        """How far each file was read, and how it begins: the two files of the end go round."""
         self._open: dict[int, Call] = {}
         self._ended: deque[Call] = deque(maxlen=CALLS)
 
     def read(self) -> list[Call]:
-        """Return the last calls by their begin, also those that the rank is in."""
+        """Return the last calls in order of their begin, with those that the rank is in."""
         lines: list[Line] = []
         for path, (offset, begin) in self._offsets.items():
             if not path.exists():
@@ -67,7 +67,7 @@ class CallTail:
             used = data.rfind(b"\n") + 1
             self._offsets[path] = start + used, now
             lines += parse_lines(data[:used])
-        # Of a call the begin may stand in the one file of the end, and its own end in the other.
+        # A call's begin may be in one file of the end, and the call's end in the other.
         self._open |= {line.number: Call(self._rank, line) for line in lines if isinstance(line, Begun)}
         for line in lines:
             if isinstance(line, CallEnded) and (call := self._open.pop(line.number, None)) is not None:
@@ -76,7 +76,7 @@ class CallTail:
 
 
 def last_lines(path: Path, count: int) -> list[str]:
-    """Return the last lines of a text that are not blank, at most ``count``; none if it is not there."""
+    """Return the last lines of a text that are not blank, at most ``count``; none if there is no file."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)
@@ -86,5 +86,5 @@ def last_lines(path: Path, count: int) -> list[str]:
         return []
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     if size > LOG_BYTES:
-        lines = lines[1:]  # it begins somewhere in a line
+        lines = lines[1:]  # the text begins inside a line
     return lines[-count:]

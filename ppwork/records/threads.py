@@ -1,6 +1,7 @@
-"""Threads that died on a rank: Python goes on without them, so the rank writes them down as they die.
+"""Threads that died on a rank: Python goes on without them, so the rank records each one when it dies.
 
-No torch. What a pool takes from its tasks (``concurrent.futures``) ends no thread, and is not seen here.
+No torch. An exception that a pool catches from a task (``concurrent.futures``) ends no thread, and is not
+seen.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from ppwork.records.failure import legible, source_of
 from ppwork.records.files import read_json, write_whole
 
 MOST = 16
-"""That are written down of a rank: a pool whose threads die one after another must not fill the disk."""
+"""Most dead threads recorded of a rank: a pool whose threads die one after another must not fill the disk."""
 
 LONGEST = 400
-"""Characters of what it said."""
+"""Most characters of a thread's error."""
 
 
 class DeadThread(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,9 +31,9 @@ class DeadThread(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
     name: str
     error: str
-    """Its type, and the first line of what it said."""
+    """The error's type, and the first line of its message."""
     source: str
-    """``file:line`` of the user's own code; empty: it had none."""
+    """``file:line`` of the user's own code; empty if the traceback has none."""
     at_ns: int
     """``time.monotonic_ns`` of that rank's host."""
 
@@ -42,18 +43,18 @@ class DeadThread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def threads_file(run_dir: Path, rank: int) -> Path:
-    """Return the path of a rank's dead threads; it is there once one has died."""
+    """Return the path of a rank's dead threads; the file exists once a thread has died."""
     return Path(run_dir) / f"threads-rank{rank}.json"
 
 
 def dead_threads(run_dir: Path, rank: int) -> list[DeadThread]:
-    """Return the threads that died on a rank, the first one first; a file that does not read has none."""
+    """Return the threads that died on a rank, in order; none if the file does not read."""
     return read_json(threads_file(run_dir, rank), list[DeadThread]) or []
 
 
 @contextmanager
 def written_down(run_dir: Path, rank: int) -> Iterator[None]:
-    """Write down each thread of this process that dies in the body; its traceback is shown as before."""
+    """Record each thread of this process that dies while the body runs; its traceback is still shown."""
     show, died = threading.excepthook, list[DeadThread]()
 
     def shown(args: threading.ExceptHookArgs) -> None:
@@ -62,14 +63,14 @@ def written_down(run_dir: Path, rank: int) -> Iterator[None]:
         finally:
             if args.exc_value is not None and args.exc_type is not SystemExit and len(died) < MOST:
                 died.append(_of(args.exc_value, rank, args.thread))
-                with suppress(OSError):  # a full disk: the traceback is shown
+                with suppress(OSError):  # a full disk: the traceback is shown at least
                     write_whole(threads_file(run_dir, rank), msgspec.json.encode(died))
 
     threading.excepthook = shown
     try:
         yield
     finally:
-        if threading.excepthook is shown:  # else somebody has put another one on top, which calls this one
+        if threading.excepthook is shown:  # else another hook was put on top, which calls this one
             threading.excepthook = show
 
 

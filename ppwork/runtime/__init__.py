@@ -1,10 +1,9 @@
 """The runtime: one rank's end of the pipeline on ``torch.distributed``.
 
 ``PPControlPlane.join(plan)`` returns a ``Stage0Plane``, which sends chunks and receives results, or a
-``MeshPlane``: the leader's receives chunks and sends results, a follower's receives. Behind each call stand
-the session's rules, preflight, the lanes and the commitment points. With ``protocol``, ``records.spans`` and
-the ground this room is all that ``PPControlPlane`` needs.
-
+``MeshPlane``: the leader's receives chunks and sends results, a follower's only receives chunks. Behind each
+call are the session's rules, preflight, the lanes and the commitment points. ``PPControlPlane`` needs only
+this room, ``protocol``, ``records.spans`` and the ground.
 May import: ``protocol``, ``records``, ``errors``, ``process``.
 """
 

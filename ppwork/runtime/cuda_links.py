@@ -1,22 +1,22 @@
 """Transport on CUDA: a stream per link, a ring of byte buffers, and the edges that order them (rule R8).
 
-Compute tensors never travel. Each message is packed into one *slot* of its link, one transfer whatever the
-number of tensors, and a slot has two events. The writer waits for ``empty`` and records ``full``; the reader
-waits for ``full`` and records ``empty``:
+Compute tensors never travel. Each message is packed into one *slot* of its link, and takes one transfer
+whatever the number of tensors. A slot has two events: the writer waits for ``empty`` and records ``full``,
+and the reader waits for ``full`` and records ``empty``:
 
     sending     compute copies in      -> link's stream sends
     receiving   link's stream receives -> (mesh's stream passes on) -> compute copies out
 
 A message has its slot before its commitment point (rule R1): ``fill`` is the last part of its preflight, and
-the leader reserves one before the mesh hears of the chunk. So memory runs out where nobody waits yet.
+the leader reserves a slot before the mesh hears of the chunk. So if memory runs out, no peer waits yet.
 
-The rank's main thread issues every operation, in program order (rule R7), and none blocks the host; only
-``reserve`` may be a lane's call. What moves the bytes is the caller's: called under the link's stream, it
-must leave that stream behind the transfer.
+The rank's main thread issues every operation, in program order (rule R7), and no operation blocks the host.
+Only ``reserve`` may be called on a lane. The caller's ``issue`` starts the transfer: it runs under the link's
+stream, and must make that stream wait for the transfer.
 
 On CUDA a message is split: its frame and its CPU tensors go over gloo on the lanes, as without a GPU, and its
-CUDA tensors over NCCL, issued here. An operation is issued only when the frame that announces it has come, so
-its peer has issued its end or is about to.
+CUDA tensors over NCCL, issued here. An operation is issued only after the frame that announces it has come,
+so the peer has issued its end or is about to.
 """
 
 from __future__ import annotations
@@ -38,33 +38,33 @@ from ppwork.runtime.messages import Incoming, Outgoing
 from ppwork.runtime.slots import InSlot, Slot, copy_in, copy_out, places
 
 Issue = Callable[[torch.Tensor], None]
-"""Puts one transfer of a uint8 CUDA tensor on the current stream, and the stream behind it."""
+"""Puts one transfer of a uint8 CUDA tensor on the current stream, and makes that stream wait for it."""
 
 
 class StreamWait(StrEnum):
-    """The waits of one stream for another; each has a test that shows the harm when it is left out."""
+    """The waits of one stream for another; for each, a test shows the harm when the wait is left out."""
 
     REFILL = "refill"
-    """Compute fills a slot again only when its last message has been sent."""
+    """Compute fills a slot again only after the slot's last message has been sent."""
     SEND = "send"
-    """The link's stream sends a slot only when compute has filled it."""
+    """The link's stream sends a slot only after compute has filled it."""
     REUSE = "reuse"
-    """The link's stream receives into a slot again only when its last message was copied out."""
+    """The link's stream receives into a slot again only after the slot's last message was copied out."""
     RELAY = "relay"
-    """The mesh's stream broadcasts a slot only when the down link's stream has received it."""
+    """The mesh's stream broadcasts a slot only after the down link's stream has received it."""
     TAKE = "take"
-    """Compute copies a slot out only when it has been received, and passed on where it is."""
+    """Compute copies a slot out only after it has been received and, on the leader, passed on."""
 
 
 class CudaLink:
     """One direction of traffic on this rank: a stream and a ring of slots.
 
     Args:
-        name: The group that it serves; its spans are in the lane ``cuda:<name>``.
+        name: The group that this link serves; its spans are in the lane ``cuda:<name>``.
         device: This rank's CUDA device.
-        slots: Length of the ring: ``in_flight_depth`` + 1, so that a slot in use never holds up the next.
-        spans: Where the time on the device is recorded.
-        without: Edges to leave out. For the tests that show what each is for; nothing else.
+        slots: Length of the ring: ``in_flight_depth`` + 1, so that a slot in use never delays a message.
+        spans: Records the time on the device.
+        without: Edges to leave out; only for the tests that show what each edge is for.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class CudaLink:
         without: frozenset[StreamWait] = frozenset(),
     ) -> None:
         self.name = name
-        # It only waits: NCCL moves the bytes on a stream of its own, at the priority that torch gave to that.
+        # This stream only waits: NCCL moves the bytes on its own stream, whose priority torch has chosen.
         self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._device = device
         self._slots = [Slot(device) for _ in range(slots)]
@@ -86,13 +86,13 @@ class CudaLink:
         self._without = without
 
     def fill(self, parts: Sequence[torch.Tensor]) -> InSlot:
-        """Copy a message into a slot; later work on the current stream may write to its tensors again.
+        """Copy a message into a slot; later work on the current stream may overwrite the message's tensors.
 
         Args:
-            parts: Its CUDA tensors as flat uint8, checked, in declared order.
+            parts: The message's CUDA tensors as flat uint8, checked, in declared order.
 
         Returns:
-            What ``send`` takes; a message that never leaves leaves its slot as it was.
+            The argument of ``send``; a message that never leaves does not keep its slot occupied.
 
         Raises:
             LocalProtocolError: The device has no room for the slot (the sending rank; no byte has left).
@@ -105,10 +105,10 @@ class CudaLink:
         return InSlot(slot, slot.buffer[:nbytes])
 
     def send(self, filled: InSlot, issue: Issue, ids: WhichChunk | None = None) -> None:
-        """Send what ``fill`` returned.
+        """Send a message that ``fill`` returned.
 
         Args:
-            filled: In the order of the fills.
+            filled: The messages, in the order of the fills.
             issue: Starts the send; not called when there are no bytes.
             ids: The chunk, for the span.
         """
@@ -117,14 +117,14 @@ class CudaLink:
         filled.slot.empty.record(self.stream)
 
     def reserve(self, specs: Sequence[TensorSpec]) -> InSlot:
-        """Return the place of a message to come; ``receive`` and then ``take`` it, once each, in order.
+        """Return the place of a coming message; call ``receive`` and then ``take``, once each, in order.
 
         Args:
-            specs: Of its CUDA tensors, in declared order, checked against the limits.
+            specs: Specs of the message's CUDA tensors, in declared order, checked against the limits.
 
         Raises:
-            LocalProtocolError: The device has no room for the slot, or every slot has a message that was not
-                taken (this rank; nothing was issued).
+            LocalProtocolError: The device has no room for the slot, or every slot holds a message that was
+                not taken (this rank; nothing was issued).
         """
         _, nbytes = places([spec.nbytes for spec in specs])
         slot = self._writable(nbytes, self.stream, StreamWait.REUSE)
@@ -143,22 +143,22 @@ class CudaLink:
         arrival.slot.full.record(self.stream)
 
     def pass_on(self, arrival: InSlot, issue: Issue, ids: WhichChunk | None = None) -> None:
-        """Broadcast what another link receives, from its slot, without a copy; the leader's mesh link.
+        """Broadcast a message from the slot into which another link receives it, without a copy (leader).
 
         Args:
-            arrival: Of the down link, not taken yet.
+            arrival: Place of the message in the down link's ring, not taken yet.
             issue: Starts the broadcast; not called when there are no bytes.
             ids: The chunk, for the span.
         """
         self._wait(self.stream, arrival.slot.full, StreamWait.RELAY)
         self._issue("broadcast", arrival.raw, issue, ids)
-        # Full now means passed on, too: compute gives the slot back, and the broadcast still reads it.
+        # ``full`` now also means "passed on": compute must not give back a slot that the broadcast reads.
         arrival.slot.full.record(self.stream)
 
     def take(self, arrival: InSlot) -> dict[str, torch.Tensor]:
-        """Return the message's tensors by name, fresh ones on the current stream, and give the slot back.
+        """Return the message's tensors by name, as new tensors on the current stream; give the slot back.
 
-        Call it when they are needed and not before: whatever follows on the current stream waits for them.
+        Call this only when they are needed: all later work on the current stream waits for them.
         """
         compute = torch.cuda.current_stream(self._device)
         self._wait(compute, arrival.slot.full, StreamWait.TAKE)
@@ -168,7 +168,7 @@ class CudaLink:
         return tensors
 
     def _writable(self, nbytes: int, writer: torch.cuda.Stream, edge: StreamWait) -> Slot:
-        """Return the next slot, with room for ``nbytes``, once ``writer`` is behind its last use."""
+        """Return the next slot, with room for ``nbytes``, after making ``writer`` wait for its last use."""
         slot = next(self._ring)
         if slot.lent:
             raise LocalProtocolError(
@@ -178,19 +178,19 @@ class CudaLink:
             )
         self._wait(writer, slot.empty, edge)
         if slot.buffer.numel() < nbytes:
-            # All of a new ring at once: the driver may wait for the device to give memory, and later NCCL's
-            # kernels would be there to wait for.
+            # Grow all slots of a new ring at once: an allocation may wait for the device, and later that
+            # would include NCCL's kernels.
             is_new = not any(one.buffer.numel() for one in self._slots)
             for one in self._slots if is_new else [slot]:
                 self._grow(one, nbytes, writer)
         return slot
 
     def _grow(self, slot: Slot, nbytes: int, writer: torch.cuda.Stream) -> None:
-        # The allocator hands memory out again in the order of the stream that it came from. The old buffer
-        # may go once the writer, which has just been put behind its last use, has come to here.
+        # The allocator reuses memory in the order of the stream that it was allocated on. The old buffer may
+        # be freed once the writer, which now waits for the buffer's last use, has reached this point.
         slot.buffer.record_stream(writer)
         try:
-            # Not a tensor of inference mode, whatever the caller is in: it is written to outside as well.
+            # Not an inference tensor, whatever the caller's mode: code outside that mode writes to it, too.
             with torch.cuda.stream(writer), torch.inference_mode(False):
                 slot.buffer = torch.empty(nbytes, dtype=torch.uint8, device=self._device)
         except torch.OutOfMemoryError as error:
@@ -202,7 +202,7 @@ class CudaLink:
 
     def _issue(self, what: str, raw: torch.Tensor, issue: Issue, ids: WhichChunk | None) -> None:
         if raw.numel() == 0:
-            return  # both ends know it from the specs
+            return  # both ends know from the specs that there are no bytes
         what = "send_result" if (what, self.name) == ("send", "up_pg") else what
         span = self._spans.span(what, lane=f"cuda:{self.name}", stream=self.stream, ids=ids)
         with torch.cuda.stream(self.stream), span:
@@ -214,15 +214,15 @@ class CudaLink:
 
 
 class CudaLinks:
-    """This rank's transport streams; used by the main thread only, but for ``reserve``.
+    """This rank's transport streams; only the main thread uses them, except for ``reserve``.
 
     Args:
-        groups: On a CUDA device.
+        groups: This rank's groups, on a CUDA device.
         recorder: Gets the spans of the device.
         depth: ``in_flight_depth``.
 
     Blocks:
-        Until the device is idle: its clock is set against the host's.
+        Until the device is idle: the spans' clock is calibrated against the host's.
     """
 
     def __init__(self, groups: Groups, recorder: Recorder, depth: int) -> None:
@@ -243,7 +243,7 @@ class CudaLinks:
         self.spans.poll()
 
     def reserve(self, name: str, incoming: Incoming) -> None:
-        """Give a message the slot that its CUDA tensors will come into; raises as ``CudaLink.reserve``."""
+        """Give a message the slot into which its CUDA tensors will come; raises as ``CudaLink.reserve``."""
         if not incoming.on_device:
             return
         try:
@@ -259,12 +259,12 @@ class CudaLinks:
         self.spans.poll()
 
     def pass_on(self, incoming: Incoming, issue: Issue) -> None:
-        """Broadcast to the mesh what the leader receives."""
+        """Broadcast to the mesh the CUDA tensors that the leader receives."""
         if incoming.in_slot is not None:
             self._links["mesh_pg"].pass_on(incoming.in_slot, issue, incoming.message.ids.where())
 
     def complete(self, name: str, incoming: Incoming) -> Any:  # noqa: ANN401
-        """Return the message with its CUDA tensors; whatever is launched next waits for them."""
+        """Return the message with its CUDA tensors; all work that is launched later waits for them."""
         if incoming.in_slot is None:
             return incoming.message
         return incoming.with_device(self._links[name].take(incoming.in_slot))
@@ -274,8 +274,8 @@ class CudaLinks:
         return self.spans.span(name, lane=DEVICE_LANE, ids=which)
 
     def launched(self, name: str | None = None) -> torch.cuda.Event:
-        """Return an event behind what was launched on a link, or on the current stream."""
-        # Blocking: a helper that waits for it sleeps and does not spin.
+        """Return an event that passes after the work launched on a link, or on the current stream."""
+        # Blocking: a thread that waits for this event sleeps and does not spin.
         event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream() if name is None else self._links[name].stream)
         return event

@@ -1,18 +1,18 @@
-"""The mesh's end on a GPU: what is issued on the device, by whom and when.
+"""The mesh's end on a GPU: which operations are issued on the device, by which thread and when.
 
 Theory of operation: in NCCL's order.
 
-- All NCCL operations are issued by the main thread. It must not sleep in ``_ready`` while a computed result
-  wants to leave, so the ``device`` lane waits for the kernels and puts what follows into ``_ready``.
-- NCCL starts operations in the order in which the host issued them: a broadcast behind the sums of chunk k
-  cannot run beside k. So the leader says when a chunk begins, in the one stream of frames that all mesh ranks
-  read (rule R5): ``BEGIN`` stands behind the frames that came in time. On it every mesh rank issues their
-  broadcasts, and then the chunk's kernels. The leader says it once the frame after the chunk's is here, or
-  when nothing else is left to compute:
+- The main thread issues all NCCL operations. It must not sleep in ``_ready`` while a computed result is ready
+  to leave, so the ``device`` lane waits for the kernels and puts the next step into ``_ready``.
+- NCCL starts operations in the order in which the host issued them: a broadcast issued after the sums of
+  chunk k cannot run beside chunk k. So the leader decides when a chunk begins, and says so in the one stream
+  of frames that all mesh ranks read (rule R5): ``BEGIN`` follows the frames that came in time. At ``BEGIN``
+  every mesh rank issues the broadcasts of these frames, and then the chunk's kernels. The leader sends
+  ``BEGIN`` when the frame after the chunk's has come, or when the device has nothing else to compute:
 
       frames      k   k+1  BEGIN     k+2  BEGIN
       mesh rank            k, k+1, kernels of k    k+2, kernels of k+1
-- So that the marks keep their place among the frames, the leader's ``mesh_pg`` lane broadcasts them all.
+- The leader's ``mesh_pg`` lane broadcasts all frames, so that ``BEGIN`` keeps its place among them.
 """
 
 from __future__ import annotations
@@ -47,33 +47,33 @@ class CudaMeshPlane(MeshPlane):
     def __init__(self, plan: PipelinePlan, groups: Groups, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
         super().__init__(plan, groups, *args, **kwargs)
         self._ahead: deque[Incoming] = deque()
-        """Envelopes that were taken and not handed out."""
+        """Envelopes that were taken from the queue and not returned to the loop."""
         self._to_pass: deque[Incoming] = deque()
-        """Those of ``_ahead`` whose broadcast is not issued."""
+        """The envelopes of ``_ahead`` whose broadcast is not issued."""
         self._computing = False
-        """Whether the device computes a result that is still to be sent."""
+        """Whether the device computes a result that has not been sent."""
         self._lanes["device"] = Lane("device", groups.device)
 
     def _arrive(self, incoming: Incoming) -> None:
-        """Issue the leader's receives from rank 0 of the CUDA tensors that a frame has announced."""
+        """Leader: issue the receives, from rank 0, of the CUDA tensors that a frame has announced."""
 
     def _pass(self, incoming: Incoming) -> None:
         """Issue the broadcast of these tensors."""
         raise NotImplementedError
 
     def _ask_to_begin(self) -> bool:
-        """Begin the next chunk if it is time, and return whether it was; only the leader decides that."""
+        """Begin the next chunk if it is time, and return whether it was; only the leader decides."""
         return False
 
     def _next_envelope(self) -> PPEnvelope:
-        # Not before it is returned: what is launched after this waits for this chunk's tensors.
+        # Only now, when the loop gets the envelope: all later launches wait for this chunk's tensors.
         envelope: PPEnvelope = self.device.complete(self._inbound, self._next_to_launch())
         return envelope
 
     def _next_to_launch(self) -> Incoming:
-        """Return the next envelope; a chunk only once it has begun and no result is left to send.
+        """Return the next envelope; a chunk only after it has begun and no result is left to send.
 
-        Were the chunk's kernels launched first, the result would have to wait behind their sums.
+        If the chunk's kernels were launched first, the result would have to wait for their sums.
         """
         begun = asked = False
         while True:
@@ -118,14 +118,14 @@ class CudaLeaderPlane(CudaMeshPlane, LeaderPlane, role=Role.LEADER, on_cuda=True
         self.device.pass_on(incoming, self._mesh.issue)
 
     def _ask_to_begin(self) -> bool:
-        # Where d_in is 2, the next chunk leaves rank 0 after the result before this one: it is never in time.
+        # If d_in is 2, the next chunk leaves rank 0 only after the result before this one: never in time.
         enough = min(2, self.plan.bounds[0] - 1)
         if self._computing and len(self._ahead) < enough:
             return False
         try:
             self._arrived.put(QueueMark.BEGIN, timeout=0.0)
         except queue.Full:
-            return False  # then an item is on its way to the main thread, which asks again behind it
+            return False  # an item is then on its way to the main thread, which asks again after it
         return True
 
     def _hand_on(self, item: Item) -> None:
@@ -145,7 +145,7 @@ class CudaLeaderPlane(CudaMeshPlane, LeaderPlane, role=Role.LEADER, on_cuda=True
         self._lanes["device"].submit(partial(self._await_device, end, then))
 
     def _await_device(self, end: torch.cuda.Event, then: Callable[[], None]) -> None:
-        """Lane job: wait on this thread for the device, so that the main thread stays free to issue."""
+        """Lane job: wait for the device on this thread, so that the main thread stays free to issue."""
         try:
             end.synchronize()
             self._put(self._ready, then)
@@ -155,8 +155,8 @@ class CudaLeaderPlane(CudaMeshPlane, LeaderPlane, role=Role.LEADER, on_cuda=True
     def _send_computed(self, result: PPResult, took: Timed | None) -> None:
         self._computing = False
         if took is not None and took.on_device is not None:
-            # NCCL counts an operation's time from its launch on the host, and a sum that was launched while
-            # the chunk before it was computed waits for both.
+            # NCCL counts an operation's time from its launch on the host: a sum launched while the device
+            # computes the previous chunk waits for both chunks.
             stage1_ns = took.on_device.ns
             longest_s = min(2, self.plan.in_flight_depth) * (stage1_ns - took.host_ns) / 1e9
             if longest_s > self.groups.timeout_s:
@@ -169,8 +169,9 @@ class CudaLeaderPlane(CudaMeshPlane, LeaderPlane, role=Role.LEADER, on_cuda=True
                 )
             result = msgspec.structs.replace(result, stage1_ns=stage1_ns)
         self._send(result)
-        # The next result waits on this lane until this one has been taken, and envelopes are received
-        # meanwhile: rank 0 takes it behind its sends, so a chunk launched before they are might deadlock.
+        # The next result waits on this lane until rank 0 has taken this one; envelopes are received
+        # meanwhile. Rank 0 takes the result after its sends, so a chunk launched before their receives might
+        # deadlock.
         self._lanes["device"].submit(self.device.launched("up_pg").synchronize)
 
     def _send_out(self, name: str, span: str, outgoing: Outgoing) -> Future[None]:
@@ -187,13 +188,13 @@ class CudaFollowerPlane(CudaMeshPlane, FollowerPlane, role=Role.FOLLOWER, on_cud
         self._launched: deque[Future[None]] = deque()
 
     def computed(self, observed_calls: int) -> Ids:
-        """Check as ``MeshPlane.computed``, and have the device lane wait for what was launched."""
+        """Check as ``MeshPlane.computed``, and let the device lane wait for what was launched."""
         ids = super().computed(observed_calls)
         self._launched.append(self._lanes["device"].submit(self.device.launched().synchronize))
         return ids
 
     def _next_to_launch(self) -> Incoming:
-        # NCCL counts the time of an operation from its launch: launch one chunk ahead of the device, no more.
+        # NCCL counts an operation's time from its launch: launch at most one chunk ahead of the device.
         while len(self._launched) > 1:
             result_of(self._launched.popleft(), self._patience_s, what="chunk on the device", group="tp_pg")
         return super()._next_to_launch()

@@ -1,7 +1,7 @@
-"""Spans of the device: CUDA events on the host's monotonic clock, without a host sync.
+"""Spans of the device: CUDA events mapped to the host's monotonic clock, without a host sync.
 
-A pair of events is put around work on a stream and read later, when both have passed. One thread per rank
-uses this, the one that launches; only an event that it returned may be waited for by another.
+Two events enclose the work on a stream; they are read later, when both have passed. Only the thread that
+launches uses this module. Another thread may wait for an event that this module returned.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from ppwork.records.spans import Span, WhichChunk
 
 CALIBRATIONS = 5
 REBASE_MS = 8192.0
-"""Event times come as float32 milliseconds: up to here they are exact to half a microsecond."""
+"""Event times come as float32 milliseconds: up to this value they are exact to half a microsecond."""
 PATIENCE_NS, PATIENCE_MID_RUN_NS = 10**9, 10**6
-"""Longest look for a calibrating event; in mid-run it may be queued behind a kernel that waits for a peer."""
+"""Longest poll for a calibrating event; in mid-run a kernel that waits for a peer may be ahead of it."""
 
 
 class CudaClock:
     """Maps CUDA events to ``time.monotonic_ns`` of this host.
 
-    Calibrated when made, and again each time its zero moves: the two clocks drift apart.
+    The clock is calibrated when it is made, and again each time its zero moves: the two clocks drift apart.
 
     Args:
         device: This rank's device.
-        idle: Wait until the device is idle, as one can at start-up. Else it is somebody's in mid-run: the
-            clock is as good as the device is quiet (``uncertainty_ns``).
+        idle: Wait until the device is idle, which is possible at start-up. In mid-run the device is in use,
+            and the calibration is only as good as the device is quiet (``uncertainty_ns``).
 
     Attributes:
         uncertainty_ns: Width of the host's interval in which the calibrating event passed, in nanoseconds.
@@ -43,14 +43,14 @@ class CudaClock:
     def __init__(self, device: torch.device, *, idle: bool = True) -> None:
         if idle:
             torch.cuda.synchronize(device)
-        # Its own, so that a calibrating event has nothing to wait for but the device itself.
+        # A stream of its own, so that a calibrating event waits for nothing but the device itself.
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         patience_ns = PATIENCE_NS if idle else PATIENCE_MID_RUN_NS
         tries = [_calibrate(self._stream, patience_ns) for _ in range(CALIBRATIONS)]
         self.uncertainty_ns, self._zero_ns, self._zero = min(tries, key=itemgetter(0))
 
     def at_ns(self, event: torch.cuda.Event) -> int:
-        """Return when an event passed; it must have, and be one with timing, of this device."""
+        """Return when an event passed; it must have passed, have timing, and be of this device."""
         ms: float = self._zero.elapsed_time(event)
         at_ns = self._zero_ns + round(ms * 1e6)
         if ms > REBASE_MS:
@@ -64,7 +64,7 @@ class CudaClock:
 def _calibrate(stream: torch.cuda.Stream, patience_ns: int) -> tuple[int, int, torch.cuda.Event]:
     """Return width and middle of the host's interval in which an event passed, and the event.
 
-    A width above ``patience_ns`` says that it has not passed, or late.
+    A width above ``patience_ns`` means that the event has not passed, or passed late.
     """
     event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
     before_ns = after_ns = time.monotonic_ns()
@@ -77,7 +77,7 @@ def _calibrate(stream: torch.cuda.Stream, patience_ns: int) -> tuple[int, int, t
 
 @dataclass(frozen=True)
 class DeviceSpan:
-    """Work between two events of one stream."""
+    """Work between two events on one stream."""
 
     name: str
     lane: str
@@ -87,18 +87,18 @@ class DeviceSpan:
 
     @property
     def ns(self) -> int:
-        """Nanoseconds that the work took on the device; only once ``end`` has passed."""
+        """Nanoseconds that the work took on the device; call only after ``end`` has passed."""
         ms: float = self.start.elapsed_time(self.end)
         return round(ms * 1e6)
 
 
 class CudaSpans:
-    """Collects the spans of one rank's device and writes each once it is over.
+    """Collects the spans of one rank's device and writes each span once it is over.
 
     Args:
-        write: Takes a finished span: the recorder's.
+        write: Takes a finished span; the recorder's method.
         device: This rank's device.
-        clock: Of that device; ``None`` makes one, which waits until the device is idle.
+        clock: Clock of that device; ``None`` makes one, which waits until the device is idle.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class CudaSpans:
     ) -> Iterator[DeviceSpan]:
         """Record the time that the body's launches take on a stream (``None``: the current one).
 
-        A body that raises leaves no span: nobody knows what it launched.
+        A body that raises leaves no span: it is not known what the body launched.
         """
         span = self.begin(name, lane=lane, stream=stream, ids=ids)
         yield span
@@ -131,29 +131,29 @@ class CudaSpans:
     ) -> DeviceSpan:
         """Return a span that begins where a stream (``None``: the current one) is now."""
         start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        # Blocking: a helper that waits for it sleeps and does not spin.
+        # Blocking: a thread that waits for this event sleeps and does not spin.
         end = torch.cuda.Event(enable_timing=True, blocking=True)  # type: ignore[no-untyped-call]
         start.record(stream or torch.cuda.current_stream(self._device))
         return DeviceSpan(name, lane, start, end, ids or {})
 
     def end(self, span: DeviceSpan, stream: torch.cuda.Stream | None = None) -> None:
-        """End a span where a stream (``None``: the current one) is now; one that is not ended is nothing."""
+        """End a span where a stream (``None``: the current one) is now; only ended spans are written."""
         span.end.record(stream or torch.cuda.current_stream(self._device))
         self._running.append(span)
 
     def poll(self) -> None:
-        """Write the spans that are over; waits for none of them.
+        """Write the spans that are over; does not wait.
 
         Raises:
-            RuntimeError: The device has failed earlier; CUDA reports it to whoever asks next.
+            RuntimeError: The device failed earlier; CUDA reports that to the next caller.
         """
         self._running = [span for span in self._running if not self._written(span)]
 
     def flush(self) -> None:
-        """Write all spans. Only at the end of a run that went well.
+        """Write all spans; only at the end of a run that went well.
 
         Blocks:
-            Until the work is done; for ever if a peer is gone, so never on the way out of an error.
+            Until the work is done; for ever if a peer is gone, so never call this after an error.
         """
         for span in self._running:
             span.end.synchronize()

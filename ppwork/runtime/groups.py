@@ -1,17 +1,17 @@
-"""Live process groups: device, parity, groups, warm links; and the way out.
+"""Live process groups: device, parity, groups, warm links; and how a rank leaves them.
 
-Every rank makes every group, in ``topology.GROUP_ORDER``, before anything is sent (rule R6). This is the only
-place that knows which backend carries what: gloo the CPU bytes, NCCL the CUDA tensors, both under one handle.
+Every rank makes every group, in ``topology.GROUP_ORDER``, before anything is sent (rule R6). Only this module
+knows which backend carries what: gloo the CPU bytes, NCCL the CUDA tensors, both under one handle.
 
-gloo lets anybody in who reaches a rank's port and guesses a small number; a stranger who is there before the
-peer takes its place. So each link is begun with a token that only the ranks of this run can make, from a
-secret of the run; it also makes the connection, so that no chunk pays for one. Our launcher's store is a file
-that no other user can read, and the secret is in it. torchrun's own is open to all who reach it: over several
-hosts our launcher gives the secret to each of them by its pipe, and it signs what ranks tell of themselves.
+gloo accepts anybody who reaches a rank's port and guesses a small number; a stranger who connects before the
+peer takes the peer's place. So each link starts with a token that only the ranks of this run can make, from a
+secret of the run. This exchange also makes the connection, so no chunk pays for it. Our launcher's store is a
+file that no other user can read, and it holds the secret. torchrun's store is open to all who reach it: over
+several hosts our launcher sends the secret to each host by its pipe, and ranks sign their facts with it.
 
-In a job that has a default group of its own (``membership``) a pipeline adds its groups to it. Only their
-members make them, in the same one order, under names that no other pipeline or session has: torch's own names
-follow from how many groups a process has made, which ranks of one job may differ in.
+In a job that has its own default group (``membership``) a pipeline adds its groups. Only the members of a
+group make it, in one order, under a name that no other pipeline or session has: torch's own names depend on
+how many groups a process has made, and that may differ between the ranks of a job.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ TOKEN_BYTES = 64
 
 
 def pick_device(plan: PipelinePlan, rank: int, local_rank: int, ranks_here: int) -> torch.device:
-    """Choose and set this rank's device; must run before anything else touches CUDA.
+    """Choose and set this rank's device; call this before anything else touches CUDA.
 
     Raises:
-        PlanError: NCCL was asked for, and this host has fewer CUDA devices than the plan needs for its
+        PlanError: The plan asks for NCCL, and this host has fewer CUDA devices than the plan needs for its
             ``ranks_here``, or none of index ``local_rank``.
     """
     if plan.backend == "gloo":
@@ -75,11 +75,11 @@ class Groups:
     """This rank's live groups.
 
     Attributes:
-        device: Where this rank computes.
+        device: Device on which this rank computes.
         timeout_s: Bound on every wait, in seconds.
-        store: Of this pipeline and session.
-        membership: This process's place in the job; ``None`` where ranks are threads.
-        mesh: The caller's ``DeviceMesh``, whose group is ``tp_pg`` and stays.
+        store: Store of this pipeline and session.
+        membership: This process's place in the job; ``None`` if ranks are threads.
+        mesh: The caller's ``DeviceMesh``; its group is ``tp_pg``, and outlives the session.
     """
 
     topology: Topology
@@ -101,8 +101,8 @@ class Groups:
         """Return a group's handle.
 
         Raises:
-            LocalProtocolError: This rank is not in the group (rule R6), there is none of this name, or the
-                groups are closed.
+            LocalProtocolError: This rank is not in the group (rule R6), no group has this name, or the groups
+                are closed.
         """
         if not self._handles:
             raise LocalProtocolError(
@@ -126,20 +126,20 @@ class Groups:
         return handle
 
     def handles(self) -> dict[str, Any]:
-        """Return all handles by name, also of groups that this rank is not in (guards compare them)."""
+        """Return all handles by name, even of groups that this rank is not in (guards compare them)."""
         return dict(self._handles)
 
     @cached_property
     def device_mesh(self) -> DeviceMesh:
         """The mesh ranks as a ``DeviceMesh`` of one dimension, for DTensor and ``parallelize_module``.
 
-        It is the one that was given to ``join``, if one was.
+        If ``join`` was given a ``DeviceMesh``, this is the same one.
 
         Raises:
             LocalProtocolError: This rank is rank 0, which is not in the mesh.
 
         Collective:
-            None: it is made of ``tp_pg``.
+            None: it is made from ``tp_pg``.
         """
         tp = self["tp_pg"]
         if self.mesh is not None:
@@ -147,7 +147,7 @@ class Groups:
         return DeviceMesh.from_group(tp, self.device.type, mesh_dim_names=("tp",))
 
     def close(self) -> None:
-        """Leave: ``destroy_process_group`` on this rank (rule R10); what the caller brought stays.
+        """Leave: ``destroy_process_group`` on this rank (rule R10); the caller's own groups stay.
 
         Collective:
             All groups, all ranks, after SHUTDOWN was acknowledged.
@@ -157,9 +157,9 @@ class Groups:
         handles, self._handles = self._handles, {}
         self.__dict__.pop("device_mesh", None)
         if self.mesh is not None and (tp := handles.pop("tp_pg", None)) is not None:
-            c10d._set_pg_timeout(self._mesh_timeout, tp)  # type: ignore[arg-type]  # there with ``mesh``
+            c10d._set_pg_timeout(self._mesh_timeout, tp)  # type: ignore[arg-type]  # set with ``mesh``
         if self.membership is None:
-            return  # both ranks are one process: torch knows none of its groups
+            return  # both ranks are one process: torch knows no groups
         if self.membership.in_group:
             for handle in reversed(list(filter(None, handles.values()))):
                 dist.destroy_process_group(handle)
@@ -169,9 +169,9 @@ class Groups:
         self.membership.end()
 
     def abandon(self) -> None:
-        """Let go of what a start that failed had made, where none of it waits for a peer: NCCL's may."""
+        """Close the groups of a failed start, but only on the CPU: to close NCCL's may wait for a peer."""
         if self.device.type == "cpu":
-            with suppress(Exception):  # the start's own error is the news
+            with suppress(Exception):  # the start's own error is the one to report
                 self.close()
 
 
@@ -183,23 +183,23 @@ def join(
     *,
     keep_failed: bool = False,
 ) -> Groups:
-    """Bring this rank up: device, parity, groups, warm links. From here on it dies with its torchrun.
+    """Bring this rank up: device, parity, groups, warm links. After this the rank dies with its torchrun.
 
     Args:
-        plan: What all ranks must agree on.
+        plan: The plan that all ranks must agree on.
         membership: ``Membership.here()``.
-        mesh: The mesh ranks as a ``DeviceMesh`` of one dimension, on each of them; then its group is
-            ``tp_pg``, with the plan's bound until the groups are closed. Rank 0's is not looked at.
-        run_dir: A word for whether this rank has a run folder: all have one, or none.
-        keep_failed: Leave the groups of a start that fails to the end of the process, which its peers then
-            hear of behind its record. Else they are let go, and the process may join again.
+        mesh: The mesh ranks as a ``DeviceMesh`` of one dimension, given on each of them; its group is then
+            ``tp_pg``, with the plan's bound until the groups are closed. Rank 0's argument is ignored.
+        run_dir: A word that says whether this rank has a run folder: all ranks have one, or none.
+        keep_failed: If the start fails, keep its groups until the process ends, so that the peers notice only
+            after this rank has written its record. Else close them, and the process may join again.
 
     Raises:
         PlanError: World size, device, driver, a variable or ``mesh`` do not fit the plan (every rank, after
             parity); too few devices (the ranks of that host); as ``Membership.begin`` (that rank, at once).
         ParityError: Ranks differ in plan, environment or ``run_dir`` (every rank, same text).
         PeerTimeoutError: A rank did not come in time (every rank that came).
-        RemoteProtocolError: A stranger has taken a peer's place (the rank that it talks to).
+        RemoteProtocolError: A stranger has taken a peer's place (the rank that talks to the stranger).
 
     Collective:
         ``world_pg``, then each of ``GROUP_ORDER``: all ranks.
@@ -237,7 +237,7 @@ def join(
 def _agree(
     plan: PipelinePlan, membership: Membership, session: int, mesh: DeviceMesh | None, run_dir: str
 ) -> tuple[torch.device, float, Store]:
-    """Return this rank's device, bound and store, once all ranks agree; nothing has been made."""
+    """Return this rank's device, bound and store, once all ranks agree; no group exists yet."""
     rank, world_size = membership.rank, membership.world_size
     device = pick_device(
         plan, rank, membership.local_rank, int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
@@ -255,7 +255,7 @@ def _agree(
     except PeerTimeoutError as error:
         raise membership.explained(error, store) from None
     facts_by_rank = [decode_facts(signed_by(secret, peer, raw)) for peer, raw in enumerate(raw_by_rank)]
-    facts_by_rank[0]["mesh"] = facts_by_rank[-1]["mesh"]  # rank 0 is not in it
+    facts_by_rank[0]["mesh"] = facts_by_rank[-1]["mesh"]  # rank 0 is not in the mesh
     check_parity(facts_by_rank)
     if world_size != plan.world_size:
         raise PlanError(
@@ -283,7 +283,7 @@ def _agree(
 def _described(mesh: DeviceMesh | None) -> str | None:
     if mesh is None:
         return None
-    # Ranks compare what they are about to do on the CPU's side of the group.
+    # Ranks compare their coming collectives on the CPU side of the group.
     bare = mesh.ndim == 1 and mesh.get_coordinate() is not None and "gloo" not in _backends(mesh.get_group())
     return f"{mesh.device_type}{mesh.mesh.tolist()}{' without gloo' if bare else ''}"
 
@@ -342,7 +342,7 @@ def _bring_up(plan: PipelinePlan, groups: Groups, membership: Membership, sessio
 
 @contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """Have torch give the next group this name: the ranks of a job may have made other numbers of groups."""
+    """Let torch give the next group this name: a job's ranks may have made different numbers of groups."""
     naming = c10d._process_group_name
     c10d._process_group_name = lambda *_, **__: name  # type: ignore[assignment]
     try:
@@ -352,10 +352,10 @@ def _naming(name: str) -> Iterator[None]:
 
 
 def given_secret() -> bytes | None:
-    """Return the secret that our launcher gave this host; ``None``: there is none but in the store.
+    """Return the secret that our launcher gave this host; ``None``: the only secret is in the store.
 
     Raises:
-        PlanError: Its file cannot be read (this rank).
+        PlanError: The secret's file cannot be read (this rank).
     """
     if (path := os.environ.get(SECRET_VARIABLE)) is None:
         return None
@@ -369,15 +369,15 @@ def given_secret() -> bytes | None:
 
 
 def sign(secret: bytes | None, rank: int, text: bytes) -> bytes:
-    """Return what a rank tells of itself, behind its signature; without a secret as it is."""
+    """Return the signature followed by the rank's text; without a secret, the text alone."""
     return text if secret is None else token(secret, b"parity " + text, rank).hex().encode() + text
 
 
 def signed_by(secret: bytes | None, rank: int, signed: bytes) -> bytes:
-    """Return what a rank has signed.
+    """Return the text that a rank has signed, after checking the signature.
 
     Raises:
-        RemoteProtocolError: It was somebody else (the rank that reads it).
+        RemoteProtocolError: Somebody else made the text (the rank that reads it).
     """
     if secret is None:
         return signed
@@ -392,21 +392,21 @@ def signed_by(secret: bytes | None, rank: int, signed: bytes) -> bytes:
 
 
 def token(secret: bytes, what: bytes, rank: int) -> bytes:
-    """Return the ``TOKEN_BYTES`` that a rank proves itself by: in a group, or behind what it says."""
-    # One for each link: a token that was shown on one is of no use on another.
+    """Return the ``TOKEN_BYTES`` bytes by which a rank proves itself: in a group, or before its text."""
+    # Each link has its own token: a token seen on one link is useless on another.
     return hashlib.blake2b(what + f" {rank}".encode(), key=secret, digest_size=TOKEN_BYTES).digest()
 
 
 def warm_up(groups: Groups, secret: bytes) -> None:
-    """Use every link once, in one order everywhere.
+    """Use every link once, in the same order on all ranks.
 
     Args:
-        groups: All of them, new.
-        secret: The run's, which the tokens are made of.
+        groups: All groups, newly made.
+        secret: The run's secret, from which the tokens are made.
 
     Raises:
-        RemoteProtocolError: What came was not made by a rank of this run (the rank that it came to).
-        PeerLostError, PeerTimeoutError: A peer is gone or silent (its peers).
+        RemoteProtocolError: No rank of this run made the received token (the rank that received it).
+        PeerLostError, PeerTimeoutError: A peer is gone or silent (the peer's peers).
 
     Collective:
         ``down_pg``, ``up_pg`` (ranks 0 and 1), then ``mesh_pg``, ``tp_pg`` (the mesh).
@@ -430,7 +430,7 @@ def warm_up(groups: Groups, secret: bytes) -> None:
                     _prove(groups, name, received, of(name, sender), peer=sender)
         if groups.role is not Role.STAGE0 and groups.topology.mesh_size > 1:
             with naming_peers("warm-up", rank=groups.rank, group="mesh_pg"):
-                received = of("mesh_pg", groups.rank)  # the leader's own is the one that goes round
+                received = of("mesh_pg", groups.rank)  # the leader broadcasts its own token
                 dist.broadcast(received, group=groups["mesh_pg"], group_src=LEADER_GROUP_RANK)
                 _prove(groups, "mesh_pg", received, of("mesh_pg", LEADER_RANK), peer=LEADER_RANK)
             with naming_peers("warm-up", rank=groups.rank, group="tp_pg"):

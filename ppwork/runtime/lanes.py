@@ -1,9 +1,9 @@
 """A lane: the one helper thread of a rank that waits in ``torch.distributed`` on one group (rule R7).
 
-Blocking receives sit here, so the main thread stays free for signals and for its bound: gloo's p2p works
-cannot be polled, and a receive that blocks the main thread would also block Ctrl-C until it ends. To hand
-something to another thread costs more than to send it, so a lane gets only what somebody has to wait for
-(and, where chunks overlap, the posting of a send).
+Blocking receives run on lanes, so the main thread stays free for signals and for its bound: a gloo receive
+cannot be polled, and on the main thread it would also block Ctrl-C until it ends. A hand-over to another
+thread costs more than a send, so a lane gets only operations that somebody has to wait for (and, if chunks
+overlap, the posting of sends).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ppwork.protocol.backend_errors import SILENT_PEER_CHECK
 
 T = TypeVar("T")
 WAY_S = 20e-6
-"""Sleep after a hand-over; the system makes some 75 us of it."""
+"""Sleep after a hand-over; the system turns it into some 75 us."""
 
 
 @dataclass(frozen=True)
@@ -34,24 +34,24 @@ class LaneStatistics:
     waiting: int
     """Jobs queued and not begun."""
     bound: int
-    """The queue's bound; one more is refused."""
+    """Most jobs that may be queued; the queue refuses one more."""
     done: int
-    """Jobs that have ended, well or not."""
+    """Jobs that have ended, with a result or an error."""
     most: int
-    """Jobs that ever waited at the same time."""
+    """Most jobs that ever waited at the same time."""
 
 
 def give_way() -> None:
-    """Let the thread run that was just woken: a lane calls this after it has handed a message over.
+    """Let the thread that was just woken run; a lane calls this after it has handed a message over.
 
-    Who is woken needs Python's lock, and a lane keeps that until it waits for the next message: the main
-    thread had its message 118 us after the hand-over in place of 24.
+    The woken thread needs the GIL, and a lane keeps the GIL until it waits for the next message: the main
+    thread had its message 118 us after the hand-over instead of 24 us.
     """
     time.sleep(WAY_S)
 
 
 def tokens(number: int) -> queue.SimpleQueue[None]:
-    """Return a queue of so many tokens: who may do a thing takes one, and who is done puts it back."""
+    """Return a queue with this number of tokens: a thread takes one to do a thing, and puts it back after."""
     made: queue.SimpleQueue[None] = queue.SimpleQueue()
     for _ in range(number):
         made.put(None)
@@ -59,16 +59,16 @@ def tokens(number: int) -> queue.SimpleQueue[None]:
 
 
 class WatchedQueue(Generic[T]):
-    """A bounded queue for one taker that remembers how full it ever was and how much went through it.
+    """A bounded queue for one taker; it records how full it was at most and how many items went through.
 
-    ``queue.Queue`` and semaphores are conditions written in Python, and wake a thread that then waits for the
-    mutex of whoever woke it; a ``SimpleQueue`` is one lock in C, and counts free places as well.
+    ``queue.Queue`` and semaphores use conditions written in Python: a woken thread then waits for the mutex
+    that its waker holds. A ``SimpleQueue`` is one lock in C, and a second one counts the free places.
     """
 
     def __init__(self, bound: int) -> None:
         self.bound, self.most, self.done = bound, 0, 0
         self._items: queue.SimpleQueue[tuple[T, bool]] = queue.SimpleQueue()
-        """Each with whether it took room."""
+        """Each item, and whether it took room."""
         self._room = tokens(bound)
 
     def put(self, item: T, timeout: float | None = None) -> None:
@@ -77,23 +77,23 @@ class WatchedQueue(Generic[T]):
         self.fill(item)
 
     def reserve(self, timeout: float | None = 0.0) -> None:
-        """Take room for an item, which ``fill`` then adds; ``queue.Full`` as ``put``."""
+        """Take room for an item that ``fill`` then adds; raises ``queue.Full`` as ``put`` does."""
         try:
             self._room.get(timeout=timeout)
         except queue.Empty:
             raise queue.Full from None
 
     def fill(self, item: T) -> None:
-        """Add the item for which there is room."""
+        """Add the item for which room was taken."""
         self.most = max(self.most, self._items.qsize() + 1)
         self._items.put((item, True))
 
     def put_last(self, item: T) -> None:
-        """Add what ends the queue, such as an error; it needs no room."""
+        """Add the item that ends the queue, such as an error; it needs no room."""
         self._items.put((item, False))
 
     def get(self, timeout: float | None = None) -> T:
-        """Take the oldest item; ``queue.Empty`` if none came for ``timeout`` seconds."""
+        """Take the oldest item; raises ``queue.Empty`` if none came for ``timeout`` seconds."""
         item, took_room = self._items.get(timeout=timeout)
         self.done += 1
         if took_room:
@@ -101,11 +101,11 @@ class WatchedQueue(Generic[T]):
         return item
 
     def waiting(self) -> int:
-        """Return how many items are there."""
+        """Return how many items are in the queue."""
         return self._items.qsize()
 
     def statistics(self, name: str) -> LaneStatistics:
-        """Return how full the queue is and was; ``done`` counts what was taken."""
+        """Return how full the queue is and was; ``done`` counts the items taken."""
         return LaneStatistics(name, self.waiting(), self.bound, self.done, self.most)
 
 
@@ -113,9 +113,9 @@ class Lane:
     """A daemon thread that runs jobs one after another.
 
     Args:
-        name: The lane's name in timelines: the group it serves.
-        device: This rank's device; CUDA's current device is per thread, so it is set here again.
-        bound: Most jobs queued at a time.
+        name: The lane's name in timelines: the group that it serves.
+        device: This rank's device; the lane sets it, because CUDA's current device is per thread.
+        bound: Most jobs that may be queued at a time.
     """
 
     def __init__(self, name: str, device: torch.device, *, bound: int = 8) -> None:
@@ -127,11 +127,11 @@ class Lane:
         self._thread.start()
 
     def submit(self, job: Callable[[], T], *, first: Callable[[], None] | None = None) -> Future[T]:
-        """Queue a job; its outcome or exception is in the future.
+        """Queue a job; the future gets its result or exception.
 
         Args:
-            job: For the lane.
-            first: Done by the caller's thread, once the job has its place and before the lane has it.
+            job: Runs on the lane.
+            first: Runs on the caller's thread, after the job has its place and before the lane gets the job.
 
         Raises:
             LocalProtocolError: The queue is at its bound (this rank; nothing was sent).
@@ -151,11 +151,11 @@ class Lane:
         return future
 
     def statistics(self) -> LaneStatistics:
-        """Return how full the lane is."""
+        """Return how full the lane's queue is and was."""
         return replace(self._jobs.statistics(self.name), done=self._done)
 
     def close(self, timeout_s: float) -> bool:
-        """Let queued jobs end and stop the thread; say whether it stopped in time."""
+        """Let queued jobs end, then stop the thread; return whether it stopped in time."""
         try:
             self._jobs.put(None, timeout=timeout_s)
         except queue.Full:
@@ -176,7 +176,7 @@ class Lane:
             else:
                 self._done += 1
                 future.set_result(result)
-            del job, future, run  # what they hold shall not stay until the next one comes
+            del job, future, run  # free their data now, not when the next job comes
 
 
 def result_of(future: Future[T], timeout_s: float, *, what: str, **where: Any) -> T:  # noqa: ANN401

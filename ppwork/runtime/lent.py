@@ -1,17 +1,17 @@
-"""Tensors that the caller has lent to the transport, and must leave as they are until it is done with them.
+"""Tensors that the caller has lent to the transport, and must not write to until the loan ends.
 
-What travels alone is read where it lies, without a copy. Whoever fills the same buffer for the next chunk
-changes the one that is on its way: the peer gets the wrong chunk, or half of each, and no backend notices.
-So each lent tensor is looked at again when its loan ends, before anybody has what came of it, and earlier
-where its memory is handed over once more, which is what a buffer that is filled anew does. All sizes are,
-also those that were copied to be sent: else the same code would be right for a small chunk and wrong for a
-large one. CUDA tensors are not: they are copied, in the order of their stream.
+A large tensor is sent from where it is, without a copy. If the caller fills the same buffer for the next
+chunk, it changes the chunk that is on its way: the peer gets the wrong chunk, or half of each, and no backend
+notices. So each lent tensor is checked again when its loan ends, before anybody gets the result. It is
+checked earlier if its memory is handed over once more, which happens when a buffer is filled anew. Tensors of
+all sizes are checked, even those that were copied for sending: else the same code would be right for a small
+chunk and wrong for a large one. CUDA tensors are not checked: they are copied, in the order of their stream.
 
-torch counts the writes to a tensor, but not those to an inference tensor or to one part of a tensor, nor
-those of others to its memory (numpy). So bytes are summed as well: in the first chunks all of them, in each
-later one a sample, which costs the same for any size. A buffer that is filled anew differs in some of it; a
-few bytes that change alone may not be among them. That the same buffer is returned twice is no mistake by
-itself: what stays as it is may go along with every chunk.
+torch counts the writes to a tensor, but not writes to an inference tensor or to a part of a tensor, nor
+writes that others (numpy) make to its memory. So the bytes are summed as well: all bytes in the first chunks,
+and in each later chunk a sample, which costs the same for any size. A buffer that is filled anew differs in
+some byte of the sample; a change of only a few bytes may be missed. To return the same buffer twice is not a
+mistake by itself: a tensor that never changes may go along with every chunk.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RUNTIME = str(Path(__file__).parent)
 
 @dataclass(slots=True)
 class Loan:
-    """One tensor as it was when it was lent; ``writes`` is -1 where torch does not count them."""
+    """One tensor as it was when it was lent; ``writes`` is -1 if torch does not count its writes."""
 
     name: str
     tensor: torch.Tensor
@@ -45,17 +45,18 @@ class Loan:
 
     @property
     def is_as_lent(self) -> bool:
-        """Whether nobody has written to it, as far as one sees."""
+        """Whether nobody has written to the tensor, as far as the checks can tell."""
         if self.writes >= 0 and self.writes != self.tensor._version:
             return False
         return self.digest == checksum_of(self.looked_at)
 
 
 class Lent:
-    """What this rank has lent, chunk by chunk.
+    """The tensors that this rank has lent, chunk by chunk.
 
     Args:
-        whole: ``check_buffers`` of the plan: first chunks of which all bytes are summed; -1 is always.
+        whole: ``check_buffers`` of the plan: number of first chunks whose bytes are all summed; -1: all
+            chunks.
         what: Words for a lent tensor's chunk in the error, such as ``the result of chunk``.
         until: Words for the end of the loan.
     """
@@ -65,12 +66,12 @@ class Lent:
         self._chunks: dict[int, tuple[str, list[Loan]]] = {}
 
     def lend(self, chunk_index: int, tensors: Mapping[str, Any], *, passed: bool = True) -> None:
-        """Remember how the tensors of a chunk look; a chunk that is lent already stays as it was.
+        """Remember the tensors of a chunk as they are now; a chunk that is lent already stays as it was.
 
         Args:
             chunk_index: The chunk.
             tensors: Its tensors.
-            passed: Preflight has passed them; else those are left out of which nothing can be told.
+            passed: Preflight has passed them; else tensors that cannot be checked are left out.
         """
         if chunk_index not in self._chunks:
             whole = self._whole < 0 or chunk_index < self._whole
@@ -78,10 +79,10 @@ class Lent:
             self._chunks[chunk_index] = line_of_caller(), [_loan(name, t, whole=whole) for name, t in seen]
 
     def check(self, tensors: Mapping[str, Any]) -> None:
-        """Look at what is lent of the memory of these tensors, which are about to be sent.
+        """Check the lent tensors that start at the address of one of these, which are about to be sent.
 
         Raises:
-            LocalProtocolError: It was written to; names the lent tensor and its chunk (this rank).
+            LocalProtocolError: A lent tensor was written to; names the tensor and its chunk (this rank).
         """
         if not self._chunks:
             return
@@ -90,10 +91,10 @@ class Lent:
             self._look_at(chunk_index, line, [loan for loan in loans if loan.address in again])
 
     def take_back(self, through: int) -> None:
-        """Look at the chunks up to this index and forget them: the transport is done with them.
+        """Check the chunks up to this index, and forget them: the transport is done with them.
 
         Raises:
-            LocalProtocolError: A tensor of theirs was written to; names it and its chunk (this rank).
+            LocalProtocolError: A tensor of theirs was written to; names the tensor and its chunk (this rank).
         """
         for chunk_index in [index for index in self._chunks if index <= through]:
             self._look_at(chunk_index, *self._chunks.pop(chunk_index))
@@ -113,7 +114,7 @@ class Lent:
 
 
 def _is_in_one_piece(value: object) -> bool:
-    """Say whether this is a tensor with host memory, and that in one piece."""
+    """Say whether this is a tensor whose data is one contiguous piece of host memory."""
     try:
         spec_of("", value, CPU)
     except LocalProtocolError:
@@ -122,7 +123,7 @@ def _is_in_one_piece(value: object) -> bool:
 
 
 def _loan(name: str, tensor: torch.Tensor, *, whole: bool) -> Loan:
-    """Return how a tensor looks now."""
+    """Record how a tensor looks now."""
     # A part of a larger tensor, such as one place of a ring, shares its count with all other parts.
     counted = not tensor.is_inference() and tensor.nbytes == tensor.untyped_storage().nbytes()
     looked_at, writes = sample_of(tensor, whole=whole), tensor._version if counted else -1
@@ -130,7 +131,7 @@ def _loan(name: str, tensor: torch.Tensor, *, whole: bool) -> Loan:
 
 
 def line_of_caller() -> str:
-    """Return ``file:line`` of the loop of one's own that called the runtime; nothing where that is ours."""
+    """Return ``file:line`` of the user's loop that called the runtime; empty if ppwork itself called it."""
     frame = sys._getframe(1)
     while (file := frame.f_code.co_filename).startswith(RUNTIME) and frame.f_back is not None:
         frame = frame.f_back
@@ -138,7 +139,7 @@ def line_of_caller() -> str:
 
 
 def copies(tensors: Mapping[str, Any]) -> dict[str, Any]:
-    """Return contiguous copies that nobody else writes to; what has none stays for preflight to refuse."""
+    """Return contiguous copies that nobody else writes to; anything else stays for preflight to refuse."""
     whole = torch.contiguous_format
     return {
         name: t.clone(memory_format=whole) if isinstance(t, torch.Tensor) and t.layout is torch.strided else t

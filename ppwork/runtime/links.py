@@ -1,16 +1,16 @@
-"""The moving ends of each link: p2p sender and receiver, root and receivers of the mesh broadcast.
+"""The two ends of each link: p2p sender and receiver, root and receivers of the mesh broadcast.
 
 Every ``Work`` is kept and waited for exactly once: a dropped gloo isend loses its message, and a second wait
-blocks for ever. Waiting blocks, so it is done on the lane of the group; to post a send does not.
+blocks for ever. A wait blocks, so it runs on the lane of the group; posting a send does not block.
 
-Receives are posted ahead: a gloo send that finds its receive there saves a round trip, a third of the time of
-1 MB. The frame's size never changes, so its receive is always there. Payload receives are posted ahead once
-a schema has repeated, and stay safe when the next message is another one:
+Receives are posted ahead: a gloo send that finds a posted receive saves a round trip, a third of the time of
+1 MB. The frame's size never changes, so its receive is always posted. Payload receives are posted ahead once
+a schema has repeated, and stay safe if the next message has another schema:
 
-- p2p: payloads bear their schema's id as gloo's tag, so a posted receive takes the payload of its own schema
-  and waits through everything else;
-- broadcast: collectives have no tags, so leader and followers know by one rule which size is posted
-  (``_ahead``), and a message that has no use for it lets a broadcast of that size pass unread.
+- p2p: gloo's tag of a payload is its schema's id, so a posted receive takes the payload of its own schema and
+  ignores all others;
+- broadcast: collectives have no tags, so leader and followers follow one rule for the posted size
+  (``_ahead``); if a message does not fit, they let one broadcast of that size pass unread.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ from ppwork.runtime.messages import (
 )
 
 HEAD_TAG = 0
-"""gloo's tag of frame and overflow; payloads bear their schema's id."""
+"""gloo's tag of frame and overflow; a payload's tag is its schema's id."""
 BEGIN = b"ppwork: begin"
-"""Start of a frame that is no message: on CUDA, the leader's word that the mesh begins the next chunk."""
+"""Start of a frame that is no message: on CUDA, by this frame the leader says "begin the next chunk"."""
 
 
 class Link:
-    """A group, and errors that name rank, group and peer."""
+    """One end of a group's link; its errors name rank, group and peer."""
 
     def __init__(self, groups: Groups, name: str, peer: int | None) -> None:
         self._handle: Any = groups[name]
         self._where = {"rank": groups.rank, "role": str(groups.role), "group": name, "peer": peer}
 
     def close(self) -> None:
-        """Let the group go, whose threads and connections else stay until the garbage is collected."""
+        """Drop the group: else its threads and connections stay until the garbage is collected."""
         self._handle = None
 
     def _call(self, what: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
@@ -96,16 +96,16 @@ class P2PSender(_P2PLink):
         self.wait(self.post(outgoing))
 
     def post(self, outgoing: Outgoing) -> list[Any]:
-        """Start all transfers of a message, and return the works that ``wait`` takes.
+        """Start all transfers of a message, and return the works for ``wait``.
 
         Raises:
             PeerLostError: The peer is gone (this rank).
 
         Blocks:
-            Never for the peer. What it has posted already is copied to it by this thread, as far as the
-            connection takes it.
+            Never for the peer. If the peer has posted receives, this thread copies the data for them, as far
+            as the connection accepts it.
         """
-        with self._turn:  # whoever has a message may post it, one at a time (rule R7)
+        with self._turn:  # any thread that has a message may post it, one at a time (rule R7)
             works = [self.start(part, HEAD_TAG) for part in outgoing.head]
             works += [self.start(part, outgoing.tag) for part in outgoing.payload]
         return works
@@ -117,7 +117,7 @@ class P2PSender(_P2PLink):
             PeerLostError, PeerTimeoutError: The peer is gone or silent (this rank).
 
         Blocks:
-            Until the peer has taken all of it; at most the group's timeout for each part.
+            Until the peer has taken the whole message; at most the group's timeout for each part.
         """
         self._wait(works)
 
@@ -149,7 +149,7 @@ class P2PReceiver(_P2PLink):
 
         Raises:
             RemoteProtocolError: The frame or body is not a message of ours (this rank). Its tensors are then
-                not received: the sender is left to the terminal notice.
+                not received: the sender has to rely on the terminal notice.
             PeerLostError, PeerTimeoutError: The peer is gone or silent (this rank).
 
         Blocks:
@@ -165,21 +165,22 @@ class P2PReceiver(_P2PLink):
         layout = reader.open()
         posted = self._ahead.pop(header.schema_id, None) or self._post(header.schema_id, layout)
         self._look_ahead(header)
-        incoming = reader.message(posted.recv_buffer)  # made while its payload is still on the way
+        incoming = reader.message(posted.recv_buffer)  # while the payload is still on the way
         self._wait(posted.works)
         return incoming
 
     def close(self) -> None:
-        """Let the group go, and what is posted for messages that will not come."""
+        """Drop the group, and the receives posted for messages that will not come."""
         self._ahead.clear()
         super().close()
 
     def _look_ahead(self, header: Header) -> None:
-        """Choose what is posted before the next frame."""
-        # Only a schema that has repeated: where each chunk has its own, nothing would ever match.
+        """Choose which receive is posted before the next frame."""
+        # Only for a schema that has repeated: if each chunk has its own schema, no posted receive would
+        # match.
         if header.new_schema:
             self._repeating = NO_SCHEMA
-            # Ids are never used again, so what is posted for one that was forgotten can never be matched.
+            # Ids are never used again, so a receive posted for a forgotten id can never match.
             self._ahead = {k: v for k, v in self._ahead.items() if self._decoder.layout(k) is not None}
         elif header.schema_id != NO_SCHEMA:
             self._repeating = header.schema_id
@@ -196,14 +197,14 @@ class P2PReceiver(_P2PLink):
 
 
 class _MeshLink(Link):
-    """``mesh_pg``; in a mesh of one nothing is called."""
+    """A mesh rank's end of ``mesh_pg``; in a mesh of one it calls nothing."""
 
     def __init__(self, groups: Groups) -> None:
         super().__init__(groups, "mesh_pg", None)
         self._alone = groups.topology.mesh_size == 1
         self._pool = BufferPool(FREE_BUFFERS)
         self._ahead = 0
-        """Bytes of the buffer that every follower has posted before the next frame; 0 is none."""
+        """Size of the receive that every follower has posted before the next frame; 0 means none."""
 
     def start(self, part: torch.Tensor) -> Any:  # noqa: ANN401  a Work
         """Start the broadcast of one part; the caller waits for the ``Work``, once."""
@@ -221,17 +222,17 @@ class _MeshLink(Link):
             self._wait([self.start(raw)])
 
     def _look_ahead(self, header: Header, recv_bytes: int) -> None:
-        """Choose what is posted before the next frame; all mesh ranks see the same message (rule R5)."""
+        """Choose the size posted before the next frame; all mesh ranks see the same message (rule R5)."""
         self._ahead = 0 if header.new_schema else recv_bytes
 
 
 class BroadcastRoot(_MeshLink):
-    """The leader's end: it passes on what it received, as it came."""
+    """The leader's end: it broadcasts each message as it received it."""
 
     def begin(self, frame_bytes: int) -> None:
-        """Tell the mesh that all messages until here, and no later ones, come before the next chunk.
+        """Tell the mesh that all messages up to here, and no later ones, come before the next chunk.
 
-        Collective, Raises, Blocks: As ``pass_on``; the frame, and what was posted ahead.
+        Collective, Raises, Blocks: As ``pass_on``; the frame, and the broadcast that was posted ahead.
         """
         if self._alone:
             return
@@ -246,14 +247,14 @@ class BroadcastRoot(_MeshLink):
         """Broadcast a message to the mesh.
 
         Collective:
-            ``mesh_pg``, all mesh ranks: the frame; what was posted ahead; the overflow; all CPU tensors
-            behind the frame in one buffer, unless it was posted.
+            ``mesh_pg``, all mesh ranks: the frame; the broadcast posted ahead; the overflow; all CPU tensors
+            behind the frame in one buffer, unless that was the one posted ahead.
 
         Raises:
             PeerLostError, PeerTimeoutError: A follower is gone or silent (leader).
 
         Blocks:
-            Until every follower has it; at most the group's timeout for each part.
+            Until every follower has the message; at most the group's timeout for each part.
         """
         if self._alone:
             return
@@ -272,7 +273,7 @@ class BroadcastRoot(_MeshLink):
         self._look_ahead(incoming.header, 0 if payload is None else payload.numel())
 
     def notify(self, head: list[torch.Tensor]) -> None:
-        """Broadcast a terminal notice: its head only, because no follower reads on after it.
+        """Broadcast a terminal notice: only its head, because no follower reads on after the head.
 
         Collective, Raises, Blocks: As ``pass_on``.
         """
@@ -289,10 +290,10 @@ class BroadcastReceiver(_MeshLink):
         self._expected: Layout | None = None
 
     def receive(self) -> Incoming | None:
-        """Take one message that the leader passes on, or ``None`` for its ``begin``; see ``BroadcastRoot``.
+        """Take one message from the leader, or ``None`` for the leader's ``begin``; see ``BroadcastRoot``.
 
         Raises:
-            RemoteProtocolError: The leader passed on what is not a message of ours (this follower).
+            RemoteProtocolError: The leader broadcast something that is not our message (this follower).
             PeerLostError, PeerTimeoutError: The leader is gone or silent (this follower).
 
         Blocks:
@@ -320,7 +321,7 @@ class BroadcastReceiver(_MeshLink):
             works += [] if fits else [self.start(raw)]
         self._look_ahead(header, layout.recv_bytes)
         self._expected = None if header.new_schema else self._decoder.layout(header.schema_id)
-        incoming = reader.message(recv_buffer)  # made while its payload is still on the way
-        # After a terminal notice nothing fills what was posted, and this rank leaves.
+        incoming = reader.message(recv_buffer)  # while the payload is still on the way
+        # After a terminal notice nothing fills the posted receives, and this rank leaves.
         self._wait(works if header.action is not PPAction.ERROR else [])
         return incoming

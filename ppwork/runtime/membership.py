@@ -1,9 +1,9 @@
 """This process's membership in a pipeline, and the store through which the pipeline's ranks find each other.
 
-A pipeline is on all ranks of a job or on some. In a job without a default group it makes one of its own
-ranks; in one that has its own it adds groups, and takes only those away again (``groups``). Its keys in the
-store are under a prefix of the run, the attempt, its ranks, and the session: how often this process has
-joined with these ranks.
+A pipeline uses all ranks of a job or some of them. If the job has no default group, the pipeline makes one of
+its own ranks. If the job has one, the pipeline adds groups, and later destroys only those (``groups``). The
+pipeline's keys in the store have a prefix of the run, the attempt, its ranks, and the session: how often this
+process has joined with these ranks.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from ppwork.errors import PeerTimeoutError, PlanError
 from ppwork.protocol.plan import STORE_VARIABLE
 
 _stores: dict[tuple[str, int], Store] = {}
-"""Opened by this process, by address and rank of the job: a later session uses the same connection."""
+"""Stores that this process has opened, by address and job rank: a later session uses the same connection."""
 _sessions: dict[Membership, int] = {}
-"""Number of sessions that this process has begun, by its membership in them."""
+"""Number of sessions that this process has begun, by membership."""
 _open: dict[Membership, bool] = {}
-"""Those that it has not closed, and whether the default group is theirs."""
+"""Memberships whose session is not closed, and whether the session made the default group."""
 
 
 @dataclass(frozen=True)
 class Membership:
-    """This process's place: in the job that it is part of, and in the pipeline that it joins.
+    """This process's place in its job, and in the pipeline that it joins.
 
     Attributes:
-        job_rank: Rank in the job: that of the default group where there is one, else torchrun's.
-        job_size: Ranks of the job.
-        ranks: The pipeline's, as ranks of the job, ascending: stage 0 first, then the mesh.
+        job_rank: Rank in the job: in the default group if there is one, else torchrun's rank.
+        job_size: Number of ranks of the job.
+        ranks: The pipeline's ranks, as ranks of the job, ascending: stage 0 first, then the mesh.
         local_rank: Rank on this host; the CUDA device's index.
-        in_group: Whether the job has a default group of its own.
+        in_group: Whether the job has its own default group.
     """
 
     job_rank: int
@@ -50,21 +50,21 @@ class Membership:
 
     @property
     def rank(self) -> int:
-        """Rank in the pipeline. A bare ``rank`` is this one everywhere else."""
+        """Rank in the pipeline. In all other modules a bare ``rank`` is this one."""
         return self.ranks.index(self.job_rank)
 
     @property
     def world_size(self) -> int:
-        """Ranks of the pipeline."""
+        """Number of ranks of the pipeline."""
         return len(self.ranks)
 
     @classmethod
     def here(cls, ranks: Sequence[int] | None = None) -> Membership:
-        """Return this process's membership in a pipeline of these ranks of the job; default: of all.
+        """Return this process's membership in a pipeline of these ranks of the job; default: all ranks.
 
         Raises:
             PlanError: torchrun has not started this process, and it has no default group; ``ranks`` do not
-                ascend, or are not of the job; or this process is none of them (this process, at once).
+                ascend, or are not in the job; or this process is not among them (this process, at once).
         """
         in_group = dist.is_initialized() and not any(_open.values())
         job_rank, local_rank, job_size = _of_default_group() if in_group else _of_torchrun()
@@ -84,11 +84,11 @@ class Membership:
         return cls(job_rank, job_size, tuple(chosen), local_rank, in_group)
 
     def begin(self) -> int:
-        """Begin a session here, and return its number among those with these ranks.
+        """Begin a session, and return its number among the sessions with these ranks.
 
         Raises:
-            PlanError: This process is in a session with them, or in one that has made the default group; or
-                that group is bound to a device (this process, at once).
+            PlanError: This process is in a session with these ranks, or in one that made the default group;
+                or the job's default group is bound to a device (this process, at once).
         """
         if self in _open or any(_open.values()):
             raise PlanError(
@@ -110,8 +110,8 @@ class Membership:
         return session
 
     def explained(self, error: PeerTimeoutError, store: Store) -> PeerTimeoutError:
-        """Return the error of ranks that did not come, with where they are instead, if they said so."""
-        of_job = store.underlying_store  # type: ignore[attr-defined]  # which has no session in its prefix
+        """Replace the error of missing ranks by one that says what they joined instead, if they said so."""
+        of_job = store.underlying_store  # type: ignore[attr-defined]  # its prefix has no session
         said = {rank: _said(of_job, rank) for rank in self.ranks}
         others = [
             f"rank {rank} of the job joined {s}"
@@ -125,11 +125,11 @@ class Membership:
         return PeerTimeoutError(what, where=error.where, check_first=check)
 
     def owns_default_group(self) -> None:
-        """Say that the session has made the default group of this process."""
+        """Note that the session has made the default group of this process."""
         _open[self] = True
 
     def end(self) -> None:
-        """Say that the session has left nothing behind."""
+        """Note that the session has left nothing behind."""
         _open.pop(self, None)
 
 
@@ -151,28 +151,28 @@ def _of_default_group() -> tuple[int, int, int]:
 def open_store(membership: Membership, session: int, timeout_s: float) -> Store:
     """Return the store of this pipeline, under a prefix of this run, attempt and session.
 
-    A restart reads no keys of the attempt before, nor a run those of another one in a store file that was
-    left behind (F21). Without torchrun runs cannot be told apart; then what was left is refused.
+    A restart reads no keys of the attempt before. A run reads no keys of another run in a store file that was
+    left behind (F21). Without torchrun, runs cannot be told apart; a store with old keys is then refused.
 
     Raises:
-        PlanError: The port that torchrun's variables name cannot be opened (rank 0); or this rank has been in
-            the store before, because the file was left by a crash or two ranks have one number; or the folder
-            of the store's file is not there (that rank).
-        PeerTimeoutError: Nobody answers at that port (other ranks).
+        PlanError: The port in torchrun's variables cannot be opened (rank 0); or this rank has been in the
+            store before, because a crash left the file or two ranks have the same number; or the folder of
+            the store's file does not exist (that rank).
+        PeerTimeoutError: Nothing answers at that port (other ranks).
     """
     path = os.environ.get(STORE_VARIABLE)
     if membership.in_group:
-        store: Store = c10d._get_default_store().clone()  # type: ignore[attr-defined]  # with its own bound
+        store: Store = c10d._get_default_store().clone()  # type: ignore[attr-defined]  # for its own timeout
     else:
         address = path or f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
         key = (address, membership.job_rank)
         if path and key not in _stores and not Path(path).absolute().parent.is_dir():
-            # torch would try to open the file for five minutes, and hold Python's lock meanwhile.
+            # torch would try to open the file for five minutes, and hold the GIL meanwhile.
             what = f"The folder of the run's store, {path}, is not there."
             raise PlanError(
                 what, where={"rank": membership.rank}, check_first="who removed it? is it on this host?"
             )
-        # Never closed: the file goes with its last user, and torchrun's store may be rank 0's.
+        # Never closed: the store file goes with its last user, and torchrun's store may be rank 0's own.
         store = _stores.get(key) or (
             dist.FileStore(path, membership.job_size)  # type: ignore[attr-defined]
             if path
@@ -186,7 +186,7 @@ def open_store(membership: Membership, session: int, timeout_s: float) -> Store:
     store = PrefixStore(f"ppwork/{run_id}/{attempt}", store)
     store.set(f"of/{membership.job_rank}", f"{list(membership.ranks)}, session {session}")
     store = PrefixStore(f"{members}/{session}", store)
-    if store.add(f"came/{membership.rank}", 1) > 1:  # one step: of two that come at once, one is the second
+    if store.add(f"came/{membership.rank}", 1) > 1:  # atomic: of two ranks at once, one is the second
         raise PlanError(
             f"Rank {membership.job_rank} has been in the store {path or 'at MASTER_ADDR'} before.",
             where={"rank": membership.rank},
@@ -197,9 +197,18 @@ def open_store(membership: Membership, session: int, timeout_s: float) -> Store:
 
 
 def _torchruns_store(rank: int, world_size: int, timeout_s: float) -> Store:
+    timeout = timedelta(seconds=timeout_s)
     try:
-        opened = rendezvous("env://", rank, world_size, timeout=timedelta(seconds=timeout_s))
-        store: Store = next(iter(opened))[0]
+        if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+            store: Store = next(iter(rendezvous("env://", rank, world_size, timeout=timeout)))[0]
+        else:  # torch would have rank 0 wait here for all ranks, and not say who is missing: `gather` does
+            at = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+            store = dist.TCPStore(  # type: ignore[attr-defined]
+                *at, world_size, rank == 0, timeout, wait_for_workers=False, multi_tenant=True
+            )
+    except (KeyError, ValueError) as error:
+        what = f"Started without torchrun, MASTER_ADDR and MASTER_PORT say where rank 0 listens: {error!r}"
+        raise PlanError(what, where={"rank": rank}, check_first="set both alike for all ranks") from None
     except dist.DistNetworkError as error:
         port = os.environ.get("MASTER_PORT")
         text = str(error).partition("\n")[0]
@@ -220,17 +229,20 @@ def gather(store: Store, key: str, value: bytes, rank: int, world_size: int) -> 
             that came).
 
     Blocks:
-        Until every rank has called it with the same key; at most the store's timeout, for all of them.
+        Until every rank has called this with the same key; at most the store's timeout, for all ranks.
     """
     keys = [f"{key}/{peer}" for peer in range(world_size)]
     store.set(keys[rank], value.decode())
     try:
-        store.wait(keys)  # `get` would give each of them a whole timeout
+        store.wait(keys)  # `get` would allow each key a whole timeout
         return [store.get(each) for each in keys]
     except RuntimeError as error:  # DistStoreError; DistNetworkError when the store's host is gone
         missing = [peer for peer, each in enumerate(keys) if not _has(store, each)]
+        what = f"Ranks {missing} did not reach {key!r} at start-up in time."
+        if rank in missing:  # this rank, which has come
+            what = f"The store was lost before all ranks had reached {key!r}: rank 0 or torchrun has ended."
         raise PeerTimeoutError(
-            f"Ranks {missing} did not reach {key!r} at start-up in time.",
+            what,
             where={"rank": rank, "peer": next(iter(missing), None)},
             check_first="the logs of those ranks: did they start, and did they fail before this?",
         ) from error
@@ -243,5 +255,5 @@ def _said(store: Store, rank: int) -> str | None:
 def _has(store: Store, key: str) -> bool:
     try:
         return bool(store.check([key]))
-    except RuntimeError:  # the store is gone: nobody can be said to have come
+    except RuntimeError:  # the store is gone: no rank can be said to have come
         return False

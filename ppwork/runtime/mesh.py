@@ -1,28 +1,31 @@
-"""The mesh's end of the control plane: envelopes in, the same on every mesh rank; one result out per chunk.
+"""The mesh's end of the control plane: each envelope goes to all mesh ranks, and one result per chunk back.
 
-Theory of operation: who runs ahead of whom.
+Theory of operation: what runs ahead of what.
 
-- Receiving runs ahead of computing (rule R7). The leader has two lanes for it: one takes envelopes from rank
-  0 and checks them, the other broadcasts what was checked. A follower has one, which takes the broadcasts.
-  The main thread takes from the last queue, ``_ready``, and so meets every envelope after its broadcast:
+- Receiving runs ahead of computing (rule R7). The leader uses two lanes for it: one takes envelopes from rank
+  0 and checks them, the other broadcasts the checked envelopes. A follower uses one, which takes the
+  broadcasts. The main thread takes from the last queue, ``_ready``, so it gets every envelope after its
+  broadcast:
 
       leader      down_pg lane  -> _arrived ->  mesh_pg lane  -> _ready ->  main thread  ->  up_pg lane
       follower                                  mesh_pg lane  -> _ready ->  main thread
 
-- The lane that takes a small envelope also broadcasts it, unless another one still waits for that: handing it
-  over would take longer than sending it. A large one is handed over, and the next one comes in meanwhile.
-  ``_turn`` lets one lane at a time use ``mesh_pg`` (rule R7).
-- Each queue is bounded by the depth, so a slow mesh holds back rank 0 and not the other way round. A put that
-  finds no room within its bound is an error like any other, and an error needs no room.
-- The leader checks an envelope on its lane, before any follower can see it: so only one rank refuses it, and
-  nobody waits in a collective. It may check chunk k+1 while the main thread still computes k; hence the
-  lock, and a refusal is raised by the main thread's next call. A follower's lane checks nothing: its main
-  thread does when it takes the envelope, because its session must not be ahead of what it computes.
+- The lane that takes a small envelope also broadcasts it, unless another envelope still waits for its
+  broadcast: a hand-over would take longer than the broadcast. A large envelope is handed over, and the next
+  one comes in meanwhile. ``_turn`` lets one lane at a time use ``mesh_pg`` (rule R7).
+- The depth bounds each queue, so a slow mesh holds back rank 0 and not the other way round. A put that finds
+  no room within its bound raises an ordinary error. To put an error needs no room.
+- The leader checks an envelope on its lane, before any follower can see it: so only one rank refuses the
+  envelope, and no rank waits in a collective. The lane may check chunk k+1 while the main thread still
+  computes k; hence the lock, and the main thread's next call raises a refusal. A follower's lane checks
+  nothing. Its main thread checks the envelope when it takes it, because the session must not be ahead of what
+  the main thread computes.
 - An error of a lane goes through the same queue as the envelopes, behind those that came before it: the main
-  thread finishes what was in order and then raises. A notice passes the check for the same reason.
-- On the way out ``_stop_ahead`` ends the leader's broadcasting lane, which the notice needs.
+  thread finishes the chunks that were in order, and then raises. A notice skips the check for the same
+  reason.
+- When a rank leaves, ``_stop_ahead`` ends the leader's broadcasting lane, because the notice needs that lane.
 
-What a GPU adds, and where it needs another order, is in ``cuda_mesh``.
+``cuda_mesh`` has what a GPU adds, and where a GPU needs another order.
 """
 
 from __future__ import annotations
@@ -54,52 +57,52 @@ from ppwork.runtime.plane import PPControlPlane, Timed, oldest
 from ppwork.runtime.tensors import check_by_name
 
 AT_ONCE_BYTES = 256 << 10
-"""The lane that received a payload up to this long broadcasts it; longer ones would keep the next waiting."""
+"""Largest payload that its receiving lane also broadcasts; a larger one would delay the next message."""
 LAST = (PPAction.SHUTDOWN, PPAction.ERROR)
-"""After these nothing comes any more."""
+"""After one of these no envelope follows."""
 
 
 class QueueMark(Enum):
-    """Something in the queues that is no message."""
+    """An item in the queues that is no message."""
 
     BEGIN = "begin"
-    """On CUDA: the next chunk begins, behind the broadcasts of all that came before this."""
+    """On CUDA: the next chunk begins, after the broadcasts of all envelopes before this mark."""
     STOP = "stop"
-    """Nothing is to be broadcast any more."""
+    """No broadcast follows."""
 
 
 Item = Incoming | QueueMark | Callable[[], None] | BaseException
-"""Work for the main thread: an envelope or the end; on CUDA also a chunk's begin, or what is to be issued."""
+"""Work for the main thread: an envelope or an error; on CUDA also a chunk's begin, or operations to issue."""
 
 
 class MeshPlane(PPControlPlane):
-    """The end of a mesh rank; ``join`` makes a ``LeaderPlane`` or a ``FollowerPlane`` of it."""
+    """The end of a mesh rank; ``join`` makes it a ``LeaderPlane`` or a ``FollowerPlane``."""
 
     _inbound: ClassVar[str]
-    """The link on which envelopes come to this rank."""
+    """The link on which this rank gets envelopes."""
 
     def __init__(self, plan: PipelinePlan, groups: Groups, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
         super().__init__(plan, groups, *args, **kwargs)
         # One for the SHUTDOWN behind the last chunk, one for a chunk computed on the device, one for BEGIN.
         self._ready: WatchedQueue[Item] = WatchedQueue(plan.in_flight_depth + 3)
         self._in_hand: deque[Ids] = deque()
-        """Chunks that were handed out and are not computed."""
+        """Chunks that were returned to the loop and are not computed."""
         self._since_ns = 0
 
     def receive(self) -> PPEnvelope:
         """Return the next envelope, the same on every mesh rank.
 
-        The leader has validated it whole before the mesh saw any of it.
+        The leader has checked the whole envelope before the mesh saw any of it.
 
         Raises:
-            RemoteProtocolError: It was not a legal envelope (leader before the broadcast).
-            TerminalNotice: Stage 0 or the leader ended the session (the rank that receives it).
+            RemoteProtocolError: It was not a legal envelope (leader, before the broadcast).
+            TerminalNotice: Stage 0 or the leader ended the session (the rank that receives the notice).
             PeerLostError, PeerTimeoutError: The sender is gone or silent.
-            StuckError: The loop had taken nothing for ``timeout_s`` and 2 s more while the queue was full
-                (this mesh rank).
+            StuckError: The loop took nothing for ``timeout_s`` and 2 s more while the queue was full (this
+                mesh rank).
 
         Collective:
-            ``mesh_pg``, on its lane: one broadcast of the frame, one of each further part.
+            ``mesh_pg``, on its lane: one broadcast of the frame, and one of each further part.
 
         Blocks:
             Until stage 0 sends; at most ``timeout_s``.
@@ -112,9 +115,9 @@ class MeshPlane(PPControlPlane):
         return envelope
 
     def chunks(self) -> Iterator[PPEnvelope]:
-        """Yield each chunk, to be answered by ``reply`` before the next; then acknowledge the end.
+        """Yield each chunk, which the loop answers by ``reply`` before the next; then acknowledge the end.
 
-        Heartbeats are passed over. Raises, collective and blocks: as ``receive`` and ``acknowledge``.
+        Skips heartbeats. Raises, collective and blocks: as ``receive`` and ``acknowledge``.
 
         Raises:
             LocalProtocolError: The loop went on without an answer to the chunk (this mesh rank).
@@ -124,7 +127,7 @@ class MeshPlane(PPControlPlane):
                 self._since_ns = time.monotonic_ns()
                 try:
                     yield envelope
-                except GeneratorExit:  # a `break` drops this generator on its line
+                except GeneratorExit:  # a `break` closes this generator on the line of the break
                     self._last_call, self._left_at = "the end of `chunks()`", line_of_caller()
                     raise
                 if self._is_open(envelope.ids):
@@ -136,7 +139,7 @@ class MeshPlane(PPControlPlane):
         self.acknowledge()
 
     def _is_open(self, ids: Ids) -> bool:
-        """Say whether a chunk that was handed out still wants something of this rank."""
+        """Say whether this rank still has to answer a chunk that was returned to the loop."""
         return ids in self._in_hand
 
     def reply(
@@ -147,22 +150,23 @@ class MeshPlane(PPControlPlane):
         calls: int | None = None,
         copy: bool = False,
     ) -> Ids:
-        """Answer the oldest chunk: every mesh rank calls it, and what the leader passes goes to rank 0.
+        """Answer the oldest chunk: every mesh rank calls this, and the leader's answer goes to rank 0.
 
-        It is ``computed``, and on the leader also ``send_result`` with the time since ``chunks`` yielded.
+        This calls ``computed``, and on the leader also ``send_result`` with the time since ``chunks``
+        yielded.
 
         Args:
             tensors: As for ``send_result``.
-            metadata: Anything plain that msgpack carries: rank 0 has it as ``result.metadata``.
-            calls: Generator calls made; default: as many as the plan of the chunk says.
+            metadata: Any plain data that msgpack can carry: rank 0 reads it as ``result.metadata``.
+            calls: Generator calls made; default: the number in the chunk's plan.
             copy: As for ``send_result``.
 
         Returns:
             The ids of the chunk.
 
         Raises:
-            LocalProtocolError: No chunk that was handed out waits for its answer, or the count is not the
-                plan's (this mesh rank); else as ``send_result`` (leader).
+            LocalProtocolError: No chunk that was returned to the loop waits for its answer, or the count is
+                not the plan's (this mesh rank); else as ``send_result`` (leader).
         """
         self._one_caller("reply")
         self._check_in_hand("reply")
@@ -178,14 +182,14 @@ class MeshPlane(PPControlPlane):
         return ids
 
     def _answer(self, result: PPResult, *, copy: bool) -> None:
-        """Send a result, where that is this rank's part."""
+        """Send a result, if that is this rank's role."""
 
     def computed(self, observed_calls: int) -> Ids:
         """Check the call count of the oldest chunk on this mesh rank and return its ids (rule R4).
 
         Raises:
-            LocalProtocolError: The count is not the plan's, or the loop has no chunk in hand: one that has
-                arrived and was not handed out does not count (this mesh rank).
+            LocalProtocolError: The count is not the plan's, or the loop has no chunk: a chunk that has
+                arrived but was not returned to the loop does not count (this mesh rank).
             RemoteProtocolError: A later envelope was refused meanwhile (leader).
         """
         self._one_caller("computed")
@@ -205,13 +209,13 @@ class MeshPlane(PPControlPlane):
 
     @property
     def at(self) -> Ids:
-        """The oldest chunk in the loop's hands; else the one that it answered last."""
+        """The oldest chunk that the loop has; else the last one that it answered."""
         first = oldest(self._in_hand)
         return self._at if first is None else first
 
     @property
     def where(self) -> dict[str, Any]:
-        """Rank, role, and the chunk in hand, if there is one."""
+        """Rank, role, and the oldest chunk that the loop has, if there is one."""
         first = oldest(self._in_hand)
         return {**super().where, **({} if first is None else first.where())}
 
@@ -219,21 +223,21 @@ class MeshPlane(PPControlPlane):
         """Answer SHUTDOWN: the leader to rank 0, a follower by leaving.
 
         Raises:
-            LocalProtocolError: It has not come (this mesh rank).
+            LocalProtocolError: SHUTDOWN has not come (this mesh rank).
 
         Blocks:
-            Until rank 0 has taken everything; at most ``timeout_s``.
+            Until rank 0 has taken all results; at most ``timeout_s``.
         """
         self._one_caller("acknowledge")
         self.session.may_acknowledge()
         self.session.acknowledged()
 
     def statistics(self) -> tuple[LaneStatistics, ...]:
-        """Return how full each lane is, and the queue of what is ready."""
+        """Return how full each lane is, and how full the ``_ready`` queue is."""
         return (*super().statistics(), self._ready.statistics("ready"))
 
     def _own(self, incoming: Incoming) -> None:
-        """Check an envelope on the lane that took it, and find room for it, before anybody else sees it."""
+        """Check an envelope and reserve its slot; on the lane that took it, before any other rank sees it."""
 
     def _admit(self, envelope: PPEnvelope) -> None:
         """Check an envelope on the main thread, if this role's lane has not."""
@@ -247,13 +251,13 @@ class MeshPlane(PPControlPlane):
                     self._hand_on(QueueMark.BEGIN)
                     continue
                 envelope: PPEnvelope = self._only_kind(incoming, PPEnvelope)
-                # A notice is for the main thread alone: the chunk that it is computing is still in order.
+                # Only the main thread acts on a notice: the chunk that it is computing is still in order.
                 if envelope.action is not PPAction.ERROR:
                     self._own(incoming)
                 end_ns = time.monotonic_ns()
                 try:
                     self._hand_on(incoming)
-                finally:  # what somebody waits for comes before what is written down
+                finally:  # the hand-over, for which a thread waits, comes before the record
                     ids = envelope.ids.where()
                     self.recorder.add_span("receive", start_ns, end_ns=end_ns, lane=name, ids=ids)
                 if envelope.action in LAST:
@@ -262,15 +266,15 @@ class MeshPlane(PPControlPlane):
             self._end(error)
 
     def _hand_on(self, item: Item) -> None:
-        """Hand on what was taken ahead; on the lane that took it."""
+        """Hand on an envelope that was taken ahead; runs on the lane that took it."""
         self._make_ready(item)
 
     def _end(self, error: BaseException) -> None:
-        """Hand on the error that ended the lane, behind all that the lane has handed on."""
+        """Hand on the error that ended the lane, behind all items that the lane has handed on."""
         self._ready.put_last(error)
 
     def _make_ready(self, item: Item) -> None:
-        """Give something to the main thread; on a lane."""
+        """Give an item to the main thread; runs on a lane."""
         self._put(self._ready, item)
         give_way()
 
@@ -307,7 +311,7 @@ class MeshPlane(PPControlPlane):
         return item
 
     def _awaited(self) -> tuple[str, str, str]:
-        """Say what did not come, over which group, and what to check first."""
+        """Say what did not come, on which group, and what to check first."""
         return "No envelope came", "mesh_pg", SILENT_PEER_CHECK
 
 
@@ -322,15 +326,15 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
         self._down, self._up = P2PReceiver(groups, "down_pg", plan), P2PSender(groups, "up_pg")
         self._mesh = BroadcastRoot(groups)
         self.links.update(down_pg=self._down, mesh_pg=self._mesh, up_pg=self._up)
-        bound = plan.in_flight_depth + 2  # and the SHUTDOWN behind the last chunk, and BEGIN
+        bound = plan.in_flight_depth + 2  # plus the SHUTDOWN behind the last chunk, and BEGIN
         self._arrived: WatchedQueue[Item] = WatchedQueue(bound)
         self._at_once_bytes = AT_ONCE_BYTES if plan.in_flight_depth > 1 else plan.max_message_bytes
         self._left = self._passed = 0
-        """Items that the ``down_pg`` lane has left to the ``mesh_pg`` lane, and those that passed it."""
+        """Items that the ``down_pg`` lane has left to the ``mesh_pg`` lane, and those that it has done."""
         self._turn, self._told = threading.Lock(), False
         self._results: deque[Future[None]] = deque()
         self._owed: list[int] = []
-        """Chunks that were handed out and whose result was not sent."""
+        """Chunks that were returned to the loop and whose result was not sent."""
         self._lent = Lent(plan.check_buffers, "the result of chunk", "rank 0 had it")
         self._session_lock = threading.Lock()
         self._refused: RemoteProtocolError | None = None
@@ -348,8 +352,8 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
         """Return the next envelope; see ``MeshPlane.receive``.
 
         Raises:
-            LocalProtocolError: Tensors of a result were written to before rank 0 had it, or nothing can come
-                because a result was not sent (leader).
+            LocalProtocolError: Tensors of a result were written to before rank 0 had the result, or no chunk
+                can come because a result was not sent (leader).
         """
         if len(self._owed) >= self.plan.in_flight_depth:
             raise self._unanswered()
@@ -357,12 +361,12 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
             envelope = super().receive()
         except PeerTimeoutError:
             if self._owed:
-                raise self._unanswered() from None  # rank 0 waits for it, and is not to blame
+                raise self._unanswered() from None  # rank 0 waits for the result, and is not to blame
             raise
         if envelope.action is PPAction.INFER:
             self._owed.append(envelope.ids.chunk_index)
-        # With this chunk on its way, rank 0 has taken the result of the one that is a whole depth before it,
-        # and with SHUTDOWN all of them.
+        # When this chunk comes, rank 0 has taken the result of the chunk ``in_flight_depth`` before it; when
+        # SHUTDOWN comes, it has taken all results.
         is_last = envelope.action is PPAction.SHUTDOWN
         self._lent.take_back(envelope.ids.chunk_index - (0 if is_last else self.plan.in_flight_depth))
         return envelope
@@ -371,14 +375,15 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
         """Send a result to rank 0. On CUDA it leaves once the device has computed it.
 
         Args:
-            result: Its ``stage1_ns`` is sent as it is, unless ``took`` has the device's. Its tensors belong
-                to the transport until ``receive`` returns the chunk ``in_flight_depth`` after this one.
-            took: From ``timed`` around what was launched; default: all that was launched until now.
+            result: Its ``stage1_ns`` is sent as it is, unless ``took`` has the device's time. Its tensors
+                belong to the transport until ``receive`` returns the chunk ``in_flight_depth`` after this
+                one.
+            took: From ``timed`` around the launches; default: all work that was launched until now.
             copy: Send copies: for output buffers that are filled anew for each chunk.
 
         Raises:
-            LocalProtocolError: Preflight refused it, a tensor that is also in an earlier result was written
-                to, or NCCL would not wait as long as the device takes; no byte has left (leader).
+            LocalProtocolError: Preflight refused the result, a tensor that an earlier result also has was
+                written to, or NCCL would not wait as long as the device takes; no byte has left (leader).
             PeerLostError, PeerTimeoutError: An earlier result did not get through (leader). On CUDA a later
                 ``receive`` raises all of these.
 
@@ -420,7 +425,7 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
         return (*super().statistics(), self._arrived.statistics("arrived"))
 
     def _send_when_computed(self, result: PPResult, took: Timed | None) -> None:  # noqa: ARG002  a device's
-        """Send a result: on the CPU it is computed when it is handed over."""
+        """Send a result: on the CPU it is computed when the loop hands it over."""
         self._send(result)
 
     def _send(self, result: PPResult) -> None:
@@ -439,7 +444,7 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
             result_of(sent, self._patience_s, what="send of a result", group="up_pg", peer=STAGE0_RANK)
 
     def _own(self, incoming: Incoming) -> None:
-        # On the lane: what the session refuses here must not look like the main thread's own mistake.
+        # On the lane: a refusal by the session here must not look like the main thread's own mistake.
         with self._session_lock:
             try:
                 self.session.received(self._only_kind(incoming, PPEnvelope))
@@ -448,7 +453,7 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
                 raise
 
     def _hand_on(self, item: Item) -> None:
-        """Broadcast here what is small and has nothing before it; leave all else to the ``mesh_pg`` lane."""
+        """Broadcast a small item here if none is before it; leave all others to the ``mesh_pg`` lane."""
         payload = item.recv_buffer if isinstance(item, Incoming) else None
         is_large = payload is not None and payload.numel() > self._at_once_bytes
         if is_large or self._passed < self._left:
@@ -466,7 +471,7 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
             super()._end(error)
 
     def _pass_on_ahead(self) -> None:
-        """Lane job: broadcast what has arrived and was left to this lane."""
+        """Lane job: broadcast the items that the ``down_pg`` lane has left to this lane."""
         try:
             while (item := self._arrived.get()) is not QueueMark.STOP:
                 if isinstance(item, BaseException):
@@ -483,7 +488,7 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
             self._ready.put_last(error)
 
     def _pass_on(self, incoming: Incoming) -> None:
-        """Broadcast what has been checked (commitment point 2), and give it to the main thread."""
+        """Broadcast a checked message (commitment point 2), and give it to the main thread."""
         ids = incoming.message.ids
         self._commit("mesh.broadcast", ids)
         start_ns, end_ns = time.monotonic_ns(), 0
@@ -509,7 +514,7 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
 
 
 class FollowerPlane(MeshPlane, role=Role.FOLLOWER):
-    """A follower's end: it takes what the leader broadcasts."""
+    """A follower's end: it takes the leader's broadcasts."""
 
     _inbound = "mesh_pg"
 
@@ -520,6 +525,7 @@ class FollowerPlane(MeshPlane, role=Role.FOLLOWER):
         self._lanes["mesh_pg"].submit(partial(self._take_ahead, "mesh_pg", self._mesh.receive))
 
     def _admit(self, envelope: PPEnvelope) -> None:
-        # Not on the lane: the leader may be done with the last chunk, and SHUTDOWN be here, while this rank
-        # still computes it. The leader, who must check before the mesh, is never behind rank 0.
+        # Not on the lane: the leader may have finished the last chunk, and SHUTDOWN have come, while this
+        # rank still computes that chunk. The leader, which has to check before the mesh, is never behind rank
+        # 0.
         self.session.received(envelope)

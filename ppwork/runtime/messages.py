@@ -1,12 +1,13 @@
-"""Messages on their way: an outgoing one past its preflight, an incoming one with its tensors in place.
+"""Messages on their way: an outgoing message after preflight, an incoming message with its tensors in place.
 
-What ``links`` moves, in this order: the frame; the overflow of a long body; the other CPU tensors, into one
-receive buffer from a pool, where the small ones come first and together. CUDA tensors go their own way
+``links`` moves the parts in this order: the frame; the overflow of a long body; the other CPU tensors, into
+one receive buffer from a pool, where the small tensors come first and together. CUDA tensors take another way
 (``cuda_links``). Nothing here does I/O.
 """
 
 from __future__ import annotations
 
+import logging
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -28,34 +29,37 @@ from ppwork.runtime.tensors import SpecTable, as_bytes, copy_bytes, from_bytes, 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+log = logging.getLogger(__name__)
+
 Fill = Callable[[Sequence[torch.Tensor]], InSlot]
+SUBCLASS = "the tensor %r of chunk %d is a %s, and arrives as a plain tensor (said once for each %s)"
 FREE_BUFFERS = 2
-"""Buffers kept for the next message besides those in use."""
+"""Free buffers kept for the next message."""
 
 
 def limits_of(plan: PipelinePlan) -> Limits:
-    """Return the wire limits that the plan agreed on."""
+    """Return the wire limits of the plan."""
     return Limits(frame_bytes=plan.frame_bytes, max_message_bytes=plan.max_message_bytes)
 
 
 @dataclass(slots=True)
 class Outgoing:
-    """A message past its whole preflight (rule R1): only the link can fail now."""
+    """A message after its whole preflight (rule R1): from here on only the link can fail."""
 
     message: PPEnvelope | PPResult
     head: list[torch.Tensor]
     """The frame, and the overflow if there is one: uint8 on the CPU."""
     payload: list[torch.Tensor]
-    """CPU tensors behind the frame, as bytes: the small ones together, copied; of the others views."""
+    """CPU tensors behind the frame, as bytes: a joined copy of the small ones, and views of the others."""
     in_slot: InSlot | None
     """The CUDA tensors, copied; ``cuda_links`` sends them."""
     tag: int
-    """The schema's id: receives that were posted ahead for this schema get this payload, and no others."""
+    """The schema's id: only receives that were posted ahead for this schema get this payload."""
 
 
 @dataclass(slots=True)
 class Incoming:
-    """A received message, and the parts it came in for passing on."""
+    """A received message, and its parts as they came, for passing on."""
 
     message: PPEnvelope | PPResult
     header: Header
@@ -63,22 +67,22 @@ class Incoming:
     recv_buffer: torch.Tensor | None
     layout: Layout
     in_slot: InSlot | None = None
-    """The place that the CUDA tensors come into, once ``cuda_links`` has reserved one."""
+    """The place for the CUDA tensors, once ``cuda_links`` has reserved one."""
 
     @property
     def on_device(self) -> list[TensorSpec]:
-        """The CUDA tensors that are still to come; the message does not have them yet."""
+        """Specs of the CUDA tensors, which are still to come; the message does not have them yet."""
         return [spec for spec in self.layout.specs if spec.device == "cuda"]
 
     def with_device(self, tensors: Mapping[str, torch.Tensor]) -> PPEnvelope | PPResult:
-        """Return the whole message, all tensors in declared order."""
+        """Return the message with all its tensors, in declared order."""
         every = {**self.message.tensors, **tensors}
         ordered = {spec.name: every[spec.name] for spec in self.layout.specs}
         return msgspec.structs.replace(self.message, tensors=ordered)
 
 
 class Preflight:
-    """Everything about sending that can raise, except sending; one for each direction of a link.
+    """All steps of sending that can raise, except the transfer; one object for each direction of a link.
 
     Args:
         limits: The wire limits of the plan.
@@ -86,7 +90,7 @@ class Preflight:
         fill: Copies CUDA tensors, as bytes, into a slot of the link; ``None`` without a GPU.
 
     Attributes:
-        encoder: The sending end's half of the wire.
+        encoder: The encoder of the sending end.
     """
 
     def __init__(self, limits: Limits, device: torch.device, fill: Fill | None = None) -> None:
@@ -94,20 +98,26 @@ class Preflight:
         self._specs = SpecTable(device)
         self._pool = BufferPool(FREE_BUFFERS)
         self._fill = fill
+        self._plain: set[type] = {torch.Tensor, torch.nn.Parameter}
+        """Tensor classes that need no warning or have had it: the other end loses the class."""
 
     def __call__(self, message: PPEnvelope | PPResult) -> Outgoing:
         """Check and encode a message.
 
         Raises:
             LocalProtocolError: A tensor, the metadata or the chunk plan cannot travel, or the device has no
-                room for a slot; names it (the sending rank; no byte has left).
+                room for a slot; names the part (the sending rank; no byte has left).
 
         Collective:
             None.
         """
         specs, in_slot = self._specs.specs_of(message.tensors), None
+        for name, tensor in message.tensors.items():
+            if (kind := type(tensor)) not in self._plain:
+                self._plain.add(kind)
+                log.warning(SUBCLASS, name, message.ids.chunk_index, kind.__name__, kind.__name__)
         if self._fill is not None and any(spec.device == "cuda" for spec in specs):
-            # Before the encoder, which takes a schema for announced: a slot may find no memory.
+            # Before the encoder, which marks a schema as announced: a slot may find no memory.
             self.encoder.check(message, specs, new_specs=True)
             in_slot = self._fill([as_bytes(message.tensors[s.name]) for s in specs if s.device == "cuda"])
         encoded = self.encoder.encode(message, specs)
@@ -134,9 +144,9 @@ class RecvBuffer:
     """Host memory for the CPU tensors of one schema that come behind the frame.
 
     Attributes:
-        raw: ``[recv_bytes]`` uint8; what is passed on in one piece.
-        parts: What each transfer fills, as bytes.
-        views: Per tensor of the schema: itself, or ``None`` if it does not come behind the frame.
+        raw: ``[recv_bytes]`` uint8; the leader passes it on in one piece.
+        parts: The part that each transfer fills, as bytes.
+        views: For each tensor of the schema: the tensor, or ``None`` if it does not come behind the frame.
     """
 
     def __init__(self, layout: Layout, raw: torch.Tensor) -> None:
@@ -151,12 +161,12 @@ class RecvBuffer:
 
 
 class MessageReader:
-    """A message that is awaited, and then read step by step: header, overflow, body, tensors.
+    """Reads one awaited message step by step: header, overflow, body, tensors.
 
     Args:
-        decoder: The receiving end's, in step with the sender's encoder.
-        expected: The layout that has repeated: what can be prepared for it is prepared now, while nobody
-            waits, and not when the frame is here.
+        decoder: The receiving end's decoder, in step with the sender's encoder.
+        expected: The layout that has repeated: what it needs is prepared now, while no rank waits, and not
+            when the frame has come.
 
     Attributes:
         head: The frame and, after ``begin``, the overflow if there is one: uint8 on the CPU, to be filled.
@@ -170,7 +180,7 @@ class MessageReader:
         self._inline = [] if expected is None else inline_views(self._frame, expected)
 
     def starts_with(self, mark: bytes) -> bool:
-        """Say whether the frame that has come starts so."""
+        """Say whether the frame that has come starts with ``mark``."""
         return self._frame.startswith(mark)
 
     def begin(self) -> Header:
@@ -182,12 +192,12 @@ class MessageReader:
         return self.header
 
     def open(self) -> Layout:
-        """Read the body; return what is still to come. Raises as ``Decoder.body``."""
+        """Read the body and return the layout of the tensors; raises as ``Decoder.body``."""
         self._decoded = self._decoder.body(self.header, self._frame, bytes(self._overflow))
         return self._decoded.layout
 
     def message(self, recv_buffer: RecvBuffer | None) -> Incoming:
-        """Return the message; its CPU tensors are views of what was received, and belong to the caller."""
+        """Return the message; its CPU tensors are views of the received bytes, and belong to the caller."""
         layout = self._decoded.layout
         inline = self._inline if layout is self._expected else inline_views(self._frame, layout)
         received = [None] * len(layout.specs) if recv_buffer is None else recv_buffer.views
@@ -203,7 +213,7 @@ class MessageReader:
 
 
 def inline_views(frame: bytearray, layout: Layout) -> list[torch.Tensor | None]:
-    """Return, per tensor of the schema, itself in the frame, or ``None`` if it does not ride there."""
+    """Return, for each tensor of the schema, its view in the frame, or ``None`` if it is not there."""
     return [
         None if offset is None else inside(frame, offset, spec)
         for spec, offset in zip(layout.specs, layout.inline, strict=True)
@@ -211,13 +221,13 @@ def inline_views(frame: bytearray, layout: Layout) -> list[torch.Tensor | None]:
 
 
 class BufferPool:
-    """Host memory that payloads land in: owned, used again, and never while anybody still looks at it.
+    """Host memory for payloads: owned and reused, but never while a tensor still uses it.
 
-    A fresh buffer of some megabytes costs a page fault for every 4 KB of it, on the lane, for every chunk;
-    these are touched once. A buffer comes back when the last tensor that shares its memory is gone, whoever
-    keeps it: a generator that holds on to its input (a rolling cache) holds the buffer, and the pool makes
-    another. So what is in flight never aliases what computes (rule R8), and nothing is copied for it. The
-    pool has buffers of the size that was asked for last; another size lets the old ones go.
+    A fresh buffer of some megabytes costs a page fault for every 4 KB, on the lane, for every chunk; pooled
+    buffers cost that once. A buffer comes back when the last tensor that shares its memory is gone. If a
+    generator keeps its input (a rolling cache), it keeps the buffer, and the pool makes another. So buffers
+    in flight never alias tensors that compute (rule R8), without a copy. The pool keeps buffers of the size
+    that was asked for last; a request for another size drops the old ones.
 
     Args:
         keep: Most free buffers kept for the next message.
@@ -227,11 +237,11 @@ class BufferPool:
         self._free: deque[NDArray[np.uint8]] = deque(maxlen=keep)
 
     def take(self, nbytes: int) -> torch.Tensor:
-        """Return ``[nbytes]`` uint8 on the CPU, its content undefined; nobody else sees this memory."""
+        """Return ``[nbytes]`` uint8 on the CPU, of undefined content; nothing else uses this memory."""
         base = None
         while base is None:
-            # A finalizer appends at any moment: on another thread, or on this one amid a collection, where a
-            # lock would block for ever. So nothing is looked at before it is popped, and one pop is atomic.
+            # A finalizer may append at any moment: on another thread, or on this one amid a collection, where
+            # a lock would block for ever. So look at nothing before it is popped; one pop is atomic.
             try:
                 free = self._free.pop()
             except IndexError:

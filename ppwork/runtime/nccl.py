@@ -1,7 +1,7 @@
 """The variables that make NCCL fail soon and say why, in one place, each with its reason. No torch here.
 
-torch and NCCL read them when a group is made, so they are set before the first use of CUDA. What somebody has
-set already stays. The numbers of torch's defaults are those of 2.11 to 2.13.
+torch and NCCL read them when a group is made, so they are set before the first use of CUDA. A variable that
+the user has set stays as it is. The defaults quoted here are those of torch 2.11 to 2.13.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ KNOBS: dict[str, tuple[str, str]] = {
         "each link has a group of its own, so that a message waits for none but those before it",
     ),
 }
-"""Name to value and reason."""
+"""Variable to value and reason."""
 
 SHARED_GPU = {
     "NCCL_SOCKET_IFNAME": "lo",
@@ -64,22 +64,22 @@ SHARED_GPU = {
     "NCCL_MAX_CTAS": "4",
     "CUDA_MODULE_LOADING": "EAGER",
 }
-"""With a distinct NCCL_HOSTID per rank this lets several ranks share one GPU: functional only, never fast."""
+"""With a distinct NCCL_HOSTID per rank these let several ranks share one GPU: functional only, never fast."""
 
 LAUNCH_ORDER_DRIVER = 12030
-"""From this CUDA version of the driver on, the order of launches is kept without waiting.
+"""From this CUDA version of the driver on, NCCL keeps the order of launches without waiting.
 
-NCCL asks for it at build time as well, and must be 2.26 or newer: those of torch 2.11 and up are both.
+NCCL must also be built for this version, and be 2.26 or newer: the NCCL of torch 2.11 and up is both.
 """
 BLOCKING = {
     "CUDA_LAUNCH_BLOCKING": "every launch waits for its end",
     "TORCH_NCCL_BLOCKING_WAIT": "every wait blocks the host",
 }
-"""Variables that make the host wait where only a stream shall, and how."""
+"""Variables that make the host wait where only a stream should wait, and how."""
 
 
 def turn(environment: MutableMapping[str, str]) -> None:
-    """Set every knob that nobody has set."""
+    """Set every knob that the environment does not have."""
     for name, (value, _) in KNOBS.items():
         environment.setdefault(name, value)
 
@@ -90,7 +90,7 @@ def sharing_a_gpu(rank: int) -> dict[str, str]:
 
 
 def sequential(environment: Mapping[str, str]) -> str | None:
-    """Say why chunks cannot overlap on NCCL here: ranks would wait for each other; ``None``: they can."""
+    """Say why chunks cannot overlap on NCCL here: ranks would wait for each other; ``None`` if they can."""
     for name, how in BLOCKING.items():
         if environment.get(name, "").lower() not in ("", "0", "n", "no", "f", "false"):
             return f"{name}={environment[name]}: {how}"
@@ -100,9 +100,9 @@ def sequential(environment: Mapping[str, str]) -> str | None:
 
 
 def old_driver() -> str | None:
-    """Say what an old driver does to NCCL's order of launches; ``None``: it is not old, or not there.
+    """Say how an old driver keeps NCCL's order of launches; ``None`` if it is not old, or there is none.
 
-    The driver's library is asked, which touches no device.
+    This asks the driver's library, which touches no device.
     """
     version = ctypes.c_int()
     try:

@@ -1,14 +1,15 @@
-"""``PPControlPlane``: the whole runtime of one rank, as a prototype of yours would use it.
+"""``PPControlPlane``: the whole runtime of one rank, as your own prototype would use it.
 
-Here is what every rank has: session, lanes, commitment points, the way out. ``Stage0Plane`` adds what rank 0
-does, ``MeshPlane`` what a mesh rank does. Whatever goes wrong goes through ``fail``, which leaves this rank's
-record first and tells the peers second.
+This module has what every rank needs: session, lanes, commitment points, the way out. ``Stage0Plane`` adds
+rank 0's part, ``MeshPlane`` a mesh rank's. Every failure goes through ``fail``, which first writes this
+rank's record and then tells the peers.
 """
 
 from __future__ import annotations
 
 import atexit
 import logging
+import sys
 import threading
 import time
 from collections import deque
@@ -18,6 +19,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import CodeType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
 from torch.distributed.device_mesh import DeviceMesh
@@ -35,6 +37,7 @@ from ppwork.runtime.cuda_links import CudaLinks
 from ppwork.runtime.cuda_spans import DeviceSpan
 from ppwork.runtime.groups import Groups, join
 from ppwork.runtime.lanes import Lane, LaneStatistics, result_of
+from ppwork.runtime.lent import RUNTIME
 from ppwork.runtime.membership import Membership
 from ppwork.runtime.messages import Incoming, Outgoing, Preflight, limits_of
 from ppwork.runtime.process_exit import leave_hard, leave_hard_if_uncaught
@@ -43,43 +46,43 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 NOTICE_TIMEOUT_S = 1.0
-"""Seconds that a failing rank tries to tell each peer before it leaves anyway: crash beats hang."""
+"""Seconds that a failing rank spends to tell each peer before it leaves anyway: crash beats hang."""
 
 Hook = Callable[[str, Ids], None]
-"""Called just before each of ``COMMITMENT_POINTS``; a fault that is injected raises here."""
+"""Called just before each of ``COMMITMENT_POINTS``; an injected fault raises here."""
 OnFailure = Callable[[BaseException], object]
-"""Called once when this rank fails, before any peer hears of it: the place for its record."""
+"""Called once when this rank fails, before any peer hears of the failure: the place to write a record."""
 
 
 class Watch(Protocol):
-    """Observes a loop of one's own: it hears of each call of the plane, and what the call gave back."""
+    """Observes the user's own loop: it hears of each call of the plane, and of what the call returns."""
 
     def called(self, call: str) -> None:
-        """A call of the plane begins: what the loop did before is over."""
+        """A call of the plane begins: the loop's own work before it is over."""
 
     def returned(self, message: PPEnvelope | PPResult | Ids | None, *, good: bool = True) -> None:
-        """A call ends: with a message that came, with the ids of one that was sent, or with nothing.
+        """A call ends: with a message that came, with the ids of a message that was sent, or with nothing.
 
-        ``shutdown`` and ``acknowledge`` are only called: the loop ends with them.
+        ``shutdown`` and ``acknowledge`` are not followed by this: the loop ends with them.
         """
 
     def timed(self, name: str) -> None:
-        """The loop times a step of this name itself."""
+        """The loop itself times a step of this name."""
 
     def answered(self, tensors: Mapping[str, object]) -> None:
-        """``reply`` was called with these."""
+        """``reply`` was called with these tensors."""
 
 
 @dataclass
 class Timed:
-    """Time that a step took, once it is over."""
+    """The time of a step, once the step is over."""
 
     host_ns: int = 0
     on_device: DeviceSpan | None = None
 
 
 def oldest(waiting: deque[T]) -> T | None:
-    """Return what will be taken next. Another thread may take it at any time, so nobody asks before."""
+    """Return the next item. Another thread may take it at any time, so do not ask for the length first."""
     try:
         return waiting[0]
     except IndexError:
@@ -97,16 +100,16 @@ class Sending:
         self._error: Exception | None = None
 
     def post(self) -> None:
-        """Post it, once; an error is kept for ``wait``, whose caller reports it."""
+        """Post the message, once; an error is kept for ``wait``, whose caller reports it."""
         self.start_ns = time.monotonic_ns()
         try:
             self._works = self._link.post(self._outgoing)
         except Exception as error:  # noqa: BLE001
             self._error = error
-        del self._outgoing  # its works keep what is on its way
+        del self._outgoing  # the works keep the buffers that are on their way
 
     def wait(self) -> None:
-        """Post it if nobody has, and wait until the peer has taken it; see ``P2PSender``."""
+        """Post the message if nobody has, and wait until the peer has taken it; see ``P2PSender``."""
         if not self.start_ns:
             self.post()
         if self._error is not None:
@@ -116,37 +119,37 @@ class Sending:
 
 
 class PPControlPlane:
-    """One rank's end of the pipeline: a ``Stage0Plane`` on rank 0, a ``MeshPlane`` on the others.
+    """One rank's end of the pipeline: a ``Stage0Plane`` on rank 0, a ``MeshPlane`` on the other ranks.
 
     The ``MeshPlane`` of rank 1 is a ``LeaderPlane``, which sends results as well.
 
-    Use it as a context manager: the end of the block closes the groups, an exception tells the peers.
+    Use it as a context manager: the end of the block closes the groups, and an exception tells the peers.
 
     Args:
-        plan: What the ranks agreed on.
+        plan: The plan that the ranks agreed on.
         groups: From ``groups.join``; the plane closes them at the end of its ``with`` block.
         recorder: Gets a span for each step and an instant at each commitment point.
         hook: Called just before each commitment point.
         on_failure: Called with the error that ends this rank, before the peers are told.
 
     Attributes:
-        links: The moving ends of this rank's links, by group.
-        preflight: Checks and encodes what this rank sends.
+        links: This rank's end of each of its links, by group.
+        preflight: Checks and encodes the messages that this rank sends.
         device: The CUDA side of the links; ``None`` without a GPU.
     """
 
     role: ClassVar[Role]
-    """The part that this rank plays."""
+    """This rank's role."""
     _outbound: ClassVar[str] = ""
     """The link on which this rank sends tensors."""
     _last_call, _left_at = "`acknowledge()`", ""
-    """The call that ends this role's work, and the line that left the loop before that call."""
+    """The call that ends this role's work, and the line at which the loop left before that call."""
     _kinds: ClassVar[dict[Role, type[PPControlPlane]]] = {}
     _cuda_kinds: ClassVar[dict[Role, type[PPControlPlane]]] = {}
-    """Those that are others on a GPU."""
+    """Classes of the roles that have another class on a GPU."""
 
     def __init_subclass__(cls, role: Role | None = None, *, on_cuda: bool = False) -> None:
-        """Register the class as what ``join`` makes for a rank of this role; ``on_cuda``: on a GPU only."""
+        """Register the class that ``join`` makes for a rank of this role; ``on_cuda``: on a GPU only."""
         super().__init_subclass__()
         if role is not None:
             cls.role = role
@@ -171,11 +174,11 @@ class PPControlPlane:
         fill = None if self.device is None else partial(self.device.fill, self._outbound)
         self.preflight = Preflight(limits_of(plan), groups.device, fill)
         self.run_dir: Path | None = None
-        """Folder of the run, where one is kept."""
+        """Folder of the run, if it has one."""
         self.watch: Watch | None = None
-        """What records a loop of one's own, between the plane's calls."""
+        """Records the user's own loop, between the plane's calls."""
         self._hook, self._on_failure = hook, on_failure
-        # Every chunk in flight can have a job here, and so can one NOOP, SHUTDOWN or notice besides.
+        # Each chunk in flight can have a job here, and so can one NOOP, SHUTDOWN or notice.
         bound = plan.in_flight_depth + 2
         self._lanes = {
             name: Lane(name, groups.device, bound=bound) for name in groups.topology.links(groups.rank)
@@ -184,6 +187,8 @@ class PPControlPlane:
         self._failing = threading.Lock()
         self._at = Ids(-1, -1, 0)
         self._caller: dict[str, threading.Thread] = {}
+        self._called: tuple[str, CodeType, int] | None = None
+        """The last public call, and where it was made."""
         self.session.joined()
 
     @classmethod
@@ -200,13 +205,13 @@ class PPControlPlane:
     ) -> PPControlPlane:
         """Bring up this process as a rank of a pipeline; see ``groups.join``.
 
-        The job's ranks are those of the default group, where the caller has made one, else torchrun's. They
-        may hold several pipelines, each with ranks of its own, and one after another on the same ranks.
+        The job's ranks are those of the default group, if the caller has made one, else torchrun's. One job
+        may hold several pipelines, each with its own ranks, or one after another on the same ranks.
 
         Args:
             plan: As for the class.
-            ranks: Those of the job in this pipeline, ascending: stage 0, then the mesh. Default: all. Inside
-                the pipeline they count from 0, in errors and records, too.
+            ranks: The job's ranks in this pipeline, ascending: stage 0, then the mesh. Default: all. Inside
+                the pipeline they are numbered from 0, in errors and records, too.
             mesh: The mesh ranks as a ``DeviceMesh`` that the caller made on each of them and will end.
             groups: This rank's groups, if they are up already.
             recorder: Keeps spans and instants; by default nothing is kept.
@@ -214,14 +219,14 @@ class PPControlPlane:
             on_failure: As for the class.
 
         Raises:
-            PlanError: ``ranks`` or ``mesh`` do not fit, torchrun has not started this process, or it is in a
-                pipeline that it has not left (see ``Membership`` and ``groups.join`` for the ranks).
+            PlanError: ``ranks`` or ``mesh`` do not fit, torchrun has not started this process, or it is still
+                in another pipeline (``Membership`` and ``groups.join`` say on which ranks).
 
         Returns:
             A ``Stage0Plane`` on rank 0, a ``MeshPlane`` on the mesh ranks: ask with ``isinstance``.
 
         Collective:
-            All ranks of the pipeline, and no other; none with ``groups``.
+            All ranks of the pipeline, and no others; none if ``groups`` is given.
         """
         if groups is None:
             groups = join(plan, Membership.here(ranks), mesh)
@@ -239,20 +244,20 @@ class PPControlPlane:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """After SHUTDOWN: leave in order (rule R10). After an exception: tell the peers, let it pass on.
+        """After SHUTDOWN: leave in order (rule R10). After an exception: tell the peers, and let it pass.
 
         Raises:
             LocalProtocolError: The block was left before SHUTDOWN was acknowledged (this rank).
             PeerLostError: The loop's own call of the backend lost a peer; the ``__cause__`` is the backend's
                 error (this rank).
-            PeerTimeoutError: The same for a peer that stayed silent; or a lane did not stop, or a group did
-                not end, within its bound (this rank).
+            PeerTimeoutError: The loop's own call waited for a silent peer; or a lane did not stop, or a group
+                did not end, within its bound (this rank).
         """
         if isinstance(error, SystemExit) and not error.code and self.session.state is not State.CLOSED:
             left_early = self._left_early(" by sys.exit")
             left_early.__cause__ = error  # its traceback has the user's line, which the record shows
             self._give_up(left_early)
-            raise left_early  # else it would leave as if all were well
+            raise left_early  # else the process would leave as if all were well
         if error is not None:
             if (
                 isinstance(error, RuntimeError)
@@ -285,14 +290,14 @@ class PPControlPlane:
 
     def _leave(self) -> None:
         where = {"rank": self.groups.rank, "role": str(self.role)}
-        # On a thread: neither torch's destroy nor CUDA's synchronize has a bound of its own.
+        # On a thread: neither torch's destroy nor CUDA's synchronize has its own bound.
         last = Lane("leaving", self.groups.device, bound=1)
         if self.device is not None:
             flushed = last.submit(self.device.spans.flush)
             result_of(flushed, self._patience_s, what="work on the device", **where)
         self._stop_ahead()
         for name, lane in self._lanes.items():
-            if not lane.close(self._patience_s):  # it may be in the group that is about to be destroyed
+            if not lane.close(self._patience_s):  # it may use the group that is about to be destroyed
                 raise PeerTimeoutError(
                     f"The lane of {name} did not stop within {self._patience_s:g} s of the last message.",
                     where={**where, "group": name},
@@ -305,19 +310,24 @@ class PPControlPlane:
         last.close(self._patience_s)
 
     def _left_early(self, by: str = "") -> LocalProtocolError:
-        at, count = self._left_at or f"on the way to {self._last_call}", self.session.last_ids.chunk_index + 1
-        check_first = "why does it leave at that line?" if by else f"a `return` or `break`: {at}?"
+        count, leaves = self.session.last_ids.chunk_index + 1, "the block"
+        if self._called is not None and not self._left_at:
+            call, code, line = self._called
+            self._left_at = f"{code.co_filename}:{line}"
+            leaves = f"`{code.co_name}` after its `{call}` in line {line}"
+        check_first = f"what leaves {leaves} and before {self._last_call}: a `return`, a `break`?"
+        check_first = "why does it leave at that line?" if by else check_first
         what = f"The block was left{by} without {self._last_call}, after {count} chunks."
         return LocalProtocolError(what, check_first=check_first)
 
     @property
     def at(self) -> Ids:
-        """Ids of what the main thread is at; a lane may be further on."""
+        """Ids of the action that the main thread is at; a lane may be further on."""
         return self._at
 
     @property
     def where(self) -> dict[str, Any]:
-        """Rank and role, and on the mesh the chunk in hand: what an error that is not ours is told with."""
+        """Rank and role, and on the mesh the chunk in hand: the facts for an error that is not ours."""
         return {"rank": self.groups.rank, "role": str(self.role)}
 
     def statistics(self) -> tuple[LaneStatistics, ...]:
@@ -325,13 +335,14 @@ class PPControlPlane:
         return tuple(lane.statistics() for lane in self._lanes.values())
 
     def fail(self, error: BaseException) -> None:
-        """Go to ERROR, leave this rank's record, and tell the peers why: once, and within about 2 s.
+        """Go to ERROR, write this rank's record, and tell the peers why: once, and within about 2 s.
 
-        The record comes before the notices: the first peer to leave makes torchrun end this rank, too. It
-        never raises, because its caller is on the way out. A peer without a notice sees the connection close.
+        The record comes before the notices: when the first peer leaves, torchrun ends this rank, too. This
+        never raises, because its caller is already leaving. A peer without a notice sees the connection
+        close.
         """
         if not self._failing.acquire(blocking=False):
-            return  # for good: a rank fails once
+            return  # the lock is never released: a rank fails once
         try:
             self._say_why(error)
         except Exception:
@@ -352,25 +363,25 @@ class PPControlPlane:
                 job = self._lanes[name].submit(partial(self._notify, name, outgoing))
                 result_of(job, NOTICE_TIMEOUT_S, what="notice", group=name)
             except Exception as unsent:  # noqa: BLE001  the first error is the one to report
-                log.info("notice.unsent group=%s %s", name, unsent)  # it may have left, with news of its own
+                log.info("notice.unsent group=%s %s", name, unsent)  # the peer may have left, with its news
         if self.device is not None:
-            # Last: a device that has failed says so to whoever asks, and may let him wait.
+            # Last: a failed device reports its error to the next caller, and may make that caller wait.
             with suppress(Exception):
                 self.device.spans.poll()
 
     def _notify(self, name: str, outgoing: Outgoing) -> None:
-        """Lane job: send a terminal notice on one of this role's links; ``notices`` says which."""
+        """Lane job: send a terminal notice on one of this role's links, which ``notices`` names."""
         self.links[name].send(outgoing)
 
     def _stop_ahead(self) -> None:
-        """End whatever runs ahead on the lanes, so that a notice can use them, or they can stop."""
+        """End the jobs that run ahead on the lanes, so that a notice can use the lanes, or they can stop."""
 
     @contextmanager
     def timed(self, name: str, which: WhichChunk, *, more: bool = False) -> Iterator[Timed]:
-        """Record what a stage does with a chunk: on the host, and on the device without waiting for it.
+        """Record a step of a stage on a chunk: on the host, and on the device without waiting for it.
 
         Args:
-            name: Such as ``decode``.
+            name: Name of the step, such as ``decode``.
             which: The chunk.
             more: Another entry follows at once; see ``Recorder.write``.
         """
@@ -387,23 +398,23 @@ class PPControlPlane:
         took.host_ns = time.monotonic_ns() - start_ns
 
     def on_device(self, name: str, which: WhichChunk) -> AbstractContextManager[DeviceSpan | None]:
-        """Record what the body launches on the device, if there is one."""
+        """Record the work that the body launches on the device, if there is one."""
         return nullcontext() if self.device is None else self.device.computing(name, which)
 
     @property
     def _patience_s(self) -> float:
-        """Bound on waiting for a stuck lane; the lane's own comes first, because it knows the cause."""
+        """Bound on waiting for a stuck lane; the lane's own bound passes first: it knows the cause."""
         return self.groups.timeout_s + 2.0
 
     def _one_caller(self, call: str) -> None:
-        """Refuse another thread's call; the first line of every public call that changes a thing.
+        """Refuse a call by another thread; the first line of every public call that changes anything.
 
         Raises:
             LocalProtocolError: Another thread made the first call, and goes on undisturbed (rule R7, F22).
-                ``fail`` is open to all: the thread that finds the fault may say so.
+                Any thread may call ``fail``: the thread that finds the fault reports it.
         """
         thread = threading.current_thread()
-        caller = self._caller.setdefault("first", thread)  # atomic: of two at once, one is the first
+        caller = self._caller.setdefault("first", thread)  # atomic: of two threads at once, one is first
         if thread is not caller:
             raise LocalProtocolError(
                 f"{call} was called by thread {thread.name!r}; thread {caller.name!r} made the first call, "
@@ -411,18 +422,22 @@ class PPControlPlane:
                 where={"rank": self.groups.rank, "role": str(self.role)},
                 check_first="hand the work to the first thread, through a queue",
             )
+        frame = sys._getframe(2)
+        while frame.f_code.co_filename.startswith(RUNTIME) and frame.f_back is not None:
+            frame = frame.f_back
+        self._called = call, frame.f_code, frame.f_lineno  # the frame itself would keep what the loop has
         if self.watch is not None:
             self.watch.called(call)
 
     def _returned(self, message: PPEnvelope | PPResult | Ids | None, *, good: bool = True) -> None:
-        """Say what a public call gives back, at its end; the loop's last one says nothing."""
+        """Report what a public call returns, at its end; the loop's last call reports nothing."""
         if self.watch is not None:
             self.watch.returned(message, good=good)
 
-    if not TYPE_CHECKING:  # mypy shall see a call of the other side as the missing attribute that it is
+    if not TYPE_CHECKING:  # mypy then reports another role's call as a missing attribute
 
         def __getattr__(self, name: str) -> object:
-            """Refuse a call that only another role has, by name."""
+            """Refuse a call that only another role has, and name that role."""
             roles = [role for role, kind in self._kinds.items() if hasattr(kind, name)]
             if name.startswith("_") or not roles:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -441,22 +456,22 @@ class PPControlPlane:
             self._hook(point, ids)
 
     def _send_out(self, name: str, span: str, outgoing: Outgoing) -> Future[None]:
-        """Send a message of this role; the lane waits for it, and posts it where chunks overlap.
+        """Send a message of this role; the lane waits for it and, if chunks overlap, posts it.
 
-        Posting copies whatever the peer has posted receives for. At depth 1 this thread has nothing else to
-        do, and would only wait for the lane to wake, so it posts itself. At greater depths it has a stage to
-        compute, and on CUDA operations of NCCL to issue.
+        Posting copies the data for which the peer has posted receives. At depth 1 this thread has nothing
+        else to do, and would only wait for the lane to wake, so it posts the message itself. At greater
+        depths it has a stage to compute, and on CUDA it has NCCL operations to issue.
         """
         sending = Sending(self.links[name], outgoing)
         first = sending.post if self.plan.in_flight_depth == 1 and self.device is None else None
         return self._lanes[name].submit(partial(self._await_sent, name, span, sending), first=first)
 
     def _await_sent(self, name: str, span: str, sending: Sending) -> None:
-        """Lane job: wait until a message has left, and record how long it took."""
+        """Lane job: wait until a message has left, and record the time."""
         try:
             sending.wait()
         finally:
-            # On a busy machine the lane may wake only when the main thread has posted the next message, too.
+            # On a busy machine the lane may wake only after the main thread has posted the next message.
             start_ns, self._sent_ns[name] = max(sending.start_ns, self._sent_ns[name]), time.monotonic_ns()
             self.recorder.add_span(span, start_ns, end_ns=self._sent_ns[name], lane=name, ids=sending.which)
 

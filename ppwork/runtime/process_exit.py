@@ -1,4 +1,4 @@
-"""The end of a failed process: hard, where Python's own end could wait for ever or abort it."""
+"""The end of a failed process: a hard exit, because Python's own exit could wait for ever or abort."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _in_short: list[tuple[BaseException, str]] = []
 
 
 def show_in_short(error: BaseException, text: str) -> None:
-    """Have an error that nobody catches shown by this text: its traceback is elsewhere."""
+    """If nothing catches this error, show this text for it: its traceback is already in another place."""
     _in_short.append((error, text))
 
 
 def leave_hard() -> NoReturn:
-    """End a failed process once its traceback is shown: no destructor of a group may wait for a kernel."""
-    with suppress(OSError):  # a full disk, or nobody reads any more
+    """End a failed process once its traceback is shown: no group's destructor may wait for a kernel."""
+    with suppress(OSError):  # the disk is full, or nobody reads the output
         logging.shutdown()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -28,7 +28,7 @@ def leave_hard() -> NoReturn:
 
 
 def leave_hard_last() -> NoReturn:
-    """Do what was registered for the end of the process, and then ``leave_hard``."""
+    """Run the process's exit handlers, and then ``leave_hard``."""
     atexit.unregister(leave_hard_last)
     try:
         atexit._run_exitfuncs()
@@ -37,12 +37,12 @@ def leave_hard_last() -> NoReturn:
 
 
 def leave_hard_if_uncaught() -> None:
-    """Leave hard with code 1, as Python would, if an exception that nobody catches ends this process.
+    """If an uncaught exception ends this process, leave hard with code 1, the code that Python would use.
 
-    A lane may wait in gloo for a peer that is about to leave. Where that wakes it while Python takes its
-    modules apart, Python ends the thread inside C++, which aborts the process ("terminate called without an
-    active exception"), and torchrun names the wrong rank. Whether an exception is caught, and by which code a
-    process ends that catches it, is its own business: so this begins where Python shows what nobody caught.
+    A lane may wait in gloo for a peer that is about to leave. If the wait ends while Python takes its modules
+    apart, Python ends the thread inside C++, which aborts the process ("terminate called without an active
+    exception"), and torchrun names the wrong rank. Whether the user's code catches the exception, and its
+    exit code then, is its own business: so this takes effect only when Python shows an uncaught exception.
     """
     show = sys.excepthook
     if getattr(show, "_ppwork", False):
@@ -53,9 +53,9 @@ def leave_hard_if_uncaught() -> None:
             sys.stderr.write(in_short)
         else:
             show(kind, error, trace)
-        if not issubclass(kind, KeyboardInterrupt):  # that ends by its signal
+        if not issubclass(kind, KeyboardInterrupt):  # that one ends the process by its signal
             atexit.unregister(leave_hard)
-            atexit.register(leave_hard_last)  # after all others, so it comes before them
+            atexit.register(leave_hard_last)  # registered last, so it runs first
 
     shown._ppwork = True  # type: ignore[attr-defined]
     sys.excepthook = shown

@@ -1,6 +1,6 @@
 """A message in a slot: one device buffer for all of its CUDA tensors, and the events that order its use.
 
-What moves the bytes, and which stream waits for which, is ``cuda_links``' business.
+``cuda_links`` moves the bytes, and decides which stream waits for which.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ppwork.protocol.envelope import TensorSpec
 from ppwork.runtime.tensors import from_bytes
 
 ALIGN = 256
-"""Bytes; where a part may begin in a slot, aligned as a tensor of its own would be."""
+"""Alignment in bytes of each part in a slot, the same as for a tensor of its own."""
 
 
 def places(sizes: Sequence[int]) -> tuple[list[int], int]:
@@ -24,7 +24,7 @@ def places(sizes: Sequence[int]) -> tuple[list[int], int]:
         sizes: Bytes of each part; may be 0.
 
     Returns:
-        The offset of each part, and the bytes of the whole, in bytes.
+        The offset of each part, and the total size, in bytes.
     """
     offsets, end = [], 0
     for size in sizes:
@@ -54,11 +54,11 @@ class Slot:
 
     def __init__(self, device: torch.device) -> None:
         self.buffer = torch.empty(0, dtype=torch.uint8, device=device)
-        # A wait for an event that was never recorded does nothing: a new slot is empty.
+        # A wait for an event that was never recorded does nothing: so a new slot counts as empty.
         self.full = torch.cuda.Event()  # type: ignore[no-untyped-call]
         self.empty = torch.cuda.Event()  # type: ignore[no-untyped-call]
         self.lent = False
-        """Whether a message comes into it, or is in it, that nobody has taken."""
+        """Whether a message comes into the slot, or is in it, and was not taken."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,6 @@ class InSlot:
 
     slot: Slot
     raw: torch.Tensor
-    """Its bytes: ``[nbytes]`` uint8, a view of the slot's buffer."""
+    """The message's bytes: ``[nbytes]`` uint8, a view of the slot's buffer."""
     specs: Sequence[TensorSpec] = ()
-    """Of a message that is received: the tensors to copy out."""
+    """Specs of a received message: the tensors to copy out."""

@@ -1,9 +1,9 @@
 """Stage 0's end of the control plane: send chunks, receive results, drain and shut down.
 
-Up to ``in_flight_depth`` chunks are on their way while the main thread encodes and decodes. At depth 1 it
-posts its sends itself; at greater depths the ``down_pg`` lane does. That lane waits for them, and the
-``up_pg`` lane takes one answer for each. The main thread waits on ``_news`` alone: it has the answers, and
-says when a send broke.
+Up to ``in_flight_depth`` chunks are on their way while the main thread encodes and decodes. At depth 1 the
+main thread posts its sends itself; at greater depths the ``down_pg`` lane does. That lane waits for the
+sends, and the ``up_pg`` lane takes one answer for each. The main thread waits on ``_news`` alone, which gets
+the answers, and a mark when a send breaks.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         self.links.update(down_pg=self._down, up_pg=self._up)
         self._sends: deque[Future[None]] = deque()
         self._unanswered = 0
-        """Number of envelopes that have left and whose answer was not taken yet."""
+        """Number of envelopes that have left and whose answer was not taken."""
         self._owed: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        """Tells the ``up_pg`` lane that one more answer is to come; false tells it that none is."""
+        """Tells the ``up_pg`` lane to take one more answer; false tells it to stop."""
         self._news: WatchedQueue[Incoming | BaseException | None] = WatchedQueue(2 * plan.in_flight_depth + 4)
-        """Answers, what ended their lane, and ``None`` where a send broke."""
+        """Answers, the error that ended their lane, and ``None`` for a broken send."""
         self._answers: deque[Incoming | BaseException] = deque()
-        """Answers that the main thread has seen and no call has taken."""
+        """Answers that the main thread has taken from ``_news`` and no call has returned."""
         self.lent = Lent(plan.check_buffers, "chunk", "its result had come")
-        """What `encode` has returned, until the mesh's answer: nobody may write to it."""
+        """Tensors that ``encode`` has returned: until the mesh's answer nobody may write to them."""
         self._room = tokens(plan.bounds[1])
         self._holding = False
         self._asked_ns = 0
@@ -72,26 +72,26 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         """Send one chunk to the mesh.
 
         Args:
-            tensors: Dense, on the CPU or this rank's device, and contiguous or with ``copy``. They belong to
+            tensors: Dense, on the CPU or this rank's device, and contiguous unless ``copy``. They belong to
                 the transport until the chunk's result has come: do not write to them before.
-            metadata: Anything plain that msgpack carries; goes along unread.
+            metadata: Any plain data that msgpack can carry; the runtime does not read it.
             hard_cut: Reset the cache and start a new epoch at this chunk.
             flush: A hard cut that also makes everything in flight stale.
             recompute: Rebuild the cache from the ``context.*`` tensors first.
             steps: Generator calls without recompute, 1 or more; default: the plan's ``denoise_steps``.
-            copy: Send copies: for buffers that are filled anew for each chunk.
+            copy: Send copies; for buffers that are filled anew for each chunk.
 
         Returns:
-            The ids that the envelope bore; its result will bear the same.
+            The ids of the envelope; its result will have the same ids.
 
         Raises:
-            LocalProtocolError: Preflight refused it, ``in_flight_depth`` chunks are on their way already, or
-                a tensor that is also in one of those was written to; no byte has left (rank 0).
+            LocalProtocolError: Preflight refused the chunk, ``in_flight_depth`` chunks are already on their
+                way, or a tensor that one of these also has was written to; no byte has left (rank 0).
             TerminalNotice: An earlier chunk was refused or failed, and the leader said why (rank 0).
             PeerLostError, PeerTimeoutError: The leader is gone or silent (rank 0).
 
         Blocks:
-            Never for the link: a send that breaks is reported by the next call.
+            Never for the link: the next call reports a send that breaks.
         """
         self._one_caller("send")
         check_by_name(tensors)
@@ -108,9 +108,9 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         return ids
 
     def heartbeat(self) -> None:
-        """Say that the source pauses and the link lives, as often as you like.
+        """Tell the mesh that the source pauses and the link lives; call it as often as you like.
 
-        It sends a NOOP, unless an envelope is still on its way: then the link needs none. Raises as ``send``.
+        It sends a NOOP, unless an envelope is still leaving, which serves as well. Raises as ``send``.
         """
         self._one_caller("heartbeat")
         if not self.sending:
@@ -120,16 +120,16 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
     def receive_result(self) -> tuple[PPResult, bool]:
         """Return the result of the oldest chunk in flight, and whether it is still good.
 
-        A stale result (rule R3) is received like any other and must be dropped by the caller.
+        A stale result (rule R3) is received like any other, and the caller must drop it.
 
         Raises:
             RemoteProtocolError: Ids or call count are not the oldest chunk's (rank 0).
-            LocalProtocolError: Tensors of the chunk were written to before (rank 0).
+            LocalProtocolError: Tensors of the chunk were written to before its result came (rank 0).
             TerminalNotice: The mesh failed and said why (rank 0).
             PeerLostError, PeerTimeoutError: The leader is gone or silent (rank 0).
 
         Blocks:
-            Until the mesh has computed it; at most ``timeout_s``.
+            Until the mesh has computed the result; at most ``timeout_s``.
         """
         self._one_caller("receive_result")
         result = self._take_answer()
@@ -140,7 +140,7 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         return result, good
 
     def await_result(self) -> None:
-        """Wait until a result is here for ``receive_result`` to return; raises and blocks as that does."""
+        """Wait until ``receive_result`` can return a result at once; raises and blocks as it does."""
         self._one_caller("await_result")
         self._await_answer()
         self._returned(None)
@@ -148,7 +148,7 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
     @property
     def results_ready(self) -> int:
         """Number of results that have arrived at rank 0 and were not taken."""
-        # News may also be of a send that broke: that is no result.
+        # The news may also be of a broken send, which is no result.
         return min(self._unanswered, len(self._answers) + self._news.waiting())
 
     @property
@@ -157,20 +157,20 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         return any(not sent.done() for sent in self._sends)
 
     def release_result(self) -> None:
-        """Say that the last result was decoded or dropped, so that one more may arrive (``d_out``).
+        """Report that the last result was decoded or dropped, so that one more may arrive (``d_out``).
 
-        Waiting for the next result says it, too.
+        A wait for the next result reports this, too.
         """
         self._one_caller("release_result")
         self._release()
         self._returned(None)
 
     def shutdown(self) -> None:
-        """Say that the stream has ended and wait for the acknowledgement (rule R10).
+        """Tell the mesh that the stream has ended, and wait for the acknowledgement (rule R10).
 
         Raises:
             LocalProtocolError: Something is still in flight: drain first.
-            RemoteProtocolError: Something else than the acknowledgement came (rank 0).
+            RemoteProtocolError: Rank 0 received something other than the acknowledgement (rank 0).
             TerminalNotice, PeerLostError, PeerTimeoutError: As ``receive_result``.
         """
         self._one_caller("shutdown")
@@ -181,19 +181,19 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
 
     @property
     def at(self) -> Ids:
-        """The oldest chunk in flight, whose result comes next; else what left last."""
+        """The oldest chunk in flight, whose result comes next; else the last action sent."""
         first = oldest(self.session.in_flight)
         return self.session.last_ids if first is None else first.ids
 
     def statistics(self) -> tuple[LaneStatistics, ...]:
-        """Return how full each lane is; that of ``up_pg`` is filled by answers."""
+        """Return how full each lane is; for ``up_pg``, how full the queue of its answers is."""
         down, _ = super().statistics()
         return down, self._news.statistics("up_pg")
 
     def _send(self, envelope: PPEnvelope, *, flush: bool = False) -> None:
         ids = envelope.ids
         if envelope.action is PPAction.INFER and len(self._sends) > self.plan.in_flight_depth + 1:
-            # It was answered, so it has left: on a busy machine its lane may not have been told yet.
+            # The chunk was answered, so it has left; on a busy machine its lane may not know that yet.
             wait([self._sends[0]], self._patience_s)
         self._report_broken_sends()
         start_ns = time.monotonic_ns()
@@ -209,9 +209,9 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         sent = self._send_out("down_pg", "send", outgoing)
         self._sends.append(sent)
         if envelope.action is not PPAction.NOOP:
-            # Now, and not once it has left: if the leader refuses this envelope while the send waits, the
-            # notice must find a receiver. A heartbeat has no answer, and a receive posted for it would run
-            # into its bound while the source pauses.
+            # Now, and not after it has left: if the leader refuses this envelope while the send waits, a
+            # receive must be posted for the notice. A heartbeat has no answer: a receive posted for it would
+            # reach its bound while the source pauses.
             self._unanswered += 1
             self._owed.put(True)
         sent.add_done_callback(self._tell_if_broken)
@@ -220,25 +220,25 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         self.session.sent(envelope, flush=flush)
 
     def _tell_if_broken(self, sent: Future[None]) -> None:
-        # A send that breaks must be heard at once, not when the answer's own bound passes.
+        # Report a broken send at once, not when the bound on the answer passes.
         if sent.exception() is not None:
             self._news.put_last(None)
 
     def _take_answers(self) -> None:
-        """Lane job: take the answers one after another."""
+        """Lane job: receive the answers one after another."""
         try:
             while self._owed.get():
                 incoming = self._receive_answer()
                 at_ns, ids = time.monotonic_ns(), incoming.message.ids.where()
                 self._news.put(incoming, timeout=self._patience_s)
-                del incoming  # it is the main thread's
+                del incoming  # the main thread owns it
                 self.recorder.instant("arrive", lane="up_pg", ids=ids, at_ns=at_ns)
                 give_way()
         except BaseException as error:  # noqa: BLE001
             self._news.put_last(error)
 
     def _receive_answer(self) -> Incoming:
-        """Take the next answer, once fewer than ``d_out`` results wait for their decode."""
+        """Receive the next answer, once fewer than ``d_out`` results wait for their decode."""
         try:
             self._room.get(timeout=self._patience_s)
         except queue.Empty:
@@ -284,7 +284,7 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
     def _take_answer(self) -> PPResult:
         self._await_answer()
         if isinstance(incoming := self._answers[0], BaseException):
-            raise incoming  # and again, whoever asks again
+            raise incoming  # the next call raises it again
         self._answers.popleft()
         self._unanswered -= 1
         start_ns, self._asked_ns = self._asked_ns, 0
@@ -293,8 +293,8 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         result: PPResult = self._only_kind(incoming, PPResult)
         if self.device is None:
             return result
-        # Not with its envelope: a receive that waits for its result holds back, in NCCL's order of launches,
-        # every envelope that is sent after the next one (docs/gpu.md).
+        # Not together with its envelope: in NCCL's order of launches, a receive that waits for its result
+        # delays every envelope that is sent after the next one (docs/gpu.md).
         self.device.reserve("up_pg", incoming)
         self.device.receive("up_pg", incoming, self._up.issue)
         whole: PPResult = self.device.complete("up_pg", incoming)
@@ -308,8 +308,8 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
                 raise error
 
     def _prefer_notice(self, error: BaseException) -> None:
-        """A broken send is a symptom; if the leader managed to say why, that is the news."""
-        for _ in range(self._unanswered):  # nothing will be decoded any more
+        """Raise the leader's notice if there is one: it says why, and a broken send is only a symptom."""
+        for _ in range(self._unanswered):  # nothing more will be decoded
             self._room.put(None)
         deadline = time.monotonic() + NOTICE_TIMEOUT_S
         while self._unanswered:
@@ -319,7 +319,7 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
             except queue.Empty:
                 return
             if isinstance(news, BaseException):
-                return  # the leader is gone without a word: the broken send stays the news
+                return  # the leader is gone without a notice: the broken send stays the error
             if news is None:
                 continue
             self._unanswered -= 1

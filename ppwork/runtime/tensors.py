@@ -1,7 +1,7 @@
 """Tensors as bytes: what may travel, its spec, and the uint8 views that the backends see.
 
-gloo and NCCL check neither size nor dtype, and gloo's collectives refuse some dtypes. Everything therefore
-travels as uint8 and the dtype goes in the spec.
+gloo and NCCL check neither size nor dtype, and gloo's collectives refuse some dtypes. So every tensor travels
+as uint8, and its spec has the dtype.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ppwork.errors import LocalProtocolError
 from ppwork.protocol.envelope import ITEM_SIZES, TensorSpec
 
 SAMPLE_BYTES, WHOLE_BYTES = 256, 4096
-"""Bytes of a tensor that are looked at, at least; a tensor of so few is looked at whole."""
+"""Least bytes that are sampled of a tensor; a tensor of up to ``WHOLE_BYTES`` is summed whole."""
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -30,21 +30,21 @@ def spec_of(name: str, tensor: object, device: torch.device) -> TensorSpec:
     """Check that a tensor may travel and return its spec.
 
     Args:
-        name: Its key in the message.
+        name: The tensor's key in the message.
         tensor: Should be a dense, contiguous tensor.
         device: This rank's device; CUDA tensors need an NCCL plan.
 
     Raises:
-        LocalProtocolError: Not a tensor, one without memory of its own (DTensor), sparse, quantised, meta, on
-            another device, of a dtype that cannot travel, non-contiguous, or a lazy conjugate or negative
-            view (the sending rank; nothing was sent).
+        LocalProtocolError: The value is not a tensor, has no memory of its own (DTensor), is sparse,
+            quantised, meta, on another device, of a dtype that cannot travel, non-contiguous, or a lazy
+            conjugate or negative view (the sending rank; nothing was sent).
     """
     problem, remedy = "", ""
     if not isinstance(tensor, torch.Tensor):
         problem = f"was a {type(tensor).__name__}, not a tensor"
         remedy = "torch.as_tensor() makes one; plain data goes into the metadata"
     elif type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
-        # Its address is none: a copy from there ends the process.
+        # It has no address of its own: a copy from there would crash the process.
         problem = f"was a {type(tensor).__name__}, which has no memory of its own"
         remedy = ".to_local() or .full_tensor() of a DTensor, .wait() of an AsyncCollectiveTensor"
     elif tensor.is_quantized:
@@ -69,10 +69,10 @@ def spec_of(name: str, tensor: object, device: torch.device) -> TensorSpec:
 
 
 def check_by_name(tensors: object) -> None:
-    """Check that tensors are handed over by name.
+    """Check that the tensors come as a mapping by name.
 
     Raises:
-        LocalProtocolError: They are not (the sending rank; nothing was sent).
+        LocalProtocolError: They do not (the sending rank; nothing was sent).
     """
     if not isinstance(tensors, Mapping) or not all(isinstance(name, str) for name in tensors):
         names = f" with the keys {[*tensors]}" if isinstance(tensors, Mapping) else ""
@@ -88,7 +88,7 @@ def specs_of(tensors: Mapping[str, object], device: torch.device) -> tuple[Tenso
 
 
 class SpecTable:
-    """The specs of tensors whose kind was checked before: a stream repeats itself, the checks need not.
+    """The specs of tensors whose kind was checked before: a stream repeats its kinds, so one check is enough.
 
     Args:
         device: This rank's device.
@@ -103,13 +103,13 @@ class SpecTable:
     def specs_of(self, tensors: Mapping[str, Any]) -> tuple[TensorSpec, ...]:
         """Return the specs of all tensors, in declared order; raises as ``spec_of``."""
         try:
-            # All that ``spec_of`` looks at.
+            # All properties that ``spec_of`` checks.
             kinds = tuple(
                 (n, type(t), t.dtype, t.shape, t.device, t.layout, t.is_contiguous(), t.is_conj(), t.is_neg())
                 for n, t in tensors.items()
             )
             specs = self._checked.get(kinds)
-        except (AttributeError, RuntimeError, TypeError):  # not a dense tensor: the whole check says what
+        except (AttributeError, RuntimeError, TypeError):  # no dense tensor: the full check says what it is
             return specs_of(tensors, self._device)
         if specs is None:
             specs = specs_of(tensors, self._device)
@@ -141,29 +141,29 @@ def from_bytes(raw: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
 def digest_of(tensor: torch.Tensor) -> int:
     """Return the CRC-32 of a dense tensor's bytes, in row-major order.
 
-    The same on every host for the same bytes; dtype and shape are not in it.
+    The digest is the same on every host for the same bytes; dtype and shape are not part of it.
     """
     return zlib.crc32(as_bytes(tensor.cpu().contiguous()).numpy().data)
 
 
 def sample_of(tensor: torch.Tensor, *, whole: bool = False) -> memoryview:
-    """View some bytes of a contiguous CPU tensor, from all over it: at least ``SAMPLE_BYTES``.
+    """View some bytes of a contiguous CPU tensor, spread over all of it: at least ``SAMPLE_BYTES``.
 
     Args:
-        tensor: Of at most ``WHOLE_BYTES`` all bytes are in the view.
-        whole: All of them, of any tensor.
+        tensor: If it has at most ``WHOLE_BYTES``, the view has all bytes.
+        whole: View all bytes, whatever the size.
     """
-    # Not by numpy, or torch: after a pause, with cold caches, that took seven times as long.
+    # Not with numpy or torch: after a pause, with cold caches, that took seven times as long.
     size = tensor.nbytes
     raw = memoryview(_array_of(size).from_address(tensor.data_ptr())) if size else memoryview(b"")
     if whole or size <= WHOLE_BYTES:
         return raw
-    # Odd, so that each byte of an item has its turn: the low ones of small whole floats are all 0.
+    # An odd step, so that each byte of an item has its turn: the low bytes of small whole floats are all 0.
     return raw[:: (size // SAMPLE_BYTES - 1) | 1]
 
 
 def checksum_of(raw: memoryview, before: int = 0) -> int:
-    """Return the CRC-32 of a view of ``sample_of``, behind what was summed before."""
+    """Return the CRC-32 of a view from ``sample_of``, continued from the checksum ``before``."""
     return zlib.crc32(raw if raw.contiguous else raw.tobytes(), before)
 
 
@@ -174,12 +174,12 @@ def _array_of(nbytes: int) -> type[ctypes.Array[ctypes.c_uint8]]:
 
 def copy_bytes(tensor: torch.Tensor, address: int) -> None:
     """Copy a small dense CPU tensor to a place in host memory that is known to have room for it."""
-    # A tenth of the time of an assignment between two uint8 views.
+    # This takes a tenth of the time of an assignment between two uint8 views.
     ctypes.memmove(address, tensor.data_ptr(), tensor.numel() * tensor.element_size())
 
 
 def inside(frame: bytearray, offset: int, spec: TensorSpec) -> torch.Tensor:
-    """Return the tensor of a spec that stands in a frame, without a copy; it keeps the frame alive."""
+    """Return the tensor of a spec that is inside a frame, without a copy; it keeps the frame alive."""
     dtype: torch.dtype = getattr(torch, spec.dtype)
     flat = torch.frombuffer(frame, dtype=dtype, count=spec.numel, offset=offset)
     return flat if len(spec.shape) == 1 else flat.view(spec.shape)

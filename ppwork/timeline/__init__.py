@@ -1,7 +1,7 @@
-"""The timeline: time as the records have it, or as the simulator predicts it.
+"""The timeline: time as the records show it, or as the simulator predicts it.
 
-Entries are grouped by chunk, measured, put into a table or a trace; ``costs`` has the law of the period, and
-``simulate`` writes the same entries for a plan that nobody has run.
+Entries are grouped by chunk, measured, and put into a table or a trace. ``costs`` has the law of the period,
+and ``simulate`` writes the same entries for a plan without a run.
 
 May import: ``records``, ``plan``, ``protocol``, ``errors``.
 """

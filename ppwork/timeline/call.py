@@ -1,7 +1,7 @@
-"""One call between ranks: the work of each, the messages between them, and what never came.
+"""One call between ranks: the work of each rank, the messages between them, and what never came.
 
-Its sources are the entries of a run, and of a failed one also the ranks' last words. Times are in
-milliseconds from the start of the chunk's encode; clocks of several hosts are brought together first.
+It is put together from a run's entries and, if the run failed, the ranks' last words. Times are in
+milliseconds from the start of the chunk's encode, with the clocks of several hosts aligned first.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ DUTIES = {
     Role.LEADER: ("mesh.broadcast", "generate", "result.send"),
     Role.FOLLOWER: ("generate",),
 }
-"""Steps of a rank for a chunk, in order, besides receiving."""
+"""Steps of a rank for a chunk, in order, except receiving."""
 DROPPED = ("decode", "emit")
-"""Steps that a flush spares a stale chunk."""
+"""Steps that rank 0 skips for a chunk that a flush made stale."""
 
 
 @dataclass(frozen=True)
@@ -47,22 +47,22 @@ class SentMessage:
     receiver: int
     left_ms: float
     arrived_ms: float | None
-    """Time at which the receiver had all of it and had accepted it; ``None``: never."""
+    """Time at which the receiver had the whole message and had accepted it; ``None``: never."""
     refused_ms: float | None = None
-    """Time at which the receiver had read it and said that it may not come; ``None``: it did not say so."""
+    """Time at which the receiver had read the message and refused it; ``None``: it did not say so."""
 
 
 @dataclass(frozen=True)
 class LastWord:
-    """Record of a rank under which the session ended."""
+    """A rank's record about the end of the session."""
 
     rank: int
     error_type: str
     at_ms: float
     told_by: int | None
-    """Sender of the terminal notice; ``None`` when it found out by itself."""
+    """Sender of the terminal notice; ``None`` if the rank found out by itself."""
     told_ms: float | None
-    """Time of that sender's own last word, at the latest the moment of the notice."""
+    """Time of the sender's own last word, at the latest the moment of the notice."""
 
 
 @dataclass(frozen=True)
@@ -78,17 +78,17 @@ class CallStory:
     """Times of the commitment points that were reached."""
     messages: tuple[SentMessage, ...]
     end: tuple[str, float] | None
-    """``emit`` or ``drop``, and when; ``None``: neither."""
+    """``emit`` or ``drop``, and its time; ``None`` if neither happened."""
     undone: Mapping[int, tuple[str, ...]]
-    """Steps that each rank has not done, or not to their end; ranks that owe nothing are not in it."""
+    """Steps that each rank has not completed; ranks with no such step are left out."""
     injected: tuple[int, float] | None
-    """Rank and time of a fault of the catalogue that was put in, in a call that did not end."""
+    """Rank and time of an injected fault, if the call did not end."""
     last_words: tuple[LastWord, ...]
     """Records about a call that did not end, in order of time."""
 
     @property
     def length_ms(self) -> float:
-        """Milliseconds from the start to the last thing that is known of the call."""
+        """Milliseconds from the start of the call to the last known moment of it."""
         moments = [step.end_ms for step in self.steps] + [word.at_ms for word in self.last_words]
         moments += [*self.points.values(), *(m.arrived_ms for m in self.messages if m.arrived_ms is not None)]
         return max(moments + ([self.end[1]] if self.end is not None else []))
@@ -98,7 +98,7 @@ def call_story(run: Run, chunk_index: int) -> CallStory:
     """Put together the life of one chunk of a run.
 
     Raises:
-        PlanError: The run has not begun that chunk; names those it has.
+        PlanError: The run has not begun that chunk; names the chunks that it has.
     """
     recorded = run.entries_by_rank
     ranks, topology = aligned(recorded), run.plan.topology
@@ -152,8 +152,8 @@ def _messages(
             if receiver == sender:
                 continue
             at_ns = _arrival(of_call[receiver], group)
-            # A terminal notice bears the last ids, too. It is taken for the message only by a reader that
-            # does not ask whether the message was carried, or its receiver went on with it.
+            # A terminal notice carries the last ids, too. To not mistake it for the message, ask whether the
+            # message was carried, or its receiver went on with it.
             if at_ns is not None and not carried:
                 went_on = any(span.start_ns >= at_ns for span in spans_of(of_call[receiver], WORK))
                 at_ns = at_ns if went_on else None
@@ -163,7 +163,7 @@ def _messages(
 
 
 def _arrival(entries: Sequence[Entry], group: str) -> int | None:
-    """Return when a rank had the first message of the call whole; rank 0 says so before it takes a result."""
+    """Return when a rank had the call's first message whole; rank 0 records it before it takes a result."""
     arrived = [e.at_ns for e in entries if isinstance(e, Instant) and e.name == "arrive" and e.lane == group]
     receives = spans_of(entries, ("receive",))
     received = [span.end_ns for span in receives if span.lane.removeprefix(STREAM) == group]
@@ -181,7 +181,7 @@ def _undone(of_call: Mapping[int, Sequence[Entry]], topology: Topology) -> dict[
 
 
 def _refused(run: Run, call_id: int, ms: Callable[[int], float]) -> dict[int, float]:
-    """Return when each rank said that a message of the call breaks the protocol."""
+    """Return when each rank reported that a message of the call breaks the protocol."""
     return {
         record.rank: at_ms
         for at_ms, record in _records(run, ms)
@@ -190,7 +190,7 @@ def _refused(run: Run, call_id: int, ms: Callable[[int], float]) -> dict[int, fl
 
 
 def _records(run: Run, ms: Callable[[int], float]) -> list[tuple[float, FailureRecord]]:
-    """Return the last words of all ranks, and when they were written, in order of time."""
+    """Return the last words of all ranks, each with its time, in order of time."""
     offsets = clock_offsets(run.entries_by_rank)
     records = read_records(run.run_dir, run.plan.world_size)
     timed = [

@@ -1,4 +1,4 @@
-"""Calls of anybody's program as a Chrome/Perfetto trace: calls and loans of each rank, messages as arrows."""
+"""Calls of any program as a Chrome/Perfetto trace: calls and loans of each rank, with messages as arrows."""
 
 from __future__ import annotations
 
@@ -10,34 +10,26 @@ import msgspec
 
 from ppwork.records.calls import Call
 from ppwork.timeline.meetings import BufferLoan, Meetings, last_moment_ns
-from ppwork.timeline.trace import (
-    LANES_PER_RANK,
-    PID_BASE,
-    Event,
-    FlowBegin,
-    FlowEnd,
-    Slice,
-    rank_rows,
-)
+from ppwork.timeline.trace import END, LANES_PER_RANK, PID_BASE, Event, rank_rows
 
 MAIN, LENT = "main", "buffer lent"
 
 
 def call_trace(met: Meetings) -> bytes:
-    """Return the trace of a program; calls that never came back go on to the last moment of any rank.
+    """Return the trace of a program; calls that never returned last until the last moment of any rank.
 
     Args:
-        met: What met what in it.
+        met: The program's meetings.
     """
     zero = min(of_rank.head.at_ns for of_rank in met.ranks.values())
     until = last_moment_ns(met.ranks)
     events: list[Event] = []
     tids: dict[tuple[int, str], int] = {}
 
-    def shown(call: Call, lane: str, category: str, end_ns: int | None, args: dict[str, Any]) -> Slice:
+    def shown(call: Call, lane: str, category: str, end_ns: int | None, args: dict[str, Any]) -> Event:
         ts, dur = (call.start_ns - zero) / 1e3, max(0, (end_ns or until) - call.start_ns) / 1e3
-        pid, tid = PID_BASE + call.rank, tids[call.rank, lane]
-        return Slice(name=call.name, cat=category, ts=ts, dur=dur, args=args, pid=pid, tid=tid)
+        row = {"pid": PID_BASE + call.rank, "tid": tids[call.rank, lane], "ts": ts}
+        return {"ph": "X", "name": call.name, "cat": category, **row, "dur": dur, "args": args}
 
     for rank, of_rank in met.ranks.items():
         slots = list(_slots([loan for loan in met.loans if loan.call.rank == rank], until))
@@ -66,7 +58,7 @@ def _lane(call: Call) -> str:
 
 
 def _slots(loans: list[BufferLoan], until: int) -> Iterator[tuple[str, BufferLoan]]:
-    """Give each loan a row in which no other overlaps it: viewers nest slices of one row."""
+    """Give each loan a row in which no other loan overlaps it: viewers nest slices of one row."""
     free: list[int] = []
     for loan in loans:
         slot = next((n for n, end in enumerate(free) if end <= loan.call.start_ns), len(free))
@@ -81,10 +73,10 @@ def _arrows(met: Meetings, tids: dict[tuple[int, str], int], zero: int) -> Itera
         sent, done = message.sent.call, message.received.blocking
         if done.end_ns is None or done.end_ns < sent.start_ns or message.received.raised:
             continue
-        about: dict[str, Any] = {"name": "message", "cat": "message", "id": number}
+        about = {"name": "message", "cat": "message", "id": number}
         leaves, comes = sent.start_ns, max(done.start_ns, done.end_ns - 1)
-        yield FlowBegin(**about, **_row(sent, tids), ts=(leaves - zero) / 1e3)
-        yield FlowEnd(**about, **_row(done, tids), ts=(comes - zero) / 1e3, bp="e")
+        yield {"ph": "s", **about, **_row(sent, tids), "ts": (leaves - zero) / 1e3}
+        yield {**END, **about, **_row(done, tids), "ts": (comes - zero) / 1e3}
 
 
 def _row(call: Call, tids: dict[tuple[int, str], int]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Entries of all ranks by chunk or by call: the one grouped view that measures, pictures and diagnoses share.
 
 It says which spans are work, transfer or waiting, which belong to a chunk, in which order lanes are shown,
-which part of a long run is worth drawing, and how the clocks of several hosts are brought together. Ranks of
-one host share ``time.monotonic_ns``; only what compares ranks depends on that.
+which part of a long run is worth drawing, and how the clocks of several hosts are aligned. Ranks of one host
+share ``time.monotonic_ns``; only comparisons between ranks depend on that.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ChunkSpans = dict[tuple[int, str], list[Span]]
 """The spans of one chunk, by rank and name."""
 SpansByCall = dict[int, Span]
 Intervals = list[tuple[int, int]]
-"""Disjoint, in order."""
+"""Disjoint intervals, in order."""
 
 STAGE0_SPANS = ("encode", "preflight", "decode")
 WORK = (*STAGE0_SPANS, "generate")
@@ -36,20 +36,20 @@ TRANSFER_AT = {
 """Sender, group and span of the transfer that begins at each commitment point."""
 TRANSFERS = tuple(transfer for _, _, transfer in TRANSFER_AT.values())
 WAITS = ("receive",)
-"""A receive is posted early: most of it is waiting for the peer."""
+"""A receive is posted early: most of its time is waiting for the peer."""
 CHUNKS_SHOWN = 5
-"""Chunks that are shown of a longer run."""
+"""Number of chunks shown of a longer run."""
 RANK_GAP = 0.35
-"""Distance between the lanes of two ranks, in lanes."""
+"""Extra distance between the lanes of two ranks, in lanes."""
 _LIFE = {True: ("main", "down_pg", "up_pg"), False: ("down_pg", "mesh_pg", "main", "up_pg")}
-"""Lanes of stage 0 or of the mesh in the order of a chunk's life; those of streams come below."""
+"""Lanes of stage 0, or of the mesh, in the order of a chunk's life; lanes of streams come below."""
 
 
 def aligned(entries_by_rank: EntriesByRank) -> dict[int, list[Entry]]:
-    """Return the entries, as recorded, with the offset of each rank's clock subtracted.
+    """Return the entries as recorded, with the offset of each rank's clock subtracted.
 
-    A rank on a clock that was compared with nobody's has none: its place in time is not known. What says on
-    which clock a rank is, is no moment of the run and left out.
+    A rank whose clock was not compared with any gets no entries: its place in time is not known. Instants
+    that name a rank's clock are left out, because they are no moments of the run.
     """
     offsets = clock_offsets(entries_by_rank)
     return {
@@ -84,10 +84,10 @@ def is_of_chunk(entry: Entry, calls: frozenset[int]) -> bool:
 
 
 def on_device(entries: Iterable[Entry]) -> list[Entry]:
-    """Return one rank's entries without the host's half of what ran on a stream.
+    """Return one rank's entries without the host's half of work that ran on a stream.
 
-    The host's span of such a step is the launch of its kernels, or the frame that announced its tensors. The
-    stream's span gets the ids of the host's where it has none: they are made after the chunk is encoded.
+    The host's span of such a step is the launch of its kernels, or the frame that announced its tensors. If
+    the stream's span has no ids, it gets the host's: ids are made after the chunk is encoded.
     """
     entries = list(entries)
     if not any(entry.lane.startswith(STREAM) for entry in entries):
@@ -109,7 +109,7 @@ def on_device(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def on_streams(entries: Iterable[Entry]) -> list[Span]:
-    """Return one rank's spans on CUDA streams, of chunks."""
+    """Return one rank's spans of chunks on CUDA streams."""
     return [
         entry
         for entry in on_device(entries)
@@ -118,7 +118,7 @@ def on_streams(entries: Iterable[Entry]) -> list[Span]:
 
 
 def spans_by_chunk(entries_by_rank: EntriesByRank) -> dict[int, ChunkSpans]:
-    """Group the spans by chunk, in order of the chunks; of what ran on a stream, the stream's span alone."""
+    """Group the spans by chunk, in order of the chunks; for work on a stream, only the stream's span."""
     calls = calls_with_chunks(entries_by_rank)
     chunks: dict[int, ChunkSpans] = {}
     for rank, entries in entries_by_rank.items():
@@ -129,18 +129,18 @@ def spans_by_chunk(entries_by_rank: EntriesByRank) -> dict[int, ChunkSpans]:
 
 
 def entries_of_call(entries_by_rank: EntriesByRank, call_id: int) -> dict[int, list[Entry]]:
-    """Return what each rank did for one call; a rank that did nothing has an empty list."""
+    """Return each rank's entries for one call; a rank that did nothing has an empty list."""
     ranks = entries_by_rank.items()
     return {rank: [e for e in on_device(entries) if e.call_id == call_id] for rank, entries in ranks}
 
 
 def spans_by_call(entries: Iterable[Entry], name: str) -> SpansByCall:
-    """Return one rank's spans of one name by call id."""
+    """Return one rank's spans with this name, by call id."""
     return {e.call_id: e for e in spans_of(on_device(entries), (name,)) if e.call_id >= 0}
 
 
 def moments_by_call(entries: Iterable[Entry], name: str) -> dict[int, int]:
-    """Return one rank's instants of one name by call id, in nanoseconds of its clock."""
+    """Return one rank's instants with this name, by call id, in nanoseconds of its clock."""
     return {e.call_id: e.at_ns for e in entries if isinstance(e, Instant) and e.name == name}
 
 
@@ -150,7 +150,7 @@ def spans_of(entries: Iterable[Entry], names: Sequence[str]) -> list[Span]:
 
 
 def steps_of(entries: Iterable[Entry], *names: str) -> list[Span]:
-    """Return the spans of these steps; where one ran on a device, its span there and not its launch."""
+    """Return the spans of these steps; for a step that ran on a device, its span there, not its launch."""
     return [span for span in spans_of(on_device(entries), names) if span.chunk_index >= 0]
 
 
@@ -172,12 +172,12 @@ def emissions(entries_by_rank: EntriesByRank) -> dict[int, int]:
 
 
 def periods_ms(emits: Mapping[int, int]) -> dict[int, float]:
-    """Return ``emit_k - emit_(k-1)`` where both are there, in milliseconds."""
+    """Return ``emit_k - emit_(k-1)`` for chunks that have both, in milliseconds."""
     return {k: (at - emits[k - 1]) / 1e6 for k, at in emits.items() if k - 1 in emits}
 
 
 def lanes_of(entries_by_rank: EntriesByRank) -> list[tuple[int, str]]:
-    """Return rank and lane of everything that chunks pass, by rank, then by the life of a chunk."""
+    """Return rank and lane of all entries of chunks, by rank, then in the order of a chunk's life."""
     calls = calls_with_chunks(entries_by_rank)
     lanes = {
         (rank, entry.lane)
@@ -196,7 +196,7 @@ def lanes_of(entries_by_rank: EntriesByRank) -> list[tuple[int, str]]:
 
 
 def busy(entries: Iterable[Entry], names: Sequence[str], start_ns: int, end_ns: int) -> Intervals:
-    """Return when spans with these names ran, inside the given time."""
+    """Return when spans with these names ran, within the given time."""
     merged: Intervals = []
     for span in sorted(spans_of(entries, names), key=lambda span: span.start_ns):
         start, end = max(span.start_ns, start_ns), min(span.end_ns, end_ns)
@@ -210,12 +210,12 @@ def busy(entries: Iterable[Entry], names: Sequence[str], start_ns: int, end_ns: 
 
 
 def total_ns(intervals: Intervals) -> int:
-    """Return the sum of the lengths."""
+    """Return the sum of the intervals' lengths."""
     return sum(end - start for start, end in intervals)
 
 
 def common_ns(first: Intervals, second: Intervals) -> int:
-    """Return the nanoseconds in which both ran."""
+    """Return the nanoseconds that are in both."""
     common, i, j = 0, 0, 0
     while i < len(first) and j < len(second):
         common += max(0, min(first[i][1], second[j][1]) - max(first[i][0], second[j][0]))
@@ -234,7 +234,7 @@ class Window:
     end_ns: int
     lanes: list[tuple[int, str]]
     rows: dict[tuple[int, str], float] = field(init=False)
-    """Height of each lane's middle, in rows; a new rank begins with a gap."""
+    """Height of the middle of each lane, in rows; each rank begins with a gap."""
 
     def __post_init__(self) -> None:
         ranks = sorted({rank for rank, _ in self.lanes})
@@ -242,11 +242,11 @@ class Window:
 
     @property
     def height(self) -> float:
-        """Rows in all, with their gaps."""
+        """Number of rows, with the gaps."""
         return max(self.rows.values()) + 1
 
     def visible_chunks(self) -> set[int]:
-        """Return the chunks that did anything but wait in this time, neighbours included."""
+        """Return the chunks that did more than wait in this time, neighbours included."""
         chunks = spans_by_chunk(self.ranks)
         return {k for k, spans in chunks.items() if any(map(self.shows, _moving(spans)))}
 
@@ -261,7 +261,7 @@ class Window:
         return (self.end_ns - self.start_ns) / 1e6
 
     def at(self, time_ns: int) -> float:
-        """Return milliseconds from the first shown span, cut off at both ends of the window."""
+        """Return milliseconds from the start of the window, limited to its two ends."""
         return (min(max(time_ns, self.start_ns), self.end_ns) - self.start_ns) / 1e6
 
 
@@ -269,7 +269,7 @@ def window_of(entries_by_rank: EntriesByRank, first: int | None = None, last: in
     """Choose what is drawn: the chunks asked for, else an ordinary stretch, or all of a short run.
 
     Raises:
-        PlanError: The run has no spans of a chunk, or none of those asked for.
+        PlanError: The run has no spans of a chunk, or none of the chunks asked for.
     """
     ranks = aligned(entries_by_rank)
     chunks, emits = spans_by_chunk(ranks), emissions(ranks)
@@ -291,12 +291,12 @@ def window_of(entries_by_rank: EntriesByRank, first: int | None = None, last: in
 
 
 def _moving(spans: ChunkSpans) -> Iterator[Span]:
-    """Yield the spans of a chunk in which it does not wait."""
+    """Yield the spans of a chunk in which the chunk does not wait."""
     return (span for (_, name), of_name in spans.items() for span in of_name if name not in WAITS)
 
 
 def _steady(chunks: list[int], periods: dict[int, float]) -> tuple[int, int]:
-    """Choose the most ordinary stretch: periods nearest to the median; all of a short run."""
+    """Choose the most ordinary stretch, whose periods are nearest to the median; all of a short run."""
     middle = statistics.median(periods.values()) if periods else 0.0
     stretches = [range(k, k + CHUNKS_SHOWN) for k in chunks[1:]]
     stretches = [stretch for stretch in stretches if all(k in periods for k in stretch)]

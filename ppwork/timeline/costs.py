@@ -19,20 +19,20 @@ Times = float | tuple[float, ...]
 
 
 class Gaps(msgspec.Struct, frozen=True, kw_only=True):
-    """Milliseconds from the end of one step to the start of the next when it waits for nothing else.
+    """Milliseconds from the end of one step to the start of the next, if it waits for nothing else.
 
-    Named for the step that follows: a thread wakes up, or goes through its loop.
+    A gap has the name of the step after it: a thread wakes up, or goes through its loop.
     """
 
     encode: Times = 0.0
     preflight: Times = 0.0
     commit_envelope: Times = 0.0
-    """Gap from preflight to the commitment point, for which rank 0's main thread is held."""
+    """Gap from preflight to the commitment point; it occupies rank 0's main thread."""
     send: Times = 0.0
     broadcast: Times = 0.0
     generate: Times = 0.0
     commit_result: Times = 0.0
-    """Gap from the generator's end to the commitment point, for which the leader's main thread is held."""
+    """Gap from the generator's end to the commitment point; it occupies the leader's main thread."""
     send_result: Times = 0.0
     decode: Times = 0.0
     emit: Times = 0.0
@@ -48,7 +48,7 @@ class Gaps(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hop(msgspec.Struct, frozen=True):
-    """Cost of moving a message once: ``latency_ms + bytes / bandwidth``.
+    """Cost of one move of a message: ``latency_ms + bytes / bandwidth``.
 
     >>> Hop(0.5, mb_per_s=1000.0).ms(2_000_000)
     2.5
@@ -59,7 +59,7 @@ class Hop(msgspec.Struct, frozen=True):
     """Bandwidth, in 10^6 bytes per second."""
 
     def ms(self, size_bytes: int) -> float:
-        """Return the mean time for a message of that size."""
+        """Return the mean time of a message of that size."""
         return self.draw_ms(size_bytes, mean_of)
 
     def draw_ms(self, size_bytes: int, draw: Callable[[Times], float]) -> float:
@@ -74,25 +74,25 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
     2.7
 
     Raises:
-        PlanError: On construction, when a time is negative, not finite or has no samples.
+        PlanError: On construction, if a time is negative, not finite or has no samples.
     """
 
     encode_ms: Times
     decode_ms: Times
     stage1_ms: Times
-    """The generator on one mesh rank, its collectives included."""
+    """Time of the generator on one mesh rank, its collectives included."""
     preflight_ms: Times = 0.0
     down: Hop = Hop()
     """Rank 0 to leader."""
     broadcast: dict[int, Hop] = {}
-    """Inside the mesh, by mesh size; see ``broadcast_hop`` for sizes that are not there."""
+    """Inside the mesh, by mesh size; see ``broadcast_hop`` for other sizes."""
     up: Hop = Hop()
     """Leader to rank 0."""
     down_bytes: int = 0
     up_bytes: int = 0
     gaps: Gaps = Gaps()
     jitter: float = 0.0
-    """Stage times vary by this share either way, uniformly, each rank for itself."""
+    """Stage times vary by this share up or down, uniformly and independently on each rank."""
 
     def __post_init__(self) -> None:
         """Refuse times that no step can take."""
@@ -115,22 +115,22 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
             refuse("jitter", self.jitter, "in 0..1, 1 left out")
 
     def replace(self, **changes: Any) -> Costs:  # noqa: ANN401  any field
-        """Return these costs with some of them changed, such as a generator on other hardware.
+        """Return these costs with some of them changed, for example for a generator on other hardware.
 
         >>> Costs(encode_ms=12.0, decode_ms=8.0, stage1_ms=60.0).replace(stage1_ms=15.0).law_ms(depth=3)
         20.0
 
         Raises:
-            PlanError: A new time is one that no step can take.
+            PlanError: A new time is impossible for a step.
             TypeError: There is no cost of that name.
         """
         return type(self)(**{**msgspec.structs.asdict(self), **changes})
 
     def broadcast_hop(self, mesh_size: int) -> tuple[Hop, float]:
-        """Return the hop to use for a mesh size, and by how much to stretch it.
+        """Return the hop to use for a mesh size, and the factor by which to stretch it.
 
-        A size that is not in ``broadcast`` takes the next smaller one there (else the smallest) times the
-        ratio of their rounds in a binomial tree, ``ceil(log2(size))``. A mesh of one moves nothing.
+        For a size that is not in ``broadcast``, take the next smaller size there (else the smallest) times
+        the ratio of their rounds in a binomial tree, ``ceil(log2(size))``. A mesh of one moves nothing.
         """
         sizes = sorted(size for size in self.broadcast if size > 1)
         if mesh_size == 1 or not sizes:
@@ -139,7 +139,7 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
         return self.broadcast[base], math.ceil(math.log2(mesh_size)) / math.ceil(math.log2(base))
 
     def transport_ms(self, mesh_size: int = 1) -> float:
-        """Return what one chunk costs besides the stages, at the means: three hops and the gaps."""
+        """Return the cost of one chunk besides the stages, at the means: three hops and the gaps."""
         hop, stretch = self.broadcast_hop(mesh_size)
         moved = self.down.ms(self.down_bytes) + stretch * hop.ms(self.down_bytes) + self.up.ms(self.up_bytes)
         return moved + sum(mean_of(ms) for ms in self.gaps.by_step().values())
@@ -151,20 +151,20 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of_links(cls, hop: Hop, broadcast: Hop) -> Costs:
-        """Return what the way alone costs: a hop to the leader and back, a broadcast to one follower."""
+        """Return the costs of the links alone: a hop to the leader and back, a broadcast to one follower."""
         return cls(encode_ms=0.0, decode_ms=0.0, stage1_ms=0.0, down=hop, broadcast={2: broadcast}, up=hop)
 
     @classmethod
     def from_run(cls, run: Run | Mapping[int, Sequence[Entry]], *, warm_up: int = 1) -> Costs:
         """Take the costs from the spans of a run, as samples in the order of its chunks.
 
-        Each rank's clock is used alone. Hops have the bytes of that run in them and do not scale with
-        ``down_bytes``. A run at depth 1 is the best source: only there can be seen how much later than its
-        sender a receiver is done, and deeper a sender may wait for its receiver.
+        Each rank's clock is used alone. Hops include the bytes of that run and do not scale with
+        ``down_bytes``. A run at depth 1 is the best source: only there one can see how much later a receiver
+        is done than its sender; at greater depths a sender may wait for its receiver.
 
         Args:
-            run: A run, or the entries of its ranks: rank 0's, the leader's, and as many more as the mesh has
-                (only counted).
+            run: A run, or the entries of its ranks: rank 0's, the leader's, and those of the other mesh ranks
+                (which are only counted).
             warm_up: Chunks left out at the start.
 
         Raises:
@@ -201,10 +201,10 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def law_period_ms(stage0_ms: float, stage1_ms: float, transport_ms: float, depth: int) -> float:
-    """Return the period that a pipeline of this depth settles to (GLOSSARY.md, law of the period).
+    """Return the period to which a pipeline of this depth settles (GLOSSARY.md, law of the period).
 
-    Neither side can be faster than its own work, and a chunk that needs ``stage0 + stage1 + transport``
-    from its encode to its emission leaves room for ``depth`` of its kind in that time, not more.
+    Neither side can be faster than its own work. A chunk takes ``stage0 + stage1 + transport`` from its
+    encode to its emission, and at most ``depth`` chunks can be under way in that time.
 
     >>> law_period_ms(20.0, 20.0, 2.0, depth=1), law_period_ms(20.0, 20.0, 2.0, depth=3)
     (42.0, 20.0)
@@ -215,12 +215,12 @@ def law_period_ms(stage0_ms: float, stage1_ms: float, transport_ms: float, depth
 def law_bounds_ms(
     stage0_ms: float, stage1_ms: float, transport_ms: float, depth: int
 ) -> tuple[float, float, float]:
-    """Return the bounds whose largest is the law of the period: each side's own work, and a chunk's room."""
+    """Return the bounds whose largest is the law of the period: each side's own work, and the depth's."""
     return stage0_ms, stage1_ms, (stage0_ms + stage1_ms + transport_ms) / depth
 
 
 def samples_of(times: Times) -> Sequence[float]:
-    """Return a constant as its only sample, samples as they are."""
+    """Return a constant as its only sample, and samples as they are."""
     return (times,) if isinstance(times, int | float) else times
 
 
@@ -230,7 +230,7 @@ def mean_of(times: Times) -> float:
 
 
 def refuse(name: str, value: object, need: str) -> NoReturn:
-    """Raise the ``PlanError`` for a value that nothing can be played with."""
+    """Raise the ``PlanError`` for a value that cannot be simulated."""
     raise PlanError(
         f"The simulation's {name} was {value!r}; it must be {need}.", check_first=f"where {name} is set"
     )

@@ -1,4 +1,4 @@
-"""The measures of a run, made of its entries; each formula lives in this file only.
+"""The measures of a run, computed from its entries; each formula is in this file only.
 
 Each rank's clock is used alone: no measure needs two clocks to agree.
 """
@@ -19,7 +19,7 @@ from ppwork.timeline.chunks import STAGE0_SPANS, chunk_durations, emissions, ste
 FLOOR_MS = 1.0
 """A stage that takes less is not scored."""
 FEWEST = 5
-"""Of fewer chunks no share is told."""
+"""Fewest chunks for which percentiles are given."""
 
 
 def stage1_ms_of(stage0_entries: Iterable[Entry]) -> dict[int, float]:
@@ -32,7 +32,7 @@ def stage1_ms_of(stage0_entries: Iterable[Entry]) -> dict[int, float]:
 
 
 def metrics_of(stage0_entries: Iterable[Entry]) -> dict[str, float]:
-    """Return the median of each metric that the stage gave its emissions, over the chunks that have it."""
+    """Return the median of each metric in the stage's emissions, over the chunks that have it."""
     values: dict[str, list[float]] = {}
     for entry in stage0_entries:
         if isinstance(entry, Instant) and entry.name == "emit":
@@ -48,9 +48,9 @@ def dropped_chunks(stage0_entries: Iterable[Entry]) -> list[int]:
 
 
 def flushes(entries_by_rank: Mapping[int, Sequence[Entry]]) -> dict[int, int]:
-    """Return when the encode of each chunk began that came with a flush: where a new epoch made others stale.
+    """Return the start of the encode of each chunk that came with a flush: its new epoch made others stale.
 
-    A flush with nothing in flight is a cut like any other, and not in it.
+    A flush with nothing in flight is a cut like any other, and is left out.
     """
     stage0 = entries_by_rank.get(STAGE0_RANK, ())
     dropped = dropped_chunks(stage0)
@@ -63,15 +63,15 @@ def flushes(entries_by_rank: Mapping[int, Sequence[Entry]]) -> dict[int, int]:
 
 
 def mesh_idle_ms(leader_entries: Iterable[Entry]) -> tuple[float, ...]:
-    """Return start of each ``generate`` of the leader minus end of the one before, in milliseconds."""
+    """Return, for each ``generate`` of the leader, its start minus the end of the one before, in ms."""
     return tuple(_idle_before(leader_entries).values())
 
 
 def mean_mesh_idle_ms(leader_entries: Iterable[Entry], first: int | None, last: int | None) -> float | None:
-    """Return the mean of ``mesh_idle_ms`` over the chunks that the period is over; ``None`` of none.
+    """Return the mean of ``mesh_idle_ms`` over the chunks of the period; ``None`` if there are none.
 
     Args:
-        leader_entries: Entries of the leader, any order.
+        leader_entries: Entries of the leader, in any order.
         first: ``Measures.from_chunk``; ``None``: there is no period, and all chunks count.
         last: ``Measures.to_chunk``.
     """
@@ -92,24 +92,24 @@ class Measures(msgspec.Struct, frozen=True):
     ``stage0 = A + C`` (encode, preflight; decode and emit), ``stage1 = B`` (generator),
     ``period = (emit_k - emit_(k-depth)) / depth``, ``hidden = max(0, stage0 + stage1 - period)``,
     ``overlap_score = hidden / min(stage0, stage1)``, ``efficiency = max(stage0, stage1) / period``; both are
-    1 at most. Means, because they add up: where every fourth chunk takes six times as long, the median at
-    depth 1 is of a short chunk and at depth 4 of a round with a long one in it.
-    A stage under ``FLOOR_MS`` is as short as what a scheduler puts between two chunks: beside a shorter stage
-    under it there is no score, beside a longer one no efficiency.
+    at most 1. Means, because they add up: if every fourth chunk takes six times as long, the median at depth
+    1 is that of a short chunk, and at depth 4 that of a round with a long chunk in it. A stage under
+    ``FLOOR_MS`` is as short as the gap that a scheduler puts between two chunks: if the shorter stage is
+    below it there is no score, if the longer one is, no efficiency.
 
     Attributes:
         chunks: Chunks that were emitted.
-        from_chunk: The first chunk that the figures below are over.
-        to_chunk: The last one.
+        from_chunk: The first chunk of the figures below.
+        to_chunk: Their last chunk.
         period_ms: Mean time between two emissions; its inverse is the throughput.
-        period_p50_ms: Half of the emissions came within this time after the one before. ``None`` of fewer
-            than ``FEWEST`` chunks, as the next.
-        period_p90_ms: Nine in ten did.
+        period_p50_ms: Half of the emissions came within this time after the one before. ``None`` for fewer
+            than ``FEWEST`` chunks, as is the next figure.
+        period_p90_ms: Nine in ten emissions did.
         stage0_ms: Mean of rank 0's own work on a chunk.
-        stage1_ms: Mean of the generator's.
+        stage1_ms: Mean of the generator's work on a chunk.
         overlap_score: The part of the shorter stage that is hidden behind the longer one.
         efficiency: The longer stage, divided by the period.
-        source_ms: Mean time for which the source of a chunk said that it had none yet (``NOT_YET``).
+        source_ms: Mean time for which a chunk's source said that it had none yet (``NOT_YET``).
     """
 
     chunks: int
@@ -128,31 +128,31 @@ class Measures(msgspec.Struct, frozen=True):
 def measure(
     stage0_entries: Sequence[Entry], stage1_ms: Mapping[int, float], *, depth: int = 1, warm_up: int = 1
 ) -> Measures:
-    """Compute the measures from rank 0's entries and the stage-1 times that the results brought.
+    """Compute the measures from rank 0's entries and the stage-1 times in the results.
 
-    A period is taken over whole rounds of ``depth`` chunks, because at depth 2 and more the single ones of a
-    steady pipeline need not be equal: two chunks may come close together and the next two again (20, 25,
-    20, 25 ms), and only their sum repeats. Then a run's mean does not depend on where it was cut off.
+    A period is taken over whole rounds of ``depth`` chunks, because from depth 2 on the single periods of a
+    steady pipeline need not be equal: two chunks may come close together and the next two again (20, 25, 20,
+    25 ms), and only their sum repeats. So a run's mean does not depend on where the run was cut off.
 
     Args:
-        stage0_entries: Entries of rank 0, any order.
+        stage0_entries: Entries of rank 0, in any order.
         stage1_ms: Generator time per chunk index, in milliseconds.
-        depth: The run's ``in_flight_depth``; fewer when the run is shorter than a round.
-        warm_up: Chunks left out at the start, as long as a round remains after them. So are the next and the
-            last ``depth - 1``, in which the pipeline fills and drains, as long as two rounds remain.
+        depth: The run's ``in_flight_depth``; less if the run is shorter than a round.
+        warm_up: Chunks left out at the start, if a round remains after them. The next and the last ``depth -
+            1`` chunks, in which the pipeline fills and drains, are left out, too, if two rounds remain.
     """
     emits = emissions({STAGE0_RANK: stage0_entries})
     stage0_ms = chunk_durations(stage0_entries, *STAGE0_SPANS)
     whole = sorted(k for k in emits if k in stage0_ms and k in stage1_ms)
     lag = max(1, min(depth, len(whole) - 1))
-    # Whole rounds only: where a flush dropped a chunk, the time between its neighbours is no period.
+    # Whole rounds only: if a flush dropped a chunk, the time between its neighbours is no period.
     rounds = [k for k in whole if all(k - back in emits for back in range(1, lag + 1))]
     if not rounds:
         return Measures(chunks=len(emits))
     warm, fill = whole[0] + warm_up - 1, lag - 1
-    # While a pipeline fills and while it drains, rank 0 has less to do for a chunk.
+    # While a pipeline fills or drains, rank 0 has less to do for a chunk.
     full = [k for k in rounds if k - lag >= warm + fill and k <= whole[-1] - fill]
-    # Fewer than two rounds of those say less of a run than all of it does.
+    # Fewer than two such rounds say less about a run than all of it does.
     is_long = len(full) > lag
     steady = full if is_long else [k for k in rounds if k - lag >= warm] or rounds
     over = sorted({k - back for k in steady for back in range(lag)})
@@ -191,6 +191,6 @@ def score_text(score: float | None) -> str:
 
 
 def _hidden(stage0_ms: float, stage1_ms: float, period_ms: float) -> float:
-    """Return the part of the shorter stage that was hidden; not more than all of it."""
+    """Return the part of the shorter stage that was hidden, at most all of it."""
     shorter = max(min(stage0_ms, stage1_ms), 1e-9)
     return min(max(0.0, stage0_ms + stage1_ms - period_ms), shorter) / shorter

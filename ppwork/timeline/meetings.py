@@ -1,7 +1,7 @@
-"""Calls that met: a send and its receive, the ranks of a collective; loans of buffers, and who waited.
+"""Calls that met: a send and its receive, the ranks of a collective; also loans of buffers, and who waited.
 
-A message is known by group, sender, receiver, tag and order, a collective by its group and order: what torch
-itself goes by. Nothing here asks whether the two ends agree on what they send (``diagnosis.program_waits``).
+A message is identified by group, sender, receiver, tag and order, a collective by its group and order: torch
+matches them so. Nothing here asks whether the two ends agree on what they send (``diagnosis.program_waits``).
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ ALSO_CALLED = {
     "allgatherintotensorcoalesced": "allgathersinglecoalesced",
     "reducescattertensorcoalesced": "reducescattersinglecoalesced",
 }
-"""Names of before torch 2.13, and of its operators, by the ones of today."""
+"""Names before torch 2.13, and names of its operators, mapped to today's names."""
 REFUSED = ("TypeError", "ValueError")
-"""Errors by which torch refuses arguments: nothing of such a call reached another rank."""
+"""Errors by which torch refuses arguments: no part of such a call reached another rank."""
 
 
 @dataclass(frozen=True)
 class BufferLoan:
-    """A buffer that torch had, from the call to the end of the wait; ``wait`` is ``None``: nobody waited.
+    """A buffer lent to torch, from the call to the end of the wait; ``wait`` is ``None`` if nobody waited.
 
     Attributes:
-        dropped_ns: When the program let go of the handle, where that ends the loan: of gloo's messages, which
-            are given up then.
+        dropped_ns: When the program dropped the handle, if that ends the loan: gloo gives up a message when
+            its handle is dropped.
     """
 
     call: Call
@@ -46,7 +46,7 @@ class BufferLoan:
 
     @property
     def end_ns(self) -> int | None:
-        """When the buffer was the program's again; ``None``: not within what is recorded."""
+        """When the program got the buffer back; ``None``: not within the record."""
         return self.wait.end_ns if self.wait is not None else self.dropped_ns
 
 
@@ -55,8 +55,8 @@ class Endpoint:
     """One end of a message, or one rank's call of a collective.
 
     Attributes:
-        blocking: The call in which its rank stood until it was done: its own, or the wait for its handle;
-            ``None``: nobody waited.
+        blocking: The call in which the rank stood until the end was done: its own, or the wait for its
+            handle; ``None`` if nobody waited.
     """
 
     call: Call
@@ -65,12 +65,12 @@ class Endpoint:
 
     @property
     def done_ns(self) -> int | None:
-        """When its rank knew that it was done."""
+        """When the rank knew that its end was done."""
         return self.blocking.end_ns if self.blocking is not None else None
 
     @property
     def raised(self) -> bool:
-        """Whether its rank got an exception in place of it."""
+        """Whether the rank got an exception instead."""
         return self.blocking is not None and bool(self.blocking.error)
 
 
@@ -92,7 +92,7 @@ class Meeting:
     Attributes:
         number: Counts the group's collectives, from 1.
         members: All ranks that must come.
-        ends: Those that came.
+        ends: The ranks that came, each with its end.
     """
 
     group: str
@@ -112,17 +112,17 @@ class Meeting:
 
     @property
     def name(self) -> str:
-        """Of the function, as the first rank called it."""
+        """Name of the function, as the first rank called it."""
         return next(iter(self.ends.values())).call.name
 
     @property
     def makes_groups(self) -> bool:
-        """Whether it makes groups besides the default one."""
+        """Whether the collective makes groups besides the default group."""
         return self.name in MAKES_GROUPS
 
     @property
     def is_start(self) -> bool:
-        """Whether it makes groups: ranks come to that as their processes start."""
+        """Whether the collective makes groups; ranks come to it as their processes start."""
         return self.name == START or self.makes_groups
 
 
@@ -136,7 +136,7 @@ class Stall:
 
 
 def kind_of(name: str) -> str:
-    """Return what a function or an operator does, in one word: ranks of one collective agree on it.
+    """Return what a function or an operator does, in one word; all ranks of a collective have the same word.
 
     >>> kind_of("c10d::_allgather_base_") == kind_of("all_gather_into_tensor") == kind_of("all_gather_single")
     True
@@ -146,10 +146,10 @@ def kind_of(name: str) -> str:
 
 
 class Meetings:
-    """What met what in a program.
+    """All meetings of a program.
 
     Args:
-        ranks: What the ranks left, by rank.
+        ranks: The ranks' records, by rank.
     """
 
     def __init__(self, ranks: Mapping[int, RankCalls]) -> None:
@@ -157,12 +157,12 @@ class Meetings:
         self.loans = tuple(loan for of_rank in ranks.values() for loan in _loans(of_rank))
         self._cut = any(of_rank.lost for of_rank in ranks.values())
         self._waits = {(loan.call.rank, loan.call.begun.number, loan.part): loan.wait for loan in self.loans}
-        # Order is what they meet by: past calls that were not kept, half of one tells nothing.
+        # Calls meet by order: after calls that were not kept, half of a meeting says nothing.
         self.messages = tuple(m for m in self._messages() if not self._cut or (m.sent and m.received))
         self.meetings = tuple(m for m in self._meetings() if not self._cut or not m.missing)
 
     def is_outside(self, call: Call) -> bool:
-        """Say whether a call is a collective of a group that its rank is not in: torch does nothing then."""
+        """Say whether a call is a collective of a group without this rank: torch then does nothing."""
         begun = call.begun
         if begun.group or call.error or call.name in (START, *ALONE, *MAKES_GROUPS):
             return False
@@ -171,13 +171,13 @@ class Meetings:
 
     @cached_property
     def forgotten(self) -> set[int]:
-        """The calls (by ``id``) that returned handles, none of which was waited for."""
+        """The calls (by ``id``) that returned handles of which none was waited for."""
         waited = {id(loan.call) for loan in self.loans if loan.wait is not None}
         return {id(loan.call) for loan in self.loans} - waited
 
     @cached_property
     def stalls(self) -> list[Stall]:
-        """Every stall of the work, the longest first; what ranks wait for while they start is left out."""
+        """All stalls of the work, the longest first; waits while ranks start are left out."""
         stalls = [stall for message in self.messages for stall in _of_message(message)]
         stalls += [stall for m in self.meetings if not m.is_start for stall in _of_meeting(m)]
         return sorted(stalls, key=lambda stall: -stall.ns)
@@ -226,7 +226,7 @@ class Meetings:
                 group = of_rank.groups.get(call.begun.group)
                 if call.name.rpartition("::")[2] in ALONE or any(part.kind for part in call.begun.parts):
                     continue
-                if call.begun.op.startswith(LOCAL):  # the others need not come, and none waits for them
+                if call.begun.op.startswith(LOCAL):  # only members come, and no other rank waits for them
                     continue
                 if call.name == START or call.name in MAKES_GROUPS:
                     key = call.name, group.ranks if group is not None else everybody
@@ -264,7 +264,7 @@ def _loans(of_rank: RankCalls) -> Iterator[BufferLoan]:
 
 
 def _given_up_ns(of_rank: RankCalls, call: Call, part: int) -> int | None:
-    """Return when gloo gave a message up because its handle was let go; of all else that ends nothing."""
+    """Return when gloo gave a message up because its handle was dropped; ``None`` for all other calls."""
     group = of_rank.groups.get(call.begun.group)
     is_message = any(p.kind for p in call.begun.parts)
     if group is None or "gloo" not in group.backend or not is_message:
@@ -290,7 +290,7 @@ def _of_meeting(meeting: Meeting) -> Iterator[Stall]:
 
 
 def _stall(end: Endpoint, awaited: Call) -> Stall | None:
-    """Return how long one stood there before the other call began; nothing if it went on without it."""
+    """Return how long one rank stood there before the other call began; ``None`` if it did not wait."""
     stood = end.blocking
     if stood is None or stood.end_ns is None or not stood.start_ns < awaited.start_ns <= stood.end_ns:
         return None
@@ -298,7 +298,7 @@ def _stall(end: Endpoint, awaited: Call) -> Stall | None:
 
 
 def last_moment_ns(ranks: Mapping[int, RankCalls]) -> int:
-    """Return the last moment that any rank wrote down."""
+    """Return the last moment in any rank's record."""
     every = [call for of_rank in ranks.values() for call in of_rank.calls]
     ends = [call.start_ns if call.end_ns is None else call.end_ns for call in every]
     return max(ends + [of_rank.left.at_ns for of_rank in ranks.values() if of_rank.left is not None])

@@ -1,4 +1,4 @@
-"""A pipeline of a few numbers, played on paper: its period, and which bound of the law makes it so."""
+"""A pipeline of a few numbers, simulated: its period, and which bound of the law determines the period."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ppwork.timeline.simulate import Simulation, simulate
 
 CHUNKS = 32
 STEADY = 8
-"""First chunk after the start of a pipeline, also at the depths that a slider has."""
+"""First chunk after the start of a pipeline, for all depths that a slider offers."""
 NEAR = 1.005
-"""Factor within which two times are called the same."""
+"""Factor within which two times count as the same."""
 BOUNDS = ("stage 0", "stage 1", "(stage 0 + stage 1 + transport) / depth")
 """Names of the bounds of the law of the period, in the order of ``law_bounds_ms``."""
 
@@ -28,7 +28,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     20.0
 
     Raises:
-        PlanError: When it is played, if a number is one that no pipeline can have.
+        PlanError: On ``play``, if a number is impossible for a pipeline.
     """
 
     encode_ms: float = 15.0
@@ -36,16 +36,16 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     stage1_ms: float = 30.0
     """The generator, on every mesh rank."""
     hop_ms: float = 1.0
-    """One message once; a broadcast takes as many as a binomial tree has rounds."""
+    """One move of a message; a broadcast takes as many hops as a binomial tree has rounds."""
     depth: int = 2
     mesh_size: int = 2
     schedule: str = "overlap"
 
     @classmethod
     def of(cls, plan: Plan, costs: Costs | None = None) -> Scenario:
-        """Return the scenario of a plan, its times at the means of the costs; preflight belongs to encode.
+        """Return the scenario of a plan, its times the means of the costs; preflight counts as encode.
 
-        Whatever else a chunk costs on its way, handovers too, is spread evenly over its hops.
+        Everything else that a chunk costs on its way, gaps too, is spread evenly over its hops.
         """
         asked = cls(depth=plan.in_flight_depth, mesh_size=plan.mesh_size, schedule=plan.schedule)
         if costs is None:
@@ -70,18 +70,18 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bounds_ms(self) -> dict[str, float]:
-        """The three bounds of the law of the period, by their names."""
+        """The three bounds of the law of the period, by name."""
         bounds = law_bounds_ms(self.stage0_ms, self.stage1_ms, self.transport_ms, self.depth)
         return dict(zip(BOUNDS, bounds, strict=True))
 
     @property
     def slowest_link_ms(self) -> float:
-        """The longest transfer; a link carries one message after another, which the law leaves out."""
+        """The longest transfer; a link carries one message after another, which the law ignores."""
         hop, stretch = _even_hops(self.hop_ms).broadcast_hop(self.mesh_size)
         return max(self.hop_ms, stretch * hop.ms(0))
 
     def play(self) -> Played:
-        """Run it on paper."""
+        """Simulate the scenario."""
         times = {"encode_ms": self.encode_ms, "decode_ms": self.decode_ms, "stage1_ms": self.stage1_ms}
         costs = msgspec.structs.replace(_even_hops(self.hop_ms), **times)
         plan = Plan(mesh_size=self.mesh_size, chunks=CHUNKS)
@@ -112,7 +112,7 @@ class Played:
 
     @property
     def binding(self) -> list[str]:
-        """The bounds of the law that make the period what it is; none where something else does."""
+        """The bounds of the law that determine the period; empty if something else does."""
         bounds = self.scenario.bounds_ms
         law_ms = max(bounds.values())
         if self.period_ms > NEAR * law_ms:
@@ -121,7 +121,7 @@ class Played:
 
     @property
     def holds(self) -> str:
-        """The bound of the law that makes the period what it is, or else the other cause, in words."""
+        """The bound of the law that determines the period, or else the other cause, in words."""
         if self.binding:
             return " and ".join(self.binding)
         if self.period_ms <= NEAR * self.scenario.slowest_link_ms:
@@ -131,7 +131,7 @@ class Played:
 
     @property
     def numbers(self) -> dict[str, str]:
-        """The figures by their names, as text."""
+        """The figures by name, as text."""
         measures = self.simulation.measures
         return {
             "period": f"{self.period_ms:.1f} ms",
@@ -143,7 +143,7 @@ class Played:
 
     @property
     def finding(self) -> str:
-        """The scenario and what came of it, in one sentence."""
+        """The scenario and its outcome, in one sentence."""
         asked = self.scenario
         late = "" if asked.schedule == "overlap" else f", schedule {asked.schedule}"
         return (

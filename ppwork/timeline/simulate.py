@@ -3,7 +3,7 @@
 Rules of the model: each lane of each rank does one thing at a time and in order, as the runtime's threads do;
 nothing fails; lanes do not slow each other down (on a machine with fewer cores than busy lanes they do);
 heartbeats, recompute and the start and end of the ranks cost nothing. Ids, names and lanes are those of real
-runs, so every picture and measure of a run works for these, too. Neither schedule can deadlock: rank 0 takes
+runs, so every picture and measure of a run works here, too. Neither schedule can deadlock: rank 0 takes
 results whenever it may not send.
 """
 
@@ -21,7 +21,7 @@ from ppwork.timeline.measures import Measures, measure, mesh_idle_ms, stage1_ms_
 
 DEFAULT_CHUNKS = 64
 MAX_ROWS = 1_000_000
-"""Chunks of all streams, on all ranks: half a minute and some GB."""
+"""Most chunks of all streams, on all ranks: half a minute and some GB."""
 Which = tuple[int, int]
 """Stream and chunk index."""
 
@@ -33,15 +33,15 @@ class Simulation:
     plan: Plan
     """The plan that was simulated, overrides included."""
     entries_by_rank: dict[int, list[Entry]]
-    """As ``read_entries`` of a real run; sources beyond the first come after the mesh ranks."""
+    """As ``read_entries`` of a real run; sources after the first come after the mesh ranks."""
     measures: Measures
-    """Rank 0's, by ``measures.measure``."""
+    """Rank 0's measures, from ``measures.measure``."""
     mesh_idle: tuple[float, ...]
-    """``measures.mesh_idle_ms`` of the leader."""
+    """The leader's ``measures.mesh_idle_ms``."""
 
     @property
     def period_ms(self) -> float | None:
-        """The period of ``measures``; ``None`` when fewer than two chunks were emitted."""
+        """The period of ``measures``; ``None`` if fewer than two chunks were emitted."""
         return self.measures.period_ms
 
 
@@ -58,13 +58,15 @@ def simulate(
     """Run a plan on paper.
 
     Args:
-        plan: Its mesh size, chunks (64 if unresolved), depth (also split), schedule, hard cuts and flushes.
+        plan: Gives mesh size, chunks (64 if it sets none), depth (also split), schedule, hard cuts and
+            flushes.
         costs: Times of the steps.
-        depth: Instead of the plan's ``in_flight_depth`` and its split; bounds each stream by itself.
-        schedule: Instead of the plan's; at depth 1 both are the sequential loop.
+        depth: Replaces the plan's ``in_flight_depth`` and its split; bounds each stream separately.
+        schedule: Replaces the plan's; at depth 1 both schedules are the sequential loop.
         run_ahead: Whether the mesh receives and broadcasts chunk k+1 while chunk k computes.
-        streams: Independent sources on one mesh, which serves them round robin.
-        seed: Draws samples and jitter; without it samples are taken in order and jitter has seed 0.
+        streams: Number of independent sources on one mesh, which serves them round robin.
+        seed: Seed for drawing samples and jitter; without it samples are taken in order and jitter has seed
+            0.
 
     Raises:
         PlanError: An option cannot work.
@@ -112,16 +114,16 @@ class _Source:
     encoded: int = 0
     """Number of chunks encoded so far."""
     sent: list[float] = field(default_factory=list)
-    """Moment of each chunk at which its envelope was ready to leave."""
+    """For each chunk, the moment at which its envelope was ready to leave."""
     returned: list[tuple[float, float]] = field(default_factory=list)
-    """Moment of each chunk at which the leader had its result ready, and its stage-1 time."""
+    """For each chunk, the moment at which the leader had its result ready, and its stage-1 time."""
     arrived: list[float] = field(default_factory=list)
     done: list[float] = field(default_factory=list)
-    """Moment of each chunk at which it was emitted, or dropped."""
+    """For each chunk, the moment at which it was emitted, or dropped."""
     stale: set[int] = field(default_factory=set)
 
     def release(self, chunk: int) -> float:
-        """Act until this chunk leaves, and return that moment."""
+        """Act until this chunk leaves, and return the moment."""
         while len(self.sent) <= chunk:
             self._act()
         return self.sent[chunk]
@@ -132,14 +134,14 @@ class _Source:
             self._act()
 
     def take_answers(self) -> None:
-        """Bring results home for which there is room; ``d_out`` keeps the others at the leader."""
+        """Bring home the results for which there is room; ``d_out`` keeps the others at the leader."""
         d_out = self.paper.plan.bounds[1]
         for chunk in range(len(self.arrived), min(len(self.returned), len(self.done) + d_out)):
             room = self.done[chunk - d_out] if chunk >= d_out else 0.0
             self.arrived.append(self.mesh.bring_back((self.stream, chunk), self.returned[chunk][0], room))
 
     def _act(self) -> None:
-        """Do the one next thing."""
+        """Do the next action."""
         plan = self.paper.plan
         waiting, unanswered = self.encoded - len(self.sent), len(self.sent) - len(self.done)
         self.take_answers()
@@ -151,7 +153,7 @@ class _Source:
         elif self.encoded < self.chunks and waiting + unanswered < plan.in_flight_depth:
             self._encode(self.encoded)
         elif overlaps and waiting and not ready:
-            self.main_free = self.arrived[len(self.done)]  # makes room to send, which comes before its decode
+            self.main_free = self.arrived[len(self.done)]  # makes room to send, which precedes its decode
         else:
             self._decode(len(self.done))
 
@@ -198,7 +200,7 @@ class _Mesh:
         self._received = self._broadcast = self._computed = self._main_free = self._returned = 0.0
 
     def serve(self, source: _Source, chunk: int, released: float) -> None:
-        """Bring one chunk through the mesh, and its result to where the leader can send it."""
+        """Bring one chunk through the mesh, and its result to the point at which the leader can send it."""
         which, costs, paper = (source.stream, chunk), self._paper.costs, self._paper
         at = max(self._pass_on(source, which, released), self._main_free)
         start = at + paper.handover_ms("generate", which)
@@ -246,10 +248,11 @@ class _Paper:
     """Entries of a simulated run, with a plan's ids, and its times, drawn from the costs.
 
     Args:
-        plan: Where the cache epochs change.
-        costs: What is drawn from.
-        streams: Independent sources; their call ids take turns.
-        seed: Draws samples and jitter; without it samples are taken in order and jitter has seed 0.
+        plan: The plan, which says where the cache epoch changes.
+        costs: The costs from which times are drawn.
+        streams: Number of independent sources; their call ids take turns.
+        seed: Seed for drawing samples and jitter; without it samples are taken in order and jitter has seed
+            0.
     """
 
     def __init__(self, plan: Plan, costs: Costs, streams: int, seed: int | None) -> None:
@@ -258,7 +261,7 @@ class _Paper:
         self._entries: list[tuple[int, Entry]] = []
 
     def draw(self, name: str, which: Which) -> Callable[[Times], float]:
-        """Return the choice of one of some samples for a chunk; the same at every depth and order."""
+        """Return a function that picks a chunk's sample; the pick is the same at every depth and order."""
         call_id = self.call_id(which)
 
         def pick(times: Times) -> float:
@@ -270,7 +273,7 @@ class _Paper:
         return pick
 
     def stage_ms(self, name: str, times: Times, which: Which, ranks: Iterable[int]) -> float:
-        """Return the time of a stage's step: the slowest of the ranks that do it together."""
+        """Return the time of a stage's step: that of the slowest of the ranks that do it together."""
         base, jitter = self.draw(name, which)(times), self.costs.jitter
         if not jitter:
             return base
@@ -278,7 +281,7 @@ class _Paper:
         return base * max(1 + Random(f"{key}/{r}").uniform(-jitter, jitter) for r in ranks)  # noqa: S311
 
     def handover_ms(self, step: str, which: Which) -> float:
-        """Return the gap before a step, by its name in ``Gaps``."""
+        """Return the gap before a step, by the step's name in ``Gaps``."""
         times: Times = getattr(self.costs.gaps, step)
         return self.draw(f"handover {step}", which)(times)
 
@@ -288,12 +291,12 @@ class _Paper:
         self._entries.append((rank, Span(name, lane, start, end, **self._ids(which))))
 
     def instant(self, rank: int, name: str, at_ms: float, which: Which, **figures: float) -> None:
-        """Write an instant; all are on ``main``, as the runtime records them."""
-        entry = Instant(name, "main", round(at_ms * 1e6), figures=figures, **self._ids(which))
+        """Write an instant; all instants are on ``main``, as the runtime records them."""
+        entry = Instant(name, "main", round(at_ms * 1e6), figures=figures, text="", **self._ids(which))
         self._entries.append((rank, entry))
 
     def by_rank(self, world_size: int) -> dict[int, list[Entry]]:
-        """Return the entries in the order in which a rank would have written them: as they end."""
+        """Return the entries in the order in which a rank would write them: as they end."""
         self._entries.sort(key=lambda item: item[1].end_ns)
         return {rank: [e for r, e in self._entries if r == rank] for rank in range(world_size)}
 

@@ -1,7 +1,7 @@
-"""The rings of slots on paper: which stream does what, when, and which wait holds it back until then.
+"""The rings of slots on paper: which stream does what and when, and which wait delays it.
 
-Times are made, not measured: each work takes as long as ``TAKES_MS`` says, starts as soon as its stream is
-free and all its waits are over, and no two streams disturb each other. With a wait left out the same rules
+Times are assumed, not measured: each work takes as long as ``TAKES_MS`` says, starts as soon as its stream is
+free and all its waits are over, and streams do not disturb each other. If a wait is left out, the same rules
 show which work then touches a slot too early.
 """
 
@@ -31,13 +31,13 @@ EDGES = {
     "take": ("broadcast", "take", False),
     "reuse": ("take", "receive", True),
 }
-"""Of each edge of ``runtime.cuda_links``: the work that comes first, the one that waits for it, and whether
-that is the slot's next message."""
+"""For each edge of ``runtime.cuda_links``: the work that comes first, the work that waits for it, and whether
+the second work is for the slot's next message."""
 
 
 @dataclass(frozen=True)
 class SlotWork:
-    """What one stream does for one message."""
+    """The work of one stream for one message."""
 
     name: str
     chunk: int
@@ -46,12 +46,12 @@ class SlotWork:
 
     @property
     def side(self) -> str:
-        """The rank, by what it does with the message."""
+        """The rank, named by its role for the message."""
         return STREAMS[self.name][0]
 
     @property
     def stream(self) -> str:
-        """Where it runs."""
+        """The stream on which it runs."""
         return STREAMS[self.name][1]
 
     def __str__(self) -> str:
@@ -59,7 +59,7 @@ class SlotWork:
 
 
 class RingWait(NamedTuple):
-    """A wait of one stream for another: in its place, or left out."""
+    """A wait of one stream for another: kept, or left out."""
 
     edge: str
     before: SlotWork
@@ -76,24 +76,24 @@ class OnPaper:
     """Messages through the rings."""
 
     works: dict[tuple[str, int], SlotWork]
-    """By name and chunk."""
+    """All works by name and chunk."""
     waits: list[RingWait]
-    """All of them, those that were left out among them."""
+    """All waits, including those that were left out."""
     slots: int
-    """Length of each ring: chunk k is in slot k mod this."""
+    """Length of each ring: chunk k is in slot ``k % slots``."""
 
     @property
     def torn(self) -> list[RingWait]:
-        """The waits that were missed: somebody reads or writes a slot too early."""
+        """The missed waits: some work reads or writes a slot too early."""
         return [wait for wait in self.waits if wait.missed]
 
 
 def behind(edge: str, chunk: int, slots: int) -> tuple[str, int] | None:
-    """Return the work that an edge waits for, by name and chunk; ``None`` where the slot is new.
+    """Return the work that an edge waits for, by name and chunk; ``None`` if the slot is new.
 
     Args:
         edge: One of ``EDGES``.
-        chunk: Of the work that waits.
+        chunk: Chunk of the work that waits.
         slots: Length of the ring.
     """
     first, _, is_next = EDGES[edge]
@@ -102,13 +102,13 @@ def behind(edge: str, chunk: int, slots: int) -> tuple[str, int] | None:
 
 
 def on_paper(*, chunks: int = 4, slots: int = 2, without: str = "", sides: str = "both") -> OnPaper:
-    """Return who does what and when.
+    """Return which stream does what and when.
 
     Args:
-        chunks: Messages.
+        chunks: Number of messages.
         slots: Length of each ring.
-        without: An edge to leave out, or none.
-        sides: ``sender``, ``receiver`` (every message there at the start), or ``both``.
+        without: An edge to leave out; empty: none.
+        sides: ``sender``, ``receiver`` (with every message there at the start), or ``both``.
 
     Raises:
         PlanError: There is no such edge on these sides, or nothing to show.
@@ -141,7 +141,7 @@ def on_paper(*, chunks: int = 4, slots: int = 2, without: str = "", sides: str =
 
 
 def _in_order(chunks: int, sides: str) -> Iterator[tuple[tuple[str, ...], int]]:
-    """Yield works so that none comes before what it waits for; the two halves of a transfer are together."""
+    """Yield works so that none comes before a work that it waits for; a transfer's halves come together."""
     steps = ("fill", "send receive", "broadcast", "take", "generate")
     for chunk in range(chunks):
         for step in steps:

@@ -1,4 +1,4 @@
-"""The start of a run: what its launcher, torchrun and each rank did until the first chunk was there."""
+"""The start of a run: what its launcher, torchrun and each rank did until the first chunk came."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ppwork.records.spans import CHECK, IMPORT, JOIN, LOAD, READ, START, TORCHRU
 LAUNCHER = "launcher"
 RENDEZVOUS, CHUNKS, LEAVE = "torchrun starts", "chunks", "torchrun ends"
 STEPS = (CHECK, RENDEZVOUS, START, IMPORT, JOIN, LOAD, CHUNKS, LEAVE, READ)
-"""All steps, in their order."""
+"""All steps, in order."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class StartupStep:
     Attributes:
         row: ``launcher``, ``torchrun``, or the rank, such as ``rank 0``.
         name: One of ``STEPS``.
-        start_ms: From the call of ``launch``.
-        end_ms: From the call of ``launch``.
+        start_ms: Milliseconds from the call of ``launch``.
+        end_ms: Milliseconds from the call of ``launch``.
     """
 
     row: str
@@ -38,13 +38,13 @@ class StartupStep:
 
 
 def startup(run: Run) -> list[StartupStep]:
-    """Return the steps of a run of one host: the launcher's first, then torchrun's, then rank by rank.
+    """Return the steps of a run on one host: the launcher's first, then torchrun's, then rank by rank.
 
-    What torchrun needs is seen from outside: from its start until the first rank has begun, and from the last
-    entry of the ranks until it has ended.
+    torchrun's own time is measured from outside: from its start until the first rank has begun, and from the
+    last entry of the ranks until torchrun has ended.
 
     Raises:
-        PlanError: Its launcher has left no times, as of a job that somebody else's torchrun has started.
+        PlanError: The run's launcher has left no times, as for a job of another torchrun.
     """
     end = LaunchEnd.load(run.run_dir)
     by_launcher = {step.name: step for step in end.steps} if end is not None else {}

@@ -1,7 +1,7 @@
-"""Single steps of a chunk's life, read from what a run left: how long each took, and what lay between two.
+"""Single steps of a chunk's life, from a run's entries: how long each took, and the gap between two steps.
 
-Between two steps lies a gap: a thread wakes, or goes through its loop. Waiting is none: each gap begins
-when the last of all that the step needs was there. Each rank's clock is used alone.
+In a gap a thread wakes up, or goes through its loop. Waiting is not part of a gap: each gap begins when the
+last thing that the step needs has come. Each rank's clock is used alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ChunkSteps:
     """The steps of the chunks of one run.
 
     Args:
-        entries_by_rank: Rank 0's and the leader's; others are not looked at.
+        entries_by_rank: Rank 0's and the leader's entries; others are ignored.
     """
 
     def __init__(self, entries_by_rank: Mapping[int, Sequence[Entry]]) -> None:
@@ -44,12 +44,12 @@ class ChunkSteps:
         return sorted(set.intersection(*spans, *instants))
 
     def durations_ms(self, name: str) -> Samples:
-        """Return how long a step took; of the two ends of a transfer, its sender's."""
+        """Return how long a step took; for a transfer, on its sender."""
         spans = self._stage0.get(name) or self._leader.get(name) or {}
         return {call: span.ms for call, span in spans.items()}
 
     def gaps_ms(self) -> dict[str, Samples]:
-        """Return the gap before each step, under the names of ``costs.Gaps``."""
+        """Return the gap before each step, by its name in ``costs.Gaps``."""
         stage0, leader = self._stage0, self._leader
         _, prepared, sent, taken, decoded = (_ends(stage0[name]) for name in STAGE0_STEPS)
         received, passed_on, computed, answered = (_ends(leader[name]) for name in LEADER_STEPS)
@@ -67,11 +67,11 @@ class ChunkSteps:
         }
 
     def unseen_ms(self) -> Samples:
-        """Return what each chunk's two hops with rank 0 took beyond the spans of their senders.
+        """Return, per chunk, the time of its two hops with rank 0 beyond the spans of their senders.
 
-        A send ends when the bytes have left; to the receiver, its threads included, they come later. Rank 0
-        sees the whole way there and back, the leader how long it had the chunk, each on its own clock; what
-        is left is both hops. Only chunks that were alone on their way count: all of them at depth 1.
+        A send ends when the bytes have left; they reach the receiver and its threads later. Rank 0 sees the
+        whole way there and back, and the leader sees how long it had the chunk, each on its own clock; the
+        rest is both hops. Only chunks that were alone on their way count: at depth 1, all of them.
         """
         encode, receive = self._stage0["encode"], self._stage0["receive"]
         send, answer, arrived = self._stage0["send"], self._leader["send_result"], self._leader["receive"]
@@ -88,7 +88,7 @@ class ChunkSteps:
         return {call: max(ms, 0.0) for call, ms in hops.items()}
 
     def _after_main(self, name: str) -> Samples:
-        """Return the gaps between a step of rank 0's main thread and whatever that thread did before it."""
+        """Return the gaps between a step of rank 0's main thread and the entry before it on that thread."""
         return {
             then.call_id: max(then.start_ns - first.end_ns, 0) / 1e6
             for first, then in pairwise(self._main)
@@ -105,14 +105,14 @@ def _ends(spans: SpansByCall) -> dict[int, int]:
 
 
 def _later(moments: Mapping[int, int]) -> dict[int, int]:
-    """Return each moment under the next call: what the step of that call had to wait for."""
+    """Return each moment under the next call, whose step had to wait for it."""
     return {call + 1: at for call, at in moments.items()}
 
 
 def _gaps(
     starts: Mapping[int, int], needed: Mapping[int, int], also: Mapping[int, int] | None = None
 ) -> Samples:
-    """Return, per call, the time from the last of what a step needed to its start."""
+    """Return, per call, the time from the last thing that a step needed to the step's start."""
     also = also or {}
     return {
         call: max(at - max(needed[call], also.get(call, needed[call])), 0) / 1e6

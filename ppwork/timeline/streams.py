@@ -1,14 +1,14 @@
-"""CUDA streams: which part of a transfer waits and which moves, which work hides it, and who waits for whom.
+"""CUDA streams: which part of a transfer waits and which moves, which work hides it, and what waits for what.
 
-A transfer's span is the time between two events of its link's stream, and the first of them lies before NCCL
-begins: it passes when the stream comes to it, though the peer may not be there for long. So a transfer is
-taken to *move* only from the moment when the last of its ranks had begun its own half, and to *wait* until
-then. Halves of other ranks are on other clocks, each as exact as ``CudaClock.uncertainty_ns``.
+A transfer's span is the time between two events of its link's stream. The first event comes before NCCL
+begins: it passes when the stream reaches it, though the peer may come much later. So a transfer counts as
+*moving* only from the moment when the last of its ranks had begun its half, and as *waiting* until then.
+Halves of other ranks are on other clocks, each as exact as ``CudaClock.uncertainty_ns``.
 
-That bound is one-sided. NCCL may hold back a transfer whose halves have all begun, behind the launch of a
-kernel (``NCCL_LAUNCH_ORDER_IMPLICIT``), and no event sees that: waits are at least, moves at most what is
-said here. What is certain is the end. A transfer is *hidden* only if it has ended on the leader's device
-before the generator's work on the chunk before has.
+That bound is one-sided. NCCL may delay a transfer whose halves have all begun, behind the launch of a kernel
+(``NCCL_LAUNCH_ORDER_IMPLICIT``), and no event sees that: the times here are least values for waits and most
+values for moves. Only the end is certain. A transfer is *hidden* only if it has ended on the leader's device
+before the generator's work on the previous chunk has.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ EDGES = {
 }
 """The waits of one stream for another that carry a chunk: SEND, RELAY and TAKE of ``runtime.cuda_links``.
 
-The others, REFILL and REUSE, carry none: they hold a slot until its last message is gone."""
+The others, REFILL and REUSE, carry no chunk: they keep a slot until its last message is gone."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class Transfer:
     rank: int
     span: Span
     moves_ns: int
-    """Moment from which it can have moved, in the span: all ranks had begun. Its end, if one never did."""
+    """Moment in the span from which it can have moved: all ranks had begun. Its end, if one never did."""
 
     @property
     def waits_ms(self) -> float:
-        """Milliseconds that it waited for its peers, at least."""
+        """Least milliseconds that it waited for its peers."""
         return (self.moves_ns - self.span.start_ns) / 1e6
 
 
@@ -57,24 +57,24 @@ class Edge:
 
 @dataclass(frozen=True)
 class Stream:
-    """What one stream did over a run; medians are per span, in milliseconds."""
+    """The work of one stream over a run; medians are per span, in milliseconds."""
 
     rank: int
     lane: str
     spans: int
     busy: float
-    """Share of the time between the first and the last emission in which it computed or moved, at most."""
+    """Largest possible share of the time between first and last emission in which it computed or moved."""
     busy_ms: float
     """Median of a kernel, or of the moving part of a transfer."""
     waits_ms: float
-    """Median of the part of a transfer that waits; 0 for kernels."""
+    """Median of the waiting part of a transfer; 0 for kernels."""
 
 
 def transfers(entries_by_rank: EntriesByRank) -> list[Transfer]:
     """Return every rank's halves of the transfers between streams.
 
     Args:
-        entries_by_rank: Of all ranks, on one clock (``chunks.aligned``).
+        entries_by_rank: Entries of all ranks, on one clock (``chunks.aligned``).
     """
     topology = Topology(max(entries_by_rank, default=1))
     halves: dict[tuple[str, int], dict[int, Span]] = {}
@@ -105,10 +105,10 @@ def edges(entries_by_rank: EntriesByRank) -> list[Edge]:
 
 
 def hidden(entries_by_rank: EntriesByRank) -> dict[int, bool]:
-    """Say of each chunk but the first whether all its transfers to the mesh were hidden (see above).
+    """Say of each chunk but the first whether all its transfers to the mesh were hidden (see the module).
 
     Args:
-        entries_by_rank: The leader's; its clock is used alone.
+        entries_by_rank: Has the leader's entries; only its clock is used.
     """
     spans = {(span.chunk_index, span.name): span for span in on_streams(entries_by_rank.get(LEADER_RANK, ()))}
     computed = sorted(chunk for chunk, name in spans if name == "generate")
@@ -126,7 +126,7 @@ def streams(entries_by_rank: EntriesByRank) -> list[Stream]:
     """Return the streams of a run, by rank and in the order of a chunk's life; none without a GPU.
 
     Args:
-        entries_by_rank: Of all ranks, on one clock.
+        entries_by_rank: Entries of all ranks, on one clock.
     """
     emits = list(emissions(entries_by_rank).values())
     start, end = (emits[0], emits[-1]) if len(emits) > 1 else (0, 0)

@@ -1,14 +1,15 @@
 """The timeline as a Chrome/Perfetto trace: a process row per rank, lanes as threads, spans as slices.
 
 Flow arrows follow each chunk from rank 0 through the mesh and back; on CUDA they go from stream to stream,
-and a slice within a transfer's says how long it waited at least (``streams``). Open the file at https://ui.perfetto.dev
-or chrome://tracing. The classes of events are the trace-event format as far as it is used here; source: the
-"Trace Event Format" document of the Chromium project, phases M, X, i, s, t, f.
+and a slice inside a transfer's slice shows how long it waited at least (``streams``). Open the file at
+https://ui.perfetto.dev or chrome://tracing. Events are those of the "Trace Event Format" document of the
+Chromium project: rows with their places (M), slices (X), instants (i), and flows from slice to slice (s, t,
+f).
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -19,81 +20,28 @@ from ppwork.timeline.chunks import TRANSFERS, WAITS, WORK, ChunkSpans, EntriesBy
 from ppwork.timeline.streams import transfers
 
 PID_BASE = 1000
-"""Added to the rank: viewers take process 0 and thread 0 for the idle task of the kernel."""
+"""Added to the rank: viewers take process 0 and thread 0 for the kernel's idle task."""
 LANES_PER_RANK = 100
 IDS = ("call_id", "chunk_index", "cache_epoch")
+END = {"ph": "f", "bp": "e"}
+"""The end of a flow: in the slice that is open there, and not in the next one."""
 
-Name = Annotated[str, msgspec.Meta(min_length=1)]
-Microseconds = Annotated[float, msgspec.Meta(ge=0)]
-Number = Annotated[int, msgspec.Meta(ge=0)]
+Event = dict[str, Any]
+"""One event of the trace-event format."""
 Moment = tuple[int, Span, int]
-"""Rank, span, and the moment inside it."""
-
-
-class _Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="ph"):
-    name: Name
-    pid: Number
-    tid: Number
-
-
-class Metadata(_Event, frozen=True, kw_only=True, tag="M"):
-    """The name or the place of a process or thread row."""
-
-    name: Literal["process_name", "process_sort_index", "thread_name", "thread_sort_index"]
-    args: dict[str, str | int]
-
-
-class Slice(_Event, frozen=True, kw_only=True, tag="X"):
-    """A span."""
-
-    cat: str
-    ts: Microseconds
-    dur: Microseconds
-    args: dict[str, Any] = {}
-
-
-class InstantEvent(_Event, frozen=True, kw_only=True, tag="i"):
-    """An instant."""
-
-    cat: str
-    ts: Microseconds
-    s: Literal["t", "p", "g"]
-    args: dict[str, Any] = {}
-
-
-class _Flow(_Event, frozen=True, kw_only=True):
-    cat: str
-    ts: Microseconds
-    id: Number
-
-
-class FlowBegin(_Flow, frozen=True, kw_only=True, tag="s"):
-    """An arrow leaves the slice that is open here."""
-
-
-class FlowStep(_Flow, frozen=True, kw_only=True, tag="t"):
-    """An arrow passes through the slice that is open here."""
-
-
-class FlowEnd(_Flow, frozen=True, kw_only=True, tag="f"):
-    """An arrow ends in the slice that is open here (``bp`` "e"; without it, in the next one)."""
-
-    bp: Literal["e"]
-
-
-Event = Metadata | Slice | InstantEvent | FlowBegin | FlowStep | FlowEnd
+"""Rank, span, and a moment inside the span."""
 
 
 def chrome_trace(entries_by_rank: EntriesByRank, plan: Plan) -> bytes:
     """Return the trace of a run.
 
     A chunk has one flow through rank 0 and the leader, and one through each follower, from the broadcast to
-    the result. A flow whose steps are not in order of time is left out and counted: the clocks of two hosts
-    differ.
+    the result. A flow whose steps are not in order of time, because the clocks of two hosts differ, is left
+    out and counted.
 
     Args:
         entries_by_rank: Entries of every rank.
-        plan: The plan of the run, for the names of its ranks.
+        plan: The run's plan, for the roles of its ranks.
     """
     ranks = aligned(entries_by_rank)
     zero = min((_start(entry) for entries in ranks.values() for entry in entries), default=0)
@@ -130,31 +78,30 @@ def _start(entry: Entry) -> int:
 
 
 def rank_rows(rank: int, name: str, lanes: list[str], tids: dict[tuple[int, str], int]) -> list[Event]:
-    """Return names and places of a rank's rows; the ids of its lanes are in ``tids``."""
+    """Return the names and places of a rank's rows; ``tids`` has the ids of its lanes."""
     pid, main = PID_BASE + rank, tids[rank, "main"]
-    rows: list[Event] = [
-        Metadata(name="process_name", pid=pid, tid=main, args={"name": name}),
-        Metadata(name="process_sort_index", pid=pid, tid=main, args={"sort_index": rank}),
-    ]
+
+    def row(kind: str, tid: int, **args: str | int) -> Event:
+        return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": args}
+
+    rows = [row("process_name", main, name=name), row("process_sort_index", main, sort_index=rank)]
     for index, lane in enumerate(lanes):
         tid = tids[rank, lane]
-        rows.append(Metadata(name="thread_name", pid=pid, tid=tid, args={"name": lane}))
-        rows.append(Metadata(name="thread_sort_index", pid=pid, tid=tid, args={"sort_index": index}))
+        rows += [row("thread_name", tid, name=lane), row("thread_sort_index", tid, sort_index=index)]
     return rows
 
 
 def _event(entry: Entry, pid: int, tid: int, zero: int) -> Event:
     args: dict[str, Any] = {key: getattr(entry, key) for key in IDS if getattr(entry, key) >= 0}
-    ts = (_start(entry) - zero) / 1e3
+    row = {"name": entry.name, "pid": pid, "tid": tid, "ts": (_start(entry) - zero) / 1e3, "args": args}
     if isinstance(entry, Instant):
         args |= entry.figures
-        return InstantEvent(name=entry.name, pid=pid, tid=tid, cat="instant", ts=ts, s="t", args=args)
+        return {"ph": "i", **row, "cat": "instant", "s": "t"}
     on_stream = entry.lane.startswith(STREAM)
     waits, moves = ("waits",) if on_stream else WAITS, (*TRANSFERS, *WAITS) if on_stream else TRANSFERS
     kinds = {"work": WORK, "transfer": moves, "wait": waits}
     kind = next((kind for kind, names in kinds.items() if entry.name in names), "other")
-    length = (entry.end_ns - entry.start_ns) / 1e3
-    return Slice(name=entry.name, pid=pid, tid=tid, cat=kind, ts=ts, dur=length, args=args)
+    return {"ph": "X", **row, "cat": kind, "dur": (entry.end_ns - entry.start_ns) / 1e3}
 
 
 def _journeys(spans: ChunkSpans, ranks: list[int]) -> list[list[Moment]]:
@@ -168,17 +115,15 @@ def _journeys(spans: ChunkSpans, ranks: list[int]) -> list[list[Moment]]:
 
 
 def _step(rank: int, span: Span) -> Moment:
-    # A receive begins before its message was sent; the chunk is there at its end, and the slice still open.
+    # A receive begins before its message was sent; at its end the chunk is there, and the slice still open.
     return rank, span, max(span.start_ns, span.end_ns - 1) if span.name in WAITS else span.start_ns
 
 
 def _flow(number: int, steps: list[Moment], tids: dict[tuple[int, str], int], zero: int) -> list[Event]:
     events: list[Event] = []
-    for index, (rank, span, at) in enumerate(steps):
+    for rank, span, at in steps:
         row = {"pid": PID_BASE + rank, "tid": tids[rank, span.lane], "ts": (at - zero) / 1e3}
-        where: dict[str, Any] = {"name": f"chunk {span.chunk_index}", "cat": "chunk", "id": number, **row}
-        if index == 0:
-            events.append(FlowBegin(**where))
-        else:
-            events.append(FlowEnd(**where, bp="e") if index == len(steps) - 1 else FlowStep(**where))
+        events.append({"ph": "t", "name": f"chunk {span.chunk_index}", "cat": "chunk", "id": number, **row})
+    events[0]["ph"] = "s"
+    events[-1] |= END
     return events

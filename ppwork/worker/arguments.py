@@ -1,7 +1,7 @@
-"""What calls of torch.distributed are given, in the words of the records: group, parts, operation.
+"""Reads the arguments of a call of torch.distributed, in the words of the records: group, parts, operation.
 
-Parameters are found by their names, so that versions of torch may differ in their order. What torch is about
-to refuse may be anything: then nothing is said of it, and torch's own error is the one to see.
+Parameters are found by name, so their order may differ between versions of torch. If torch is about to refuse
+an argument, it may be anything: then nothing is recorded of it, and torch's own error says what is wrong.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from ppwork.records.calls import ANY, LOCAL, RECV, SEND, CallPart, Group
 
 ENDS = {"send": SEND, "isend": SEND, "send_object_list": SEND, "recv": RECV, "irecv": RECV,
         "recv_object_list": RECV}  # fmt: skip
-"""Functions of one message, and which end of it they are."""
+"""Functions that transfer one message, and the end of it that each one is."""
 OPERATOR_ENDS = {"send": SEND, "isend": SEND, "recv": RECV, "irecv": RECV, "recv_any_source": RECV}
-"""The same of operators, without the mark of those that write to their arguments."""
+"""The same for operators; their names here lack the trailing ``_`` of operators that write to arguments."""
 BATCH = "batch_isend_irecv"
 TENSORS = ("tensor", "input_tensor", "input", "self", "output", "tensors", "input_tensor_list", "inputs")
-"""Parameters that say what a rank brings, or gets where it brings nothing; the first that a function has."""
+"""Parameters for what a rank brings, or gets if it brings nothing; the first that a function has counts."""
 OPERANDS = ("tensor", "input", "inputs", "input_tensor", "input_tensors", "input_list", "tensors")
-"""The same of operators."""
+"""The same for operators."""
 
 NOTHING = CallPart()
 
@@ -31,7 +31,7 @@ Place = tuple[int, str, Any]
 
 
 class Parameters(NamedTuple):
-    """The parameters of a function that are recorded, ``None`` where it has no such one."""
+    """The parameters of a function that are recorded; ``None`` if the function lacks one."""
 
     tensor: Place | None
     peer: Place | None
@@ -42,7 +42,7 @@ class Parameters(NamedTuple):
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> Parameters:
-        """Find them by their names."""
+        """Find the parameters by their names."""
         places = {
             p.name: (n, p.name, p.default)
             for n, p in enumerate(inspect.signature(function).parameters.values())
@@ -58,7 +58,7 @@ class Parameters(NamedTuple):
 
 
 def given(place: Place | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
-    """Return the argument for a parameter, or its default; ``None`` where the function has no such one."""
+    """Return the argument for a parameter, or its default; ``None`` if the function lacks the parameter."""
     if place is None:
         return None
     number, name, default = place
@@ -67,7 +67,7 @@ def given(place: Place | None, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 About = tuple[str, tuple[CallPart, ...], str, Any]
 """What a call is about: the name of its group, its messages or this rank's share, the reduction or another
-word, and a tensor of it; what there is not, or is not known, is nothing. A bare tuple: it is made each time.
+word, and one of its tensors; a part that does not exist or is not known is empty. A bare tuple, for speed.
 """
 UNKNOWN: About = "", (), "", None
 
@@ -83,12 +83,12 @@ class Arguments:
     def __init__(self, c10d: Any, introduce: Callable[[Group], None]) -> None:  # noqa: ANN401  torch's own
         self._c10d, self._introduce = c10d, introduce
         self._groups: dict[Any, Group | None] = {}
-        """By address and name, as another group may come to stand there; the default one by ``None``."""
+        """Groups by address and name, as an address may be used again; the default group by ``None``."""
         self._texts: dict[Any, str] = {}
-        """Of dtypes and reductions."""
+        """Texts of dtypes and reductions."""
 
     def forget(self) -> None:
-        """Know no group any more: they have been made, or destroyed."""
+        """Forget all groups: some were made or destroyed."""
         self._groups.clear()
 
     def of_function(
@@ -111,14 +111,14 @@ class Arguments:
                 parts = (part,) if part != NOTHING else ()
             local = LOCAL if kwargs.get("use_local_synchronization") else ""
             return group.name if group else "", parts, f"{local}{self._text_of(op)}", tensor
-        except Exception:  # noqa: BLE001  its own error is the one to see
+        except Exception:  # noqa: BLE001  torch's own error says what is wrong
             return UNKNOWN
 
     def of_operator(self, name: str, named: dict[str, Any]) -> About:
-        """Return what a call of an operator is about; of another version of torch perhaps nothing."""
+        """Return what a call of an operator is about; unknown if another version of torch has changed it."""
         try:
             return self._of_operator(name, named)
-        except Exception:  # noqa: BLE001  its name is known
+        except Exception:  # noqa: BLE001  the operator's name is known
             return UNKNOWN
 
     def _of_operator(self, name: str, named: dict[str, Any]) -> About:
@@ -135,7 +135,7 @@ class Arguments:
             return group.name if group else "", parts, text, None
         kind = OPERATOR_ENDS.get(name.partition("::")[2].rstrip("_"), "")
         peer = next((named[n] for n in ("dst", "src", "root_rank") if n in named), ANY)
-        if peer != ANY and not (kind and boxed is None):  # messages of functional ones go by global ranks
+        if peer != ANY and not (kind and boxed is None):  # functional messages use global ranks
             peer = ranks[peer]
         tensor = next((named[n] for n in OPERANDS if n in named and "barrier" not in name), None)
         part = self._part(kind, tensor, peer, named.get("tag", 0))
@@ -167,7 +167,7 @@ class Arguments:
         return text
 
     def group(self, stated: Any) -> Group | None:  # noqa: ANN401  a group, or what DTensor has for one
-        """Return a group that a call names; ``None``: before the start, or of other ranks."""
+        """Return the group that a call names; ``None`` before the start, or if other ranks have it."""
         default = self._c10d.GroupMember.WORLD
         if stated is None or stated is inspect.Parameter.empty or stated is default:
             if default is None:
@@ -196,8 +196,8 @@ class Arguments:
 
 
 def _address(tensor: Any) -> int:  # noqa: ANN401  of torch
-    """Return where a tensor lies; 0: it has no memory of its own."""
+    """Return the address of a tensor's memory; 0 if it has no memory of its own."""
     try:
         return int(tensor.data_ptr())
-    except Exception:  # noqa: BLE001  of a wrapper, a compiler's stand-in
+    except Exception:  # noqa: BLE001  a wrapper, or a compiler's stand-in
         return 0

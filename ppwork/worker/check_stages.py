@@ -1,4 +1,4 @@
-"""Imports two stages as the ranks will, before there are any; a process that ``launcher.checks`` starts."""
+"""Imports two stages as the ranks will, before there are any; ``launcher.checks`` starts this process."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ppwork.errors import PlanError
 from ppwork.stage import StageKind, load_stage
 
 REFUSED = 2
-"""Exit code where the stages are not what they should be; standard output says why."""
+"""Exit code if a stage breaks the contract; standard output says how."""
 
 
 def main(stage0: str, stage1: str) -> int:
-    """Print what is wrong with two stages, or the names of their files, as JSON; return the exit code."""
+    """Print the problem with two stages, or else the names of their files, as JSON; return the exit code."""
     answer = os.dup(1)
-    os.dup2(2, 1)  # what the modules themselves print is no answer
+    os.dup2(2, 1)  # output of the modules themselves is not part of the answer
     contracts = ((stage0, StageKind.STAGE0), (stage1, StageKind.GENERATOR))
     try:
         stages = [load_stage(path, kind, search=Path.cwd()) for path, kind in contracts]

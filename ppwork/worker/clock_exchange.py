@@ -1,4 +1,4 @@
-"""Asks every other host for its time, once, at start-up; ``clocks`` says what the answers mean."""
+"""Asks every other host for its time, once, at start-up; ``clocks`` interprets the answers."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ppwork.runtime.groups import Groups
 from ppwork.runtime.membership import gather
 
 ROUNDS = 16
-"""The first pays for the connection; of the others some meet no delay."""
+"""The first round pays for the connection; of the others at least some meet no delay."""
 
 
 def settle_clocks(groups: Groups, recorder: Recorder, names: list[str] | None = None) -> None:
-    """Record how far this rank's clock is ahead of rank 0's, and which clock every other rank is on.
+    """Record how far this rank's clock is ahead of rank 0's, and which clock every other rank uses.
 
     Args:
-        groups: Right after ``groups.join``.
-        recorder: This rank's.
-        names: Those of the clocks of all ranks, if they are known.
+        groups: This rank's, right after ``groups.join``.
+        recorder: This rank's recorder.
+        names: Names of all ranks' clocks, if they are known.
 
     Raises:
         PeerTimeoutError, PeerLostError: As ``estimate_offset``.
@@ -39,7 +39,7 @@ def settle_clocks(groups: Groups, recorder: Recorder, names: list[str] | None = 
 
 
 def gather_clocks(groups: Groups) -> list[str]:
-    """Return the names of the clocks of all ranks; each begins with its host's name.
+    """Return the names of all ranks' clocks; each name begins with its host's name.
 
     Raises:
         PeerTimeoutError: A rank did not come (the ranks that waited for it).
@@ -56,21 +56,21 @@ def gather_clocks(groups: Groups) -> list[str]:
 def estimate_offset(groups: Groups, clock: Clock, names: list[str]) -> Offset:
     """Return how far this rank's clock is ahead of rank 0's.
 
-    Which ranks exchange anything follows from the names of all clocks, which all ranks read from the store
-    (rule R5). Ranks that share a clock get the same offset, so their spans stay exactly aligned.
+    The names of all clocks, which all ranks read from the store, decide which ranks exchange anything (rule
+    R5). Ranks that share a clock get the same offset, so their spans stay exactly aligned.
 
     Args:
-        groups: Right after ``groups.join``: nothing else may be under way on ``world_pg``.
-        clock: What this rank's spans are on.
-        names: Those of the clocks of all ranks.
+        groups: Right after ``groups.join``: no other call may be under way on ``world_pg``.
+        clock: The clock of this rank's spans.
+        names: Names of all ranks' clocks.
 
     Raises:
         PeerTimeoutError: A rank did not come, or did not answer in time (the ranks that waited for it).
         PeerLostError: A rank left meanwhile (its partner).
 
     Collective:
-        ``world_pg`` between rank 0 and each rank that has another clock, one
-        clock after the other. Runs on the main thread, as no lane uses ``world_pg`` (rule R7).
+        ``world_pg`` between rank 0 and each rank that has another clock, one clock after the other. Runs on
+        the main thread, as no lane uses ``world_pg`` (rule R7).
 
     Blocks:
         At most ``timeout_s`` for each step.

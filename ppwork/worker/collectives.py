@@ -1,14 +1,15 @@
-"""Stage 1's collectives: the sum over ``tp_pg``, and the guards that stand before the backend.
+"""Stage 1's collectives: the sum over ``tp_pg``, and the guards in front of the backend.
 
-A collective that names the wrong group, or none, is the classic hang: rank 0 is in the default group and
-never comes. While stage code runs, such a call raises before the backend is reached (rule R6). So it does in
-a loop of one's own, on the mesh between a chunk and its answer and on rank 0 while chunks are on their way;
-groups of the job's own are left alone there. To make a group is a call of all ranks, and is refused alike.
+A collective that names the wrong group, or none, causes the classic hang: rank 0 is in the default group and
+never joins. While stage code runs, such a call raises before it reaches the backend (rule R6). In a user's
+own loop the same holds on the mesh between a chunk and its answer, and on rank 0 while chunks are on their
+way; there the guards allow the job's own groups. Creating a group needs all ranks, and is refused as well.
 
-A collective that not all mesh ranks make, or not with the same tensor, is the other one. In the chunks that
-``tally`` says, mesh ranks therefore exchange what they are about to call, and a difference raises on all of
-them. In those chunks every collective is seen, also one that DTensor or compiled code makes. In the others,
-ranks of one host lay torch's own functions beside each other (``shared_calls``), and the later one raises.
+The other classic hang is a collective that not all mesh ranks make, or not with the same tensor. So in the
+chunks that ``tally`` chooses, mesh ranks exchange what they are about to call, and a difference raises on all
+of them. In those chunks every collective is checked, even those of DTensor or compiled code. In the other
+chunks, ranks of one host compare calls of torch's own functions (``shared_calls``), and the later rank
+raises.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from traceback import walk_tb
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -42,16 +44,18 @@ from ppwork.worker.tally import Tally
 from ppwork.worker.user_lines import lines_from, outwards
 
 MOST_SHOWN = 64
-"""Calls of a chunk that mesh ranks which differ show each other: the newest."""
+"""Most calls of a chunk that mesh ranks show each other when they differ: the newest ones."""
 QUERIES = ("get_backend_config", "get_backend", "_set_pg_timeout", "get_rank", "get_world_size")
-"""Callers of the membership test that talk to nobody; torch asks them itself when it logs an exception."""
+"""Callers of the membership test that do not communicate; torch calls them when it logs an exception."""
+MESSAGES = {"send": "dst", "recv": "src"}
+"""Functions that wait for the other half of a message, and their argument that names its rank."""
 _inside = threading.local()
 
 
 class Allowed(NamedTuple):
-    """What collectives of this thread may use now; ``loop`` is the chunk of a loop of one's own.
+    """The group that collectives of this thread may use now; ``loop`` is the chunk of a user's own loop.
 
-    That is on the mesh the one in hand, on rank 0 the oldest that is on its way.
+    On the mesh that is the chunk in hand, on rank 0 the oldest chunk on its way.
     """
 
     groups: Groups
@@ -61,7 +65,7 @@ class Allowed(NamedTuple):
 
     @property
     def is_jobs(self) -> bool:
-        """Whether the default group is the job's own, and who is in it the job's business."""
+        """Whether the default group is the job's own, so that its use is the job's business."""
         return self.groups.membership is not None and self.groups.membership.in_group
 
 
@@ -78,7 +82,7 @@ class TPGroup:
         """The mesh's process group.
 
         Raises:
-            LocalProtocolError: Its session has ended (this mesh rank).
+            LocalProtocolError: The session has ended (this mesh rank).
         """
         return self._groups["tp_pg"]
 
@@ -91,9 +95,9 @@ class TPGroup:
         """Sum over the mesh, in place; see ``TensorParallel.all_reduce``.
 
         Raises:
-            LocalProtocolError: In a compared chunk, another mesh rank was about to do something else (every
+            LocalProtocolError: In a compared chunk, another mesh rank was about to make another call (every
                 mesh rank, before the backend was called).
-            PeerLostError, PeerTimeoutError: Another mesh rank is gone or silent (the ranks that are left).
+            PeerLostError, PeerTimeoutError: Another mesh rank is gone or silent (the remaining ranks).
         """
         if self.size == 1:
             return tensor
@@ -103,20 +107,20 @@ class TPGroup:
 
 
 def exchange(groups: Groups, raw: bytes) -> list[bytes]:
-    """Show the mesh ranks some bytes, and return what each of them showed, in group-rank order.
+    """Show some bytes to the mesh ranks, and return the bytes of each mesh rank, in group-rank order.
 
     Args:
-        groups: This rank's; in a mesh of one nobody is asked.
-        raw: As many bytes on every mesh rank.
+        groups: This rank's groups; in a mesh of one there is no exchange.
+        raw: The same number of bytes on every mesh rank.
 
     Collective:
-        ``tp_pg``, all mesh ranks, on the CPU side of the group: a GPU is not waited for.
+        ``tp_pg``, all mesh ranks, on the CPU side of the group: this does not wait for a GPU.
 
     Blocks:
         Until every mesh rank has come; at most the group's timeout.
 
     Raises:
-        PeerLostError, PeerTimeoutError: Another mesh rank is gone or silent (the ranks that are left).
+        PeerLostError, PeerTimeoutError: Another mesh rank is gone or silent (the remaining ranks).
     """
     size = groups.topology.mesh_size
     if size == 1:
@@ -130,19 +134,19 @@ def exchange(groups: Groups, raw: bytes) -> list[bytes]:
 
 
 def compare(groups: Groups, tally: Tally, operation: str) -> None:
-    """Compare what all mesh ranks are about to do; no operation is the end of the chunk.
+    """Compare what all mesh ranks are about to do; an empty operation is the end of the chunk.
 
-    Collective, Blocks: As ``exchange``; where they differ twice.
+    Collective, Blocks: As ``exchange``; twice if they differ.
 
     Raises:
-        LocalProtocolError: They are not about to do the same (every mesh rank, with the same text).
+        LocalProtocolError: The ranks are about to do different things (every mesh rank, with the same text).
     """
     ranks, newest = groups.topology.mesh_ranks, tally.call(operation)
     calls = [CollectiveCall.from_bytes(raw) for raw in exchange(groups, newest.to_bytes())]
     if difference_of({rank: [call] for rank, call in zip(ranks, calls, strict=True)}) is None:
         tally.made.append(newest)
         return
-    # They began to differ maybe at an earlier call, whose line alone was another one.
+    # The first difference may be at an earlier call that matched except for its line.
     made = b"".join(call.to_bytes() for call in tally.made[-MOST_SHOWN:])
     earlier = exchange(groups, made.ljust(MOST_SHOWN * RECORD_BYTES, b"\0"))
     chunks = {rank: [*_calls_in(raw), call] for rank, raw, call in zip(ranks, earlier, calls, strict=True)}
@@ -158,12 +162,12 @@ def _calls_in(raw: bytes) -> list[CollectiveCall]:
 
 @contextmanager
 def counting(groups: Groups, tally: Tally, envelope: PPEnvelope) -> Iterator[ChunkPlan]:
-    """Count what stage 1 does while the body computes this chunk by its plan, and compare it.
+    """Count stage 1's calls while the body computes this chunk by its plan, and compare them.
 
-    The last comparison is of the chunk's end: a rank with fewer collectives is caught there, before the
-    result leaves and before the others' next call meets one of another chunk.
+    The last comparison is at the chunk's end: it catches a rank that made fewer collectives, before the
+    result leaves and before the other ranks' next call meets a call of another chunk.
 
-    Collective, Raises: As ``compare``, if an exchange is due in this chunk; else none, as ``SharedCalls``.
+    Collective, Raises: As ``compare``, if this chunk is due for an exchange; else none, as ``SharedCalls``.
     """
     assert envelope.plan is not None, "the session lets no INFER pass without a plan"  # noqa: S101
     tally.begin(envelope.ids, envelope.plan)
@@ -184,14 +188,14 @@ def counting(groups: Groups, tally: Tally, envelope: PPEnvelope) -> Iterator[Chu
 
 
 def seeing(groups: Groups, tally: Tally | None) -> TorchDispatchMode:
-    """Return a context in which each collective of this thread is checked before the backend is called.
+    """Return a context that checks each collective of this thread before the backend is called.
 
-    Also functional ones, which DTensor and compiled code call and ``OnlyGroup`` does not see. It costs some
-    10 us for every operation of torch, so it is for the first chunks.
+    It also sees functional collectives, which DTensor and compiled code call and ``OnlyGroup`` does not see.
+    It costs some 10 us for every operation of torch, so it is used only in the first chunks.
 
     Args:
-        groups: This rank's.
-        tally: The mesh ranks' collectives on ``tp_pg`` are counted here and compared; ``None`` on rank 0.
+        groups: This rank's groups.
+        tally: Counts and compares the mesh ranks' collectives on ``tp_pg``; ``None`` on rank 0.
     """
 
     def meet(func: Any, named: dict[str, Any], call: Callable[[], Any]) -> Any:  # noqa: ANN401
@@ -200,7 +204,7 @@ def seeing(groups: Groups, tally: Tally | None) -> TorchDispatchMode:
         elif "group_name" in named:
             group = c10d._resolve_process_group(named["group_name"])  # type: ignore[attr-defined]
         else:
-            return framed(call)()  # it waits, or wraps
+            return framed(call)()  # a wait, or a wrapper of a tensor
         name = func._schema.name.partition("::")[2].strip("_")
         _check(group, name)
         if tally is not None and name not in OPERATOR_ENDS:
@@ -214,12 +218,12 @@ def seeing(groups: Groups, tally: Tally | None) -> TorchDispatchMode:
 
 
 def _operation(name: str, named: dict[str, Any], frame: FrameType, ranks: Sequence[int]) -> str:
-    """Return a collective as one says it; without a shape where ranks may rightly pass other tensors."""
+    """Return a collective in words; without a shape if ranks may rightly pass different tensors."""
     name = name.replace("allreduce", "all_reduce").replace("allgather", "all_gather")
     tensor, reduction = named.get("input", named.get("tensors")), named.get("reduce_op")
     if isinstance(tensor, list):
         tensor = tensor[0]
-    if reduction is not None and not isinstance(reduction, str):  # boxed: its function has it, unboxed
+    if reduction is not None and not isinstance(reduction, str):  # boxed; the function's frame has it unboxed
         functions = (each for each in outwards(frame) if each.f_code.co_filename == c10d.__file__)
         reduction = next((each.f_locals["op"] for each in functions if "op" in each.f_locals), None)
     root = named.get("root_rank", named.get("src")) if name in ROOTS else None
@@ -227,11 +231,11 @@ def _operation(name: str, named: dict[str, Any], frame: FrameType, ranks: Sequen
 
 
 class OnlyGroup:
-    """While the body runs on this thread, collectives may use this group only, and nobody may make one.
+    """While the body runs on this thread, its collectives may use only this group, and it may create none.
 
     Args:
-        groups: This rank's.
-        name: ``None``: no group at all.
+        groups: This rank's groups.
+        name: The group; ``None``: no group at all.
 
     Raises:
         LocalProtocolError: From the offending call, before the backend is called; names both groups
@@ -251,11 +255,11 @@ class OnlyGroup:
 
 
 def guard_loop(groups: Groups, which: WhichChunk | None) -> None:
-    """Guard a loop of one's own on this thread, while a chunk is in hand (mesh) or on its way (rank 0).
+    """Guard a user's own loop on this thread, while a chunk is in hand (mesh) or on its way (rank 0).
 
     Args:
-        groups: This rank's.
-        which: The chunk; ``None``: from now on nothing is refused.
+        groups: This rank's groups.
+        which: The chunk; ``None``: refuse nothing from now on.
     """
     name = None if groups.role is Role.STAGE0 else "tp_pg"
     _inside.allowed = None if which is None else Allowed(groups, name, groups[name] if name else None, which)
@@ -285,7 +289,7 @@ def _check(group: Any, call: str) -> None:  # noqa: ANN401  a ProcessGroup, None
 
 
 def _refusal(allowed: Allowed, did: str, instead: str) -> LocalProtocolError:
-    """Return the error of a loop of one's own; ``instead`` is what a mesh rank may have meant."""
+    """Return the error for a user's own loop; ``instead`` is what a mesh rank may have meant."""
     groups = allowed.groups
     if allowed.name is None:
         what = "while chunks were on their way; the mesh computes them, and does not come."
@@ -300,8 +304,30 @@ def _refusal(allowed: Allowed, did: str, instead: str) -> LocalProtocolError:
     )
 
 
+def peer_of(error: BaseException, groups: Groups) -> int | None:
+    """Return the mesh rank for whose half of a message a call waited that broke; ``None``: it is not known.
+
+    The backend's error names a host and a port. Of a handle's wait there is no call that has the rank.
+    """
+    mesh = groups.handles().get("tp_pg")
+    for frame, _ in walk_tb((error.__cause__ or error).__traceback__):
+        whom, given = MESSAGES.get(frame.f_code.co_name, ""), frame.f_locals
+        if (
+            not whom
+            or frame.f_code.co_filename != c10d.__file__
+            or mesh is None
+            or given["group"] is not mesh
+        ):
+            continue
+        index, rank = given.get(f"group_{whom}"), given.get(whom)
+        if index is None and rank is not None:
+            index = dist.get_group_rank(mesh, rank)
+        return None if index is None else groups.topology.mesh_ranks[index]
+    return None
+
+
 def _check_new(*, of_members: bool) -> None:
-    """Refuse to make a group; in a loop of one's own not where its members alone make it, or the job may."""
+    """Refuse to create a group; a user's loop may, if only members do or the default group is the job's."""
     allowed: Allowed | None = getattr(_inside, "allowed", None)
     if allowed is None:
         return
@@ -319,13 +345,38 @@ def _check_new(*, of_members: bool) -> None:
         )
 
 
-def install() -> None:
-    """Hook the membership test that every collective makes first, and the naming of every new group; once.
+def keep(groups: Groups | None) -> None:
+    """Refuse to let this thread destroy groups of this pipeline, which it has joined; ``None``: allow it."""
+    _inside.joined = groups
 
-    Both are private to torch but there in every supported version, and see calls whatever name they were
-    imported under. ``tests/multiproc`` fails if a version drops one. ``Work.wait``, which is public, gets its
-    frame (``backend_wait``).
+
+def _check_destroyed(group: object) -> None:
+    """Refuse to destroy any group in stage code, and the pipeline's groups in a user's own loop."""
+    allowed: Allowed | None = getattr(_inside, "allowed", None)
+    groups: Groups | None = getattr(_inside, "joined", None)
+    if allowed is not None and allowed.loop is None:
+        groups, who = allowed.groups, "Stage code"
+    elif groups is not None and group in groups.handles().values():
+        who = "The loop"
+    else:
+        return
+    if sys.exc_info()[1] is not None:  # an error is on its way out, and is the one to report
+        return
+    raise LocalProtocolError(
+        f"{who} was about to destroy process groups that the pipeline uses, and destroys itself at its end.",
+        where={"rank": groups.rank, "role": str(groups.role)},
+        check_first="leave destroy_process_group out, or call it after the `with` block of `join`",
+    )
+
+
+def install() -> None:
+    """Hook the membership test that every collective makes first, and naming and end of every group; once.
+
+    The first two are private to torch, but exist in every supported version. They see calls under whatever
+    name the user imported. ``tests/multiproc`` fails if a version drops one. ``destroy_process_group`` calls
+    ``ProcessGroup.shutdown``. ``Work.wait``, which is public, gets its frame (``backend_wait``).
     """
+    shutdown = c10d.ProcessGroup.shutdown
     original, naming = c10d._rank_not_in_group, c10d._process_group_name
     if getattr(original, "_ppwork", False):
         return
@@ -339,9 +390,14 @@ def install() -> None:
         return bool(original(group))
 
     def named(ranks: Any, use_hashed_name: Any) -> Any:  # noqa: ANN401
-        _check_new(of_members=bool(use_hashed_name))  # the name of a group that its members alone make
+        _check_new(of_members=bool(use_hashed_name))  # torch hashes it if only members create the group
         return naming(ranks, use_hashed_name)
+
+    def ended(group: c10d.ProcessGroup) -> None:
+        _check_destroyed(group)
+        shutdown(group)
 
     checked._ppwork = True  # type: ignore[attr-defined]
     c10d._rank_not_in_group, c10d._process_group_name = checked, named
+    c10d.ProcessGroup.shutdown = ended  # type: ignore[method-assign, assignment]
     c10d.Work.wait = framed(c10d.Work.wait)  # type: ignore[method-assign]

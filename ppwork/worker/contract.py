@@ -1,13 +1,15 @@
-"""The contract of a stage at its edge: what its methods are given, and what they must return.
+"""The contract of a stage, checked at its edge: what its methods are given, and what they must return.
 
-A value that is not of the contract is refused where it is returned, with file and line of the method, and
-not where somebody trips over it later. What cannot travel is refused by the transport, and gets them, too.
+A returned value that breaks the contract is refused at once, with file and line of the method, and not where
+it causes trouble later. The transport refuses tensors that cannot travel; its errors get file and line, too.
 """
 
 from __future__ import annotations
 
+import ast
 import dis
 import inspect
+import textwrap
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import is_dataclass
@@ -26,33 +28,33 @@ from ppwork.worker.user_lines import as_written
 
 RETURNS = ("RETURN_VALUE", "RETURN_CONST")
 MOST_LINES = 6
-"""Returns that are listed; of more the first and the last line are told."""
+"""Most returns that an error lists; if there are more, it names the first and the last line."""
 NO_CHUNK = NONE, NOT_YET = "None", Pause.NOT_YET.name
-"""What a return may have in place of a value; of another value it is not the one."""
+"""Literals that a ``return`` may have; such a line cannot have returned another value."""
 
 
 def name_tensors(error: KeyError, came: Collection[str]) -> None:
-    """Add the names of the tensors that came to an error that asked for another one."""
+    """Add the names of the tensors that came to an error that asked for another name."""
     if error.args and isinstance(error.args[0], str) and error.args[0] not in came:
         error.add_note(f"The tensors that came: {', '.join(map(repr, came)) or 'none'}")
 
 
 def optional(stage: object, name: str) -> Callable[..., Any]:
-    """Return a method that a stage need not have; without it nothing happens."""
+    """Return an optional method of a stage, or one that does nothing if the stage lacks it."""
     return getattr(stage, name, _nothing)
 
 
 def wanted(method: Callable[..., Any], **offered: Any) -> dict[str, Any]:  # noqa: ANN401  plain data
-    """Return as keywords those of the values for which the method has a parameter."""
+    """Return, as keywords, the offered values for which the method has a parameter."""
     names = _parameters_of(getattr(method, "__func__", method))
     return {name: value for name, value in offered.items() if name in names}
 
 
 def chunk_of(stage: object, returned: object) -> Chunk | Pause | None:
-    """Return what ``encode`` returned, as a chunk where it is one.
+    """Return what ``encode`` returned; tensors become a chunk.
 
     Raises:
-        StageError: It is nothing that ``encode`` may return (rank 0).
+        StageError: ``encode`` must not return such a value (rank 0).
     """
     if returned is None or isinstance(returned, Pause):
         return returned
@@ -68,11 +70,28 @@ def chunk_of(stage: object, returned: object) -> Chunk | Pause | None:
     return chunk
 
 
+def why_ended(stage: object, chunk_index: int) -> str:
+    """Return a question about a stream that ``encode`` ended by ``None``; empty if its code says ``None``.
+
+    Python also returns ``None`` if a ``return`` was forgotten. So this asks about an end before the first
+    chunk, and about an end by a method that has no ``return`` of a literal ``None``.
+    """
+    function = _function_of(stage, "encode")
+    lines = _lines_without_value(function)
+    if not lines and chunk_index > 0:
+        return ""
+    asked = f"encode returned None for chunk {chunk_index}, which ends the stream: a forgotten `return`?"
+    if not lines:
+        return asked
+    place = f"{as_written(function.__code__.co_filename)}:{' or '.join(map(str, lines[:MOST_LINES]))}"
+    return f"{asked} {place} has no value; an end that is meant is a `return None`"
+
+
 def result_of_step(stage: object, returned: object) -> Result:
-    """Return what ``step`` returned, as a result.
+    """Return what ``step`` returned; tensors become a result.
 
     Raises:
-        StageError: It is nothing that ``step`` may return (the mesh rank that ran it).
+        StageError: ``step`` must not return such a value (the mesh rank that ran it).
     """
     result = returned if isinstance(returned, Result) else Result(tensors_of(stage, "step", returned))
     tensors_of(stage, "step", result.tensors)
@@ -81,10 +100,10 @@ def result_of_step(stage: object, returned: object) -> Result:
 
 
 def tensors_of(stage: object, method: str, returned: object) -> Tensors:
-    """Return what a method returned, tensors by name; that each is a tensor is left to preflight.
+    """Return a method's return value, which must be a mapping by name; preflight checks that it has tensors.
 
     Raises:
-        StageError: It is none (the rank that ran the method).
+        StageError: It is not such a mapping (the rank that ran the method).
     """
     if not isinstance(returned, Mapping):
         _refuse(stage, method, "tensors by name", f"a {type(returned).__name__}", returned)
@@ -95,11 +114,11 @@ def tensors_of(stage: object, method: str, returned: object) -> Tensors:
 
 
 def emission_of(stage: object, returned: object, *, verify: bool) -> Emission:
-    """Return what ``decode`` returned; ``None``, which emits nothing, as an empty emission.
+    """Return what ``decode`` returned; ``None``, which emits nothing, becomes an empty emission.
 
     Raises:
-        StageError: It is no ``Emission`` though ``verify`` compares it, or a metric is no number, or has the
-            name of one of ours (rank 0).
+        StageError: It is no ``Emission`` though ``verify`` needs one, or a metric is not a number or has a
+            name that ppwork uses (rank 0).
     """
     if returned is None and not verify:
         return Emission(torch.empty(0))
@@ -119,7 +138,7 @@ def figures_of(stage: object, returned: object) -> dict[str, object]:
     """Return what ``finish`` returned.
 
     Raises:
-        StageError: It is no mapping of JSON types by text (rank 0).
+        StageError: It is not a mapping from text to JSON types (rank 0).
     """
     if returned is None:
         return {}
@@ -137,10 +156,10 @@ def figures_of(stage: object, returned: object) -> dict[str, object]:
 
 @contextmanager
 def returned_by(stage: object, method: str) -> Iterator[None]:
-    """Send what a method has returned: what the transport refuses names the method, with file and line.
+    """Send a method's return value: if the transport refuses it, the error names the method, file and line.
 
     Raises:
-        LocalProtocolError: As the body (the rank that ran the method).
+        LocalProtocolError: The body raised it (the rank that ran the method).
     """
     try:
         yield
@@ -155,7 +174,7 @@ def _nothing(*_: object) -> dict[str, Any]:
 
 
 def _metadata_of(stage: object, method: str, metadata: object) -> None:
-    # What is in it is left to the wire, which knows what can travel.
+    # The wire checks the content: it knows what can travel.
     if not isinstance(metadata, Mapping):
         kind = type(metadata).__name__
         given = f"a dataclass {kind}, which `dataclasses.asdict` makes a dict"
@@ -174,14 +193,18 @@ def _refuse(stage: object, method: str, need: str, returned: str, value: object 
     raise error
 
 
+def _function_of(stage: object, method: str) -> Any:  # noqa: ANN401  whatever can be called
+    return inspect.unwrap(getattr(type(stage), method, getattr(stage, method)))
+
+
 def _return_of(stage: object, method: str, value: object = ...) -> tuple[str, str]:
-    """Say which lines of a method may have returned a value; ``...``: it was neither of ``NO_CHUNK``.
+    """Say which lines of a method may have returned a value; ``...``: a value not in ``NO_CHUNK``.
 
     Returns:
-        The words, and ``file:line`` of the line; where it may be several, of the method.
+        The words, and ``file:line`` of that line; if it may be one of several, of the method.
     """
     is_no_chunk = NONE if value is None else NOT_YET if isinstance(value, Pause) else ""
-    function = inspect.unwrap(getattr(type(stage), method, getattr(stage, method)))
+    function = _function_of(stage, method)
     code = getattr(function, "__code__", None)
     if code is None:
         return f"the `return` of {type(stage).__name__}.{method}", ""
@@ -200,10 +223,65 @@ def _return_of(stage: object, method: str, value: object = ...) -> tuple[str, st
 
 
 def _literal_of(before: dis.Instruction, step: dis.Instruction) -> str:
-    """Return the word of ``NO_CHUNK`` that stands at a return, by the instruction before it; or nothing."""
+    """Return the word of ``NO_CHUNK`` at a return, judged by the instruction before it; or nothing."""
     given = step if step.opname == "RETURN_CONST" else before
     if (given is before and step.is_jump_target) or not given.opname.startswith(("LOAD_", "RETURN_")):
         return ""
     if given.opname.endswith("_CONST"):
         return NONE if given.argval is None else ""
     return NOT_YET if given.argval == NOT_YET else ""
+
+
+def _lines_without_value(function: Any) -> list[int]:  # noqa: ANN401  whatever can be called
+    """Return the lines that end a function without a value; empty if a ``return`` may say ``None``."""
+    try:
+        lines, first = inspect.getsourcelines(function)
+        definition = ast.parse(textwrap.dedent("".join(lines))).body[0]
+    except (OSError, SyntaxError, TypeError):  # typed into a console, compiled, or no function
+        return []
+    if not isinstance(definition, ast.FunctionDef):
+        return []
+    found: list[int] = []
+    inside: list[ast.AST] = [*definition.body]
+    while inside:
+        node = inside.pop()
+        if isinstance(node, ast.Return):
+            if node.value is not None and _may_say_none(node.value):
+                return []
+            found += [node.lineno] if node.value is None else []
+        elif isinstance(node, ast.stmt | ast.ExceptHandler | ast.match_case) and not isinstance(
+            node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+        ):
+            inside += ast.iter_child_nodes(node)
+    return sorted(first - 1 + line for line in {*found, *_ends_of(definition.body)})
+
+
+def _may_say_none(value: ast.expr) -> bool:
+    if isinstance(value, ast.IfExp):
+        return _may_say_none(value.body) or _may_say_none(value.orelse)
+    if isinstance(value, ast.BoolOp):
+        return any(map(_may_say_none, value.values))
+    return isinstance(value, ast.Constant) and value.value is None
+
+
+def _ends_of(body: list[ast.stmt]) -> list[int]:
+    """Return the lines after which control falls out of a block's end."""
+    match last := body[-1]:
+        case ast.Return() | ast.Raise():
+            return []
+        case ast.While(test=ast.Constant(value=True)):
+            return [node.lineno for node in ast.walk(last) if isinstance(node, ast.Break)]
+        case ast.If() if last.orelse:
+            return _ends_of(last.body) + _ends_of(last.orelse)
+        case ast.If():
+            return [*_ends_of(last.body), last.lineno]
+        case ast.With():
+            return _ends_of(last.body)
+        case ast.Try():
+            blocks = [last.orelse or last.body, *(handler.body for handler in last.handlers)]
+            return [line for block in blocks for line in _ends_of(block)]
+        case ast.Match():
+            every = any(isinstance(case.pattern, ast.MatchAs) and not case.guard for case in last.cases)
+            inner = [line for case in last.cases for line in _ends_of(case.body)]
+            return inner if every else [*inner, last.lineno]
+    return [last.lineno]

@@ -1,8 +1,8 @@
 """A group whose transfers are copies: the link of two ranks that are threads of one process.
 
-On the CPU a send and a receive of one tag meet, whichever comes first, and the second of them copies. On CUDA
-nobody meets on the host, as with NCCL: the sender's stream copies into a buffer between the two, and the
-receiver's stream waits for that and copies out of it. Each is on the stream of its link.
+On the CPU a send and a receive with the same tag meet, in either order, and the second of them copies. On
+CUDA, as with NCCL, they do not meet on the host: the sender's stream copies into a buffer between the two,
+and the receiver's stream waits for that copy and copies out of the buffer. Each uses the stream of its link.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import torch
 import torch.distributed as dist
 
 LATE = "Timed out waiting {:g} s for the other end of a copy"
-"""As gloo begins its own: ``backend_errors`` makes a named peer of it."""
+"""Begins as gloo's own text does, so that ``backend_errors`` turns it into an error that names the peer."""
 
 
 class Half:
     """One end of a transfer, in place of torch's ``Work``.
 
     Args:
-        tensor: What is copied from, or into.
+        tensor: The source or the target of the copy.
         timeout_s: Bound on ``wait``, in seconds.
     """
 
@@ -32,17 +32,17 @@ class Half:
         self._timeout_s = timeout_s
 
     def wait(self) -> None:
-        """Wait until it has been copied; on CUDA that is the stream's to wait for.
+        """Wait until the tensor has been copied; on CUDA the stream waits instead.
 
         Raises:
-            RuntimeError: The other end did not come in time; ``links`` names the peer, as for gloo's.
+            RuntimeError: The other end did not come in time; ``links`` names the peer, as for gloo.
         """
         if not self.done.wait(self._timeout_s):
             raise RuntimeError(LATE.format(self._timeout_s))
 
 
 class CopyGroup(dist.ProcessGroup):
-    """One link, in one direction; both its ranks use the same object, each from its own threads.
+    """One direction of a link; both its ranks use the same object, each from its own threads.
 
     Args:
         timeout_s: Bound on every wait, in seconds.
@@ -73,7 +73,7 @@ class CopyGroup(dist.ProcessGroup):
             RuntimeError: On CUDA, as ``Half.wait``.
 
         Blocks:
-            On CUDA until the sender has issued its half, which it is about to: its frame is here.
+            On CUDA until the sender has issued its half, which it is about to do: its frame has come.
         """
         half = Half(tensors[0], self._timeout_s)
         if not half.tensor.is_cuda:
@@ -85,7 +85,7 @@ class CopyGroup(dist.ProcessGroup):
         stream = torch.cuda.current_stream(half.tensor.device)
         stream.wait_event(copied)
         half.tensor.copy_(buffer)
-        buffer.record_stream(stream)  # the allocator may give it away once this stream has read it
+        buffer.record_stream(stream)  # the allocator may reuse it once this stream has read it
         half.done.set()
         return half
 

@@ -1,12 +1,13 @@
-"""When recorded calls ran on CUDA streams: a pair of events round each, read once both have passed.
+"""When recorded calls ran on CUDA streams: two events round each call, read once both have passed.
 
-A call comes back to the host long before its stream has done it: the host's times say when it was launched.
-The events are put on the stream that is current at the call, and at the wait for its handle: from when that
-stream came to the call until it had what the call is for. NCCL may have begun later, as the peer does.
+A call returns to the host long before its stream has done the work: the host's times say when the call was
+launched. The events are recorded on the stream that is current at the call, and at the wait for its handle:
+they span from when that stream reached the call until it had the call's result. NCCL may have begun later,
+when the peer did.
 
-Nothing here waits for the device or raises: what has not passed when the program ends is not told, while a
-CUDA graph is captured nothing is asked of CUDA (a question can end a capture), and after an error of CUDA
-nothing is asked any more.
+Nothing here waits for the device or raises. Events that have not passed when the program ends are not
+written. While a CUDA graph is captured, CUDA is not queried (a query can end the capture), and after a CUDA
+error it is not queried any more.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from ppwork.records.calls import ANY, OnDevice
 from ppwork.records.spans import Span
 
 MOST = 512
-"""Calls whose events are out: the host may be so far ahead of its device. Of more there is no device time."""
+"""Most calls with open events: the host may be that far ahead of its device. Further calls get no time."""
 EVERY_NS = 20_000_000
-"""Time between two looks at the events."""
+"""Time between two polls of the events."""
 ROUGH_NS = 1_000_000
-"""A device's clock that is no better than this is none: it is tried again at the next call."""
+"""A device clock with more uncertainty than this is not used; the next call tries again."""
 
 
 class DeviceCalls:
-    """The device times of this process's calls, from any of its threads.
+    """The device times of calls that any thread of this process makes.
 
     Args:
         write: Gets a call's times once they are known.
@@ -45,11 +46,11 @@ class DeviceCalls:
         self._write = write
         self._lock = threading.Lock()
         self._devices: dict[Any, Any] = {}
-        """The spans of each device that was used."""
+        """The spans of each device in use."""
         self._names: dict[tuple[Any, int], str] = {}
-        """Of streams, by device and handle."""
+        """Names of streams, by device and handle."""
         self._open: dict[int, tuple[Any, Any, set[int]]] = {}
-        """By the number of the call: device, span, and the handles that were not waited for."""
+        """By call number: device, span, and the handles that were not waited for."""
         self._captures = 0
         self._broken = False
         self._looked_ns = 0
@@ -73,7 +74,7 @@ class DeviceCalls:
             self._open[number] = device, span, set()
 
     def end(self, number: int, handles: int = 0) -> None:
-        """Note that a call came back; with handles it is over when all of them were waited for."""
+        """Note that a call returned; if it has handles, it is over when all of them were waited for."""
         begun = self._open.get(number)
         if begun is not None and handles:
             begun[2].update(range(handles) if handles > 1 else (ANY,))
@@ -81,7 +82,7 @@ class DeviceCalls:
             self._end(number)
 
     def waited(self, number: int, handle: int) -> None:
-        """Note that the stream that is current here has what a handle is for."""
+        """Note that the stream that is current here has the result of a handle."""
         begun = self._open.get(number)
         if begun is not None:
             begun[2].discard(handle)
@@ -93,7 +94,7 @@ class DeviceCalls:
         self._open.pop(number, None)
 
     def leave(self) -> None:
-        """Write what has passed by now."""
+        """Write the times of all calls that have passed by now."""
         if self._devices:
             with self._asking() as asks:
                 if asks:
@@ -101,7 +102,7 @@ class DeviceCalls:
 
     def _end(self, number: int) -> None:
         begun = self._open.pop(number, None)
-        if begun is None:  # another thread that waited for its last handle was first, or CUDA had an error
+        if begun is None:  # another thread waited for the last handle first, or CUDA had an error
             return
         device, span, _ = begun
         with self._asking() as asks:
@@ -128,7 +129,7 @@ class DeviceCalls:
 
     @contextmanager
     def _asking(self) -> Iterator[bool]:
-        """Say whether CUDA may be asked; what it answers in the body with an error is the last."""
+        """Say whether CUDA may be queried; an error in the body ends all queries."""
         with self._lock:
             try:
                 asks = self._devices_may_be_asked()
@@ -136,7 +137,7 @@ class DeviceCalls:
                 asks, self._broken = False, True
             try:
                 yield asks
-            except Exception:  # noqa: BLE001  an earlier error of the program, which it will hear of itself
+            except Exception:  # noqa: BLE001  an earlier error of the program, which CUDA reports to it as well
                 self._broken = True
                 self._open.clear()
 
@@ -144,7 +145,7 @@ class DeviceCalls:
         return not (self._broken or self._captures or self._cuda.is_current_stream_capturing())
 
     def _know_captures(self) -> None:
-        """Know of graphs that any thread captures: most of what could be asked would end the capture."""
+        """Track graph captures by any thread: most queries would end the capture."""
         graph = self._cuda.CUDAGraph
         begin, end = graph.capture_begin, graph.capture_end
 

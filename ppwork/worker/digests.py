@@ -1,12 +1,12 @@
-"""Digests of what must be the same on all mesh ranks: replicated weights, inputs and results of chunks (F11).
+"""Digests of data that all mesh ranks must share: replicated weights, inputs and results of chunks (F11).
 
-Replicas that drift apart raise nothing: the sums are wrong, and nobody is to blame. With ``digests`` in the
-plan each mesh rank says what it holds, before anything is computed with it.
+Replicas that drift apart raise nothing: the sums are wrong, and no rank can be named. With ``digests`` in the
+plan, mesh ranks compare the digests of their data before anything is computed with it.
 
-The digest is a CRC-32 over the raw bytes, with dtype and shape beside it. It is there to find a rank that
-went wrong and not one that cheats: any change within 32 bits in a row is found for certain, any other but one
-in four thousand million, and here it was 1.6 to 6.7 times as quick as BLAKE2b. A tensor on a GPU is
-copied to the host first, which waits for the GPU.
+The digest is a CRC-32 over the raw bytes, with dtype and shape beside it. It is meant to find a rank that
+went wrong, not one that cheats: it finds any change within 32 bits in a row for certain, misses one in four
+thousand million of all others, and was 1.6 to 6.7 times as fast as BLAKE2b here. A tensor on a GPU is copied
+to the host first, which waits for the GPU.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from ppwork.worker.shared_calls import SharedCalls
 
 SUM = struct.Struct("<I")
 WHOLE = struct.Struct("<II")
-"""Number of tensors, and one digest over all: what is exchanged while nothing differs."""
+"""Number of tensors, and one digest over all: exchanged first, and alone if nothing differs."""
 LOOKED_AT_BYTES = 1 << 20
-"""Of a tensor that is looked at without ``digests``, at most: half a millisecond."""
+"""Largest tensor that is compared without ``digests``: it takes half a millisecond."""
 IN_SUMMARY = "Later chunks are in the summary; --digests compares all bytes of each tensor"
 
 log = logging.getLogger(__name__)
@@ -51,10 +51,10 @@ def described(tensor: torch.Tensor) -> str:
 
 
 def compare_loaded(groups: Groups, plan: Plan, stage: Any) -> None:  # noqa: ANN401  the user's class
-    """Wait until all ranks have loaded their stages, and compare those of the mesh.
+    """Wait until all ranks have loaded their stages, and compare the stages of the mesh.
 
-    Compared are the variables of ``parity_environment``, and with ``digests`` in the plan the tensors of
-    ``replicated()``; a generator need have neither (``ppwork.stage``).
+    This compares the variables of ``parity_environment`` and, with ``digests`` in the plan, the tensors of
+    ``replicated()``; both are optional for a generator (``ppwork.stage``).
 
     Raises:
         ParityError: They differ; names each variable or tensor, its values and their ranks (every rank).
@@ -75,10 +75,10 @@ def compare_loaded(groups: Groups, plan: Plan, stage: Any) -> None:  # noqa: ANN
 def loaded_facts(
     environment: Mapping[str, str], names: Iterable[str], weights: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Collect what a mesh rank knows only once its stage is there.
+    """Collect the facts that a mesh rank knows only after it has loaded its stage.
 
     Args:
-        environment: Of this process.
+        environment: This process's environment.
         names: Variables of the stage's ``parity_environment``.
         weights: Digest by name of each tensor that must be the same on all mesh ranks.
     """
@@ -89,7 +89,7 @@ def loaded_facts(
 
 
 def check_loaded(facts_by_rank: Mapping[int, Mapping[str, Any]]) -> None:
-    """Compare the ``loaded_facts`` of the mesh ranks, by their global rank.
+    """Compare the ``loaded_facts`` of the mesh ranks; the keys are global ranks.
 
     Raises:
         ParityError: As ``parity.check_parity``.
@@ -104,23 +104,23 @@ def check_loaded(facts_by_rank: Mapping[int, Mapping[str, Any]]) -> None:
 
 
 def compare_inputs(groups: Groups, envelope: PPEnvelope) -> None:
-    """Compare the tensors of a chunk over the mesh; see ``_compare``."""
+    """Compare a chunk's tensors over the mesh; see ``_compare``."""
     check = "does anything write to the envelope's tensors on that rank? else its memory or network"
     _compare(groups, envelope.ids, "input", envelope.tensors, check)
 
 
 def compare_results(groups: Groups, ids: Ids, result: Result) -> None:
-    """Compare what the mesh ranks are about to return for a chunk, metadata included; see ``_compare``."""
+    """Compare the results of a chunk over the mesh, metadata included; see ``_compare``."""
     check = "is a sum missing, or a random number another one on that rank? the leader's result is sent"
-    specs_of(result.tensors, groups.device)  # refuses by name what has no bytes to be summed
+    specs_of(result.tensors, groups.device)  # refuses, by name, a tensor that has no bytes to sum
     said = torch.frombuffer(bytearray(_as_sent(result.metadata)), dtype=torch.uint8)
     _compare(groups, ids, "result", {**result.tensors, "metadata": said}, check)
 
 
 def _as_sent(metadata: Mapping[str, Any]) -> bytes:
-    """Return metadata as the wire has it, which knows no order of a dict.
+    """Return metadata as the wire encodes it, where the order of a dict does not matter.
 
-    One byte stands for what cannot travel: the leader's send refuses that, and names what it is.
+    One byte stands for metadata that cannot travel: the leader's send refuses it, and names the reason.
     """
     try:
         return msgspec.msgpack.encode(dict(metadata), order="deterministic")
@@ -129,10 +129,10 @@ def _as_sent(metadata: Mapping[str, Any]) -> bytes:
 
 
 def look_at_results(groups: Groups, ids: Ids, result: Result, recorder: Recorder) -> None:
-    """Warn where the mesh ranks are about to return other tensors for a chunk; nothing is refused.
+    """Warn if mesh ranks return different tensors for a chunk; nothing is refused.
 
-    The leader's are sent, so what is wrong on another rank would show nowhere. It is for the chunks that are
-    compared anyway, on the CPU, and for tensors of at most ``LOOKED_AT_BYTES``; ``digests`` looks at all.
+    The leader's result is sent, so an error on another rank would not show. This runs on the CPU, in chunks
+    that are compared anyway, and for tensors of at most ``LOOKED_AT_BYTES``; ``digests`` compares all.
 
     Collective, Blocks: As ``_differences``.
     """
@@ -145,7 +145,7 @@ def look_at_results(groups: Groups, ids: Ids, result: Result, recorder: Recorder
 
 
 def sampled(tensors: Mapping[str, Any]) -> int:
-    """Return one digest over all names and a sample of the bytes of CPU tensors; 0: there are no tensors."""
+    """Return one digest over all names and a sample of the CPU tensors' bytes; 0 if there are no tensors."""
     digest = 0
     for name, tensor in tensors.items():
         digest = checksum_of(memoryview(name.encode()), digest)
@@ -162,14 +162,14 @@ def sampled(tensors: Mapping[str, Any]) -> int:
 def tell_apart(
     shared: SharedCalls, ids: Ids, odd: Sequence[int], recorder: Recorder, later: str = IN_SUMMARY
 ) -> None:
-    """Warn that this rank and others returned other results for a chunk; the log has it once for each rank.
+    """Warn that this rank and others returned different results for a chunk; the log names each rank once.
 
     Args:
-        shared: What found it.
-        ids: Of the chunk.
+        shared: The comparison that found the difference.
+        ids: Ids of the chunk.
         odd: The other ranks.
-        recorder: Gets each of the chunks.
-        later: Where the other chunks are, as a sentence.
+        recorder: Gets an instant for each such chunk.
+        later: A sentence that says where to find later chunks.
     """
     recorder.instant(RESULTS_DIFFER, ids=ids.where())
     if not shared.told.issuperset(odd):
@@ -182,10 +182,10 @@ def tell_apart(
 
 
 def _compare(groups: Groups, ids: Ids, what: str, tensors: Mapping[str, torch.Tensor], check: str) -> None:
-    """Compare tensors over the mesh, of which no rank is known to hold the right ones.
+    """Compare tensors over the mesh; no rank is known to hold the right ones.
 
     Raises:
-        LocalProtocolError: A rank holds other ones; names it and them (every mesh rank, with the same text).
+        LocalProtocolError: They differ; names the tensors and the ranks (every mesh rank, same text).
 
     Collective, Blocks: As ``_differences``.
     """
@@ -200,10 +200,10 @@ def _compare(groups: Groups, ids: Ids, what: str, tensors: Mapping[str, torch.Te
 
 
 def _differences(groups: Groups, tensors: Mapping[str, torch.Tensor]) -> list[str]:
-    """Say which mesh ranks hold different tensors, the same on every mesh rank.
+    """Say which mesh ranks hold different tensors; every mesh rank returns the same.
 
     Collective:
-        ``tp_pg``, all mesh ranks: one exchange of ``WHOLE``, and only if that differs one of each sum.
+        ``tp_pg``, all mesh ranks: an exchange of ``WHOLE``, and if that differs one of the tensors' digests.
 
     Blocks:
         Until every mesh rank has come; at most the group's timeout.
@@ -219,11 +219,11 @@ def _differences(groups: Groups, tensors: Mapping[str, torch.Tensor]) -> list[st
 
 
 def differing_tensors(names: Sequence[str], sums: Sequence[bytes], ranks: Sequence[int]) -> list[str]:
-    """Say which ranks hold different tensors, tensor by tensor: none of them is known to be right.
+    """Say which ranks hold different tensors, tensor by tensor; no rank is known to be right.
 
     Args:
-        names: Of the tensors, in declared order.
-        sums: Per mesh rank the digests of all tensors, ``SUM`` after ``SUM``; the leader's first.
+        names: Names of the tensors, in declared order.
+        sums: For each mesh rank the digests of all tensors, ``SUM`` after ``SUM``; the leader's first.
         ranks: Global ranks, in the same order.
     """
     differences = []
@@ -238,7 +238,7 @@ def differing_tensors(names: Sequence[str], sums: Sequence[bytes], ranks: Sequen
 
 
 def _differing(sides: Sequence[Sequence[int]]) -> str:
-    """Say that sides differ, the smallest first: ``rank 3 differs from ranks 1 and 2``."""
+    """Say that groups of ranks differ, the smallest first: ``rank 3 differs from ranks 1 and 2``."""
     if all(len(side) == 1 for side in sides):
         return f"{named_ranks([side[0] for side in sides])} differ"
     if len(sides) == 2:

@@ -1,10 +1,11 @@
-"""The end of a failing rank: it stays a moment for its peers, its record written and its notices sent.
+"""The end of a failing rank: after its record and its notices it stays a moment for its peers.
 
-torchrun ends all other ranks as soon as it sees one dead, within 0.1 s: a peer that has not come to the
-notice by then leaves no record, which is usual on a busy machine. So a rank stays until those that a notice
-can reach have said in their pulses that they leave. Then it hangs up, for those that only hear its closed
-connections, and stays for them, too. The rank with the cause leaves first: torchrun's report names that one.
-Only peers of this host count: torchrun on another host does not end its ranks for ours.
+torchrun ends all other ranks within 0.1 s after it sees a dead one: a peer that has not read the notice by
+then leaves no record, which is common on a busy machine. So a failing rank stays until each peer that a
+notice can reach has said in its pulse that it leaves. Then the rank closes its connections, for peers that
+notice only this, and stays for those as well. The rank with the cause leaves first, because torchrun's report
+names the first rank that ends. Only peers of this host count: torchrun on another host does not end its ranks
+because of ours.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from ppwork.protocol.topology import STAGE0_RANK, Role, Topology
 from ppwork.records.pulse import PulseState, PulseView
 
 STAY_S = 1.0
-"""Seconds, from its own record on, that a failing rank stays: torchrun ends a peer that computes longer."""
+"""Seconds that a failing rank stays after its record: torchrun then ends a peer that still computes."""
 FOR_DEAF_S = 0.3
-"""Seconds of these that are kept for those that hear nothing before this rank hangs up."""
+"""Seconds of ``STAY_S`` reserved for peers that hear nothing before this rank hangs up."""
 LOOK_S = 0.005
-"""Seconds between two looks at the pulses, which is what a run pays at its end where all speak at once."""
+"""Seconds between two looks at the pulses; a run pays this once at its end, if all peers speak at once."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,8 @@ class ExitBarrier:
 
     Attributes:
         told: Ranks that hear of the error while this rank's connections are open.
-        deaf: Ranks that may be in a collective with this rank, and hear its closed connections only.
-        follows: Whether this rank leaves because of another one, which is to leave before it.
+        deaf: Ranks that may be in a collective with this rank, and hear only its closed connections.
+        follows: Whether this rank leaves because of another rank, which has to leave first.
     """
 
     told: tuple[int, ...] = ()
@@ -59,7 +60,7 @@ def exit_barrier_of(
     others = tuple(peer for peer in range(topology.world_size) if peer != rank)
     role = topology.role(rank)
     if isinstance(error, PeerTimeoutError):
-        return ExitBarrier()  # that peer had its time
+        return ExitBarrier()  # that peer has had its time
     if symptom or isinstance(error, TerminalNotice):
         return ExitBarrier(others, follows=True)
     if role is Role.FOLLOWER:
@@ -72,9 +73,9 @@ def exit_barrier_of(
 def stay(
     exit_barrier: ExitBarrier, read: Callable[[int], PulseView | None], until_s: float
 ) -> tuple[int, ...]:
-    """Stay until the peers have spoken, and return the ranks that had not by ``until_s``.
+    """Stay until the peers have spoken, and return the ranks that had not spoken by ``until_s``.
 
-    ``until_s`` is of ``time.monotonic``; ``read`` returns a rank's pulse, or ``None``.
+    ``until_s`` is on ``time.monotonic``; ``read`` returns a rank's pulse, or ``None``.
 
     Blocks:
         Until ``until_s`` at most; not for peers that are gone, stopped, or on another host.
@@ -88,11 +89,11 @@ def stay(
 
 
 def hang_up() -> None:
-    """Shut this process's TCP connections down, so that the other ends are told as if it had died."""
-    with contextlib.suppress(psutil.Error, OSError):  # its end closes them a moment later
+    """Shut down this process's TCP connections, so that the peers see them close as if it had died."""
+    with contextlib.suppress(psutil.Error, OSError):  # the end of the process closes them a moment later
         for connection in psutil.Process().net_connections("tcp"):
             if connection.status == psutil.CONN_ESTABLISHED and connection.fd >= 0:
-                # A descriptor of its own, because the object closes what it has; a peer may be gone already.
+                # A duplicate, because the socket object closes its descriptor; the peer may be gone already.
                 with socket.socket(fileno=os.dup(connection.fd)) as end, contextlib.suppress(OSError):
                     end.shutdown(socket.SHUT_RDWR)
 
@@ -109,7 +110,7 @@ def _await(
 
 
 def _is_due(view: PulseView | None, *, follows: bool) -> bool:
-    """Say whether a peer is there and may still speak or, before one that follows, may still leave."""
+    """Say whether a peer's process runs and still has to speak or, if this rank follows it, to leave."""
     if view is None:
         return False
     has_spoken = view.state is PulseState.LEFT

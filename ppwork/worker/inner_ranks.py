@@ -1,8 +1,8 @@
-"""Ranks that a rank of a program starts by itself: ``torch.multiprocessing.spawn``, ``Process``, ``os.fork``.
+"""Ranks that a program's rank starts by itself: ``torch.multiprocessing.spawn``, ``Process``, ``os.fork``.
 
-torchrun's rank is then one process of many, and those that it starts say which ranks they are only when they
-call ``init_process_group``. From then on each has a file of calls, in a folder for all that were started
-together: a program may start one world after another.
+torchrun's rank is then one process of many. The processes that it starts say which ranks they are only when
+they call ``init_process_group``. From then on each has a file of calls, in one folder for all that were
+started together: a program may start one world after another.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any
 from ppwork.records.calls import INSIDE, calls_file
 
 _RANK, _SIZE = (re.compile(rf"[?&]{name}=(\d+)") for name in ("rank", "world_size"))
-"""What the address of an ``init_method`` may say."""
+"""Parts of the address of an ``init_method``, which may be missing."""
 
 
 class Followed:
-    """What a process that is started takes along; where it is unpickled, its calls are recorded."""
+    """Travels with a process that is started; when that process unpickles it, its calls are recorded."""
 
     def __init__(self, follow: Callable[[str, bool], None], folder: str, ops: bool) -> None:
         self._about = follow, folder, ops
@@ -40,8 +40,8 @@ class InnerRanks:
     """The worlds that this process starts.
 
     Args:
-        folder: Gets a folder for each of them.
-        rank: This process's own.
+        folder: Gets a folder for each world.
+        rank: This process's own rank.
     """
 
     def __init__(self, folder: Path, rank: int | None) -> None:
@@ -55,10 +55,10 @@ class InnerRanks:
         return self._folder / f"{self._begin}{self._worlds:03}"
 
     def follow(self, follow: Callable[[str, bool], None], *, ops: bool) -> None:
-        """Give every process that is started from now on what makes it record its calls.
+        """Make every process that is started from now on record its calls.
 
         Args:
-            follow: A function of a module; called in the process with the folder of its world, and ``ops``.
+            follow: A module's function; called in the new process with the folder of its world, and ``ops``.
             ops: Whether operators are recorded.
         """
         begin = BaseProcess.start
@@ -78,17 +78,17 @@ class InnerRanks:
 def _is_there(process: BaseProcess) -> bool:
     try:
         return process.is_alive()
-    except (ValueError, AssertionError):  # it was closed, or is of the process that forked us
+    except (ValueError, AssertionError):  # it was closed, or belongs to the process that forked us
         return False
 
 
 def place_of(start: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, int]:
-    """Return rank and size of the world that a call of ``init_process_group`` asks for; -1: it does not say.
+    """Return rank and size of the world that a call of ``init_process_group`` names; -1 if it names none.
 
     Args:
         start: The function.
-        args: Of the call.
-        kwargs: Of the call.
+        args: Arguments of the call.
+        kwargs: Keyword arguments of the call.
     """
     stated = inspect.signature(start).bind_partial(*args, **kwargs).arguments
     address = str(stated.get("init_method") or "")
@@ -103,7 +103,7 @@ def place_of(start: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
 
 
 def free_folder(folder: Path, rank: int) -> Path:
-    """Return this folder, or the next one in which no rank of this number has been: of a world before it."""
+    """Return this folder, or the next one without a rank of this number: an earlier world may have had it."""
     begin, _, number = folder.name.rpartition("-")
     while calls_file(folder, rank).exists():
         number = f"{int(number) + 1:03}"

@@ -1,4 +1,4 @@
-"""A rank's last words: one failure record, whichever thread is first, and the code to leave with."""
+"""A rank's last words: one failure record, written by the first thread, and the code to leave with."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from ppwork.records.spans import Recorder
 from ppwork.worker.exit_barrier import STAY_S, ExitBarrier, stay
 
 PATIENCE_S = 5.0
-"""Seconds that one thread waits for another that is writing the record: writing takes milliseconds."""
+"""Seconds that one thread waits while another writes the record: writing takes milliseconds."""
 
 FLIGHT_S = 1.0
-"""Seconds that the flight record may take: it takes milliseconds where the device answers."""
+"""Seconds that the flight record may take: it takes milliseconds if the device answers."""
 
 log = logging.getLogger("ppwork.worker.main")
 
 
 class FailureWriter:
-    """Writes this rank's failure record once: the first error, and the recorder's last instants.
+    """Writes this rank's failure record once, for the first error, with the recorder's last instants.
 
     Attributes:
-        run_dir: Folder that it writes to.
-        exit_code: Code that this rank must leave with, by what it wrote; 0 while it has written nothing.
-        record: The record that it wrote, or ``None``.
-        exit_barrier: Peers for whom it stays before it leaves; set by the one that knows what they can hear.
-        also: Called once the record is written, on the same thread: what else this rank can leave behind.
+        run_dir: Folder of the record.
+        exit_code: Code that this rank must leave with, given its record; 0 while it has no record.
+        record: The record that was written, or ``None``.
+        exit_barrier: Peers for which this rank stays before it leaves; set by code that knows what they hear.
+        also: Called after the record is written, on the same thread, to write anything else worth keeping.
     """
 
     def __init__(self, run_dir: Path, rank: int, recorder: Recorder) -> None:
@@ -56,7 +56,7 @@ class FailureWriter:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        """Write what ended the block and go on behind it: ``exit_code`` says what is left to do."""
+        """Write the error that ended the block, and go on after it: ``exit_code`` says what is left to do."""
         if error is not None:
             self.write(error)
         return True
@@ -69,24 +69,24 @@ class FailureWriter:
         stack: str = "",
         where: Mapping[str, Any] | None = None,
     ) -> bool:
-        """Write the record and the log, if this rank has written none yet; return whether this was the first.
+        """Write the record and the log, if this rank has not written any; return whether this was the first.
 
-        Never raises for want of a disk: the log gets what it can take, and ``exit_code`` says the rest.
+        A full disk never raises: the log gets what fits, and ``exit_code`` says that the rest is missing.
 
         Args:
-            error: What went wrong.
-            source: The user's line, where the error itself has no traceback.
-            stack: Stands in for a traceback in the same case.
+            error: The error.
+            source: The user's line, if the error itself has no traceback.
+            stack: Replaces the traceback in the same case.
             where: Where this rank was, for an error that is not ours.
         """
-        # A bound: making a record asks the user's exception for its text, and that may never come back.
+        # A bound: making a record asks the user's exception for its text, which may never return.
         if not self._lock.acquire(timeout=PATIENCE_S):
             self.exit_code = self.exit_code or UNWRITABLE
             return False
         try:
             if self.record is not None:
                 return False
-            # Under somebody else's torchrun no log is known, and the record has the traceback.
+            # Under another torchrun no log is known, and the record has the traceback.
             has_log = log_file(self.run_dir, self._rank).exists()
             record = record_of(
                 error,
@@ -109,7 +109,7 @@ class FailureWriter:
                 log.error("rank %d could not write its failure record: %s", self._rank, cause)  # noqa: TRY400  no traceback
             if has_log or threading.current_thread() is not threading.main_thread():
                 log.error("rank %d failed", self._rank, exc_info=error)
-            else:  # Python shows on the console what goes on from here
+            else:  # Python shows the exception on the console when it goes on from here
                 self._point_at(record)
             self.also()
         finally:
@@ -117,9 +117,9 @@ class FailureWriter:
         return True
 
     def _point_at(self, record: FailureRecord) -> None:
-        """Say in a line what failed and how to read the rest, unless a peer has said so that knows more."""
+        """Log in a line what failed and how to read the rest, unless a peer that knows more has said so."""
         own = failure_file(self.run_dir, self._rank)
-        if record.symptom:  # whoever crashed could write to the folder alone
+        if record.symptom:  # a rank that crashed could write only to the folder
             for rank, stacks in crashes(self.run_dir).items():
                 log.error("rank %d crashed:\n%s", rank, stacks)
         if record.symptom and any(path != own for path in self.run_dir.glob("failure-rank*.json")):
@@ -127,13 +127,13 @@ class FailureWriter:
         error = f"{record.error_type}: {record.what.partition(chr(10))[0]}".rstrip(".: ")
         at = f", at {record.source}" if record.source else ""
         folder = shlex.quote(str(self.run_dir))
-        if record.between:  # who noticed is no more to blame
+        if record.between:  # the rank that noticed is no more to blame
             log.error("%s\n  all of it: ppwork diagnose %s", record.what, folder)
             return
         log.error("rank %d failed: %s%s\n  all of it: ppwork diagnose %s", self._rank, error, at, folder)
 
     def stay_for_peers(self) -> None:
-        """Stay until the peers that were told have written their records, at most for ``STAY_S``."""
+        """Stay until the told peers have written their records, at most for ``STAY_S``."""
         if self.record is None:
             return
         until_s = self.record.at_ns / 1e9 + STAY_S
@@ -143,13 +143,13 @@ class FailureWriter:
 
 
 def write_flight(run_dir: Path, rank: int) -> bool:
-    """Write which collectives this rank began last; say whether it could.
+    """Write which collectives this rank began last; return whether there were any.
 
-    torch's functions are private and may go; a failing rank that cannot write this has written what matters
-    before. Any thread may call it.
+    torch's functions are private and may disappear. A failing rank that cannot write this has already written
+    its record. Any thread may call this.
 
     Blocks:
-        For at most ``FLIGHT_S``: NCCL's record asks the device, which may not answer any more.
+        For at most ``FLIGHT_S``: NCCL's record queries the device, which may not answer any more.
     """
     written: list[Flight] = []
 

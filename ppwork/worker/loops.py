@@ -1,9 +1,9 @@
-"""The role loops, side by side, and below them the steps that they put in order: one chunk after another.
+"""The role loops, side by side, and below them the steps of the loops: one chunk after another.
 
 Stage 0 has three schedules: the sequential one, the one that overlaps, and the classic mistake. They differ
-in when the next envelope leaves and in nothing else; the mesh runs the same loop under all of them. The loops
-know stages and the control plane, and nothing of groups or bytes. ``settle_numbers``, ``run_chunk`` and
-``encode_chunk`` are also what the single-process reference does, so both compute the same.
+only in when the next envelope leaves; the mesh runs the same loop under all of them. The loops know stages
+and the control plane, but no groups or bytes. The single-process reference also uses ``settle_numbers``,
+``run_chunk`` and ``encode_chunk``, so both compute the same.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 
 from ppwork.plan import Plan
 from ppwork.protocol.envelope import CONTEXT_PREFIX, ChunkPlan, PPAction, PPEnvelope, PPResult
-from ppwork.records.run import EMPTY, NO_CHUNK, NOTHING_RESET
+from ppwork.records.run import NOTHING_RESET, STREAM_ENDED
 from ppwork.records.spans import SOURCE_MS, STAGE1_MS, WhichChunk
 from ppwork.runtime import FollowerPlane, LeaderPlane, MeshPlane, Stage0Plane
 from ppwork.runtime.plane import Timed
@@ -35,6 +35,7 @@ from ppwork.worker.contract import (
     returned_by,
     tensors_of,
     wanted,
+    why_ended,
 )
 from ppwork.worker.digests import compare_inputs, compare_results, look_at_results, sampled, tell_apart
 from ppwork.worker.stage_code import StageCode
@@ -50,7 +51,7 @@ def stage0_loop(plane: Stage0Plane, plan: Plan, stage0: Stage0) -> Outputs:
     """Rank 0: run the plan's schedule, then shut down.
 
     Returns:
-        What was emitted, by chunk index, if the plan says ``verify`` or ``keep_outputs``; else nothing.
+        The emitted tensors, by chunk index, if the plan says ``verify`` or ``keep_outputs``; else nothing.
     """
     steps = Stage0Steps(plane, plan, stage0)
     if plan.in_flight_depth == 1:
@@ -64,7 +65,7 @@ def stage0_loop(plane: Stage0Plane, plan: Plan, stage0: Stage0) -> Outputs:
 
 
 def run_sequential(steps: Stage0Steps) -> None:
-    """Rank 0, "PP0": one chunk at a time, in the order in which things happen."""
+    """Rank 0, "PP0": one chunk at a time, each step after the other."""
     while steps.has_more:
         if steps.encode():
             steps.send()
@@ -74,19 +75,19 @@ def run_sequential(steps: Stage0Steps) -> None:
 def run_overlap(steps: Stage0Steps) -> None:
     """Rank 0: envelope k+1 leaves *before* result k is decoded.
 
-    Never more than ``in_flight_depth`` chunks are unfinished, and of those that have left never more than
-    ``d_in`` are without a result here. ``d_out`` is kept by the plane: a result that finds no room waits at
-    the leader, and counts as in flight.
+    At most ``in_flight_depth`` chunks are unfinished, and of the chunks that have left at most ``d_in`` have
+    no result here. The plane enforces ``d_out``: a result that finds no room waits at the leader, and counts
+    as in flight.
     """
     d_in, _ = steps.plan.bounds
     while steps.has_more or steps.unfinished:
-        results_ready = steps.plane.results_ready  # asked once: results arrive while we look
+        results_ready = steps.plane.results_ready  # read once: results arrive meanwhile
         if steps.encoded and steps.in_flight - results_ready < d_in:
             steps.send()
         elif steps.has_more and steps.unfinished < steps.plan.in_flight_depth:
             steps.encode()
         elif steps.encoded and not results_ready:
-            steps.plane.await_result()  # makes room to send, which comes before its decode
+            steps.plane.await_result()  # makes room to send, which comes before the result's decode
         else:
             steps.decode()
 
@@ -103,7 +104,7 @@ def run_send_after_decode(steps: Stage0Steps) -> None:
 
 
 def leader_loop(plane: LeaderPlane, plan: Plan, generator: Generator, tally: Tally) -> None:
-    """Rank 1: receive, pass on to the mesh, compute with it, return exactly one result per chunk."""
+    """Rank 1: receive, pass on to the mesh, compute with the mesh, return exactly one result per chunk."""
     while (envelope := plane.receive()).action is not PPAction.SHUTDOWN:
         if envelope.action is PPAction.INFER:
             result, took = generate(plane, plan, generator, tally, envelope)
@@ -113,7 +114,7 @@ def leader_loop(plane: LeaderPlane, plan: Plan, generator: Generator, tally: Tal
 
 
 def follower_loop(plane: FollowerPlane, plan: Plan, generator: Generator, tally: Tally) -> None:
-    """The other mesh ranks: receive from the leader, compute with it."""
+    """The other mesh ranks: receive from the leader, compute with the mesh."""
     while (envelope := plane.receive()).action is not PPAction.SHUTDOWN:
         if envelope.action is PPAction.INFER:
             generate(plane, plan, generator, tally, envelope)
@@ -132,7 +133,7 @@ class EncodedChunk:
 
 
 class Stage0Steps:
-    """Rank 0's chunks, each unfinished from its encode to its emission."""
+    """Rank 0's chunks; each is unfinished from its encode to its emission."""
 
     def __init__(self, plane: Stage0Plane, plan: Plan, stage0: Stage0) -> None:
         self.plane, self.plan = plane, plan
@@ -143,10 +144,10 @@ class Stage0Steps:
         self._encoded: deque[EncodedChunk] = deque()
         self._metadata: dict[int, Mapping[str, Any]] = {}
         self._source_ns: defaultdict[int, int] = defaultdict(int)
-        """How long the source of each chunk that is not emitted yet said that it had none."""
+        """For each chunk not emitted yet: the time for which its source said that it had none."""
         self._next = 0
         self._chunks = plan.chunks
-        """So many at most; ``None`` until the source says that it has ended."""
+        """Most chunks; ``None`` until the source says that it has ended."""
         timeout_s = plane.groups.timeout_s  # the environment may have made it shorter than the plan's
         self._heartbeat_s = min(plan.heartbeat_s or timeout_s / 4, timeout_s / 2)
         self._last_sent_s = time.monotonic()
@@ -163,7 +164,7 @@ class Stage0Steps:
 
     @property
     def in_flight(self) -> int:
-        """Number of chunks that have left and are not decoded: on their way, or their result is here."""
+        """Number of chunks that have left and are not decoded: on their way, or with a result here."""
         return len(self.plane.session.in_flight)
 
     @property
@@ -172,14 +173,14 @@ class Stage0Steps:
         return self.encoded + self.in_flight
 
     def encode(self) -> bool:
-        """Encode the next chunk, which then waits to leave; say whether the source had one.
+        """Encode the next chunk, which then waits to leave; return whether the source had one.
 
-        A source that pauses is not waited for: a result that is here is decoded, or the link kept alive.
+        If the source pauses, do not wait: decode a result that is here, and keep the link alive.
         """
         index = self._next
         recompute = recompute_at(self.plan.recompute_every, index)
         start_ns = time.monotonic_ns()
-        # Its ids are made when it leaves: a heartbeat may still take the call_id that is next now.
+        # Its ids are made when it leaves: a heartbeat may take the next call_id before that.
         which = {"chunk_index": index}
         with self.plane.on_device("encode", which), self._stage_code("encode", which) as code:
             chunk = encode_chunk(self._stage0, index, recompute=recompute, entering=code.entering)
@@ -192,9 +193,9 @@ class Stage0Steps:
             return False
         if chunk is None:
             self._chunks = index
-            if index == 0:
-                self.plane.recorder.instant(NO_CHUNK, ids=which)
-                log.warning(EMPTY)
+            if asked := why_ended(self._stage0, index):
+                self.plane.recorder.instant(STREAM_ENDED, ids=which, text=asked)
+                log.warning(asked)
             return False
         self._encoded.append(EncodedChunk(index, chunk, recompute, start_ns, time.monotonic_ns()))
         self._next += 1
@@ -207,7 +208,7 @@ class Stage0Steps:
         flush, cut = resets_at(self.plan, index, chunk)
         self._metadata[index] = chunk.metadata
         stale = [entry.ids.chunk_index for entry in self.plane.session.in_flight] if flush else []
-        # Before it leaves: a chunk that is refused has been encoded, too.
+        # Before it leaves: a refused chunk has been encoded, too.
         ids = self.plane.session.next_ids(PPAction.INFER, hard_cut=cut).where()
         start_ns, end_ns = encoded.start_ns, encoded.end_ns
         self.plane.recorder.add_span("encode", start_ns, end_ns=end_ns, ids=ids, more=True)
@@ -226,7 +227,7 @@ class Stage0Steps:
             log.info("flush at chunk %d: in flight, now stale: %s", index, text)
 
     def decode(self) -> None:
-        """Wait for the oldest result, decode and emit it; a stale one is dropped (rule R3)."""
+        """Wait for the oldest result, decode and emit it; drop it if it is stale (rule R3)."""
         self._keep_alive()
         result, good = self.plane.receive_result()
         metadata = self._metadata.pop(result.ids.chunk_index)
@@ -246,13 +247,13 @@ class Stage0Steps:
         if source_ns := self._source_ns.pop(index, 0):
             figures[SOURCE_MS] = source_ns / 1e6
         recorder.instant("emit", figures=figures, ids=which)
-        # Not at INFO: the span file has it, and a line in the log costs 70 us of every period.
+        # Not at INFO: the span file has it, and a log line costs 70 us of every period.
         log.debug("chunk %d emitted, stage 1 took %.1f ms", index, figures[STAGE1_MS])
         if self._keeps:
             self.outputs[index] = emission.output
 
     def _stage_code(self, step: str, which: WhichChunk) -> StageCode:
-        for waiting in self._encoded:  # the step must not write to them
+        for waiting in self._encoded:  # the step must not write to their tensors
             self.plane.lent.lend(waiting.index, waiting.chunk.tensors, passed=False)
         checked, index = self.plan.compare_collectives, which["chunk_index"]
         return StageCode(step, self._stage0, self.plane.groups, which, seen=checked < 0 or index < checked)
@@ -270,13 +271,14 @@ def generate(
 ) -> tuple[PPResult, Timed]:
     """Run a chunk on this mesh rank behind its guards, time it, and check its call count (rule R4).
 
-    On CUDA it has only been launched when this returns. Of a generator whose class is from ``tally.counted``
-    the calls that entered it are counted, of any other those made by ``run_chunk``.
+    On CUDA the work is only launched when this returns. If the generator's class comes from
+    ``tally.counted``, the calls that entered the generator are counted; else the calls that ``run_chunk``
+    made.
 
     Raises:
-        LocalProtocolError: A collective on another group, one that the mesh ranks do not all make, a call of
-            the generator too many or too few, or an input that is not the leader's (see ``collectives``,
-            ``tally``, ``digests`` for the ranks that see it).
+        LocalProtocolError: A collective was on another group, or not all mesh ranks made it, the generator
+            had too many or too few calls, or an input differs from the leader's (``collectives``, ``tally``
+            and ``digests`` say which ranks raise it).
         StageError: The stage raised (this mesh rank).
     """
     groups, which = plane.groups, envelope.ids.where()
@@ -297,7 +299,7 @@ def generate(
                 tally.digest = sampled(result.tensors)
             plane.computed(calls)
             is_looked_at = tally.comparing and not plan.digests and groups.device.type == "cpu"
-        if is_looked_at:  # not before the chunk's collectives have turned out to be the same
+        if is_looked_at:  # only after the chunk's collectives have turned out to be the same
             look_at_results(groups, envelope.ids, result, plane.recorder)
         elif tally.shared is not None and tally.odd:
             tell_apart(tally.shared, envelope.ids, tally.odd, plane.recorder)
@@ -308,7 +310,7 @@ def generate(
 def _say_that_nothing_is_reset(
     plane: MeshPlane, generator: Generator, tally: Tally, which: WhichChunk
 ) -> None:
-    """Record a cut that reaches a generator without ``reset_cache``; of the first the log tells."""
+    """Record a cut that reaches a generator without ``reset_cache``; log only the first."""
     plane.recorder.instant(NOTHING_RESET, ids=which)
     if not tally.told_of_cut:
         tally.told_of_cut = True
@@ -322,21 +324,21 @@ def recompute_at(every: int, chunk_index: int) -> bool:
 
 
 def settle_numbers(plan: Plan) -> None:
-    """Let this process round as every other one of the run does, and as its reference."""
+    """Let this process round as the run's other processes and the reference do."""
     torch.set_num_threads(plan.threads_per_rank)
     if plan.verify:
-        # cuDNN's default; of a convolution's share it may choose another algorithm than of the whole.
+        # TF32 is cuDNN's default; for a part of a convolution it may choose another algorithm.
         torch.backends.cudnn.allow_tf32 = False
 
 
 def resets_at(plan: Plan, chunk_index: int, chunk: Chunk) -> tuple[bool, bool]:
-    """Say whether a chunk comes with a flush, and with a cut, which a flush is, too."""
+    """Say whether a chunk comes with a flush, and with a cut; a flush is also a cut."""
     flush = chunk.flush or chunk_index in plan.flushes
     return flush, flush or chunk.hard_cut or chunk_index in plan.hard_cuts
 
 
 def _unseen(_: str) -> None:
-    """Look at no method of a stage that is called."""
+    """Ignore the name of the stage's next method."""
 
 
 def run_chunk(
@@ -347,13 +349,13 @@ def run_chunk(
     *,
     entering: Callable[[str], None] = _unseen,
 ) -> tuple[Result, int]:
-    """Carry out a chunk's plan on one rank; the pipeline and the single-process reference both do this.
+    """Carry out a chunk's plan on one rank; both the pipeline and the single-process reference do this.
 
-    Of the envelope's tensors those named ``context.*`` are for recompute only. ``entering`` is told which
-    method is called next.
+    Only recompute gets the envelope's tensors named ``context.*``. ``entering`` is told which method is
+    called next.
 
     Returns:
-        The last step's tensors with what all steps said, and the number of generator calls made.
+        The last step's tensors with the metadata of all steps, and the number of generator calls made.
     """
     calls = 0
     if plan.reset_cache:
@@ -393,7 +395,7 @@ def encode_chunk(
 def decode_chunk(
     stage0: Stage0, chunk_index: int, result: Result, metadata: Mapping[str, Any], *, verify: bool
 ) -> Emission:
-    """Decode the result of a chunk that had this metadata; shared with the reference."""
+    """Decode the result of a chunk, given the chunk's metadata; shared with the reference."""
     more = wanted(stage0.decode, metadata=metadata, result_metadata=result.metadata)
     try:
         decoded = stage0.decode(chunk_index, result.tensors, **more)

@@ -1,8 +1,8 @@
 """The entry of one rank: ``torchrun -m ppwork worker RUN_DIR``.
 
-Order matters: lifeline, log, pulse and watchdog, then torch, so nothing imports it before; the work itself is
-in ``role``. Whatever happens, this rank writes its failure record, tells its peers, and leaves with an exit
-code of ``process``.
+Order matters: lifeline, log, pulse and watchdog come before torch, so nothing imports torch earlier; ``role``
+does the work itself. Whatever happens, this rank writes its failure record, tells its peers, and leaves with
+an exit code of ``process``.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ log = logging.getLogger("ppwork.worker.main")
 
 
 BringUp = Callable[[Plan, int], Any]
-"""Brings a rank of a plan up: its ``Groups``, whose type imports torch."""
+"""Brings a rank of a plan up and returns its ``Groups``; that type imports torch."""
 
 
 def main(run_dir: Path) -> int:
-    """Run this rank to its end and return its exit code; one that fails ends the process with it."""
+    """Run this rank to its end and return its exit code; if the rank fails, end the process with it."""
     process.hold_if_asked()
     rank = int(os.environ["RANK"])
     try:
@@ -57,15 +57,15 @@ def main(run_dir: Path) -> int:
 
 
 def run_rank(run_dir: Path, rank: int, bring_up: BringUp | None = None) -> FailureWriter:
-    """Run a rank to its end on this thread; what it returns has the exit code to leave with.
+    """Run a rank to its end on this thread; the returned writer has the exit code to leave with.
 
     Args:
         run_dir: The run's folder.
         rank: This rank.
-        bring_up: Default: as torchrun's environment says.
+        bring_up: Brings the rank up; default: as torchrun's environment says.
 
     Raises:
-        OSError: Its pulse or its spans cannot be made.
+        OSError: The rank's pulse or spans cannot be made.
     """
     pulse, recorder = Pulse(run_dir, rank), Recorder(span_file(run_dir, rank))
     failure = FailureWriter(run_dir, rank, recorder)
@@ -89,14 +89,14 @@ def leave(exit_code: int) -> int:
 
 
 def log_to(path: Path, who: str) -> None:
-    """Send all that this process prints, C++ included, to its log, and its stacks when the launcher asks.
+    """Send this process's output, C++ included, to its log; also its stacks when the launcher asks for them.
 
-    So does what any logger says, a stage's too, with rank and milliseconds since this call. The level of all
-    is ``LOG_LEVEL_VARIABLE``.
+    All loggers, a stage's too, write there, with rank and milliseconds since this call.
+    ``LOG_LEVEL_VARIABLE`` sets their level.
 
     Args:
-        path: Of the log.
-        who: Stands in each line, in the format of ``logging``.
+        path: Path of the log.
+        who: Appears in each line, as a format of ``logging``.
     """
     began_s = time.time()
 
@@ -108,13 +108,13 @@ def log_to(path: Path, who: str) -> None:
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     os.close(descriptor)
-    # The launcher asks ranks that hang for their stacks; C code, so it answers in a blocked call, too.
+    # The launcher asks hanging ranks for their stacks; this is C code, so it also answers in a blocked call.
     faulthandler.register(signal.SIGUSR1, file=sys.stderr, all_threads=True)
     faulthandler.enable()  # a crash in C++ names the line that called it
     handler = logging.StreamHandler(sys.stderr)
     line = f"+%(since_ms)dms {who} %(levelname)s %(name)s | %(message)s"
     handler.setFormatter(logging.Formatter(line))
-    handler.addFilter(since)  # a warm launcher's process began long before
+    handler.addFilter(since)  # a forked process of the warm launcher began long before
     logger = logging.getLogger()
     logger.addHandler(handler)
     logger.setLevel(os.environ.get(LOG_LEVEL_VARIABLE, "INFO"))
@@ -129,7 +129,7 @@ def _run(
     bring_up: BringUp | None,
 ) -> None:
     plan = Plan.load(run_dir)
-    # torchrun sets it only where it starts several ranks, so on some hosts of a run and not on others.
+    # torchrun sets it only on hosts with several ranks, so on some hosts of a run and not on others.
     os.environ.setdefault(THREADS_VARIABLE, str(plan.threads_per_rank))
     with Watchdog(plan, rank, run_dir, recorder, words=failure, pulse=pulse) as watchdog:
         with recorder.span(IMPORT), progress.during(IMPORT), process.importing():

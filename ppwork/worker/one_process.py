@@ -1,10 +1,10 @@
 """Both ranks of a mesh of one as threads of one process: ``torchrun -m ppwork one-process RUN_DIR``.
 
-On one card two NCCL ranks share the device in time slices, so no time of theirs means anything. Here each
-rank has a compute stream and its links' streams in one process, and copies on them in place of NCCL: kernels
-and transfers of one card overlap, and period and timeline are true ones. Everything above the groups is what
-it is under torchrun: loops, planes, lanes, session, records, watchdogs. On a machine without a card the same
-runs on the CPU. Python's lock is one for both, so stages that compute in Python hold each other up.
+On one card, two NCCL ranks share the device in time slices, so their times mean nothing. Here each rank has a
+compute stream and its links' streams in one process, and copies on these streams replace NCCL: kernels and
+transfers of one card overlap, and period and timeline are true. Everything above the groups is the same as
+under torchrun: loops, planes, lanes, session, records, watchdogs. Without a card the same code runs on the
+CPU. Both ranks share one GIL, so stages that compute in Python delay each other.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ppwork.worker.main import leave, log_to, run_rank
 
 
 def main(run_dir: Path) -> int:
-    """Run both ranks to their end and return the exit code; where one fails the process ends with it."""
+    """Run both ranks to their end and return the exit code; if one fails, end the process with it."""
     plan = Plan.load(run_dir)
     bounds, store = Bounds.of(plan), HashStore()
     store.set_timeout(timedelta(seconds=bounds.timeout_s))
@@ -42,20 +42,20 @@ def main(run_dir: Path) -> int:
         device = pick_device(plan, rank, 0, 1)
         if device.type == "cuda":
             stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-            torch.cuda.set_stream(stream)  # of this thread: its stage computes there
+            torch.cuda.set_stream(stream)  # for this thread: its stage computes there
         return Groups(plan.topology, rank, device, bounds.timeout_s, store, dict(handles))
 
     def run(rank: int) -> None:
         codes[rank] = run_rank(run_dir, rank, bring_up).exit_code
         over[rank].set()
         if codes[rank]:
-            # The other may be where no notice reaches it, as before there is a plane: torchrun would end it.
+            # A notice may not reach the other rank, as before it has a plane: torchrun would end that rank.
             over[LEADER_RANK if rank == STAGE0_RANK else STAGE0_RANK].wait(STAY_S)
             leave(max(codes.values(), key=lambda code: (code != 0, code != SECONDARY)))
 
     try:
         log_to(log_file(run_dir, STAGE0_RANK), "%(threadName)s")
-        with written_down(run_dir, STAGE0_RANK):  # threads are of the process, and it is of both
+        with written_down(run_dir, STAGE0_RANK):  # threads belong to the process, which is both ranks'
             threading.Thread(target=run, args=(LEADER_RANK,), name="leader", daemon=True).start()
             run(STAGE0_RANK)
     except OSError as error:

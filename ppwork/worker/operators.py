@@ -1,4 +1,4 @@
-"""Torch's operators that talk to other ranks, as they are called: also by DTensor, DDP and compiled code."""
+"""Intercepts torch's operators that talk to other ranks, even if DTensor, DDP or compiled code calls them."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ COLLECTIVES = ("c10d", "_c10d_functional", "_c10d_functional_autograd")
 """Namespaces of torch's operators that talk to other ranks."""
 
 Around = Callable[[Any, dict[str, Any], Callable[[], Any]], Any]
-"""Gets the operator, its arguments by name, and what calls it; returns what that returned."""
+"""Gets the operator, its arguments by name, and a function that calls it; returns that function's result."""
 
 
 def seeing(around: Around) -> TorchDispatchMode:
-    """Return a context in which ``around`` makes each call of such an operator, on this thread.
+    """Return a context in which ``around`` makes each call of such an operator on this thread.
 
-    An operator that another one of them calls is that one's matter. It costs some 10 us for every operation
-    of torch.
+    It does not see operators that such an operator calls itself. It costs some 10 us for every operation of
+    torch.
     """
 
     class Seeing(TorchDispatchMode):  # type: ignore[no-untyped-call]
         @classmethod
         def ignore_compile_internals(cls) -> bool:
-            return True  # or nothing would be compiled in this context
+            return True  # else nothing would be compiled in this context
 
         @classmethod
         def _should_skip_dynamo(cls) -> bool:
-            return False  # it would import the compiler, 800 modules and some seconds, at the first operation
+            return False  # True imports the compiler, 800 modules and some seconds, at the first operation
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
             if any(kind.__name__ == "DTensor" for kind in types):
-                return NotImplemented  # it comes again, as what it does on this rank
-            # Other subclasses are traced and not computed (FakeTensor), or have been seen before.
+                return NotImplemented  # it comes again, as the operators that it calls on this rank
+            # Other subclasses are traced and not computed (FakeTensor), or were seen before.
             if types or func.namespace not in COLLECTIVES:
                 return func(*args, **(kwargs or {}))
             named = dict(zip([a.name for a in func._schema.arguments], args, strict=False))

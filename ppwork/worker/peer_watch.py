@@ -1,8 +1,8 @@
-"""Peers of this host that do not run any more, by their pulses. No thread here: the watchdog looks.
+"""Finds peers of this host that no longer run, by their pulses. It has no thread: the watchdog calls it.
 
-Beats are counted, never compared as times, because each rank has its own clock. Peers on other hosts are not
-judged: a beat that lies in a shared folder may come late by as much as the file system likes, and a host that
-is gone is told by the transport's bound.
+It counts beats and never compares their times, because each rank has its own clock. It does not judge peers
+on other hosts: the file system may delay a beat in a shared folder by any time, and the transport's bound
+reports a host that is gone.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ppwork.protocol.topology import Topology
 from ppwork.records.pulse import PulseState, PulseView
 
 QUIET_S = 1.0
-"""A peer whose last beat is younger is not looked at more closely; it beats four times a second."""
+"""A peer whose last beat is younger is not examined further; it beats four times a second."""
 MARGIN_S = 3.0
-"""Seconds after ``stall_s`` that a beat may still stay away: a rank that can has told of itself before."""
+"""Seconds that a beat may be missing after ``stall_s``: a rank that can has reported itself before that."""
 
 
 class PeerWatch:
-    """Observes the other ranks' pulses; ``read`` returns a rank's, or ``None``."""
+    """Observes the other ranks' pulses; ``read`` returns a rank's pulse, or ``None``."""
 
     def __init__(
         self, rank: int, topology: Topology, bounds: Bounds, read: Callable[[int], PulseView | None]
@@ -32,14 +32,14 @@ class PeerWatch:
         self._seen: dict[int, tuple[int, float]] = {}
 
     def start_anew(self) -> None:
-        """Forget what was observed: this process did not run itself, so nobody's silence can be judged."""
+        """Forget all observations: this process itself did not run, so no peer's silence can be judged."""
         self._seen.clear()
 
     def look(self, now_s: float) -> PeerFrozenError | None:
         """Look at all peers once, at ``now_s`` of ``time.monotonic``.
 
         Returns:
-            Error for the first peer that is there and does not run; ``None`` if there is none. One that has
+            Error for the first peer that exists but does not run; ``None`` if there is none. A peer that has
             left or whose process is gone is not judged: its closed connections tell.
         """
         peers = (peer for peer in range(self._topology.world_size) if peer != self._rank)
@@ -73,7 +73,7 @@ class PeerWatch:
         )
 
     def _patience(self, view: PulseView) -> float:
-        # Loading a library keeps the interpreter, for as long as a slow disk takes.
+        # Loading a library holds the GIL, for as long as a slow disk takes.
         starting = view.state is PulseState.STARTING
         return (self._bounds.start_s if starting else self._bounds.stall_s) + MARGIN_S
 
@@ -89,7 +89,7 @@ def _stopped(view: PulseView) -> bool | None:
 
 def _last(view: PulseView, now_s: float) -> str:
     if not view.doing:
-        # It may have begun a step since: the lines of who waits for whom know, from its record of calls.
+        # It may have begun a step since; the sentences on who waits for whom know this from its calls.
         return ""
-    # The step may be newer than the beat: a rank writes it down where it begins.
+    # The step may be newer than the beat: a rank writes a step into its pulse when the step begins.
     return f"; it was last in {view.doing}, entered {now_s - view.since_ns / 1e9:.1f} s ago"

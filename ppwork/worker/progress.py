@@ -1,9 +1,9 @@
-"""The progress of this rank's main thread: the step that it is in, and whether it gets on.
+"""The progress of this rank's main thread: the step that it is in, and whether it advances.
 
-A step is set round stage code (``enter``, ``leave``), which costs a microsecond or two, because it is in the
-hot path: a rank that is killed in the step has said so in its pulse. All judging is done on samples, which
-the watchdog takes. Time is counted in samples, so that what a step of the stage waits for its peers does not
-count as its own: a rank whose sum waits for a peer that loops for ever must not be the one that is blamed.
+``enter`` and ``leave`` enclose stage code. They cost a microsecond or two, because they are in the hot path,
+and put the step into the pulse, so that a rank that is killed in the step has told it. All judgement uses
+samples, which the watchdog takes. Time is counted in samples, so a step's wait for its peers does not count
+as its own time: a rank whose sum waits for a peer that loops for ever must not be blamed.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from ppwork.records.spans import IMPORT, JOIN, WhichChunk
 BRING_UP = (IMPORT, JOIN)
 """Steps before there is a stage; their bound is ``start_s``."""
 LOOP = "loop"
-"""Of rank 0, between two calls of the plane in a loop of one's own; a stage's are named by its methods."""
+"""Step of rank 0 between two calls of the plane in a user's loop; a stage's steps have its methods' names."""
 PAUSED_S = 1.0
-"""Seconds after which a late sample counts nothing: the process may have been stopped."""
+"""Seconds after which a late sample adds no time: the process may have been stopped."""
 
 PAUSES = {
     "encode": "; a source that waits returns NOT_YET",
@@ -38,29 +38,29 @@ class Activity(NamedTuple):
     """One step that the main thread is in."""
 
     step: str
-    """Such as ``generate``."""
+    """Its name, such as ``generate``."""
     which: WhichChunk | None
-    """The chunk, by what of its ids is known."""
+    """The chunk, with the ids that are known."""
     since_ns: int
     """``time.monotonic_ns`` of this host."""
     of_loop: bool = False
-    """It is code of a loop of one's own, and no method of a stage."""
+    """Whether this is code of a user's own loop, and not a stage's method."""
 
 
 Told = Callable[[str, WhichChunk | None, int], object]
-"""Hears of each step that begins: its name, its chunk, since when; without a name: none goes on."""
+"""Hears of each step that begins: its name, its chunk, and its start; an empty name: no step goes on."""
 _now: dict[int, Activity | None] = {}
-"""By thread: two ranks can be threads of one process."""
+"""Step by thread: two ranks can be threads of one process."""
 _methods: dict[int, str] = {}
-"""By thread, as ``_now``: the stage's method that it was in last, of those that make up a step."""
+"""By thread: the stage's method that the step entered last, if several methods make up the step."""
 _paused_ns: dict[int, int] = {}
-"""By thread, as ``_now``: since when its source has had no chunk."""
+"""By thread: since when its source has had no chunk."""
 _told: dict[int, tuple[Told, ...]] = {}
-"""By thread, as ``_now``; one for each pipeline that the rank is in."""
+"""By thread: one ``Told`` for each pipeline that the rank is in."""
 
 
 def enter(step: str, which: WhichChunk | None = None, *, of_loop: bool = False) -> Activity | None:
-    """Say that this thread, its rank's main one, begins a step; return the one outside it, for ``leave``."""
+    """Note that this thread, its rank's main one, begins a step; return the outer step, for ``leave``."""
     thread, now_ns = threading.get_ident(), time.monotonic_ns()
     outer, _now[thread] = _now.get(thread), Activity(step, which, now_ns, of_loop)
     _methods[thread] = step
@@ -70,17 +70,17 @@ def enter(step: str, which: WhichChunk | None = None, *, of_loop: bool = False) 
 
 
 def entering(method: str) -> None:
-    """Say which of the stage's methods this thread's step calls next."""
+    """Note which of the stage's methods this thread's step calls next."""
     _methods[threading.get_ident()] = method
 
 
 def method_of(thread: int) -> str:
-    """Return the stage's method that a rank's main thread entered last; of a loop, the name of its step."""
+    """Return the stage's method that a rank's main thread entered last; in a loop, the name of its step."""
     return _methods.get(thread, "")
 
 
 def leave(outer: Activity | None) -> None:
-    """Say that the step has ended."""
+    """Note that the step has ended."""
     thread = threading.get_ident()
     _now[thread] = outer
     for told in _told.get(thread, ()):
@@ -89,7 +89,7 @@ def leave(outer: Activity | None) -> None:
 
 @contextmanager
 def telling(told: Told) -> Iterator[None]:
-    """Have this thread's steps told as they begin, while the body runs."""
+    """Report this thread's steps to ``told`` as they begin, while the body runs."""
     thread = threading.get_ident()
     before = _told.get(thread, ())
     _told[thread] = (*before, told)
@@ -100,16 +100,16 @@ def telling(told: Told) -> Iterator[None]:
 
 
 def current(thread: int | None = None) -> Activity | None:
-    """Return the step that a rank's main thread is in; ``None``: the runtime's own code, or waiting.
+    """Return the step that a rank's main thread is in; ``None``: it is in the runtime's code, or waits.
 
     Args:
-        thread: Its ident; default: the caller's.
+        thread: The thread's ident; default: the caller's.
     """
     return _now.get(threading.get_ident() if thread is None else thread)
 
 
 def source_has(*, chunk: bool) -> None:
-    """Say whether this thread's source has just had a chunk, or said ``NOT_YET``."""
+    """Note whether this thread's source has just returned a chunk, or ``NOT_YET``."""
     thread = threading.get_ident()
     if chunk:
         _paused_ns.pop(thread, None)
@@ -121,7 +121,7 @@ def paused_s(thread: int, now_s: float) -> float:
     """Return for how many seconds the source of a rank's main thread has had no chunk; 0: it had one.
 
     Args:
-        thread: Its ident.
+        thread: The thread's ident.
         now_s: ``time.monotonic``.
     """
     since_ns = _paused_ns.get(thread)
@@ -130,7 +130,7 @@ def paused_s(thread: int, now_s: float) -> float:
 
 @contextmanager
 def during(step: str) -> Iterator[None]:
-    """Say that the body is this step."""
+    """Mark the body as this step."""
     outer = enter(step)
     try:
         yield
@@ -144,12 +144,12 @@ class Sample:
 
     Attributes:
         now_s: ``time.monotonic`` of this host.
-        activity: The step it is in.
-        waiting: Whether it is inside ``torch.distributed``, or may be waiting for its device: such waits have
-            bounds of their own.
-        entries: Entries that this rank has recorded; a new one is progress of its links.
-        making: Whether the user's own code makes a process group, and so waits for its other ranks.
-        method: The stage's method that the step is in, where it has several; empty: its name.
+        activity: The step that the thread is in.
+        waiting: Whether it is inside ``torch.distributed``, or may wait for its device: such waits have their
+            own bounds.
+        entries: Number of entries that this rank has recorded; a new entry is progress of its links.
+        making: Whether the user's own code creates a process group, and so waits for the group's other ranks.
+        method: The stage's method that the step is in, if the step has several; empty: the step's name.
     """
 
     now_s: float
@@ -170,7 +170,7 @@ class Progress:
 
     Attributes:
         state: Verdict on the last sample.
-        own_s: Seconds that the step has been at work itself.
+        own_s: Seconds that the step has worked itself.
     """
 
     def __init__(self, bounds: Bounds) -> None:

@@ -1,7 +1,7 @@
-"""The same computation in one process, without ``torch.distributed``: what the pipeline must equal.
+"""The same computation in one process, without ``torch.distributed``: the pipeline must give equal outputs.
 
-It runs the same stages through the same ``loops.run_chunk``, with a mesh of one that sums over nobody.
-A chunk that a flush dropped is computed like every other, because the mesh did so, too; it is not decoded.
+It runs the same stages through the same ``loops.run_chunk``, with a mesh of one that sums over no other rank.
+It computes a chunk that a flush dropped, as the mesh did, but does not decode it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from ppwork.worker.stage_code import CONSTRUCTOR, without_autograd
 
 
 def main(run_dir: Path) -> int:
-    """Recompute a run, compare with what rank 0 kept, and write ``verify.json``."""
+    """Recompute a run, compare its outputs with rank 0's, and write ``verify.json``."""
     plan = Plan.load(run_dir)
     settle_numbers(plan)
     dropped = dropped_chunks(read_entries(run_dir, 0))
@@ -52,7 +52,7 @@ def main(run_dir: Path) -> int:
 
 
 class MeshOfOne(NoTensorParallel):
-    """The mesh of one, with a group of one, made when a stage asks for it: DTensor cannot do without."""
+    """The mesh of one, with a group of one, created when a stage asks for it: DTensor needs a group."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -66,36 +66,36 @@ class MeshOfOne(NoTensorParallel):
 
     @cached_property
     def device_mesh(self) -> DeviceMesh:
-        """The same as a mesh."""
+        """The same group as a mesh."""
         return DeviceMesh.from_group(self.group, self._device.type, mesh_dim_names=("tp",))
 
 
 def compare(
     plan: Plan, kept: Callable[[int], torch.Tensor], emitted: Collection[int], dropped: Collection[int] = ()
 ) -> dict[str, float | int | str | None]:
-    """Compute every chunk in this process and return the largest absolute difference to what was kept.
+    """Compute every chunk in this process and compare it with the kept output.
 
     Args:
         plan: The run's plan.
         kept: Function from chunk index to rank 0's emitted output.
         emitted: Chunks that rank 0 emitted.
-        dropped: Chunks that it dropped as stale; there is nothing to compare.
+        dropped: Chunks that rank 0 dropped as stale; these have no output to compare.
 
     Returns:
-        ``max_abs_diff`` (infinite when shapes differ, or a chunk was neither emitted nor dropped, or both)
-        ``verified_chunks``, ``first_different`` (the first chunk that differs by more than is allowed)
-        and ``dtype`` of what was compared.
+        ``max_abs_diff``, the largest absolute difference (infinite if shapes differ, or if a chunk was
+        neither emitted nor dropped, or both), ``verified_chunks``, ``first_different`` (the first chunk that
+        differs by more than is allowed) and ``dtype`` of the compared outputs.
     """
     device = pick_device(plan, 0, 0, 1)
     context = StageContext(plan, device, MeshOfOne(device))
-    # One process does the work of all ranks, one after the other.
+    # One process does the work of all ranks, one rank after the other.
     stall_s = Bounds.of(plan).stall_s * plan.world_size
     faulthandler.dump_traceback_later(stall_s, exit=True)
     stage0 = _load(plan.stage0, StageKind.STAGE0, context)
     generator = _load(plan.stage1, StageKind.GENERATOR, context)
     worst, index, verified, dtype = 0.0, 0, 0, ""
     first: int | None = None
-    # A source without a number is asked once more than it had chunks: it should say that it has ended.
+    # A source without a fixed number is asked once more than it had chunks: it should say that it has ended.
     chunks = len(set(emitted) | set(dropped)) + 1 if plan.chunks is None else plan.chunks
     while index < chunks:
         faulthandler.dump_traceback_later(stall_s, exit=True)
@@ -134,7 +134,7 @@ def _load(path: str, kind: StageKind, context: StageContext) -> Any:  # noqa: AN
 
 
 def difference(a: torch.Tensor, b: torch.Tensor) -> float:
-    """Return the largest absolute difference; shapes that differ, or a NaN, are infinitely far."""
+    """Return the largest absolute difference; infinity if the shapes differ or there is a NaN."""
     if a.shape != b.shape:
         return float("inf")
     if a.numel() == 0:

@@ -1,4 +1,4 @@
-"""A rank's part in a run, once torch is there: join, stage, control plane, loop, and rank 0's figures."""
+"""A rank's part in a run, after torch's import: join, stage, control plane, loop, and rank 0's figures."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from ppwork.worker.watchdog import Watchdog
 log = logging.getLogger(__name__)
 
 
-def bring_up(plan: Plan, rank: int) -> Groups:  # noqa: ARG001  of those that bring up ranks in threads
+def bring_up(plan: Plan, rank: int) -> Groups:  # noqa: ARG001  one_process needs it
     """Join the groups as torchrun's environment says; see ``groups.join``."""
     return join(plan, Membership.here(), keep_failed=True)
 
@@ -49,7 +49,7 @@ def play(
     """Bring this rank up, load its stage, run its loop, and leave in order.
 
     Raises:
-        PPWorkError: Whatever ends the run on this rank; once there is a plane, its record has been written.
+        PPWorkError: Any error that ends the run on this rank; if there is a plane, it has written its record.
 
     Collective:
         All ranks of the plan.
@@ -66,7 +66,7 @@ def play(
     tally = Tally(rank, str(groups.role), plan.compare_collectives)
     with recorder.span(LOAD):
         stage = injector.stage(load(plan, groups, tally, run_dir))
-    # Nobody waits in a collective for a rank that is still loading, or that failed to.
+    # No rank waits in a collective for a rank that is still loading, or has failed to load.
     compare_loaded(groups, plan, stage)
     with recorded(plan, groups, recorder, failure, injector.hook) as plane:
         injector.plane(plane)
@@ -78,11 +78,11 @@ def play(
 
 
 def load(plan: Plan, groups: Groups, tally: Tally, run_dir: Path) -> Any:  # noqa: ANN401  user code
-    """Return this rank's stage; on the mesh with its generator calls counted.
+    """Return this rank's stage; on the mesh its generator calls are counted.
 
     Raises:
-        PlanError: Its path does not lead to a stage (this rank).
-        StageError: Its constructor raised (this rank).
+        PlanError: The plan's path does not lead to a stage (this rank).
+        StageError: The stage's constructor raised (this rank).
     """
     on_stage0 = groups.role is Role.STAGE0
     path, kind = (plan.stage0, StageKind.STAGE0) if on_stage0 else (plan.stage1, StageKind.GENERATOR)

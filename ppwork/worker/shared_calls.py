@@ -1,17 +1,17 @@
-"""A mesh rank's collectives, laid beside those of the other mesh ranks of its host, before each is made.
+"""Compares a mesh rank's collectives with those of the host's other mesh ranks, before each call.
 
-A sum that one rank leaves out, or makes of another shape, is added to what does not belong to it: gloo
-asks nothing. An exchange before each call finds it, at the price of another collective. Ranks of one host
-need none: each writes down what it is about to call, in a file that the others have mapped
-(``records.ledger``), and then looks what they wrote under the same number. Whoever comes later sees both
-and raises, before it calls the backend and before its result leaves. Nobody waits for anybody, so of a
-call too few on the leader alone that chunk's result may have left.
+If one rank leaves a sum out, or makes it with another shape, the ranks add unrelated tensors: gloo checks
+nothing. An exchange before each call finds this, but costs another collective. Ranks of one host need none:
+each writes its next call into a file that the others have mapped (``records.ledger``), and then reads what
+they wrote under the same number. The later rank sees both entries and raises, before it calls the backend and
+before its result leaves. No rank waits. So if only the leader makes a call too few, that chunk's result may
+already have left.
 
-With the end of a chunk goes a digest of what the rank returned for it: results that drift apart raise
-nothing, the leader's are sent, and the later one says so.
+The entry at a chunk's end has a digest of the rank's result: results that drift apart raise nothing, the
+leader's result is sent, and the later rank warns.
 
-What it cannot see: ranks of other hosts, and what reaches the backend past torch's own functions, as
-DTensor and compiled code do. The first chunks are compared by an exchange, which sees those, too.
+This cannot see ranks of other hosts, or collectives that reach the backend past torch's own functions, as
+those of DTensor and compiled code do. The first chunks are compared by an exchange, which sees those, too.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ SEEN = {
     **dict.fromkeys(("all_gather", "all_gather_into_tensor", "reduce_scatter", "reduce_scatter_tensor"), ""),
     **dict.fromkeys(("all_to_all", "all_to_all_single", "gather", "scatter", "barrier"), ""),
 }
-"""Functions that all ranks of a group call, and the tensor that must be alike on them, if one must."""
+"""Functions that all ranks of a group call, and the parameter that must be alike on all, if one must."""
 SUM = dist.ReduceOp.SUM
 ROOTS = {"broadcast": "from", "scatter": "from", "reduce": "to", "gather": "to"}
-"""Those with one rank that gives or takes, and how one says it."""
+"""Functions with one rank that gives or takes, and the word for it."""
 
 _now = threading.local()
 
 
 class SharedCalls:
-    """This rank's calls on ``tp_pg`` in one chunk after another, and those of the others of this host.
+    """This rank's calls on ``tp_pg``, chunk by chunk, and the calls of this host's other mesh ranks.
 
     Args:
-        groups: This rank's, of the mesh.
+        groups: Groups of this mesh rank.
         run_dir: Folder of the run, the same for all ranks.
 
     Raises:
@@ -80,10 +80,10 @@ class SharedCalls:
         self._ids = Ids(0, 0, 0)
         self._number = self._count = 0
         self.told: set[int] = set()
-        """Ranks of which it was said that they return other results."""
+        """Ranks for which the log has said that their results differ."""
 
     def begin(self, ids: Ids) -> None:
-        """Count this thread's calls from now on as those of a chunk."""
+        """Count this thread's calls from now on as calls of this chunk."""
         for rank in [*self._missing]:
             if (ledger := Ledger.of(self._run_dir, rank)) is not None:
                 self._missing.remove(rank)
@@ -94,13 +94,13 @@ class SharedCalls:
         _now.calls = self
 
     def end(self, digest: int = 0) -> list[int]:
-        """Say that the chunk has ended, and with what.
+        """Record that the chunk has ended, with a digest of its result.
 
         Args:
-            digest: Of the result, as ``digests.sampled`` gives it; 0: nothing is said of it.
+            digest: From ``digests.sampled``; 0: no digest.
 
         Returns:
-            Mesh ranks of this host that have ended it before, with another digest.
+            Mesh ranks of this host that have already ended the chunk, with another digest.
 
         Raises:
             LocalProtocolError: As ``call``.
@@ -110,20 +110,20 @@ class SharedCalls:
         return self._show(b"", digest)
 
     def leave(self) -> None:
-        """Look at no call of this thread any more, and say nothing."""
+        """Stop comparing calls of this thread, and record nothing."""
         _now.calls = None
 
     def call(self, group: object, function: FrameType) -> None:
-        """Lay a call beside those of the others.
+        """Compare a call with the other ranks' calls.
 
         Args:
-            group: Any group: looked at is what is called on ``tp_pg``, or on the default group of a job that
-                has made one itself, whose ranks all mesh ranks are, too.
+            group: Any group. Only calls on ``tp_pg`` are compared, and calls on the default group if the job
+                created that itself, because all mesh ranks are in it.
             function: The frame of torch's function.
 
         Raises:
-            LocalProtocolError: Another mesh rank of this host was about to do something else (the rank that
-                comes later; the others lose it, or see the same).
+            LocalProtocolError: Another mesh rank of this host was about to do something else (the later rank;
+                the other ranks lose it as a peer, or see the same difference).
         """
         is_default = group is not self._group
         if is_default and group is not None and group is not dist.group.WORLD:
@@ -132,12 +132,12 @@ class SharedCalls:
             return
         given = function.f_locals
         tensor, reduction = given.get(argument), given.get("op")
-        if reduction is SUM:  # to hash it would cost as much as to write the line
+        if reduction is SUM:  # its hash would cost as much as writing the line
             reduction = None
         root = given.get("group_src", given.get("group_dst")) if argument else None  # else as the user has it
         key = (name, reduction, root, is_default) + (() if tensor is None else (tensor.dtype, tensor.shape))
         if (text := self._texts.get(key)) is None:
-            if len(self._texts) > 1000:  # a shape that is another one each time
+            if len(self._texts) > 1000:  # the shape changes with every call
                 self._texts.clear()
             said = operation(name, tensor, reduction, root, () if is_default else self._mesh_ranks)
             text = self._texts[key] = packed(f"{said} {ON_DEFAULT}" if is_default else said)
@@ -151,7 +151,7 @@ class SharedCalls:
             site = self._sites[self._site] = packed_site(self._site)
         record = CALL.pack(self._ids.chunk_index, self._count, text) + DIGEST.pack(digest) + site
         line = line_of(self._number, record)
-        self._own.write(self._number, line)  # before the others' are looked at: of two at once one sees both
+        self._own.write(self._number, line)  # before reading the others': of two ranks at once one sees both
         odd = []
         for rank, ledger in self._others.items():
             if (theirs := ledger.differs(self._number, line)) is not None:
@@ -170,14 +170,14 @@ class SharedCalls:
             for rank, calls in sorted(ledgers.items())
             if self._number in calls
         }
-        # By now the peer may have gone on by so many calls that its ring has others in that place.
+        # By now the peer may be so many calls ahead that its ring has overwritten that entry.
         difference = difference_of(chunks) or difference_of({self.rank: [mine], peer: [theirs]})
         assert difference is not None, "their lines differ"  # noqa: S101
         where = {"rank": self._groups.rank, "role": str(self._groups.role), "group": "tp_pg"}
         return error_of(difference, {**where, "peer": peer, **self._ids.where()})
 
     def close(self) -> None:
-        """Give all maps back, and the group, which lives as long as anybody has it."""
+        """Release all maps, and the group, which lives as long as it is referenced."""
         self.leave()
         self._group = None
         for ledger in (self._own, *self._others.values()):
@@ -186,7 +186,7 @@ class SharedCalls:
 
 
 def error_of(difference: RankDifference, where: Mapping[str, Any]) -> LocalProtocolError:
-    """Return the error of a rank that has seen a difference: it is about all that differ."""
+    """Return the error of a rank that has seen a difference; it names all ranks that differ."""
     error = LocalProtocolError(difference.what, where=where, check_first=difference.check_first)
     error.between = difference.ranks
     return error
@@ -199,25 +199,25 @@ def operation(
     root: int | None,
     ranks: Sequence[int] = (),
 ) -> str:
-    """Return a collective as one says it: ``all_reduce(max) float32[4]``, ``broadcast(from rank 1) int64[]``.
+    """Return a collective in words: ``all_reduce(max) float32[4]``, ``broadcast(from rank 1) int64[]``.
 
     Args:
-        name: Of torch's function.
-        tensor: The one that must be alike, or ``None``.
-        reduction: torch's ``ReduceOp``, or its name; a sum goes without saying.
+        name: Name of torch's function.
+        tensor: The tensor that must be alike, or ``None``.
+        reduction: torch's ``ReduceOp``, or its name; a sum is not mentioned.
         root: The group rank that gives or takes.
-        ranks: Of the group, as the pipeline counts them; nothing where it does not.
+        ranks: Ranks of the group, as the pipeline counts them; empty if it does not count them.
     """
-    kind = getattr(reduction, "op", reduction)  # of a ReduceOp that has a factor
+    kind = getattr(reduction, "op", reduction)  # a ReduceOp with a factor has it inside
     how = (kind if isinstance(kind, str) else str(getattr(kind, "name", ""))).lower()
     more = [how] if how not in ("", "sum") else []
     if root is not None and name in ROOTS:
-        known = 0 <= root < len(ranks)  # torch refuses others itself
+        known = 0 <= root < len(ranks)  # torch itself refuses other roots
         more.append(f"{ROOTS[name]} rank {ranks[root]}" if known else f"{ROOTS[name]} group rank {root}")
     said = f"{name}({', '.join(more)})" if more else name
     return said if tensor is None else f"{said} {dtype_name(tensor.dtype)}{list(tensor.shape)}"
 
 
 def calls_of_this_thread() -> SharedCalls | None:
-    """Return the calls that this thread's collectives belong to, if it computes a chunk."""
+    """Return the calls object to which this thread's collectives belong, if the thread computes a chunk."""
     return getattr(_now, "calls", None)

@@ -1,4 +1,4 @@
-"""Code of a stage: run where the watchdog sees it, behind the guards, and without autograd."""
+"""Runs code of a stage: visible to the watchdog, behind the guards, and without autograd."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ CONSTRUCTOR = "constructor"
 
 
 class StageCode:
-    """A block of user code; what it raises becomes a ``StageError``, itself as the cause.
+    """A block of user code; an exception in it becomes a ``StageError``, with the exception as its cause.
 
-    A class, as it stands round every step: each generator that makes a context costs some 20 us on a rank
-    that has slept, whose caches are cold.
+    This is a class because it encloses every step: each context manager made from a generator costs some 20
+    us on a rank that has slept, whose caches are cold.
 
     Args:
-        step: Such as ``encode``; where it is several methods, an error names that of ``entering``.
-        stage: The stage, or its class; its attribute ``inference_mode`` is heeded.
-        groups: This rank's; stage code may use ``tp_pg`` on the mesh, and nothing on rank 0.
-        which: The chunk, by what of its ids is known.
-        seen: Look at functional collectives, too; slow, so for the first chunks.
+        step: Name of the step, such as ``encode``; if it has several methods, an error names that of
+            ``entering``.
+        stage: The stage, or its class; its attribute ``inference_mode`` is respected.
+        groups: This rank's groups; stage code may use ``tp_pg`` on the mesh, and no group on rank 0.
+        which: The chunk, with the ids that are known.
+        seen: Check functional collectives, too; slow, so only for the first chunks.
 
     Raises:
-        StageError: The body raised something that is not ours (the rank that ran it).
-        LocalProtocolError: It was about to make a group, or to use one that it must not (that rank).
+        StageError: The body raised an error that is not ours (the rank that ran it).
+        LocalProtocolError: The body was about to create a group, or to use a forbidden one (that rank).
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class StageCode:
         self._seeing = seeing(groups, None) if seen else None
 
     def entering(self, method: str) -> None:
-        """Say which of the stage's methods is called next."""
+        """Note which of the stage's methods is called next."""
         self._step = method
         progress.entering(method)
 
@@ -73,7 +74,7 @@ class StageCode:
         progress.leave(self._outer)
         late = _of_a_peer(error) if self._step == CONSTRUCTOR else None
         if error is not None and isinstance(late, PeerTimeoutError):
-            # No symptom, so it has no cause: who is slow to load is ended by its watchdog before that bound.
+            # No symptom, since no failure caused it: the watchdog ends a slow loader before that bound.
             what = f"A collective in the stage's constructor met nobody: {late.what}"
             check = "do all mesh ranks make it in their constructors? those that came out of theirs wait here"
             alone = StageError(what, where=late.where, check_first=check)
@@ -81,7 +82,7 @@ class StageCode:
             raise alone from None
         if isinstance(error, PPWorkError):
             error.at(**(self._which or {}))
-        elif isinstance(error, Exception | SystemExit):  # code 0 would look like a good end
+        elif isinstance(error, Exception | SystemExit):  # exit code 0 would look like success
             notes = getattr(error, "__notes__", [])
             raise StageError(
                 f"The stage's {self._step} raised {text_of(error)}",
@@ -93,8 +94,8 @@ class StageCode:
 def without_autograd(stage: object, step: str = "") -> torch.inference_mode | torch.no_grad:
     """Return the mode in which a stage runs, the same in the pipeline and in the reference.
 
-    A cache would else keep the graph of every chunk. What the constructor makes are ordinary tensors: torch
-    counts the writes to them. What the other methods make are inference tensors, watched by their bytes.
+    Else a cache would keep the graph of every chunk. The constructor makes ordinary tensors, for which torch
+    counts the writes. The other methods make inference tensors, whose bytes are checked.
     """
     if not getattr(stage, "inference_mode", True):
         return torch.inference_mode(False)
@@ -106,5 +107,5 @@ def _group_of(groups: Groups) -> str | None:
 
 
 def _of_a_peer(error: BaseException | None) -> BaseException | None:
-    """Return an error, or of one of the backend's what it says of a peer."""
+    """Return an error; turn a backend's error into what it says about a peer."""
     return (as_peer_error(error, "a call") or error) if isinstance(error, RuntimeError) else error

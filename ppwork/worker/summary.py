@@ -12,7 +12,7 @@ import torch
 
 from ppwork.plan import Plan
 from ppwork.records.files import read_json, write_whole
-from ppwork.records.run import OUTPUTS_FILE, SUMMARY_FILE
+from ppwork.records.run import OUTPUTS_FILE, STREAM_ENDED, SUMMARY_FILE, stream_ended
 from ppwork.records.spans import read_entries
 from ppwork.timeline.measures import dropped_chunks, measure, metrics_of, stage1_ms_of
 from ppwork.version import __version__
@@ -25,17 +25,17 @@ def write_summary(
     figures: Mapping[str, object] | None = None,
     outputs: Mapping[int, torch.Tensor] | None = None,
 ) -> None:
-    """Write ``summary.json``, and with ``verify`` or ``keep_outputs`` what was emitted, one tensor a chunk.
+    """Write ``summary.json``; with ``verify`` or ``keep_outputs`` also the outputs, one tensor per chunk.
 
     Args:
-        plan: Of the run.
-        run_dir: Its folder; rank 0's spans in it are measured.
+        plan: The run's plan.
+        run_dir: The run's folder; its spans of rank 0 are measured.
         device: ``cpu`` or ``cuda``.
-        figures: What ``finish`` gave.
-        outputs: What was emitted, by chunk index; read with ``verify`` or ``keep_outputs`` only.
+        figures: Figures that ``finish`` returned.
+        outputs: Emitted outputs, by chunk index; used with ``verify`` or ``keep_outputs`` only.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: A file cannot be written.
     """
     if plan.verify or plan.keep_outputs:
         from safetensors.torch import save_file
@@ -52,6 +52,7 @@ def write_summary(
         "metrics": metrics_of(entries),
         "backend": "copies" if plan.one_process else "nccl" if device == "cuda" else "gloo",
         "device": device,
+        **({STREAM_ENDED: asked} if (asked := stream_ended(entries)) else {}),
         "versions": versions,
         "plan_digest": plan.digest,
         "plan": read_json(run_dir / Plan.FILE_NAME, dict[str, Any]) or plan.to_dict(),

@@ -1,16 +1,16 @@
-"""Counts of stage 1 in the chunk that it computes: generator calls and collectives begun (rule R4).
+"""Counts what stage 1 begins in the chunk that it computes: generator calls and collectives (rule R4).
 
-Counted as they begin and not when they are done: one call too many is refused before the generator is
-entered, so before it makes a collective that no other rank will make (F12). Pure.
+They are counted when they begin, not when they are done: one call too many is refused before it enters the
+generator, so before it makes a collective that no other rank will make (F12). No I/O.
 
-Which chunks are compared follows from the plan and the envelope alone, so all mesh ranks agree (rule R5).
-Collectives have no budget beyond those chunks: a stage may rightly make other ones in a chunk that resets or
-rebuilds its cache, and only the stage knows which.
+The plan and the envelope alone decide which chunks are compared, so all mesh ranks agree (rule R5). Later
+chunks have no limit on collectives: a stage may rightly make others in a chunk that resets or rebuilds its
+cache, and only the stage knows which.
 
-Collectives match by order alone. One more on one rank, or another shape, makes each later one mean something
-else: a hang, or a sum of things that do not belong together. So in the compared chunks mesh ranks show each
-other what they are about to call, and again that a chunk has ended, before they go on; ``collectives``
-exchanges the records. Later chunks are compared by ``shared_calls``, where the ranks share a host.
+Collectives match by order alone. One more on one rank, or another shape, changes what each later one means: a
+hang, or a sum of unrelated tensors. So in the compared chunks mesh ranks show each other each coming call,
+and the end of the chunk, before they go on; ``collectives`` exchanges the records. ``shared_calls`` compares
+later chunks, if the ranks share a host.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COUNTED_METHODS = ("recompute", "step")
 
 
 class Tally:
-    """One mesh rank's counts of one chunk after another.
+    """One mesh rank's counts, chunk after chunk.
 
     ``compare`` is ``compare_collectives`` of the plan; rank and role are for errors.
 
@@ -36,12 +36,12 @@ class Tally:
         comparing: Whether this chunk's collectives are compared before they are called.
         calls: Generator calls begun in this chunk.
         collectives: Collectives begun in this chunk.
-        site: The user's line that the last of them came from, and those that led to it.
-        made: Those of this chunk that were compared and found the same, and its end.
-        shared: This rank's calls beside those of the others, for chunks that are not compared by an exchange.
-        digest: Of this chunk's result, to be laid beside those of the others, too.
-        odd: Mesh ranks that ended this chunk with another digest, once it has ended.
-        told_of_cut: Whether the log has told of a cut at which there was nothing to reset.
+        site: The user's line of the last collective, and the lines that led to it.
+        made: This chunk's calls, and its end, that were compared and found the same.
+        shared: Compares this rank's calls with the others', in chunks without an exchange.
+        digest: Digest of this chunk's result, which is compared, too.
+        odd: Mesh ranks that ended this chunk with another digest; set at the chunk's end.
+        told_of_cut: Whether the log has named a cut that had nothing to reset.
     """
 
     def __init__(self, rank: int, role: str, compare: int) -> None:
@@ -58,7 +58,7 @@ class Tally:
         self._expected = 0
 
     def begin(self, ids: Ids, plan: ChunkPlan) -> None:
-        """Count from zero, for this chunk."""
+        """Reset the counts for this chunk."""
         self._ids, self._expected = ids, plan.expected_calls
         self.calls = self.collectives = 0
         self.site, self.made = "", []
@@ -67,14 +67,14 @@ class Tally:
         self.comparing = self._compare < 0 or first
 
     def end(self) -> None:
-        """Count no more: between chunks the stage may do as it likes."""
+        """Stop counting: between chunks the stage may do as it likes."""
         self._ids, self.comparing = None, False
 
     def generator_call(self, name: str) -> None:
         """Count one generator call that is about to begin.
 
         Raises:
-            LocalProtocolError: The chunk's plan expected fewer (this mesh rank; nothing was entered).
+            LocalProtocolError: The chunk's plan expected fewer calls (this mesh rank; nothing was entered).
         """
         if self._ids is None:
             return
@@ -88,7 +88,7 @@ class Tally:
         self.calls += 1
 
     def call(self, operation: str) -> CollectiveCall:
-        """Return the call that this rank is about to make in this chunk; no operation is the chunk's end."""
+        """Return the call that this rank is about to make in this chunk; an empty operation is the end."""
         chunk_index = -1 if self._ids is None else self._ids.chunk_index
         return CollectiveCall(chunk_index, self.collectives, operation, self.site)
 
@@ -99,10 +99,10 @@ class Tally:
 
 
 def counted(stage: type, tally: Tally) -> type:
-    """Return the stage's class with its generator calls counted, also those that the stage itself makes."""
+    """Return the stage's class with its generator calls counted, even calls by the stage itself."""
 
     def nothing(*_: object) -> None:
-        """Stand in for a method that a stage need not have; a call of it counts all the same."""
+        """Stand in for an optional method; a call of it counts all the same."""
 
     def counting(name: str) -> Callable[..., Any]:
         @functools.wraps(getattr(stage, name, nothing))

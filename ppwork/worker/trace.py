@@ -1,9 +1,9 @@
 """Records the calls of torch.distributed that a program makes, without a change to the program.
 
-The public functions of torch.distributed are replaced by wrappers, wherever their names were imported to, and
-``Work.wait`` on its class. A call that torch makes inside another one of these is that one's matter and not
-recorded. What C++ does without Python (the buckets of DDP) is seen as the call of Python that it happens in;
-methods of ``ProcessGroup`` that a program calls itself are not seen.
+Wrappers replace the public functions of torch.distributed, wherever their names were imported to, and
+``Work.wait`` on its class. A call that torch makes inside a recorded call is not recorded. Calls that C++
+makes without Python (the buckets of DDP) appear as the Python call around them. Methods of ``ProcessGroup``
+that a program calls itself are not seen.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ from ppwork.worker.inner_ranks import InnerRanks, free_folder, place_of
 from ppwork.worker.user_lines import outwards, users_frame
 
 VARIABLE = "PPWORK_TRACE"
-"""A folder, which gets the calls (``worker.traced``); ``0``: record nowhere, also under our launcher."""
+"""A folder for the calls (``worker.traced``); ``0``: record nowhere, even under our launcher."""
 OPS_VARIABLE = "PPWORK_TRACE_OPS"
-"""``1``: record operators, too, of the thread that makes the default group."""
+"""``1``: also record operators, of the thread that makes the default group."""
 START = "init_process_group"
 PUBLIC = (
     *ENDS, BATCH,
@@ -69,7 +69,7 @@ FUNCTIONAL = (
 )  # fmt: skip
 """Functions of ``_functional_collectives``, which DTensor calls."""
 TEXT = 200
-"""Characters that are kept of an exception."""
+"""Most characters of an exception's text."""
 
 STARTED = "_ppwork_started_at"
 """Attribute of a thread: file and line of the program that started it."""
@@ -82,17 +82,17 @@ class _Inside(threading.local):
 
 
 class CallRecorder:
-    """Records the calls of this process, which has one of these at most.
+    """Records the calls of this process; a process has at most one recorder.
 
     Args:
-        folder: Gets a file of this rank.
-        rank: Of this process in its world; ``None``: its program has started it, and it says at
-            ``init_process_group`` which rank it is. Until then nothing is recorded.
+        folder: Gets this rank's file.
+        rank: This process's rank in its world; ``None``: its program has started it, and
+            ``init_process_group`` tells its rank. Until then nothing is recorded.
         world_size: Number of ranks.
         ops: Record operators, too.
 
     Raises:
-        OSError: There can be no such file.
+        OSError: The file cannot be made.
     """
 
     def __init__(self, folder: Path, rank: int | None, world_size: int, *, ops: bool = False) -> None:
@@ -101,17 +101,17 @@ class CallRecorder:
         self._numbers = itertools.count()
         self._inside = _Inside()
         self._handles: dict[int, tuple[int, int, weakref.ref[Any] | None]] = {}
-        """Number of the call and place of the handle, by its address; a new handle there takes its place.
-        Until somebody waits for it there is a reference that tells of its end."""
+        """Number of the call and place of the handle, by the handle's address; a new handle there replaces
+        it. Until the handle is waited for, a weak reference tells of its end."""
         self._dropped: deque[Dropped] = deque()
-        """To be written at the next call: Python frees an object anywhere, also while a line is written."""
+        """Written at the next call: Python may free an object at any time, even while a line is written."""
         self._results: dict[int, int] = {}
-        """Number of the functional call, by the address of what it returned and torch has not waited for."""
+        """Number of the functional call, by address of a result that torch has not waited for."""
         self._sites: dict[tuple[str, int], str] = {}
         self._put: list[tuple[ModuleType, str, Callable[..., Any]]] = []
-        """Where our functions were put in place of torch's."""
+        """Places where our functions replaced torch's."""
         self._later: type | None = None
-        """What a functional call returns that torch has not waited for."""
+        """Type of a functional call's result that torch has not waited for."""
         self._devices: DeviceCalls | None = None
         self._main = threading.main_thread().ident
         self._asks_ops, self._ops = ops, ops
@@ -128,7 +128,7 @@ class CallRecorder:
         self._numbers, self._left, self._is_open = itertools.count(), ProgramEnded(0), True
 
     def _forked(self) -> None:
-        """Be no longer this rank, but perhaps one of those that it starts."""
+        """Stop being this rank; perhaps become one of the ranks that it starts."""
         if self._writer is not None:
             self._writer.close_in_child()
         self._writer, self._is_open, self._devices, self._ops = None, False, None, self._asks_ops
@@ -139,8 +139,8 @@ class CallRecorder:
         self._results.clear()
 
     def _join(self, start: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Be the rank that this process, which a rank has started, is about to become."""
-        with suppress(Exception):  # its own error is the one to see; without a file it is not recorded
+        """Become the rank that this process, which a rank has started, is about to be."""
+        with suppress(Exception):  # torch's own error is the one to see; without a file nothing is recorded
             rank, size = place_of(start, args, kwargs)
             if 0 <= rank < size:
                 self._open(free_folder(self._folder, rank), rank, size)
@@ -154,7 +154,7 @@ class CallRecorder:
             self._writer.introduce(group)
 
     def failed(self, error: BaseException) -> None:
-        """Note the exception that the program ends with."""
+        """Note the exception that ends the program."""
         self._left = ProgramEnded(0, _text(error), self._site_of(error.__traceback__))
 
     def _leave(self) -> None:
@@ -169,7 +169,7 @@ class CallRecorder:
         self._write(ProgramEnded(time.monotonic_ns(), left.error, left.site, tuple(sorted(others))))
 
     def install(self) -> None:
-        """Replace the functions: now, or once the program has imported them."""
+        """Replace the functions: at once, or when the program has imported them."""
         homes = {
             "torch.distributed": self._replace_public,
             "torch.distributed._functional_collectives": self._replace_functional,
@@ -211,7 +211,7 @@ class CallRecorder:
         work = self._c10d.Work
         work.wait = self._wait(work.wait)
         group = self._c10d.ProcessGroup
-        if (abort := getattr(group, "abort", None)) is not None:  # another torch may have none
+        if (abort := getattr(group, "abort", None)) is not None:  # other versions of torch may lack it
             group.abort = self._aborting(abort)
 
     def _replace_functional(self, module: ModuleType) -> None:
@@ -234,7 +234,7 @@ class CallRecorder:
             if not awaited:
                 return backward(*args, **kwargs)
             group = self._arguments.group(awaited.pop())
-            # Not `inside`: hooks of the program's own may call torch.distributed meanwhile.
+            # Not `inside`: the program's own hooks may call torch.distributed meanwhile.
             with self._ending(self._begin("backward of DDP", group.name if group else "")):
                 return backward(*args, **kwargs)
 
@@ -243,7 +243,7 @@ class CallRecorder:
         torch.autograd.backward = _compiled_as(functools.wraps(backward)(backward_recorded), backward)
 
     def _replace(self, module: ModuleType, names: Sequence[str]) -> None:
-        # Another version of torch has not all of them.
+        # Other versions of torch lack some of them.
         torchs = {name: function for name in names if (function := getattr(module, name, None)) is not None}
         ours = {
             name: self._waiting(function) if name == WAIT_TENSOR else self._wrapped(function, name)
@@ -303,7 +303,7 @@ class CallRecorder:
         return _compiled_as(recorded, wait)
 
     def _aborting(self, abort: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap the end of one group, which a program's own thread may bring about."""
+        """Wrap the abort of a group, which a thread of the program may call."""
 
         def recorded(group: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
             if self._inside.call:
@@ -316,7 +316,7 @@ class CallRecorder:
         return _compiled_as(recorded, abort)
 
     def _waiting(self, wait: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap the wait for what a functional call returned."""
+        """Wrap the wait for a functional call's result."""
         inside = self._inside
 
         @functools.wraps(wait)
@@ -346,15 +346,15 @@ class CallRecorder:
         return result
 
     def _started(self) -> None:
-        """Begin what needs the default group, and a torch that has been imported whole."""
+        """Start what needs the default group and a fully imported torch."""
         if self._devices is None and sys.modules["torch"].version.cuda is not None:
-            with suppress(Exception):  # another version of torch may have it elsewhere
+            with suppress(Exception):  # other versions of torch may have it elsewhere
                 self._devices = DeviceCalls(self._write)
         if self._ops:
             self.see_operators()
 
     def see_operators(self) -> None:
-        """Record this thread's operators, once and from now on."""
+        """Record this thread's operators from now on; call this once."""
         from ppwork.worker.operators import seeing
 
         self._ops = False
@@ -401,7 +401,7 @@ class CallRecorder:
         return number
 
     def _next_group(self) -> str:
-        """Return the name that torch gives to the next group here: a count, which is this rank's own."""
+        """Return the name that torch gives to the next group here: a count, which differs between ranks."""
         return str(getattr(getattr(self._c10d, "_world", None), "group_count", ""))
 
     def _end(self, name: str, number: int, result: Any) -> None:  # noqa: ANN401  of a function of torch
@@ -430,9 +430,9 @@ class CallRecorder:
             self._write(self._dropped.popleft())
 
     def _site(self) -> str:
-        """Return file and line of the innermost frame that is the program's own.
+        """Return file and line of the program's innermost frame.
 
-        A thread that has none, as its target is a function of torch, is that of the line that started it.
+        If a thread has none, because its target is a function of torch, return the line that started it.
         """
         caller = sys._getframe(2)
         if (frame := users_frame(caller)) is None:
@@ -445,7 +445,7 @@ class CallRecorder:
         return self._sites[place]
 
     def _site_of(self, trace: TracebackType | None) -> str:
-        """Return file and line of the innermost frame of a traceback that is the program's own."""
+        """Return file and line of the program's innermost frame in a traceback."""
         site = ""
         while trace is not None:
             file = trace.tb_frame.f_code.co_filename
@@ -476,11 +476,11 @@ class _AfterImport:
 
 
 def start(folder: Path, *, ops: bool = False) -> CallRecorder | None:
-    """Record this process's calls from now on; ``None``: ``PPWORK_TRACE`` is ``0``, or no file can be.
+    """Record this process's calls from now on; ``None`` if ``PPWORK_TRACE`` is ``0`` or no file can be made.
 
     Args:
-        folder: Gets a file of this rank.
-        ops: Record operators, too, as ``PPWORK_TRACE_OPS`` asks for.
+        folder: Gets this rank's file.
+        ops: Record operators, too, as ``PPWORK_TRACE_OPS`` asks.
     """
     if os.environ.get(VARIABLE) == "0":
         return None
@@ -497,7 +497,7 @@ def start(folder: Path, *, ops: bool = False) -> CallRecorder | None:
 
 
 def _compiled_as(wrapper: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
-    """Let torch's compiler take the function where it meets the wrapper: it cannot compile a recorder."""
+    """Let torch's compiler use the function in place of the wrapper: it cannot compile a recorder."""
     wrapper._torchdynamo_inline = function  # type: ignore[attr-defined]
     return wrapper
 
@@ -506,10 +506,10 @@ def follow(folder: str, ops: bool) -> None:
     """Record the calls of this process, which a rank has just started, if it becomes a rank itself.
 
     Args:
-        folder: Of the ranks that are started together.
+        folder: Folder of the ranks that are started together.
         ops: Record operators, too.
     """
-    with suppress(Exception):  # the process must not fail for it
+    with suppress(Exception):  # recording must not make the process fail
         CallRecorder(Path(folder), None, 0, ops=ops).install()
 
 
@@ -520,10 +520,10 @@ def _on_cuda(tensor: Any) -> bool:  # noqa: ANN401  of torch, a list of them, or
 
 
 def _memory_of(tensor: Any) -> int:  # noqa: ANN401  of torch, or its wrapper of one that is not waited for
-    """Return where the memory of a result begins; 0: it has none of its own."""
+    """Return the address of a result's memory; 0 if it has no memory of its own."""
     try:
         return int(getattr(tensor, "elem", tensor).untyped_storage().data_ptr())
-    except Exception:  # noqa: BLE001  of a compiler's stand-in, a sparse one
+    except Exception:  # noqa: BLE001  a compiler's stand-in, or a sparse tensor
         return 0
 
 
@@ -533,7 +533,7 @@ def _text(error: BaseException) -> str:
 
 
 def _without_this_frame(error: BaseException, frames: int = 1) -> None:
-    """Take the wrapper's frames out of a traceback: it has to look as it would without us."""
+    """Remove the wrapper's frames from a traceback: it must look as it would without us."""
     for _ in range(frames):
         if error.__traceback__ is not None:
             error.__traceback__ = error.__traceback__.tb_next

@@ -1,6 +1,6 @@
-"""``import ppwork.worker.traced`` records the calls of a program under a torchrun of one's own.
+"""``import ppwork.worker.traced`` records the calls of a program under a user's own torchrun.
 
-``PPWORK_TRACE`` names the folder; without it nothing is recorded. Under our launcher there is no need of it.
+``PPWORK_TRACE`` names the folder; without it nothing is recorded. Under our launcher this is not needed.
 """
 
 from __future__ import annotations

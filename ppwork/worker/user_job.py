@@ -1,8 +1,8 @@
-"""A job that a torchrun of one's own has started: our planes, stages and loops in somebody else's program.
+"""A job that the user's own torchrun has started: our planes, stages and loops in the user's program.
 
-``join`` brings a rank up and leaves in the run folder what the ranks of ``ppwork run`` leave, so that
-``ppwork timeline``, ``ppwork diagnose`` and ``pp.open`` read it. ``stage_context``, ``run_stage0`` and
-``run_mesh`` take stages of the contract; a loop of one's own needs none of them.
+``join`` brings a rank up and writes the same records into the run folder as the ranks of ``ppwork run``, so
+that ``ppwork timeline``, ``ppwork diagnose`` and ``pp.open`` can read it. ``stage_context``, ``run_stage0``
+and ``run_mesh`` run stages of the contract; a user's own loop needs none of them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from ppwork.stage import (
 )
 from ppwork.worker import progress
 from ppwork.worker.clock_exchange import gather_clocks, settle_clocks
-from ppwork.worker.collectives import TPGroup
+from ppwork.worker.collectives import TPGroup, peer_of
 from ppwork.worker.contract import figures_of, optional
 from ppwork.worker.exit_barrier import exit_barrier_of
 from ppwork.worker.last_words import FailureWriter, write_flight
@@ -74,31 +74,31 @@ def join(
     ranks: Sequence[int] | None = None,
     mesh: DeviceMesh | None = None,
 ) -> Iterator[PPControlPlane]:
-    """Bring this process up as a rank of the job, and keep the records that it leaves.
+    """Bring this process up as a rank of the job, and keep its records.
 
     Args:
-        plan: The same on all ranks. In a process without ``OMP_NUM_THREADS`` torch gets its
-            ``threads_per_rank``, unless the job has a default group of its own.
+        plan: The same on all ranks. If the process has no ``OMP_NUM_THREADS``, torch gets the plan's
+            ``threads_per_rank``, unless the job has its own default group.
         run_dir: Folder for plan, spans, pulses, failure records and summary, the same for all ranks, new or
-            empty; they are written from the moment at which all ranks have joined. Hosts that do not share it
-            have one each, with the records of their own ranks. ``None``, on all ranks or none: nothing is
-            kept, and no watchdog runs; what a loop must not call is refused all the same. Each pipeline of a
-            job, and each session, has its own.
-        ranks: Those of this pipeline, as ranks of the job, ascending: stage 0, then the mesh; default: all.
-            In folder and errors they count from 0. Other ranks of the job do not take part.
-        mesh: The mesh ranks as a ``DeviceMesh`` of the caller's, on each of them: what stages sum over, and
-            what outlives the session.
+            empty; they are written once all ranks have joined. Hosts that do not share it have one each, with
+            the records of their own ranks. ``None``, on all ranks or none: nothing is kept, and no watchdog
+            runs; calls that a loop must not make are still refused. Each pipeline of a job, and each session,
+            needs its own folder.
+        ranks: The ranks of the job in this pipeline, ascending: stage 0, then the mesh; default: all. In
+            folder and errors they count from 0. Other ranks of the job do not take part.
+        mesh: The mesh ranks as the caller's ``DeviceMesh``, on each of them: stages sum over it, and it
+            outlives the session.
 
     Raises:
         PlanError: The plan says ``verify``, torchrun has not started this process, ``ranks`` do not fit, or
-            it is in a pipeline that it has not left (this rank); the folder cannot be used (rank 0); all
-            before anything starts.
+            this process is in a pipeline that it has not left (this rank); the folder cannot be used (rank
+            0); all before anything starts.
             Another host's folder cannot be used, a rank cannot write into its own, or ranks of one host named
             different folders (every rank, same text; before anything is sent; each may join again).
-        PPWorkError: As ``PPControlPlane.join``, and whatever ends the block.
+        PPWorkError: As ``PPControlPlane.join``, and any error that ends the block.
 
     Collective:
-        All ranks of the pipeline; a process that is in several joins them one after another, in one order.
+        All ranks of the pipeline; a process in several pipelines joins them one after another, in one order.
     """
     if plan.verify:
         raise PlanError(
@@ -110,7 +110,7 @@ def join(
     last_stacks.show_on_console()
     membership = Membership.here(ranks)
     if THREADS_VARIABLE not in os.environ and not membership.in_group:
-        # torchrun sets it only where it starts several ranks, so on some hosts of a job and not on others.
+        # torchrun sets it only on hosts with several ranks, so on some hosts of a job and not on others.
         os.environ[THREADS_VARIABLE] = str(plan.threads_per_rank)
         torch.set_num_threads(plan.threads_per_rank)
     if run_dir is None:
@@ -137,14 +137,18 @@ def join(
         with recorder, written_down(folder, rank), watchdog:
             watchdog.joined(on_cuda=groups.device.type == "cuda", hangs_up=not membership.in_group)
             recorder.write(whose_clock(rank, clocks[rank]))
-            settle_clocks(groups, recorder, clocks)
+            try:
+                settle_clocks(groups, recorder, clocks)
+            except BaseException:  # there is no plane yet that would close the groups
+                groups.abandon()
+                raise
             with recorded(plan, groups, recorder, words) as plane:
                 yield plane
             if rank == STAGE0_RANK:
                 _sum_up(plan, folder, groups)
     except BaseException as error:
         words.write(error)
-        if words.exit_code == SECONDARY:  # of a symptom the record has the traceback
+        if words.exit_code == SECONDARY:  # the record of a symptom has the traceback
             show_in_short(error, _in_short(error, membership.job_rank, failure_file(folder, rank)))
         raise
     finally:
@@ -154,7 +158,7 @@ def join(
 
 
 def _show_in_one_write() -> None:
-    """Have what nobody catches written at once: Python writes line by line, and mixes several ranks' up."""
+    """Show an uncaught exception in one write: Python writes line by line, which mixes several ranks'."""
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = _in_one_write
 
@@ -164,7 +168,7 @@ def _in_one_write(kind: type[BaseException], error: BaseException, trace: Traceb
         return
     sys.stderr = text = io.StringIO()
     try:
-        if isinstance(error, PlanError | ParityError):  # a refused start: its words have all of it
+        if isinstance(error, PlanError | ParityError):  # a refused start: the message says everything
             text.write(_below_users_line(error, message_of(error)))
         else:
             sys.__excepthook__(kind, error, trace)
@@ -175,7 +179,7 @@ def _in_one_write(kind: type[BaseException], error: BaseException, trace: Traceb
 
 
 def _below_users_line(error: BaseException, message: str) -> str:
-    """Return an error as Python shows it, with this message and of its calls the user's line alone."""
+    """Return an error as Python shows it, with this message and with only the user's line of its calls."""
     users = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)][-1:]
     name = f"{type(error).__module__}.{type(error).__qualname__}"
     lines = ["Traceback (most recent call last):\n", *traceback.format_list(users), f"{name}: {message}\n"]
@@ -183,14 +187,14 @@ def _below_users_line(error: BaseException, message: str) -> str:
 
 
 def _in_short(error: BaseException, rank: int, record: Path) -> str:
-    """Return the user's line of an error and its first line, as torch shows tracebacks: so logs are read."""
+    """Return an error's user line and first line, in the form of torch's tracebacks, for readable logs."""
     text = _below_users_line(error, message_of(error).partition("\n")[0])
     lines = [*text.splitlines(), f"  its whole traceback: {record}"]
     return "".join(f"[rank{rank}]: {line}\n" for line in lines)
 
 
 def _sum_up(plan: Plan, folder: Path, groups: Groups) -> None:
-    """Write the summary, with what the mesh ranks have written by now: results that differ, useless cuts."""
+    """Write the summary, with the mesh ranks' notes so far: results that differ, cuts without effect."""
     if not (folder / SUMMARY_FILE).exists():
         write_summary(plan, folder, groups.device.type)
     mesh = {rank: read_entries(folder, rank) for rank in groups.topology.mesh_ranks}
@@ -199,12 +203,12 @@ def _sum_up(plan: Plan, folder: Path, groups: Groups) -> None:
 
 
 def _begin_records(folder: Path, plan: Plan, groups: Groups) -> tuple[list[str], Recorder, Pulse]:
-    """Write the plan, make this rank's files, and return them behind the names of all ranks' clocks.
+    """Write the plan, make this rank's files, and return them after the names of all ranks' clocks.
 
     Raises:
         PlanError: Some rank cannot write, or as ``_make_folder_of_host`` (every rank, same text).
         PeerTimeoutError: A peer did not come (the ranks that came).
-        Of all that is raised: this rank's files are gone again, and the groups let go.
+        After each error this rank's files are removed, and its groups are closed.
 
     Collective:
         The store, all ranks.
@@ -212,7 +216,7 @@ def _begin_records(folder: Path, plan: Plan, groups: Groups) -> tuple[list[str],
     rank, problem = groups.rank, ""
     with ExitStack() as undo:
         undo.push(partial(_let_go, groups))
-        if rank == STAGE0_RANK:  # not before: a start that is refused leaves the folder as it was
+        if rank == STAGE0_RANK:  # only now: a refused start leaves the folder as it was
             try:
                 plan.save(new_run_dir(folder, "run_dir"))
                 undo.callback(_remove, folder / Plan.FILE_NAME)
@@ -236,8 +240,8 @@ def _begin_records(folder: Path, plan: Plan, groups: Groups) -> tuple[list[str],
 
 
 def _let_go(groups: Groups, kind: type[BaseException] | None, *_: object) -> None:
-    """Give the groups back at the end of a start that was refused, or has lost a peer."""
-    if kind is not None and issubclass(kind, PlanError):  # every rank raises it: none waits for another one
+    """Close the groups after a start that was refused, or that lost a peer."""
+    if kind is not None and issubclass(kind, PlanError):  # every rank raises it: no rank waits for another
         groups.close()
     else:
         groups.abandon()
@@ -255,11 +259,11 @@ def _remove(path: Path) -> None:
 
 
 def _make_folder_of_host(folder: Path, plan: Plan, groups: Groups, hosts: list[str]) -> None:
-    """Make the folder on this host, where it is not rank 0's own: the first rank of the host does.
+    """Make the folder on this host, if it does not see rank 0's; the host's first rank makes it.
 
     Raises:
-        PlanError: One host's is not empty, or cannot be used; on one host ranks named different folders
-            (every rank, same text).
+        PlanError: A host's folder is not empty, or cannot be used; or ranks of one host named different
+            folders (every rank, same text).
 
     Collective:
         The store, all ranks.
@@ -267,7 +271,7 @@ def _make_folder_of_host(folder: Path, plan: Plan, groups: Groups, hosts: list[s
     rank, world_size = groups.rank, groups.topology.world_size
     if len(set(hosts)) == 1:
         every = gather(groups.store, "folder", os.fsencode(folder), rank, world_size)
-        first, *others = (Path(os.fsdecode(raw)) for raw in every)  # which all see, and rank 0's is there
+        first, *others = (Path(os.fsdecode(raw)) for raw in every)  # all ranks see it: rank 0 has made it
         for peer, other in enumerate(others, 1):
             if not (other.exists() and other.samefile(first)):
                 what = f"The ranks have different run_dirs: rank 0 {first}, rank {peer} {other}."
@@ -275,7 +279,7 @@ def _make_folder_of_host(folder: Path, plan: Plan, groups: Groups, hosts: list[s
                 raise PlanError(what, where={"rank": rank}, check_first=check)
         return
     path = folder / Plan.FILE_NAME
-    # A file system that hosts share shows all of them when rank 0 wrote the plan.
+    # On a file system that hosts share, each sees when rank 0 wrote the plan.
     written = str(path.stat().st_mtime_ns) if path.exists() else ""
     shown = gather(groups.store, "folder", written.encode(), rank, world_size)[STAGE0_RANK].decode()
     problem = ""
@@ -295,16 +299,18 @@ def _make_folder_of_host(folder: Path, plan: Plan, groups: Groups, hosts: list[s
 def recorded(
     plan: Plan, groups: Groups, recorder: Recorder, words: FailureWriter, hook: Hook | None = None
 ) -> Iterator[PPControlPlane]:
-    """Return this rank's plane, whose failure is written before its peers hear of it, and its queues last."""
+    """Yield this rank's plane; it writes a failure before its peers hear of it, and at the end its queues."""
 
     def on_failure(error: BaseException) -> None:
-        # Of a block that was simply left nothing was raised yet: its line is that of its `with`.
+        # If the block was simply left, nothing was raised yet: use the line of its `with`.
         if (
             isinstance(error, PPWorkError)
             and not (error.source or error.__traceback__ or error.__cause__)
             and (frame := users_frame(sys._getframe())) is not None
         ):
             error.source = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        if isinstance(error, PPWorkError):
+            error.at(peer=peer_of(error, groups))
         words.write(error, where=plane.where)
         symptom = words.record is not None and words.record.symptom
         computing = bool(plane.session.in_flight)
@@ -312,7 +318,7 @@ def recorded(
             groups.rank, plan.topology, error, symptom=symptom, computing=computing
         )
         if groups.membership is not None and groups.membership.in_group:
-            # To hang up would close the job's own connections, too; the end of this process closes ours.
+            # To hang up would close the job's own connections, too; the process's end closes ours.
             words.exit_barrier = replace(words.exit_barrier, deaf=())
 
     plane = PPControlPlane.join(plan, groups=groups, recorder=recorder, hook=hook, on_failure=on_failure)
@@ -325,12 +331,12 @@ def recorded(
 
 
 def stage_context(plane: PPControlPlane) -> StageContext:
-    """Return what a stage of this rank gets; ``tp`` has the mesh's sum, group and ``DeviceMesh``.
+    """Return the context for a stage of this rank; ``tp`` has the mesh's sum, group and ``DeviceMesh``.
 
-    It is of this session: a stage that stays for the next one takes ``tp`` from the next one's.
+    It belongs to this session: a stage that stays for the next session takes ``tp`` from that one's context.
 
     Raises:
-        LocalProtocolError: The plan is not one of stages (this rank).
+        LocalProtocolError: The plan is not a ``Plan``, which stages need (this rank).
     """
     if isinstance(plane, Stage0Plane):
         return StageContext(_plan_of(plane), plane.groups.device, NoTensorParallel(), plane.run_dir)
@@ -338,18 +344,18 @@ def stage_context(plane: PPControlPlane) -> StageContext:
 
 
 def run_stage0(plane: Stage0Plane, stage0: Stage0) -> dict[str, object]:
-    """Rank 0: send all chunks of the stage by the plan's schedule, decode what comes back, and shut down.
+    """Rank 0: send all chunks of the stage by the plan's schedule, decode the results, and shut down.
 
     Returns:
-        What ``finish`` gave; the summary has it, too.
+        The figures that ``finish`` returned; the summary has them, too.
 
     Raises:
-        PlanError: A method has other parameters than the contract's (this rank).
-        PPWorkError: Whatever ends the run.
+        PlanError: A method's parameters break the contract (this rank).
+        PPWorkError: Any error that ends the run.
     """
     plan = _plan_of(plane)
     check_methods(type(stage0), StageKind.STAGE0)
-    plane.watch = None  # the loop is ours: it records itself, step by step
+    plane.watch = None  # our own loop records itself, step by step
     progress.leave(None)
     outputs = stage0_loop(plane, plan, stage0)
     with StageCode("finish", stage0, plane.groups, plane.session.last_ids.where()):
@@ -363,19 +369,19 @@ def run_mesh(plane: MeshPlane, generator: Generator, tally: Tally | None = None)
     """Mesh rank: compute every chunk that comes, until rank 0 says that the stream has ended.
 
     Args:
-        plane: The leader's or a follower's.
-        generator: This rank's.
-        tally: Its counts, where its class counts the calls itself (``tally.counted``).
+        plane: The leader's or a follower's plane.
+        generator: This rank's generator.
+        tally: The generator's counts, if its class counts the calls itself (``tally.counted``).
 
     Raises:
-        PlanError: A method has other parameters than the contract's (this rank).
-        PPWorkError: Whatever ends the run.
+        PlanError: A method's parameters break the contract (this rank).
+        PPWorkError: Any error that ends the run.
     """
     plan = _plan_of(plane)
     check_methods(type(generator), StageKind.GENERATOR)
     tally = tally or Tally(plane.groups.rank, str(plane.role), plan.compare_collectives)
     if isinstance(plane.watch, UserLoop):
-        tally.shared, plane.watch = plane.watch.calls, None  # the loop is ours: it records and guards itself
+        tally.shared, plane.watch = plane.watch.calls, None  # our own loop records and guards itself
     if isinstance(plane, LeaderPlane):
         leader_loop(plane, plan, generator, tally)
     elif isinstance(plane, FollowerPlane):

@@ -1,4 +1,4 @@
-"""The line of the user's own code that led to a call, found cheaply enough to be kept for each of them."""
+"""The line of the user's own code that led to a call, found cheaply enough to keep it for each call."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from types import CodeType, FrameType
 from ppwork.records.failure import OWN, is_users
 
 LONGEST = 120
-"""Characters that are kept of a file's name; its end says more."""
+"""Most characters of a file's name that are kept; its end says more."""
 
 CALLERS, WALKED = 3, 16
-"""Lines that are kept of those that led to a call, and frames in which they are looked for: all take time."""
+"""Most lines kept of those that led to a call, and most frames searched for them: each takes time."""
 
 _files: dict[str, bool] = {}
-"""Whether a file is the user's: by its name, whose hash is kept, and not by code, which is hashed whole."""
+"""Whether a file is the user's, by name: a string keeps its hash, while a code object is hashed whole."""
 _lines: dict[tuple[int, int], tuple[CodeType, str]] = {}
-"""By code and place in it: to ask for the line costs as much as all the rest, and so does the hash of a code.
+"""Lines by ``id`` and place of their code: to look a line up costs as much as all the rest.
 
-The code is kept, so that its ``id`` stays its own.
+The code object is kept, so that no other object can get its ``id``.
 """
 _stacks: dict[tuple[int, ...], str] = {}
-"""By the places of a call and of its callers, whose codes ``_lines`` keeps."""
+"""Stacks by the places of a call and of its callers, whose code objects ``_lines`` keeps."""
 
 
 def outwards(frame: FrameType | None) -> Iterator[FrameType]:
-    """Yield a frame, the one that called it, and so on."""
+    """Yield a frame, its caller, and so on."""
     while frame is not None:
         yield frame
         frame = frame.f_back
 
 
 def users_frame(frame: FrameType | None) -> FrameType | None:
-    """Return the innermost frame that is the user's own, from this one outwards; ``None``: there is none."""
+    """Return the user's innermost frame, from this one outwards; ``None`` if there is none."""
     while frame is not None:
         file = frame.f_code.co_filename
         if (mine := _files.get(file)) is None:
@@ -47,9 +47,9 @@ def users_frame(frame: FrameType | None) -> FrameType | None:
 
 
 def line_from(frame: FrameType | None) -> str:
-    """Return the user's line from this frame outwards, as one says it, or nothing: there is none.
+    """Return the user's line from this frame outwards, in words; empty if there is none.
 
-    Such as ``my_stages.py:41: self.tp.all_reduce(share)``.
+    For example ``my_stages.py:41: self.tp.all_reduce(share)``.
     """
     if (frame := users_frame(frame)) is None:
         return ""
@@ -66,10 +66,10 @@ def line_from(frame: FrameType | None) -> str:
 
 
 def lines_from(frame: FrameType | None) -> str:
-    """Return ``line_from`` a frame, and below it the places of the user's own that called it.
+    """Return ``line_from`` a frame, and below it the places in the user's code that called it.
 
-    Up to ``CALLERS`` of them, such as ``my_stages.py:80``, the nearest first: two ranks that are in one
-    helper differ in who called it. What called a stage is the same on all, and not looked at.
+    There are up to ``CALLERS`` places, such as ``my_stages.py:80``, the nearest first: two ranks in the same
+    helper may differ in its caller. The search stops at ppwork's own code, which is the same on all ranks.
     """
     if (frame := users_frame(frame)) is None:
         return ""
@@ -95,7 +95,7 @@ def lines_from(frame: FrameType | None) -> str:
 
 
 def as_written(file: str) -> str:
-    """Return a file's name as people write it in the working folder: relative to it, where it is below."""
-    with suppress(OSError, ValueError):  # the folder is gone, or the file lies elsewhere
+    """Return a file's name as people write it: relative to the working folder, if it is below that."""
+    with suppress(OSError, ValueError):  # the folder is gone, or the file is elsewhere
         return str(Path(file).relative_to(Path.cwd()))
     return file

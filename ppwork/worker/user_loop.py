@@ -1,18 +1,18 @@
-"""A loop of one's own, as it is seen from the plane's calls: what ran between them is recorded by name.
+"""A user's own loop, seen from the plane's calls: the work between two calls is recorded under a name.
 
-On the mesh it is ``generate``, from the chunk that came, or from the answer to the one before it where that
-came later, to ``reply`` (or ``computed``). On rank 0 it is
-``encode`` if it ends with ``send``, and ``decode`` of the last result if it ends with anything else; where
-a loop decodes one chunk and encodes the next between the same two calls, ``release_result`` parts them.
-What the loop times itself, with ``plane.timed``, is not recorded twice. A collective on the default group,
-and a group that all ranks must make, are refused on the mesh from a chunk to its answer, and on rank 0 while
-chunks are on their way. The watchdog bounds all of it as a step of a stage: on rank 0 from its first call on,
-because what comes before may be a model that loads, until it says that the stream ends. Without a folder
-nothing is recorded or watched, and the same is refused.
+On the mesh the name is ``generate``, from the chunk's arrival, or from the answer before it if that came
+later, to ``reply`` (or ``computed``). On rank 0 it is ``encode`` if the work ends with ``send``, else
+``decode`` of the last result; if a loop decodes one chunk and encodes the next between the same two calls,
+``release_result`` separates them. A step that the loop times itself, with ``plane.timed``, is not recorded
+twice. A collective on the default group, and the creation of a group by all ranks, are refused on the mesh
+from a chunk to its answer, and on rank 0 while chunks are on their way. The watchdog bounds the work as a
+step of a stage: on rank 0 only from the first call of the plane, because a model may load before that, until
+the loop ends the stream. Without a folder nothing is recorded or watched, but the same calls are refused.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -23,27 +23,36 @@ from ppwork.protocol.session import Session
 from ppwork.records.spans import STAGE1_MS, Recorder, WhichChunk
 from ppwork.runtime import Groups, MeshPlane, PPControlPlane
 from ppwork.worker import progress
-from ppwork.worker.collectives import guard_loop, install
+from ppwork.worker.collectives import guard_loop, install, keep
 from ppwork.worker.contract import name_tensors
 from ppwork.worker.digests import sampled, tell_apart
 from ppwork.worker.shared_calls import SharedCalls
 
+log = logging.getLogger(__name__)
+
+WAITS = ("receive_result", "await_result", "shutdown")
+"""Calls of rank 0 that wait for the mesh's next message."""
+UNRELEASED = (
+    "`%s` was called, and `release_result` was not since the result of chunk %d came: records take its "
+    "decode for a part of what followed, and it may have held the next result back; call "
+    "`plane.release_result()` after each decode (said once)"
+)
 _LATER = "`ppwork diagnose` on the run folder tells of later chunks"
 
 
 class UserLoop:
-    """Records a loop's spans, shows its step to the watchdog, and lays its collectives beside the others'.
+    """Records a loop's spans, shows its step to the watchdog, and compares its collectives.
 
-    A context manager, whose body is the loop.
+    A context manager whose body is the loop.
 
     Args:
-        recorder: This rank's.
-        calls: As the attribute.
-        guarded: Where the job's default group is refused; ``None``: nowhere.
-        sent: Of rank 0, its session, which knows what is on its way; ``None`` on the mesh.
+        recorder: This rank's recorder.
+        calls: See the attribute.
+        guarded: Groups that the guards need; ``None``: nothing is refused.
+        sent: On rank 0 its session, which knows the chunks on their way; ``None`` on the mesh.
 
     Attributes:
-        calls: This mesh rank's collectives; ``None`` where there is nobody to compare them with.
+        calls: Compares this mesh rank's collectives; ``None`` if there is no rank to compare with.
     """
 
     def __init__(
@@ -59,21 +68,24 @@ class UserLoop:
         self._since_ns = time.monotonic_ns()
         """When the last call of the plane ended."""
         self._chunk_since_ns = 0
-        """Of a mesh rank: since when its oldest chunk has been the next to be answered."""
+        """On a mesh rank: since when its oldest chunk has been the next to be answered."""
         self._encoded = (0, 0)
         self._held: tuple[PPResult, bool] | None = None
+        """The last result, until a call shows that it is decoded."""
+        self._told = False
+        """Whether the log has said that ``release_result`` is not called."""
         self._chunks: deque[Ids] = deque()
         self._last: WhichChunk | None = None
-        """Of rank 0: the chunk that it sent or was given last, or is to send once that one is decoded."""
+        """On rank 0: the chunk that it sent or received last, or after its decode the next one to send."""
         self._came: tuple[str, ...] | None = None
-        """Names of the tensors of what the loop was given last; ``None``: nothing has come."""
+        """Names of the tensors that the loop received last; ``None``: nothing has come."""
         self._own: set[str] = set()
         self._digest = 0
-        """Of a mesh rank's answer that is about to be given."""
+        """On a mesh rank: digest of the answer that is about to be given."""
 
     @classmethod
     def of(cls, plane: PPControlPlane) -> Self:
-        """Return what looks at the loop of a plane.
+        """Return the object that watches the loop of a plane.
 
         Raises:
             OSError: A file of the folder cannot be made (this rank).
@@ -87,6 +99,7 @@ class UserLoop:
         return cls(plane.recorder, calls, plane.groups)
 
     def __enter__(self) -> Self:
+        keep(self._guarded)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -94,6 +107,7 @@ class UserLoop:
             name_tensors(error, self._came)
         progress.leave(None)
         self._guard(None)
+        keep(None)
         if self.calls is not None:
             self.calls.close()
 
@@ -102,16 +116,18 @@ class UserLoop:
         self._own.add(name)
 
     def answered(self, tensors: Mapping[str, object]) -> None:
-        """Look at what ``reply`` was given, to lay it beside what the other mesh ranks give."""
+        """Take a sample of the tensors given to ``reply``, to compare it with the other mesh ranks'."""
         self._digest = 0 if self.calls is None else sampled(tensors)
 
     def called(self, call: str) -> None:
-        """Record what the loop did since the plane was called last.
+        """Record the loop's work since the plane's last call.
 
         Raises:
             LocalProtocolError: The chunk ends with other collectives than on another mesh rank (this rank).
         """
-        self._guard(None)  # the plane's own calls are on groups of its own
+        self._guard(None)  # the plane's own calls use its own groups
+        if call in ("shutdown", "acknowledge"):  # from here on the job may do as it likes
+            keep(None)
         if call == "reply":
             return  # it calls ``computed``, which ends the chunk
         now_ns = time.monotonic_ns()
@@ -122,6 +138,9 @@ class UserLoop:
         if call == "send":
             self._encoded = self._since_ns, now_ns
         elif self._held is not None:
+            if call in WAITS and not self._told:
+                self._told = True
+                log.warning(UNRELEASED, call, self._held[0].ids.chunk_index)
             self._emit(*self._held, now_ns)
             self._held = None
         elif call == "computed" and self._chunks:
@@ -129,7 +148,7 @@ class UserLoop:
         self._since_ns = now_ns
 
     def returned(self, message: PPEnvelope | PPResult | Ids | None, *, good: bool = True) -> None:
-        """Begin what the loop does next, with this message."""
+        """Begin the loop's next work, with this message."""
         if isinstance(message, PPResult | PPEnvelope) and message.action is PPAction.INFER:
             self._came = tuple(message.tensors)
         if isinstance(message, Ids):
@@ -167,7 +186,7 @@ class UserLoop:
             digest, self._digest = self._digest, 0
             if odd := self.calls.end(digest):
                 tell_apart(self.calls, ids, odd, self._recorder, _LATER)
-        if self._chunks:  # a loop that receives ahead
+        if self._chunks:  # the loop has received ahead
             self._begin_chunk()
 
     def _emit(self, result: PPResult, good: bool, now_ns: int) -> None:

@@ -1,13 +1,13 @@
-"""The warm launcher: a process that has torch imported and forks programs; started by ``warm``.
+"""The warm launcher: a process that has imported torch and forks programs; ``warm`` starts it.
 
 It stays as an import leaves it: one thread, no process group, no device. A request comes over a Unix socket
 and brings the standard streams. The forked child leaves the loop, becomes the program as ``python -m``,
 ``-c`` or a script would, and ends as Python ends.
 
-torchrun is a program like another, but its ranks are forked, too: before it has a thread it forks as many
-children as it will start ranks. Such a *seat* waits, already torchrun's child and in a session of its own,
-until torchrun's agent starts a rank, and then becomes that rank: one of ours, or a script of somebody else.
-What is not this Python with ``-m``, ``-c`` or a script is exec'd as ever.
+torchrun is a program like any other, but its ranks are forked, too: before torchrun has a thread, it forks as
+many children as it will start ranks. Such a *seat* is already torchrun's child and leads its own session. It
+waits until torchrun's agent starts a rank, and then becomes that rank: one of ours, or a user's script.
+Any program that is not this Python with ``-m``, ``-c`` or a script is started by exec, as usual.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from ppwork.launcher.warm import (
 from ppwork.process import SAFE_PATH_VARIABLE, became, die_with_parent
 
 RANK_TO_BE = "(a rank to be)"
-"""Last word of a seat's command line, until it has become a rank."""
+"""Last word of a seat's command line, until the seat has become a rank."""
 POLL_S = 0.01
 
 
@@ -65,7 +65,7 @@ def main(address: str) -> None:
         raise SystemExit(f"the imports left {threads} threads: a fork of this process would not be safe")
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C is for our owner, who lives on, and for the programs
+    )  # Ctrl-C is meant for the programs and for our owner, which goes on
     server = _Server(address)
     os.write(1, b"ready\n")
     start = server.serve()
@@ -76,7 +76,7 @@ def main(address: str) -> None:
 
 
 class _dying_with_owner:  # noqa: N801  reads as a function does
-    """Inside, the end of standard input kills this process; no thread for it, as a fork is to come."""
+    """Inside, the end of standard input kills this process; it needs no thread, because a fork follows."""
 
     def __enter__(self) -> None:
         fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
@@ -92,7 +92,7 @@ class _dying_with_owner:  # noqa: N801  reads as a function does
 
 
 def _import_all() -> None:
-    """Import what torchrun, our ranks and the reference import, so that a fork shares it."""
+    """Import what torchrun, our ranks and the reference import, so that forks share it."""
     import torch
 
     for name in ("encodings.idna", "numpy.ctypeslib", "safetensors.torch", "torch.distributed.run"):
@@ -106,8 +106,8 @@ def _import_all() -> None:
         importlib.import_module(f"ppwork.{name}")
     torch.set_num_threads(1)
     for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
-        # At exit torch takes its 134 libraries of operators out of the dispatcher, one by one, and writes to
-        # a sixth of the memory that a fork shares: 25 ms, as much as the fork itself and the rest of its end.
+        # At exit torch removes its 134 operator libraries from the dispatcher, one by one, and so writes to a
+        # sixth of the memory that a fork shares: 25 ms, as much as the fork and the rest of its exit.
         finalizer.atexit = False
     from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
@@ -129,12 +129,12 @@ class _Server:
         self._events.register(0, selectors.EVENT_READ, self._owner_is_gone)
         self._events.register(self._listener, selectors.EVENT_READ, self._accept)
         self._children: dict[socket.socket, tuple[int, int]] = {}
-        """By the channel of who asked: pid and pid descriptor."""
+        """Pid and pid descriptor of each child, by the channel of its requester."""
 
     def serve(self) -> StartProcess | None:
-        """Return ``None`` when the owner has gone; in a forked child: what it is to become."""
+        """Return ``None`` when the owner is gone; in a forked child: the program to become."""
         while True:
-            # One at a time: an event may close what the next one is about.
+            # One at a time: an event may close the file of the next one.
             key, _ = self._events.select()[0]
             outcome = key.data(key.fileobj)
             if outcome is not None:
@@ -148,7 +148,7 @@ class _Server:
         self._events.register(channel, selectors.EVENT_READ, self._hear)
 
     def _hear(self, channel: socket.socket) -> StartProcess | None:
-        """Fork what is asked for; a channel's end is its process's, too. In the child: return its program."""
+        """Fork the requested program; a closed channel ends its process. In the child: return the program."""
         message, streams = b"", list[int]()
         with contextlib.suppress(OSError):
             message, streams, _, _ = socket.recv_fds(channel, LARGEST, 3)
@@ -190,17 +190,17 @@ class _Server:
         os.close(descriptor)
         _, status = os.waitpid(pid, 0)
         self._send(channel, ProcessEnded(os.waitstatus_to_exitcode(status)))
-        with contextlib.suppress(KeyError):  # who asked has gone
+        with contextlib.suppress(KeyError):  # the requester has gone
             self._events.unregister(channel)
         channel.close()
 
     @staticmethod
     def _send(channel: socket.socket, answer: Began | ProcessEnded) -> None:
-        with contextlib.suppress(OSError):  # who asked has gone, and is heard of as an end of its channel
+        with contextlib.suppress(OSError):  # the requester has gone; its channel's end will say so
             channel.send(msgspec.json.encode(answer))
 
     def _in_child(self, channel: socket.socket, streams: list[int], start: StartProcess) -> StartProcess:
-        """Take over streams, folder, environment and command line; tell who asked that it is there."""
+        """Take over streams, folder, environment and command line; tell the requester that it has begun."""
         server = os.getppid()
         for key in list(self._events.get_map().values()):
             if key.fd not in (0, channel.fileno()):
@@ -225,7 +225,7 @@ def _settle(start: StartProcess) -> None:
     """Give this process what ``exec`` would: signals, folder, environment, command line, a random state."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(start.folder)
-    # Where a process that multiprocessing spawns looks for the program, if its path is relative.
+    # A process that multiprocessing spawns looks for the program there, if the program's path is relative.
     vars(multiprocessing.process)["ORIGINAL_DIR"] = start.folder
     os.environ.clear()
     os.environ.update(start.environment)
@@ -233,20 +233,20 @@ def _settle(start: StartProcess) -> None:
     if start.environment.get("PYTHONFAULTHANDLER"):
         faulthandler.enable()
     if torch := sys.modules.get("torch"):
-        torch.distributed.set_debug_level_from_env()  # as its import does
-    importlib.invalidate_caches()  # a stage may have been written since
+        torch.distributed.set_debug_level_from_env()  # as torch's import does
+    importlib.invalidate_caches()  # a stage may have been written since the import
     if "numpy.random" in sys.modules:
         sys.modules[
             "numpy.random"
-        ].seed()  # Python's own generator sees to itself, torch's begins with a fixed seed
+        ].seed()  # Python reseeds its own generator, and torch's begins with a fixed seed
 
 
 class _Seat:
-    """A rank to be, torchrun's child and its own session's leader; seen from torchrun.
+    """A rank to be: torchrun's child and leader of its own session, seen from torchrun.
 
     Attributes:
-        pid: Its number, of the waiting seat and of the rank.
-        returncode: As ``subprocess.Popen``'s.
+        pid: Pid of the waiting seat, and then of the rank.
+        returncode: As in ``subprocess.Popen``.
     """
 
     def __init__(self, pid: int, channel: socket.socket, args: tuple[str, ...] = ()) -> None:
@@ -254,10 +254,10 @@ class _Seat:
         self.returncode: int | None = None
 
     def begin(self, args: tuple[str, ...], environment: Mapping[str, str], streams: list[int]) -> None:
-        """Have it become a rank.
+        """Make the seat become a rank.
 
         Raises:
-            OSError: It is not there, or did not answer.
+            OSError: The seat is gone, or did not answer.
         """
         self.args = args
         start = StartProcess(list(args), dict(environment), str(Path.cwd()), {})
@@ -268,14 +268,14 @@ class _Seat:
         self._channel.close()
 
     def leave_empty(self) -> None:
-        """End it: nobody will sit there."""
+        """End the seat: no rank will use it."""
         self._channel.close()
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)  # our child, and not waited for: the pid is its
+            os.kill(self.pid, signal.SIGKILL)  # our child, not yet waited for: the pid is still its own
         os.waitpid(self.pid, 0)
 
     def poll(self) -> int | None:
-        """Return the exit code, or ``None`` while it runs."""
+        """Return the exit code, or ``None`` while the process runs."""
         if self.returncode is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
@@ -283,7 +283,7 @@ class _Seat:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end and return the exit code.
+        """Wait for the end of the process and return its exit code.
 
         Raises:
             subprocess.TimeoutExpired: It still runs.
@@ -300,7 +300,7 @@ class _Seat:
 
 
 def _seated(torchrun: StartProcess) -> StartProcess:
-    """Fork torchrun's ranks to be; return what this process is to become: torchrun, or in a seat a rank."""
+    """Fork torchrun's ranks to be; return the program of this process: torchrun, or in a seat a rank."""
     agent = os.getpid()
     seats: dict[int, _Seat] = {}
     for number in range(torchrun.seats):
@@ -322,9 +322,9 @@ def _seated(torchrun: StartProcess) -> StartProcess:
 
 
 def _wait_to_begin(channel: socket.socket, agent: int, number: int, torchrun: StartProcess) -> StartProcess:
-    os.setsid()  # as torchrun's agent does for each rank: Ctrl-C is torchrun's, who ends them
+    os.setsid()  # as torchrun's agent does for each rank: Ctrl-C goes to torchrun, which ends its ranks
     die_with_parent(agent)
-    # On one host a rank's number is its place, so it is known by it from the first moment.
+    # On one host a rank's number is its seat's number, so the seat shows it from the start.
     show_as([sys.executable, "-u", "-m", "ppwork", RANK_TO_BE], {**torchrun.environment, "RANK": str(number)})
     with contextlib.closing(channel):
         message, streams, _, _ = socket.recv_fds(channel, LARGEST, 2)
@@ -340,7 +340,7 @@ def _wait_to_begin(channel: socket.socket, agent: int, number: int, torchrun: St
 
 
 def _start_ranks_in(seats: dict[int, _Seat]) -> None:
-    """Have torchrun's agent use the seats for what a fork can become; it starts anything else as ever."""
+    """Let torchrun's agent use the seats for programs that a fork can become; it starts others as usual."""
     from torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler import (
         SubprocessHandler,
     )
@@ -367,10 +367,10 @@ def _start_ranks_in(seats: dict[int, _Seat]) -> None:
 
 
 def _form(command: list[str]) -> tuple[str, str, list[str]] | None:
-    """Return ``-m``, ``-c`` or nothing, then what follows it and its arguments; ``None`` for any other."""
+    """Return ``-m``, ``-c`` or nothing, then its argument and the rest; ``None`` for any other command."""
     if not command or command[0] != sys.executable:
         return None
-    words = list(dropwhile({"-u", "-P"}.__contains__, command[1:]))  # this process has both, too
+    words = list(dropwhile({"-u", "-P"}.__contains__, command[1:]))  # this process has both flags, too
     match words:
         case ["-m" | "-c" as option, what, *arguments]:
             return option, what, arguments
@@ -380,13 +380,13 @@ def _form(command: list[str]) -> tuple[str, str, list[str]] | None:
 
 
 def _run(start: StartProcess) -> int:
-    """Run the program as Python would; return the exit code that Python would make of its end."""
+    """Run the program as Python would; return the exit code that Python would use."""
     form = _form(start.command)
-    assert form is not None  # noqa: S101  the server has refused any other
-    # A script has no frames of ``runpy`` above it when Python runs it.
+    assert form is not None  # noqa: S101  the server has refused any other form
+    # If Python runs a script, there are no frames of ``runpy`` above it.
     above = {__file__} if form[0] else {__file__, runpy.run_path.__code__.co_filename}
     sys.orig_argv = list(start.command)
-    # Whoever asks whether the hook is Python's own is to hear that it is.
+    # Code that asks whether the hook is Python's own must hear that it is.
     sys.excepthook = sys.__excepthook__ = functools.partial(_without_frames, above, sys.__excepthook__)
     became()
     try:
@@ -416,7 +416,7 @@ def _become(option: str, what: str, arguments: list[str], folder: str) -> None:
         case "-c":
             sys.argv = ["-c", *arguments]
             module = sys.modules["__main__"] = types.ModuleType("__main__")
-            exec(compile(what, "<string>", "exec"), module.__dict__)  # noqa: S102  it is what -c does
+            exec(compile(what, "<string>", "exec"), module.__dict__)  # noqa: S102  -c does this
         case _:
             sys.argv = [what, *arguments]
             runpy.run_path(what, run_name="__main__")
@@ -425,14 +425,14 @@ def _become(option: str, what: str, arguments: list[str], folder: str) -> None:
 def _leave(code: int) -> NoReturn:
     """End as Python does, but do not take its modules apart.
 
-    A fork shares the memory of its parent until it writes to it, and to free torch is to write to all of it:
-    0.4 s for nothing. So the destructors of what a module still holds then, such as a process group that was
-    not destroyed, do not run; those of the program's own variables do.
+    A fork shares its parent's memory until it writes to it, and freeing torch writes to all of it: 0.4 s for
+    nothing. So the destructors of objects that a module still holds, such as a process group that was not
+    destroyed, do not run. Destructors of the program's own variables do.
     """
-    threading._shutdown()  # type: ignore[attr-defined]  # it waits for threads that are no daemons
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads that are not daemons
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # a full disk; a closed stream; whatever the program put there
+        with contextlib.suppress(Exception):  # a full disk, a closed stream, or the program's own object
             stream.flush()
     os._exit(code)
 
@@ -444,7 +444,7 @@ def _without_frames(
     error: BaseException,
     trace: types.TracebackType | None,
 ) -> None:
-    """Show an error as Python does, without the first frames of its traceback that are of these files."""
+    """Show an error as Python does, without the first frames of its traceback that are in these files."""
     while trace is not None and trace.tb_frame.f_code.co_filename in files:
         trace = trace.tb_next
     show(kind, error, trace)

@@ -1,16 +1,16 @@
 """The watchdog of a rank: a thread that beats its pulse, and ends a process that would hang for ever.
 
-It never calls ``torch.distributed``, so it gets on when all else is stuck there. It has one backstop, for
-code that keeps Python's lock (GIL) so that no thread can run: a timer of ``faulthandler``, wound up anew at
-each beat, which needs no lock, writes the stacks and ends the process with code 1. It is a clock on the wall:
-a process that was stopped for longer than ``stall_s`` and goes on is ended by it, too.
+It never calls ``torch.distributed``, so it goes on when everything else is stuck there. For code that holds
+the GIL, so that no thread can run, it has one backstop: a timer of ``faulthandler``, restarted at each beat.
+The timer needs no GIL, writes the stacks and ends the process with code 1. It measures wall-clock time: it
+also ends a process that was stopped for longer than ``stall_s`` and then goes on.
 
-A prototype of your own takes it in with two lines::
+Your own prototype adds it in two lines::
 
     from ppwork.worker.watchdog import Watchdog
     with PPControlPlane.join(PLAN) as plane, Watchdog.beside(plane, Path("runs/mine")):
 
-What its loop computes outside ``stage_code`` counts as idle then, and is bounded as that.
+Work of its loop outside ``stage_code`` then counts as idle, and has that bound.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ BLIND_MARGIN_S = 1.0
 SITS = 4
 """Samples at one instruction after which a rank with a GPU counts as waiting for it: a loop moves on."""
 MAKE_GROUPS = ("new_group", "_new_group_with_tag", "split_group")
-"""Functions of torch in which a rank waits for the others of a new group."""
+"""Functions of torch in which a rank waits for the other ranks of a new group."""
 STDERR = 2
-"""Descriptor of what the process writes its errors to."""
+"""Descriptor of the process's standard error."""
 C10D = os.sep + "distributed_c10d.py"
-"""torch's collectives."""
+"""File of torch's collectives."""
 WRAPPERS = tuple(str(Path(__file__).with_name(name)) for name in ("backend_wait.py", "trace.py"))
-"""Files whose frames may stand inside torch's."""
+"""Files whose frames may be inside torch's frames."""
 _TORCH, _DISTRIBUTED = (os.sep + os.path.join("torch", *folders, "") for folders in ((), ("distributed",)))  # noqa: PTH118
 
 log = logging.getLogger(__name__)
 
 
 class Watched(Protocol):
-    """A control plane as far as it is watched; ``runtime`` has its type, and imports torch."""
+    """The parts of a control plane that the watchdog needs; ``runtime`` has the type, but imports torch."""
 
     plan: PipelinePlan
     groups: Any
@@ -70,16 +70,16 @@ class Watched(Protocol):
 
 
 class Watchdog:
-    """Watches this rank and its peers on this host; a context manager, whose body is watched.
+    """Watches this rank and its peers on this host; a context manager whose body is watched.
 
-    It is made by the rank's main thread, and that is the one it watches.
+    The rank's main thread creates it, and it watches that thread.
 
-    The bounds are the plan's: ``stall_s``, ``freeze_s``, ``timeout_s``. Its finding goes to ``words``, and
-    then ``leave`` ends the process. The folder is one for all ranks of the run. The backstop writes to
-    ``stacks``, or else to descriptor 2: what a stage has put in the place of ``sys.stderr`` may have none.
+    The bounds are the plan's: ``stall_s``, ``freeze_s``, ``timeout_s``. It writes what it finds to ``words``,
+    and then ``leave`` ends the process. All ranks of the run share one folder. The backstop writes to
+    ``stacks``, or else to descriptor 2: a stage's replacement of ``sys.stderr`` may have no descriptor.
 
     Raises:
-        PlanError: ``SCOPE_DIST_TIMEOUT_S`` is no number of seconds (this rank).
+        PlanError: ``SCOPE_DIST_TIMEOUT_S`` is not a number of seconds (this rank).
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Watchdog:
         self._stacks = stacks
         self._telling = progress.telling(self._pulse.begin)
         self._where: dict[str, int | str] = {"rank": rank}
-        if rank < plan.world_size:  # one too many is told so by ``join``, together with all others
+        if rank < plan.world_size:  # ``join`` reports a rank too many, on all ranks at once
             self._where["role"] = str(plan.topology.role(rank))
         self._progress = Progress(self._bounds)
         self._peers = PeerWatch(rank, plan.topology, self._bounds, partial(read_pulse, run_dir))
@@ -111,7 +111,7 @@ class Watchdog:
         self._others = tuple(other for other in range(plan.world_size) if other != rank)
         self._place: tuple[int, int] | None = None
         self._call = "", 0
-        """Collective that the main thread is in outside of a chunk, and since which sample (nanoseconds)."""
+        """The main thread's collective outside of a chunk, and the first sample of it (nanoseconds)."""
         self._sat = 0
         self._winding = threading.Lock()
         self._over = threading.Event()
@@ -136,11 +136,11 @@ class Watchdog:
         return self
 
     def joined(self, *, on_cuda: bool, hangs_up: bool = True) -> None:
-        """Say that this rank has been brought up: from now on ``stall_s`` applies; main thread only.
+        """Note that this rank has been brought up: from now on ``stall_s`` applies; main thread only.
 
-        ``hangs_up``: a stuck rank may close its connections to tell its peers: none is the job's own.
+        ``hangs_up``: a stuck rank may close its connections to tell its peers: none belongs to the job.
 
-        Without it the first steps, which may come sooner than the next beat, had the long bound of a start.
+        Without this call the first steps, which may come before the next beat, have the long start-up bound.
         """
         self._joined, self._on_cuda, self._hangs_up = True, on_cuda, hangs_up
         self._wind_up()
@@ -154,7 +154,7 @@ class Watchdog:
         self._thread.join(PAUSED_S)
 
     def tick(self, now_s: float) -> None:
-        """Sample, beat, look at the peers at ``now_s`` (``time.monotonic``); past a bound end the process."""
+        """Sample, beat, check the peers at ``now_s`` (``time.monotonic``); past a bound end the process."""
         innermost = sys._current_frames().get(self._main)
         frame, current = without_ours(innermost), progress.current(self._main)
         waiting = is_in_one(innermost) or is_waiting(frame) or self._sits(frame)
@@ -186,7 +186,7 @@ class Watchdog:
             self._end(frozen, None)
 
     def _warn_of_pause(self, paused_s: float) -> None:
-        """Say once that the source has had no chunk for long: whoever fills it may have died."""
+        """Warn once that the source has had no chunk for long: its feeder may have died."""
         if not paused_s:
             self._paused = False
         elif paused_s > self._bounds.stall_s and not self._paused:
@@ -195,10 +195,11 @@ class Watchdog:
             log.warning("rank %s: %s: %s", self._where["rank"], nothing_to_encode(paused_s), why)
 
     def _sits(self, frame: FrameType | None) -> bool:
-        """Say whether the main thread has been in one call of C for a while, on a rank with a GPU.
+        """Say whether the main thread has been in one C call for a while, on a rank with a GPU.
 
-        It may wait for the device, and so for a peer: a transfer or sum of NCCL lies on the stream that
-        ``.item()``, ``.cpu()`` or an allocation waits for. NCCL's own bound, ``timeout_s``, comes first then.
+        It may wait for the device, and so for a peer: a transfer or sum of NCCL may be on the stream that
+        ``.item()``, ``.cpu()`` or an allocation waits for. NCCL's own bound, ``timeout_s``, then passes
+        first.
         """
         place = None if frame is None else (id(frame), frame.f_lasti)
         self._sat = self._sat + 1 if place == self._place else 0
@@ -213,7 +214,7 @@ class Watchdog:
                 self.tick(time.monotonic())
 
     def _wind_up(self) -> None:
-        # At any moment, not in steps of the stage only: one may begin, and keep the lock, between two beats.
+        # At any moment, not only in a stage's steps: one may begin, and hold the GIL, between two beats.
         with self._winding:
             bound_s = self._bounds.stall_s if self._joined else self._bounds.start_s
             if not self._over.is_set():
@@ -229,7 +230,7 @@ class Watchdog:
             self._words.write(error, source=_source_of(frame), stack=_stack_of(frame))
         self._pulse.leave(self._words.exit_code)
         if frame is not None and self._hangs_up:
-            # The main thread comes to no call that tells them; and torchrun ends those that have not heard.
+            # The main thread reaches no call that tells the peers; torchrun ends those that have not heard.
             self._words.exit_barrier = ExitBarrier(deaf=self._others)
             self._words.stay_for_peers()
         self._leave(self._words.exit_code)
@@ -245,7 +246,7 @@ def _going_on(what: str) -> Iterator[None]:
 
 
 def without_ours(frame: FrameType | None) -> FrameType | None:
-    """Return the innermost frame that is not of one of our wrappers round torch's functions."""
+    """Return the innermost frame that is not in one of our wrappers round torch's functions."""
     while frame is not None and frame.f_code.co_filename in WRAPPERS:
         frame = frame.f_back
     return frame
@@ -261,9 +262,9 @@ def is_waiting(frame: FrameType | None) -> bool:
 
 
 def own_call(frame: FrameType | None) -> str:
-    """Return the collective that a thread is in by the user's own call, with its line; else nothing.
+    """Return the collective that the user's own code called on this thread, with its line; else nothing.
 
-    Such as ``barrier (my_loop.py:41)``.
+    For example ``barrier (my_loop.py:41)``.
     """
     call = ""
     while frame is not None and _TORCH in frame.f_code.co_filename:
@@ -276,7 +277,7 @@ def own_call(frame: FrameType | None) -> str:
 
 
 def makes_group(frame: FrameType | None) -> bool:
-    """Say whether a thread is in a call of the user's own that makes a process group."""
+    """Say whether a thread is in the user's own call that creates a process group."""
     makes = False
     while frame is not None and _TORCH in frame.f_code.co_filename:
         makes = makes or frame.f_code.co_name in MAKE_GROUPS

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from checkout import SUPPORT
+from host_processes import freeze, power_off, process, processes, thaw
 from hosts import needs_hosts
 from over_hosts import ENDLESS, FREEZE_S, LATE_S, disturbed_launch, launcher_of_two_nodes, log
 from relay import relayed
@@ -48,11 +49,11 @@ def b_to_a(hosts, run_dir):
 
 
 def stop_rank_2(hosts, run_dir):
-    hosts[1].process(read_pulse(run_dir, 2).pid).send_signal(signal.SIGSTOP)
+    process(hosts[1], read_pulse(run_dir, 2).pid).send_signal(signal.SIGSTOP)
 
 
 def kill_rank_2(hosts, run_dir):
-    hosts[1].process(read_pulse(run_dir, 2).pid).kill()
+    process(hosts[1], read_pulse(run_dir, 2).pid).kill()
 
 
 @pytest.mark.parametrize(
@@ -61,8 +62,8 @@ def kill_rank_2(hosts, run_dir):
         ("N02", cut, (2, 1), "NetworkSilent", BETWEEN),
         ("N03 a to b", a_to_b, (1, 2), "NetworkSilent", BETWEEN),
         ("N03 b to a", b_to_a, (1, 2), "NetworkSilent", BETWEEN),
-        ("N06 hosta", lambda hosts, _: hosts[0].power_off(), (1, 2), "HostLost", "Host hosta (rank 0)"),
-        ("N06 hostb", lambda hosts, _: hosts[1].power_off(), (1, 2), "HostLost", "Host hostb (ranks 1"),
+        ("N06 hosta", lambda hosts, _: power_off(hosts[0]), (1, 2), "HostLost", "Host hosta (rank 0)"),
+        ("N06 hostb", lambda hosts, _: power_off(hosts[1]), (1, 2), "HostLost", "Host hostb (ranks 1"),
         ("N08", stop_rank_2, (1, 2), "PeerFrozenError", "was stopped (SIGSTOP)"),
         ("killed rank", kill_rank_2, (1, 2), "RankDied", "Rank 2 (follower) failed first"),
     ],
@@ -85,15 +86,15 @@ def test_n17_a_launcher_that_is_stopped_is_gone_for_its_hosts(tmp_path):
 
 
 def test_n07_a_frozen_host_is_named_and_has_nothing_left_once_it_is_thawed(tmp_path):
-    def thaw(hosts):
-        assert len(hosts[1].processes()) >= 4  # nobody could end a node, its torchrun and its ranks
-        hosts[1].thaw()
+    def goes_on(hosts):
+        assert len(processes(hosts[1])) >= 4  # nobody could end a node, its torchrun and its ranks
+        thaw(hosts[1])
         start_s = time.monotonic()
-        wait_for(lambda: not hosts[1].processes(), 10)
+        wait_for(lambda: not processes(hosts[1]), 10)
         log.info("N07: empty %.1f s after the thaw", time.monotonic() - start_s)
 
     ended = disturbed_launch(
-        tmp_path, lambda hosts, _: hosts[1].freeze(), name="N07", stays=["hostb"], after=thaw, apart=True
+        tmp_path, lambda hosts, _: freeze(hosts[1]), name="N07", stays=["hostb"], after=goes_on, apart=True
     )
     assert ended.after_s < SOON_S
     assert ended.said.cause.error_type == "HostLost"
@@ -148,7 +149,7 @@ def test_a_host_that_is_not_there_or_not_reached_is_refused_and_named(tmp_path):
             log.info("N12: %.1f s: %s", time.monotonic() - start_s, refused.value.what)
             assert time.monotonic() - start_s < 15 + LATE_S
             assert "Nothing was started" in refused.value.what
-            wait_for(lambda: not any(host.processes() for host in hosts), 10)
+            wait_for(lambda: not any(processes(host) for host in hosts), 10)
     assert not (tmp_path / "run").exists()
 
 
@@ -170,7 +171,7 @@ def test_n10_a_host_with_another_version_is_refused_before_anything_starts(tmp_p
         log.info("N10 %s: %.1f s: %s", what, time.monotonic() - start_s, refused.value.what)
         assert f"different versions of {what}: hosta {version} and hostb 9.9" in refused.value.what
         assert "Nothing was started" in refused.value.what
-        wait_for(lambda: not any(host.processes() for host in hosts), 10)
+        wait_for(lambda: not any(processes(host) for host in hosts), 10)
 
 
 def test_n14_a_full_disk_of_one_host_is_named(tmp_path, monkeypatch):
@@ -223,7 +224,7 @@ def test_n18_a_rank_that_fails_when_all_others_are_done_ends_the_run_at_once(tmp
         on = places_on(hosts, tmp_path, ranks=(1, 2))
         run = pp.launch(plan, on=on, out=tmp_path / "run", check=False)
         after_s = time.monotonic() - float((tmp_path / "told").read_text())
-        assert not any(host.processes() for host in hosts)
+        assert not any(processes(host) for host in hosts)
     log.info("N18: %.1f s: %s", after_s, run.failure and run.failure.headline)
     assert after_s < 2.0 + LATE_S
     assert (run.exit_code, pp.diagnose(run.run_dir).cause.rank) == (1, 2)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 
+import host_processes
 import pytest
 from disturbed import PLAN, TIMEOUT_S, disturbed
 from hosts import job_over, needs_hosts
@@ -51,7 +52,7 @@ def test_one_lost_direction_ends_both_sides_and_names_nobody_as_the_cause(tmp_pa
 @pytest.mark.parametrize("lost", [0, 1], ids=["N06-hosta", "N06-hostb"])
 def test_the_host_that_is_left_waits_for_its_timeout_and_the_other_is_named(tmp_path, lost):
     dead = {0: (0,), 1: (1, 2)}[lost]
-    ended = disturbed(tmp_path, lambda job, _: job.hosts[lost].power_off())
+    ended = disturbed(tmp_path, lambda job, _: host_processes.power_off(job.hosts[lost]))
     left = [after_s for rank, after_s in ended.after_s.items() if rank not in dead]
     assert max(ended.after_s[rank] for rank in dead) < 1.0
     assert min(left) > SOONEST_S
@@ -63,7 +64,7 @@ def test_n07_a_frozen_host_keeps_its_ranks_until_it_is_thawed(tmp_path):
     with contextlib.ExitStack() as stack:
 
         def freeze(job, processes):
-            job.hosts[1].freeze()
+            host_processes.freeze(job.hosts[1])
             stack.callback(job.hosts[1].thaw)
 
         ended = disturbed(tmp_path, freeze, stays=(1, 2))

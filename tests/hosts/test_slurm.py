@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import host_processes
 import psutil
 import pytest
 from disturbed import PLAN
@@ -52,7 +53,7 @@ def worker(slurm, tmp_path, plan):
 def members(slurm, run) -> list[psutil.Process]:
     """The job's processes on both nodes: whoever names the run folder."""
     found = []
-    for process in (p for host in slurm.hosts for p in host.processes()):
+    for process in (p for host in slurm.hosts for p in host_processes.processes(host)):
         with contextlib.suppress(psutil.NoSuchProcess):
             if any(str(run) in word for word in process.cmdline()):
                 found.append(process)

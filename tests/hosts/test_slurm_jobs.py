@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 
+import host_processes
 import psutil
 import pytest
 from slurm import needs_slurm, slurm_of_two
@@ -70,7 +71,7 @@ def running(slurm, run_dir) -> list[psutil.Process]:
     """Wait until chunks come out; return the job's processes on both nodes."""
     wait_for(lambda: run_dir.exists() and [e for e in read_entries(run_dir, 0) if e.name == "emit"], 100)
     found = []
-    for process in (each for host in slurm.hosts for each in host.processes()):
+    for process in (each for host in slurm.hosts for each in host_processes.processes(host)):
         with contextlib.suppress(psutil.NoSuchProcess):
             if any(word == "ppwork" for word in process.cmdline()):
                 found.append(process)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 
+import host_processes
 import psutil
 import pytest
 from over_hosts import ENDLESS, FREEZE_S, LATE_S
@@ -62,7 +63,7 @@ def launched(hosts, tmp_path, plan, second="hostb"):
 def left_on(host) -> list[psutil.Process]:
     """What is left of us: sshd itself keeps a session whose other end it does not hear."""
     found = []
-    for process in host.processes():
+    for process in host_processes.processes(host):
         with contextlib.suppress(psutil.NoSuchProcess):
             if "sshd" not in " ".join([process.name(), *process.cmdline()]):
                 found.append(process)

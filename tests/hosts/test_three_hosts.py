@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 
+import host_processes
 import pytest
 from hosts import needs_hosts
 from over_hosts import OnceRunning
@@ -109,7 +110,7 @@ def test_the_clip_over_three_hosts_is_that_of_one_process_and_a_stranger_learns_
         plan = pp.Plan(mesh_size=2, in_flight_depth=3, backend="gloo", verify=True)
         on = places_on(members, tmp_path, ranks=(1, 1, 1))
         run = pp.launch(plan, on=on, out=tmp_path / "run", progress=OnceRunning(look))
-        assert not any(host.processes() for host in hosts)
+        assert not any(host_processes.processes(host) for host in hosts)
 
     assert run.summary["max_abs_diff"] <= plan.allowed_difference
     assert run.summary["chunks"] == run.plan.chunks > 6

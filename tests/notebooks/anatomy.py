@@ -454,7 +454,7 @@ def sources_in(text: str):
         values = [word.value for word in node.args]
         if name == "lines_of" and len(values) == 3:
             yield " ".join(map(str, values)), sources_of_today.lines_of(*values)
-        elif name in ("source_of", "side_by_side"):
+        elif name == "source_of":
             for path in values:
                 yield path, sources_of_today.source_of(path)
 

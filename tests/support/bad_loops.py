@@ -34,6 +34,8 @@ def drive(plane, case):
         assert result.tensors["x"].tolist() == [2.0 * k] * 3, (k, result.tensors)
         if k + DEPTH == BAD and case == "stage0 meets all":
             dist.barrier()  # ALL: the mesh computes
+        if k + 1 == CHUNKS and case == "stage0 ends its groups":
+            dist.destroy_process_group()  # ENDED: with nothing on its way, too
         if k + DEPTH == BAD + 1 and case == "stage0 leaves some":
             plane.shutdown()  # EARLY
         if k + 1 == CHUNKS and case == "stage0 waits for all":

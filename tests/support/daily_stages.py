@@ -32,6 +32,15 @@ class Words:
         return {"words": 3, "period_ms": "fast"}
 
 
+class Forgets(Words):
+    """One way through it has no ``return``."""
+
+    def encode(self, chunk_index):  # noqa: RET503
+        if chunk_index != self.ends:
+            return super().encode(chunk_index)
+        torch.ones(3)  # and was to return it
+
+
 class Doubled:
     """Its sums are over the mesh."""
 

@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import host_processes
 from hosts import job_over
 from waiting import wait_for
 
@@ -57,7 +58,7 @@ def ranks_of(job: Job) -> dict[int, psutil.Process]:
     for host, folder in zip(job.hosts, folders, strict=True):
         for rank in range(PLAN.world_size):
             if (pulse := read_pulse(folder, rank)) is not None:
-                found[rank] = host.process(pulse.pid)
+                found[rank] = host_processes.process(host, pulse.pid)
     return found
 
 

@@ -51,6 +51,16 @@ class SumsAlone(Scaler):
             context.tp.all_reduce(torch.ones(2))
 
 
+class ReceivesAlone(Scaler):
+    """The leader waits in chunk 3 for a message that the other mesh rank does not send."""
+
+    def step(self, tensors, step_index, num_steps):
+        self.chunks = getattr(self, "chunks", -1) + 1
+        if self.chunks == 3 and self.tp.group_rank == 0:
+            dist.recv(torch.ones(1), 2, group=self.tp.group)
+        return super().step(tensors, step_index, num_steps)
+
+
 class Drifts(Scaler):
     """One rank leaves what it adds to chunk 1, and to chunk 4, to itself."""
 

@@ -11,7 +11,7 @@ from ppwork.ranks import Plan, PPAction, PPResult, Stage0Plane, join
 def drive(plane, case):
     for k in range(3):
         plane.send({"x": torch.full((3,), float(k))})
-        plane.receive_result()
+        plane.receive_result()  # TAKES
         if case == "rank 0 returns" and k == 1:
             return
         if case == "rank 0 exits" and k == 1:
@@ -22,11 +22,11 @@ def drive(plane, case):
 
 
 def serve(plane, case):
-    while plane.receive().action is PPAction.INFER:
+    while plane.receive().action is PPAction.INFER:  # HEARS
         ids = plane.computed(1)
         if case == "no answer" and ids.chunk_index == 1:
             continue
-        plane.send_result(PPResult(PPAction.INFER, ids, 1))
+        plane.send_result(PPResult(PPAction.INFER, ids, 1))  # GIVES
         if case == "leader returns" and ids.chunk_index == 1:
             return
     if case != "no acknowledgement":

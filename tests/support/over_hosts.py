@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import host_processes
 import psutil
 from waiting import wait_for
 
@@ -35,6 +36,15 @@ ENDLESS = pp.synthetic(
     payload_mb=0.1,
 )
 log = logging.getLogger("N")
+APART = """\
+pipes=$(mktemp -d)
+mkfifo "$pipes/in" "$pipes/out"
+(setsid "$@" < "$pipes/in" > "$pipes/out" &)
+exec 3> "$pipes/in" 4< "$pipes/out"
+rm -r "$pipes"
+cat <&4 3>&- &
+exec cat >&3 4<&-
+"""
 
 
 class OnceRunning:
@@ -99,6 +109,7 @@ def disturbed_launch(
     stays: Sequence[str] = (),
     before: Callable[[tuple[MiniatureHost, ...]], object] = lambda hosts: None,
     after: Callable[[tuple[MiniatureHost, ...]], object] = lambda hosts: None,
+    apart: bool = False,
     **options: Any,
 ) -> Ended:
     """Launch a plan over hosts, disturb it once chunks come, and see that nothing is left on any of them.
@@ -113,6 +124,7 @@ def disturbed_launch(
         stays: Hosts on which something may be left until ``after``.
         before: Called before the launch.
         after: Called when the launch has returned.
+        apart: A node is no child of who enters its host, as of ssh: whoever is killed here lives on there.
         options: Of ``pp.Command``.
     """
     with hosts_on_a_switch(names) as hosts:
@@ -120,12 +132,15 @@ def disturbed_launch(
         once = OnceRunning(lambda: act and act(hosts, tmp_path / "run"))
         begun_s = time.monotonic()
         on = places_on(hosts, tmp_path, ranks=ranks, **options)
+        if apart:
+            enter = tmp_path / "enter"
+            enter.write_text(enter.read_text().replace('exec "$@"', APART))
         run = pp.launch(plan, on=on, out=tmp_path / "run", progress=once, check=False)
         assert once.acted_s or act is None, run.failure
         after_s = time.monotonic() - (once.acted_s if act else begun_s)
-        left = {host.name: host.processes() for host in hosts if host.name not in stays}
+        left = {host.name: host_processes.processes(host) for host in hosts if host.name not in stays}
         after(hosts)
-        wait_for(lambda: not any(host.processes() for host in hosts), 10)
+        wait_for(lambda: not any(host_processes.processes(host) for host in hosts), 10)
     log.info("%s: %.1f s: %s", name, after_s, run.failure and run.failure.headline)
     assert not any(left.values()), left
     return Ended(run, after_s, pp.diagnose(run.run_dir))

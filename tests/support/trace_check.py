@@ -3,11 +3,67 @@
 from __future__ import annotations
 
 import bisect
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from ppwork.timeline.trace import Event, FlowBegin, FlowEnd, FlowStep, Metadata, Slice
+Name = Annotated[str, msgspec.Meta(min_length=1)]
+Microseconds = Annotated[float, msgspec.Meta(ge=0)]
+Number = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="ph"):
+    name: Name
+    pid: Number
+    tid: Number
+
+
+class Metadata(_Event, frozen=True, kw_only=True, tag="M"):
+    """The name or the place of a process or thread row."""
+
+    name: Literal["process_name", "process_sort_index", "thread_name", "thread_sort_index"]
+    args: dict[str, str | int]
+
+
+class Slice(_Event, frozen=True, kw_only=True, tag="X"):
+    """A span."""
+
+    cat: str
+    ts: Microseconds
+    dur: Microseconds
+    args: dict[str, Any] = {}
+
+
+class InstantEvent(_Event, frozen=True, kw_only=True, tag="i"):
+    """An instant."""
+
+    cat: str
+    ts: Microseconds
+    s: Literal["t", "p", "g"]
+    args: dict[str, Any] = {}
+
+
+class _Flow(_Event, frozen=True, kw_only=True):
+    cat: str
+    ts: Microseconds
+    id: Number
+
+
+class FlowBegin(_Flow, frozen=True, kw_only=True, tag="s"):
+    """An arrow leaves the slice that is open here."""
+
+
+class FlowStep(_Flow, frozen=True, kw_only=True, tag="t"):
+    """An arrow passes through the slice that is open here."""
+
+
+class FlowEnd(_Flow, frozen=True, kw_only=True, tag="f"):
+    """An arrow ends in the slice that is open here (``bp`` "e"; without it, in the next one)."""
+
+    bp: Literal["e"]
+
+
+Event = Metadata | Slice | InstantEvent | FlowBegin | FlowStep | FlowEnd
 
 
 def check_trace(data: bytes) -> None:

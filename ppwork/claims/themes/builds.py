@@ -14,8 +14,6 @@ from ppwork.claims.claim import (
     unhurried,
 )
 
-THEME = "Versions and names"
-
 
 def _availability(seen: Seen) -> ClaimFinding:
     notes = seen["asked"][0].notes
@@ -77,7 +75,6 @@ CLAIMS = (
         judge=_availability,
         advice="Ask `is_backend_available` before you start, and say the backend in the call: the default "
         "names what the device would like, and the error comes when the first group is made.",
-        theme=THEME,
     ),
     Claim(
         id="D23",
@@ -88,7 +85,6 @@ CLAIMS = (
         judge=_deprecated,
         advice="`ReduceOp`, `torchrun` and one GPU a rank; run the tests with FutureWarning as an error, and "
         "the line that has to change is named.",
-        theme=THEME,
     ),
     Claim(
         id="D31",
@@ -99,7 +95,6 @@ CLAIMS = (
         judge=_registered,
         advice="A way to slip a backend that counts or delays under a program that you may not change; every "
         "rank has to register it before its first group.",
-        theme=THEME,
     ),
     Claim(
         id="D33",
@@ -109,6 +104,5 @@ CLAIMS = (
         judge=_symmetric,
         advice="Plan nothing with it that shall be tried without a GPU; it speeds up collectives inside a "
         "mesh, not the messages between stages.",
-        theme=THEME,
     ),
 )

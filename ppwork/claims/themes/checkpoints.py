@@ -18,7 +18,6 @@ from ppwork.claims.claim import (
     unhurried,
 )
 
-THEME = "Above torch.distributed"
 CHECKPOINT = "documentation of torch.distributed.checkpoint"
 BY_OUR_STORE = {"DCP_USE_PREFIX_STORE": "1", "GLOO_SOCKET_IFNAME": "lo"}
 
@@ -77,7 +76,6 @@ CLAIMS = (
         judge=_other_ranks,
         advice="Weights need no copy for each number of mesh ranks: save once, and let each stage read its "
         "part, at start and without the others.",
-        theme=THEME,
     ),
     Claim(
         id="A11",
@@ -88,7 +86,6 @@ CLAIMS = (
         judge=_base_exception,
         advice="A rank that guards its work with `except Exception`, to tell its peers, leaves without a "
         "word here: name CheckpointException beside it.",
-        theme=THEME,
     ),
     Claim(
         id="R24",
@@ -103,7 +100,6 @@ CLAIMS = (
         judge=_in_a_process,
         advice="The first save of a run costs the start of an interpreter beside the work: save once before "
         "the run is measured, or by a thread.",
-        theme=THEME,
     ),
     Claim(
         id="R25",
@@ -118,6 +114,5 @@ CLAIMS = (
         judge=_by_prefix,
         advice="It spares a second port, free when it was looked for and perhaps not when it is used; it "
         "needs a store that outlives the save at MASTER_ADDR, so not a job that met in a file.",
-        theme=THEME,
     ),
 )

@@ -15,7 +15,6 @@ from ppwork.claims.claim import (
     unhurried,
 )
 
-THEME = "Collectives"
 REDUCED = {"SUM": 5, "MIN": 2, "MAX": 3, "PRODUCT": 6, "BAND": 2, "BOR": 3, "BXOR": 1}
 """What becomes of 2 and 3 by the kinds that every backend of CPUs has."""
 OF_NCCL = {"AVG": 2.5, "PREMUL_SUM": 50.0}
@@ -130,7 +129,6 @@ CLAIMS = (
         judge=_barrier,
         advice="Use it to bring ranks together at the start, and nowhere else; on CUDA give "
         "`init_process_group` a `device_id`, or the element may land on a device that you did not mean.",
-        theme=THEME,
     ),
     Claim(
         id="C08",
@@ -145,7 +143,6 @@ CLAIMS = (
         judge=_enqueued,
         advice="Where another stream uses the output, `side.wait_stream(current)` first. That the result was "
         "right without it once says nothing.",
-        theme=THEME,
         gpus=1,
         alone=True,
     ),
@@ -160,7 +157,6 @@ CLAIMS = (
         },
         judge=_barrier_per_step,
         advice="No barrier in the hot path: the messages themselves hold the ranks together.",
-        theme=THEME,
         alone=True,
     ),
     Claim(
@@ -173,7 +169,6 @@ CLAIMS = (
         judge=_reductions,
         advice="What a backend reduces differs by version: add up and divide by yourself, and the same code "
         "runs on every backend and torch.",
-        theme=THEME,
     ),
     Claim(
         id="D20",
@@ -183,7 +178,6 @@ CLAIMS = (
         judge=_futures,
         advice="Tie calls to collectives only; for a message let a helper thread wait, and do there what has "
         "to be done.",
-        theme=THEME,
     ),
     Claim(
         id="D21",
@@ -193,7 +187,6 @@ CLAIMS = (
         judge=_polled,
         advice="On a CPU a collective may be polled, a message of gloo may not; on CUDA True says that it "
         "was enqueued, and the data is there for whoever uses the same stream.",
-        theme=THEME,
     ),
     Claim(
         id="D22",
@@ -203,7 +196,6 @@ CLAIMS = (
         judge=_uneven,
         advice="All ranks have to agree on the sizes before: a rank's parts to receive are the others' parts "
         "to send, and nobody compares them.",
-        theme=THEME,
     ),
     Claim(
         id="D32",
@@ -217,6 +209,5 @@ CLAIMS = (
         judge=_functional,
         advice="Use what it returns: who goes on with the input has added up nothing, and no error says so. "
         "Ask for one graph by `fullgraph=True`, and compare one chunk with the eager step.",
-        theme=THEME,
     ),
 )

@@ -6,7 +6,6 @@ import re
 
 from ppwork.claims.claim import CARD, DOCS, Claim, ClaimFinding, Program, Seen, holds
 
-THEME = "Debugging"
 DETAIL = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}
 _MISSING = re.compile(r"Ranks? ([\d, ]+) failed to pass")
 _SHAPES = re.compile(r"Rank (\d+) is running collective.*?TensorShape=\[([\d, ]*)\]")
@@ -91,8 +90,6 @@ CLAIMS = (
         judge=_monitored,
         advice="One monitored barrier in a gloo group at the end of the start-up, with "
         "`wait_all_ranks=True`; the name is in rank 0's error only, and the group is broken afterwards.",
-        theme=THEME,
-        crosscheck=("drawn",),
     ),
     Claim(
         id="C11",
@@ -107,8 +104,6 @@ CLAIMS = (
         judge=_detail,
         advice="Bring up with DETAIL. In a group its ranks are those of the group, not of the world; and p2p "
         "is not checked at all.",
-        theme=THEME,
-        crosscheck=("in a mesh",),
     ),
     Claim(
         id="G08",
@@ -117,7 +112,6 @@ CLAIMS = (
         programs={"broadcasts": Program("debug:broadcasts")},
         judge=_overhead,
         advice="Switch it on by a plan that says so, and off before you measure anything.",
-        theme=THEME,
         alone=True,
     ),
 )

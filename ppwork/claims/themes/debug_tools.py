@@ -14,7 +14,6 @@ from ppwork.claims.claim import (
     holds,
     not_testable,
 )
-from ppwork.claims.themes.debug import THEME
 
 KINDS = ("info", "debug", "trace")
 STACKS = {"TORCH_SHOW_CPP_STACKTRACES": "1"}
@@ -132,7 +131,6 @@ CLAIMS = (
         judge=_log_levels,
         advice="Set both, before Python starts: torch reads TORCH_CPP_LOG_LEVEL once. Checks of shapes by "
         "DETAIL need only the other one.",
-        theme=THEME,
     ),
     Claim(
         id="D11",
@@ -147,7 +145,6 @@ CLAIMS = (
         judge=_errors,
         advice="Around messages and collectives on gloo catch RuntimeError and read its text; `except "
         "DistError` there catches nothing.",
-        theme=THEME,
     ),
     Claim(
         id="D12",
@@ -160,7 +157,6 @@ CLAIMS = (
         judge=_breakpoint,
         advice="Only with a terminal, so not in a notebook and not under torchrun; and start anew after it, "
         "for every group keeps the hour of timeout that it sets.",
-        theme=THEME,
     ),
     Claim(
         id="D13",
@@ -173,7 +169,6 @@ CLAIMS = (
         judge=_server,
         advice="Do not start it on a shared machine: whoever reaches the port gets stacks and profiles. A "
         "rank's own part of it, on a unix socket in a folder of yours, gives the stacks too.",
-        theme=THEME,
     ),
     Claim(
         id="R04",
@@ -183,7 +178,6 @@ CLAIMS = (
         judge=_status,
         advice="Do not ask the group. Keep the first error of any call yourself, and take the group for "
         "broken from then on.",
-        theme=THEME,
     ),
     Claim(
         id="D29",
@@ -194,7 +188,6 @@ CLAIMS = (
         judge=_levels,
         advice="A change of the environment in a running program does nothing by itself. Set the level "
         "before the groups are made that it is for: each keeps the one that it was made with.",
-        theme=THEME,
     ),
     Claim(
         id="D28",
@@ -214,6 +207,5 @@ CLAIMS = (
         judge=_stack_traces,
         advice="Set it before Python starts, for the one run in which you want to know where an error is "
         "from: the texts become long, and a program that reads them has to expect that.",
-        theme=THEME,
     ),
 )

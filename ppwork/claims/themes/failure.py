@@ -15,7 +15,6 @@ from ppwork.claims.claim import (
     holds,
 )
 
-THEME = "Failure and timeouts"
 OLD_OTHERS_S, OLD_NCCL_S = 1800.0, 600.0
 EXIT_S = 60.0
 """For the way out, of which a loaded machine has been seen to need 9 s; whoever needs more has hung."""
@@ -131,7 +130,6 @@ CLAIMS = (
         judge=_past_the_timeout,
         advice="Catch nothing and leave, on every backend: on gloo the process lives on, and the group is "
         "broken.",
-        theme=THEME,
     ),
     Claim(
         id="D49",
@@ -140,7 +138,6 @@ CLAIMS = (
         programs={"constants": Program("failure:constants", ranks=1, timeout_s=0.0)},
         judge=_defaults,
         advice="Set the timeout yourself, for every group.",
-        theme=THEME,
     ),
     Claim(
         id="C05",
@@ -154,7 +151,6 @@ CLAIMS = (
         },
         judge=_exit,
         advice="Destroy on every rank at the end of its main function, and give the way out a bound.",
-        theme=THEME,
     ),
     Claim(
         id="G01",
@@ -167,7 +163,6 @@ CLAIMS = (
         },
         judge=_short_timeout,
         advice="Seconds while you bring a pipeline up, minutes when it runs; nowhere the default.",
-        theme=THEME,
     ),
     Claim(
         id="G06",
@@ -181,7 +176,6 @@ CLAIMS = (
         judge=_shutdown,
         advice="End by a message that reaches every rank; then each destroys. What your peer sees otherwise "
         "looks like your death.",
-        theme=THEME,
     ),
     Claim(
         id="T16",
@@ -194,7 +188,6 @@ CLAIMS = (
         },
         judge=_abort,
         advice="A watchdog that must end a rank ends its process; nothing less is sure.",
-        theme=THEME,
     ),
     Claim(
         id="T17",
@@ -205,6 +198,5 @@ CLAIMS = (
         programs={"survivors": Program("failure:survivors", ranks=3)},
         judge=_survivors,
         advice="Use it for a last word to the others (who died, and why), not to work on.",
-        theme=THEME,
     ),
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ppwork.claims.claim import CARD, DOCS, SEEN, Claim, ClaimFinding, Program, Seen, does_not_hold, holds
 
-THEME = "Groups"
 WITH_BARRIER = {"TORCH_DIST_INIT_BARRIER": "1"}
 
 
@@ -118,8 +117,6 @@ CLAIMS = (
         advice="Call every `new_group` on every rank, in one function that all ranks run, whatever this "
         "machine lets pass: groups are numbered as they are created, and a rank that is one behind meets the "
         "wrong one.",
-        theme=THEME,
-        crosscheck=("left out until told",),
     ),
     Claim(
         id="G04",
@@ -132,7 +129,6 @@ CLAIMS = (
         },
         judge=_created_late,
         advice="Create the p2p groups and the mesh group in one place at the start, before any message.",
-        theme=THEME,
     ),
     Claim(
         id="G05",
@@ -142,7 +138,6 @@ CLAIMS = (
         judge=_non_member,
         advice="Do not test the handle for None, and never give it to a call: it is a number that some calls "
         "take without an error and then do nothing.",
-        theme=THEME,
     ),
     Claim(
         id="T07",
@@ -155,8 +150,6 @@ CLAIMS = (
         },
         judge=_root,
         advice="Write `group_src=0` for the first rank of a group.",
-        theme=THEME,
-        crosscheck=("all roots",),
     ),
     Claim(
         id="T18",
@@ -170,6 +163,5 @@ CLAIMS = (
         },
         judge=_timeout_of_a_group,
         advice="Pass `timeout=` to every `new_group`, or a hang in it lasts half an hour.",
-        theme=THEME,
     ),
 )

@@ -16,7 +16,6 @@ from ppwork.claims.claim import (
     holds,
 )
 
-THEME = "Point-to-point"
 TIMED_OUT = "Timed out"
 
 
@@ -132,8 +131,6 @@ CLAIMS = (
         },
         judge=_is_completed,
         advice="Do not poll gloo's handles: let a helper thread wait and ask the thread.",
-        theme=THEME,
-        crosscheck=("data is here",),
     ),
     Claim(
         id="T02",
@@ -147,7 +144,6 @@ CLAIMS = (
         },
         judge=_second_wait,
         advice="Wait for each handle exactly once and let it go there.",
-        theme=THEME,
     ),
     Claim(
         id="T03",
@@ -160,7 +156,6 @@ CLAIMS = (
         },
         judge=_timed_wait,
         advice="A timeout is the end of the group, never a way to look whether something has come.",
-        theme=THEME,
     ),
     Claim(
         id="T06",
@@ -173,7 +168,6 @@ CLAIMS = (
         },
         judge=_dropped_send,
         advice="Keep every handle, and the tensor with it, until it was waited for.",
-        theme=THEME,
     ),
     Claim(
         id="T15",
@@ -187,7 +181,6 @@ CLAIMS = (
         judge=_dropped_receive,
         advice="Never drop a posted receive, not even on the way out of an error: the sender believes that "
         "its message has arrived.",
-        theme=THEME,
     ),
     Claim(
         id="T19",
@@ -202,6 +195,5 @@ CLAIMS = (
         judge=_nobody,
         advice="Compare the peer's rank with the size of the world before the call: a rank that is counted "
         "wrongly may end the process, with no exception and no word in the log.",
-        theme=THEME,
     ),
 )

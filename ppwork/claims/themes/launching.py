@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ppwork.claims.claim import CARD, DOCS, Claim, ClaimFinding, Program, Seen, holds
-from ppwork.claims.themes.startup import THEME
 
 
 def _launched(seen: Seen) -> ClaimFinding:
@@ -55,7 +54,6 @@ CLAIMS = (
         judge=_launched,
         advice="It reads a variable that every child inherits: a program that a rank starts says the same of "
         "itself.",
-        theme=THEME,
     ),
     Claim(
         id="D26",
@@ -65,7 +63,6 @@ CLAIMS = (
         judge=_spawned,
         advice="For a script it will do. Not in a notebook: a function of a cell stands in no file, so write "
         "one and start it by torchrun, which also gives the ranks a store and their numbers.",
-        theme=THEME,
     ),
     Claim(
         id="D27",
@@ -79,6 +76,5 @@ CLAIMS = (
         judge=_threads,
         advice="The main thread makes all groups at the start, and hands each thread its own: groups are "
         "numbered as they are made, whoever makes them.",
-        theme=THEME,
     ),
 )

@@ -17,8 +17,6 @@ from ppwork.claims.claim import (
     unhurried,
 )
 
-THEME = "Groups"
-
 
 def _mesh_starts_the_world(seen: Seen) -> ClaimFinding:
     notes = [rank.notes for rank in seen["mesh"]]
@@ -148,7 +146,6 @@ CLAIMS = (
         judge=_mesh_starts_the_world,
         advice="For a pipeline whose stages all have as many ranks, name the dimensions and take the groups "
         "by name; a stage 0 of one rank before a mesh of N fits no rectangle: use `new_group` there.",
-        theme=THEME,
     ),
     Claim(
         id="D41",
@@ -162,7 +159,6 @@ CLAIMS = (
         judge=_mesh_smaller_than_the_world,
         advice="Rank 0 is stage 0 and no generator: make the generator's mesh by `DeviceMesh.from_group` "
         "from the group of ranks 1 to N, or it is of ranks 0 to N-1.",
-        theme=THEME,
     ),
     Claim(
         id="D42",
@@ -175,7 +171,6 @@ CLAIMS = (
         judge=_shrunk,
         advice="Where it is not supported, `new_group(rest, use_local_synchronization=True)` does not need "
         "the lost rank; but a stage that is gone is gone: for inference, end the run and start it again.",
-        theme=THEME,
     ),
     Claim(
         id="D43",
@@ -189,8 +184,6 @@ CLAIMS = (
         judge=_order_of_ranks,
         advice="Do not make a rank the leader by naming it first, unless you say `sort_ranks=False`: ask "
         "`get_group_rank`, or name the source by its rank in the world.",
-        theme=THEME,
-        crosscheck=("told",),
     ),
     Claim(
         id="D44",
@@ -201,7 +194,6 @@ CLAIMS = (
         judge=_bound_of_a_mesh,
         advice="Make the groups yourself, each with `timeout=`, and the mesh from them by "
         "`DeviceMesh.from_group`; else a hang in a row lasts half an hour.",
-        theme=THEME,
     ),
     Claim(
         id="D45",
@@ -211,7 +203,6 @@ CLAIMS = (
         judge=_places,
         advice="For a collective over all of a mesh take the group that it was made from, if it was; what "
         "has no public name may go with the next torch.",
-        theme=THEME,
     ),
     Claim(
         id="D46",
@@ -221,7 +212,6 @@ CLAIMS = (
         judge=_split,
         advice="Make groups by `new_group` in code for both: what splits on NCCL only has never run on the "
         "machine that you try it on.",
-        theme=THEME,
     ),
     Claim(
         id="D47",
@@ -231,7 +221,6 @@ CLAIMS = (
         judge=_one_group,
         advice="Let go of the old handle where you destroy it. Whoever makes a group again has all ranks of "
         "the world call `new_group`, in step, as at the start.",
-        theme=THEME,
     ),
     Claim(
         id="D48",
@@ -241,6 +230,5 @@ CLAIMS = (
         judge=_bound,
         advice="On NCCL give it to `init_process_group`, so that connections are made at once; on gloo leave "
         "it out: nobody looks whether the GPU that you name is there.",
-        theme=THEME,
     ),
 )

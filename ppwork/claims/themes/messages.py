@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ppwork.claims.claim import DOCS, SEEN, Claim, ClaimFinding, Program, RankEnd, Seen, does_not_hold, holds
 
-THEME = "Point-to-point"
 ANY_DTYPE = "float8_e4m3fn", "int16", "uint16"
 """Dtypes that gloo's collectives have no name for."""
 
@@ -134,7 +133,6 @@ CLAIMS = (
         },
         judge=_too_long,
         advice="Send a header of fixed size first, refuse a length that you did not plan for, then receive.",
-        theme=THEME,
     ),
     Claim(
         id="T05",
@@ -147,7 +145,6 @@ CLAIMS = (
         },
         judge=_dtype,
         advice="Put the dtype into the header and compare it before the receive.",
-        theme=THEME,
     ),
     Claim(
         id="T08",
@@ -160,7 +157,6 @@ CLAIMS = (
         },
         judge=_too_short,
         advice="Never take the size of the buffer for the size of the message: send the length.",
-        theme=THEME,
     ),
     Claim(
         id="T09",
@@ -173,7 +169,6 @@ CLAIMS = (
         },
         judge=_no_copy,
         advice="Headers too need a buffer of their own per message in flight, or a copy.",
-        theme=THEME,
     ),
     Claim(
         id="T10",
@@ -187,7 +182,6 @@ CLAIMS = (
         },
         judge=_with_gaps,
         advice="Check every tensor of an envelope before its first byte is sent; then send all or nothing.",
-        theme=THEME,
     ),
     Claim(
         id="T11",
@@ -201,7 +195,6 @@ CLAIMS = (
         },
         judge=_dtypes,
         advice="Broadcast `tensor.view(torch.uint8)`: what came by p2p can then be passed on to the mesh.",
-        theme=THEME,
     ),
     Claim(
         id="T12",
@@ -211,7 +204,6 @@ CLAIMS = (
         programs={"to itself": Program("messages:to_itself", ranks=1)},
         judge=_to_itself,
         advice="Where two roles share a rank, pass the tensor on by hand.",
-        theme=THEME,
     ),
     Claim(
         id="T13",
@@ -222,7 +214,6 @@ CLAIMS = (
         judge=_order,
         advice="Rely on the order of one link, not on tags: NCCL ignores them. A number in the header finds "
         "what was skipped or repeated.",
-        theme=THEME,
     ),
     Claim(
         id="T14",
@@ -232,6 +223,5 @@ CLAIMS = (
         programs={"anybody": Program("messages:from_anybody", ranks=3)},
         judge=_anybody,
         advice="Name the source all the same: NCCL has no receive from anybody.",
-        theme=THEME,
     ),
 )

@@ -6,7 +6,6 @@ from typing import Any
 
 from ppwork.claims.claim import BRIEFING, DOCS, Claim, ClaimFinding, Program, Seen, holds, not_testable
 
-THEME = "Versions and names"
 NEW = ("all_gather_single", "reduce_scatter_single")
 OLD = ("all_gather_into_tensor", "reduce_scatter_tensor")
 FLOOR = (2, 27)
@@ -60,7 +59,6 @@ CLAIMS = (
         judge=_spellings,
         advice="Code for more than one version asks once, in one place, which name there is; or uses "
         "`all_gather` with a list, which was not renamed.",
-        theme=THEME,
     ),
     Claim(
         id="D17",
@@ -69,7 +67,6 @@ CLAIMS = (
         programs={"version": Program("names:nccl_of_the_build", ranks=1, timeout_s=0.0)},
         judge=_floor,
         advice="Before you exchange the NCCL of an installation for the cluster's own, compare it with this.",
-        theme=THEME,
     ),
     Claim(
         id="D18",
@@ -79,6 +76,5 @@ CLAIMS = (
         programs={"each": Program("names:every_collective")},
         judge=_table,
         advice="Try what you need on the version that you have: the table is not of one version.",
-        theme=THEME,
     ),
 )

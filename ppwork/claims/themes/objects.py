@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ppwork.claims.claim import CARD, DOCS, Claim, ClaimFinding, Program, Seen, does_not_hold, holds
 
-THEME = "Objects and pickle"
 SLOW = 1.5
 """Times as long as the tensor itself: what counts as slow."""
 
@@ -74,9 +73,7 @@ CLAIMS = (
         judge=_objects,
         advice="Send a header and tensors. Whoever may send you an object runs code in your process: take "
         "none from ranks that you do not trust.",
-        theme=THEME,
         alone=True,
-        crosscheck=("by hand", "there and back"),
     ),
     Claim(
         id="G09",
@@ -85,7 +82,6 @@ CLAIMS = (
         programs={"sizes": Program("objects:sizes", limit_s=20.0, timeout_s=15.0)},
         judge=_sweep,
         advice="Plans and addresses at the start, yes; activations, never.",
-        theme=THEME,
         alone=True,
     ),
     Claim(
@@ -96,6 +92,5 @@ CLAIMS = (
         judge=_asymmetric,
         advice="Where objects have to come together, all ranks wait for the one that unpickles them all, and "
         "the more so the more ranks there are: send tensors, or let each rank write a file.",
-        theme=THEME,
     ),
 )

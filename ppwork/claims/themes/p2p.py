@@ -16,8 +16,6 @@ from ppwork.claims.claim import (
     holds,
 )
 
-THEME = "Point-to-point"
-
 
 def _send_returns(seen: Seen) -> ClaimFinding:
     sender, receiver = (rank.notes for rank in seen["late receiver"])
@@ -128,7 +126,6 @@ CLAIMS = (
         advice="Count on neither: on one backend two ranks that both send first stand still, on the other a "
         "buffer that `send` has left is still being read. Fix who sends first, and keep a buffer until its "
         "receiver has answered.",
-        theme=THEME,
     ),
     Claim(
         id="C02",
@@ -142,7 +139,6 @@ CLAIMS = (
         judge=_touched_before_wait,
         advice="Write into a buffer again, or read from it, only after its `wait()`; on CUDA `wait()` orders "
         "the current stream only, so touch it from that stream.",
-        theme=THEME,
     ),
     Claim(
         id="C09",
@@ -155,7 +151,6 @@ CLAIMS = (
         judge=_first_batch,
         advice="Make a collective of the whole group its first call; then the batches of pairs are safe on "
         "either backend.",
-        theme=THEME,
     ),
     Claim(
         id="G02",
@@ -168,7 +163,6 @@ CLAIMS = (
         judge=_reused_after_send,
         advice="Give each message in flight a buffer of its own, and take it again when the answer is here: "
         "code that is right on gloo only breaks on the day it moves to CUDA.",
-        theme=THEME,
     ),
     Claim(
         id="G03",
@@ -181,7 +175,6 @@ CLAIMS = (
         judge=_buffers,
         advice="As many send buffers as messages may be in flight (the depth), used in turns, each waited "
         "for before it is filled again.",
-        theme=THEME,
     ),
     Claim(
         id="G10",
@@ -194,6 +187,5 @@ CLAIMS = (
         judge=_late_rank,
         advice="One barrier when all ranks are up, before the first message: it costs once what a wrong "
         "guess about who is there costs at every start.",
-        theme=THEME,
     ),
 )

@@ -15,7 +15,6 @@ from ppwork.claims.claim import (
     unhurried,
 )
 
-THEME = "Above torch.distributed"
 PIPELINING = "documentation of torch.distributed.pipelining"
 ROUNDING = 1e-5
 
@@ -77,7 +76,6 @@ CLAIMS = (
         judge=_forward_only,
         advice="It is there for a chain of single-rank stages and one batch at a time; a mesh behind a "
         "leader, chunks without an end and backpressure are yours to write.",
-        theme=THEME,
     ),
     Claim(
         id="A02",
@@ -91,7 +89,6 @@ CLAIMS = (
         judge=_other_size,
         advice="Send the shape before the data, as an envelope does; or a stage and a schedule for each "
         "shape, chosen the same on all ranks.",
-        theme=THEME,
     ),
     Claim(
         id="A03",
@@ -104,7 +101,6 @@ CLAIMS = (
         judge=_eval_keeps_a_graph,
         advice="Forward only is not without gradients: call it in `torch.inference_mode()`, or every chunk "
         "holds its activations.",
-        theme=THEME,
     ),
     Claim(
         id="A04",
@@ -114,6 +110,5 @@ CLAIMS = (
         judge=_microbatches,
         advice="Read the note the other way round: more micro-batches than stages fill the pipeline, and "
         "fewer are what a schedule may refuse.",
-        theme=THEME,
     ),
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 from ppwork.claims.claim import DOCS, NOTES, SEEN, Claim, ClaimFinding, Program, RankEnd, Seen, holds
-from ppwork.claims.themes.debug import THEME
 
 WANTED = ("broadcast", "all_reduce")
 
@@ -61,7 +60,6 @@ CLAIMS = (
         judge=_profile,
         advice="Use it to see when a message was on its way; to see which envelope it was, and whose, write "
         "your own marks around it.",
-        theme=THEME,
     ),
     Claim(
         id="D15",
@@ -74,8 +72,6 @@ CLAIMS = (
         judge=_flight,
         advice="A pipeline that stands in a receive has no record of it: write down your own messages, with "
         "their number, before each call.",
-        theme=THEME,
-        crosscheck=("counted",),
     ),
     Claim(
         id="R03",
@@ -88,6 +84,5 @@ CLAIMS = (
         judge=_dump,
         advice="On gloo write the records yourself when a call raises (`_dump_fr_trace`, no public name); on "
         "NCCL say by TORCH_FR_DUMP_TEMP_FILE where they go.",
-        theme=THEME,
     ),
 )

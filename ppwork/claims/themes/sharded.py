@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ppwork.claims.claim import NOTES, Claim, ClaimFinding, Seen, does_not_hold, holds, unhurried
 
-THEME = "Above torch.distributed"
 TENSOR = "documentation of torch.distributed.tensor"
 ROUNDING = 1e-5
 HALF = 0.05
@@ -93,7 +92,6 @@ CLAIMS = (
         judge=_tensor_parallel,
         advice="The generator's layers can be shared by the mesh group with a plan of names, and tried on "
         "gloo without a GPU; all mesh ranks have to call the model the same number of times.",
-        theme=THEME,
     ),
     Claim(
         id="A06",
@@ -106,7 +104,6 @@ CLAIMS = (
         judge=_distributed,
         advice="Where every rank has read the same weights, `src_data_rank=None` saves the sending, but then "
         "nothing checks that they are the same: compare digests.",
-        theme=THEME,
     ),
     Claim(
         id="A07",
@@ -116,7 +113,6 @@ CLAIMS = (
         judge=_context_parallel,
         advice="It is a prototype for CUDA's attention kernels: plan no test of it on CPU, and mind that the "
         "rows of a rank are not neighbours.",
-        theme=THEME,
     ),
     Claim(
         id="A08",
@@ -130,7 +126,6 @@ CLAIMS = (
         judge=_attention_by_name,
         advice="Call `nn.functional.scaled_dot_product_attention` by its full name in the model, and compare "
         "one chunk with a run on one rank.",
-        theme=THEME,
     ),
     Claim(
         id="R20",
@@ -141,7 +136,6 @@ CLAIMS = (
         judge=_init_sync,
         advice="It saves the sending at start; then the ranks have to be the same by other means, such as "
         "one seed or one file, and a digest that shows it.",
-        theme=THEME,
     ),
     Claim(
         id="R21",

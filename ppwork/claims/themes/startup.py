@@ -16,7 +16,6 @@ from ppwork.claims.claim import (
     holds,
 )
 
-THEME = "Start-up and stores"
 MOST_S = 4.0
 """A start-up that is bounded by 1 s has raised by then, also on a machine under load."""
 
@@ -107,7 +106,6 @@ CLAIMS = (
         judge=_three_ways,
         advice="Under torchrun give nothing and let the environment say it; a file is for tests on one "
         "machine, where no port can be taken by another.",
-        theme=THEME,
     ),
     Claim(
         id="D02",
@@ -121,7 +119,6 @@ CLAIMS = (
         judge=_stale_file,
         advice="Put the file into a folder that is new for each run. An old one does not break every start: "
         "ranks read addresses of dead processes, and it is a matter of port numbers what that leads to.",
-        theme=THEME,
     ),
     Claim(
         id="D03",
@@ -131,7 +128,6 @@ CLAIMS = (
         programs={"one missing": Program("startup:without_a_variable", ranks=1, timeout_s=0.0)},
         judge=_variables,
         advice="Set all four on every rank; what is missing is named by a ValueError before anything waits.",
-        theme=THEME,
     ),
     Claim(
         id="D04",
@@ -144,7 +140,6 @@ CLAIMS = (
         judge=_waits_for_all,
         advice="Start with a short timeout, and have each rank write down that it is up: the error counts "
         "who came and names nobody.",
-        theme=THEME,
     ),
     Claim(
         id="D05",
@@ -160,6 +155,5 @@ CLAIMS = (
         judge=_connections,
         advice="A pipeline talks along its edges only, so lazy saves most of the connections of a large "
         "world; but then a rank that cannot be reached shows at the first message instead of at the start.",
-        theme=THEME,
     ),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ppwork.claims.claim import DOCS, NOTES, SEEN, Claim, ClaimFinding, Program, Seen, does_not_hold, holds
-from ppwork.claims.themes.startup import MOST_S, THEME, after_again
+from ppwork.claims.themes.startup import MOST_S, after_again
 
 SHARED = ("TCPStore", "FileStore", "PrefixStore")
 
@@ -88,7 +88,6 @@ CLAIMS = (
         judge=_across_processes,
         advice="HashStore for tests in one process; FileStore between processes of one machine, TCPStore "
         "between machines.",
-        theme=THEME,
     ),
     Claim(
         id="D07",
@@ -97,7 +96,6 @@ CLAIMS = (
         programs={"each on each": Program("stores:every_operation", ranks=1, timeout_s=0.0)},
         judge=_operations,
         advice="Try the operations that you need on the store that you use; a queue is not to be had on all.",
-        theme=THEME,
     ),
     Claim(
         id="D08",
@@ -112,7 +110,6 @@ CLAIMS = (
         judge=_prefix,
         advice="After a restart put the number of the attempt into the prefix of the store; without it the "
         "restart works now and then, which is worse than never.",
-        theme=THEME,
     ),
     Claim(
         id="D09",
@@ -126,7 +123,6 @@ CLAIMS = (
         judge=_listens,
         advice="On one machine hand it a socket that is bound to 127.0.0.1 (`master_listen_fd`), or use a "
         "FileStore; on several keep the port behind a firewall.",
-        theme=THEME,
     ),
     Claim(
         id="R01",
@@ -139,7 +135,6 @@ CLAIMS = (
         judge=_soft_bind,
         advice="If two jobs meet at one port, the error is plain without torchrun; with it they may share a "
         "store unawares. Let the launcher choose the port.",
-        theme=THEME,
     ),
     Claim(
         id="R02",
@@ -153,6 +148,5 @@ CLAIMS = (
         judge=_peer_closes,
         advice="The rank with the store is a single point of failure: keep the store in the launcher, which "
         "outlives the ranks.",
-        theme=THEME,
     ),
 )

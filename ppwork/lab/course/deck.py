@@ -161,14 +161,15 @@ def _cover(half: HalfDay, lessons: Sequence[Lesson]) -> _Page:
     of_exercises = f", and {exercises} more for the exercises" if exercises else ""
     rows = "".join(
         f"<tr><td>{card.number}</td><td>{inline_html(card.question)}</td>"
-        f"<td>{card.minutes} + {card.exercise_minutes} min</td></tr>"
+        f"<td>{card.minutes} min</td><td>{card.exercise_minutes} min</td></tr>"
         for card in (lesson.card for lesson in lessons)
     )
     shown = (
         f"<h1>{html.escape(half.title)}</h1><p>Pipeline-parallel inference on torch.distributed: see it "
         f"work, break it, measure it. {len(lessons)} {'lesson' if len(lessons) == 1 else 'lessons'}, "
         f"{minutes} minutes{of_exercises}.</p>"
-        f'<table class="lessons">{rows}</table>'
+        '<table class="lessons"><tr><th>lesson</th><th>question</th><th>to read</th><th>exercises</th></tr>'
+        f"{rows}</table>"
     )
     ran = html.escape("; ".join(sorted({ran_of(lesson).text for lesson in lessons})))
     measured = f"Figures and numbers are from a run of: {ran}; what a slide calls on paper was reckoned."

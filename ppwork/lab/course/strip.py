@@ -4,7 +4,7 @@
     # depth 2
     rank 0: 0-15 decode 4 | 15-30 encode 6 | 30-40 wait
     rank 1: 0-30 generate 5 | 30-40 idle!
-    brace 0-40 one period
+    brace 0-30 work | 30-40 a pause: why?
     arrow rank 0@30 > rank 1@40 envelope 6
     line 40 the timeout
 
@@ -45,15 +45,15 @@ PAUSES = ("wait", "waits", "idle")
 """These have no colour, and a dashed edge."""
 _SPAN = r"(?P<start>[\d.]+)-(?P<end>[\d.]+)"
 _AXIS = re.compile(rf"axis {_SPAN}(?: (?P<unit>.+))?")
-_BRACE = re.compile(rf"brace {_SPAN} (?P<label>.+)")
+_BRACES = re.compile(r"brace (?P<braces>.+)")
 _ARROW = re.compile(
     r"arrow (?P<source>[^@]+)@(?P<start>[\d.]+) > (?P<target>[^@]+)@(?P<end>[\d.]+)(?: (?P<label>.+))?"
 )
 _LINE = re.compile(r"line (?P<at>[\d.]+) (?P<label>.+)")
 _LANE = re.compile(r"(?P<name>[^:]+):(?P<boxes>.*)")
+_OTHER = re.compile("#|brace |arrow |line ")
+"""A line that is no lane, though it may have a colon."""
 _BOX = re.compile(rf"{_SPAN}(?: (?P<label>.+))?")
-_WORDS = re.compile(r"#|(brace|arrow|line) ")
-"""Begins a line that is no lane, although its words may have a colon."""
 
 
 def strip(text: str) -> str:
@@ -66,7 +66,7 @@ def strip(text: str) -> str:
     axis = _AXIS.fullmatch(first)
     if axis is None or float(axis["start"]) >= float(axis["end"]):
         raise _refused(first, "the first line: axis 0-80 ms")
-    names = [lane["name"] for line in rest if not _WORDS.match(line) and (lane := _LANE.fullmatch(line))]
+    names = [lane["name"] for line in rest if not _OTHER.match(line) and (lane := _LANE.fullmatch(line))]
     drawing = _Drawing(
         start=float(axis["start"]),
         end=float(axis["end"]),
@@ -109,8 +109,8 @@ class _Drawing:
         if line.startswith("#"):
             self.height += HEADLINE
             self.above.append(_text(0, self.height - 16, line.lstrip("# "), weight=600))
-        elif found := _BRACE.fullmatch(line):
-            self._brace(self.x(found["start"]), self.x(found["end"]), *_label(found["label"]))
+        elif found := _BRACES.fullmatch(line):
+            self._braces(line, found["braces"].split("|"))
         elif found := _ARROW.fullmatch(line):
             self._arrow(line, **found.groupdict())
         elif found := _LINE.fullmatch(line):
@@ -166,14 +166,23 @@ class _Drawing:
                 _text((left + right) / 2, top + BOX / 2 + 8, label, anchor="middle", colour=colour)
             )
 
-    def _brace(self, left: float, right: float, label: str, is_wrong: bool) -> None:
-        top, colour = self.height - self.gap + 4, ALARM if is_wrong else "#004b7a"
+    def _braces(self, line: str, braces: list[str]) -> None:
+        top = self.height - self.gap + 4
         self.height += BRACE - self.gap
-        self.above.append(
-            _path(f"M{left + 1:.1f} {top:.0f}v12H{right - 1:.1f}v-12", colour, 'stroke-width="2.5"')
-        )
-        middle = (left + right) / 2
-        self.above.append(_text(middle, top + 40, label, anchor=self._anchor(middle, label), colour=colour))
+        for brace in braces:
+            if (found := _BOX.fullmatch(brace.strip())) is None or not found["label"]:
+                raise _refused(line, f"{brace.strip()!r}: as in 0-40 one period")
+            left, right, (label, is_wrong) = (
+                self.x(found["start"]),
+                self.x(found["end"]),
+                _label(found["label"]),
+            )
+            colour, middle = ALARM if is_wrong else "#004b7a", (left + right) / 2
+            shape = f"M{left + 1:.1f} {top:.0f}v12H{right - 1:.1f}v-12"
+            self.above.append(_path(shape, colour, 'stroke-width="2.5"'))
+            self.above.append(
+                _text(middle, top + 40, label, anchor=self._anchor(middle, label), colour=colour)
+            )
 
     def _arrow(self, line: str, source: str, start: str, target: str, end: str, label: str | None) -> None:
         if unknown := {source, target} - set(self.lanes):

@@ -9,41 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 
 from ppwork.errors import PlanError, text_of
-from ppwork.lab.exercises import (
-    lesson00,
-    lesson01,
-    lesson02,
-    lesson03,
-    lesson04,
-    lesson05,
-    lesson06,
-    lesson07,
-    lesson08,
-    lesson09,
-    lesson10,
-    lesson11,
-    lesson12,
-    lesson13,
-    lesson14,
-    lesson15,
-    lesson16,
-)
 from ppwork.lab.exercises.answers import Answer, Functions
 from ppwork.lab.exercises.attempts import Programs
+from ppwork.lab.exercises.lesson14 import RUNS as OF_RUNS
 from ppwork.launcher.script import ScriptRun
 from ppwork.records.run import Run
 
-LESSONS = (
-    lesson00, lesson01, lesson02, lesson03, lesson04, lesson05,
-    lesson06, lesson07, lesson08, lesson09, lesson10, lesson11,
-    lesson12, lesson13, lesson14, lesson15, lesson16,
-)  # fmt: skip
+LESSONS = [import_module(f"ppwork.lab.exercises.lesson{number:02d}") for number in range(17)]
 EXERCISES: Functions = {number: hint for lesson in LESSONS for number, hint in lesson.FUNCTIONS.items()}
 ON_RANKS: Programs = {number: hint for lesson in LESSONS for number, hint in lesson.PROGRAMS.items()}
-OF_RUNS = lesson14.RUNS
-"""Exercises whose answer is finished runs of a plan."""
 
 
 def known(exercise: str, *, on_ranks: bool = False) -> None:

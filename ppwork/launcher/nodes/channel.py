@@ -1,4 +1,4 @@
-"""A pipe to the nodes of one or more hosts: the process that was started for it, a thread that reads."""
+"""A pipe to the nodes of one or more hosts: the process that was started for it, and a thread that reads."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from ppwork.launcher.torchrun import POLITE_S
 from ppwork.records.clocks import Offset, Round
 
 TAKE_S = 2.0
-"""Seconds in which a host takes what it is told; a beat is left out instead."""
+"""Seconds that a host gets to take a message; a beat does not wait."""
 INBOX = 256
-"""Messages that wait to be read; then the pipe waits."""
+"""Most messages that wait to be read; then the pipe blocks."""
 WORDS = 4096
-"""Bytes of the end of what the process printed to its standard error."""
+"""Bytes of the end of the process's standard error that are read."""
 
 Inbox = queue.Queue[tuple["Channel", int, wire.OfNode | str]]
-"""What came: the pipe, the node, and its word. Of a pipe that ended what is known of that, for ``ALL``."""
+"""Received: the pipe, the node, and its message. If a pipe ends: for ``ALL``, a text that says how."""
 
 
 def put(pipe: int, lines: bytes, first_s: float, next_s: float) -> bool:
-    """Write lines; return whether all were taken, the first within ``first_s`` and each other in ``next_s``.
+    """Write lines; return whether all were taken, the first within ``first_s``, each other within ``next_s``.
 
     Raises:
-        OSError: Nobody reads them any more.
+        OSError: Nothing reads the pipe any more.
     """
     for at in range(0, len(lines), wire.LINE):
         # A pipe that takes a line does not block.
@@ -48,8 +48,8 @@ class Channel:
     """One process that leads to nodes, such as an ``ssh``.
 
     Attributes:
-        nodes: Numbers of the nodes that it leads to.
-        heard_s: When each was heard last, by ``time.monotonic``.
+        nodes: Numbers of the nodes to which the process leads.
+        heard_s: When each node was heard last, on ``time.monotonic``.
         offsets: How far the clock of each node's host is ahead of ours, by the quickest answer.
     """
 
@@ -61,7 +61,7 @@ class Channel:
         self._reader, self._writing, self._over = Reader(), threading.Lock(), threading.Event()
         self._answered = False
         try:
-            # A Ctrl-C at the terminal is ours: the hosts are told, and say their last words.
+            # Ctrl-C at the terminal is for us: we tell the hosts, and they send their last words.
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
@@ -81,11 +81,11 @@ class Channel:
 
     @property
     def pid(self) -> int:
-        """Of its process."""
+        """Pid of its process."""
         return self._process.pid
 
     def words(self) -> str:
-        """Return what the process, or the shell of its host, said last."""
+        """Return the last words of the process, or of its host's shell."""
         size = os.fstat(self._errors.fileno()).st_size
         text = os.pread(self._errors.fileno(), WORDS, max(0, size - WORDS)).decode(errors="replace")
         lines = [line.strip() for line in [*self._reader.noise, *text.splitlines()] if line.strip()]
@@ -97,28 +97,28 @@ class Channel:
         if not self._writing.acquire(timeout=within_s):
             return False
         try:
-            # Part of a message must not stay out: only its first line may be given up soon.
+            # A message must not stay incomplete: only its first line may be given up soon.
             return put(self._stdin.fileno(), data, within_s, TAKE_S)
-        except (OSError, ValueError):  # it has ended; it was closed
+        except (OSError, ValueError):  # the process has ended; or the pipe was closed
             return False
         finally:
             self._writing.release()
 
     def close(self, polite_s: float = 2 * POLITE_S) -> None:
-        """End the process: nobody is told anything any more.
+        """End the process; the nodes are told nothing more.
 
         Args:
-            polite_s: Seconds that it gets to leave by itself; one to a host that is lost would not.
+            polite_s: Seconds that it gets to leave by itself; 0 for a lost host, where it would not leave.
 
         Blocks:
-            At most that and a few seconds.
+            At most ``polite_s`` and a few seconds.
         """
         self._over.set()
         family = family_of(self.pid)
         with contextlib.suppress(OSError):
             self._stdin.close()
         if not self._answered:
-            # One in a queue reads no input: asked to leave, srun takes its job back, and killed it cannot.
+            # In a queue it reads no input: srun withdraws its job if asked to leave, but not if killed.
             self._process.terminate()
             polite_s = max(polite_s, POLITE_S)
         end(family, polite_s)

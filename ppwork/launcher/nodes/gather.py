@@ -1,7 +1,7 @@
 """Files that come home from a host: chosen by known names, sent in pieces, and written within bounds.
 
-A node's host is not trusted with the file system here: it may send the records of its own ranks, what its
-torchrun printed, and, if it has rank 0, what stage 0 left; under names without a folder, in bounded size.
+The launcher does not trust a node's host with its file system: the host may send its own ranks' records, its
+torchrun's output and, if it has rank 0, files of stage 0; under names without a folder, and of bounded size.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from ppwork.records.spans import span_file
 from ppwork.records.threads import threads_file
 
 MOST_WHOLE = 64 << 20
-"""Bytes of a file that comes whole; a larger one stays on its host, and the summary says where."""
+"""Largest file that comes whole; a larger one stays on its host, and the summary says where."""
 MOST_GROWN = 1 << 30
-"""Bytes of a log or of the spans of a rank; the rest stays on its host as well."""
+"""Most bytes of a rank's log or spans; the rest stays on its host as well."""
 MOST_FILES = 256
-"""Of stage 0, beside the records of the host's ranks, whose names are known; more stay on the host."""
+"""Most files of stage 0, besides the host's records, whose names are known; others stay on the host."""
 MOST_TOLD = 16
-"""Files and folders that stay, by name; they stay in one folder."""
+"""Most files and folders that are named as staying on a host; all are in one folder."""
 PER_LOOK = 16
 """Pieces of one file that are sent before the next file has its turn."""
 _OURS = {Plan.FILE_NAME, END_FILE, HOSTS_FILE, VERIFY_FILE, "reference.log"}
@@ -41,7 +41,7 @@ _OF_A_RANK = re.compile(r"rank\d+|^torchrun")
 
 
 def torchrun_log(node: int) -> str:
-    """Return the name of the file with what the torchrun of a node printed."""
+    """Return the name of the file with the output of a node's torchrun."""
     return f"torchrun-{node}.log" if node else TORCHRUN_LOG
 
 
@@ -49,8 +49,8 @@ class Names:
     """Names of the files of one host.
 
     Args:
-        node: Its number.
-        ranks: Its ranks.
+        node: Number of the host's node.
+        ranks: The host's ranks.
     """
 
     def __init__(self, node: int, ranks: Sequence[int]) -> None:
@@ -60,11 +60,11 @@ class Names:
         records = (pulse_file, failure_file, flight_file, threads_file)
         self.records = [file(here, rank).name for rank in ranks for file in records]
         self.scratch = {ledger_file(here, rank).name for rank in ranks}
-        """What ranks of one host tell each other while they run: it goes with the folder."""
+        """Files by which ranks of one host communicate while they run; they are removed with the folder."""
         self._has_stage0 = STAGE0_RANK in ranks
 
     def of_stage0(self, name: str) -> bool:
-        """Say whether a file is one that stage 0 may have left: the summary, outputs, what its code wrote."""
+        """Say whether stage 0 may have left a file of this name: summary, outputs, files of its own code."""
         if not self._has_stage0 or name in _OURS:
             return False
         known = (SUMMARY_FILE, OUTPUTS_FILE)
@@ -72,11 +72,11 @@ class Names:
 
 
 class Sender:
-    """Finds in a node's folder what has not been sent yet.
+    """Finds what has not been sent yet in a node's folder.
 
     Args:
-        folder: Of its ranks.
-        names: Of its files.
+        folder: The folder of the node's ranks.
+        names: Names of the node's files.
     """
 
     def __init__(self, folder: Path, names: Names) -> None:
@@ -84,10 +84,10 @@ class Sender:
         self._offsets = dict.fromkeys(names.growing, 0)
         self._sent: dict[str, tuple[int, int] | bytes] = {}
         self.stays = False
-        """Something in the folder was not sent: too large, a folder, a link, a name of another kind."""
+        """Whether anything was not sent: too large, a folder, a link, or a name of another kind."""
 
     def look(self) -> Iterator[Piece]:
-        """Yield what is new in the files that grow, and the records that have changed."""
+        """Yield the new bytes of files that grow, and the records that have changed."""
         for name in self._names.growing:
             with contextlib.suppress(OSError), (self._folder / name).open("rb") as file:
                 file.seek(self._offsets[name])
@@ -98,14 +98,14 @@ class Sender:
                     self._offsets[name] += len(data)
         for name in self._names.records:
             with contextlib.suppress(OSError):
-                # A pulse is mapped into memory: its time of change says nothing.
+                # A pulse is mapped into memory: its modification time says nothing.
                 data = (self._folder / name).read_bytes() if name.startswith("pulse") else b""
                 if self._sent.get(name) != (seen := data or self._stamp(name)):
                     self._sent[name] = seen
                     yield from self._whole(name)
 
     def last(self) -> Iterator[Piece | Stays]:
-        """Yield all that is left when no rank is left: the smallest file of stage 0 first."""
+        """Yield all that is left when no rank runs; stage 0's files smallest first."""
         while pieces := list(self.look()):
             yield from pieces
         known = {*self._offsets, *self._names.records, *self._names.scratch, *_OURS}
@@ -134,11 +134,11 @@ class Sender:
 
 
 class Home:
-    """Writes what comes from one node into the run's folder.
+    """Writes the files of one node into the run's folder.
 
     Args:
         run_dir: The run's folder here.
-        names: Of the node's files.
+        names: Names of the node's files.
     """
 
     def __init__(self, run_dir: Path, names: Names) -> None:
@@ -147,10 +147,10 @@ class Home:
         self._of_stage0: set[str] = set()
 
     def write(self, piece: Piece) -> None:
-        """Write one piece where it belongs.
+        """Write one piece at its place.
 
         Raises:
-            NodeWireError: It is of no file that this node may send, or does not continue it.
+            NodeWireError: This node may not send the file, or the piece does not continue it.
             OSError: The disk is full, or the folder is gone.
         """
         name = piece.name
@@ -179,7 +179,7 @@ class Home:
             self._half.pop(name).replace(self._run_dir / name)
 
     def close(self) -> None:
-        """Take away what has not come whole."""
+        """Remove files that have not come whole."""
         for name in list(self._half):
             self._drop(name)
 

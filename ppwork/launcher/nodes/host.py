@@ -1,4 +1,4 @@
-"""One host of a run as the launcher knows it, and the table of what its node may say."""
+"""One host of a run as the launcher knows it, and the table of messages that its node may send."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class HostState(StrEnum):
     """Its node was started and has not answered."""
     GREETED = "greeted"
     LOOKED = "looked"
-    """It has what the run needs."""
+    """The host has what the run needs."""
     MET = "met"
-    """It knows where the ranks meet."""
+    """The host knows where the ranks meet."""
     RUNNING = "running"
     DONE = "done"
-    """No rank is left on it, and all its files are here."""
+    """No rank is left on the host, and all its files are here."""
     LOST = "lost"
 
 
@@ -46,7 +46,7 @@ TRANSITIONS: dict[tuple[HostState, type[wire.OfNode]], HostState] = {
         if state not in (HostState.DONE, HostState.LOST)
     },
 }
-"""All that a node may say, and the state that it is in then; answers to beats come at any time."""
+"""All messages that a node may send, and the host's next state; answers to beats come at any time."""
 
 
 @dataclass
@@ -54,13 +54,13 @@ class Host:
     """One host, as far as the launcher knows it.
 
     Attributes:
-        number: Of its node.
-        name: As it was given, then as the host calls itself.
-        ranks: Its ranks.
-        ways: To the first host, as far as they work; of that itself: to where it listens.
-        way: The one that was chosen.
-        lost: Why it is lost, as the second part of a sentence.
-        check_first: What to check then.
+        number: Number of its node.
+        name: First as it was given, then as the host calls itself.
+        ranks: The host's ranks.
+        ways: Working connections to the first host; for the first host: the addresses where it listens.
+        way: The chosen connection.
+        lost: Why the host is lost, as the second part of a sentence.
+        check_first: What to check first if it is lost.
     """
 
     number: int
@@ -85,28 +85,28 @@ class Host:
 
     @property
     def offset(self) -> Offset | None:
-        """How far its clock is ahead of ours."""
+        """How far the host's clock is ahead of ours."""
         if self.hello is not None and self.hello.clock == Clock.of_this_host().name:
             return SAME
         return self.channel.offsets.get(self.number)
 
     @property
     def own(self) -> wire.Address:
-        """Its place in the ranks' network; its names are empty until that was found."""
+        """Its address in the ranks' network; empty until that was found."""
         return self.way.own if self.way is not None else wire.Address("", "")
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more is expected of it."""
+        """Whether nothing more is expected of the host."""
         return self.state in (HostState.DONE, HostState.LOST)
 
     @property
     def quiet_s(self) -> float:
-        """Seconds since it was heard."""
+        """Seconds since the host was heard."""
         return time.monotonic() - self.channel.heard_s[self.number]
 
     def record(self) -> HostRecord:
-        """Return what is written down of it."""
+        """Return the host's entry for ``hosts.json``."""
         offset = self.offset
         return HostRecord(
             name=self.name,

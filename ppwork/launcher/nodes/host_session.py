@@ -1,8 +1,8 @@
 """The launcher's side of a run over several hosts: who has answered, where ranks meet, who is still there.
 
-Nothing is started before all hosts have the same versions, what the run needs, and a network. From then on a
-host that is not heard, a network between two that is silent, and a node that goes away end the run on all
-others.
+No rank starts before all hosts have the same versions, what the run needs, and a network. After that a host
+that is not heard, a silent network between two hosts, or a node that goes away ends the run on all other
+hosts.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ from ppwork.version import __version__
 STEP_S = 20.0
 """Seconds for each step of the handshake after a host has answered."""
 CLOCKS_S = 1.0
-"""Four beats or so."""
+"""Seconds to compare clocks: about four beats."""
 LAST_S = 4.0
-"""Seconds after the end in which hosts send their last words; what comes later is not waited for."""
+"""Seconds after the end in which hosts send their last words; later words are lost."""
 PROGRAM_START_S = 60.0
-"""Seconds in which the torchruns of a program of one's own have to meet."""
+"""Seconds in which the torchruns of a user's own program have to meet."""
 LATE_S = 15.0
 """Seconds after the run's limit in which hosts end by themselves."""
 
 
 class HostSession(Pipes):
-    """The hosts of a run, from the first call to the last word; a context manager, whose end leaves nobody.
+    """The hosts of a run, from the first call to the last word; a context manager that leaves no node behind.
 
     Args:
         places: Where the hosts are.
-        world_size: Ranks of the run.
-        freeze_s: Seconds of silence that end it.
+        world_size: Number of ranks of the run.
+        freeze_s: Seconds of silence that end the run.
 
     Raises:
         PlanError: The ranks do not fit the hosts.
@@ -80,14 +80,15 @@ class HostSession(Pipes):
         """Wait until every host has answered.
 
         Args:
-            queued: Called meanwhile with what a queue says of them, about every 50 ms; ``StopAsked`` ends it.
-            run_dir: The run's folder here; meanwhile ``ppwork ps`` lists it, and ``ppwork stop`` ends it.
+            queued: Called meanwhile with the queue's report, about every 50 ms; ``StopAsked`` ends the run.
+            run_dir: The run's folder here; meanwhile ``ppwork ps`` lists the run, and ``ppwork stop`` ends
+                it.
 
         Raises:
-            PlanError: Two are one host; nothing was started.
-            UnavailableError: One does not, they have different versions, or the list of runs cannot be kept;
-                nothing was started.
-            RunFailed: It was stopped in the queue; nothing was started.
+            PlanError: Two hosts are the same; nothing was started.
+            UnavailableError: A host does not answer, their versions differ, or the list of runs cannot be
+                kept; nothing was started.
+            RunFailed: The run was stopped in the queue; nothing was started.
         """
         with contextlib.ExitStack() as stack:
             if run_dir is not None:
@@ -126,7 +127,7 @@ class HostSession(Pipes):
         """Decide between gloo and NCCL for all hosts, which have answered: ``Plan.backend_with``.
 
         Raises:
-            PlanError: NCCL was asked for, and a host has fewer GPUs than ranks.
+            PlanError: The plan asks for NCCL, and a host has too few GPUs.
         """
         gpus = [host.hello.gpus if host.hello is not None else 0 for host in self.hosts]
         chosen = {plan.backend_with(n, len(host.ranks)) for n, host in zip(gpus, self.hosts, strict=True)}
@@ -135,16 +136,16 @@ class HostSession(Pipes):
     def look(
         self, run: str, folder: Path | None = None, needs: Iterable[str] = (), *, everywhere: bool = False
     ) -> None:
-        """Say what the run needs, and see whether the hosts share its folder.
+        """Tell the hosts what the run needs, and find out whether they share its folder.
 
         Args:
-            run: Its name.
-            folder: Its folder here.
-            needs: Files that the host of rank 0 has to have.
-            everywhere: All hosts have to have them, and to see the folder.
+            run: Name of the run.
+            folder: The run's folder here.
+            needs: Files that the host of rank 0 must have.
+            everywhere: All hosts must have these files, and see the folder.
 
         Raises:
-            UnavailableError: A host lacks it; nothing was started.
+            UnavailableError: A host lacks something; nothing was started.
         """
         word = secrets.token_hex(16) if folder is not None and self._places.use_shared else ""
         marker = Path(folder or "") / MARKER
@@ -189,7 +190,7 @@ class HostSession(Pipes):
         """Find an address of the first host that all others reach.
 
         Raises:
-            UnavailableError: There is none; nothing was started.
+            UnavailableError: There is no such address; nothing was started.
         """
         first, *others = self.hosts
         alone = not others
@@ -217,7 +218,7 @@ class HostSession(Pipes):
         )
 
     def settle_clocks(self) -> None:
-        """Wait until the clock of every host was compared with ours a few times.
+        """Wait until each host's clock was compared with ours a few times.
 
         Blocks:
             ``CLOCKS_S``.
@@ -239,15 +240,16 @@ class HostSession(Pipes):
         """Run the program on all hosts to its end.
 
         Args:
-            plan: Of the run; ``None``: of a program of one's own.
-            program: What torchrun starts; ``FOLDER`` and ``LOGS`` of ``node`` are folders on that host.
-            run_dir: Its folder here.
-            limit_s: Seconds that it may take.
+            plan: The run's plan; ``None`` for a user's own program.
+            program: What torchrun starts; ``FOLDER`` and ``LOGS`` of ``node`` stand for folders on that host.
+            run_dir: The run's folder here.
+            limit_s: Seconds that the run may take.
             look: Called about every 50 ms.
-            arguments: The program's own, as they are.
+            arguments: The program's arguments, passed on unchanged.
 
         Returns:
-            0, what the torchrun of a host that failed returned, ``HOST_LOST``, or ``UNWRITABLE``.
+            0, the code of the first host's torchrun that failed, ``PAST_LIMIT``, ``HOST_LOST``, or
+            ``UNWRITABLE``.
 
         Raises:
             OSError: ``hosts.json`` cannot be written.
@@ -299,7 +301,7 @@ class HostSession(Pipes):
             self._tell(host, start)
 
     def _follow(self, run_dir: Path, deadline_s: float, look: Callable[[], None]) -> bool:
-        """Wait until all is over or something is wrong; return whether that was in time."""
+        """Wait until all hosts are done or something is wrong; return whether that was in time."""
         trouble_s: float | None = None
         while not all(host.is_over for host in self.hosts):
             self._drain()
@@ -308,14 +310,14 @@ class HostSession(Pipes):
             silent = self._see_silence(now) or any(not quiet.closed for _, _, quiet in self._edges)
             if trouble_s is None and self._is_troubled():
                 trouble_s = now
-            # A silence the others write no record of before their own bound; of a failure they have some.
+            # After a silence the others write no record before their own bound; after a failure some do.
             waits_s = GRACE_S if trouble_s is not None and self._ranks_are_left(run_dir) else 0.0
             if silent or now > deadline_s or (trouble_s is not None and now - trouble_s > waits_s):
                 return now <= deadline_s
         return True
 
     def _ranks_are_left(self, run_dir: Path) -> bool:
-        """Say whether a rank may still write a record: one that has left has, and its torchrun has none."""
+        """Say whether a rank may still write a record: a rank that has left has written its own."""
         ranks = [rank for host in self.hosts if not host.is_over for rank in host.ranks]
         pulses = [read_pulse(run_dir, rank) for rank in ranks]
         return any(pulse is None or pulse.state is not PulseState.LEFT for pulse in pulses)
@@ -325,12 +327,12 @@ class HostSession(Pipes):
         return failed or bool(self._edges) or self._unwritable
 
     def _see_silence(self, now: float) -> bool:
-        """Give up hosts that are not heard; if we did not run ourselves, nobody can be judged."""
+        """Give up hosts that are not heard; but if we did not run ourselves, no host can be judged."""
         paused_s, self._looped_s = now - self._looped_s, now
         if paused_s > PAUSED_S:
             for channel in self._channels:
                 channel.heard_s = dict.fromkeys(channel.heard_s, now)
-        # The pipe to a host may run over the cable that was cut: it falls silent within a beat of the edge.
+        # The pipe to a host may use the cable that was cut: then it falls silent within a beat of the edge.
         edge = {end.number for *ends, quiet in self._edges if not quiet.closed for end in ends}
         limits = {host.number: self._freeze_s / (2 if host.number in edge else 1) for host in self.hosts}
         silent = [host for host in self.hosts if not host.is_over and host.quiet_s > limits[host.number]]
@@ -353,14 +355,14 @@ class HostSession(Pipes):
         HostsRecord(hosts=tuple(host.record() for host in self.hosts), end=end).save(run_dir)
 
     def _queue_told_to(self, queued: Queued | None) -> Callable[[], None]:
-        """Return what asks the queue now and then, and tells the answer."""
+        """Return a function that queries the queue now and then, and reports the answer."""
         said, asked_s = "", 0.0
 
         def look() -> None:
             nonlocal said, asked_s
             words = self._channels[0].words()
             if queued is not None and words and time.monotonic() - asked_s > ASK_S:
-                with contextlib.suppress(UnavailableError):  # its controller is away: the job is not
+                with contextlib.suppress(UnavailableError):  # Slurm's controller is away, but the job is not
                     said = self._places.in_queue(words)
                 asked_s = time.monotonic()
             if queued is not None and said:

@@ -1,10 +1,10 @@
-"""The network of the ranks: an address of the first host that all others reach, found by trying; then beats.
+"""The network of the ranks: tries to find an address of the first host that all others reach; then beats.
 
-The first node listens on each of its addresses and the others try them all, so nobody has to name an
-interface or to resolve a name. Both sides prove that they know the run's secret (an HMAC over numbers of
-both), so what answers is the run's own and not somebody else's with the same address. The connections stay
-open: a byte goes each way four times a second, so that a network that is cut is noticed even where the pipes
-to the launcher run over another one.
+The first node listens on each of its addresses and the others try them all, so no user has to name an
+interface or to resolve a name. Both sides prove that they know the run's secret (an HMAC over random numbers
+of both), so a stranger at the same address is not taken for a node of this run. The connections stay open: a
+byte goes each way four times a second. So a cut in this network is noticed even if the pipes to the launcher
+use another network.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ TRY_S = 5.0
 """Seconds for a connection and its proof."""
 BEAT_S = 0.25
 MOST_STRANGERS = 64
-"""Connections that may be proving themselves at once."""
+"""Most connections that may be proving themselves at once."""
 _NONCE = 16
 _GREETING = struct.Struct(f"<4sH{_NONCE}s")
 _MAGIC = b"ppN1"
 
 
 def own_addresses(*, loopback: bool, others: bool, public: bool) -> tuple[list[Address], list[Address]]:
-    """Return the IPv4 addresses of this host on which others may reach it, and those of the Internet.
+    """Return the IPv4 addresses on which others may reach this host, and those refused as the Internet's.
 
-    Of a host with very many the first of each interface come first, and ``ADDRESSES`` in all.
+    There are at most ``ADDRESSES``; the first address of each interface comes before any second one.
 
     Args:
-        loopback: With its loopback, which then comes first.
-        others: With those of the networks that it is in.
-        public: With addresses of the Internet, which are left out else.
+        loopback: Include the loopback, as the first address.
+        others: Include addresses of the networks that the host is in.
+        public: Include addresses of the Internet, which are else refused.
     """
     by_interface = [[Address(name, each) for each in mine] for name, mine in _addresses().items()]
     found = [each for nth in zip_longest(*by_interface) for each in nth if each is not None]
@@ -56,7 +56,7 @@ def own_addresses(*, loopback: bool, others: bool, public: bool) -> tuple[list[A
 
 
 def _addresses() -> dict[str, list[str]]:
-    """Return the IPv4 addresses of this host, by interfaces that are up."""
+    """Return the IPv4 addresses of this host, by interface, for interfaces that are up."""
     up = {name for name, state in psutil.net_if_stats().items() if state.isup}
     by_interface = psutil.net_if_addrs().items()
     return {
@@ -67,11 +67,11 @@ def _addresses() -> dict[str, list[str]]:
 
 
 class Listener:
-    """The sockets of the first node, each bound to one address; accepts who proves itself.
+    """The sockets of the first node, each bound to one address; accepts peers that prove themselves.
 
     Args:
         addresses: Where to listen.
-        secret: The run's.
+        secret: The run's secret.
     """
 
     def __init__(self, addresses: Iterable[Address], secret: bytes) -> None:
@@ -81,7 +81,7 @@ class Listener:
         self._lock = threading.Lock()
         self._over = threading.Event()
         for each in addresses:
-            with contextlib.suppress(OSError):  # it has gone meanwhile
+            with contextlib.suppress(OSError):  # the address has gone meanwhile
                 server = socket.create_server((each.address, 0), backlog=MOST_STRANGERS)
                 self._sockets[Address(each.interface, each.address, server.getsockname()[1])] = server
         self._thread = threading.Thread(target=self._accept, name="meeting", daemon=True)
@@ -89,11 +89,11 @@ class Listener:
 
     @property
     def at(self) -> tuple[Address, ...]:
-        """Where it listens."""
+        """Addresses at which it listens."""
         return tuple(self._sockets)
 
     def choose(self, address: str, port: int) -> tuple[socket.socket, dict[int, socket.socket]]:
-        """Close all sockets but one, and return it with the connections that came by it, by node."""
+        """Close all sockets but one; return that one, and the connections made to it, by node."""
         self._over.set()
         self._thread.join(TRY_S + 1.0)
         chosen = None
@@ -110,7 +110,7 @@ class Listener:
                 peers[node] = connection
             else:
                 connection.close()
-        chosen.setblocking(True)  # as torch expects it
+        chosen.setblocking(True)  # torch expects that
         return chosen, peers
 
     def _accept(self) -> None:
@@ -152,7 +152,7 @@ def reach(addresses: Sequence[Address], secret: bytes, node: int) -> list[tuple[
     """Try addresses of the first node, all at once.
 
     Returns:
-        Those where the first node itself answered, each with the connection.
+        The addresses at which the first node itself answered, each with its connection.
 
     Blocks:
         At most ``TRY_S`` and a second.
@@ -193,7 +193,7 @@ def _reach(at: Address, secret: bytes, node: int) -> tuple[Way, socket.socket] |
 
 
 class _Line:
-    """A connection that is read for ``TRY_S`` in all."""
+    """A connection that is read for at most ``TRY_S`` in all."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection, self._until = connection, time.monotonic() + TRY_S
@@ -218,11 +218,11 @@ def _proof(secret: bytes, side: bytes, node: int, theirs: bytes, ours: bytes) ->
 
 
 class Edges:
-    """Beats over the connections between the first node and the others, in a thread of their own.
+    """Beats over the connections between the first node and the others, in its own thread.
 
     Args:
         peers: Connections by node.
-        freeze_s: Seconds of silence that are too many.
+        freeze_s: Longest silence, in seconds.
     """
 
     def __init__(self, peers: dict[int, socket.socket], freeze_s: float) -> None:
@@ -238,9 +238,9 @@ class Edges:
         self._thread.start()
 
     def silent(self) -> list[tuple[int, float, bool]]:
-        """Return nodes that are newly silent: number, seconds, and whether the connection was closed."""
+        """Return newly silent nodes: number, seconds of silence, and whether the connection was closed."""
         now = time.monotonic()
-        if now - self._beat > PAUSED_S:  # our own thread did not run: nobody can be judged
+        if now - self._beat > PAUSED_S:  # our own thread did not run: no node can be judged
             return []
         quiet = [(node, now - heard, node in self._closed) for node, heard in list(self._heard.items())]
         new = [each for each in quiet if each[0] not in self._said and (each[2] or each[1] > self._freeze_s)]

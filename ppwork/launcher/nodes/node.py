@@ -1,8 +1,8 @@
-"""The process of one host: ``ppwork node``, started by whatever can start one there with a pipe to us.
+"""The process of one host: ``ppwork node``; a command such as ``ssh`` starts it there, with a pipe to us.
 
-Its standard input brings what shall run, beats, and the end; end-of-file is the end as well. Its standard
-output takes what the launcher shall know. It starts torchrun as a launcher of one machine does
-(``launcher.torchrun``), and nothing of it is left when it leaves. No torch here.
+Its standard input brings the program to run, beats, and the end; end-of-file also means the end. Its standard
+output carries its messages to the launcher. It starts torchrun as a launcher of one machine does
+(``launcher.torchrun``), and leaves nothing behind when it ends. No torch here.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ from ppwork.records.hosts import host_logs
 from ppwork.version import __version__
 
 MARKER = ".ppwork-hosts"
-"""Name of the file by which a host finds that it shares the run's folder."""
+"""Name of the file by which a host finds out that it shares the run's folder."""
 UNTOLD_FREEZE_S = 30.0
-"""Seconds that the launcher may be silent until it has said how long."""
+"""Seconds that the launcher may be silent until it has sent its own bound."""
 SEND_S = 0.1
-"""Between two looks for what has to be sent."""
+"""Seconds between two looks for files to send."""
 TAKEN_S = 2.0
-"""Longest wait for the word that all has come; without it the folder stays."""
+"""Longest wait for the message that all files have come; without it the folder stays."""
 LEAVE_S = 10.0
 """Seconds in which the launcher takes the last word."""
 
 FOLDER, LOGS = "{folder}", "{logs}"
-"""In the place of words of a program: the run's folder on a host, and that of what its ranks print."""
+"""Placeholders in a program's words: the run's folder on a host, and the folder of its ranks' output."""
 
 T = TypeVar("T", bound=wire.NodeMessage)
 
 
 class LauncherGone(PPWorkError):
-    """Nobody is at the other end of the pipe."""
+    """The launcher is gone from the other end of the pipe, or silent."""
 
 
 class LauncherEnded(Exception):
@@ -66,11 +66,11 @@ class LauncherEnded(Exception):
 
 
 class Pipe:
-    """The launcher as a node has it; a thread reads, and answers beats.
+    """The launcher, seen from a node; a thread reads its messages, and answers beats.
 
     Attributes:
-        freeze_s: Seconds of silence after which it is gone.
-        taken: It has all that this node sent.
+        freeze_s: Seconds of silence after which the launcher counts as gone.
+        taken: Set when the launcher has all that this node sent.
     """
 
     def __init__(self, node: int, incoming: int, outgoing: int) -> None:
@@ -88,7 +88,7 @@ class Pipe:
         """Send a message.
 
         Raises:
-            LauncherGone: It does not take it.
+            LauncherGone: The launcher does not take it.
         """
         data = lines_of(message, self._node)
         with self._saying:
@@ -96,14 +96,14 @@ class Pipe:
                 taken = put(self._outgoing, data, self.freeze_s, self.freeze_s)
             except OSError as error:
                 raise LauncherGone("The launcher closed its pipe.") from error
-            if not taken:  # it may be stopped
+            if not taken:  # the launcher may be stopped
                 raise LauncherGone(f"The launcher took nothing for {self.freeze_s:g} s.")
 
     def wait_for_end(self, within_s: float) -> None:
-        """Wait until the launcher says the end, or has said it.
+        """Wait until the launcher ends the run, or has ended it.
 
         Raises:
-            LauncherGone: It left without a word.
+            LauncherGone: The launcher left without saying so.
         """
         until_s = time.monotonic() + within_s
         with contextlib.suppress(LauncherEnded):
@@ -115,9 +115,9 @@ class Pipe:
         """Wait for a message of one of these kinds, and return it.
 
         Raises:
-            LauncherEnded: The launcher said so.
+            LauncherEnded: The launcher ended the run.
             LauncherGone: As ``check``.
-            NodeWireError: It said something else.
+            NodeWireError: The launcher sent another message.
         """
         while True:
             self.check()
@@ -128,11 +128,11 @@ class Pipe:
                 return message
 
     def check(self) -> None:
-        """See whether the launcher is there.
+        """Check that the launcher is there and the run goes on.
 
         Raises:
-            LauncherEnded: The launcher said so.
-            LauncherGone: It was not heard for ``freeze_s``, or the pipe is at its end.
+            LauncherEnded: The launcher ended the run.
+            LauncherGone: The launcher was not heard for ``freeze_s``, or the pipe is at its end.
         """
         if self._ended:
             raise LauncherEnded
@@ -167,12 +167,12 @@ class Pipe:
 
 
 def main(which: str) -> int:
-    """Be the node of this number, or of the number that ``srun`` gives; return the exit code."""
+    """Be the node with this number, or with the number that ``srun`` gives; return the exit code."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     node = int(os.environ["SLURM_PROCID"]) if which == wire.SLURM else int(which)
     outgoing = os.dup(1)
-    os.dup2(2, 1)  # nothing else goes up the pipe
+    os.dup2(2, 1)  # only messages go up the pipe
     pipe = Pipe(node, 0, outgoing)
     try:
         _play(pipe, node)
@@ -190,7 +190,7 @@ def main(which: str) -> int:
 
 
 def _play(pipe: Pipe, node: int) -> None:
-    """Take the part of a node, from its first word to its last."""
+    """Play the part of a node, from its first message to its last."""
     pipe.say(_hello())
     look = pipe.take(wire.Look)
     pipe.freeze_s = look.freeze_s
@@ -199,13 +199,13 @@ def _play(pipe: Pipe, node: int) -> None:
         start, meeting, edges = _meet(pipe, node, look.secret)
         names = Names(node, range(start.first, start.first + start.ranks))
         sender = None if found.shared else Sender(folder, names)
-        with contextlib.closing(edges):  # open to the last: an end of theirs means that this node is gone
+        with contextlib.closing(edges):  # open to the last: peers take a closed edge for a dead node
             code = _run(pipe, start, meeting, edges, folder, sender)
             for piece in sender.last() if sender is not None else ():
                 pipe.say(piece)
             pipe.say(wire.NodeDone(code, free_mb(folder)))
             pipe.wait_for_end(LEAVE_S)
-        # A host that was given up meanwhile has sent to nobody: what its ranks wrote is in its folder alone.
+        # The launcher may have given this host up: then only this folder has its ranks' files.
         if sender is not None and not sender.stays and pipe.taken.wait(TAKEN_S):
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -213,7 +213,7 @@ def _play(pipe: Pipe, node: int) -> None:
 def _run(
     pipe: Pipe, start: wire.StartRun, meeting: Rendezvous, edges: Edges, folder: Path, sender: Sender | None
 ) -> int:
-    """Run this host's ranks to their end, or to that of the launcher, and return torchrun's code."""
+    """Run this host's ranks until they end or the launcher ends them; return torchrun's exit code."""
     if sender is not None:
         (folder / Plan.FILE_NAME).write_text(start.plan)
     places = {FOLDER: str(folder), LOGS: str(host_logs(folder, meeting.host))}
@@ -269,7 +269,7 @@ def _hello() -> wire.Hello:
 
 @contextlib.contextmanager
 def _folder(look: wire.Look) -> Iterator[tuple[Path, wire.Looked]]:
-    """Choose where the ranks write: the run's own folder if this host sees it, else one made here."""
+    """Choose where the ranks write: the run's own folder if this host sees it, else a new one here."""
     cwd, theirs = Path(look.cwd), Path(look.folder)
     if cwd.is_dir():
         os.chdir(cwd)
@@ -284,12 +284,12 @@ def _folder(look: wire.Look) -> Iterator[tuple[Path, wire.Looked]]:
         yield folder, wire.Looked(folder=str(folder), shared=shared, free_mb=free_mb(folder), missing=missing)
     finally:
         if not shared:
-            with contextlib.suppress(OSError):  # if nothing was started there
+            with contextlib.suppress(OSError):  # succeeds only if nothing was started there
                 folder.rmdir()
 
 
 def _meet(pipe: Pipe, node: int, secret: bytes) -> tuple[wire.StartRun, Rendezvous, Edges]:
-    """Find the ranks' network, as far as the launcher asks for it, and return what follows from it."""
+    """Find the ranks' network, as the launcher asks; return the start message, rendezvous and edges."""
     asked = pipe.take(wire.Listen, wire.Reach)
     listener, reached = None, []
     if isinstance(asked, wire.Listen):

@@ -1,6 +1,6 @@
-"""The pipes to all nodes of a run: what they say, the state that each host is in by it, and who is lost.
+"""The pipes to all nodes of a run: their messages, the state of each host, and which hosts are lost.
 
-One table (``host``) says what a node may say in which state; whoever says anything else is lost.
+One table (``host``) says what a node may send in which state; a host whose node sends anything else is lost.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ SAME_AS_HERE = "is its ppwork the same as here?"
 
 
 class Pipes:
-    """The hosts of a run as their nodes have them; ``HostSession`` says what for.
+    """The hosts of a run, by the messages of their nodes; ``HostSession`` builds on it.
 
     Args:
         places: Where the hosts are.
-        world_size: Ranks of the run.
+        world_size: Number of ranks of the run.
 
     Attributes:
-        hosts: In the order of their ranks.
+        hosts: The hosts, in the order of their ranks.
 
     Raises:
         PlanError: The ranks do not fit the hosts.
@@ -68,11 +68,11 @@ class Pipes:
 
     @property
     def pid(self) -> int:
-        """Of a process of this machine that the run ends with."""
+        """Pid of a process on this machine; the run ends when it does."""
         return self._channels[0].pid
 
     def end(self, why: str) -> None:
-        """Tell all hosts that this is the end, once."""
+        """Tell all hosts that the run ends, once."""
         if self._ended_s is None:
             self._ended_s = time.monotonic()
             for channel in self._channels:
@@ -89,7 +89,7 @@ class Pipes:
         """Wait until hosts are in a state.
 
         Raises:
-            UnavailableError: One is not in time, or is lost.
+            UnavailableError: A host is not in time, or is lost.
         """
         waited = self.hosts if hosts is None else hosts
         until_s = time.monotonic() + within_s
@@ -108,7 +108,7 @@ class Pipes:
             look()
 
     def _drain(self) -> None:
-        """Take what has come; wait a moment for the first of it."""
+        """Take the messages that have come; wait a moment for the first."""
         wait_s = POLL_S
         for _ in range(INBOX):
             try:
@@ -121,7 +121,7 @@ class Pipes:
                 if isinstance(word, str):
                     words = channel.words()
                     check = f"what it said last: {words}" if words else f"who ended it on {host.name}?"
-                    is_called = host.state is HostState.CALLED  # then ``_wait`` says its words
+                    is_called = host.state is HostState.CALLED  # then ``_wait`` reports the words
                     how = "started no node" if is_called else "lost its node"
                     self._lose(host, f"{how} {word}".rstrip(), "" if is_called else check)
                 else:
@@ -150,10 +150,10 @@ class Pipes:
                 if peer is not None and self._ended_s is None:
                     self._edges.append((host, peer, word))
             case wire.NodeDone():
-                # One that was told to end has no code of its own.
+                # A host that was told to end has no exit code of its own.
                 host.code = word.code if self._ended_s is None else None
                 host.free_mb = word.free_mb
-                if not self._unwritable:  # else its folder may have the only copy of what it sent
+                if not self._unwritable:  # else its folder may have the only copy of its files
                     self._tell(host, wire.Taken())
             case wire.Refused() if self._ended_s is None:
                 host.lost, host.check_first = f"could not go on: {word.what}", word.check_first
@@ -163,7 +163,7 @@ class Pipes:
             self._lose(host, "sent a file, and shares the run's folder", SAME_AS_HERE)
             return
         if self._unwritable:
-            return  # what comes next does not continue what could not be written
+            return  # later pieces do not continue the one that could not be written
         try:
             host.home.write(piece)
         except NodeWireError as error:
@@ -178,7 +178,7 @@ class Pipes:
     def _lose(self, host: Host, why: str, check_first: str) -> None:
         if not host.is_over:
             host.state = HostState.LOST
-            if self._ended_s is None:  # else it left because it was told to
+            if self._ended_s is None:  # else the node left because it was told to
                 host.lost, host.check_first = why, check_first
 
     def _beat(self) -> None:

@@ -20,9 +20,9 @@ SSH = (
     "ssh", "-T", "-x", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "ConnectTimeout=10",
     "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3",
 )  # fmt: skip
-"""Asks nobody for a password, knows no stranger's key, and sees within 15 s that a host is gone."""
+"""Never asks for a password, refuses hosts with unknown keys, and sees within 15 s that a host is gone."""
 _QUEUED = re.compile(r"job (\d+) queued and waiting")
-"""What ``srun`` says when it has to wait."""
+"""What ``srun`` prints when it has to wait."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:%-]{0,200}")
 
 
@@ -32,11 +32,11 @@ class Places:
 
     Attributes:
         hosts: Names, in the order of the ranks.
-        ranks: How many ranks each has; ``None``: rank 0 on the first host, and the mesh over the others.
-        python: Of the hosts, with ppwork in it; default: the path of this one.
-        same_host: Several nodes may be on one host, which is for tests: else it is taken for a mistake.
+        ranks: Number of ranks of each host; ``None``: rank 0 on the first host, the mesh over the others.
+        python: Python on the hosts, with ppwork in it; default: the path of this one.
+        same_host: Allow several nodes on one host, for tests; else that is taken for a mistake.
         allow_public: The ranks' network may be the Internet, which nothing here protects.
-        use_shared: A host that sees the run's folder at the same path writes there.
+        use_shared: A host that sees the run's folder at the same path writes into it.
     """
 
     hosts: Sequence[str]
@@ -46,20 +46,20 @@ class Places:
     allow_public: bool = False
     use_shared: bool = True
     greet_s: ClassVar[float] = 15.0
-    """Seconds in which every host has to answer; a queue takes longer."""
+    """Seconds in which every host has to answer; with a queue it takes longer."""
     waits: ClassVar[str] = "waits for its hosts"
-    """What a run does until they have."""
+    """What a run does until all hosts have answered."""
     no_answer: ClassVar[str] = (
         "the same command by hand: does it get there, and is ppwork there? "
         "`python=` of pp.Hosts names its Python"
     )
-    """What to check when one does not."""
+    """What to check first if a host does not answer."""
 
     def __post_init__(self) -> None:
-        """Take lists, too, and refuse what no command could take.
+        """Accept lists, too, and refuse values that no command could take.
 
         Raises:
-            PlanError: There is no host, a name is none, or ``ranks`` does not fit.
+            PlanError: There is no host, a name is invalid, or ``ranks`` does not fit.
         """
         object.__setattr__(self, "hosts", tuple(self.hosts))
         object.__setattr__(self, "ranks", None if self.ranks is None else tuple(self.ranks))
@@ -75,14 +75,14 @@ class Places:
             )
 
     def commands(self) -> list[tuple[list[str], tuple[int, ...]]]:
-        """Return the commands that start the nodes, each with the nodes that its pipe leads to."""
+        """Return the commands that start the nodes, each with the numbers of its nodes."""
         return [(self._command(host, node), (node,)) for node, host in enumerate(self.hosts)]
 
     def in_queue(self, words: str) -> str:  # noqa: ARG002  who has a queue reads it
-        """Return what a queue says of nodes that have not answered; empty: they are in none.
+        """Return a queue's report on nodes that have not answered; empty if they are in no queue.
 
         Args:
-            words: What the command that leads to them has printed.
+            words: Output of the command that leads to the nodes.
 
         Raises:
             UnavailableError: The queue does not answer.
@@ -93,7 +93,7 @@ class Places:
         """Return how many ranks each host has.
 
         Raises:
-            PlanError: They are not as many as the plan's, or a host would have none.
+            PlanError: Their sum is not the plan's number of ranks, or a host would have none.
         """
         if self.ranks is not None:
             if sum(self.ranks) != world_size:
@@ -120,7 +120,7 @@ class Places:
 
 
 class Options(TypedDict, total=False):
-    """What all kinds of places take; ``Places`` says what it means."""
+    """Options that all kinds of places take; see ``Places``."""
 
     ranks: Sequence[int] | None
     python: str
@@ -133,8 +133,8 @@ class Hosts(Places):
     """Hosts that ``ssh`` reaches without a password, and whose keys are known: ``pp.Hosts("a", "b")``.
 
     Args:
-        names: Of the hosts, as ``ssh`` takes them.
-        options: As ``Places`` has them.
+        names: Names of the hosts, as ``ssh`` takes them.
+        options: See ``Places``.
     """
 
     def __init__(self, *names: str, **options: Unpack[Options]) -> None:
@@ -148,12 +148,12 @@ class Hosts(Places):
 class Command(Places):
     """Any command that starts a process on a host and gives us its standard input and output.
 
-    ``pp.Command("kubectl exec -i {host} --", hosts=["p-0", "p-1"])``. An empty one starts the nodes here.
+    ``pp.Command("kubectl exec -i {host} --", hosts=["p-0", "p-1"])``. An empty command starts the nodes here.
 
     Args:
         template: The command; ``{host}`` in it is the host's name.
         hosts: Names of the hosts.
-        options: As ``Places`` has them.
+        options: See ``Places``.
     """
 
     template: str = ""
@@ -172,11 +172,11 @@ class Slurm(Places):
     """Nodes that ``srun`` gets from Slurm: ``pp.Slurm(nodes=2, partition="gpu", time="0:10:00")``.
 
     Args:
-        nodes: How many.
-        partition: Of the cluster.
-        time: Limit of the allocation, as Slurm has it.
-        srun: More options of it.
-        options: As ``Places`` has them.
+        nodes: Number of nodes.
+        partition: Partition of the cluster.
+        time: Limit of the allocation, as Slurm takes it.
+        srun: More options of ``srun``.
+        options: See ``Places``.
     """
 
     asked: tuple[str, ...] = ()
@@ -206,7 +206,7 @@ class Slurm(Places):
         return [([*srun, *self._node(SLURM)], tuple(range(nodes)))]
 
     def in_queue(self, words: str) -> str:
-        """Return the state and place of a job that waits, as Slurm has it now."""
+        """Return Slurm's current state of a waiting job, and its place in the queue."""
         found = _QUEUED.search(words)
         return f"job {found[1]}: {state_of(found[1])}" if found else ""
 
@@ -218,10 +218,10 @@ def places_of(text: str, ranks: str = "") -> Places:
 
     Args:
         text: The hosts.
-        ranks: How many ranks each has, as ``1,2``; empty leaves it open.
+        ranks: Number of ranks of each host, as ``1,2``; empty leaves it open.
 
     Raises:
-        PlanError: It is of none of these forms.
+        PlanError: The text has none of these forms.
     """
     kind, _, rest = text.partition(":")
     try:

@@ -1,4 +1,4 @@
-"""Why a run over several hosts ended, where that was no rank's doing; and where its ranks were."""
+"""Why a run over several hosts ended if no rank caused it, and where its ranks were."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ppwork.records.pulse import read_pulse
 from ppwork.records.spans import read_entries
 
 Edge = tuple[Host, Host, wire.Quiet]
-"""Two hosts, and what the first said of the second."""
+"""Two hosts, and the first host's report on the second."""
 
 
 def why_it_ended(hosts: Sequence[Host], silent: Iterable[Edge], run_dir: Path) -> HostEnd | None:
-    """Return why a run ended, if that was a host's or a network's doing.
+    """Return why a run ended, if a host or a network caused it.
 
     Args:
-        hosts: Of the run.
-        silent: Edges over which a host no longer heard another, in the order of their word.
-        run_dir: Its folder here.
+        hosts: The run's hosts.
+        silent: Edges over which a host no longer heard another, in the order of the reports.
+        run_dir: The run's folder here.
     """
     for host in hosts:
         if host.lost:
@@ -48,7 +48,7 @@ def why_it_ended(hosts: Sequence[Host], silent: Iterable[Edge], run_dir: Path) -
 
 
 def _last(run_dir: Path, ranks: Iterable[int]) -> str:
-    """Return where the ranks of a host were by what they left, as the third part of a sentence."""
+    """Return where the ranks of a host were, by their records, as the third part of a sentence."""
     said = []
     for rank in ranks:
         pulse = read_pulse(run_dir, rank)
@@ -56,7 +56,7 @@ def _last(run_dir: Path, ranks: Iterable[int]) -> str:
             said.append(f"rank {rank} in {pulse.doing}, chunk {pulse.ids['chunk_index']}")
             continue
         with contextlib.suppress(OSError, ValueError):
-            # Lanes run ahead of the chunk that the rank is at, and a commitment is theirs.
+            # Lanes run ahead of the chunk that the rank is at, and commitment points are on lanes.
             of_chunks = [
                 entry
                 for entry in read_entries(run_dir, rank)

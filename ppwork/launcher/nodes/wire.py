@@ -1,11 +1,10 @@
-"""The lines between a launcher and its nodes: messages to bytes and back. Pure: no pipe, no file, no clock.
+"""The lines between a launcher and its nodes: messages to bytes and back. No pipe, no file, no clock here.
 
-A message is JSON, cut into lines of at most ``LINE`` bytes, because ``srun`` mixes longer ones of several
-tasks. Each line names the node that it comes from or goes to, since one pipe may serve all of them. What else
-comes down such a pipe (a greeting of the host's shell, a warning of ``srun``) is told apart and kept.
+A message is JSON, cut into lines of at most ``LINE`` bytes, because ``srun`` mixes longer lines of several
+tasks. Each line names the node that it comes from or goes to, since one pipe may serve all nodes. Other lines
+on such a pipe (a greeting of the host's shell, a warning of ``srun``) are recognised and kept.
 
-Neither side is trusted: no pickle, every size has a bound, and a line that does not fit ends the
-conversation.
+Neither side is trusted: no pickle, every size has a bound, and a malformed line ends the conversation.
 """
 
 from __future__ import annotations
@@ -20,23 +19,23 @@ from msgspec import Meta
 from ppwork.errors import PPWorkError
 
 VERSION = 2
-"""Of these lines."""
+"""Version of these lines."""
 LINE = 1000
-"""Bytes of a line, its end included: ``srun`` keeps those up to 1024 whole."""
+"""Most bytes of a line with its end: ``srun`` keeps lines of up to 1024 whole."""
 MOST = 1 << 20
-"""Bytes of a message, in all of its lines."""
+"""Most bytes of a message, over all its lines."""
 ARGUMENTS, ARGUMENT = 4096, (128 << 10) - 1
-"""Arguments of a program of one's own at most, and bytes of one: Linux takes no longer one."""
+"""Most arguments of a user's own program, and most bytes of one: Linux takes no longer argument."""
 PIECE = 48 << 10
-"""Bytes of a file that one message brings."""
+"""Most bytes of a file in one message."""
 ALL = -1
 """Number that addresses every node."""
 SLURM = "slurm"
-"""In place of a node's number: ``srun`` has numbered its tasks."""
+"""Replaces a node's number: ``srun`` has numbered its tasks."""
 HOSTS = 1024
-"""Nodes at most."""
+"""Most nodes."""
 ADDRESSES = 64
-"""Of one host that are tried at most."""
+"""Most addresses of one host that are tried."""
 _LINE = re.compile(rb"@pp (-1|\d{1,4})([+.])")
 _HEAD = len(b"@pp 1023+\n")
 
@@ -49,20 +48,20 @@ Port = Annotated[int, Meta(ge=0, le=65535)]
 
 
 class NodeWireError(PPWorkError):
-    """What came over the pipe to a node was not said by a node, or not now."""
+    """A message on the pipe to a node is not a node's, or comes at the wrong time."""
 
 
 class NodeMessage(msgspec.Struct, frozen=True, tag_field="is", forbid_unknown_fields=False):
-    """Anything that is said."""
+    """Any message."""
 
     @property
     def kind(self) -> str:
-        """What it is called on the wire."""
+        """Name of this kind of message on the wire."""
         return str(type(self).__struct_config__.tag)
 
 
 class Address(msgspec.Struct, frozen=True):
-    """A place that others may reach: of an interface, by an address, at a port."""
+    """A place that others may reach: an interface, an address on it, and a port."""
 
     interface: Short
     address: Short
@@ -70,7 +69,7 @@ class Address(msgspec.Struct, frozen=True):
 
 
 class Way(msgspec.Struct, frozen=True):
-    """A connection that was tried and works: to a place of the first host, from one here."""
+    """A connection that was tried and works: to a place of the first host, from a place here."""
 
     to: Address
     own: Address
@@ -80,43 +79,43 @@ Addresses = Annotated[tuple[Address, ...], Meta(max_length=ADDRESSES)]
 
 
 class Hello(NodeMessage, frozen=True, tag="hello"):
-    """First word of a node: what there is on its host."""
+    """First message of a node: what its host has."""
 
     wire: int
     ppwork: Short
     torch: Short
-    """Empty: there is none."""
+    """Empty if the host has none."""
     python: Short
     host: Short
     clock: Short
-    """Name of the clock, as ``Clock.name``: a node of the launcher's own host has the launcher's."""
+    """Name of the clock, as ``Clock.name``: a node on the launcher's own host has the launcher's."""
     cores: Count
     gpus: Count
 
 
 class Look(NodeMessage, frozen=True, tag="look", kw_only=True):
-    """To a node: what the run needs of its host; it brings the secret."""
+    """To a node: what the run needs of its host; also brings the secret."""
 
     secret: Annotated[bytes, Meta(max_length=64)]
     run: Short
     """Name of the run."""
     folder: Text
-    """The run's, on the launcher's host."""
+    """The run's folder on the launcher's host."""
     marker: Short
-    """Content of a file there; a host that reads it there shares the folder. Empty: it need not look."""
+    """Content of a file in that folder; a host that reads it there shares the folder. Empty: do not look."""
     cwd: Text
     needs: Annotated[tuple[Text, ...], Meta(max_length=16)] = ()
-    """Files that must be there."""
+    """Files that must exist on the host."""
     freeze_s: float
 
 
 class Looked(NodeMessage, frozen=True, tag="looked", kw_only=True):
-    """Of a node: what it found."""
+    """From a node: what it found."""
 
     folder: Text
-    """Where its ranks will write."""
+    """Folder into which its ranks will write."""
     shared: bool
-    """That is the launcher's own folder."""
+    """Whether that is the launcher's own folder."""
     free_mb: float
     missing: Annotated[tuple[Text, ...], Meta(max_length=16)] = ()
 
@@ -125,27 +124,27 @@ class Listen(NodeMessage, frozen=True, tag="listen"):
     """To the first node: open a socket on each address on which others may reach it."""
 
     loopback: bool
-    """On its loopback, too."""
+    """Also on its loopback."""
     others: bool
     public: bool
-    """On addresses of the Internet, too."""
+    """Also on addresses of the Internet."""
 
 
 class Listening(NodeMessage, frozen=True, tag="listening"):
-    """Of the first node: where it listens; ``refused`` are addresses of the Internet."""
+    """From the first node: where it listens; ``refused`` are addresses of the Internet."""
 
     at: Addresses
     refused: Addresses = ()
 
 
 class Reach(NodeMessage, frozen=True, tag="reach"):
-    """To the other nodes: try these addresses of the first one."""
+    """To the other nodes: try these addresses of the first node."""
 
     at: Addresses
 
 
 class Reached(NodeMessage, frozen=True, tag="reached"):
-    """Of another node: which of them worked."""
+    """From another node: which addresses worked."""
 
     ways: Annotated[tuple[Way, ...], Meta(max_length=ADDRESSES)]
 
@@ -154,15 +153,15 @@ class StartRun(NodeMessage, frozen=True, tag="start", kw_only=True):
     """To a node: start ranks."""
 
     program: Annotated[tuple[Text, ...], Meta(max_length=64)]
-    """What torchrun starts; words in braces are folders of the host."""
+    """What torchrun starts; words in braces stand for folders of the host."""
     arguments: Annotated[
         tuple[Annotated[str, Meta(max_length=ARGUMENT)], ...], Meta(max_length=ARGUMENTS)
     ] = ()
-    """The program's own, after those words: taken as they are."""
+    """The program's own arguments, after those words; passed on unchanged."""
     plan: Annotated[str, Meta(max_length=MOST // 2)]
     ranks: Count
     first: Count
-    """Its first rank."""
+    """The host's first rank."""
     hosts: Count
     address: Short
     port: Port
@@ -172,24 +171,24 @@ class StartRun(NodeMessage, frozen=True, tag="start", kw_only=True):
     start_s: float
     limit_s: float
     warm: bool = False
-    """Its ranks may be forked from a process that has torch imported, if the host's environment asks so."""
+    """Whether its ranks may be forked from a process with torch, if the host's environment asks for that."""
 
 
 class Beat(NodeMessage, frozen=True, tag="beat"):
-    """To a node; it answers at once."""
+    """To a node, which answers at once."""
 
     sent_ns: Nanoseconds
 
 
 class Answer(NodeMessage, frozen=True, tag="answer"):
-    """Of a node, to a beat: what the beat had, and its own clock."""
+    """From a node, to a beat: the beat's time, and the node's own clock."""
 
     sent_ns: Nanoseconds
     now_ns: Nanoseconds
 
 
 class Piece(NodeMessage, frozen=True, tag="piece"):
-    """Of a node: bytes of a file; ``last`` is said of a file that comes whole, and not of one that grows."""
+    """From a node: bytes of a file; ``last`` is set for a file that comes whole, and ``None`` if it grows."""
 
     name: Annotated[str, Meta(max_length=128)]
     at: Place
@@ -198,27 +197,27 @@ class Piece(NodeMessage, frozen=True, tag="piece"):
 
 
 class Stays(NodeMessage, frozen=True, tag="stays"):
-    """Of a node: a file that is too large for the pipe; one that grows has come as far as it may."""
+    """From a node: a file that is too large for the pipe; a growing one has come up to its limit."""
 
     path: Text
     size: Place
 
 
 class Quiet(NodeMessage, frozen=True, tag="quiet"):
-    """Of a node: over the ranks' network it has not heard another node."""
+    """From a node: it has not heard another node over the ranks' network."""
 
     peer: Count
     quiet_s: float
     closed: bool
-    """The connection was closed."""
+    """Whether the connection was closed."""
 
 
 class NodeDone(NodeMessage, frozen=True, tag="done"):
-    """Last word of a node: no rank is left on its host, and all files have been sent.
+    """Last message of a node: no rank is left on its host, and all files have been sent.
 
     Attributes:
-        code: As ``torchrun`` returns it.
-        free_mb: What may still be written where its ranks wrote.
+        code: torchrun's exit code, as ``torchrun`` returns it.
+        free_mb: Free space where its ranks wrote.
     """
 
     code: int
@@ -226,18 +225,18 @@ class NodeDone(NodeMessage, frozen=True, tag="done"):
 
 
 class Refused(NodeMessage, frozen=True, tag="refused"):
-    """Last word of a node that cannot do what it was asked."""
+    """Last message of a node that cannot do what it was asked."""
 
     what: Text
     check_first: Text
 
 
 class Taken(NodeMessage, frozen=True, tag="taken"):
-    """To a node: its ``NodeDone`` has come, and so has all before it; what it sent need not be kept."""
+    """To a node: its ``NodeDone`` and all before it have come; it need not keep its files."""
 
 
 class EndRun(NodeMessage, frozen=True, tag="end"):
-    """To a node: end what runs, send what there is, and leave."""
+    """To a node: end the ranks, send what there is, and leave."""
 
     why: Short
 
@@ -253,7 +252,7 @@ def lines_of(message: NodeMessage, node: int) -> bytes:
     """Return the lines of a message from or to a node.
 
     Raises:
-        NodeWireError: It is too long.
+        NodeWireError: The message is too long.
     """
     data = _encoder.encode(message)
     if len(data) > MOST:
@@ -270,10 +269,10 @@ def lines_of(message: NodeMessage, node: int) -> bytes:
 
 
 class Reader:
-    """Bytes of a pipe to messages.
+    """Turns the bytes of a pipe into messages.
 
     Attributes:
-        noise: Last lines that were none of ours, at most ``NOISE`` of them.
+        noise: The last lines that are not ours, at most ``NOISE``.
     """
 
     NOISE = 20
@@ -284,17 +283,17 @@ class Reader:
         self._begun: dict[int, list[bytes]] = {}
 
     def feed(self, data: bytes) -> Iterator[tuple[int, Said]]:
-        """Yield the messages that are whole now, each with the node that it names.
+        """Yield the messages that are complete now, each with the node that it names.
 
         Raises:
-            NodeWireError: A line of ours is broken; what comes after it is not read.
+            NodeWireError: A line of ours is broken; nothing after it is read.
         """
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             if (message := self._line(line)) is not None:
                 yield message
         if len(self._rest) > LINE:
-            self._line(self._rest)  # either it is none of ours, or too long
+            self._line(self._rest)  # it is either not ours, or too long
             self._rest = b"?"
 
     def _line(self, line: bytes) -> tuple[int, Said] | None:

@@ -1,4 +1,4 @@
-"""Choice of an injector: the worker installs the one that the plan's fault names."""
+"""Chooses the injector that the plan's fault names; the worker installs it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ppwork.worker.injectors.injector import CaseInjector, Injector
 
 
 def injector_of(plan: Plan, rank: int, recorder: Recorder) -> Injector:
-    """Return the injector of the plan's fault for this rank; one that injects nothing on every other rank.
+    """Return the injector of the plan's fault for this rank; on other ranks one that injects nothing.
 
     Raises:
         PlanError: The plan names a fault that does not exist (every rank).

@@ -1,7 +1,7 @@
 """The injectors' base: a hook, a stage and a start that differ from those of a run without a fault.
 
-The runtime knows no fault. It calls a hook at each commitment point and is handed a stage; an injector is
-that hook, that stage, and what happens before the groups exist.
+The runtime knows no fault. It calls a hook at each commitment point and is given a stage; an injector
+provides both, and acts before the groups exist.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ppwork.runtime.plane import PPControlPlane
 
 
 class Injector:
-    """Injects nothing; each fault overrides what it needs, and the plan's ``fault`` names its case.
+    """Injects nothing; each fault overrides the methods it needs, and the plan's ``fault`` names its case.
 
     The recorder gets the instant ``fault.injected`` at the moment of the injection.
     """
@@ -31,11 +31,11 @@ class Injector:
         self._plan, self._rank, self._recorder = plan, rank, recorder
 
     def before_join(self, plan: Plan) -> Plan:
-        """Return the plan that this rank shall hold; may change the environment, too."""
+        """Return the plan that this rank will hold; may change the environment, too."""
         return plan
 
     def stage(self, stage: Any) -> Any:  # noqa: ANN401  as ``Injector``
-        """Return the stage that this rank shall run, once it is built."""
+        """Return the stage that this rank will run, given the stage that was built."""
         return stage
 
     def hook(self, point: str, ids: Ids) -> None:
@@ -50,7 +50,7 @@ class CaseInjector(Injector):
 
     Attributes:
         case: The case's name.
-        on_this_rank: Whether this is the rank in which it happens.
+        on_this_rank: Whether the fault happens on this rank.
     """
 
     on_this_rank = True
@@ -61,7 +61,7 @@ class CaseInjector(Injector):
         self._done = False
 
     def injected(self, ids: Ids | None = None, **figures: float) -> None:
-        """Say that it happens now; call just before it does: it may be this rank's last act."""
+        """Record that the fault happens now; call this just before: it may be this rank's last act."""
         self._done = True
         self._recorder.instant(INJECTED, lane=LANE, figures=figures, ids=ids.where() if ids else None)
 
@@ -72,14 +72,15 @@ class CaseInjector(Injector):
         raise AssertionError("SIGKILL came back")
 
     def due(self, chunk_index: int) -> bool:
-        """Say whether the fault comes with this chunk: once, at the agreed one."""
+        """Say whether the fault comes with this chunk: once, at the agreed chunk."""
         return not self._done and chunk_index == AT_CHUNK
 
 
 class Around:
     """A stage with some of its methods replaced, by name; everything else is the stage's own.
 
-    Each is offered what the stage's own method has parameters for, as keywords, and hands it on.
+    A replacement is called with the keywords for which the stage's own method has parameters, and passes them
+    on.
     """
 
     def __init__(self, stage: Any, **methods: Callable[..., Any]) -> None:  # noqa: ANN401  the user's class
@@ -100,7 +101,7 @@ def _with_parameters_of(own: Callable[..., Any], method: Callable[..., Any]) -> 
 
 
 class AtStep(CaseInjector):
-    """Something happens in the stage at the agreed chunk, whatever side of the pipeline this rank is on."""
+    """Something happens in the stage at the agreed chunk, on either side of the pipeline."""
 
     def stage(self, stage: Any) -> Any:  # noqa: ANN401  as ``Injector``
         """Put ``happen`` before ``encode``, or before the first step of a chunk."""
@@ -110,7 +111,7 @@ class AtStep(CaseInjector):
         return Around(stage, step=self._step)
 
     def plane(self, plane: PPControlPlane) -> None:
-        """Remember the plane, and on the mesh which chunk it handed out last."""
+        """Remember the plane and, on the mesh, the chunk that it returned last."""
         self._plane = plane
         if isinstance(plane, MeshPlane):
             receive = plane.receive
@@ -123,7 +124,7 @@ class AtStep(CaseInjector):
             put(plane, "receive", received)
 
     def happen(self, ids: Ids | None) -> None:
-        """Do it; called in stage code, on the main thread."""
+        """Cause the fault; called in stage code, on the main thread."""
         raise NotImplementedError
 
     def _encode(self, chunk_index: int) -> Any:  # noqa: ANN401  the stage's
@@ -138,5 +139,5 @@ class AtStep(CaseInjector):
 
 
 def put(owner: object, name: str, method: Callable[..., Any]) -> None:
-    """Put a function in the place of one object's method: what a fault needs, and nothing else may do."""
+    """Replace one object's method by a function: faults need this, and nothing else may do it."""
     setattr(owner, name, method)

@@ -1,4 +1,4 @@
-"""Injectors of what rank 0 says wrong, and of a bad start or leader (F01 to F04, F06, F07, F10, F16)."""
+"""Injectors of wrong messages from rank 0, and of a bad start or leader (F01 to F04, F06, F07, F10, F16)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class BadTensor(CaseInjector):
     """F02."""
 
     def stage(self, stage: Any) -> Any:  # noqa: ANN401  as ``Injector``
-        """Let ``encode`` return a tensor that cannot travel, in the place of its first."""
+        """Let ``encode`` return a tensor that cannot travel, in place of its first tensor."""
 
         def encode(chunk_index: int) -> Any:  # noqa: ANN401  the stage's
             encoded = stage.encode(chunk_index)
@@ -73,7 +73,7 @@ class BadChunkPlan(CaseInjector):
     """F03."""
 
     def plane(self, plane: PPControlPlane) -> None:
-        """Let a chunk's plan expect other calls than its steps make; as ``receiver``, unchecked here."""
+        """Let a chunk's plan expect other calls than its steps make; in case ``receiver`` unchecked here."""
         preflight = plane.preflight
 
         def encoded(envelope: PPEnvelope) -> Outgoing:
@@ -89,7 +89,7 @@ class BadChunkPlan(CaseInjector):
 
 
 class DifferentStart(CaseInjector):
-    """F04, and F05 where the flag is one of the plan's."""
+    """F04, and F05 if the flag is an option of the plan."""
 
     def before_join(self, plan: Plan) -> Plan:
         """Return another plan than the other ranks hold, or change this rank's environment."""
@@ -103,10 +103,10 @@ class DifferentStart(CaseInjector):
 
 
 class BadFrame(CaseInjector):
-    """F06 and F16: what leaves rank 0 is not what its own checks have seen."""
+    """F06 and F16: the frame that leaves rank 0 differs from the one that its own checks have seen."""
 
     def plane(self, plane: PPControlPlane) -> None:
-        """Change the frame of a chunk as it is posted, after everything that could refuse it."""
+        """Change the frame of a chunk as it is posted, after all checks that could refuse it."""
         down = plane.links["down_pg"]
         post = down.post
 
@@ -139,7 +139,7 @@ class BadFrame(CaseInjector):
 
 
 def with_field(frame: bytes, field: int, value: int) -> bytes:
-    """Return a frame with one field of its header changed and the header's checksum right again."""
+    """Return a frame with one field of its header changed, and the header's checksum made right again."""
     fields = list(HEADER.unpack(frame[:HEADER_BYTES]))
     fields[field] = value
     packed = HEADER.pack(*fields)[:-4]
@@ -160,7 +160,7 @@ class NoContextFrames(CaseInjector):
     """F10."""
 
     def stage(self, stage: Any) -> Any:  # noqa: ANN401  as ``Injector``
-        """Let ``context_frames`` have nothing."""
+        """Let ``context_frames`` return nothing."""
 
         def context_frames(chunk_index: int) -> Any:  # noqa: ANN401  the stage's
             if not self.due(chunk_index):
@@ -172,14 +172,14 @@ class NoContextFrames(CaseInjector):
 
 
 class InThePlan(CaseInjector):
-    """F09 and F17: the plan does it; rank 0 only says when."""
+    """F09 and F17: the plan causes it; rank 0 only records when."""
 
     def plane(self, plane: PPControlPlane) -> None:
-        """Remember how much is in flight."""
+        """Keep the plane, which knows how much is in flight."""
         self._plane = plane
 
     def hook(self, point: str, ids: Ids) -> None:
-        """Say that the chunk leaves with which it begins, and how many are in flight then."""
+        """Record that the chunk with which the fault begins leaves, and how many are in flight then."""
         begins = (*self._plan.flushes, *self._plan.hard_cuts) or (AT_CHUNK,)
         if point == "envelope.send" and ids.chunk_index == begins[0] and not self._done:
             self.injected(ids, in_flight=len(self._plane.session.in_flight))

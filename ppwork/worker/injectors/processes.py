@@ -21,7 +21,7 @@ from ppwork.stage import NOT_YET
 from ppwork.worker.injectors.injector import Around, AtStep, CaseInjector, put
 
 IDLE_S = 0.5
-"""Seconds that a run has been idle when an idle rank is killed."""
+"""Seconds for which a run has been idle when an idle rank is killed."""
 
 
 class Kill(AtStep):
@@ -82,7 +82,7 @@ class IdleKill(CaseInjector):
     """F13 on an idle run: rank 0's source pauses for ever, then one rank is killed. Built on every rank."""
 
     def stage(self, stage: Any) -> Any:  # noqa: ANN401  as ``Injector``
-        """Pause the source; on the rank that is to die, begin to wait once the last chunk has been seen."""
+        """Pause the source; on the rank that will die, start the timer once the last chunk has been seen."""
         if hasattr(stage, "encode"):
             return Around(stage, encode=lambda index: self._encode(stage, index))
         self._seen = 0
@@ -129,7 +129,7 @@ class DiskFull(AtStep):
     """F20: no file of this rank may grow any more."""
 
     def happen(self, ids: Ids | None) -> None:
-        """Say so, while it can still be written, and then fill the disk for this process."""
+        """Record it, while that can still be written, and then fill the disk for this process."""
         self.injected(ids)
         _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))

@@ -1,4 +1,4 @@
-"""Injectors of what goes wrong inside the stages and the mesh (F05, F08, F11, F12, F15, F22)."""
+"""Injectors of failures inside the stages and the mesh (F05, F08, F11, F12, F15, F22)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ppwork.worker.injectors.injector import Around, AtStep, CaseInjector, put
 
 
 class ExtraSum(AtStep):
-    """F05: one all_reduce more, of its own shape or like the next one."""
+    """F05: one more all_reduce, of another shape or like the next one."""
 
     def happen(self, ids: Ids | None) -> None:
         """Arm the next sum; the stage itself makes the call, on whatever object it was given."""
@@ -79,7 +79,7 @@ class PerturbedWeights(CaseInjector):
 
 
 class OtherCalls(AtStep):
-    """F12: what stage code can do to the count that the runtime keeps."""
+    """F12: how stage code can falsify the count that the runtime keeps."""
 
     def _step(self, tensors: Any, step_index: int, num_steps: int, **more: Any) -> Any:  # noqa: ANN401  the stage's
         if step_index == 0 and self.due(self._ids.chunk_index):
@@ -94,7 +94,7 @@ class StageRaises(CaseInjector):
     """F15: the stage gets no tensors, so its own code raises, on its own line."""
 
     def stage(self, stage: Any) -> Any:  # noqa: ANN401  as ``Injector``
-        """Empty what ``decode``, or the generator, is given."""
+        """Empty the tensors that ``decode``, or the generator, is given."""
         self._seen = -1
         if hasattr(stage, "decode"):
 
@@ -135,7 +135,7 @@ class SecondCaller(CaseInjector):
         return Around(stage, encode=encode)
 
     def plane(self, plane: PPControlPlane) -> None:
-        """Remember what to call."""
+        """Keep the plane for the call."""
         assert isinstance(plane, Stage0Plane), "the catalogue puts it on rank 0"  # noqa: S101
         self._plane = plane
 

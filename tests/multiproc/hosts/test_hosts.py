@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 
+import host_processes
 import psutil
 import pytest
+from checkout import SUPPORT
 from hosts import needs_hosts
 from waiting import wait_for
 
@@ -17,13 +20,14 @@ pytestmark = [pytest.mark.multiproc, pytest.mark.cold, pytest.mark.timeout(120),
 
 KILLED = """\
 import os, signal, subprocess
+from host_processes import freeze, processes
 from ppwork.faults.hosts import hosts_on_a_switch
 with hosts_on_a_switch() as hosts:
     subprocess.Popen(hosts[1].command(["sleep", "600"]))
-    while not hosts[1].processes():
+    while not processes(hosts[1]):
         pass
-    hosts[1].freeze()
-    pids = [hosts[1].switch, hosts[1].processes()[0].pid, *(host.pid for host in hosts)]
+    freeze(hosts[1])
+    pids = [hosts[1].switch, processes(hosts[1])[0].pid, *(host.pid for host in hosts)]
     print(*pids, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -50,7 +54,7 @@ def connects(one, other):
         done = subprocess.run(
             one.command([sys.executable, "-c", ask]), capture_output=True, timeout=20, check=False
         )
-        for process in other.processes():
+        for process in host_processes.processes(other):
             with contextlib.suppress(psutil.NoSuchProcess):  # it ends by itself once it was reached
                 process.kill()
     return done.returncode == 0
@@ -80,22 +84,21 @@ def test_a_cable_and_one_direction_of_it_can_be_lost(hosts):
 def test_a_host_can_be_frozen_thawed_and_switched_off():
     with hosts_on_a_switch(NAMES[:1]) as (host,):
         entered = subprocess.Popen(host.command(["sleep", "600"]))
-        (process,) = wait_for(host.processes)
-        host.freeze()
+        (process,) = wait_for(lambda: host_processes.processes(host))
+        host_processes.freeze(host)
         wait_for(lambda: process.status() == psutil.STATUS_STOPPED)
-        host.thaw()
+        host_processes.thaw(host)
         wait_for(lambda: process.status() == psutil.STATUS_SLEEPING)
-        host.power_off()
+        host_processes.power_off(host)
         assert entered.wait(10)
         wait_for(lambda: not process.is_running())
-        assert host.processes() == []
+        assert host_processes.processes(host) == []
 
 
 def test_nothing_is_left_of_hosts_whose_maker_is_killed_not_even_what_was_frozen():
     """Nobody cleans up after SIGKILL: each host has to end by itself."""
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED], capture_output=True, text=True, timeout=50, check=False
-    )
+    command, environment = [sys.executable, "-c", KILLED], {**os.environ, "PYTHONPATH": str(SUPPORT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=50, check=False)
     assert done.returncode == -9, done.stderr
     pids = [int(word) for word in done.stdout.split()]
     assert len(pids) == 4

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 
+import host_processes
 import pytest
 from checkout import EXAMPLES
 from hosts import job_over, needs_hosts
@@ -66,7 +67,7 @@ def test_a_rank_killed_on_another_host_is_named_with_both_folders_and_nobody_wit
     with job_over(tmp_path, script, "{local}/run", "--chunks", "1000000") as job:
         here, there = (folder / "run" for folder in job.folders)
         wait_for(lambda: any(entry.name == "emit" for entry in read_entries(here, 0)), 60)
-        job.hosts[1].process(read_pulse(there, 2).pid).kill()
+        host_processes.process(job.hosts[1], read_pulse(there, 2).pid).kill()
         assert all(job.wait())
     alone = pp.diagnose(here)
     assert (alone.cause.rank, alone.cause.error_type) == (-1, "RecordsMissing")

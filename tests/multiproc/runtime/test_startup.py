@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 from rank_folders import folder, worker
 from toy_runs import toy
@@ -66,6 +68,24 @@ def test_torchrun_of_a_host_with_one_rank_sets_no_threads_and_the_plan_does(tmp_
     run_dir = folder(tmp_path / "run", toy(verify=False, timeout_s=2 * END_S))
     alone = ["-c", WITHOUT_THREADS, *worker(run_dir)]
     assert start_ranks([alone, worker(run_dir), worker(run_dir)]).wait(2 * END_S) == [0, 0, 0]
+
+
+def test_a_rank_that_never_comes_is_named_also_without_torchrun(tmp_path, start_ranks):
+    """torch's store of a rank 0 that was started by hand waited for all, and said `2/3 clients joined`."""
+    run_dir = folder(tmp_path / "run", toy(timeout_s=5))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    by_hand = {"PPWORK_STORE": "", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    start_ranks([worker(run_dir), ["-c", "pass"], worker(run_dir)], dict.fromkeys(range(3), by_hand)).wait(60)
+    records = read_records(run_dir, 3)
+    assert [(record.rank, record.error_type) for record in records] == [
+        (0, "PeerTimeoutError"),
+        (2, "PeerTimeoutError"),
+    ]
+    named, other = (record.what for record in records)
+    assert "Ranks [1] did not reach 'parity'" in named
+    assert "Ranks [1] did not reach" in other or "The store was lost before all ranks had reached" in other
 
 
 def test_a_rank_that_never_comes_is_named_within_the_bound(tmp_path, start_ranks):

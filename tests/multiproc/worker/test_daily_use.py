@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from daily_stages import Forgets
 from toy_runs import toy
 
 import ppwork as pp
@@ -85,10 +87,26 @@ def test_a_source_that_ends_before_its_first_chunk_is_warned_of(run, tmp_path):
     empty = pp.launch(run.plan.replace(options=options, verify=False), out=tmp_path / "empty")
     said = "encode returned None for chunk 0, which ends the stream: a forgotten `return`?"
     assert empty.summary["chunks"] == 0
-    assert dict(rows_of(empty))["empty"] == said
+    assert dict(rows_of(empty))["ended"] == said
     assert said in pp.diagnose(empty).text
     assert said in log_file(empty.run_dir, 0).read_text()
-    assert "empty" not in dict(rows_of(run))
+    assert "ended" not in dict(rows_of(run))
+
+
+def test_a_source_that_forgets_to_return_a_later_chunk_is_warned_of_by_line(run, tmp_path):
+    """It was called well: of ten chunks four came, as no `return` is a `None`, and that is the end."""
+    options = {**OPTIONS, "source": {"ends": 3}}
+    plan = run.plan.replace(options=options, verify=False, stage0="daily_stages:Forgets")
+    short = pp.launch(plan, out=tmp_path / "short")
+    line = inspect.getsourcelines(Forgets.encode)[1] + 3
+    said = (
+        "encode returned None for chunk 3, which ends the stream: a forgotten `return`? "
+        f"daily_stages.py:{line} has no value; an end that is meant is a `return None`"
+    )
+    assert short.summary["chunks"] == 3
+    assert (short.summary["stream_ended"], dict(rows_of(short))["ended"]) == (said, said)
+    assert said in pp.diagnose(short).text
+    assert said in log_file(short.run_dir, 0).read_text()
 
 
 def test_a_cut_that_reaches_a_generator_without_reset_cache_is_told(run, tmp_path):

@@ -223,6 +223,14 @@ def test_a_sum_that_one_rank_alone_makes_in_its_constructor_is_named_with_its_li
     assert [record.rank for record in records if not record.symptom] == [2]
 
 
+def test_a_message_within_the_mesh_that_nobody_sends_is_named_with_its_line_and_its_peer(tmp_path):
+    run, _ = failed(tmp_path, stage1="guarded_stages:ReceivesAlone", timeout_s=6.0)
+    assert "Rank 1 waited in recv (guarded_stages.py:" in run.failure.what
+    assert ") for rank 2; rank 2 was at " in run.failure.what
+    assert "dist.recv(torch.ones(1), 2, group=self.tp.group)" in run.failure.what.splitlines()[1]
+    assert "nobody" not in run.failure.what
+
+
 def test_a_result_that_one_mesh_rank_has_otherwise_is_named_before_it_leaves(tmp_path):
     """F11: the leader's is the one that is sent, so nobody else would ever see the other."""
     run, records = failed(tmp_path, digests=True, stage1="guarded_stages:Drifts")

@@ -91,13 +91,17 @@ LINES = {
     if (mark := re.search(r"  # ([A-Z]+)(?:$|:)", line)) is not None
 }
 WRONG_ENDS = {
-    "rank 0 returns": (0, "The block was left without `shutdown()`, after 2 chunks.", LINES["# WITH"]),
+    "rank 0 returns": (0, "The block was left without `shutdown()`, after 2 chunks.", LINES["# TAKES"]),
     "rank 0 exits": (0, "The block was left by sys.exit without `shutdown()`.*", LINES["# EXIT"]),
     "rank 0 is slow": (0, "The loop made no call of the plane for 2 s.", LINES["# SLOW"]),
     # The next chunk may have come by then, and counts.
-    "leader returns": (1, "The block was left without `acknowledge()`, after [23] chunks.", LINES["# WITH"]),
+    "leader returns": (1, "The block was left without `acknowledge()`, after [23] chunks.", LINES["# GIVES"]),
     "no answer": (1, "Chunk 1 was received, and no result was sent for it.", ""),
-    "no acknowledgement": (1, "The block was left without `acknowledge()`, after 3 chunks.", ""),
+    "no acknowledgement": (
+        1,
+        "The block was left without `acknowledge()`, after 3 chunks.",
+        LINES["# HEARS"],
+    ),
 }
 
 
@@ -126,7 +130,7 @@ def test_a_start_that_is_refused_leaves_the_folder_as_it_was(tmp_path, start_ran
         "left_loops.py" in text and "ppwork/worker" not in text for text in shown
     )  # their line, not ours
     assert all(re.search(r"^(\[rank\d\]: )?  check first: ", text, re.MULTILINE) for text in shown)
-    with pytest.raises(pp.PlanError, match="No rank of a torchrun job and no exception"):
+    with pytest.raises(pp.PlanError, match="is empty: the start was refused"):
         pp.diagnose(run_dir)
 
 
@@ -222,6 +226,36 @@ def test_a_start_that_lost_its_peer_at_the_records_may_be_made_again(tmp_path, s
     assert lost.startswith("PeerTimeoutError Ranks [1] did not reach")
     assert lost.endswith("[]"), "the folder is as it was"
     assert [line.partition(" did not")[0] for line in late] == ["PeerTimeoutError Ranks [1]"] * 2
+
+
+LOSES_ITS_PEER_AT_THE_CLOCKS = """
+import sys
+from pathlib import Path
+from ppwork.ranks import Plan, PPWorkError, Stage0Plane, join
+from ppwork.errors import PeerLostError
+from ppwork.worker import user_job
+settle = user_job.settle_clocks
+def lost(*_):
+    user_job.settle_clocks = settle
+    raise PeerLostError("the other host is gone")
+user_job.settle_clocks = lost
+for name in ("first", "second"):
+    try:
+        plan = Plan(mesh_size=1, backend="gloo", timeout_s=20.0)
+        with join(plan, run_dir=Path(sys.argv[1]) / name) as plane:
+            print("joined", flush=True)
+            plane.shutdown() if isinstance(plane, Stage0Plane) else [*plane.chunks()]
+    except PPWorkError as error:
+        print(type(error).__name__, error.what, flush=True)
+"""
+
+
+def test_a_start_that_lost_its_peer_at_the_clocks_may_be_made_again(tmp_path, start_ranks, capfd):
+    program = tmp_path / "loses.py"
+    program.write_text(LOSES_ITS_PEER_AT_THE_CLOCKS)
+    assert start_ranks([[str(program), str(tmp_path)]] * 2).wait() == [0, 0]
+    said = capfd.readouterr().out.splitlines()
+    assert sorted(said) == ["PeerLostError the other host is gone"] * 2 + ["joined"] * 2
 
 
 JOINS = """
@@ -364,6 +398,7 @@ def test_a_torchrun_that_is_ended_from_outside_leaves_where_its_ranks_were(tmp_p
 
 REFUSED = {
     "stage0 meets all": (0, "called barrier on the default group (world_pg) while chunks were on", "# ALL"),
+    "stage0 ends its groups": (0, "was about to destroy process groups that the pipeline", "# ENDED"),
     "follower makes a group": (2, "was about to make a process group, which every rank of the", "# MESH"),
 }
 

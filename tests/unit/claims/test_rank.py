@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from ppwork.claims import rank as claim_rank
+from ppwork.claims.claim import Program
 from ppwork.claims.jobs import ClaimJob
 from ppwork.runtime import nccl
 
@@ -34,15 +35,8 @@ def started(monkeypatch, tmp_path):
 
     def start(backend, *, devices, environment=None):
         monkeypatch.setattr(torch.cuda, "device_count", lambda: devices)
-        job = ClaimJob(
-            folder=str(tmp_path),
-            path="of_a_test:joins",
-            ranks=2,
-            limit_s=5.0,
-            timeout_s=0.0,
-            backend=backend,
-            environment=environment or {},
-        )
+        program = Program("of_a_test:joins", timeout_s=0.0, environment=environment or {})
+        job = ClaimJob(program, str(tmp_path), backend)
         assert claim_rank.run_rank(job, 1) == 0
         return seen["environment"], seen["options"]
 

@@ -371,3 +371,82 @@ def test_an_exception_group_is_read_with_what_is_in_it():
     )
     (group,) = tracebacks(text)
     assert [part.error for part in group.chain] == ["ValueError", "ExceptionGroup"]
+
+
+BATCH = "for w in dist.batch_isend_irecv([P2POp(dist.isend, x, 1), P2POp(dist.irecv, y, 2)]): w.wait()"
+RECV_LATE = "RuntimeError: [h/x.cc:78] Timed out waiting 5000ms for recv operation to complete"
+
+
+def test_a15_who_left_after_its_own_calls_is_not_blamed_for_messages_without_their_other_half(tmp_path):
+    waits = [traceback(rank, 7, BATCH, GLOO_LOST) for rank in (1, 2)]
+    found = said(folder(tmp_path / "batch", "done 0\n", *waits))
+    assert found.sentence == (
+        "Ranks 1 and 2 stood in wait at /t/a.py:7 for a message without its other half; rank 0 had left."
+    )
+    assert found.lines[0].startswith("/t/a.py:7")
+    assert found.cause.where == {}
+    assert found.check_first.startswith("peer and tag of that line")
+    assert any("whether rank 0 ended well" in question for question in found.unknown)
+    both = [
+        traceback(0, 7, "dist.recv(x, 1 - rank)", GLOO_LOST, inside="recv"),
+        traceback(1, 7, "dist.recv(x, 1 - rank)", RECV_LATE, inside="recv"),
+    ]
+    found = said(folder(tmp_path / "recv", *both, "done 2\n", console=report(1, r0=1, r1=1)))
+    assert found.sentence.endswith("for a message that nobody sent; rank 2 had ended with code 0.")
+    assert found.check_first.startswith("do both receive first?")
+
+
+def test_a15_all_in_the_wait_of_messages_are_asked_for_their_peers(tmp_path):
+    waits = [traceback(rank, 7, BATCH, RECV_LATE) for rank in (0, 1)]
+    found = said(folder(tmp_path, *waits))
+    assert found.cause.error_type == "Unmatched"
+    assert found.check_first.startswith("peer and tag of that line")
+    assert "DETAIL" not in found.text
+
+
+def test_a15_a_wait_that_may_be_a_collectives_blames_nobody(tmp_path):
+    found = said(folder(tmp_path, traceback(0, 7, "handle.wait()", GLOO_LOST), "done 1\n"))
+    assert found.cause.where == {}
+    assert found.lines[0].startswith("/t/a.py:7")
+    assert found.check_first.startswith("of an isend or irecv: peer and tag")
+    assert "which call made the handle that was waited for" in found.unknown
+
+
+def test_a16_a_barrier_of_the_others_is_not_the_line_of_a_rank_that_was_sent_too_much(tmp_path):
+    aborted = (
+        "terminate called after throwing an instance of 'gloo::EnforceNotMet'\n"
+        "  what():  [enforce fail at gloo/pair.cc:446] op.preamble.length <= op.nbytes. 64 vs 32\n"
+    )
+    rest = [traceback(rank, 64, "dist.barrier()", GLOO_LOST, inside="barrier") for rank in (0, 2)]
+    found = said(folder(tmp_path, rest[0], aborted, rest[1], console=report(1, r0=1, r1=-6, r2=1)))
+    assert found.cause.rank == 1
+    assert found.text.startswith("Rank 1 was sent a message of 64 bytes where it expected 32")
+    assert "in which call it was: ranks 0 and 2 were in barrier" in found.unknown
+    assert found.check_first.startswith("start with PYTHONFAULTHANDLER=1")
+
+
+def test_a17_what_a_rank_alone_printed_is_shown_where_only_symptoms_are_left(tmp_path):
+    """It had passed over an exception of its own, and left out one collective."""
+    ends = [traceback(rank, 220, "dist.barrier()", RECV_LATE, inside="barrier") for rank in range(3)]
+    begun = "[W1128 10:30:00 socket.cpp:{}] noise\nepoch 1\n"
+    words = [
+        f"{begun.format(rank)}{own}"
+        for rank, own in enumerate((f"skip {RECV_LATE}\n", "skip bad batch\n", ""))
+    ]
+    found = said(folder(tmp_path, *(word + end for word, end in zip(words, ends, strict=True))))
+    assert found.cause.error_type == "OnlySymptoms"
+    assert found.seen[-2:] == ("rank 1 alone printed last:", "  skip bad batch")
+    assert "epoch 1" not in found.text
+    assert "noise" not in found.text
+    assert found.check_first.startswith("did a rank that printed something else pass over an exception")
+
+
+def test_a18_who_raised_the_same_itself_waits_for_nobody(tmp_path):
+    error = "ValueError: Global rank 0 is not part of group"
+    both = [
+        traceback(rank, 242, "dist.broadcast(x, 0, group=g)", error, inside="broadcast") for rank in (1, 2)
+    ]
+    found = said(folder(tmp_path, traceback(0, 243, "dist.barrier()", GLOO_LOST, inside="barrier"), *both))
+    assert found.sentence.endswith("So did rank 2.")
+    assert [(wait.rank, wait.waits_for) for wait in found.waits] == [(0, (1,))]
+    assert "rank 2, in broadcast at /t/a.py:242: ValueError" in found.text

@@ -368,7 +368,7 @@ def test_rank_that_left_early_is_told_from_one_that_died_by_the_report(tmp_path)
     found = said("leaves", tmp_path / "2", report=False)
     assert found.cause.rank == 2
     assert "without a word" in found.cause.what
-    assert "whether it ended well" in found.unknown[0]
+    assert "whether rank 2 ended well" in found.unknown[0]
 
 
 def test_rank_that_left_no_line_in_a_console_is_not_invented():
@@ -523,3 +523,14 @@ def test_job_without_any_failure_says_so(tmp_path):
     assert found.cause is None
     assert "none has exit codes" in found.text
     assert "rank 0: all good" in found.text
+    assert "check first: did it hang? `ppwork trace PROGRAM`" in found.text
+    assert "send SIGABRT to all ranks" in found.check_first
+
+
+def test_a_program_is_no_log(tmp_path):
+    """Its lines were shown as such that may tell of an error."""
+    program = tmp_path / "train.py"
+    program.write_text("def stop():\n    raise ValueError('failed')\n")
+    with pytest.raises(PlanError, match="is a program, and no log") as raised:
+        read_job(program)
+    assert "the log of its console" in raised.value.check_first

@@ -28,8 +28,18 @@ def run(tmp_path):
     return tmp_path
 
 
-def stood(run, rank, call, *lines, error_type="PeerTimeoutError", check_first="the peer's log", **where):
+def stood(
+    run,
+    rank,
+    call,
+    *lines,
+    error_type="PeerTimeoutError",
+    check_first="the peer's log",
+    after_ms=None,
+    **where,
+):
     """Leave the record of a rank whose call broke: its line last, and those that called it before."""
+    after_ms = rank if after_ms is None else after_ms
     names = ["<module>", "serve", "total"]
     frames = [
         f'  File "/me/prog.py", line {n}, in {name}' for n, name in zip([60, *lines], names, strict=False)
@@ -45,7 +55,7 @@ def stood(run, rank, call, *lines, error_type="PeerTimeoutError", check_first="t
             where={"rank": rank, "role": "leader" if rank == 1 else "follower", **where},
             check_first=check_first,
             symptom=True,
-            at_ns=FAILED_NS + rank * MS,
+            at_ns=FAILED_NS + after_ms * MS,
             traceback=traceback,
             source=f"/me/prog.py:{lines[-1]}",
         ),
@@ -163,6 +173,43 @@ def test_a_mesh_rank_alone_in_a_call_before_its_first_chunk_is_named_with_where_
     )
 
 
+def test_rank_0_alone_in_a_collective_is_named_whoever_wrote_first(run):
+    """A mesh rank that loses its peer may write before that peer says that its bound passed."""
+    for rank in (1, 2):
+        came = Span("receive", "mesh_pg", ZERO, ZERO + MS, **AT)
+        spans(run, rank, came, Span("generate", "main", ZERO, ZERO + MS, **AT))
+    stood(run, 0, "all_reduce", 37, after_ms=20, **AT)
+    stood(run, 1, "", 60, after_ms=10, peer=0, **AT)
+    stood(run, 2, "", 60, error_type="PeerLostError", after_ms=0, peer=1, **AT)
+    found = diagnose(run)
+    assert found.sentence.startswith(
+        "Rank 0 waited in all_reduce (prog.py:37) for ranks 1 and 2, and not one"
+    )
+    assert found.text.startswith("/me/prog.py:37, in serve\n")
+    # Of a rank that left no word nobody knows whether it was gone first.
+    failure_file(run, 1).unlink()
+    assert "waited in all_reduce" not in diagnose(run).sentence
+
+
+def test_a_message_within_the_mesh_is_named_with_its_peer_and_where_that_was(run):
+    for rank in (1, 2):
+        spans(run, rank, Span("receive", "mesh_pg", ZERO, ZERO + MS, **AT))
+    stood(run, 0, "", 10, peer=1, **AT)
+    stood(run, 1, "recv", 42, error_type="StageError", peer=2, **AT)
+    stood(run, 2, "all_reduce", 43, 33, **AT)
+    found = diagnose(run)
+    assert found.sentence == "Rank 1 waited in recv (prog.py:42) for rank 2; rank 2 was at prog.py:33."
+    assert found.text.startswith("/me/prog.py:42, in serve\n")
+    assert "rank 1 waits for rank 2: recv (prog.py:42)" in found.text
+    assert "rank 2 waits for rank 1: generate of call 7" in found.text
+    # Whose record has no peer, as that of a `recv` from anybody, waited for one of the mesh.
+    stood(run, 1, "recv", 42, error_type="StageError", **AT)
+    assert "for another mesh rank; rank 2 was at" in diagnose(run).sentence
+    # A rank that left no word may be the one that failed.
+    failure_file(run, 2).unlink()
+    assert "waited in recv" not in diagnose(run).sentence
+
+
 def aborted(run, rank, thread):
     """Leave the stacks of a rank that was aborted in a sum of its chunk."""
     calls = (TORCH, 3252, "all_reduce"), ("/me/prog.py", 33, "total"), ("/me/model.py", 32, "__call__")
@@ -175,7 +222,8 @@ def aborted(run, rank, thread):
 
 
 @pytest.mark.parametrize(
-    ("checked", "advice"), [(2, "between `reply` and its next chunk"), (0, "without `compare_collectives=0`")]
+    ("checked", "advice"),
+    [(2, "make a functional collective, or one by a method"), (0, "without `compare_collectives=0`")],
 )
 def test_a_rank_that_gloo_aborted_in_a_call_is_not_called_the_wrong_one(run, checked, advice):
     Plan(mesh_size=2, compare_collectives=checked).save(run)

@@ -342,6 +342,15 @@ def test_a_case_on_nccl_shares_one_gpu_and_is_bad_input_where_there_is_none(monk
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("name", [KILL, "F20/unwritable", "F18/ctrl-c"])
+def test_an_environment_that_every_run_refuses_is_bad_input_and_no_verdict(monkeypatch, tmp_path, name):
+    """They said `not caught` after a minute; a log level was misspelt."""
+    monkeypatch.setenv("PPWORK_LOG_LEVEL", "LOUD")
+    with pytest.raises(PlanError, match="PPWORK_LOG_LEVEL was 'LOUD'"):
+        run_case(name, keep=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("name", ["F07/leader", "F21/world-size"], ids=["in a rank", "by hand"])
 def test_a_case_whose_folder_is_kept_from_before_is_bad_input(tmp_path, name):
     kept = tmp_path / name.replace("/", "-")

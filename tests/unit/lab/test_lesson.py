@@ -11,7 +11,7 @@ from made_runs import made
 from ppwork.errors import PlanError
 from ppwork.lab.lesson import RankException, ends_of, evidence, in_common_ms, records_of
 from ppwork.launcher.script import ScriptRun
-from ppwork.pictures.source import lines_of, side_by_side, source_of
+from ppwork.pictures.source import lines_of, source_of
 from ppwork.plan import Plan
 from ppwork.records.failure import write_record
 from ppwork.records.run import Run
@@ -92,15 +92,6 @@ def test_end_without_a_line_of_the_program_has_its_error_only(tmp_path):
         'Traceback (most recent call last):\n  File "<frozen runpy>", line 88, in _run_code\nKeyError: 3\n'
     )
     assert ends_of(ScriptRun(tmp_path, 1, nproc=1)) == {0: RankException("", "KeyError: 3")}
-
-
-def test_sources_stand_beside_each_other_escaped():
-    both = side_by_side("ppwork.worker.loops:run_sequential", "ppwork.worker.loops:run_overlap")
-    shown = both._repr_html_()
-    assert shown.count("<td") == shown.count("<th") == 2
-    assert "&lt; d_in" in shown
-    assert "def run_sequential" in repr(both)
-    assert "def run_overlap" in repr(both)
 
 
 def test_time_in_common_is_for_each_chunk():

@@ -77,6 +77,17 @@ def test_an_axis_without_a_unit_is_not_drawn():
     assert Elements("axis 0-4\nrank 0: 0-4 send").words == ["rank 0", "send"]
 
 
+def test_braces_share_a_row():
+    plain, braced = (
+        Elements("axis 0-9\na: 0-9 send"),
+        Elements("axis 0-9\na: 0-9 send\nbrace 0-4 one: 1 | 4-9 two"),
+    )
+    assert {"one: 1", "two"} <= set(braced.words)
+    assert plain.found["rect"] == braced.found["rect"]
+    heights = {text["y"] for text in braced.found["text"][1:] if text["text-anchor"] == "middle"}
+    assert len(heights) == 2
+
+
 def test_words_are_text_whatever_stands_in_them():
     found = strip("axis 0-9\n<b>: 0-9 </text><script>1")
     assert "<script>" not in found
@@ -90,6 +101,7 @@ def test_words_are_text_whatever_stands_in_them():
         ("axis 4-4 ms", "axis 0-80 ms"),
         ("axis 0-4\nsomething", "a lane, `# headline`"),
         ("axis 0-4\nrank 0: send", "as in 15-30 encode 6"),
+        ("axis 0-4\nbrace 0-4", "as in 0-40 one period"),
         ("axis 0-4\nrank 0: 0-5 send", "goes from 0 to 4"),
         ("axis 0-400\nrank 0: 0-5 send", "has room for"),
         ("axis 0-4\nrank 0: 0-4 send\narrow rank 0@1 > rank 1@2", "'rank 1': a lane above the arrow"),

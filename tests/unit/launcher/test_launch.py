@@ -75,6 +75,39 @@ def test_a_reference_whose_stages_start_a_program_may_compute_on_after_it(refere
     assert finished.failure is None, finished.failure
 
 
+@pytest.mark.processes
+@pytest.mark.parametrize("left", ['{"first_diff', "[]", None], ids=["cut", "another", "none"])
+def test_figures_of_a_reference_that_do_not_read_are_said_to_be(reference, tmp_path, left):
+    """A disk that filled up: it ended in a DecodeError of msgspec's."""
+    reference("pass" if left is None else f"open({VERIFY_FILE!r}, 'w').write({left!r})")
+    failure = launch.launch(PLAN, tmp_path / "run", check=False).failure
+    assert failure.what == (
+        f"The single-process reference ended, and its figures, {tmp_path / 'run' / VERIFY_FILE}, do not read."
+    )
+    assert "df -h" in failure.check_first
+
+
+def test_what_was_half_written_goes_also_if_the_launcher_is_interrupted(tmp_path, monkeypatch):
+    """A hidden part of a video stayed in the folder of a run that Ctrl-C had ended."""
+
+    def interrupted(plan, run_dir, *_):
+        (run_dir / ".denoised.mp4.4711").touch()
+        (run_dir / "of-a-stage").touch()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(launch, "_run_ranks", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        launch.launch(PLAN.replace(verify=False), tmp_path / "run")
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {"of-a-stage", "plan.json", "launch.json"}
+
+
+def test_a_folder_that_is_taken_is_refused_before_the_stages_are_imported(tmp_path, monkeypatch):
+    (tmp_path / "of a run before").touch()
+    monkeypatch.setattr(launch, "resolve", lambda *_, **__: pytest.fail("it looked at the plan first"))
+    with pytest.raises(PlanError, match="exists and is not empty"):
+        launch.launch(PLAN, tmp_path)
+
+
 class _Stops(NoView):
     """Its button is pressed once the reference has begun."""
 

@@ -6,7 +6,7 @@ import pytest
 from legible import assert_legible
 
 from ppwork.errors import PlanError
-from ppwork.pictures.measures import sizes
+from ppwork.pictures.sizes import sizes
 
 TIMES = {10_000_010: 10_050.0, 10: 50.0, 1_000_010: 300.0}
 

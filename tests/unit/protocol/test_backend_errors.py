@@ -54,6 +54,11 @@ def test_words_of_gloo_are_said_without_its_source_position_and_its_advice():
     )
 
 
+def test_a_pair_that_gloo_closed_because_a_wait_of_this_rank_passed_its_bound_is_no_lost_peer():
+    said = "[/gloo/gloo/transport/tcp/pair.cc:1170] Application timeout caused pair closure"
+    assert isinstance(as_peer_error(RuntimeError(said), "transfer"), PeerTimeoutError)
+
+
 def test_a_users_own_error_that_speaks_of_time_is_no_backends():
     assert not is_backends(RuntimeError("DataLoader timed out after 5 seconds"))
     assert is_backends(RuntimeError("[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:1] Read timeout"))

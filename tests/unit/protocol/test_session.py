@@ -147,7 +147,10 @@ def test_envelope_may_leave_exactly_where_the_table_says(state, action):
         session.sent(envelope)
         assert session.state is LEGAL[state, event]
     else:
-        said = "in flight" if state is State.BUSY else f"{action.name} cannot leave in state {state}"
+        call = dict(zip(PPAction, ("heartbeat", "send", "shutdown", "fail"), strict=True))[action]
+        since = {State.STARTING: "too early", State.ERROR: "after an error that had ended the session"}
+        said = f"`{call}` was called {since.get(state, r'after `shutdown..`')}."
+        said = "in flight" if state is State.BUSY else said
         with pytest.raises(LocalProtocolError, match=said):
             session.may_send(envelope)
         assert session.state is state

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+from contextlib import ExitStack, suppress
 from types import SimpleNamespace
 
 import pytest
@@ -11,15 +12,16 @@ import torch.distributed as dist
 
 from ppwork.errors import LocalProtocolError, PeerTimeoutError, PlanError, StageError, TerminalNotice
 from ppwork.plan import Plan
-from ppwork.protocol.envelope import Ids, PPAction
+from ppwork.protocol.envelope import Ids, PPAction, PPResult
 from ppwork.protocol.notices import notice_of, notices
 from ppwork.protocol.topology import Role, Topology
 from ppwork.records.spans import Recorder
 from ppwork.runtime import PPControlPlane
 from ppwork.runtime.groups import Groups
 from ppwork.runtime.lanes import Lane, result_of
+from ppwork.runtime.messages import Preflight, limits_of
 from ppwork.runtime.stage0 import Stage0Plane
-from ppwork.worker.collectives import OnlyGroup
+from ppwork.worker.collectives import OnlyGroup, keep
 from ppwork.worker.stage_code import StageCode
 
 
@@ -99,6 +101,65 @@ def test_nobody_makes_a_group_in_stage_code_and_stage_0_uses_none(groups):
         dist.all_reduce(torch.ones(1), group=groups["tp_pg"])
 
 
+@pytest.fixture
+def jobs_group():
+    """A default group of this one process."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield dist.group.WORLD
+    keep(None)
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def test_nobody_destroys_the_groups_of_a_pipeline_that_it_is_in(jobs_group):
+    """It went on, and nothing was said: as long as the links were up already."""
+    groups = Groups(
+        Topology(1), 1, torch.device("cpu"), 1.0, None, {"world_pg": jobs_group, "tp_pg": jobs_group}
+    )
+    own = dist.new_group([0])
+    with (
+        OnlyGroup(groups, "tp_pg"),
+        pytest.raises(LocalProtocolError, match="Stage code was about to destroy"),
+    ):
+        dist.destroy_process_group(own)
+    keep(groups)
+    with pytest.raises(LocalProtocolError, match="The loop was about to destroy process groups") as caught:
+        dist.destroy_process_group()
+    assert caught.value.where == {"rank": 1, "role": "leader"}
+    assert dist.is_initialized()
+    dist.destroy_process_group(own)  # the job's
+    with suppress(ValueError), ExitStack() as on_the_way_out:
+        on_the_way_out.callback(dist.destroy_process_group)
+        int("no number")
+    assert not dist.is_initialized()
+
+
+def test_another_thread_and_a_rank_that_has_left_may_destroy_them(jobs_group):
+    """The plane itself does, on a thread of its own."""
+    keep(Groups(Topology(1), 1, torch.device("cpu"), 1.0, None, {"world_pg": jobs_group}))
+    thread = threading.Thread(target=dist.destroy_process_group)
+    thread.start()
+    thread.join()
+    assert not dist.is_initialized()
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    keep(None)
+    dist.destroy_process_group()
+
+
+def test_a_tensor_whose_class_does_not_travel_is_told_of_once(caplog):
+    class Frame(torch.Tensor):
+        """Knows more than its numbers."""
+
+    preflight = Preflight(limits_of(Plan(mesh_size=1)), torch.device("cpu"))
+    x = torch.ones(2)
+    for k in range(3):
+        tensors = {"x": x.as_subclass(Frame), "w": torch.nn.Parameter(x), "g": x.clone().requires_grad_()}
+        preflight(PPResult(PPAction.INFER, Ids(k, k, 0), 1, tensors=tensors if k else {"x": x}))
+    (record,) = caplog.records
+    said = "the tensor 'x' of chunk 1 is a Frame, and arrives as a plain tensor (said once for each Frame)"
+    assert record.getMessage() == said
+
+
 def test_other_threads_and_what_comes_after_the_stage_are_left_alone(groups):
     """The lanes use the other groups at the same time."""
     others = []
@@ -172,6 +233,21 @@ def test_whoever_fails_tells_all_that_listen_to_it(role, groups_told):
         assert "by a peer (rank=1 role=leader chunk_index=2): ValueError: why" in heard.what
         assert heard.where == {"rank": 0, "role": "stage0", "peer": 1}
     assert notices(role, Ids(3, 2, 0), TerminalNotice("heard"), where) == []
+
+
+def test_a_process_that_was_started_by_hand_is_told_which_variable_it_has_not_got(monkeypatch):
+    """It was a ValueError of torch's."""
+    for name, value in {
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    for name in ("MASTER_PORT", "PPWORK_STORE", "TORCHELASTIC_USE_AGENT_STORE"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(PlanError, match=r"say where rank 0 listens: KeyError.'MASTER_PORT'"):
+        PPControlPlane.join(Plan(mesh_size=1, backend="gloo"))
 
 
 def test_a_process_that_torchrun_has_not_started_says_so(monkeypatch):

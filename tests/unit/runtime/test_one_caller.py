@@ -95,6 +95,24 @@ def test_a_call_of_another_role_is_missing_and_says_whose_it_is(plane, name, rol
     assert "Stage0Plane or a MeshPlane" in caught.value.check_first
 
 
+def test_a_block_that_is_left_early_names_the_last_call_and_the_function_that_went_on(plane):
+    """Its line was that of the `with`, which says nothing of where `drive` returned."""
+
+    def drive():
+        plane.release_result()
+
+    plane.session.state = State.READY
+    drive()
+    with pytest.raises(LocalProtocolError, match="The block was left without") as left:
+        plane.__exit__(None, None, None)
+    line = drive.__code__.co_firstlineno + 1
+    assert left.value.source == f"{__file__}:{line}"
+    assert left.value.check_first == (
+        f"what leaves `drive` after its `release_result` in line {line} and before `shutdown()`: "
+        "a `return`, a `break`?"
+    )
+
+
 def test_who_asks_whether_there_is_a_call_of_another_role_is_told_that_there_is_none(plane):
     """Mocks, completion and loops that look first ask by ``hasattr`` and by ``getattr`` with a default."""
     assert not hasattr(plane, "reply")

@@ -2,6 +2,9 @@
 
 import inspect
 import os
+from contextlib import nullcontext
+from functools import partial
+from types import FunctionType
 
 import pytest
 import torch
@@ -20,7 +23,14 @@ from ppwork.stage import (
     check_methods,
     load_stage,
 )
-from ppwork.worker.contract import chunk_of, emission_of, figures_of, result_of_step, returned_by
+from ppwork.worker.contract import (
+    chunk_of,
+    emission_of,
+    figures_of,
+    result_of_step,
+    returned_by,
+    why_ended,
+)
 from ppwork.worker.loops import decode_chunk, encode_chunk, run_chunk
 
 HERE = os.path.relpath(__file__)
@@ -219,6 +229,132 @@ def test_of_many_returns_the_first_and_the_last_are_told():
         result_of_step(Long(), Long().step({}, 3, 1))
     places = f"{first + 3} to {first + 14}, one of 7 returns"
     assert caught.value.check_first == f"the `return` of Long.step, {HERE}:{places}"
+
+
+class Forgets:
+    """Each ends the stream at its third chunk; what is said is the line below which there is no `return`."""
+
+    def falls_off(self, chunk_index):  # noqa: RET503
+        if chunk_index < 2:
+            return {"x": X}
+        if chunk_index < 3:
+            {"x": X}  # noqa: B018  the mistake
+        else:
+            return {"x": X}
+
+    def last_if(self, chunk_index):  # noqa: RET503
+        if chunk_index < 2:
+            return {"x": X}
+
+    def bare(self, chunk_index):
+        def frame():
+            return None
+
+        if chunk_index == 2:
+            frame()
+            return  # noqa: RET502
+        return {"x": X}
+
+    def within(self, chunk_index):
+        with nullcontext():
+            try:
+                if chunk_index < 2:
+                    return {"x": X}
+            except ValueError:
+                str(chunk_index)
+            except TypeError:
+                return {}
+
+    def cases(self, chunk_index):  # noqa: RET503
+        match chunk_index:
+            case 0 | 1:
+                return {"x": X}
+            case _:
+                str(chunk_index)
+
+    def leaves(self, chunk_index):
+        while True:
+            if chunk_index < 2:
+                return {"x": X}
+            break
+
+    def one_case(self, chunk_index):
+        match chunk_index:
+            case 0 | 1:
+                return {"x": X}
+
+    def loops(self, chunk_index):  # noqa: RET503
+        for _ in range(chunk_index, 2):
+            return {"x": X}
+
+
+class Means:
+    """They say that it ends."""
+
+    def plainly(self, chunk_index):
+        if chunk_index == 2:
+            return None
+        return {"x": X}
+
+    def with_a_choice(self, chunk_index):
+        return {"x": X} if chunk_index < 2 else None
+
+    def of_a_source(self, chunk_index):
+        return {0: {"x": X}, 1: {"x": X}}.get(chunk_index)
+
+    def with_an_or(self, chunk_index):
+        return self.of_a_source(chunk_index) or None
+
+    def by_a_loop(self, chunk_index):
+        while True:
+            if chunk_index < 2:
+                return {"x": X}
+            return self.of_a_source(chunk_index)
+
+    def made_of_another(self, chunk_index):
+        with nullcontext():
+            return self.of_a_source(chunk_index)
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("falls_off", (4,)),
+        ("last_if", (1,)),
+        ("bare", (6,)),
+        ("within", (3, 6)),
+        ("cases", (5,)),
+        ("leaves", (4,)),
+        ("one_case", (1,)),
+        ("loops", (1,)),
+    ],
+)
+def test_an_end_of_the_stream_that_no_return_says_is_asked_about_by_its_line(name, lines):
+    method = getattr(Forgets, name)
+    first = inspect.getsourcelines(method)[1]
+    source = type("Own", (), {"encode": method})()
+    assert [chunk_of(source, source.encode(index)) is None for index in range(3)] == [False, False, True]
+    places = " or ".join(str(first + line) for line in lines)
+    assert why_ended(source, 2) == (
+        "encode returned None for chunk 2, which ends the stream: a forgotten `return`? "
+        f"{HERE}:{places} has no value; an end that is meant is a `return None`"
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in vars(Means) if not name.startswith("_")])
+def test_an_end_of_the_stream_that_a_return_says_is_one_and_none_before_the_first_chunk(name):
+    source = type("Own", (Means,), {"encode": getattr(Means, name)})()
+    assert source.encode(2) is None
+    assert why_ended(source, 2) == ""
+    assert why_ended(source, 0) == (
+        "encode returned None for chunk 0, which ends the stream: a forgotten `return`?"
+    )
+
+
+def test_what_has_no_source_ends_the_stream_unasked():
+    unread = FunctionType(Forgets.last_if.__code__.replace(co_filename="<a console>"), {"X": X})
+    for encode in (unread, partial(dict, x=X)):
+        assert why_ended(type("Own", (), {"encode": encode})(), 2) == ""
 
 
 class Bare(Odd):

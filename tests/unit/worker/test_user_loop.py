@@ -69,6 +69,30 @@ def test_rank_zero_encodes_before_a_send_and_decodes_before_anything_else(record
     assert said == [("emit", 0, {STAGE1_MS: 3.0}), ("emit", 1, {STAGE1_MS: 3.0}), ("drop", 2, {})]
 
 
+def test_a_loop_that_says_of_no_result_that_it_was_decoded_is_told_once(recorded, caplog):
+    """The pages make it a duty; without it the timeline gave the decode to the next chunk."""
+    _, works, _ = recorded
+    for k in range(3):
+        works("send", IDS[k])
+        works("receive_result", result(k))
+    works("shutdown")
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert warning.startswith(
+        "`receive_result` was called, and `release_result` was not since the result of chunk 0"
+    )
+
+
+def test_the_last_result_is_to_be_released_too_and_a_loop_that_does_it_hears_nothing(recorded, caplog):
+    _, works, _ = recorded
+    for call, message in (("send", IDS[0]), ("receive_result", result(0)), ("release_result", None)):
+        works(call, message)
+    works("send", IDS[1])
+    works("receive_result", result(1))
+    assert not caplog.records
+    works("shutdown")
+    assert "`shutdown` was called, and `release_result` was not since the result of chunk 1" in caplog.text
+
+
 def test_the_watchdog_sees_rank_zero_from_its_first_call_until_it_ends_the_stream(tmp_path):
     """What comes before may be a model that loads; a heartbeat begins anew, as every call does."""
     session = Session(0, Role.STAGE0, 1)
