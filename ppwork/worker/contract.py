@@ -78,11 +78,9 @@ def why_ended(stage: object, chunk_index: int) -> str:
     """
     function = _function_of(stage, "encode")
     lines = _lines_without_value(function)
-    if not lines and chunk_index > 0:
-        return ""
     asked = f"encode returned None for chunk {chunk_index}, which ends the stream: a forgotten `return`?"
     if not lines:
-        return asked
+        return asked if chunk_index == 0 else ""
     place = f"{as_written(function.__code__.co_filename)}:{' or '.join(map(str, lines[:MOST_LINES]))}"
     return f"{asked} {place} has no value; an end that is meant is a `return None`"
 
@@ -241,27 +239,17 @@ def _lines_without_value(function: Any) -> list[int]:  # noqa: ANN401  whatever 
         return []
     if not isinstance(definition, ast.FunctionDef):
         return []
-    found: list[int] = []
-    inside: list[ast.AST] = [*definition.body]
+    found, inside = _ends_of(definition.body), [*ast.iter_child_nodes(definition)]
     while inside:
         node = inside.pop()
         if isinstance(node, ast.Return):
-            if node.value is not None and _may_say_none(node.value):
+            if node.value is None:
+                found.append(node.lineno)
+            elif any(isinstance(each, ast.Constant) and each.value is None for each in ast.walk(node)):
                 return []
-            found += [node.lineno] if node.value is None else []
-        elif isinstance(node, ast.stmt | ast.ExceptHandler | ast.match_case) and not isinstance(
-            node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-        ):
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             inside += ast.iter_child_nodes(node)
-    return sorted(first - 1 + line for line in {*found, *_ends_of(definition.body)})
-
-
-def _may_say_none(value: ast.expr) -> bool:
-    if isinstance(value, ast.IfExp):
-        return _may_say_none(value.body) or _may_say_none(value.orelse)
-    if isinstance(value, ast.BoolOp):
-        return any(map(_may_say_none, value.values))
-    return isinstance(value, ast.Constant) and value.value is None
+    return sorted({first - 1 + line for line in found})
 
 
 def _ends_of(body: list[ast.stmt]) -> list[int]:
@@ -271,10 +259,8 @@ def _ends_of(body: list[ast.stmt]) -> list[int]:
             return []
         case ast.While(test=ast.Constant(value=True)):
             return [node.lineno for node in ast.walk(last) if isinstance(node, ast.Break)]
-        case ast.If() if last.orelse:
-            return _ends_of(last.body) + _ends_of(last.orelse)
         case ast.If():
-            return [*_ends_of(last.body), last.lineno]
+            return _ends_of(last.body) + (_ends_of(last.orelse) if last.orelse else [last.lineno])
         case ast.With():
             return _ends_of(last.body)
         case ast.Try():

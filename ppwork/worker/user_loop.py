@@ -33,9 +33,8 @@ log = logging.getLogger(__name__)
 WAITS = ("receive_result", "await_result", "shutdown")
 """Calls of rank 0 that wait for the mesh's next message."""
 UNRELEASED = (
-    "`%s` was called, and `release_result` was not since the result of chunk %d came: records take its "
-    "decode for a part of what followed, and it may have held the next result back; call "
-    "`plane.release_result()` after each decode (said once)"
+    "`%s` was called without `release_result` for chunk %d: that may have held the next result back, and "
+    "hides its decode from records; call `plane.release_result()` after each decode (said once)"
 )
 _LATER = "`ppwork diagnose` on the run folder tells of later chunks"
 

@@ -77,9 +77,7 @@ def test_a_loop_that_says_of_no_result_that_it_was_decoded_is_told_once(recorded
         works("receive_result", result(k))
     works("shutdown")
     (warning,) = [record.getMessage() for record in caplog.records]
-    assert warning.startswith(
-        "`receive_result` was called, and `release_result` was not since the result of chunk 0"
-    )
+    assert warning.startswith("`receive_result` was called without `release_result` for chunk 0")
 
 
 def test_the_last_result_is_to_be_released_too_and_a_loop_that_does_it_hears_nothing(recorded, caplog):
@@ -90,7 +88,7 @@ def test_the_last_result_is_to_be_released_too_and_a_loop_that_does_it_hears_not
     works("receive_result", result(1))
     assert not caplog.records
     works("shutdown")
-    assert "`shutdown` was called, and `release_result` was not since the result of chunk 1" in caplog.text
+    assert "`shutdown` was called without `release_result` for chunk 1" in caplog.text
 
 
 def test_the_watchdog_sees_rank_zero_from_its_first_call_until_it_ends_the_stream(tmp_path):
