@@ -131,6 +131,11 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.tolerance if self.mesh_size > 1 else 0.0
 
     @property
+    def staged(self) -> Plan:
+        """This plan with its stages named; where it names none they are those of the shipped video."""
+        return self.replace(stage0=self.stage0 or VIDEO_STAGE0, stage1=self.stage1 or VIDEO_STAGE1)
+
+    @property
     def is_video(self) -> bool:
         """Whether both stages are the shipped video denoiser; ``False`` until a launcher resolves it."""
         return self.stage0 == VIDEO_STAGE0 and self.stage1 == VIDEO_STAGE1

@@ -236,7 +236,9 @@ def one_sided(evidence: JobEvidence) -> Finding | None:
     if halves not in ({"send"}, {"recv"}):
         return None
     half, other = ("send", "Received") if halves == {"send"} else ("recv", "Sent")
-    ranks = evidence.first_of(calls)
+    ranks = tuple(
+        sorted(calls)
+    )  # each is to blame as much as the others: not the one whose bound passed first
     return Finding(
         ranks,
         f"Nobody{other}",

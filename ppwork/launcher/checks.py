@@ -48,7 +48,7 @@ def resolve(plan: Plan, *, elsewhere: bool = False) -> Plan:
     if elsewhere and (plan.one_process or plan.share_gpu):
         what = "one process" if plan.one_process else "ranks that share a GPU"
         raise PlanError(f"A plan of {what} was to run over hosts.", check_first="leave `on` out")
-    plan = plan.replace(stage0=plan.stage0 or VIDEO_STAGE0, stage1=plan.stage1 or VIDEO_STAGE1)
+    plan = plan.staged
     if (plan.stage0 == VIDEO_STAGE0) != (plan.stage1 == VIDEO_STAGE1):
         own, shipped = sorted([plan.stage0, plan.stage1], key=(VIDEO_STAGE0, VIDEO_STAGE1).__contains__)
         raise PlanError(

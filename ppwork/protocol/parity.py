@@ -29,8 +29,7 @@ WIRE_KEYS = (
     "CUDA_DEVICE_MAX_CONNECTIONS",
     "CUDA_LAUNCH_BLOCKING",
 )
-"""Variables that change which calls a rank makes, and when: DETAIL adds collectives, others order connections
-or launches."""
+"""Variables that change a rank's calls or their order: DETAIL adds collectives, others order launches."""
 SUM_KEYS = ("NCCL_ALGO", "NCCL_PROTO", "NCCL_NVLS_ENABLE", "NCCL_CTA_POLICY", "NCCL_MAX_CTAS")
 """Variables that choose how NCCL sums; all ranks of a group must choose alike."""
 THREADS_VARIABLE = "OMP_NUM_THREADS"

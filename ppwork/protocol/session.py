@@ -287,16 +287,15 @@ class Session:
             error.at(**self._where(**{} if knows_chunk else at.where()))
 
 
+OVER = State.DRAINING, State.CLOSED
 _WHY_NOT = {
     State.BUSY: "a `receive_result` for each of them before `shutdown()`",
-    State.DRAINING: "`shutdown` is the last call, and made once: after the last `receive_result`",
-    State.CLOSED: "`shutdown` is the last call, and made once: after the last `receive_result`",
+    **dict.fromkeys(OVER, "`shutdown` is the last call, and made once: after the last `receive_result`"),
     State.ERROR: "an earlier error of this rank, which ended the session",
 }
 """What to check first if an envelope may not leave in this state."""
 _SINCE = {
-    State.DRAINING: "after `shutdown()`",
-    State.CLOSED: "after `shutdown()`",
+    **dict.fromkeys(OVER, "after `shutdown()`"),
     State.ERROR: "after an error that had ended the session",
 }
 _CALLS = {

@@ -49,9 +49,8 @@ class CollectiveCall(msgspec.Struct, frozen=True):
     operation: str = ""
     """Name, dtype and shape: ``all_reduce float32[4, 8]``. Empty: the chunk has ended on this rank."""
     site: str = ""
-    """The user's line that made the call, such as ``my_stages.py:41: self.tp.all_reduce(share)``; at the end
-    of a chunk that of the last collective. Ranks may have different lines. Below it are its callers'
-    places."""
+    """The user's line of the call, such as ``my_stages.py:41: self.tp.all_reduce(share)``, and its callers'
+    places below; at a chunk's end that of the last collective. Ranks may have different lines."""
     digest: int = 0
     """At a chunk's end: digest of a sample of what the rank returned for the chunk; 0: none."""
 

@@ -73,8 +73,7 @@ def chunk_of(stage: object, returned: object) -> Chunk | Pause | None:
 def why_ended(stage: object, chunk_index: int) -> str:
     """Return a question about a stream that ``encode`` ended by ``None``; empty if its code says ``None``.
 
-    Python also returns ``None`` if a ``return`` was forgotten. So this asks about an end before the first
-    chunk, and about an end by a method that has no ``return`` of a literal ``None``.
+    A forgotten ``return`` gives ``None``, too: this asks at chunk 0, and if no ``return`` says ``None``.
     """
     function = _function_of(stage, "encode")
     lines = _lines_without_value(function)

@@ -128,7 +128,7 @@ def _run(
     pulse: Pulse,
     bring_up: BringUp | None,
 ) -> None:
-    plan = Plan.load(run_dir)
+    plan = Plan.load(run_dir).staged  # no launcher may have been before
     # torchrun sets it only on hosts with several ranks, so on some hosts of a run and not on others.
     os.environ.setdefault(THREADS_VARIABLE, str(plan.threads_per_rank))
     with Watchdog(plan, rank, run_dir, recorder, words=failure, pulse=pulse) as watchdog:

@@ -31,7 +31,7 @@ from ppwork.worker.main import leave, log_to, run_rank
 
 def main(run_dir: Path) -> int:
     """Run both ranks to their end and return the exit code; if one fails, end the process with it."""
-    plan = Plan.load(run_dir)
+    plan = Plan.load(run_dir).staged
     bounds, store = Bounds.of(plan), HashStore()
     store.set_timeout(timedelta(seconds=bounds.timeout_s))
     handles = {name: CopyGroup(bounds.timeout_s) for name in ("world_pg", *GROUP_ORDER)}

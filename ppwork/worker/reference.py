@@ -41,7 +41,7 @@ from ppwork.worker.stage_code import CONSTRUCTOR, without_autograd
 
 def main(run_dir: Path) -> int:
     """Recompute a run, compare its outputs with rank 0's, and write ``verify.json``."""
-    plan = Plan.load(run_dir)
+    plan = Plan.load(run_dir).staged
     settle_numbers(plan)
     dropped = dropped_chunks(read_entries(run_dir, 0))
     with safe_open(run_dir / OUTPUTS_FILE, framework="pt") as kept:

@@ -455,7 +455,7 @@ def test_hang_that_was_ended_without_stacks_says_what_is_missing(tmp_path):
 def test_ranks_that_all_sent_first_are_told_that_nobody_received(tmp_path):
     found = said("ring", tmp_path)
     assert found.cause.error_type == "NobodyReceived"
-    assert found.cause.where == {"rank": 2, "peer": 0}  # torchrun saw rank 2 fail first
+    assert found.cause.where == {"rank": 0, "peer": 1}  # which fails first is chance: the lowest is named
     assert found.cause.source == "/srv/me/ring.py:13"
     assert not found.unknown
     (of_console,) = diagnose_job(read_job(console("ring"))).unknown
