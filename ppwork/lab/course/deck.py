@@ -168,7 +168,7 @@ def _cover(half: HalfDay, lessons: Sequence[Lesson]) -> _Page:
         f"<h1>{html.escape(half.title)}</h1><p>Pipeline-parallel inference on torch.distributed: see it "
         f"work, break it, measure it. {len(lessons)} {'lesson' if len(lessons) == 1 else 'lessons'}, "
         f"{minutes} minutes{of_exercises}.</p>"
-        '<table class="lessons"><tr><th>lesson</th><th>question</th><th>to read</th><th>exercises</th></tr>'
+        '<table class="lessons"><tr><th>lesson</th><th>question</th><th>talk</th><th>exercises</th></tr>'
         f"{rows}</table>"
     )
     ran = html.escape("; ".join(sorted({ran_of(lesson).text for lesson in lessons})))
