@@ -188,6 +188,15 @@ def described(text: str | None) -> argparse.ArgumentParser:
     return argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
+def of_ranks(text: str | None, rounds: int) -> argparse.ArgumentParser:
+    """Return a parser for a benchmark that runs its own file as ranks (``measured_by_ranks``)."""
+    parser = described(text)
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--results", type=results_folder, default=RESULTS)
+    parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
+    return parser
+
+
 def by(rows: list[dict[str, Any]], name: str) -> dict[Any, list[dict[str, Any]]]:
     """Group rows by one of their figures."""
     return {

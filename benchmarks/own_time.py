@@ -7,7 +7,6 @@ records nothing and stops at no mistake: it is what torch and gloo cost a thread
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -99,11 +98,7 @@ def worker(out: Path) -> None:
 
 def main() -> None:
     """Measure in turns, and write the table."""
-    parser = common.described(__doc__)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--results", type=common.results_folder, default=common.RESULTS)
-    parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
+    asked = common.of_ranks(__doc__, rounds=7).parse_args()
     if asked.worker:
         worker(asked.worker)
         return

@@ -7,7 +7,6 @@ version of such a program does. It checks nothing, records nothing and stops at 
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import sys
@@ -23,14 +22,14 @@ import torch.distributed as dist
 from ppwork.ranks import Chunk, Plan, Result, Stage0Plane, join, run_mesh, run_stage0
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 CHUNKS, WARM_UP = 300, 20
 DOWN, UP = (32, 64), (32, 256)
 Times = list[float]
 
 
-def plain(mesh: Any, folder: Path) -> Times:  # noqa: ANN401, ARG001  the others have a folder
+def plain(mesh: Any) -> Times:  # noqa: ANN401
     """Torch's own calls."""
     head, down, up = torch.zeros(3, dtype=torch.int64), torch.zeros(DOWN), torch.zeros(UP)
     times = []
@@ -63,7 +62,7 @@ def joined(folder: Path | None) -> Iterator[Any]:
         yield plane
 
 
-def own_loop(mesh: Any, folder: Path | None) -> Times:  # noqa: ANN401, ARG001
+def own_loop(folder: Path | None) -> Times:
     """A loop of one's own on the plane."""
     times: Times = []
     with joined(folder) as plane:
@@ -112,7 +111,7 @@ class Mesh:
         return Result({"y": self.result}, {"k": metadata["k"]})
 
 
-def stages(mesh: Any, folder: Path | None) -> Times:  # noqa: ANN401, ARG001
+def stages(folder: Path | None) -> Times:
     """Two stages, and the library's loops."""
     with joined(folder) as plane:
         if isinstance(plane, Stage0Plane):
@@ -123,24 +122,22 @@ def stages(mesh: Any, folder: Path | None) -> Times:  # noqa: ANN401, ARG001
     return []
 
 
-WAYS = {
-    "plain `torch.distributed`": plain,
-    "own loop, no run folder": lambda mesh, _: own_loop(mesh, None),
-    "own loop": own_loop,
-    "stages, no run folder": lambda mesh, _: stages(mesh, None),
-    "stages": stages,
-}
-
-
 def worker(out: Path, rounds: int) -> None:
     """One rank of all ways in turns; rank 0 writes the median round trips down, in ms."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     mesh = dist.new_group([1, 2])
-    found: dict[str, list[float]] = {name: [] for name in WAYS}
+    ways: dict[str, Callable[[Path], Times]] = {
+        "plain `torch.distributed`": lambda _: plain(mesh),
+        "own loop, no run folder": lambda _: own_loop(None),
+        "own loop": own_loop,
+        "stages, no run folder": lambda _: stages(None),
+        "stages": stages,
+    }
+    found: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(rounds):
-        for name, way in WAYS.items():
-            times = way(mesh, out.with_name(f"{number}-{name.replace('`', '')}"))
+        for name, way in ways.items():
+            times = way(out.with_name(f"{number}-{name.replace('`', '')}"))
             if dist.get_rank() == 0:
                 found[name].append(1000 * statistics.median(times[WARM_UP:]))
     if dist.get_rank() == 0:
@@ -150,11 +147,7 @@ def worker(out: Path, rounds: int) -> None:
 
 def main() -> None:
     """Measure in turns, and write the table."""
-    parser = common.described(__doc__)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--results", type=common.results_folder, default=common.RESULTS)
-    parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
+    asked = common.of_ranks(__doc__, rounds=7).parse_args()
     if asked.worker:
         worker(asked.worker, asked.rounds)
         return

@@ -11,7 +11,6 @@ has xDiT's two transports as well, where its package is installed (``peers.py`` 
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import os
@@ -308,11 +307,8 @@ def tables(rows: list[dict[str, Any]]) -> list[str]:
 
 def main() -> int:
     """Measure and write the tables."""
-    options = common.described(__doc__)
-    options.add_argument("--rounds", type=int, default=15)
+    options = common.of_ranks(__doc__, rounds=15)
     options.add_argument("--limit-s", type=float, default=300.0)
-    options.add_argument("--results", type=common.results_folder, default=common.RESULTS)
-    options.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     given = options.parse_args()
     if given.worker:
         worker(given.worker, given.rounds)

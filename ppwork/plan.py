@@ -137,7 +137,7 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def is_video(self) -> bool:
-        """Whether both stages are the shipped video denoiser; ``False`` until a launcher resolves it."""
+        """Whether both stages are the shipped video denoiser; ``False`` if it names none (``staged``)."""
         return self.stage0 == VIDEO_STAGE0 and self.stage1 == VIDEO_STAGE1
 
     @property

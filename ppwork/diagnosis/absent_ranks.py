@@ -59,7 +59,7 @@ def absent_of(evidence: JobEvidence, errors: dict[int, Stack]) -> Finding | None
         )
     else:
         check_first = f"the log of rank {peer}; {STACKS}"
-    hints = (*evidence.hints(peer), *evidence.last_lines(peer))
+    hints = evidence.seen_of(peer)
     return Finding((peer,), "NeverCame", what, check_first, evidence.place.get(peer), (), hints, NAMED)
 
 
@@ -88,7 +88,7 @@ def _missed_barrier(evidence: JobEvidence) -> Finding | None:
         call = evidence.call(rank) or "monitored_barrier"
         what = f"{capital(ranks)} never came to the {call} of rank {rank}."
         check_first = f"where {named_ranks(ranks)} went instead; {STACKS}"
-        hints = tuple(hint for peer in ranks for hint in (*evidence.hints(peer), *evidence.last_lines(peer)))
+        hints = evidence.seen_of(*ranks)
         return Finding(
             ranks, "NeverCame", what, check_first, evidence.place.get(ranks[0]), (), hints, NAMED + 1
         )
@@ -114,7 +114,7 @@ def left_early(evidence: JobEvidence) -> Finding | None:
     if not ranks:
         return None
     calls = evidence.doing()
-    hints = (*evidence.hints(ranks[0]), *evidence.last_lines(ranks[0]))
+    hints = evidence.seen_of(ranks[0])
     if evidence.codes:
         what = f"{capital(ranks)} ended with code 0 while {calls}: torchrun's report lists the others only."
     else:
@@ -155,7 +155,7 @@ def missing(evidence: JobEvidence) -> Finding | None:
         return None
     ended = [rank for rank in ranks if evidence.codes.get(rank) in ENDED_BY_AGENT]
     ending = "; it was still running when torchrun ended it" if len(ended) == len(ranks) else ""
-    hints = tuple(hint for rank in ranks for hint in (*evidence.hints(rank), *evidence.last_lines(rank)))
+    hints = evidence.seen_of(*ranks)
     doing = evidence.doing()
     unknown = (f"where {named_ranks(ranks)} {were(ranks)}: {'they' if ranks[1:] else 'it'} showed no stack",)
     if ended and len(set(evidence.in_call().values())) > 1:
@@ -207,10 +207,8 @@ def unmatched(evidence: JobEvidence) -> Finding | None:
         )
     elif len(ranks) > 1:
         unknown = (f"which of {named_ranks(tuple(sorted(ranks)))} names the wrong peer or tag",)
-    seen: tuple[str, ...] = ()
     if gone:
         unknown = (*unknown, *_how_they_left(evidence, gone))
-        seen = (*evidence.hints(gone[0]), *evidence.last_lines(gone[0]))
     return Finding(
         ranks if not (gone or ranks[2:]) else (),
         "Unmatched",
@@ -218,7 +216,7 @@ def unmatched(evidence: JobEvidence) -> Finding | None:
         check_first,
         evidence.place[ranks[0]],
         unknown,
-        seen,
+        evidence.seen_of(*gone[:1]),
         weight=PLACES + 1,
     )
 
@@ -236,9 +234,7 @@ def one_sided(evidence: JobEvidence) -> Finding | None:
     if halves not in ({"send"}, {"recv"}):
         return None
     half, other = ("send", "Received") if halves == {"send"} else ("recv", "Sent")
-    ranks = tuple(
-        sorted(calls)
-    )  # each is to blame as much as the others: not the one whose bound passed first
+    ranks = tuple(sorted(calls))  # none is more to blame: whose bound passes first is chance
     return Finding(
         ranks,
         f"Nobody{other}",

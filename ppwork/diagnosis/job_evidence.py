@@ -218,6 +218,10 @@ class JobEvidence:
             lines, whose = [line[:LINE] for line in words if line.strip()][-LAST_LINES:], "that bear no rank"
         return (f"last lines {whose}:", *(f"  {line}" for line in lines)) if lines else ()
 
+    def seen_of(self, *ranks: int) -> tuple[str, ...]:
+        """Return what was seen of ranks that left without an exception: hints, and their last lines."""
+        return tuple(line for rank in ranks for line in (*self.hints(rank), *self.last_lines(rank)))
+
     def own_lines(self) -> tuple[str, ...]:
         """Return what ranks printed last and no other rank did, such as an exception that was passed over."""
         printed = {r: dict.fromkeys(log.printed.splitlines()) for r, log in self.job.ranks.items()}

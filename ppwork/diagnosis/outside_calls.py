@@ -47,7 +47,7 @@ def with_own_call(evidence: RunEvidence, waits: tuple[Wait, ...]) -> tuple[Wait,
     for rank, record in stood.items():
         call = own_call(record.traceback)
         others = tuple(each for each in mesh if each not in stood or own_call(stood[each].traceback) != call)
-        if half_of(call.partition(" ")[0]):
+        if _half(call):
             others = (record.where["peer"],) if "peer" in record.where else _others(evidence, rank)
         known[rank] = Wait(rank, call, others or (STAGE0_RANK,))
     return tuple(wait for _, wait in sorted(known.items()))
@@ -127,15 +127,12 @@ def _before_the_first(evidence: RunEvidence) -> dict[int, FailureRecord]:
 
     Somebody's bound passed then.
     """
-    if not evidence.bound_passed or _call_of_stage0(evidence):
-        return {}
-    if not _nobody_failed(evidence):
+    if not evidence.bound_passed or _call_of_stage0(evidence) or not _nobody_failed(evidence):
         return {}
     return {
         record.rank: record
-        for record in sorted(evidence.records, key=lambda record: record.rank)
-        if record.rank in evidence.topology.mesh_ranks
-        and "call_id" not in record.where
+        for record in _of_mesh(evidence)
+        if "call_id" not in record.where
         and not any(entry.name == "generate" for entry in evidence.entries.get(record.rank, []))
         and own_call(record.traceback)
     }
@@ -163,8 +160,8 @@ def unanswered(evidence: RunEvidence) -> FailureRecord | None:
     ]
     instead = [
         f"rank {record.rank} was at {Path(record.source).name}"
-        for record in evidence.records
-        if record.rank in evidence.topology.mesh_ranks and record.rank not in stood and record.source
+        for record in _of_mesh(evidence)
+        if record.rank not in stood and record.source
     ]
     what = "; ".join([*parts, *instead])
     check_first = "does that rank make the other half there, for this rank and tag? Messages are not compared"
@@ -173,14 +170,19 @@ def unanswered(evidence: RunEvidence) -> FailureRecord | None:
 
 def _in_message(evidence: RunEvidence) -> dict[int, FailureRecord]:
     """Return the records of mesh ranks that stood in a message of their own, if no rank had failed."""
-    if not _nobody_failed(evidence):
-        return {}
-    return {
-        record.rank: record
-        for record in sorted(evidence.records, key=lambda record: record.rank)
-        if record.rank in evidence.topology.mesh_ranks
-        and half_of(own_call(record.traceback).partition(" ")[0])
-    }
+    found = {record.rank: record for record in _of_mesh(evidence) if _half(own_call(record.traceback))}
+    return found if _nobody_failed(evidence) else {}
+
+
+def _half(call: str) -> str:
+    """Return the half of a message that a call in words, as of ``own_call``, is; else nothing."""
+    return half_of(call.partition(" ")[0])
+
+
+def _of_mesh(evidence: RunEvidence) -> list[FailureRecord]:
+    """Return the records of the mesh's ranks, in the order of their ranks."""
+    mesh = evidence.topology.mesh_ranks
+    return sorted((r for r in evidence.records if r.rank in mesh), key=lambda record: record.rank)
 
 
 def _nobody_failed(evidence: RunEvidence) -> bool:

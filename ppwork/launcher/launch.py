@@ -177,14 +177,20 @@ def _ended_by(error: BaseException) -> RunFailed:
 def _noted(run: Run, steps: _Steps) -> Run:
     """Record how a run ended, if its folder exists and has room; remove half-written files."""
     what, check_first = (run.failure.what, run.failure.check_first) if run.failure is not None else ("", "")
+    if run.failure is not None:
+        _drop_halves(run.run_dir)
     with contextlib.suppress(OSError):
-        # Files that killed ranks were writing: no reader takes one for a complete file, but people might.
-        for path in run.run_dir.iterdir() if run.failure is not None else ():
-            if _HALF.fullmatch(path.name) and path.is_file():
-                path.unlink()
         code, spans = run.exit_code or 0, tuple(steps.spans)
         LaunchEnd(exit_code=code, what=what, check_first=check_first, steps=spans).save(run.run_dir)
     return run
+
+
+def _drop_halves(run_dir: Path) -> None:
+    """Remove files that killed ranks were writing: no reader takes one for complete, but people might."""
+    with contextlib.suppress(OSError):
+        for path in run_dir.iterdir():
+            if _HALF.fullmatch(path.name) and path.is_file():
+                path.unlink()
 
 
 def _failure(run: Run, deadline: float, look: Callable[[], None]) -> RunFailed | None:

@@ -314,8 +314,8 @@ class PPControlPlane:
         if self._called is not None and not self._left_at:
             call, code, line = self._called
             self._left_at = f"{code.co_filename}:{line}"
-            leaves = f"`{code.co_name}` after its `{call}` in line {line}"
-        check_first = f"what leaves {leaves} and before {self._last_call}: a `return`, a `break`?"
+            leaves = f"`{code.co_name}` after its `{call}` in line {line} and"
+        check_first = f"what leaves {leaves} before {self._last_call}: a `return`, a `break`?"
         check_first = "why does it leave at that line?" if by else check_first
         what = f"The block was left{by} without {self._last_call}, after {count} chunks."
         return LocalProtocolError(what, check_first=check_first)

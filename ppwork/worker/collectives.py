@@ -309,16 +309,16 @@ def peer_of(error: BaseException, groups: Groups) -> int | None:
 
     The backend's error names a host and a port. Of a handle's wait there is no call that has the rank.
     """
-    mesh = groups.handles().get("tp_pg")
-    for frame, _ in walk_tb((error.__cause__ or error).__traceback__):
-        whom, given = MESSAGES.get(frame.f_code.co_name), frame.f_locals
-        if mesh is None or whom is None or frame.f_code.co_filename != c10d.__file__:
-            continue
-        index, rank = given.get(f"group_{whom}"), given.get(whom)
-        if given["group"] is mesh and index is None and rank is not None:
-            index = dist.get_group_rank(mesh, rank)
-        return groups.topology.mesh_ranks[index] if given["group"] is mesh and index is not None else None
-    return None
+    mesh, frames = groups.handles().get("tp_pg"), walk_tb((error.__cause__ or error).__traceback__)
+    calls = (f for f, _ in frames if f.f_code.co_filename == c10d.__file__ and f.f_code.co_name in MESSAGES)
+    call = next(calls, None)
+    if mesh is None or call is None or call.f_locals["group"] is not mesh:
+        return None
+    whom = MESSAGES[call.f_code.co_name]
+    index, rank = call.f_locals.get(f"group_{whom}"), call.f_locals.get(whom)
+    if index is None and rank is not None:
+        index = dist.get_group_rank(mesh, rank)
+    return groups.topology.mesh_ranks[index] if index is not None else None
 
 
 def _check_new(*, of_members: bool) -> None:
@@ -371,10 +371,10 @@ def install() -> None:
     name the user imported. ``tests/multiproc`` fails if a version drops one. ``destroy_process_group`` calls
     a group's ``shutdown``. ``Work.wait``, which is public, gets its frame (``backend_wait``).
     """
-    shutdown = c10d.ProcessGroup.shutdown
     original, naming = c10d._rank_not_in_group, c10d._process_group_name
     if getattr(original, "_ppwork", False):
         return
+    shutdown = c10d.ProcessGroup.shutdown
 
     def checked(group: c10d.ProcessGroup | None) -> bool:
         caller = sys._getframe(1)

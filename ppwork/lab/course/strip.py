@@ -31,6 +31,8 @@ BOX, GAP, GAP_OF_ARROWS, EDGE = 50, 14, 40, 24
 HEADLINE, BRACE, AXIS, SAID = 46, 56, 62, 40
 """Height of a headline, a brace, the axis, and the text at a line."""
 MOST_TICKS = 9
+INK, HEAD = "#1a1a1a", "#004b7a"
+"""Colours of text and of headings, as in the deck's style sheet."""
 FILLS = {
     **dict.fromkeys(("encode", "prepare"), COLOURS[0]),
     **dict.fromkeys(("generate", "compute", "fill"), COLOURS[1]),
@@ -143,52 +145,44 @@ class _Drawing:
         ends = self.x(self.start), self.x(self.end)
         self.below.append(_path(f"M{ends[0]:.0f} {top + BOX:.0f}H{ends[1]:.0f}", PALE))
         for box in boxes.split("|"):
-            if (found := _BOX.fullmatch(box.strip())) is None:
-                raise _refused(line, f"{box.strip()!r}: as in 15-30 encode 6")
-            left, right = self.x(found["start"]), self.x(found["end"])
-            label, is_wrong = _label(found["label"] or "")
+            left, right, label, is_wrong = self._placed(line, box, "15-30 encode 6")
             if LETTER * len(label) > right - left - 4:
-                raise _refused(
-                    line, f"{label!r}, which has room for {(right - left - 4) / LETTER:.0f} letters"
-                )
+                room = int((right - left - 4) / LETTER)
+                raise _refused(line, f"{label!r}, which has room for {room} letters")
             kind = SHORT[label[0]] if re.fullmatch(r"[egd]\d+", label) else label.partition(" ")[0]
+            is_pause = kind in PAUSES
+            fill = BAD_PAPER if is_wrong else "none" if is_pause else FILLS.get(kind, PALE)
             edge = f'stroke="{BAD if is_wrong else DARK}" stroke-width="{3 if is_wrong else 1.5}"'
-            if kind in PAUSES:
-                fill, edge = BAD_PAPER if is_wrong else "none", f'{edge} stroke-dasharray="7 5"'
-            else:
-                fill = BAD_PAPER if is_wrong else FILLS.get(kind, PALE)
-            self.below.append(
-                f'<rect x="{left:.1f}" y="{top:.0f}" width="{right - left:.1f}" height="{BOX}" '
-                f'fill="{fill}" {edge}/>'
-            )
-            colour = ALARM if is_wrong else DARK if kind in PAUSES else "#1a1a1a"
-            self.above.append(
-                _text((left + right) / 2, top + BOX / 2 + 8, label, anchor="middle", colour=colour)
-            )
+            dashes = ' stroke-dasharray="7 5"' if is_pause else ""
+            place = f'x="{left:.1f}" y="{top:.0f}" width="{right - left:.1f}" height="{BOX}"'
+            self.below.append(f'<rect {place} fill="{fill}" {edge}{dashes}/>')
+            colour, middle = ALARM if is_wrong else DARK if is_pause else INK, (left + right) / 2
+            self.above.append(_text(middle, top + BOX / 2 + 8, label, anchor="middle", colour=colour))
 
     def _braces(self, line: str, braces: list[str]) -> None:
         top = self.height - self.gap + 4
         self.height += BRACE - self.gap
         for brace in braces:
-            if (found := _BOX.fullmatch(brace.strip())) is None or not found["label"]:
+            left, right, label, is_wrong = self._placed(line, brace, "0-40 one period")
+            if not label:
                 raise _refused(line, f"{brace.strip()!r}: as in 0-40 one period")
-            left, right, (label, is_wrong) = (
-                self.x(found["start"]),
-                self.x(found["end"]),
-                _label(found["label"]),
-            )
-            colour, middle = ALARM if is_wrong else "#004b7a", (left + right) / 2
+            colour, middle = ALARM if is_wrong else HEAD, (left + right) / 2
             shape = f"M{left + 1:.1f} {top:.0f}v12H{right - 1:.1f}v-12"
             self.above.append(_path(shape, colour, 'stroke-width="2.5"'))
-            self.above.append(
-                _text(middle, top + 40, label, anchor=self._anchor(middle, label), colour=colour)
-            )
+            anchor = self._anchor(middle, label)
+            self.above.append(_text(middle, top + 40, label, anchor=anchor, colour=colour))
+
+    def _placed(self, line: str, part: str, example: str) -> tuple[float, float, str, bool]:
+        """Return where a part of a line begins and ends, its label, and whether that is wrong."""
+        if (found := _BOX.fullmatch(part.strip())) is None:
+            raise _refused(line, f"{part.strip()!r}: as in {example}")
+        return self.x(found["start"]), self.x(found["end"]), *_label(found["label"] or "")
 
     def _arrow(self, line: str, source: str, start: str, target: str, end: str, label: str | None) -> None:
         if unknown := {source, target} - set(self.lanes):
             raise _refused(line, f"{unknown.pop()!r}: a lane above the arrow")
         words, is_wrong = _label(label or "")
-        colour = ALARM if is_wrong else "#1a1a1a"
+        colour = ALARM if is_wrong else INK
         down = self.lanes[target] > self.lanes[source]
         x1, y1 = self.x(start), self.lanes[source] + (BOX if down else 0)
         x2, y2 = self.x(end), self.lanes[target] + (0 if down else BOX)
@@ -238,7 +232,7 @@ def _text(
     words: str,
     *,
     anchor: str = "start",
-    colour: str = "#1a1a1a",
+    colour: str = INK,
     weight: int = 400,
     halo: bool = False,
 ) -> str:
