@@ -45,7 +45,7 @@ class TwoHosts:
     Attributes:
         where: On what it ran.
         commands: Of the two torchruns, with the variable that was set for each in front.
-        lines: What the ranks of each host printed, in the order in which it came.
+        lines: What the ranks of each host printed: all of its first rank, then of its second, and so on.
     """
 
     where: str
@@ -124,8 +124,8 @@ def on_two_hosts(
         port = listening.getsockname()[1]
         words = [_words(node, count, LOOPBACK, port) for node, count in enumerate(ranks)]
         first = LISTENING.format(listening=listening.fileno()) + TORCHRUN
-        commands = [_command(words[0], program, first), _command(words[1], program)]
-        with _both(commands, "lo", listening) as (agents, logs):
+        with _both([_command(words[0], first), _command(words[1])], program, "lo", listening) as both:
+            agents, logs = both
             _await(agents, limit_s)
             return _finished(HERE, words, program, "lo", logs)
 
@@ -161,11 +161,11 @@ def _in_miniature(
 ) -> TwoHosts:
     words = [_words(node, count, ADDRESSES[0], STATIC_PORT) for node, count in enumerate(ranks)]
     with hosts_on_a_switch(ahead_s={NAMES[1]: ahead_s}) as hosts:
-        commands = [host.command(_command(said, program)) for host, said in zip(hosts, words, strict=True)]
-        with _both(commands, interface) as (agents, logs):
+        commands = [host.command(_command(said)) for host, said in zip(hosts, words, strict=True)]
+        with _both(commands, program, interface) as (agents, logs):
             deadline = time.monotonic() + limit_s
             if cable:
-                while at not in logs[0].read_text(errors="replace") and agents[0].poll() is None:
+                while at not in "\n".join(_lines_in(logs[0])) and agents[0].poll() is None:
                     if time.monotonic() > deadline:
                         break
                     time.sleep(LOOK_S)
@@ -187,17 +187,18 @@ def _words(node: int, ranks: int, address: str, port: int) -> list[str]:
     return ["--nnodes=2", *own, f"--master-addr={address}", f"--master-port={port}"]
 
 
-def _command(words: list[str], program: str, code: str = TORCHRUN) -> list[str]:
-    return [*held(code, tie=hold_agent), "--monitor-interval=0.1", *words, program]
+def _command(words: list[str], code: str = TORCHRUN) -> list[str]:
+    return [*held(code, tie=hold_agent), "--monitor-interval=0.1", *words]
 
 
 @contextlib.contextmanager
 def _both(
-    commands: list[list[str]], interface: str, listening: socket.socket | None = None
+    commands: list[list[str]], program: str, interface: str, listening: socket.socket | None = None
 ) -> Iterator[tuple[list[Started], list[Path]]]:
-    """Start both torchruns; yield them and the files that get what their ranks print.
+    """Start both torchruns; yield them and the folders that get what their ranks print, a file for each.
 
-    The first one gets the socket of its store; it is closed here once that has it.
+    In one file ranks would tear each other's lines: torchrun starts them with ``-u``, and then a line and its
+    end are two writes. The first torchrun gets the socket of its store; it is closed here once that has it.
     """
     environment = {**child_environment(1), INTERFACE_VARIABLE: interface}
     environment.pop(STORE_VARIABLE, None)
@@ -205,12 +206,11 @@ def _both(
         agents: list[Started] = []
         logs: list[Path] = []
         for name, command in zip(NAMES, commands, strict=True):
-            logs.append(Path(folder) / f"{name}.log")
-            out = stack.enter_context(logs[-1].open("wb", buffering=0))
-            errors = stack.enter_context((Path(folder) / f"{name}.errors").open("wb", buffering=0))
+            logs.append(Path(folder) / name)
+            console = stack.enter_context((Path(folder) / f"{name}.log").open("wb", buffering=0))
             theirs = listening if not agents else None
-            agent = running(command, environment, out, errors=errors, inherited=theirs)
-            agents.append(stack.enter_context(agent))
+            whole = [*command, f"--log-dir={logs[-1]}", "--redirects=1", program]
+            agents.append(stack.enter_context(running(whole, environment, console, inherited=theirs)))
         if listening is not None:
             listening.close()  # else who comes when the first torchrun is gone would wait for an answer
         yield agents, logs
@@ -225,5 +225,11 @@ def _await(agents: list[Started], limit_s: float) -> None:
 def _finished(where: str, words: list[list[str]], program: str, interface: str, logs: list[Path]) -> TwoHosts:
     variable = f"{INTERFACE_VARIABLE}={interface}"
     first, second = (" ".join([variable, "torchrun", *said, program]) for said in words)
-    a, b = (tuple(log.read_text(errors="replace").splitlines()) for log in logs)
+    a, b = map(_lines_in, logs)
     return TwoHosts(where, (first, second), (a, b))
+
+
+def _lines_in(logs: Path) -> tuple[str, ...]:
+    """Return what the ranks of a host printed, rank by rank."""
+    ranks = sorted(logs.glob("*/attempt_0/*/stdout.log"), key=lambda path: int(path.parent.name))
+    return tuple(line for path in ranks for line in path.read_text(errors="replace").splitlines())

@@ -59,3 +59,20 @@ def test_without_root_both_torchruns_are_on_this_machine_and_make_one_job(tmp_pa
     run = two_hosts.on_two_hosts(str(program), ranks=(1, 1))
     assert run.where == two_hosts.HERE
     assert [run.printed(host) for host in (0, 1)] == ["sum 2", "sum 2"]
+
+
+TALKS = (
+    "import torch.distributed as dist\ndist.init_process_group('gloo')\n"
+    "for number in range(1000):\n    print(f'rank {dist.get_rank()} line {number}', flush=True)\n"
+    "dist.destroy_process_group()\n"
+)
+
+
+@pytest.mark.cold
+def test_ranks_of_one_host_that_print_at_once_leave_each_other_s_lines_whole(tmp_path, monkeypatch):
+    """A lesson reads ``rank 2 ...`` off them; torchrun's ``-u`` makes two writes of a line and its end."""
+    monkeypatch.setattr(two_hosts, "why_no_hosts", lambda **_: "only root may")
+    (tmp_path / "my_talk.py").write_text(TALKS)
+    run = two_hosts.on_two_hosts(str(tmp_path / "my_talk.py"), ranks=(1, 2))
+    wanted = [f"rank {rank} line {number}" for rank in range(3) for number in range(1000)]
+    assert [*run.lines[0], *run.lines[1]] == wanted
