@@ -11,6 +11,7 @@ from ppwork.cli.options import given, path_of
 from ppwork.cli.output import write_files, write_text
 from ppwork.errors import PlanError, UnreadableError
 from ppwork.launcher.script import LIMIT_S, launch_script
+from ppwork.launcher.standstill import SaysStandstill
 from ppwork.pictures.programs import program_files
 
 
@@ -45,6 +46,7 @@ def trace(
             check=False,
             limit_s=limit,
             ops=ops,
+            view=lambda run_dir, _: SaysStandstill(run_dir, limit),
         )
         calls, folder, failure = run.run_dir, run.run_dir, run.failure
         if run.has_printed:
