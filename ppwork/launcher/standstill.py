@@ -65,12 +65,14 @@ class Standstill:
             ranks = read_calls(self._run_dir)
             end = program_waits(Meetings(ranks)) if ranks else None
         called = " or made a call" if end is not None else ""
-        notice = (
-            f"No rank has printed anything{called} for {STILL_S:g} s. The program is stopped "
-            f"{self._limit_s:g} s after its start (another limit: `--limit SECONDS`, in Python `limit_s=`)."
-        )
         # What does not fit yet may still come: only where the ranks stand is certain before the end.
-        return "\n  ".join([notice, *map(str, end.waits if end is not None else ())])
+        waits = [f"  {wait}" for wait in end.waits] if end is not None else []
+        return "\n".join([
+            f"No rank has printed anything{called} for {STILL_S:g} s.",
+            *waits,
+            f"The program will be stopped {self._limit_s:g} s after its start. For another limit: "
+            "`--limit SECONDS`, in Python `limit_s=`.",
+        ])  # fmt: skip
 
 
 class SaysStandstill(NoView):
