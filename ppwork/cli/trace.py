@@ -18,15 +18,21 @@ from ppwork.pictures.programs import program_files
 def trace(
     context: typer.Context,
     program: Annotated[Path, typer.Argument(help="A program, or a folder that has recorded calls.")],
-    arguments: Annotated[list[str] | None, typer.Argument(help="The program's own.")] = None,
-    nproc: Annotated[int, typer.Option(help="Ranks.")] = 2,
-    limit: Annotated[float, typer.Option(help="Seconds until it is stopped.")] = LIMIT_S,
+    arguments: Annotated[
+        list[str] | None, typer.Argument(help="The program's own; those with a dash go behind `--`.")
+    ] = None,
+    nproc: Annotated[int, typer.Option(help="Number of ranks.")] = 2,
+    limit: Annotated[float, typer.Option(help="Seconds after which the program is stopped.")] = LIMIT_S,
     ops: Annotated[
-        bool, typer.Option("--ops", help="Operators, too: what DDP and compiled code call. Slower.")
+        bool, typer.Option("--ops", help="Record operators, too: what DDP and compiled code call. Slower.")
     ] = False,
     folder: Annotated[
         Path | None,
-        typer.Option("--out", parser=path_of, help="Run folder, new or empty; of a folder's calls, any."),
+        typer.Option(
+            "--out",
+            parser=path_of,
+            help="Run folder, new or empty. With a folder as PROGRAM: where the files go.",
+        ),
     ] = None,
 ) -> None:
     """Record the calls of torch.distributed that a program makes: table, finding, picture, Perfetto trace."""
