@@ -224,7 +224,7 @@ def _way(about: Sequence[Place]) -> str:
 def _turn(lesson: Lesson, day: Day) -> str:
     """Return the slide that ends a lesson: its exercises, those for home in a line, and when it goes on."""
     slots = day.slots
-    (place,) = [k for k, slot in enumerate(slots) if slot.lesson is lesson] or [None]
+    place = next((k for k, slot in enumerate(slots) if slot.lesson is lesson), None)
     now = day.exercises_of(lesson)
     later = ", ".join(
         f"{each.number} {inline_html(each.title)}" for each in lesson.exercises if now and each not in now
