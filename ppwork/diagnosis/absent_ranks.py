@@ -25,6 +25,8 @@ from ppwork.errors import named_ranks, ranks_by_value
 NOBODY = -1
 """The rank of an exception that bears none."""
 OTHER_HALF = "peer and tag of that line, and which rank has the other half"
+SUMS = ("all_reduce", "reduce")
+"""Where sizes differ, some ranks come through these and others wait; in other collectives gloo aborts one."""
 MORE_RANKS = "whether there were more ranks: one that printed nothing is not in this file"
 
 
@@ -257,6 +259,9 @@ def different_calls(evidence: JobEvidence) -> Finding | None:
     (usual, most), *_ = Counter(spots.values()).most_common()
     odd = evidence.first_of(r for r, spot in spots.items() if spot != usual or most == 1)
     lines = "; ".join(f"rank {r} in {call} at {at}" for r, (call, at) in sorted(spots.items()))
+    what = f"The ranks were in different calls: {lines}."
+    if not evidence.silent and (in_sum := _in_a_sum(evidence, spots)):
+        return _sum_of_some(evidence, what, in_sum, spots)
     suspects = tuple(sorted({*odd, *evidence.silent})) if most == 1 or evidence.silent else odd
     unknown = (f"which of {named_ranks(suspects)} is the wrong one",) if suspects[1:] else ()
     if 1 < most <= len(spots) // 2:
@@ -267,11 +272,50 @@ def different_calls(evidence: JobEvidence) -> Finding | None:
     return Finding(
         () if evidence.silent else odd if most > 1 else odd[:1],
         "CollectiveMismatch",
-        f"The ranks were in different calls: {lines}.",
+        what,
         f"why {named_ranks(suspects)} took another branch or made another number of calls before; {DETAIL}",
         evidence.place[odd[0]],
         unknown,
         evidence.own_lines(),
+        weight=PLACES - 6,
+    )
+
+
+def _in_a_sum(evidence: JobEvidence, spots: dict[int, tuple[str, str]]) -> tuple[int, ...]:
+    """Return the ranks that timed out in one sum, if all others stand at later lines: behind it."""
+    for spot, ranks in ranks_by_value(spots).items():
+        one, others = evidence.place[ranks[0]], [r for r in spots if r not in ranks]
+        if (
+            spot[0] in SUMS
+            and ranks[0] in evidence.late
+            and all(_is_behind(evidence.place[rank], one) for rank in others)
+        ):
+            return tuple(ranks)
+    return ()
+
+
+def _is_behind(place: Stack, other: Stack) -> bool:
+    """Say whether a stack has the later line in the function in which the two part."""
+    for one, two in zip(place.frames, other.frames, strict=False):
+        if (one.at, one.function) != (two.at, two.function):
+            return (one.file, one.function) == (two.file, two.function) and one.line > two.line
+    return False
+
+
+def _sum_of_some(
+    evidence: JobEvidence, what: str, in_sum: tuple[int, ...], spots: dict[int, tuple[str, str]]
+) -> Finding:
+    """Say that some ranks wait in a sum, and that the others made none, or one of another size."""
+    (call, at), behind = spots[in_sum[0]], named_ranks(sorted(spots.keys() - {*in_sum}))
+    check_first = f"do sizes and types agree at {at}? do all ranks make that call, and as many before it?"
+    either = f"either sizes differ in that {call}, and it let {behind} through"
+    return Finding(
+        (),
+        "CollectiveMismatch",
+        what,
+        f"{check_first} {DETAIL}",
+        evidence.place[in_sum[0]],
+        seen=(f"{either}, or only {named_ranks(in_sum)} made it", *evidence.own_lines()),
         weight=PLACES - 6,
     )
 
