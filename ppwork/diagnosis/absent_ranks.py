@@ -27,6 +27,8 @@ NOBODY = -1
 OTHER_HALF = "peer and tag of that line, and which rank has the other half"
 SUMS = ("all_reduce", "reduce")
 """Where sizes differ, some ranks come through these and others wait; in other collectives gloo aborts one."""
+_OTHERS_ONLY = "torchrun's report lists the others only"
+_LEFT_EARLY = "which path of this rank ends the program early"
 MORE_RANKS = "whether there were more ranks: one that printed nothing is not in this file"
 
 
@@ -55,9 +57,13 @@ def absent_of(evidence: JobEvidence, errors: dict[int, Stack]) -> Finding | None
     what = sentence(f"{who} waited for rank {peer} in {calls}: {text}")
     if "new_group" in calls:
         check_first = "does every rank make all groups, members or not, in the same order?"
+    elif peer in evidence.silent and evidence.codes and peer not in evidence.codes:
+        what = sentence(f"{what.rstrip('.')}; it had ended with code 0: {_OTHERS_ONLY}")
+        check_first = f"{_LEFT_EARLY}, before {calls}"
     elif "keys:" in key.message or "ncclUniqueId" in key.message:
         check_first = (
-            "was it started, with this MASTER_ADDR, MASTER_PORT and WORLD_SIZE and a RANK of its own?"
+            "was it started, with this MASTER_ADDR, MASTER_PORT and WORLD_SIZE and a RANK of its own? "
+            "did it end before it came there?"
         )
     else:
         check_first = f"the log of rank {peer}; {STACKS}"
@@ -118,11 +124,11 @@ def left_early(evidence: JobEvidence) -> Finding | None:
     calls = evidence.doing()
     hints = evidence.seen_of(ranks[0])
     if evidence.codes:
-        what = f"{capital(ranks)} ended with code 0 while {calls}: torchrun's report lists the others only."
+        what = f"{capital(ranks)} ended with code 0 while {calls}: {_OTHERS_ONLY}."
     else:
         what = f"{capital(ranks)} left without a word while {calls}."
     unknown = _how_they_left(evidence, ranks)
-    check_first = "which path of this rank ends the program early; its number of steps"
+    check_first = f"{_LEFT_EARLY}; its number of steps"
     stack = None
     if set(evidence.in_call().values()) == {"wait"}:
         check_first = f"of an isend or irecv: {OTHER_HALF}; of a collective: {check_first}"

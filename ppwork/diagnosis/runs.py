@@ -98,23 +98,33 @@ def diagnose(
         run = run.run_dir
     paths = [Path(path) for path in ([run] if isinstance(run, Path | str) else run)]
     try:
-        is_run = any((path / Plan.FILE_NAME).exists() for path in paths)
-        gone = next((path for path in paths if not path.exists()), None)
-        empty = next((path for path in paths if path.is_dir() and not any(path.iterdir())), None)
+        gone = {path: "is not there" for path in paths if not path.exists()}
+        empty = {path: "is empty" for path in paths if path.is_dir() and not any(path.iterdir())}
+        left = [path for path in paths if path not in gone and path not in empty]
+        is_run = any((path / Plan.FILE_NAME).exists() for path in left)
     except OSError as error:  # of another user, or too long
         raise PlanError(
             f"{error.filename} cannot be read: {error.strerror}.",
             check_first="the path, and whose file it is",
         ) from error
-    if not is_run and empty is not None:
+    if not left and paths[0] in empty:
         raise PlanError(
-            f"The folder {empty} is empty: the start was refused, or not all ranks have joined yet.",
+            f"The folder {paths[0]} is empty: the start was refused, or not all ranks have joined yet.",
             check_first="what the ranks said on the console",
         )
-    if not is_run:
-        return with_calls(diagnose_job(read_job(*paths)), paths[0])
-    if gone is not None:
-        raise PlanError(f"{gone} cannot be read: it is not there.", check_first="the path")
+    if not left:
+        raise PlanError(f"{paths[0]} cannot be read: it is not there.", check_first="the path")
+    if is_run:
+        found = _diagnose_run(left, exit_code)
+    else:
+        folder = next((path for path in left if path.is_dir()), left[0])
+        found = with_calls(diagnose_job(read_job(*left)), folder)
+    unread = tuple(f"{path} {why}, and was not read" for path, why in (gone | empty).items())
+    return replace_fields(found, seen=(*found.seen, *unread)) if unread else found
+
+
+def _diagnose_run(paths: Sequence[Path], exit_code: int | None) -> Diagnosis:
+    """Say why a run of ours failed, from its folders and consoles."""
     consoles = [path for path in paths if path.is_file()]
     evidence = RunEvidence.read(*(path for path in paths if path.is_dir()), consoles=consoles)
     if exit_code is None and evidence.end is not None:

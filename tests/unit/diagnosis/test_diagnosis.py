@@ -839,6 +839,28 @@ def test_command_takes_a_run_a_log_folder_or_a_console(run, tmp_path):
         diagnose(tmp_path / "nowhere")
 
 
+def test_a_source_that_holds_nothing_is_told_and_the_others_are_read(run, tmp_path):
+    """Whoever gives a folder and its console, as the page advises, may have only one of them."""
+    nowhere, empty = tmp_path / "nowhere", tmp_path / "empty"
+    empty.mkdir()
+    alone = diagnose(console("raises"))
+    for sources in ([nowhere, console("raises")], [empty, console("raises"), nowhere]):
+        found = diagnose(sources)
+        assert (found.cause, found.lines, found.waits) == (alone.cause, alone.lines, alone.waits)
+        told = [line for line in found.seen if line not in alone.seen]
+        assert len(told) == len(sources) - 1
+        assert f"{nowhere} is not there" in " ".join(told)
+    assert any(f"{empty} is empty" in line for line in told)
+    write_record(run, record(1))
+    found = diagnose([run, nowhere])
+    assert found.cause == diagnose(run).cause
+    assert f"{nowhere} is not there" in found.text
+    with pytest.raises(PlanError, match="is empty"):
+        diagnose([empty, nowhere])
+    with pytest.raises(PlanError, match="cannot be read"):
+        diagnose([nowhere, empty])
+
+
 def test_command_prints_text_or_json_and_refuses_what_is_none_of_these(tmp_path):
     found = diagnose(console("raises"))
     done = CliRunner().invoke(app, ["diagnose", str(console("raises"))])

@@ -78,3 +78,27 @@ def test_a_sum_that_let_a_rank_through_is_known_by_its_sizes(tmp_path):
     assert found.headline.startswith("Collective 1 of default_pg: rank 0 all_reduce float32[4], rank 1")
     assert (found.cause.where, found.unknown, found.seen) == ({}, (), ())
     assert found.lines[0].startswith("/srv/me/miscount.py:12")
+
+
+def test_where_the_ranks_stood_is_told_of_a_job_that_was_ended_from_outside(tmp_path):
+    ended = "torch/distributed/elastic/agent/server/api.py:753] Received 2 death signal, shutting down"
+    (tmp_path / "torchrun.log").write_text(ended)
+    made = MadeCalls(tmp_path, 3)
+    for rank in (0, 2):
+        made.call(rank, "all_reduce", 0, None, ONE, line=3)
+    made.call(1, "barrier", 0, None, line=5)
+    found = diagnose(tmp_path)
+    assert found.cause.error_type == "Stopped"
+    assert found.headline.startswith("torchrun was ended from outside by SIGINT; no rank failed before.")
+    assert "ranks 0 and 2 all_reduce" in found.headline
+    assert [(wait.rank, wait.waits_for) for wait in found.waits] == [(0, (1,)), (1, (0, 2)), (2, (1,))]
+    assert not found.unknown
+
+
+def test_calls_are_found_also_where_the_console_was_given_first(skipped):
+    (skipped / "torchrun.log").write_text("torch/distributed/elastic: exitcode\n")
+    other = skipped.parent / "console.log"
+    error = ("Traceback (most recent call last):", "RuntimeError: Timed out waiting 1ms for recv")
+    other.write_text("\n".join(f"[default0]:[rank0]: {line}" for line in error))
+    found = diagnose([other, skipped])
+    assert "rank 0 all_reduce" in found.text
