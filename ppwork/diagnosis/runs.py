@@ -32,6 +32,7 @@ goes through; it is shown for hangs only. What does not read is named as not kno
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Sequence
 from dataclasses import replace as replace_fields
@@ -67,6 +68,7 @@ from ppwork.records.failure import FailureRecord, first_cause, is_users
 from ppwork.records.flight import differences
 from ppwork.records.pulse import nothing_to_encode
 from ppwork.records.run import (
+    LET_GO,
     NOTHING_RESET,
     SUMMARY_FILE,
     TORCHRUN_LOG,
@@ -77,6 +79,7 @@ from ppwork.records.run import (
 )
 from ppwork.records.spans import Instant
 
+_LET_GO = re.compile(rf"{LET_GO} (.+?:\d+)")
 HANGS = ("PeerTimeoutError", "PeerFrozenError", "StuckError", "PastLimit")
 """Failures after which it matters who waited for whom, and that all ranks were still before."""
 
@@ -247,7 +250,8 @@ def _explained(
 def _beside(evidence: RunEvidence) -> tuple[str, ...]:
     """Return a line about each thing that fails no run by itself."""
     ended = filter(None, [stream_ended(evidence.entries.get(STAGE0_RANK, []))])
-    return (*ended, *_odd_results(evidence), *_useless_cuts(evidence), *_dead_threads(evidence))
+    own = (*_odd_results(evidence), *_useless_cuts(evidence), *_let_go(evidence), *_dead_threads(evidence))
+    return (*ended, *own)
 
 
 def _is_told(line: str, cause: FailureRecord, evidence: RunEvidence) -> bool:
@@ -278,6 +282,16 @@ def _odd_results(evidence: RunEvidence) -> tuple[str, ...]:
     if evidence.of_loop:
         where = "Which rank is wrong is not known: print what each of them passes to `reply` there"
     return (f"Mesh ranks returned different results in {named_chunks(odd)}: the leader's were sent. {where}",)
+
+
+def _let_go(evidence: RunEvidence) -> tuple[str, ...]:
+    """Return a line about each place whose collectives nobody waited for: results may be wrong."""
+    ranks: dict[str, list[int]] = {}
+    for rank in evidence.topology.mesh_ranks:
+        for line in dict.fromkeys(_LET_GO.findall(evidence.text_of(rank))):
+            ranks.setdefault(line, []).append(rank)
+    early = "its tensor may have been used too early"
+    return tuple(f"{named_ranks(of).capitalize()} {LET_GO} {line}: {early}" for line, of in ranks.items())
 
 
 def _useless_cuts(evidence: RunEvidence) -> tuple[str, ...]:

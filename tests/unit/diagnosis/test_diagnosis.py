@@ -35,6 +35,7 @@ from ppwork.records.pulse import Pulse, PulseState, PulseView
 from ppwork.records.run import SUMMARY_FILE, TORCHRUN_LOG, LaunchEnd, Run, log_file
 from ppwork.records.spans import Recorder, Span, span_file
 from ppwork.records.threads import DeadThread, threads_file
+from ppwork.worker.backend_wait import UNWAITED
 
 REPORT = console("killed").read_text()
 """Rank 1 by SIGKILL; ranks 0 and 2 ended by torchrun's SIGTERM."""
@@ -713,6 +714,21 @@ def test_run_that_ended_well_did_not_fail(run):
         assert found.to_dict()["failed"] is False
     (run / SUMMARY_FILE).write_bytes(msgspec.json.encode({"chunks": 5}))
     assert diagnose(run).text == "Nothing failed: the run emitted 5 of 8 chunks."
+
+
+def test_a_collective_that_nobody_waited_for_is_told_also_of_a_run_that_ended_well(run):
+    """Its sums may be wrong, and the run did not notice."""
+    (run / SUMMARY_FILE).write_text('{"chunks": 8}')
+    for rank in (1, 2):
+        log_file(run, rank).write_text(
+            f"W {UNWAITED % (5, 'mine.py:9: dist.all_reduce(y, async_op=True)')}\n"
+        )
+    found = diagnose(run, 0)
+    assert found.cause is None
+    assert found.seen == (
+        "Ranks 1 and 2 let go of a handle that nobody had waited for, at mine.py:9: "
+        "its tensor may have been used too early",
+    )
 
 
 @pytest.mark.processes
