@@ -288,14 +288,10 @@ def different_calls(evidence: JobEvidence) -> Finding | None:
 
 
 def _in_a_sum(evidence: JobEvidence, spots: dict[int, tuple[str, str]]) -> tuple[int, ...]:
-    """Return the ranks that timed out in one sum, if all others stand at later lines: behind it."""
+    """Return the ranks that waited in one sum, if all others stand at later lines: behind it."""
     for spot, ranks in ranks_by_value(spots).items():
-        one, others = evidence.place[ranks[0]], [r for r in spots if r not in ranks]
-        if (
-            spot[0] in SUMS
-            and ranks[0] in evidence.late
-            and all(_is_behind(evidence.place[rank], one) for rank in others)
-        ):
+        one, others = evidence.place[ranks[0]], [rank for rank in spots if rank not in ranks]
+        if spot[0] in SUMS and all(_is_behind(evidence.place[rank], one) for rank in others):
             return tuple(ranks)
     return ()
 

@@ -273,6 +273,17 @@ def test_a_rank_alone_in_a_sum_that_the_others_are_behind_is_not_blamed_either(t
     assert (found.cause.where, found.cause.source) == ({}, "/srv/me/miscount.py:12")
 
 
+def test_who_noticed_in_the_sum_that_a_peer_had_given_up_waited_in_it_as_well(tmp_path):
+    folder = log_dir("miscount", tmp_path)
+    log = folder / "run_x1" / "attempt_0" / "1" / "stderr.log"
+    head, _, _ = log.read_text().rpartition("[rank1]: RuntimeError")
+    log.write_text(
+        f"{head}[rank1]: RuntimeError: [/gloo/pair.cc:553] Connection closed by peer [127.0.0.1]:1.\n"
+    )
+    found = diagnose_job(read_job(folder))
+    assert (found.cause.where, found.cause.source) == ({}, "/srv/me/miscount.py:12")
+
+
 @pytest.mark.parametrize(("call", "line"), [("broadcast", 12), ("all_reduce", 14)])
 def test_a_rank_in_another_call_is_named_where_no_size_can_have_let_it_through(tmp_path, call, line):
     """A broadcast of other sizes ends or is aborted; and who stands above the sum has not come to it."""
