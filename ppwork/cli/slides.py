@@ -46,5 +46,5 @@ def built(lessons_dir: Path) -> dict[str, str]:
         what = f"{error.name} is not installed."
         raise UnavailableError(what, check_first='pip install "ppwork[lab]"') from error
     lessons = lessons_in(lessons_dir)
-    decks = {f"{half.name}.html": deck(half, members) for half, members in by_half_day(lessons).items()}
+    decks = {f"{half.name}.html": deck(half, lessons) for half in by_half_day(lessons)}
     return {**decks, NOTES_FILE: notes(lessons)}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
 
+import psutil
 import pytest
 from checkout import SUPPORT
 from kernels import kernel
@@ -58,10 +60,11 @@ def no_process_is_left():
     before = set(descendants())
     yield
     left = [process for process in descendants() if process not in before]
-    left = all_gone(left, 3.0)
-    names = [" ".join(process.cmdline()) for process in left]
-    for process in left:
-        process.kill()
+    names = []
+    for process in all_gone(left, 3.0):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended since
+            names.append(" ".join(process.cmdline()))
+            process.kill()
     assert not names, f"left running: {names}"
 
 

@@ -11,15 +11,18 @@ import base64
 import hashlib
 import html
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 from ppwork.errors import PlanError
-from ppwork.lab.course.lessons import HalfDay, Lesson, Ran
+from ppwork.lab.course.lessons import Exercise, HalfDay, Lesson, Place, Ran, by_half_day
 from ppwork.lab.course.slides import TALL, SlidePart
 from ppwork.lab.course.statements import statements
 from ppwork.lab.course.text import html_of, inline_html
+from ppwork.lab.course.timetable import Day, TimetableSlot, clock, two_days
 
 FILES = Path(__file__).parent / "deck_files"
 STYLES = ("reveal/reset.css", "reveal/reveal.css", "deck.css")
@@ -51,9 +54,15 @@ POLICY = (
 The frames are the speaker view's, of the deck itself: a page in a file has no origin that could be named.
 """
 CLOCK = (
-    "The minutes are those of the lesson and of its exercises; INSTRUCTOR.md says what to leave out in time."
+    "The minutes are reckoned from words, programs and runs; INSTRUCTOR.md says what goes if time is short."
 )
 OPENING_NOTE = "Let the room answer the question in a sentence. The exercises come at the end of the lesson."
+SENTENCE = re.compile(r"(?<=[.?!]) ")
+TASK_WORDS = 40
+TURN_NOTE = (
+    "Walk round: the check of an exercise says what is wrong, and who is done takes one for home. "
+    "Say when you go on."
+)
 KEYS = (
     "Keys: space and arrows turn the pages, `s` opens this view, `f` fills the screen, `o` shows all slides, "
     "`?` lists the rest. To print, add `?print-pdf` to the address."
@@ -70,13 +79,19 @@ class _Page:
     ran: str
 
 
-def deck(half: HalfDay, lessons: Sequence[Lesson]) -> str:
+def deck(half: HalfDay, course: Sequence[Lesson]) -> str:
     """Return the deck of a half-day as HTML.
+
+    Args:
+        half: One that the course has lessons of.
+        course: All lessons: what a half-day has time for depends on the rest of the day.
 
     Raises:
         PlanError: A lesson declares no slides, or does not say what its outputs come from.
     """
-    pages = [_cover(half, lessons)]
+    lessons = by_half_day(course)[half]
+    (day,) = (each for each in two_days(course) if half in each.halves)
+    pages = [_cover(half, lessons, day)]
     for lesson in lessons:
         foot = f"{lesson.card.number} · {inline_html(lesson.card.question)}"
         ran = html.escape(ran_of(lesson).text)
@@ -85,6 +100,8 @@ def deck(half: HalfDay, lessons: Sequence[Lesson]) -> str:
             _Page("".join(map(_part, slide.parts)), "".join(slide.notes), foot, ran)
             for slide in statements(lesson)
         ]
+        if lesson.exercises:
+            pages.append(_Page(_turn(lesson, day), html_of(TURN_NOTE), foot, ran))
     sections = [_section(page, number, len(pages)) for number, page in enumerate(pages, start=1)]
     sheets = [_font_faces(), *((FILES / name).read_text() for name in STYLES)]
     styles = "\n".join(f"<style>{sheet}</style>" for sheet in sheets)
@@ -155,21 +172,15 @@ def _font_faces() -> str:
     return "\n".join(faces)
 
 
-def _cover(half: HalfDay, lessons: Sequence[Lesson]) -> _Page:
-    minutes = sum(lesson.card.minutes for lesson in lessons)
-    exercises = sum(lesson.card.exercise_minutes for lesson in lessons)
-    of_exercises = f", and {exercises} more for the exercises" if exercises else ""
-    rows = "".join(
-        f"<tr><td>{card.number}</td><td>{inline_html(card.question)}</td>"
-        f"<td>{card.minutes} min</td><td>{card.exercise_minutes} min</td></tr>"
-        for card in (lesson.card for lesson in lessons)
-    )
+def _cover(half: HalfDay, lessons: Sequence[Lesson], day: Day) -> _Page:
+    slots = day.halves[half]
+    rows = "".join(map(_slot, slots))
+    rows += _slot(TimetableSlot(slots[-1].ends, 0, "the end")) if slots else ""
+    rows += "".join(_row("at home", lesson) for lesson in lessons if lesson in day.at_home)
+    heads = "".join(f"<th>{head}</th>" for head in ("clock", "lesson", "question", "talk", "exercises"))
     shown = (
         f"<h1>{html.escape(half.title)}</h1><p>Pipeline-parallel inference on torch.distributed: see it "
-        f"work, break it, measure it. {len(lessons)} {'lesson' if len(lessons) == 1 else 'lessons'}, "
-        f"{minutes} minutes{of_exercises}.</p>"
-        '<table class="lessons"><tr><th>lesson</th><th>question</th><th>talk</th><th>exercises</th></tr>'
-        f"{rows}</table>"
+        f'work, break it, measure it.</p><table class="lessons"><tr>{heads}</tr>{rows}</table>'
     )
     ran = html.escape("; ".join(sorted({ran_of(lesson).text for lesson in lessons})))
     measured = f"Figures and numbers are from a run of: {ran}; what a slide calls on paper was reckoned."
@@ -177,19 +188,80 @@ def _cover(half: HalfDay, lessons: Sequence[Lesson]) -> _Page:
     return _Page(shown, notes, "ppwork", ran)
 
 
+def _slot(slot: TimetableSlot) -> str:
+    if slot.lesson is None:
+        when, rest = clock(slot.starts), "<td></td>" * 2
+        return f'<tr class="pause"><td>{when}</td><td></td><td>{slot.what}</td>{rest}</tr>'
+    return _row(clock(slot.starts), slot.lesson, slot.exercise_minutes)
+
+
+def _row(when: str, lesson: Lesson, exercise_minutes: int | None = None) -> str:
+    card = lesson.card
+    exercises = card.exercise_minutes if exercise_minutes is None else exercise_minutes
+    cells = (when, card.number, inline_html(card.question), f"{card.minutes} min", f"{exercises} min")
+    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+
+
 def _opening(lesson: Lesson) -> str:
-    """Return the card of a lesson: question, what one can do afterwards, exercises, minutes."""
+    """Return the card of a lesson: question, how it goes on from the last one, what one can do afterwards."""
     card = lesson.card
     goals = "".join(f"<li>{inline_html(goal)}</li>" for goal in card.goals)
-    exercises = "".join(
-        f"<tr><td>{each.number}</td><td>{inline_html(each.title)}</td></tr>" for each in lesson.exercises
-    )
-    mine = f"<h3>Exercises, {card.exercise_minutes} min</h3><table>{exercises}</table>" if exercises else ""
+    so_far = f'<div class="part so-far">{html_of(card.so_far)}</div>' if card.so_far else ""
     return (
         f'<div class="part"><p class="section">Lesson {card.number}, {card.minutes} min</p>'
-        f"<h1>{inline_html(card.question)}</h1></div>"
-        f'<div class="card"><div><h3>Afterwards you can</h3><ul>{goals}</ul></div><div>{mine}</div></div>'
+        f"<h1>{inline_html(card.question)}</h1></div>{so_far}"
+        f'<div class="part"><h3>Afterwards you can</h3><ul>{goals}</ul></div>{_way(card.about)}'
     )
+
+
+def _way(about: Sequence[Place]) -> str:
+    """Return the way of a chunk, with the places that a lesson is about in colour; empty without any."""
+    lit = dict.fromkeys(about, ' class="lit"')
+    places = "".join(f"<li{lit.get(place, '')}>{place}</li>" for place in get_args(Place))
+    return f'<ol class="way">{places}</ol>' if about else ""
+
+
+def _turn(lesson: Lesson, day: Day) -> str:
+    """Return the slide that ends a lesson: its exercises, those for home in a line, and when it goes on."""
+    slots = day.slots
+    place = next((k for k, slot in enumerate(slots) if slot.lesson is lesson), None)
+    now = day.exercises_of(lesson)
+    later = ", ".join(
+        f"{each.number} {inline_html(each.title)}" for each in lesson.exercises if now and each not in now
+    )
+    title = f"At home, {lesson.card.exercise_minutes} minutes"
+    ends = ""
+    if place is not None:
+        title = f"Your turn, {slots[place].exercise_minutes} minutes"
+        ends = _pause(slots[place], slots[place + 1 : place + 2])
+    rest = f"<strong>At home:</strong> {later}. " if later else ""
+    return (
+        f'<div class="part"><h2 class="statement">{title}</h2></div>'
+        f'<table class="tasks">{"".join(map(_task, now or lesson.exercises))}</table>'
+        f'<div class="part"><p>{rest}{ends}</p></div>'
+    )
+
+
+def _pause(slot: TimetableSlot, following: Sequence[TimetableSlot]) -> str:
+    """Return what comes after a lesson that is no lesson; empty, if the next one does."""
+    for after in following:
+        if after.lesson is None:
+            return f"Then {after.what} until {clock(after.ends)}."
+        if after.starts > slot.ends:
+            return f"Then lunch until {clock(after.starts)}."
+    return ""
+
+
+def _task(exercise: Exercise) -> str:
+    """Return the row of an exercise: as many of its sentences as a room reads in one go."""
+    sentences: list[str] = []
+    for sentence in SENTENCE.split(exercise.task):
+        if sentences and len(" ".join([*sentences, sentence]).split()) > TASK_WORDS:
+            break
+        sentences.append(sentence)
+    task = inline_html(" ".join(sentences))
+    title = exercise.title[:1].upper() + exercise.title[1:]
+    return f"<tr><td>{exercise.number}</td><td><strong>{inline_html(title)}</strong><br>{task}</td></tr>"
 
 
 def _part(part: SlidePart) -> str:

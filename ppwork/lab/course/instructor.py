@@ -58,8 +58,7 @@ def _table(slots: Sequence[TimetableSlot]) -> str:
     for slot in slots:
         when = f"{clock(slot.starts)} to {clock(slot.ends)}"
         card = slot.lesson.card if slot.lesson else None
-        exercises = str(slot.minutes - card.minutes) if card else ""
-        facts = [str(card.minutes), exercises, str(card.ranks)] if card else ["", "", ""]
+        facts = [str(card.minutes), str(slot.exercise_minutes), str(card.ranks)] if card else ["", "", ""]
         rows.append([when, slot.what, *facts])
     return Table(HEAD, rows).markdown().rstrip()
 

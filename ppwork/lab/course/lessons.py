@@ -14,7 +14,8 @@ import msgspec
 from ppwork.errors import PlanError
 
 PATTERN = "[0-9][0-9]-*.ipynb"
-TITLE = re.compile(r"^#+ Exercise: (.+)$", re.MULTILINE)
+HEADING = re.compile(r"^#+ Exercise: (.+)\n*((?:.+\n?)*)", re.MULTILINE)
+"""Title of an exercise, and the paragraph below it."""
 ATTEMPT = re.compile(r'pp\.check\(\s*"(\d\d\.\d+)"|^%%ranks .*--check (\d\d\.\d+)', re.MULTILINE)
 """What a cell says that tries an exercise: of a function, or of a program of ranks."""
 NEEDED = re.compile(r"\blessons? (\d\d[^;.]*)")
@@ -95,6 +96,10 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             ) from error
 
 
+Place = Literal["source", "encode", "envelope", "leader", "mesh", "result", "decode", "screen"]
+"""On the way of a chunk, in this order."""
+
+
 class Card(msgspec.Struct, frozen=True, kw_only=True):
     """A lesson's metadata, which are its card as well."""
 
@@ -110,6 +115,10 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     expect: tuple[str, ...] = ()
     """Usual mistakes of learners."""
     card_step: str = ""
+    so_far: str = ""
+    """What is known before it, and what is missing: Markdown, for the slide that opens the lesson."""
+    about: tuple[Place, ...] = ()
+    """Places on a chunk's way that it is about, for the same slide."""
     slides: tuple[Statement, ...] = ()
     ran: Ran | None = None
     """``None``: never refreshed since this is written down."""
@@ -133,6 +142,8 @@ class Exercise:
 
     number: str
     title: str
+    task: str
+    """What to do, as Markdown: the first paragraph."""
     on_ranks: bool
     """Its answer is a program of ranks, and not a function."""
 
@@ -150,13 +161,14 @@ class Lesson:
     def exercises(self) -> tuple[Exercise, ...]:
         """The exercises, in the order in which they stand; the title is that of the heading above."""
         found: dict[str, Exercise] = {}
-        title = ""
+        heading = ("", "")
         for cell in self.cells:
             if cell["cell_type"] == "markdown":
-                title = (TITLE.findall(cell["source"]) or [title])[-1]
+                heading = (HEADING.findall(cell["source"]) or [heading])[-1]
             elif match := ATTEMPT.search(cell["source"]):
                 number = match[1] or match[2]
-                found.setdefault(number, Exercise(number, title, on_ranks=match[1] is None))
+                title, task = heading
+                found.setdefault(number, Exercise(number, title, task.strip(), on_ranks=match[1] is None))
         return tuple(found.values())
 
 

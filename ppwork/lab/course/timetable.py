@@ -39,6 +39,11 @@ class TimetableSlot:
         """Minutes since midnight."""
         return self.starts + self.minutes
 
+    @property
+    def exercise_minutes(self) -> int:
+        """What is left of it after the lesson's talk."""
+        return self.minutes - self.lesson.card.minutes if self.lesson else 0
+
 
 @dataclass(frozen=True)
 class Cut:
@@ -63,9 +68,19 @@ class Day:
     """Exercises that it has no time for."""
 
     @property
+    def slots(self) -> list[TimetableSlot]:
+        """Both halves, without lunch."""
+        return [slot for own in self.halves.values() for slot in own]
+
+    def exercises_of(self, lesson: Lesson) -> tuple[Exercise, ...]:
+        """Return those that a lesson has time for; none, if the day has no time for the lesson."""
+        gone = [each for cut in self.left_out if cut.lesson is lesson for each in cut.leave_out]
+        return tuple(each for each in lesson.exercises if lesson not in self.at_home and each not in gone)
+
+    @property
     def ends(self) -> int:
         """Minutes since midnight."""
-        return max((slots[-1].ends for slots in self.halves.values() if slots), default=0)
+        return max((slot.ends for slot in self.slots), default=0)
 
 
 def two_days(lessons: Sequence[Lesson]) -> list[Day]:

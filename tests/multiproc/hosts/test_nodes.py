@@ -91,7 +91,7 @@ def test_a_clip_over_two_nodes_is_that_of_one_process_and_its_records_are_here(t
             shown=[
                 process.pid
                 for process in family
-                if secret in (text := f"{process.cmdline()} {process.environ()}".encode())
+                if secret in (text := f"{asked(process.cmdline)} {asked(process.environ)}".encode())
                 or b"secret=" in text
             ],
             told=[key for key in keys if secret in store.get(key)],

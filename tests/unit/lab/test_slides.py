@@ -125,7 +125,7 @@ def test_an_output_that_would_run_or_load_something_is_refused(output):
 
 
 def test_a_deck_runs_the_scripts_that_it_came_with_and_no_other():
-    html = deck(HALF_DAYS[0], [lesson(text("# A"))])
+    html = deck(HALF_DAYS[1], [lesson(text("# A"))])
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]+)"', html)
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
     assert rules["default-src"] == "'none'"
@@ -148,7 +148,7 @@ def test_a_picture_keeps_its_alternative_text_and_its_shape():
 
 def test_a_picture_that_is_not_wide_has_its_sentence_beside_it():
     for size, names in (((150, 100), "part picture tall"), ((300, 100), "part picture")):
-        assert f'<div class="{names}">' in deck(HALF_DAYS[0], [lesson(drawn(*size))])
+        assert f'<div class="{names}">' in deck(HALF_DAYS[1], [lesson(drawn(*size))])
 
 
 def test_widgets_and_stderr_are_left_out_and_errors_say_what_they_are():
@@ -169,7 +169,7 @@ def test_an_answer_in_a_marked_cell_is_the_right_reply(judge):
 
 
 def test_a_deck_is_one_file_that_loads_nothing_and_says_what_it_comes_from():
-    html = deck(HALF_DAYS[0], [lesson(text("# How < fast?"))])
+    html = deck(HALF_DAYS[1], [lesson(text("# How < fast?"))])
     assert html.count("</script>") == html.count("<script>") == 3
     assert "<link" not in html
     assert "@import" not in html
@@ -189,7 +189,7 @@ def test_a_deck_is_one_file_that_loads_nothing_and_says_what_it_comes_from():
 
 def test_a_lesson_that_does_not_say_what_it_was_run_with_is_refused():
     with pytest.raises(PlanError, match="come from") as refused:
-        deck(HALF_DAYS[0], [lesson(text("# A"), ran=None)])
+        deck(HALF_DAYS[1], [lesson(text("# A"), ran=None)])
     assert "nb refresh" in refused.value.check_first
 
 

@@ -154,13 +154,67 @@ def test_lines_of_what_was_printed_are_counted_through_all_outputs():
 
 def test_every_lesson_begins_with_its_card():
     made = lesson(cell(PROGRAM), part="source")
-    card = msgspec.structs.replace(made.card, goals=("choose a `depth`",), exercise_minutes=9)
-    exercise = nbformat.v4.new_markdown_cell("### Exercise: drain it", id="drain")
-    tried = cell('pp.check("05.1", depth)', name="tried")
-    html = deck(HALF_DAYS[1], [Lesson("05-how.ipynb", card, (*made.cells, exercise, tried))])
+    card = msgspec.structs.replace(
+        made.card, goals=("choose a `depth`",), so_far="It is *right*.", about=("mesh",)
+    )
+    html = deck(HALF_DAYS[1], [Lesson("05-how.ipynb", card, made.cells)])
     opening = html[html.index("Lesson 05, 40 min") : html.index("Rank 0 sends first")]
-    for said in ("How?", "choose a <code>depth</code>", "Exercises, 9 min", "05.1", "drain it"):
+    for said in ("How?", "choose a <code>depth</code>", "<em>right</em>", '<li class="lit">mesh</li>'):
         assert said in opening
+    assert opening.count('class="lit"') == 1
+    assert "Your turn" not in html
+    assert 'class="way"' not in deck(HALF_DAYS[1], [made])
+
+
+def practised(number, *exercises, **card):
+    """A lesson with a slide, and with exercises on ranks: each its title and its task."""
+    made = lesson(cell(PROGRAM), part="source")
+    cells = [*made.cells]
+    for k, (title, task) in enumerate(exercises, start=1):
+        text = f"Before.\n\n### Exercise: {title}\n\n{task}\n\nA hint."
+        cells.append(nbformat.v4.new_markdown_cell(text))
+        cells.append(cell(f"%%ranks 2 --check {number:02d}.{k}\npass", name=f"tried-{number}-{k}"))
+    card = msgspec.structs.replace(made.card, lesson=number, **card)
+    return Lesson(f"{number:02d}-how.ipynb", card, cells)
+
+
+def test_a_lesson_ends_with_its_exercises_and_the_time_at_which_it_goes_on():
+    drain = ("drain `it`", "Rank 0 loses one. Mend the loop.")
+    course = [practised(number, drain, minutes=40, exercise_minutes=15) for number in (4, 5)]
+    html = deck(HALF_DAYS[1], course)
+    first, second = html.split('<h2 class="statement">Your turn, 15 minutes</h2>')[1:]
+    task = "<strong>Drain <code>it</code></strong><br>Rank 0 loses one. Mend the loop.</td>"
+    assert f"<td>04.1</td><td>{task}" in first
+    assert "A hint." not in html
+    assert "Then break until 14:35." in first
+    assert "Then the survey until 15:40." in second
+    cover = html[: html.index("Lesson 04")]
+    for row in ("13:30</td><td>04", "14:25</td><td></td><td>break", "14:35</td><td>05"):
+        assert row in cover
+    assert "15:40</td><td></td><td>the end" in cover
+
+
+def test_after_the_morning_there_is_lunch():
+    course = [practised(3, ("a", "b"), minutes=50), practised(4, ("a", "b"), minutes=50)]
+    assert "Then lunch until 13:30." in deck(HALF_DAYS[0], course)
+
+
+def test_what_a_day_has_no_time_for_is_at_home_in_its_deck_too():
+    tasks = [(f"task {k}", "Mend it.") for k in range(1, 4)]
+    course = [practised(number, *tasks, minutes=60, exercise_minutes=30) for number in range(8)]
+    decks = [deck(half, course) for half in HALF_DAYS[:2]]
+    assert "At home, 30 minutes" in decks[1]
+    assert "<td>at home</td><td>06</td>" in decks[1]
+    turn = decks[0][: decks[0].index("<strong>At home:</strong>")].rpartition("<h2")[2]
+    assert "Task 1" not in turn
+    assert "Task 2" in turn
+
+
+def test_a_long_task_is_told_as_far_as_a_room_reads_in_one_go():
+    task = " ".join([f"Sentence {k} has six words." for k in range(20)])
+    html = deck(HALF_DAYS[1], [practised(5, ("a", task))])
+    assert "Sentence 7 has" in html
+    assert "Sentence 8 has" not in html
 
 
 def test_text_in_place_of_a_cell():
