@@ -194,6 +194,8 @@ def launch_script(
 
     The arguments are those of ``launcher.script.launch_script``; ``live`` is that of ``launch``, and
     ``picture=False`` leaves the picture of the calls out; with ``record=False`` no calls are recorded.
+    If no rank prints or calls anything for 15 s, the view says where each stands; outside a notebook standard
+    error does.
 
     Returns:
         The finished program, which shows what its ranks printed, in the order of the ranks, and in a notebook
