@@ -35,6 +35,7 @@ from ppwork.records.pulse import Pulse, PulseState, PulseView
 from ppwork.records.run import SUMMARY_FILE, TORCHRUN_LOG, LaunchEnd, Run, log_file
 from ppwork.records.spans import Recorder, Span, span_file
 from ppwork.records.threads import DeadThread, threads_file
+from ppwork.worker.backend_wait import UNWAITED
 
 REPORT = console("killed").read_text()
 """Rank 1 by SIGKILL; ranks 0 and 2 ended by torchrun's SIGTERM."""
@@ -715,6 +716,21 @@ def test_run_that_ended_well_did_not_fail(run):
     assert diagnose(run).text == "Nothing failed: the run emitted 5 of 8 chunks."
 
 
+def test_a_collective_that_nobody_waited_for_is_told_also_of_a_run_that_ended_well(run):
+    """Its sums may be wrong, and the run did not notice."""
+    (run / SUMMARY_FILE).write_text('{"chunks": 8}')
+    for rank in (1, 2):
+        log_file(run, rank).write_text(
+            f"W {UNWAITED % (5, 'mine.py:9: dist.all_reduce(y, async_op=True)')}\n"
+        )
+    found = diagnose(run, 0)
+    assert found.cause is None
+    assert found.seen == (
+        "Ranks 1 and 2 let go of a handle that nobody had waited for, at mine.py:9: "
+        "its tensor may have been used too early",
+    )
+
+
 @pytest.mark.processes
 def test_a_thread_that_died_is_told_also_of_a_run_that_goes_on_or_ended_well(run, tmp_path):
     """A source whose reader has gone never has a chunk again, and nothing raises."""
@@ -837,6 +853,28 @@ def test_command_takes_a_run_a_log_folder_or_a_console(run, tmp_path):
         diagnose(tmp_path / "nowhere")
     with pytest.raises(PlanError):
         diagnose(tmp_path / "nowhere")
+
+
+def test_a_source_that_holds_nothing_is_told_and_the_others_are_read(run, tmp_path):
+    """Whoever gives a folder and its console, as the page advises, may have only one of them."""
+    nowhere, empty = tmp_path / "nowhere", tmp_path / "empty"
+    empty.mkdir()
+    alone = diagnose(console("raises"))
+    for sources in ([nowhere, console("raises")], [empty, console("raises"), nowhere]):
+        found = diagnose(sources)
+        assert (found.cause, found.lines, found.waits) == (alone.cause, alone.lines, alone.waits)
+        told = [line for line in found.seen if line not in alone.seen]
+        assert len(told) == len(sources) - 1
+        assert f"{nowhere} is not there" in " ".join(told)
+    assert any(f"{empty} is empty" in line for line in told)
+    write_record(run, record(1))
+    found = diagnose([run, nowhere])
+    assert found.cause == diagnose(run).cause
+    assert f"{nowhere} is not there" in found.text
+    with pytest.raises(PlanError, match="is empty"):
+        diagnose([empty, nowhere])
+    with pytest.raises(PlanError, match="cannot be read"):
+        diagnose([nowhere, empty])
 
 
 def test_command_prints_text_or_json_and_refuses_what_is_none_of_these(tmp_path):
