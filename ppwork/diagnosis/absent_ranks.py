@@ -25,6 +25,10 @@ from ppwork.errors import named_ranks, ranks_by_value
 NOBODY = -1
 """The rank of an exception that bears none."""
 OTHER_HALF = "peer and tag of that line, and which rank has the other half"
+SUMS = ("all_reduce", "reduce")
+"""Where sizes differ, some ranks come through these and others wait; in other collectives gloo aborts one."""
+_OTHERS_ONLY = "torchrun's report lists the others only"
+_LEFT_EARLY = "which path of this rank ends the program early"
 MORE_RANKS = "whether there were more ranks: one that printed nothing is not in this file"
 
 
@@ -53,9 +57,13 @@ def absent_of(evidence: JobEvidence, errors: dict[int, Stack]) -> Finding | None
     what = sentence(f"{who} waited for rank {peer} in {calls}: {text}")
     if "new_group" in calls:
         check_first = "does every rank make all groups, members or not, in the same order?"
+    elif peer in evidence.silent and evidence.codes and peer not in evidence.codes:
+        what = sentence(f"{what.rstrip('.')}; it had ended with code 0: {_OTHERS_ONLY}")
+        check_first = f"{_LEFT_EARLY}, before {calls}"
     elif "keys:" in key.message or "ncclUniqueId" in key.message:
         check_first = (
-            "was it started, with this MASTER_ADDR, MASTER_PORT and WORLD_SIZE and a RANK of its own?"
+            "was it started, with this MASTER_ADDR, MASTER_PORT and WORLD_SIZE and a RANK of its own? "
+            "did it end before it came there?"
         )
     else:
         check_first = f"the log of rank {peer}; {STACKS}"
@@ -116,11 +124,11 @@ def left_early(evidence: JobEvidence) -> Finding | None:
     calls = evidence.doing()
     hints = evidence.seen_of(ranks[0])
     if evidence.codes:
-        what = f"{capital(ranks)} ended with code 0 while {calls}: torchrun's report lists the others only."
+        what = f"{capital(ranks)} ended with code 0 while {calls}: {_OTHERS_ONLY}."
     else:
         what = f"{capital(ranks)} left without a word while {calls}."
     unknown = _how_they_left(evidence, ranks)
-    check_first = "which path of this rank ends the program early; its number of steps"
+    check_first = f"{_LEFT_EARLY}; its number of steps"
     stack = None
     if set(evidence.in_call().values()) == {"wait"}:
         check_first = f"of an isend or irecv: {OTHER_HALF}; of a collective: {check_first}"
@@ -257,6 +265,9 @@ def different_calls(evidence: JobEvidence) -> Finding | None:
     (usual, most), *_ = Counter(spots.values()).most_common()
     odd = evidence.first_of(r for r, spot in spots.items() if spot != usual or most == 1)
     lines = "; ".join(f"rank {r} in {call} at {at}" for r, (call, at) in sorted(spots.items()))
+    what = f"The ranks were in different calls: {lines}."
+    if not evidence.silent and (in_sum := _in_a_sum(evidence, spots)):
+        return _sum_of_some(evidence, what, in_sum, spots)
     suspects = tuple(sorted({*odd, *evidence.silent})) if most == 1 or evidence.silent else odd
     unknown = (f"which of {named_ranks(suspects)} is the wrong one",) if suspects[1:] else ()
     if 1 < most <= len(spots) // 2:
@@ -267,11 +278,46 @@ def different_calls(evidence: JobEvidence) -> Finding | None:
     return Finding(
         () if evidence.silent else odd if most > 1 else odd[:1],
         "CollectiveMismatch",
-        f"The ranks were in different calls: {lines}.",
+        what,
         f"why {named_ranks(suspects)} took another branch or made another number of calls before; {DETAIL}",
         evidence.place[odd[0]],
         unknown,
         evidence.own_lines(),
+        weight=PLACES - 6,
+    )
+
+
+def _in_a_sum(evidence: JobEvidence, spots: dict[int, tuple[str, str]]) -> tuple[int, ...]:
+    """Return the ranks that waited in one sum, if all others stand at later lines: behind it."""
+    for spot, ranks in ranks_by_value(spots).items():
+        one, others = evidence.place[ranks[0]], [rank for rank in spots if rank not in ranks]
+        if spot[0] in SUMS and all(_is_behind(evidence.place[rank], one) for rank in others):
+            return tuple(ranks)
+    return ()
+
+
+def _is_behind(place: Stack, other: Stack) -> bool:
+    """Say whether a stack has the later line in the function in which the two part."""
+    for one, two in zip(place.frames, other.frames, strict=False):
+        if (one.at, one.function) != (two.at, two.function):
+            return (one.file, one.function) == (two.file, two.function) and one.line > two.line
+    return False
+
+
+def _sum_of_some(
+    evidence: JobEvidence, what: str, in_sum: tuple[int, ...], spots: dict[int, tuple[str, str]]
+) -> Finding:
+    """Say that some ranks wait in a sum, and that the others made none, or one of another size."""
+    (call, at), behind = spots[in_sum[0]], named_ranks(sorted(spots.keys() - {*in_sum}))
+    check_first = f"do sizes and types agree at {at}? do all ranks make that call, and as many before it?"
+    either = f"either sizes differ in that {call}, and it let {behind} through"
+    return Finding(
+        (),
+        "CollectiveMismatch",
+        what,
+        f"{check_first} {DETAIL}",
+        evidence.place[in_sum[0]],
+        seen=(f"{either}, or only {named_ranks(in_sum)} made it", *evidence.own_lines()),
         weight=PLACES - 6,
     )
 

@@ -10,6 +10,7 @@ from ppwork.diagnosis.absent_ranks import NOBODY, absent_of, only_symptoms
 from ppwork.diagnosis.evidence_weights import CAUGHT, DIED, DIED_FIRST, ENDED, PLACES, SYMPTOMS, WATCHED
 from ppwork.diagnosis.findings import RANK_DIED, Finding
 from ppwork.diagnosis.job_evidence import (
+    ITS_LINE,
     STACKS,
     STOPPED,
     SURE,
@@ -27,6 +28,8 @@ from ppwork.diagnosis.report import ENDED_BY_AGENT, death, signal_name
 from ppwork.diagnosis.stacks import Stack
 from ppwork.errors import named_ranks
 
+_CRASHES = (-signal.SIGSEGV, -signal.SIGFPE, -signal.SIGBUS, -signal.SIGABRT, -signal.SIGILL)
+"""Exit codes of processes that faulthandler shows the stacks of, if it is on."""
 _ONE_GPU = re.compile(r"Duplicate GPU detected : rank (\d+) and rank (\d+)")
 _SOCKET = re.compile(r"The (?:client|server) socket has .{0,200}")
 _LEFT_GROUP = "terminate called without an active exception"
@@ -117,6 +120,8 @@ def died(evidence: JobEvidence) -> Finding | None:
     check_first = "the end of its log"
     if code == -signal.SIGKILL:
         check_first += "; the kernel's log, if it was the out-of-memory killer"
+    if code in _CRASHES and not (stack is not None and stack.blind):
+        check_first = f"{check_first}; {ITS_LINE}" if log.text.strip() else ITS_LINE
     if code in ENDED_BY_AGENT:
         check_first = "who sent it: it came from outside, and before torchrun ended the others"
     if rank in evidence.stopped:

@@ -36,6 +36,7 @@ from ppwork.protocol.backend_errors import LOST_TEXTS, TIMEOUT_TEXTS, without_no
 from ppwork.records.failure import is_users
 
 DETAIL = "run it once more with TORCH_DISTRIBUTED_DEBUG=DETAIL: it names ranks, calls and shapes"
+ITS_LINE = "start with PYTHONFAULTHANDLER=1: a rank that crashes, or that gloo aborts, then shows its line"
 STACKS = (
     "start with PYTHONFAULTHANDLER=1; in a hang stop torchrun (SIGSTOP), send SIGABRT to all ranks, let it "
     "go on (SIGCONT): each rank then shows its stack"
@@ -127,8 +128,8 @@ class JobEvidence:
         shown = tracebacks(job.console)
         if all(error.aside for error in shown):
             shown += fragments(job.console)
-        self.nobodys = [error for error in shown if not _torchruns(error)]
-        self.agents = [error for error in shown if _torchruns(error) and error.error not in _AGENTS]
+        self.nobodys = [error for error in shown if not is_torchruns(error)]
+        self.agents = [error for error in shown if is_torchruns(error) and error.error not in _AGENTS]
         self.aborted_by_nccl = [
             rank for rank, code in self.codes.items()
             if code == -signal.SIGABRT
@@ -322,7 +323,7 @@ def _says(error: Stack, texts: tuple[str, ...]) -> bool:
     return any(text in cause.message for cause in error.chain for text in texts)
 
 
-def _torchruns(error: Stack) -> bool:
+def is_torchruns(error: Stack) -> bool:
     """Say whether an exception is torchrun's own: no call of the program stands below torchrun's last one.
 
     ``@record`` is a call of torchrun around the program's.

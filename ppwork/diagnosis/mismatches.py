@@ -9,14 +9,13 @@ from dataclasses import replace
 
 from ppwork.diagnosis.evidence_weights import COMPARED, DIED, DIED_FIRST, SYMPTOMS, WATCHED
 from ppwork.diagnosis.findings import RANK_DIED, Finding
-from ppwork.diagnosis.job_evidence import DETAIL, JobEvidence, capital
+from ppwork.diagnosis.job_evidence import DETAIL, ITS_LINE, JobEvidence, capital
 from ppwork.diagnosis.logs import LONGER
 from ppwork.diagnosis.nccl import lagging, terminated
 from ppwork.diagnosis.stacks import Frame, half_of
 from ppwork.errors import named_ranks
 
 SIZES = "shape and dtype on both sides of that message: of send and recv nobody compares them"
-ITS_LINE = "start with PYTHONFAULTHANDLER=1: the rank that gloo aborts then shows its line"
 _FROM = re.compile(r"\bsrc ?= ?(\d+)\b|\brecv\(\w+, (\d+)\b")
 WHY_ODD = "what makes this rank's branch, count or shape differ just before this call"
 Fingerprint = tuple[str | None, ...]

@@ -20,12 +20,16 @@ FROM_PLACES = ("CollectiveMismatch", "LeftEarly", "NeverCame", "OnlySymptoms", "
 
 def with_calls(found: Diagnosis, folder: Path) -> Diagnosis:
     """Return the diagnosis of a job's logs with what its ranks called, if their folder has that, too."""
-    end = None
-    if found.cause is not None and found.cause.error_type in FROM_PLACES:
+    end, asked = None, (*FROM_PLACES, "Stopped")
+    if found.cause is not None and found.cause.error_type in asked:
         with contextlib.suppress(UnreadableError):  # the calls do not read
             end = program_waits(Meetings(read_calls(folder)))
     if end is None or found.cause is None:
         return found
+    if found.cause.error_type == "Stopped":  # what ended it is known, and where the ranks were is not
+        headline = " ".join((found.headline, end.sentence))
+        cause = msgspec.structs.replace(found.cause, what=headline, check_first=end.check_first)
+        return replace(found, cause=cause, places={}, waits=end.waits, unknown=(), headline=headline)
     rank = NOBODY if end.rank is None else end.rank
     known = rank == found.cause.rank
     where = {} if end.rank is None else {"rank": rank}

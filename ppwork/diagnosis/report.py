@@ -51,7 +51,10 @@ _INDENT = re.compile(r"^  ", re.MULTILINE)
 _OWN = re.compile(
     r"torch[/.\\]distributed[/.\\](?:elastic|launcher|run\.py|launch\.py)|Sending process \d+ closing signal"
 )
-_STOPPED = re.compile(r"SignalException: Process \d+ got signal: (\d+)")
+_STOPPED = re.compile(
+    r"SignalException: Process \d+ got signal: (\d+)|\bReceived (\d+) death signal, shutting down"
+)
+"""torchrun's last words, and those before it ends the ranks: it may be killed between them."""
 _PAUSE = re.compile(r"^ppwork: the launcher did not run for (\d+(?:\.\d+)?) s$", re.MULTILINE)
 _KILLED = re.compile(r"^ppwork: rank (\d+) .* was killed$", re.MULTILINE)
 _STOPPED_RANK = re.compile(
@@ -123,7 +126,7 @@ class Report:
         pids = {int(rank): int(pid) for rank, pid in _PID.findall(text)}
         told = set(map(int, _CLOSED.findall(text)))
         closed = frozenset(rank for rank, pid in pids.items() if pid in told)
-        number = int(stopped[1]) if stopped is not None else 0
+        number = int(stopped[1] or stopped[2]) if stopped is not None else 0
         is_local = bool(codes) and not ended
         return cls(codes, first, ranks, number, of_one, is_cut, pids, closed, is_local)
 

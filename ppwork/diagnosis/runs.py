@@ -32,10 +32,11 @@ goes through; it is shown for hangs only. What does not read is named as not kno
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Sequence
 from dataclasses import replace as replace_fields
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -55,7 +56,7 @@ from ppwork.diagnosis.outside_calls import (
 from ppwork.diagnosis.recorded_calls import with_calls
 from ppwork.diagnosis.report import death
 from ppwork.diagnosis.run_evidence import RunEvidence
-from ppwork.diagnosis.stacks import IN_THREAD, PROGRAM, Frame, frames_of, line_of, tracebacks
+from ppwork.diagnosis.stacks import HEAD, IN_THREAD, PROGRAM, Frame, frames_of, line_of, tracebacks
 from ppwork.diagnosis.uneven_collectives import beside, ledger_difference, uneven, widened
 from ppwork.diagnosis.waits import roots, waits_of
 from ppwork.errors import PeerTimeoutError, PlanError, StuckError, listed, named_chunks, named_ranks
@@ -67,6 +68,7 @@ from ppwork.records.failure import FailureRecord, first_cause, is_users
 from ppwork.records.flight import differences
 from ppwork.records.pulse import nothing_to_encode
 from ppwork.records.run import (
+    LET_GO,
     NOTHING_RESET,
     SUMMARY_FILE,
     TORCHRUN_LOG,
@@ -77,6 +79,7 @@ from ppwork.records.run import (
 )
 from ppwork.records.spans import Instant
 
+_LET_GO = re.compile(rf"{LET_GO} (.+?:\d+)")
 HANGS = ("PeerTimeoutError", "PeerFrozenError", "StuckError", "PastLimit")
 """Failures after which it matters who waited for whom, and that all ranks were still before."""
 
@@ -98,23 +101,33 @@ def diagnose(
         run = run.run_dir
     paths = [Path(path) for path in ([run] if isinstance(run, Path | str) else run)]
     try:
-        is_run = any((path / Plan.FILE_NAME).exists() for path in paths)
-        gone = next((path for path in paths if not path.exists()), None)
-        empty = next((path for path in paths if path.is_dir() and not any(path.iterdir())), None)
+        gone = {path: "is not there" for path in paths if not path.exists()}
+        empty = {path: "is empty" for path in paths if path.is_dir() and not any(path.iterdir())}
+        left = [path for path in paths if path not in gone and path not in empty]
+        is_run = any((path / Plan.FILE_NAME).exists() for path in left)
     except OSError as error:  # of another user, or too long
         raise PlanError(
             f"{error.filename} cannot be read: {error.strerror}.",
             check_first="the path, and whose file it is",
         ) from error
-    if not is_run and empty is not None:
+    if not left and paths[0] in empty:
         raise PlanError(
-            f"The folder {empty} is empty: the start was refused, or not all ranks have joined yet.",
+            f"The folder {paths[0]} is empty: the start was refused, or not all ranks have joined yet.",
             check_first="what the ranks said on the console",
         )
-    if not is_run:
-        return with_calls(diagnose_job(read_job(*paths)), paths[0])
-    if gone is not None:
-        raise PlanError(f"{gone} cannot be read: it is not there.", check_first="the path")
+    if not left:
+        raise PlanError(f"{paths[0]} cannot be read: it is not there.", check_first="the path")
+    if is_run:
+        found = _diagnose_run(left, exit_code)
+    else:
+        folder = next((path for path in left if path.is_dir()), left[0])
+        found = with_calls(diagnose_job(read_job(*left)), folder)
+    unread = tuple(f"{path} {why}, and was not read" for path, why in (gone | empty).items())
+    return replace_fields(found, seen=(*found.seen, *unread)) if unread else found
+
+
+def _diagnose_run(paths: Sequence[Path], exit_code: int | None) -> Diagnosis:
+    """Say why a run of ours failed, from its folders and consoles."""
     consoles = [path for path in paths if path.is_file()]
     evidence = RunEvidence.read(*(path for path in paths if path.is_dir()), consoles=consoles)
     if exit_code is None and evidence.end is not None:
@@ -237,7 +250,8 @@ def _explained(
 def _beside(evidence: RunEvidence) -> tuple[str, ...]:
     """Return a line about each thing that fails no run by itself."""
     ended = filter(None, [stream_ended(evidence.entries.get(STAGE0_RANK, []))])
-    return (*ended, *_odd_results(evidence), *_useless_cuts(evidence), *_dead_threads(evidence))
+    own = (*_odd_results(evidence), *_useless_cuts(evidence), *_let_go(evidence), *_dead_threads(evidence))
+    return (*ended, *own)
 
 
 def _is_told(line: str, cause: FailureRecord, evidence: RunEvidence) -> bool:
@@ -268,6 +282,16 @@ def _odd_results(evidence: RunEvidence) -> tuple[str, ...]:
     if evidence.of_loop:
         where = "Which rank is wrong is not known: print what each of them passes to `reply` there"
     return (f"Mesh ranks returned different results in {named_chunks(odd)}: the leader's were sent. {where}",)
+
+
+def _let_go(evidence: RunEvidence) -> tuple[str, ...]:
+    """Return a line about each place whose collectives nobody waited for: results may be wrong."""
+    ranks: dict[str, list[int]] = {}
+    for rank in evidence.topology.mesh_ranks:
+        for line in dict.fromkeys(_LET_GO.findall(evidence.text_of(rank))):
+            ranks.setdefault(line, []).append(rank)
+    early = "its tensor may have been used too early"
+    return tuple(f"{named_ranks(of).capitalize()} {LET_GO} {line}: {early}" for line, of in ranks.items())
 
 
 def _useless_cuts(evidence: RunEvidence) -> tuple[str, ...]:
@@ -309,19 +333,24 @@ def _for_the_cause(
 def users_lines(record: FailureRecord, run_dir: Path) -> tuple[str, ...]:
     """Return the line of the user's own code that a record points at, with its source if it is there.
 
-    Of a line in a helper's file, also the nearest one in another file that led there.
+    Of a line in a helper, also where that was called: in another file if the calls go through one, else the
+    nearest ones.
     """
-    frames = frames_of(record.traceback)
-    at = max((number for number, frame in enumerate(frames) if frame.at == record.source), default=None)
-    if at is None:  # a method had returned, or a thread had died: no stack leads there
+    of_errors = map(frames_of, reversed(record.traceback.split(HEAD)))  # of the outer error first
+    frames = next((each for each in of_errors if any(frame.at == record.source for frame in each)), [])
+    if not frames:  # a method had returned, or a thread had died: no stack leads there
         file, _, line = record.source.rpartition(":")
-        frames, at = [Frame(file, int(line) if line.isdecimal() else 0, "")], 0
+        frames = [Frame(file, int(line) if line.isdecimal() else 0, "")]
+    at = max((number for number, frame in enumerate(frames) if frame.at == record.source), default=0)
     users = frames[at]
     if not users.file:
         return ()
     users = users if users.text else replace_fields(users, text=line_of(users.file, users.line, run_dir))
-    callers = (frame for frame in reversed(frames[:at]) if is_users(frame.file) and frame.file != users.file)
-    return source_lines(users, next((frame for frame in callers if frame.function != PROGRAM), None))
+    # What called the stage is ours, and leads nowhere.
+    above = takewhile(lambda each: is_users(each.file) or "/ppwork/" not in each.file, reversed(frames[:at]))
+    callers = [frame for frame in above if is_users(frame.file) and frame.function != PROGRAM]
+    elsewhere = [frame for frame in callers if frame.file != users.file]
+    return source_lines(users, elsewhere[:1] or callers)
 
 
 def _headline(evidence: RunEvidence, cause: FailureRecord) -> str:

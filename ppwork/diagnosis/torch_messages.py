@@ -11,11 +11,10 @@ import re
 from ppwork.diagnosis.absent_ranks import NOBODY
 from ppwork.diagnosis.evidence_weights import ENDED, NAMED, SYMPTOMS, WATCHED
 from ppwork.diagnosis.findings import Finding
-from ppwork.diagnosis.job_evidence import PEERS, JobEvidence, capital, sentence, were
+from ppwork.diagnosis.job_evidence import PEERS, JobEvidence, capital, is_torchruns, sentence, were
 from ppwork.diagnosis.logs import LINE
 from ppwork.diagnosis.stacks import Stack, cut_off
 from ppwork.errors import named_ranks
-from ppwork.records.failure import is_users
 
 _JOINED = re.compile(
     r"store based barrier[\w ]{0,40} rank: (?P<rank>\d+), (?:for )?key: store_based_barrier_key:(?P<key>\d+) "
@@ -166,21 +165,21 @@ def no_gradient(evidence: JobEvidence) -> Finding | None:
 
 
 def ends_in_a_call(evidence: JobEvidence) -> Finding | None:
-    """A traceback is cut off before its error: where it stood is all that is known."""
+    """A traceback is cut off before its error, a rank's or torchrun's: only where it stood is known."""
     texts = [*((rank, log.text) for rank, log in evidence.job.ranks.items()), (NOBODY, evidence.job.console)]
-    cut = {rank: frames for rank, text in texts if (frames := cut_off(text))}
+    cut = [(rank, Stack(tuple(frames), "")) for rank, text in texts if (frames := cut_off(text))]
     if not cut:
         return None
-    rank, frames = next(iter(cut.items()))
-    users = next((frame for frame in reversed(frames) if is_users(frame.file)), None)
-    spots = dict.fromkeys([users or frames[-1], frames[-1]])
+    rank, stack = min(cut, key=lambda one: is_torchruns(one[1]))
+    is_own = not is_torchruns(stack)
+    spots = dict.fromkeys([stack.users or stack.frames[-1], stack.frames[-1]])
     at = ", in ".join(f"{frame.function} at {frame.at}" for frame in spots)
-    who = f"rank {rank}" if rank != NOBODY else "a rank"
+    who = "torchrun itself" if not is_own else f"rank {rank}" if rank != NOBODY else "a rank"
     what = f"The traceback of {who} is cut off before its error; it stood in {at}."
-    unknown = ("what its error was, and whether it was about a peer",)
-    ranks = (rank,) if rank != NOBODY else ()
-    stack = Stack(tuple(frames), "")
-    return Finding(ranks, "CutOff", what, "the whole log", stack, unknown, weight=ENDED + 1)
+    unknown = ("what its error was, and whether it was about a peer" if is_own else "what its error was",)
+    ranks = (rank,) if is_own and rank != NOBODY else ()
+    weight = ENDED + 1 if is_own else ENDED - 1
+    return Finding(ranks, "CutOff", what, "the whole log", stack, unknown, weight=weight)
 
 
 def last_resort(evidence: JobEvidence) -> Finding | None:

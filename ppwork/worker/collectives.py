@@ -18,6 +18,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import wraps
 from traceback import walk_tb
 from types import FrameType
 from typing import Any, NamedTuple
@@ -37,11 +38,10 @@ from ppwork.records.ledger import RECORD_BYTES, CollectiveCall
 from ppwork.records.spans import WhichChunk
 from ppwork.runtime.groups import Groups
 from ppwork.worker import operators
-from ppwork.worker.arguments import OPERATOR_ENDS
-from ppwork.worker.backend_wait import framed
+from ppwork.worker.backend_wait import ASKS, framed, lend, tell_of_handles
 from ppwork.worker.shared_calls import ROOTS, calls_of_this_thread, error_of, operation
 from ppwork.worker.tally import Tally
-from ppwork.worker.user_lines import lines_from, outwards
+from ppwork.worker.user_lines import line_from, lines_from, outwards
 
 MOST_SHOWN = 64
 """Most calls of a chunk that mesh ranks show each other when they differ: the newest ones."""
@@ -49,6 +49,8 @@ QUERIES = ("get_backend_config", "get_backend", "_set_pg_timeout", "get_rank", "
 """Callers of the membership test that do not communicate; torch calls them when it logs an exception."""
 MESSAGES = {"send": "dst", "recv": "src"}
 """Functions that wait for the other half of a message, and their argument that names its rank."""
+GIVES_HANDLES = ("all", "_all", "barrier", "broadcast", "gather", "reduce", "_reduce", "scatter")
+"""Beginnings of the names of a group's methods that make a collective and return its handle."""
 _inside = threading.local()
 
 
@@ -185,6 +187,7 @@ def counting(groups: Groups, tally: Tally, envelope: PPEnvelope) -> Iterator[Chu
         tally.end()
         if shared is not None:
             shared.leave()
+    tell_of_handles(envelope.ids.chunk_index)
 
 
 def seeing(groups: Groups, tally: Tally | None) -> TorchDispatchMode:
@@ -207,7 +210,7 @@ def seeing(groups: Groups, tally: Tally | None) -> TorchDispatchMode:
             return framed(call)()  # a wait, or a wrapper of a tensor
         name = func._schema.name.partition("::")[2].strip("_")
         _check(group, name)
-        if tally is not None and name not in OPERATOR_ENDS:
+        if tally is not None and "send" not in name and "recv" not in name:  # one of all ranks, no message
             tally.collectives += 1
             frame = sys._getframe(1)
             tally.site = lines_from(frame)
@@ -364,12 +367,27 @@ def _check_destroyed(group: object) -> None:
     )
 
 
+def _lending(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method of a group that notes the handle, if the mesh's group gives it to the program."""
+
+    @wraps(method)
+    def lending(group: c10d.ProcessGroup, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        work, caller = method(group, *args, **kwargs), sys._getframe(1)
+        allowed: Allowed | None = getattr(_inside, "allowed", None)
+        # Without ``async_op`` torch's own function waits.
+        if allowed is not None and group is allowed.handle and caller.f_locals.get("async_op"):
+            lend(work, line_from(caller))
+        return work
+
+    return lending
+
+
 def install() -> None:
     """Hook the membership test that every collective makes first, and naming and end of every group; once.
 
     The first two are private to torch, but exist in every supported version. They see calls under whatever
     name the user imported. ``tests/multiproc`` fails if a version drops one. ``destroy_process_group`` calls
-    a group's ``shutdown``. ``Work.wait``, which is public, gets its frame (``backend_wait``).
+    a group's ``shutdown``. The methods of a handle, which are public, get their frame (``backend_wait``).
     """
     original, naming = c10d._rank_not_in_group, c10d._process_group_name
     if getattr(original, "_ppwork", False):
@@ -395,4 +413,7 @@ def install() -> None:
     checked._ppwork = True  # type: ignore[attr-defined]
     c10d._rank_not_in_group, c10d._process_group_name = checked, named
     c10d.ProcessGroup.shutdown = ended  # type: ignore[method-assign, assignment]
-    c10d.Work.wait = framed(c10d.Work.wait)  # type: ignore[method-assign]
+    for name in set(ASKS).intersection(dir(c10d.Work)):
+        setattr(c10d.Work, name, framed(getattr(c10d.Work, name)))
+    for name in (name for name in dir(c10d.ProcessGroup) if name.startswith(GIVES_HANDLES)):
+        setattr(c10d.ProcessGroup, name, _lending(getattr(c10d.ProcessGroup, name)))

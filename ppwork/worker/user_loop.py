@@ -23,6 +23,7 @@ from ppwork.protocol.session import Session
 from ppwork.records.spans import STAGE1_MS, Recorder, WhichChunk
 from ppwork.runtime import Groups, MeshPlane, PPControlPlane
 from ppwork.worker import progress
+from ppwork.worker.backend_wait import tell_of_handles
 from ppwork.worker.collectives import guard_loop, install, keep
 from ppwork.worker.contract import name_tensors
 from ppwork.worker.digests import sampled, tell_apart
@@ -185,6 +186,7 @@ class UserLoop:
             digest, self._digest = self._digest, 0
             if odd := self.calls.end(digest):
                 tell_apart(self.calls, ids, odd, self._recorder, _LATER)
+        tell_of_handles(ids.chunk_index)
         if self._chunks:  # the loop has received ahead
             self._begin_chunk()
 

@@ -65,7 +65,7 @@ def test_n07_a_frozen_host_keeps_its_ranks_until_it_is_thawed(tmp_path):
 
         def freeze(job, processes):
             host_processes.freeze(job.hosts[1])
-            stack.callback(job.hosts[1].thaw)
+            stack.callback(host_processes.thaw, job.hosts[1])
 
         ended = disturbed(tmp_path, freeze, stays=(1, 2))
     assert ended.after_s.keys() == {0}

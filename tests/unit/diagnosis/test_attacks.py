@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 
 import pytest
@@ -450,3 +451,59 @@ def test_a18_who_raised_the_same_itself_waits_for_nobody(tmp_path):
     assert found.sentence.endswith("So did rank 2.")
     assert [(wait.rank, wait.waits_for) for wait in found.waits] == [(0, (1,))]
     assert "rank 2, in broadcast at /t/a.py:242: ValueError" in found.text
+
+
+@pytest.mark.parametrize("name", ["SIGSEGV", "SIGFPE", "SIGBUS", "SIGABRT", "SIGILL"])
+def test_a19_a_crash_without_a_stack_gets_the_advice_that_shows_its_line(tmp_path, name):
+    crashed = -signal.Signals[name]
+    console = report(1, r0=-15, r1=crashed, r2=-15)
+    advice = "start with PYTHONFAULTHANDLER=1"
+    found = said(folder(tmp_path / "silent", "", "", "", console=console))
+    assert found.sentence.startswith(f"Rank 1 was killed by {name}")
+    assert found.check_first.startswith(advice)  # its log is empty, and tells nothing
+    found = said(folder(tmp_path / "spoke", "", "loading the library\n", "", console=console))
+    assert found.check_first.startswith(f"the end of its log; {advice}")
+    stack = (
+        "Fatal Python error: it crashed\n\nCurrent thread 0x00007f (most recent call first):\n"
+        '  File "/t/a.py", line 8 in load\n'
+    )
+    found = said(folder(tmp_path / "shown", "", stack, "", console=console))
+    assert advice not in found.check_first
+    assert found.cause.source == "/t/a.py:8"
+
+
+def test_a20_a_rank_that_left_before_its_group_is_told_from_one_that_was_never_started(tmp_path):
+    error = "torch.distributed.DistStoreError: wait timeout after 6000ms, keys: /default_pg/0//cpu//0/1"
+    waiting = [traceback(rank, 14, "dist.init_process_group()", error, prefix="") for rank in (0, 2)]
+    console = report(0, r0=1, r2=1)
+    left = said(folder(tmp_path / "left", waiting[0], "", waiting[1], console=console))
+    assert left.cause.rank == 1
+    assert "it had ended with code 0: torchrun's report lists the others only" in left.sentence
+    assert left.check_first.startswith("which path of this rank ends the program early")
+    # Without the report, or where the rank has no log, it may never have been started.
+    for place, texts, said_by in (("a", (waiting[0], "", waiting[1]), ""), ("b", (waiting[0],), console)):
+        unsure = said(folder(tmp_path / place, *texts, console=said_by))
+        assert unsure.cause.rank == 1
+        assert "ended with code 0" not in unsure.sentence
+        assert unsure.check_first.startswith("was it started, with this MASTER_ADDR")
+        assert unsure.check_first.endswith("did it end before it came there?")
+
+
+AGENT = "/site-packages/torch/distributed/elastic/agent/server/api.py"
+KILLED_KERNEL = (
+    f"W1128 15:26:36.525000 17589 {AGENT}:753] Received 2 death signal, shutting down workers\n"
+    "W1128 15:26:36.527000 17589 /x/api.py:1028] Sending process 17592 closing signal SIGINT\n"
+    f'Traceback (most recent call last):\n  File "{AGENT}", line 745, in run\n'
+)
+
+
+def test_a21_torchruns_own_traceback_is_no_ranks_also_where_it_is_cut_off(tmp_path):
+    for cut in (KILLED_KERNEL, KILLED_KERNEL.partition("Traceback")[0]):
+        found = said(folder(tmp_path / str(len(cut)), "", "rank 1\n", "", console=cut))
+        assert found.cause.error_type == "Stopped", found.text
+        assert found.sentence.startswith("torchrun was ended from outside by SIGINT; no rank failed before")
+        assert AGENT not in found.text
+    alone = KILLED_KERNEL[KILLED_KERNEL.index("Traceback") :]
+    found = said(folder(tmp_path / "alone", "", "", "", console=f"{alone}torch/distributed/\n"))
+    assert found.sentence.startswith("The traceback of torchrun itself is cut off before its error")
+    assert found.cause.where == {}

@@ -35,6 +35,7 @@ from ppwork.records.pulse import Pulse, PulseState, PulseView
 from ppwork.records.run import SUMMARY_FILE, TORCHRUN_LOG, LaunchEnd, Run, log_file
 from ppwork.records.spans import Recorder, Span, span_file
 from ppwork.records.threads import DeadThread, threads_file
+from ppwork.worker.backend_wait import UNWAITED
 
 REPORT = console("killed").read_text()
 """Rank 1 by SIGKILL; ranks 0 and 2 ended by torchrun's SIGTERM."""
@@ -110,7 +111,7 @@ def test_the_users_line_comes_first_then_the_cause_then_the_others_by_time(run):
     lines = found.as_error().what.splitlines()
     line = step.__code__.co_firstlineno + 1
     assert lines == [
-        f"{__file__}:{line}, in step",
+        f"{__file__}:{line}, in step, called at test_diagnosis.py:{line + 4}",
         '    raise ZeroDivisionError("its own bug")',
         "Rank 2 (follower) failed first: StageError: The stage's step raised ZeroDivisionError: its own bug",
         f"  log: {run / TORCHRUN_LOG}",
@@ -676,6 +677,51 @@ RuntimeError: mat1 and mat2 shapes cannot be multiplied
     assert lines == ("/srv/me/model.py:23, in part, called at prog.py:36", "    return x @ w")
 
 
+OURS = '  File "/srv/me/env/lib/python3.11/site-packages/ppwork/worker/loops.py", line 9, in encode_chunk\n'
+IN_HELPER = (
+    """Traceback (most recent call last):
+  File "/srv/me/stages.py", line 30, in encode
+    self.other()
+  File "/srv/me/stages.py", line 50, in other
+    {}["x"]
+KeyError: 'x'
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+"""
+    + OURS
+    + """  File "/srv/me/stages.py", line 31, in encode
+    self.checked()
+  File "/srv/me/stages.py", line 12, in checked
+    boom()
+  File "/srv/me/stages.py", line 6, in boom
+    raise RuntimeError("planted")
+RuntimeError: planted
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "/srv/me/stages.py", line 80, in main
+    run_stage0(plane, Mic(context))
+"""
+)
+
+
+@pytest.mark.parametrize("stack", [IN_HELPER, IN_HELPER[IN_HELPER.rindex(OURS) : IN_HELPER.index("Runtime")]])
+def test_of_an_error_in_a_helper_of_the_same_file_the_lines_that_called_it_are_named(run, stack):
+    """Else all three methods that call it have the same report; what called the stage leads nowhere."""
+    write_record(run, record(1, traceback=stack, source="/srv/me/stages.py:6"))
+    place, _ = diagnose(run, 1).lines
+    assert place == "/srv/me/stages.py:6, in boom, called at stages.py:12, called at stages.py:31"
+
+
+def test_a_call_of_itself_is_no_caller(run):
+    again = '  File "/srv/me/stages.py", line 6, in step\n    return self.step(x)\n'
+    write_record(run, record(1, traceback=OURS + 4 * again, source="/srv/me/stages.py:6"))
+    assert diagnose(run, 1).lines == ("/srv/me/stages.py:6, in step", "    return self.step(x)")
+
+
 def test_run_past_its_limit_before_any_chunk_says_so(run):
     (run / TORCHRUN_LOG).write_text("ppwork: the run passed its limit and was stopped\n")
     found = diagnose(run)
@@ -713,6 +759,21 @@ def test_run_that_ended_well_did_not_fail(run):
         assert found.to_dict()["failed"] is False
     (run / SUMMARY_FILE).write_bytes(msgspec.json.encode({"chunks": 5}))
     assert diagnose(run).text == "Nothing failed: the run emitted 5 of 8 chunks."
+
+
+def test_a_collective_that_nobody_waited_for_is_told_also_of_a_run_that_ended_well(run):
+    """Its sums may be wrong, and the run did not notice."""
+    (run / SUMMARY_FILE).write_text('{"chunks": 8}')
+    for rank in (1, 2):
+        log_file(run, rank).write_text(
+            f"W {UNWAITED % (5, 'mine.py:9: dist.all_reduce(y, async_op=True)')}\n"
+        )
+    found = diagnose(run, 0)
+    assert found.cause is None
+    assert found.seen == (
+        "Ranks 1 and 2 let go of a handle that nobody had waited for, at mine.py:9: "
+        "its tensor may have been used too early",
+    )
 
 
 @pytest.mark.processes
@@ -837,6 +898,28 @@ def test_command_takes_a_run_a_log_folder_or_a_console(run, tmp_path):
         diagnose(tmp_path / "nowhere")
     with pytest.raises(PlanError):
         diagnose(tmp_path / "nowhere")
+
+
+def test_a_source_that_holds_nothing_is_told_and_the_others_are_read(run, tmp_path):
+    """Whoever gives a folder and its console, as the page advises, may have only one of them."""
+    nowhere, empty = tmp_path / "nowhere", tmp_path / "empty"
+    empty.mkdir()
+    alone = diagnose(console("raises"))
+    for sources in ([nowhere, console("raises")], [empty, console("raises"), nowhere]):
+        found = diagnose(sources)
+        assert (found.cause, found.lines, found.waits) == (alone.cause, alone.lines, alone.waits)
+        told = [line for line in found.seen if line not in alone.seen]
+        assert len(told) == len(sources) - 1
+        assert f"{nowhere} is not there" in " ".join(told)
+    assert any(f"{empty} is empty" in line for line in told)
+    write_record(run, record(1))
+    found = diagnose([run, nowhere])
+    assert found.cause == diagnose(run).cause
+    assert f"{nowhere} is not there" in found.text
+    with pytest.raises(PlanError, match="is empty"):
+        diagnose([empty, nowhere])
+    with pytest.raises(PlanError, match="cannot be read"):
+        diagnose([nowhere, empty])
 
 
 def test_command_prints_text_or_json_and_refuses_what_is_none_of_these(tmp_path):

@@ -251,12 +251,50 @@ def test_rank_that_never_came_is_named_by_the_others_timeout(tmp_path):
     assert found.unknown == ("where rank 2 was: it showed no stack",)
 
 
-def test_rank_in_another_call_than_the_others_is_named(tmp_path):
+def test_ranks_that_wait_in_a_sum_behind_which_another_one_stands_may_differ_in_its_size_or_its_count(
+    tmp_path,
+):
+    """A sum of 4, 5 and 6 numbers looks the same: gloo lets the rank of the 4 go on."""
     found = said("miscount", tmp_path)
+    assert (found.cause.error_type, found.cause.where) == ("CollectiveMismatch", {})
+    assert found.cause.source == "/srv/me/miscount.py:12"
+    assert "rank 0 in barrier at /srv/me/miscount.py:13" in found.cause.what
+    (either,) = found.seen
+    assert either.startswith("either sizes differ in that all_reduce, and it let rank 0 through, or only")
+    assert "do sizes and types agree at /srv/me/miscount.py:12" in found.check_first
+
+
+def test_a_rank_alone_in_a_sum_that_the_others_are_behind_is_not_blamed_either(tmp_path):
+    """It may have made one more, or one with more numbers in it."""
+    folder = log_dir("miscount", tmp_path)
+    log = folder / "run_x1" / "attempt_0" / "1" / "stderr.log"
+    log.write_text(log.read_text().replace("line 12", "line 13").replace("all_reduce", "barrier"))
+    found = diagnose_job(read_job(folder))
+    assert (found.cause.where, found.cause.source) == ({}, "/srv/me/miscount.py:12")
+
+
+def test_who_noticed_in_the_sum_that_a_peer_had_given_up_waited_in_it_as_well(tmp_path):
+    folder = log_dir("miscount", tmp_path)
+    log = folder / "run_x1" / "attempt_0" / "1" / "stderr.log"
+    head, _, _ = log.read_text().rpartition("[rank1]: RuntimeError")
+    log.write_text(
+        f"{head}[rank1]: RuntimeError: [/gloo/pair.cc:553] Connection closed by peer [127.0.0.1]:1.\n"
+    )
+    found = diagnose_job(read_job(folder))
+    assert (found.cause.where, found.cause.source) == ({}, "/srv/me/miscount.py:12")
+
+
+@pytest.mark.parametrize(("call", "line"), [("broadcast", 12), ("all_reduce", 14)])
+def test_a_rank_in_another_call_is_named_where_no_size_can_have_let_it_through(tmp_path, call, line):
+    """A broadcast of other sizes ends or is aborted; and who stands above the sum has not come to it."""
+    folder = log_dir("miscount", tmp_path)
+    for rank in (1, 2):
+        log = folder / "run_x1" / "attempt_0" / str(rank) / "stderr.log"
+        log.write_text(log.read_text().replace("line 12", f"line {line}").replace("all_reduce", call))
+    found = diagnose_job(read_job(folder))
     assert (found.cause.rank, found.cause.error_type) == (0, "CollectiveMismatch")
     assert found.cause.source == "/srv/me/miscount.py:13"
-    assert "rank 0 in barrier at /srv/me/miscount.py:13" in found.cause.what
-    assert waits(found) == {1: ("all_reduce", (0,)), 2: ("all_reduce", (0,))}
+    assert waits(found) == {1: (call, (0,)), 2: (call, (0,))}
 
 
 def test_size_mismatch_without_detail_names_the_two_neighbours_and_what_is_not_known(tmp_path):

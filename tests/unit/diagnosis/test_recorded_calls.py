@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from captured_logs import log_dir
 from made_calls import FLOATS, MadeCalls
 
 from ppwork.diagnosis.findings import Diagnosis
 from ppwork.diagnosis.recorded_calls import with_calls
+from ppwork.diagnosis.runs import diagnose
 from ppwork.records.calls import CallPart
 from ppwork.records.failure import FailureRecord
 
@@ -59,3 +61,44 @@ def test_a_rank_that_is_known_leaves_no_question(tmp_path):
     made.call(1, "barrier", -1, 0, line=3)
     found = with_calls(from_logs("Timeout"), tmp_path)
     assert (found.cause.rank, found.unknown) == (1, ())
+
+
+def test_a_sum_that_let_a_rank_through_is_known_by_its_sizes(tmp_path):
+    found = diagnose(log_dir("miscount", tmp_path))
+    assert "either sizes differ" in found.text
+    made = MadeCalls(tmp_path, 3)
+    for rank in range(3):
+        timed_out = "RuntimeError: Timed out" if rank else ""
+        size = CallPart(dtype="float32", shape=(4 + rank,), size=4 + rank)
+        made.call(rank, "all_reduce", 0, 3000 if rank else 1, size, line=12, error=timed_out)
+    made.call(0, "barrier", 1, 3000, line=13, error="RuntimeError: Timed out")
+    for rank in range(3):
+        made.left(rank, 3001, "RuntimeError: Timed out")
+    found = diagnose(tmp_path)
+    assert found.headline.startswith("Collective 1 of default_pg: rank 0 all_reduce float32[4], rank 1")
+    assert (found.cause.where, found.unknown, found.seen) == ({}, (), ())
+    assert found.lines[0].startswith("/srv/me/miscount.py:12")
+
+
+def test_where_the_ranks_stood_is_told_of_a_job_that_was_ended_from_outside(tmp_path):
+    ended = "torch/distributed/elastic/agent/server/api.py:753] Received 2 death signal, shutting down"
+    (tmp_path / "torchrun.log").write_text(ended)
+    made = MadeCalls(tmp_path, 3)
+    for rank in (0, 2):
+        made.call(rank, "all_reduce", 0, None, ONE, line=3)
+    made.call(1, "barrier", 0, None, line=5)
+    found = diagnose(tmp_path)
+    assert found.cause.error_type == "Stopped"
+    assert found.headline.startswith("torchrun was ended from outside by SIGINT; no rank failed before.")
+    assert "ranks 0 and 2 all_reduce" in found.headline
+    assert [(wait.rank, wait.waits_for) for wait in found.waits] == [(0, (1,)), (1, (0, 2)), (2, (1,))]
+    assert not found.unknown
+
+
+def test_calls_are_found_also_where_the_console_was_given_first(skipped):
+    (skipped / "torchrun.log").write_text("torch/distributed/elastic: exitcode\n")
+    other = skipped.parent / "console.log"
+    error = ("Traceback (most recent call last):", "RuntimeError: Timed out waiting 1ms for recv")
+    other.write_text("\n".join(f"[default0]:[rank0]: {line}" for line in error))
+    found = diagnose([other, skipped])
+    assert "rank 0 all_reduce" in found.text

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from ppwork.errors import LocalProtocolError, PeerTimeoutError, PlanError, StageError, TerminalNotice
 from ppwork.plan import Plan
-from ppwork.protocol.envelope import Ids, PPAction, PPResult
+from ppwork.protocol.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPResult
 from ppwork.protocol.notices import notice_of, notices
 from ppwork.protocol.topology import Role, Topology
 from ppwork.records.spans import Recorder
@@ -21,8 +21,9 @@ from ppwork.runtime.groups import Groups
 from ppwork.runtime.lanes import Lane, result_of
 from ppwork.runtime.messages import Preflight, limits_of
 from ppwork.runtime.stage0 import Stage0Plane
-from ppwork.worker.collectives import OnlyGroup, keep
+from ppwork.worker.collectives import OnlyGroup, counting, keep
 from ppwork.worker.stage_code import StageCode
+from ppwork.worker.tally import Tally
 
 
 @pytest.fixture
@@ -132,6 +133,64 @@ def test_nobody_destroys_the_groups_of_a_pipeline_that_it_is_in(jobs_group):
         on_the_way_out.callback(dist.destroy_process_group)
         int("no number")
     assert not dist.is_initialized()
+
+
+@pytest.fixture
+def chunk(jobs_group, caplog):
+    """Let stage code run as a chunk of this one process, and return what the log says of it."""
+    groups = Groups(
+        Topology(1), 1, torch.device("cpu"), 1.0, None, {"world_pg": jobs_group, "tp_pg": jobs_group}
+    )
+    tally, infer = Tally(1, "leader", 0), PPEnvelope(PPAction.INFER, Ids(4, 3, 0), ChunkPlan.of(1))
+
+    def run(step):
+        caplog.clear()
+        with OnlyGroup(groups, "tp_pg"), counting(groups, tally, infer):
+            step(jobs_group)
+        return [record.getMessage() for record in caplog.records]
+
+    return run
+
+
+def test_a_handle_that_is_let_go_before_anybody_waited_for_it_is_told_of_once(chunk):
+    """The run ended well, and its sums were used before they were there."""
+
+    def step(group):
+        dist.all_reduce(torch.ones(4), group=group, async_op=True)
+
+    (warning,) = chunk(step)
+    line = step.__code__.co_firstlineno + 1
+    assert warning.startswith("by chunk 3 this rank let go of a handle that nobody had waited for")
+    assert f"test_before_the_backend.py:{line}: dist.all_reduce(" in warning
+    assert not chunk(step), "of one line it is said once"
+
+
+def test_a_handle_that_is_kept_may_be_waited_for_in_a_later_chunk(chunk):
+    works = []
+    assert not chunk(lambda group: works.append(dist.all_reduce(torch.ones(4), group=group, async_op=True)))
+    assert not chunk(lambda _: works[0].wait())
+    works.clear()
+    assert not chunk(lambda group: works.append(dist.broadcast(torch.ones(4), 0, group, async_op=True)))
+    assert len(chunk(lambda _: works.clear())) == 1
+
+
+@pytest.mark.parametrize("asked", ["wait", "get_future", "synchronize", "is_completed"])
+def test_a_handle_that_was_asked_and_a_call_without_one_are_not_told_of(chunk, asked):
+    def step(group):
+        dist.all_reduce(torch.ones(4), group=group)
+        work = dist.broadcast(torch.ones(4), 0, group=group, async_op=True)
+        while getattr(work, asked)() is False:
+            pass
+
+    assert not chunk(step)
+
+
+def test_a_handle_of_the_jobs_own_group_is_its_own_business(chunk, jobs_group):
+    own = dist.new_group([0])
+    with suppress(LocalProtocolError):
+        chunk(lambda _: dist.all_reduce(torch.ones(4), group=own, async_op=True))
+    dist.all_reduce(torch.ones(4), async_op=True)
+    assert not chunk(lambda _: None)
 
 
 def test_another_thread_and_a_rank_that_has_left_may_destroy_them(jobs_group):

@@ -15,6 +15,7 @@ from ppwork.protocol.session import Session
 from ppwork.protocol.topology import Role
 from ppwork.records.spans import STAGE1_MS, Recorder, Span, read_entries, span_file
 from ppwork.worker import progress, user_loop
+from ppwork.worker.backend_wait import lend
 from ppwork.worker.user_job import join
 from ppwork.worker.user_loop import UserLoop
 
@@ -89,6 +90,15 @@ def test_the_last_result_is_to_be_released_too_and_a_loop_that_does_it_hears_not
     assert not caplog.records
     works("shutdown")
     assert "`shutdown` was called without `release_result` for chunk 1" in caplog.text
+
+
+def test_a_loop_is_told_of_a_handle_that_it_let_go_by_the_end_of_the_chunk(recorded, caplog):
+    _, works, _ = recorded
+    works("receive_envelope", envelope(0))
+    lend(torch.zeros(1), "mine.py:7: dist.all_reduce(x, async_op=True)")  # let go at once
+    assert not caplog.records
+    works("computed")
+    assert "by chunk 0 this rank let go of a handle that nobody had waited for, at mine.py:7" in caplog.text
 
 
 def test_the_watchdog_sees_rank_zero_from_its_first_call_until_it_ends_the_stream(tmp_path):
