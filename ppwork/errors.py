@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import groupby
+from traceback import format_exception_only
 from typing import Any, TypeVar
 from unicodedata import category
 
@@ -191,8 +192,8 @@ def message_of(error: BaseException) -> str:
     """Return the message of any exception, even if its ``str`` raises."""
     try:
         return str(error)
-    except Exception:  # noqa: BLE001  a user's broken __str__ must not hide the failure
-        return "(its message could not be made)"
+    except Exception as own:  # noqa: BLE001  a user's broken __str__ must not hide the failure
+        return f"(its __str__ raised {format_exception_only(own)[-1].strip()})"
 
 
 def _rebuild(kind: type[PPWorkError], what: str, where: dict[str, Any], check_first: str) -> PPWorkError:

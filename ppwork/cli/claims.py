@@ -23,18 +23,25 @@ DEFECT = 1
 
 
 def claims(
-    ids: Annotated[list[str] | None, typer.Argument(help="Which; default: all of them.")] = None,
-    show: Annotated[bool, typer.Option("--show", help="With programs and what each rank saw.")] = False,
-    list_: Annotated[bool, typer.Option("--list", help="Only say which there are; run nothing.")] = False,
+    ids: Annotated[
+        list[str] | None, typer.Argument(help="Ids of claims, as --list has them; default: all.")
+    ] = None,
+    show: Annotated[
+        bool, typer.Option("--show", help="Show the programs, too, and what each rank saw.")
+    ] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the claims and run nothing.")] = False,
     backend: Annotated[str, typer.Option(help="gloo or nccl.")] = "gloo",
     parallel: Annotated[int, typer.Option(min=1, help="Programs at a time.")] = PARALLEL,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything that was seen as JSON.")] = False,
     to_markdown: Annotated[
         Path | None,
-        typer.Option("--markdown", parser=path_of, help="Write the page there, such as docs/claims.md."),
+        typer.Option(
+            "--markdown", parser=path_of, help="Write the report to this file, such as docs/claims.md."
+        ),
     ] = None,
     beside: Annotated[
-        list[Path] | None, typer.Option(help="JSON of another machine's run, as a further column; repeat.")
+        list[Path] | None,
+        typer.Option(help="What --json printed on another machine: a column more; repeatable."),
     ] = None,
 ) -> None:
     """Run what is said about torch.distributed, here and now, and say which of it holds."""

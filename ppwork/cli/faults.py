@@ -40,7 +40,9 @@ def list_(
 
 @app.command()
 def run(
-    faults: Annotated[list[str] | None, typer.Argument(help="Ids such as F07; or --all.")] = None,
+    faults: Annotated[
+        list[str] | None, typer.Argument(help="Ids such as F07, as `ppwork fault list` has them.")
+    ] = None,
     every: Annotated[bool, typer.Option("--all", help="The whole catalogue.")] = False,
     case: Annotated[str, typer.Option(help="One case of the fault; default: all of them.")] = "",
     mesh_size: Annotated[int, typer.Option(min=2, help="Ranks of stage 1.")] = 2,
@@ -50,7 +52,7 @@ def run(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the reports as JSON only.")] = False,
 ) -> None:
-    """Inject faults into small runs; exit code 1 if one that could run was not caught."""
+    """Inject faults into small runs; exit with 1 if a fault was not caught."""
     if every == bool(faults):
         what = f"{', '.join(faults)} and --all exclude each other." if faults else "No fault was named."
         raise PlanError(what, check_first="ppwork fault run F07, or ppwork fault run --all")

@@ -63,11 +63,16 @@ def _facts(host: Host) -> dict[str, object]:
 
 
 def torchrun_command(
-    plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="Folder with a plan.json, as of a run.")],
+    plan_file: Annotated[
+        Path, typer.Argument(metavar="PLAN", help="A plan.json, or a folder that has one, such as a run's.")
+    ],
     on: Annotated[str, typer.Option(help="ssh:gpu-a,gpu-b; local:2 for two torchruns here.")],
-    ranks: Annotated[str, typer.Option(help="How many each host has, as 1,2.")] = "",
+    ranks: Annotated[str, typer.Option(help="Number of ranks on each host, such as 1,2.")] = "",
     interface: Annotated[
-        str, typer.Option(help="Of the ranks' network, the same name everywhere; default: eth0, lo of local.")
+        str,
+        typer.Option(
+            help="Network interface of the ranks, the same on all hosts; default: eth0; with local, lo."
+        ),
     ] = "",
 ) -> None:
     """Print the plain commands that run a plan over hosts without a launcher: to type, or for a script."""

@@ -56,11 +56,12 @@ class Queued:
 
     def __init__(self, job: Job, shown: Shown) -> None:
         self._job, self._shown = job, shown
-        shown.begin(job.plan)
+        shown.begin(job.plan, job.run_dir)
 
     def look(self) -> None:
         """Show what is new."""
         self._shown.waits(f"job {self._job.job_id}: {self._job.last or 'handed in'}")
+        self._shown.look()
 
     def end(self, finished: object) -> None:
         """Show nothing more: the table comes."""

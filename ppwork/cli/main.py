@@ -42,14 +42,18 @@ EXIT_CODES = """\
 Exit codes: 0 well; 1 a run failed, or Slurm, a host or a record does not give what is needed;
 2 bad input, nothing has started; 130 Ctrl-C.
 """
+RUN, SEE, TRY, BEGIN = "Run", "See and explain", "Try out", "Begin, learn and teach"
+"""Panels of the commands in the help."""
 GONE_WRONG = "is the disk full (`df -h .`)? was a folder moved or removed, the working folder too?"
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown"
 )
-notebooks = typer.Typer(no_args_is_help=True, help="Keep the lessons executed and normalised.")
-app.add_typer(notebooks, name="nb")
-app.add_typer(faults, name="fault")
+notebooks = typer.Typer(
+    no_args_is_help=True, help="For those who write lessons: execute them and store their outputs."
+)
+app.add_typer(notebooks, name="nb", rich_help_panel=BEGIN)
+app.add_typer(faults, name="fault", rich_help_panel=TRY)
 
 
 def _say_version(asked: bool) -> None:
@@ -61,7 +65,8 @@ def _say_version(asked: bool) -> None:
 @app.callback(epilog=EXIT_CODES)
 def about(
     version: Annotated[
-        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say it and leave.")
+        bool,
+        typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version and exit."),
     ] = False,
 ) -> None:
     """See pipeline-parallel inference work, break it, measure it."""
@@ -103,12 +108,15 @@ class RunRequest:
 
 def _asked(
     context: typer.Context,
-    stage0: Annotated[str, _of(STAGES, "Import path module:Class; default: the denoiser.")] = "",
-    stage1: Annotated[str, _of(STAGES, "Import path module:Class.")] = "",
+    stage0: Annotated[str, _of(STAGES, "Class of stage 0, as module:Class; default: the denoiser's.")] = "",
+    stage1: Annotated[str, _of(STAGES, "Class of stage 1, as module:Class.")] = "",
     option: Annotated[
-        list[str] | None, _of(STAGES, "KEY=VALUE, VALUE may be JSON; repeatable.", "--option", "-o")
+        list[str] | None,
+        _of(STAGES, "KEY=VALUE, an option of the stages; VALUE may be JSON; repeatable.", "--option", "-o"),
     ] = None,
-    options: Annotated[Path | None, _of(STAGES, "JSON file of such options; -o overrides it.")] = None,
+    options: Annotated[
+        Path | None, _of(STAGES, "JSON file with options of the stages; -o overrides it.")
+    ] = None,
     workload: Annotated[
         str, _of(STAGES, "video: the stages above; synthetic: stages that take chosen times.")
     ] = "video",
@@ -121,13 +129,20 @@ def _asked(
         list[int] | None, _of(STREAM, "Like a hard cut, and drop what is in flight; repeatable.")
     ] = None,
     recompute_every: Annotated[int, _of(STREAM, "Rebuild the cache after this many chunks; 0: never.")] = 0,
-    seed: Annotated[int, _of(STREAM, "In the plan of every rank.")] = 0,
+    seed: Annotated[int, _of(STREAM, "Seed of the noise; your stages find it in their context's plan.")] = 0,
     mesh_size: Annotated[
-        int | None, _of(OVERLAP, "Ranks of stage 1, the world is one larger; default 2, in one process 1.")
+        int | None, _of(OVERLAP, "Ranks of stage 1; rank 0 comes on top. Default: 2; with --one-process 1.")
     ] = None,
-    depth: Annotated[int | None, _of(OVERLAP, "in_flight_depth; default 1, sequential.")] = None,
-    d_in: Annotated[int | None, _of(OVERLAP, "Depth, split: chunks without a result.")] = None,
-    d_out: Annotated[int | None, _of(OVERLAP, "Depth, split: results not decoded.")] = None,
+    depth: Annotated[
+        int | None,
+        _of(OVERLAP, "Most chunks in flight (in_flight_depth). Default: 1, the stages take turns."),
+    ] = None,
+    d_in: Annotated[
+        int | None, _of(OVERLAP, "Part of the depth: most chunks whose result has not come.")
+    ] = None,
+    d_out: Annotated[
+        int | None, _of(OVERLAP, "Rest of the depth: most results that are not decoded.")
+    ] = None,
     schedule: Annotated[str, _of(OVERLAP, "overlap, or send-after-decode: the classic mistake.")] = "overlap",
     backend: Annotated[str, _of(OVERLAP, "auto, gloo or nccl.")] = "auto",
     share_gpu: Annotated[bool, _of(OVERLAP, "All NCCL ranks on one GPU: never for timing.")] = False,
@@ -172,19 +187,26 @@ def _asked(
             "Default: this machine only.",
         ),
     ] = "",
-    ranks: Annotated[str, _of(ON, "Ranks on each host, such as 1,2; default: rank 0, then the mesh.")] = "",
+    ranks: Annotated[
+        str,
+        _of(
+            ON,
+            "Number of ranks on each host, such as 1,2; default: rank 0, then the mesh.",
+        ),
+    ] = "",
     limit_s: Annotated[
         float, _of(BOUNDS, "Hard limit on the whole run, in seconds.", min=1)
     ] = DEFAULT_LIMIT_S,
     max_message_mb: Annotated[float, _of(BOUNDS, "Largest message, in MiB.", min=0)] = 1024.0,
     heartbeat_s: Annotated[
-        float | None, _of(BOUNDS, "A pausing source sends a NOOP so often; default: timeout / 4.")
+        float | None,
+        _of(BOUNDS, "Seconds between the NOOPs of a source that pauses; default: a quarter of the timeout."),
     ] = None,
     out_dir: Annotated[Path | None, _of(OUTPUT, "Run folder, new or empty.", "--out", parser=path_of)] = None,
     keep_outputs: Annotated[bool, _of(OUTPUT, "Keep what stage 0 emitted: `run.outputs`.")] = False,
     as_json: Annotated[bool, _of(OUTPUT, "Print the summary as JSON only.", "--json")] = False,
     input_: Annotated[str, _of(CLIP, "Clip to denoise; default: the shipped one.", "--input")] = "",
-    frames_per_chunk: Annotated[int, _of(CLIP)] = 4,
+    frames_per_chunk: Annotated[int, _of(CLIP, "Frames in a chunk.")] = 4,
     size: Annotated[str, _of(CLIP, "WxH in pixels.")] = "160x96",
     noise: Annotated[float, _of(CLIP, "Standard deviation of the added noise, in 1/255.")] = 25.0,
     stage0_ms: Annotated[str, _of(SYNTHETIC, "encode,decode in ms.")] = "20,20",
@@ -260,7 +282,7 @@ def run(asked: RunRequest) -> None:
 
 
 def submit(asked: RunRequest) -> None:
-    """Hand a run to Slurm and return; it takes what `run` takes, with --on slurm:N."""
+    """Hand a run to Slurm and return at once. The options are those of `run`; --on slurm:N is needed."""
     if asked.places is None:
         raise PlanError("A run was to be submitted, and to no queue.", check_first="--on slurm:2")
     if asked.profile_start:
@@ -279,25 +301,25 @@ def _with_its_options(command: Callable[[RunRequest], None]) -> Callable[..., No
     return taken
 
 
-app.command("run")(_with_its_options(run))
-app.command("submit")(_with_its_options(submit))
-app.command("attach")(attach_command)
-app.command("simulate")(predict)
-app.command("claims")(claims)
-app.command("collect")(collect_command)
-app.command("diagnose")(diagnose_command)
-app.command("doctor")(doctor_command)
-app.command("ps")(list_runs)
-app.command("stop")(stop_runs)
-app.command("sweep")(sweep)
-app.command("slides")(slides)
-app.command("torchrun")(torchrun_command)
-app.command("trace")(trace)
-app.command("new")(new)
-app.command("lessons")(lessons)
+app.command("run", rich_help_panel=RUN)(_with_its_options(run))
+app.command("ps", rich_help_panel=RUN)(list_runs)
+app.command("stop", rich_help_panel=RUN)(stop_runs)
+app.command("submit", rich_help_panel=RUN)(_with_its_options(submit))
+app.command("attach", rich_help_panel=RUN)(attach_command)
+app.command("torchrun", rich_help_panel=RUN)(torchrun_command)
+app.command("collect", rich_help_panel=RUN)(collect_command)
+app.command("diagnose", rich_help_panel=SEE)(diagnose_command)
+app.command("trace", rich_help_panel=SEE)(trace)
+app.command("simulate", rich_help_panel=SEE)(predict)
+app.command("sweep", rich_help_panel=SEE)(sweep)
+app.command("doctor", rich_help_panel=TRY)(doctor_command)
+app.command("claims", rich_help_panel=TRY)(claims)
+app.command("new", rich_help_panel=BEGIN)(new)
+app.command("lessons", rich_help_panel=BEGIN)(lessons)
+app.command("slides", rich_help_panel=BEGIN)(slides)
 
 
-@app.command()
+@app.command(rich_help_panel=SEE)
 def timeline(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")],
     compare: Annotated[Path | None, typer.Option(help="A second run, drawn on the same time axis.")] = None,
@@ -324,7 +346,7 @@ def timeline(
 
 @notebooks.command()
 def refresh(paths: list[Path]) -> None:
-    """Execute notebooks and write them back normalised: the one way in which outputs get committed."""
+    """Execute notebooks and write them back without what differs from run to run, ready to commit."""
     from ppwork.lab.course.refresh import refresh as refresh_one
 
     for path in paths:

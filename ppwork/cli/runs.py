@@ -22,7 +22,9 @@ from ppwork.records.run import LaunchEnd
 from ppwork.records.threads import dead_threads
 
 
-def list_runs(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
+def list_runs(
+    as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False,
+) -> None:
     """List the runs that are going on this machine, and those that you have in Slurm's queue.
 
     Of each: folder, age, what each rank does, who launched it.
@@ -55,7 +57,7 @@ def stop_runs(
         Path | None, typer.Argument(metavar="RUN", help="Folder of a run, or Slurm's number of one.")
     ] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="All of this machine; one that was submitted has to be named.")
+        bool, typer.Option("--all", help="End all runs on this machine; a submitted one has to be named.")
     ] = False,
 ) -> None:
     """End a run that is going; a notebook that launched it keeps its kernel and gets a `RunFailed`."""
@@ -150,7 +152,9 @@ def _in_words(rank: dict[str, Any]) -> str:
 def collect_command(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN...", help="Folder of each host, and what its torchrun printed."),
+        typer.Argument(
+            metavar="RUN...", help="Run folder of each host; also files with what torchrun printed."
+        ),
     ],
     out_dir: Annotated[Path, typer.Option("--out", parser=path_of, help="New folder.")],
 ) -> None:
@@ -172,12 +176,15 @@ def diagnose_command(
         list[Path],
         typer.Argument(
             metavar="RUN...",
-            help="Run folder, torchrun's --log-dir, or a console's log; of several hosts one each.",
+            help="Run folder, torchrun's --log-dir, or a file with what it printed; one for each host.",
         ),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
     exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="Exit with 1 if something failed; else 0 is: it was told.")
+        bool,
+        typer.Option(
+            "--exit-code", help="Exit with 1 if the run failed; without it 0 means that there is a report."
+        ),
     ] = False,
 ) -> None:
     """Say which rank failed first and why, who waited for whom, and what to check first."""

@@ -1,4 +1,7 @@
-"""A run on the terminal: a bar while it goes, a table of a few lines when it has ended."""
+"""A run on the terminal: a bar while it goes, a table of a few lines when it has ended.
+
+Into a pipe or a file a bar cannot be drawn: there, lines say where the run's folder is and how far it is.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ppwork.launcher.launch import launch
 from ppwork.launcher.nodes.places import Places
-from ppwork.launcher.view import NoView
 from ppwork.plan import Plan
 from ppwork.protocol.bounds import Bounds
 from ppwork.protocol.topology import STAGE0_RANK
-from ppwork.records.pulse import nothing_to_encode, read_pulse
+from ppwork.records.pulse import PulseState, nothing_to_encode, read_pulse
 from ppwork.records.run import Run
 from ppwork.records.spans import FIGURES, Entry, Instant
 from ppwork.records.threads import dead_threads
@@ -27,14 +29,16 @@ MOST_METRICS = 3
 """As many fit beside the bar."""
 EVERY_S = 1.0
 """Between two looks at what a run goes on with."""
+LINE_S = 10.0
+"""Between two lines in place of the bar."""
 
 
 class Shown:
-    """A bar that shows chunk, period and the stage's metrics of a run; a context manager.
+    """A bar that shows chunk, period and the stage's metrics of a run; a context manager, and a view of it.
 
     Args:
         plan: Of the run.
-        console: Where.
+        console: Where; if it is no terminal, there are lines, and the bar once, at the end.
         bar: Whether there is one at all; what ``say`` gets is printed all the same.
     """
 
@@ -44,6 +48,9 @@ class Shown:
         self._plan, self._progress = plan, Progress(*before, *after, console=console, disable=not bar)
         self._task = self._progress.add_task("starting ranks", total=None, figures="")
         self._last_ns = 0
+        self._in_lines = bar and not console.is_terminal
+        self._warnings: Warnings | None = None
+        self._began_s = self._said_s = 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -52,10 +59,33 @@ class Shown:
         if self._progress.live.is_started:  # one that was never shown would leave an empty line
             self._progress.stop()
 
-    def begin(self, resolved: Plan) -> None:
-        """Show the bar; not before: bad input gets its one message and no bar."""
+    def begin(self, resolved: Plan, run_dir: Path | None = None) -> None:
+        """Show the bar, and say what the run in this folder goes on with.
+
+        Not before: bad input gets its one message and no bar.
+        """
         self._progress.update(self._task, total=resolved.chunks, description="starting ranks")
         self._progress.start()
+        self._began_s = self._said_s = time.monotonic()
+        if run_dir is not None:
+            self._warnings = Warnings(resolved, run_dir, self.say)
+            if self._in_lines:
+                self.say(f"folder {run_dir}")
+
+    def look(self) -> None:
+        """Say what is new; in place of a bar, a line now and then."""
+        if self._warnings is not None:
+            self._warnings.look()
+        now_s = time.monotonic()
+        if not self._in_lines or now_s - self._said_s < LINE_S:
+            return
+        self._said_s, task = now_s, self._progress.tasks[0]
+        of = "" if task.total is None else f" of {task.total:.0f}"
+        doing = f"{task.completed:.0f}{of} chunks" if task.completed else task.description
+        self.say(", ".join(filter(None, [f"{now_s - self._began_s:.0f} s: {doing}", task.fields["figures"]])))
+
+    def end(self, finished: object) -> None:
+        """Show nothing more: the table comes."""
 
     def waits(self, words: str) -> None:
         """Say what the run waits for, until its first chunk comes."""
@@ -80,7 +110,7 @@ class Shown:
         self._progress.update(self._task, completed=number, description=doing, figures=figures)
 
 
-class Warnings(NoView):
+class Warnings:
     """Says on the console what a run goes on with: a thread that died, a source that has no chunk for long.
 
     Args:
@@ -93,6 +123,7 @@ class Warnings(NoView):
         self._ranks, self._stall_s = range(plan.world_size), Bounds.of(plan).stall_s
         self._run_dir, self._say = run_dir, say
         self._died, self._paused, self._looked_s = set[str](), False, 0.0
+        self._slow_ns, self._slow_looks = -1, 0
 
     def look(self) -> None:
         """Look at what the ranks wrote down, once a second."""
@@ -106,11 +137,18 @@ class Warnings(NoView):
                     self._say(f"{line}; the run goes on without it")
         pulse = read_pulse(self._run_dir, STAGE0_RANK)
         paused_s = pulse.paused_s if pulse is not None else 0.0
-        if not paused_s:
-            self._paused = False
-        elif paused_s > self._stall_s and not self._paused:
-            self._paused = True
+        paused, was_paused = paused_s > self._stall_s, self._paused
+        self._paused = paused or (bool(paused_s) and was_paused)
+        if paused and not was_paused:
             self._say(f"rank 0: {nothing_to_encode(paused_s)}: encode says NOT_YET")
+        slow = pulse is not None and (pulse.doing, pulse.state) == ("encode", PulseState.SLOW)
+        since_ns = pulse.since_ns if pulse is not None and slow else -1
+        # At two looks: a pulse may have a step that has just begun beside the state of the one before it.
+        self._slow_looks = self._slow_looks + 1 if slow and since_ns == self._slow_ns else 0
+        self._slow_ns = since_ns
+        if self._slow_looks == 1:
+            over = f"after {self._stall_s:g} s it ends the run"
+            self._say(f"rank 0: encode has not returned for {self._stall_s / 2:g} s; {over}")
 
 
 def launch_on_terminal(
@@ -125,9 +163,6 @@ def launch_on_terminal(
     """Launch a plan, show it while it runs, and say what it goes on with; raises as ``launch``."""
     with Shown(plan, console, bar=bar) as shown:
 
-        def begin(resolved: Plan, _: Path) -> None:
-            shown.begin(resolved)
-
         def queued(words: str) -> None:
             shown.begin(plan)
             shown.waits(words)
@@ -135,10 +170,10 @@ def launch_on_terminal(
         return launch(
             plan,
             out=out_dir,
-            started=begin,
+            started=shown.begin,
             progress=shown.entry,
             limit_s=limit_s,
             on=on,
             queued=queued,
-            view=lambda resolved, run_dir: Warnings(resolved, run_dir, shown.say),
+            view=lambda *_: shown,
         )

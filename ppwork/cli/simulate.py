@@ -36,21 +36,29 @@ def predict(
     payload_mb: Annotated[float | None, typer.Option(help="MiB of a chunk, each way; default 1.")] = None,
     jitter: Annotated[float | None, typer.Option(help="Relative spread of the times; default 0.")] = None,
     hop_ms: Annotated[float | None, typer.Option(help="Latency of one message; default 0.")] = None,
-    mb_per_s: Annotated[float | None, typer.Option(help="Bandwidth; default infinite.")] = None,
+    mb_per_s: Annotated[float | None, typer.Option(help="Bandwidth of a link; default infinite.")] = None,
     from_run: Annotated[
         Path | None, typer.Option(help="Take all times from this run (best at depth 1), as samples.")
     ] = None,
     mesh_size: Annotated[int | None, typer.Option(help="Ranks of stage 1; default 2.")] = None,
     chunks: Annotated[
-        int | None, typer.Option(help=f"Chunks; default: the run's, else {SYNTHETIC_CHUNKS}.")
+        int | None, typer.Option(help=f"Number of chunks; default: the run's, else {SYNTHETIC_CHUNKS}.")
     ] = None,
-    depth: Annotated[int | None, typer.Option(help="in_flight_depth; default 1, sequential.")] = None,
-    d_in: Annotated[int | None, typer.Option(help="Depth, split: chunks without a result.")] = None,
-    d_out: Annotated[int | None, typer.Option(help="Depth, split: results not decoded.")] = None,
+    depth: Annotated[
+        int | None, typer.Option(help="Most chunks in flight (in_flight_depth); default 1.")
+    ] = None,
+    d_in: Annotated[
+        int | None, typer.Option(help="Part of the depth: most chunks whose result has not come.")
+    ] = None,
+    d_out: Annotated[
+        int | None, typer.Option(help="Rest of the depth: most results that are not decoded.")
+    ] = None,
     schedule: Annotated[str | None, typer.Option(help="overlap, or send-after-decode (a mistake).")] = None,
     streams: Annotated[int, typer.Option(help="Sources that share the mesh.")] = 1,
     run_ahead: Annotated[bool, typer.Option(help="Receive chunk k+1 while chunk k computes.")] = True,
-    seed: Annotated[int | None, typer.Option(help="Draw the samples; without it they keep order.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Draw the run's samples at random; without it they keep their order.")
+    ] = None,
     out_dir: Annotated[
         Path | None,
         typer.Option("--out", parser=path_of, help="New or empty folder for picture, table and trace."),

@@ -11,21 +11,28 @@ from ppwork.cli.options import given, path_of
 from ppwork.cli.output import write_files, write_text
 from ppwork.errors import PlanError, UnreadableError
 from ppwork.launcher.script import LIMIT_S, launch_script
+from ppwork.launcher.standstill import SaysStandstill
 from ppwork.pictures.programs import program_files
 
 
 def trace(
     context: typer.Context,
     program: Annotated[Path, typer.Argument(help="A program, or a folder that has recorded calls.")],
-    arguments: Annotated[list[str] | None, typer.Argument(help="The program's own.")] = None,
-    nproc: Annotated[int, typer.Option(help="Ranks.")] = 2,
-    limit: Annotated[float, typer.Option(help="Seconds until it is stopped.")] = LIMIT_S,
+    arguments: Annotated[
+        list[str] | None, typer.Argument(help="The program's own; those with a dash go behind `--`.")
+    ] = None,
+    nproc: Annotated[int, typer.Option(help="Number of ranks.")] = 2,
+    limit: Annotated[float, typer.Option(help="Seconds after which the program is stopped.")] = LIMIT_S,
     ops: Annotated[
-        bool, typer.Option("--ops", help="Operators, too: what DDP and compiled code call. Slower.")
+        bool, typer.Option("--ops", help="Record operators, too: what DDP and compiled code call. Slower.")
     ] = False,
     folder: Annotated[
         Path | None,
-        typer.Option("--out", parser=path_of, help="Run folder, new or empty; of a folder's calls, any."),
+        typer.Option(
+            "--out",
+            parser=path_of,
+            help="Run folder, new or empty. With a folder as PROGRAM: where the files go.",
+        ),
     ] = None,
 ) -> None:
     """Record the calls of torch.distributed that a program makes: table, finding, picture, Perfetto trace."""
@@ -45,6 +52,7 @@ def trace(
             check=False,
             limit_s=limit,
             ops=ops,
+            view=lambda run_dir, _: SaysStandstill(run_dir, limit),
         )
         calls, folder, failure = run.run_dir, run.run_dir, run.failure
         if run.has_printed:

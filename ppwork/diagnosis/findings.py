@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ NOBODY = -1
 """In place of a rank, where none is to blame."""
 RANK_DIED = "RankDied"
 """Error type of a rank whose process ended without a word: it showed no exception."""
+MOST_CALLERS = 3
 
 
 class Wait(NamedTuple):
@@ -53,15 +55,16 @@ class Finding:
     weight: int = 0
 
 
-def source_lines(users: Frame | None, caller: Frame | None = None) -> tuple[str, ...]:
+def source_lines(users: Frame | None, callers: Sequence[Frame] = ()) -> tuple[str, ...]:
     """Return the user's own line as it is shown first of all: file and line, function, source if known.
 
-    ``caller``: the call that led there from another file.
+    ``callers``: the calls that led there, the nearest first; no more than ``MOST_CALLERS`` are shown.
     """
     if users is None:
         return ()
     place = f"{users.at}, in {users.function}" if users.function else users.at
-    place += f", called at {Path(caller.file).name}:{caller.line}" if caller is not None else ""
+    calls = dict.fromkeys(f"{Path(each.file).name}:{each.line}" for each in callers if each.at != users.at)
+    place += "".join(f", called at {call}" for call in [*calls][:MOST_CALLERS])
     return (place, *([f"    {users.text}"] if users.text else []))
 
 

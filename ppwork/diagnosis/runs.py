@@ -36,7 +36,7 @@ import re
 import signal
 from collections.abc import Sequence
 from dataclasses import replace as replace_fields
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -56,7 +56,7 @@ from ppwork.diagnosis.outside_calls import (
 from ppwork.diagnosis.recorded_calls import with_calls
 from ppwork.diagnosis.report import death
 from ppwork.diagnosis.run_evidence import RunEvidence
-from ppwork.diagnosis.stacks import IN_THREAD, PROGRAM, Frame, frames_of, line_of, tracebacks
+from ppwork.diagnosis.stacks import HEAD, IN_THREAD, PROGRAM, Frame, frames_of, line_of, tracebacks
 from ppwork.diagnosis.uneven_collectives import beside, ledger_difference, uneven, widened
 from ppwork.diagnosis.waits import roots, waits_of
 from ppwork.errors import PeerTimeoutError, PlanError, StuckError, listed, named_chunks, named_ranks
@@ -333,19 +333,24 @@ def _for_the_cause(
 def users_lines(record: FailureRecord, run_dir: Path) -> tuple[str, ...]:
     """Return the line of the user's own code that a record points at, with its source if it is there.
 
-    Of a line in a helper's file, also the nearest one in another file that led there.
+    Of a line in a helper, also where that was called: in another file if the calls go through one, else the
+    nearest ones.
     """
-    frames = frames_of(record.traceback)
-    at = max((number for number, frame in enumerate(frames) if frame.at == record.source), default=None)
-    if at is None:  # a method had returned, or a thread had died: no stack leads there
+    of_errors = map(frames_of, reversed(record.traceback.split(HEAD)))  # of the outer error first
+    frames = next((each for each in of_errors if any(frame.at == record.source for frame in each)), [])
+    if not frames:  # a method had returned, or a thread had died: no stack leads there
         file, _, line = record.source.rpartition(":")
-        frames, at = [Frame(file, int(line) if line.isdecimal() else 0, "")], 0
+        frames = [Frame(file, int(line) if line.isdecimal() else 0, "")]
+    at = max((number for number, frame in enumerate(frames) if frame.at == record.source), default=0)
     users = frames[at]
     if not users.file:
         return ()
     users = users if users.text else replace_fields(users, text=line_of(users.file, users.line, run_dir))
-    callers = (frame for frame in reversed(frames[:at]) if is_users(frame.file) and frame.file != users.file)
-    return source_lines(users, next((frame for frame in callers if frame.function != PROGRAM), None))
+    # What called the stage is ours, and leads nowhere.
+    above = takewhile(lambda each: is_users(each.file) or "/ppwork/" not in each.file, reversed(frames[:at]))
+    callers = [frame for frame in above if is_users(frame.file) and frame.function != PROGRAM]
+    elsewhere = [frame for frame in callers if frame.file != users.file]
+    return source_lines(users, elsewhere[:1] or callers)
 
 
 def _headline(evidence: RunEvidence, cause: FailureRecord) -> str:

@@ -3,7 +3,7 @@
 The view reads files that the ranks write anyway, so it costs the ranks nothing. Everything shown is the value
 of a widget, set from the cell's own thread: no output is captured or cleared. When the run has ended, a table
 and a timeline replace the widgets, so that the page is still useful when it is opened without a kernel.
-Outside a notebook, and if ``PPWORK_NONINTERACTIVE`` is set, nothing is shown.
+If ``PPWORK_NONINTERACTIVE`` is set, nothing is shown; outside a notebook only that a program stands still.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from ppwork.launcher.launch import launch as launch_plan
 from ppwork.launcher.nodes.places import Places
 from ppwork.launcher.script import LIMIT_S, ScriptRun
 from ppwork.launcher.script import launch_script as launch_program
+from ppwork.launcher.standstill import SaysStandstill
 from ppwork.launcher.view import QUIET_VARIABLE, NoView, StopAsked, View
 from ppwork.pictures.lanes import moving_lanes
 from ppwork.pictures.programs import program
@@ -67,7 +68,7 @@ class LiveView:
         self._facts, self._start, self._drawn = facts, time.monotonic(), drawn
         self._looked = 0.0
         self._stop = threading.Event()
-        self._head, self._lanes, self._ranks, self._logs = (widgets.HTML() for _ in range(4))
+        self._head, self._notice, self._lanes, self._ranks, self._logs = (widgets.HTML() for _ in range(5))
         self._bars = {
             step: widgets.IntProgress(max=facts.total, description=step, style={"description_width": "9em"})
             for step in facts.done
@@ -78,11 +79,12 @@ class LiveView:
         button.add_class("ppwork-stop")
         bars = [widgets.HBox([bar, self._counts[step]]) for step, bar in self._bars.items()]
         self._box = widgets.VBox(
-            [widgets.HBox([button, self._head]), *bars, self._lanes, self._ranks, self._logs],
+            [widgets.HBox([button, self._head]), self._notice, *bars, self._lanes, self._ranks, self._logs],
             _dom_classes=["ppwork-live"],
         )
-        self._show()
+        self._said = ""
         self._shown = display(self._box, display_id=True)
+        self._show()
         # ipykernel 7.4 sends a widget's messages to the thread that last published it: the cell's, which is
         # busy until the run has ended. Without this mark they go where the front end sends them.
         with contextlib.suppress(AttributeError):
@@ -117,6 +119,11 @@ class LiveView:
         self._lanes.value = moving_lanes(self._facts.bars, len(ranks), self._facts.now_ns)
         self._ranks.value = rank_table(ranks)
         self._logs.value = log_lines(ranks)
+        if (notice := self._facts.notice) != self._said:
+            self._said = notice
+            self._notice.value = f"<pre>{html.escape(notice)}</pre>" if notice else ""
+            # A front end that has no widgets shows the text in their place.
+            self._shown.update({**self._box._repr_mimebundle_(), "text/plain": notice}, raw=True)
 
 
 def launch(
@@ -187,6 +194,8 @@ def launch_script(
 
     The arguments are those of ``launcher.script.launch_script``; ``live`` is that of ``launch``, and
     ``picture=False`` leaves the picture of the calls out; with ``record=False`` no calls are recorded.
+    If no rank prints or calls anything for 15 s, the view says where each stands; outside a notebook standard
+    error does.
 
     Returns:
         The finished program, which shows what its ranks printed, in the order of the ranks, and in a notebook
@@ -204,7 +213,9 @@ def launch_script(
 
     def view(run_dir: Path, ranks: int) -> View:
         queue.close()
-        return view_of(ScriptProgress(run_dir, ranks), live=live, drawn=picture)
+        if live is None and not in_notebook():
+            return SaysStandstill(run_dir, limit_s)
+        return view_of(ScriptProgress(run_dir, ranks, limit_s), live=live, drawn=picture)
 
     with contextlib.closing(InQueue(live=live)) as queue:
         run = launch_program(

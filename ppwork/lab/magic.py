@@ -36,6 +36,7 @@ def ranks(line: str, cell: str) -> object:
     """Write the cell to a file and run it on N ranks; ``line`` is what follows ``%%ranks``.
 
     What the ranks printed and the picture of their calls stand under the cell, also when it fails.
+    ``--limit`` is the number of seconds after which the program is stopped, 120 without it.
     ``--as NAME`` gives the finished program this name in the notebook, ``--may-fail`` shows a failure in
     place of raising it, ``--check EXERCISE`` takes the program for the answer to an exercise. ``--ops``
     records operators of torch, too: what DDP, compiled code and methods of ``ProcessGroup`` call.

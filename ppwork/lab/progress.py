@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ppwork.launcher.script import rank_log
+from ppwork.launcher.standstill import Standstill
 from ppwork.pictures.lanes import Bar
 from ppwork.pictures.style import call, chunk_style
 from ppwork.plan import Plan
@@ -63,6 +64,8 @@ class Facts(Protocol):
     """What the ranks did last, as of the last look,"""
     now_ns: int
     """and its moment, by the clock of their times."""
+    notice: str = ""
+    """What the user should know of it now, if anything."""
 
     def look(self) -> list[RankState]:
         """Read what is new, and return every rank as it is now."""
@@ -156,11 +159,18 @@ def _bar_of_call(rank: int, made: Call, ahead_ns: int) -> Bar:
 
 
 class ScriptProgress(Facts):
-    """Follows a program: the ends of its ranks' output, and the calls that they make."""
+    """Follows a program: the ends of its ranks' output, and the calls that they make.
 
-    def __init__(self, run_dir: Path, nproc: int) -> None:
+    Args:
+        run_dir: The program's folder.
+        nproc: Number of its ranks.
+        limit_s: Seconds after which it is stopped.
+    """
+
+    def __init__(self, run_dir: Path, nproc: int, limit_s: float) -> None:
         self._run_dir, self._nproc = run_dir, nproc
         self._tails = {rank: CallTail(run_dir, rank) for rank in range(nproc)}
+        self._standstill = Standstill(run_dir, limit_s)
         self._ahead: dict[int, int] | None = None
         self.bars: list[Bar] = []
         self.name, self.total = run_dir.name, 0
@@ -169,6 +179,7 @@ class ScriptProgress(Facts):
     def look(self) -> list[RankState]:
         """Return every rank as it is now."""
         calls, self.now_ns = {rank: tail.read() for rank, tail in self._tails.items()}, time.monotonic_ns()
+        self.notice = self._standstill.look()
         if self._ahead is None and (hosts := HostsRecord.load(self._run_dir)) is not None:
             self._ahead = hosts.ahead_of_us()
         self.bars = [

@@ -8,7 +8,7 @@ from typing import Protocol
 Queued = Callable[[str], None]
 """Takes a queue's report on a run that waits for its hosts; may raise ``StopAsked``."""
 QUIET_VARIABLE = "PPWORK_NONINTERACTIVE"
-"""If set, a notebook shows no running run."""
+"""If set, a notebook shows no running run, and nothing says that a program stands still."""
 
 
 class StopAsked(Exception):

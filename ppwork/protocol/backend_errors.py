@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from ppwork.errors import PeerLostError, PeerTimeoutError, PPWorkError
+from ppwork.errors import PeerLostError, PeerTimeoutError, PPWorkError, message_of
 
 LOST_TEXTS = (
     "Connection closed by peer",
@@ -54,13 +54,13 @@ def without_noise(text: str) -> str:
 def is_backends(error: RuntimeError) -> bool:
     """Say whether a backend raised this error: a data loader can report "timed out", too."""
     return type(error).__module__.startswith("torch.") or any(
-        name in str(error) for name in ("gloo", "NCCL", "nccl")
+        name in message_of(error) for name in ("gloo", "NCCL", "nccl")
     )
 
 
 def as_peer_error(error: RuntimeError, what: str, **where: Any) -> PPWorkError | None:  # noqa: ANN401
     """Translate a backend's error, or return ``None`` if it is not about a peer."""
-    text = without_noise(str(error))
+    text = without_noise(message_of(error))
     headline, _, below = text.partition("Last error:\n")  # below: NCCL's own words
     said = "; ".join(part.splitlines()[0] for part in (headline, below) if part) or type(error).__name__
     if any(phrase in text for phrase in LOST_TEXTS):

@@ -53,8 +53,8 @@ _now: dict[int, Activity | None] = {}
 """Step by thread: two ranks can be threads of one process."""
 _methods: dict[int, str] = {}
 """By thread: the stage's method that the step entered last, if several methods make up the step."""
-_paused_ns: dict[int, int] = {}
-"""By thread: since when its source has had no chunk."""
+_paused_ns: dict[int, tuple[int, int]] = {}
+"""By thread: when its source first said that it has no chunk, and when it said so last."""
 _told: dict[int, tuple[Told, ...]] = {}
 """By thread: one ``Told`` for each pipeline that the rank is in."""
 
@@ -114,18 +114,17 @@ def source_has(*, chunk: bool) -> None:
     if chunk:
         _paused_ns.pop(thread, None)
     else:
-        _paused_ns.setdefault(thread, time.monotonic_ns())
+        now_ns = time.monotonic_ns()
+        _paused_ns[thread] = _paused_ns.get(thread, (now_ns, 0))[0], now_ns
 
 
-def paused_s(thread: int, now_s: float) -> float:
-    """Return for how many seconds the source of a rank's main thread has had no chunk; 0: it had one.
+def paused_s(thread: int) -> float:
+    """Return for how many seconds the source of a rank's main thread has said ``NOT_YET``; 0: it had a chunk.
 
-    Args:
-        thread: The thread's ident.
-        now_s: ``time.monotonic``.
+    While its ``encode`` does not return, it says nothing, and the time stays as it is.
     """
-    since_ns = _paused_ns.get(thread)
-    return 0.0 if since_ns is None else max(0.0, now_s - since_ns / 1e9)
+    first_ns, last_ns = _paused_ns.get(thread, (0, 0))
+    return (last_ns - first_ns) / 1e9
 
 
 @contextmanager

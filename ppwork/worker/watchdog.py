@@ -169,7 +169,7 @@ class Watchdog:
             step, since_ns = self._call
         else:
             self._call = "", 0
-        paused_s = progress.paused_s(self._main, now_s)
+        paused_s = progress.paused_s(self._main)
         self._pulse.beat(self._progress.state, step, which, since_ns, paused_s)
         self._warn_of_pause(paused_s)
         if stuck is not None:

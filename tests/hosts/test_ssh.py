@@ -19,7 +19,7 @@ from sshd import needs_sshd, sshd_on
 from waiting import wait_for
 
 import ppwork as pp
-from ppwork.faults.hosts import hosts_on_a_switch
+from ppwork.faults.hosts import MiniatureHost, hosts_on_a_switch
 from ppwork.process import HOST_LOST
 from ppwork.records.hosts import HostsRecord
 from ppwork.records.run import LaunchEnd, Run
@@ -93,18 +93,20 @@ def test_a_host_whose_key_nobody_knows_is_refused_in_the_words_of_ssh(hosts, tmp
     assert not run_dir.exists()
 
 
-@pytest.mark.parametrize("how", ["cut", "power_off"])
-def test_a_host_that_is_lost_with_its_pipe_is_named_and_nothing_of_us_is_left(hosts, tmp_path, how):
+@pytest.mark.parametrize("lose", [MiniatureHost.cut, host_processes.power_off], ids=["cut", "power_off"])
+def test_a_host_that_is_lost_with_its_pipe_is_named_and_nothing_of_us_is_left(hosts, tmp_path, lose):
     """No goodbye gets out: ssh itself would be silent for 15 s, its peer for as long as TCP tries."""
     with launched(hosts, tmp_path, ENDLESS) as (_, run_dir):
         wait_for(lambda: sum(entry.name == "emit" for entry in read_entries(run_dir, 0)) > 3, 100)
-        getattr(hosts[2], how)()
+        lose(hosts[2])
         start_s = time.monotonic()
         end = wait_for(lambda: LaunchEnd.load(run_dir), 60)
         after_s = time.monotonic() - start_s
         wait_for(lambda: not any(left_on(host) for host in hosts), 20)
         empty_s = time.monotonic() - start_s
-    log.info("ssh, %s: %.1f s: %s; empty after %.1f s", how, after_s, end.what.splitlines()[0], empty_s)
+    log.info(
+        "ssh, %s: %.1f s: %s; empty after %.1f s", lose.__name__, after_s, end.what.splitlines()[0], empty_s
+    )
     assert max(after_s, empty_s) < FREEZE_S + 1.0 + LATE_S
     assert end.exit_code == HOST_LOST
     assert "Host hostb (ranks 1 and 2) was not heard for" in end.what

@@ -56,6 +56,18 @@ print("sums begin", flush=True)
 while True:
     dist.all_reduce(torch.ones(4))
 """
+STILL = """\
+%load_ext ppwork
+from ppwork.launcher import standstill
+standstill.STILL_S = 1.5"""
+HANGS = """\
+%%ranks 2
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+if dist.get_rank() == 0:
+    dist.all_reduce(torch.ones(4))
+dist.barrier()
+"""
 COUNT, NAME = re.compile(r"(\d+) of \d+ chunks"), re.compile(r"(\S+), \d+ s")
 
 
@@ -103,6 +115,14 @@ def wait_until(page, fact):
         assert time.monotonic() < end, "it did not come"
         page.wait_for_timeout(100)  # the interval of asking
     return found
+
+
+def run_cells(page, lab, name: str, *cells: str) -> None:
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in cells])
+    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    nbformat.write(notebook, lab.root / name)
+    open_notebook(page, lab, name)
+    run_all(page)
 
 
 def take_figures(page, shots: Path, name: str) -> None:
@@ -171,14 +191,8 @@ def test_the_lesson_on_failures(lab, seen, shots):
 
 def test_a_cell_on_ranks(lab, seen, shots):
     """Its lanes move while it goes, Stop ends it, and its output and picture stay."""
-    name = "ranks.ipynb"
-    cells = ["%load_ext ppwork", SUMS]
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in cells])
-    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    nbformat.write(notebook, lab.root / name)
     page = seen.page
-    open_notebook(page, lab, name)
-    run_all(page)
+    run_cells(page, lab, "ranks.ipynb", "%load_ext ppwork", SUMS)
     lanes = page.locator(".ppwork-live svg.ppwork-lanes")
     lanes.wait_for(timeout=LIMIT_S * 1000)
     page.wait_for_function(
@@ -196,5 +210,23 @@ def test_a_cell_on_ranks(lab, seen, shots):
     assert "sums begin" in str(outputs)
     page.locator("figure img").screenshot(path=shots / "ranks-picture.png")
     assert "all_reduce" in page.locator("figure img").get_attribute("alt")
+    assert seen.outside == []
+    assert seen.errors == []
+
+
+def test_a_cell_that_stands_still_says_so_in_its_view_which_can_still_be_stopped(lab, seen, shots):
+    """The notice renews the view; once the program has ended, nothing of the notice stays."""
+    page = seen.page
+    run_cells(page, lab, "hangs.ipynb", STILL, HANGS)
+    notice = page.locator(".ppwork-live pre", has_text="No rank has printed")
+    notice.wait_for(timeout=LIMIT_S * 1000)
+    assert "rank 0 waits for rank 1: all_reduce SUM float32[4] at my_ranks.py:4" in notice.inner_text()
+    assert page.locator(".ppwork-live").count() == 1
+    page.locator(".ppwork-live").screenshot(path=shots / "ranks-notice.png")
+    page.locator(".ppwork-stop").click()
+    outputs = wait_for_end(page, LIMIT_S)
+    (error,) = errors_in(outputs)
+    assert "was stopped" in str(error)
+    assert "No rank has printed" not in str(outputs)
     assert seen.outside == []
     assert seen.errors == []

@@ -205,7 +205,7 @@ def test_every_name_of_the_face_that_a_page_uses_is_there(text):
 
 def test_every_option_of_a_command_that_a_page_shows_is_there(text):
     missing = []
-    for shown in (re.split("[#;]", "".join(parts))[0].split() for parts in COMMAND.findall(text)):
+    for shown in (re.split("[#;]| -- ", "".join(parts))[0].split() for parts in COMMAND.findall(text)):
         command: Any = get_command(app)
         while shown and hasattr(command, "commands"):
             assert shown[0] in command.commands, shown

@@ -9,7 +9,10 @@ from checkout import ROOT
 PAGE = (ROOT / "docs" / "decisions.md").read_text().partition("## Private parts of torch\n")[2]
 FILES = [path for path in (ROOT / "ppwork").rglob("*.py") if "programs" not in path.parts]
 """All but the claims' programs: what those try is the claim."""
-PUBLIC = {"_exit", "_asdict", "_replace", "_repr_html_", "_ipython_display_", "_render_traceback_", "_ppwork"}
+PUBLIC = {
+    "_exit", "_asdict", "_replace", "_repr_html_", "_repr_mimebundle_", "_ipython_display_",
+    "_render_traceback_", "_ppwork",
+}  # fmt: skip
 """Of documented protocols, in spite of their names; and our mark on functions of others."""
 NAMED = {"getattr", "hasattr", "setattr"}
 

@@ -226,7 +226,7 @@ def _turn(lesson: Lesson, day: Day) -> str:
     slots = day.slots
     place = next((k for k, slot in enumerate(slots) if slot.lesson is lesson), None)
     now = day.exercises_of(lesson)
-    later = ", ".join(
+    later = "; ".join(
         f"{each.number} {inline_html(each.title)}" for each in lesson.exercises if now and each not in now
     )
     title = f"At home, {lesson.card.exercise_minutes} minutes"
@@ -234,11 +234,11 @@ def _turn(lesson: Lesson, day: Day) -> str:
     if place is not None:
         title = f"Your turn, {slots[place].exercise_minutes} minutes"
         ends = _pause(slots[place], slots[place + 1 : place + 2])
-    rest = f"<strong>At home:</strong> {later}. " if later else ""
+    rest = f"<p><strong>At home:</strong> {later}</p>" if later else ""
     return (
         f'<div class="part"><h2 class="statement">{title}</h2></div>'
         f'<table class="tasks">{"".join(map(_task, now or lesson.exercises))}</table>'
-        f'<div class="part"><p>{rest}{ends}</p></div>'
+        f'<div class="part">{rest}<p>{ends}</p></div>'
     )
 
 

@@ -81,3 +81,38 @@ def test_a_program_that_nobody_has_seen_is_shown_as_the_value_of_its_cell(tmp_pa
     seen = messages_of("run", XDG_RUNTIME_DIR=str(tmp_path))
     (shown,) = [m["content"]["data"] for m in seen if m["msg_type"] == "execute_result"]
     assert "rank 1: rank 1" in shown["text/html"]
+
+
+HANGS = """
+from unittest.mock import patch
+from ppwork.launcher import standstill
+text = '''
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+if dist.get_rank() != 1:
+    dist.all_reduce(torch.ones(4))
+dist.barrier()
+'''
+shell = get_ipython()
+shell.run_line_magic("load_ext", "ppwork")
+with patch.object(standstill, "STILL_S", 1.5):
+    shell.run_cell_magic("ranks", "3 --file my_hang.py --limit 12 --may-fail", text)
+"""
+STANDS = "rank 0 waits for rank 1: all_reduce SUM float32[4] at my_hang.py:6"
+
+
+def test_a_cell_that_hangs_says_who_waits_where_and_until_when_long_before_its_limit(tmp_path, messages_of):
+    """In the widgets, and in a text for a front end without widgets; nothing of it stays."""
+    seen = messages_of(HANGS, tmp_path, XDG_RUNTIME_DIR=str(tmp_path))
+    *during, stays = [m["content"]["data"] for m in seen if m["msg_type"] == "update_display_data"]
+    notices = [data["text/plain"] for data in during if STANDS in data["text/plain"]]
+    assert [data[WIDGET]["model_id"] for data in during] == [during[0][WIDGET]["model_id"]] * len(during)
+    assert "rank 1 waits for ranks 0 and 2: barrier at my_hang.py:7" in notices[0]
+    assert "stopped 12 s after its start" in notices[0]
+    values = [m["content"]["data"].get("state", {}).get("value") for m in seen if m["msg_type"] == "comm_msg"]
+    assert any(STANDS in str(value) for value in values)
+    assert "No rank has printed" not in str(stays)
+    told = "".join(m["content"]["text"] for m in seen if m["msg_type"] == "stream")
+    assert "passed its limit of 12 s" in told
+    assert "No rank has printed" not in told

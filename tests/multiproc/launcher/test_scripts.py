@@ -9,6 +9,8 @@ import pytest
 from waiting import END_S, wait_for
 
 import ppwork as pp
+from ppwork.launcher import standstill
+from ppwork.launcher.view import QUIET_VARIABLE
 from ppwork.process import PAST_LIMIT
 
 pytestmark = pytest.mark.multiproc
@@ -81,7 +83,12 @@ dist.destroy_process_group()
     assert "DETAIL" not in said
 
 
-def test_a_program_past_its_limit_is_stopped_and_the_rank_that_never_came_is_named(program, tmp_path):
+def test_a_program_past_its_limit_is_stopped_and_the_rank_that_never_came_is_named(
+    program, tmp_path, monkeypatch, capsys
+):
+    """On a console it is said before that it stands still: who waits where, and until when."""
+    monkeypatch.setattr(standstill, "STILL_S", 1.5)
+    monkeypatch.delenv(QUIET_VARIABLE, raising=False)
     limit_s = 12.0
     start = time.monotonic()
     run = pp.launch_script(
@@ -92,6 +99,9 @@ def test_a_program_past_its_limit_is_stopped_and_the_rank_that_never_came_is_nam
     assert run.failure.what.startswith("The program passed its limit")
     assert run.failure.where == {"rank": 1}
     assert f"{program}:9" in run.failure.what
+    said = capsys.readouterr().err
+    assert "rank 0 waits for rank 1: all_reduce SUM float32[1] at mine.py:11" in said
+    assert "stopped 12 s after its start" in said
 
 
 def test_a_limit_that_is_too_short_for_a_start_is_told_as_that(program, tmp_path):

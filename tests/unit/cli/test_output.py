@@ -45,6 +45,7 @@ def test_what_would_command_the_terminal_is_spelled_out(capsys):
 def test_runs_in_folders_with_markup_in_their_names_are_listed_as_they_are(tmp_path, monkeypatch, capsys):
     """Such a name once ended `ps` for all runs, and `stop --all` after the first one."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))  # no Slurm, which would be asked for its queue
     with registered(Path("/m[/x]z"), os.getpid()), registered(Path("/a[red]b"), os.getppid()):
         list_runs()
     shown = capsys.readouterr().out

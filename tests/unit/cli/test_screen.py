@@ -15,6 +15,7 @@ from ppwork.pictures.run_table import table_of
 from ppwork.plan import Plan
 from ppwork.records.pulse import Pulse, PulseState
 from ppwork.records.run import SUMMARY_FILE, Run
+from ppwork.records.spans import Instant
 from ppwork.records.threads import DeadThread, threads_file
 
 
@@ -59,6 +60,58 @@ def test_a_bar_says_what_the_queue_says_and_then_that_ranks_start(monkeypatch):
     launch_on_terminal(Plan(), None, console, 1.0)
     said = console.file.getvalue()
     assert said.rindex("starting ranks") > said.rindex("job 7")
+
+
+def test_where_output_is_no_terminal_lines_say_folder_and_chunks(monkeypatch, tmp_path):
+    """An endless run is followed in a file; a short one has one line more than a bar's."""
+    now_s = 100.0
+    monkeypatch.setattr("ppwork.cli.screen.time.monotonic", lambda: now_s)
+    file = Kept()
+    with Shown(Plan(), Console(file=file, width=300)) as shown:
+        shown.begin(Plan(), tmp_path)
+        assert file.flushed == f"folder {tmp_path}\n"
+        for after_s, emitted in ((9.9, 0), (10.1, 0), (15.0, 69), (21.0, 70)):
+            now_s = 100.0 + after_s
+            if emitted:
+                shown.entry(emit(emitted - 1, {"db": -8.0123}, at_ms=emitted * 20))
+            shown.look()
+    first, starting, chunks, *bar = file.flushed.splitlines()
+    assert starting == "10 s: starting ranks"
+    assert chunks == "21 s: 70 chunks, last period 20 ms  db -8.012"
+    assert len(bar) == 1
+    for kind in ({"force_terminal": True}, {}):  # a terminal has a bar, and --json nothing
+        console = Console(file=io.StringIO(), width=300, **kind)
+        with Shown(Plan(chunks=8), console, bar="force_terminal" in kind) as shown:
+            shown.begin(Plan(chunks=8), tmp_path)
+            now_s += 50.0
+            shown.look()
+        assert first not in console.file.getvalue()
+        assert " s: " not in console.file.getvalue()
+
+
+class Kept(io.StringIO):
+    """A file of which only what was flushed counts."""
+
+    flushed = ""
+
+    def flush(self):
+        self.flushed = self.getvalue()
+
+
+def emit(chunk_index, figures, *, at_ms):
+    return Instant("emit", "main", int(at_ms * 1e6), chunk_index=chunk_index, figures=figures)
+
+
+def test_encode_says_not_yet_only_while_it_says_so(tmp_path, monkeypatch):
+    """While it hangs, the console says that instead: the run will be ended for it."""
+    said, plan = [], Plan(mesh_size=1, timeout_s=10, stall_s=5)
+    warnings = Warnings(plan, tmp_path, said.append)
+    pulse, now_s = Pulse(tmp_path, 0), itertools.count(100.0, EVERY_S)
+    monkeypatch.setattr("ppwork.cli.screen.time.monotonic", lambda: next(now_s))
+    for state in (PulseState.BUSY, PulseState.SLOW, PulseState.SLOW):
+        pulse.beat(state, "encode", {"chunk_index": 5}, paused_s=3.0)
+        warnings.look()
+    assert said == ["rank 0: encode has not returned for 2.5 s; after 5 s it ends the run"]
 
 
 def test_what_a_run_goes_on_with_is_said_once_each_and_a_new_pause_again(tmp_path, monkeypatch):

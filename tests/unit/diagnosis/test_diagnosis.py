@@ -111,7 +111,7 @@ def test_the_users_line_comes_first_then_the_cause_then_the_others_by_time(run):
     lines = found.as_error().what.splitlines()
     line = step.__code__.co_firstlineno + 1
     assert lines == [
-        f"{__file__}:{line}, in step",
+        f"{__file__}:{line}, in step, called at test_diagnosis.py:{line + 4}",
         '    raise ZeroDivisionError("its own bug")',
         "Rank 2 (follower) failed first: StageError: The stage's step raised ZeroDivisionError: its own bug",
         f"  log: {run / TORCHRUN_LOG}",
@@ -675,6 +675,51 @@ RuntimeError: mat1 and mat2 shapes cannot be multiplied
     write_record(run, record(1, traceback=what, source="/srv/me/model.py:23"))
     lines = diagnose(run, 1).lines
     assert lines == ("/srv/me/model.py:23, in part, called at prog.py:36", "    return x @ w")
+
+
+OURS = '  File "/srv/me/env/lib/python3.11/site-packages/ppwork/worker/loops.py", line 9, in encode_chunk\n'
+IN_HELPER = (
+    """Traceback (most recent call last):
+  File "/srv/me/stages.py", line 30, in encode
+    self.other()
+  File "/srv/me/stages.py", line 50, in other
+    {}["x"]
+KeyError: 'x'
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+"""
+    + OURS
+    + """  File "/srv/me/stages.py", line 31, in encode
+    self.checked()
+  File "/srv/me/stages.py", line 12, in checked
+    boom()
+  File "/srv/me/stages.py", line 6, in boom
+    raise RuntimeError("planted")
+RuntimeError: planted
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "/srv/me/stages.py", line 80, in main
+    run_stage0(plane, Mic(context))
+"""
+)
+
+
+@pytest.mark.parametrize("stack", [IN_HELPER, IN_HELPER[IN_HELPER.rindex(OURS) : IN_HELPER.index("Runtime")]])
+def test_of_an_error_in_a_helper_of_the_same_file_the_lines_that_called_it_are_named(run, stack):
+    """Else all three methods that call it have the same report; what called the stage leads nowhere."""
+    write_record(run, record(1, traceback=stack, source="/srv/me/stages.py:6"))
+    place, _ = diagnose(run, 1).lines
+    assert place == "/srv/me/stages.py:6, in boom, called at stages.py:12, called at stages.py:31"
+
+
+def test_a_call_of_itself_is_no_caller(run):
+    again = '  File "/srv/me/stages.py", line 6, in step\n    return self.step(x)\n'
+    write_record(run, record(1, traceback=OURS + 4 * again, source="/srv/me/stages.py:6"))
+    assert diagnose(run, 1).lines == ("/srv/me/stages.py:6, in step", "    return self.step(x)")
 
 
 def test_run_past_its_limit_before_any_chunk_says_so(run):

@@ -137,7 +137,7 @@ def test_bars_of_other_hosts_stand_by_the_beats_and_then_by_what_the_ranks_measu
 
 
 def test_a_programs_lanes_are_its_last_calls_and_its_table_the_one_it_stands_in(tmp_path):
-    facts = ScriptProgress(tmp_path, 2)
+    facts = ScriptProgress(tmp_path, 2, limit_s=120.0)
     facts.look()
     assert facts.bars == []
     made = MadeCalls(tmp_path, 2, head_bytes=4000, tail_bytes=2000)

@@ -112,7 +112,7 @@ def test_a_cell_that_cannot_be_written_is_told(tmp_path):
 
 
 def test_ranks_show_what_they_printed_in_their_order(tmp_path):
-    facts = ScriptProgress(tmp_path, 2)
+    facts = ScriptProgress(tmp_path, 2, limit_s=120.0)
     assert [now.state for now in facts.look()] == ["not started"] * 2
     for rank, text in ((1, "one <b>\n"), (0, "zero\n")):
         folder = tmp_path / "job_x" / "attempt_0" / str(rank)

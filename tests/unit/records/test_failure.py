@@ -182,11 +182,23 @@ def test_no_records_have_no_cause():
     assert first_cause([]) is None
 
 
-def test_an_exception_whose_own_text_raises_still_leaves_a_record():
+@pytest.mark.parametrize("kind", [Exception, RuntimeError], ids=["any", "one that may be a backend's"])
+def test_an_exception_whose_own_text_raises_still_leaves_a_record_with_the_line_of_the_raise(kind):
     """A user's broken __str__ must not hide the failure."""
 
-    class Mute(Exception):
+    class Mute(kind):
         def __str__(self):
-            raise AttributeError("no text")
+            raise ValueError("no text")
 
-    assert record_of(Mute(), 1, {}).what == "(its message could not be made)"
+    class Deaf(Mute):
+        def __str__(self):
+            raise Deaf
+
+    for error, said in ((Mute(), "ValueError: no text"), (Deaf(), "Deaf: <exception str() failed>")):
+        with pytest.raises(kind) as caught:
+            raise error
+        found = record_of(caught.value, 1, {})
+        assert (found.error_type, found.symptom) == (type(error).__name__, False)
+        assert found.what.startswith("(its __str__ raised ")
+        assert found.what.endswith(f"{said})")
+        assert found.source == f"{__file__}:{caught.traceback[-1].lineno + 1}"

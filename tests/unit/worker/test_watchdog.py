@@ -7,7 +7,6 @@ import io
 import logging
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -387,23 +386,41 @@ def test_a_slow_step_is_warned_of_once_with_a_stack(dog, caplog):
     assert "in ticks" in warning.getMessage()
 
 
-def test_a_long_pause_of_the_source_is_warned_of_once_and_stands_in_the_pulse(dog, tmp_path, caplog):
+def test_a_long_pause_of_the_source_is_warned_of_once_and_stands_in_the_pulse(
+    dog, tmp_path, caplog, monkeypatch
+):
     """A thread that fed it may have died, and then nothing raises."""
+    now_ns = 10**12
+    monkeypatch.setattr(progress.time, "monotonic_ns", lambda: now_ns)
     with caplog.at_level(logging.WARNING, "ppwork"):
         for _ in range(2):
-            before_s = time.monotonic()
-            progress.source_has(chunk=False)
-            start_s = time.monotonic()
-            ticks(dog, 6.0, start_s)
-            last_s = start_s + 6.0 - TICK_S
-            paused_s = read_pulse(tmp_path, 2).paused_s  # to the millisecond
-            assert last_s - start_s - 0.001 <= paused_s <= last_s - before_s + 0.001
+            for second in range(6):
+                progress.source_has(chunk=False)
+                dog.tick(now_ns / 1e9)
+                assert read_pulse(tmp_path, 2).paused_s == second
+                now_ns += 10**9
             progress.source_has(chunk=True)
-            dog.tick(start_s + 6.0)
+            dog.tick(now_ns / 1e9)
             assert read_pulse(tmp_path, 2).paused_s == 0.0
     assert [warning.getMessage().partition(":")[2] for warning in caplog.records] == [
-        " nothing to encode for 4 s: encode says NOT_YET; is what feeds it still there?"
+        " nothing to encode for 5 s: encode says NOT_YET; is what feeds it still there?"
     ] * 2
+
+
+def test_a_source_that_paused_and_then_hangs_is_not_said_to_say_not_yet(dog, tmp_path, caplog, monkeypatch):
+    """It says nothing: its ``encode`` does not return, and the watchdog ends the rank for that."""
+    now_ns = 10**12
+    monkeypatch.setattr(progress.time, "monotonic_ns", lambda: now_ns)
+    with caplog.at_level(logging.WARNING, "ppwork"):
+        for _ in range(2):
+            progress.source_has(chunk=False)
+            now_ns += 3 * 10**9
+        for _ in range(3):
+            dog.tick(now_ns / 1e9)
+            assert read_pulse(tmp_path, 2).paused_s == 3.0
+            now_ns += 10**9
+    assert "NOT_YET" not in caplog.text
+    progress.source_has(chunk=True)
 
 
 def test_the_pulse_says_what_the_main_thread_is_in(dog, tmp_path):
