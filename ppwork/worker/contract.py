@@ -9,7 +9,9 @@ from __future__ import annotations
 import ast
 import dis
 import inspect
+import re
 import textwrap
+import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import is_dataclass
@@ -28,15 +30,28 @@ from ppwork.worker.user_lines import as_written
 
 RETURNS = ("RETURN_VALUE", "RETURN_CONST")
 MOST_LINES = 6
-"""Most returns that an error lists; if there are more, it names the first and the last line."""
+"""Most returns that an error lists; if there are more, it says how many, and between which lines."""
 NO_CHUNK = NONE, NOT_YET = "None", Pause.NOT_YET.name
 """Literals that a ``return`` may have; such a line cannot have returned another value."""
 
 
-def name_tensors(error: KeyError, came: Collection[str]) -> None:
-    """Add the names of the tensors that came to an error that asked for another name."""
-    if error.args and isinstance(error.args[0], str) and error.args[0] not in came:
-        error.add_note(f"The tensors that came: {', '.join(map(repr, came)) or 'none'}")
+def name_what_came(error: KeyError, **came: Collection[str]) -> None:
+    """Add the names of what came to an error that asked for another name.
+
+    Args:
+        error: Raised by the user's code.
+        came: Names by what has them, such as ``tensors`` and ``metadata``. If the line of the error says in
+            which of these it looked, the others are left out.
+    """
+    if not error.args or not isinstance(key := error.args[0], str):
+        return
+    calls = traceback.extract_tb(error.__traceback__)
+    line = calls[-1].line if calls else ""
+    asked = re.findall(rf"""(\w+)\[['"]{re.escape(key)}['"]\]""", line or "")
+    for what in [what for what in came if what in asked] or came:
+        if key not in came[what]:
+            names = ", ".join(map(repr, came[what])) or "none"
+            error.add_note(f"The {what.replace('_', ' ')} that came: {names}")
 
 
 def optional(stage: object, name: str) -> Callable[..., Any]:
@@ -213,9 +228,13 @@ def _return_of(stage: object, method: str, value: object = ...) -> tuple[str, st
     ]
     lines = sorted({at.lineno for at in returns if at is not None and at.lineno is not None})
     places = " or ".join(map(str, lines or [code.co_firstlineno]))
+    name, file = f"{type(stage).__name__}.{method}", as_written(code.co_filename)
+    words = f"the `return` of {name}, {file}:{places}"
     if len(lines) > MOST_LINES:
-        places = f"{lines[0]} to {lines[-1]}, one of {len(lines)} returns"
-    words = f"the `return` of {type(stage).__name__}.{method}, {as_written(code.co_filename)}:{places}"
+        words = (
+            f"one of the {len(lines)} `return`s of {name}, {file}, lines {lines[0]} to {lines[-1]}: which "
+        )
+        words += "one is not known"
     return words, f"{code.co_filename}:{lines[0] if len(lines) == 1 else code.co_firstlineno}"
 
 

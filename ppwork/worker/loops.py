@@ -29,7 +29,7 @@ from ppwork.worker.collectives import counting
 from ppwork.worker.contract import (
     chunk_of,
     emission_of,
-    name_tensors,
+    name_what_came,
     optional,
     result_of_step,
     returned_by,
@@ -371,7 +371,7 @@ def run_chunk(
         try:
             returned = generator.step(current.tensors, step_index, plan.steps, **more)
         except KeyError as error:
-            name_tensors(error, current.tensors)
+            name_what_came(error, tensors=current.tensors, **more)
             raise
         result = result_of_step(generator, returned)
         current = Result(result.tensors, {**current.metadata, **result.metadata})
@@ -399,6 +399,6 @@ def decode_chunk(
     try:
         decoded = stage0.decode(chunk_index, result.tensors, **more)
     except KeyError as error:
-        name_tensors(error, result.tensors)
+        name_what_came(error, tensors=result.tensors, **more)
         raise
     return emission_of(stage0, decoded, verify=verify)

@@ -25,7 +25,7 @@ from ppwork.runtime import Groups, MeshPlane, PPControlPlane
 from ppwork.worker import progress
 from ppwork.worker.backend_wait import tell_of_handles
 from ppwork.worker.collectives import guard_loop, install, keep
-from ppwork.worker.contract import name_tensors
+from ppwork.worker.contract import name_what_came
 from ppwork.worker.digests import sampled, tell_apart
 from ppwork.worker.shared_calls import SharedCalls
 
@@ -77,8 +77,8 @@ class UserLoop:
         self._chunks: deque[Ids] = deque()
         self._last: WhichChunk | None = None
         """On rank 0: the chunk that it sent or received last, or after its decode the next one to send."""
-        self._came: tuple[str, ...] | None = None
-        """Names of the tensors that the loop received last; ``None``: nothing has come."""
+        self._came: dict[str, tuple[str, ...]] = {}
+        """Names of the tensors and the metadata that the loop received last; empty: nothing has come."""
         self._own: set[str] = set()
         self._digest = 0
         """On a mesh rank: digest of the answer that is about to be given."""
@@ -103,8 +103,8 @@ class UserLoop:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, KeyError) and self._came is not None:
-            name_tensors(error, self._came)
+        if isinstance(error, KeyError):
+            name_what_came(error, **self._came)
         progress.leave(None)
         self._guard(None)
         keep(None)
@@ -150,7 +150,7 @@ class UserLoop:
     def returned(self, message: PPEnvelope | PPResult | Ids | None, *, good: bool = True) -> None:
         """Begin the loop's next work, with this message."""
         if isinstance(message, PPResult | PPEnvelope) and message.action is PPAction.INFER:
-            self._came = tuple(message.tensors)
+            self._came = {"tensors": tuple(message.tensors), "metadata": tuple(message.metadata)}
         if isinstance(message, Ids):
             self._record("encode", *self._encoded, message)
         elif isinstance(message, PPResult):

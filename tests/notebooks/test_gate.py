@@ -20,7 +20,9 @@ from anatomy import (
 from anatomy import read as page_of
 from wording import wording_problems
 
+from ppwork.lab.course.lessons import lessons_in
 from ppwork.lab.course.refresh import dump, normalised
+from ppwork.lab.course.timetable import two_days
 from ppwork.lab.question import Option, QuestionFile
 
 LESSONS = sorted(FOLDER.glob("[0-9][0-9]-*.ipynb"))
@@ -109,6 +111,20 @@ def test_lesson_has_the_anatomy_of_a_lesson(path):
 def test_lesson_speaks_as_the_field_does(path):
     found = wording_problems(page_of(path).prose())
     assert not found, "\n".join(found)
+
+
+def test_a_half_day_ends_with_three_things_to_keep():
+    """In the last lesson that is held in the room: nobody is there any more to hear those for home."""
+    held = [
+        [slot.lesson for slot in slots if slot.lesson]
+        for day in two_days(lessons_in(FOLDER))
+        for slots in day.halves.values()
+    ]
+    ends = [lessons[-1].file for lessons in held]
+    says = [
+        path.name for path in LESSONS if "Three things to keep" in page_of(path).known["slides"][-1]["title"]
+    ]
+    assert says == ends
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ from ppwork.worker.contract import (
     chunk_of,
     emission_of,
     figures_of,
+    name_what_came,
     result_of_step,
     returned_by,
     why_ended,
@@ -227,8 +228,8 @@ def test_of_many_returns_the_first_and_the_last_are_told():
     first = inspect.getsourcelines(Long.step)[1]
     with pytest.raises(StageError) as caught:
         result_of_step(Long(), Long().step({}, 3, 1))
-    places = f"{first + 3} to {first + 14}, one of 7 returns"
-    assert caught.value.check_first == f"the `return` of Long.step, {HERE}:{places}"
+    where = f"Long.step, {HERE}, lines {first + 3} to {first + 14}"
+    assert caught.value.check_first == f"one of the 7 `return`s of {where}: which one is not known"
 
 
 class Forgets:
@@ -488,6 +489,53 @@ def test_a_tensor_that_did_not_come_is_refused_with_the_names_of_those_that_did(
         with pytest.raises(KeyError) as caught:
             call()
         assert caught.value.__notes__ == ["The tensors that came: 'boxes', 'points'"]
+
+
+class Listens(Odd):
+    def step(self, tensors, step_index, num_steps, metadata):
+        asked = [
+            lambda: metadata["loud"],
+            lambda: tensors["loud"],
+            lambda: metadata[self.returned],
+        ]
+        return asked[step_index]()
+
+    def decode(self, chunk_index, tensors, metadata, result_metadata):
+        if chunk_index == 0:
+            return result_metadata["loud"]
+        said = result_metadata
+        return said["loud"]
+
+
+def test_a_name_that_did_not_come_is_looked_for_where_the_line_looked_and_else_everywhere():
+    """The advice to look at the tensors led nowhere when the metadata lacked it."""
+
+    def notes(call):
+        with pytest.raises(KeyError) as caught:
+            call()
+        return getattr(caught.value, "__notes__", [])
+
+    tensors, metadata = {"mag": X}, {"who": "x", "n": 1}
+    of_tensors, of_metadata = "The tensors that came: 'mag'", "The metadata that came: 'who', 'n'"
+
+    said = Listens("loud")
+    for number, names in ((0, [of_metadata]), (1, [of_tensors]), (2, [of_tensors, of_metadata])):
+        step = partial(said.step, tensors, number, 3, metadata)
+        assert notes(lambda step=step: named(step, tensors, metadata)) == names
+    assert notes(lambda: named(lambda: {}["mag"], tensors, metadata)) == [of_metadata]
+    assert notes(lambda: run_chunk(said, ChunkPlan.of(1), tensors, metadata)) == [of_metadata]
+    of_result = "The result metadata that came: none"
+    for index, names in ((0, [of_result]), (1, [of_tensors, of_metadata, of_result])):
+        decode = partial(decode_chunk, said, index, Result(tensors), metadata, verify=False)
+        assert notes(decode) == names
+
+
+def named(call, tensors, metadata):
+    try:
+        call()
+    except KeyError as error:
+        name_what_came(error, tensors=tensors, metadata=metadata)
+        raise
 
 
 def test_who_asks_is_told_which_method_is_called_next():
