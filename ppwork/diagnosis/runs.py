@@ -76,6 +76,7 @@ from ppwork.records.run import (
     by_how_much,
     chunks_noted,
     stream_ended,
+    told_of_results,
 )
 from ppwork.records.spans import Instant
 
@@ -278,10 +279,12 @@ def _odd_results(evidence: RunEvidence) -> tuple[str, ...]:
     """Return a line about results of mesh ranks that were not the same, which fail no run."""
     if not (odd := evidence.odd_results):
         return ()
-    where = "Which rank, which tensor: the logs of the mesh ranks, or a run with `--digests`"
+    what = f"Mesh ranks returned different results in {named_chunks(odd)}: the leader's were sent"
+    what += f"; {told}" if (told := told_of_results(evidence.entries)) else ""
+    where = "All that differs: the logs of the mesh ranks, or a run with `--digests`"
     if evidence.of_loop:
         where = "Which rank is wrong is not known: print what each of them passes to `reply` there"
-    return (f"Mesh ranks returned different results in {named_chunks(odd)}: the leader's were sent. {where}",)
+    return (f"{what}. {where}",)
 
 
 def _let_go(evidence: RunEvidence) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from ppwork.errors import named_chunks
 from ppwork.pictures.tables import Table
 from ppwork.plan import Plan
 from ppwork.protocol.topology import STAGE0_RANK
-from ppwork.records.run import STREAM_ENDED, Run, odd_results, useless_cuts
+from ppwork.records.run import STREAM_ENDED, Run, odd_results, told_of_results, useless_cuts
 from ppwork.records.threads import dead_threads
 
 VARIES = 2.0
@@ -145,10 +145,10 @@ def _warnings(finished: Run) -> list[tuple[str, str]]:
     if isinstance(asked := summary.get(STREAM_ENDED), str):
         rows.append(("ended", asked))
     if odd := odd_results(summary):
-        text = (
-            f"of {named_chunks(odd)} differed on the mesh; the leader's were sent; see the mesh ranks' logs"
+        told = told_of_results(finished.entries_by_rank) or "see the mesh ranks' logs"
+        rows.append(
+            ("results", f"of {named_chunks(odd)} differed on the mesh; the leader's were sent; {told}")
         )
-        rows.append(("results", text))
     if cuts := useless_cuts(summary):
         rows.append(("cuts", f"at {named_chunks(cuts)} nothing was reset: the generator has no reset_cache"))
     for rank in range(finished.plan.world_size):

@@ -20,19 +20,20 @@ from ppwork.records.identity import pid_space
 _TEXT_BYTES = 84
 CALL = struct.Struct(f"<qI{_TEXT_BYTES}s")
 """The part that must be equal on all ranks."""
-DIGEST = struct.Struct("<I")
-"""Follows ``CALL``: at a chunk's end, the digest of what the rank returned for the chunk."""
+SHAPES_BYTES = 160
+RETURNED = struct.Struct(f"<I{SHAPES_BYTES}s")
+"""Follows ``CALL``: at a chunk's end, digest and shapes of what the rank returned for the chunk."""
 LINE_BYTES, SITE_BYTES = 216, 376
 """The last part: where the rank's code made the call. Its first line has at most ``LINE_BYTES``."""
-RECORD_BYTES = CALL.size + DIGEST.size + SITE_BYTES
+RECORD_BYTES = CALL.size + RETURNED.size + SITE_BYTES
 """Fixed, so that records in an exchange always have one size."""
 LINES = 64
 """Lines that are kept: no rank is that many collectives ahead of a rank that it waits for."""
 _LINE = struct.Struct(f"<q{RECORD_BYTES}sI")
-_COMPARED = struct.calcsize("<q") + CALL.size + DIGEST.size
+_COMPARED = struct.calcsize("<q") + CALL.size + RETURNED.size
 """Bytes at the start of a line that are equal if the calls and the results are."""
 _HEAD = struct.Struct("<4s100s")
-_MAGIC = b"led4"
+_MAGIC = b"led5"
 _SIZE = _HEAD.size + LINES * _LINE.size
 
 
@@ -53,24 +54,27 @@ class CollectiveCall(msgspec.Struct, frozen=True):
     places below; at a chunk's end that of the last collective. Ranks may have different lines."""
     digest: int = 0
     """At a chunk's end: digest of a sample of what the rank returned for the chunk; 0: none."""
+    shapes: str = ""
+    """At a chunk's end: the tensors that the rank returned, as ``'x' float32[4, 8]; 'y' int64[]``."""
 
     def to_bytes(self) -> bytes:
         """Return ``RECORD_BYTES`` bytes; a longer operation is cut, and gets a checksum of the whole."""
         call = CALL.pack(self.chunk_index, self.count, packed(self.operation))
-        return call + DIGEST.pack(self.digest) + packed_site(self.site)
+        returned = RETURNED.pack(self.digest, packed(self.shapes, SHAPES_BYTES))
+        return call + returned + packed_site(self.site)
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> CollectiveCall:
         """Read another rank's record."""
         chunk_index, count, operation = CALL.unpack(raw[: CALL.size])
-        behind = CALL.size + DIGEST.size
-        (digest,) = DIGEST.unpack(raw[CALL.size : behind])
-        return cls(chunk_index, count, _text(operation), _text(raw[behind:]), digest)
+        behind = CALL.size + RETURNED.size
+        digest, shapes = RETURNED.unpack(raw[CALL.size : behind])
+        return cls(chunk_index, count, _text(operation), _text(raw[behind:]), digest, _text(shapes))
 
     @property
     def anywhere(self) -> CollectiveCall:
-        """The same call without the place where it was made and without a digest."""
-        return msgspec.structs.replace(self, site="", digest=0)
+        """The same call without the place where it was made, and without what was returned."""
+        return msgspec.structs.replace(self, site="", digest=0, shapes="")
 
     @property
     def line(self) -> str:
@@ -98,10 +102,10 @@ def _text(padded: bytes) -> str:
     return padded.rstrip(b"\0").decode(errors="replace")
 
 
-def packed(operation: str) -> bytes:
-    """Return an operation in the form of a record."""
-    text = operation.encode()
-    return text if len(text) <= _TEXT_BYTES else text[: _TEXT_BYTES - 9] + b"~%08x" % zlib.crc32(text)
+def packed(words: str, most: int = _TEXT_BYTES) -> bytes:
+    """Return an operation, or shapes, in the form of a record of at most so many bytes."""
+    text = words.encode(errors="replace")
+    return text if len(text) <= most else text[: most - 9] + b"~%08x" % zlib.crc32(text)
 
 
 def packed_site(site: str) -> bytes:
@@ -169,7 +173,7 @@ class Ledger:
         self._map[at : at + _LINE.size] = line
 
     def differs(self, number: int, line: bytes) -> CollectiveCall | None:
-        """Return the call of this number if it is there and it, or its digest, differs from ``line``."""
+        """Return the call of this number if it is there and it, or its result, differs from ``line``."""
         at = _HEAD.size + number % LINES * _LINE.size
         theirs = self._map[at : at + _LINE.size]
         if theirs[:_COMPARED] == line[:_COMPARED]:

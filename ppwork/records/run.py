@@ -256,6 +256,15 @@ def chunks_noted(entries_by_rank: Mapping[int, Sequence[Entry]], name: str) -> l
     return sorted({entry.chunk_index for entry in every if entry.name == name})
 
 
+def told_of_results(entries_by_rank: Mapping[int, Sequence[Entry]]) -> str:
+    """Return what mesh ranks said of the first chunk whose results differed; empty if nothing is told."""
+    every = (entry for entries in entries_by_rank.values() for entry in entries)
+    told = [each for each in every if isinstance(each, Instant) and each.name == RESULTS_DIFFER and each.text]
+    first = min((each.chunk_index for each in told), default=-1)
+    texts = dict.fromkeys(each.text for each in told if each.chunk_index == first)
+    return f"of chunk {first}, {'; '.join(texts)}" if texts else ""
+
+
 def stream_ended(entries: Iterable[Entry]) -> str:
     """Return rank 0's line about the end of its stream, from its entries; empty if there is none."""
     return next((e.text for e in entries if isinstance(e, Instant) and e.name == STREAM_ENDED), "")

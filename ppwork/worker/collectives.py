@@ -182,7 +182,7 @@ def counting(groups: Groups, tally: Tally, envelope: PPEnvelope) -> Iterator[Chu
         if tally.comparing:
             compare(groups, tally, "")
         elif shared is not None:
-            tally.odd = shared.end(tally.digest)
+            tally.odd = shared.end(*tally.digest)
     finally:
         tally.end()
         if shared is not None:

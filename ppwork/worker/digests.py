@@ -17,12 +17,13 @@ import struct
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 import torch
 
-from ppwork.errors import LocalProtocolError, ParityError, named_ranks
+from ppwork.errors import LocalProtocolError, ParityError, listed, named_ranks
 from ppwork.plan import Plan
 from ppwork.protocol.envelope import Ids, PPEnvelope
 from ppwork.protocol.parity import decode_facts, differing_keys, encode_facts, spelt_out
@@ -35,7 +36,8 @@ from ppwork.stage import Result
 from ppwork.worker.collectives import exchange
 from ppwork.worker.shared_calls import SharedCalls
 
-SUM = struct.Struct("<I")
+SUM = struct.Struct("<I76s")
+"""Digest of a tensor, its dtype and its shape."""
 WHOLE = struct.Struct("<II")
 """Number of tensors, and one digest over all: exchanged first, and alone if nothing differs."""
 LOOKED_AT_BYTES = 1 << 20
@@ -47,7 +49,13 @@ log = logging.getLogger(__name__)
 
 def described(tensor: torch.Tensor) -> str:
     """Return dtype, shape and digest of a tensor: ``float32[4, 8] 0c10f2ab``."""
-    return f"{dtype_name(tensor.dtype)}{list(tensor.shape)} {digest_of(tensor):08x}"
+    return f"{in_words(tensor.dtype, tensor.shape)} {digest_of(tensor):08x}"
+
+
+@lru_cache(256)
+def in_words(dtype: torch.dtype, shape: torch.Size) -> str:
+    """Return dtype and shape of a tensor: ``float32[4, 8]``."""
+    return f"{dtype_name(dtype)}{list(shape)}"
 
 
 def compare_loaded(groups: Groups, plan: Plan, stage: Any) -> None:  # noqa: ANN401  the user's class
@@ -113,7 +121,7 @@ def compare_results(groups: Groups, ids: Ids, result: Result) -> None:
     """Compare the results of a chunk over the mesh, metadata included; see ``_compare``."""
     check = "is a sum missing, or a random number another one on that rank? the leader's result is sent"
     specs_of(result.tensors, groups.device)  # refuses, by name, a tensor that has no bytes to sum
-    said = torch.frombuffer(bytearray(_as_sent(result.metadata)), dtype=torch.uint8)
+    said = torch.tensor(zlib.crc32(_as_sent(result.metadata)))  # its length would be told as a shape
     _compare(groups, ids, "result", {**result.tensors, "metadata": said}, check)
 
 
@@ -139,13 +147,16 @@ def look_at_results(groups: Groups, ids: Ids, result: Result, recorder: Recorder
     plain = {name: tensor for name, tensor in result.tensors.items() if type(tensor) is torch.Tensor}
     small = {name: tensor for name, tensor in plain.items() if tensor.nbytes <= LOOKED_AT_BYTES}
     if differences := _differences(groups, small):
-        recorder.instant(RESULTS_DIFFER, ids=ids.where())
         said = "; ".join(differences)
+        recorder.instant(RESULTS_DIFFER, ids=ids.where(), text=said)
         log.warning("results of chunk %d: %s; the leader's are sent", ids.chunk_index, said)
 
 
-def sampled(tensors: Mapping[str, Any]) -> int:
-    """Return one digest over all names and a sample of the CPU tensors' bytes; 0 if there are no tensors."""
+def sampled(tensors: Mapping[str, Any]) -> tuple[int, str]:
+    """Return one digest over all names and a sample of the CPU tensors' bytes, and the tensors' shapes.
+
+    ``tally.NO_RESULT`` if there are no tensors. The shapes are as in ``CollectiveCall``.
+    """
     digest = 0
     for name, tensor in tensors.items():
         digest = checksum_of(memoryview(name.encode()), digest)
@@ -156,29 +167,51 @@ def sampled(tensors: Mapping[str, Any]) -> int:
             and tensor.is_contiguous()
         ):
             digest = checksum_of(sample_of(tensor), digest)
-    return digest
+    tensors_alone = {name: each for name, each in tensors.items() if isinstance(each, torch.Tensor)}
+    return digest, "; ".join(
+        f"{name!r} {in_words(each.dtype, each.shape)}" for name, each in tensors_alone.items()
+    )
 
 
 def tell_apart(
-    shared: SharedCalls, ids: Ids, odd: Sequence[int], recorder: Recorder, later: str = IN_SUMMARY
+    shared: SharedCalls, ids: Ids, odd: Mapping[int, str], recorder: Recorder, later: str = IN_SUMMARY
 ) -> None:
     """Warn that this rank and others returned different results for a chunk; the log names each rank once.
 
     Args:
         shared: The comparison that found the difference.
         ids: Ids of the chunk.
-        odd: The other ranks.
+        odd: The other ranks, with the shapes of what they returned.
         recorder: Gets an instant for each such chunk.
         later: A sentence that says where to find later chunks.
     """
-    recorder.instant(RESULTS_DIFFER, ids=ids.where())
+    alike = [rank for rank, shapes in odd.items() if shapes == shared.shapes]
+    said = [
+        differing_shapes(dict(sorted({shared.rank: shared.shapes, rank: shapes}.items())))
+        for rank, shapes in odd.items()
+        if rank not in alike
+    ]
+    if alike:
+        said.append(f"a sample of what rank {shared.rank} returned is not what {named_ranks(alike)} returned")
+    recorder.instant(RESULTS_DIFFER, ids=ids.where(), text="; ".join(said))
     if not shared.told.issuperset(odd):
         shared.told.update(odd)
-        log.warning(
-            "results of chunk %d differ: a sample of what rank %d returned is not what %s returned; the "
-            "leader's are sent. %s",
-            ids.chunk_index, shared.rank, named_ranks(odd), later,
-        )  # fmt: skip
+        text = "results of chunk %d differ: %s; the leader's are sent. %s"
+        log.warning(text, ids.chunk_index, "; ".join(said), later)
+
+
+def differing_shapes(of_two: Mapping[int, str]) -> str:
+    """Say which tensors of two ranks have other shapes, given all their shapes as in ``CollectiveCall``.
+
+    >>> differing_shapes({1: "'x' float32[4]; 'y' int64[]", 2: "'x' float32[3]; 'y' int64[]"})
+    "rank 1 returned 'x' float32[4], rank 2 returned 'x' float32[3]"
+    """
+    one, other = (shapes.split("; ") for shapes in of_two.values())
+    only = [each for each in one if each not in other], [each for each in other if each not in one]
+    if not any(only):
+        only = one, other  # the same in another order
+    parts = zip(of_two, only, strict=True)
+    return ", ".join(f"rank {rank} returned {listed(each) or 'no such tensor'}" for rank, each in parts)
 
 
 def _compare(groups: Groups, ids: Ids, what: str, tensors: Mapping[str, torch.Tensor], check: str) -> None:
@@ -208,7 +241,9 @@ def _differences(groups: Groups, tensors: Mapping[str, torch.Tensor]) -> list[st
     Blocks:
         Until every mesh rank has come; at most the group's timeout.
     """
-    sums = b"".join(SUM.pack(digest_of(tensor)) for tensor in tensors.values())
+    sums = b"".join(
+        SUM.pack(digest_of(each), in_words(each.dtype, each.shape).encode()) for each in tensors.values()
+    )
     whole = exchange(groups, WHOLE.pack(len(tensors), zlib.crc32(sums)))
     if len(set(whole)) == 1:
         return []
@@ -223,7 +258,7 @@ def differing_tensors(names: Sequence[str], sums: Sequence[bytes], ranks: Sequen
 
     Args:
         names: Names of the tensors, in declared order.
-        sums: For each mesh rank the digests of all tensors, ``SUM`` after ``SUM``; the leader's first.
+        sums: For each mesh rank ``SUM`` of each tensor, one after another; the leader's first.
         ranks: Global ranks, in the same order.
     """
     differences = []
@@ -233,7 +268,10 @@ def differing_tensors(names: Sequence[str], sums: Sequence[bytes], ranks: Sequen
         for rank, mine in zip(ranks, sums, strict=True):
             alike[mine[part]].append(rank)
         if len(alike) > 1:
-            differences.append(f"{_differing(sorted(alike.values(), key=len))} in {name!r}")
+            sides = sorted(alike.items(), key=lambda side: len(side[1]))
+            shapes = [SUM.unpack(raw)[1].rstrip(b"\0").decode() for raw, _ in sides]
+            told = f": {listed(shapes)}" if len(set(shapes)) > 1 else ""
+            differences.append(f"{_differing([ranks for _, ranks in sides])} in {name!r}{told}")
     return differences
 
 

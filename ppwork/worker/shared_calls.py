@@ -7,8 +7,8 @@ they wrote under the same number. The later rank sees both entries and raises, b
 before its result leaves. No rank waits. So if only the leader makes a call too few, that chunk's result may
 already have left.
 
-The entry at a chunk's end has a digest of the rank's result: results that drift apart raise nothing, the
-leader's result is sent, and the later rank warns.
+The entry at a chunk's end has a digest and the shapes of the rank's result: results that drift apart raise
+nothing, the leader's result is sent, and the later rank warns.
 
 This cannot see ranks of other hosts, or collectives that reach the backend past torch's own functions, as
 those of DTensor and compiled code do. The first chunks are compared by an exchange, which sees those, too.
@@ -31,8 +31,9 @@ from ppwork.protocol.envelope import Ids
 from ppwork.records.difference import RankDifference, chunk_until, difference_of
 from ppwork.records.ledger import (
     CALL,
-    DIGEST,
     ON_DEFAULT,
+    RETURNED,
+    SHAPES_BYTES,
     CollectiveCall,
     Ledger,
     line_of,
@@ -52,6 +53,7 @@ SEEN = {
 SUM = dist.ReduceOp.SUM
 ROOTS = {"broadcast": "from", "scatter": "from", "reduce": "to", "gather": "to"}
 """Functions with one rank that gives or takes, and the word for it."""
+NOTHING = RETURNED.pack(0, b"")
 
 _now = threading.local()
 
@@ -79,6 +81,8 @@ class SharedCalls:
         self._group: object = None
         self._ids = Ids(0, 0, 0)
         self._number = self._count = 0
+        self.shapes = ""
+        """Of what this rank returned last."""
         self.told: set[int] = set()
         """Ranks for which the log has said that their results differ."""
 
@@ -93,21 +97,23 @@ class SharedCalls:
         self._site = ""
         _now.calls = self
 
-    def end(self, digest: int = 0) -> list[int]:
-        """Record that the chunk has ended, with a digest of its result.
+    def end(self, digest: int = 0, shapes: str = "") -> dict[int, str]:
+        """Record that the chunk has ended, with digest and shapes of its result from ``digests.sampled``.
 
         Args:
-            digest: From ``digests.sampled``; 0: no digest.
+            digest: 0: there is no result to compare.
+            shapes: As ``CollectiveCall.shapes``.
 
         Returns:
-            Mesh ranks of this host that have already ended the chunk, with another digest.
+            Mesh ranks of this host that have already ended the chunk, with another result, and its shapes.
 
         Raises:
             LocalProtocolError: As ``call``.
         """
         self.leave()
         self._site = self._site or lines_from(sys._getframe(1))
-        return self._show(b"", digest)
+        self.shapes = shapes
+        return self._show(b"", RETURNED.pack(digest, packed(shapes, SHAPES_BYTES)))
 
     def leave(self) -> None:
         """Stop comparing calls of this thread, and record nothing."""
@@ -145,20 +151,21 @@ class SharedCalls:
         self._site = lines_from(function.f_back)
         self._show(text)
 
-    def _show(self, text: bytes, digest: int = 0) -> list[int]:
+    def _show(self, text: bytes, returned: bytes = NOTHING) -> dict[int, str]:
         self._number += 1
         if (site := self._sites.get(self._site)) is None:
             site = self._sites[self._site] = packed_site(self._site)
-        record = CALL.pack(self._ids.chunk_index, self._count, text) + DIGEST.pack(digest) + site
+        record = CALL.pack(self._ids.chunk_index, self._count, text) + returned + site
         line = line_of(self._number, record)
         self._own.write(self._number, line)  # before reading the others': of two ranks at once one sees both
-        odd = []
+        odd = {}
         for rank, ledger in self._others.items():
             if (theirs := ledger.differs(self._number, line)) is not None:
-                if theirs.anywhere != CollectiveCall.from_bytes(record).anywhere:
-                    raise self._differing(rank, theirs, CollectiveCall.from_bytes(record))
-                if digest and theirs.digest:
-                    odd.append(rank)
+                mine = CollectiveCall.from_bytes(record)
+                if theirs.anywhere != mine.anywhere:
+                    raise self._differing(rank, theirs, mine)
+                if mine.digest and theirs.digest:
+                    odd[rank] = theirs.shapes
         return odd
 
     def _differing(self, peer: int, theirs: CollectiveCall, mine: CollectiveCall) -> LocalProtocolError:

@@ -25,6 +25,8 @@ from ppwork.records.ledger import CollectiveCall
 from ppwork.worker.shared_calls import SharedCalls
 
 COUNTED_METHODS = ("recompute", "step")
+NO_RESULT = 0, ""
+"""In place of a result's digest and shapes: there is none to compare."""
 
 
 class Tally:
@@ -39,8 +41,8 @@ class Tally:
         site: The user's line of the last collective, and the lines that led to it.
         made: This chunk's calls, and its end, that were compared and found the same.
         shared: Compares this rank's calls with the others', in chunks without an exchange.
-        digest: Digest of this chunk's result, which is compared, too.
-        odd: Mesh ranks that ended this chunk with another digest; set at the chunk's end.
+        digest: Digest and shapes of this chunk's result, which are compared, too.
+        odd: Mesh ranks that ended this chunk with another result, and its shapes; set at the chunk's end.
         told_of_cut: Whether the log has named a cut that had nothing to reset.
     """
 
@@ -50,8 +52,8 @@ class Tally:
         self.site = ""
         self.made: list[CollectiveCall] = []
         self.shared: SharedCalls | None = None
-        self.digest = 0
-        self.odd: list[int] = []
+        self.digest = NO_RESULT
+        self.odd: dict[int, str] = {}
         self.told_of_cut = False
         self._rank, self._role, self._compare = rank, role, compare
         self._ids: Ids | None = None
@@ -62,7 +64,7 @@ class Tally:
         self._ids, self._expected = ids, plan.expected_calls
         self.calls = self.collectives = 0
         self.site, self.made = "", []
-        self.digest, self.odd = 0, []
+        self.digest, self.odd = NO_RESULT, {}
         first = ids.chunk_index < self._compare or (self._compare > 0 and plan.reset_cache)
         self.comparing = self._compare < 0 or first
 

@@ -28,6 +28,7 @@ from ppwork.worker.collectives import guard_loop, install, keep
 from ppwork.worker.contract import name_what_came
 from ppwork.worker.digests import sampled, tell_apart
 from ppwork.worker.shared_calls import SharedCalls
+from ppwork.worker.tally import NO_RESULT
 
 log = logging.getLogger(__name__)
 
@@ -80,8 +81,8 @@ class UserLoop:
         self._came: dict[str, tuple[str, ...]] = {}
         """Names of the tensors and the metadata that the loop received last; empty: nothing has come."""
         self._own: set[str] = set()
-        self._digest = 0
-        """On a mesh rank: digest of the answer that is about to be given."""
+        self._digest = NO_RESULT
+        """On a mesh rank: digest and shapes of the answer that is about to be given."""
 
     @classmethod
     def of(cls, plane: PPControlPlane) -> Self:
@@ -117,7 +118,7 @@ class UserLoop:
 
     def answered(self, tensors: Mapping[str, object]) -> None:
         """Take a sample of the tensors given to ``reply``, to compare it with the other mesh ranks'."""
-        self._digest = 0 if self.calls is None else sampled(tensors)
+        self._digest = NO_RESULT if self.calls is None else sampled(tensors)
 
     def called(self, call: str) -> None:
         """Record the loop's work since the plane's last call.
@@ -183,8 +184,8 @@ class UserLoop:
         ids = self._chunks.popleft()
         self._record("generate", self._chunk_since_ns, now_ns, ids)
         if self.calls is not None:
-            digest, self._digest = self._digest, 0
-            if odd := self.calls.end(digest):
+            digest, self._digest = self._digest, NO_RESULT
+            if odd := self.calls.end(*digest):
                 tell_apart(self.calls, ids, odd, self._recorder, _LATER)
         tell_of_handles(ids.chunk_index)
         if self._chunks:  # the loop has received ahead

@@ -71,6 +71,20 @@ class Drifts(Scaler):
         return {**result, "small": result["small"] + odd}
 
 
+class Reshapes(Scaler):
+    """One rank returns a tensor in another shape, from a chunk on."""
+
+    def __init__(self, context):
+        super().__init__(context)
+        self.chunks, self.at = -1, context.plan.options["at"]
+
+    def step(self, tensors, step_index, num_steps):
+        result = super().step(tensors, step_index, num_steps)
+        self.chunks += 1
+        is_odd = self.chunks >= self.at and self.tp.group_rank == 1
+        return {**result, "small": torch.ones(2, 3)} if is_odd else result
+
+
 ODD_CHUNK = 3
 """Late: past the chunks that are compared by an exchange."""
 

@@ -24,11 +24,11 @@ class Source:
     """Stage 0, on rank 0: makes chunk k, and gets its result back."""
 
     def __init__(self, context: StageContext) -> None:
-        self.energy = 0.0
+        self.energy, self.device = 0.0, context.device
 
     def encode(self, chunk_index: int) -> Tensors:
-        """Return what the mesh gets of this chunk: float32 [8, WIDTH]."""
-        phase = torch.arange(8 * WIDTH).reshape(8, WIDTH) / 10 + chunk_index
+        """Return what the mesh gets of this chunk: float32 [8, WIDTH], which arrives on this kind of device."""
+        phase = torch.arange(8 * WIDTH, device=self.device).reshape(8, WIDTH) / 10 + chunk_index
         return {"x": torch.sin(phase)}
 
     def decode(self, chunk_index: int, tensors: Tensors) -> Emission:

@@ -256,6 +256,27 @@ def test_without_digests_results_that_differ_are_told_in_every_chunk_and_the_run
     assert any("results of chunk 4 differ: a sample of what rank" in log for log in logs)
 
 
+@pytest.mark.parametrize(
+    ("at", "said"),
+    [
+        (1, "ranks 1 and 2 differ in 'small': float32[4] and float32[2, 3]"),
+        (4, "rank 1 returned 'small' float32[4], rank 2 returned 'small' float32[2, 3]"),
+    ],
+    ids=["by an exchange", "by a sample"],
+)
+def test_a_result_of_another_shape_is_named_with_rank_tensor_and_both_shapes(tmp_path, at, said):
+    """Only the logs had them, and nobody reads the logs of a run that went well."""
+    plan = toy(verify=False, stage1="guarded_stages:Reshapes", options={"at": at})
+    run = pp.launch(plan, out=tmp_path / "run")
+    assert run.summary["results_differ"] == [*range(at, 6)]
+    told = f"the leader's were sent; of chunk {at}, {said}"
+    assert told in dict(rows_of(run))["results"]
+    found = pp.diagnose(run)
+    assert found.cause is None
+    assert f"{told}. All that differs: the logs of the mesh ranks" in found.text
+    assert said in "".join(log_file(run.run_dir, rank).read_text() for rank in (1, 2))
+
+
 def test_a_second_caller_of_the_transport_is_refused_and_the_run_goes_on(tmp_path, start_ranks):
     """F22."""
     plan = toy(mesh_size=1).to_json().decode()

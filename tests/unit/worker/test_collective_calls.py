@@ -22,6 +22,7 @@ from ppwork.worker.shared_calls import SharedCalls
         CollectiveCall(-1, 3, "all_reduce é"),
         CollectiveCall(3, 2, "all_reduce float32[4]", "my_stages.py:41: self.tp.all_reduce(é)"),
         CollectiveCall(3, 2, site="my_stages.py:41: self.tp.all_reduce(x)", digest=2**32 - 1),
+        CollectiveCall(3, 2, digest=7, shapes="'mask' float32[17, 129]; 'y' int64[]"),
     ],
 )
 def test_a_call_comes_back_as_it_left_in_a_record_of_fixed_size(call):

@@ -11,7 +11,15 @@ from ppwork.protocol.envelope import Ids
 from ppwork.runtime.tensors import digest_of
 from ppwork.stage import Result
 from ppwork.worker import digests
-from ppwork.worker.digests import SUM, compare_results, described, differing_tensors, sampled
+from ppwork.worker.digests import (
+    SUM,
+    compare_results,
+    described,
+    differing_shapes,
+    differing_tensors,
+    sampled,
+)
+from ppwork.worker.tally import NO_RESULT
 
 
 def test_the_digest_is_that_of_the_bytes_in_row_major_order_also_of_a_view():
@@ -49,8 +57,8 @@ def test_dtype_and_shape_stand_beside_it():
 def test_ranks_with_different_tensors_are_named_on_both_sides_tensor_by_tensor():
     """F11."""
 
-    def sums(*values):
-        return b"".join(SUM.pack(value) for value in values)
+    def sums(*values, shape=b"float32[4]"):
+        return b"".join(SUM.pack(value, shape) for value in values)
 
     every = [sums(1, 2, 3), sums(1, 9, 3), sums(1, 8, 4)]
     assert differing_tensors(["a"], [sums(2), sums(1)], (1, 2)) == ["ranks 1 and 2 differ in 'a'"]
@@ -61,20 +69,42 @@ def test_ranks_with_different_tensors_are_named_on_both_sides_tensor_by_tensor()
         "ranks 1, 2 and 3 differ in 'b'",
         "rank 3 differs from ranks 1 and 2 in 'c'",
     ]
+    shapes = [sums(1), sums(1, shape=b"float32[3, 5]"), sums(1)]
+    assert differing_tensors(["a"], shapes, (1, 2, 3)) == [
+        "rank 2 differs from ranks 1 and 3 in 'a': float32[3, 5] and float32[4]"
+    ]
 
 
-def test_a_sample_of_results_that_drift_apart_is_another_one_and_of_what_has_no_bytes_the_name_counts():
+def test_a_sample_of_results_that_drift_apart_is_another_one_and_of_what_has_no_bytes_name_and_shape_count():
     """Large or small, one tensor or the last of several; a rank that says nothing is compared with nobody."""
     for numbers in (3, 100_000):
         one = {"a": torch.zeros(2), "b": torch.linspace(0, 1, numbers)}
-        assert sampled(one) == sampled({name: tensor.clone() for name, tensor in one.items()}) != 0
+        assert sampled(one) == sampled({name: tensor.clone() for name, tensor in one.items()}) != NO_RESULT
         assert sampled(one) != sampled({**one, "b": one["b"] * 1.0001 + 1e-6})
         assert sampled(one) != sampled({"a": one["a"], "c": one["b"]}), "another name"
         assert sampled(one) != sampled({"a": one["a"]}), "one is missing"
-    assert sampled({}) == 0
+    assert sampled({}) == NO_RESULT
+    shapes = sampled({"x": torch.ones(3, 2), "n": None, "y": torch.tensor(1)})[1]
+    assert shapes == "'x' float32[3, 2]; 'y' int64[]"
     assert sampled({"x": torch.ones(3, 2).t(), "m": torch.ones(2, device="meta"), "n": None}) == sampled(
-        {"x": torch.zeros(2, 3).t(), "m": torch.zeros(2, device="meta"), "n": None}
+        {"x": torch.zeros(3, 2).t(), "m": torch.zeros(2, device="meta"), "n": None}
     )
+
+
+@pytest.mark.parametrize(
+    ("theirs", "said"),
+    [
+        ("'x' float32[3]; 'y' int64[]", "rank 1 returned 'x' float32[4], rank 2 returned 'x' float32[3]"),
+        ("'x' float32[4]", "rank 1 returned 'y' int64[], rank 2 returned no such tensor"),
+        (
+            "'y' int64[]; 'x' float32[4]",
+            "rank 1 returned 'x' float32[4] and 'y' int64[], rank 2 returned 'y' int64[] and 'x' float32[4]",
+        ),
+    ],
+    ids=["shape", "one is missing", "order"],
+)
+def test_tensors_of_other_shapes_are_named_with_both_and_those_that_are_alike_are_not(theirs, said):
+    assert differing_shapes({1: "'x' float32[4]; 'y' int64[]", 2: theirs}) == said
 
 
 def test_metadata_is_the_same_on_two_ranks_if_it_is_the_same_at_its_receiver(monkeypatch):
