@@ -192,6 +192,8 @@ def unmatched(evidence: JobEvidence) -> Finding | None:
     calls = evidence.in_call()
     halves = {rank: half for rank in evidence.first_of(calls) if (half := evidence.half(rank))}
     ranks, gone = tuple(halves), _gone(evidence)
+    if len(ranks) > 1 and not gone and evidence.codes:  # these wait for each other, it may be
+        gone = tuple(rank for rank in evidence.silent if evidence.codes.get(rank) is None)
     others = [rank for rank in calls if rank not in ranks]
     is_one_half = len({*halves.values()}) == 1
     if not ranks or not (others or gone or (evidence.silent == [] and not set(halves.values()) <= {*HALVES})):

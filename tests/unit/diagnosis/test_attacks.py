@@ -397,6 +397,15 @@ def test_a15_who_left_after_its_own_calls_is_not_blamed_for_messages_without_the
     assert found.check_first.startswith("do both receive first?")
 
 
+def test_a15_two_that_receive_from_each_other_do_not_wait_for_one_that_ended_well(tmp_path):
+    both = [traceback(rank, 7, "dist.recv(x, 1 - rank)", RECV_LATE, inside="recv") for rank in (0, 1)]
+    found = said(folder(tmp_path, *both, "done 2\n", console=report(0, r0=1, r1=-15)))
+    assert found.cause.error_type == "Unmatched"
+    assert found.cause.where == {}
+    assert found.sentence.endswith("for a message that nobody sent; rank 2 had ended with code 0.")
+    assert found.check_first.startswith("do both receive first?")
+
+
 def test_a15_all_in_the_wait_of_messages_are_asked_for_their_peers(tmp_path):
     waits = [traceback(rank, 7, BATCH, RECV_LATE) for rank in (0, 1)]
     found = said(folder(tmp_path, *waits))
