@@ -319,7 +319,7 @@ def _sum_of_some(
         what,
         f"{check_first} {DETAIL}",
         evidence.place[in_sum[0]],
-        seen=(f"{either}, or only {named_ranks(in_sum)} made it", *evidence.own_lines()),
+        seen=(f"{either}, or only {named_ranks(in_sum)} made it, or the order differs", *evidence.own_lines()),
         weight=PLACES - 6,
     )
 
