@@ -312,14 +312,14 @@ def _sum_of_some(
     """Say that some ranks wait in a sum, and that the others made none, or one of another size."""
     (call, at), behind = spots[in_sum[0]], named_ranks(sorted(spots.keys() - {*in_sum}))
     check_first = f"do sizes and types agree at {at}? do all ranks make that call, and as many before it?"
-    either = f"either sizes differ in that {call}, and it let {behind} through"
+    either = f"either sizes differ in that {call}, and it let {behind} through, or only "
     return Finding(
         (),
         "CollectiveMismatch",
         what,
         f"{check_first} {DETAIL}",
         evidence.place[in_sum[0]],
-        seen=(f"{either}, or only {named_ranks(in_sum)} made it, or the order differs", *evidence.own_lines()),
+        seen=(f"{either}{named_ranks(in_sum)} made it, or the order differs", *evidence.own_lines()),
         weight=PLACES - 6,
     )
 
