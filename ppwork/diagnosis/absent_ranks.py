@@ -141,8 +141,12 @@ def left_early(evidence: JobEvidence) -> Finding | None:
 
 def _gone(evidence: JobEvidence) -> tuple[int, ...]:
     """Return the ranks that left without a failure that anybody saw, and broke connections by that."""
-    # A rank that torchrun still had to end was there when the connections broke.
-    return tuple(r for r in evidence.silent if evidence.lost and evidence.codes.get(r) is None)
+    return _without_failure(evidence) if evidence.lost else ()
+
+
+def _without_failure(evidence: JobEvidence) -> tuple[int, ...]:
+    """Return the ranks that said nothing and have no failure in torchrun's report, if there is one."""
+    return tuple(rank for rank in evidence.silent if evidence.codes.get(rank) is None)
 
 
 def _how_they_left(evidence: JobEvidence, ranks: tuple[int, ...]) -> tuple[str, ...]:
@@ -191,9 +195,9 @@ def unmatched(evidence: JobEvidence) -> Finding | None:
         return None
     calls = evidence.in_call()
     halves = {rank: half for rank in evidence.first_of(calls) if (half := evidence.half(rank))}
-    ranks, gone = tuple(halves), _gone(evidence)
-    if len(ranks) > 1 and not gone and evidence.codes:  # these wait for each other, it may be
-        gone = tuple(rank for rank in evidence.silent if evidence.codes.get(rank) is None)
+    ranks = tuple(halves)
+    # Two that wait may wait for each other; one alone waits for a rank that should have come.
+    gone = _without_failure(evidence) if ranks[1:] and evidence.codes else _gone(evidence)
     others = [rank for rank in calls if rank not in ranks]
     is_one_half = len({*halves.values()}) == 1
     if not ranks or not (others or gone or (evidence.silent == [] and not set(halves.values()) <= {*HALVES})):

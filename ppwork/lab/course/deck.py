@@ -176,7 +176,9 @@ def _cover(half: HalfDay, lessons: Sequence[Lesson], day: Day) -> _Page:
     slots = day.halves[half]
     rows = "".join(map(_slot, slots))
     rows += _slot(TimetableSlot(slots[-1].ends, 0, "the end")) if slots else ""
-    rows += "".join(_row("at home", lesson) for lesson in lessons if lesson in day.at_home)
+    rows += "".join(
+        _row("at home", each, each.card.exercise_minutes) for each in day.at_home if each in lessons
+    )
     heads = "".join(f"<th>{head}</th>" for head in ("clock", "lesson", "question", "talk", "exercises"))
     shown = (
         f"<h1>{html.escape(half.title)}</h1><p>Pipeline-parallel inference on torch.distributed: see it "
@@ -195,10 +197,10 @@ def _slot(slot: TimetableSlot) -> str:
     return _row(clock(slot.starts), slot.lesson, slot.exercise_minutes)
 
 
-def _row(when: str, lesson: Lesson, exercise_minutes: int | None = None) -> str:
+def _row(when: str, lesson: Lesson, exercise_minutes: int) -> str:
     card = lesson.card
-    exercises = card.exercise_minutes if exercise_minutes is None else exercise_minutes
-    cells = (when, card.number, inline_html(card.question), f"{card.minutes} min", f"{exercises} min")
+    minutes = f"{card.minutes} min", f"{exercise_minutes} min"
+    cells = (when, card.number, inline_html(card.question), *minutes)
     return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
 
 
@@ -223,33 +225,28 @@ def _way(about: Sequence[Place]) -> str:
 
 def _turn(lesson: Lesson, day: Day) -> str:
     """Return the slide that ends a lesson: its exercises, those for home in a line, and when it goes on."""
-    slots = day.slots
-    place = next((k for k, slot in enumerate(slots) if slot.lesson is lesson), None)
+    slot = next((each for each in day.slots if each.lesson is lesson), None)
     now = day.exercises_of(lesson)
     later = "; ".join(
         f"{each.number} {inline_html(each.title)}" for each in lesson.exercises if now and each not in now
     )
-    title = f"At home, {lesson.card.exercise_minutes} minutes"
-    ends = ""
-    if place is not None:
-        title = f"Your turn, {slots[place].exercise_minutes} minutes"
-        ends = _pause(slots[place], slots[place + 1 : place + 2])
+    minutes, whose, ends = lesson.card.exercise_minutes, "At home", ""
+    if slot is not None:
+        minutes, whose, ends = slot.exercise_minutes, "Your turn", _pause(slot, day)
     rest = f"<p><strong>At home:</strong> {later}</p>" if later else ""
     return (
-        f'<div class="part"><h2 class="statement">{title}</h2></div>'
+        f'<div class="part"><h2 class="statement">{whose}, {minutes} minutes</h2></div>'
         f'<table class="tasks">{"".join(map(_task, now or lesson.exercises))}</table>'
         f'<div class="part">{rest}<p>{ends}</p></div>'
     )
 
 
-def _pause(slot: TimetableSlot, following: Sequence[TimetableSlot]) -> str:
+def _pause(slot: TimetableSlot, day: Day) -> str:
     """Return what comes after a lesson that is no lesson; empty, if the next one does."""
-    for after in following:
-        if after.lesson is None:
-            return f"Then {after.what} until {clock(after.ends)}."
-        if after.starts > slot.ends:
-            return f"Then lunch until {clock(after.starts)}."
-    return ""
+    after = next((each for each in day.slots if each.starts >= slot.ends), slot)
+    if after.lesson is None:
+        return f"Then {after.what} until {clock(after.ends)}."
+    return f"Then lunch until {clock(after.starts)}." if after.starts > slot.ends else ""
 
 
 def _task(exercise: Exercise) -> str:
