@@ -28,10 +28,7 @@ NOBODY = -1
 OTHER_HALF = "peer and tag of that line, and which rank has the other half"
 SUMS = ("all_reduce", "reduce")
 """Where sizes differ, some ranks come through these and others wait; in other collectives gloo aborts one."""
-ROOTED = {
-    **dict.fromkeys(("broadcast", "broadcast_object_list", "scatter", "scatter_object_list"), "src"),
-    **dict.fromkeys(("reduce", "gather", "gather_object"), "dst"),
-}
+ROOTED = {"broadcast": "src", "scatter": "src", "reduce": "dst", "gather": "dst"}
 """Collectives with one rank that gives or takes, and its parameter: who names another may come through."""
 _ROOTS = "`ppwork trace PROGRAM` shows each rank's; DETAIL does not compare it"
 _UNREACHED = re.compile(
@@ -329,7 +326,9 @@ def _in_a_sum(evidence: JobEvidence, spots: dict[int, tuple[str, str]]) -> tuple
     """Return the ranks that waited in a collective, if all others stand behind it and it may let them go."""
     for spot, ranks in ranks_by_value(spots).items():
         one, others = evidence.place[ranks[0]], [rank for rank in spots if rank not in ranks]
-        if spot[0] in (*SUMS, *ROOTED) and all(_is_behind(evidence.place[rank], one) for rank in others):
+        if (spot[0] in SUMS or _root_of(spot[0])) and all(
+            _is_behind(evidence.place[rank], one) for rank in others
+        ):
             return tuple(ranks)
     return ()
 
@@ -361,16 +360,21 @@ def _sum_of_some(
     )
 
 
+def _root_of(call: str) -> str:
+    """Return the parameter that names the root of a collective, also of objects; empty: it has none."""
+    return ROOTED.get(call.partition("_object")[0], "")
+
+
 def _stories(
     evidence: JobEvidence, call: str, waiting: Sequence[int], behind: Sequence[int], last: str
 ) -> tuple[str, str]:
     """Return how ranks may have passed a collective in which others wait, and what tells these ways apart."""
     users, others = evidence.place[waiting[0]].users, named_ranks(behind)
     at = f" at {users.at}" if users is not None else ""
-    root = ROOTED.get(call)
-    differ = [*(["sizes"] if call in SUMS else []), *([f"the roots (`{root}`)"] if root is not None else [])]
+    root = _root_of(call)
+    differ = [*(["sizes"] if call in SUMS else []), *([f"the roots (`{root}`)"] if root else [])]
     checks = [*([f"do sizes and types agree{at}?"] if call in SUMS else [])]
-    checks += [f"is `{root}` the same on all ranks{at}? {_ROOTS};"] if root is not None else []
+    checks += [f"is `{root}` the same on all ranks{at}? {_ROOTS};"] if root else []
     passed = [f"{' or '.join(differ)} differ in that {call}, and it let {others} through"] if differ else []
     stories = [*passed, f"only {named_ranks(waiting)} made it", last]
     return f"either {', or '.join(stories)}", " ".join(

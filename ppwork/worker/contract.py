@@ -224,10 +224,8 @@ def _return_of(stage: object, method: str, value: object = ...) -> tuple[str, st
     name, file = f"{type(stage).__name__}.{method}", as_written(code.co_filename)
     words = f"the `return` of {name}, {file}:{places}"
     if len(lines) > MOST_LINES:
-        words = (
-            f"one of the {len(lines)} `return`s of {name}, {file}, lines {lines[0]} to {lines[-1]}: which "
-        )
-        words += "one is not known"
+        words = f"one of the {len(lines)} `return`s of {name}, {file}, lines {lines[0]} to {lines[-1]}: "
+        words += "which one is not known"
     return words, f"{code.co_filename}:{lines[0] if len(lines) == 1 else code.co_firstlineno}"
 
 

@@ -160,12 +160,8 @@ def sampled(tensors: Mapping[str, Any]) -> tuple[int, str]:
     digest = 0
     for name, tensor in tensors.items():
         digest = checksum_of(memoryview(name.encode()), digest)
-        if (
-            type(tensor) in PLAIN
-            and tensor.is_cpu
-            and tensor.layout is torch.strided
-            and tensor.is_contiguous()
-        ):
+        is_dense = type(tensor) in PLAIN and tensor.is_cpu and tensor.layout is torch.strided
+        if is_dense and tensor.is_contiguous():
             digest = checksum_of(sample_of(tensor), digest)
     tensors_alone = {name: each for name, each in tensors.items() if isinstance(each, torch.Tensor)}
     return digest, "; ".join(
@@ -273,16 +269,15 @@ def differing_tensors(sums: Sequence[bytes], ranks: Sequence[int]) -> list[str]:
             continue
         sides = sorted(alike.items(), key=lambda side: len(side[1]))
         which = _differing([ranks for _, ranks in sides])
-        names, shapes = zip(*(map(_text, SUM.unpack(raw)[1:]) for raw, _ in sides), strict=True)
+        texts = (
+            [part.rstrip(b"\0").decode(errors="ignore") for part in SUM.unpack(raw)[1:]] for raw, _ in sides
+        )
+        names, shapes = zip(*texts, strict=True)
         if len(set(names)) > 1:  # the tensors behind this one stand against others, too
             return [*differences, f"{which} in a tensor's name: {listed(map(repr, names))}"]
-        told = f": {listed(shapes)}" if len(set(shapes)) > 1 else ""
-        differences.append(f"{which} in {names[0]!r}{told}")
+        told = f"{names[0]!r}: {listed(shapes)}" if len(set(shapes)) > 1 else repr(names[0])
+        differences.append(f"{which} in {told}")
     return differences
-
-
-def _text(raw: bytes) -> str:
-    return raw.rstrip(b"\0").decode(errors="ignore")
 
 
 def _differing(sides: Sequence[Sequence[int]]) -> str:
