@@ -394,7 +394,7 @@ def two_roots(evidence: JobEvidence) -> Finding | None:
     both = tuple(sorted(senders))
     sides = f"{named_ranks(both)} sent, {named_ranks(others)} received"
     what = f"All ranks were in broadcast, and it did not end: {sides}."
-    check_first = f"do they agree on the root (`src`)? {DETAIL}"
+    check_first = f"do they agree on the root (`src`)? {_ROOTS}"
     unknown = (f"which of {named_ranks(both)} has the wrong root",)
     stack = evidence.place[senders[0]]
     return Finding(senders, "CollectiveMismatch", what, check_first, stack, unknown, weight=PLACES - 5)
