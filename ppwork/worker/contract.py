@@ -87,9 +87,9 @@ def chunk_of(stage: object, returned: object) -> Chunk | Pause | None:
 
 
 def why_ended(stage: object, chunk_index: int) -> str:
-    """Return a question about a stream that ``encode`` ended by ``None``; empty if its code only says ``None``.
+    """Return a question about a stream that ``encode`` ended by ``None``; empty if only ``return None`` can.
 
-    A forgotten ``return`` gives ``None``, too: this asks at chunk 0, and if some line returns without a value.
+    A forgotten ``return`` gives ``None``, too: this asks at chunk 0, and if a line returns without a value.
     """
     function = _function_of(stage, "encode")
     lines = _lines_without_value(function)
