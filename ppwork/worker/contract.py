@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import is_dataclass
 from functools import lru_cache
 from itertools import pairwise
+from types import CodeType
 from typing import Any, NoReturn
 
 import msgspec
@@ -215,27 +216,37 @@ def _return_of(stage: object, method: str, value: object = ...) -> tuple[str, st
     Returns:
         The words, and ``file:line`` of that line; if it may be one of several, of the method.
     """
-    is_no_chunk = NONE if value is None else NOT_YET if isinstance(value, Pause) else ""
-    function = _function_of(stage, method)
-    code = getattr(function, "__code__", None)
+    code = getattr(_function_of(stage, method), "__code__", None)
     if code is None:
         return f"the `return` of {type(stage).__name__}.{method}", ""
-    steps = [*dis.get_instructions(code)]
-    returns = [
-        step.positions
-        for before, step in pairwise([steps[0], *steps])
-        if step.opname in RETURNS and _literal_of(before, step) in ("", is_no_chunk)
-    ]
-    lines = sorted({at.lineno for at in returns if at is not None and at.lineno is not None})
+    lines = _lines_of_return(code, NONE if value is None else NOT_YET if isinstance(value, Pause) else "")
     places = " or ".join(map(str, lines or [code.co_firstlineno]))
     name, file = f"{type(stage).__name__}.{method}", as_written(code.co_filename)
     words = f"the `return` of {name}, {file}:{places}"
     if len(lines) > MOST_LINES:
-        words = (
-            f"one of the {len(lines)} `return`s of {name}, {file}, lines {lines[0]} to {lines[-1]}: which "
-        )
-        words += "one is not known"
+        words = f"one of the {len(lines)} `return`s of {name}, {file}, lines {lines[0]} to {lines[-1]}: "
+        words += "which one is not known"
     return words, f"{code.co_filename}:{lines[0] if len(lines) == 1 else code.co_firstlineno}"
+
+
+def site_of_return(stage: object, method: str) -> str:
+    """Return the lines at which a method may return, in the form of ``CollectiveCall.site``, or nothing."""
+    code = getattr(_function_of(stage, method), "__code__", None)
+    if code is None or not (lines := _lines_of_return(code)):
+        return ""
+    places = " or ".join(map(str, lines[:MOST_LINES])) + (" or later" if lines[MOST_LINES:] else "")
+    return f"{as_written(code.co_filename)}:{places}: a `return` of {type(stage).__name__}.{method}"
+
+
+def _lines_of_return(code: CodeType, literal: str = "") -> list[int]:
+    """Return the lines that return a value, or this word of ``NO_CHUNK``."""
+    steps = [*dis.get_instructions(code)]
+    returns = [
+        step.positions
+        for before, step in pairwise([steps[0], *steps])
+        if step.opname in RETURNS and _literal_of(before, step) in ("", literal)
+    ]
+    return sorted({at.lineno for at in returns if at is not None and at.lineno is not None})
 
 
 def _literal_of(before: dis.Instruction, step: dis.Instruction) -> str:
