@@ -87,9 +87,9 @@ def chunk_of(stage: object, returned: object) -> Chunk | Pause | None:
 
 
 def why_ended(stage: object, chunk_index: int) -> str:
-    """Return a question about a stream that ``encode`` ended by ``None``; empty if its code says ``None``.
+    """Return a question about a stream that ``encode`` ended by ``None``; empty if only ``return None`` can.
 
-    A forgotten ``return`` gives ``None``, too: this asks at chunk 0, and if no ``return`` says ``None``.
+    A forgotten ``return`` gives ``None``, too: this asks at chunk 0, and if a line returns without a value.
     """
     function = _function_of(stage, "encode")
     lines = _lines_without_value(function)
@@ -260,7 +260,7 @@ def _literal_of(before: dis.Instruction, step: dis.Instruction) -> str:
 
 
 def _lines_without_value(function: Any) -> list[int]:  # noqa: ANN401  whatever can be called
-    """Return the lines that end a function without a value; empty if a ``return`` may say ``None``."""
+    """Return the lines that end a function without a value; a ``return None`` has one."""
     try:
         lines, first = inspect.getsourcelines(function)
         definition = ast.parse(textwrap.dedent("".join(lines))).body[0]
@@ -271,11 +271,8 @@ def _lines_without_value(function: Any) -> list[int]:  # noqa: ANN401  whatever 
     found, inside = _ends_of(definition.body), [*ast.iter_child_nodes(definition)]
     while inside:
         node = inside.pop()
-        if isinstance(node, ast.Return):
-            if node.value is None:
-                found.append(node.lineno)
-            elif any(isinstance(each, ast.Constant) and each.value is None for each in ast.walk(node)):
-                return []
+        if isinstance(node, ast.Return) and node.value is None:
+            found.append(node.lineno)
         elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             inside += ast.iter_child_nodes(node)
     return sorted({first - 1 + line for line in found})
