@@ -71,8 +71,8 @@ def hosts(
     where = ", ".join(f"{named_ranks(own)} on {name}" for name, own in ranks.items())
     over = [pair for pair in pairwise(sorted(of_rank)) if of_rank[pair[0]] != of_rank[pair[1]]]
     finding = (
-        f"{where[0].upper()}{where[1:]}. At start-up the torchruns meet at the store, {store}; every rank writes "
-        f"its address into it and reads the others'; messages go directly, over {interface} between ranks "
+        f"{where[0].upper()}{where[1:]}. At start-up the torchruns meet at the store, {store}; every rank "
+        f"writes its address into it and reads the others'; messages go directly, over {interface} between ranks "
         f"{listed(f'{a} and {b}' for a, b in over)}."
     )
     if lost is not None:
@@ -109,7 +109,7 @@ def _draw(
         axes.text(
             left + WIDE - 0.15, TOP + 0.22, text, fontsize=11, ha="right", va="center", color=style.DARK
         )
-        # From below the word to the store's upper edge, and from the other host to its side, above the ranks'.
+        # Down to the store's upper edge, and from the other host to its side, above the ranks' arrows.
         head = (book[0] + BOOK + NEAR, STORE - 0.1) if number else (book[0] + 0.9, STORE - BOOK_HIGH - NEAR)
         style.arrow(axes, (left + WIDE - 1.1, TOP + 0.33), head, gid=f"{name} meets", **MEETS)
         for column, rank in enumerate(own):

@@ -123,7 +123,12 @@ def mesh_and_depth(encode, decode, generate, round_of_sums, hop, target):
 
 
 def fault_named(number):
-    found = {5: (1, "leaves a sum out", 1), 6: (2, "is killed", 1), 7: (2, "raises", 1), 9: (1, "loops", None)}
+    found = {
+        5: (1, "leaves a sum out", 1),
+        6: (2, "is killed", 1),
+        7: (2, "raises", 1),
+        9: (1, "loops", None),
+    }
     return found[number]
 
 
