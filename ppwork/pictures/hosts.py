@@ -72,8 +72,8 @@ def hosts(
     over = [pair for pair in pairwise(sorted(of_rank)) if of_rank[pair[0]] != of_rank[pair[1]]]
     finding = (
         f"{where[0].upper()}{where[1:]}. At start-up the torchruns meet at the store, {store}; every rank "
-        f"writes its address into it and reads the others'; messages go directly, over {interface} between ranks "
-        f"{listed(f'{a} and {b}' for a, b in over)}."
+        f"writes its address into it and reads the others'; messages go directly, over {interface} between "
+        f"ranks {listed(f'{a} and {b}' for a, b in over)}."
     )
     if lost is not None:
         finding += f" What rank {lost[0]} sends to rank {lost[1]} is lost"
