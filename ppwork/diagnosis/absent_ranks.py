@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 
 from ppwork.diagnosis.evidence_weights import NAMED, PLACES, SYMPTOMS
 from ppwork.diagnosis.findings import Finding
@@ -27,6 +28,13 @@ NOBODY = -1
 OTHER_HALF = "peer and tag of that line, and which rank has the other half"
 SUMS = ("all_reduce", "reduce")
 """Where sizes differ, some ranks come through these and others wait; in other collectives gloo aborts one."""
+ROOTED = {"broadcast": "src", "scatter": "src", "reduce": "dst", "gather": "dst"}
+"""Collectives with one rank that gives or takes, and its parameter: who names another may come through."""
+_ROOTS = "`ppwork trace PROGRAM` shows each rank's; DETAIL does not compare it"
+_UNREACHED = re.compile(
+    r"The client socket has (?:failed to connect to any network address of|timed out after \d+ms while "
+    r"trying to connect to) \([^()]{1,80}\)"
+)
 _OTHERS_ONLY = "torchrun's report lists the others only"
 _LEFT_EARLY = "which path of this rank ends the program early"
 MORE_RANKS = "whether there were more ranks: one that printed nothing is not in this file"
@@ -50,12 +58,26 @@ def absent_of(evidence: JobEvidence, errors: dict[int, Stack]) -> Finding | None
         return None
     peer = counts.most_common(1)[0][0]
     others = tuple(sorted(rank for rank, end in ends.items() if end == peer))
-    key = errors[others[0]]
-    text = said_of(key).splitlines()[0]
+    what, check_first = _of_absence(evidence, peer, others, errors)
+    hints = evidence.seen_of(peer)
+    return Finding((peer,), "NeverCame", what, check_first, evidence.place.get(peer), (), hints, NAMED)
+
+
+def _of_absence(
+    evidence: JobEvidence, peer: int, others: tuple[int, ...], errors: dict[int, Stack]
+) -> tuple[str, str]:
+    """Say where others waited for a rank, and what is to be checked first."""
+    key, log = errors[others[0]], evidence.job.ranks.get(peer)
     calls = " and ".join(sorted({evidence.call(rank) for rank in others} - {""})) or "its start"
     who = capital(others) if others != (NOBODY,) else "A rank"
-    what = sentence(f"{who} waited for rank {peer} in {calls}: {text}")
-    if "new_group" in calls:
+    what = sentence(f"{who} waited for rank {peer} in {calls}: {said_of(key).splitlines()[0]}")
+    if log is not None and (unreached := _UNREACHED.search(log.text)) is not None:
+        what = f"Rank {peer} did not come to {calls}, where {named_ranks(others)} waited: {unreached[0]}."
+        check_first = f"MASTER_ADDR and MASTER_PORT of rank {peer}: the others have met at theirs"
+    elif peer in others:
+        what = f"Nobody joined as rank {peer}: the process that should have waited for that rank itself."
+        check_first = "RANK of that process, and which other one has it: each needs a number of its own"
+    elif "new_group" in calls:
         check_first = "does every rank make all groups, members or not, in the same order?"
     elif peer in evidence.silent and evidence.codes and peer not in evidence.codes:
         what = sentence(f"{what.rstrip('.')}; it had ended with code 0: {_OTHERS_ONLY}")
@@ -67,8 +89,7 @@ def absent_of(evidence: JobEvidence, errors: dict[int, Stack]) -> Finding | None
         )
     else:
         check_first = f"the log of rank {peer}; {STACKS}"
-    hints = evidence.seen_of(peer)
-    return Finding((peer,), "NeverCame", what, check_first, evidence.place.get(peer), (), hints, NAMED)
+    return what, check_first
 
 
 def _end_of(rank: int, named: dict[int, int]) -> int:
@@ -129,11 +150,17 @@ def left_early(evidence: JobEvidence) -> Finding | None:
         what = f"{capital(ranks)} left without a word while {calls}."
     unknown = _how_they_left(evidence, ranks)
     check_first = f"{_LEFT_EARLY}; its number of steps"
-    stack = None
-    if set(evidence.in_call().values()) == {"wait"}:
+    stack, in_call = None, ranks_by_value(evidence.in_call())
+    if {*in_call} == {"wait"}:
         check_first = f"of an isend or irecv: {OTHER_HALF}; of a collective: {check_first}"
         unknown = (*unknown, "which call made the handle that was waited for")
         ranks, stack = (), next(iter(evidence.place.values()))
+    elif len(in_call) == 1:
+        ((call, waiting),) = in_call.items()
+        told, checks = _stories(evidence, call, waiting, ranks, f"{named_ranks(ranks)} ended early")
+        hints = (told, *hints)
+        if len(ranks) > len(waiting):  # it may be those few that made a call too many
+            ranks, stack, check_first = (), evidence.place[waiting[0]], checks
     # torchrun ends the rest a moment after the first death.
     is_one = not ranks[1:] or bool(evidence.codes)
     return Finding(ranks if is_one else (), "LeftEarly", what, check_first, stack, unknown, hints, PLACES - 1)
@@ -223,6 +250,8 @@ def unmatched(evidence: JobEvidence) -> Finding | None:
         unknown = (f"which of {named_ranks(tuple(sorted(ranks)))} names the wrong peer or tag",)
     if gone:
         unknown = (*unknown, *_how_they_left(evidence, gone))
+        if "recv" in halves.values():
+            check_first += f"; or did {named_ranks(gone)} begin it with isend, and leave before its `wait()`?"
     return Finding(
         ranks if not (gone or ranks[2:]) else (),
         "Unmatched",
@@ -253,7 +282,8 @@ def one_sided(evidence: JobEvidence) -> Finding | None:
         ranks,
         f"Nobody{other}",
         f"All ranks were in {half}, and nobody {other.lower()}: each waited for one that waited, too.",
-        "let one rank begin with the other half, or start both halves with isend and irecv and then wait",
+        f"does every rank begin with {half}? Let one begin with the other half, or start both halves with "
+        "isend and irecv and then wait",
         evidence.place[ranks[0]],
         () if evidence.job.complete else (MORE_RANKS,),
         weight=PLACES - 4,
@@ -294,37 +324,62 @@ def different_calls(evidence: JobEvidence) -> Finding | None:
 
 
 def _in_a_sum(evidence: JobEvidence, spots: dict[int, tuple[str, str]]) -> tuple[int, ...]:
-    """Return the ranks that waited in one sum, if all others stand at later lines: behind it."""
+    """Return the ranks that waited in a collective, if all others stand behind it and it may let them go."""
     for spot, ranks in ranks_by_value(spots).items():
         one, others = evidence.place[ranks[0]], [rank for rank in spots if rank not in ranks]
-        if spot[0] in SUMS and all(_is_behind(evidence.place[rank], one) for rank in others):
+        if (spot[0] in SUMS or _root_of(spot[0])) and all(
+            _is_behind(evidence.place[rank], one) for rank in others
+        ):
             return tuple(ranks)
     return ()
 
 
 def _is_behind(place: Stack, other: Stack) -> bool:
-    """Say whether a stack has the later line in the function in which the two part."""
+    """Say whether a stack has the later line in the function in which the two part, or the later call."""
     for one, two in zip(place.frames, other.frames, strict=False):
         if (one.at, one.function) != (two.at, two.function):
             return (one.file, one.function) == (two.file, two.function) and one.line > two.line
+        if one == place.users and two == other.users:
+            return one.text.find(f"{place.call}(") > one.text.find(f"{other.call}(") >= 0
     return False
 
 
 def _sum_of_some(
     evidence: JobEvidence, what: str, in_sum: tuple[int, ...], spots: dict[int, tuple[str, str]]
 ) -> Finding:
-    """Say that some ranks wait in a sum, and that the others made none, or one of another size."""
-    (call, at), behind = spots[in_sum[0]], named_ranks(sorted(spots.keys() - {*in_sum}))
-    check_first = f"do sizes and types agree at {at}? do all ranks make that call, and as many before it?"
-    either = f"either sizes differ in that {call}, and it let {behind} through, or only "
+    """Say that some ranks wait in a collective, and that the others made none, or another one."""
+    behind = tuple(sorted(spots.keys() - {*in_sum}))
+    told, checks = _stories(evidence, spots[in_sum[0]][0], in_sum, behind, "the order differs")
     return Finding(
         (),
         "CollectiveMismatch",
         what,
-        f"{check_first} {DETAIL}",
+        f"{checks} {DETAIL}",
         evidence.place[in_sum[0]],
-        seen=(f"{either}{named_ranks(in_sum)} made it, or the order differs", *evidence.own_lines()),
+        seen=(told, *evidence.own_lines()),
         weight=PLACES - 6,
+    )
+
+
+def _root_of(call: str) -> str:
+    """Return the parameter that names the root of a collective, also of objects; empty: it has none."""
+    return ROOTED.get(call.partition("_object")[0], "")
+
+
+def _stories(
+    evidence: JobEvidence, call: str, waiting: Sequence[int], behind: Sequence[int], last: str
+) -> tuple[str, str]:
+    """Return how ranks may have passed a collective in which others wait, and what tells these ways apart."""
+    users, others = evidence.place[waiting[0]].users, named_ranks(behind)
+    at = f" at {users.at}" if users is not None else ""
+    root = _root_of(call)
+    differ = [*(["sizes"] if call in SUMS else []), *([f"the roots (`{root}`)"] if root else [])]
+    checks = [*([f"do sizes and types agree{at}?"] if call in SUMS else [])]
+    checks += [f"is `{root}` the same on all ranks{at}? {_ROOTS};"] if root else []
+    passed = [f"{' or '.join(differ)} differ in that {call}, and it let {others} through"] if differ else []
+    stories = [*passed, f"only {named_ranks(waiting)} made it", last]
+    return f"either {', or '.join(stories)}", " ".join(
+        [*checks, "do all ranks make that call, and as many before it?"]
     )
 
 
@@ -340,7 +395,7 @@ def two_roots(evidence: JobEvidence) -> Finding | None:
     both = tuple(sorted(senders))
     sides = f"{named_ranks(both)} sent, {named_ranks(others)} received"
     what = f"All ranks were in broadcast, and it did not end: {sides}."
-    check_first = f"do they agree on the root (`src`)? {DETAIL}"
+    check_first = f"do they agree on the root (`src`)? {_ROOTS}"
     unknown = (f"which of {named_ranks(both)} has the wrong root",)
     stack = evidence.place[senders[0]]
     return Finding(senders, "CollectiveMismatch", what, check_first, stack, unknown, weight=PLACES - 5)
@@ -366,4 +421,22 @@ def only_symptoms(evidence: JobEvidence, ranks: tuple[int, ...]) -> Finding:
         check_first = (
             f"did a rank that printed something else pass over an exception, and a call? {check_first}"
         )
+    if in_threads := _in_threads(evidence):
+        check_first = "do all ranks make the call of that thread, and none at the same time in another?"
+        own_lines = in_threads
     return Finding((), "OnlySymptoms", what, check_first, stack, unknown, (*hints, *own_lines), SYMPTOMS)
+
+
+def _in_threads(evidence: JobEvidence) -> tuple[str, ...]:
+    """Return a line about each thread of a rank that died in a call, and the rank went on."""
+    died = (
+        (rank, error)
+        for rank, log in evidence.job.ranks.items()
+        for error in log.errors
+        if error.aside and error.call and error.users is not None
+    )
+    return tuple(
+        f"a thread of rank {rank} died in {error.call} at {error.users.at}: {said_of(error).splitlines()[0]}"
+        for rank, error in died
+        if error.users is not None
+    )

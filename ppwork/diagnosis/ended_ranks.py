@@ -16,6 +16,7 @@ from ppwork.diagnosis.job_evidence import (
     SURE,
     JobEvidence,
     about_peer,
+    advice_of,
     capital,
     own,
     rank_of,
@@ -57,13 +58,13 @@ def raised(evidence: JobEvidence) -> Finding | None:
     )
     unknown = (f"which of {named_ranks(tuple(sorted((ranks[0], *others))))} was the first",) if others else ()
     stack = evidence.place[ranks[0]]
-    check_first = "the line above and the traceback in its log"
-    shown = (own(first) or first).error
+    shown = own(first) or first
+    check_first = advice_of(shown) or "the line above and the traceback in its log"
     seen: tuple[str, ...] = ()
     if (origin := rank_of(first)) is not None and origin != ranks[0]:
         what, ranks = sentence(f"Rank {origin} raised {_in_full(first)}"), (origin,)
         seen = (f"rank {first_told} tells it: torch's checkpoint passes errors on",)
-    return Finding(ranks[:1], shown, what, check_first, stack, unknown, seen, weight=surest)
+    return Finding(ranks[:1], shown.error, what, check_first, stack, unknown, seen, weight=surest)
 
 
 def _weight(evidence: JobEvidence, rank: int) -> int:

@@ -75,6 +75,7 @@ PEERS = re.compile(
 )  # fmt: skip
 _KEY = re.compile(r"wait timeout after \d+ms, keys: \S*?(?<!\d)(\d+)(?:\s|,|$)")
 _UNIQUE_ID = re.compile(r"ncclUniqueId from \[(\d+)\]")
+_WHERE, _ADVICE = re.compile(r"\n  where: (.*)"), re.compile(r"\n  check first: (.*)")
 _PEER = re.compile(r"^\s*where: .*\bpeer=(\d+)", re.MULTILINE)
 _TORCHRUN = ("/torch/distributed/run.py", "/torch/distributed/elastic/", "/torch/distributed/launcher/",
              "/torch/distributed/launch.py")  # fmt: skip
@@ -336,9 +337,15 @@ def is_torchruns(error: Stack) -> bool:
 
 
 def said_of(error: Stack) -> str:
-    """Return type and text of an exception, without gloo's source position and its advice."""
-    text = without_noise(error.message)
+    """Return type and text of an exception, without gloo's source position, and without any advice."""
+    text = without_noise(_WHERE.sub(r" (\1)", _ADVICE.sub("", error.message)))
     return f"{error.error}: {text}" if text else error.error
+
+
+def advice_of(error: Stack) -> str:
+    """Return what an exception of ours says is to be checked first; empty for any other."""
+    advice = _ADVICE.search(error.message)
+    return advice[1] if advice is not None else ""
 
 
 def speaks_for_itself(error: Stack) -> bool:

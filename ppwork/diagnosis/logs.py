@@ -105,10 +105,13 @@ class RankLog:
         )
 
     def last_lines(self, count: int) -> list[str]:
-        """Return its last lines that are not blank."""
-        return [line[:LINE] for line in self.text[-4096:].splitlines() if line.strip()][-count:]
+        """Return its last lines that are not blank, and no frames of C++."""
+        lines = (line for line in self.text[-_END_BYTES:].splitlines() if line.strip())
+        return [line[:LINE] for line in lines if not _OF_CPP.match(line)][-count:]
 
 
+_OF_CPP = re.compile(r"frame #\d+: |<omitting python frames>$|Exception raised from \w+ at ")
+_END_BYTES = 16384
 LINE = 160
 """Characters of a line that is shown."""
 

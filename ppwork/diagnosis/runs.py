@@ -32,7 +32,6 @@ goes through; it is shown for hangs only. What does not read is named as not kno
 
 from __future__ import annotations
 
-import re
 import signal
 from collections.abc import Sequence
 from dataclasses import replace as replace_fields
@@ -68,7 +67,6 @@ from ppwork.records.failure import FailureRecord, first_cause, is_users
 from ppwork.records.flight import differences
 from ppwork.records.pulse import nothing_to_encode
 from ppwork.records.run import (
-    LET_GO,
     NOTHING_RESET,
     SUMMARY_FILE,
     TORCHRUN_LOG,
@@ -78,9 +76,8 @@ from ppwork.records.run import (
     stream_ended,
     told_of_results,
 )
-from ppwork.records.spans import Instant
+from ppwork.records.spans import HANDLE_LET_GO, Instant
 
-_LET_GO = re.compile(rf"{LET_GO} (.+?:\d+)")
 HANGS = ("PeerTimeoutError", "PeerFrozenError", "StuckError", "PastLimit")
 """Failures after which it matters who waited for whom, and that all ranks were still before."""
 
@@ -291,10 +288,12 @@ def _let_go(evidence: RunEvidence) -> tuple[str, ...]:
     """Return a line about each place whose collectives nobody waited for: results may be wrong."""
     ranks: dict[str, list[int]] = {}
     for rank in evidence.topology.mesh_ranks:
-        for line in dict.fromkeys(_LET_GO.findall(evidence.text_of(rank))):
-            ranks.setdefault(line, []).append(rank)
+        for entry in evidence.entries.get(rank, []):
+            if isinstance(entry, Instant) and entry.name == HANDLE_LET_GO:
+                ranks.setdefault(entry.text.partition(": ")[0], []).append(rank)
+    what = "let go of a handle that nobody had waited for, at"
     early = "its tensor may have been used too early"
-    return tuple(f"{named_ranks(of).capitalize()} {LET_GO} {line}: {early}" for line, of in ranks.items())
+    return tuple(f"{named_ranks(of).capitalize()} {what} {line}: {early}" for line, of in ranks.items())
 
 
 def _useless_cuts(evidence: RunEvidence) -> tuple[str, ...]:

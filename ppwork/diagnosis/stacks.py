@@ -35,7 +35,7 @@ IN_THREAD = "Exception in thread"
 _ASIDE = (IN_THREAD, "Exception ignored in", "Process ")
 _LOGGED = re.compile(r"\b(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL)\b")
 _CALL = re.compile(r"\b(?:dist|distributed|c10d)\.(\w+)\(")
-HALVES = {"send": "that nobody took", "recv": "that nobody sent"}
+HALVES = {"send": "that nobody took", "recv": "that never came"}
 """What is missing to the message of a rank that waits in this half of it."""
 _HALF = re.compile(r"(?<![a-z])i?(send|recv)(?![a-z])")
 """Half of a message in the name of a call, or of those that a line starts; ``batch_isend_irecv`` has both."""

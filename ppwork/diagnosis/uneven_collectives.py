@@ -29,8 +29,9 @@ COMPARE_ALWAYS = (
     "chunk and both ranks"
 )
 IN_LOOP = (
-    "does a rank alone make a functional collective, or one by a method of a group, or any between `reply` "
-    "and its next chunk, before the first or behind the last? Only torch's functions in a chunk are compared"
+    "does a rank alone make a functional collective, one by a method of a group, one in a thread of its own, "
+    "or any between `reply` and its next chunk, before the first or behind the last? Only torch's functions "
+    "in a chunk are compared, in the thread of the loop"
 )
 NOT_COMPARED = (
     "run again without `compare_collectives=0`: calls of a chunk are then compared, and named with both ranks"

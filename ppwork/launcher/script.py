@@ -397,8 +397,11 @@ def _too_late(evidence: _Evidence, limit_s: float) -> RunFailed:
     cause, end = evidence.found.cause, evidence.end
     lines = end.lines if end is not None else []
     passed = "\n  ".join([f"The program passed its limit of {limit_s:g} s and was stopped.", *lines])
-    # The logs may say nothing, or not where the rank stood for which the others wait: the calls do.
-    knows = cause is not None and (not evidence.is_of(*FROM_PLACES) or (cause.source and evidence.agrees))
+    # The logs may say nothing but that we sent a signal, or not where the rank stood for which the others
+    # wait: the calls do.
+    knows = cause is not None and (
+        not evidence.is_of(*FROM_PLACES, "Stopped") or (cause.source and evidence.agrees)
+    )
     return evidence.found.as_error().below(passed) if end is None or knows else _of_standing(end, passed)
 
 

@@ -88,9 +88,9 @@ class PipelinePlan(msgspec.Struct, metaclass=_ByName, frozen=True, kw_only=True,
             if (chunks := getattr(self, field)) < -1:
                 refuse(field, chunks, "-1 or more", "-1 is always")
         if self.backend not in BACKENDS:
-            refuse("backend", self.backend, f"one of {', '.join(BACKENDS)}", "--backend")
+            refuse("backend", self.backend, f"one of {', '.join(BACKENDS)}")
         if self.share_gpu and self.backend == "gloo":
-            refuse("share_gpu", True, "False with backend gloo", "--backend nccl, or no --share-gpu")
+            refuse("share_gpu", True, "False with backend gloo")
 
     @property
     def topology(self) -> Topology:
@@ -128,7 +128,9 @@ class PipelinePlan(msgspec.Struct, metaclass=_ByName, frozen=True, kw_only=True,
             return "nccl"
         if self.backend == "nccl":
             what = f"NCCL needs one GPU per rank: {need} for this mesh, and this machine has {gpus}."
-            check = "--backend gloo runs the same without GPUs; --share-gpu puts all ranks on one GPU"
+            check = (
+                "`backend` (--backend) gloo needs no GPUs; `share_gpu` (--share-gpu) puts all ranks on one"
+            )
             raise PlanError(what, check_first=check)
         return "gloo"
 
@@ -176,15 +178,15 @@ def _check_types(plan: PipelinePlan) -> None:
         except UnicodeEncodeError:
             refuse(field.name, value, "text in UTF-8, as the plan is a JSON file", "the name of the file")
         except msgspec.ValidationError as error:
-            refuse(field.name, value, f"of another type: {error}", option_of(field.name))
+            refuse(field.name, value, f"of another type: {error}")
 
 
 def _check_counts(plan: PipelinePlan) -> None:
     at_least(plan, 1, "mesh_size", "denoise_steps", "in_flight_depth", "max_message_bytes")
     if plan.denoise_steps > MAX_STEPS:
-        refuse("denoise_steps", plan.denoise_steps, f"at most {MAX_STEPS}", "--steps")
+        refuse("denoise_steps", plan.denoise_steps, f"at most {MAX_STEPS}")
     if plan.mesh_size >= MAX_RANKS:
-        refuse("mesh_size", plan.mesh_size, f"below {MAX_RANKS}", "--mesh-size: each is a process")
+        refuse("mesh_size", plan.mesh_size, f"below {MAX_RANKS}: each is a process")
     if plan.frame_bytes % 64 or not 512 <= plan.frame_bytes <= 1 << 20:
         refuse("frame_bytes", plan.frame_bytes, "a multiple of 64 in 512..1048576", "leave it out")
 
@@ -192,24 +194,23 @@ def _check_counts(plan: PipelinePlan) -> None:
 def _check_bounds(plan: PipelinePlan) -> None:
     finite_from(plan, 1, "timeout_s", "freeze_s")
     if plan.timeout_s >= DAY_S:
-        refuse("timeout_s", plan.timeout_s, f"below {DAY_S}, a day", "--timeout-s")
+        refuse("timeout_s", plan.timeout_s, f"below {DAY_S}, a day")
     if plan.stall_s is not None and not 0 < plan.stall_s < plan.timeout_s:
-        need = f"above 0 and under timeout_s, {plan.timeout_s:g}"
-        refuse("stall_s", plan.stall_s, need, "a stuck rank must speak before its peers' bounds pass")
+        refuse("stall_s", plan.stall_s, f"above 0 and under timeout_s, {plan.timeout_s:g}, when peers leave")
 
 
 def _check_depth(plan: PipelinePlan) -> None:
     if plan.d_in is not None or plan.d_out is not None:
         for field, bound in {"d_in": plan.d_in, "d_out": plan.d_out}.items():
             if bound is None or bound < 1:
-                refuse(field, bound, "1 or more, and set together with the other", "--d-in and --d-out")
+                refuse(field, bound, "1 or more, and set together with the other bound")
         depth = (plan.d_in or 0) + (plan.d_out or 0)
         # 1 is also the default, when the plan does not name the depth.
         if plan.in_flight_depth not in (1, depth):
-            refuse("in_flight_depth", plan.in_flight_depth, f"d_in + d_out, {depth}", "leave --depth out")
+            refuse("in_flight_depth", plan.in_flight_depth, f"d_in + d_out, {depth}, or left out")
         msgspec.structs.force_setattr(plan, "in_flight_depth", depth)
     if plan.in_flight_depth > MAX_DEPTH:
-        refuse("in_flight_depth", plan.in_flight_depth, f"at most {MAX_DEPTH}", "--depth: 2 or 3 overlap")
+        refuse("in_flight_depth", plan.in_flight_depth, f"at most {MAX_DEPTH}; 2 or 3 overlap")
 
 
 def at_least(plan: PipelinePlan, least: int, *fields: str) -> None:
@@ -221,7 +222,7 @@ def at_least(plan: PipelinePlan, least: int, *fields: str) -> None:
     for field in fields:
         value = getattr(plan, field)
         if value < least:
-            refuse(field, value, f"{least} or more", option_of(field))
+            refuse(field, value, f"{least} or more")
 
 
 def finite_from(plan: PipelinePlan, least: float, *fields: str) -> None:
@@ -233,7 +234,7 @@ def finite_from(plan: PipelinePlan, least: float, *fields: str) -> None:
     for field in fields:
         value = getattr(plan, field)
         if not math.isfinite(value) or value < least:
-            refuse(field, value, f"a finite number from {least} up", option_of(field))
+            refuse(field, value, f"a finite number from {least} up")
 
 
 OPTIONS = {"in_flight_depth": "--depth", "denoise_steps": "--steps", "threads_per_rank": "--threads"}
@@ -261,10 +262,11 @@ def _refuse_unknown(plan: msgspec.StructMeta, names: Iterable[str]) -> None:
             raise PlanError(f"A {plan.__name__} has no field {name!r}.", check_first=check)
 
 
-def refuse(field: str, value: object, need: str, check_first: str) -> NoReturn:
+def refuse(field: str, value: object, need: str, check_first: str = "") -> NoReturn:
     """Raise the error for a field whose value cannot work.
 
     Raises:
-        PlanError: Always.
+        PlanError: Always; by default, where the field is set is to be checked first.
     """
-    raise PlanError(f"The plan's {field} was {value!r}; it must be {need}.", check_first=check_first)
+    check = check_first or f"`{field}` of the plan; for `ppwork run` {option_of(field)}"
+    raise PlanError(f"The plan's {field} was {value!r}; it must be {need}.", check_first=check)

@@ -36,8 +36,6 @@ ODD_RESULTS = "results_differ"
 NOTHING_RESET = "cuts_without_reset"
 """Key of a summary: the chunks that came with a cut to a generator without ``reset_cache``. A mesh rank has
 an instant of this name at each."""
-LET_GO = "let go of a handle that nobody had waited for, at"
-"""Words of a mesh rank's log, before the line that made a collective whose end nobody saw."""
 STREAM_ENDED = "stream_ended"
 """Key of a summary: the line about a stream that ``encode`` has ended, maybe by a forgotten ``return``. Rank
 0 records an instant of this name, with this text."""

@@ -165,7 +165,7 @@ class CudaLeaderPlane(CudaMeshPlane, LeaderPlane, role=Role.LEADER, on_cuda=True
                     f"The device took {stage1_ns / 1e9:.1f} s for a chunk. At depth {depth} NCCL waits up to "
                     f"{longest_s:.1f} s for an operation, and timeout_s is {timeout_s:g}.",
                     where={"group": "tp_pg", **result.ids.where()},
-                    check_first=f"--timeout-s above {longest_s:.0f}, or fewer denoise steps",
+                    check_first=f"timeout_s (--timeout-s) above {longest_s:.0f}, or fewer denoise steps",
                 )
             result = msgspec.structs.replace(result, stage1_ns=stage1_ns)
         self._send(result)

@@ -275,7 +275,7 @@ def _agree(
         raise PlanError(
             f"At depth {plan.in_flight_depth} the ranks could wait for each other: {sequential}.",
             where={"rank": rank},
-            check_first="--depth 1, which is where to look for a CUDA error; or unset it, or a newer driver",
+            check_first="in_flight_depth 1 (--depth), to look for a CUDA error; unset it, or a newer driver",
         )
     return device, timeout_s, store
 

@@ -13,7 +13,8 @@ from functools import wraps
 from types import FrameType
 from typing import Any
 
-from ppwork.records.run import LET_GO
+from ppwork.protocol.envelope import Ids
+from ppwork.records.spans import HANDLE_LET_GO, Recorder
 from ppwork.worker.user_lines import outwards
 
 log = logging.getLogger(__name__)
@@ -21,8 +22,8 @@ log = logging.getLogger(__name__)
 ASKS = ("wait", "synchronize", "get_future", "is_completed", "block_current_stream")
 """Methods of a handle by which the program may know that its call is done, or have others wait for it."""
 UNWAITED = (
-    f"by chunk %d this rank {LET_GO} %s: the tensor may have been used before the call was done; keep what "
-    "it returns and call `wait()` on it (said once for each line)"
+    "by chunk %d this rank let go of a handle that nobody had waited for, at %s: the tensor may have been "
+    "used before the call was done; keep what it returns and call `wait()` on it (said once for each line)"
 )
 _lent: dict[int, weakref.ref[Any]] = {}
 """Handles that were not asked yet, by address: each tells when it is let go."""
@@ -49,12 +50,13 @@ def lend(work: object, line: str) -> None:
     _lent[id(work)] = weakref.ref(work, lambda _: _let_go.append(line))
 
 
-def tell_of_handles(chunk_index: int) -> None:
-    """Log the handles that were let go before they were asked."""
+def tell_of_handles(ids: Ids, recorder: Recorder) -> None:
+    """Log and record the handles that were let go before they were asked, up to the end of this chunk."""
     while _let_go:
         if (line := _let_go.pop()) not in _told:
             _told.add(line)
-            log.warning(UNWAITED, chunk_index, line)
+            recorder.instant(HANDLE_LET_GO, ids=ids.where(), text=line)
+            log.warning(UNWAITED, ids.chunk_index, line)
 
 
 def is_in_one(frame: FrameType | None) -> bool:

@@ -38,7 +38,7 @@ from ppwork.records.ledger import RECORD_BYTES, CollectiveCall
 from ppwork.records.spans import WhichChunk
 from ppwork.runtime.groups import Groups
 from ppwork.worker import operators
-from ppwork.worker.backend_wait import ASKS, framed, lend, tell_of_handles
+from ppwork.worker.backend_wait import ASKS, framed, lend
 from ppwork.worker.shared_calls import ROOTS, calls_of_this_thread, error_of, operation
 from ppwork.worker.tally import Tally
 from ppwork.worker.user_lines import line_from, lines_from, outwards
@@ -182,12 +182,11 @@ def counting(groups: Groups, tally: Tally, envelope: PPEnvelope) -> Iterator[Chu
         if tally.comparing:
             compare(groups, tally, "")
         elif shared is not None:
-            tally.odd = shared.end(*tally.digest)
+            tally.odd = shared.end(*tally.digest, returns=tally.returns)
     finally:
         tally.end()
         if shared is not None:
             shared.leave()
-    tell_of_handles(envelope.ids.chunk_index)
 
 
 def seeing(groups: Groups, tally: Tally | None) -> TorchDispatchMode:

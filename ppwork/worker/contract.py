@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import is_dataclass
 from functools import lru_cache
 from itertools import pairwise
+from types import CodeType
 from typing import Any, NoReturn
 
 import msgspec
@@ -86,9 +87,9 @@ def chunk_of(stage: object, returned: object) -> Chunk | Pause | None:
 
 
 def why_ended(stage: object, chunk_index: int) -> str:
-    """Return a question about a stream that ``encode`` ended by ``None``; empty if its code says ``None``.
+    """Return a question about a stream that ``encode`` ended by ``None``; empty if only ``return None`` can.
 
-    A forgotten ``return`` gives ``None``, too: this asks at chunk 0, and if no ``return`` says ``None``.
+    A forgotten ``return`` gives ``None``, too: this asks at chunk 0, and if a line returns without a value.
     """
     function = _function_of(stage, "encode")
     lines = _lines_without_value(function)
@@ -215,27 +216,37 @@ def _return_of(stage: object, method: str, value: object = ...) -> tuple[str, st
     Returns:
         The words, and ``file:line`` of that line; if it may be one of several, of the method.
     """
-    is_no_chunk = NONE if value is None else NOT_YET if isinstance(value, Pause) else ""
-    function = _function_of(stage, method)
-    code = getattr(function, "__code__", None)
+    code = getattr(_function_of(stage, method), "__code__", None)
     if code is None:
         return f"the `return` of {type(stage).__name__}.{method}", ""
-    steps = [*dis.get_instructions(code)]
-    returns = [
-        step.positions
-        for before, step in pairwise([steps[0], *steps])
-        if step.opname in RETURNS and _literal_of(before, step) in ("", is_no_chunk)
-    ]
-    lines = sorted({at.lineno for at in returns if at is not None and at.lineno is not None})
+    lines = _lines_of_return(code, NONE if value is None else NOT_YET if isinstance(value, Pause) else "")
     places = " or ".join(map(str, lines or [code.co_firstlineno]))
     name, file = f"{type(stage).__name__}.{method}", as_written(code.co_filename)
     words = f"the `return` of {name}, {file}:{places}"
     if len(lines) > MOST_LINES:
-        words = (
-            f"one of the {len(lines)} `return`s of {name}, {file}, lines {lines[0]} to {lines[-1]}: which "
-        )
-        words += "one is not known"
+        words = f"one of the {len(lines)} `return`s of {name}, {file}, lines {lines[0]} to {lines[-1]}: "
+        words += "which one is not known"
     return words, f"{code.co_filename}:{lines[0] if len(lines) == 1 else code.co_firstlineno}"
+
+
+def site_of_return(stage: object, method: str) -> str:
+    """Return the lines at which a method may return, in the form of ``CollectiveCall.site``, or nothing."""
+    code = getattr(_function_of(stage, method), "__code__", None)
+    if code is None or not (lines := _lines_of_return(code)):
+        return ""
+    places = " or ".join(map(str, lines[:MOST_LINES])) + (" or later" if lines[MOST_LINES:] else "")
+    return f"{as_written(code.co_filename)}:{places}: a `return` of {type(stage).__name__}.{method}"
+
+
+def _lines_of_return(code: CodeType, literal: str = "") -> list[int]:
+    """Return the lines that return a value, or this word of ``NO_CHUNK``."""
+    steps = [*dis.get_instructions(code)]
+    returns = [
+        step.positions
+        for before, step in pairwise([steps[0], *steps])
+        if step.opname in RETURNS and _literal_of(before, step) in ("", literal)
+    ]
+    return sorted({at.lineno for at in returns if at is not None and at.lineno is not None})
 
 
 def _literal_of(before: dis.Instruction, step: dis.Instruction) -> str:
@@ -249,7 +260,7 @@ def _literal_of(before: dis.Instruction, step: dis.Instruction) -> str:
 
 
 def _lines_without_value(function: Any) -> list[int]:  # noqa: ANN401  whatever can be called
-    """Return the lines that end a function without a value; empty if a ``return`` may say ``None``."""
+    """Return the lines that end a function without a value; a ``return None`` has one."""
     try:
         lines, first = inspect.getsourcelines(function)
         definition = ast.parse(textwrap.dedent("".join(lines))).body[0]
@@ -260,11 +271,8 @@ def _lines_without_value(function: Any) -> list[int]:  # noqa: ANN401  whatever 
     found, inside = _ends_of(definition.body), [*ast.iter_child_nodes(definition)]
     while inside:
         node = inside.pop()
-        if isinstance(node, ast.Return):
-            if node.value is None:
-                found.append(node.lineno)
-            elif any(isinstance(each, ast.Constant) and each.value is None for each in ast.walk(node)):
-                return []
+        if isinstance(node, ast.Return) and node.value is None:
+            found.append(node.lineno)
         elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             inside += ast.iter_child_nodes(node)
     return sorted({first - 1 + line for line in found})

@@ -36,8 +36,8 @@ from ppwork.stage import Result
 from ppwork.worker.collectives import exchange
 from ppwork.worker.shared_calls import SharedCalls
 
-SUM = struct.Struct("<I76s")
-"""Digest of a tensor, its dtype and its shape."""
+SUM = struct.Struct("<I60s76s")
+"""Digest of a tensor's name and bytes; the name, as far as there is room; its dtype and shape."""
 WHOLE = struct.Struct("<II")
 """Number of tensors, and one digest over all: exchanged first, and alone if nothing differs."""
 LOOKED_AT_BYTES = 1 << 20
@@ -160,12 +160,8 @@ def sampled(tensors: Mapping[str, Any]) -> tuple[int, str]:
     digest = 0
     for name, tensor in tensors.items():
         digest = checksum_of(memoryview(name.encode()), digest)
-        if (
-            type(tensor) in PLAIN
-            and tensor.is_cpu
-            and tensor.layout is torch.strided
-            and tensor.is_contiguous()
-        ):
+        is_dense = type(tensor) in PLAIN and tensor.is_cpu and tensor.layout is torch.strided
+        if is_dense and tensor.is_contiguous():
             digest = checksum_of(sample_of(tensor), digest)
     tensors_alone = {name: each for name, each in tensors.items() if isinstance(each, torch.Tensor)}
     return digest, "; ".join(
@@ -241,37 +237,46 @@ def _differences(groups: Groups, tensors: Mapping[str, torch.Tensor]) -> list[st
     Blocks:
         Until every mesh rank has come; at most the group's timeout.
     """
-    sums = b"".join(
-        SUM.pack(digest_of(each), in_words(each.dtype, each.shape).encode()) for each in tensors.values()
-    )
+    sums = b"".join(summed(name, tensor) for name, tensor in sorted(tensors.items()))
     whole = exchange(groups, WHOLE.pack(len(tensors), zlib.crc32(sums)))
     if len(set(whole)) == 1:
         return []
     counts = [WHOLE.unpack(raw)[0] for raw in whole]
     if len(set(counts)) > 1:
         return [f"the mesh ranks had {counts} tensors"]
-    return differing_tensors(list(tensors), exchange(groups, sums), groups.topology.mesh_ranks)
+    return differing_tensors(exchange(groups, sums), groups.topology.mesh_ranks)
 
 
-def differing_tensors(names: Sequence[str], sums: Sequence[bytes], ranks: Sequence[int]) -> list[str]:
+def summed(name: str, tensor: torch.Tensor) -> bytes:
+    """Return ``SUM`` of a tensor."""
+    digest = zlib.crc32(name.encode(), digest_of(tensor))
+    return SUM.pack(digest, name.encode(), in_words(tensor.dtype, tensor.shape).encode())
+
+
+def differing_tensors(sums: Sequence[bytes], ranks: Sequence[int]) -> list[str]:
     """Say which ranks hold different tensors, tensor by tensor; no rank is known to be right.
 
     Args:
-        names: Names of the tensors, in declared order.
-        sums: For each mesh rank ``SUM`` of each tensor, one after another; the leader's first.
+        sums: For each mesh rank ``summed`` of each tensor, in the order of names; the leader's first.
         ranks: Global ranks, in the same order.
     """
-    differences = []
-    for index, name in enumerate(names):
-        part = slice(index * SUM.size, (index + 1) * SUM.size)
+    differences: list[str] = []
+    for start in range(0, len(sums[0]), SUM.size):
         alike: defaultdict[bytes, list[int]] = defaultdict(list)
         for rank, mine in zip(ranks, sums, strict=True):
-            alike[mine[part]].append(rank)
-        if len(alike) > 1:
-            sides = sorted(alike.items(), key=lambda side: len(side[1]))
-            shapes = [SUM.unpack(raw)[1].rstrip(b"\0").decode() for raw, _ in sides]
-            told = f": {listed(shapes)}" if len(set(shapes)) > 1 else ""
-            differences.append(f"{_differing([ranks for _, ranks in sides])} in {name!r}{told}")
+            alike[mine[start : start + SUM.size]].append(rank)
+        if len(alike) < 2:
+            continue
+        sides = sorted(alike.items(), key=lambda side: len(side[1]))
+        which = _differing([ranks for _, ranks in sides])
+        texts = (
+            [part.rstrip(b"\0").decode(errors="ignore") for part in SUM.unpack(raw)[1:]] for raw, _ in sides
+        )
+        names, shapes = zip(*texts, strict=True)
+        if len(set(names)) > 1:  # the tensors behind this one stand against others, too
+            return [*differences, f"{which} in a tensor's name: {listed(map(repr, names))}"]
+        told = f"{names[0]!r}: {listed(shapes)}" if len(set(shapes)) > 1 else repr(names[0])
+        differences.append(f"{which} in {told}")
     return differences
 
 

@@ -25,6 +25,7 @@ from ppwork.runtime import FollowerPlane, LeaderPlane, MeshPlane, Stage0Plane
 from ppwork.runtime.plane import Timed
 from ppwork.stage import Chunk, Emission, Generator, Pause, Result, Stage0, Tensors
 from ppwork.worker import progress
+from ppwork.worker.backend_wait import tell_of_handles
 from ppwork.worker.collectives import counting
 from ppwork.worker.contract import (
     chunk_of,
@@ -33,6 +34,7 @@ from ppwork.worker.contract import (
     optional,
     result_of_step,
     returned_by,
+    site_of_return,
     tensors_of,
     wanted,
     why_ended,
@@ -282,6 +284,7 @@ def generate(
     """
     groups, which = plane.groups, envelope.ids.where()
     code = StageCode("generate", generator, groups, which)
+    tally.returns = tally.returns or site_of_return(generator, "step")
     with plane.timed("generate", which) as took, code:
         if plan.digests:
             compare_inputs(groups, envelope)
@@ -298,6 +301,7 @@ def generate(
                 tally.digest = sampled(result.tensors)
             plane.computed(calls)
             is_looked_at = tally.comparing and not plan.digests and groups.device.type == "cpu"
+        tell_of_handles(envelope.ids, plane.recorder)
         if is_looked_at:  # only after the chunk's collectives have turned out to be the same
             look_at_results(groups, envelope.ids, result, plane.recorder)
         elif tally.shared is not None and tally.odd:

@@ -97,12 +97,13 @@ class SharedCalls:
         self._site = ""
         _now.calls = self
 
-    def end(self, digest: int = 0, shapes: str = "") -> dict[int, str]:
+    def end(self, digest: int = 0, shapes: str = "", *, returns: str = "") -> dict[int, str]:
         """Record that the chunk has ended, with digest and shapes of its result from ``digests.sampled``.
 
         Args:
             digest: 0: there is no result to compare.
             shapes: As ``CollectiveCall.shapes``.
+            returns: Site of the end if the chunk made no call; empty: the line of the caller.
 
         Returns:
             Mesh ranks of this host that have already ended the chunk, with another result, and its shapes.
@@ -111,7 +112,7 @@ class SharedCalls:
             LocalProtocolError: As ``call``.
         """
         self.leave()
-        self._site = self._site or lines_from(sys._getframe(1))
+        self._site = self._site or returns or lines_from(sys._getframe(1))
         self.shapes = shapes
         return self._show(b"", RETURNED.pack(digest, packed(shapes, SHAPES_BYTES)))
 

@@ -39,6 +39,7 @@ class Tally:
         calls: Generator calls begun in this chunk.
         collectives: Collectives begun in this chunk.
         site: The user's line of the last collective, and the lines that led to it.
+        returns: Lines at which the step may return, in that form: the place of an end without a collective.
         made: This chunk's calls, and its end, that were compared and found the same.
         shared: Compares this rank's calls with the others', in chunks without an exchange.
         digest: Digest and shapes of this chunk's result, which are compared, too.
@@ -49,7 +50,7 @@ class Tally:
     def __init__(self, rank: int, role: str, compare: int) -> None:
         self.comparing = False
         self.calls = self.collectives = 0
-        self.site = ""
+        self.site = self.returns = ""
         self.made: list[CollectiveCall] = []
         self.shared: SharedCalls | None = None
         self.digest = NO_RESULT
@@ -92,7 +93,8 @@ class Tally:
     def call(self, operation: str) -> CollectiveCall:
         """Return the call that this rank is about to make in this chunk; an empty operation is the end."""
         chunk_index = -1 if self._ids is None else self._ids.chunk_index
-        return CollectiveCall(chunk_index, self.collectives, operation, self.site)
+        site = self.site or ("" if operation else self.returns)
+        return CollectiveCall(chunk_index, self.collectives, operation, site)
 
     def where(self) -> dict[str, Any]:
         """Return the facts for an error about this chunk."""

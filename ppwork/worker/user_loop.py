@@ -187,7 +187,7 @@ class UserLoop:
             digest, self._digest = self._digest, NO_RESULT
             if odd := self.calls.end(*digest):
                 tell_apart(self.calls, ids, odd, self._recorder, _LATER)
-        tell_of_handles(ids.chunk_index)
+        tell_of_handles(ids, self._recorder)
         if self._chunks:  # the loop has received ahead
             self._begin_chunk()
 

@@ -113,6 +113,17 @@ def test_lesson_speaks_as_the_field_does(path):
     assert not found, "\n".join(found)
 
 
+def test_every_exercise_says_what_to_do_and_when_it_is_right():
+    """A room sees its slide, and not the page."""
+    for lesson in lessons_in(FOLDER):
+        assert list(lesson.card.tasks) == sorted(each.number for each in lesson.exercises), lesson.file
+        for number, task in lesson.card.tasks.items():
+            lengths = [len(words.split()) for words in (task.do, task.done, task.answer)]
+            assert all(lengths), (number, task)
+            assert lengths[0] <= 30, (number, lengths[0])
+            assert lengths[1] <= 16, (number, lengths[1])
+
+
 def test_a_half_day_ends_with_three_things_to_keep():
     """In the last lesson that is held in the room: nobody is there any more to hear those for home."""
     held = [

@@ -11,7 +11,6 @@ import base64
 import hashlib
 import html
 import json
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,8 +56,6 @@ CLOCK = (
     "The minutes are reckoned from words, programs and runs; INSTRUCTOR.md says what goes if time is short."
 )
 OPENING_NOTE = "Let the room answer the question in a sentence. The exercises come at the end of the lesson."
-SENTENCE = re.compile(r"(?<=[.?!]) ")
-TASK_WORDS = 40
 TURN_NOTE = (
     "Walk round: the check of an exercise says what is wrong, and who is done takes one for home. "
     "Say when you go on."
@@ -101,7 +98,7 @@ def deck(half: HalfDay, course: Sequence[Lesson]) -> str:
             for slide in statements(lesson)
         ]
         if lesson.exercises:
-            pages.append(_Page(_turn(lesson, day), html_of(TURN_NOTE), foot, ran))
+            pages.append(_Page(_turn(lesson, day), html_of(_after_the_exercises(lesson)), foot, ran))
     sections = [_section(page, number, len(pages)) for number, page in enumerate(pages, start=1)]
     sheets = [_font_faces(), *((FILES / name).read_text() for name in STYLES)]
     styles = "\n".join(f"<style>{sheet}</style>" for sheet in sheets)
@@ -175,7 +172,8 @@ def _font_faces() -> str:
 def _cover(half: HalfDay, lessons: Sequence[Lesson], day: Day) -> _Page:
     slots = day.halves[half]
     rows = "".join(map(_slot, slots))
-    rows += _slot(TimetableSlot(slots[-1].ends, 0, "the end")) if slots else ""
+    last = "the end" if half is [*day.halves][-1] else "lunch"
+    rows += _slot(TimetableSlot(slots[-1].ends, 0, last)) if slots else ""
     rows += "".join(
         _row("at home", each, each.card.exercise_minutes) for each in day.at_home if each in lessons
     )
@@ -241,6 +239,12 @@ def _turn(lesson: Lesson, day: Day) -> str:
     )
 
 
+def _after_the_exercises(lesson: Lesson) -> str:
+    """Return the note of that slide: what the speaker says when the time is up."""
+    answers = [f"- {each.number}: {each.task.answer}" for each in lesson.exercises if each.task.answer]
+    return "\n".join([TURN_NOTE, "", "When the time is up:", "", *answers]) if answers else TURN_NOTE
+
+
 def _pause(slot: TimetableSlot, day: Day) -> str:
     """Return what comes after a lesson that is no lesson; empty, if the next one does."""
     after = next((each for each in day.slots if each.starts >= slot.ends), slot)
@@ -250,15 +254,11 @@ def _pause(slot: TimetableSlot, day: Day) -> str:
 
 
 def _task(exercise: Exercise) -> str:
-    """Return the row of an exercise: as many of its sentences as a room reads in one go."""
-    sentences: list[str] = []
-    for sentence in SENTENCE.split(exercise.task):
-        if sentences and len(" ".join([*sentences, sentence]).split()) > TASK_WORDS:
-            break
-        sentences.append(sentence)
-    task = inline_html(" ".join(sentences))
-    title = exercise.title[:1].upper() + exercise.title[1:]
-    return f"<tr><td>{exercise.number}</td><td><strong>{inline_html(title)}</strong><br>{task}</td></tr>"
+    """Return the row of an exercise."""
+    title, task = exercise.title[:1].upper() + exercise.title[1:], exercise.task
+    done = f' <span class="done">Right when {inline_html(task.done)}.</span>' if task.done else ""
+    said = f"<strong>{inline_html(title)}</strong><br>{inline_html(task.do)}{done}"
+    return f"<tr><td>{exercise.number}</td><td>{said}</td></tr>"
 
 
 def _part(part: SlidePart) -> str:

@@ -14,8 +14,8 @@ import msgspec
 from ppwork.errors import PlanError
 
 PATTERN = "[0-9][0-9]-*.ipynb"
-HEADING = re.compile(r"^#+ Exercise: (.+)\n*((?:.+\n?)*)", re.MULTILINE)
-"""Title of an exercise, and the paragraph below it."""
+HEADING = re.compile(r"^#+ Exercise: (.+)", re.MULTILINE)
+"""Title of an exercise."""
 ATTEMPT = re.compile(r'pp\.check\(\s*"(\d\d\.\d+)"|^%%ranks .*--check (\d\d\.\d+)', re.MULTILINE)
 """What a cell says that tries an exercise: of a function, or of a program of ranks."""
 NEEDED = re.compile(r"\blessons? (\d\d[^;.]*)")
@@ -100,6 +100,17 @@ Place = Literal["source", "encode", "envelope", "leader", "mesh", "result", "dec
 """On the way of a chunk, in this order."""
 
 
+class Task(msgspec.Struct, frozen=True):
+    """What an exercise asks for, in the words of a slide: Markdown."""
+
+    do: str
+    """A command."""
+    done: str
+    """What one then sees: ``rank 1 prints 6``."""
+    answer: str = ""
+    """What the speaker says when the time is up."""
+
+
 class Card(msgspec.Struct, frozen=True, kw_only=True):
     """A lesson's metadata, which are its card as well."""
 
@@ -120,6 +131,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     about: tuple[Place, ...] = ()
     """Places on a chunk's way that it is about, for the same slide."""
     slides: tuple[Statement, ...] = ()
+    tasks: dict[str, Task] = {}
+    """By the exercise's number, for the slide that ends the lesson."""
     ran: Ran | None = None
     """``None``: never refreshed since this is written down."""
 
@@ -142,8 +155,7 @@ class Exercise:
 
     number: str
     title: str
-    task: str
-    """What to do, as Markdown: the first paragraph."""
+    task: Task
     on_ranks: bool
     """Its answer is a program of ranks, and not a function."""
 
@@ -161,14 +173,14 @@ class Lesson:
     def exercises(self) -> tuple[Exercise, ...]:
         """The exercises, in the order in which they stand; the title is that of the heading above."""
         found: dict[str, Exercise] = {}
-        heading = ("", "")
+        title = ""
         for cell in self.cells:
             if cell["cell_type"] == "markdown":
-                heading = (HEADING.findall(cell["source"]) or [heading])[-1]
+                title = (HEADING.findall(cell["source"]) or [title])[-1]
             elif match := ATTEMPT.search(cell["source"]):
                 number = match[1] or match[2]
-                title, task = heading
-                found.setdefault(number, Exercise(number, title, task.strip(), on_ranks=match[1] is None))
+                task = self.card.tasks.get(number, Task("", ""))
+                found.setdefault(number, Exercise(number, title, task, on_ranks=match[1] is None))
         return tuple(found.values())
 
 

@@ -47,11 +47,11 @@ def refresh(path: Path) -> None:
         raise PlanError(
             f"The notebook {path} does not read: {text_of(error)}", check_first="is it an .ipynb file?"
         ) from error
-    os.environ[QUIET_VARIABLE] = "1"
     runs = path.parent / "runs"
     before = set(runs.glob("*"))
     where = {"metadata": {"path": str(path.parent)}}
-    NotebookClient(notebook, timeout=CELL_LIMIT_S, kernel_name="python3", resources=where).execute()
+    client = NotebookClient(notebook, timeout=CELL_LIMIT_S, kernel_name="python3", resources=where)
+    client.execute(env={**os.environ, QUIET_VARIABLE: "1"})
     if "ranks" in notebook.metadata.get("ppwork", {}):
         summaries = [run_dir / SUMMARY_FILE for run_dir in set(runs.glob("*")) - before]
         notebook.metadata.ppwork["ran"] = msgspec.to_builtins(ran(notebook, summaries))

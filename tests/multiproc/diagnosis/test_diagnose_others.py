@@ -43,6 +43,8 @@ JOBS = {
     "miscount-detail": ("miscount.py", DETAIL),
     "shapes": ("shapes.py", {}),
     "shapes-detail": ("shapes.py", DETAIL),
+    "roots": ("roots.py", {}),
+    "extra": ("extra.py", {}),
     "ring": ("ring.py", {}),
     "leaves": ("leaves.py", {}),
     "killed": ("killed.py", {}),
@@ -145,9 +147,10 @@ def end_with_stacks(ranks: list[psutil.Process], logs: Path, stacks: Path) -> No
         os.kill(rank.pid, signal.SIGABRT)
 
 
-def line_of(program: str, text: str) -> str:
+def line_of(program: str, text: str, *, last: bool = False) -> str:
     lines = (BROKEN / program).read_text().splitlines()
-    return f"{BROKEN / program}:{next(n for n, line in enumerate(lines, 1) if text in line)}"
+    found = [number for number, line in enumerate(lines, 1) if text in line]
+    return f"{BROKEN / program}:{found[-1 if last else 0]}"
 
 
 def both(jobs: Path, name: str) -> list[Diagnosis]:
@@ -201,6 +204,23 @@ def test_a_shape_mismatch_is_named_exactly_with_detail_and_as_a_pair_without(job
         assert "all_reduce with different sizes" in found.cause.what
         assert found.cause.source == line_of("shapes.py", "dist.all_reduce")
         assert found.unknown == ("which of ranks 0 and 1 has the wrong size",)
+
+
+def test_other_roots_are_one_of_three_stories_and_no_rank_is_blamed(jobs):
+    """DETAIL compares no roots: only the program's own calls show them."""
+    for found in both(jobs, "roots"):
+        assert (found.cause.where, found.cause.error_type) == ({}, "CollectiveMismatch"), found.text
+        assert found.cause.source == line_of("roots.py", "dist.broadcast")
+        assert "the roots (`src`) differ in that broadcast, and it let rank 2 through" in found.seen[0]
+        assert "`ppwork trace PROGRAM` shows each rank's" in found.check_first
+
+
+def test_two_ranks_that_ended_well_are_not_blamed_for_a_sum_of_the_third(jobs):
+    found = with_report(jobs, "extra")
+    assert (found.cause.where, found.cause.error_type) == ({}, "LeftEarly"), found.text
+    assert found.cause.source == line_of("extra.py", "dist.all_reduce", last=True)
+    assert "only rank 1 made it, or ranks 0 and 2 ended early" in found.seen[0]
+    assert "as many before it" in found.check_first
 
 
 def test_a_ring_in_which_all_send_first_is_named(jobs):

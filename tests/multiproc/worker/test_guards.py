@@ -56,6 +56,8 @@ LINES = {
     for mark in ("SUM", "MAX", "FROM", "MORE")
     if line.endswith(f"# {mark}")
 }
+LINES["RETURN"] = ": a `return` of Summing.step"
+"""No call was made there, and which ``return`` it was is not known."""
 TENSORS, CALLS, FLAG = "tensors differ", "in another order", "only one rank knows"
 ROOTS = "which rank gives, or takes?"
 SUM4 = "called all_reduce float32[4]"
@@ -110,7 +112,7 @@ SAID = {
     "none": (
         "Rank 2 differs from ranks 1 and 3 in chunk 9: rank 2 ended it after 0 collectives, ",
         FLAG,
-        ["ranks 1 and 3 at SUM"],
+        ["rank 2 at RETURN", "ranks 1 and 3 at SUM"],
     ),
     "input": ("rank 3 differs from ranks 1 and 2 in 'sigma'", "write to the envelope", []),
     "inputs missing": ("the mesh ranks had [2, 1, 2] tensors", "write to the envelope", []),

@@ -241,7 +241,8 @@ def test_a12_a_message_that_nobody_took_is_named_with_its_line(tmp_path):
     assert found.cause.error_type == "Unmatched"
     assert set(found.cause.where.values()) == {0, 1}
     assert "for a message that nobody took" in found.sentence
-    assert "for a message that nobody sent" in found.sentence
+    assert "for a message that never came" in found.sentence
+    assert "isend" not in found.check_first
     assert "tag" in found.check_first
 
 
@@ -393,8 +394,9 @@ def test_a15_who_left_after_its_own_calls_is_not_blamed_for_messages_without_the
         traceback(1, 7, "dist.recv(x, 1 - rank)", RECV_LATE, inside="recv"),
     ]
     found = said(folder(tmp_path / "recv", *both, "done 2\n", console=report(1, r0=1, r1=1)))
-    assert found.sentence.endswith("for a message that nobody sent; rank 2 had ended with code 0.")
+    assert found.sentence.endswith("for a message that never came; rank 2 had ended with code 0.")
     assert found.check_first.startswith("do both receive first?")
+    assert "did rank 2 begin it with isend, and leave before its `wait()`?" in found.check_first
 
 
 def test_a15_two_that_receive_from_each_other_do_not_wait_for_one_that_ended_well(tmp_path):
@@ -402,7 +404,7 @@ def test_a15_two_that_receive_from_each_other_do_not_wait_for_one_that_ended_wel
     found = said(folder(tmp_path, *both, "done 2\n", console=report(0, r0=1, r1=-15)))
     assert found.cause.error_type == "Unmatched"
     assert found.cause.where == {}
-    assert found.sentence.endswith("for a message that nobody sent; rank 2 had ended with code 0.")
+    assert found.sentence.endswith("for a message that never came; rank 2 had ended with code 0.")
     assert found.check_first.startswith("do both receive first?")
 
 

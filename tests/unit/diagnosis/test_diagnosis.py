@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+import torch
 from captured_logs import CAPTURED, console
 from made_runs import MS, ZERO, made
 from typer.testing import CliRunner
@@ -25,6 +26,7 @@ from ppwork.errors import PlanError, RunFailed, StageError
 from ppwork.plan import Plan
 from ppwork.process import ORPHANED, PAST_LIMIT, SECONDARY, STUCK, TORCHRUN_HUNG, TORCHRUN_STOPPED, UNWRITABLE
 from ppwork.protocol.backend_errors import SILENT_PEER_CHECK
+from ppwork.protocol.envelope import Ids
 from ppwork.protocol.topology import Topology
 from ppwork.records.difference import difference_of
 from ppwork.records.failure import FailureRecord, failure_file, record_of, write_record
@@ -35,7 +37,7 @@ from ppwork.records.pulse import Pulse, PulseState, PulseView
 from ppwork.records.run import SUMMARY_FILE, TORCHRUN_LOG, LaunchEnd, Run, log_file
 from ppwork.records.spans import Recorder, Span, span_file
 from ppwork.records.threads import DeadThread, threads_file
-from ppwork.worker.backend_wait import UNWAITED
+from ppwork.worker.backend_wait import lend, tell_of_handles
 
 REPORT = console("killed").read_text()
 """Rank 1 by SIGKILL; ranks 0 and 2 ended by torchrun's SIGTERM."""
@@ -764,10 +766,10 @@ def test_run_that_ended_well_did_not_fail(run):
 def test_a_collective_that_nobody_waited_for_is_told_also_of_a_run_that_ended_well(run):
     """Its sums may be wrong, and the run did not notice."""
     (run / SUMMARY_FILE).write_text('{"chunks": 8}')
-    for rank in (1, 2):
-        log_file(run, rank).write_text(
-            f"W {UNWAITED % (5, 'mine.py:9: dist.all_reduce(y, async_op=True)')}\n"
-        )
+    lend(torch.ones(1), "mine.py:9: dist.all_reduce(y, async_op=True)")  # let go at once
+    with Recorder(span_file(run, 1)) as recorder:
+        tell_of_handles(Ids(5, 5, 0), recorder)
+    span_file(run, 2).write_bytes(span_file(run, 1).read_bytes())
     found = diagnose(run, 0)
     assert found.cause is None
     assert found.seen == (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -285,9 +286,31 @@ def test_who_noticed_in_the_sum_that_a_peer_had_given_up_waited_in_it_as_well(tm
     assert (found.cause.where, found.cause.source) == ({}, "/srv/me/miscount.py:12")
 
 
-@pytest.mark.parametrize(("call", "line"), [("broadcast", 12), ("all_reduce", 14)])
+@pytest.mark.parametrize(
+    ("call", "story"),
+    [
+        ("reduce", "sizes or the roots (`dst`) differ in that reduce, and it let rank 0 through, or only"),
+        ("broadcast", "the roots (`src`) differ in that broadcast, and it let rank 0 through, or only"),
+        (
+            "gather_object",
+            "the roots (`dst`) differ in that gather_object, and it let rank 0 through, or only",
+        ),
+    ],
+)
+def test_another_root_may_have_let_a_rank_through_and_none_is_blamed(tmp_path, call, story):
+    folder = log_dir("miscount", tmp_path)
+    for rank in (1, 2):
+        log = folder / "run_x1" / "attempt_0" / str(rank) / "stderr.log"
+        log.write_text(log.read_text().replace("all_reduce", call))
+    found = diagnose_job(read_job(folder))
+    assert (found.cause.where, found.cause.source) == ({}, "/srv/me/miscount.py:12")
+    assert found.seen[0].startswith(f"either {story} ranks 1 and 2 made it")
+    assert "`ppwork trace PROGRAM` shows each rank's" in found.check_first
+
+
+@pytest.mark.parametrize(("call", "line"), [("all_gather", 12), ("all_reduce", 14)])
 def test_a_rank_in_another_call_is_named_where_no_size_can_have_let_it_through(tmp_path, call, line):
-    """A broadcast of other sizes ends or is aborted; and who stands above the sum has not come to it."""
+    """A gather to all of other sizes is aborted; and who stands above the sum has not come to it."""
     folder = log_dir("miscount", tmp_path)
     for rank in (1, 2):
         log = folder / "run_x1" / "attempt_0" / str(rank) / "stderr.log"
@@ -408,6 +431,55 @@ def test_rank_that_left_early_is_told_from_one_that_died_by_the_report(tmp_path)
     assert found.cause.rank == 2
     assert "without a word" in found.cause.what
     assert "whether rank 2 ended well" in found.unknown[0]
+
+
+@pytest.mark.parametrize(
+    ("call", "passed"),
+    [
+        ("all_reduce", "sizes differ in that all_reduce, and it let ranks 1 and 2 through, or "),
+        ("broadcast", "the roots (`src`) differ in that broadcast, and it let ranks 1 and 2 through, or "),
+        ("barrier", ""),
+    ],
+)
+def test_of_ranks_that_ended_well_most_are_not_blamed_for_the_call_of_a_few(tmp_path, call, passed):
+    """That few may have made a call too many, or one of another size or root."""
+    folder = log_dir("leaves", tmp_path)
+    logs = [folder / "run_x1" / "attempt_0" / str(rank) / "stderr.log" for rank in range(3)]
+    logs[0].write_text(logs[0].read_text().replace("all_reduce", call))
+    logs[1].write_text("")
+    report = (folder / "console.log").read_text()
+    (folder / "console.log").write_text(re.sub(r"\[1\]:\n.*?(?=-{20})", "", report, flags=re.DOTALL))
+    found = diagnose_job(read_job(folder))
+    assert found.cause.where == {}, found.text
+    assert found.seen[0] == f"either {passed}only rank 0 made it, or ranks 1 and 2 ended early"
+
+
+def test_a_rank_that_could_not_reach_the_store_is_named_with_the_address_that_it_tried(tmp_path):
+    found = said("port", tmp_path)
+    assert found.cause.where == {"rank": 2}
+    what = (
+        "Rank 2 did not come to init_process_group, where ranks 0 and 1 waited: The client socket has timed "
+    )
+    assert found.cause.what == f"{what}out after 6000ms while trying to connect to (localhost, 1)."
+    assert found.check_first.startswith("MASTER_ADDR and MASTER_PORT of rank 2")
+    assert "frame #" not in found.text, "C++ says nothing to anybody here"
+
+
+def test_a_rank_that_came_under_anothers_number_is_named(tmp_path):
+    found = said("rank-twice", tmp_path)
+    assert found.cause.where == {"rank": 2}
+    assert found.cause.what.startswith("Nobody joined as rank 2: the process that should have")
+    assert found.check_first.startswith("RANK of that process")
+
+
+def test_a_thread_that_died_in_a_call_is_shown_where_no_log_has_another_cause(tmp_path):
+    found = said("thread", tmp_path)
+    assert found.cause.error_type == "OnlySymptoms"
+    assert (
+        "  a thread of rank 1 died in all_reduce at /srv/me/mistakes.py:101: RuntimeError: Timed"
+        in found.text
+    )
+    assert found.check_first.startswith("do all ranks make the call of that thread")
 
 
 def test_rank_that_left_no_line_in_a_console_is_not_invented():

@@ -223,7 +223,10 @@ def aborted(run, rank, thread):
 
 @pytest.mark.parametrize(
     ("checked", "advice"),
-    [(2, "make a functional collective, or one by a method"), (0, "without `compare_collectives=0`")],
+    [
+        (2, "make a functional collective, one by a method of a group, one in a thread"),
+        (0, "without `compare_collectives=0`"),
+    ],
 )
 def test_a_rank_that_gloo_aborted_in_a_call_is_not_called_the_wrong_one(run, checked, advice):
     Plan(mesh_size=2, compare_collectives=checked).save(run)

@@ -9,6 +9,7 @@ import pytest
 
 from ppwork.errors import PlanError
 from ppwork.lab.course.refresh import normalised, refresh
+from ppwork.launcher.view import QUIET_VARIABLE
 
 
 @pytest.mark.parametrize(
@@ -38,7 +39,8 @@ def test_what_one_stream_printed_in_pieces_is_one_output():
 
 
 @pytest.mark.processes
-def test_a_page_names_its_files_as_in_anybodys_copy(tmp_path):
+def test_a_page_names_its_files_as_in_anybodys_copy_and_shows_no_running_run(tmp_path, monkeypatch):
+    monkeypatch.delenv(QUIET_VARIABLE, raising=False)
     cell = nbformat.v4.new_code_cell(
         "import os\nprint('log: ' + os.path.abspath('runs/it.log'))\nos.path.abspath('it.txt')", id="paths"
     )
@@ -47,3 +49,8 @@ def test_a_page_names_its_files_as_in_anybodys_copy(tmp_path):
     refresh(path)
     said, value = nbformat.read(path, as_version=4).cells[0].outputs
     assert (said.text, value.data["text/plain"]) == ("log: runs/it.log\n", "'it.txt'")
+    quiet = nbformat.v4.new_code_cell(f"import os\nprint(os.environ['{QUIET_VARIABLE}'])", id="quiet")
+    nbformat.write(nbformat.v4.new_notebook(cells=[quiet]), path)
+    refresh(path)
+    assert nbformat.read(path, as_version=4).cells[0].outputs[0].text == "1\n"
+    assert QUIET_VARIABLE not in os.environ, "what this process starts later would say nothing, either"

@@ -13,7 +13,7 @@ from PIL import Image
 
 from ppwork.errors import PlanError
 from ppwork.lab.course.deck import deck
-from ppwork.lab.course.lessons import HALF_DAYS, Card, Lesson
+from ppwork.lab.course.lessons import HALF_DAYS, Card, Lesson, Task
 from ppwork.lab.course.statements import statements
 from ppwork.lab.question import Option, Question
 from ppwork.pictures.picture import Picture
@@ -169,22 +169,25 @@ def test_every_lesson_begins_with_its_card():
 def practised(number, *exercises, **card):
     """A lesson with a slide, and with exercises on ranks: each its title and its task."""
     made = lesson(cell(PROGRAM), part="source")
-    cells = [*made.cells]
-    for k, (title, task) in enumerate(exercises, start=1):
-        text = f"Before.\n\n### Exercise: {title}\n\n{task}\n\nA hint."
+    cells, tasks = [*made.cells], {}
+    for k, (title, do) in enumerate(exercises, start=1):
+        text = f"Before.\n\n### Exercise: {title}\n\nA hint."
         cells.append(nbformat.v4.new_markdown_cell(text))
         cells.append(cell(f"%%ranks 2 --check {number:02d}.{k}\npass", name=f"tried-{number}-{k}"))
-    card = msgspec.structs.replace(made.card, lesson=number, **card)
+        tasks[f"{number:02d}.{k}"] = Task(do, "rank 0 prints `6`", "it was *late*")
+    card = msgspec.structs.replace(made.card, lesson=number, tasks=tasks, **card)
     return Lesson(f"{number:02d}-how.ipynb", card, cells)
 
 
 def test_a_lesson_ends_with_its_exercises_and_the_time_at_which_it_goes_on():
-    drain = ("drain `it`", "Rank 0 loses one. Mend the loop.")
+    drain = ("drain `it`", "Mend the loop of `drain`.")
     course = [practised(number, drain, minutes=40, exercise_minutes=15) for number in (4, 5)]
     html = deck(HALF_DAYS[1], course)
     first, second = html.split('<h2 class="statement">Your turn, 15 minutes</h2>')[1:]
-    task = "<strong>Drain <code>it</code></strong><br>Rank 0 loses one. Mend the loop.</td>"
+    task = "<strong>Drain <code>it</code></strong><br>Mend the loop of <code>drain</code>."
     assert f"<td>04.1</td><td>{task}" in first
+    assert "Right when rank 0 prints <code>6</code>.</span></td>" in first
+    assert "<li>04.1: it was <em>late</em></li>" in first[first.index('<aside class="notes">') :]
     assert "A hint." not in html
     assert "Then break until 14:35." in first
     assert "Then the survey until 15:40." in second
@@ -196,7 +199,10 @@ def test_a_lesson_ends_with_its_exercises_and_the_time_at_which_it_goes_on():
 
 def test_after_the_morning_there_is_lunch():
     course = [practised(3, ("a", "b"), minutes=50), practised(4, ("a", "b"), minutes=50)]
-    assert "Then lunch until 13:30." in deck(HALF_DAYS[0], course)
+    html = deck(HALF_DAYS[0], course)
+    assert "Then lunch until 13:30." in html
+    assert "<td>lunch</td>" in html
+    assert "<td>the end</td>" not in html
 
 
 def test_what_a_day_has_no_time_for_is_at_home_in_its_deck_too():
@@ -208,13 +214,6 @@ def test_what_a_day_has_no_time_for_is_at_home_in_its_deck_too():
     turn = decks[0][: decks[0].index("<strong>At home:</strong>")].rpartition("<h2")[2]
     assert "Task 1" not in turn
     assert "Task 2" in turn
-
-
-def test_a_long_task_is_told_as_far_as_a_room_reads_in_one_go():
-    task = " ".join([f"Sentence {k} has six words." for k in range(20)])
-    html = deck(HALF_DAYS[1], [practised(5, ("a", task))])
-    assert "Sentence 7 has" in html
-    assert "Sentence 8 has" not in html
 
 
 def test_text_in_place_of_a_cell():

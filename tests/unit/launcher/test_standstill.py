@@ -83,6 +83,7 @@ def test_without_calls_it_says_what_it_knows(tmp_path, passes):
 
 
 def test_on_a_console_it_is_one_notice_for_each_standstill(tmp_path, made, passes, capsys, monkeypatch):
+    monkeypatch.delenv(QUIET_VARIABLE, raising=False)
     view = SaysStandstill(tmp_path, LIMIT_S)
     for _ in range(40):
         view.look()

@@ -603,6 +603,16 @@ def test_a_page_says_what_a_rank_does_between_its_calls_and_how_long_a_period_is
     assert_legible(picture.figure)
 
 
+def test_no_message_strikes_out_the_name_of_a_buffer_that_it_crosses(tmp_path):
+    made = MadeCalls(tmp_path, 2)
+    made.wait(0, made.send(0, 1, 0, 1, name="isend", lent=True), 200, 500)
+    made.recv(1, 0, 490, 500, line=9)
+    picture = pp.pictures.program(tmp_path)
+    (message,) = artists(picture, FancyArrowPatch)
+    named = [text for text in picture.figure.axes[0].texts if text.get_text() == "isend"]
+    assert min(text.get_zorder() for text in named) > message.get_zorder()
+
+
 def test_a_moment_of_a_page_is_a_line_through_the_buffer_that_is_lent_then(tmp_path):
     made = MadeCalls(tmp_path, 2)
     made.wait(0, made.send(0, 1, 0, 1, name="isend", lent=True), 200, 500)

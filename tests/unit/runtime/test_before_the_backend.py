@@ -21,6 +21,7 @@ from ppwork.runtime.groups import Groups
 from ppwork.runtime.lanes import Lane, result_of
 from ppwork.runtime.messages import Preflight, limits_of
 from ppwork.runtime.stage0 import Stage0Plane
+from ppwork.worker.backend_wait import tell_of_handles
 from ppwork.worker.collectives import OnlyGroup, counting, keep
 from ppwork.worker.stage_code import StageCode
 from ppwork.worker.tally import Tally
@@ -147,6 +148,7 @@ def chunk(jobs_group, caplog):
         caplog.clear()
         with OnlyGroup(groups, "tp_pg"), counting(groups, tally, infer):
             step(jobs_group)
+        tell_of_handles(infer.ids, Recorder(None))
         return [record.getMessage() for record in caplog.records]
 
     return run

@@ -284,6 +284,13 @@ class Forgets:
             case 0 | 1:
                 return {"x": X}
 
+    def mixes(self, chunk_index):
+        if chunk_index == 9:
+            return None
+        if chunk_index == 2:
+            return  # noqa: RET502
+        return {"x": X}
+
     def loops(self, chunk_index):  # noqa: RET503
         for _ in range(chunk_index, 2):
             return {"x": X}
@@ -327,6 +334,7 @@ class Means:
         ("cases", (5,)),
         ("leaves", (4,)),
         ("one_case", (1,)),
+        ("mixes", (4,)),
         ("loops", (1,)),
     ],
 )

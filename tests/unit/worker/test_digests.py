@@ -12,12 +12,12 @@ from ppwork.runtime.tensors import digest_of
 from ppwork.stage import Result
 from ppwork.worker import digests
 from ppwork.worker.digests import (
-    SUM,
     compare_results,
     described,
     differing_shapes,
     differing_tensors,
     sampled,
+    summed,
 )
 from ppwork.worker.tally import NO_RESULT
 
@@ -57,21 +57,31 @@ def test_dtype_and_shape_stand_beside_it():
 def test_ranks_with_different_tensors_are_named_on_both_sides_tensor_by_tensor():
     """F11."""
 
-    def sums(*values, shape=b"float32[4]"):
-        return b"".join(SUM.pack(value, shape) for value in values)
+    def sums(*values, length=4):
+        return b"".join(
+            summed(name, torch.full((length,), float(each)))
+            for name, each in zip("abc", values, strict=False)
+        )
 
     every = [sums(1, 2, 3), sums(1, 9, 3), sums(1, 8, 4)]
-    assert differing_tensors(["a"], [sums(2), sums(1)], (1, 2)) == ["ranks 1 and 2 differ in 'a'"]
-    assert differing_tensors(["a"], [sums(2), sums(1), sums(1), sums(3)], (1, 2, 3, 4)) == [
+    assert differing_tensors([sums(2), sums(1)], (1, 2)) == ["ranks 1 and 2 differ in 'a'"]
+    assert differing_tensors([sums(2), sums(1), sums(1), sums(3)], (1, 2, 3, 4)) == [
         "rank 1, rank 4, ranks 2 and 3 differ in 'a'"
     ]
-    assert differing_tensors(["a", "b", "c"], every, (1, 2, 3)) == [
+    assert differing_tensors(every, (1, 2, 3)) == [
         "ranks 1, 2 and 3 differ in 'b'",
         "rank 3 differs from ranks 1 and 2 in 'c'",
     ]
-    shapes = [sums(1), sums(1, shape=b"float32[3, 5]"), sums(1)]
-    assert differing_tensors(["a"], shapes, (1, 2, 3)) == [
-        "rank 2 differs from ranks 1 and 3 in 'a': float32[3, 5] and float32[4]"
+    shapes = [sums(1), sums(1, length=3), sums(1)]
+    assert differing_tensors(shapes, (1, 2, 3)) == [
+        "rank 2 differs from ranks 1 and 3 in 'a': float32[3] and float32[4]"
+    ]
+    long = "a name of more than sixty letters that says all there is to say of this"
+    alike, other = (b"".join(summed(name, torch.ones(4)) for name in ("a", "b", long + end)) for end in "xy")
+    assert differing_tensors([alike, other], (1, 2)), "they part behind the sixtieth"
+    names = [summed("x", torch.ones(4)), summed("y", torch.ones(4)), summed("x", torch.ones(4))]
+    assert differing_tensors(names, (1, 2, 3)) == [
+        "rank 2 differs from ranks 1 and 3 in a tensor's name: 'y' and 'x'"
     ]
 
 

@@ -1,0 +1,21 @@
+"""How a program ended, told from the files that it left: its calls know more than the logs where it hung."""
+
+from captured_logs import TEED, console, log_dir
+from made_calls import MadeCalls
+
+from ppwork.launcher.script import _failure
+from ppwork.process import PAST_LIMIT
+from ppwork.records.run import TORCHRUN_LOG
+
+
+def test_torchruns_word_on_our_own_signal_does_not_hide_who_waited_for_whom(tmp_path):
+    """At the limit torchrun is ended by SIGTERM, and is at times quick enough to say so."""
+    log_dir("hang-terminated", tmp_path, report=False)
+    (tmp_path / TORCHRUN_LOG).write_text(TEED.sub("", console("hang-terminated").read_text()))
+    calls = MadeCalls(tmp_path, 2)
+    calls.call(0, "all_reduce", 1, None, line=5)
+    calls.call(1, "barrier", 1, 2, line=7)
+    failure = _failure(tmp_path, PAST_LIMIT, 8.0)
+    assert "rank 0 waits for rank 1: all_reduce at prog.py:5" in failure.what
+    assert "SIGTERM" not in failure.what
+    assert failure.check_first.startswith("which of the two calls is meant")
