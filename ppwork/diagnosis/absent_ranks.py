@@ -282,7 +282,8 @@ def one_sided(evidence: JobEvidence) -> Finding | None:
         ranks,
         f"Nobody{other}",
         f"All ranks were in {half}, and nobody {other.lower()}: each waited for one that waited, too.",
-        "let one rank begin with the other half, or start both halves with isend and irecv and then wait",
+        f"does every rank begin with {half}? Let one begin with the other half, or start both halves with "
+        "isend and irecv and then wait",
         evidence.place[ranks[0]],
         () if evidence.job.complete else (MORE_RANKS,),
         weight=PLACES - 4,

@@ -350,8 +350,8 @@ def _lost_handle(met: Meetings) -> Iterator[str]:
             continue
         if id(sent.call) in given_up and (some := _some_dropped(met, sent.call, given_up)):
             yield (
-                f"Rank {sent.call.rank} let go of the {some}: rank {received.call.rank} did not receive what "
-                f"was given up with that ({received.call.line})."
+                f"Rank {sent.call.rank} let go of the {some}, and rank {received.call.rank} waited in vain "
+                f"({received.call.line})."
             )
             return
         if stood_in(met.ranks[sent.call.rank]) is None or id(sent.call) in given_up:
@@ -363,15 +363,20 @@ def _lost_handle(met: Meetings) -> Iterator[str]:
 
 
 def _some_dropped(met: Meetings, call: Call, given_up: Collection[int]) -> str:
-    """Say which of several handles of one function a rank let go of, and which it waits for; else nothing."""
+    """Say which of several handles of one function a rank let go of, which it waits for, and what was lost.
+
+    Nothing, if it waits for none of them, or if they are many.
+    """
     alike = [c for c in met.ranks[call.rank].calls if c.name == call.name and c.lent]
     dropped = [nth(n) for n, c in enumerate(alike, 1) if id(c) in given_up]
     waits = {id(loan.call): loan.wait for loan in met.loans if loan.wait is not None}
     kept = [(nth(n), waits[id(c)].line) for n, c in enumerate(alike, 1) if id(c) in waits]
     if not kept or len(alike) > MANY:
         return ""
-    handles = f"handle{'s' if len(dropped) > 1 else ''} of the {listed(dropped)} {call.name} ({call.line})"
-    return f"{handles} and waits for the {listed(n for n, _ in kept)} only ({kept[0][1]})"
+    s = "s" if len(dropped) > 1 else ""
+    waited = f"waits for the {listed(n for n, _ in kept)} only ({kept[0][1]})"
+    went = f"the message{s} went with the handle{s}"
+    return f"handle{s} of the {listed(dropped)} {call.name} ({call.line}) and {waited}: {went}"
 
 
 def _stands(end: Endpoint) -> bool:

@@ -26,6 +26,7 @@ TOP, STORE, RANKS, FOOT = 0.35, 1.1, 2.15, 2.7
 """Heights of the hosts' upper edge, their stores' and ranks' middles and the lower edge, in inches."""
 TWO, MOST_RANKS = 2, 3
 ASKS: style.Style = {"color": style.GREY, "linewidth": 1.2, "linestyle": "--"}
+MEETS: style.Style = {"color": style.DARK, "linewidth": 1.6, "linestyle": ":"}
 TALKS: style.Style = {"color": "black", "linewidth": 2.2}
 LOST: style.Style = {"color": style.ALARM, "linewidth": 2.2}
 FREE: style.Style = {"color": style.MEDIUM, "linewidth": 2.2}
@@ -70,9 +71,9 @@ def hosts(
     where = ", ".join(f"{named_ranks(own)} on {name}" for name, own in ranks.items())
     over = [pair for pair in pairwise(sorted(of_rank)) if of_rank[pair[0]] != of_rank[pair[1]]]
     finding = (
-        f"{where[0].upper()}{where[1:]}. At start-up every rank writes its address into the store at {store} "
-        f"and reads the others'; messages go directly, over {interface} between ranks "
-        f"{listed(f'{a} and {b}' for a, b in over)}."
+        f"{where[0].upper()}{where[1:]}. At start-up the torchruns meet at the store, {store}; every rank "
+        f"writes its address into it and reads the others'; messages go directly, over {interface} between "
+        f"ranks {listed(f'{a} and {b}' for a, b in over)}."
     )
     if lost is not None:
         finding += f" What rank {lost[0]} sends to rank {lost[1]} is lost"
@@ -108,6 +109,9 @@ def _draw(
         axes.text(
             left + WIDE - 0.15, TOP + 0.22, text, fontsize=11, ha="right", va="center", color=style.DARK
         )
+        # Down to the store's upper edge, and from the other host to its side, above the ranks' arrows.
+        head = (book[0] + BOOK + NEAR, STORE - 0.1) if number else (book[0] + 0.9, STORE - BOOK_HIGH - NEAR)
+        style.arrow(axes, (left + WIDE - 1.1, TOP + 0.33), head, gid=f"{name} meets", **MEETS)
         for column, rank in enumerate(own):
             places[rank] = (left + WIDE / 2 + (column - (len(own) - 1) / 2) * COLUMN, RANKS)
     for rank, (x, y) in places.items():
@@ -140,6 +144,7 @@ def _draw(
         style.line_key(
             "rank", marker="o", markersize=12, linestyle="none", color="black", markerfacecolor="white"
         ),
+        style.line_key("torchruns meet", **MEETS),
         style.line_key("writes and reads addresses, at start-up", **ASKS),
     ]
     if not says or len(places) > TWO:

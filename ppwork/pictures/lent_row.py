@@ -68,7 +68,8 @@ def lent_row(
         word = next((w for w in (named(loan), lent_as(loan)) if word_ms(w, size, inch) < room), "")
         if word and len(free) < 3:
             box = style.white_box(0.08 if size == WORD else 0.0)
-            axes.text((left + right) / 2, middle, word, fontsize=size, zorder=5, bbox=box, **style.CENTRED)
+            before_a_message: style.Style = {"zorder": 6.5, "bbox": box, **style.CENTRED}
+            axes.text((left + right) / 2, middle, word, fontsize=size, **before_a_message)
         if loan.wait is None and loan.dropped_ns is not None:
             beside: style.Style = {"va": "center", "fontsize": SMALL, "color": style.BAD, "zorder": 5}
             unsaid += 1

@@ -47,6 +47,7 @@ LOOK = """() => {
     strips: [...slide.querySelectorAll("svg.strip")].map(
       (svg) => size(svg) * svg.getBoundingClientRect().width / svg.viewBox.baseVal.width),
     pictures: [...slide.querySelectorAll("img")].map((img) => [img.alt, img.naturalWidth, img.clientHeight]),
+    strips: [...slide.querySelectorAll("svg.strip")].map((strip) => strip.clientHeight),
     foot: slide.querySelector("footer").innerText,
     notes: Reveal.getSlideNotes() || "",
     signs: [...new Set(page.textContent)].filter((sign) => sign.trim()),
@@ -161,7 +162,9 @@ def test_every_slide_fits_its_page_and_is_legible(deck):
     assert min(slide[what] for slide in seen for what in ("fixed", "footer")) >= SMALLEST_FIXED_PX
     assert min((size for slide in seen for size in slide["strips"]), default=99) >= SMALLEST_TEXT_PX
     pictures = [picture for slide in seen for picture in slide["pictures"]]
-    assert pictures
+    strips = [height for slide in seen for height in slide["strips"]]
+    assert min(strips) > 50
+    assert len(pictures) + len(strips) >= 12, "a hall looks at figures"
     for alt, width, height in pictures:
         assert len(alt) > 20
         assert width > 300

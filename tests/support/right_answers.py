@@ -109,7 +109,7 @@ def look_first(end_a, end_b):
         return "interface"
     if "timed out" in end_a and "timed out" in end_b:
         return "cable"
-    return "host a" if end_a == "" or "killed" in end_a else "host b"
+    return "host a" if end_a == "" or "SIGKILL" in end_a else "host b"
 
 
 def mesh_and_depth(encode, decode, generate, round_of_sums, hop, target):
@@ -123,7 +123,13 @@ def mesh_and_depth(encode, decode, generate, round_of_sums, hop, target):
 
 
 def fault_named(number):
-    return {5: (1, "leaves a sum out"), 6: (2, "is killed"), 7: (2, "raises"), 9: (1, "loops")}[number]
+    found = {
+        5: (1, "leaves a sum out", 1),
+        6: (2, "is killed", 1),
+        7: (2, "raises", 1),
+        9: (1, "loops", None),
+    }
+    return found[number]
 
 
 RIGHT = {

@@ -172,7 +172,8 @@ def _font_faces() -> str:
 def _cover(half: HalfDay, lessons: Sequence[Lesson], day: Day) -> _Page:
     slots = day.halves[half]
     rows = "".join(map(_slot, slots))
-    rows += _slot(TimetableSlot(slots[-1].ends, 0, "the end")) if slots else ""
+    last = "the end" if half is [*day.halves][-1] else "lunch"
+    rows += _slot(TimetableSlot(slots[-1].ends, 0, last)) if slots else ""
     rows += "".join(
         _row("at home", each, each.card.exercise_minutes) for each in day.at_home if each in lessons
     )

@@ -58,7 +58,7 @@ def _or_own(thought: str) -> Callable[[Any], str]:
 
 REFUSED, NOBODY = "rank {}, after 0 s: refused at 127.0.0.1", "rank {}, after 15 s: nobody came"
 TIMED_OUT, CLOSED = "rank {}, in {}, after {} s: timed out", "rank {}, in recv, after 0 s: connection closed"
-KILLED = "rank {} was killed by SIGKILL"
+KILLED = "Signal 9 (SIGKILL) received by PID 19962"
 ENDS = (
     (NOBODY.format(0), REFUSED.format(1), "interface"),
     (REFUSED.format(0), NOBODY.format(1), "interface"),
@@ -67,8 +67,8 @@ ENDS = (
     (TIMED_OUT.format(0, "recv", 8), TIMED_OUT.format(1, "send", 4), "cable"),
     (TIMED_OUT.format(0, "send", 4), "", "host b"),
     ("", TIMED_OUT.format(1, "recv", 8), "host a"),
-    (CLOSED.format(0), KILLED.format(1), "host b"),
-    (KILLED.format(0), CLOSED.format(1), "host a"),
+    (CLOSED.format(0), KILLED, "host b"),
+    (KILLED, CLOSED.format(1), "host a"),
 )
 """How the logs of two hosts end, and what to look at first."""
 THOUGHTS = {
@@ -82,7 +82,7 @@ THOUGHTS = {
 @exercise
 def _which_first() -> Iterator[TriedCall]:
     for end_a, end_b, right in ENDS:
-        kind = "killed" if "killed" in end_a + end_b else "silent"
+        kind = "killed" if "SIGKILL" in end_a + end_b else "silent"
         yield TriedCall(
             f"For {end_a!r} and {end_b!r}", (end_a, end_b), right, THOUGHTS.get(right, THOUGHTS[kind])
         )

@@ -178,6 +178,8 @@ RECORDS = {
     9: "Two mesh ranks wrote. Which of them wrote of its own step, and which of the other one's connection?",
 }
 """Numbers that a neighbour gave, of each kind one, on both mesh ranks; and what to look for in records."""
+NAMED = {5: 1, 6: 1, 7: 1, 9: None}
+"""The rank that rank 0's record of a number names: the leader that told it, guilty or not, or nobody."""
 
 
 def fault_of(number: int) -> tuple[int, str]:
@@ -189,14 +191,20 @@ def fault_of(number: int) -> tuple[int, str]:
 
 def _found(answer: Callable[[int], Any]) -> str:
     for number, look_for in RECORDS.items():
-        given, (rank, kind) = answer(number), fault_of(number)
-        if given == (rank, kind):
+        given, fault = answer(number), fault_of(number)
+        if given == (*fault, NAMED[number]):
             continue
-        if not (isinstance(given, tuple) and len(given) == 2 and given[1] in KINDS):
+        if not (isinstance(given, tuple) and len(given) == 3 and given[1] in KINDS):
             return (
-                f"For number {number} you gave {given!r}; a rank and one of {', '.join(KINDS)} is asked for."
+                f"For number {number} you gave {given!r}; asked for are the guilty rank, one of "
+                f"{', '.join(KINDS)}, and the rank that rank 0's record names."
             )
-        return f"For number {number} it is not {given!r}. {look_for}"
+        if given[:2] == fault:
+            return (
+                f"For number {number} rank and kind are right. Which rank does rank 0's record name, as "
+                "`rank=`? `None` if it names nobody."
+            )
+        return f"For number {number} it is not {given[:2]!r}. {look_for}"
     return ""
 
 

@@ -293,7 +293,7 @@ def test_a_lost_message_is_named_although_its_sender_stands_elsewhere(tmp_path):
     end = program_waits(Meetings(read_calls(tmp_path)))
     assert end.sentence == (
         "Rank 0 let go of the handle of the first isend (prog.py:5) and waits for the second only "
-        "(prog.py:8): rank 1 did not receive what was given up with that (prog.py:12)."
+        "(prog.py:8): the message went with the handle, and rank 1 waited in vain (prog.py:12)."
     )
     assert end.check_first.startswith("keep the handle until its wait")
 

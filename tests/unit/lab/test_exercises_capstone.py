@@ -111,18 +111,20 @@ def test_a_function_is_no_run():
         check("14.4", len)
 
 
-FOUND = {5: (1, "leaves a sum out"), 6: (2, "is killed"), 7: (2, "raises"), 9: (1, "loops")}
+FOUND = {5: (1, "leaves a sum out", 1), 6: (2, "is killed", 1), 7: (2, "raises", 1), 9: (1, "loops", None)}
 
 
 @pytest.mark.parametrize(
     ("given", "hint"),
     [
         ({}, ""),
-        ({5: (2, "leaves a sum out")}, "Which rank ended its step without one?"),
-        ({6: (1, "is killed")}, "Which mesh rank wrote none"),
-        ({7: (1, "raises")}, "which only heard of it"),
-        ({9: (2, "loops")}, "Which of them wrote of its own step"),
-        ({7: "rank 2"}, "a rank and one of raises"),
+        ({5: (2, "leaves a sum out", 1)}, "Which rank ended its step without one?"),
+        ({6: (1, "is killed", 1)}, "Which mesh rank wrote none"),
+        ({7: (1, "raises", 1)}, "which only heard of it"),
+        ({9: (2, "loops", None)}, "Which of them wrote of its own step"),
+        ({7: (2, "raises", 2)}, "rank and kind are right. Which rank does rank 0's record name"),
+        ({9: (1, "loops", 1)}, "rank and kind are right. Which rank does rank 0's record name"),
+        ({7: (2, "raises")}, "the guilty rank, one of raises"),
     ],
 )
 def test_each_wrong_finding_gets_its_hint(given, hint):

@@ -199,7 +199,10 @@ def test_a_lesson_ends_with_its_exercises_and_the_time_at_which_it_goes_on():
 
 def test_after_the_morning_there_is_lunch():
     course = [practised(3, ("a", "b"), minutes=50), practised(4, ("a", "b"), minutes=50)]
-    assert "Then lunch until 13:30." in deck(HALF_DAYS[0], course)
+    html = deck(HALF_DAYS[0], course)
+    assert "Then lunch until 13:30." in html
+    assert "<td>lunch</td>" in html
+    assert "<td>the end</td>" not in html
 
 
 def test_what_a_day_has_no_time_for_is_at_home_in_its_deck_too():

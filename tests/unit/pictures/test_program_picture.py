@@ -565,6 +565,9 @@ def test_a_picture_can_begin_after_the_groups_are_made(tmp_path):
     axes = picture.figure.axes[0]
     assert axes.get_xlim()[0] == pytest.approx(0, abs=1)
     assert axes.get_xlabel() == "milliseconds after the last new_group"
+    part = pp.pictures.program(tmp_path, after="new_group", until_ms=3).figure.axes[0]
+    assert part.get_xlim() == pytest.approx((0, 3), abs=0.1), "counted from the end of new_group, too"
+    assert part.get_xlabel() == axes.get_xlabel()
     with pytest.raises(pp.PlanError, match="No call of split_group"):
         pp.pictures.program(tmp_path, after="split_group")
 
@@ -598,6 +601,16 @@ def test_a_page_says_what_a_rank_does_between_its_calls_and_how_long_a_period_is
     lines = [line for line in picture.figure.axes[0].lines if line.get_gid() == "span"]
     assert [float(x) for x in lines[0].get_xdata()] == [150, 250]
     assert_legible(picture.figure)
+
+
+def test_no_message_strikes_out_the_name_of_a_buffer_that_it_crosses(tmp_path):
+    made = MadeCalls(tmp_path, 2)
+    made.wait(0, made.send(0, 1, 0, 1, name="isend", lent=True), 200, 500)
+    made.recv(1, 0, 490, 500, line=9)
+    picture = pp.pictures.program(tmp_path)
+    (message,) = artists(picture, FancyArrowPatch)
+    named = [text for text in picture.figure.axes[0].texts if text.get_text() == "isend"]
+    assert min(text.get_zorder() for text in named) > message.get_zorder()
 
 
 def test_a_moment_of_a_page_is_a_line_through_the_buffer_that_is_lent_then(tmp_path):
