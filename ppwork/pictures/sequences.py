@@ -49,6 +49,8 @@ CLEAR = 0.03
 """Room around a text, in inches."""
 TEXT = 12
 """Size of most texts, in points: the chart is shown on slides at about half its size."""
+ENDS = {"emit": "emit: rank 0 hands it out"}
+"""The end of a chunk in the legend."""
 KEYS, FEW = 3, 2
 """Columns of the legend, and the number of lifelines beside which there is room for one less."""
 CLOSE, CROWDED = 2.6, 1.9
@@ -98,8 +100,7 @@ class _Chart:
 
     def draw(self) -> Figure:
         story = self.story
-        call = f"call {story.call_id}, chunk {story.chunk_index}, epoch {story.cache_epoch}"
-        title = call if story.call_id >= 0 else f"chunk {story.chunk_index}, which became no call"
+        title = f"chunk {story.chunk_index}" + ("" if story.call_id >= 0 else ", which became no call")
         self.axes.text(0.15, 0.28, title, fontsize=TEXT + 2, fontweight="bold", va="center")
         self._time_axis()
         self._lifelines()
@@ -223,6 +224,9 @@ class _Chart:
             keys.append(style.line_key("message: never received", **(LOST | {"linestyle": "-", **bad})))
         if any(message.refused_ms is not None for message in missed):
             keys.append(style.line_key("message: read, and refused", **(REFUSED | {"markersize": 13} | bad)))
+        if self.story.end is not None:
+            name = self.story.end[0]
+            keys.append(style.line_key(ENDS.get(name, name), **style.mark(MARKERS[name], 11)))
         if self.story.injected is not None:
             keys.append(style.line_key("the fault is put in", **FAULT))
         if self.story.last_words:

@@ -58,12 +58,14 @@ SAID = {
     "result.send": "leaves the mesh (result.send)",
 }
 """Commitment points in the legend."""
-WIDTH, MARGINS = 12.0, (1.75, 0.95, 0.5, 1.45)
+WIDTH, MARGINS = 12.0, (2.0, 1.05, 0.5, 1.6)
 """Of the figure, in inches, as ``style.stacked`` takes them."""
-LANE, LANE_OF_TWO = 0.33, 0.26
+LANE, LANE_OF_TWO = 0.33, 0.28
 """Height of a lane, and of one where two runs are drawn, in inches."""
-CHAR, CLOSE, TIGHT, SEEN = 0.085, 0.07, 0.02, 0.03
+CHAR, CLOSE, TIGHT, SEEN = 0.094, 0.077, 0.02, 0.03
 """Widths of a letter of the smallest text, of a number, of the room beside it, of what is seen, in inches."""
+LINE = 0.14
+"""Height of a letter of the smallest text, in inches."""
 FLUSH: style.Style = {"color": style.DARK, "linewidth": 1.2, "linestyle": (0, (5, 3))}
 """Of the moment from which on what was in flight is stale."""
 ARROW: style.Style = {"color": "black", "linewidth": 0.8, "mutation_scale": 7, "zorder": 7}
@@ -179,10 +181,10 @@ def _draw(windows: list[Window], titles: list[str], rates: list[str], *, idle: b
         _run(axes, window, inches_per_ms, idle=idle)
         chunks = f"chunks {window.first} to {window.last}"
         chunks = (chunks if window.first < window.last else f"chunk {window.first}") + rate
-        axes.set_title(f"{title}: {chunks}" if title else chunks.capitalize(), loc="left", fontsize=12)
+        axes.set_title(f"{title}: {chunks}" if title else chunks.capitalize(), loc="left", fontsize=13)
         axes.set_xlim(0, length)
-        axes.tick_params(axis="x", labelsize=10, labelbottom=axes is every[-1])
-    every[-1].set_xlabel("time from the first shown span, ms", fontsize=10)
+        axes.tick_params(axis="x", labelsize=12, labelbottom=axes is every[-1])
+    every[-1].set_xlabel("time from the first shown span, ms", fontsize=12)
     _legends(paper, windows, SEEN / inches_per_ms)
     return paper
 
@@ -198,9 +200,9 @@ def _run(axes: Axes, window: Window, inches_per_ms: float, *, idle: bool) -> Non
             if idle:
                 work_ns = total_ns(busy(entries, WORK, window.start_ns, window.end_ns))
                 share = f"idle {1 - work_ns / (window.end_ns - window.start_ns):.0%}"
-                style.beside(axes, 1.01, row, share, va="center", fontsize=10)
+                style.beside(axes, 1.01, row, share, va="center", fontsize=12)
             if idle and row == 0:
-                style.beside(axes, 1.01, -0.85, "of this time", va="center", fontsize=9)
+                style.beside(axes, 1.01, -0.85, "of this time", va="center", fontsize=11)
         for entry in entries:
             of_chunk = is_of_chunk(entry, calls)
             if isinstance(entry, Instant):
@@ -214,12 +216,12 @@ def _run(axes: Axes, window: Window, inches_per_ms: float, *, idle: bool) -> Non
     for at_ns in _flushes(window).values():
         axes.axvline(window.at(at_ns), zorder=1, gid="flush", **FLUSH)
     axes.set_ylim(window.height - 0.5, -0.5)
-    axes.set_yticks(list(window.rows.values()), [lane for _, lane in window.lanes], fontsize=9)
+    axes.set_yticks(list(window.rows.values()), [lane for _, lane in window.lanes], fontsize=11)
     style.open_frame(axes)
     topology = Topology(max(window.ranks))
     for rank in sorted({rank for rank, _ in window.lanes}):
         rows = [row for (owner, _), row in window.rows.items() if owner == rank]
-        look: style.Style = {"va": "center", "fontsize": 10, "fontweight": "bold"}
+        look: style.Style = {"va": "center", "fontsize": 12, "fontweight": "bold"}
         text = f"rank {rank}\n{topology.role(rank)}"
         style.beside(axes, style.margin(axes), (rows[0] + rows[-1]) / 2, text, **look)
 
@@ -277,12 +279,12 @@ def _span(
     if span.name == "generate" and span.chunk_index in dropped:
         words[:1] = [f"{short}, made, then dropped", f"{short}, dropped", *words[:1]]
     text = next((word for word in words if len(word) * CHAR < wide - 0.08), "")
-    letters: style.Style = {"fontsize": 9, "zorder": 5, "color": "black" if works else style.DARK}
+    letters: style.Style = {"fontsize": 10, "zorder": 5, "color": "black" if works else style.DARK}
     if text:
         letters["bbox"] = style.white_box(0.12) if works else None
     elif works and len(short) * CLOSE < wide - TIGHT:
         text, letters["bbox"] = short, style.white_box(0.0)
-    elif works and wide > 2 * CLOSE:
+    elif works and wide > LINE:
         text, letters["bbox"], letters["rotation"] = short, style.white_box(0.0), 90
     if text:
         axes.text((start + end) / 2, row, text, **letters, **style.CENTRED)
@@ -295,7 +297,7 @@ def _point(axes: Axes, window: Window, rank: int, instant: Instant) -> None:
     gid = f"chunk{instant.chunk_index}.{instant.name}"
     axes.plot(x, y, gid=gid, zorder=6, clip_on=False, **_marker(instant.name))
     if instant.name in NUMBERED:
-        look: style.Style = {"textcoords": "offset points", "fontsize": 9, "va": "center"}
+        look: style.Style = {"textcoords": "offset points", "fontsize": 11, "va": "center"}
         if instant.name == "drop":  # the next encode stands on its right
             look |= {"ha": "right", "bbox": style.white_box(0.05)}
         at = (-6 if instant.name == "drop" else 6, -1)
@@ -347,7 +349,7 @@ def _legends(paper: Figure, windows: list[Window], seen_ms: float) -> None:
     ]
     visible = sorted({k for window in windows for k in window.visible_chunks()})[:10]
     chunks = [style.patch_key(f"chunk {k}", **style.solid(k, linewidth=0.6)) for k in visible]
-    look = {"ncols": 10, "fontsize": 9, "columnspacing": 1.2, "handletextpad": 0.5}
-    style.legend_below(paper, kinds, inches=0.58, **look)
-    style.legend_below(paper, marks, inches=0.31, **look)
+    look = {"ncols": 10, "fontsize": 10, "columnspacing": 1.2, "handletextpad": 0.5}
+    style.legend_below(paper, kinds, inches=0.64, **look)
+    style.legend_below(paper, marks, inches=0.34, **look)
     style.legend_below(paper, chunks, inches=0.04, **look)
