@@ -353,3 +353,9 @@ def test_chart_shows_itself_with_its_sentence(tmp_path):
     chart = sequence(run_of(tmp_path, made()), chunk_index=2)
     assert f'<img alt="{chart.finding}"' in chart._repr_html_()
     assert "data:image/png;base64," in chart._repr_html_()
+
+
+def test_the_legend_says_what_the_star_of_a_finished_chunk_is(tmp_path):
+    figure = sequence(run_of(tmp_path, made(4)), chunk_index=2).draw()
+    keys = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    assert "emit: rank 0 hands it out" in keys
