@@ -123,8 +123,9 @@ def _index(lessons: list[Lesson]) -> str:
     docs = [f"docs/{page.stem}" for page in DOCS if page.stem not in ROUND_THE_COURSE]
     round_it = [*(f"docs/{name}" for name in ROUND_THE_COURSE), "slides/INSTRUCTOR"]
     appendices = [f"notebooks/{page.stem}" for page in APPENDICES]
-    pages = [*appendices, *docs, "CONTRIBUTING", "CHANGELOG"]
+    pages = [*docs, "CONTRIBUTING", "CHANGELOG"]
     measured = [f"benchmarks/results/{page.stem}" for page in sorted(RESULTS.glob("*.md"))]
+    parts.append(_toctree("Appendices", appendices))  # what comes after the last lesson
     parts.append(_toctree("Solutions", answers))
     parts.append(_toctree("Learners and instructors", round_it))
     parts.append(_toctree("Reference", ["About <README>", "GLOSSARY", *pages]))
