@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WIDTH, MARGINS, ROW = 12.0, (2.75, 0.25, 0.5, 1.15), 0.78
+WIDTH, MARGINS, ROW = 12.0, (2.75, 0.25, 0.75, 1.15), 1.0
 """Of the figure, its margins and a row, in inches."""
 RANKS = {SENDER: "rank 0\nstage0", RECEIVER: "rank 1\nleader"}
 SHORT = {"fill": "f", "broadcast": "b", "take": "t", "generate": "g", "send": "s", "receive": "r"}
@@ -102,8 +102,9 @@ def _draw(paper: OnPaper, without: str) -> Figure:
     axes.set_xlabel(f"made-up milliseconds; {place}", fontsize=10)
     style.open_frame(axes)
     title = f"without the edge {without}" if without else "every wait in its place"
-    short = f"; b broadcast, {'r receive, ' * bool(paper.torn)}t take" if len(rows) > 3 else ""
-    axes.set_title(f"On paper, not recorded: {title}. A row is a stream{short}.", loc="left", fontsize=12)
+    axes.set_title(
+        f"On paper, not recorded: {title}. A row is a stream.{_short(paper)}", loc="left", fontsize=12
+    )
     torn = {id(work) for wait in paper.torn for work in (wait.before, wait.after)}
     for work in paper.works.values():
         is_torn = id(work) in torn
@@ -121,6 +122,15 @@ def _draw(paper: OnPaper, without: str) -> Figure:
         axes.axhline(1.5, color=style.LINE, linewidth=1.0)
     _legend(figure, paper, without)
     return figure
+
+
+def _short(paper: OnPaper) -> str:
+    """Return what the short words in boxes mean, as of the first chunk that has them."""
+    if not any(work.name == "broadcast" for work in paper.works.values()):
+        return ""
+    slot = ", s1: slot 1" if paper.slots > 1 else ""
+    receive = "r1: receive chunk 1, " * bool(paper.torn)
+    return f"\nb1: broadcast chunk 1, {receive}t1: take chunk 1{slot}"
 
 
 def _sorted(paper: OnPaper) -> list[SlotWork]:

@@ -66,12 +66,14 @@ class ShownTime:
             end: Where its ranks stand.
             from_ms: Begin that somebody asks for.
             until_ms: End that somebody asks for.
-            after: A function: what comes before a rank has left its last call of it is not shown.
+            after: A function: milliseconds count from where a rank has left its last call of it, and what
+                comes before is not shown.
 
         Raises:
             PlanError: There is no call in it, or none of this function.
         """
-        zero, every = zero_of(met), _every(met)
+        every = _every(met)
+        zero = _end_of(after, every) if after else zero_of(met)
         cut_end = not _is_subject(met, end) and any(call.name != END for call in every)
         counted = [call for call in every if not (cut_end and call.name == END)]
         last_ns = max(_moments(counted))
@@ -81,15 +83,14 @@ class ShownTime:
             cut_end = cut_end and until_ms is None
             shown = cls(zero, start_ns, max(end_ns, start_ns + 1000), last_ns, None, cut_end)
         else:
-            first_ns = _end_of(after, every) if after else min(zero, last_ns)
-            start_ns, end_ns = _stretch(met, end, first_ns, last_ns)
+            start_ns, end_ns = _stretch(met, end, zero if after else min(zero, last_ns), last_ns)
             gap = _gap(counted, start_ns, end_ns)
             seen = end_ns - start_ns - (gap[1] - gap[0] if gap else 0)
             stands = any(call.end_ns is None for call in counted) and end_ns == last_ns
             end_ns += max(round((OPEN if stands else AFTER) * seen), 1000) if end_ns == last_ns else 0
             shown = cls(zero, start_ns, end_ns, last_ns, gap, cut_end)
-            if after:  # the axis begins where the picture does
-                shown = replace(shown, zero_ns=first_ns, since=f"after the last {after}")
+        if after:
+            shown = replace(shown, since=f"after the last {after}")
         if not any(shown.shows(call) for call in every):
             first, last = shown.ms(shown.start_ns), shown.ms(shown.end_ns)
             raise PlanError(

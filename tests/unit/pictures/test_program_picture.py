@@ -565,6 +565,9 @@ def test_a_picture_can_begin_after_the_groups_are_made(tmp_path):
     axes = picture.figure.axes[0]
     assert axes.get_xlim()[0] == pytest.approx(0, abs=1)
     assert axes.get_xlabel() == "milliseconds after the last new_group"
+    part = pp.pictures.program(tmp_path, after="new_group", until_ms=3).figure.axes[0]
+    assert part.get_xlim() == pytest.approx((0, 3), abs=0.1), "counted from the end of new_group, too"
+    assert part.get_xlabel() == axes.get_xlabel()
     with pytest.raises(pp.PlanError, match="No call of split_group"):
         pp.pictures.program(tmp_path, after="split_group")
 

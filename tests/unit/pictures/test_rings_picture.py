@@ -56,6 +56,16 @@ def test_a_generated_chunk_is_in_no_slot():
     assert not any(text.startswith("generate") and "slot" in text for text in said)
 
 
+def test_title_explains_the_short_words_that_are_drawn():
+    def explained(**chosen):
+        return edges(**chosen).figure.axes[0].get_title("left").partition("\n")[2]
+
+    assert explained() == "b1: broadcast chunk 1, t1: take chunk 1, s1: slot 1"
+    assert "r1: receive chunk 1" in explained(without="reuse")
+    assert "slot" not in explained(slots=1)
+    assert explained(sides="sender") == ""
+
+
 @pytest.mark.parametrize(("slots", "said"), [(1, "one slot"), (2, "chunk k is in slot k mod 2")])
 def test_axis_says_which_slot_a_chunk_is_in(slots, said):
     axes = edges(slots=slots).figure.axes[0]
