@@ -48,6 +48,8 @@ API = {
 
 ASKS, COMPARES = "pp.lesson.predict(", "guess.compare("
 """The cell that asks, and the one that says whether the guess was right."""
+FOLDED = "hide-output"
+"""Tag of a cell whose output is folded; the notebook itself has it where an output says a thing again."""
 
 
 def laid_out(folder: Path) -> None:
@@ -80,11 +82,13 @@ def _shown(path: Path, kept: set[Path], folder: Path) -> nbformat.NotebookNode:
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             cell.source = _linked(cell.source, path, kept, folder)
+        elif FOLDED in cell.metadata.get("tags", []):
+            cell.metadata["mystnb"] = {"code_prompt_show": "Show what it prints"}
         elif ASKS in cell.source:
             asked = True
         elif asked and cell.outputs:
             # Who sees what came of it has nothing to guess.
-            cell.metadata["tags"] = [*cell.metadata.get("tags", []), "hide-output"]
+            cell.metadata["tags"] = [*cell.metadata.get("tags", []), FOLDED]
             asked = COMPARES not in cell.source
     if (number := path.name[:2]).isdecimal():
         notebook.cells[0].source = notebook.cells[0].source.replace("# ", f"# {number} ", 1)
