@@ -48,6 +48,8 @@ API = {
 
 ASKS, COMPARES = "pp.lesson.predict(", "guess.compare("
 """The cell that asks, and the one that says whether the guess was right."""
+FOLDED = "hide-output"
+"""Tag of a cell whose output is folded; the notebook itself has it where an output says a thing again."""
 
 
 def laid_out(folder: Path) -> None:
@@ -80,11 +82,13 @@ def _shown(path: Path, kept: set[Path], folder: Path) -> nbformat.NotebookNode:
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             cell.source = _linked(cell.source, path, kept, folder)
+        elif FOLDED in cell.metadata.get("tags", []):
+            cell.metadata["mystnb"] = {"code_prompt_show": "Show what it prints"}
         elif ASKS in cell.source:
             asked = True
         elif asked and cell.outputs:
             # Who sees what came of it has nothing to guess.
-            cell.metadata["tags"] = [*cell.metadata.get("tags", []), "hide-output"]
+            cell.metadata["tags"] = [*cell.metadata.get("tags", []), FOLDED]
             asked = COMPARES not in cell.source
     if (number := path.name[:2]).isdecimal():
         notebook.cells[0].source = notebook.cells[0].source.replace("# ", f"# {number} ", 1)
@@ -123,8 +127,9 @@ def _index(lessons: list[Lesson]) -> str:
     docs = [f"docs/{page.stem}" for page in DOCS if page.stem not in ROUND_THE_COURSE]
     round_it = [*(f"docs/{name}" for name in ROUND_THE_COURSE), "slides/INSTRUCTOR"]
     appendices = [f"notebooks/{page.stem}" for page in APPENDICES]
-    pages = [*appendices, *docs, "CONTRIBUTING", "CHANGELOG"]
+    pages = [*docs, "CONTRIBUTING", "CHANGELOG"]
     measured = [f"benchmarks/results/{page.stem}" for page in sorted(RESULTS.glob("*.md"))]
+    parts.append(_toctree("Appendices", appendices))  # what comes after the last lesson
     parts.append(_toctree("Solutions", answers))
     parts.append(_toctree("Learners and instructors", round_it))
     parts.append(_toctree("Reference", ["About <README>", "GLOSSARY", *pages]))

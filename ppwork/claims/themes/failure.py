@@ -13,6 +13,7 @@ from ppwork.claims.claim import (
     Seen,
     does_not_hold,
     holds,
+    not_testable,
 )
 
 OLD_OTHERS_S, OLD_NCCL_S = 1800.0, 600.0
@@ -25,7 +26,9 @@ def _defaults(seen: Seen) -> ClaimFinding:
     nccl = "NCCL is not in this build" if read["nccl"] is None else f"NCCL {read['nccl'] / 60:g} min"
     text = f"The constants say {read['others'] / 60:g} min, {nccl}; a group made without a timeout has "
     text += f"{read['group'] / 60:g} min."
-    return holds(text, when=read["others"] == OLD_OTHERS_S and read["nccl"] in (OLD_NCCL_S, None))
+    if read["others"] == OLD_OTHERS_S and read["nccl"] is None:
+        return not_testable(text)  # one half was seen; the sentence holds only if both do
+    return holds(text, when=read["others"] == OLD_OTHERS_S and read["nccl"] == OLD_NCCL_S)
 
 
 def _past_the_timeout(seen: Seen) -> ClaimFinding:

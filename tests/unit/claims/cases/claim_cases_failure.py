@@ -59,7 +59,8 @@ CASES = {
     ],
     "D49": [
         (Verdict.HOLDS, _defaults()),
-        (Verdict.HOLDS, _defaults(nccl=None)),
+        (Verdict.NOT_TESTABLE, _defaults(nccl=None)),
+        (Verdict.DOES_NOT_HOLD, _defaults(others=60.0, nccl=None)),
         (Verdict.DOES_NOT_HOLD, _defaults(others=60.0)),
         (Verdict.DOES_NOT_HOLD, _defaults(nccl=60.0)),
     ],
