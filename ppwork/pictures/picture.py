@@ -127,5 +127,5 @@ def _small(png: bytes) -> tuple[str, bytes]:
     image = Image.open(io.BytesIO(png)).convert("RGB")
     image.thumbnail((MAX_WIDTH, image.height))
     buffer = io.BytesIO()
-    image.save(buffer, format="JPEG", quality=65, optimize=True)
+    image.save(buffer, format="JPEG", quality=60, optimize=True)
     return "jpeg", buffer.getvalue()

@@ -84,6 +84,7 @@ def timeline(
     last_chunk: int | None = None,
     depths: tuple[int, int] | None = None,
     idle: bool = True,
+    only_work: bool = False,
 ) -> Picture:
     """Return what every rank and lane did, in milliseconds from the first shown span.
 
@@ -101,6 +102,8 @@ def timeline(
         depths: The ``in_flight_depth`` of both; default: of their plans, and 1 of mere entries.
         idle: Whether the idle part of the shown time stands beside each compute lane. The sentence counts
             from one emission to another, which is another window.
+        only_work: Whether the picture of a single run leaves out the lanes that only send and receive, and
+            the moments at which a chunk goes on.
 
     Raises:
         PlanError: There is nothing to draw, or there are no such chunks.
@@ -111,7 +114,8 @@ def timeline(
     if compare is None:
         finding = timeline_finding(entries, first_chunk=first_chunk, last_chunk=last_chunk, depth=depth)
         table = timeline_table([(title, entries, depth)], *chunks)
-        return Picture(finding, lambda: _draw([window], [title], [""], idle=idle), table)
+        shown = window.of_work() if only_work else window
+        return Picture(finding, lambda: _draw([shown], [title], [""], idle=idle), table)
     others = _entries(compare)
     same = {window.first, window.last} <= spans_by_chunk(others).keys()
     windows = [window, window_of(others, *((window.first, window.last) if same else chunks))]
@@ -313,7 +317,7 @@ def _marker(name: str) -> style.Style:
 
 def _legends(paper: Figure, windows: list[Window], seen_ms: float) -> None:
     """Put below it what the picture has; checks before a send only if one is wide enough to be seen."""
-    names = {entry.name for window in windows for entry in window.ranks[STAGE0_RANK]}
+    names = {entry.name for window in windows for entries in window.ranks.values() for entry in entries}
     words = {text.get_text() for axes in paper.axes for text in axes.texts}
     short = any(word[:1] in LETTERS.values() and word[1:].isdigit() for word in words)
     checks = [
@@ -324,10 +328,11 @@ def _legends(paper: Figure, windows: list[Window], seen_ms: float) -> None:
     ]
     on_cuda = any(lane == DEVICE_LANE for window in windows for _, lane in window.lanes)
     pale = {"facecolor": style.FAINT, "edgecolor": style.LINE}
+    moving, waiting = ("transfer, launch", "waiting") if on_cuda else ("transfer", "waiting to receive")
     kinds: list[Artist] = [
         style.patch_key(f"work{' (e encode, d decode)' * short}", facecolor=style.MEDIUM, edgecolor="black"),
-        style.line_key("transfer, launch" if on_cuda else "transfer", color=style.DARK, linewidth=4),
-        style.patch_key("waiting" if on_cuda else "waiting to receive", **pale),
+        *([style.line_key(moving, color=style.DARK, linewidth=4)] if names & {*TRANSFERS} else []),
+        *([style.patch_key(waiting, **pale)] if names & {*WAITS} else []),
         style.patch_key("idle", **IDLE),
         *(
             [style.patch_key("check before sending (preflight)", edgecolor="black", **CHECK)]
@@ -336,11 +341,7 @@ def _legends(paper: Figure, windows: list[Window], seen_ms: float) -> None:
         ),
         *([style.line_key("edge", color="black", linewidth=0.8, marker=">")] if on_cuda else []),
     ]
-    marks = [
-        style.line_key(SAID.get(name, name), **_marker(name))
-        for name in MARKERS
-        if name != "drop" or name in names
-    ]
+    marks = [style.line_key(SAID.get(name, name), **_marker(name)) for name in MARKERS if name in names]
     marks += [
         style.line_key(f"flush, with chunk {k}", **FLUSH)
         for k in dict.fromkeys(k for window in windows for k in _flushes(window))

@@ -36,7 +36,7 @@ def waits(graphs: Mapping[str, Waits], *, unseen: Sequence[tuple[int, int]] = ()
 
     Args:
         graphs: 1 to 4, each with 2 to 6 ranks: of every rank the ranks that it waits for. What is said of one
-            stands below it, and may have several lines.
+            stands below it, and may have several lines; the sentence has the first.
         unseen: Pairs of ranks: the first waits for the second in no call of torch.
 
     Raises:
@@ -50,13 +50,19 @@ def waits(graphs: Mapping[str, Waits], *, unseen: Sequence[tuple[int, int]] = ()
             check_first=f"1 to {MOST_GRAPHS} graphs, 2 to {MOST_RANKS} ranks in each, no wait for others",
         )
     rows = [
-        [text.partition("\n")[0], str(rank), listed(others) or "nobody"]
+        [_heading(text), str(rank), listed(others) or "nobody"]
         for text, of in graphs.items()
         for rank, others in of.items()
     ]
     table = Table(["graph", "rank", "waits for"], rows, above="as it was told; nothing was recorded")
-    finding = " ".join(f"{' '.join(text.split())}: {_said(of)}." for text, of in graphs.items())
+    finding = " ".join(f"{_heading(text)}: {_said(of)}." for text, of in graphs.items())
     return Picture(finding, lambda: _draw(graphs, set(unseen)), table)
+
+
+def _heading(text: str) -> str:
+    """Return the first line of what stands below a graph, as a sentence begins with it."""
+    line = text.partition("\n")[0].rstrip(":")
+    return line[:1].upper() + line[1:]
 
 
 def _fits(of: Waits) -> bool:

@@ -49,3 +49,17 @@ def test_a_flush_is_a_line_where_its_chunk_began_and_what_it_made_stale_was_made
 
 def test_a_cut_with_nothing_in_flight_is_no_flush():
     assert "flush" not in by_gid(drawn(made(chunks=5, cut_at=3)))
+
+
+def test_only_the_work_can_be_shown_and_then_no_word_speaks_of_a_transfer():
+    run = flushed(made(chunks=5, cut_at=3), 2)
+    whole, figure = drawn(run), drawn(run, only_work=True)
+    lanes = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert set(lanes) == {"main"}
+    assert {"chunk2.drop", "chunk3.encode", "chunk3.generate", "flush"} <= by_gid(figure).keys()
+    assert "chunk2.envelope.send" in by_gid(whole)
+    assert "chunk2.envelope.send" not in by_gid(figure)
+    said = {"transfer", "waiting to receive", "leaves rank 0 (envelope.send)"}
+    assert said <= {*texts(whole)}
+    assert not said & {*texts(figure)}
+    assert_legible(figure)

@@ -24,7 +24,7 @@ CIRCLE = {0: [2], 1: [0], 2: [1]}
     ],
 )
 def test_it_says_where_the_arrows_end(of, said):
-    assert waits({"four\nlines": of}).finding == f"four lines: {said}."
+    assert waits({"one of two:\nlook at it": of}).finding == f"One of two: {said}."
 
 
 def test_a_rank_without_an_arrow_is_marked_and_each_wait_is_an_arrow():
