@@ -78,6 +78,9 @@ def _draw_sizes(
         axes.axvline(rested_us * mb_per_s, **grey)
     look = {"color": "black", "linestyle": "none", "marker": "o", "markersize": 7, "label": "measured"}
     axes.plot(*zip(*sorted(times.items()), strict=True), **look)
+    if rested_us is not None:
+        look |= {"label": "measured, after a rest", "markerfacecolor": "white"}
+        axes.plot([few], [rested_us], **look)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_ylim(*whole_decades(times.values()))

@@ -46,8 +46,8 @@ def _one_message(attempt: Attempt) -> Iterator[str]:
     objects = [number for number, call in enumerate(sent) if "object" in call.name]
     if len(objects) > CHUNKS:
         yield (
-            f"Rank 0 calls {sent[objects[-1]].name} in `yours`, too. An object of one number costs two "
-            "messages and pickle, as any other: which tensor could carry the number?"
+            f"Rank 0 calls {sent[objects[-1]].name} in `yours`, too. An object costs two messages and "
+            "pickle, even one of a single number: which tensor could carry the number and the layers?"
         )
     if len(objects) < CHUNKS:
         yield f"`as_object` is what yours is compared with: leave its {CHUNKS} calls of {OBJECT} as they are."

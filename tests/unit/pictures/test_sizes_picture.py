@@ -53,7 +53,9 @@ def test_a_latency_after_a_rest_has_a_line_of_its_own_above_the_law():
     picture = sizes(TIMES, through=1_000_010, rested_us=350.0)
     assert "After a rest the latency is 350 us, and they are equal at 1.4 MB." in picture.finding
     (axes,) = picture.figure.axes
-    law, rested, equal, equal_rested, _ = axes.lines
+    law, rested, equal, equal_rested, _, hollow = axes.lines
+    assert list(map(tuple, hollow.get_xydata())) == [(10, 350.0)]
+    assert hollow.get_markerfacecolor() == "white"
     assert list(rested.get_ydata() - law.get_ydata()) == pytest.approx([300.0] * 101)
     assert [line.get_xdata()[0] for line in (equal, equal_rested)] == pytest.approx([2e5, 1.4e6])
     assert_legible(picture.figure)
