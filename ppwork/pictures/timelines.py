@@ -33,7 +33,9 @@ from ppwork.timeline.chunks import (
     busy,
     calls_with_chunks,
     is_of_chunk,
+    lanes_of,
     spans_by_chunk,
+    spans_of,
     total_ns,
     window_of,
 )
@@ -116,7 +118,7 @@ def timeline(
     if compare is None:
         finding = timeline_finding(entries, first_chunk=first_chunk, last_chunk=last_chunk, depth=depth)
         table = timeline_table([(title, entries, depth)], *chunks)
-        shown = window.of_work() if only_work else window
+        shown = _of_work(window) if only_work else window
         return Picture(finding, lambda: _draw([shown], [title], [""], idle=idle), table)
     others = _entries(compare)
     same = {window.first, window.last} <= spans_by_chunk(others).keys()
@@ -131,6 +133,16 @@ def timeline(
     # The same chunks take longer with depth, as each waits its turn: what is gained is the time between two.
     rates = [rate_words(each, of_each) for _, each, of_each in runs]
     return Picture(finding, lambda: _draw(windows, titles, rates, idle=idle), timeline_table(runs, *chunks))
+
+
+def _of_work(window: Window) -> Window:
+    """Return the same time without the lanes that have no work, and without the commitment points."""
+    at_work = {(rank, e.lane) for rank, entries in window.ranks.items() for e in spans_of(entries, WORK)}
+    ranks = {
+        rank: [e for e in entries if (rank, e.lane) in at_work and e.name not in TRANSFER_AT]
+        for rank, entries in window.ranks.items()
+    }
+    return Window(ranks, window.first, window.last, window.start_ns, window.end_ns, lanes_of(ranks))
 
 
 def timeline_files(

@@ -255,15 +255,6 @@ class Window:
         hair = (self.end_ns - self.start_ns) // 500 if span.start_ns < self.start_ns else 0
         return span.end_ns > self.start_ns + hair and span.start_ns < self.end_ns
 
-    def of_work(self) -> Window:
-        """Return this time without the lanes that have no work, and without the commitment points."""
-        at_work = {(rank, e.lane) for rank, entries in self.ranks.items() for e in spans_of(entries, WORK)}
-        ranks = {
-            rank: [e for e in entries if (rank, e.lane) in at_work and e.name not in TRANSFER_AT]
-            for rank, entries in self.ranks.items()
-        }
-        return Window(ranks, self.first, self.last, self.start_ns, self.end_ns, lanes_of(ranks))
-
     @property
     def length_ms(self) -> float:
         """Milliseconds that are shown."""
