@@ -203,7 +203,7 @@ def test_what_blocks_the_host_is_refused_on_all_ranks_where_chunks_overlap(tmp_p
             "CUDA_LAUNCH_BLOCKING=1: every launch waits for its end."
         }
         assert [refusal.where["rank"] for refusal in refusals] == [0, 1, 2]
-        assert "--depth 1" in refusals[0].check_first
+        assert "in_flight_depth 1 (--depth)" in refusals[0].check_first
 
 
 # The membership

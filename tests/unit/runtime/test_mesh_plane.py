@@ -443,7 +443,7 @@ def test_a_plan_that_nccl_would_end_is_refused_with_its_numbers(plane_of, depth,
         "and timeout_s is 60."
     )
     assert caught.value.where["chunk_index"] == 0
-    assert "--timeout-s above 80" in caught.value.check_first
+    assert "timeout_s (--timeout-s) above 80" in caught.value.check_first
 
 
 @pytest.mark.parametrize(
