@@ -224,7 +224,7 @@ def unmatched(evidence: JobEvidence) -> Finding | None:
     halves = {rank: half for rank in evidence.first_of(calls) if (half := evidence.half(rank))}
     ranks = tuple(halves)
     # Two that wait may wait for each other; one alone waits for a rank that should have come.
-    gone = _without_failure(evidence) if ranks[1:] and evidence.codes else _gone(evidence)
+    gone = _without_failure(evidence) if ranks[1:] else _gone(evidence)
     others = [rank for rank in calls if rank not in ranks]
     is_one_half = len({*halves.values()}) == 1
     if not ranks or not (others or gone or (evidence.silent == [] and not set(halves.values()) <= {*HALVES})):
@@ -236,7 +236,8 @@ def unmatched(evidence: JobEvidence) -> Finding | None:
     }
     parts = [" and ".join(f"{named_ranks(of)} stood in {spot}" for spot, of in ranks_by_value(spots).items())]
     parts += [evidence.doing(but=ranks)] if others else []
-    parts += [f"{named_ranks(gone)} had {'ended with code 0' if evidence.codes else 'left'}"] if gone else []
+    ending = "had ended with code 0" if evidence.codes else "had left" if evidence.lost else "left no word"
+    parts += [f"{named_ranks(gone)} {ending}"] if gone else []
     what = "; ".join(parts)
     check_first = OTHER_HALF
     unknown: tuple[str, ...] = ()

@@ -159,8 +159,8 @@ def _summed_with(evidence: JobEvidence, rank: int, line: Frame | None) -> int | 
     """Return the rank of which a sum's share did not fit, where that is certain.
 
     In gloo's ring each rank takes its shares from the next one. Who is next in a group of some ranks is not
-    known, but for the only other rank that stands in the sum; nor is who comes behind the last rank of a log
-    that may not show all.
+    known, but for the only other rank that may stand in the sum; nor is who comes behind the last rank of a
+    log that may not show all.
     """
     if line is None or set(evidence.in_call().values()) != {"all_reduce"}:
         return None
@@ -171,8 +171,8 @@ def _summed_with(evidence: JobEvidence, rank: int, line: Frame | None) -> int | 
         )
         is_last = shows_all and sorted(ranks) == [*range(rank + 1)]
         return rank + 1 if rank + 1 in ranks else 0 if is_last else None
-    others = tuple(evidence.in_call(but=[rank]))
-    return others[0] if len(others) == 1 else None
+    others = {*evidence.in_call(), *evidence.silent} - {rank}
+    return others.pop() if len(others) == 1 else None
 
 
 def _sender(evidence: JobEvidence, rank: int, line: Frame | None) -> int | None:

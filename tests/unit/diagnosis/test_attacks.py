@@ -408,6 +408,20 @@ def test_a15_two_that_receive_from_each_other_do_not_wait_for_one_that_ended_wel
     assert found.check_first.startswith("do both receive first?")
 
 
+@pytest.mark.parametrize("line", ["dist.recv(x, 0, tag=2)", "dist.send(x, 0)"])
+def test_a15_two_in_messages_are_not_said_to_wait_for_a_third_whose_end_no_report_tells(tmp_path, line):
+    call = line[5:9]
+    halves = [
+        traceback(0, 6, "dist.send(x, 1, tag=1)", RECV_LATE.replace("recv", "send"), inside="send"),
+        traceback(1, 7, line, RECV_LATE.replace("recv", call), inside=call),
+    ]
+    found = said(folder(tmp_path, *halves, "done 2\n"))
+    assert (found.cause.error_type, found.cause.where) == ("Unmatched", {})
+    assert found.sentence.endswith("; rank 2 left no word.")
+    assert any("whether rank 2 ended well" in question for question in found.unknown)
+    assert not found.waits
+
+
 def test_a15_all_in_the_wait_of_messages_are_asked_for_their_peers(tmp_path):
     waits = [traceback(rank, 7, BATCH, RECV_LATE) for rank in (0, 1)]
     found = said(folder(tmp_path, *waits))

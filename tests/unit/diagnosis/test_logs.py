@@ -358,6 +358,17 @@ def test_the_neighbour_of_the_last_rank_that_a_cut_console_shows_is_not_known(tm
     assert diagnose_job(read_job(cut)).cause.where == {"rank": 3}
 
 
+def test_who_stands_in_a_sum_is_not_its_other_end_where_a_silent_rank_may_be(tmp_path):
+    """Rank 1 sent too much and left no word; rank 2 saw only that rank 0 was gone, in a call over several lines."""
+    folder = log_dir("shapes", tmp_path, report=False)
+    log_of = {rank: folder / "run_x1" / "attempt_0" / str(rank) / "stderr.log" for rank in (1, 2)}
+    log_of[1].write_text("")
+    log_of[2].write_text(log_of[2].read_text().replace("(torch.ones(length))", "("))
+    found = diagnose_job(read_job(folder))
+    assert found.cause.where == {"rank": 0}
+    assert "which rank sent it" in found.unknown
+
+
 def test_size_mismatch_of_another_call_names_the_rank_that_was_aborted(tmp_path):
     folder = log_dir("shapes", tmp_path)
     for log in folder.glob("run_x1/attempt_0/*/stderr.log"):
