@@ -359,7 +359,7 @@ def test_the_neighbour_of_the_last_rank_that_a_cut_console_shows_is_not_known(tm
 
 
 def test_who_stands_in_a_sum_is_not_its_other_end_where_a_silent_rank_may_be(tmp_path):
-    """Rank 1 sent too much and left no word; rank 2 saw only that rank 0 was gone, in a call over several lines."""
+    """Rank 1 sent too much and left no word; rank 2 saw only that rank 0 was gone: no line shows a group."""
     folder = log_dir("shapes", tmp_path, report=False)
     log_of = {rank: folder / "run_x1" / "attempt_0" / str(rank) / "stderr.log" for rank in (1, 2)}
     log_of[1].write_text("")
