@@ -48,15 +48,30 @@ def main() -> int:
             return script.main(
                 folder, program, arguments, ops=entry == "rank-ops", record=entry != "rank-plain"
             )
-        case _:
+        case given:
             try:
                 from ppwork.cli import main as cli
             except ModuleNotFoundError as error:
                 if error.name is None or error.name.startswith("ppwork"):
                     raise
+                if len(given) > 1 and given[0] == "diagnose" and not any(path[:1] == "-" for path in given):
+                    return _diagnose(given[1:])
                 sys.stderr.write(f'the command line needs {error.name}: pip install "ppwork[run]"\n')
                 return 2
             return cli.main()
+
+
+def _diagnose(paths: list[str]) -> int:
+    """Explain a run without the command line: wanted most where only what a program of one's own needs is."""
+    from ppwork.diagnosis.runs import diagnose
+    from ppwork.errors import PlanError, visible
+
+    try:
+        sys.stdout.write(f"{visible(diagnose([Path(path) for path in paths]).text)}\n")
+    except PlanError as error:
+        sys.stderr.write(f"{visible(str(error))}\n")
+        return 2
+    return 0
 
 
 def _held() -> AbstractContextManager[None]:

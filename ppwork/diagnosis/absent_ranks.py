@@ -10,6 +10,7 @@ from ppwork.diagnosis.evidence_weights import NAMED, PLACES, SYMPTOMS
 from ppwork.diagnosis.findings import Finding
 from ppwork.diagnosis.job_evidence import (
     DETAIL,
+    IN_REPORT,
     MISSED_BARRIER,
     STACKS,
     JobEvidence,
@@ -181,9 +182,9 @@ def _how_they_left(evidence: JobEvidence, ranks: tuple[int, ...]) -> tuple[str, 
     if evidence.codes:
         return ()
     if ranks[1:]:
-        return (f"which of {named_ranks(ranks)} was the first, and how it ended: torchrun's report has it",)
+        return (f"which of {named_ranks(ranks)} was the first, and how it ended: {IN_REPORT}",)
     ending = f"whether rank {ranks[0]} ended well, was killed, or by which signal"
-    return (f"{ending}: torchrun's closing report has it",)
+    return (f"{ending}: {IN_REPORT}",)
 
 
 def missing(evidence: JobEvidence) -> Finding | None:

@@ -10,6 +10,7 @@ from ppwork.diagnosis.absent_ranks import NOBODY, absent_of, only_symptoms
 from ppwork.diagnosis.evidence_weights import CAUGHT, DIED, DIED_FIRST, ENDED, PLACES, SYMPTOMS, WATCHED
 from ppwork.diagnosis.findings import RANK_DIED, Finding
 from ppwork.diagnosis.job_evidence import (
+    IN_REPORT,
     ITS_LINE,
     STACKS,
     STOPPED,
@@ -124,7 +125,7 @@ def died(evidence: JobEvidence) -> Finding | None:
     if code in _CRASHES and not (stack is not None and stack.blind):
         check_first = f"{check_first}; {ITS_LINE}" if log.text.strip() else ITS_LINE
     if code in ENDED_BY_AGENT:
-        check_first = "who sent it: it came from outside, and before torchrun ended the others"
+        check_first = "who sent it before torchrun ended the others: another process, or the program itself"
     if rank in evidence.stopped:
         what, check_first = f"Rank {rank} {STOPPED}.", "who sent SIGSTOP to it?"
     elif evidence.stopped:  # what another rank did may be the answer to that
@@ -182,10 +183,10 @@ def interrupted(evidence: JobEvidence) -> Finding | None:
     doing = evidence.doing(but=ranks)
     what = sentence(f"Rank {rank} was interrupted by SIGINT" + (f"; {doing}" if doing else ""))
     if first is not None:
-        check_first = "who sent it: it came from outside, to this rank alone"
+        check_first = "who sent it to this rank alone: another process, or the program itself"
         return Finding((rank,), RANK_DIED, what, check_first, stack, weight=DIED)
     check_first = "who sent it, and to whom"
-    unknown = ("whether the whole job was interrupted (Ctrl-C): torchrun's closing report has it",)
+    unknown = (f"whether the whole job was interrupted (Ctrl-C): {IN_REPORT}",)
     return Finding((rank,), RANK_DIED, what, check_first, stack, unknown, weight=PLACES + 1)
 
 

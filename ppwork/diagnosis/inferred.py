@@ -44,6 +44,12 @@ def inferred_records(evidence: RunEvidence) -> list[FailureRecord]:
     return list(records.values())
 
 
+_SENDERS = {
+    -signal.SIGTERM: "a batch system, an out-of-memory daemon, a `kill` by hand",
+    -signal.SIGINT: "Ctrl-C or `kill -INT` to this process alone",
+}
+
+
 def _inferred_record(evidence: RunEvidence, rank: int) -> FailureRecord | None:
     text, code = evidence.text_of(rank), evidence.code_of(rank)
     freeze = _freeze_record(evidence, rank)
@@ -78,8 +84,8 @@ def _inferred_record(evidence: RunEvidence, rank: int) -> FailureRecord | None:
     interrupted = code == -signal.SIGINT and not evidence.report.signal
     first = evidence.report.first == rank and not evidence.past_limit  # then the launcher began it
     if code in ENDED_BY_AGENT and (interrupted or first):
-        what = f"Rank {rank} was ended by {death(code).removeprefix('was killed by ')} from outside."
-        check = "who sends it? a batch system, an out-of-memory daemon, a `kill` by hand"
+        what = f"Rank {rank} was ended by {death(code).removeprefix('was killed by ')}."
+        check = f"who sends it? {_SENDERS[code]}, or the program itself"
         return record_of(evidence, rank, RANK_DIED, what, check)
     if code is None or code in (0, *ENDED_BY_AGENT) or rank in killed_by_us(evidence.torchrun_text):
         return None

@@ -254,12 +254,12 @@ def option_of(field: str) -> str:
 
 def _refuse_unknown(plan: msgspec.StructMeta, names: Iterable[str]) -> None:
     fields = plan.__struct_fields__
-    for name in names:
-        if name not in fields:
-            by_option = {option_of(field)[2:].replace("-", "_"): field for field in fields}
-            hint = f"did you mean {by_option[name]!r}?" if name in by_option else meant(name, fields).strip()
-            check = hint or f"its fields are {', '.join(fields)}"
-            raise PlanError(f"A {plan.__name__} has no field {name!r}.", check_first=check)
+    for name in [name for name in names if name not in fields]:
+        by_option = {option_of(field)[2:].replace("-", "_"): field for field in fields}
+        by_option["limit_s"] = "pp.launch(plan, limit_s=...)"
+        hint = f"did you mean {by_option[name]!r}?" if name in by_option else meant(name, fields).strip()
+        check = hint or f"its fields are {', '.join(fields)}"
+        raise PlanError(f"A {plan.__name__} has no field {name!r}.", check_first=check)
 
 
 def refuse(field: str, value: object, need: str, check_first: str = "") -> NoReturn:

@@ -117,10 +117,18 @@ def test_a_program_of_ones_own_needs_torch_numpy_msgspec_and_psutil_only(tmp_pat
     )  # fmt: skip
     assert answer.returncode == 0, answer.stderr
     assert (tmp_path / "run" / "summary.json").is_file()
-    command = [sys.executable, "-m", "ppwork", "ps"]
-    answer = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert answer.returncode == 2
-    assert 'pip install "ppwork[run]"' in answer.stderr
+    for command, code, text in [
+        (["ps"], 2, 'pip install "ppwork[run]"'),
+        (["diagnose", "--json", "run"], 2, 'pip install "ppwork[run]"'),
+        (["diagnose", "nowhere"], 2, "it is not there"),
+        (["diagnose", "run"], 0, "Nothing failed"),
+    ]:
+        answer = subprocess.run(
+            [sys.executable, "-m", "ppwork", *command],
+            cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+        assert answer.returncode == code, answer.stderr
+        assert text in (answer.stderr if code else answer.stdout)
 
 
 def test_the_page_of_the_package_index_has_nothing_that_breaks_there():

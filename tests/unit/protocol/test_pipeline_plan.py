@@ -313,6 +313,7 @@ def test_a_prototype_needs_a_plan_of_the_pipeline_only():
         ({"meshsize": 2}, "mesh_size"),
         ({"depth": 2}, "in_flight_depth"),  # as the command line calls it
         ({"steps": 2}, "denoise_steps"),
+        ({"limit_s": 2}, "pp.launch(plan, limit_s=...)"),  # of the run, and not of the plan
     ],
 )
 def test_a_misspelt_field_is_refused_with_the_one_that_was_meant(wrong, field):
