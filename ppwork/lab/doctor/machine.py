@@ -24,7 +24,7 @@ import psutil
 from ppwork.process import die_with_parent, held
 from ppwork.records.folder import free_mb
 
-PROBE_LIMIT_S = 30.0
+PROBE_LIMIT_S = 60.0
 """torch from a cold disk may take ten seconds; one that takes longer says nothing any more."""
 PORTS_TRIED = 16
 SHM = "/dev/shm"  # noqa: S108  looked at, not written
