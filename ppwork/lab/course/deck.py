@@ -232,8 +232,10 @@ def _turn(lesson: Lesson, day: Day) -> str:
     if slot is not None:
         minutes, whose, ends = slot.exercise_minutes, "Your turn", _pause(slot, day)
     rest = f"<p><strong>At home:</strong> {later}</p>" if later else ""
+    ends = f"Mend a cell, run it; the check below it says what is missing. {ends}".rstrip()
+    title = f"{whose}, {minutes} minutes, in notebook {lesson.card.number}"
     return (
-        f'<div class="part"><h2 class="statement">{whose}, {minutes} minutes</h2></div>'
+        f'<div class="part"><h2 class="statement">{title}</h2></div>'
         f'<table class="tasks">{"".join(map(_task, now or lesson.exercises))}</table>'
         f'<div class="part">{rest}<p>{ends}</p></div>'
     )

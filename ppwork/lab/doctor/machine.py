@@ -24,8 +24,8 @@ import psutil
 from ppwork.process import die_with_parent, held
 from ppwork.records.folder import free_mb
 
-PROBE_LIMIT_S = 30.0
-"""torch from a cold disk may take ten seconds; one that takes longer says nothing any more."""
+PROBE_LIMIT_S = 60.0
+"""torch took ten seconds from a cold disk, and more than 30 beside a pip install at a load of 6."""
 PORTS_TRIED = 16
 SHM = "/dev/shm"  # noqa: S108  looked at, not written
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")

@@ -28,7 +28,7 @@ def test_this_machine_runs_the_main_job_and_the_doctor_has_seen_it():
         "import sys; from ppwork.__main__ import main; sys.argv = ['ppwork', 'doctor', '--json']; "
         "code = main(); assert 'torch' not in sys.modules; sys.exit(code)"
     )
-    answer = subprocess.run(python(script), capture_output=True, text=True, check=True, timeout=60)
+    answer = subprocess.run(python(script), capture_output=True, text=True, check=True, timeout=120)
     found = json.loads(answer.stdout)
     assert found.pop("ready")
     facts = found["machine"]
@@ -54,7 +54,7 @@ def test_the_exit_code_says_that_the_main_job_cannot_run(tmp_path):
     broken = tmp_path / "sitecustomize.py"
     broken.write_text("import sys; sys.modules['av'] = None\n")
     poor = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=60, env={"PYTHONPATH": str(tmp_path)}
+        command, capture_output=True, text=True, check=False, timeout=120, env={"PYTHONPATH": str(tmp_path)}
     )
     assert (poor.returncode, json.loads(poor.stdout)["ready"]) == (1, False)
     said = {row["what"]: row["found"] for row in json.loads(poor.stdout)["here"]}

@@ -183,13 +183,15 @@ def test_a_lesson_ends_with_its_exercises_and_the_time_at_which_it_goes_on():
     drain = ("drain `it`", "Mend the loop of `drain`.")
     course = [practised(number, drain, minutes=40, exercise_minutes=15) for number in (4, 5)]
     html = deck(HALF_DAYS[1], course)
-    first, second = html.split('<h2 class="statement">Your turn, 15 minutes</h2>')[1:]
+    first, second = html.split('<h2 class="statement">Your turn, 15 minutes, in notebook ')[1:]
+    assert (first[:2], second[:2]) == ("04", "05")
+    assert "the check below it says what is missing" in first
     task = "<strong>Drain <code>it</code></strong><br>Mend the loop of <code>drain</code>."
     assert f"<td>04.1</td><td>{task}" in first
     assert "Right when rank 0 prints <code>6</code>.</span></td>" in first
     assert "<li>04.1: it was <em>late</em></li>" in first[first.index('<aside class="notes">') :]
     assert "A hint." not in html
-    assert "Then break until 14:35." in first
+    assert "Then break until 14:35.</p>" in first
     assert "Then the survey until 15:40." in second
     cover = html[: html.index("Lesson 04")]
     for row in ("13:30</td><td>04", "14:25</td><td></td><td>break", "14:35</td><td>05"):
