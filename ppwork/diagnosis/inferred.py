@@ -18,6 +18,12 @@ from ppwork.process import FAILED, ORPHANED, SECONDARY, UNWRITABLE
 from ppwork.protocol.bounds import Bounds
 from ppwork.records.failure import FailureRecord
 
+_SENDERS = {
+    -signal.SIGTERM: "a batch system, an out-of-memory daemon, a `kill` by hand",
+    -signal.SIGINT: "Ctrl-C or `kill -INT` to this process alone",
+}
+"""Who may have sent what ended a rank; ``ENDED_BY_AGENT`` has no other signal."""
+
 
 def inferred_records(evidence: RunEvidence) -> list[FailureRecord]:
     """Make records for ranks that left none of a cause, as far as something shows what happened to them.
@@ -42,12 +48,6 @@ def inferred_records(evidence: RunEvidence) -> list[FailureRecord]:
     if any(record.rank not in late for record in causes):
         return [record for rank, record in records.items() if rank not in late]
     return list(records.values())
-
-
-_SENDERS = {
-    -signal.SIGTERM: "a batch system, an out-of-memory daemon, a `kill` by hand",
-    -signal.SIGINT: "Ctrl-C or `kill -INT` to this process alone",
-}
 
 
 def _inferred_record(evidence: RunEvidence, rank: int) -> FailureRecord | None:

@@ -37,7 +37,7 @@ from ppwork.records.failure import is_users
 
 DETAIL = "run it once more with TORCH_DISTRIBUTED_DEBUG=DETAIL: it names ranks, calls and shapes"
 ITS_LINE = "start with PYTHONFAULTHANDLER=1: a rank that crashes, or that gloo aborts, then shows its line"
-IN_REPORT = "torchrun's closing report has it: give a file with what the console showed, too"
+IN_REPORT = "torchrun's closing report has it (give a file with what the console showed, too)"
 STACKS = (
     "start with PYTHONFAULTHANDLER=1; in a hang stop torchrun (SIGSTOP), send SIGABRT to all ranks, let it "
     "go on (SIGCONT): each rank then shows its stack"

@@ -247,9 +247,9 @@ def _explained(
 
 def _beside(evidence: RunEvidence) -> tuple[str, ...]:
     """Return a line about each thing that fails no run by itself."""
+    ended = filter(None, [stream_ended(evidence.entries.get(STAGE0_RANK, []))])
     own = (*_odd_results(evidence), *_useless_cuts(evidence), *_let_go(evidence), *_dead_threads(evidence))
-    # Only asked, and mostly the end was meant: behind what is known.
-    return (*own, *filter(None, [stream_ended(evidence.entries.get(STAGE0_RANK, []))]))
+    return (*own, *ended)  # that it ended was mostly meant: a question, behind what is known
 
 
 def _is_told(line: str, cause: FailureRecord, evidence: RunEvidence) -> bool:

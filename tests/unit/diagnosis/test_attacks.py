@@ -418,7 +418,8 @@ def test_a15_two_in_messages_are_not_said_to_wait_for_a_third_whose_end_no_repor
     found = said(folder(tmp_path, *halves, "done 2\n"))
     assert (found.cause.error_type, found.cause.where) == ("Unmatched", {})
     assert found.sentence.endswith("; rank 2 left no word.")
-    assert any("whether rank 2 ended well" in question for question in found.unknown)
+    (of_rank_2,) = [question for question in found.unknown if "whether rank 2 ended well" in question]
+    assert "give a file with what the console showed" in of_rank_2
     assert not found.waits
 
 

@@ -34,8 +34,16 @@ from ppwork.records.flight import Collective, Flight, flight_file, flight_of
 from ppwork.records.last_stacks import stacks_file
 from ppwork.records.ledger import CollectiveCall, Ledger, line_of
 from ppwork.records.pulse import Pulse, PulseState, PulseView
-from ppwork.records.run import SUMMARY_FILE, TORCHRUN_LOG, LaunchEnd, Run, log_file
-from ppwork.records.spans import Recorder, Span, span_file
+from ppwork.records.run import (
+    NOTHING_RESET,
+    STREAM_ENDED,
+    SUMMARY_FILE,
+    TORCHRUN_LOG,
+    LaunchEnd,
+    Run,
+    log_file,
+)
+from ppwork.records.spans import Instant, Recorder, Span, span_file
 from ppwork.records.threads import DeadThread, threads_file
 from ppwork.worker.backend_wait import lend, tell_of_handles
 
@@ -415,8 +423,6 @@ def hanging(**kwargs):
 
 
 def arrived(entries):
-    from ppwork.records.spans import Instant
-
     entries[0] += [
         Instant("arrive", "up_pg", e.end_ns, call_id=e.call_id, chunk_index=e.chunk_index)
         for e in entries[0]
@@ -520,6 +526,14 @@ def test_a_rank_that_was_stopped_waits_for_nobody_whatever_it_wrote_last(run):
     text = diagnose(run, 1).text
     assert "rank 1 waits for rank 2: step of call 2" in text
     assert "rank 2 waits for nobody: stood still\n" in text
+
+
+def test_a_question_about_the_streams_end_stands_behind_what_is_known(run):
+    ended = Instant(STREAM_ENDED, "main", ZERO, text="a forgotten `return`?")
+    write_spans(run, {0: [ended], 1: [Instant(NOTHING_RESET, "main", ZERO, chunk_index=2)], 2: []})
+    write_record(run, record(1))
+    reset, question = diagnose(run, 1).seen
+    assert (reset[:22], question) == ("At the cut of chunk 2 ", "a forgotten `return`?")
 
 
 def test_spans_that_an_error_ended_do_not_count_as_done(run):
