@@ -132,14 +132,18 @@ def end_with_stacks(ranks: list[psutil.Process], logs: Path, stacks: Path) -> No
         said = [log.read_text() for log in logs.glob("*/attempt_0/*/stdout.log")]
         return [text[:6] for text in said] == ["joined"] * 3
 
+    files = [stacks / str(rank) for rank in range(3)]
     sleeps = f"line {line_of('missing.py', 'time.sleep').rpartition(':')[2]} "
 
     def all_are_in_their_calls() -> bool:
+        before = [len(file.read_text()) for file in files]
         for rank in ranks:
             rank.send_signal(signal.SIGUSR1)
-        texts = [(stacks / str(rank)).read_text() for rank in range(3)]
-        newest = [text.rpartition("most recent call first")[2] for text in texts]
-        return all("in broadcast" in stack for stack in newest[:2]) and sleeps in newest[2]
+        # faulthandler shows nothing while it shows a stack: a SIGABRT must not come before its end.
+        wait_for(lambda: all(len(file.read_text()) > n for file, n in zip(files, before, strict=True)))
+        wait_for(lambda: all(rank.status() == psutil.STATUS_SLEEPING for rank in ranks))
+        shown = [file.read_text()[n:] for file, n in zip(files, before, strict=True)]
+        return all("in broadcast" in stack for stack in shown[:2]) and sleeps in shown[2]
 
     wait_for(all_have_joined, 2 * END_S)
     wait_for(all_are_in_their_calls, 2 * END_S)
