@@ -101,7 +101,7 @@ def deck(half: HalfDay, course: Sequence[Lesson]) -> str:
         if lesson.exercises and slot:
             turn = _Page(_turn(lesson, slot, day), html_of(_after_the_exercises(lesson)), foot, ran)
             said.insert(len(said) - (slot is held[-1]), turn)  # the last slide of all is the farewell
-        opening = _opening(lesson, _pause_before(slot, day) if slot else "")
+        opening = _opening(lesson, _pause_before(slot, day) if slot else "For home")
         pages += [_Page(opening, html_of(OPENING_NOTE), foot, ran), *said]
     sections = [_section(page, number, len(pages)) for number, page in enumerate(pages, start=1)]
     sheets = [_font_faces(), *((FILES / name).read_text() for name in STYLES)]
@@ -206,17 +206,17 @@ def _row(when: str, lesson: Lesson, exercise_minutes: int) -> str:
     return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
 
 
-def _opening(lesson: Lesson, pause: str) -> str:
+def _opening(lesson: Lesson, when: str) -> str:
     """Return the card of a lesson: question, how it goes on from the last one, what one can do afterwards.
 
-    It stands in the room during the pause before it, and says when that ends.
+    It stands in the room during the pause before it, and says when that ends; or that the lesson is for home.
     """
     card = lesson.card
     goals = "".join(f"<li>{inline_html(goal)}</li>" for goal in card.goals)
     so_far = f'<div class="part so-far">{html_of(card.so_far)}</div>' if card.so_far else ""
-    until = f'<p class="until">{pause}</p>' if pause else ""
+    corner = f'<p class="corner">{when}</p>' if when else ""
     return (
-        f'<div class="part">{until}<p class="section">Lesson {card.number}, {card.minutes} min</p>'
+        f'<div class="part">{corner}<p class="section">Lesson {card.number}, {card.minutes} min</p>'
         f"<h1>{inline_html(card.question)}</h1></div>{so_far}"
         f'<div class="part"><h3>Afterwards you can</h3><ul>{goals}</ul></div>{_way(card.about)}'
     )

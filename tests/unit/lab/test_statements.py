@@ -223,6 +223,7 @@ def test_what_a_day_has_no_time_for_is_at_home_in_its_deck_too():
     assert "<td>at home</td><td>06</td>" in decks[1]
     assert "in notebook 05" in decks[1]
     assert "in notebook 06" not in decks[1]
+    assert 'For home</p><p class="section">Lesson 06' in decks[1]
     turn = decks[0][: decks[0].index("<strong>At home:</strong>")].rpartition("<h2")[2]
     assert "Task 1" not in turn
     assert "Task 2" in turn
