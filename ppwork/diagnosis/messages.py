@@ -76,7 +76,7 @@ def unmatched(evidence: JobEvidence) -> Finding | None:
     check_first, unknown = _of_halves(evidence, halves, others)
     if gone:
         unknown = (*unknown, *how_they_left(evidence, gone))
-        if "recv" in halves.values():
+        if any(half == "recv" and evidence.peer(rank) in (None, *gone) for rank, half in halves.items()):
             check_first += f"; or did {named_ranks(gone)} begin it with isend, and leave before its `wait()`?"
         elif evidence.following:
             check_first = f"does {named_ranks(ranks)} make more steps than {named_ranks(gone)}? {check_first}"

@@ -378,7 +378,8 @@ def test_a15_two_in_messages_are_not_said_to_wait_for_a_third_whose_end_no_repor
     assert found.sentence.endswith("; rank 2 left no word.")
     (of_rank_2,) = [question for question in found.unknown if "whether rank 2 ended well" in question]
     assert "give a file with what the console showed" in of_rank_2
-    assert not found.waits
+    assert [wait.waits_for for wait in found.waits] == [(1,), (0,)]  # as their lines say
+    assert "isend, and leave" not in found.check_first
 
 
 def test_a15_all_in_the_wait_of_messages_are_asked_for_their_peers(tmp_path):
