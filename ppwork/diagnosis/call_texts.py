@@ -1,13 +1,15 @@
 """Arguments of a call of ``torch.distributed``, as far as its line of source shows them.
 
-A traceback has the line and no values: a peer that stands there as a number is known, one in a name is not.
+A traceback has the line and no values: a peer that stands there as a number, or is counted from ``rank``, is
+known; one in another name is not.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from operator import add, mod, sub
 
 _PEERS = {"send": "dst", "isend": "dst", "recv": "src", "irecv": "src"}
 _GROUP_AT = {
@@ -19,25 +21,39 @@ _GROUP_AT = {
     "all_to_all_single": 4,
 }  # fmt: skip
 """Collectives, and the place of ``group`` among their arguments."""
+_OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: add,
+    ast.Sub: sub,
+    ast.Mod: mod,
+}
 _LONGEST = 400
 """Characters of a line that are read."""
 
 
-def peer_in_line(text: str, call: str) -> int | None:
+def peer_in_line(text: str, call: str, rank: int, world_size: int) -> int | None:
     """Return the rank that a line names as the peer of its message; ``None``: not known.
 
-    >>> peer_in_line("if rank == 0: dist.send(x, 1); dist.recv(x, 2)", "recv")
-    2
-    >>> peer_in_line("dist.recv(x, src=rank - 1)", "recv")
+    Args:
+        text: The line of source.
+        call: The call that its rank was in.
+        rank: Rank that was there; what the line calls ``rank`` is taken for it.
+        world_size: Number of ranks.
+
+    >>> peer_in_line("if rank == 0: dist.send(x, 1); dist.recv(x, (rank + 2) % world_size)", "recv", 1, 3)
+    0
+    >>> peer_in_line("dist.recv(x, src=before)", "recv", 1, 3)
     """
     keyword = _PEERS.get(call)
-    peers = {_number(_argument(node, 1, keyword)) for node in _calls(text, call)} if keyword else set()
+    known = {"rank": rank, "world_size": world_size}
+    peers = {_number(_argument(node, 1, keyword), known) for node in _calls(text, call)} if keyword else set()
     return peers.pop() if len(peers) == 1 else None
 
 
 def tag_in_line(text: str, call: str) -> int | None:
     """Return the tag of a line's message, 0 if it gives none; ``None``: not known."""
-    tags = {0 if (tag := _argument(node, 3, "tag")) is None else _number(tag) for node in _calls(text, call)}
+    tags = {
+        0 if (tag := _argument(node, 3, "tag")) is None else _number(tag, {}) for node in _calls(text, call)
+    }
     return tags.pop() if len(tags) == 1 else None
 
 
@@ -76,6 +92,18 @@ def _argument(node: ast.Call, place: int, keyword: str) -> ast.expr | None:
     return next(iter([*named, *starred, *node.args[place : place + 1]]), None)
 
 
-def _number(value: ast.expr | None) -> int | None:
-    number = value.value if isinstance(value, ast.Constant) else None
-    return number if isinstance(number, int) and not isinstance(number, bool) else None
+def _number(value: ast.expr | None, known: Mapping[str, int]) -> int | None:
+    """Return the number that an argument is, counted from what is known; ``None``: it has other names."""
+    match value:
+        case ast.Constant(value=int() as number) if not isinstance(number, bool):
+            return number
+        case ast.Name(id=name):
+            return known.get(name)
+        case ast.Call(func=ast.Attribute(attr=str() as name), args=[], keywords=[]):
+            return known.get(name.removeprefix("get_"))
+        case ast.BinOp(left=left, op=op, right=right) if (apply := _OPERATORS.get(type(op))) is not None:
+            one, other = _number(left, known), _number(right, known)
+            if one is None or other is None or (other == 0 and apply is mod):
+                return None
+            return apply(one, other)
+    return None

@@ -180,7 +180,7 @@ class JobEvidence:
 
     def peer(self, rank: int) -> int | None:
         """Return the rank that the line of a rank in a message names as its peer; ``None``: not known."""
-        named = peer_in_line(self._text(rank), self.call(rank))
+        named = peer_in_line(self._text(rank), self.call(rank), rank, len(self.job.ranks))
         return named if named != rank and named in self.job.ranks else None
 
     def tag(self, rank: int) -> int | None:

@@ -354,6 +354,9 @@ def test_a15_who_left_after_its_own_calls_is_not_blamed_for_messages_without_the
     found = said(folder(tmp_path / "recv", *both, "done 2\n", console=report(1, r0=1, r1=1)))
     assert found.sentence.endswith("for a message that never came; rank 2 had ended with code 0.")
     assert found.check_first.startswith("do both receive first?")
+    assert "rank 2" not in found.check_first  # their lines name each other
+    lines = [both[0].replace("1 - rank", "other"), both[1].replace("1 - rank", "other")]
+    found = said(folder(tmp_path / "other", *lines, "done 2\n", console=report(1, r0=1, r1=1)))
     assert "did rank 2 begin it with isend, and leave before its `wait()`?" in found.check_first
 
 

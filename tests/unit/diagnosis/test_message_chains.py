@@ -177,7 +177,13 @@ def test_a_batch_that_only_receives_is_known_for_it(tmp_path):
     [
         ("if r == 0: dist.send(x, 1); dist.recv(x, 2)", "recv", 2),
         ("dist.send(f(x, (1, 2)), dst=3, tag=1)", "send", 3),
-        ("dist.send(x, rank + 1)", "send", None),
+        ("dist.send(x, rank + 1)", "send", 2),
+        ("dist.recv(x, src=(rank - 2) % world_size)", "recv", 3),
+        ("dist.recv(x, (dist.get_rank() + 3) % dist.get_world_size())", "recv", 0),
+        ("dist.recv(x, rank % 0)", "recv", None),
+        ("dist.send(x, after)", "send", None),
+        ("dist.send(x, peers[rank])", "send", None),
+        ("dist.send(x, True)", "send", None),
         ("dist.send(x, 1); dist.send(y, 2)", "send", None),
         ("dist.send(x,", "send", None),
         ("dist.send(*args)", "send", None),
@@ -185,8 +191,8 @@ def test_a_batch_that_only_receives_is_known_for_it(tmp_path):
         ("dist.broadcast(x, 1)", "broadcast", None),
     ],
 )
-def test_peer_of_a_message_is_read_only_where_its_line_has_the_number(line, call, peer):
-    assert peer_in_line(line, call) == peer
+def test_peer_of_a_message_is_read_only_where_its_line_tells(line, call, peer):
+    assert peer_in_line(line, call, rank=1, world_size=4) == peer
 
 
 @pytest.mark.parametrize(
