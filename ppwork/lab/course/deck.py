@@ -56,8 +56,8 @@ CLOCK = (
     "The minutes are reckoned from words, programs and runs; INSTRUCTOR.md says what goes if time is short."
 )
 OPENING_NOTE = (
-    "Let the room answer the question in a sentence. Boxes in colour are the places on a chunk's way that the "
-    "lesson is about. The exercises come at the end of the lesson."
+    "Let the room answer the question in a sentence. Boxes in colour are the places on a chunk's way that "
+    "the lesson is about. The exercises come at the end of the lesson."
 )
 TURN_NOTE = (
     "Walk round: the check of an exercise says what is wrong, and who is done takes one for home. "
