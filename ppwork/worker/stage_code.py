@@ -39,13 +39,7 @@ class StageCode:
     """
 
     def __init__(
-        self,
-        step: str,
-        stage: object,
-        groups: Groups,
-        which: WhichChunk | None = None,
-        *,
-        seen: bool = False,
+        self, step: str, stage: object, groups: Groups, which: WhichChunk | None = None, *, seen: bool = False
     ) -> None:
         self._step, self._which = step, which
         self._mode, self._group = without_autograd(stage, step), OnlyGroup(groups, _group_of(groups))
