@@ -286,7 +286,7 @@ def test_a_rank_without_a_log_is_looked_for_in_what_it_left(run, left_there, nam
 def test_results_of_a_loop_that_differ_are_not_looked_for_where_a_loop_has_nothing(run):
     spans(run, 2, Instant("results.differ", "main", ZERO, **AT))
     (run / SUMMARY_FILE).write_text('{"chunks": 8}')
-    (said,) = diagnose(run).seen
+    said = diagnose(run).sentence
     assert said.startswith("Mesh ranks returned different results in chunk 7: the leader's were sent.")
     assert "passes to `reply`" in said
     assert "--digests" not in said
