@@ -32,6 +32,7 @@ goes through; it is shown for hangs only. What does not read is named as not kno
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Sequence
 from dataclasses import replace as replace_fields
@@ -155,7 +156,7 @@ def _diagnose_run(paths: Sequence[Path], exit_code: int | None) -> Diagnosis:
         )
     if cause is None:
         return _without_cause(evidence, exit_code)
-    if cause.error_type == KeyboardInterrupt.__name__:
+    if cause.error_type == KeyboardInterrupt.__name__ and not _was_raised(cause):
         cause = _interrupted(evidence, cause)
     # Who noticed saw those that had come by then, and the ledgers have who came later.
     if cause.between and (all_of_them := ledger_difference(evidence)) is not None:
@@ -214,6 +215,12 @@ def _interrupted(evidence: RunEvidence, cause: FailureRecord) -> FailureRecord:
     check = f"who sent it, if nobody pressed Ctrl-C{'; to this rank alone?' if len(ranks) == 1 else ''}"
     record = record_of(evidence, NOBODY, "Interrupted", what, check)
     return replace(record, where=cause.where) if len(ranks) == 1 else record
+
+
+def _was_raised(record: FailureRecord) -> bool:
+    """Say whether a line of code raised it, and no signal: that comes in whatever line runs."""
+    calls = frames_of(record.traceback)
+    return bool(calls) and re.search(r"\braise\b", calls[-1].text) is not None
 
 
 def _explained(
@@ -359,7 +366,7 @@ def _headline(evidence: RunEvidence, cause: FailureRecord) -> str:
     if cause.rank < 0 or cause.between:
         return cause.what
     rank = f"{cause.rank} ({evidence.topology.role(cause.rank)})"
-    error = f"{cause.error_type}: {without_noise(cause.what)}"
+    error = f"{cause.error_type}: {without_noise(cause.what)}".removesuffix(": ")
     if cause.symptom:
         return f"Every record is a symptom; rank {rank} was the first: {error}"
     if tells_of_a_freeze(cause):  # an error of its peers: with its name here the cause reads like a symptom

@@ -350,6 +350,22 @@ def test_a_ctrl_c_that_torchrun_passed_on_is_no_failure_of_a_rank(run):
     assert (found.cause.where["rank"], "alone" in found.check_first) == (2, True)
 
 
+def test_a_keyboard_interrupt_that_a_loop_raised_itself_is_its_failure_with_its_line(run, tmp_path):
+    (loop := tmp_path / "my_loop.py").write_text("def drive():\n    if True: raise KeyboardInterrupt\n")
+    there = {"__name__": "mine"}
+    exec(compile(loop.read_text(), str(loop), "exec"), there)  # noqa: S102  of this test
+    with pytest.raises(KeyboardInterrupt) as caught:
+        there["drive"]()
+    write_record(run, record_of(caught.value, 0, {}))
+    found = diagnose(run)
+    at, text, *_ = found.text.splitlines()
+    assert (at.partition(", called")[0], text) == (
+        f"{loop}:2, in drive",
+        "    if True: raise KeyboardInterrupt",
+    )
+    assert found.sentence == "Rank 0 (stage0) failed first: KeyboardInterrupt"
+
+
 def test_of_a_crash_it_is_the_line_of_the_thread_that_crashed(run):
     """faulthandler shows every thread, the main one last."""
     text = "Fatal Python error: Segmentation fault\n\n"
