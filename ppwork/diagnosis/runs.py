@@ -586,6 +586,9 @@ def _ended_well(evidence: RunEvidence) -> Diagnosis:
     count, planned = (evidence.summary or {}).get("chunks"), evidence.plan.chunks or 0
     of = f" of {planned}" if isinstance(count, int) and count < planned else ""
     ended = f"the run emitted {count}{of} chunks" if count else "the run ended well"
+    left = {e.chunk_index for e in evidence.entries.get(STAGE0_RANK, []) if e.name == "envelope.send"}
+    if of and evidence.of_loop and len(left - {-1}) == count:  # of a stage's stream there is more to say
+        ended += "; its loop sent no more"
     headline, seen = f"Nothing failed: {ended}.", _beside(evidence)
     if evidence.odd_results:  # what was sent is one rank's, right or wrong: that stands above a good end
         headline, seen = seen[0], (f"No rank failed: {ended}.", *seen[1:])
