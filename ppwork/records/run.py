@@ -124,10 +124,7 @@ class Run(FinishedProgram):
             isinstance(entry, Span) and entry.chunk_index >= 0
             for entry in chain.from_iterable(entries.values())
         ):
-            raise PlanError(
-                f"The run {run_dir} has no spans of any chunk.",
-                check_first=NO_CHUNKS,
-            )
+            raise PlanError(f"The run {run_dir} has no spans of any chunk.", check_first=NO_CHUNKS)
         return run
 
     @cached_property
