@@ -14,6 +14,7 @@ from ppwork.diagnosis.job_evidence import (
     IN_REPORT,
     MISSED_BARRIER,
     MORE_RANKS,
+    NO_REPORT,
     OTHER_HALF,
     STACKS,
     JobEvidence,
@@ -184,10 +185,10 @@ def how_they_left(evidence: JobEvidence, ranks: tuple[int, ...]) -> tuple[str, .
     """Return what is not known of ranks that left: nothing, if a report lists the others only."""
     if evidence.codes:
         return ()
+    source = NO_REPORT if evidence.job.console else IN_REPORT
     if ranks[1:]:
-        return (f"which of {named_ranks(ranks)} was the first, and how it ended: {IN_REPORT}",)
-    ending = f"whether rank {ranks[0]} ended well, was killed, or by which signal"
-    return (f"{ending}: {IN_REPORT}",)
+        return (f"which of {named_ranks(ranks)} was the first, and how it ended: {source}",)
+    return (f"whether rank {ranks[0]} ended well, was killed, or by which signal: {source}",)
 
 
 def missing(evidence: JobEvidence) -> Finding | None:
@@ -242,14 +243,17 @@ def different_calls(evidence: JobEvidence) -> Finding | None:
     what = f"The ranks were in different calls: {lines}."
     hints = tuple(hint for rank in evidence.silent for hint in evidence.hints(rank))
     if any(evidence.half(rank) or call == "wait" for rank, (call, _) in spots.items()):
-        unknown = ("for whom each of them waited", *(("where the others were",) if evidence.silent else ()))
+        silent = tuple(evidence.silent)
+        open_ends = sorted(r for r in spots if evidence.peer(r) is None and not evidence.is_of_all(r))
+        questions = [f"for whom {named_ranks(open_ends)} waited"] if open_ends else []
+        questions += [f"where {named_ranks(silent)} {were(silent)}"] if silent else []
         return Finding(
             (),
             "Unmatched",
             what,
             "which messages these are: `ppwork trace PROGRAM` shows each, and those that did not meet",
             evidence.place[odd[0]],
-            unknown,
+            tuple(questions),
             (*hints, *evidence.own_lines()),
             weight=PLACES - 6,
         )

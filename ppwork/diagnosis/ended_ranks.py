@@ -259,7 +259,7 @@ def ended(evidence: JobEvidence) -> Finding | None:
         return None
     name = signal_name(number)
     what = f"torchrun was ended from outside by {name}; no rank failed before."
-    unknown = (f"where the ranks were: {name} leaves no stack",)
+    unknown = (f"where the ranks were: {name} leaves no stack",) if not evidence.place else ()
     closed = (
         "was a terminal or an ssh session closed? torchrun handles SIGHUP also under nohup; tmux keeps it"
     )

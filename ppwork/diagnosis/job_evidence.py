@@ -47,6 +47,7 @@ STACKS = (
 )
 MORE_RANKS = "whether there were more ranks: one that printed nothing is not in this file"
 OTHER_HALF = "peer and tag of that line, and which rank has the other half"
+NO_REPORT = "the console's text ends before torchrun's closing report, which has it"
 SURE, LIKELY, PERHAPS = 100, 70, 50
 """How sure it is that an exception ended its rank: the exit code or torch's hook says so; it is the last in
 the log; it is, and a logger wrote it."""

@@ -44,6 +44,7 @@ def passed_by(evidence: JobEvidence) -> Finding | None:
         f"which branch led rank {rank} past that call, or {named_ranks(tuple(spots))} past the message; "
         "a call for some ranks takes their `group`",
         evidence.place[inside],
+        seen=evidence.own_lines() if peer is None else (),
         weight=PLACES + 1,
     )
 

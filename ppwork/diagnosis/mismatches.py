@@ -142,7 +142,9 @@ def aborted(evidence: JobEvidence) -> Finding | None:
         what = f"Rank {rank} was sent {sent}, by rank {sender}"
     else:
         what = f"Rank {rank} was sent {sent}"
-        unknown = ("which rank sent it",)
+        senders = [r for r in evidence.in_call() if evidence.half(r) == "send" and evidence.peer(r) == rank]
+        in_send = f"; {named_ranks(senders)} stood in a send to it" if senders else ""
+        unknown = (f"which rank sent it{in_send}",)
     if not is_own and spots and not is_theirs:
         unknown = (*unknown, f"in which call it was: {evidence.doing()}")
     what = f"{what}, and gloo aborted it."

@@ -220,7 +220,7 @@ def test_peers_that_no_line_tells_blame_nobody(tmp_path):
     handles = [traceback(rank, 41 + rank % 2, "work.wait()", late("recv")) for rank in range(3)]
     found = said(folder(tmp_path / "wait", *handles, stood(3, 50, "dist.all_reduce(x)", "all_reduce")))
     assert found.cause.where == {}, found.text
-    assert "for whom each of them waited" in found.unknown
+    assert "for whom ranks 0, 1 and 2 waited" in found.unknown
     assert not found.waits
     assert "`ppwork trace PROGRAM`" in found.check_first
 
@@ -234,6 +234,21 @@ def test_a_rank_in_code_of_its_own_is_named_and_not_those_that_wait_for_each_oth
     found = said(job)
     assert found.cause.rank == 2, found.text
     assert found.lines[0].startswith("/t/a.py:38")
+
+
+def test_what_the_logs_have_beside_the_calls_is_not_asked_for(tmp_path):
+    server = stood(0, 22, "dist.recv(x)", "recv")
+    barriers = [stood(rank, 30, "dist.barrier()", "barrier") for rank in (1, 2)]
+    job = folder(tmp_path / "skipped", server, *barriers)
+    (job / "x" / "attempt_0" / "2" / "stdout.log").write_text("round 2 skipped\n")
+    assert "round 2 skipped" in said(job).text  # who recv is for, no line tells
+    lost = [stage(0, "send", GLOO_LOST), "", stage(2, "recv", GLOO_LOST)]
+    job = folder(tmp_path / "given", *lost, console="W1 torch/distributed/run.py:1 started\n")
+    (how,) = [question for question in said(job).unknown if "whether rank 1 ended well" in question]
+    assert "give a file" not in how
+    longer = "gloo::EnforceNotMet: op.preamble.length <= op.nbytes. 32 vs 16.\n"
+    found = said(folder(tmp_path / "longer", stage(0, "send", GLOO_LOST), longer, ""))
+    assert "which rank sent it; rank 0 stood in a send to it" in found.unknown, found.text
 
 
 @pytest.mark.parametrize(
