@@ -18,8 +18,10 @@ import re
 import signal
 from collections import Counter
 from collections.abc import Iterable
+from functools import cached_property
 from itertools import islice
 
+from ppwork.diagnosis.call_texts import is_of_all_ranks, peer_in_line, tag_in_line
 from ppwork.diagnosis.findings import Wait
 from ppwork.diagnosis.logs import LINE, JobLogs, RankLog
 from ppwork.diagnosis.report import ENDED_BY_AGENT, death, stopped_and_killed, words_before
@@ -42,6 +44,8 @@ STACKS = (
     "start with PYTHONFAULTHANDLER=1; in a hang stop torchrun (SIGSTOP), send SIGABRT to all ranks, let it "
     "go on (SIGCONT): each rank then shows its stack"
 )
+MORE_RANKS = "whether there were more ranks: one that printed nothing is not in this file"
+OTHER_HALF = "peer and tag of that line, and which rank has the other half"
 SURE, LIKELY, PERHAPS = 100, 70, 50
 """How sure it is that an exception ended its rank: the exit code or torch's hook says so; it is the last in
 the log; it is, and a logger wrote it."""
@@ -161,6 +165,8 @@ class JobEvidence:
         if stack is None or stack.call or rank not in (*self.lost, *self.late):
             return stack.call if stack is not None else ""
         named = _CALLED.findall(stack.users.text) if stack.users is not None else []
+        if "wait" in named:
+            return "wait"
         return named[-1] if named else stack.frames[-1].function if stack.frames else ""
 
     def in_call(self, but: Iterable[int] = ()) -> dict[int, str]:
@@ -171,6 +177,49 @@ class JobEvidence:
         """Return which half of a message a rank waited in, as ``half_of`` does."""
         stack = self.place.get(rank)
         return half_of(self.call(rank), stack.users if stack is not None else None)
+
+    def peer(self, rank: int) -> int | None:
+        """Return the rank that the line of a rank in a message names as its peer; ``None``: not known."""
+        named = peer_in_line(self._text(rank), self.call(rank), rank, len(self.job.ranks))
+        return named if named != rank and named in self.job.ranks else None
+
+    def tag(self, rank: int) -> int | None:
+        """Return the tag that the line of a rank in a message names, or leaves at 0; ``None``: not known."""
+        return tag_in_line(self._text(rank), self.call(rank))
+
+    def is_of_all(self, rank: int) -> bool:
+        """Say whether a rank stood in a collective that all ranks have to make: its line names no group."""
+        return is_of_all_ranks(self._text(rank), self.call(rank))
+
+    def _text(self, rank: int) -> str:
+        stack = self.place.get(rank)
+        return stack.users.text if stack is not None and stack.users is not None else ""
+
+    @cached_property
+    def following(self) -> dict[int, int | None]:
+        """Ranks in a message with a rank that waits elsewhere, or is silent, and that rank: not to blame.
+
+        One rank alone in a message waits for such a one, also if its line does not tell for which. Of two
+        that do not tell, each may wait for the other.
+        """
+        peers = {rank: self.peer(rank) for rank in self.in_call() if self.half(rank)}
+        if len(peers) == 1:
+            return peers
+        following: dict[int, int | None] = {}
+        while more := {rank: peer for rank, peer in peers.items() if rank not in following
+                       and peer is not None and (peer not in peers or peer in following)}:  # fmt: skip
+            following |= more
+        return following
+
+    @property
+    def unfailed(self) -> tuple[int, ...]:
+        """Ranks that said nothing and have no failure in torchrun's report, if there is one."""
+        return tuple(rank for rank in self.silent if self.codes.get(rank) is None)
+
+    @property
+    def gone(self) -> tuple[int, ...]:
+        """Those of them that left before the others, and broke connections by that."""
+        return self.unfailed if self.lost else ()
 
     def doing(self, but: Iterable[int] = ()) -> str:
         """Say which ranks were in which call, as a part of a sentence."""
@@ -192,12 +241,35 @@ class JobEvidence:
         return f"rank {rank}{at}: {word if code is None else death(code)}"
 
     def waits(self, culprits: tuple[int, ...]) -> tuple[Wait, ...]:
-        """Return the calls in which the other ranks waited for the culprits; who raised itself did not."""
+        """Return the calls in which the other ranks waited for somebody; who raised itself did not."""
         return tuple(
-            Wait(rank, f"{call} at {users.at}", culprits)
+            Wait(rank, f"{call} at {users.at}", awaited)
             for rank, call in self.in_call(but=(*culprits, *self.raised)).items()
-            if (users := self.place[rank].users) is not None and culprits
+            if (users := self.place[rank].users) is not None and (awaited := self._awaited(rank, culprits))
         )
+
+    def _awaited(self, rank: int, culprits: tuple[int, ...]) -> tuple[int, ...]:
+        """Return for whom a rank waited: the peer that its line names, or the culprits; nobody: not known.
+
+        A rank in a group of some ranks may wait for one in a message, unless that one waits for it.
+        """
+        if (peer := self.peer(rank)) is not None:
+            return (peer,)
+        in_messages = [r for r in self.in_call() if self.half(r)]
+        if self.half(rank) or not in_messages:
+            return culprits
+        if self.is_of_all(rank):
+            at = self.place[rank].users
+            return tuple(
+                c for c in culprits if c in in_messages or c not in self.place or self.place[c].users != at
+            )
+        return culprits if all(self._leads(r, rank) for r in in_messages) else ()
+
+    def _leads(self, rank: int | None, other: int) -> bool:
+        """Say whether a rank in a message waits for another one, over others or at once."""
+        while rank is not None and rank != other:
+            rank = self.following.get(rank)
+        return rank == other
 
     def hints(self, rank: int) -> tuple[str, ...]:
         """Return what a rank had logged or lost in a thread, and others had not: it may be why."""

@@ -1111,13 +1111,17 @@ def test_a_sum_too_few_on_a_leader_that_left_in_order_does_not_blame_who_waits(r
 def test_a_rank_that_gloo_aborted_in_a_sum_is_not_called_the_wrong_one(run, aborted):
     generated(run, {1: 3, 2: 3})
     line = next(one for one in console("shapes").read_text().splitlines() if "preamble" in one)
-    log_file(run, aborted).write_text(line)
+    stack = 'Thread 0x1 (most recent call first):\n  File "/s/my.py", line 7 in step'
+    log_file(run, aborted).write_text(f"{line}\nFatal Python error: Aborted\n\n{stack}\n")
     report(run, -6, rank=aborted)
-    write_record(run, in_sum(3 - aborted, 3))
+    write_record(run, in_sum(3 - aborted, 3, source="/s/model.py:45"))
     found = diagnose(run, 1)
     said = no_rank_is_blamed(found)
     assert "The mesh ranks passed different sizes to one collective of chunk 3" in said
     assert "Which rank is wrong is not known" in said
+    assert f"rank {aborted} was at my.py:7" in said.replace("Rank", "rank")
+    assert f"rank {3 - aborted} was at model.py:45" in said.replace("Rank", "rank")
+    assert found.lines[0].startswith("/s/my.py:7")
     assert "anybody else" not in found.text
     assert (found.cause.where["chunk_index"], found.cause.where["group"]) == (3, "tp_pg")
 
