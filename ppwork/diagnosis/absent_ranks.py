@@ -141,15 +141,14 @@ def _missed_barrier(evidence: JobEvidence) -> Finding | None:
 
 def outside_calls(evidence: JobEvidence) -> Finding | None:
     """A rank whose stack shows it outside of any call, while others were in one or not."""
-    calls = evidence.in_call()
-    outside = tuple(r for r, stack in evidence.place.items()
-                    if r not in calls and r not in evidence.raised and stack.users is not None)  # fmt: skip
+    calls, outside = evidence.in_call(), evidence.outside
     if not outside:
         return None
     doing = f"{evidence.doing()}." if calls else "nobody was."
     what = f"{capital(outside)} {were(outside)} not in any call of torch.distributed; {doing}"
     check_first = "why it stays at the line above, or took the branch that leads there"
-    return Finding(outside, "NeverCame", what, check_first, evidence.place[outside[0]], weight=PLACES)
+    ranks = outside if calls else ()
+    return Finding(ranks, "NeverCame", what, check_first, evidence.place[outside[0]], weight=PLACES)
 
 
 def left_early(evidence: JobEvidence) -> Finding | None:
@@ -199,7 +198,9 @@ def missing(evidence: JobEvidence) -> Finding | None:
         return None
     ended = [rank for rank in ranks if evidence.codes.get(rank) in ENDED_BY_AGENT]
     killed = [rank for rank in ranks if evidence.codes.get(rank) == -signal.SIGKILL]
-    ending = "; it was still running when torchrun ended it" if len(ended) == len(ranks) else ""
+    running = "they were still running when torchrun ended them" if ranks[1:] else ""
+    running = running or "it was still running when torchrun ended it"
+    ending = f"; {running}" if len(ended) == len(ranks) else ""
     ending = (
         "; torchrun had to kill it (SIGKILL), as one that stands stopped"
         if len(killed) == len(ranks)
@@ -208,7 +209,9 @@ def missing(evidence: JobEvidence) -> Finding | None:
     hints = evidence.seen_of(*ranks)
     doing = evidence.doing()
     unknown = (f"where {named_ranks(ranks)} {were(ranks)}: {'they' if ranks[1:] else 'it'} showed no stack",)
-    if ended and len(set(evidence.in_call(but=evidence.following).values())) > 1:
+    spots = _spots(evidence)
+    passable = _in_a_sum(evidence, spots)
+    if ended and len({*spots.values()}) > 1 and not (passable and _root_of(spots[passable[0]][0])):
         return None  # what differs is known better
     if len(ranks) > len(waiting):
         # Whoever waits as well has a bound that ends a moment later.
@@ -230,14 +233,26 @@ def different_calls(evidence: JobEvidence) -> Finding | None:
     """Every rank timed out, but not all in the same call: one made fewer or more calls than the others."""
     if not (evidence.late or evidence.lost):
         return None
-    spots = {r: (evidence.call(r), users.at) for r in evidence.in_call(but=evidence.following)
-             if (users := evidence.place[r].users) is not None}  # fmt: skip
+    spots = _spots(evidence)
     if len(set(spots.values())) < 2:
         return None
     (usual, most), *_ = Counter(spots.values()).most_common()
     odd = evidence.first_of(r for r, spot in spots.items() if spot != usual or most == 1)
     lines = "; ".join(f"rank {r} in {call} at {at}" for r, (call, at) in sorted(spots.items()))
     what = f"The ranks were in different calls: {lines}."
+    hints = tuple(hint for rank in evidence.silent for hint in evidence.hints(rank))
+    if any(evidence.half(rank) or call == "wait" for rank, (call, _) in spots.items()):
+        unknown = ("for whom each of them waited", *(("where the others were",) if evidence.silent else ()))
+        return Finding(
+            (),
+            "Unmatched",
+            what,
+            "which messages these are: `ppwork trace PROGRAM` shows each, and those that did not meet",
+            evidence.place[odd[0]],
+            unknown,
+            (*hints, *evidence.own_lines()),
+            weight=PLACES - 6,
+        )
     if not evidence.silent and (in_sum := _in_a_sum(evidence, spots)):
         return _sum_of_some(evidence, what, in_sum, spots)
     suspects = tuple(sorted({*odd, *evidence.silent})) if most == 1 or evidence.silent else odd
@@ -254,9 +269,18 @@ def different_calls(evidence: JobEvidence) -> Finding | None:
         f"why {named_ranks(suspects)} took another branch or made another number of calls before; {DETAIL}",
         evidence.place[odd[0]],
         unknown,
-        evidence.own_lines(),
+        (*hints, *evidence.own_lines()),
         weight=PLACES - 6,
     )
+
+
+def _spots(evidence: JobEvidence) -> dict[int, tuple[str, str]]:
+    """Return call and line of each rank that was in one, without those that wait for a rank elsewhere."""
+    return {
+        rank: (call, users.at)
+        for rank, call in evidence.in_call(but=evidence.following).items()
+        if (users := evidence.place[rank].users) is not None
+    }
 
 
 def _in_a_sum(evidence: JobEvidence, spots: dict[int, tuple[str, str]]) -> tuple[int, ...]:

@@ -17,14 +17,15 @@ from __future__ import annotations
 import re
 import signal
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from itertools import islice
 
-from ppwork.diagnosis.call_texts import is_of_all_ranks, peer_in_line, tag_in_line
+from ppwork.diagnosis.call_texts import is_of_all_ranks
 from ppwork.diagnosis.findings import Wait
 from ppwork.diagnosis.logs import LINE, JobLogs, RankLog
 from ppwork.diagnosis.report import ENDED_BY_AGENT, death, stopped_and_killed, words_before
+from ppwork.diagnosis.source_numbers import Numbers, peer_in_line, tag_in_line
 from ppwork.diagnosis.stacks import Stack, fragments, half_of, is_noise, tracebacks
 from ppwork.errors import (
     PeerFrozenError,
@@ -173,6 +174,15 @@ class JobEvidence:
         """Return the call of each rank that was in one."""
         return {rank: call for rank in self.place if rank not in but and (call := self.call(rank))}
 
+    @property
+    def outside(self) -> tuple[int, ...]:
+        """Ranks that were in a line of their program, and in no call of the backend."""
+        calls = self.in_call()
+        return tuple(
+            rank for rank, stack in self.place.items()
+            if rank not in calls and rank not in self.raised and stack.users is not None
+        )  # fmt: skip
+
     def half(self, rank: int) -> str:
         """Return which half of a message a rank waited in, as ``half_of`` does."""
         stack = self.place.get(rank)
@@ -180,16 +190,21 @@ class JobEvidence:
 
     def peer(self, rank: int) -> int | None:
         """Return the rank that the line of a rank in a message names as its peer; ``None``: not known."""
-        named = peer_in_line(self._text(rank), self.call(rank), rank, len(self.job.ranks))
+        named = peer_in_line(self._text(rank), self.call(rank), self._numbers(rank))
         return named if named != rank and named in self.job.ranks else None
 
     def tag(self, rank: int) -> int | None:
         """Return the tag that the line of a rank in a message names, or leaves at 0; ``None``: not known."""
-        return tag_in_line(self._text(rank), self.call(rank))
+        return tag_in_line(self._text(rank), self.call(rank), self._numbers(rank))
 
     def is_of_all(self, rank: int) -> bool:
         """Say whether a rank stood in a collective that all ranks have to make: its line names no group."""
         return is_of_all_ranks(self._text(rank), self.call(rank))
+
+    def _numbers(self, rank: int) -> Numbers:
+        stack = self.place.get(rank)
+        frames = [frame for frame in stack.frames if is_users(frame.file)] if stack is not None else []
+        return Numbers(rank, len(self.job.ranks), frames)
 
     def _text(self, rank: int) -> str:
         stack = self.place.get(rank)
@@ -200,16 +215,21 @@ class JobEvidence:
         """Ranks in a message with a rank that waits elsewhere, or is silent, and that rank: not to blame.
 
         One rank alone in a message waits for such a one, also if its line does not tell for which. Of two
-        that do not tell, each may wait for the other.
+        that do not tell, each may wait for the other. Who waits for a rank in a circle follows from that.
         """
         peers = {rank: self.peer(rank) for rank in self.in_call() if self.half(rank)}
         if len(peers) == 1:
             return peers
-        following: dict[int, int | None] = {}
-        while more := {rank: peer for rank, peer in peers.items() if rank not in following
-                       and peer is not None and (peer not in peers or peer in following)}:  # fmt: skip
-            following |= more
-        return following
+        return {rank: peer for rank, peer in peers.items() if self._is_behind(rank, peers)}
+
+    @staticmethod
+    def _is_behind(rank: int, peers: Mapping[int, int | None]) -> bool:
+        """Say whether a rank's chain of peers leads away from it: out of the messages, or into a circle."""
+        passed, peer = {rank}, peers[rank]
+        while peer is not None and peer in peers and peer not in passed:
+            passed.add(peer)
+            peer = peers[peer]
+        return peer is not None and peer != rank
 
     @property
     def unfailed(self) -> tuple[int, ...]:
@@ -251,19 +271,21 @@ class JobEvidence:
     def _awaited(self, rank: int, culprits: tuple[int, ...]) -> tuple[int, ...]:
         """Return for whom a rank waited: the peer that its line names, or the culprits; nobody: not known.
 
-        A rank in a group of some ranks may wait for one in a message, unless that one waits for it.
+        A rank in a group of some ranks may wait for one in another collective, or in a message, unless that
+        one waits for it.
         """
         if (peer := self.peer(rank)) is not None:
             return (peer,)
-        in_messages = [r for r in self.in_call() if self.half(r)]
-        if self.half(rank) or not in_messages:
-            return culprits
+        calls = self.in_call(but=self.raised)
+        in_messages = [r for r, call in calls.items() if self.half(r) or call == "wait"]
+        if rank in in_messages:
+            return culprits if len(self.job.ranks) == 2 else ()
+        at = self.place[rank].users
         if self.is_of_all(rank):
-            at = self.place[rank].users
-            return tuple(
-                c for c in culprits if c in in_messages or c not in self.place or self.place[c].users != at
-            )
-        return culprits if all(self._leads(r, rank) for r in in_messages) else ()
+            there = [c for c in culprits if in_messages and c in calls and c not in in_messages]
+            return tuple(c for c in culprits if c not in there or self.place[c].users != at)
+        in_one_place = all(self.place[r].users == at for r in calls if r not in (*in_messages, *culprits))
+        return culprits if in_one_place and all(self._leads(r, rank) for r in in_messages) else ()
 
     def _leads(self, rank: int | None, other: int) -> bool:
         """Say whether a rank in a message waits for another one, over others or at once."""

@@ -18,7 +18,7 @@ def passed_by(evidence: JobEvidence) -> Finding | None:
     They wait for each other, whatever the others do: the one took a way without the call, or the others one
     without the message.
     """
-    if evidence.silent or not (evidence.late or evidence.lost):
+    if evidence.silent or evidence.outside or not (evidence.late or evidence.lost):
         return None
     spots = {
         rank: f"{call} at {users.at}"
@@ -36,7 +36,7 @@ def passed_by(evidence: JobEvidence) -> Finding | None:
     theirs = f"{named_ranks(tuple(spots))} {were(tuple(spots))} in {next(iter(spots.values()))}"
     inside = peer if peer is not None else next(iter(spots))
     return Finding(
-        (rank, inside) if peer is not None else (rank,),
+        (rank, inside) if peer is not None else (),
         "Unmatched",
         f"{theirs[:1].upper()}{theirs[1:]}, which all ranks have to make; rank {rank} stood in "
         f"{evidence.call(rank)}{at} for {_other(half, whose)}: they wait for each other"
@@ -79,9 +79,11 @@ def unmatched(evidence: JobEvidence) -> Finding | None:
         if any(half == "recv" and evidence.peer(rank) in (None, *gone) for rank, half in halves.items()):
             check_first += f"; or did {named_ranks(gone)} begin it with isend, and leave before its `wait()`?"
         elif evidence.following:
-            check_first = f"does {named_ranks(ranks)} make more steps than {named_ranks(gone)}? {check_first}"
+            do = "do" if ranks[1:] else "does"
+            check_first = f"{do} {named_ranks(ranks)} make more steps than {named_ranks(gone)}? {check_first}"
+    are_known = all(evidence.peer(rank) is not None for rank in ranks)
     return Finding(
-        ranks if not (gone or ranks[2:]) else (),
+        ranks if are_known and not (gone or ranks[2:]) else (),
         "Unmatched",
         f"{what[:1].upper()}{what[1:]}.",
         check_first,
@@ -100,12 +102,17 @@ def _ends(evidence: JobEvidence) -> list[int]:
     """
     in_messages = [rank for rank in evidence.first_of(evidence.in_call()) if evidence.half(rank)]
     ends = [rank for rank in in_messages if rank not in evidence.following]
+    if ends:
+        return ends
     elsewhere = evidence.in_call(but=in_messages)
-    if ends or not in_messages or not (elsewhere or evidence.unfailed != tuple(evidence.silent)):
-        return ends or in_messages
+    if evidence.outside:
+        return []
+    if evidence.silent:  # of most that ended well none was early
+        is_last = not elsewhere and len(evidence.gone) >= len(in_messages)
+        return in_messages if is_last else []
     places = {evidence.place[rank].users for rank in elsewhere}
-    is_open = len(elsewhere) == 1 or None in evidence.following.values()
-    return in_messages if not evidence.silent and len(places) == 1 and is_open else []
+    is_open = len(elsewhere) < 2 or None in evidence.following.values()
+    return in_messages if len(places) < 2 and is_open else []
 
 
 def _of_halves(

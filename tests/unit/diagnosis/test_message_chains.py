@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from made_logs import GLOO_LOST, folder, report, said, traceback
 
-from ppwork.diagnosis.call_texts import is_of_all_ranks, peer_in_line, tag_in_line
+from ppwork.diagnosis.call_texts import is_of_all_ranks
+from ppwork.diagnosis.source_numbers import Numbers, peer_in_line, tag_in_line
+from ppwork.diagnosis.stacks import Frame
 
 SEND, RECV = "if rank == 0: dist.send(x, 1); dist.recv(x, 1)", "if rank == 1: dist.recv(x, 0)"
 BROADCAST = "dist.broadcast(x, 1, group=mesh)"
@@ -172,6 +174,68 @@ def test_a_batch_that_only_receives_is_known_for_it(tmp_path):
     assert found.check_first.startswith("do both receive first?")
 
 
+def stage(rank, half, error=None, more=""):
+    """A stage of a pipeline, in ``send`` to the next one or in ``recv`` of the one before."""
+    source = f"dist.{half}(x, rank {'+' if half == 'send' else '-'} 1{more})"
+    return stood(rank, 20 + (half == "send") + 2 * bool(more), source, half, error)
+
+
+def test_stages_before_and_behind_two_that_do_not_meet_follow_from_them(tmp_path):
+    behind = stage(2, "recv", more=", tag=7")
+    found = said(folder(tmp_path, stage(0, "send"), stage(1, "send"), behind, stage(3, "recv")))
+    assert (found.cause.rank, found.cause.where["peer"]) == (1, 2), found.text
+    assert found.check_first == "the tags: 0 on rank 1, 7 on rank 2"
+    assert waits(found) == {0: (1,), 3: (2,)}
+
+
+def test_a_stage_that_left_out_a_message_and_one_that_waits_for_it_are_the_pair(tmp_path):
+    barriers = [stood(rank, 30, "dist.barrier()", "barrier") for rank in (0, 1)]
+    found = said(folder(tmp_path, *barriers, stage(2, "recv"), stage(3, "recv")))
+    assert (found.cause.rank, found.cause.where["peer"]) == (2, 1), found.text
+    assert waits(found) == {0: (2,), 3: (2,)}
+
+
+def test_a_stage_that_never_came_is_named_and_each_other_one_waits_for_its_neighbour(tmp_path):
+    job = folder(
+        tmp_path, stage(0, "send"), stage(1, "send"), "", stage(3, "recv"),
+        console=report(0, r0=1, r1=1, r2=-15, r3=1),
+    )  # fmt: skip
+    found = said(job)
+    assert (found.cause.rank, found.cause.error_type) == (2, "NeverCame"), found.text
+    assert waits(found) == {0: (1,), 1: (2,), 3: (2,)}
+
+
+def test_a_stage_that_ended_well_between_two_that_wait_for_it_left_early(tmp_path):
+    lost = [stage(0, "send", GLOO_LOST), "done\n", stage(2, "recv", GLOO_LOST), stage(3, "recv", GLOO_LOST)]
+    found = said(folder(tmp_path, *lost, console=report(0, r0=1, r2=1, r3=1)))
+    assert (found.cause.rank, found.cause.error_type) == (1, "LeftEarly"), found.text
+
+
+def test_peers_that_no_line_tells_blame_nobody(tmp_path):
+    barriers = [stood(rank, 30, "dist.barrier()", "barrier") for rank in (0, 1)]
+    halves = [stood(rank, 16, "dist.recv(x, src=before)", "recv") for rank in (2, 3)]
+    found = said(folder(tmp_path / "recv", *barriers, *halves))
+    assert found.cause.where == {}
+    assert not found.waits
+    handles = [traceback(rank, 41 + rank % 2, "work.wait()", late("recv")) for rank in range(3)]
+    found = said(folder(tmp_path / "wait", *handles, stood(3, 50, "dist.all_reduce(x)", "all_reduce")))
+    assert found.cause.where == {}, found.text
+    assert "for whom each of them waited" in found.unknown
+    assert not found.waits
+    assert "`ppwork trace PROGRAM`" in found.check_first
+
+
+def test_a_rank_in_code_of_its_own_is_named_and_not_those_that_wait_for_each_other(tmp_path):
+    computes = traceback(2, 38, "x = heavy(x)", "KeyboardInterrupt")
+    job = folder(
+        tmp_path, stood(0, 22, "dist.recv(x)", "recv", "KeyboardInterrupt"),
+        stood(1, 81, "dist.barrier()", "barrier", late("barrier")), computes,
+    )  # fmt: skip
+    found = said(job)
+    assert found.cause.rank == 2, found.text
+    assert found.lines[0].startswith("/t/a.py:38")
+
+
 @pytest.mark.parametrize(
     ("line", "call", "peer"),
     [
@@ -192,7 +256,7 @@ def test_a_batch_that_only_receives_is_known_for_it(tmp_path):
     ],
 )
 def test_peer_of_a_message_is_read_only_where_its_line_tells(line, call, peer):
-    assert peer_in_line(line, call, rank=1, world_size=4) == peer
+    assert peer_in_line(line, call, Numbers(1, 4)) == peer
 
 
 @pytest.mark.parametrize(
@@ -212,7 +276,53 @@ def test_collective_of_all_ranks_is_one_whose_line_gives_no_group(line, call, is
     assert is_of_all_ranks(line, call) is is_of_all
 
 
+PROGRAM = """\
+me, n = dist.get_rank(), int(os.environ["WORLD_SIZE"])
+after = (me + 1) % n
+def give(x, other, tag=0):
+    dist.send(x, other, tag=tag)
+def main(other):
+    either = 0
+    either += 1
+    before = me - 1
+    give(x, before)
+    give(x, other=after, tag=3)
+    dist.send(x, either)
+    dist.send(x, other)
+    dist.send(x, self.peer)
+class A:
+    def __init__(self, first):
+        self.peer = me - 2
+        self.other = first
+main(7)
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "peer", "tag"),
+    [((9, 4), 2, None), ((10, 4), 0, 3), ((11,), None, 0), ((18, 12), 7, 0), ((12,), None, 0), ((13,), 1, 0)],
+)
+def test_numbers_are_counted_from_the_rank_through_names_and_calls_of_the_program(tmp_path, lines, peer, tag):
+    program = tmp_path / "p.py"
+    program.write_text(PROGRAM)
+    texts = PROGRAM.splitlines()
+    frames = [Frame(str(program), line, "f", texts[line - 1].strip()) for line in lines]
+    numbers = Numbers(3, 4, frames)
+    assert peer_in_line(frames[-1].text, "send", numbers) == peer
+    assert tag_in_line(frames[-1].text, "send", numbers) == tag
+
+
+def test_a_program_that_has_changed_or_is_none_is_not_read(tmp_path):
+    program = tmp_path / "p.py"
+    program.write_text(PROGRAM.replace("\n", "\n\n"))
+    for file in (str(program), "/dev/zero", str(tmp_path / "none.py")):
+        numbers = Numbers(0, 4, [Frame(file, 11, "f", "give(x, other=after, tag=3)")])
+        assert peer_in_line("dist.send(x, after)", "send", numbers) is None
+        assert peer_in_line("dist.send(x, 1)", "send", numbers) == 1
+
+
 def test_tag_is_zero_where_the_line_gives_none():
-    assert tag_in_line("dist.send(x, 1)", "send") == 0
-    assert tag_in_line("dist.send(x, 1, None, 7)", "send") == 7
-    assert tag_in_line("dist.send(x, 1, tag=step)", "send") is None
+    numbers = Numbers(1, 4)
+    assert tag_in_line("dist.send(x, 1)", "send", numbers) == 0
+    assert tag_in_line("dist.send(x, 1, None, 7)", "send", numbers) == 7
+    assert tag_in_line("dist.send(x, 1, tag=step)", "send", numbers) is None
