@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from ppwork.diagnosis.evidence_weights import NAMED, PLACES, SYMPTOMS
 from ppwork.diagnosis.findings import Finding
+from ppwork.diagnosis.job_errors import peer_in, said_of
 from ppwork.diagnosis.job_evidence import (
     DETAIL,
     IN_REPORT,
@@ -19,8 +20,6 @@ from ppwork.diagnosis.job_evidence import (
     STACKS,
     JobEvidence,
     capital,
-    peer_in,
-    said_of,
     sentence,
     were,
 )

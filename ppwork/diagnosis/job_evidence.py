@@ -1,15 +1,8 @@
 """Evidence of a torchrun job, anybody's: what ended each rank, how sure that is, and where the rank was.
 
-Three questions are answered of each rank before anything is concluded:
-
-1. *Did this exception end the process?* torch's own hook shows only exceptions that did (``[rank0]:``). Any
-   other traceback may have been logged: it counts if the exit code is 1, or unknown, and nothing stands below
-   it. A rank that torchrun ended did not die of what it had logged.
-2. *Is it about a peer?* Then it is a symptom, and only says where the rank was. The backend's texts count in
-   errors of the backend: ``timed out`` of a download is the rank's own. An error that was raised while the
-   rank's own one was handled (``finally: barrier()``) does not hide it.
-3. *Whom does it name?* The store's key has the number of the rank that is missing; ppwork's errors say
-   ``peer=``; gloo has host and port only, so the rank that was missing is read from where the others were.
+*Did this exception end the process?* torch's own hook shows only exceptions that did (``[rank0]:``). Any
+other traceback may have been logged: it counts if the exit code is 1, or unknown, and nothing stands below it.
+A rank that torchrun ended did not die of what it had logged. ``job_errors`` says whose an exception is.
 """
 
 from __future__ import annotations
@@ -23,19 +16,16 @@ from itertools import islice
 
 from ppwork.diagnosis.call_texts import is_of_all_ranks
 from ppwork.diagnosis.findings import Wait
+from ppwork.diagnosis.job_errors import AGENTS, PEERS, about_peer, is_torchruns, own, said_of, says, wrapped
 from ppwork.diagnosis.logs import LINE, JobLogs, RankLog
 from ppwork.diagnosis.report import ENDED_BY_AGENT, death, stopped_and_killed, words_before
 from ppwork.diagnosis.source_numbers import Numbers, peer_in_line, tag_in_line
 from ppwork.diagnosis.stacks import Stack, fragments, half_of, is_noise, tracebacks
 from ppwork.errors import (
-    PeerFrozenError,
-    PeerLostError,
-    PeerTimeoutError,
-    TerminalNotice,
     named_ranks,
     ranks_by_value,
 )
-from ppwork.protocol.backend_errors import LOST_TEXTS, TIMEOUT_TEXTS, without_noise
+from ppwork.protocol.backend_errors import LOST_TEXTS
 from ppwork.records.failure import is_users
 
 DETAIL = "run it once more with TORCH_DISTRIBUTED_DEBUG=DETAIL: it names ranks, calls and shapes"
@@ -59,40 +49,6 @@ LAST_LINES = 5
 """So many are shown of a rank that left no exception."""
 _BELOW = 3
 """So many lines may stand below the exception that ended a rank."""
-_OURS = tuple(error.__name__ for error in (TerminalNotice, PeerLostError, PeerTimeoutError, PeerFrozenError))
-_BACKENDS = re.compile(
-    r"^(?:RuntimeError|TimeoutError|Error|error|DistributedError|Dist\w*Error|c10.*Error|std::.*|gloo::.*)$"
-)
-_BY_BACKEND = re.compile(
-    r"\.(?:cc|cpp):\d+\]|monitoredBarrier|Detected mismatch between collectives|Watchdog caught|NCCL"
-    r"|ncclUniqueId|pair closure|store based barrier|wait timeout after \d+ms|waiting for clients"
-    r"|client socket has timed out"
-)
-"""Words that nobody but the backend writes."""
-PEERS = re.compile(
-    "|".join(
-        [
-            *map(re.escape, (*LOST_TEXTS, *TIMEOUT_TEXTS)), "Detected mismatch between collectives",
-            "monitoredBarrier", "Watchdog caught", "wait timeout after", "ncclUniqueId", "connectFullMesh",
-            "ncclRemoteError", "failed to recv, got 0 bytes", "waiting for clients", "store based barrier",
-            "NCCL operations have failed or timed out", "closed by remote peer", "Socket recv failed",
-        ]
-    ),
-    re.IGNORECASE,
-)  # fmt: skip
-_KEY = re.compile(r"wait timeout after \d+ms, keys: \S*?(?<!\d)(\d+)(?:\s|,|$)")
-_UNIQUE_ID = re.compile(r"ncclUniqueId from \[(\d+)\]")
-_WHERE, _ADVICE = re.compile(r"\n  where: (.*)"), re.compile(r"\n  check first: (.*)")
-_PEER = re.compile(r"^\s*where: .*\bpeer=(\d+)", re.MULTILINE)
-_TORCHRUN = ("/torch/distributed/run.py", "/torch/distributed/elastic/", "/torch/distributed/launcher/",
-             "/torch/distributed/launch.py")  # fmt: skip
-_AGENTS = ("ChildFailedError", "SignalException")
-_COMMAND = re.compile(r"^Command '\[.*--local[-_]rank=\d", re.DOTALL)
-"""``torch.distributed.launch`` raises ``CalledProcessError`` when a rank has ended."""
-_ELSEWHERE = re.compile(r"root cause|stack ?trace|background process|child process", re.IGNORECASE)
-_SPAWNED = re.compile(r"-- Process (\d+) terminated with the following error|^\(RANK (\d+)\)$")
-_OF_RANK = re.compile(r"which did not receive grad for rank (\d+):")
-"""Words by which an exception says of which rank it speaks: its own."""
 MISSED_BARRIER = re.compile(
     r"(?:\[Rank (\d+)\]: )?Ranks? ([\d, ]+) failed to pass monitoredBarrier in \d+ ms"
 )
@@ -125,11 +81,11 @@ class JobEvidence:
             r for r, e in self.error.items() if own(e) is not None and e.error != "KeyboardInterrupt"
         ]
         symptoms = {rank: error for rank, error in self.error.items() if rank not in self.raised}
-        wraps = {_wrapped(error) for error in symptoms.values() if about_peer(error) is not error}
+        wraps = {wrapped(error) for error in symptoms.values() if about_peer(error) is not error}
         self.raised = [
-            r for r in self.raised if about_peer(self.error[r]) or _wrapped(self.error[r]) not in wraps
+            r for r in self.raised if about_peer(self.error[r]) or wrapped(self.error[r]) not in wraps
         ]
-        self.lost = [r for r, e in symptoms.items() if _says(e, LOST_TEXTS)]
+        self.lost = [r for r, e in symptoms.items() if says(e, LOST_TEXTS)]
         self.late = [r for r, e in symptoms.items() if r not in self.lost and (about_peer(e) is not None)]
         self.place = {r: stack for r, log in job.ranks.items() if (stack := self._place(log)) is not None}
         self.silent = [r for r in job.ranks if r not in self.place and r not in self.error]
@@ -137,7 +93,7 @@ class JobEvidence:
         if all(error.aside for error in shown):
             shown += fragments(job.console)
         self.nobodys = [error for error in shown if not is_torchruns(error)]
-        self.agents = [error for error in shown if is_torchruns(error) and error.error not in _AGENTS]
+        self.agents = [error for error in shown if is_torchruns(error) and error.error not in AGENTS]
         self.aborted_by_nccl = [
             rank for rank, code in self.codes.items()
             if code == -signal.SIGABRT
@@ -372,87 +328,6 @@ def _end(log: RankLog, code: int | None) -> tuple[Stack, int] | None:
     if code is not None:
         return (last, SURE) if (code == 1) == bool(last.frames) else None
     return last, PERHAPS if last.logged else LIKELY
-
-
-def own(error: Stack) -> Stack | None:
-    """Return the part of an exception that is the rank's own: all of it, what it began with, or nothing.
-
-    What begins with a peer is a symptom, whatever it was wrapped into.
-    """
-    first = error.chain[0]
-    if _is_about_peer(first):
-        return None
-    if about_peer(error) is None:
-        return error
-    return first if first.users is not None and first.frames[-1] == first.users else None
-
-
-def _wrapped(error: Stack) -> tuple[str, str]:
-    """Return what tells that two ranks raised the same, one of them ``from None``: type and line."""
-    return error.error, error.users.at if error.users is not None else ""
-
-
-def about_peer(error: Stack) -> Stack | None:
-    """Return the first part of an exception that speaks of a peer."""
-    return next((part for part in error.chain if _is_about_peer(part)), None)
-
-
-def _is_about_peer(error: Stack) -> bool:
-    if error.error in _OURS:
-        return True
-    if not _BACKENDS.match(error.error) or not PEERS.search(error.message):
-        return False
-    file = error.frames[-1].file if error.frames else "/torch/"
-    by_torch = "/torch/" in file and "/torch/utils/" not in file
-    return by_torch or _BY_BACKEND.search(error.message) is not None
-
-
-def peer_in(error: Stack) -> int | None:
-    """Return the rank that an error about a peer names."""
-    for part in error.chain:
-        for names in (_PEER, _KEY, _UNIQUE_ID):
-            if _is_about_peer(part) and (named := names.search(part.message)) is not None:
-                return int(named[1])
-    return None
-
-
-def _says(error: Stack, texts: tuple[str, ...]) -> bool:
-    return any(text in cause.message for cause in error.chain for text in texts)
-
-
-def is_torchruns(error: Stack) -> bool:
-    """Say whether an exception is torchrun's own: no call of the program stands below torchrun's last one.
-
-    ``@record`` is a call of torchrun around the program's.
-    """
-    if error.error in _AGENTS or error.error.startswith("Rendezvous") or _COMMAND.search(error.message):
-        return True
-    by_torchrun = [any(part in frame.file for part in _TORCHRUN) for frame in error.frames]
-    last = max((number for number, own_call in enumerate(by_torchrun) if own_call), default=-1)
-    return last >= 0 and not any(is_users(frame.file) for frame in error.frames[last + 1 :])
-
-
-def said_of(error: Stack) -> str:
-    """Return type and text of an exception, without gloo's source position, and without any advice."""
-    text = without_noise(_WHERE.sub(r" (\1)", _ADVICE.sub("", error.message)))
-    return f"{error.error}: {text}" if text else error.error
-
-
-def advice_of(error: Stack) -> str:
-    """Return what an exception of ours says is to be checked first; empty for any other."""
-    advice = _ADVICE.search(error.message)
-    return advice[1] if advice is not None else ""
-
-
-def speaks_for_itself(error: Stack) -> bool:
-    """Say whether an exception is a cause: own, not a thread's, and none that only points at another."""
-    return own(error) is not None and not error.aside and not _ELSEWHERE.search(error.message)
-
-
-def rank_of(error: Stack) -> int | None:
-    """Return the rank that an exception names as its own, or that torch names at its head."""
-    named = _SPAWNED.search(error.above) or _OF_RANK.search(error.message)
-    return int(named[named.lastindex or 1]) if named is not None else None
 
 
 def were(ranks: tuple[int, ...]) -> str:
