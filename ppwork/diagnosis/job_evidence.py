@@ -1,8 +1,8 @@
 """Evidence of a torchrun job, anybody's: what ended each rank, how sure that is, and where the rank was.
 
 *Did this exception end the process?* torch's own hook shows only exceptions that did (``[rank0]:``). Any
-other traceback may have been logged: it counts if the exit code is 1, or unknown, and nothing stands below it.
-A rank that torchrun ended did not die of what it had logged. ``job_errors`` says whose an exception is.
+other traceback may have been logged: it counts if the exit code is 1, or unknown, and nothing stands below. A
+rank that torchrun ended did not die of what it had logged. ``job_errors`` says whose an exception is.
 """
 
 from __future__ import annotations
