@@ -317,7 +317,8 @@ def _point(axes: Axes, window: Window, rank: int, instant: Instant) -> None:
         if instant.name == "drop":  # the next encode stands on its right
             look |= {"ha": "right", "bbox": style.white_box(0.05)}
         at = (-6 if instant.name == "drop" else 6, -1)
-        axes.annotate(str(instant.chunk_index), (x, y), xytext=at, **look)
+        word = "drop " if instant.name == "drop" else ""
+        axes.annotate(f"{word}{instant.chunk_index}", (x, y), xytext=at, **look)
 
 
 def _flushes(window: Window) -> dict[int, int]:

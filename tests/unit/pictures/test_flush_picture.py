@@ -29,7 +29,7 @@ def test_a_drop_is_marked_in_place_of_the_emission_and_explained():
     assert "drop" in texts(figure)
     place = (mark.get_xdata()[0], mark.get_ydata()[0])
     beside = [text.get_text() for text in figure.axes[0].texts if getattr(text, "xy", None) == place]
-    assert beside == ["2"]
+    assert beside == ["drop 2"]
 
 
 def test_a_run_without_a_flush_has_no_word_of_it():
