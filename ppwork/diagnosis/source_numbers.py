@@ -58,8 +58,10 @@ class Numbers:
                 return number
             case ast.Name() | ast.Attribute() if depth < _DEEPEST:
                 return self._named(ast.unparse(value), function, depth)
-            case ast.Call(func=ast.Attribute(attr=str() as name), args=[], keywords=[]):
-                return self._known.get(name.removeprefix("get_"))
+            case ast.Call(
+                func=ast.Attribute(attr="get_rank" | "get_world_size" as name), args=[], keywords=[]
+            ):
+                return self._known[name.removeprefix("get_")]
             case ast.Call(func=ast.Name(id="int"), args=[inner], keywords=[]):
                 return self._of(inner, function, depth)
             case ast.Subscript(value=ast.Attribute(attr="environ"), slice=ast.Constant(value=str() as name)):
@@ -128,6 +130,7 @@ class _Program(ast.NodeVisitor):
         self.given: dict[tuple[ast.FunctionDef | None, str], list[_Given]] = {}
         self._inside: dict[ast.FunctionDef, ast.FunctionDef | None] = {}
         self._scope: ast.FunctionDef | None = None
+        self._globals: set[str] = set()
         self.visit(ast.parse(text))
 
     def function_at(self, line: int) -> ast.FunctionDef | None:
@@ -146,9 +149,12 @@ class _Program(ast.NodeVisitor):
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         """Visit what is inside it as its own."""
         self._inside[node] = around = self._scope
-        self._scope = node
+        before, self._scope = self._globals, node
+        self._globals = {
+            name for part in ast.walk(node) if isinstance(part, ast.Global) for name in part.names
+        }
         self.generic_visit(node)
-        self._scope = around
+        self._scope, self._globals = around, before
 
     def generic_visit(self, node: ast.AST) -> None:
         """Note what a part of the program gives to names, and go on inside it."""
@@ -167,8 +173,9 @@ class _Program(ast.NodeVisitor):
             for each, its in zip_longest(target.elts, values if len(values) == len(target.elts) else []):
                 self._give(each, its)
         else:
-            scope = self._scope if isinstance(target, ast.Name) else None
-            self.given.setdefault((scope, ast.unparse(target)), []).append((value, self._scope))
+            name = ast.unparse(target)
+            scope = self._scope if isinstance(target, ast.Name) and name not in self._globals else None
+            self.given.setdefault((scope, name), []).append((value, self._scope))
 
 
 def _program_around(frame: Frame) -> _Program | None:

@@ -310,12 +310,27 @@ class A:
         self.peer = me - 2
         self.other = first
 main(7)
+next_one = 0
+def start():
+    global next_one
+    next_one = me + 1
+    dist.send(x, next_one)
+    dist.send(x, group.rank())
 """
 
 
 @pytest.mark.parametrize(
     ("lines", "peer", "tag"),
-    [((9, 4), 2, None), ((10, 4), 0, 3), ((11,), None, 0), ((18, 12), 7, 0), ((12,), None, 0), ((13,), 1, 0)],
+    [
+        ((9, 4), 2, None),
+        ((10, 4), 0, 3),
+        ((11,), None, 0),
+        ((18, 12), 7, 0),
+        ((12,), None, 0),
+        ((13,), 1, 0),
+        ((23,), None, 0),
+        ((24,), None, 0),
+    ],
 )
 def test_numbers_are_counted_from_the_rank_through_names_and_calls_of_the_program(tmp_path, lines, peer, tag):
     program = tmp_path / "p.py"
