@@ -158,19 +158,6 @@ def meant(name: str, known: Iterable[str]) -> str:
     return "".join(f"did you mean {near!r}? " for near in get_close_matches(name, list(known), 1))
 
 
-def nth(number: int) -> str:
-    """Return an ordinal number: as a word up to the fifth, above that with digits.
-
-    >>> nth(1), nth(3), nth(12), nth(21)
-    ('first', 'third', '12th', '21st')
-    """
-    words = ("first", "second", "third", "fourth", "fifth")
-    if number <= len(words):
-        return words[number - 1]
-    teen = number % 100 in (11, 12, 13)
-    return f"{number}{'th' if teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
-
-
 def ranks_by_value(values: Mapping[int, V]) -> dict[V, list[int]]:
     """Group the ranks that have the same value; values and ranks keep their order.
 

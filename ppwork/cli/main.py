@@ -188,11 +188,7 @@ def _asked(
         ),
     ] = "",
     ranks: Annotated[
-        str,
-        _of(
-            ON,
-            "Number of ranks on each host, such as 1,2; default: rank 0, then the mesh.",
-        ),
+        str, _of(ON, "Number of ranks on each host, such as 1,2; default: rank 0, then the mesh.")
     ] = "",
     limit_s: Annotated[
         float, _of(BOUNDS, "Hard limit on the whole run, in seconds.", min=1)

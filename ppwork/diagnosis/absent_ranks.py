@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections import Counter
 from collections.abc import Sequence
 
 from ppwork.diagnosis.evidence_weights import NAMED, PLACES, SYMPTOMS
 from ppwork.diagnosis.findings import Finding
+from ppwork.diagnosis.job_errors import peer_in, said_of
 from ppwork.diagnosis.job_evidence import (
     DETAIL,
     IN_REPORT,
     MISSED_BARRIER,
+    MORE_RANKS,
+    NO_REPORT,
+    OTHER_HALF,
     STACKS,
     JobEvidence,
     capital,
-    peer_in,
-    said_of,
     sentence,
     were,
 )
 from ppwork.diagnosis.report import ENDED_BY_AGENT
-from ppwork.diagnosis.stacks import HALVES, Stack
+from ppwork.diagnosis.stacks import Stack
 from ppwork.errors import named_ranks, ranks_by_value
 
 NOBODY = -1
 """The rank of an exception that bears none."""
-OTHER_HALF = "peer and tag of that line, and which rank has the other half"
 SUMS = ("all_reduce", "reduce")
 """Where sizes differ, some ranks come through these and others wait; in other collectives gloo aborts one."""
 ROOTED = {"broadcast": "src", "scatter": "src", "reduce": "dst", "gather": "dst"}
@@ -38,7 +40,6 @@ _UNREACHED = re.compile(
 )
 _OTHERS_ONLY = "torchrun's report lists the others only"
 _LEFT_EARLY = "which path of this rank ends the program early"
-MORE_RANKS = "whether there were more ranks: one that printed nothing is not in this file"
 
 
 def absent(evidence: JobEvidence) -> Finding | None:
@@ -59,9 +60,22 @@ def absent_of(evidence: JobEvidence, errors: dict[int, Stack]) -> Finding | None
         return None
     peer = counts.most_common(1)[0][0]
     others = tuple(sorted(rank for rank, end in ends.items() if end == peer))
+    if peer not in evidence.job.ranks and (in_messages := [r for r in others if evidence.half(r)]):
+        return _no_such_rank(evidence, in_messages[0], peer)
     what, check_first = _of_absence(evidence, peer, others, errors)
     hints = evidence.seen_of(peer)
     return Finding((peer,), "NeverCame", what, check_first, evidence.place.get(peer), (), hints, NAMED)
+
+
+def _no_such_rank(evidence: JobEvidence, rank: int, peer: int) -> Finding:
+    """Say that a message names a rank that no log has, of a job whose ranks have all joined."""
+    what = f"Rank {rank} was in {evidence.call(rank)}, and no rank {peer} had joined."
+    known = f"the logs are of {named_ranks(tuple(evidence.job.ranks))}"
+    check_first = (
+        "the peer of that line: the ranks of a job of n are 0 to n - 1, also in a group of some of them"
+    )
+    stack = evidence.place.get(rank)
+    return Finding((rank,), "NoSuchRank", what, check_first, stack, (), (known,), NAMED)
 
 
 def _of_absence(
@@ -127,20 +141,19 @@ def _missed_barrier(evidence: JobEvidence) -> Finding | None:
 
 def outside_calls(evidence: JobEvidence) -> Finding | None:
     """A rank whose stack shows it outside of any call, while others were in one or not."""
-    calls = evidence.in_call()
-    outside = tuple(r for r, stack in evidence.place.items()
-                    if r not in calls and r not in evidence.raised and stack.users is not None)  # fmt: skip
+    calls, outside = evidence.in_call(), evidence.outside
     if not outside:
         return None
     doing = f"{evidence.doing()}." if calls else "nobody was."
     what = f"{capital(outside)} {were(outside)} not in any call of torch.distributed; {doing}"
     check_first = "why it stays at the line above, or took the branch that leads there"
-    return Finding(outside, "NeverCame", what, check_first, evidence.place[outside[0]], weight=PLACES)
+    ranks = outside if calls else ()
+    return Finding(ranks, "NeverCame", what, check_first, evidence.place[outside[0]], weight=PLACES)
 
 
 def left_early(evidence: JobEvidence) -> Finding | None:
     """Connections broke, and one rank said nothing: it left before the others."""
-    ranks = _gone(evidence)
+    ranks = evidence.gone
     if not ranks:
         return None
     calls = evidence.doing()
@@ -149,9 +162,9 @@ def left_early(evidence: JobEvidence) -> Finding | None:
         what = f"{capital(ranks)} ended with code 0 while {calls}: {_OTHERS_ONLY}."
     else:
         what = f"{capital(ranks)} left without a word while {calls}."
-    unknown = _how_they_left(evidence, ranks)
+    unknown = how_they_left(evidence, ranks)
     check_first = f"{_LEFT_EARLY}; its number of steps"
-    stack, in_call = None, ranks_by_value(evidence.in_call())
+    stack, in_call = None, ranks_by_value(evidence.in_call(but=evidence.following))
     if {*in_call} == {"wait"}:
         check_first = f"of an isend or irecv: {OTHER_HALF}; of a collective: {check_first}"
         unknown = (*unknown, "which call made the handle that was waited for")
@@ -167,24 +180,14 @@ def left_early(evidence: JobEvidence) -> Finding | None:
     return Finding(ranks if is_one else (), "LeftEarly", what, check_first, stack, unknown, hints, PLACES - 1)
 
 
-def _gone(evidence: JobEvidence) -> tuple[int, ...]:
-    """Return the ranks that left without a failure that anybody saw, and broke connections by that."""
-    return _without_failure(evidence) if evidence.lost else ()
-
-
-def _without_failure(evidence: JobEvidence) -> tuple[int, ...]:
-    """Return the ranks that said nothing and have no failure in torchrun's report, if there is one."""
-    return tuple(rank for rank in evidence.silent if evidence.codes.get(rank) is None)
-
-
-def _how_they_left(evidence: JobEvidence, ranks: tuple[int, ...]) -> tuple[str, ...]:
+def how_they_left(evidence: JobEvidence, ranks: tuple[int, ...]) -> tuple[str, ...]:
     """Return what is not known of ranks that left: nothing, if a report lists the others only."""
     if evidence.codes:
         return ()
+    source = NO_REPORT if evidence.job.console else IN_REPORT
     if ranks[1:]:
-        return (f"which of {named_ranks(ranks)} was the first, and how it ended: {IN_REPORT}",)
-    ending = f"whether rank {ranks[0]} ended well, was killed, or by which signal"
-    return (f"{ending}: {IN_REPORT}",)
+        return (f"which of {named_ranks(ranks)} was the first, and how it ended: {source}",)
+    return (f"whether rank {ranks[0]} ended well, was killed, or by which signal: {source}",)
 
 
 def missing(evidence: JobEvidence) -> Finding | None:
@@ -194,11 +197,21 @@ def missing(evidence: JobEvidence) -> Finding | None:
     if not ranks or not waiting:
         return None
     ended = [rank for rank in ranks if evidence.codes.get(rank) in ENDED_BY_AGENT]
-    ending = "; it was still running when torchrun ended it" if len(ended) == len(ranks) else ""
+    killed = [rank for rank in ranks if evidence.codes.get(rank) == -signal.SIGKILL]
+    running = "they were still running when torchrun ended them" if ranks[1:] else ""
+    running = running or "it was still running when torchrun ended it"
+    ending = f"; {running}" if len(ended) == len(ranks) else ""
+    ending = (
+        "; torchrun had to kill it (SIGKILL), as one that stands stopped"
+        if len(killed) == len(ranks)
+        else ending
+    )
     hints = evidence.seen_of(*ranks)
     doing = evidence.doing()
     unknown = (f"where {named_ranks(ranks)} {were(ranks)}: {'they' if ranks[1:] else 'it'} showed no stack",)
-    if ended and len(set(evidence.in_call().values())) > 1:
+    spots = _spots(evidence)
+    passable = _in_a_sum(evidence, spots)
+    if ended and len({*spots.values()}) > 1 and not (passable and _root_of(spots[passable[0]][0])):
         return None  # what differs is known better
     if len(ranks) > len(waiting):
         # Whoever waits as well has a bound that ends a moment later.
@@ -211,99 +224,38 @@ def missing(evidence: JobEvidence) -> Finding | None:
         return Finding((), "Timeout", what, check_first, stack, unknown, (*said, *hints), PLACES - 2)
     what = f"{capital(ranks)} never came while {doing}{ending}."
     check_first = f"which branch this rank took instead; {STACKS}"
+    if any(evidence.hints(rank) for rank in ranks):
+        check_first = f"the error that its log had: does the rank go on without a call, or wait? {STACKS}"
     return Finding(ranks, "NeverCame", what, check_first, None, unknown, hints, PLACES - 2)
-
-
-def unmatched(evidence: JobEvidence) -> Finding | None:
-    """Some ranks waited for the other half of a message, and the others went on to something else, or left.
-
-    Who left after its own calls is not to blame for that: it may have sent and taken all that it had to.
-    """
-    if not (evidence.late or evidence.lost):
-        return None
-    calls = evidence.in_call()
-    halves = {rank: half for rank in evidence.first_of(calls) if (half := evidence.half(rank))}
-    ranks = tuple(halves)
-    # Two that wait may wait for each other; one alone waits for a rank that should have come.
-    gone = _without_failure(evidence) if ranks[1:] else _gone(evidence)
-    others = [rank for rank in calls if rank not in ranks]
-    is_one_half = len({*halves.values()}) == 1
-    if not ranks or not (others or gone or (evidence.silent == [] and not set(halves.values()) <= {*HALVES})):
-        return None
-    spots = {
-        rank: f"{calls[rank]} at {users.at} for {_other(half)}"
-        for rank, half in sorted(halves.items())
-        if (users := evidence.place[rank].users) is not None
-    }
-    parts = [" and ".join(f"{named_ranks(of)} stood in {spot}" for spot, of in ranks_by_value(spots).items())]
-    parts += [evidence.doing(but=ranks)] if others else []
-    ending = "had ended with code 0" if evidence.codes else "had left" if evidence.lost else "left no word"
-    parts += [f"{named_ranks(gone)} {ending}"] if gone else []
-    what = "; ".join(parts)
-    check_first = OTHER_HALF
-    unknown: tuple[str, ...] = ()
-    if len(ranks) > 1 and halves[ranks[0]] in HALVES and is_one_half:
-        half, cure = ("send", "receive") if halves[ranks[0]] == "send" else ("receive", "send")
-        check_first = (
-            f"do both {half} first? then let one {cure} first, or start both halves with isend and irecv and "
-            f"then wait; else {check_first}"
-        )
-    elif len(ranks) > 1:
-        unknown = (f"which of {named_ranks(tuple(sorted(ranks)))} names the wrong peer or tag",)
-    if gone:
-        unknown = (*unknown, *_how_they_left(evidence, gone))
-        if "recv" in halves.values():
-            check_first += f"; or did {named_ranks(gone)} begin it with isend, and leave before its `wait()`?"
-    return Finding(
-        ranks if not (gone or ranks[2:]) else (),
-        "Unmatched",
-        f"{what[:1].upper()}{what[1:]}.",
-        check_first,
-        evidence.place[ranks[0]],
-        unknown,
-        evidence.seen_of(*gone[:1]),
-        weight=PLACES + 1,
-    )
-
-
-def _other(half: str) -> str:
-    return f"a message {HALVES[half]}" if half in HALVES else "a message without its other half"
-
-
-def one_sided(evidence: JobEvidence) -> Finding | None:
-    """Every rank waited in the same half of a message: all sent and nobody received, or the reverse."""
-    calls = evidence.in_call()
-    halves = set(calls.values())
-    if len(calls) < 2 or len(calls) < len(evidence.job.ranks) or not (evidence.late or evidence.lost):
-        return None
-    if halves not in ({"send"}, {"recv"}):
-        return None
-    half, other = ("send", "Received") if halves == {"send"} else ("recv", "Sent")
-    ranks = tuple(sorted(calls))  # none is more to blame: whose bound passes first is chance
-    return Finding(
-        ranks,
-        f"Nobody{other}",
-        f"All ranks were in {half}, and nobody {other.lower()}: each waited for one that waited, too.",
-        f"does every rank begin with {half}? Let one begin with the other half, or start both halves with "
-        "isend and irecv and then wait",
-        evidence.place[ranks[0]],
-        () if evidence.job.complete else (MORE_RANKS,),
-        weight=PLACES - 4,
-    )
 
 
 def different_calls(evidence: JobEvidence) -> Finding | None:
     """Every rank timed out, but not all in the same call: one made fewer or more calls than the others."""
     if not (evidence.late or evidence.lost):
         return None
-    spots = {r: (evidence.call(r), users.at) for r in evidence.in_call()
-             if (users := evidence.place[r].users) is not None}  # fmt: skip
+    spots = _spots(evidence)
     if len(set(spots.values())) < 2:
         return None
     (usual, most), *_ = Counter(spots.values()).most_common()
     odd = evidence.first_of(r for r, spot in spots.items() if spot != usual or most == 1)
     lines = "; ".join(f"rank {r} in {call} at {at}" for r, (call, at) in sorted(spots.items()))
     what = f"The ranks were in different calls: {lines}."
+    hints = tuple(hint for rank in evidence.silent for hint in evidence.hints(rank))
+    if any(evidence.half(rank) or call == "wait" for rank, (call, _) in spots.items()):
+        silent = tuple(evidence.silent)
+        open_ends = sorted(r for r in spots if evidence.peer(r) is None and not evidence.is_of_all(r))
+        questions = [f"for whom {named_ranks(open_ends)} waited"] if open_ends else []
+        questions += [f"where {named_ranks(silent)} {were(silent)}"] if silent else []
+        return Finding(
+            (),
+            "Unmatched",
+            what,
+            "which messages these are: `ppwork trace PROGRAM` shows each, and those that did not meet",
+            evidence.place[odd[0]],
+            tuple(questions),
+            (*hints, *evidence.own_lines()),
+            weight=PLACES - 6,
+        )
     if not evidence.silent and (in_sum := _in_a_sum(evidence, spots)):
         return _sum_of_some(evidence, what, in_sum, spots)
     suspects = tuple(sorted({*odd, *evidence.silent})) if most == 1 or evidence.silent else odd
@@ -320,9 +272,18 @@ def different_calls(evidence: JobEvidence) -> Finding | None:
         f"why {named_ranks(suspects)} took another branch or made another number of calls before; {DETAIL}",
         evidence.place[odd[0]],
         unknown,
-        evidence.own_lines(),
+        (*hints, *evidence.own_lines()),
         weight=PLACES - 6,
     )
+
+
+def _spots(evidence: JobEvidence) -> dict[int, tuple[str, str]]:
+    """Return call and line of each rank that was in one, without those that wait for a rank elsewhere."""
+    return {
+        rank: (call, users.at)
+        for rank, call in evidence.in_call(but=evidence.following).items()
+        if (users := evidence.place[rank].users) is not None
+    }
 
 
 def _in_a_sum(evidence: JobEvidence, spots: dict[int, tuple[str, str]]) -> tuple[int, ...]:
@@ -386,26 +347,36 @@ def _stories(
 
 
 def two_roots(evidence: JobEvidence) -> Finding | None:
-    """Every rank was in one broadcast, and two of them sent: they do not agree on the root."""
-    calls = evidence.in_call()
-    senders = evidence.first_of(r for r in evidence.late if "for send operation" in evidence.error[r].message)
+    """All that waited for no peer were in one broadcast, and two of them sent, or all: the roots differ.
+
+    Ranks between a root and others send, too; those at the end of its tree do not.
+    """
+    calls = evidence.in_call(but=evidence.following)
+    places = {evidence.place[rank].users for rank in calls}
+    late = [rank for rank in calls if rank in evidence.late]
+    senders = evidence.first_of(r for r in late if "for send operation" in evidence.error[r].message)
     others = tuple(sorted(set(calls) - set(senders)))
     known = evidence.job.ranks if evidence.job.complete else evidence.codes
-    is_whole = sorted(known) == list(range(len(known))) == sorted(evidence.late) == sorted(calls)
-    if not is_whole or set(calls.values()) != {"broadcast"} or len(senders) != 2 or not others:
+    is_whole = sorted(known) == list(range(len(known))) == sorted(evidence.late) == sorted(evidence.in_call())
+    if not is_whole or set(calls.values()) != {"broadcast"} or len(places) != 1 or not senders[1:]:
+        return None
+    if others and senders[2:]:
         return None
     both = tuple(sorted(senders))
-    sides = f"{named_ranks(both)} sent, {named_ranks(others)} received"
-    what = f"All ranks were in broadcast, and it did not end: {sides}."
+    sides = f"{named_ranks(both)} sent, {named_ranks(others)} received" if others else "each of them sent"
+    who = capital(tuple(sorted(calls))) if evidence.following else "All ranks"
+    what = f"{who} were in broadcast, and it did not end: {sides}."
     check_first = f"do they agree on the root (`src`)? {_ROOTS}"
     unknown = (f"which of {named_ranks(both)} has the wrong root",)
     stack = evidence.place[senders[0]]
-    return Finding(senders, "CollectiveMismatch", what, check_first, stack, unknown, weight=PLACES - 5)
+    ranks = senders if not senders[2:] else ()
+    return Finding(ranks, "CollectiveMismatch", what, check_first, stack, unknown, weight=PLACES - 5)
 
 
 def symptoms_only(evidence: JobEvidence) -> Finding | None:
     """All that the logs have is errors about peers, at the same line."""
     ranks = evidence.first_of((*evidence.lost, *evidence.late))
+    ranks = tuple(sorted(ranks, key=lambda rank: rank in evidence.following))
     return only_symptoms(evidence, ranks) if ranks else None
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from ppwork.diagnosis.absent_ranks import NOBODY, absent_of, only_symptoms
 from ppwork.diagnosis.evidence_weights import CAUGHT, DIED, DIED_FIRST, ENDED, PLACES, SYMPTOMS, WATCHED
 from ppwork.diagnosis.findings import RANK_DIED, Finding
+from ppwork.diagnosis.job_errors import about_peer, advice_of, own, rank_of, said_of, speaks_for_itself
 from ppwork.diagnosis.job_evidence import (
     IN_REPORT,
     ITS_LINE,
@@ -16,14 +17,8 @@ from ppwork.diagnosis.job_evidence import (
     STOPPED,
     SURE,
     JobEvidence,
-    about_peer,
-    advice_of,
     capital,
-    own,
-    rank_of,
-    said_of,
     sentence,
-    speaks_for_itself,
     were,
 )
 from ppwork.diagnosis.report import ENDED_BY_AGENT, death, signal_name
@@ -259,7 +254,7 @@ def ended(evidence: JobEvidence) -> Finding | None:
         return None
     name = signal_name(number)
     what = f"torchrun was ended from outside by {name}; no rank failed before."
-    unknown = (f"where the ranks were: {name} leaves no stack",)
+    unknown = (f"where the ranks were: {name} leaves no stack",) if not evidence.place else ()
     closed = (
         "was a terminal or an ssh session closed? torchrun handles SIGHUP also under nohup; tmux keeps it"
     )

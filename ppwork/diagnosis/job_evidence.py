@@ -1,15 +1,8 @@
 """Evidence of a torchrun job, anybody's: what ended each rank, how sure that is, and where the rank was.
 
-Three questions are answered of each rank before anything is concluded:
-
-1. *Did this exception end the process?* torch's own hook shows only exceptions that did (``[rank0]:``). Any
-   other traceback may have been logged: it counts if the exit code is 1, or unknown, and nothing stands below
-   it. A rank that torchrun ended did not die of what it had logged.
-2. *Is it about a peer?* Then it is a symptom, and only says where the rank was. The backend's texts count in
-   errors of the backend: ``timed out`` of a download is the rank's own. An error that was raised while the
-   rank's own one was handled (``finally: barrier()``) does not hide it.
-3. *Whom does it name?* The store's key has the number of the rank that is missing; ppwork's errors say
-   ``peer=``; gloo has host and port only, so the rank that was missing is read from where the others were.
+*Did this exception end the process?* torch's own hook shows only exceptions that did (``[rank0]:``). Any
+other traceback may have been logged: it counts if the exit code is 1, or unknown, and nothing stands below. A
+rank that torchrun ended did not die of what it had logged. ``job_errors`` says whose an exception is.
 """
 
 from __future__ import annotations
@@ -17,22 +10,22 @@ from __future__ import annotations
 import re
 import signal
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import cached_property
 from itertools import islice
 
+from ppwork.diagnosis.call_texts import is_of_all_ranks
 from ppwork.diagnosis.findings import Wait
+from ppwork.diagnosis.job_errors import AGENTS, PEERS, about_peer, is_torchruns, own, said_of, says, wrapped
 from ppwork.diagnosis.logs import LINE, JobLogs, RankLog
 from ppwork.diagnosis.report import ENDED_BY_AGENT, death, stopped_and_killed, words_before
+from ppwork.diagnosis.source_numbers import Numbers, peer_in_line, tag_in_line
 from ppwork.diagnosis.stacks import Stack, fragments, half_of, is_noise, tracebacks
 from ppwork.errors import (
-    PeerFrozenError,
-    PeerLostError,
-    PeerTimeoutError,
-    TerminalNotice,
     named_ranks,
     ranks_by_value,
 )
-from ppwork.protocol.backend_errors import LOST_TEXTS, TIMEOUT_TEXTS, without_noise
+from ppwork.protocol.backend_errors import LOST_TEXTS
 from ppwork.records.failure import is_users
 
 DETAIL = "run it once more with TORCH_DISTRIBUTED_DEBUG=DETAIL: it names ranks, calls and shapes"
@@ -42,6 +35,9 @@ STACKS = (
     "start with PYTHONFAULTHANDLER=1; in a hang stop torchrun (SIGSTOP), send SIGABRT to all ranks, let it "
     "go on (SIGCONT): each rank then shows its stack"
 )
+MORE_RANKS = "whether there were more ranks: one that printed nothing is not in this file"
+OTHER_HALF = "peer and tag of that line, and which rank has the other half"
+NO_REPORT = "the console's text ends before torchrun's closing report, which has it"
 SURE, LIKELY, PERHAPS = 100, 70, 50
 """How sure it is that an exception ended its rank: the exit code or torch's hook says so; it is the last in
 the log; it is, and a logger wrote it."""
@@ -53,40 +49,6 @@ LAST_LINES = 5
 """So many are shown of a rank that left no exception."""
 _BELOW = 3
 """So many lines may stand below the exception that ended a rank."""
-_OURS = tuple(error.__name__ for error in (TerminalNotice, PeerLostError, PeerTimeoutError, PeerFrozenError))
-_BACKENDS = re.compile(
-    r"^(?:RuntimeError|TimeoutError|Error|error|DistributedError|Dist\w*Error|c10.*Error|std::.*|gloo::.*)$"
-)
-_BY_BACKEND = re.compile(
-    r"\.(?:cc|cpp):\d+\]|monitoredBarrier|Detected mismatch between collectives|Watchdog caught|NCCL"
-    r"|ncclUniqueId|pair closure|store based barrier|wait timeout after \d+ms|waiting for clients"
-    r"|client socket has timed out"
-)
-"""Words that nobody but the backend writes."""
-PEERS = re.compile(
-    "|".join(
-        [
-            *map(re.escape, (*LOST_TEXTS, *TIMEOUT_TEXTS)), "Detected mismatch between collectives",
-            "monitoredBarrier", "Watchdog caught", "wait timeout after", "ncclUniqueId", "connectFullMesh",
-            "ncclRemoteError", "failed to recv, got 0 bytes", "waiting for clients", "store based barrier",
-            "NCCL operations have failed or timed out", "closed by remote peer", "Socket recv failed",
-        ]
-    ),
-    re.IGNORECASE,
-)  # fmt: skip
-_KEY = re.compile(r"wait timeout after \d+ms, keys: \S*?(?<!\d)(\d+)(?:\s|,|$)")
-_UNIQUE_ID = re.compile(r"ncclUniqueId from \[(\d+)\]")
-_WHERE, _ADVICE = re.compile(r"\n  where: (.*)"), re.compile(r"\n  check first: (.*)")
-_PEER = re.compile(r"^\s*where: .*\bpeer=(\d+)", re.MULTILINE)
-_TORCHRUN = ("/torch/distributed/run.py", "/torch/distributed/elastic/", "/torch/distributed/launcher/",
-             "/torch/distributed/launch.py")  # fmt: skip
-_AGENTS = ("ChildFailedError", "SignalException")
-_COMMAND = re.compile(r"^Command '\[.*--local[-_]rank=\d", re.DOTALL)
-"""``torch.distributed.launch`` raises ``CalledProcessError`` when a rank has ended."""
-_ELSEWHERE = re.compile(r"root cause|stack ?trace|background process|child process", re.IGNORECASE)
-_SPAWNED = re.compile(r"-- Process (\d+) terminated with the following error|^\(RANK (\d+)\)$")
-_OF_RANK = re.compile(r"which did not receive grad for rank (\d+):")
-"""Words by which an exception says of which rank it speaks: its own."""
 MISSED_BARRIER = re.compile(
     r"(?:\[Rank (\d+)\]: )?Ranks? ([\d, ]+) failed to pass monitoredBarrier in \d+ ms"
 )
@@ -119,11 +81,11 @@ class JobEvidence:
             r for r, e in self.error.items() if own(e) is not None and e.error != "KeyboardInterrupt"
         ]
         symptoms = {rank: error for rank, error in self.error.items() if rank not in self.raised}
-        wraps = {_wrapped(error) for error in symptoms.values() if about_peer(error) is not error}
+        wraps = {wrapped(error) for error in symptoms.values() if about_peer(error) is not error}
         self.raised = [
-            r for r in self.raised if about_peer(self.error[r]) or _wrapped(self.error[r]) not in wraps
+            r for r in self.raised if about_peer(self.error[r]) or wrapped(self.error[r]) not in wraps
         ]
-        self.lost = [r for r, e in symptoms.items() if _says(e, LOST_TEXTS)]
+        self.lost = [r for r, e in symptoms.items() if says(e, LOST_TEXTS)]
         self.late = [r for r, e in symptoms.items() if r not in self.lost and (about_peer(e) is not None)]
         self.place = {r: stack for r, log in job.ranks.items() if (stack := self._place(log)) is not None}
         self.silent = [r for r in job.ranks if r not in self.place and r not in self.error]
@@ -131,7 +93,7 @@ class JobEvidence:
         if all(error.aside for error in shown):
             shown += fragments(job.console)
         self.nobodys = [error for error in shown if not is_torchruns(error)]
-        self.agents = [error for error in shown if is_torchruns(error) and error.error not in _AGENTS]
+        self.agents = [error for error in shown if is_torchruns(error) and error.error not in AGENTS]
         self.aborted_by_nccl = [
             rank for rank, code in self.codes.items()
             if code == -signal.SIGABRT
@@ -161,16 +123,80 @@ class JobEvidence:
         if stack is None or stack.call or rank not in (*self.lost, *self.late):
             return stack.call if stack is not None else ""
         named = _CALLED.findall(stack.users.text) if stack.users is not None else []
+        if "wait" in named:
+            return "wait"
         return named[-1] if named else stack.frames[-1].function if stack.frames else ""
 
     def in_call(self, but: Iterable[int] = ()) -> dict[int, str]:
         """Return the call of each rank that was in one."""
         return {rank: call for rank in self.place if rank not in but and (call := self.call(rank))}
 
+    @property
+    def outside(self) -> tuple[int, ...]:
+        """Ranks that were in a line of their program, and in no call of the backend."""
+        calls = self.in_call()
+        return tuple(
+            rank for rank, stack in self.place.items()
+            if rank not in calls and rank not in self.raised and stack.users is not None
+        )  # fmt: skip
+
     def half(self, rank: int) -> str:
         """Return which half of a message a rank waited in, as ``half_of`` does."""
         stack = self.place.get(rank)
         return half_of(self.call(rank), stack.users if stack is not None else None)
+
+    def peer(self, rank: int) -> int | None:
+        """Return the rank that the line of a rank in a message names as its peer; ``None``: not known."""
+        named = peer_in_line(self._text(rank), self.call(rank), self._numbers(rank))
+        return named if named != rank and named in self.job.ranks else None
+
+    def tag(self, rank: int) -> int | None:
+        """Return the tag that the line of a rank in a message names, or leaves at 0; ``None``: not known."""
+        return tag_in_line(self._text(rank), self.call(rank), self._numbers(rank))
+
+    def is_of_all(self, rank: int) -> bool:
+        """Say whether a rank stood in a collective that all ranks have to make: its line names no group."""
+        return is_of_all_ranks(self._text(rank), self.call(rank))
+
+    def _numbers(self, rank: int) -> Numbers:
+        stack = self.place.get(rank)
+        frames = [frame for frame in stack.frames if is_users(frame.file)] if stack is not None else []
+        return Numbers(rank, len(self.job.ranks), frames)
+
+    def _text(self, rank: int) -> str:
+        stack = self.place.get(rank)
+        return stack.users.text if stack is not None and stack.users is not None else ""
+
+    @cached_property
+    def following(self) -> dict[int, int | None]:
+        """Ranks in a message with a rank that waits elsewhere, or is silent, and that rank: not to blame.
+
+        One rank alone in a message waits for such a one, also if its line does not tell for which. Of two
+        that do not tell, each may wait for the other. Who waits for a rank in a circle follows from that.
+        """
+        peers = {rank: self.peer(rank) for rank in self.in_call() if self.half(rank)}
+        if len(peers) == 1:
+            return peers
+        return {rank: peer for rank, peer in peers.items() if self._is_behind(rank, peers)}
+
+    @staticmethod
+    def _is_behind(rank: int, peers: Mapping[int, int | None]) -> bool:
+        """Say whether a rank's chain of peers leads away from it: out of the messages, or into a circle."""
+        passed, peer = {rank}, peers[rank]
+        while peer is not None and peer in peers and peer not in passed:
+            passed.add(peer)
+            peer = peers[peer]
+        return peer is not None and peer != rank
+
+    @property
+    def unfailed(self) -> tuple[int, ...]:
+        """Ranks that said nothing and have no failure in torchrun's report, if there is one."""
+        return tuple(rank for rank in self.silent if self.codes.get(rank) is None)
+
+    @property
+    def gone(self) -> tuple[int, ...]:
+        """Those of them that left before the others, and broke connections by that."""
+        return self.unfailed if self.lost else ()
 
     def doing(self, but: Iterable[int] = ()) -> str:
         """Say which ranks were in which call, as a part of a sentence."""
@@ -192,12 +218,37 @@ class JobEvidence:
         return f"rank {rank}{at}: {word if code is None else death(code)}"
 
     def waits(self, culprits: tuple[int, ...]) -> tuple[Wait, ...]:
-        """Return the calls in which the other ranks waited for the culprits; who raised itself did not."""
+        """Return the calls in which the other ranks waited for somebody; who raised itself did not."""
         return tuple(
-            Wait(rank, f"{call} at {users.at}", culprits)
+            Wait(rank, f"{call} at {users.at}", awaited)
             for rank, call in self.in_call(but=(*culprits, *self.raised)).items()
-            if (users := self.place[rank].users) is not None and culprits
+            if (users := self.place[rank].users) is not None and (awaited := self._awaited(rank, culprits))
         )
+
+    def _awaited(self, rank: int, culprits: tuple[int, ...]) -> tuple[int, ...]:
+        """Return for whom a rank waited: the peer that its line names, or the culprits; nobody: not known.
+
+        A rank in a group of some ranks may wait for one in another collective, or in a message, unless that
+        one waits for it.
+        """
+        if (peer := self.peer(rank)) is not None:
+            return (peer,)
+        calls = self.in_call(but=self.raised)
+        in_messages = [r for r, call in calls.items() if self.half(r) or call == "wait"]
+        if rank in in_messages:
+            return culprits if len(self.job.ranks) == 2 else ()
+        at = self.place[rank].users
+        if self.is_of_all(rank):
+            there = [c for c in culprits if in_messages and c in calls and c not in in_messages]
+            return tuple(c for c in culprits if c not in there or self.place[c].users != at)
+        in_one_place = all(self.place[r].users == at for r in calls if r not in (*in_messages, *culprits))
+        return culprits if in_one_place and all(self._leads(r, rank) for r in in_messages) else ()
+
+    def _leads(self, rank: int | None, other: int) -> bool:
+        """Say whether a rank in a message waits for another one, over others or at once."""
+        while rank is not None and rank != other:
+            rank = self.following.get(rank)
+        return rank == other
 
     def hints(self, rank: int) -> tuple[str, ...]:
         """Return what a rank had logged or lost in a thread, and others had not: it may be why."""
@@ -277,87 +328,6 @@ def _end(log: RankLog, code: int | None) -> tuple[Stack, int] | None:
     if code is not None:
         return (last, SURE) if (code == 1) == bool(last.frames) else None
     return last, PERHAPS if last.logged else LIKELY
-
-
-def own(error: Stack) -> Stack | None:
-    """Return the part of an exception that is the rank's own: all of it, what it began with, or nothing.
-
-    What begins with a peer is a symptom, whatever it was wrapped into.
-    """
-    first = error.chain[0]
-    if _is_about_peer(first):
-        return None
-    if about_peer(error) is None:
-        return error
-    return first if first.users is not None and first.frames[-1] == first.users else None
-
-
-def _wrapped(error: Stack) -> tuple[str, str]:
-    """Return what tells that two ranks raised the same, one of them ``from None``: type and line."""
-    return error.error, error.users.at if error.users is not None else ""
-
-
-def about_peer(error: Stack) -> Stack | None:
-    """Return the first part of an exception that speaks of a peer."""
-    return next((part for part in error.chain if _is_about_peer(part)), None)
-
-
-def _is_about_peer(error: Stack) -> bool:
-    if error.error in _OURS:
-        return True
-    if not _BACKENDS.match(error.error) or not PEERS.search(error.message):
-        return False
-    file = error.frames[-1].file if error.frames else "/torch/"
-    by_torch = "/torch/" in file and "/torch/utils/" not in file
-    return by_torch or _BY_BACKEND.search(error.message) is not None
-
-
-def peer_in(error: Stack) -> int | None:
-    """Return the rank that an error about a peer names."""
-    for part in error.chain:
-        for names in (_PEER, _KEY, _UNIQUE_ID):
-            if _is_about_peer(part) and (named := names.search(part.message)) is not None:
-                return int(named[1])
-    return None
-
-
-def _says(error: Stack, texts: tuple[str, ...]) -> bool:
-    return any(text in cause.message for cause in error.chain for text in texts)
-
-
-def is_torchruns(error: Stack) -> bool:
-    """Say whether an exception is torchrun's own: no call of the program stands below torchrun's last one.
-
-    ``@record`` is a call of torchrun around the program's.
-    """
-    if error.error in _AGENTS or error.error.startswith("Rendezvous") or _COMMAND.search(error.message):
-        return True
-    by_torchrun = [any(part in frame.file for part in _TORCHRUN) for frame in error.frames]
-    last = max((number for number, own_call in enumerate(by_torchrun) if own_call), default=-1)
-    return last >= 0 and not any(is_users(frame.file) for frame in error.frames[last + 1 :])
-
-
-def said_of(error: Stack) -> str:
-    """Return type and text of an exception, without gloo's source position, and without any advice."""
-    text = without_noise(_WHERE.sub(r" (\1)", _ADVICE.sub("", error.message)))
-    return f"{error.error}: {text}" if text else error.error
-
-
-def advice_of(error: Stack) -> str:
-    """Return what an exception of ours says is to be checked first; empty for any other."""
-    advice = _ADVICE.search(error.message)
-    return advice[1] if advice is not None else ""
-
-
-def speaks_for_itself(error: Stack) -> bool:
-    """Say whether an exception is a cause: own, not a thread's, and none that only points at another."""
-    return own(error) is not None and not error.aside and not _ELSEWHERE.search(error.message)
-
-
-def rank_of(error: Stack) -> int | None:
-    """Return the rank that an exception names as its own, or that torch names at its head."""
-    named = _SPAWNED.search(error.above) or _OF_RANK.search(error.message)
-    return int(named[named.lastindex or 1]) if named is not None else None
 
 
 def were(ranks: tuple[int, ...]) -> str:

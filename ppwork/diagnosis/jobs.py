@@ -6,8 +6,8 @@ is the answer, of all attempts of a job. In the order of their weights:
 
 1. ``ended_ranks``: a rank's own exception, signal or exit code. What died after it did so because of it.
 2. ``mismatches``, ``torch_messages``: the backend compared the ranks, or named one.
-3. ``absent_ranks``: gloo's errors name no rank, so the one that was missing is read from where the others
-   were.
+3. ``absent_ranks``, ``messages``: gloo's errors name no rank, so the one that was missing is read from where
+   the others were. Who stood in a message with a rank that stood elsewhere follows from that one.
 4. Symptoms alone, exceptions that bear no rank, a signal from outside: no log shows a cause.
 
 Two ranks with causes of their own are both named: torchrun says which it saw first, and that is not which was
@@ -25,11 +25,9 @@ from ppwork.diagnosis.absent_ranks import (
     different_calls,
     left_early,
     missing,
-    one_sided,
     outside_calls,
     symptoms_only,
     two_roots,
-    unmatched,
 )
 from ppwork.diagnosis.ended_ranks import (
     agent_failed,
@@ -44,6 +42,7 @@ from ppwork.diagnosis.ended_ranks import (
 from ppwork.diagnosis.findings import Diagnosis, Finding, source_lines
 from ppwork.diagnosis.job_evidence import STACKS, JobEvidence
 from ppwork.diagnosis.logs import JobLogs
+from ppwork.diagnosis.messages import one_sided, passed_by, unmatched
 from ppwork.diagnosis.mismatches import aborted, mismatch, watchdog
 from ppwork.diagnosis.torch_messages import (
     ends_in_a_call,
@@ -61,8 +60,8 @@ from ppwork.records.failure import FailureRecord
 
 RULES: tuple[Callable[[JobEvidence], Finding | None], ...] = (
     raised, died, died_somewhere, interrupted, aborted, mismatch, absent, watchdog, joined, outside_calls,
-    left_early, missing, unmatched, one_sided, two_roots, different_calls, unreachable, worker_died,
-    symptoms_only, nobodys_words, agent_failed,
+    left_early, missing, passed_by, unmatched, one_sided, two_roots, different_calls, unreachable,
+    worker_died, symptoms_only, nobodys_words, agent_failed,
 )  # fmt: skip
 LAST_RULES: tuple[Callable[[JobEvidence], Finding | None], ...] = (
     stuck, no_gradient, store_lost, last_resort, ends_in_a_call, all_aborted, ended,

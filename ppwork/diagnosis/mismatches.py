@@ -7,6 +7,7 @@ import signal
 from collections import Counter
 from dataclasses import replace
 
+from ppwork.diagnosis.call_texts import is_of_all_ranks
 from ppwork.diagnosis.evidence_weights import COMPARED, DIED, DIED_FIRST, SYMPTOMS, WATCHED
 from ppwork.diagnosis.findings import RANK_DIED, Finding
 from ppwork.diagnosis.job_evidence import DETAIL, ITS_LINE, JobEvidence, capital
@@ -28,10 +29,6 @@ _INCONSISTENT = re.compile(
     r"Rank (\d+) is running inconsistent collective: CollectiveFingerPrint\(OpType=(\w+)"
 )
 """The same of torch before 1.13, which does not show what the others called."""
-_OF_ALL = re.compile(
-    r"\ball_reduce\((?:[^,()=]|\([^()]*\))+(?:, *(?:(?:op=)?[\w.]*ReduceOp\.\w+|async_op=\w+))*\)"
-)
-"""A sum that stands in its line as a whole, and that no group is given to."""
 _OTHER = re.compile(r"CollectiveFingerPrint\(.{0,800}?but Rank (\d+) is running collective")
 
 
@@ -119,7 +116,7 @@ def aborted(evidence: JobEvidence) -> Finding | None:
     if not sizes and (text := LONGER.search(evidence.job.console)):
         sizes = {r: text for r, code in evidence.codes.items() if code == -signal.SIGABRT}
     if len(sizes) != 1:
-        return None
+        return _aborted_together(evidence, sizes)
     ((rank, text),) = sizes.items()
     sent = f"a message of {text[1]} bytes where it expected {text[2]}"
     stack = evidence.place.get(rank)
@@ -145,7 +142,9 @@ def aborted(evidence: JobEvidence) -> Finding | None:
         what = f"Rank {rank} was sent {sent}, by rank {sender}"
     else:
         what = f"Rank {rank} was sent {sent}"
-        unknown = ("which rank sent it",)
+        senders = [r for r in evidence.in_call() if evidence.half(r) == "send" and evidence.peer(r) == rank]
+        in_send = f"; {named_ranks(senders)} stood in a send to it" if senders else ""
+        unknown = (f"which rank sent it{in_send}",)
     if not is_own and spots and not is_theirs:
         unknown = (*unknown, f"in which call it was: {evidence.doing()}")
     what = f"{what}, and gloo aborted it."
@@ -153,6 +152,31 @@ def aborted(evidence: JobEvidence) -> Finding | None:
     of_any = f"{ITS_LINE}; {SIZES}; of collectives, {DETAIL}"
     check_first = SIZES if half_of(call, line) else DETAIL if call else of_any
     return Finding(ranks, "SizeMismatch", what, check_first, stack, unknown, weight=weight)
+
+
+def _aborted_together(evidence: JobEvidence, sizes: dict[int, re.Match[str]]) -> Finding | None:
+    """Several ranks were sent the same that none of them expected: by one, which gives to all of them."""
+    if len({text.groups() for text in sizes.values()}) != 1:
+        return None
+    ranks = evidence.first_of(sizes)
+    sent, expected = next(iter(sizes.values())).groups()
+    who = capital(tuple(sorted(ranks)))
+    what = f"{who} were sent a message of {sent} bytes where they expected {expected}, and gloo aborted them."
+    # Their own lines, or that of all who came through without going on.
+    calls = [rank for rank in evidence.in_call() if not evidence.half(rank)]
+    places = [evidence.place[rank] for rank in (*ranks, *calls) if rank in evidence.place]
+    stack = next((place for place in places if place.users is not None), None)
+    check_first = f"a broadcast: has its root a tensor, or a list of objects, like theirs? {DETAIL}"
+    weight = DIED_FIRST + 1 if evidence.job.report.first in sizes else DIED + 1
+    return Finding(
+        (),
+        "SizeMismatch",
+        what,
+        check_first if stack is not None else f"{check_first}; {ITS_LINE}",
+        stack,
+        ("which rank sent it, and in which call",) if stack is None else ("which rank sent it",),
+        weight=weight,
+    )
 
 
 def _summed_with(evidence: JobEvidence, rank: int, line: Frame | None) -> int | None:
@@ -164,7 +188,7 @@ def _summed_with(evidence: JobEvidence, rank: int, line: Frame | None) -> int | 
     """
     if line is None or set(evidence.in_call().values()) != {"all_reduce"}:
         return None
-    if _OF_ALL.search(line.text) is not None:
+    if is_of_all_ranks(line.text, "all_reduce"):
         ranks = evidence.job.ranks
         shows_all = evidence.job.complete or (
             not evidence.job.report.local and set(evidence.codes) >= set(ranks)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from ppwork.diagnosis.causes import Cause, cause_of
 from ppwork.diagnosis.findings import Wait
 from ppwork.diagnosis.waits import roots
-from ppwork.errors import listed, named_ranks, nth, ranks_by_value
+from ppwork.errors import listed, named_ranks, ranks_by_value
 from ppwork.records.calls import ANY, RECV, WAITS, Call, RankCalls
 from ppwork.timeline.meetings import (
     BACKWARD,
@@ -19,6 +19,7 @@ from ppwork.timeline.meetings import (
     Meetings,
     Message,
     kind_of,
+    nth,
 )
 
 ALIKE = tuple(map(kind_of, (

@@ -32,6 +32,7 @@ goes through; it is shown for hangs only. What does not read is named as not kno
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Sequence
 from dataclasses import replace as replace_fields
@@ -109,10 +110,10 @@ def diagnose(
             check_first="the path, and whose file it is",
         ) from error
     if not left and paths[0] in empty:
-        raise PlanError(
-            f"The folder {paths[0]} is empty: the start was refused, or not all ranks have joined yet.",
-            check_first="what the ranks said on the console",
-        )
+        what = f"No run began in {paths[0]}: its start was refused, or not all ranks have joined yet."
+        check = "what the ranks said on the console; the folder is empty until all have joined"
+        evidence = RunEvidence((paths[0],), Plan())  # of no rank
+        return Diagnosis(paths[0], record_of(evidence, NOBODY, "NotBegun", what, check), headline=what)
     if not left:
         raise PlanError(f"{paths[0]} cannot be read: it is not there.", check_first="the path")
     if is_run:
@@ -155,7 +156,7 @@ def _diagnose_run(paths: Sequence[Path], exit_code: int | None) -> Diagnosis:
         )
     if cause is None:
         return _without_cause(evidence, exit_code)
-    if cause.error_type == KeyboardInterrupt.__name__:
+    if cause.error_type == KeyboardInterrupt.__name__ and not _was_raised(cause):
         cause = _interrupted(evidence, cause)
     # Who noticed saw those that had come by then, and the ledgers have who came later.
     if cause.between and (all_of_them := ledger_difference(evidence)) is not None:
@@ -214,6 +215,12 @@ def _interrupted(evidence: RunEvidence, cause: FailureRecord) -> FailureRecord:
     check = f"who sent it, if nobody pressed Ctrl-C{'; to this rank alone?' if len(ranks) == 1 else ''}"
     record = record_of(evidence, NOBODY, "Interrupted", what, check)
     return replace(record, where=cause.where) if len(ranks) == 1 else record
+
+
+def _was_raised(record: FailureRecord) -> bool:
+    """Say whether a line of code raised it, and no signal: that comes in whatever line runs."""
+    calls = frames_of(record.traceback)
+    return bool(calls) and re.search(r"\braise\b", calls[-1].text) is not None
 
 
 def _explained(
@@ -359,7 +366,7 @@ def _headline(evidence: RunEvidence, cause: FailureRecord) -> str:
     if cause.rank < 0 or cause.between:
         return cause.what
     rank = f"{cause.rank} ({evidence.topology.role(cause.rank)})"
-    error = f"{cause.error_type}: {without_noise(cause.what)}"
+    error = f"{cause.error_type}: {without_noise(cause.what)}".removesuffix(": ")
     if cause.symptom:
         return f"Every record is a symptom; rank {rank} was the first: {error}"
     if tells_of_a_freeze(cause):  # an error of its peers: with its name here the cause reads like a symptom
@@ -533,6 +540,8 @@ def _without_cause(evidence: RunEvidence, exit_code: int | None) -> Diagnosis:
         what = f"The run emitted {summary.get('chunks')} chunks; they were not compared with one process."
         check = "`ppwork ps`: does its launcher still go on? if not, who ended it?"
         cause = record_of(evidence, NOBODY, "NotVerified", what, check)
+    elif exit_code == 0 and not any((folder / SUMMARY_FILE).exists() for folder in evidence.folders):
+        cause = _without_summary(evidence)
     elif exit_code == 0 or (exit_code is None and evidence.summary is not None):
         worst = summary.get("max_abs_diff", 0.0)
         if not isinstance(worst, float | int | None):
@@ -558,12 +567,32 @@ def _without_cause(evidence: RunEvidence, exit_code: int | None) -> Diagnosis:
     )
 
 
+def _without_summary(evidence: RunEvidence) -> FailureRecord:
+    """Return the record of a rank 0 that ended without a word behind its last chunk: no peer missed it."""
+    pulse = evidence.pulses.get(STAGE0_RANK)
+    if pulse is None or pulse.exit_code is not None:
+        what, check = f"Rank 0 left no summary in {evidence.run_dir}, and no rank failed.", "was it removed?"
+        check = f"{evidence.torchrun_log}: did any rank run?" if pulse is None else check
+        return record_of(evidence, NOBODY, "NoSummary", what, check)
+    at = f"in {pulse.doing}" if pulse.doing else "behind its last chunk"
+    emitted = sum(entry.name == "emit" for entry in evidence.entries.get(STAGE0_RANK, []))
+    what = f"Rank 0 ended {at}, after {emitted} chunks, with exit code 0 and without a summary."
+    check = "what ends a process without an exception there? os._exit, or C++; the end of its log"
+    return record_of(evidence, STAGE0_RANK, "NoRecord", what, check)
+
+
 def _ended_well(evidence: RunEvidence) -> Diagnosis:
     # A loop of one's own emits nothing that is counted.
     count, planned = (evidence.summary or {}).get("chunks"), evidence.plan.chunks or 0
     of = f" of {planned}" if isinstance(count, int) and count < planned else ""
     ended = f"the run emitted {count}{of} chunks" if count else "the run ended well"
-    return Diagnosis(evidence.run_dir, headline=f"Nothing failed: {ended}.", seen=_beside(evidence))
+    left = {e.chunk_index for e in evidence.entries.get(STAGE0_RANK, []) if e.name == "envelope.send"}
+    if of and evidence.of_loop and len(left - {-1}) == count:  # of a stage's stream there is more to say
+        ended += "; its loop sent no more"
+    headline, seen = f"Nothing failed: {ended}.", _beside(evidence)
+    if evidence.odd_results:  # what was sent is one rank's, right or wrong: that stands above a good end
+        headline, seen = seen[0], (f"No rank failed: {ended}.", *seen[1:])
+    return Diagnosis(evidence.run_dir, headline=headline, seen=seen)
 
 
 def _without_a_word(evidence: RunEvidence) -> Diagnosis:

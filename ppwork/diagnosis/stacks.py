@@ -39,6 +39,8 @@ HALVES = {"send": "that nobody took", "recv": "that never came"}
 """What is missing to the message of a rank that waits in this half of it."""
 _HALF = re.compile(r"(?<![a-z])i?(send|recv)(?![a-z])")
 """Half of a message in the name of a call, or of those that a line starts; ``batch_isend_irecv`` has both."""
+_BATCHED = re.compile(r"\bP2POp\([\w.]*\bi(send|recv)\b")
+"""Half of a message in a line that starts a batch, where it has the operations."""
 _CUT_ERROR = re.compile(
     rf"^(?P<type>{_SCOPE}*_?[a-z]*[A-Z]\w*(?:Error|Exception|Interrupt|Failure)(?:\(\w+\))?)"
     r"(?:: (?P<message>.*)|:?)$",
@@ -280,7 +282,8 @@ def half_of(call: str, line: Frame | None = None) -> str:
 
     Of a handle's ``wait`` it is the line that tells, if it has the call that made the handle.
     """
-    halves = set(_HALF.findall(line.text if call == "wait" and line is not None else call))
+    text = line.text if call == "wait" and line is not None else call
+    halves = set(_BATCHED.findall(text) or _HALF.findall(text))
     return " or ".join(sorted(halves))
 
 

@@ -11,7 +11,8 @@ import re
 from ppwork.diagnosis.absent_ranks import NOBODY
 from ppwork.diagnosis.evidence_weights import ENDED, NAMED, SYMPTOMS, WATCHED
 from ppwork.diagnosis.findings import Finding
-from ppwork.diagnosis.job_evidence import PEERS, JobEvidence, capital, is_torchruns, sentence, were
+from ppwork.diagnosis.job_errors import PEERS, is_torchruns
+from ppwork.diagnosis.job_evidence import JobEvidence, capital, sentence, were
 from ppwork.diagnosis.logs import LINE
 from ppwork.diagnosis.stacks import Stack, cut_off
 from ppwork.errors import named_ranks

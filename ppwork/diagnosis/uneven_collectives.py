@@ -7,15 +7,16 @@ nothing wrong for that. So no rank is named as the one that failed, and both are
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from msgspec.structs import replace
 
 from ppwork.diagnosis.findings import NOBODY
 from ppwork.diagnosis.logs import LONGER
 from ppwork.diagnosis.run_evidence import QUIET_NS, RunEvidence
-from ppwork.diagnosis.stacks import own_call, thread_stacks
+from ppwork.diagnosis.stacks import Stack, own_call, thread_stacks
 from ppwork.diagnosis.waits import uncomputed
-from ppwork.errors import named_ranks
+from ppwork.errors import listed, named_ranks
 from ppwork.records.difference import beside_stage0, first_difference
 from ppwork.records.failure import FailureRecord
 from ppwork.records.flight import Collective
@@ -88,7 +89,20 @@ def wrong_size(evidence: RunEvidence, rank: int) -> FailureRecord | None:
         f"The mesh ranks passed different sizes to one collective of chunk {chunk}: gloo brought {longer[1]} "
         f"bytes to rank {rank}, which expected {longer[2]}, and aborted it. Which rank is wrong is not known."
     )
-    return _record(what, _advice(evidence), {"group": "tp_pg", "call_id": call, "chunk_index": chunk})
+    places = {record.rank: record.source for record in evidence.records if record.source}
+    if (stacks := _aborted_stacks(evidence, rank)) and (users := stacks[-1].users) is not None:
+        places[rank] = users.at  # its own thread's: it may wait there for one that is in the call
+    mesh = [other for other in evidence.topology.mesh_ranks if other in places]
+    if mesh:
+        at = listed(f"rank {other} was at {Path(places[other]).name}" for other in mesh)
+        what += f" {at[0].upper()}{at[1:]}."
+    found = _record(what, _advice(evidence), {"group": "tp_pg", "call_id": call, "chunk_index": chunk})
+    return replace(found, source=places.get(rank, ""))
+
+
+def _aborted_stacks(evidence: RunEvidence, rank: int) -> list[Stack]:
+    """Return the stacks of a rank that was aborted, its main thread's last."""
+    return [stack for stack in thread_stacks(evidence.text_of(rank)) if stack.error == _ABORTED]
 
 
 def aborted_in_collective(evidence: RunEvidence, rank: int) -> FailureRecord | None:
@@ -96,7 +110,7 @@ def aborted_in_collective(evidence: RunEvidence, rank: int) -> FailureRecord | N
 
     gloo does that with who is sent more than it expects; its thread has no Python, so nobody's is current.
     """
-    stacks = [stack for stack in thread_stacks(evidence.text_of(rank)) if stack.error == _ABORTED]
+    stacks = _aborted_stacks(evidence, rank)
     call = stacks[-1].own_call(caller=True) if stacks else ""
     if not call or not evidence.of_loop or any(stack.current for stack in stacks):
         return None

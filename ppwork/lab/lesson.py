@@ -12,7 +12,8 @@ from pathlib import Path
 from statistics import median
 from textwrap import indent
 
-from ppwork.diagnosis.job_evidence import JobEvidence, said_of
+from ppwork.diagnosis.job_errors import said_of
+from ppwork.diagnosis.job_evidence import JobEvidence
 from ppwork.diagnosis.logs import read_job
 from ppwork.lab.parameters import only_known_parameters
 from ppwork.lab.question import Question, predict

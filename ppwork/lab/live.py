@@ -31,6 +31,7 @@ from ppwork.launcher.script import launch_script as launch_program
 from ppwork.launcher.standstill import SaysStandstill
 from ppwork.launcher.view import QUIET_VARIABLE, NoView, StopAsked, View
 from ppwork.pictures.lanes import moving_lanes
+from ppwork.pictures.picture import Picture
 from ppwork.pictures.programs import program
 from ppwork.pictures.run_table import table_of
 from ppwork.pictures.style import STATE_COLOURS
@@ -38,6 +39,7 @@ from ppwork.pictures.tables import APART, Table
 from ppwork.pictures.timelines import timeline
 from ppwork.plan import Plan
 from ppwork.records import run as records
+from ppwork.timeline.chunks import CHUNKS_SHOWN, aligned, spans_by_chunk
 
 EVERY_S = 0.25
 """A rank's pulse is no finer."""
@@ -335,7 +337,7 @@ class EndedView:
     def _repr_html_(self) -> str:
         parts = [table_of(self.run).html()] if self.run.summary else []
         with contextlib.suppress(PlanError):  # it ended before there was anything to draw
-            parts.append(timeline(self.run, title=self.run.run_dir.name)._repr_html_())
+            parts.append(last_timeline(self.run)._repr_html_())
         parts.append(rank_table(RunProgress(self.run.plan, self.run.run_dir, over=True).look()))
         return "".join(parts)
 
@@ -343,6 +345,20 @@ class EndedView:
         if not self.run.summary:
             return f"the run in {self.run.run_dir} did not finish"
         return str(table_of(self.run))
+
+
+def last_timeline(run: records.Run) -> Picture:
+    """Draw an ordinary stretch of a run; of one that failed its last chunks, with the end of each rank.
+
+    Raises:
+        PlanError: There is nothing to draw.
+    """
+    whole = timeline(run, title=run.run_dir.name)
+    if run.failure is None:
+        return whole
+    chunks = list(spans_by_chunk(aligned(run.entries_by_rank)))[-CHUNKS_SHOWN:]
+    end = timeline(run, title=run.run_dir.name, first_chunk=chunks[0], last_chunk=chunks[-1])
+    return Picture(whole.finding, end.draw, end.table)
 
 
 def rank_table(ranks: list[RankState]) -> str:

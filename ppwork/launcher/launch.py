@@ -204,7 +204,7 @@ def _failure(run: Run, deadline: float, look: Callable[[], None]) -> RunFailed |
             f"The run folder {run.run_dir} was moved or removed, or its plan was, before the run had ended.",
             check_first="who did it? what it has elsewhere: `ppwork diagnose` with that folder",
         )
-    if run.exit_code == 0:
+    if run.exit_code == 0 and (run.run_dir / SUMMARY_FILE).exists():
         try:
             run.complete({**mesh_figures(run), **_hosts_of(run)})
             return _verify(run, deadline, look) if run.plan.verify else None

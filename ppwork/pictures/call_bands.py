@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from ppwork.diagnosis.causes import DEFAULT
 from ppwork.diagnosis.program_waits import agree, parted
-from ppwork.errors import named_ranks, nth, ranks_by_value
+from ppwork.errors import named_ranks, ranks_by_value
 from ppwork.pictures import style
 from ppwork.pictures.shown_time import ShownTime
 from ppwork.records.calls import Call
-from ppwork.timeline.meetings import START, Endpoint, Meeting
+from ppwork.timeline.meetings import START, Endpoint, Meeting, nth
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

@@ -106,9 +106,7 @@ def _draw(
         )  # fmt: skip
         axes.text(left + 0.15, TOP + 0.22, name, fontsize=13, fontweight="bold", va="center")
         text = f"torchrun --node-rank={number}"
-        axes.text(
-            left + WIDE - 0.15, TOP + 0.22, text, fontsize=11, ha="right", va="center", color=style.DARK
-        )
+        axes.text(left + WIDE - 0.15, TOP + 0.22, text, fontsize=11, ha="right", va="center")
         # Down to the store's upper edge, and from the other host to its side, above the ranks' arrows.
         head = (book[0] + BOOK + NEAR, STORE - 0.1) if number else (book[0] + 0.9, STORE - BOOK_HIGH - NEAR)
         style.arrow(axes, (left + WIDE - 1.1, TOP + 0.33), head, gid=f"{name} meets", **MEETS)
@@ -134,7 +132,6 @@ def _draw(
         fontsize=11,
         va="bottom",
         ha="center",
-        color=style.DARK,
     )
     for rank, place in places.items():
         look: style.Style = {"facecolor": "white", "edgecolor": "black", "linewidth": 1.2}

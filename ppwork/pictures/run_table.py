@@ -36,6 +36,7 @@ def rows_of(finished: Run) -> list[tuple[str, str]]:
     summary, plan = finished.summary, finished.plan
     figures, versions = _numbers(summary), _mapping(summary.get("versions"))
     rows = [
+        *_warnings(finished),  # above all figures: those may be wrong
         ("ranks", f"{plan.world_size} (stage 0 + mesh of {plan.mesh_size}), {_transport_of(finished)}"),
         ("chunks", f"{summary.get('chunks')}{_fewer(finished)}, {_depth_of(plan)}"),
     ]
@@ -77,7 +78,6 @@ def rows_of(finished: Run) -> list[tuple[str, str]]:
         texts += [] if efficiency is None else [f"efficiency {efficiency:.2f} (longer stage of the period)"]
         texts += [] if idle_ms is None else [f"mesh idle {idle_ms:.1f} ms"]
         rows.append(("overlap", ", ".join(texts)))
-    rows += _warnings(finished)
     if "max_abs_diff" in figures:
         rows.append(("verified", f"max_abs_diff {figures['max_abs_diff']:g} to one process"))
     rows.append(("versions", f"ppwork {versions.get('ppwork')}, torch {versions.get('torch')}"))

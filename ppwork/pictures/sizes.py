@@ -70,16 +70,22 @@ def _draw_sizes(
     look: style.Style = {"color": style.VERMILION, "linewidth": 2, "label": "latency + size / bandwidth"}
     axes.plot(fine, [latency_us + (size - few) / mb_per_s for size in fine], **look)
     if rested_us is not None:
-        look |= {"linestyle": "--", "label": "the same, after a rest"}
+        look |= {"color": style.BLUE, "linestyle": "--", "label": "the same, after a rest"}
         axes.plot(fine, [rested_us + (size - few) / mb_per_s for size in fine], **look)
-    grey: style.Style = {"color": style.GREY, "linestyle": ":"}
-    axes.axvline(latency_us * mb_per_s, label="latency * bandwidth", **grey)
-    if rested_us is not None:
-        axes.axvline(rested_us * mb_per_s, **grey)
+    # Each law has its own size at which both parts are equal, in its colour and with its number.
+    label = "latency * bandwidth"
+    for law_us, color in ((latency_us, style.VERMILION), (rested_us, style.BLUE)):
+        if law_us is not None:
+            equal = law_us * mb_per_s
+            axes.axvline(equal, color=color, linestyle=":", label=label)
+            above: style.Style = {"xy": (equal, 1.0), "xycoords": ("data", "axes fraction"), "fontsize": 11}
+            text = f"{equal / 1e6:.1f} MB" if equal >= 1e5 else f"{equal / 1e3:.0f} kB"
+            axes.annotate(text, xytext=(0, 3), textcoords="offset points", ha="center", color=color, **above)
+            label = ""
     look = {"color": "black", "linestyle": "none", "marker": "o", "markersize": 7, "label": "measured"}
     axes.plot(*zip(*sorted(times.items()), strict=True), **look)
     if rested_us is not None:
-        look |= {"label": "measured, after a rest", "markerfacecolor": "white"}
+        look |= {"label": "measured, after a rest", "markerfacecolor": "white", "color": style.BLUE}
         axes.plot([few], [rested_us], **look)
     axes.set_xscale("log")
     axes.set_yscale("log")

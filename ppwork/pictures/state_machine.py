@@ -127,9 +127,9 @@ def _table() -> Table:
 def _finding() -> str:
     """State in one sentence how many ways there are, and where a failure leads."""
     ways = sum(len(events) for events in TRANSITIONS.values())
-    failing = sum(events.get(Event.FAILED) is State.ERROR for events in TRANSITIONS.values())
+    safe = ", ".join(state for state, events in TRANSITIONS.items() if Event.FAILED not in events)
     back = sum(after is not State.ERROR for after in TRANSITIONS[State.ERROR].values())
     return (
-        f"{len(TRANSITIONS)} states and {ways} transitions: a failure leads from {failing} of the states to "
-        f"{State.ERROR}, and {back or 'no'} way leads out of it."
+        f"{len(TRANSITIONS)} states and {ways} transitions: a failure (dashed) leads to {State.ERROR} from "
+        f"every state but {safe}, and {back or 'no'} way leads out of it. A thick frame is an end."
     )

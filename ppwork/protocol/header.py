@@ -105,16 +105,9 @@ def unpack_header(frame: bytes | bytearray | memoryview, limits: Limits) -> Head
     )
     if problem is not None:
         raise refused(problem, "do both ends run the same ppwork and plan?", ids)
+    is_new = bool(flags & FLAG_NEW_SCHEMA)
     return Header(
-        KINDS[kind],
-        ACTIONS[action],
-        ids,
-        bool(flags & FLAG_NEW_SCHEMA),
-        schema_id,
-        num_tensors,
-        body_bytes,
-        payload_bytes,
-        body_crc,
+        KINDS[kind], ACTIONS[action], ids, is_new, schema_id, num_tensors, body_bytes, payload_bytes, body_crc
     )
 
 

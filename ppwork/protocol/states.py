@@ -44,10 +44,7 @@ class Event(StrEnum):
 
 
 TRANSITIONS: dict[State, dict[Event, State]] = {
-    State.STARTING: {
-        Event.JOINED: State.READY,
-        Event.FAILED: State.ERROR,
-    },
+    State.STARTING: {Event.JOINED: State.READY, Event.FAILED: State.ERROR},
     State.READY: {
         Event.NOOP: State.READY,
         Event.INFER: State.BUSY,
@@ -63,15 +60,8 @@ TRANSITIONS: dict[State, dict[Event, State]] = {
         Event.NOTICE: State.ERROR,
         Event.FAILED: State.ERROR,
     },
-    State.DRAINING: {
-        Event.ACKNOWLEDGED: State.CLOSED,
-        Event.NOTICE: State.ERROR,
-        Event.FAILED: State.ERROR,
-    },
+    State.DRAINING: {Event.ACKNOWLEDGED: State.CLOSED, Event.NOTICE: State.ERROR, Event.FAILED: State.ERROR},
     State.CLOSED: {},
-    State.ERROR: {
-        Event.NOTICE: State.ERROR,
-        Event.FAILED: State.ERROR,
-    },
+    State.ERROR: {Event.NOTICE: State.ERROR, Event.FAILED: State.ERROR},
 }
 """State, then event, then the next state; every other event is illegal."""

@@ -167,20 +167,12 @@ class Encoder:
             self._next_schema if specs else NO_SCHEMA,
             lay_out(specs, self.limits.frame_bytes),
         )
-        body = self._body(message, specs if is_new else None)
+        body = self.body(message, specs if is_new else None)
         if is_new:
             self._remember(schema_id, layout)  # only now: a refused message announces no schema
-        header = Header(
-            Kind.ENVELOPE if isinstance(message, PPEnvelope) else Kind.RESULT,
-            message.action,
-            message.ids,
-            is_new,
-            schema_id,
-            len(specs),
-            len(body),
-            layout.payload_bytes,
-            zlib.crc32(body),
-        )
+        kind = Kind.ENVELOPE if isinstance(message, PPEnvelope) else Kind.RESULT
+        sizes = len(specs), len(body), layout.payload_bytes
+        header = Header(kind, message.action, message.ids, is_new, schema_id, *sizes, zlib.crc32(body))
         room = body_room(self.limits.frame_bytes) - HEADER_BYTES
         frame = bytearray(self.limits.frame_bytes)
         frame[:HEADER_BYTES] = pack_header(header)
@@ -205,7 +197,8 @@ class Encoder:
                 check_first=f"{GAVE[Kind.ENVELOPE if is_envelope else Kind.RESULT]}; nothing was sent",
             )
 
-    def _body(self, message: PPEnvelope | PPResult, specs: tuple[TensorSpec, ...] | None) -> bytes:
+    def body(self, message: PPEnvelope | PPResult, specs: tuple[TensorSpec, ...] | None = None) -> bytes:
+        """Return the variable part, with the specs of a new schema; refuse metadata as ``encode`` does."""
         calls = (message.observed_calls, message.stage1_ns) if isinstance(message, PPResult) else (0, 0)
         plan = message.plan if isinstance(message, PPEnvelope) else None
         try:
@@ -365,13 +358,16 @@ def specs_problem(specs: Sequence[TensorSpec], limits: Limits) -> str | None:
     return None
 
 
-def check_plain(metadata: Mapping[str, object]) -> None:
+def check_plain(metadata: object) -> None:
     """Refuse values that msgpack cannot carry or returns as another type: a set as a list, a date as text.
 
     Raises:
-        TypeError: There is such a value; names its place, such as ``metadata['prompts'][0]``, and its type.
+        TypeError: It is no mapping, or there is such a value; names its place, such as
+            ``metadata['prompts'][0]``, and its type.
         RecursionError: The metadata is nested too deep, or contains itself.
     """
+    if not isinstance(metadata, Mapping):
+        raise TypeError(f"a {type(metadata).__name__} was given, and not a dict")
     if (problem := _not_plain(metadata)) is not None:
         raise TypeError(f"at metadata{problem}")
 

@@ -124,10 +124,7 @@ class Run(FinishedProgram):
             isinstance(entry, Span) and entry.chunk_index >= 0
             for entry in chain.from_iterable(entries.values())
         ):
-            raise PlanError(
-                f"The run {run_dir} has no spans of any chunk.",
-                check_first=NO_CHUNKS,
-            )
+            raise PlanError(f"The run {run_dir} has no spans of any chunk.", check_first=NO_CHUNKS)
         return run
 
     @cached_property
@@ -198,11 +195,6 @@ class Run(FinishedProgram):
         try:
             summary = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
             write_whole(path, msgspec.json.format(msgspec.json.encode({**summary, **figures}), indent=2))
-        except FileNotFoundError as error:
-            raise RecordError(
-                f"Nothing failed, but rank 0 left no summary in {self.run_dir}.",
-                check_first=f"{self.run_dir / TORCHRUN_LOG}: did any rank run? or was the summary removed?",
-            ) from error
         except ValueError as error:
             raise RecordError(
                 f"The run ended well, but its summary {path} does not read: {error}.",

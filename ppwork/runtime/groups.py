@@ -214,17 +214,8 @@ def join(
     except BaseException:
         membership.end()
         raise
-    device, timeout_s, store = agreed
-    groups = Groups(
-        plan.topology,
-        membership.rank,
-        device,
-        timeout_s,
-        store,
-        {},
-        membership,
-        mesh if membership.rank else None,
-    )
+    mine = mesh if membership.rank else None
+    groups = Groups(plan.topology, membership.rank, *agreed, {}, membership, mine)
     try:
         _bring_up(plan, groups, membership, session)
     except BaseException:
@@ -239,9 +230,8 @@ def _agree(
 ) -> tuple[torch.device, float, Store]:
     """Return this rank's device, bound and store, once all ranks agree; no group exists yet."""
     rank, world_size = membership.rank, membership.world_size
-    device = pick_device(
-        plan, rank, membership.local_rank, int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
-    )
+    ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
+    device = pick_device(plan, rank, membership.local_rank, ranks_here)
     sequential = nccl.sequential(os.environ) if plan.in_flight_depth > 1 and device.type == "cuda" else None
     timeout_s = bring_up_timeout_s(plan)
     store = open_store(membership, session, timeout_s)
@@ -294,13 +284,8 @@ def _backends(group: dist.ProcessGroup) -> str:
 
 def _bring_up(plan: PipelinePlan, groups: Groups, membership: Membership, session: int) -> None:
     """Make all groups and use them once."""
-    timeout, rank, device, store = (
-        timedelta(seconds=groups.timeout_s),
-        membership.rank,
-        groups.device,
-        groups.store,
-    )
-    handles = groups._handles
+    timeout, handles = timedelta(seconds=groups.timeout_s), groups._handles
+    rank, device, store = membership.rank, groups.device, groups.store
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     if membership.in_group:
         prefix = f"ppwork/{'-'.join(map(str, membership.ranks))}/{session}"
@@ -314,11 +299,7 @@ def _bring_up(plan: PipelinePlan, groups: Groups, membership: Membership, sessio
             elif membership.job_rank in members:
                 with _naming(f"{prefix}/{name}"):
                     handles[name] = dist.new_group(
-                        members,
-                        timeout,
-                        backend,
-                        use_local_synchronization=True,
-                        group_desc=name,
+                        members, timeout, backend, use_local_synchronization=True, group_desc=name
                     )
     else:
         dist.init_process_group(
@@ -363,9 +344,8 @@ def given_secret() -> bytes | None:
         return Path(path).read_bytes()
     except OSError as error:
         what = f"The run's secret {path} cannot be read: {error.strerror}."
-        raise PlanError(
-            what, check_first=f"unset {SECRET_VARIABLE}: only a node of ppwork sets it"
-        ) from error
+        check = f"unset {SECRET_VARIABLE}: only a node of ppwork sets it"
+        raise PlanError(what, check_first=check) from error
 
 
 def sign(secret: bytes | None, rank: int, text: bytes) -> bytes:

@@ -51,7 +51,7 @@ from ppwork.runtime.lent import Lent, copies, line_of_caller
 from ppwork.runtime.links import BroadcastReceiver, BroadcastRoot, P2PReceiver, P2PSender
 from ppwork.runtime.messages import Incoming, Outgoing
 from ppwork.runtime.plane import PPControlPlane, Timed, oldest
-from ppwork.runtime.tensors import check_by_name
+from ppwork.runtime.tensors import check_by_name, check_kind
 
 AT_ONCE_BYTES = 256 << 10
 """Largest payload that its receiving lane also broadcasts; a larger one would delay the next message."""
@@ -163,22 +163,34 @@ class MeshPlane(PPControlPlane):
 
         Raises:
             LocalProtocolError: No chunk that was returned to the loop waits for its answer, or the count is
-                not the plan's (this mesh rank); else as ``send_result`` (leader).
+                not the plan's (this mesh rank); preflight refused the answer, and a corrected one may follow
+                (leader); else as ``send_result`` (leader).
         """
         self._one_caller("reply")
-        self._check_in_hand("reply")
-        check_by_name(tensors)
+        took_ns = time.monotonic_ns() - self._since_ns if self._since_ns else 0
+        try:
+            self._check_in_hand("reply")
+            check_by_name(tensors)
+            oldest = self.session.in_flight[0]
+            calls = oldest.plan.expected_calls if calls is None else calls
+            check_kind(int, calls=calls)
+            result = PPResult(PPAction.INFER, oldest.ids, calls, took_ns, metadata or {}, tensors)
+            result = self._checked(result, copy=copy)  # before the chunk ends: a refused one may be corrected
+        except LocalProtocolError as error:
+            self._goes_on(error)
+            raise
         if self.watch is not None:
             self.watch.answered(tensors)
-        if calls is None:
-            calls = self.session.in_flight[0].plan.expected_calls
-        ids = self.computed(calls)
-        took_ns = time.monotonic_ns() - self._since_ns if self._since_ns else 0
-        self._answer(PPResult(PPAction.INFER, ids, calls, took_ns, metadata or {}, tensors), copy=copy)
+        self.computed(calls)
+        self._answer(result)
         self._returned(None)
-        return ids
+        return result.ids
 
-    def _answer(self, result: PPResult, *, copy: bool) -> None:
+    def _checked(self, result: PPResult, *, copy: bool) -> PPResult:  # noqa: ARG002  for who sends it
+        """Return an answer as it will be sent, if that is this rank's role; refuse what cannot be."""
+        return result
+
+    def _answer(self, result: PPResult) -> None:
         """Send a result, if that is this rank's role."""
 
     def computed(self, observed_calls: int) -> Ids:
@@ -388,17 +400,23 @@ class LeaderPlane(MeshPlane, role=Role.LEADER):
             Only while ``in_flight_depth`` results are still on their way; at most ``timeout_s``.
         """
         self._one_caller("send_result")
-        if result.ids.chunk_index in self._owed:
-            self._owed.remove(result.ids.chunk_index)
         self._lent.check(result.tensors)
         if copy:
             result = msgspec.structs.replace(result, tensors=copies(result.tensors))
         self._send_when_computed(result, took)
+        if result.ids.chunk_index in self._owed:
+            self._owed.remove(result.ids.chunk_index)
         self._lent.lend(result.ids.chunk_index, result.tensors, passed=self.device is None)
         self._returned(None)
 
-    def _answer(self, result: PPResult, *, copy: bool) -> None:
-        self.send_result(result, copy=copy)
+    def _checked(self, result: PPResult, *, copy: bool) -> PPResult:
+        if copy:
+            result = msgspec.structs.replace(result, tensors=copies(result.tensors))
+        self.preflight.check(result)
+        return result
+
+    def _answer(self, result: PPResult) -> None:
+        self.send_result(result)
 
     def _is_open(self, ids: Ids) -> bool:
         return super()._is_open(ids) or ids.chunk_index in self._owed

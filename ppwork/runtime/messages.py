@@ -139,6 +139,11 @@ class Preflight:
                 outgoing.payload.append(as_bytes(tensor))
         return outgoing
 
+    def check(self, message: PPEnvelope | PPResult) -> None:
+        """Refuse a message as a call of this does, and leave everything as it is."""
+        self.encoder.check(message, self._specs.specs_of(message.tensors), new_specs=True)
+        self.encoder.body(message)
+
 
 class RecvBuffer:
     """Host memory for the CPU tensors of one schema that come behind the frame.

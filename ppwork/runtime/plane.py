@@ -433,6 +433,11 @@ class PPControlPlane:
         if self.watch is not None:
             self.watch.returned(message, good=good)
 
+    def _goes_on(self, error: LocalProtocolError) -> None:
+        """Say where a call was refused, and let the loop go on behind its guards, as before the call."""
+        self._returned(None)
+        error.at(**self.where)
+
     if not TYPE_CHECKING:  # mypy then reports another role's call as a missing attribute
 
         def __getattr__(self, name: str) -> object:

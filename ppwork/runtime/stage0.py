@@ -27,7 +27,7 @@ from ppwork.runtime.lent import Lent, copies
 from ppwork.runtime.links import P2PReceiver, P2PSender
 from ppwork.runtime.messages import Incoming
 from ppwork.runtime.plane import NOTICE_TIMEOUT_S, PPControlPlane, oldest
-from ppwork.runtime.tensors import check_by_name
+from ppwork.runtime.tensors import check_by_name, check_kind
 
 if TYPE_CHECKING:
     import torch
@@ -85,8 +85,9 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
             The ids of the envelope; its result will have the same ids.
 
         Raises:
-            LocalProtocolError: Preflight refused the chunk, ``in_flight_depth`` chunks are already on their
-                way, or a tensor that one of these also has was written to; no byte has left (rank 0).
+            LocalProtocolError: Preflight refused the chunk, an argument is of another kind,
+                ``in_flight_depth`` chunks are already on their way, or a tensor that one of these also has
+                was written to; no byte has left, and a corrected call may follow (rank 0).
             TerminalNotice: An earlier chunk was refused or failed, and the leader said why (rank 0).
             PeerLostError, PeerTimeoutError: The leader is gone or silent (rank 0).
 
@@ -94,15 +95,21 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
             Never for the link: the next call reports a send that breaks.
         """
         self._one_caller("send")
-        check_by_name(tensors)
-        self.lent.check(tensors)
-        cut = hard_cut or flush
-        ids = self.session.next_ids(PPAction.INFER, hard_cut=cut)
-        steps = self.plan.denoise_steps if steps is None else steps
-        chunk_plan = ChunkPlan.of(steps, recompute=recompute, reset_cache=cut)
-        if copy:
-            tensors = copies(tensors)
-        self._send(PPEnvelope(PPAction.INFER, ids, chunk_plan, metadata or {}, tensors), flush=flush)
+        try:
+            check_by_name(tensors)
+            steps = self.plan.denoise_steps if steps is None else steps
+            check_kind(int, steps=steps)
+            check_kind(bool, hard_cut=hard_cut, flush=flush, recompute=recompute)
+            self.lent.check(tensors)
+            cut = hard_cut or flush
+            ids = self.session.next_ids(PPAction.INFER, hard_cut=cut)
+            chunk_plan = ChunkPlan.of(steps, recompute=recompute, reset_cache=cut)
+            if copy:
+                tensors = copies(tensors)
+            self._send(PPEnvelope(PPAction.INFER, ids, chunk_plan, metadata or {}, tensors), flush=flush)
+        except LocalProtocolError as error:
+            self._goes_on(error)
+            raise
         self.lent.lend(ids.chunk_index, tensors)
         self._returned(ids)
         return ids
@@ -174,7 +181,11 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
             TerminalNotice, PeerLostError, PeerTimeoutError: As ``receive_result``.
         """
         self._one_caller("shutdown")
-        self._send(PPEnvelope(PPAction.SHUTDOWN, self.session.next_ids(PPAction.SHUTDOWN)))
+        try:
+            self._send(PPEnvelope(PPAction.SHUTDOWN, self.session.next_ids(PPAction.SHUTDOWN)))
+        except LocalProtocolError as error:
+            self._goes_on(error)
+            raise
         self.session.acknowledged(self._take_answer())
         for sent in self._sends:
             result_of(sent, self._patience_s, what="send", group="down_pg", peer=LEADER_RANK)

@@ -82,6 +82,21 @@ def check_by_name(tensors: object) -> None:
         )
 
 
+def check_kind(kind: type, **given: object) -> None:
+    """Check that arguments are of exactly this kind: what only looks like it may fail on another rank.
+
+    Raises:
+        LocalProtocolError: One is not (the calling rank; nothing was sent).
+    """
+    for name, value in given.items():
+        if type(value) is not kind:
+            what = f"`{name}` was {value!r}, of type {type(value).__name__} and not {kind.__name__}."
+            check = (
+                f"a plain {kind.__name__}: of a number of numpy's or torch's `{kind.__name__}(...)` makes one"
+            )
+            raise LocalProtocolError(what, check_first=check)
+
+
 def specs_of(tensors: Mapping[str, object], device: torch.device) -> tuple[TensorSpec, ...]:
     """Return the specs of all tensors, in declared order; see ``spec_of``."""
     return tuple(spec_of(name, tensor, device) for name, tensor in tensors.items())

@@ -302,3 +302,16 @@ def last_moment_ns(ranks: Mapping[int, RankCalls]) -> int:
     every = [call for of_rank in ranks.values() for call in of_rank.calls]
     ends = [call.start_ns if call.end_ns is None else call.end_ns for call in every]
     return max(ends + [of_rank.left.at_ns for of_rank in ranks.values() if of_rank.left is not None])
+
+
+def nth(number: int) -> str:
+    """Return an ordinal number: as a word up to the fifth, above that with digits.
+
+    >>> nth(1), nth(3), nth(12), nth(21)
+    ('first', 'third', '12th', '21st')
+    """
+    words = ("first", "second", "third", "fourth", "fifth")
+    if number <= len(words):
+        return words[number - 1]
+    teen = number % 100 in (11, 12, 13)
+    return f"{number}{'th' if teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"

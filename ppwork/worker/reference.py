@@ -28,14 +28,7 @@ from ppwork.runtime.groups import pick_device
 from ppwork.runtime.tensors import dtype_name
 from ppwork.stage import NoTensorParallel, Pause, StageContext, StageKind, load_stage
 from ppwork.timeline.measures import dropped_chunks
-from ppwork.worker.loops import (
-    decode_chunk,
-    encode_chunk,
-    recompute_at,
-    resets_at,
-    run_chunk,
-    settle_numbers,
-)
+from ppwork.worker.loops import decode_chunk, encode_chunk, recompute_at, resets_at, run_chunk, settle_numbers
 from ppwork.worker.stage_code import CONSTRUCTOR, without_autograd
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 from types import TracebackType
 from typing import Self
 
@@ -17,6 +18,7 @@ from ppwork.worker import progress
 from ppwork.worker.collectives import OnlyGroup, seeing
 
 CONSTRUCTOR = "constructor"
+RAISE = dis.opmap["RAISE_VARARGS"]
 
 
 class StageCode:
@@ -39,13 +41,7 @@ class StageCode:
     """
 
     def __init__(
-        self,
-        step: str,
-        stage: object,
-        groups: Groups,
-        which: WhichChunk | None = None,
-        *,
-        seen: bool = False,
+        self, step: str, stage: object, groups: Groups, which: WhichChunk | None = None, *, seen: bool = False
     ) -> None:
         self._step, self._which = step, which
         self._mode, self._group = without_autograd(stage, step), OnlyGroup(groups, _group_of(groups))
@@ -82,10 +78,10 @@ class StageCode:
             raise alone from None
         if isinstance(error, PPWorkError):
             error.at(**(self._which or {}))
-        elif isinstance(error, Exception | SystemExit):  # exit code 0 would look like success
+        elif error is not None and not _is_ctrl_c(error):  # a SystemExit's code 0 would look like success
             notes = getattr(error, "__notes__", [])
             raise StageError(
-                f"The stage's {self._step} raised {text_of(error)}",
+                f"The stage's {self._step} raised {text_of(error)}".removesuffix(": "),
                 where=self._which,
                 check_first="; ".join([*notes, "its traceback: the last frame outside ppwork is yours"]),
             ) from error
@@ -104,6 +100,15 @@ def without_autograd(stage: object, step: str = "") -> torch.inference_mode | to
 
 def _group_of(groups: Groups) -> str | None:
     return None if groups.role is Role.STAGE0 else "tp_pg"
+
+
+def _is_ctrl_c(error: BaseException) -> bool:
+    """Say whether a signal raised this error, amid whatever ran then, and no ``raise`` in some code."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    by_code = trace is not None and trace.tb_frame.f_code.co_code[trace.tb_lasti] == RAISE
+    return isinstance(error, KeyboardInterrupt) and not by_code
 
 
 def _of_a_peer(error: BaseException | None) -> BaseException | None:

@@ -83,7 +83,7 @@ class Tally:
             return
         if self.calls >= self._expected:
             raise LocalProtocolError(
-                f"A {name} was asked for after {self.calls} generator calls; the chunk's plan expected "
+                f"`{name}` was called as generator call {self.calls + 1} of a chunk that has "
                 f"{self._expected}.",
                 where=self.where(),
                 check_first="does the generator call its own step or recompute, or repeat one on this rank?",

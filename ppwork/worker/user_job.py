@@ -40,14 +40,7 @@ from ppwork.runtime import FollowerPlane, Groups, Hook, LeaderPlane, MeshPlane, 
 from ppwork.runtime.groups import join as join_groups
 from ppwork.runtime.membership import Membership, gather
 from ppwork.runtime.process_exit import show_in_short
-from ppwork.stage import (
-    Generator,
-    NoTensorParallel,
-    Stage0,
-    StageContext,
-    StageKind,
-    check_methods,
-)
+from ppwork.stage import Generator, NoTensorParallel, Stage0, StageContext, StageKind, check_methods
 from ppwork.worker import progress
 from ppwork.worker.clock_exchange import gather_clocks, settle_clocks
 from ppwork.worker.collectives import TPGroup, peer_of

@@ -150,6 +150,7 @@ class UserLoop:
 
     def returned(self, message: PPEnvelope | PPResult | Ids | None, *, good: bool = True) -> None:
         """Begin the loop's next work, with this message."""
+        keep(self._guarded)
         if isinstance(message, PPResult | PPEnvelope) and message.action is PPAction.INFER:
             self._came = {"tensors": tuple(message.tensors), "metadata": tuple(message.metadata)}
         if isinstance(message, Ids):

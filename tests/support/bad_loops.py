@@ -8,10 +8,12 @@ import re
 import signal
 import sys
 import threading
+from contextlib import suppress
 
 import torch
 import torch.distributed as dist
 
+from ppwork.errors import LocalProtocolError
 from ppwork.ranks import Plan, Stage0Plane, join
 
 DEPTH, CHUNKS, BAD = 3, 8, 4
@@ -32,7 +34,10 @@ def drive(plane, case):
     for k in range(CHUNKS):
         result, _ = plane.receive_result()
         assert result.tensors["x"].tolist() == [2.0 * k] * 3, (k, result.tensors)
-        if k + DEPTH == BAD and case == "stage0 meets all":
+        if k + DEPTH == BAD and case == "stage0 meets all behind a refusal":
+            with suppress(LocalProtocolError):
+                plane.send({"x": torch.zeros(2, 2).t()})
+        if k + DEPTH == BAD and case.startswith("stage0 meets all"):
             dist.barrier()  # ALL: the mesh computes
         if k + 1 == CHUNKS and case == "stage0 ends its groups":
             dist.destroy_process_group()  # ENDED: with nothing on its way, too

@@ -55,7 +55,10 @@ The frames are the speaker view's, of the deck itself: a page in a file has no o
 CLOCK = (
     "The minutes are reckoned from words, programs and runs; INSTRUCTOR.md says what goes if time is short."
 )
-OPENING_NOTE = "Let the room answer the question in a sentence. The exercises come at the end of the lesson."
+OPENING_NOTE = (
+    "Let the room answer the question in a sentence. Boxes in colour are the places on a chunk's way that "
+    "the lesson is about. The exercises come at the end of the lesson."
+)
 TURN_NOTE = (
     "Walk round: the check of an exercise says what is wrong, and who is done takes one for home. "
     "Say when you go on."
@@ -89,16 +92,20 @@ def deck(half: HalfDay, course: Sequence[Lesson]) -> str:
     lessons = by_half_day(course)[half]
     (day,) = (each for each in two_days(course) if half in each.halves)
     pages = [_cover(half, lessons, day)]
+    held = [slot for slot in day.halves[half] if slot.lesson]
     for lesson in lessons:
         foot = f"{lesson.card.number} · {inline_html(lesson.card.question)}"
         ran = html.escape(ran_of(lesson).text)
-        pages.append(_Page(_opening(lesson), html_of(OPENING_NOTE), foot, ran))
-        pages += [
+        slot = next((each for each in held if each.lesson is lesson), None)
+        said = [
             _Page("".join(map(_part, slide.parts)), "".join(slide.notes), foot, ran)
             for slide in statements(lesson)
         ]
-        if lesson.exercises:
-            pages.append(_Page(_turn(lesson, day), html_of(_after_the_exercises(lesson)), foot, ran))
+        if lesson.exercises and slot:
+            turn = _Page(_turn(lesson, slot, day), html_of(_after_the_exercises(lesson)), foot, ran)
+            said.insert(len(said) - (slot is held[-1]), turn)  # the last slide of all is the farewell
+        opening = _opening(lesson, _pause_before(slot, day) if slot else "For home")
+        pages += [_Page(opening, html_of(OPENING_NOTE), foot, ran), *said]
     sections = [_section(page, number, len(pages)) for number, page in enumerate(pages, start=1)]
     sheets = [_font_faces(), *((FILES / name).read_text() for name in STYLES)]
     styles = "\n".join(f"<style>{sheet}</style>" for sheet in sheets)
@@ -202,13 +209,17 @@ def _row(when: str, lesson: Lesson, exercise_minutes: int) -> str:
     return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
 
 
-def _opening(lesson: Lesson) -> str:
-    """Return the card of a lesson: question, how it goes on from the last one, what one can do afterwards."""
+def _opening(lesson: Lesson, when: str) -> str:
+    """Return the card of a lesson: question, how it goes on from the last one, what one can do afterwards.
+
+    It stands in the room during the pause before it, and says when that ends; or that the lesson is for home.
+    """
     card = lesson.card
     goals = "".join(f"<li>{inline_html(goal)}</li>" for goal in card.goals)
     so_far = f'<div class="part so-far">{html_of(card.so_far)}</div>' if card.so_far else ""
+    corner = f'<p class="corner">{when}</p>' if when else ""
     return (
-        f'<div class="part"><p class="section">Lesson {card.number}, {card.minutes} min</p>'
+        f'<div class="part">{corner}<p class="section">Lesson {card.number}, {card.minutes} min</p>'
         f"<h1>{inline_html(card.question)}</h1></div>{so_far}"
         f'<div class="part"><h3>Afterwards you can</h3><ul>{goals}</ul></div>{_way(card.about)}'
     )
@@ -221,22 +232,18 @@ def _way(about: Sequence[Place]) -> str:
     return f'<ol class="way">{places}</ol>' if about else ""
 
 
-def _turn(lesson: Lesson, day: Day) -> str:
-    """Return the slide that ends a lesson: its exercises, those for home in a line, and when it goes on."""
-    slot = next((each for each in day.slots if each.lesson is lesson), None)
+def _turn(lesson: Lesson, slot: TimetableSlot, day: Day) -> str:
+    """Return the exercises that a lesson has time for, those for home in a line, and when it goes on."""
     now = day.exercises_of(lesson)
     later = "; ".join(
-        f"{each.number} {inline_html(each.title)}" for each in lesson.exercises if now and each not in now
+        f"{each.number} {inline_html(each.title)}" for each in lesson.exercises if each not in now
     )
-    minutes, whose, ends = lesson.card.exercise_minutes, "At home", ""
-    if slot is not None:
-        minutes, whose, ends = slot.exercise_minutes, "Your turn", _pause(slot, day)
     rest = f"<p><strong>At home:</strong> {later}</p>" if later else ""
-    ends = f"Mend a cell, run it; the check below it says what is missing. {ends}".rstrip()
-    title = f"{whose}, {minutes} minutes, in notebook {lesson.card.number}"
+    ends = f"Mend a cell, run it; the check below it says what is missing. {_pause(slot, day)}".rstrip()
+    title = f"Your turn, {slot.exercise_minutes} minutes, in notebook {lesson.card.number}"
     return (
         f'<div class="part"><h2 class="statement">{title}</h2></div>'
-        f'<table class="tasks">{"".join(map(_task, now or lesson.exercises))}</table>'
+        f'<table class="tasks">{"".join(map(_task, now))}</table>'
         f'<div class="part">{rest}<p>{ends}</p></div>'
     )
 
@@ -253,6 +260,12 @@ def _pause(slot: TimetableSlot, day: Day) -> str:
     if after.lesson is None:
         return f"Then {after.what} until {clock(after.ends)}."
     return f"Then lunch until {clock(after.starts)}." if after.starts > slot.ends else ""
+
+
+def _pause_before(slot: TimetableSlot, day: Day) -> str:
+    """Return what comes before a lesson that is no lesson; empty, if it begins the half-day."""
+    before = next((each for each in day.slots if not each.lesson and each.ends == slot.starts), None)
+    return f"{before.what.capitalize()} until {clock(before.ends)}" if before else ""
 
 
 def _task(exercise: Exercise) -> str:

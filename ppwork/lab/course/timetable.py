@@ -5,6 +5,7 @@ All of it follows from the minutes on the lessons' cards, for any set of lessons
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,8 @@ from ppwork.lab.course.lessons import Exercise, HalfDay, Lesson, by_half_day
 
 SITTING_MIN, BREAK_MIN, LUNCH_MIN, SURVEY_MIN = 60, 10, 60, 10
 """People sit at most so long, unless one lesson is longer; then they have a break."""
+STEP_MIN = 5
+"""A lesson begins and ends at a time that is easy to say."""
 NOON, DAY_STARTS, DAY_ENDS = 12 * 60, 9 * 60, 17 * 60 + 30
 """In minutes since midnight. A half-day that ends later is too long; lunch begins at noon or later."""
 MOST_WANTED = (0, 1, 2, 4, 5, 9, 3, 7, 10, 14, 6, 13, 11, 12, 15, 16)
@@ -119,7 +122,8 @@ def _with_fewer_exercises(
         if day.ends <= DAY_ENDS:
             break
         shorter = _timed(halves, at_home, [*day.left_out, cut], survey=survey)
-        day = shorter if shorter.ends < day.ends else day
+        if shorter.ends < day.ends or (shorter.ends == day.ends and _is_hurried(cut.lesson)):
+            day = shorter
     return day
 
 
@@ -204,7 +208,7 @@ def _placed(
 ) -> Iterator[TimetableSlot]:
     now, sat = starts, 0
     for lesson in lessons:
-        minutes = lesson.card.minutes + lesson.card.exercise_minutes - saved.get(lesson.card.lesson, 0)
+        minutes = _rounded(lesson, lesson.card.exercise_minutes - saved.get(lesson.card.lesson, 0))
         pause = None
         if lunch and now >= NOON:
             pause, lunch = TimetableSlot(now, LUNCH_MIN, "lunch"), False
@@ -215,6 +219,18 @@ def _placed(
             now, sat = pause.ends, 0
         yield TimetableSlot(now, minutes, f"{lesson.card.number} {lesson.card.question}", lesson)
         now, sat = now + minutes, sat + minutes
+
+
+def _rounded(lesson: Lesson, exercise_minutes: int) -> int:
+    """Return a lesson's minutes in whole steps: it is the exercises that get a little more or less."""
+    talk = lesson.card.minutes
+    return max(STEP_MIN * round((talk + exercise_minutes) / STEP_MIN), STEP_MIN * math.ceil(talk / STEP_MIN))
+
+
+def _is_hurried(lesson: Lesson) -> bool:
+    """Return whether rounding takes minutes from a lesson that leaves no exercise out."""
+    card = lesson.card
+    return _rounded(lesson, card.exercise_minutes) < card.minutes + card.exercise_minutes
 
 
 def _survey(slots: Sequence[TimetableSlot]) -> list[TimetableSlot]:

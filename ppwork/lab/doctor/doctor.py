@@ -181,7 +181,7 @@ def _gpus(machine: MachineFacts) -> DoctorRow:
         return DoctorRow("GPUs", f"{driver}, but torch is built for CPUs", LIMITED, "a CUDA build of torch")
     if machine.driver:
         return DoctorRow("GPUs", f"{driver}, but torch sees no GPU", LIMITED, "`echo $CUDA_VISIBLE_DEVICES`")
-    return DoctorRow("GPUs", f"none, {driver}", LIMITED, "nothing: everything but NCCL runs with gloo")
+    return DoctorRow("GPUs", f"none, {driver}", LIMITED, "nothing: all lessons run on gloo")
 
 
 def _nccl(machine: MachineFacts) -> DoctorRow:
@@ -223,7 +223,7 @@ def _shm(machine: MachineFacts) -> DoctorRow:
     text = "there is none" if free is None else f"{free / 1e3:.1f} GB free"
     if len(machine.probed.gpus) > 1 and (free or 0.0) < SHM_NCCL_MB:
         return DoctorRow(SHM, text, LIMITED, "NCCL shares memory there: docker run --shm-size=1g")
-    return DoctorRow(SHM, f"{text}; gloo does not use it", FINE)
+    return DoctorRow(SHM, f"{text}; NCCL uses it, gloo does not", FINE)
 
 
 def _disk(machine: MachineFacts) -> DoctorRow:

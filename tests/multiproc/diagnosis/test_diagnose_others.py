@@ -48,9 +48,11 @@ JOBS = {
     "ring": ("ring.py", {}),
     "leaves": ("leaves.py", {}),
     "killed": ("killed.py", {}),
+    "feeds-sleeps": ("feeds.py", {}),
+    "feeds-differs": ("feeds.py", {}),
     "hang": ("missing.py", {"PYTHONFAULTHANDLER": "1"}),
 }
-STAYS = ("missing",)
+STAYS = ("missing", "feeds-sleeps")
 """In these rank 2 does not end by itself: torchrun does it."""
 
 
@@ -74,7 +76,7 @@ def run_job(name: str, folder: Path) -> None:
         "--rdzv-backend", "c10d", "--rdzv-conf", "store_type=file", "--rdzv-id", name,
         "--rdzv-endpoint", str(folder / "rendezvous"), "--monitor-interval", "2",
         "--log-dir", str(logs), "--redirects", "3", "--tee", "3",
-        str(BROKEN / program), *(("600", str(stacks)) if name == "hang" else (BOUND_S,)),
+        str(BROKEN / program), *(("600", str(stacks)) if name == "hang" else (BOUND_S, *name.split("-")[1:])),
     ]  # fmt: skip
     # On loopback only: nothing here listens for others.
     alone = {"GLOO_SOCKET_IFNAME": "lo", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", **more}
@@ -132,14 +134,18 @@ def end_with_stacks(ranks: list[psutil.Process], logs: Path, stacks: Path) -> No
         said = [log.read_text() for log in logs.glob("*/attempt_0/*/stdout.log")]
         return [text[:6] for text in said] == ["joined"] * 3
 
+    files = [stacks / str(rank) for rank in range(3)]
     sleeps = f"line {line_of('missing.py', 'time.sleep').rpartition(':')[2]} "
 
     def all_are_in_their_calls() -> bool:
+        before = [len(file.read_text()) for file in files]
         for rank in ranks:
             rank.send_signal(signal.SIGUSR1)
-        texts = [(stacks / str(rank)).read_text() for rank in range(3)]
-        newest = [text.rpartition("most recent call first")[2] for text in texts]
-        return all("in broadcast" in stack for stack in newest[:2]) and sleeps in newest[2]
+        # faulthandler shows nothing while it shows a stack: a SIGABRT must not come before its end.
+        wait_for(lambda: all(len(file.read_text()) > n for file, n in zip(files, before, strict=True)))
+        wait_for(lambda: all(rank.status() == psutil.STATUS_SLEEPING for rank in ranks))
+        shown = [file.read_text()[n:] for file, n in zip(files, before, strict=True)]
+        return all("in broadcast" in stack for stack in shown[:2]) and sleeps in shown[2]
 
     wait_for(all_have_joined, 2 * END_S)
     wait_for(all_are_in_their_calls, 2 * END_S)
@@ -227,6 +233,17 @@ def test_a_ring_in_which_all_send_first_is_named(jobs):
     for found in both(jobs, "ring"):
         assert found.cause.error_type == "NobodyReceived"
         assert found.cause.source == line_of("ring.py", "dist.send")
+
+
+def test_the_end_of_a_chain_of_messages_and_a_group_is_named(jobs):
+    found = with_report(jobs, "feeds-sleeps")
+    assert (found.cause.rank, found.cause.error_type) == (2, "NeverCame"), found.text
+    assert calls(found) == {0: ("recv", (1,)), 1: ("all_gather", (2,))}
+    for found in both(jobs, "feeds-differs"):
+        assert found.cause.error_type == "CollectiveMismatch", found.text
+        assert "rank 2 in barrier" in found.sentence
+        assert calls(found)[0] == ("recv", (1,))
+        assert not found.lines[0].startswith(line_of("feeds.py", "dist.recv(x, 1)"))
 
 
 def test_an_early_exit_is_named_where_the_logs_have_it(jobs):

@@ -194,7 +194,7 @@ def test_a_generator_call_too_many_is_caught_on_its_rank_before_its_first_collec
     """F12, in a chunk that is not compared: the rank counts for itself."""
     run, _ = failed(tmp_path, denoise_steps=2, stage1="guarded_stages:StepsAgain")
     assert "Rank 2 (follower) failed first: LocalProtocolError" in run.failure.what
-    assert "A step was asked for after 2 generator calls; the chunk's plan expected 2" in run.failure.what
+    assert "`step` was called as generator call 3 of a chunk that has 2" in run.failure.what
     assert run.failure.where["chunk_index"] == 3
     assert "guarded_stages.py:" in run.failure.what
 
@@ -250,8 +250,8 @@ def test_without_digests_results_that_differ_are_told_in_every_chunk_and_the_run
     assert "of chunks 1 and 4 differed on the mesh; the leader's were sent" in dict(rows_of(run))["results"]
     found = pp.diagnose(run)
     assert found.cause is None
-    assert "Nothing failed" in found.text
-    assert "Mesh ranks returned different results in chunks 1 and 4: the leader's were sent" in found.text
+    told = "Mesh ranks returned different results in chunks 1 and 4: the leader's were sent"
+    assert found.text.startswith(told)
     logs = [log_file(run.run_dir, rank).read_text() for rank in run.plan.topology.mesh_ranks]
     told = "results of chunk 1: ranks 1 and 2 differ in 'small'; the leader's are sent"
     assert all(told in log for log in logs)

@@ -8,57 +8,15 @@ import time
 
 import pytest
 from captured_logs import CAPTURED, log_dir
+from made_logs import GLOO_LOST, folder, report, said, traceback
 
 from ppwork.diagnosis.jobs import diagnose_job
 from ppwork.diagnosis.logs import EARLIER, MAX_BYTES, read_job
 from ppwork.diagnosis.report import Report, attempts_of
 from ppwork.diagnosis.stacks import tracebacks
 
-GLOO_LOST = "RuntimeError: [/gloo/pair.cc:553] Connection closed by peer [127.0.0.1]:1."
-C10D = "/site-packages/torch/distributed/distributed_c10d.py"
 LINEAR_S = 10.0
 """CPU seconds for a log that took a minute or more when readers were quadratic; now it is below one."""
-
-
-def traceback(rank, line, source, error, *, inside="", prefix=None):
-    """A traceback as torch's hook writes it, or with another prefix."""
-    lines = [
-        "Traceback (most recent call last):",
-        f'  File "/t/a.py", line {line}, in <module>',
-        f"    {source}",
-    ]
-    if inside:
-        lines += [f'  File "{C10D}", line 1, in {inside}']
-    prefix = f"[rank{rank}]: " if prefix is None else prefix
-    return "".join(f"{prefix}{one}\n" for one in [*lines, *error.split("\n")])
-
-
-def report(first, **codes):
-    """torchrun's closing report; ranks as ``r0=-15``."""
-    codes = {int(name[1:]): code for name, code in codes.items()}
-    order = [rank for rank in codes if rank != first] + [first]
-    text = "torch/distributed/elastic\nFailures:\n"
-    for rank in order:
-        text += "Root Cause (first observed failure):\n" if rank == first else ""
-        text += f"[0]:\n  host : h\n  rank      : {rank} (local_rank: {rank})\n"
-        text += f"  exitcode  : {codes[rank]} (pid: 2)\n"
-    return text
-
-
-def folder(path, *errors, console="", run="x", attempt=0):
-    """A ``--log-dir`` with the stderr of each rank."""
-    for rank, text in enumerate(errors):
-        of_rank = path / run / f"attempt_{attempt}" / str(rank)
-        of_rank.mkdir(parents=True)
-        (of_rank / "stdout.log").touch()
-        (of_rank / "stderr.log").write_text(text)
-    if console:
-        (path / "console.log").write_text(console)
-    return path
-
-
-def said(path):
-    return diagnose_job(read_job(path))
 
 
 def test_a1_a_progress_bar_in_front_of_a_traceback_hides_nothing(tmp_path):
@@ -396,6 +354,9 @@ def test_a15_who_left_after_its_own_calls_is_not_blamed_for_messages_without_the
     found = said(folder(tmp_path / "recv", *both, "done 2\n", console=report(1, r0=1, r1=1)))
     assert found.sentence.endswith("for a message that never came; rank 2 had ended with code 0.")
     assert found.check_first.startswith("do both receive first?")
+    assert "rank 2" not in found.check_first  # their lines name each other
+    lines = [both[0].replace("1 - rank", "other"), both[1].replace("1 - rank", "other")]
+    found = said(folder(tmp_path / "other", *lines, "done 2\n", console=report(1, r0=1, r1=1)))
     assert "did rank 2 begin it with isend, and leave before its `wait()`?" in found.check_first
 
 
@@ -420,7 +381,8 @@ def test_a15_two_in_messages_are_not_said_to_wait_for_a_third_whose_end_no_repor
     assert found.sentence.endswith("; rank 2 left no word.")
     (of_rank_2,) = [question for question in found.unknown if "whether rank 2 ended well" in question]
     assert "give a file with what the console showed" in of_rank_2
-    assert not found.waits
+    assert [wait.waits_for for wait in found.waits] == [(1,), (0,)]  # as their lines say
+    assert "isend, and leave" not in found.check_first
 
 
 def test_a15_all_in_the_wait_of_messages_are_asked_for_their_peers(tmp_path):

@@ -23,6 +23,8 @@ from ppwork.diagnosis.run_evidence import RunEvidence
 from ppwork.diagnosis.runs import diagnose
 from ppwork.diagnosis.waits import roots, waits_of
 from ppwork.errors import PlanError, RunFailed, StageError
+from ppwork.launcher import launch
+from ppwork.pictures.run_table import rows_of
 from ppwork.plan import Plan
 from ppwork.process import ORPHANED, PAST_LIMIT, SECONDARY, STUCK, TORCHRUN_HUNG, TORCHRUN_STOPPED, UNWRITABLE
 from ppwork.protocol.backend_errors import SILENT_PEER_CHECK
@@ -43,7 +45,7 @@ from ppwork.records.run import (
     Run,
     log_file,
 )
-from ppwork.records.spans import Instant, Recorder, Span, span_file
+from ppwork.records.spans import RESULTS_DIFFER, Instant, Recorder, Span, span_file
 from ppwork.records.threads import DeadThread, threads_file
 from ppwork.worker.backend_wait import lend, tell_of_handles
 
@@ -346,6 +348,22 @@ def test_a_ctrl_c_that_torchrun_passed_on_is_no_failure_of_a_rank(run):
     found = diagnose(run)
     assert found.sentence.startswith("The run was interrupted: rank 2 got SIGINT")
     assert (found.cause.where["rank"], "alone" in found.check_first) == (2, True)
+
+
+def test_a_keyboard_interrupt_that_a_loop_raised_itself_is_its_failure_with_its_line(run, tmp_path):
+    (loop := tmp_path / "my_loop.py").write_text("def drive():\n    if True: raise KeyboardInterrupt\n")
+    there = {"__name__": "mine"}
+    exec(compile(loop.read_text(), str(loop), "exec"), there)  # noqa: S102  of this test
+    with pytest.raises(KeyboardInterrupt) as caught:
+        there["drive"]()
+    write_record(run, record_of(caught.value, 0, {}))
+    found = diagnose(run)
+    at, text, *_ = found.text.splitlines()
+    assert (at.partition(", called")[0], text) == (
+        f"{loop}:2, in drive",
+        "    if True: raise KeyboardInterrupt",
+    )
+    assert found.sentence == "Rank 0 (stage0) failed first: KeyboardInterrupt"
 
 
 def test_of_a_crash_it_is_the_line_of_the_thread_that_crashed(run):
@@ -777,6 +795,45 @@ def test_run_that_ended_well_did_not_fail(run):
     assert diagnose(run).text == "Nothing failed: the run emitted 5 of 8 chunks."
 
 
+def test_results_that_differ_stand_above_a_good_end(run):
+    """A reader stops at "Nothing failed"; which of the results was right nobody knows."""
+    (run / SUMMARY_FILE).write_text('{"chunks": 8}')
+    shapes = "rank 1 returned 'y' float32[4], rank 2 returned 'y' float32[5]"
+    write_spans(run, {2: [Instant(RESULTS_DIFFER, "main", ZERO, 4, 4, 0, text=shapes)]})
+    found = diagnose(run, 0)
+    assert found.cause is None
+    assert found.sentence.startswith(
+        "Mesh ranks returned different results in chunk 4: the leader's were sent"
+    )
+    assert shapes in found.sentence
+    assert found.seen == ("No rank failed: the run emitted 8 chunks.",)
+    assert "Nothing failed" not in found.text
+    above = [name for name, _ in rows_of(Run(run, 0))]
+    assert above[0] != "results"  # the summary does not tell of it yet
+    (run / SUMMARY_FILE).write_text('{"chunks": 8, "results_differ": [4]}')
+    assert [name for name, _ in rows_of(Run(run, 0))][:2] == ["results", "ranks"]
+
+
+# Without a summary
+
+
+@pytest.mark.parametrize(("doing", "where"), [("finish", "in finish"), ("", "behind its last chunk")])
+def test_a_rank_zero_that_ends_itself_behind_its_last_chunk_is_named(run, doing, where):
+    """All chunks had come, torchrun saw no failure, and the advice was: did any rank run?"""
+    write_spans(run, made(8))
+    pulse = Pulse(run, 0)
+    pulse.beat(PulseState.BUSY, doing, {"call_id": 8, "chunk_index": 7, "cache_epoch": 0}, ZERO)
+    what = f"Rank 0 ended {where}, after 8 chunks, with exit code 0 and without a summary."
+    for found in (diagnose(run, 0).as_error(), launch._failure(Run(run, 0), 0.0, lambda: None)):
+        assert what in found.what
+        assert found.check_first.startswith("what ends a process without an exception there? os._exit")
+    pulse.leave(0)
+    assert "Rank 0 left no summary" in diagnose(run, 0).text
+    assert "was it removed?" in diagnose(run, 0).check_first
+    (run / SUMMARY_FILE).write_text("{cut")
+    assert "does not read" in launch._failure(Run(run, 0), 0.0, lambda: None).what
+
+
 def test_a_collective_that_nobody_waited_for_is_told_also_of_a_run_that_ended_well(run):
     """Its sums may be wrong, and the run did not notice."""
     (run / SUMMARY_FILE).write_text('{"chunks": 8}')
@@ -932,10 +989,20 @@ def test_a_source_that_holds_nothing_is_told_and_the_others_are_read(run, tmp_pa
     found = diagnose([run, nowhere])
     assert found.cause == diagnose(run).cause
     assert f"{nowhere} is not there" in found.text
-    with pytest.raises(PlanError, match="is empty"):
-        diagnose([empty, nowhere])
+    assert f"No run began in {empty}:" in diagnose([empty, nowhere]).text
     with pytest.raises(PlanError, match="cannot be read"):
         diagnose([nowhere, empty])
+
+
+def test_a_folder_that_a_refused_start_left_empty_is_no_bad_input(tmp_path):
+    """The path was right: it sounded as if it were not."""
+    done = CliRunner().invoke(app, ["diagnose", str(tmp_path), "--exit-code"])
+    assert done.exit_code == 1
+    assert (
+        f"No run began in {tmp_path}: its start was refused, or not all ranks have joined yet" in done.output
+    )
+    assert "check first: what the ranks said on the console" in done.output
+    assert diagnose(tmp_path).to_dict()["cause"]["error_type"] == "NotBegun"
 
 
 def test_command_prints_text_or_json_and_refuses_what_is_none_of_these(tmp_path):
@@ -1111,13 +1178,17 @@ def test_a_sum_too_few_on_a_leader_that_left_in_order_does_not_blame_who_waits(r
 def test_a_rank_that_gloo_aborted_in_a_sum_is_not_called_the_wrong_one(run, aborted):
     generated(run, {1: 3, 2: 3})
     line = next(one for one in console("shapes").read_text().splitlines() if "preamble" in one)
-    log_file(run, aborted).write_text(line)
+    stack = 'Thread 0x1 (most recent call first):\n  File "/s/my.py", line 7 in step'
+    log_file(run, aborted).write_text(f"{line}\nFatal Python error: Aborted\n\n{stack}\n")
     report(run, -6, rank=aborted)
-    write_record(run, in_sum(3 - aborted, 3))
+    write_record(run, in_sum(3 - aborted, 3, source="/s/model.py:45"))
     found = diagnose(run, 1)
     said = no_rank_is_blamed(found)
     assert "The mesh ranks passed different sizes to one collective of chunk 3" in said
     assert "Which rank is wrong is not known" in said
+    assert f"rank {aborted} was at my.py:7" in said.replace("Rank", "rank")
+    assert f"rank {3 - aborted} was at model.py:45" in said.replace("Rank", "rank")
+    assert found.lines[0].startswith("/s/my.py:7")
     assert "anybody else" not in found.text
     assert (found.cause.where["chunk_index"], found.cause.where["group"]) == (3, "tp_pg")
 

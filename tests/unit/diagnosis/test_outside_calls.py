@@ -286,11 +286,22 @@ def test_a_rank_without_a_log_is_looked_for_in_what_it_left(run, left_there, nam
 def test_results_of_a_loop_that_differ_are_not_looked_for_where_a_loop_has_nothing(run):
     spans(run, 2, Instant("results.differ", "main", ZERO, **AT))
     (run / SUMMARY_FILE).write_text('{"chunks": 8}')
-    (said,) = diagnose(run).seen
+    said = diagnose(run).sentence
     assert said.startswith("Mesh ranks returned different results in chunk 7: the leader's were sent.")
     assert "passes to `reply`" in said
     assert "--digests" not in said
     assert "log" not in said
+
+
+@pytest.mark.parametrize(("sent", "said"), [(7, "; its loop sent no more."), (8, ".")])
+def test_a_loop_that_sent_fewer_chunks_than_planned_is_said_to_have_lost_none(run, sent, said):
+    """ "7 of 8 chunks" read as if a result had been lost on its way, which ``shutdown`` refuses."""
+    (run / Plan.FILE_NAME).write_bytes(Plan(mesh_size=2, chunks=8).to_json())
+    leaves = [Instant("envelope.send", "main", ZERO, k, k, 0) for k in range(sent)]
+    bye = Instant("envelope.send", "main", ZERO, sent, sent - 1, 0)
+    spans(run, 0, *leaves, bye)
+    (run / SUMMARY_FILE).write_text('{"chunks": 7}')
+    assert diagnose(run).sentence == f"Nothing failed: the run emitted 7 of 8 chunks{said}"
 
 
 def test_a_mesh_rank_that_waits_between_two_chunks_is_in_that_call_and_not_in_the_next_chunk(run):

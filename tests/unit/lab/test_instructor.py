@@ -66,6 +66,23 @@ def test_slots_follow_each_other_and_nobody_sits_too_long():
             assert sat <= SITTING_MIN
 
 
+def test_clock_times_are_rounded_to_five_minutes_and_talk_is_never_cut():
+    (slots,) = slots_of([lesson(0, 33, 9), lesson(1, 31, 9), lesson(2, 32, 0)])
+    assert times(slots) == [(540, 40), (580, BREAK_MIN), (590, 40), (630, BREAK_MIN), (640, 35), (675, 10)]
+    assert [slot.exercise_minutes for slot in slots if slot.lesson] == [7, 9, 3]
+
+
+def test_of_a_day_that_is_too_long_a_lesson_that_rounding_would_hurry_leaves_exercises_out_too():
+    def with_exercises(number, minutes, exercise_minutes):
+        cells = [*exercise(f"0{number}.1", on_ranks=False), *exercise(f"0{number}.2", on_ranks=True)]
+        return lesson(number, minutes, exercise_minutes, cells)
+
+    (day,) = two_days([with_exercises(5, 140, 45), with_exercises(7, 35, 12)])
+    last = day.slots[-2]
+    assert (last.lesson.card.lesson, last.exercise_minutes) == (7, 10)
+    assert [each.number for each in day.exercises_of(last.lesson)] == ["07.2"]
+
+
 def test_two_days_have_every_lesson_once_and_the_survey_last():
     days = two_days(SHORT)
     assert [half.title for day in days for half in day.halves] == [
@@ -175,7 +192,7 @@ def test_the_notes_of_the_whole_course_have_the_pairs_what_is_left_out_and_what_
     assert "(31 minutes on the card, 3 ranks)" in found
     assert "$" not in found
     assert "Left out: lessons 06, " in found
-    assert "Homework, so that the day ends at 16:58: lesson 16." in found
+    assert "Homework, so that the day ends at 17:00: lesson 16." in found
 
 
 def test_a_day_that_ends_late_leaves_exercises_out_then_lessons_and_keeps_an_hour_for_lunch():
@@ -186,10 +203,10 @@ def test_a_day_that_ends_late_leaves_exercises_out_then_lessons_and_keeps_an_hou
         ]
         return lesson(number, minutes, 15, cells)
 
-    (day,) = two_days([with_exercises(number, 28) for number in range(9, 17)])
+    (day,) = two_days([with_exercises(number, 25) for number in range(9, 17)])
     assert day.ends <= DAY_ENDS
     assert [each.card.lesson for each in day.at_home] == []
-    assert [cut.lesson.card.lesson for cut in day.left_out] == [12, 13, 14, 15, 16]
+    assert [cut.lesson.card.lesson for cut in day.left_out] == [15, 16]
     assert {cut.minutes for cut in day.left_out} == {5}
     morning, afternoon = day.halves.values()
     assert afternoon[0].starts - morning[-1].ends >= LUNCH_MIN

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from made_calls import MS, MadeCalls
 
+from ppwork.errors import RunFailed
 from ppwork.lab import live
 from ppwork.lab.job import JobProgress
 from ppwork.lab.progress import RunProgress, ScriptProgress
@@ -95,6 +96,15 @@ def test_what_stays_of_a_run_that_never_began_is_its_ranks(tmp_path):
     ended = live.EndedView(Run(tmp_path, 1))
     assert "did not finish" in repr(ended)
     assert ended._repr_html_().count("not started") == PLAN.world_size
+
+
+def test_what_stays_of_a_run_that_failed_is_drawn_to_its_end(tmp_path, recorder):
+    (tmp_path / Plan.FILE_NAME).write_bytes(PLAN.to_json())
+    for chunk in range(20):
+        generated(recorder, chunk)
+    failed = Run(tmp_path, 1, RunFailed("a cable was pulled", check_first="the cable"))
+    assert [row[0] for row in live.last_timeline(failed).table.rows][:5] == ["15", "16", "17", "18", "19"]
+    assert live.last_timeline(Run(tmp_path, 0)).table.rows[0][0] == "0"
 
 
 def test_outside_a_notebook_nothing_is_shown(tmp_path):

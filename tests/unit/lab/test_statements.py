@@ -197,6 +197,15 @@ def test_a_lesson_ends_with_its_exercises_and_the_time_at_which_it_goes_on():
     for row in ("13:30</td><td>04", "14:25</td><td></td><td>break", "14:35</td><td>05"):
         assert row in cover
     assert "15:40</td><td></td><td>the end" in cover
+    assert 'Break until 14:35</p><p class="section">Lesson 05' in html
+    assert html.count("Break until") == 1
+
+
+def test_the_last_lesson_says_farewell_after_its_exercises():
+    html = deck(HALF_DAYS[1], [practised(number, ("a", "b")) for number in (4, 5)])
+    slides = re.findall(r"Rank 0 sends first|Your turn, \d+ minutes, in notebook \d\d", html)
+    titles = [slide.partition(",")[0] + slide[-2:] * slide.startswith("Your") for slide in slides]
+    assert titles == ["Rank 0 sends first", "Your turn04", "Your turn05", "Rank 0 sends first"]
 
 
 def test_after_the_morning_there_is_lunch():
@@ -211,8 +220,10 @@ def test_what_a_day_has_no_time_for_is_at_home_in_its_deck_too():
     tasks = [(f"task {k}", "Mend it.") for k in range(1, 4)]
     course = [practised(number, *tasks, minutes=60, exercise_minutes=30) for number in range(8)]
     decks = [deck(half, course) for half in HALF_DAYS[:2]]
-    assert "At home, 30 minutes" in decks[1]
     assert "<td>at home</td><td>06</td>" in decks[1]
+    assert "in notebook 05" in decks[1]
+    assert "in notebook 06" not in decks[1]
+    assert 'For home</p><p class="section">Lesson 06' in decks[1]
     turn = decks[0][: decks[0].index("<strong>At home:</strong>")].rpartition("<h2")[2]
     assert "Task 1" not in turn
     assert "Task 2" in turn

@@ -58,6 +58,9 @@ def test_a_latency_after_a_rest_has_a_line_of_its_own_above_the_law():
     assert hollow.get_markerfacecolor() == "white"
     assert list(rested.get_ydata() - law.get_ydata()) == pytest.approx([300.0] * 101)
     assert [line.get_xdata()[0] for line in (equal, equal_rested)] == pytest.approx([2e5, 1.4e6])
+    assert [text.get_text() for text in axes.texts] == ["0.2 MB", "1.4 MB"]
+    colors = [line.get_color() for line in (law, equal, rested, equal_rested, hollow)]
+    assert colors[0] == colors[1] != colors[2] == colors[3] == colors[4]
     assert_legible(picture.figure)
 
 

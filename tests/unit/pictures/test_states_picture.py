@@ -60,6 +60,6 @@ def test_table_in_words_has_a_line_for_each_arrow_and_for_the_end():
 
 def test_sentence():
     assert states().finding == (
-        "6 states and 18 transitions: a failure leads from 5 of the states to error, "
-        "and no way leads out of it."
+        "6 states and 18 transitions: a failure (dashed) leads to error from every state but closed, "
+        "and no way leads out of it. A thick frame is an end."
     )

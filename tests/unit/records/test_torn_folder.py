@@ -107,9 +107,10 @@ def test_a_recorder_that_cannot_write_says_so_once_and_leaves_a_torn_line_at_the
 
 
 def test_a_torchrun_that_ended_before_any_rank_ran_is_not_called_well(tmp_path):
-    with pytest.raises(RecordError, match="Nothing failed, but rank 0 left no summary") as refused:
-        Run(tmp_path, 0).complete({"mesh_idle_ms": 1.0})
-    assert TORCHRUN_LOG in refused.value.check_first
+    Plan(mesh_size=2, chunks=4).save(tmp_path)
+    failed = launch._failure(Run(tmp_path, 0), 0.0, lambda: None)
+    assert "Rank 0 left no summary" in failed.what
+    assert failed.check_first.endswith(f"{TORCHRUN_LOG}: did any rank run?")
 
 
 def test_a_summary_that_was_cut_is_told_and_stays_as_it_is(tmp_path):

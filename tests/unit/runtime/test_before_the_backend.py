@@ -1,5 +1,6 @@
 """Guards that stand before a backend is called, without one: group, preflight, bound of a lane, notices."""
 
+import signal
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ from ppwork.plan import Plan
 from ppwork.protocol.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPResult
 from ppwork.protocol.notices import notice_of, notices
 from ppwork.protocol.topology import Role, Topology
+from ppwork.records.failure import source_of
 from ppwork.records.spans import Recorder
 from ppwork.runtime import PPControlPlane
 from ppwork.runtime.groups import Groups
@@ -79,6 +81,31 @@ def test_an_error_names_the_method_that_raised_and_not_the_step_that_it_was_part
         generate()
     assert caught.value.where == {"chunk_index": 3}
     assert caught.value.check_first.startswith("It was never made; its traceback")
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, GeneratorExit, SystemExit])
+def test_what_code_of_a_stage_raises_is_its_error_whatever_its_kind(groups, kind):
+    """It was told as a Ctrl-C, or without step and chunk."""
+
+    def encode():
+        with StageCode("encode", None, groups, {"chunk_index": 4}):
+            raise kind
+
+    with pytest.raises(BaseException, match="raised") as caught:  # else it would end the tests, too
+        encode()
+    assert type(caught.value) is StageError
+    assert caught.value.what == f"The stage's encode raised {kind.__name__}"
+    assert caught.value.where == {"chunk_index": 4}
+    assert source_of(caught.value) == f"{__file__}:{encode.__code__.co_firstlineno + 2}"
+
+
+def test_a_ctrl_c_in_the_midst_of_a_stage_is_no_error_of_the_stage(groups):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), StageCode("encode", None, groups, {"chunk_index": 4}):
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_group_that_a_pipeline_has_not_got_is_refused_with_those_that_it_has():

@@ -93,6 +93,25 @@ def plane_of(monkeypatch):
             assert lane.close(5.0)
 
 
+class Watch:
+    """Looks at a loop: the calls that are not over, and those that are."""
+
+    def __init__(self):
+        self.open, self.ended = [], []
+
+    def called(self, call):
+        self.open.append(call)
+
+    def returned(self, message, *, good=True):
+        self.ended.append(self.open.pop())
+
+    def timed(self, name):
+        pass
+
+    def answered(self, tensors):
+        pass
+
+
 def answer(k, action=PPAction.INFER, reason=None):
     return Incoming(PPResult(action, Ids(k, k, 0), 1, reason=reason), None, [], None, None)
 
@@ -344,23 +363,6 @@ def test_fail_raises_nothing_whatever_breaks_on_its_way(plane_of, caplog):
 
 def test_what_looks_at_a_loop_is_told_of_the_end_of_every_call_but_the_last(plane_of):
     """A loop that receives ahead went on unguarded behind the answer to the chunk before."""
-
-    class Watch:
-        def __init__(self):
-            self.open, self.ended = [], []
-
-        def called(self, call):
-            self.open.append(call)
-
-        def returned(self, message, *, good=True):
-            self.ended.append(self.open.pop())
-
-        def timed(self, name):
-            pass
-
-        def answered(self, tensors):
-            pass
-
     plane = plane_of(Role.LEADER, 2)
     plane.watch = watch = Watch()
     for k in range(2):
@@ -376,3 +378,78 @@ def test_what_looks_at_a_loop_is_told_of_the_end_of_every_call_but_the_last(plan
     answered = ["computed", "send_result", "reply", "computed", "send_result"]
     assert watch.ended == ["receive", "receive", *answered, "receive", "send_result"]
     assert watch.open == ["acknowledge"]
+
+
+def refused(plane, call):
+    """Let a call be refused, and return what its watch heard of it."""
+    plane.watch = watch = Watch()
+    with pytest.raises(LocalProtocolError) as caught:
+        call()
+    return caught.value, watch
+
+
+def test_a_loop_goes_on_behind_its_guards_after_a_call_that_was_refused(plane_of):
+    """A collective that nobody came to entered the backend: the guard was off until the next call."""
+    plane = plane_of(Role.STAGE0, 2)
+    plane.send(X)
+    wrong = (
+        lambda: plane.send([1]),
+        lambda: plane.send({"x": torch.ones(2, 2).t()}),
+        lambda: plane.send(X, steps=0),
+        lambda: plane.send(X, steps="3"),
+        lambda: plane.send(X, hard_cut="no"),
+        plane.shutdown,  # with a chunk on its way
+    )
+    for call in wrong:
+        _, watch = refused(plane, call)
+        assert (watch.open, len(watch.ended)) == ([], 1)
+    plane.watch = None
+    plane.send(X)
+    _, watch = refused(plane, lambda: plane.send(X))  # a third one
+    assert (watch.open, watch.ended) == ([], ["send"])
+
+
+WRONG_KINDS = {
+    "metadata": ([1], "The metadata could not be serialised: a list was given, and not a dict."),
+    "hard_cut": ("no", "`hard_cut` was 'no', of type str and not bool."),
+    "flush": (1, "`flush` was 1, of type int and not bool."),
+    "recompute": (torch.tensor(True), "`recompute` was tensor(True), of type Tensor and not bool."),
+    "steps": (2.0, "`steps` was 2.0, of type float and not int."),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_KINDS)
+def test_an_argument_of_another_kind_is_refused_by_its_name(plane_of, name):
+    """Some raised Python's own words, from our lines; a number of steps with a point failed on the mesh."""
+    value, what = WRONG_KINDS[name]
+    plane = plane_of(Role.STAGE0, 1)
+    with pytest.raises(LocalProtocolError) as caught:
+        plane.send(X, **{name: value})
+    assert caught.value.what == what
+    assert caught.value.check_first
+    assert caught.value.where.items() >= {"rank": 0, "role": "stage0"}.items()
+    plane.send(X)
+
+
+def test_a_reply_that_was_refused_can_be_given_again(plane_of):
+    """The corrected one was "called twice", and the run was lost."""
+    plane = plane_of(Role.LEADER, 1)
+    plane.links["down_pg"].coming.put(envelope(0))
+    chunk = plane.receive()
+    wrong = (
+        lambda: plane.reply([1]),
+        lambda: plane.reply({"x": torch.ones(2, 2).t()}),
+        lambda: plane.reply({"x": 1}),
+        lambda: plane.reply(X, calls="1"),
+        lambda: plane.reply(X, metadata={"a": {1}}),
+        lambda: plane.reply(X, metadata={"a": "." * 10**7}),
+    )
+    for call in wrong:
+        error, watch = refused(plane, call)
+        assert error.where == {"rank": 1, "role": "leader", **chunk.ids.where()}
+        assert (watch.open, watch.ended) == ([], ["reply"])
+    assert plane.links["up_pg"].acts == []
+    assert plane.reply({"x": torch.ones(2, 2).t()}, copy=True) == chunk.ids
+    wait_for(lambda: len(plane.links["up_pg"].acts) == 2)
+    with pytest.raises(LocalProtocolError, match="`reply` was called twice for chunk 0"):
+        plane.reply(X)

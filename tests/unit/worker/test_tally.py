@@ -49,9 +49,8 @@ def test_a_call_too_many_is_refused_before_it_enters_the_generator():
     stage = counted(Stage, tally)()
     assert stage.step("x", 0, 2) == "x"
     stage.step("x", 1, 2)
-    with pytest.raises(LocalProtocolError, match="A step was asked for after 2 generator calls") as caught:
+    with pytest.raises(LocalProtocolError, match="generator call 3 of a chunk that has 2") as caught:
         stage.step("x", 2, 2)
-    assert "expected 2" in caught.value.what
     assert caught.value.where == {
         "rank": 2,
         "role": "follower",
@@ -66,7 +65,7 @@ def test_a_call_too_many_is_refused_before_it_enters_the_generator():
 def test_a_stage_that_calls_its_own_step_makes_one_call_more():
     tally = begun(steps=1)
     stage = counted(Stage, tally)(extra=1)
-    with pytest.raises(LocalProtocolError, match="A step was asked for after 1"):
+    with pytest.raises(LocalProtocolError, match="was called as generator call 2"):
         stage.step("x", 0, 1)
     assert stage.entered == ["step"]
 
@@ -81,7 +80,7 @@ def test_recompute_counts_and_a_chunk_begins_from_zero():
     tally.begin(Ids(5, 4, 0), ChunkPlan.of(1))
     assert (tally.calls, tally.collectives) == (0, 0)
     stage.step("x", 0, 1)
-    with pytest.raises(LocalProtocolError, match="A recompute was asked for"):
+    with pytest.raises(LocalProtocolError, match="`recompute` was called"):
         stage.recompute({})
 
 
