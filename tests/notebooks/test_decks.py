@@ -49,6 +49,7 @@ LOOK = """() => {
     pictures: [...slide.querySelectorAll("img")].map((img) => [img.alt, img.naturalWidth, img.clientHeight]),
     strips: [...slide.querySelectorAll("svg.strip")].map((strip) => strip.clientHeight),
     foot: slide.querySelector("footer").innerText,
+    cut: [...slide.querySelectorAll("footer span")].some((one) => one.scrollWidth > one.clientWidth + 1),
     notes: Reveal.getSlideNotes() || "",
     signs: [...new Set(page.textContent)].filter((sign) => sign.trim()),
   };
@@ -154,6 +155,7 @@ def test_every_slide_fits_its_page_and_is_legible(deck):
     seen = walked(deck, total)
     assert 30 <= total <= MOST_SLIDES
     assert [slide["title"] for slide in seen if not slide["fits"]] == []
+    assert [slide["foot"] for slide in seen if slide["cut"]] == []
     assert [(slide["title"], slide["foreign"]) for slide in seen if slide["foreign"]] == []
     assert {sign for slide in seen for sign in slide["signs"]} <= brought_signs()
     assert {family for slide in seen for family in slide["brought"]} >= {"IBM Plex Sans", "IBM Plex Mono"}

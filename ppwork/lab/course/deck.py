@@ -11,6 +11,7 @@ import base64
 import hashlib
 import html
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,8 @@ POLICY = (
 
 The frames are the speaker view's, of the deck itself: a page in a file has no origin that could be named.
 """
+_MOST_OF_A_FOOT = 56
+"""Letters of a question that stand in one line beside the origin and the number."""
 CLOCK = (
     "The minutes are reckoned from words, programs and runs; INSTRUCTOR.md says what goes if time is short."
 )
@@ -94,7 +97,7 @@ def deck(half: HalfDay, course: Sequence[Lesson]) -> str:
     pages = [_cover(half, lessons, day)]
     held = [slot for slot in day.halves[half] if slot.lesson]
     for lesson in lessons:
-        foot = f"{lesson.card.number} · {inline_html(lesson.card.question)}"
+        foot = f"{lesson.card.number} · {inline_html(_clause(lesson.card.question))}"
         ran = html.escape(ran_of(lesson).text)
         slot = next((each for each in held if each.lesson is lesson), None)
         said = [
@@ -174,6 +177,11 @@ def _font_faces() -> str:
             f'unicode-range: {LATIN_1}; src: url("data:font/woff2;base64,{font}") format("woff2"); }}'
         )
     return "\n".join(faces)
+
+
+def _clause(question: str) -> str:
+    """Return a question, of a long one its first clause: what a foot has room for."""
+    return question if len(question) <= _MOST_OF_A_FOOT else re.split(r"[,:] ", question)[0]
 
 
 def _cover(half: HalfDay, lessons: Sequence[Lesson], day: Day) -> _Page:
