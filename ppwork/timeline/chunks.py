@@ -179,12 +179,8 @@ def periods_ms(emits: Mapping[int, int]) -> dict[int, float]:
 def lanes_of(entries_by_rank: EntriesByRank) -> list[tuple[int, str]]:
     """Return rank and lane of all entries of chunks, by rank, then in the order of a chunk's life."""
     calls = calls_with_chunks(entries_by_rank)
-    lanes = {
-        (rank, entry.lane)
-        for rank, entries in entries_by_rank.items()
-        for entry in entries
-        if is_of_chunk(entry, calls)
-    }
+    every = ((rank, entry) for rank, entries in entries_by_rank.items() for entry in entries)
+    lanes = {(rank, entry.lane) for rank, entry in every if is_of_chunk(entry, calls)}
 
     def order(item: tuple[int, str]) -> tuple[int, bool, int, str]:
         rank, lane = item

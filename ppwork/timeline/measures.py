@@ -162,11 +162,8 @@ def measure(
     period = statistics.fmean(single)
     stage0 = statistics.fmean(stage0_ms[k] for k in over if k in stage0_ms)
     stage1 = statistics.fmean(stage1_ms[k] for k in over if k in stage1_ms)
-    source_ms = {
-        entry.chunk_index: entry.figures.get(SOURCE_MS, 0.0)
-        for entry in stage0_entries
-        if isinstance(entry, Instant) and entry.name == "emit"
-    }
+    shown = (entry for entry in stage0_entries if isinstance(entry, Instant) and entry.name == "emit")
+    source_ms = {entry.chunk_index: entry.figures.get(SOURCE_MS, 0.0) for entry in shown}
     tells_shares = len(single) >= FEWEST
     return Measures(
         chunks=len(emits),

@@ -207,13 +207,15 @@ def seeing(groups: Groups, tally: Tally | None) -> TorchDispatchMode:
             group = c10d._resolve_process_group(named["group_name"])  # type: ignore[attr-defined]
         else:
             return framed(call)()  # a wait, or a wrapper of a tensor
-        name = func._schema.name.partition("::")[2].strip("_")
-        _check(group, name)
-        if tally is not None and "send" not in name and "recv" not in name:  # one of all ranks, no message
-            tally.collectives += 1
-            frame = sys._getframe(1)
-            tally.site = lines_from(frame)
-            compare(groups, tally, _operation(name, named, frame, groups.topology.mesh_ranks))
+        name, frame = func._schema.name.partition("::")[2].strip("_"), sys._getframe(1)
+        with _noted():
+            _check(group, name)
+            if (
+                tally is not None and "send" not in name and "recv" not in name
+            ):  # one of all ranks, no message
+                tally.collectives += 1
+                tally.site = lines_from(frame)
+                compare(groups, tally, _operation(name, named, frame, groups.topology.mesh_ranks))
         return call()
 
     return operators.seeing(meet)
@@ -250,10 +252,26 @@ class OnlyGroup:
 
     def __enter__(self) -> None:
         self._outer = getattr(_inside, "allowed", None)
-        _inside.allowed = self._allowed
+        _inside.allowed, _inside.refused = self._allowed, None
 
     def __exit__(self, *exc_info: object) -> None:
         _inside.allowed = self._outer
+
+
+@contextmanager
+def _noted() -> Iterator[None]:
+    try:
+        yield
+    except LocalProtocolError as refused:
+        _inside.refused = refused
+        raise
+
+
+def heed(which: WhichChunk | None = None) -> None:
+    """Raise again what a guard refused on this thread and the program caught: the call was not made."""
+    refused, _inside.refused = getattr(_inside, "refused", None), None
+    if refused is not None:
+        raise refused.at(**(which or {}))
 
 
 def guard_loop(groups: Groups, which: WhichChunk | None) -> None:
@@ -396,9 +414,10 @@ def install() -> None:
     def checked(group: c10d.ProcessGroup | None) -> bool:
         caller = sys._getframe(1)
         if caller.f_code.co_name not in QUERIES:
-            _check(group, caller.f_code.co_name)
-            if (shared := calls_of_this_thread()) is not None:
-                shared.call(group, caller)
+            with _noted():
+                _check(group, caller.f_code.co_name)
+                if (shared := calls_of_this_thread()) is not None:
+                    shared.call(group, caller)
         return bool(original(group))
 
     def named(ranks: Any, use_hashed_name: Any) -> Any:  # noqa: ANN401

@@ -170,14 +170,10 @@ class SharedCalls:
         return odd
 
     def _differing(self, peer: int, theirs: CollectiveCall, mine: CollectiveCall) -> LocalProtocolError:
-        ledgers = {
-            rank: ledger.calls() for rank, ledger in {**self._others, self._groups.rank: self._own}.items()
-        }
-        chunks = {
-            rank: chunk_until(calls, self._number)
-            for rank, calls in sorted(ledgers.items())
-            if self._number in calls
-        }
+        ledgers = {**self._others, self._groups.rank: self._own}
+        written = {rank: ledger.calls() for rank, ledger in sorted(ledgers.items())}
+        known = {rank: calls for rank, calls in written.items() if self._number in calls}
+        chunks = {rank: chunk_until(calls, self._number) for rank, calls in known.items()}
         # By now the peer may be so many calls ahead that its ring has overwritten that entry.
         difference = difference_of(chunks) or difference_of({self.rank: [mine], peer: [theirs]})
         assert difference is not None, "their lines differ"  # noqa: S101

@@ -15,7 +15,7 @@ from ppwork.records.failure import source_of
 from ppwork.records.spans import WhichChunk
 from ppwork.runtime import Groups
 from ppwork.worker import progress
-from ppwork.worker.collectives import OnlyGroup, seeing
+from ppwork.worker.collectives import OnlyGroup, heed, seeing
 
 CONSTRUCTOR = "constructor"
 RAISE = dis.opmap["RAISE_VARARGS"]
@@ -76,9 +76,11 @@ class StageCode:
             alone = StageError(what, where=late.where, check_first=check)
             alone.source = source_of(error)
             raise alone from None
-        if isinstance(error, PPWorkError):
+        if error is None:
+            heed(self._which)
+        elif isinstance(error, PPWorkError):
             error.at(**(self._which or {}))
-        elif error is not None and not _is_ctrl_c(error):  # a SystemExit's code 0 would look like success
+        elif not _is_ctrl_c(error):  # a SystemExit's code 0 would look like success
             notes = getattr(error, "__notes__", [])
             raise StageError(
                 f"The stage's {self._step} raised {text_of(error)}".removesuffix(": "),

@@ -24,7 +24,7 @@ from ppwork.records.spans import STAGE1_MS, Recorder, WhichChunk
 from ppwork.runtime import Groups, MeshPlane, PPControlPlane
 from ppwork.worker import progress
 from ppwork.worker.backend_wait import tell_of_handles
-from ppwork.worker.collectives import guard_loop, install, keep
+from ppwork.worker.collectives import guard_loop, heed, install, keep
 from ppwork.worker.contract import name_what_came
 from ppwork.worker.digests import sampled, tell_apart
 from ppwork.worker.shared_calls import SharedCalls
@@ -127,6 +127,7 @@ class UserLoop:
             LocalProtocolError: The chunk ends with other collectives than on another mesh rank (this rank).
         """
         self._guard(None)  # the plane's own calls use its own groups
+        heed()
         if call in ("shutdown", "acknowledge"):  # from here on the job may do as it likes
             keep(None)
         if call == "reply":

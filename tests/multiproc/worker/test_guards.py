@@ -190,6 +190,25 @@ def test_a_sum_behind_one_ranks_flag_is_caught_at_the_end_of_the_last_chunk(tmp_
     assert [e.chunk_index for e in run.entries(1) if e.name == "result.send"] == [0]
 
 
+def test_a_refusal_that_the_stage_swallows_is_raised_again_at_the_end_of_its_step(tmp_path):
+    """The call was not made, so what the step returned is wrong; a run with wrong results ended well."""
+    run, records = failed(tmp_path, stage1="guarded_stages:SwallowsOther")
+    own = [record for record in records if record.error_type == "LocalProtocolError"]
+    assert {record.where["chunk_index"] for record in own} == {1}
+    assert all("all_reduce on the default group" in record.what for record in own)
+    assert all("guarded_stages.py" in record.source for record in own)
+    assert [e.chunk_index for e in run.entries(1) if e.name == "result.send"] == [0]
+
+
+def test_a_difference_that_the_stage_swallows_is_the_cause_of_the_runs_end(tmp_path):
+    run, _ = failed(tmp_path, chunks=6, stage1="guarded_stages:Swallows")
+    assert run.failure.headline.startswith("Ranks 1 and 2 differ at collective 1 of chunk 4: "), (
+        run.failure.what
+    )
+    assert "all_reduce(max)" in run.failure.headline
+    assert 4 not in [e.chunk_index for e in run.entries(1) if e.name == "result.send"]
+
+
 def test_a_generator_call_too_many_is_caught_on_its_rank_before_its_first_collective(tmp_path):
     """F12, in a chunk that is not compared: the rank counts for itself."""
     run, _ = failed(tmp_path, denoise_steps=2, stage1="guarded_stages:StepsAgain")
