@@ -76,8 +76,8 @@ class WatchedQueue(Generic[T]):
         self.reserve(timeout)
         self.fill(item)
 
-    def reserve(self, timeout: float | None = 0.0) -> None:
-        """Take room for an item that ``fill`` then adds; raises ``queue.Full`` as ``put`` does."""
+    def reserve(self, timeout: float | None = 1.0) -> None:
+        """Take room for an item that ``fill`` then adds, as ``put``; a taker without a core may be late."""
         try:
             self._room.get(timeout=timeout)
         except queue.Empty:

@@ -238,6 +238,22 @@ def test_a_lane_at_its_bound_refuses_before_anything_is_posted():
     assert lane.close(10.0)
 
 
+def test_a_lane_at_its_bound_is_waited_for_before_a_job_is_refused():
+    """Its thread may be without a core while others go round: a chunk of a run was refused by that."""
+    lane, may_end, taken = Lane("down_pg", torch.device("cpu"), bound=1), threading.Event(), threading.Event()
+
+    def job():
+        taken.set()
+        assert may_end.wait(10.0)
+
+    lane.submit(job)
+    assert taken.wait(10.0)
+    lane.submit(lambda: None)
+    threading.Timer(0.1, may_end.set).start()
+    assert lane.submit(lambda: "ran").result(10.0) == "ran"
+    assert lane.close(10.0)
+
+
 @pytest.mark.parametrize("depth", [1, 3])
 def test_a_lane_that_is_late_holds_the_next_chunk_back_and_refuses_none(plane_of, depth):
     """On a busy machine: its chunks were answered, and it had not been told yet that they have left."""
