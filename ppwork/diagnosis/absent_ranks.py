@@ -197,15 +197,6 @@ def missing(evidence: JobEvidence) -> Finding | None:
     if not ranks or not waiting:
         return None
     ended = [rank for rank in ranks if evidence.codes.get(rank) in ENDED_BY_AGENT]
-    killed = [rank for rank in ranks if evidence.codes.get(rank) == -signal.SIGKILL]
-    running = "they were still running when torchrun ended them" if ranks[1:] else ""
-    running = running or "it was still running when torchrun ended it"
-    ending = f"; {running}" if len(ended) == len(ranks) else ""
-    ending = (
-        "; torchrun had to kill it (SIGKILL), as one that stands stopped"
-        if len(killed) == len(ranks)
-        else ending
-    )
     hints = evidence.seen_of(*ranks)
     doing = evidence.doing()
     unknown = (f"where {named_ranks(ranks)} {were(ranks)}: {'they' if ranks[1:] else 'it'} showed no stack",)
@@ -222,11 +213,20 @@ def missing(evidence: JobEvidence) -> Finding | None:
         said = (f"rank {waiting[0]} said: {said_of(words).splitlines()[0]}",) if words is not None else ()
         stack = evidence.place.get(waiting[0])
         return Finding((), "Timeout", what, check_first, stack, unknown, (*said, *hints), PLACES - 2)
-    what = f"{capital(ranks)} never came while {doing}{ending}."
+    what = f"{capital(ranks)} never came while {doing}{_how_torchrun_ended(evidence, ranks)}."
     check_first = f"which branch this rank took instead; {STACKS}"
     if any(evidence.hints(rank) for rank in ranks):
         check_first = f"the error that its log had: does the rank go on without a call, or wait? {STACKS}"
     return Finding(ranks, "NeverCame", what, check_first, None, unknown, hints, PLACES - 2)
+
+
+def _how_torchrun_ended(evidence: JobEvidence, ranks: tuple[int, ...]) -> str:
+    """Return by which signal torchrun ended ranks, as the end of a sentence, if one was for all of them."""
+    codes = {evidence.codes.get(rank) for rank in ranks}
+    they, them = ("they were", "them") if ranks[1:] else ("it was", "it")
+    if codes == {-signal.SIGKILL}:
+        return f"; torchrun had to kill {them} (SIGKILL), as one that stands stopped"
+    return f"; {they} still running when torchrun ended {them}" if codes <= {*ENDED_BY_AGENT} else ""
 
 
 def different_calls(evidence: JobEvidence) -> Finding | None:
@@ -241,21 +241,9 @@ def different_calls(evidence: JobEvidence) -> Finding | None:
     lines = "; ".join(f"rank {r} in {call} at {at}" for r, (call, at) in sorted(spots.items()))
     what = f"The ranks were in different calls: {lines}."
     hints = tuple(hint for rank in evidence.silent for hint in evidence.hints(rank))
+    seen = (*hints, *evidence.own_lines())
     if any(evidence.half(rank) or call == "wait" for rank, (call, _) in spots.items()):
-        silent = tuple(evidence.silent)
-        open_ends = sorted(r for r in spots if evidence.peer(r) is None and not evidence.is_of_all(r))
-        questions = [f"for whom {named_ranks(open_ends)} waited"] if open_ends else []
-        questions += [f"where {named_ranks(silent)} {were(silent)}"] if silent else []
-        return Finding(
-            (),
-            "Unmatched",
-            what,
-            "which messages these are: `ppwork trace PROGRAM` shows each, and those that did not meet",
-            evidence.place[odd[0]],
-            tuple(questions),
-            (*hints, *evidence.own_lines()),
-            weight=PLACES - 6,
-        )
+        return _of_open_waits(evidence, what, [*spots], evidence.place[odd[0]], seen)
     if not evidence.silent and (in_sum := _in_a_sum(evidence, spots)):
         return _sum_of_some(evidence, what, in_sum, spots)
     suspects = tuple(sorted({*odd, *evidence.silent})) if most == 1 or evidence.silent else odd
@@ -272,9 +260,21 @@ def different_calls(evidence: JobEvidence) -> Finding | None:
         f"why {named_ranks(suspects)} took another branch or made another number of calls before; {DETAIL}",
         evidence.place[odd[0]],
         unknown,
-        (*hints, *evidence.own_lines()),
+        seen,
         weight=PLACES - 6,
     )
+
+
+def _of_open_waits(
+    evidence: JobEvidence, what: str, ranks: Sequence[int], stack: Stack, seen: tuple[str, ...]
+) -> Finding:
+    """Say that ranks wait for messages or handles whose other end no line tells: nobody is to blame."""
+    silent = tuple(evidence.silent)
+    open_ends = sorted(r for r in ranks if evidence.peer(r) is None and not evidence.is_of_all(r))
+    questions = [f"for whom {named_ranks(open_ends)} waited"] if open_ends else []
+    questions += [f"where {named_ranks(silent)} {were(silent)}"] if silent else []
+    check_first = "which messages these are: `ppwork trace PROGRAM` shows each, and those that did not meet"
+    return Finding((), "Unmatched", what, check_first, stack, tuple(questions), seen, weight=PLACES - 6)
 
 
 def _spots(evidence: JobEvidence) -> dict[int, tuple[str, str]]:

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from ppwork.diagnosis.absent_ranks import how_they_left
 from ppwork.diagnosis.evidence_weights import PLACES
 from ppwork.diagnosis.findings import Finding
-from ppwork.diagnosis.job_evidence import MORE_RANKS, OTHER_HALF, JobEvidence, were
+from ppwork.diagnosis.job_evidence import MORE_RANKS, OTHER_HALF, JobEvidence, capital, were
 from ppwork.diagnosis.stacks import HALVES
 from ppwork.errors import named_ranks, ranks_by_value
+
+_LOST = "an earlier `isend` or `irecv` of theirs, whose handle was not kept until its `wait()`"
 
 
 def passed_by(evidence: JobEvidence) -> Finding | None:
@@ -28,20 +30,20 @@ def passed_by(evidence: JobEvidence) -> Finding | None:
     outside = {rank: peer for rank, peer in evidence.following.items() if peer is None or peer in spots}
     if len({*spots.values()}) != 1 or not outside:
         return None
-    rank, peer = next(iter(sorted(outside.items())))
+    ranks = tuple(spots)
+    rank, peer = min(outside.items())
     half, others = evidence.half(rank), evidence.doing(but=(*spots, rank))
     whose = f" {'to' if half == 'send' else 'of'} rank {peer}" if peer is not None else ""
     users = evidence.place[rank].users
     at = f" at {users.at}" if users is not None else ""
-    theirs = f"{named_ranks(tuple(spots))} {were(tuple(spots))} in {next(iter(spots.values()))}"
-    inside = peer if peer is not None else next(iter(spots))
+    inside = peer if peer is not None else ranks[0]
     return Finding(
         (rank, inside) if peer is not None else (),
         "Unmatched",
-        f"{theirs[:1].upper()}{theirs[1:]}, which all ranks have to make; rank {rank} stood in "
-        f"{evidence.call(rank)}{at} for {_other(half, whose)}: they wait for each other"
+        f"{capital(ranks)} {were(ranks)} in {next(iter(spots.values()))}, which all ranks have to make; rank "
+        f"{rank} stood in {evidence.call(rank)}{at} for {_other(half, whose)}: they wait for each other"
         f"{f'; {others}' if others else ''}.",
-        f"which branch led rank {rank} past that call, or {named_ranks(tuple(spots))} past the message; "
+        f"which branch led rank {rank} past that call, or {named_ranks(ranks)} past the message; "
         "a call for some ranks takes their `group`",
         evidence.place[inside],
         seen=evidence.own_lines() if peer is None else (),
@@ -136,12 +138,11 @@ def _of_halves(
     check_first, unknown = OTHER_HALF, f"which of {named_ranks(ranks)} names the wrong peer or tag"
     if [evidence.peer(rank) for rank in ranks] == ranks[::-1]:  # each names the other one
         tags = [evidence.tag(rank) for rank in ranks]
-        lost = "an earlier `isend` or `irecv` of theirs, whose handle was not kept until its `wait()`"
         if None not in tags and tags[0] != tags[1]:
             check_first = f"the tags: {tags[0]} on rank {ranks[0]}, {tags[1]} on rank {ranks[1]}"
             unknown = f"which of {named_ranks(ranks)} has the wrong tag"
         else:
-            check_first = f"{lost}; tag and group of both lines"
+            check_first = f"{_LOST}; tag and group of both lines"
             unknown = "why the two did not meet: each names the other"
     return check_first, (unknown,)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ppwork.diagnosis.call_texts import is_of_all_ranks
@@ -148,9 +149,9 @@ def aborted(evidence: JobEvidence) -> Finding | None:
     if not is_own and spots and not is_theirs:
         unknown = (*unknown, f"in which call it was: {evidence.doing()}")
     what = f"{what}, and gloo aborted it."
-    weight = DIED_FIRST + 1 if evidence.job.report.first == rank else DIED + 1
     of_any = f"{ITS_LINE}; {SIZES}; of collectives, {DETAIL}"
     check_first = SIZES if half_of(call, line) else DETAIL if call else of_any
+    weight = _weight(evidence, [rank])
     return Finding(ranks, "SizeMismatch", what, check_first, stack, unknown, weight=weight)
 
 
@@ -167,7 +168,6 @@ def _aborted_together(evidence: JobEvidence, sizes: dict[int, re.Match[str]]) ->
     places = [evidence.place[rank] for rank in (*ranks, *calls) if rank in evidence.place]
     stack = next((place for place in places if place.users is not None), None)
     check_first = f"a broadcast: has its root a tensor, or a list of objects, like theirs? {DETAIL}"
-    weight = DIED_FIRST + 1 if evidence.job.report.first in sizes else DIED + 1
     return Finding(
         (),
         "SizeMismatch",
@@ -175,8 +175,13 @@ def _aborted_together(evidence: JobEvidence, sizes: dict[int, re.Match[str]]) ->
         check_first if stack is not None else f"{check_first}; {ITS_LINE}",
         stack,
         ("which rank sent it, and in which call",) if stack is None else ("which rank sent it",),
-        weight=weight,
+        weight=_weight(evidence, ranks),
     )
+
+
+def _weight(evidence: JobEvidence, aborted_ranks: Sequence[int]) -> int:
+    """Return how much it weighs that gloo aborted ranks: more, if torchrun saw one of them fail first."""
+    return (DIED_FIRST if evidence.job.report.first in aborted_ranks else DIED) + 1
 
 
 def _summed_with(evidence: JobEvidence, rank: int, line: Frame | None) -> int | None:

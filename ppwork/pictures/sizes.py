@@ -73,15 +73,13 @@ def _draw_sizes(
         look |= {"color": style.BLUE, "linestyle": "--", "label": "the same, after a rest"}
         axes.plot(fine, [rested_us + (size - few) / mb_per_s for size in fine], **look)
     # Each law has its own size at which both parts are equal, in its colour and with its number.
-    label = "latency * bandwidth"
-    for law_us, color in ((latency_us, style.VERMILION), (rested_us, style.BLUE)):
-        if law_us is not None:
-            equal = law_us * mb_per_s
-            axes.axvline(equal, color=color, linestyle=":", label=label)
-            above: style.Style = {"xy": (equal, 1.0), "xycoords": ("data", "axes fraction"), "fontsize": 11}
-            text = f"{equal / 1e6:.1f} MB" if equal >= 1e5 else f"{equal / 1e3:.0f} kB"
-            axes.annotate(text, xytext=(0, 3), textcoords="offset points", ha="center", color=color, **above)
-            label = ""
+    laws = {latency_us: style.VERMILION, **({} if rested_us is None else {rested_us: style.BLUE})}
+    for law_us, color in laws.items():
+        equal, label = law_us * mb_per_s, "latency * bandwidth" if law_us == latency_us else ""
+        axes.axvline(equal, color=color, linestyle=":", label=label)
+        above: style.Style = {"xy": (equal, 1.0), "xycoords": ("data", "axes fraction"), "fontsize": 11}
+        text = f"{equal / 1e6:.1f} MB" if equal >= 1e5 else f"{equal / 1e3:.0f} kB"
+        axes.annotate(text, xytext=(0, 3), textcoords="offset points", ha="center", color=color, **above)
     look = {"color": "black", "linestyle": "none", "marker": "o", "markersize": 7, "label": "measured"}
     axes.plot(*zip(*sorted(times.items()), strict=True), **look)
     if rested_us is not None:

@@ -208,11 +208,10 @@ def seeing(groups: Groups, tally: Tally | None) -> TorchDispatchMode:
         else:
             return framed(call)()  # a wait, or a wrapper of a tensor
         name, frame = func._schema.name.partition("::")[2].strip("_"), sys._getframe(1)
-        with _noted():
+        is_message = "send" in name or "recv" in name
+        with _Noting():
             _check(group, name)
-            if (
-                tally is not None and "send" not in name and "recv" not in name
-            ):  # one of all ranks, no message
+            if tally is not None and not is_message:
                 tally.collectives += 1
                 tally.site = lines_from(frame)
                 compare(groups, tally, _operation(name, named, frame, groups.topology.mesh_ranks))
@@ -258,13 +257,14 @@ class OnlyGroup:
         _inside.allowed = self._outer
 
 
-@contextmanager
-def _noted() -> Iterator[None]:
-    try:
-        yield
-    except LocalProtocolError as refused:
-        _inside.refused = refused
-        raise
+class _Noting:
+    """Keeps what a guard refuses, for ``heed``. Every collective goes through it: it is no generator."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, LocalProtocolError):
+            _inside.refused = error
 
 
 def heed(which: WhichChunk | None = None) -> None:
@@ -361,8 +361,8 @@ def _check_new(*, of_members: bool) -> None:
 
 
 def keep(groups: Groups | None) -> None:
-    """Refuse to let this thread destroy groups of this pipeline, which it has joined; ``None``: allow it."""
-    _inside.joined = groups
+    """Let this thread destroy no group of its pipeline (``None``: any), and forget what it was refused."""
+    _inside.joined, _inside.refused = groups, None
 
 
 def _check_destroyed(group: object) -> None:
@@ -414,7 +414,7 @@ def install() -> None:
     def checked(group: c10d.ProcessGroup | None) -> bool:
         caller = sys._getframe(1)
         if caller.f_code.co_name not in QUERIES:
-            with _noted():
+            with _Noting():
                 _check(group, caller.f_code.co_name)
                 if (shared := calls_of_this_thread()) is not None:
                     shared.call(group, caller)

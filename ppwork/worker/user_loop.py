@@ -126,8 +126,8 @@ class UserLoop:
         Raises:
             LocalProtocolError: The chunk ends with other collectives than on another mesh rank (this rank).
         """
-        self._guard(None)  # the plane's own calls use its own groups
         heed()
+        self._guard(None)  # the plane's own calls use its own groups
         if call in ("shutdown", "acknowledge"):  # from here on the job may do as it likes
             keep(None)
         if call == "reply":

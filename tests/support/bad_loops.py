@@ -39,6 +39,9 @@ def drive(plane, case):
                 plane.send({"x": torch.zeros(2, 2).t()})
         if k + DEPTH == BAD and case.startswith("stage0 meets all"):
             dist.barrier()  # ALL: the mesh computes
+        if k + DEPTH == BAD and case == "stage0 swallows":
+            with suppress(Exception):
+                dist.barrier()  # OVER: and goes on, as if it had met them
         if k + 1 == CHUNKS and case == "stage0 ends its groups":
             dist.destroy_process_group()  # ENDED: with nothing on its way, too
         if k + DEPTH == BAD + 1 and case == "stage0 leaves some":
@@ -83,6 +86,9 @@ def serve(plane, case):
             end_in_c(case)
             if case.endswith("meets all"):
                 dist.barrier()  # HERE: rank 0 is not in it
+            if case.endswith("swallows"):
+                with suppress(Exception):
+                    dist.all_reduce(chunk.tensors["x"])  # PAST: which is then no sum
             if case.endswith("makes a group"):
                 dist.device_mesh.init_device_mesh("cpu", (2,))  # MESH
             if case.endswith("makes a group alone"):

@@ -398,6 +398,8 @@ def test_a_torchrun_that_is_ended_from_outside_leaves_where_its_ranks_were(tmp_p
 REFUSED = {
     "stage0 meets all": (0, "called barrier on the default group (world_pg) while chunks were on", "# ALL"),
     "stage0 meets all behind a refusal": (0, "called barrier on the default group (world_pg) while", "# ALL"),
+    "stage0 swallows": (0, "called barrier on the default group (world_pg) while chunks were on", "# OVER"),
+    "follower swallows": (2, "called all_reduce on the default group (world_pg) between a chunk", "# PAST"),
     "stage0 ends its groups": (0, "was about to destroy process groups that the pipeline", "# ENDED"),
     "follower makes a group": (2, "was about to make a process group, which every rank of the", "# MESH"),
 }

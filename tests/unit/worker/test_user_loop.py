@@ -8,13 +8,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from ppwork.errors import PlanError
+from ppwork.errors import LocalProtocolError, PlanError
 from ppwork.plan import Plan
 from ppwork.protocol.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPResult
 from ppwork.protocol.session import Session
 from ppwork.protocol.topology import Role
 from ppwork.records.spans import STAGE1_MS, Recorder, Span, read_entries, span_file
-from ppwork.worker import progress, user_loop
+from ppwork.worker import collectives, progress, user_loop
 from ppwork.worker.backend_wait import lend
 from ppwork.worker.user_job import join
 from ppwork.worker.user_loop import UserLoop
@@ -152,3 +152,10 @@ def test_a_job_of_ones_own_has_no_reference_and_refuses_to_verify():
     with pytest.raises(PlanError, match="The plan says verify") as caught, join(Plan(verify=True)):
         pass
     assert "ppwork run --verify" in caught.value.check_first
+
+
+def test_a_refusal_that_ended_a_session_is_not_raised_in_the_next_one():
+    with pytest.raises(LocalProtocolError), collectives._Noting():
+        raise LocalProtocolError("The loop called barrier.", check_first="the line")
+    collectives.keep(None)
+    collectives.heed()
