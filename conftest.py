@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 
+import nbval.kernel
 import pytest
+from kernels import SocketKernelManager
 
 from ppwork.launcher.torchrun import child_environment
 from ppwork.launcher.warm import WarmLauncher
@@ -96,6 +98,7 @@ class LessonKernels:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PPWORK_NONINTERACTIVE", "1")
             patch.setenv(WARM_VARIABLE, str(self.launcher().address))
+            patch.setattr(nbval.kernel, "KernelManager", SocketKernelManager)
             return (yield)
 
     def pytest_unconfigure(self) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from checkout import SUPPORT
-from jupyter_client.manager import start_new_kernel
+from jupyter_client.manager import KernelManager
 from waiting import END_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from jupyter_client import BlockingKernelClient
 
 SETTLED = """\
 import os
@@ -19,6 +23,39 @@ os.chdir({folder!r})
 os.environ.pop("PPWORK_NONINTERACTIVE", None)
 os.environ.update({environment!r})
 """
+
+
+class SocketKernelManager(KernelManager):
+    """A kernel that is reached by sockets in a folder of its own.
+
+    Jupyter finds a free port and leaves it again; ranks beside it take ports all the time, and when the
+    kernel binds it, a second later, the port may be somebody else's.
+    """
+
+    def __init__(self, **traits: object) -> None:
+        self._sockets = tempfile.TemporaryDirectory(prefix="kernel-")
+        connection = str(Path(self._sockets.name, "kernel.json"))
+        super().__init__(transport="ipc", connection_file=connection, **traits)
+
+    def cleanup_resources(self, restart: bool = False) -> None:
+        super().cleanup_resources(restart=restart)
+        if not restart:
+            self._sockets.cleanup()
+
+
+def start_new_kernel(**options: object) -> tuple[KernelManager, BlockingKernelClient]:
+    """Start a kernel, options as for `Popen`; returns what ends it and what talks to it, once it answers."""
+    manager = SocketKernelManager()
+    manager.start_kernel(**options)
+    client = manager.client()
+    client.start_channels()
+    try:
+        client.wait_for_ready(timeout=END_S)
+    except RuntimeError:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+        raise
+    return manager, client
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import os
 import psutil
 import pytest
 from checkout import SUPPORT
-from jupyter_client.manager import start_new_kernel
+from kernels import start_new_kernel
 from launched_jobs import GONE_S, SCRIPT, agent_and_ranks, all_gone, kill
 from waiting import END_S, wait_for
 
