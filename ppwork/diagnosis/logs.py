@@ -111,6 +111,8 @@ class RankLog:
 
 
 _OF_CPP = re.compile(r"frame #\d+: |<omitting python frames>$|Exception raised from \w+ at ")
+_ENDS = 5
+"""So many lines are compared."""
 _END_BYTES = 16384
 LINE = 160
 """Characters of a line that is shown."""
@@ -187,22 +189,33 @@ def _as_one(hosts: list[JobLogs]) -> JobLogs:
 def _side_by_side(hosts: list[JobLogs]) -> JobLogs:
     ranks: dict[int, RankLog] = {}
     reports: list[Report] = []
+    in_files: set[int] = set()
     for host in hosts:
         # Folders of --log-dir have local ranks: where all of them are there already, the hosts count on.
         named = {rank: log for rank, log in host.ranks.items() if log.text}
         spoke = {rank for rank, log in ranks.items() if log.text}
-        on = len(ranks) if host.complete and named and spoke.issuperset(named) else 0
+        is_same = in_files.isdisjoint(named) and all(
+            _have_one_end(log, ranks.get(log.rank)) for log in named.values()
+        )
+        on = len(ranks) if host.complete and named and spoke.issuperset(named) and not is_same else 0
         for rank, log in host.ranks.items():
-            if rank + on not in ranks or not ranks[rank + on].text:
+            if rank + on not in ranks or not ranks[rank + on].text or (host.complete and is_same):
                 ranks[rank + on] = replace(log, rank=rank + on)
+        in_files |= {rank + on for rank in host.ranks} if host.complete else set()
         reports.append(host.report.numbered({rank: rank + on for rank in host.ranks}))
     return JobLogs(
         hosts[0].source,
         dict(sorted(ranks.items())),
         Report.together(reports),
         "\n".join(filter(None, (host.console for host in hosts))),
-        complete=all(host.complete for host in hosts),
+        complete=in_files.issuperset(ranks),
     )
+
+
+def _have_one_end(log: RankLog, other: RankLog | None) -> bool:
+    """Say whether a rank's console has the last lines of its file: they are of one host."""
+    lines = other.text.splitlines() if other is not None else []
+    return {*log.last_lines(_ENDS)} <= {line[:LINE] for line in lines}
 
 
 def _console(path: Path, text: str | None = None) -> JobLogs:
@@ -308,9 +321,9 @@ def _folder(path: Path, ranks: Sequence[int]) -> JobLogs:
         logs = {
             rank: logs.get(rank) or RankLog.of(rank, "", "", str(path)) for rank in {*logs, *of_attempt.codes}
         }
-        jobs.append(
-            JobLogs(path, dict(sorted(logs.items())), of_attempt, said if is_last else "", complete=True)
-        )
+        has_files = any(next(folder.glob("*/*.log"), None) for folder in folders)  # --redirects or --tee
+        whole = dict(sorted(logs.items()))
+        jobs.append(JobLogs(path, whole, of_attempt, said if is_last else "", complete=has_files))
     return replace(jobs[-1], earlier=tuple(jobs[:-1]))
 
 
