@@ -166,9 +166,11 @@ class JobEvidence:
         return [*dict.fromkeys(half for halves in every for half in halves)]
 
     def let_go(self, rank: int, peer: int, half: str) -> str:
-        """Return where a rank begins a half (``send``, ``recv``) with a peer and keeps no handle; or nothing."""
-        lost = [h.at for h in self.halves_to(peer, rank) if h.is_let_go and h.call == f"i{half}"]
-        return " and ".join(lost)
+        """Return where a rank may have begun a half (``send``, ``recv``) with a peer, and kept no handle."""
+        lost = [h for h in self.halves_to(peer, rank) if h.is_let_go and h.call == f"i{half}"]
+        if (stack := self.place.get(rank)) is not None:  # where it stood is behind those that it made
+            lost = [h for h in lost if any(h.is_before(frame) for frame in stack.frames)]
+        return " and ".join(h.at for h in lost)
 
     def is_of_all(self, rank: int) -> bool:
         """Say whether a rank stood in a collective that all ranks have to make: its line names no group."""

@@ -129,6 +129,7 @@ class JobLogs:
         console: Lines that no rank can be named for: torchrun's, those of C++, and those without any prefix.
         complete: Every rank had a file of its own, so an empty text means that it said nothing.
         earlier: The attempts before this one, which is the last.
+        has_console: What torchrun shows was read, too: a job that it says nothing of ended well.
     """
 
     source: Path
@@ -137,6 +138,7 @@ class JobLogs:
     console: str
     complete: bool
     earlier: tuple[JobLogs, ...] = ()
+    has_console: bool = False
 
 
 def read_job(path: Path, *others: Path) -> JobLogs:
@@ -209,6 +211,7 @@ def _side_by_side(hosts: list[JobLogs]) -> JobLogs:
         Report.together(reports),
         "\n".join(filter(None, (host.console for host in hosts))),
         complete=in_files.issuperset(ranks),
+        has_console=any(host.has_console for host in hosts),
     )
 
 
@@ -246,7 +249,7 @@ def _attempt(path: Path, text: str) -> JobLogs:
         rank: RankLog.of(rank, printed, last or shown.get(rank, ""), str(path))
         for rank, (printed, last) in texts.items()
     }
-    return JobLogs(path, logs, report, "\n".join(rest), complete=False)
+    return JobLogs(path, logs, report, "\n".join(rest), complete=False, has_console=True)
 
 
 def split_by_rank(
@@ -307,7 +310,7 @@ def _folder(path: Path, ranks: Sequence[int]) -> JobLogs:
         if len(consoles) == 1:
             return consoles[0]  # --log-dir without --redirects: the ranks spoke on the console
         spoke = {rank: log for console in consoles for rank, log in console.ranks.items()}
-        return JobLogs(path, spoke, report, said, complete=False)
+        return JobLogs(path, spoke, report, said, complete=False, has_console=bool(consoles))
     jobs: list[JobLogs] = []
     for number, folders in sorted(by_number.items()):
         is_last = number == max(by_number)
@@ -323,7 +326,8 @@ def _folder(path: Path, ranks: Sequence[int]) -> JobLogs:
         }
         has_files = any(next(folder.glob("*/*.log"), None) for folder in folders)  # --redirects or --tee
         whole = dict(sorted(logs.items()))
-        jobs.append(JobLogs(path, whole, of_attempt, said if is_last else "", complete=has_files))
+        words = said if is_last else ""
+        jobs.append(JobLogs(path, whole, of_attempt, words, complete=has_files, has_console=bool(consoles)))
     return replace(jobs[-1], earlier=tuple(jobs[:-1]))
 
 

@@ -68,8 +68,9 @@ def _let_go(evidence: JobEvidence, rank: int, peer: int | None) -> str:
     """Say where the program begins the other half of a rank's message and keeps no handle; or nothing."""
     half = _OTHER.get(evidence.half(rank))
     lost = evidence.let_go(peer, rank, half) if half is not None and peer is not None else ""
-    kept = f"the handle of the i{half} at {lost}, which nobody keeps: without its `wait()` a message may not "
-    return f"{kept}be {'sent' if half == 'send' else 'taken'}" if lost else ""
+    done = "sent" if half == "send" else "taken"
+    asked = f"did rank {peer} come to the i{half} at {lost}? Nobody keeps its handle, and without its `wait()` "
+    return f"{asked}a message may not be {done}" if lost else ""
 
 
 def _crosses(evidence: JobEvidence, rank: int, other: int) -> bool:

@@ -127,6 +127,11 @@ class Half(NamedTuple):
     is_let_go: bool
     """Nobody keeps the handle that the call returns."""
 
+    def is_before(self, line: Frame) -> bool:
+        """Say whether it stands in the same file, above this line."""
+        file, _, number = self.at.rpartition(":")
+        return file == line.file and int(number) < line.line
+
 
 def halves_with(frame: Frame, rank: int, world_size: int, peer: int) -> list[Half]:
     """Return the halves of messages in a line's program that name this peer if this rank comes to them.

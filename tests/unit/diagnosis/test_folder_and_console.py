@@ -28,12 +28,12 @@ def test_a_program_that_is_not_there_is_named_also_with_folders_without_files(tm
     for rank in range(2):
         (tmp_path / "logs" / "x" / "attempt_0" / str(rank)).mkdir(parents=True)
     console = tmp_path / "console"
-    words = "python3: can't open file '/t/trian.py': [Errno 2] No such file or directory\n"
+    words = "python3: can't open file '/t/nowhere.py': [Errno 2] No such file or directory\n"
     at_start = "W1129 06:37:34.5 63 torch/distributed/run.py:874] Setting OMP_NUM_THREADS\n"
     console.write_text(at_start + 2 * words + report(0, r0=2, r1=2))
     for paths in ((tmp_path / "logs", console), (console,)):
         found = diagnose_job(read_job(*paths))
-        assert "exited with code 2: Python can't open file '/t/trian.py'" in found.sentence, found.text
+        assert "exited with code 2: Python can't open file '/t/nowhere.py'" in found.sentence, found.text
         assert found.check_first.startswith("the program's name")
     console.write_text(at_start + "my words\n" + report(0, r0=2, r1=2))
     shown = diagnose_job(read_job(tmp_path / "logs", console)).text

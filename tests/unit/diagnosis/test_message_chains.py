@@ -390,7 +390,7 @@ def test_a_message_whose_handle_nobody_keeps_is_shown_to_who_waits_for_it(tmp_pa
         source_numbers._read.cache_clear()
         found = said(folder(tmp_path / str(number), *ranks))
         assert found.cause.where == {"rank": 1, "peer": 0}, found.text
-        lost = f"the handle of the isend at {program}:2, which nobody keeps"
+        lost = f"did rank 0 come to the isend at {program}:2? Nobody keeps its handle"
         assert found.check_first.startswith(lost) == (text == LETS_GO), found.text
 
 

@@ -516,7 +516,7 @@ class Listens(Odd):
 
 
 def test_a_name_that_did_not_come_is_told_of_what_the_line_looked_into_and_of_nothing_else():
-    """The advice to look at the tensors led nowhere when the metadata lacked it, nor for a dict of one's own."""
+    """The advice to look at the tensors led nowhere when the metadata lacked it, nor for another dict."""
 
     def notes(call):
         with pytest.raises(KeyError) as caught:
