@@ -69,8 +69,8 @@ def _let_go(evidence: JobEvidence, rank: int, peer: int | None) -> str:
     half = _OTHER.get(evidence.half(rank))
     lost = evidence.let_go(peer, rank, half) if half is not None and peer is not None else ""
     done = "sent" if half == "send" else "taken"
-    asked = f"did rank {peer} come to the i{half} at {lost}? Nobody keeps its handle, and without its `wait()` "
-    return f"{asked}a message may not be {done}" if lost else ""
+    asked = f"did rank {peer} come to the i{half} at {lost}? Nobody keeps its handle, and without its "
+    return f"{asked}`wait()` a message may not be {done}" if lost else ""
 
 
 def _crosses(evidence: JobEvidence, rank: int, other: int) -> bool:
