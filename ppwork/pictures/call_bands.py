@@ -30,6 +30,8 @@ LATE = 0.03
 """Part of the shown time from which on it is said who came last."""
 THIN = 0.004
 """Part of the shown time below which a band is a line."""
+SEEN = 2 * THIN
+"""Part of the shown time that a band must take for the legend to have it."""
 Box = tuple[tuple[float, float], float, float]
 """Of a call: the upper and the lower edge of its bar, where it begins and where it ends."""
 APART: style.Style = {"facecolor": style.BAD_PAPER, "edgecolor": style.BAD, "hatch": "///", "linewidth": 0.0}
@@ -93,28 +95,36 @@ class CallBands:
 
         colour = style.call(ends[0].call.name)["facecolor"]
         look = APART if apart else {"facecolor": colour, "alpha": TINT, "edgecolor": "none"}
-        if not apart and len(ends) > 1 and colour not in self._colours:
-            self._colours.append(colour)
         boxes = [self._box(end, apart=apart) for end in ends]
         left = [(start, edge) for edges, start, _ in boxes for edge in edges]
         right = [(done, edge) for edges, _, done in boxes for edge in edges]
         self._axes.add_patch(Polygon([*left, *reversed(right)], zorder=2, **look))
+        low, high = self._axes.get_xlim()
+        seen = max(done - begun for _, begun, done in boxes) > SEEN * (high - low)
         for upper, lower in itertools.pairwise(boxes):
-            self._thread(upper, lower, style.BAD if apart else colour)
+            seen |= self._thread(upper, lower, style.BAD if apart else colour)
+        if seen and not apart and len(ends) > 1 and colour not in self._colours:
+            self._colours.append(colour)
 
     def _box(self, end: Endpoint, *, apart: bool) -> Box:
         row = self._row_of(end.call)
         done = end.call.end_ns if apart or end.blocking is None else end.done_ns
         return (row - style.TALL / 2, row + style.TALL / 2), self._x(end.call.start_ns), self._x(done)
 
-    def _thread(self, upper: Box, lower: Box, colour: str) -> None:
-        """Join two ranks by a line where the band between them is too thin and too slanted to be seen."""
+    def _thread(self, upper: Box, lower: Box, colour: str) -> bool:
+        """Join two ranks by a line where the band between them is too thin and too slanted to be seen.
+
+        Returns:
+            Whether it drew one.
+        """
         low, high = self._axes.get_xlim()
         (_, start), begun, done = upper
         (end, _), other_begun, other_done = lower
         widest = max(done - begun, other_done - other_begun)
-        if widest < THIN * (high - low) and abs(begun - other_begun) > LATE * (high - low):
+        joins = widest < THIN * (high - low) and abs(begun - other_begun) > LATE * (high - low)
+        if joins:
             self._axes.plot([begun, other_begun], [start, end], color=colour, linewidth=1.2, zorder=2)
+        return joins
 
     def _last(self, meeting: Meeting) -> None:
         last = meeting.ends[meeting.last].call

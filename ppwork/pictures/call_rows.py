@@ -368,8 +368,11 @@ class CallRows:
     def _bars(self, lane: ThreadRow) -> None:
         axes, row = self._axes, lane.row
         here = self._x(self._met.ranks[lane.rank].head.at_ns)
-        style.bar(axes, here, self._leaves(lane.rank), row, style.TALL, facecolor=style.PALE, zorder=1)
         stand = self._stand(lane.rank)
+        # Of a rank that was lost it is not known what it did then: that is white in all its rows.
+        lost = stand.own is not None and stand.framed
+        leaves = self._x(stand.own[0]) if lost else self._leaves(lane.rank)
+        style.bar(axes, here, leaves, row, style.TALL, facecolor=style.PALE, zorder=1)
         if stand.own is not None and lane.stands:
             start, until = self._x(stand.own[0]), self._x(stand.own[1])
             style.bar(axes, start, until, row, style.TALL, zorder=4, **(FRAME if stand.framed else OWN))

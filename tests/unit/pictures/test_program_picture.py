@@ -552,6 +552,19 @@ def test_a_rank_that_the_launcher_ended_is_not_said_to_have_died_of_that(tmp_pat
     frames = [bar for bar in artists(picture, Rectangle) if bar.get_linewidth() > 2]
     assert ("own" in {bar.get_gid() for bar in frames}) == (state == "sleeping")
     assert max(bar.get_x() + bar.get_width() for bar in frames) == pytest.approx(edge)
+    grey = [bar for bar in artists(picture, Rectangle) if to_hex(bar.get_facecolor()) == to_hex(style.PALE)]
+    ends = max(bar.get_x() + bar.get_width() for bar in grey if bar.get_y() > 1.2)
+    assert ends == pytest.approx(10 if state == "stopped" else edge), "what a stopped rank did is not known"
+
+
+def test_the_legend_has_no_band_that_is_too_thin_to_be_seen(tmp_path):
+    made = MadeCalls(tmp_path, 2)
+    for rank in range(2):
+        made.call(rank, "new_group", 0, 4, op="[0, 1]", makes="1")
+        made.call(rank, "barrier", 995, 1000)
+    assert "band: ranks in the same collective call" not in texts(pp.pictures.program(tmp_path).figure)
+    near = pp.pictures.program(tmp_path, until_ms=100)
+    assert "band: ranks in the same collective call" in texts(near.figure)
 
 
 def test_a_picture_can_begin_after_the_groups_are_made(tmp_path):
