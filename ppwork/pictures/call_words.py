@@ -35,7 +35,7 @@ def words_of_calls(
         parted: Groups whose ranks were in different calls of one number.
         lengths: Of calls that say how long they took, as ``lengths_of`` returns them.
     """
-    numbers = _numbers(met.meetings, parted)
+    numbers = _numbers(met.meetings, parted, shown)
     words: dict[int, Words] = {}
     for rank, of_rank in met.ranks.items():
         calls = [call for call in shown if call.rank == rank]
@@ -52,14 +52,15 @@ def words_of_calls(
     return words
 
 
-def _numbers(meetings: Sequence[Meeting], parted: Collection[str]) -> dict[int, str]:
+def _numbers(meetings: Sequence[Meeting], parted: Collection[str], shown: Sequence[Call]) -> dict[int, str]:
     """Return the number in its group of each collective, by the call's ``id``, of the groups that parted.
 
-    Where there are collectives of other groups, too, all of them have the name of their group besides: which
+    Where collectives of other groups are drawn, too, all of them have the name of their group besides: which
     calls meet is then not to be seen by a number alone.
     """
+    drawn = {id(call) for call in shown}
     counted = [m for m in meetings if parted and m.name not in (START, *MAKES_GROUPS)]
-    several = len({m.group for m in counted}) > 1
+    several = len({m.group for m in counted if any(id(e.call) in drawn for e in m.ends.values())}) > 1
     return {
         id(end.call): f"{m.group.removesuffix('_pg')} #{m.number}" if several else f"#{m.number}"
         for m in counted

@@ -105,6 +105,8 @@ def test_two_groups_whose_calls_are_crossed_are_told_apart_by_name(tmp_path):
     assert any(text.startswith("Hatched: the first call of group 1 is broadcast on rank 0") for text in said)
     apart = [band.get_xy()[:, 0] for band in artists(picture, Polygon) if band.get_hatch()]
     assert [(min(x), max(x)) for x in apart] == [(0, 49), (50, 99)]  # the calls, and not until their waits
+    alone = texts(pp.pictures.program(tmp_path, until_ms=95).figure)
+    assert {"broadcast #1", "all_reduce #1"} <= set(alone), "only one group is drawn: its numbers tell"
 
 
 def test_a_rank_whose_process_ended_is_drawn_no_longer_also_where_a_thread_was_in_a_call(tmp_path):
