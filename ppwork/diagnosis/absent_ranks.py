@@ -40,6 +40,7 @@ _UNREACHED = re.compile(
 )
 _OTHERS_ONLY = "torchrun's report lists the others only"
 _LEFT_EARLY = "which path of this rank ends the program early"
+_WENT_ON = "which branch took it past that call: fewer steps, its group destroyed before, or other work"
 
 
 def absent(evidence: JobEvidence) -> Finding | None:
@@ -214,7 +215,7 @@ def missing(evidence: JobEvidence) -> Finding | None:
         stack = evidence.place.get(waiting[0])
         return Finding((), "Timeout", what, check_first, stack, unknown, (*said, *hints), PLACES - 2)
     what = f"{capital(ranks)} never came while {doing}{_how_torchrun_ended(evidence, ranks)}."
-    check_first = f"which branch this rank took instead; {STACKS}"
+    check_first = f"{_WENT_ON}; {STACKS}"
     if any(evidence.hints(rank) for rank in ranks):
         check_first = f"the error that its log had: does the rank go on without a call, or wait? {STACKS}"
     return Finding(ranks, "NeverCame", what, check_first, None, unknown, hints, PLACES - 2)

@@ -29,6 +29,8 @@ _CRASHES = (-signal.SIGSEGV, -signal.SIGFPE, -signal.SIGBUS, -signal.SIGABRT, -s
 """Exit codes of processes that faulthandler shows the stacks of, if it is on."""
 _ONE_GPU = re.compile(r"Duplicate GPU detected : rank (\d+) and rank (\d+)")
 _SOCKET = re.compile(r"The (?:client|server) socket has .{0,200}")
+_NO_PROGRAM = re.compile(r"can't open file '[^'\n]{1,300}': \[Errno \d+\] [\w ]+")
+"""Python's words about a program that is not there."""
 _LEFT_GROUP = "terminate called without an active exception"
 
 
@@ -114,13 +116,10 @@ def died(evidence: JobEvidence) -> Finding | None:
     what = f"{capital((rank, *same))} {death(code).replace('was', were((rank, *same)), 1)}{crash}"
     logged = evidence.hints(rank)
     what += "." if logged else "; there is no Python exception in the log."
-    check_first = "the end of its log"
-    if code == -signal.SIGKILL:
-        check_first += "; the kernel's log, if it was the out-of-memory killer"
-    if code in _CRASHES and not (stack is not None and stack.blind):
-        check_first = f"{check_first}; {ITS_LINE}" if log.text.strip() else ITS_LINE
-    if code in ENDED_BY_AGENT:
-        check_first = "who sent it before torchrun ended the others: another process, or the program itself"
+    check_first = _by_code(code, log.text, shows_line=stack is not None and stack.blind)
+    if code == 2 and (said := _NO_PROGRAM.search(f"{log.text}\n{evidence.job.console}")) is not None:
+        what = f"{capital((rank, *same))} exited with code 2: Python {said[0]}."
+        check_first = "the program's name in torchrun's command, and the folder that it was given in"
     if rank in evidence.stopped:
         what, check_first = f"Rank {rank} {STOPPED}.", "who sent SIGSTOP to it?"
     elif evidence.stopped:  # what another rank did may be the answer to that
@@ -137,6 +136,17 @@ def died(evidence: JobEvidence) -> Finding | None:
     if evidence.job.report.is_cut:
         unknown = (*unknown, "which rank was the first: torchrun's report is cut off before it says so")
     return Finding((rank, *same), RANK_DIED, what, check_first, stack, unknown, hints, weight)
+
+
+def _by_code(code: int, text: str, *, shows_line: bool) -> str:
+    """Return what is to be checked first of a rank that ended with this code and without an exception."""
+    if code in ENDED_BY_AGENT:
+        return "who sent it before torchrun ended the others: another process, or the program itself"
+    if code == -signal.SIGKILL:
+        return "the end of its log; the kernel's log, if it was the out-of-memory killer"
+    if code in _CRASHES and not shows_line:
+        return f"the end of its log; {ITS_LINE}" if text.strip() else ITS_LINE
+    return "the end of its log"
 
 
 def died_somewhere(evidence: JobEvidence) -> Finding | None:

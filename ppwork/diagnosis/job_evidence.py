@@ -19,7 +19,7 @@ from ppwork.diagnosis.findings import Wait
 from ppwork.diagnosis.job_errors import AGENTS, PEERS, about_peer, is_torchruns, own, said_of, says, wrapped
 from ppwork.diagnosis.logs import LINE, JobLogs, RankLog
 from ppwork.diagnosis.report import ENDED_BY_AGENT, death, stopped_and_killed, words_before
-from ppwork.diagnosis.source_numbers import Numbers, peer_in_line, tag_in_line
+from ppwork.diagnosis.source_numbers import Half, Numbers, halves_with, peer_in_line, tag_in_line
 from ppwork.diagnosis.stacks import Stack, fragments, half_of, is_noise, tracebacks
 from ppwork.errors import (
     named_ranks,
@@ -154,6 +154,24 @@ class JobEvidence:
         """Return the tag that the line of a rank in a message names, or leaves at 0; ``None``: not known."""
         return tag_in_line(self._text(rank), self.call(rank), self._numbers(rank))
 
+    def halves_to(self, peer: int, by: int | None = None) -> list[Half]:
+        """Return the halves of messages with a rank that the programs have, by one rank or any other.
+
+        Programs are those of lines where ranks stood.
+        """
+        users = [stack.users for stack in self.place.values() if stack.users is not None]
+        frames = {frame.file: frame for frame in users}.values()
+        others = [rank for rank in self.job.ranks if rank != peer and by in (None, rank)]
+        every = (halves_with(f, rank, len(self.job.ranks), peer) for f in frames for rank in others)
+        return [*dict.fromkeys(half for halves in every for half in halves)]
+
+    def let_go(self, rank: int, peer: int, half: str) -> str:
+        """Return where a rank may have begun a half (``send``, ``recv``) with a peer, and kept no handle."""
+        lost = [h for h in self.halves_to(peer, rank) if h.is_let_go and h.call == f"i{half}"]
+        if (stack := self.place.get(rank)) is not None:  # where it stood is behind those that it made
+            lost = [h for h in lost if any(h.is_before(frame) for frame in stack.frames)]
+        return " and ".join(h.at for h in lost)
+
     def is_of_all(self, rank: int) -> bool:
         """Say whether a rank stood in a collective that all ranks have to make: its line names no group."""
         return is_of_all_ranks(self._text(rank), self.call(rank))
@@ -269,7 +287,8 @@ class JobEvidence:
         lines, whose = (log.last_lines(LAST_LINES) if log is not None else []), f"of rank {rank}"
         if not lines and not self.job.complete:
             words = words_before(self.job.console).splitlines()
-            lines, whose = [line[:LINE] for line in words if line.strip()][-LAST_LINES:], "that bear no rank"
+            lines = [*dict.fromkeys(line[:LINE] for line in words if line.strip())][-LAST_LINES:]
+            whose = "that bear no rank"
         return (f"last lines {whose}:", *(f"  {line}" for line in lines)) if lines else ()
 
     def seen_of(self, *ranks: int) -> tuple[str, ...]:

@@ -104,7 +104,7 @@ def heaviest(evidence: JobEvidence) -> Finding | None:
 
 
 def _nothing_found(job: JobLogs) -> Diagnosis:
-    if job.report.first is None and job.complete and not job.console:
+    if job.report.first is None and job.complete and not job.has_console:
         known = (
             f"No log in {job.source} shows a failure, and none has exit codes: torchrun's words are not here."
         )

@@ -111,6 +111,8 @@ class RankLog:
 
 
 _OF_CPP = re.compile(r"frame #\d+: |<omitting python frames>$|Exception raised from \w+ at ")
+_ENDS = 5
+"""So many lines are compared."""
 _END_BYTES = 16384
 LINE = 160
 """Characters of a line that is shown."""
@@ -127,6 +129,7 @@ class JobLogs:
         console: Lines that no rank can be named for: torchrun's, those of C++, and those without any prefix.
         complete: Every rank had a file of its own, so an empty text means that it said nothing.
         earlier: The attempts before this one, which is the last.
+        has_console: What torchrun shows was read, too: a job that it says nothing of ended well.
     """
 
     source: Path
@@ -135,6 +138,7 @@ class JobLogs:
     console: str
     complete: bool
     earlier: tuple[JobLogs, ...] = ()
+    has_console: bool = False
 
 
 def read_job(path: Path, *others: Path) -> JobLogs:
@@ -187,22 +191,34 @@ def _as_one(hosts: list[JobLogs]) -> JobLogs:
 def _side_by_side(hosts: list[JobLogs]) -> JobLogs:
     ranks: dict[int, RankLog] = {}
     reports: list[Report] = []
+    in_files: set[int] = set()
     for host in hosts:
         # Folders of --log-dir have local ranks: where all of them are there already, the hosts count on.
         named = {rank: log for rank, log in host.ranks.items() if log.text}
         spoke = {rank for rank, log in ranks.items() if log.text}
-        on = len(ranks) if host.complete and named and spoke.issuperset(named) else 0
+        is_same = in_files.isdisjoint(named) and all(
+            _have_one_end(log, ranks.get(log.rank)) for log in named.values()
+        )
+        on = len(ranks) if host.complete and named and spoke.issuperset(named) and not is_same else 0
         for rank, log in host.ranks.items():
-            if rank + on not in ranks or not ranks[rank + on].text:
+            if rank + on not in ranks or not ranks[rank + on].text or (host.complete and is_same):
                 ranks[rank + on] = replace(log, rank=rank + on)
+        in_files |= {rank + on for rank in host.ranks} if host.complete else set()
         reports.append(host.report.numbered({rank: rank + on for rank in host.ranks}))
     return JobLogs(
         hosts[0].source,
         dict(sorted(ranks.items())),
         Report.together(reports),
         "\n".join(filter(None, (host.console for host in hosts))),
-        complete=all(host.complete for host in hosts),
+        complete=in_files.issuperset(ranks),
+        has_console=any(host.has_console for host in hosts),
     )
+
+
+def _have_one_end(log: RankLog, other: RankLog | None) -> bool:
+    """Say whether a rank's console has the last lines of its file: they are of one host."""
+    lines = other.text.splitlines() if other is not None else []
+    return {*log.last_lines(_ENDS)} <= {line[:LINE] for line in lines}
 
 
 def _console(path: Path, text: str | None = None) -> JobLogs:
@@ -233,7 +249,7 @@ def _attempt(path: Path, text: str) -> JobLogs:
         rank: RankLog.of(rank, printed, last or shown.get(rank, ""), str(path))
         for rank, (printed, last) in texts.items()
     }
-    return JobLogs(path, logs, report, "\n".join(rest), complete=False)
+    return JobLogs(path, logs, report, "\n".join(rest), complete=False, has_console=True)
 
 
 def split_by_rank(
@@ -294,7 +310,7 @@ def _folder(path: Path, ranks: Sequence[int]) -> JobLogs:
         if len(consoles) == 1:
             return consoles[0]  # --log-dir without --redirects: the ranks spoke on the console
         spoke = {rank: log for console in consoles for rank, log in console.ranks.items()}
-        return JobLogs(path, spoke, report, said, complete=False)
+        return JobLogs(path, spoke, report, said, complete=False, has_console=bool(consoles))
     jobs: list[JobLogs] = []
     for number, folders in sorted(by_number.items()):
         is_last = number == max(by_number)
@@ -308,9 +324,10 @@ def _folder(path: Path, ranks: Sequence[int]) -> JobLogs:
         logs = {
             rank: logs.get(rank) or RankLog.of(rank, "", "", str(path)) for rank in {*logs, *of_attempt.codes}
         }
-        jobs.append(
-            JobLogs(path, dict(sorted(logs.items())), of_attempt, said if is_last else "", complete=True)
-        )
+        has_files = any(next(folder.glob("*/*.log"), None) for folder in folders)  # --redirects or --tee
+        whole = dict(sorted(logs.items()))
+        words = said if is_last else ""
+        jobs.append(JobLogs(path, whole, of_attempt, words, complete=has_files, has_console=bool(consoles)))
     return replace(jobs[-1], earlier=tuple(jobs[:-1]))
 
 

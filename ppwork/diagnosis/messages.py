@@ -11,6 +11,9 @@ from ppwork.diagnosis.job_evidence import MORE_RANKS, OTHER_HALF, JobEvidence, c
 from ppwork.diagnosis.stacks import HALVES
 from ppwork.errors import named_ranks, ranks_by_value
 
+_OTHER = {"send": "recv", "recv": "send"}
+_FROM = {"send": "from", "recv": "to"}
+"""How those who wait for the other half of this one name its rank."""
 _LOST = "an earlier `isend` or `irecv` of theirs, whose handle was not kept until its `wait()`"
 
 
@@ -37,18 +40,42 @@ def passed_by(evidence: JobEvidence) -> Finding | None:
     users = evidence.place[rank].users
     at = f" at {users.at}" if users is not None else ""
     inside = peer if peer is not None else ranks[0]
+    check_first = (
+        f"which branch led rank {rank} past that call, or {named_ranks(ranks)} past the message; "
+        "a call for some ranks takes their `group`"
+    )
+    if lost := _let_go(evidence, rank, peer):
+        check_first = f"{lost}; else {check_first}"
+    elif crossed := [each for each in evidence.in_call() if _crosses(evidence, each, rank)]:
+        who = f"{named_ranks(tuple(crossed))} {'wait' if crossed[1:] else 'waits'}"
+        check_first = (
+            f"the peer in rank {rank}'s line: {who} for a message {_FROM[half]} it; else {check_first}"
+        )
     return Finding(
         (rank, inside) if peer is not None else (),
         "Unmatched",
         f"{capital(ranks)} {were(ranks)} in {next(iter(spots.values()))}, which all ranks have to make; rank "
         f"{rank} stood in {evidence.call(rank)}{at} for {_other(half, whose)}: they wait for each other"
         f"{f'; {others}' if others else ''}.",
-        f"which branch led rank {rank} past that call, or {named_ranks(ranks)} past the message; "
-        "a call for some ranks takes their `group`",
+        check_first,
         evidence.place[inside],
         seen=evidence.own_lines() if peer is None else (),
         weight=PLACES + 1,
     )
+
+
+def _let_go(evidence: JobEvidence, rank: int, peer: int | None) -> str:
+    """Say where the program begins the other half of a rank's message and keeps no handle; or nothing."""
+    half = _OTHER.get(evidence.half(rank))
+    lost = evidence.let_go(peer, rank, half) if half is not None and peer is not None else ""
+    done = "sent" if half == "send" else "taken"
+    asked = f"did rank {peer} come to the i{half} at {lost}? Nobody keeps its handle, and without its "
+    return f"{asked}`wait()` a message may not be {done}" if lost else ""
+
+
+def _crosses(evidence: JobEvidence, rank: int, other: int) -> bool:
+    """Say whether a rank waits for the half of a message that another one makes with somebody else."""
+    return evidence.peer(rank) == other and _OTHER.get(evidence.half(rank)) == evidence.half(other)
 
 
 def unmatched(evidence: JobEvidence) -> Finding | None:
@@ -81,6 +108,8 @@ def unmatched(evidence: JobEvidence) -> Finding | None:
         unknown = (*unknown, *how_they_left(evidence, gone))
         if any(half == "recv" and evidence.peer(rank) in (None, *gone) for rank, half in halves.items()):
             check_first += f"; or did {named_ranks(gone)} begin it with isend, and leave before its `wait()`?"
+            lost = [_let_go(evidence, rank, peer) for rank in ranks if (peer := evidence.peer(rank)) in gone]
+            check_first = "; ".join([*filter(None, lost), check_first])
         elif evidence.following:
             do = "do" if ranks[1:] else "does"
             check_first = f"{do} {named_ranks(ranks)} make more steps than {named_ranks(gone)}? {check_first}"

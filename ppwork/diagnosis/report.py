@@ -49,8 +49,11 @@ _RECORDED = re.compile(
 """The exception that ``@record`` handed over stands in the report itself, two columns further in."""
 _INDENT = re.compile(r"^  ", re.MULTILINE)
 _OWN = re.compile(
-    r"torch[/.\\]distributed[/.\\](?:elastic|launcher|run\.py|launch\.py)|Sending process \d+ closing signal"
+    r"torch[/.\\]distributed[/.\\](?:elastic|launcher|run\.py(?!:\d+\])|launch\.py)"
+    r"|Sending process \d+ closing signal"
 )
+_AT_START = re.compile(r"^W\d{4} .*torch/distributed/run\.py:\d+\].*\n?", re.MULTILINE)
+"""torchrun's warning about threads, which comes before any rank."""
 _STOPPED = re.compile(
     r"SignalException: Process \d+ got signal: (\d+)|\bReceived (\d+) death signal, shutting down"
 )
@@ -179,6 +182,7 @@ def attempts_of(text: str) -> list[str]:
 
 def words_before(text: str) -> str:
     """Return what stands on a console before torchrun's own words about a failure."""
+    text = _AT_START.sub("", text)
     own = _OWN.search(text)
     return text[: text.rfind("\n", 0, own.start()) + 1] if own is not None else text
 

@@ -229,6 +229,7 @@ def _explained(
     others = sorted(
         (r for r in statements if r.rank != cause.rank), key=lambda r: (r.rank in evidence.apart, r.at_ns)
     )
+    cause = _of_no_chunk(evidence, cause)
     hang = any(record.error_type in HANGS for record in (cause, *others))
     stuck = {r.rank for r in (cause, *others) if r.error_type == StuckError.__name__}
     waits = _for_the_cause(waits, cause, evidence, stuck) if hang else ()
@@ -252,6 +253,16 @@ def _explained(
     )
 
 
+def _of_no_chunk(evidence: RunEvidence, cause: FailureRecord) -> FailureRecord:
+    """Return an error of ``finish`` behind the end of a stream without any chunk, from which it came."""
+    ended = stream_ended(evidence.entries.get(STAGE0_RANK, []))
+    if " for chunk 0," not in ended or "stage's finish raised" not in cause.what:
+        return cause
+    what = f"{ended}. No chunk had come when {cause.what[0].lower()}{cause.what[1:]}"
+    check_first = "the lines of encode that return; then the traceback in its log"
+    return replace(cause, what=what, check_first=check_first, source="", traceback="")
+
+
 def _beside(evidence: RunEvidence) -> tuple[str, ...]:
     """Return a line about each thing that fails no run by itself."""
     ended = filter(None, [stream_ended(evidence.entries.get(STAGE0_RANK, []))])
@@ -260,9 +271,9 @@ def _beside(evidence: RunEvidence) -> tuple[str, ...]:
 
 
 def _is_told(line: str, cause: FailureRecord, evidence: RunEvidence) -> bool:
-    """Say whether a line is of a thread that died, and the cause says so."""
+    """Say whether a line is in the cause, or of a thread that died, and the cause says so."""
     died = map(str, evidence.dead_threads(STAGE0_RANK))
-    return any(thread in line and thread in cause.what for thread in died)
+    return line in cause.what or any(thread in line and thread in cause.what for thread in died)
 
 
 def _dead_threads(evidence: RunEvidence) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from functools import lru_cache
 from itertools import zip_longest
 from operator import add, floordiv, mod, mul, sub
 from pathlib import Path
+from typing import NamedTuple
 
 from ppwork.diagnosis.call_texts import argument, calls_in
 from ppwork.diagnosis.stacks import Frame
@@ -116,11 +117,42 @@ def tag_in_line(text: str, call: str, numbers: Numbers) -> int | None:
     return tags.pop() if len(tags) == 1 else None
 
 
+class Half(NamedTuple):
+    """A line of a program that makes half of a message."""
+
+    call: str
+    """``send``, ``isend``, ``recv`` or ``irecv``."""
+    at: str
+    """``file:line``."""
+    is_let_go: bool
+    """Nobody keeps the handle that the call returns."""
+
+    def is_before(self, line: Frame) -> bool:
+        """Say whether it stands in the same file, above this line."""
+        file, _, number = self.at.rpartition(":")
+        return file == line.file and int(number) < line.line
+
+
+def halves_with(frame: Frame, rank: int, world_size: int, peer: int) -> list[Half]:
+    """Return the halves of messages in a line's program that name this peer if this rank comes to them.
+
+    Whether it does is not looked at: no branch of the program is followed.
+    """
+    program = _program_around(frame)
+    found = []
+    for name, node, is_let_go in program.messages if program is not None else ():
+        line = Frame(frame.file, node.lineno, "", program.lines[node.lineno - 1] if program else "")
+        if Numbers(rank, world_size, [line]).of(argument(node, *_PEERS[name])) == peer:
+            found.append(Half(name, line.at, is_let_go))
+    return found
+
+
 class _Program(ast.NodeVisitor):
     """Functions of a program, and what each gives to its names, in the order of its lines.
 
     Attributes:
         lines: Its source.
+        messages: Its calls that make half of a message, and if nobody keeps what each returns.
         given: Expressions (``None``: something else) by function (``None``: the program) and name, each
             with the function where it stands. Attributes count for the whole program.
     """
@@ -128,9 +160,11 @@ class _Program(ast.NodeVisitor):
     def __init__(self, text: str) -> None:
         self.lines = text.splitlines()
         self.given: dict[tuple[ast.FunctionDef | None, str], list[_Given]] = {}
+        self.messages: list[tuple[str, ast.Call, bool]] = []
         self._inside: dict[ast.FunctionDef, ast.FunctionDef | None] = {}
         self._scope: ast.FunctionDef | None = None
         self._globals: set[str] = set()
+        self._alone: ast.expr | None = None
         self.visit(ast.parse(text))
 
     def function_at(self, line: int) -> ast.FunctionDef | None:
@@ -165,6 +199,12 @@ class _Program(ast.NodeVisitor):
             self._give(node.target, node.value)
         elif isinstance(node, ast.AugAssign | ast.For | ast.comprehension):
             self._give(node.target, None)
+        elif isinstance(node, ast.Expr):
+            self._alone = node.value
+        elif isinstance(node, ast.Call):
+            name = ast.unparse(node.func).rpartition(".")[2]
+            if name in _PEERS and name != "P2POp":
+                self.messages.append((name, node, name in _BEGIN and node is self._alone))
         super().generic_visit(node)
 
     def _give(self, target: ast.expr, value: ast.expr | None) -> None:

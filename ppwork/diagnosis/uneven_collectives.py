@@ -37,6 +37,7 @@ IN_LOOP = (
 NOT_COMPARED = (
     "run again without `compare_collectives=0`: calls of a chunk are then compared, and named with both ranks"
 )
+_WAIT = "/ppwork/worker/backend_wait.py"
 _ABORTED = "Fatal Python error: Aborted"
 
 
@@ -111,7 +112,7 @@ def aborted_in_collective(evidence: RunEvidence, rank: int) -> FailureRecord | N
     gloo does that with who is sent more than it expects; its thread has no Python, so nobody's is current.
     """
     stacks = _aborted_stacks(evidence, rank)
-    call = stacks[-1].own_call(caller=True) if stacks else ""
+    call = stacks[-1].own_call(caller=True) or _own_wait(stacks[-1]) if stacks else ""
     if not call or not evidence.of_loop or any(stack.current for stack in stacks):
         return None
     longer = LONGER.search(evidence.text_of(rank))
@@ -130,6 +131,14 @@ def aborted_in_collective(evidence: RunEvidence, rank: int) -> FailureRecord | N
     what += "The ranks of that group made different collectives, or passed different sizes to one; which "
     what += "rank is wrong is not known."
     return _record(what, _advice(evidence), evidence.ids_of(rank))
+
+
+def _own_wait(stack: Stack) -> str:
+    """Return the line of a program that waited for a handle, as of a group's method; or nothing."""
+    users = stack.users
+    inside = stack.frames[stack.frames.index(users) + 1 :] if users is not None else ()
+    is_one = inside[:1] and inside[0].file.endswith(_WAIT)
+    return f"the wait for a handle ({Path(users.file).name}:{users.line})" if users and is_one else ""
 
 
 def uneven(evidence: RunEvidence) -> FailureRecord | None:

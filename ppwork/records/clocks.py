@@ -94,8 +94,7 @@ def ranks_elsewhere(names: Sequence[str]) -> list[list[int]]:
     Args:
         names: The name of every rank's clock, by rank.
     """
-    groups = ranks_by_value(dict(enumerate(names)))
-    return [ranks for name, ranks in groups.items() if name != names[0]]
+    return [ranks for name, ranks in ranks_by_value(dict(enumerate(names))).items() if name != names[0]]
 
 
 def host_of(clock: str) -> str:

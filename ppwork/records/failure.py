@@ -127,11 +127,10 @@ def source_of(error: BaseException) -> str:
     """Return ``file:line`` of the user's code that an error came from; empty if there is none."""
     # The innermost cause is where the trouble began: a StageError wraps the user's exception. If that has
     # only frames of libraries or of ours, the line is in the error that was raised from it.
-    for each in reversed(_chain(error)):
-        for frame in reversed(traceback.extract_tb(each.__traceback__)):
-            if is_users(frame.filename):
-                return f"{frame.filename}:{frame.lineno}"
-    return ""
+    frames = (
+        f for each in reversed(_chain(error)) for f in reversed(traceback.extract_tb(each.__traceback__))
+    )
+    return next((f"{frame.filename}:{frame.lineno}" for frame in frames if is_users(frame.filename)), "")
 
 
 def is_users(file: str) -> bool:

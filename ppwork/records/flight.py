@@ -75,8 +75,7 @@ def group_name(torch_name: str) -> str:
     ('world_pg', 'mesh_pg', 'x')
     """
     names = ("world_pg", *GROUP_ORDER)
-    is_ours = torch_name.isdecimal() and int(torch_name) < len(names)
-    return names[int(torch_name)] if is_ours else torch_name
+    return names[int(torch_name)] if torch_name.isdecimal() and int(torch_name) < len(names) else torch_name
 
 
 def flight_of(rank: int, *traces: bytes | str) -> Flight:

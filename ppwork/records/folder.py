@@ -50,10 +50,12 @@ def new_run_dir(out: Path | str | None, option: str = "--out", beside: Collectio
         probe_file.touch(exist_ok=False)  # follows no link
         probe_file.unlink()
     except OSError as error:
-        raise PlanError(
-            f"The output folder {path} cannot be used: {error.strerror}.",
-            check_first=f"{option}: is its parent writable, is it a file, is the disk full?",
-        ) from error
+        if (taken := next((each for each in (path, *path.parents) if each.is_file()), None)) is not None:
+            what, check = f"{path} cannot be made: {taken} is a file.", f"give {option} another folder"
+        else:
+            what = f"The output folder {path} cannot be used: {error.strerror}."
+            check = f"{option}: is its parent writable, is the disk full?"
+        raise PlanError(what, check_first=check) from error
     if (free := free_mb(path)) < MIN_FREE_MB:
         raise PlanError(
             f"The output folder {path.absolute()} has {free:.1f} MB free; a run needs {MIN_FREE_MB:g} MB.",
@@ -102,12 +104,10 @@ def free_mb(path: Path) -> float:
 def _made_fresh(path: Path) -> Path:
     """Make a folder of this name or the next free name; two launches in one second never share it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    candidate, number = path, 2
+    candidate, number = path, 1
     while True:
-        try:
+        with contextlib.suppress(FileExistsError):
             candidate.mkdir()
-        except FileExistsError:
-            candidate = path.with_name(f"{path.name}-{number}")
-            number += 1
-        else:
             return candidate
+        number += 1
+        candidate = path.with_name(f"{path.name}-{number}")

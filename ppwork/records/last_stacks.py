@@ -60,9 +60,8 @@ def signal_of(stacks: str) -> int:
     lines = stacks.splitlines()
     if (crash := next((line for line in lines if line.startswith(CRASH)), None)) is not None:
         return _CRASHES.get(crash.removeprefix(CRASH), signal.SIGABRT)  # Python's own fatal errors abort, too
-    if any(line.startswith(BACKSTOP) for line in lines) or not stacks.strip():
-        return 0
-    return signal.SIGTERM
+    by_itself = any(line.startswith(BACKSTOP) for line in lines) or not stacks.strip()
+    return 0 if by_itself else signal.SIGTERM
 
 
 def crashes(run_dir: Path) -> dict[int, str]:

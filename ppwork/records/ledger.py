@@ -60,8 +60,7 @@ class CollectiveCall(msgspec.Struct, frozen=True):
     def to_bytes(self) -> bytes:
         """Return ``RECORD_BYTES`` bytes; a longer operation is cut, and gets a checksum of the whole."""
         call = CALL.pack(self.chunk_index, self.count, packed(self.operation))
-        returned = RETURNED.pack(self.digest, packed(self.shapes, SHAPES_BYTES))
-        return call + returned + packed_site(self.site)
+        return call + RETURNED.pack(self.digest, packed(self.shapes, SHAPES_BYTES)) + packed_site(self.site)
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> CollectiveCall:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import dis
 import inspect
+import linecache
 import re
 import textwrap
 import traceback
@@ -41,18 +42,17 @@ def name_what_came(error: KeyError, **came: Collection[str]) -> None:
 
     Args:
         error: Raised by the user's code.
-        came: Names by what has them, such as ``tensors`` and ``metadata``. If the line of the error says in
-            which of these it looked, the others are left out.
+        came: Names by what has them, such as ``tensors``; told are those that the error's line looks into.
     """
-    if not error.args or not isinstance(key := error.args[0], str):
+    if not error.args or not isinstance(key := error.args[0], str) or error.__traceback__ is None:
         return
-    calls = traceback.extract_tb(error.__traceback__)
-    line = calls[-1].line if calls else ""
-    asked = re.findall(rf"""(\w+)\[['"]{re.escape(key)}['"]\]""", line or "")
-    for what in [what for what in came if what in asked] or came:
-        if key not in came[what]:
-            names = ", ".join(map(repr, came[what])) or "none"
-            error.add_note(f"The {what.replace('_', ' ')} that came: {names}")
+    frame, number = [*traceback.walk_tb(error.__traceback__)][-1]
+    words = re.findall(r"[A-Za-z_]\w*", linecache.getline(frame.f_code.co_filename, number))
+    held = [{*v} for word in words if isinstance(v := frame.f_locals.get(word), Mapping) and v]
+    for what, names in came.items():
+        if key not in names and (what in words or {*names} in held):
+            named = ", ".join(map(repr, names)) or "none"
+            error.add_note(f"The {what.replace('_', ' ')} that came: {named}")
 
 
 def optional(stage: object, name: str) -> Callable[..., Any]:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import torch
 
+from ppwork.errors import RecordError
 from ppwork.plan import Plan
 from ppwork.records.files import read_json, write_whole
 from ppwork.records.run import OUTPUTS_FILE, STREAM_ENDED, SUMMARY_FILE, stream_ended
@@ -35,7 +36,8 @@ def write_summary(
         outputs: Emitted outputs, by chunk index; used with ``verify`` or ``keep_outputs`` only.
 
     Raises:
-        OSError: A file cannot be written.
+        RecordError: The summary cannot be written (rank 0).
+        OSError: The outputs cannot be written.
     """
     if plan.verify or plan.keep_outputs:
         from safetensors.torch import save_file
@@ -57,4 +59,9 @@ def write_summary(
         "plan_digest": plan.digest,
         "plan": read_json(run_dir / Plan.FILE_NAME, dict[str, Any]) or plan.to_dict(),
     }
-    write_whole(run_dir / SUMMARY_FILE, msgspec.json.format(msgspec.json.encode(summary), indent=2))
+    path = run_dir / SUMMARY_FILE
+    try:
+        write_whole(path, msgspec.json.format(msgspec.json.encode(summary), indent=2))
+    except OSError as error:
+        what = f"All chunks have come back, and {path} could not be written: {error.strerror}."
+        raise RecordError(what, where={"rank": 0}, check_first="was its folder removed meanwhile?") from error

@@ -98,8 +98,7 @@ class Tally:
 
     def where(self) -> dict[str, Any]:
         """Return the facts for an error about this chunk."""
-        ids = {} if self._ids is None else self._ids.where()
-        return {"rank": self._rank, "role": self._role, **ids}
+        return {"rank": self._rank, "role": self._role, **({} if self._ids is None else self._ids.where())}
 
 
 def counted(stage: type, tally: Tally) -> type:

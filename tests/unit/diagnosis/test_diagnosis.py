@@ -554,6 +554,22 @@ def test_a_question_about_the_streams_end_stands_behind_what_is_known(run):
     assert (reset[:22], question) == ("At the cut of chunk 2 ", "a forgotten `return`?")
 
 
+def test_a_stream_without_chunks_stands_before_what_its_finish_raised(run):
+    asked = (
+        "encode returned None for chunk 0, which ends the stream: a forgotten `return`? a.py:8 has no value"
+    )
+    ended = Instant(STREAM_ENDED, "main", ZERO, text=asked)
+    write_spans(run, {0: [ended], 1: [], 2: []})
+    raised = "The stage's finish raised ZeroDivisionError: division by zero"
+    write_record(run, record(0, error_type="StageError", what=raised))
+    found = diagnose(run, 1)
+    assert f"StageError: {asked}. No chunk had come when the stage's finish raised Zero" in found.sentence
+    assert found.text.count("a forgotten `return`?") == 1
+    ended = Instant(STREAM_ENDED, "main", ZERO, text=asked.replace("chunk 0,", "chunk 4,"))
+    write_spans(run, {0: [ended], 1: [], 2: []})
+    assert diagnose(run, 1).sentence.endswith(f"StageError: {raised}")
+
+
 def test_spans_that_an_error_ended_do_not_count_as_done(run):
     """The ranks that notice a stuck one leave their generate by an exception, and their spans end."""
     entries = arrived(hanging())

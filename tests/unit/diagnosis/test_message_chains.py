@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import linecache
+
 import pytest
 from made_logs import GLOO_LOST, folder, report, said, traceback
 
+from ppwork.diagnosis import source_numbers
 from ppwork.diagnosis.call_texts import is_of_all_ranks
 from ppwork.diagnosis.source_numbers import Numbers, peer_in_line, tag_in_line
 from ppwork.diagnosis.stacks import Frame
@@ -356,3 +359,70 @@ def test_tag_is_zero_where_the_line_gives_none():
     assert tag_in_line("dist.send(x, 1)", "send", numbers) == 0
     assert tag_in_line("dist.send(x, 1, None, 7)", "send", numbers) == 7
     assert tag_in_line("dist.send(x, 1, tag=step)", "send", numbers) is None
+
+
+def in_program(program, rank, line, call, error=None):
+    """Where a rank stood in a program that is there."""
+    source = program.read_text().splitlines()[line - 1].strip()
+    return stood(rank, line, source, call, error).replace("/t/a.py", str(program))
+
+
+LETS_GO = """\
+if rank == 0:
+    for k in range(3): dist.isend(x, 1)
+elif rank == 1:
+    time.sleep(2)
+    dist.recv(x, 0)
+dist.barrier()
+"""
+
+
+def test_a_message_whose_handle_nobody_keeps_is_shown_to_who_waits_for_it(tmp_path):
+    program = tmp_path / "a.py"
+    for number, text in enumerate((LETS_GO, LETS_GO.replace("dist.isend", "w = dist.isend"))):
+        program.write_text(text)
+        ranks = [
+            in_program(program, 0, 6, "barrier"),
+            in_program(program, 1, 5, "recv"),
+            in_program(program, 2, 6, "barrier"),
+        ]
+        linecache.clearcache()
+        source_numbers._read.cache_clear()
+        found = said(folder(tmp_path / str(number), *ranks))
+        assert found.cause.where == {"rank": 1, "peer": 0}, found.text
+        lost = f"did rank 0 come to the isend at {program}:2? Nobody keeps its handle"
+        assert found.check_first.startswith(lost) == (text == LETS_GO), found.text
+
+
+def test_a_sender_is_asked_for_its_peer_if_another_rank_waits_for_that_message(tmp_path):
+    ranks = [
+        stood(0, 3, "dist.send(x, 1)", "send"),
+        stood(1, 9, "dist.barrier()", "barrier"),
+        stood(2, 5, "dist.recv(x, 0)", "recv"),
+    ]
+    found = said(folder(tmp_path, *ranks))
+    asked = "the peer in rank 0's line: rank 2 waits for a message from it; else which branch"
+    assert found.check_first.startswith(asked), found.text
+
+
+def test_the_one_send_to_a_rank_that_gloo_aborted_is_shown(tmp_path):
+    program = tmp_path / "a.py"
+    program.write_text(
+        "if rank == 0:\n    dist.send(x, 1)\nelif rank == 1:\n    dist.recv(y, 0)\ndist.barrier()\n"
+    )
+    longer = "terminate called after throwing an instance of 'gloo::EnforceNotMet'\n"
+    longer += "  what():  [x] op.preamble.length <= op.nbytes. 400 vs 16. "
+    ranks = [
+        in_program(program, 0, 5, "barrier", GLOO_LOST),
+        longer,
+        in_program(program, 2, 5, "barrier", GLOO_LOST),
+    ]
+    found = said(folder(tmp_path / "logs", *ranks, console=report(1, r0=1, r1=-6, r2=1)))
+    assert f"the program has one send to it, at {program}:2" in found.text
+
+
+def test_a_rank_that_showed_no_stack_is_asked_for_its_steps_and_its_group(tmp_path):
+    calls = [stood(rank, 9, "dist.all_reduce(x)", "all_reduce") for rank in (0, 2)]
+    found = said(folder(tmp_path, calls[0], "", calls[1], console=report(0, r0=1, r1=-15, r2=1)))
+    assert (found.cause.rank, found.cause.error_type) == (1, "NeverCame"), found.text
+    assert "fewer steps, its group destroyed before" in found.check_first

@@ -210,9 +210,12 @@ def test_a_message_within_the_mesh_is_named_with_its_peer_and_where_that_was(run
     assert "waited in recv" not in diagnose(run).sentence
 
 
-def aborted(run, rank, thread):
+WAIT = ("/site-packages/ppwork/worker/backend_wait.py", 40, "framed_wait")
+
+
+def aborted(run, rank, thread, inside=(TORCH, 3252, "all_reduce")):
     """Leave the stacks of a rank that was aborted in a sum of its chunk."""
-    calls = (TORCH, 3252, "all_reduce"), ("/me/prog.py", 33, "total"), ("/me/model.py", 32, "__call__")
+    calls = inside, ("/me/prog.py", 33, "total"), ("/me/model.py", 32, "__call__")
     shown = "".join(f'  File "{file}", line {line} in {name}\n' for file, line, name in calls)
     lane = (
         'Thread 0x1 (most recent call first):\n  File "/usr/lib/python3.11/threading.py", line 331 in wait\n'
@@ -241,6 +244,17 @@ def test_a_rank_that_gloo_aborted_in_a_call_is_not_called_the_wrong_one(run, che
     assert found.lines == ()
     assert advice in found.check_first
     assert "--compare-collectives" not in found.text
+
+
+def test_a_rank_that_gloo_aborted_in_the_wait_of_a_groups_method_has_its_line_and_the_others(run):
+    spans(run, 2, Span("receive", "mesh_pg", ZERO, ZERO + MS, **AT))
+    aborted(run, 2, "Thread 0x2", WAIT)
+    stood(run, 1, "all_reduce", 43, 33, error_type="PeerLostError", call_id=6, chunk_index=6)
+    found = diagnose(run)
+    assert found.cause.error_type == "CollectiveMismatch", found.text
+    assert "gloo aborted rank 2 in the wait for a handle (prog.py:33)" in found.sentence
+    assert "Rank 1 was in all_reduce (prog.py:33, called at prog.py:43)." in found.sentence
+    assert "one by a method of a group" in found.check_first
 
 
 def test_a_rank_whose_own_thread_aborted_died(run):
