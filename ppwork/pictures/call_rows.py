@@ -370,8 +370,8 @@ class CallRows:
         here = self._x(self._met.ranks[lane.rank].head.at_ns)
         stand = self._stand(lane.rank)
         # Of a rank that was lost it is not known what it did then: that is white in all its rows.
-        lost = stand.own is not None and stand.framed
-        leaves = self._x(stand.own[0]) if lost else self._leaves(lane.rank)
+        lost = stand.own if stand.framed else None
+        leaves = self._leaves(lane.rank) if lost is None else self._x(lost[0])
         style.bar(axes, here, leaves, row, style.TALL, facecolor=style.PALE, zorder=1)
         if stand.own is not None and lane.stands:
             start, until = self._x(stand.own[0]), self._x(stand.own[1])
