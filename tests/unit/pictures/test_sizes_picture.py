@@ -50,17 +50,17 @@ def test_law_through_a_size_in_the_middle_says_how_far_off_it_is_at_the_largest(
 
 
 def test_a_latency_after_a_rest_has_a_line_of_its_own_above_the_law():
-    picture = sizes(TIMES, through=1_000_010, rested_us=150.0)
-    assert "After a rest the latency is 150 us, and they are equal at 0.6 MB." in picture.finding
+    picture = sizes(TIMES, through=1_000_010, rested_us=235.0)
+    assert "After a rest the latency is 235 us, and they are equal at 0.9 MB." in picture.finding
     (axes,) = picture.figure.axes
     law, rested, equal, equal_rested, _, hollow = axes.lines
-    assert list(map(tuple, hollow.get_xydata())) == [(10, 150.0)]
+    assert list(map(tuple, hollow.get_xydata())) == [(10, 235.0)]
     assert hollow.get_markerfacecolor() == "white"
     many = len(rested.get_ydata()) - 1
-    assert list(rested.get_ydata()[:many] - law.get_ydata()[:many]) == pytest.approx([100.0] * many)
-    assert tuple(rested.get_xydata()[-1]) == pytest.approx((1_000_010, 400.0))
-    assert [line.get_xdata()[0] for line in (equal, equal_rested)] == pytest.approx([2e5, 6e5])
-    assert [text.get_text() for text in axes.texts] == ["0.2 MB", "0.6 MB"]
+    assert list(rested.get_ydata()[:many] - law.get_ydata()[:many]) == pytest.approx([185.0] * many)
+    assert tuple(rested.get_xydata()[-1]) == pytest.approx((1_000_010, 485.0))
+    assert [line.get_xdata()[0] for line in (equal, equal_rested)] == pytest.approx([2e5, 9.4e5])
+    assert [text.get_text() for text in axes.texts] == ["0.2 MB", "0.9 MB"]
     colors = [line.get_color() for line in (law, equal, rested, equal_rested, hollow)]
     assert colors[0] == colors[1] != colors[2] == colors[3] == colors[4]
     assert_legible(picture.figure)
