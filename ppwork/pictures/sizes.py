@@ -24,7 +24,7 @@ def sizes(
         times: Microseconds of one message, by its bytes.
         through: The size that gives the bandwidth; default: the largest. The smallest gives the latency.
         rested_us: Microseconds of a small message after a rest of both ranks: the law with this latency is
-            drawn, too.
+            drawn, too, up to ``through``: nothing was measured beyond it that it could be held against.
 
     Raises:
         PlanError: Fewer than two sizes, one of them 0 bytes, ``through`` is not among them, or it took no
@@ -48,20 +48,20 @@ def sizes(
     )
     if rested_us is not None:
         equal_mb = rested_us * mb_per_s / 1e6
-        finding += (
-            f" After a rest the latency is {rested_us:.0f} us, and they are equal at {equal_mb:.1f} MB."
-        )
+        far = "they are equal" if equal_mb * 1e6 <= many else "they would be equal only"
+        finding += f" After a rest the latency is {rested_us:.0f} us, and {far} at {equal_mb:.1f} MB."
     if many != most:
-        finding += f" {most:,} B take {times[most]:.0f} us, {times[most] / by_law[most]:.1f} times that law."
+        off = times[most] / by_law[most]
+        finding += f" {most:,} B take {times[most]:.0f} us, {off:.1f} times the solid line."
     return Picture(
         finding,
-        lambda: _draw_sizes(times, latency_us, mb_per_s, rested_us),
+        lambda: _draw_sizes(times, many, latency_us, mb_per_s, rested_us),
         Table(["bytes", "measured", "by the law"], rows, above="one message, microseconds"),
     )
 
 
 def _draw_sizes(
-    times: Mapping[int, float], latency_us: float, mb_per_s: float, rested_us: float | None
+    times: Mapping[int, float], through: int, latency_us: float, mb_per_s: float, rested_us: float | None
 ) -> Figure:
     paper = style.figure(8.0, 4.2, layout="constrained")
     axes = paper.subplots()
@@ -71,10 +71,13 @@ def _draw_sizes(
     axes.plot(fine, [latency_us + (size - few) / mb_per_s for size in fine], **look)
     if rested_us is not None:
         look |= {"color": style.BLUE, "linestyle": "--", "label": "the same, after a rest"}
-        axes.plot(fine, [rested_us + (size - few) / mb_per_s for size in fine], **look)
+        near = [size for size in fine if size < through] + [through]
+        axes.plot(near, [rested_us + (size - few) / mb_per_s for size in near], **look)
     # Each law has its own size at which both parts are equal, in its colour and with its number.
     laws = {latency_us: style.VERMILION, **({} if rested_us is None else {rested_us: style.BLUE})}
     for law_us, color in laws.items():
+        if law_us != latency_us and law_us * mb_per_s > through:
+            continue  # beyond its line
         equal, label = law_us * mb_per_s, "latency * bandwidth" if law_us == latency_us else ""
         axes.axvline(equal, color=color, linestyle=":", label=label)
         above: style.Style = {"xy": (equal, 1.0), "xycoords": ("data", "axes fraction"), "fontsize": 11}

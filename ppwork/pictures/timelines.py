@@ -106,8 +106,8 @@ def timeline(
         depths: The ``in_flight_depth`` of both; default: of their plans, and 1 of mere entries.
         idle: Whether the idle part of the shown time stands beside each compute lane. The sentence counts
             from one emission to another, which is another window.
-        only_work: Whether the picture of a single run leaves out the lanes that only send and receive, and
-            the moments at which a chunk goes on.
+        only_work: Whether the picture of a single run leaves out the lanes that only send and receive, the
+            moments at which a chunk goes on, and the checks before sending.
 
     Raises:
         PlanError: There is nothing to draw, or there are no such chunks.
@@ -136,10 +136,11 @@ def timeline(
 
 
 def _of_work(window: Window) -> Window:
-    """Return the same time without the lanes that have no work, and without the commitment points."""
+    """Return the same time without the lanes that have no work, the commitment points and the checks."""
+    aside = {*TRANSFER_AT, "preflight"}
     at_work = {(rank, e.lane) for rank, entries in window.ranks.items() for e in spans_of(entries, WORK)}
     ranks = {
-        rank: [e for e in entries if (rank, e.lane) in at_work and e.name not in TRANSFER_AT]
+        rank: [e for e in entries if (rank, e.lane) in at_work and e.name not in aside]
         for rank, entries in window.ranks.items()
     }
     return Window(ranks, window.first, window.last, window.start_ns, window.end_ns, lanes_of(ranks))
