@@ -209,7 +209,14 @@ def missing(evidence: JobEvidence) -> Finding | None:
         # Whoever waits as well has a bound that ends a moment later.
         end = f"torchrun ended {named_ranks(ranks)} then" if ended else f"{named_ranks(ranks)} left no word"
         what = f"{doing[:1].upper()}{doing[1:]}, and went first; {end}."
-        check_first = f"the line above: is it the call that all should be in? {STACKS}"
+        check_first = f"{STACKS}; is the line above the call that all should be in?"
+        if (killed := _not_ended_by_sigterm(evidence, ranks)) != ():
+            is_one = not killed[1:]
+            what += (
+                f" {capital(killed)} had to be killed (SIGKILL), as one that stands stopped does: no SIGTERM "
+            )
+            what += f"ends {'it' if is_one else 'them'}."
+            check_first = f"who stopped {named_ranks(killed)} (SIGSTOP)? else {check_first}"
         words = evidence.error.get(waiting[0])
         said = (f"rank {waiting[0]} said: {said_of(words).splitlines()[0]}",) if words is not None else ()
         stack = evidence.place.get(waiting[0])
@@ -219,6 +226,12 @@ def missing(evidence: JobEvidence) -> Finding | None:
     if any(evidence.hints(rank) for rank in ranks):
         check_first = f"the error that its log had: does the rank go on without a call, or wait? {STACKS}"
     return Finding(ranks, "NeverCame", what, check_first, None, unknown, hints, PLACES - 2)
+
+
+def _not_ended_by_sigterm(evidence: JobEvidence, ranks: tuple[int, ...]) -> tuple[int, ...]:
+    """Return those of some ranks that torchrun had to kill, if its SIGTERM ended the others."""
+    killed = tuple(rank for rank in ranks if evidence.codes.get(rank) == -signal.SIGKILL)
+    return killed if len(killed) < len(ranks) else ()
 
 
 def _how_torchrun_ended(evidence: JobEvidence, ranks: tuple[int, ...]) -> str:

@@ -41,6 +41,14 @@ _KEY = re.compile(r"wait timeout after \d+ms, keys: \S*?(?<!\d)(\d+)(?:\s|,|$)")
 _UNIQUE_ID = re.compile(r"ncclUniqueId from \[(\d+)\]")
 _WHERE, _ADVICE = re.compile(r"\n  where: (.*)"), re.compile(r"\n  check first: (.*)")
 _PEER = re.compile(r"^\s*where: .*\bpeer=(\d+)", re.MULTILINE)
+_KNOWN = {
+    "Duplicate GPU detected": "torch.cuda.set_device with its LOCAL_RANK, on each rank before its first call",
+    "environment variable RANK expected": "start it with torchrun, or set RANK, WORLD_SIZE, MASTER_ADDR and "
+    "MASTER_PORT for each process",
+    "Default process group has not been initialized": "a destroy_process_group before that line, or a branch "
+    "that leads past init_process_group",
+}
+"""Texts of torch whose first check is known."""
 _TORCHRUN = ("/torch/distributed/run.py", "/torch/distributed/elastic/", "/torch/distributed/launcher/",
              "/torch/distributed/launch.py")  # fmt: skip
 AGENTS = ("ChildFailedError", "SignalException")
@@ -118,9 +126,10 @@ def said_of(error: Stack) -> str:
 
 
 def advice_of(error: Stack) -> str:
-    """Return what an exception of ours says is to be checked first; empty for any other."""
-    advice = _ADVICE.search(error.message)
-    return advice[1] if advice is not None else ""
+    """Return what is to be checked first of an exception that says so, as ours, or is known; else nothing."""
+    if (advice := _ADVICE.search(error.message)) is not None:
+        return advice[1]
+    return next((advice for text, advice in _KNOWN.items() if says(error, (text,))), "")
 
 
 def speaks_for_itself(error: Stack) -> bool:

@@ -32,6 +32,7 @@ DETAIL = "run it once more with TORCH_DISTRIBUTED_DEBUG=DETAIL: it names ranks, 
 ITS_LINE = "start with PYTHONFAULTHANDLER=1: a rank that crashes, or that gloo aborts, then shows its line"
 IN_REPORT = "torchrun's closing report has it (give a file with what the console showed, too)"
 STACKS = (
+    "`ppwork trace --nproc N PROGRAM` runs it and says who waited for whom, and which calls did not meet; or "
     "start with PYTHONFAULTHANDLER=1; in a hang stop torchrun (SIGSTOP), send SIGABRT to all ranks, let it "
     "go on (SIGCONT): each rank then shows its stack"
 )

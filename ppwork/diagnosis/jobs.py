@@ -68,7 +68,7 @@ LAST_RULES: tuple[Callable[[JobEvidence], Finding | None], ...] = (
 )  # fmt: skip
 """Rules about words that may stand anywhere: asked only where no other has anything, as none weighs more."""
 
-IF_IT_HUNG = f"did it hang? `ppwork trace PROGRAM` runs it and says who waited for whom; or {STACKS}"
+IF_IT_HUNG = f"did it hang? {STACKS}"
 
 
 def diagnose_job(job: JobLogs) -> Diagnosis:

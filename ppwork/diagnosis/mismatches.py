@@ -146,7 +146,10 @@ def aborted(evidence: JobEvidence) -> Finding | None:
         senders = [r for r in evidence.in_call() if evidence.half(r) == "send" and evidence.peer(r) == rank]
         in_send = f"; {named_ranks(senders)} stood in a send to it" if senders else ""
         lines = {half.at for half in evidence.halves_to(rank) if half.call in ("send", "isend")}
-        is_one = not senders and len(lines) == 1
+        in_collectives = any(
+            "barrier" not in c and not evidence.half(r) for r, c in evidence.in_call().items()
+        )
+        is_one = not senders and len(lines) == 1 and not in_collectives
         in_send = f"; the program has one send to it, at {lines.pop()}" if is_one else in_send
         unknown = (f"which rank sent it{in_send}",)
     if not is_own and spots and not is_theirs:

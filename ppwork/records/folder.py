@@ -44,18 +44,14 @@ def new_run_dir(out: Path | str | None, option: str = "--out", beside: Collectio
     try:
         if out is None:
             path = _made_fresh(path)
-        path.mkdir(parents=True, exist_ok=True)
         refuse_taken(path, option, beside)
+        path.mkdir(parents=True, exist_ok=True)
         probe_file = path / ".ppwork"
         probe_file.touch(exist_ok=False)  # follows no link
         probe_file.unlink()
     except OSError as error:
-        if (taken := next((each for each in (path, *path.parents) if each.is_file()), None)) is not None:
-            what, check = f"{path} cannot be made: {taken} is a file.", f"give {option} another folder"
-        else:
-            what = f"The output folder {path} cannot be used: {error.strerror}."
-            check = f"{option}: is its parent writable, is the disk full?"
-        raise PlanError(what, check_first=check) from error
+        what = f"The output folder {path} cannot be used: {error.strerror}."
+        raise PlanError(what, check_first=f"{option}: is its parent writable, is the disk full?") from error
     if (free := free_mb(path)) < MIN_FREE_MB:
         raise PlanError(
             f"The output folder {path.absolute()} has {free:.1f} MB free; a run needs {MIN_FREE_MB:g} MB.",
@@ -65,12 +61,14 @@ def new_run_dir(out: Path | str | None, option: str = "--out", beside: Collectio
 
 
 def refuse_taken(path: Path, option: str = "--out", beside: Collection[str] = ()) -> None:
-    """Refuse a folder that is not empty; make nothing.
+    """Refuse a folder that is not empty, or a file; make nothing.
 
     Raises:
-        PlanError: The folder is not empty; ``option`` and ``beside`` as for ``new_run_dir``.
+        PlanError: The folder is not empty, or a file; ``option`` and ``beside`` as for ``new_run_dir``.
         OSError: The folder cannot be read.
     """
+    if (file := next((each for each in (path, *path.parents) if each.is_file()), None)) is not None:
+        raise PlanError(f"{path} cannot be made: {file} is a file.", check_first=f"another {option}")
     if path.is_dir() and any(file.name not in beside for file in path.iterdir()):
         raise PlanError(
             f"The output folder {path} exists and is not empty; nothing was overwritten.",

@@ -18,6 +18,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from types import CodeType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
@@ -32,6 +33,7 @@ from ppwork.protocol.plan import PipelinePlan
 from ppwork.protocol.session import COMMITMENT_POINTS, Session
 from ppwork.protocol.states import State
 from ppwork.protocol.topology import Role
+from ppwork.records.failure import outwards
 from ppwork.records.spans import Recorder, WhichChunk
 from ppwork.runtime.cuda_links import CudaLinks
 from ppwork.runtime.cuda_spans import DeviceSpan
@@ -47,7 +49,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 NOTICE_TIMEOUT_S = 1.0
 """Seconds that a failing rank spends to tell each peer before it leaves anyway: crash beats hang."""
-
 Hook = Callable[[str, Ids], None]
 """Called just before each of ``COMMITMENT_POINTS``; an injected fault raises here."""
 OnFailure = Callable[[BaseException], object]
@@ -61,10 +62,7 @@ class Watch(Protocol):
         """A call of the plane begins: the loop's own work before it is over."""
 
     def returned(self, message: PPEnvelope | PPResult | Ids | None, *, good: bool = True) -> None:
-        """A call ends: with a message that came, with the ids of a message that was sent, or with nothing.
-
-        ``shutdown`` and ``acknowledge`` are not followed by this: the loop ends with them.
-        """
+        """A call ends, but the loop's last: with what came, the ids of what was sent, or nothing."""
 
     def timed(self, name: str) -> None:
         """The loop itself times a step of this name."""
@@ -164,9 +162,7 @@ class PPControlPlane:
         hook: Hook | None = None,
         on_failure: OnFailure | None = None,
     ) -> None:
-        self.plan = plan
-        self.groups = groups
-        self.recorder = recorder
+        self.plan, self.groups, self.recorder = plan, groups, recorder
         self.session = Session(groups.rank, self.role, plan.in_flight_depth)
         self.links: dict[str, Any] = {}
         on_cuda = groups.device.type == "cuda"
@@ -180,15 +176,13 @@ class PPControlPlane:
         self._hook, self._on_failure = hook, on_failure
         # Each chunk in flight can have a job here, and so can one NOOP, SHUTDOWN or notice.
         bound = plan.in_flight_depth + 2
-        self._lanes = {
-            name: Lane(name, groups.device, bound=bound) for name in groups.topology.links(groups.rank)
-        }
+        links = groups.topology.links(groups.rank)
+        self._lanes = {name: Lane(name, groups.device, bound=bound) for name in links}
         self._sent_ns = dict.fromkeys(self._lanes, 0)
         self._failing = threading.Lock()
         self._at = Ids(-1, -1, 0)
         self._caller: dict[str, threading.Thread] = {}
-        self._called: tuple[str, CodeType, int] | None = None
-        """The last public call, and where it was made."""
+        self._called: tuple[str, list[tuple[CodeType, int]]] | None = None  # the last public call, and where
         self.session.joined()
 
     @classmethod
@@ -293,8 +287,9 @@ class PPControlPlane:
         # On a thread: neither torch's destroy nor CUDA's synchronize has its own bound.
         last = Lane("leaving", self.groups.device, bound=1)
         if self.device is not None:
-            flushed = last.submit(self.device.spans.flush)
-            result_of(flushed, self._patience_s, what="work on the device", **where)
+            result_of(
+                last.submit(self.device.spans.flush), self._patience_s, what="work on the device", **where
+            )
         self._stop_ahead()
         for name, lane in self._lanes.items():
             if not lane.close(self._patience_s):  # it may use the group that is about to be destroyed
@@ -310,14 +305,19 @@ class PPControlPlane:
         last.close(self._patience_s)
 
     def _left_early(self, by: str = "") -> LocalProtocolError:
-        count, leaves = self.session.last_ids.chunk_index + 1, "the block"
+        at, leaves = f"at chunk {self._at.chunk_index}", "the block"
+        at = at if self._at.chunk_index >= 0 else "before any chunk"
         if self._called is not None and not self._left_at:
-            call, code, line = self._called
+            call, places = self._called
+            still = {frame.f_code for frame in outwards(sys._getframe())}
+            ended = [place for place in places if place[0] not in still] or places[:1]
+            code, place = ended[-1]  # the block called it, and it may have called others
+            line, call = [*code.co_positions()][place // 2][0], ended[-2][0].co_name if ended[1:] else call
             self._left_at = f"{code.co_filename}:{line}"
             leaves = f"`{code.co_name}` after its `{call}` in line {line} and"
         check_first = f"what leaves {leaves} before {self._last_call}: a `return`, a `break`?"
         check_first = "why does it leave at that line?" if by else check_first
-        what = f"The block was left{by} without {self._last_call}, after {count} chunks."
+        what = f"The block was left{by} without {self._last_call}, {at}."
         return LocalProtocolError(what, check_first=check_first)
 
     @property
@@ -412,8 +412,8 @@ class PPControlPlane:
             LocalProtocolError: Another thread made the first call, and goes on undisturbed (rule R7, F22).
                 Any thread may call ``fail``: the thread that finds the fault reports it.
         """
-        thread = threading.current_thread()
-        caller = self._caller.setdefault("first", thread)  # atomic: of two threads at once, one is first
+        thread = threading.current_thread()  # setdefault is atomic: of two at once, one is first
+        caller = self._caller.setdefault("first", thread)
         if thread is not caller:
             raise LocalProtocolError(
                 f"{call} was called by thread {thread.name!r}; thread {caller.name!r} made the first call, "
@@ -421,10 +421,11 @@ class PPControlPlane:
                 where={"rank": self.groups.rank, "role": str(self.role)},
                 check_first="hand the work to the first thread, through a queue",
             )
-        frame = sys._getframe(2)
-        while frame.f_code.co_filename.startswith(RUNTIME) and frame.f_back is not None:
-            frame = frame.f_back
-        self._called = call, frame.f_code, frame.f_lineno  # the frame itself would keep what the loop has
+        loops = (f for f in outwards(sys._getframe(2)) if not f.f_code.co_filename.startswith(RUNTIME))
+        self._called = (
+            call,
+            [(f.f_code, f.f_lasti) for f in islice(loops, 4)],
+        )  # frames would keep all they have
         if self.watch is not None:
             self.watch.called(call)
 

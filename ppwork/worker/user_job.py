@@ -161,7 +161,7 @@ def _in_one_write(kind: type[BaseException], error: BaseException, trace: Traceb
         return
     sys.stderr = text = io.StringIO()
     try:
-        if isinstance(error, PlanError | ParityError):  # a refused start: the message says everything
+        if isinstance(error, PlanError | ParityError | LocalProtocolError):  # the message says everything
             text.write(_below_users_line(error, message_of(error)))
         else:
             sys.__excepthook__(kind, error, trace)
@@ -175,8 +175,8 @@ def _below_users_line(error: BaseException, message: str) -> str:
     """Return an error as Python shows it, with this message and with only the user's line of its calls."""
     users = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)][-1:]
     name = f"{type(error).__module__}.{type(error).__qualname__}"
-    lines = ["Traceback (most recent call last):\n", *traceback.format_list(users), f"{name}: {message}\n"]
-    return "".join(lines)
+    head = "Traceback (most recent call last):\n"
+    return "".join([head, *traceback.format_list(users), f"{name}: {message}\n"])
 
 
 def _in_short(error: BaseException, rank: int, record: Path) -> str:

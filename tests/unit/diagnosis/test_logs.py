@@ -645,7 +645,7 @@ def test_job_without_any_failure_says_so(tmp_path):
     assert found.cause is None
     assert "none has exit codes" in found.text
     assert "rank 0: all good" in found.text
-    assert "check first: did it hang? `ppwork trace PROGRAM`" in found.text
+    assert "check first: did it hang? `ppwork trace --nproc N PROGRAM`" in found.text
     assert "send SIGABRT to all ranks" in found.check_first
 
 

@@ -419,6 +419,12 @@ def test_the_one_send_to_a_rank_that_gloo_aborted_is_shown(tmp_path):
     ]
     found = said(folder(tmp_path / "logs", *ranks, console=report(1, r0=1, r1=-6, r2=1)))
     assert f"the program has one send to it, at {program}:2" in found.text
+    # Bytes may be a collective's, too: if a rank stands in one, that line is no hint.
+    program.write_text(program.read_text().replace("dist.barrier()", "dist.all_reduce(x, group=g)"))
+    source_numbers._read.cache_clear()
+    ranks[2] = in_program(program, 2, 5, "all_reduce", GLOO_LOST)
+    found = said(folder(tmp_path / "sum", *ranks, console=report(1, r0=1, r1=-6, r2=1)))
+    assert "one send to it" not in found.text
 
 
 def test_a_rank_that_showed_no_stack_is_asked_for_its_steps_and_its_group(tmp_path):
@@ -426,3 +432,33 @@ def test_a_rank_that_showed_no_stack_is_asked_for_its_steps_and_its_group(tmp_pa
     found = said(folder(tmp_path, calls[0], "", calls[1], console=report(0, r0=1, r1=-15, r2=1)))
     assert (found.cause.rank, found.cause.error_type) == (1, "NeverCame"), found.text
     assert "fewer steps, its group destroyed before" in found.check_first
+
+
+def test_the_rank_that_no_sigterm_ended_is_asked_for_its_stop(tmp_path):
+    job = folder(tmp_path, AWAITS_RESULT, "", "", console=report(0, r0=1, r1=-15, r2=-9))
+    found = said(job)
+    assert "Rank 2 had to be killed (SIGKILL), as one that stands stopped does" in found.sentence, found.text
+    assert found.check_first.startswith("who stopped rank 2 (SIGSTOP)?")
+    both = said(folder(tmp_path / "both", AWAITS_RESULT, "", "", console=report(0, r0=1, r1=-9, r2=-9)))
+    assert "stands stopped does" not in both.sentence
+
+
+def test_ranks_that_showed_nothing_are_sent_to_the_tool_that_sees_their_calls(tmp_path):
+    found = said(folder(tmp_path, AWAITS_RESULT, "", "", console=report(0, r0=1, r1=-15, r2=-15)))
+    assert found.check_first.startswith("`ppwork trace --nproc N PROGRAM` runs it"), found.text
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        (
+            "ValueError: Default process group has not been initialized, please",
+            "a destroy_process_group before",
+        ),
+        ("ValueError: ... environment variable RANK expected, but not set", "start it with torchrun"),
+        ("DistBackendError: Duplicate GPU detected : rank 1 and rank 0", "torch.cuda.set_device"),
+    ],
+)
+def test_texts_of_torch_whose_first_check_is_known_have_it(tmp_path, error, advice):
+    found = said(folder(tmp_path, traceback(0, 4, "f()", error), console=report(0, r0=1)))
+    assert found.check_first.startswith(advice), found.text

@@ -113,6 +113,25 @@ def test_a_block_that_is_left_early_names_the_last_call_and_the_function_that_we
     )
 
 
+def test_a_function_that_ends_early_is_named_and_not_its_helper_that_made_the_last_call(plane):
+    """Its helper had ended well, and was told to look for a `return`."""
+
+    def encode():
+        plane.release_result()
+
+    def drive():
+        encode()
+
+    plane.session.state = State.READY
+    drive()
+    with pytest.raises(LocalProtocolError, match="The block was left without") as left:
+        plane.__exit__(None, None, None)
+    line = drive.__code__.co_firstlineno + 1
+    assert left.value.source == f"{__file__}:{line}"
+    asked = f"what leaves `drive` after its `encode` in line {line} and before `shutdown()`"
+    assert left.value.check_first.startswith(asked)
+
+
 def test_who_asks_whether_there_is_a_call_of_another_role_is_told_that_there_is_none(plane):
     """Mocks, completion and loops that look first ask by ``hasattr`` and by ``getattr`` with a default."""
     assert not hasattr(plane, "reply")

@@ -72,7 +72,7 @@ def test_groups_that_do_not_end_are_left_behind_with_an_error(registered, no_pat
 
 def test_sys_exit_before_the_end_is_no_good_end_and_one_with_a_code_stays_as_it_is(registered, monkeypatch):
     """Else this rank would leave with code 0, and its peers be the ones that failed."""
-    said = r"The block was left by sys.exit without `shutdown\(\)`, after 0 chunks\."
+    said = r"The block was left by sys.exit without `shutdown\(\)`, before any chunk\."
     for code, kind in ((0, LocalProtocolError), (3, SystemExit)):
         rank0 = made(Groups(), monkeypatch)
         rank0.session.state = State.READY
