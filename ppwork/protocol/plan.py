@@ -69,7 +69,7 @@ class PipelinePlan(msgspec.Struct, metaclass=_ByName, frozen=True, kw_only=True,
     freeze_s: float = 5.0
     """Seconds that a process may be stopped (SIGSTOP) before its peers leave."""
     compare_collectives: int = 2
-    """First chunks in which mesh ranks compare each collective before they call it; 0 never, -1 always."""
+    """First chunks, and first cuts, at which mesh ranks compare each call beforehand; 0 never, -1 always."""
     check_buffers: int = 2
     """First chunks in which a rank checks all bytes of its lent buffers for writes; in later chunks it checks
     a sample. -1 checks all bytes of all chunks."""

@@ -32,7 +32,7 @@ NO_RESULT = 0, ""
 class Tally:
     """One mesh rank's counts, chunk after chunk.
 
-    ``compare`` is ``compare_collectives`` of the plan; rank and role are for errors.
+    ``compare``: so many first chunks, and first cuts, are compared; rank and role are for errors.
 
     Attributes:
         comparing: Whether this chunk's collectives are compared before they are called.
@@ -49,7 +49,7 @@ class Tally:
 
     def __init__(self, rank: int, role: str, compare: int) -> None:
         self.comparing = False
-        self.calls = self.collectives = 0
+        self.calls = self.collectives = self._cuts = 0
         self.site = self.returns = ""
         self.made: list[CollectiveCall] = []
         self.shared: SharedCalls | None = None
@@ -63,11 +63,11 @@ class Tally:
     def begin(self, ids: Ids, plan: ChunkPlan) -> None:
         """Reset the counts for this chunk."""
         self._ids, self._expected = ids, plan.expected_calls
-        self.calls = self.collectives = 0
-        self.site, self.made = "", []
+        self.calls, self.collectives, self.site, self.made = 0, 0, "", []
         self.digest, self.odd = NO_RESULT, {}
-        first = ids.chunk_index < self._compare or (self._compare > 0 and plan.reset_cache)
-        self.comparing = self._compare < 0 or first
+        self._cuts += plan.reset_cache and ids.chunk_index >= self._compare
+        is_cut = plan.reset_cache and self._cuts <= self._compare  # not of all: a stream may have many
+        self.comparing = self._compare < 0 or ids.chunk_index < self._compare or is_cut
 
     def end(self) -> None:
         """Stop counting: between chunks the stage may do as it likes."""

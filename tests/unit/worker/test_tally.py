@@ -130,6 +130,17 @@ def test_plan_and_envelope_alone_say_which_chunks_are_compared(compare, chunk_in
     assert begun(chunk_index, reset=reset, compare=compare).comparing is comparing
 
 
+def test_of_many_cuts_the_first_are_compared_and_one_in_a_first_chunk_is_none_of_them():
+    """Each exchange costs a collective: a recurrent stage with many cuts took three times as long."""
+    tally = Tally(1, "leader", 2)
+    compared = []
+    for index in range(12):
+        tally.begin(Ids(index, index, 0), ChunkPlan.of(1, reset_cache=index % 3 == 0))
+        compared += [index] if tally.comparing else []
+        tally.end()
+    assert compared == [0, 1, 3, 6]
+
+
 def test_a_method_that_the_stage_does_not_have_is_counted_as_well():
     class Short:
         def step(self, tensors, step_index, num_steps):
