@@ -171,5 +171,5 @@ def table(reports: Reports) -> Table:
         for claim in sorted(tried, key=lambda claim: themes.index(claim.theme))
     ]
     counts = [f"{number} {verdict}" for verdict, number in reports.counts.items() if number]
-    head = ["about", "sentence", f"on {reports.machine.backend}", "to open it"]
+    head = ["about", "sentence", f"on {reports.machine.backend}", "id"]
     return Table(head, rows, below=f"{', '.join(counts)}; torch {reports.machine.torch}.")

@@ -50,8 +50,8 @@ def hosts(
         store: The store's address and port.
         interface: The network interface that leads to the other host.
         lost: Two ranks of different hosts; what the first one sends to the second one is lost.
-        says: What the lost message says, where the second rank sends no data before it has that word: its
-            way is drawn as free, and empty.
+        says: What the lost message says, where the second rank only announces its data before it has that
+            word: its way is drawn as free.
 
     Raises:
         PlanError: There are not two hosts, one has too few or too many ranks, they are not 0
@@ -77,7 +77,7 @@ def hosts(
     )
     if lost is not None:
         finding += f" What rank {lost[0]} sends to rank {lost[1]} is lost"
-        finding += f': "{says}". So rank {lost[1]} sends no data, though its way is free.' if says else "."
+        finding += f': "{says}". So rank {lost[1]} sends no chunk, though its way is free.' if says else "."
     rows = [
         [str(rank), name, listed(str(each) for each in (rank - 1, rank + 1) if each in of_rank)]
         for rank, name in of_rank.items()
@@ -147,7 +147,7 @@ def _draw(
     if not says or len(places) > TWO:
         keys.append(style.line_key("messages of the ranks", **TALKS))
     if says:
-        keys.append(style.line_key("way free, no data sent", **FREE))
+        keys.append(style.line_key("way free: no chunk sent", **FREE))
     if lost is not None:
         keys.append(style.line_key("lost", marker="X", markersize=10, markeredgecolor="white", **LOST))
     style.legend_below(paper, keys)

@@ -8,7 +8,7 @@ from typing import Any
 from ppwork.lab.exercises.answers import TriedCall, exercise, number_case
 from ppwork.lab.exercises.attempts import Attempt, Programs, program
 
-HOST0, HOST1 = "rank 0 of 3", ("rank 1 of 3", "rank 2 of 3")
+HOST_A, HOST_B = "rank 0 of 3", ("rank 1 of 3", "rank 2 of 3")
 ALONE = "1/2 clients joined"
 """What torchrun says last where its store is open and nobody else comes."""
 
@@ -16,7 +16,7 @@ ALONE = "1/2 clients joined"
 @program(ranks=1)
 def _they_meet(attempt: Attempt) -> Iterator[str]:
     lines = attempt.lines(0)
-    alone = [any(ALONE in line for line in lines if line.startswith(f"host {n}'s log")) for n in (0, 1)]
+    alone = [any(ALONE in line for line in lines if line.startswith(f"host {name}'s log")) for name in "ab"]
     if all(alone):
         yield (
             "Both logs end with one of two that joined: each host waited at a store of its own. Which option "
@@ -24,13 +24,13 @@ def _they_meet(attempt: Attempt) -> Iterator[str]:
         )
     if alone[0]:
         yield (
-            "Host 0 waited at its store, and host 1 did not come. Where did it ask, by the end of its log?"
+            "Host a waited at its store, and host b did not come. Where did it ask, by the end of its log?"
         )
-    printed = [next((line for line in lines if line.startswith(f"host {n} printed")), "") for n in (0, 1)]
+    printed = [next((line for line in lines if line.startswith(f"host {name} printed")), "") for name in "ab"]
     if "of 3" not in "".join(printed):
         yield "No rank has met two others. Which options must be equal on both hosts, and which must not?"
-    if HOST0 not in printed[0] or not all(rank in printed[1] for rank in HOST1):
-        yield f"Expected rank 0 on host 0, and ranks 1 and 2 on host 1; it printed {printed}."
+    if HOST_A not in printed[0] or not all(rank in printed[1] for rank in HOST_B):
+        yield f"Expected rank 0 on host a, and ranks 1 and 2 on host b; it printed {printed}."
 
 
 LO = {"lo": "127.0.0.1"}

@@ -18,7 +18,7 @@ def test_a_row_says_what_was_tried_and_what_came_of_it():
     claims = [report("C03", Verdict.DOES_NOT_HOLD), report("D43"), report("C04")]
     claims.append(report("C08", Verdict.NOT_TESTABLE))
     shown = table(Reports(machine=MACHINE, seconds=1.0, claims=claims))
-    assert list(shown.head) == ["about", "sentence", "on gloo", "to open it"]
+    assert list(shown.head) == ["about", "sentence", "on gloo", "id"]
     assert [row[-2:] for row in shown.rows] == [
         ["holds", "C04"],
         ["holds", "D43"],

@@ -40,11 +40,13 @@ def test_a_lost_way_ends_half_way():
     assert_legible(picture.figure)
 
 
-def test_a_word_that_is_lost_leaves_the_other_way_free_and_empty():
+def test_a_word_that_is_lost_leaves_the_other_way_free():
     picture = hosts({"hosta": [0], "hostb": [1]}, **STORE, lost=(1, 0), says="I am ready")
-    assert picture.finding.endswith('is lost: "I am ready". So rank 0 sends no data, though its way is free.')
+    assert picture.finding.endswith(
+        'is lost: "I am ready". So rank 0 sends no chunk, though its way is free.'
+    )
     said = texts(picture.figure)
-    assert {'"I am ready"', "way free, no data sent"} <= set(said)
+    assert {'"I am ready"', "way free: no chunk sent"} <= set(said)
     assert "messages of the ranks" not in said
     assert_legible(picture.figure)
 
