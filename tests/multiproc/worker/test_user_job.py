@@ -91,7 +91,7 @@ LINES = {
     if (mark := re.search(r"  # ([A-Z]+)(?:$|:)", line)) is not None
 }
 WRONG_ENDS = {
-    "rank 0 returns": (0, "The block was left without `shutdown()`, at chunk 0.", LINES["# TAKES"]),
+    "rank 0 returns": (0, "The block was left without `shutdown()`, at chunk 1.", LINES["# TAKES"]),
     "rank 0 exits": (0, "The block was left by sys.exit without `shutdown()`.*", LINES["# EXIT"]),
     "rank 0 is slow": (0, "The loop made no call of the plane for 2 s.", LINES["# SLOW"]),
     "leader returns": (1, "The block was left without `acknowledge()`, at chunk 1.", LINES["# GIVES"]),
