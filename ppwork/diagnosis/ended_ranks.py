@@ -221,7 +221,8 @@ def nobodys_words(evidence: JobEvidence) -> Finding | None:
         if named is not None:
             return replace(named, weight=SYMPTOMS)
         asked = ("which rank it was", "what the peer did")
-        return Finding((), "OnlySymptoms", what, "the logs of all ranks", errors[-1], asked, weight=SYMPTOMS)
+        check = advice_of(errors[-1]) or "the logs of all ranks"
+        return Finding((), "OnlySymptoms", what, check, errors[-1], asked, weight=SYMPTOMS)
     error = next(filter(speaks_for_itself, reversed(errors)), errors[-1])
     rank = rank_of(error)
     what = sentence(f"{'A rank' if rank is None else f'Rank {rank}'} raised {_in_full(error)}")
@@ -229,6 +230,7 @@ def nobodys_words(evidence: JobEvidence) -> Finding | None:
     unknown = ("which rank it was",) if rank is None else ()
     ranks: tuple[int, ...] = () if rank is None else (rank,)
     check_first = "the line above" if stack.users is not None else "what stands above it in the whole log"
+    check_first = advice_of(error) or check_first
     if (one_gpu := _ONE_GPU.search(error.message)) is not None:
         ranks, unknown = (int(one_gpu[1]), int(one_gpu[2])), ()
         check_first = "does each rank call torch.cuda.set_device with its LOCAL_RANK, before its first call?"

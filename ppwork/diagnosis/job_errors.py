@@ -45,6 +45,7 @@ _KNOWN = {
     "Duplicate GPU detected": "torch.cuda.set_device with its LOCAL_RANK, on each rank before its first call",
     "environment variable RANK expected": "start it with torchrun, or set RANK, WORLD_SIZE, MASTER_ADDR and "
     "MASTER_PORT for each process",
+    "clients joined": "did as many processes start as world_size says, each with a rank of its own?",
     "Default process group has not been initialized": "a destroy_process_group before that line, or a branch "
     "that leads past init_process_group",
 }

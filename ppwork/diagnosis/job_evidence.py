@@ -233,6 +233,8 @@ class JobEvidence:
             return f"rank {rank}{at}: {said_of(error).splitlines()[0]}"
         if rank in self.stopped:
             return f"rank {rank}{at}: {STOPPED}"
+        if code is None and "Watchdog caught" in self.job.ranks[rank].text:
+            return f"rank {rank}{at}: NCCL's watchdog ended it"
         word = "showed no exception" if self.job.ranks[rank].text else "left no word"
         return f"rank {rank}{at}: {word if code is None else death(code)}"
 

@@ -43,6 +43,13 @@ _OF_LIGHTNING = re.compile(r"Child process with PID \d+ terminated with code (-?
 """Lightning's own launcher says so, behind the number of the rank that launches and not of its own."""
 _SPAWNED = re.compile(r"\bprocess (\d+) terminated with (?:exit code (\d+)|signal (SIG\w+))")
 """And of ``torch.multiprocessing.spawn``."""
+_SRUN = re.compile(
+    r"^srun: error: \S+: tasks? ([\d,-]{1,200}): "
+    r"(?:Exited with exit code (\d+)|([A-Z][\w ]*?)(?: \(core dumped\))?)$",
+    re.MULTILINE,
+)
+"""And srun, of tasks that are ranks: where each task is a torchrun, that one has a report."""
+_MOST_TASKS = 4096
 _RECORDED = re.compile(
     r"^[ \t]*rank[ \t]*: (\d+) .*\n(?:[ \t]*(?:exitcode|error_file).*\n){1,2}[ \t]*traceback : "
     r"(Traceback .*\n(?:[ \t]+.*\n|[ \t]*\n)*)", re.MULTILINE)  # fmt: skip
@@ -106,6 +113,7 @@ class Report:
                 or _ON_ONE_LINE.search(text, start, start + _NEAR)
             )
         ]
+        of_tasks: dict[int, int] = {}
         if not ended:
             # An earlier attempt, or a report that was cut off: local ranks are all that is known.
             codes = {int(local): int(code) for code, local in _FIRST.findall(text)}
@@ -116,6 +124,8 @@ class Report:
                 for n, code, name in _SPAWNED.findall(text)
                 if code or name in signal.Signals.__members__
             }
+            if not codes and not _OWN.search(text):
+                codes = of_tasks = dict(_of_srun(text))
             roots = list(codes)
         # Of several hosts each has a report of its own; a host that only followed had its ranks ended.
         first = next(
@@ -130,7 +140,7 @@ class Report:
         told = set(map(int, _CLOSED.findall(text)))
         closed = frozenset(rank for rank, pid in pids.items() if pid in told)
         number = int(stopped[1] or stopped[2]) if stopped is not None else 0
-        is_local = bool(codes) and not ended
+        is_local = bool(codes) and not (ended or of_tasks)
         return cls(codes, first, ranks, number, of_one, is_cut, pids, closed, is_local)
 
     def numbered(self, numbers: Mapping[int, int]) -> Report:
@@ -164,6 +174,17 @@ def _of_launchers(text: str) -> Iterator[tuple[int, int]]:
             yield int(rank[1]), int(end["deepspeeds"] or end["torchs"])
         elif rank is not None and end["signal"] in signal.Signals.__members__:
             yield int(rank[1]), -signal.Signals[end["signal"]]
+
+
+def _of_srun(text: str) -> Iterator[tuple[int, int]]:
+    """Yield task and exit code of srun's lines about tasks that failed; it writes signals in words."""
+    signals = {signal.strsignal(number): -number for number in signal.Signals}
+    for tasks, code, name in _SRUN.findall(text):
+        ended = int(code) if code else signals.get(name)
+        for part in tasks.split(",") if ended is not None else ():
+            first, _, last = part.partition("-")
+            if first.isdecimal() and (last or first).isdecimal():
+                yield from ((task, ended) for task in range(int(first), int(last or first) + 1)[:_MOST_TASKS])
 
 
 def recorded(text: str) -> dict[int, str]:

@@ -6,6 +6,7 @@ import pytest
 
 from ppwork.diagnosis.jobs import diagnose_job
 from ppwork.diagnosis.logs import read_job
+from ppwork.diagnosis.report import Report
 from ppwork.errors import PlanError
 
 BARRIER = (
@@ -253,3 +254,31 @@ def test_a_mismatch_of_which_one_side_is_told_names_its_rank(tmp_path, words):
     assert (found.cause.rank, found.cause.error_type) == (3, "CollectiveMismatch")
     assert "BROADCAST" in found.sentence
     assert "which other rank" in found.unknown[0]
+
+
+def test_srun_says_of_its_tasks_how_they_ended():
+    text = """srun: error: node2: task 3: Killed
+slurmstepd: error: Detected 1 oom_kill event in StepId=1234.0. Some of the step tasks have been OOM Killed.
+srun: error: node1: tasks 0-1,4: Terminated
+srun: error: node3: task 5: Exited with exit code 7
+srun: error: node3: task 6: Segmentation fault (core dumped)
+"""
+    told = Report.of(text)
+    assert told.codes == {3: -9, 0: -15, 1: -15, 4: -15, 5: 7, 6: -11}
+    assert (told.first, told.local) == (3, False)
+    assert (
+        Report.of("srun: error: node2: task 3: Out Of Coffee\nsrun: error: n: task x-y: Killed\n").codes == {}
+    )
+    of_torchruns = f"{text}E1 torch/distributed/elastic/multiprocessing/api.py:1002] words\n"
+    assert Report.of(of_torchruns).codes == {}
+
+
+def test_a_task_that_srun_saw_killed_is_the_rank_that_failed(tmp_path):
+    console = tmp_path / "console"
+    console.write_text(
+        "epoch 1\nsrun: error: node2: task 3: Killed\nsrun: error: node1: tasks 0-2: Terminated\n"
+    )
+    found = diagnose_job(read_job(console))
+    assert (found.cause.rank, found.cause.error_type) == (3, "RankDied"), found.text
+    assert "Rank 3 was killed by SIGKILL" in found.sentence
+    assert "out-of-memory killer" in found.check_first
