@@ -180,8 +180,9 @@ def _of_srun(text: str) -> Iterator[tuple[int, int]]:
     """Yield task and exit code of srun's lines about tasks that failed; it writes signals in words."""
     signals = {signal.strsignal(number): -number for number in signal.Signals}
     for tasks, code, name in _SRUN.findall(text):
-        ended = int(code) if code else signals.get(name)
-        for part in tasks.split(",") if ended is not None else ():
+        if (ended := int(code) if code else signals.get(name)) is None:
+            continue
+        for part in tasks.split(","):
             first, _, last = part.partition("-")
             if first.isdecimal() and (last or first).isdecimal():
                 yield from ((task, ended) for task in range(int(first), int(last or first) + 1)[:_MOST_TASKS])
