@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 import time
 import traceback
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import msgspec
@@ -132,13 +131,6 @@ def source_of(error: BaseException) -> str:
         f for each in reversed(_chain(error)) for f in reversed(traceback.extract_tb(each.__traceback__))
     )
     return next((f"{frame.filename}:{frame.lineno}" for frame in frames if is_users(frame.filename)), "")
-
-
-def outwards(frame: FrameType | None) -> Iterator[FrameType]:
-    """Yield a frame, its caller, and so on."""
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
 
 
 def is_users(file: str) -> bool:

@@ -12,6 +12,7 @@ import logging
 import sys
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -33,7 +34,6 @@ from ppwork.protocol.plan import PipelinePlan
 from ppwork.protocol.session import COMMITMENT_POINTS, Session
 from ppwork.protocol.states import State
 from ppwork.protocol.topology import Role
-from ppwork.records.failure import outwards
 from ppwork.records.spans import Recorder, WhichChunk
 from ppwork.runtime.cuda_links import CudaLinks
 from ppwork.runtime.cuda_spans import DeviceSpan
@@ -309,16 +309,16 @@ class PPControlPlane:
         at = at if self._at.chunk_index >= 0 else "before any chunk"
         if self._called is not None and not self._left_at:
             call, places = self._called
-            still = {frame.f_code for frame in outwards(sys._getframe())}
+            still = {frame.f_code for frame, _ in traceback.walk_stack(None)}
             ended = [place for place in places if place[0] not in still] or places[:1]
-            code, place = ended[-1]  # the block called it, and it may have called others
-            line, call = [*code.co_positions()][place // 2][0], ended[-2][0].co_name if ended[1:] else call
-            self._left_at = f"{code.co_filename}:{line}"
+            code, line = ended[-1]  # the block called it, and it may have called others
+            self._left_at, call = f"{code.co_filename}:{line}", ended[-2][0].co_name if ended[1:] else call
             leaves = f"`{code.co_name}` after its `{call}` in line {line} and"
         check_first = f"what leaves {leaves} before {self._last_call}: a `return`, a `break`?"
         check_first = "why does it leave at that line?" if by else check_first
-        what = f"The block was left{by} without {self._last_call}, {at}."
-        return LocalProtocolError(what, check_first=check_first)
+        return LocalProtocolError(
+            f"The block was left{by} without {self._last_call}, {at}.", check_first=check_first
+        )
 
     @property
     def at(self) -> Ids:
@@ -421,11 +421,9 @@ class PPControlPlane:
                 where={"rank": self.groups.rank, "role": str(self.role)},
                 check_first="hand the work to the first thread, through a queue",
             )
-        loops = (f for f in outwards(sys._getframe(2)) if not f.f_code.co_filename.startswith(RUNTIME))
-        self._called = (
-            call,
-            [(f.f_code, f.f_lasti) for f in islice(loops, 4)],
-        )  # frames would keep all they have
+        stack = traceback.walk_stack(sys._getframe(2))  # frames would keep what the loop has
+        loops = ((f.f_code, line) for f, line in stack if not f.f_code.co_filename.startswith(RUNTIME))
+        self._called = call, [*islice(loops, 4)]
         if self.watch is not None:
             self.watch.called(call)
 

@@ -14,8 +14,8 @@ from types import FrameType
 from typing import Any
 
 from ppwork.protocol.envelope import Ids
-from ppwork.records.failure import outwards
 from ppwork.records.spans import HANDLE_LET_GO, Recorder
+from ppwork.worker.user_lines import outwards
 
 log = logging.getLogger(__name__)
 

@@ -34,7 +34,6 @@ from ppwork.protocol.backend_errors import naming_peers
 from ppwork.protocol.envelope import ChunkPlan, PPEnvelope
 from ppwork.protocol.topology import Role
 from ppwork.records.difference import difference_of
-from ppwork.records.failure import outwards
 from ppwork.records.ledger import RECORD_BYTES, CollectiveCall
 from ppwork.records.spans import WhichChunk
 from ppwork.runtime.groups import Groups
@@ -42,7 +41,7 @@ from ppwork.worker import operators
 from ppwork.worker.backend_wait import ASKS, framed, lend
 from ppwork.worker.shared_calls import ROOTS, calls_of_this_thread, error_of, operation
 from ppwork.worker.tally import Tally
-from ppwork.worker.user_lines import line_from, lines_from
+from ppwork.worker.user_lines import line_from, lines_from, outwards
 
 MOST_SHOWN = 64
 """Most calls of a chunk that mesh ranks show each other when they differ: the newest ones."""

@@ -42,11 +42,11 @@ from ppwork.records.calls import (
     ProgramEnded,
 )
 from ppwork.records.clocks import Clock
-from ppwork.records.failure import is_users, outwards
+from ppwork.records.failure import is_users
 from ppwork.worker.arguments import BATCH, ENDS, UNKNOWN, Arguments, Parameters
 from ppwork.worker.device_calls import DeviceCalls
 from ppwork.worker.inner_ranks import InnerRanks, free_folder, place_of
-from ppwork.worker.user_lines import users_frame
+from ppwork.worker.user_lines import outwards, users_frame
 
 VARIABLE = "PPWORK_TRACE"
 """A folder for the calls (``worker.traced``); ``0``: record nowhere, even under our launcher."""

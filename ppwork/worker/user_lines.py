@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import CodeType, FrameType
@@ -24,6 +25,13 @@ The code object is kept, so that no other object can get its ``id``.
 """
 _stacks: dict[tuple[int, ...], str] = {}
 """Stacks by the places of a call and of its callers, whose code objects ``_lines`` keeps."""
+
+
+def outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield a frame, its caller, and so on."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
 
 
 def users_frame(frame: FrameType | None) -> FrameType | None:
