@@ -44,11 +44,10 @@ _OF_LIGHTNING = re.compile(r"Child process with PID \d+ terminated with code (-?
 _SPAWNED = re.compile(r"\bprocess (\d+) terminated with (?:exit code (\d+)|signal (SIG\w+))")
 """And of ``torch.multiprocessing.spawn``."""
 _SRUN = re.compile(
-    r"^srun: error: \S+: tasks? ([\d,-]{1,200}): "
-    r"(?:Exited with exit code (\d+)|([A-Z][\w ]*?)(?: \(core dumped\))?)$",
-    re.MULTILINE,
+    r"^srun: error: \S+: tasks? ([\d,-]{1,200}): ([A-Z][\w ]*?)(?: \(core dumped\))?$", re.MULTILINE
 )
-"""And srun, of tasks that are ranks: where each task is a torchrun, that one has a report."""
+"""And srun, of tasks that are ranks and that a signal ended: where each task is a torchrun, that one has a
+report, and of an exit code an exception above it says more."""
 _MOST_TASKS = 4096
 _RECORDED = re.compile(
     r"^[ \t]*rank[ \t]*: (\d+) .*\n(?:[ \t]*(?:exitcode|error_file).*\n){1,2}[ \t]*traceback : "
@@ -177,10 +176,10 @@ def _of_launchers(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _of_srun(text: str) -> Iterator[tuple[int, int]]:
-    """Yield task and exit code of srun's lines about tasks that failed; it writes signals in words."""
+    """Yield task and exit code of srun's lines about tasks that a signal ended; it has signals in words."""
     signals = {signal.strsignal(number): -number for number in signal.Signals}
-    for tasks, code, name in _SRUN.findall(text):
-        if (ended := int(code) if code else signals.get(name)) is None:
+    for tasks, name in _SRUN.findall(text):
+        if (ended := signals.get(name)) is None:
             continue
         for part in tasks.split(","):
             first, _, last = part.partition("-")
