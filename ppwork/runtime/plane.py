@@ -305,8 +305,8 @@ class PPControlPlane:
         last.close(self._patience_s)
 
     def _left_early(self, by: str = "") -> LocalProtocolError:
-        at, leaves = f"at chunk {self._at.chunk_index}", "the block"
-        at = at if self._at.chunk_index >= 0 else "before any chunk"
+        at, leaves = f"at chunk {self.at.chunk_index}", "the block"
+        at = at if self.at.chunk_index >= 0 else "before any chunk"
         if self._called is not None and not self._left_at:
             call, places = self._called
             still = {frame.f_code for frame, _ in traceback.walk_stack(None)}
