@@ -233,7 +233,6 @@ def nobodys_words(evidence: JobEvidence) -> Finding | None:
     check_first = advice_of(error) or check_first
     if (one_gpu := _ONE_GPU.search(error.message)) is not None:
         ranks, unknown = (int(one_gpu[1]), int(one_gpu[2])), ()
-        check_first = "does each rank call torch.cuda.set_device with its LOCAL_RANK, before its first call?"
     # Who waits for it in a collective is a symptom; what a logger wrote may have been passed over, and what
     # comes with an error about a peer may come of it.
     is_alone = speaks_for_itself(error) and not error.logged and all(map(own, errors))

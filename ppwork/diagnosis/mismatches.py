@@ -144,13 +144,7 @@ def aborted(evidence: JobEvidence) -> Finding | None:
     else:
         what = f"Rank {rank} was sent {sent}"
         senders = [r for r in evidence.in_call() if evidence.half(r) == "send" and evidence.peer(r) == rank]
-        in_send = f"; {named_ranks(senders)} stood in a send to it" if senders else ""
-        lines = {half.at for half in evidence.halves_to(rank) if half.call in ("send", "isend")}
-        in_collectives = any(
-            "barrier" not in c and not evidence.half(r) for r, c in evidence.in_call().items()
-        )
-        is_one = not senders and len(lines) == 1 and not in_collectives
-        in_send = f"; the program has one send to it, at {lines.pop()}" if is_one else in_send
+        in_send = f"; {named_ranks(senders)} stood in a send to it" if senders else _one_send(evidence, rank)
         unknown = (f"which rank sent it{in_send}",)
     if not is_own and spots and not is_theirs:
         unknown = (*unknown, f"in which call it was: {evidence.doing()}")
@@ -159,6 +153,17 @@ def aborted(evidence: JobEvidence) -> Finding | None:
     check_first = SIZES if half_of(call, line) else DETAIL if call else of_any
     weight = _weight(evidence, [rank])
     return Finding(ranks, "SizeMismatch", what, check_first, stack, unknown, weight=weight)
+
+
+def _one_send(evidence: JobEvidence, rank: int) -> str:
+    """Say where the program sends to a rank, if that is one line; nothing where a rank is in a collective.
+
+    A barrier brings no bytes of the program's; any other may have brought those that were too many.
+    """
+    if any("barrier" not in call and not evidence.half(r) for r, call in evidence.in_call().items()):
+        return ""
+    lines = {half.at for half in evidence.halves_to(rank) if half.call in ("send", "isend")}
+    return f"; the program has one send to it, at {lines.pop()}" if len(lines) == 1 else ""
 
 
 def _aborted_together(evidence: JobEvidence, sizes: dict[int, re.Match[str]]) -> Finding | None:

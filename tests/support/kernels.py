@@ -50,7 +50,7 @@ def start_new_kernel(**options: object) -> tuple[KernelManager, BlockingKernelCl
     client = manager.client()
     client.start_channels()
     try:
-        client.wait_for_ready(timeout=END_S)
+        client.wait_for_ready(timeout=2 * END_S)
     except RuntimeError:
         client.stop_channels()
         manager.shutdown_kernel(now=True)

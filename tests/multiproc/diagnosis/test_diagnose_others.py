@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,6 +63,10 @@ def jobs(tmp_path_factory, warm_unless_marked_cold):
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda name: run_job(name, folder / name), JOBS))
     return folder
+
+
+ASKED_S = 3.0
+"""A rank that was asked for its stack has begun to show it by then, or was asked in vain."""
 
 
 def run_job(name: str, folder: Path) -> None:
@@ -141,8 +145,10 @@ def end_with_stacks(ranks: list[psutil.Process], logs: Path, stacks: Path) -> No
         before = [len(file.read_text()) for file in files]
         for rank in ranks:
             rank.send_signal(signal.SIGUSR1)
-        # faulthandler shows nothing while it shows a stack: a SIGABRT must not come before its end.
-        wait_for(lambda: all(len(file.read_text()) > n for file, n in zip(files, before, strict=True)))
+        # faulthandler shows nothing while it shows a stack: a SIGABRT must not come before its end, and a
+        # SIGUSR1 that came before that of the last one is lost, so that it has to be asked again.
+        with suppress(AssertionError):
+            wait_for(lambda: all(len(f.read_text()) > n for f, n in zip(files, before, strict=True)), ASKED_S)
         wait_for(lambda: all(rank.status() == psutil.STATUS_SLEEPING for rank in ranks))
         shown = [file.read_text()[n:] for file, n in zip(files, before, strict=True)]
         return all("in broadcast" in stack for stack in shown[:2]) and sleeps in shown[2]

@@ -95,19 +95,24 @@ def test_a_call_of_another_role_is_missing_and_says_whose_it_is(plane, name, rol
     assert "Stage0Plane or a MeshPlane" in caught.value.check_first
 
 
+def left_after(plane, drive):
+    """The error of a block that ends behind a function of the loop, and the only line of that function."""
+    plane.session.state = State.READY
+    drive()
+    with pytest.raises(LocalProtocolError, match="The block was left without") as left:
+        plane.__exit__(None, None, None)
+    return left.value, drive.__code__.co_firstlineno + 1
+
+
 def test_a_block_that_is_left_early_names_the_last_call_and_the_function_that_went_on(plane):
     """Its line was that of the `with`, which says nothing of where `drive` returned."""
 
     def drive():
         plane.release_result()
 
-    plane.session.state = State.READY
-    drive()
-    with pytest.raises(LocalProtocolError, match="The block was left without") as left:
-        plane.__exit__(None, None, None)
-    line = drive.__code__.co_firstlineno + 1
-    assert left.value.source == f"{__file__}:{line}"
-    assert left.value.check_first == (
+    left, line = left_after(plane, drive)
+    assert left.source == f"{__file__}:{line}"
+    assert left.check_first == (
         f"what leaves `drive` after its `release_result` in line {line} and before `shutdown()`: "
         "a `return`, a `break`?"
     )
@@ -122,14 +127,10 @@ def test_a_function_that_ends_early_is_named_and_not_its_helper_that_made_the_la
     def drive():
         encode()
 
-    plane.session.state = State.READY
-    drive()
-    with pytest.raises(LocalProtocolError, match="The block was left without") as left:
-        plane.__exit__(None, None, None)
-    line = drive.__code__.co_firstlineno + 1
-    assert left.value.source == f"{__file__}:{line}"
+    left, line = left_after(plane, drive)
+    assert left.source == f"{__file__}:{line}"
     asked = f"what leaves `drive` after its `encode` in line {line} and before `shutdown()`"
-    assert left.value.check_first.startswith(asked)
+    assert left.check_first.startswith(asked)
 
 
 def test_who_asks_whether_there_is_a_call_of_another_role_is_told_that_there_is_none(plane):
