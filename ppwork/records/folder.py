@@ -68,7 +68,8 @@ def refuse_taken(path: Path, option: str = "--out", beside: Collection[str] = ()
         OSError: The folder cannot be read.
     """
     if (file := next((each for each in (path, *path.parents) if each.is_file()), None)) is not None:
-        raise PlanError(f"{path} cannot be made: {file} is a file.", check_first=f"another {option}")
+        what = f"The output folder {path} cannot be used: {file} is a file."
+        raise PlanError(what, check_first=f"another {option}")
     if path.is_dir() and any(file.name not in beside for file in path.iterdir()):
         raise PlanError(
             f"The output folder {path} exists and is not empty; nothing was overwritten.",

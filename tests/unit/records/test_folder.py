@@ -56,7 +56,7 @@ def test_run_dir_that_is_not_empty_is_refused_and_left_alone(tmp_path):
 @pytest.mark.parametrize("below", ["", "run"], ids=["the file", "below a file"])
 def test_file_in_the_way_of_the_run_dir_is_refused(tmp_path, below):
     (tmp_path / "file").write_text("x")
-    with pytest.raises(PlanError, match=r"cannot be made: .*/file is a file\.\n  check first: another --out"):
+    with pytest.raises(PlanError, match=r"cannot be used: .*/file is a file\.\n  check first: another --out"):
         new_run_dir(tmp_path / "file" / below)
     assert (tmp_path / "file").read_text() == "x"
 
