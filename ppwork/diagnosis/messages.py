@@ -194,8 +194,8 @@ def one_sided(evidence: JobEvidence) -> Finding | None:
         ranks,
         f"Nobody{other}",
         f"All ranks were in {half}, and nobody {other.lower()}: each waited for one that waited, too.",
-        f"do all ranks come to a {half} at the same time? Let one take the other half first, or start both halves with "
-        "isend and irecv and then wait",
+        f"do all ranks come to a {half} at the same time? Let one take the other half first, or "
+        "start both halves with isend and irecv and then wait",
         evidence.place[ranks[0]],
         () if evidence.job.complete else (MORE_RANKS,),
         weight=PLACES - 4,
